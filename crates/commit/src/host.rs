@@ -5,7 +5,11 @@
 //! do I/O.
 
 use karst_base::error::Error;
+use karst_base::health::Health;
+use karst_base::pacing::StallController;
+use karst_base::stats::Statistics;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
+use karst_io::Env;
 use karst_storage::memtable::MemTable;
 use std::sync::Arc;
 
@@ -13,10 +17,6 @@ use std::sync::Arc;
 pub trait Host: Send + Sync + 'static {
     /// Keeps the memtable of one column family in hand for one write.
     type Pin: Send + Unpin;
-
-    /// Whether a batch is published before it is inserted. No database does so: it is what the test
-    /// of the checker of reads breaks.
-    const PUBLISHES_TOO_EARLY: bool = false;
 
     /// Pins the memtable that takes the writes of a column family now; `None` if there is no such
     /// family.
@@ -52,4 +52,13 @@ pub trait Host: Send + Sync + 'static {
     /// A log takes no more writes, and its file is not changed any more: it may become another
     /// log's once nobody needs it. Called without a lock.
     fn log_ended(&self, log: FileNumber);
+}
+
+/// What the steps reach of what is around the pipeline.
+pub(crate) struct Around<H> {
+    pub(crate) env: Env,
+    pub(crate) host: H,
+    pub(crate) health: Arc<Health>,
+    pub(crate) stalls: Arc<StallController>,
+    pub(crate) statistics: Arc<Statistics>,
 }

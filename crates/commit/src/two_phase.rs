@@ -24,13 +24,13 @@
 
 use super::batch::WriteBatch;
 use super::host::Host;
-use super::pipeline::Pipeline;
 use super::source::{Numbering, Pins};
 use crate::wal::sub_batches::SubBatches;
 use karst_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::SeqNo;
 use karst_format::write_batch::{self, HEADER_BYTES, Op, PrepareKind};
+use karst_mem::PendingRanges;
 use karst_mem::pending::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -231,33 +231,32 @@ impl PhaseWrite {
             }
         }
     }
-}
 
-impl<H: Host> Pipeline<H> {
-    /// A phase was ordered at `first_seq`, and its record is in `log`. Lock: under the order lock.
+    /// It was ordered at `first_seq`, and its record is in `log`. Lock: under the order lock.
     ///
     /// Invariant: a section's numbers are pending before anything that is ordered behind it can be
     /// acknowledged, so nobody reads at one of them, or above, without knowing.
-    pub(super) fn phase_ordered(
+    pub(crate) fn ordered<H: Host>(
         &self,
-        write: &PhaseWrite,
+        host: &H,
+        pending: Option<(&PendingRanges, SeqNo)>,
         (log, first_seq): (FileNumber, SeqNo),
         pins: &Pins<H::Pin>,
     ) {
-        let section = &write.section;
-        match write.phase {
+        let section = &self.section;
+        match self.phase {
             Phase::Prepare => {
                 section.log.store(log.0, Ordering::Release);
-                self.host.prepared(log);
-                if let (Some(numbers), Some(pending)) = (&section.numbers, &self.pending) {
-                    let range = pending.add(first_seq.0, u64::from(numbers.count()), self.ring.value());
+                host.prepared(log);
+                if let (Some(numbers), Some((pending, visible))) = (&section.numbers, pending) {
+                    let range = pending.add(first_seq.0, u64::from(numbers.count()), visible.0);
                     section.range.set(range).expect("a section is ordered once");
                 }
             }
             // Why also where it inserts nothing: the section's log may go only once this is
             // durable, and it is when one of these memtables is.
             Phase::Commit | Phase::Rollback => {
-                let inserts = write.inserted().is_some_and(|batch| !batch.is_empty());
+                let inserts = self.inserted().is_some_and(|batch| !batch.is_empty());
                 let memtables = pins.iter().map(|(_, pin)| H::memtable(pin));
                 let mut held = false;
                 // Why not an empty one, if nothing is inserted: it may stay so, and would keep the
@@ -271,35 +270,20 @@ impl<H: Host> Pipeline<H> {
         }
     }
 
-    /// What a phase inserts is about to be.
-    pub(super) fn phase_applies(&self, write: &PhaseWrite) {
-        if write.phase == Phase::Prepare && write.section.is_inserted_early() {
-            write.section.may_be_inserted.store(true, Ordering::Release);
+    /// What it inserts is about to be.
+    pub(crate) fn applies(&self) {
+        if self.phase == Phase::Prepare && self.section.is_inserted_early() {
+            self.section.may_be_inserted.store(true, Ordering::Release);
         }
     }
 
-    /// A phase that was ordered at `seq` is persisted, and what it inserts is in the memtables; it
-    /// is not visible yet.
-    pub(super) fn phase_applied(&self, write: &PhaseWrite, seq: SeqNo) {
-        if write.phase != Phase::Prepare
-            && let Some(range) = write.section.range()
+    /// It was ordered at `seq` and is persisted, and what it inserts is in the memtables; it is not
+    /// visible yet.
+    pub(crate) fn applied(&self, seq: SeqNo) {
+        if self.phase != Phase::Prepare
+            && let Some(range) = self.section.range()
         {
             range.decide(seq.0);
-        }
-    }
-
-    /// Forgets what everybody sees who comes from now on. Why not at once, in every commit: the
-    /// list is copied for that.
-    pub fn forget_decided(&self) {
-        if let Some(pending) = &self.pending {
-            pending.remove_decided(self.ring.value());
-        }
-    }
-
-    /// The numbers of a section that was ordered and not written are nobody's.
-    pub fn withdraw(&self, section: &Section) {
-        if let (Some(pending), Some(range)) = (&self.pending, section.range()) {
-            pending.withdraw(range);
         }
     }
 }

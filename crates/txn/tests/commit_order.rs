@@ -9,7 +9,7 @@
 //! `KARST_LONG_TESTS=1 cargo test --release -p karst-txn --test commit_order -- --nocapture`;
 //! `KARST_CHECKED_KEYS` sets another number.
 //!
-//! That the checker finds what it looks for is tested in `commit/src/tests/broken.rs`.
+//! That the checker finds what it looks for is tested in `commit/src/pipeline/tests/broken.rs`.
 
 use karst_engine::io::{Env, Reactor, block_on, sleep, yield_now};
 use karst_engine::{

@@ -27,11 +27,6 @@ const ENGINE_LAYERS: &[&[&str]] = &[
 ///
 /// Invariant: this list only shrinks.
 const BACKWARD: &[(&str, &str, &str, &str)] = &[
-    ("commit", "pipeline", "write", "the pipeline offers whole writes; ends with the stages' own state"),
-    ("commit", "persist", "pipeline", "a part of a commit knows all parts; ends with the stages' own state"),
-    ("commit", "gather", "pipeline", "as the one before"),
-    ("commit", "orphans", "pipeline", "as the one before"),
-    ("commit", "gather", "write", "as the one before"),
     (
         "commit",
         "source",

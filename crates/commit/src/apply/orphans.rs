@@ -15,30 +15,56 @@
 //! - A batch that is persisted stays here only while its writer may still come for it and nobody
 //!   waits behind it ([`LeftBehind`](karst_mem::commit::LeftBehind)).
 
-use super::host::Host;
-use super::pipeline::{Ordered, Pipeline};
-use super::source::{Pins, Source};
+use super::Apply;
+use crate::host::Host;
+use crate::order::Ordered;
+use crate::source::{Pins, Source};
 use karst_io::report;
-use karst_mem::commit::Fate;
+use karst_mem::commit::{Fate, Waiters};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A batch without a writer at hand.
-pub(super) struct Orphan<H: Host> {
-    pub(super) ordered: Ordered,
-    pub(super) sync: bool,
-    pub(super) source: Source<'static>,
-    pub(super) pins: Pins<H::Pin>,
+pub(crate) struct Orphan<H: Host> {
+    pub(crate) ordered: Ordered,
+    pub(crate) sync: bool,
+    pub(crate) source: Source<'static>,
+    pub(crate) pins: Pins<H::Pin>,
 }
 
-impl<H: Host> Pipeline<H> {
+impl<H: Host> Apply<H> {
+    /// Leaves a batch. The caller looks at the fate of its record after this, or
+    /// [abandons](Self::abandon) it.
+    pub(crate) fn leave_orphan(&self, orphan: Orphan<H>) {
+        self.orphans.leave(orphan.ordered.ticket, orphan);
+    }
+
+    /// Takes a batch back.
+    ///
+    /// # Errors
+    /// What became of it, if somebody else applies it, or has.
+    pub(crate) fn take_orphan(&self, ticket: u64) -> Result<Orphan<H>, Fate> {
+        self.orphans.take(ticket)
+    }
+
+    /// Says that the writer of a batch will not come for it. The caller settles after this.
+    pub(crate) fn abandon(&self, ticket: u64) {
+        self.orphans.abandon(ticket);
+    }
+
+    /// Those who wait for what others have to apply. Each settles after it was counted.
+    pub(crate) fn waiters(&self) -> &Waiters {
+        self.orphans.waiters()
+    }
+
     /// Applies the batches that their writers have left for good and whose records are persisted,
-    /// or all if somebody waits; gives up those that failed.
-    pub(super) fn settle_orphans(&self) {
+    /// or all if somebody waits; gives up those that failed. `fate` says what became of the record
+    /// of a ticket that was asked for with the same `sync`.
+    pub(crate) fn settle_orphans(&self, fate: impl Fn(u64, bool) -> Fate) {
         let fate = |ticket: u64, orphan: &Orphan<H>| match orphan.ordered.persists {
-            true => self.persist.leadership.fate(ticket, orphan.sync),
+            true => fate(ticket, orphan.sync),
             false => Fate::Persisted,
         };
-        for (ticket, fate, mut orphan) in self.orphans.settled(&self.room_waiters, fate) {
+        for (ticket, fate, mut orphan) in self.orphans.settled(self.publish.room_waiters(), fate) {
             let settle = || match fate {
                 Fate::Persisted => {
                     self.apply(ticket, &orphan.source, orphan.ordered.first_seq, &mut orphan.pins)

@@ -17,10 +17,9 @@
 //!   readers are not made to do what writers left, and writers at the same time have nothing to
 //!   gain, as the processor has several searches already.
 
-use super::host::Host;
-use super::pipeline::Pipeline;
-use super::source::{Pins, Source};
-use super::write::Applying;
+use super::{Apply, Applying};
+use crate::host::Host;
+use crate::source::{Pins, Source};
 use karst_base::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use karst_format::key::SeqNo;
 use karst_mem::Unlinked;
@@ -38,7 +37,7 @@ type Entries = SmallVec<[Unlinked; GROUP]>;
 
 /// What became of a write that was offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Gather {
+pub(crate) enum Gather {
     /// It waits, or was published with those that waited. It is acknowledged either way.
     Waits,
     /// It was inserted, and its ticket is to be finished.
@@ -62,9 +61,9 @@ struct Group {
     entries: Entries,
 }
 
-impl<H: Host> Pipeline<H> {
+impl<H: Host> Apply<H> {
     /// Offers a write that may be applied. If it is taken, the pins are let go of.
-    pub(super) fn gather(
+    pub(crate) fn gather(
         &self,
         source: &Source<'_>,
         (ticket, first_seq, last_seq): (u64, SeqNo, SeqNo),
@@ -83,13 +82,13 @@ impl<H: Host> Pipeline<H> {
         }
         let memtable = H::memtable(pin);
         let mut entries = Entries::new();
-        let applying = Applying { pipeline: self, ticket, pins: &pins[..] };
+        let applying = Applying { apply: self, ticket, pins: &pins[..] };
         source.each_point(first_seq, |entry| entries.push(memtable.prepare(entry)));
         std::mem::forget(applying);
         let outcome = self.leave(memtable, (ticket, last_seq), &mut entries);
         self.applied(pins);
         match outcome {
-            Gather::Waits => self.ring_room(),
+            Gather::Waits => self.publish.ring_room(),
             Gather::Inserted | Gather::No => self.hold_off(),
         }
         outcome
@@ -108,15 +107,15 @@ impl<H: Host> Pipeline<H> {
             entries.drain(..).for_each(|entry| group.entries.push(entry));
             group.entries.len() >= GROUP
         };
-        let (waiting, next) = (&self.gathering.waiting, (ticket, last_seq.0));
+        let waiting = &self.gathering.waiting;
         let inserting = Inserting(self);
-        let left =
-            waiting.leave(&self.ring, next, fits, add, &self.room_waiters, |group| self.insert_group(group));
+        let insert_group = |group: &mut Group| self.insert_group(group);
+        let left = self.publish.leave(waiting, (ticket, last_seq), fits, add, insert_group);
         std::mem::forget(inserting);
         if left {
             return Gather::Waits;
         }
-        let applying = Applying { pipeline: self, ticket, pins: &[] };
+        let applying = Applying { apply: self, ticket, pins: &[] };
         insert(memtable, entries.drain(..));
         std::mem::forget(applying);
         Gather::Inserted
@@ -124,13 +123,13 @@ impl<H: Host> Pipeline<H> {
 
     /// Has everything inserted that waits. For readers too, before they read.
     #[inline]
-    pub(super) fn settle(&self) {
+    pub(crate) fn settle(&self) {
         if self.gathering.waiting.any() {
             self.hold_off();
             let inserting = Inserting(self);
-            self.gathering.waiting.settle(&self.ring, |group| self.insert_group(group));
+            self.publish.settle(&self.gathering.waiting, |group| self.insert_group(group));
             std::mem::forget(inserting);
-            self.ring_room();
+            self.publish.ring_room();
         }
     }
 
@@ -159,11 +158,11 @@ impl Drop for SetUnlessForgotten<'_> {
 }
 
 /// A group that may be being inserted. Dropped if that panics, when its tickets are finished.
-struct Inserting<'a, H: Host>(&'a Pipeline<H>);
+struct Inserting<'a, H: Host>(&'a Apply<H>);
 
 impl<H: Host> Drop for Inserting<'_, H> {
     fn drop(&mut self) {
-        self.0.insert_panicked(None, || self.0.ring_room());
+        self.0.insert_panicked(None, || self.0.publish.ring_room());
     }
 }
 

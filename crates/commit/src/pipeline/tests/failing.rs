@@ -2,7 +2,7 @@
 
 use super::unordered::Slow;
 use super::*;
-use crate::gather::Gather;
+use crate::apply::Gather;
 use karst_base::error::ErrorKind;
 use karst_base::options::{FamilyConfig, Instances};
 use karst_format::comparator::UserComparator;
@@ -250,9 +250,9 @@ fn writes_are_refused_before_a_batch_whose_insert_panicked_is_published() {
     let order = |key: &'static [u8]| Slow::order(&bench, &options, Source::one(put(key, b"")).unwrap());
     let [before, panics] = [&b"a"[..], b"boom"].map(order);
     before.apply();
-    let health = bench.pipeline.health.clone();
+    let health = bench.pipeline.around.health.clone();
     let looks = looks(move || health.check_writes().is_err());
-    bench.pipeline.ring.register(1, &Waker::from(looks.clone()));
+    bench.pipeline.publish.register(1, &Waker::from(looks.clone()));
     assert!(catch_unwind(AssertUnwindSafe(|| panics.apply())).is_err());
     assert_eq!(*looks.seen.lock(), Some(true));
 }
@@ -408,7 +408,7 @@ fn what_is_gathered_before_an_insert_that_panics_is_inserted() {
     last.insert();
     assert_eq!(first.gather(), Gather::Waits);
     assert!(catch_unwind(AssertUnwindSafe(|| panics.apply())).is_err());
-    assert_eq!(bench.pipeline.ring.value(), 3);
+    assert_eq!(bench.pipeline.publish.visible(), SeqNo(3));
 }
 
 #[test]
@@ -458,7 +458,7 @@ fn a_prefix_extractor_that_panics_in_a_lone_put_holds_up_nobody() {
     bench.put("a", "1").unwrap();
     assert!(catch_unwind(AssertUnwindSafe(|| bench.put("boom", "2"))).is_err());
     // Why first: what is behind an open ticket would wait for ever.
-    assert_eq!(bench.pipeline.ring.published(), bench.pipeline.order.lock().next_ticket);
+    assert_eq!(bench.pipeline.publish.published(), bench.pipeline.order.lock().next_ticket());
     let refused = bench.put("b", "3").unwrap_err().to_string();
     assert!(refused.contains("panicked") && refused.contains("opened anew"), "{refused}");
     assert_eq!((bench.pipeline.visible_seq(), bench.entries()), (SeqNo(2), vec!["a@1=1".to_owned()]));
@@ -529,6 +529,6 @@ fn a_panic_in_an_insert_for_a_writer_that_has_gone_holds_up_nobody() {
     bench.put("e", "").unwrap_err();
     karst_io::block_on(&bench.env, bench.pipeline.close_log()).unwrap();
     // A leader elsewhere may be about to finish the last.
-    let all_are_finished = || bench.pipeline.ring.published() == bench.pipeline.order.lock().next_ticket;
+    let all_are_finished = || bench.pipeline.publish.published() == bench.pipeline.order.lock().next_ticket();
     until(all_are_finished);
 }

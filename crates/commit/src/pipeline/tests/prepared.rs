@@ -4,8 +4,8 @@
 use super::failing::{failing, faulty_by, fragile_by};
 use super::unordered::Slow;
 use super::*;
+use crate::pipeline::write::{Commit, Lead};
 use crate::wal::sub_batches::SubBatches;
-use crate::write::{Commit, Lead};
 use crate::{Phase, PhaseWrite, Section};
 use karst_base::snapshot::Snapshots;
 use std::future::Future;

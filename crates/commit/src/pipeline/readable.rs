@@ -15,8 +15,8 @@
 //!   pipeline (`orphans`).
 //! - Reads wait for one number, taken when they begin. Writes that come later do not prolong it.
 
-use super::host::Host;
-use super::pipeline::Pipeline;
+use super::Pipeline;
+use crate::host::Host;
 use karst_format::key::SeqNo;
 use karst_io::{Moments, block_on};
 use std::future::Future;
@@ -30,14 +30,14 @@ impl<H: Host> Pipeline<H> {
     /// [is readable](Self::is_readable).
     #[inline]
     pub fn read_seq(&self) -> SeqNo {
-        self.settle();
-        SeqNo(self.ring.acknowledged())
+        self.apply.settle();
+        self.publish.acknowledged()
     }
 
     /// Whether everything up to `seq` is in the memtables and visible.
     #[inline]
     pub fn is_readable(&self, seq: SeqNo) -> bool {
-        self.ring.value() >= seq.0
+        self.publish.visible() >= seq
     }
 
     /// Waits on the calling thread until `seq`, which [`read_seq`](Self::read_seq) gave, is
@@ -46,8 +46,8 @@ impl<H: Host> Pipeline<H> {
     pub fn wait_until_readable(self: &Arc<Self>, seq: SeqNo) {
         let mut moments = Moments::default();
         while !self.is_readable(seq) {
-            if !moments.pass(self.ring.published(), &self.standstill) {
-                return block_on(&self.env, self.readable(seq));
+            if !self.publish.pass(&mut moments) {
+                return block_on(&self.around.env, self.readable(seq));
             }
         }
     }
@@ -81,16 +81,16 @@ impl<H: Host> Future for Readable<H> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        this.pipeline.settle();
+        this.pipeline.apply.settle();
         if this.pipeline.is_readable(this.seq) {
             return Poll::Ready(());
         }
         if !std::mem::replace(&mut this.counted, true) {
-            this.pipeline.orphans.waiters().count_in();
+            this.pipeline.apply.waiters().count_in();
         }
         this.pipeline.settle_orphans();
         if !this.registered.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            this.pipeline.ring.register_reader(this.seq.0, cx.waker());
+            this.pipeline.publish.register_reader(this.seq, cx.waker());
             this.registered = Some(cx.waker().clone());
             if this.pipeline.is_readable(this.seq) {
                 return Poll::Ready(());
@@ -103,7 +103,7 @@ impl<H: Host> Future for Readable<H> {
 impl<H: Host> Drop for Readable<H> {
     fn drop(&mut self) {
         if self.counted {
-            self.pipeline.orphans.waiters().count_out();
+            self.pipeline.apply.waiters().count_out();
         }
     }
 }

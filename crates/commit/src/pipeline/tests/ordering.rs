@@ -2,7 +2,8 @@
 
 use super::unordered::Slow;
 use super::*;
-use crate::pipeline::{BUFFERED_BYTES, IN_FLIGHT};
+use crate::order::BUFFERED_BYTES;
+use crate::publish::IN_FLIGHT;
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -169,7 +170,7 @@ fn a_write_is_not_ordered_while_the_ring_is_full() {
     let sources = keys.iter().map(|key| Source::one(put(key.as_bytes(), b"")).unwrap());
     let mut slow: Vec<Slow<'_>> =
         sources.take(IN_FLIGHT).map(|source| Slow::order(&bench, &options, source)).collect();
-    let ordered = || bench.pipeline.order.lock().next_ticket as usize;
+    let ordered = || bench.pipeline.order.lock().next_ticket() as usize;
     let mut cx = Context::from_waker(Waker::noop());
     let last = Source::one(put(keys[IN_FLIGHT].as_bytes(), b"")).unwrap();
     let mut next = pin!(bench.pipeline.write_async(&options, last));

@@ -11,6 +11,7 @@ mod prepared;
 mod unordered;
 
 use super::*;
+use crate::batch::WriteBatch;
 use crate::wal::recovery::Recovery;
 use crate::wal::replay::Target;
 use crate::wal::writer::{LogOptions, NewLog};
@@ -167,8 +168,8 @@ impl Bench {
 impl<H: Host> Pipeline<H> {
     /// Up to where everything is visible, after whatever was left to readers was inserted.
     fn visible_seq(&self) -> SeqNo {
-        self.settle();
-        SeqNo(self.ring.value())
+        self.apply.settle();
+        self.publish.visible()
     }
 }
 

@@ -8,25 +8,21 @@
 //! again before its batch is applied leaves that with the pipeline (`orphans`) and takes it back
 //! then, if nobody had to apply it meanwhile; one that is dropped leaves it for good.
 
-use super::conflicts::Claim;
-use super::gather::Gather;
-use super::host::Host;
-use super::options::WriteOptions;
-use super::orphans::Orphan;
-use super::pipeline::{NotOrdered, Ordered, Pipeline};
-use super::source::{Pins, Source};
+use super::Pipeline;
+use crate::apply::{Gather, Orphan};
+use crate::conflicts::Claim;
+use crate::host::{Around, Host};
+use crate::options::WriteOptions;
+use crate::order::{NotOrdered, Ordered};
+use crate::source::{Pins, Source};
 use karst_base::error::{Error, ErrorKind, Result};
-use karst_base::health::BackgroundErrorReason;
 use karst_base::pacing::Entry;
 use karst_base::perf_context::{self, PerfLevel, PerfMetric, Timer};
 use karst_base::stats::{HistogramKind, Ticker};
-use karst_base::sync::atomic::Ordering;
-use karst_format::ids::ColumnFamilyId;
 use karst_format::key::SeqNo;
 use karst_io::{Moments, block_on};
 use karst_mem::commit::{Fate, Goals, Waiter};
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -34,7 +30,7 @@ use std::time::Duration;
 
 /// Who leads when this write finds no leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lead {
+pub(crate) enum Lead {
     /// The thread that writes, which may block.
     Here,
     /// A thread that may block.
@@ -132,18 +128,17 @@ impl<'a, H: Host> Commit<'a, H> {
                 return outcome;
             }
             if !self.pass(&mut moments) {
-                return block_on(&self.pipeline.env, &mut self);
+                return block_on(&self.pipeline.around.env, &mut self);
             }
         }
     }
 
     /// Passes a moment of waiting. `false` if it is better to sleep.
     fn pass(&self, moments: &mut Moments) -> bool {
-        let Pipeline { ring, persist, standstill, .. } = &**self.pipeline;
         match self.stage {
             Stage::Waiting(..) => false,
-            Stage::Applied { .. } => moments.pass(ring.published(), standstill),
-            _ => moments.pass(persist.leadership.written(), persist.standstill()),
+            Stage::Applied { .. } => self.pipeline.publish.pass(moments),
+            _ => self.pipeline.persist.pass(moments),
         }
     }
 
@@ -158,7 +153,7 @@ impl<'a, H: Host> Commit<'a, H> {
 
     #[cold]
     fn advance_timed(&mut self, cx: Option<&mut Context<'_>>) -> Option<Result<()>> {
-        let env = self.pipeline.env.clone();
+        let env = self.pipeline.around.env.clone();
         let times = &mut self.times;
         if let Some((timer, metric)) = times.waiting.take() {
             times.elsewhere += timer.stop(&env, metric);
@@ -213,17 +208,14 @@ impl<'a, H: Host> Commit<'a, H> {
                     let (ticket, last_seq, ahead, by_other) = (*ticket, *last_seq, *ahead, *by_other);
                     let pipeline = self.pipeline;
                     if !pipeline.acknowledges(ticket, last_seq, ahead, self.source.only_logs()) {
-                        pipeline.ring.register(ticket, cx?.waker());
-                        self.waiter.get_or_insert_with(|| pipeline.orphans.waiters().enter());
+                        pipeline.publish.register(ticket, cx?.waker());
+                        self.waiter.get_or_insert_with(|| pipeline.apply.waiters().enter());
                         pipeline.settle_orphans();
                         if !pipeline.acknowledges(ticket, last_seq, ahead, self.source.only_logs()) {
                             return None;
                         }
                     }
-                    let panicked = by_other
-                        && pipeline.has_panicked.load(Ordering::Relaxed)
-                        && pipeline.panicked.lock().contains(&ticket);
-                    let outcome = match panicked {
+                    let outcome = match by_other && pipeline.apply.has_panicked(ticket) {
                         true => Err(Error::new(
                             ErrorKind::Panicked,
                             "the write is logged, but inserting it panicked",
@@ -257,18 +249,19 @@ impl<'a, H: Host> Commit<'a, H> {
             }
         }
         self.source.verify()?;
-        pipeline.health.check_writes()?;
-        self.started = pipeline.statistics.start_timer(&pipeline.env);
+        let Around { env, health, stalls, statistics, .. } = &*pipeline.around;
+        health.check_writes()?;
+        self.started = statistics.start_timer(env);
         let entry = Entry {
             bytes: self.source.bytes() as u64,
             no_slowdown: self.options.no_slowdown,
             low_pri: self.options.low_pri,
             timeout: self.options.timeout,
         };
-        self.stage = if pipeline.stalls.is_open(&entry) {
+        self.stage = if stalls.is_open(&entry) {
             Stage::Admitted
         } else {
-            let delay = Box::pin(pipeline.stalls.enter(&pipeline.env, &pipeline.statistics, entry));
+            let delay = Box::pin(stalls.enter(env, statistics, entry));
             Stage::Waiting(delay, PerfMetric::WriteDelayTime)
         };
         Ok(())
@@ -323,7 +316,7 @@ impl<'a, H: Host> Commit<'a, H> {
         self.stage = Stage::Left(ordered);
         let (sync, source) = (self.options.sync, self.source.to_owned());
         let pins = std::mem::take(&mut self.pins);
-        self.pipeline.orphans.leave(ordered.ticket, Orphan { ordered, sync, source, pins });
+        self.pipeline.apply.leave_orphan(Orphan { ordered, sync, source, pins });
     }
 
     /// Takes it back once its record is persisted, and applies it.
@@ -331,7 +324,7 @@ impl<'a, H: Host> Commit<'a, H> {
         let Stage::Left(ordered) = self.stage else { unreachable!("called in this stage only") };
         let fate = self.fate(ordered.ticket, cx)?;
         let Ordered { ticket, last_seq, ahead, .. } = ordered;
-        match self.pipeline.orphans.take(ticket) {
+        match self.pipeline.apply.take_orphan(ticket) {
             Ok(orphan) => {
                 self.pins = orphan.pins;
                 Some(self.apply(&ordered, fate))
@@ -357,20 +350,20 @@ impl<'a, H: Host> Commit<'a, H> {
             Fate::Failed => {
                 self.stage = Stage::Done;
                 self.pins.clear();
-                pipeline.finish(ticket);
+                pipeline.apply.finish(ticket);
                 return Err(pipeline.failure());
             }
             Fate::Open => unreachable!("an open fate is waited for"),
         }
         // Why before the inserts: should they panic, the drop must not do them again.
         self.stage = Stage::Applied { ticket, last_seq, ahead, by_other: false };
-        let timer = Timer::start_waiting(&pipeline.env);
-        match pipeline.gather(&self.source, (ticket, first_seq, last_seq), &mut self.pins) {
+        let timer = Timer::start_waiting(&pipeline.around.env);
+        match pipeline.apply.gather(&self.source, (ticket, first_seq, last_seq), &mut self.pins) {
             Gather::Waits => self.stage = Stage::Gathered,
-            Gather::Inserted => pipeline.finish(ticket),
-            Gather::No => pipeline.apply(ticket, &self.source, first_seq, &mut self.pins),
+            Gather::Inserted => pipeline.apply.finish(ticket),
+            Gather::No => pipeline.apply.apply(ticket, &self.source, first_seq, &mut self.pins),
         }
-        self.times.elsewhere += timer.stop(&pipeline.env, PerfMetric::WriteMemtableTime);
+        self.times.elsewhere += timer.stop(&pipeline.around.env, PerfMetric::WriteMemtableTime);
         if std::mem::take(&mut self.led) {
             self.leading(|| pipeline.lead_for_others());
         }
@@ -379,15 +372,15 @@ impl<'a, H: Host> Commit<'a, H> {
 
     /// What became of the record; `None` while it is open. Leads if nobody does.
     fn fate(&mut self, ticket: u64, cx: Option<&mut Context<'_>>) -> Option<Fate> {
-        let leadership = &self.pipeline.persist.leadership;
+        let persist = &self.pipeline.persist;
         let mut registered = false;
         loop {
-            let fate = leadership.fate(ticket, self.options.sync);
+            let fate = persist.fate(ticket, self.options.sync);
             if fate != Fate::Open {
                 return Some(fate);
             }
             match self.lead {
-                Lead::Here if leadership.try_lead() => {
+                Lead::Here if persist.try_lead() => {
                     self.leads();
                     let pipeline = self.pipeline;
                     self.leading(|| pipeline.lead());
@@ -399,16 +392,16 @@ impl<'a, H: Host> Commit<'a, H> {
             if registered {
                 return None;
             }
-            self.pipeline.ring.register(ticket, cx.as_ref()?.waker());
+            self.pipeline.publish.register(ticket, cx.as_ref()?.waker());
             registered = true;
         }
     }
 
     /// Leads, and takes the time of it.
     fn leading(&mut self, lead: impl FnOnce()) {
-        let timer = Timer::start(&self.pipeline.env);
+        let timer = Timer::start(&self.pipeline.around.env);
         lead();
-        self.times.elsewhere += timer.stop(&self.pipeline.env, PerfMetric::WriteWalTime);
+        self.times.elsewhere += timer.stop(&self.pipeline.around.env, PerfMetric::WriteWalTime);
     }
 
     /// Takes note that this thread leads. Before it does: it owes others a look also if that
@@ -421,7 +414,7 @@ impl<'a, H: Host> Commit<'a, H> {
     fn end(&mut self, outcome: Result<()>) -> Result<()> {
         self.stage = Stage::Done;
         self.waiter = None;
-        let statistics = &self.pipeline.statistics;
+        let Around { env, statistics, .. } = &*self.pipeline.around;
         if outcome.is_ok() && statistics.enabled() {
             let bytes = self.source.bytes() as u64;
             statistics.record(Ticker::NumberKeysWritten, u64::from(self.source.count()));
@@ -431,7 +424,7 @@ impl<'a, H: Host> Commit<'a, H> {
                 statistics.tick(Ticker::WriteWithWal);
             }
             statistics.measure(HistogramKind::BytesPerWrite, bytes);
-            statistics.measure_since(&self.pipeline.env, &[HistogramKind::DbWrite], self.started);
+            statistics.measure_since(env, &[HistogramKind::DbWrite], self.started);
         }
         outcome
     }
@@ -478,9 +471,9 @@ impl<H: Host> Drop for Commit<'_, H> {
         match self.stage {
             Stage::Ordered(ordered) => {
                 self.leave(ordered);
-                self.pipeline.orphans.abandon(ordered.ticket);
+                self.pipeline.apply.abandon(ordered.ticket);
             }
-            Stage::Left(ordered) => self.pipeline.orphans.abandon(ordered.ticket),
+            Stage::Left(ordered) => self.pipeline.apply.abandon(ordered.ticket),
             _ => {
                 if std::mem::take(&mut self.led) {
                     // Why elsewhere: it led and came no further, since its insert panicked.
@@ -493,119 +486,5 @@ impl<H: Host> Drop for Commit<'_, H> {
         if std::mem::take(&mut self.led) {
             self.pipeline.lead_for_others();
         }
-    }
-}
-
-impl<H: Host> Pipeline<H> {
-    /// Whether a write that is applied, or being applied by somebody else, may return now. If so,
-    /// every read that begins from now on sees it.
-    ///
-    /// Why it waits for what was ordered `ahead` to be persisted also with `unordered_write`: reads
-    /// wait for everything up to what was acknowledged, and shall not wait for the device.
-    /// Why it waits while a read sleeps: that read waits for a writer that has no processor, and
-    /// would for as long as others keep theirs.
-    #[inline]
-    fn acknowledges(&self, ticket: u64, last_seq: SeqNo, ahead: Goals, only_logs: bool) -> bool {
-        if self.ring.is_published(ticket, last_seq.0) {
-            return true;
-        }
-        let early = (self.rules.unordered || (self.rules.two_queues && only_logs))
-            && !self.ring.has_readers()
-            && self.ring.is_finished(ticket)
-            && self.persist.leadership.is_past(ahead);
-        if early {
-            self.ring.acknowledge(ticket, last_seq.0);
-        }
-        early
-    }
-
-    /// The apply step, and the end of the ticket. Lets go of the pins.
-    ///
-    /// # Panics
-    /// A comparator does. The ticket is finished all the same, since everyone behind it waits for
-    /// it, and the database takes no more writes.
-    pub(super) fn apply(&self, ticket: u64, source: &Source<'_>, first_seq: SeqNo, pins: &mut Pins<H::Pin>) {
-        if H::PUBLISHES_TOO_EARLY {
-            self.ring.finish(ticket);
-        }
-        let inserting = Applying { pipeline: self, ticket, pins: &pins[..] };
-        if let Some(phase) = source.phase() {
-            self.phase_applies(phase);
-        }
-        // Invariant: no two entries have one number, so none can be there already.
-        source.insert::<H>(first_seq, pins).expect("a sequence number is used once");
-        std::mem::forget(inserting);
-        let applying = Applying { pipeline: self, ticket, pins: &[] };
-        self.applied(pins);
-        if let Some(phase) = source.phase() {
-            self.phase_applied(phase, first_seq);
-        }
-        std::mem::forget(applying);
-        if !H::PUBLISHES_TOO_EARLY {
-            self.finish(ticket);
-        }
-    }
-
-    /// Says of each memtable that something was inserted. Lets go of the pins.
-    pub(super) fn applied(&self, pins: &mut Pins<H::Pin>) {
-        for (family, pin) in pins.drain(..) {
-            self.host.applied(family, &pin);
-        }
-        if karst_mem::wants_blocks() {
-            // Why detached: nobody waits for it; memtables that need memory sooner get it
-            // themselves.
-            let spare_bytes = self.stalls.spare_memory_bytes();
-            drop(self.env.run_blocking(move |_| karst_mem::stock_blocks(spare_bytes)));
-        }
-    }
-
-    /// Whether memtables have all that was inserted into them.
-    ///
-    /// # Errors
-    /// An insert panicked, ever.
-    pub fn check_inserts(&self) -> Result<()> {
-        match self.has_panicked.load(Ordering::Relaxed) {
-            true => Err(insert_panicked()),
-            false => Ok(()),
-        }
-    }
-
-    /// Takes no more writes, since an insert panicked, that of `ticket` if it is of one only; then
-    /// `finish`es what was being inserted, and tells of it.
-    ///
-    /// Why fatal: a part of a batch may be in the memtable, where nobody reads any more. The log
-    /// has all of it, and nothing is flushed any more; so it is whole when the database is opened
-    /// anew.
-    #[cold]
-    pub(super) fn insert_panicked(&self, ticket: Option<u64>, finish: impl FnOnce()) {
-        self.panicked.lock().extend(ticket);
-        self.has_panicked.store(true, Ordering::Relaxed);
-        let noted = self.health.note(&insert_panicked(), BackgroundErrorReason::MemTable);
-        // Why caught: it inserts what waits behind, too, and a second panic would be the process's
-        // end.
-        let _ = catch_unwind(AssertUnwindSafe(finish));
-        if let Some(noted) = noted {
-            self.health.tell(noted);
-        }
-    }
-}
-
-fn insert_panicked() -> Error {
-    Error::new(ErrorKind::Panicked, "inserting a batch into a memtable panicked, as a comparator may have")
-}
-
-/// A batch that is being inserted. Dropped if that panics.
-pub(super) struct Applying<'a, H: Host> {
-    pub(super) pipeline: &'a Pipeline<H>,
-    pub(super) ticket: u64,
-    /// The memtables that may have a part of it.
-    pub(super) pins: &'a [(ColumnFamilyId, H::Pin)],
-}
-
-impl<H: Host> Drop for Applying<'_, H> {
-    fn drop(&mut self) {
-        // Why all: whichever it was, a reader of another would see half of the batch.
-        self.pins.iter().for_each(|(_, pin)| H::memtable(pin).mark_broken());
-        self.pipeline.insert_panicked(Some(self.ticket), || self.pipeline.finish(self.ticket));
     }
 }

@@ -1,10 +1,10 @@
 //! Writes that return before older ones are visible, and reads that wait for those.
 
 use super::*;
-use crate::gather::Gather;
-use crate::pipeline::Ordered;
+use crate::apply::Gather;
+use crate::order::Ordered;
+use crate::pipeline::write::{Commit, Lead};
 use crate::source::Pins;
-use crate::write::{Commit, Lead};
 use karst_base::caller::Caller;
 use karst_base::error::ErrorKind;
 use std::future::Future;
@@ -35,19 +35,19 @@ impl<'a> Slow<'a> {
     /// Leaves it to be inserted together with others.
     pub(super) fn gather(mut self) -> Gather {
         let Ordered { ticket, first_seq, last_seq, .. } = self.ordered;
-        self.bench.pipeline.gather(&self.source, (ticket, first_seq, last_seq), &mut self.pins)
+        self.bench.pipeline.apply.gather(&self.source, (ticket, first_seq, last_seq), &mut self.pins)
     }
 
     /// As [`insert`](Self::insert), by the step that ships.
     pub(super) fn apply(mut self) {
         let Ordered { ticket, first_seq, .. } = self.ordered;
-        self.bench.pipeline.apply(ticket, &self.source, first_seq, &mut self.pins);
+        self.bench.pipeline.apply.apply(ticket, &self.source, first_seq, &mut self.pins);
     }
 
     pub(super) fn insert(mut self) {
         self.source.insert::<TestHost>(self.ordered.first_seq, &self.pins).unwrap();
         self.pins.clear();
-        self.bench.pipeline.finish(self.ordered.ticket);
+        self.bench.pipeline.apply.finish(self.ordered.ticket);
     }
 }
 
@@ -203,13 +203,13 @@ fn a_write_that_depends_on_a_key_sees_who_writes_it_though_that_is_not_inserted(
     bench.pipeline.track_conflicts(1 << 10).unwrap();
     let slow = Slow::order(&bench, &options, one("a"));
     let depending = |key: &'static str| {
-        let seen = SeqNo(bench.pipeline.ring.value());
+        let seen = bench.pipeline.publish.visible();
         let claim = bench.pipeline.claim([(CF, key.as_bytes())].into_iter(), seen).unwrap();
         let write = bench.pipeline.write_by(Caller::Thread, &options, one("b"), Some(&claim));
         karst_io::block_on(&bench.env, write).err().map(|error| error.kind())
     };
     assert_eq!(depending("a"), Some(ErrorKind::Busy));
-    assert_eq!(bench.pipeline.order.lock().next_ticket, 1, "it was not ordered");
+    assert_eq!(bench.pipeline.order.lock().next_ticket(), 1, "it was not ordered");
     slow.insert();
     assert_eq!((depending("a"), bench.entries()), (None, vec!["a@1=".into(), "b@2=".into()]));
 }

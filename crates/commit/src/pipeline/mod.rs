@@ -1,0 +1,532 @@
+//! How a write is committed: from motive to rejected approaches.
+//!
+//! **What is wanted.** Many writers at a time, each with a batch. Each batch is found again after a
+//! crash, whole or not at all, once its writer was told so; readers see batches whole and in one
+//! order; and a reader that begins sees all that was acknowledged. The device takes one write at a
+//! time and is slow. An insert into a memtable is a chain of cache misses, and memtables take many
+//! at a time.
+//!
+//! **Four steps.** So what must be in one order is as short as it can be, and all else happens
+//! beside others:
+//!
+//! | step | who | under what |
+//! |---|---|---|
+//! | [order](crate::order) | the writer | the order lock: takes a ticket and sequence numbers, frames the record into the buffer of the log, pins the memtable of every family it touches |
+//! | [persist](crate::persist) | the leader, one at a time | the lock of the files: takes the whole buffer (the next one fills meanwhile), writes it, syncs if any of it asks |
+//! | [apply](crate::apply) | the writer | nothing: inserts its own batch, at the same time as others; or leaves a small one to be inserted together with the next ones |
+//! | [publish](crate::publish) | whoever finishes | nothing: what is visible advances over the finished prefix of tickets |
+//!
+//! Each step has its own state, and knows what it is given. This module alone knows all four: a
+//! [write](Commit) goes through them, and what exchanges logs (`logs`) or holds writers up (`held`)
+//! goes by more than one.
+//!
+//! **When a write returns.** When its own sequence number is visible. With `unordered_write`
+//! already when its own inserts are done and everything ordered before it is persisted, and so with
+//! `two_write_queues` do those that insert nothing. In between a read that begins waits for the
+//! inserts that are left (`readable`), so reads see the same either way.
+//!
+//! **Nobody waits for somebody who does not come.** From order on a batch belongs to the pipeline.
+//! Its writer's future may be dropped, or not polled any more: then whoever waits behind it, or the
+//! leader, applies it. Work for a leader never lies idle: who orders becomes leader if there is
+//! none, and a leader that leaves looks again after it has left. Whoever asks what is visible first
+//! has inserted what was left to be inserted.
+//!
+//! **After a failure** of the log every logged ticket that was not written fails and is published
+//! empty. Nothing is ordered until [`Pipeline::resume`], which waits until all tickets are
+//! published: a hole in the sequence numbers would end recovery, so first every memtable is sealed
+//! with a new log and flushed. An insert that panics ends its ticket and the memtable's life, and
+//! nothing is ordered until the database is opened anew.
+//!
+//! **Rejected.** *Write groups*, as RocksDB has them: a group ends for all its writers when its
+//! slowest member has inserted, and the next one forms only then. *Tickets without a lock*, with
+//! space in the buffer reserved by an atomic add: a record's place in its block, its checksum and
+//! the pins would each need a protocol of their own. *A queue of commits whose head publishes*: who
+//! is at the head may have lost its processor; here whoever finishes publishes for all. *Apply
+//! beside persist*: an entry whose record failed would be in a memtable that must be flushed.
+//! docs/decisions/commit-pipeline.md has the measurements, check-then-act.md what each look relies
+//! on.
+//!
+//! Invariants:
+//! - Tickets, sequence numbers, records in the log and pins have one order, that of the order lock.
+//! - A logged batch is applied only when its record is out of the process, and on the device if it
+//!   asked for that; so what is in a memtable can be recovered.
+//! - A ticket is finished once, whatever becomes of its writer.
+//!
+//! Lock: order, then the files by a try only; the files (leader), then order. Neither is held while
+//! waiting, and the order lock is not held during I/O.
+
+mod held;
+mod logs;
+mod readable;
+#[cfg(test)]
+mod tests;
+mod write;
+
+pub use held::{HeldPipeline, TakenNumbers};
+pub use readable::Readable;
+pub use write::{Commit, WriteFuture};
+
+use crate::apply::Apply;
+use crate::conflicts::Claim;
+use crate::host::{Around, Host};
+use crate::options::WriteOptions;
+use crate::order::{BUFFERED_BYTES, Line, NotOrdered, Order, Ordered};
+use crate::persist::{Ended, Persist, Round};
+use crate::publish::Publish;
+use crate::source::{Pins, Source};
+use crate::two_phase::Section;
+use crate::wal::replay::BATCH_END;
+use crate::wal::writer::{LogOptions, NewLog};
+use karst_base::caller::Caller;
+use karst_base::error::{Error, ErrorKind, Result};
+use karst_base::health::Health;
+use karst_base::options::DbOptions;
+use karst_base::pacing::StallController;
+use karst_base::stats::Statistics;
+use karst_base::stats::write_counts::WriteCounts;
+use karst_format::ids::ColumnFamilyId;
+use karst_format::key::SeqNo;
+use karst_format::write_batch::HEADER_BYTES;
+use karst_io::{Env, report};
+use karst_mem::PendingRanges;
+use karst_mem::commit::Goals;
+use std::sync::Arc;
+use write::Lead;
+
+/// Rounds that a writer leads for others before it hands over to a thread that has nothing else to
+/// do.
+const ROUNDS_FOR_OTHERS: usize = 4;
+
+/// Options of the database that the pipeline follows.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// How logs are written.
+    pub log: LogOptions,
+    /// Records leave the process only when asked to, or when more than so many bytes have gathered
+    /// (`manual_wal_flush`, `writable_file_max_buffer_size`).
+    pub manual_flush: Option<usize>,
+    /// Writes return before older ones are visible (`unordered_write`).
+    pub unordered: bool,
+    /// Those that insert nothing do (`two_write_queues`).
+    pub two_queues: bool,
+}
+
+impl Rules {
+    /// What the database's options say.
+    ///
+    /// # Errors
+    /// Logs cannot be written like that.
+    pub fn of(options: &DbOptions) -> Result<Rules> {
+        let manual_flush = options.manual_wal_flush.then_some(options.writable_file_max_buffer_size);
+        Ok(Rules {
+            log: LogOptions::of(options)?,
+            manual_flush,
+            unordered: options.unordered_write,
+            two_queues: options.two_write_queues,
+        })
+    }
+}
+
+/// What a pipeline is made of.
+pub struct Parts<H> {
+    /// Clock and threads.
+    pub env: Env,
+    /// The database that it is part of.
+    pub host: H,
+    /// Whether writes are refused.
+    pub health: Arc<Health>,
+    /// Whether writers are held up.
+    pub stalls: Arc<StallController>,
+    /// Where it counts.
+    pub statistics: Arc<Statistics>,
+    /// Options of the database.
+    pub rules: Rules,
+    /// What was inserted and is not decided, where transactions insert when they are prepared.
+    pub pending: Option<Arc<PendingRanges>>,
+    /// The last sequence number that was used.
+    pub last_seq: SeqNo,
+    /// Where the first writes go.
+    pub log: NewLog,
+}
+
+/// The commit pipeline of one database. See the module's head.
+pub struct Pipeline<H: Host> {
+    around: Arc<Around<H>>,
+    rules: Rules,
+    pending: Option<Arc<PendingRanges>>,
+    order: Order,
+    persist: Persist<H>,
+    apply: Apply<H>,
+    publish: Arc<Publish>,
+}
+
+impl<H: Host> Pipeline<H> {
+    /// A pipeline that goes on behind `parts.last_seq`.
+    pub fn new(parts: Parts<H>) -> Arc<Self> {
+        let Parts { env, host, health, stalls, statistics, rules, pending, last_seq, log } = parts;
+        let around = Arc::new(Around { env, host, health, stalls, statistics });
+        let publish = Arc::new(Publish::new(last_seq));
+        Arc::new(Self {
+            rules,
+            pending,
+            order: Order::new(last_seq, log.framing, log.head),
+            persist: Persist::new(around.clone(), log.file),
+            apply: Apply::new(around.clone(), publish.clone()),
+            publish,
+            around,
+        })
+    }
+
+    /// One write, on the calling thread: it spins before it sleeps, and leads the log itself when
+    /// it is its turn.
+    ///
+    /// # Errors
+    /// See [`write_async`](Self::write_async).
+    pub fn write(self: &Arc<Self>, options: &WriteOptions, source: Source<'_>) -> Result<()> {
+        Commit::new(self, *options, source, Lead::Here).run()
+    }
+
+    /// One write, as a future. Dropping it before its first poll writes nothing; after that the
+    /// write may happen or not, whole either way.
+    ///
+    /// # Errors
+    /// Writes are refused or, with `no_slowdown`, held up; a column family is not open; the log
+    /// failed. On the last it is not known whether the write is found again after the database is
+    /// opened anew; after any other error nothing was written.
+    pub fn write_async<'a>(self: &'a Arc<Self>, options: &WriteOptions, source: Source<'a>) -> Commit<'a, H> {
+        Commit::new(self, *options, source, Lead::Elsewhere)
+    }
+
+    /// Either form, if the claim holds when the write is ordered.
+    pub async fn write_by(
+        self: &Arc<Self>,
+        by: Caller,
+        options: &WriteOptions,
+        source: Source<'_>,
+        claim: Option<&Claim>,
+    ) -> Result<()> {
+        match by {
+            Caller::Thread => Commit::new(self, *options, source, Lead::Here).claiming(claim).run(),
+            Caller::Task => Commit::new(self, *options, source, Lead::Elsewhere).claiming(claim).await,
+        }
+    }
+
+    /// The order step. Fills `pins`. With [`Lead::Here`] and nobody who leads, the caller has the
+    /// round that its record is in, and has to lead it.
+    fn order(
+        &self,
+        options: &WriteOptions,
+        source: &Source<'_>,
+        claim: Option<&Claim>,
+        pins: &mut Pins<H::Pin>,
+        lead: Lead,
+    ) -> Result<(Ordered, Option<Round<'_>>), NotOrdered> {
+        let count = source.count();
+        // Compat: RocksDB replays the batch with one number for all, and a range of that number
+        // does not cover what the batch put into it before.
+        let apart = (self.pending.is_some() && source.mixes_ranges()).then(|| source.with_ranges_apart());
+        let body_bytes = apart.as_ref().map_or(source.bytes() - HEADER_BYTES, Vec::len);
+        let written = self.order.written_by(source);
+        let mut guard = self.order.lock();
+        let line = &mut *guard;
+        line.check().map_err(NotOrdered::Refused)?;
+        let ticket = line.next_ticket();
+        if line.is_wal_locked() && options.no_slowdown {
+            let text = "the log is locked, and this write would not wait";
+            return Err(NotOrdered::Refused(Error::new(ErrorKind::Incomplete, text)));
+        }
+        if !self.has_room_in(line) {
+            return Err(NotOrdered::Full);
+        }
+        if let Some(claim) = claim {
+            self.order.check_claim(claim)?;
+        }
+        for family in source.families() {
+            match self.around.host.pin(*family) {
+                Some(pin) => pins.push((*family, pin)),
+                None if options.ignore_missing_column_families => {}
+                None => {
+                    let text = format!("a write to column family {family}, which is not open");
+                    return Err(NotOrdered::Refused(Error::invalid_argument(text)));
+                }
+            }
+        }
+        let first_seq = line.next_seq();
+        let last_seq = SeqNo(first_seq.0 + u64::from(count) - 1);
+        if last_seq > SeqNo::MAX {
+            let error = Error::new(ErrorKind::LimitReached, "the sequence numbers are used up");
+            return Err(NotOrdered::Refused(error));
+        }
+        if !options.disable_wal {
+            let mut head = [0; HEADER_BYTES];
+            head[..8].copy_from_slice(&first_seq.0.to_le_bytes());
+            head[8..].copy_from_slice(&source.logged_count().to_le_bytes());
+            // Compat: where batches are numbered alike, RocksDB needs to be told where one ends;
+            // and we, that it was numbered otherwise.
+            let ends = self.pending.is_some() && count > 0 && source.phase().is_none();
+            let tail = if ends { &BATCH_END[..] } else { &[] };
+            let put = |record: &mut Vec<u8>| {
+                record.extend_from_slice(&head);
+                match &apart {
+                    Some(body) => record.extend_from_slice(body),
+                    None => source.put_body(record),
+                }
+                record.extend_from_slice(tail);
+            };
+            let record = (HEADER_BYTES + body_bytes + tail.len(), put);
+            line.frame(count, record)?;
+        }
+        if let Some(phase) = source.phase() {
+            let pending = self.pending.as_deref().map(|pending| (pending, self.publish.visible()));
+            phase.ordered(&self.around.host, pending, (line.log(), first_seq), pins);
+            if phase.decides_inserted() {
+                self.persist.decides(ticket);
+            }
+        }
+        line.give(last_seq, (count, source.bytes()), !options.disable_wal);
+        self.order.note(written, source, last_seq);
+        self.publish.enter(ticket, last_seq);
+        // Why at most that: with more in the buffer nothing is ordered, and nobody would have come
+        // for it.
+        let gathers =
+            self.rules.manual_flush.is_some_and(|most| line.buffered_bytes() < most.min(BUFFERED_BYTES));
+        let persists = !options.disable_wal && (options.sync || !gathers);
+        let ahead = self.persist.goals();
+        let mut round = None;
+        if persists {
+            self.persist.ask(ticket, options.sync);
+            if lead == Lead::Here {
+                round = self.persist.try_take_round(line);
+            }
+        }
+        Ok((Ordered { ticket, first_seq, last_seq, persists, ahead }, round))
+    }
+
+    /// Takes note from now on of the keys of all writes, in so many buckets.
+    ///
+    /// # Errors
+    /// Transactions insert when they are prepared: what a commit makes visible was written before,
+    /// and it names no key.
+    pub fn track_conflicts(&self, buckets: u32) -> Result<()> {
+        if self.pending.is_some() {
+            let text = "writes that depend on keys do not go with the write policy WritePrepared";
+            return Err(Error::not_supported(text));
+        }
+        self.order.track_conflicts(buckets);
+        Ok(())
+    }
+
+    /// A claim that none of `keys` is written behind `seen`.
+    ///
+    /// # Errors
+    /// Nobody takes note of what is written.
+    pub fn claim<'a>(
+        &self,
+        keys: impl Iterator<Item = (ColumnFamilyId, &'a [u8])>,
+        seen: SeqNo,
+    ) -> Result<Claim> {
+        self.order.claim(keys, seen)
+    }
+
+    /// Waits until `holds` is true, which whoever finishes a write or leads may have made true.
+    async fn wait_for_room(&self, holds: impl Fn(&Self) -> bool) {
+        let _waiting = self.publish.wait_for_room();
+        loop {
+            let listener = self.publish.listen_for_room();
+            self.settle_orphans();
+            if holds(self) {
+                return;
+            }
+            listener.await;
+        }
+    }
+
+    /// Whether one more write could be ordered, as far as room goes.
+    fn has_room(&self) -> bool {
+        let line = self.order.lock();
+        line.refused().is_some() || self.has_room_in(&line)
+    }
+
+    fn has_room_in(&self, line: &Line) -> bool {
+        line.is_open()
+            && self.publish.has_room(line.next_ticket())
+            && line.buffered_bytes() + self.persist.in_round() <= BUFFERED_BYTES
+    }
+
+    /// Whether everything that was ordered is published.
+    fn has_published_all(&self) -> bool {
+        let line = self.order.lock();
+        self.publish.published() == line.next_ticket()
+    }
+
+    /// The first sequence number that nobody has taken.
+    pub fn next_seq(&self) -> SeqNo {
+        self.order.lock().next_seq()
+    }
+
+    /// Gives all sequence numbers up to `last` to one ticket, which has to be finished.
+    fn enter_to(&self, line: &mut Line, last: SeqNo) -> u64 {
+        let ticket = line.next_ticket();
+        debug_assert!(last >= line.next_seq() && self.publish.has_room(ticket));
+        line.give_to(last);
+        self.publish.enter(ticket, last);
+        ticket
+    }
+
+    /// Waits until everything up to `seq`, which must have been ordered, is visible; then no insert
+    /// of it is under way any more.
+    pub async fn wait_until_visible(&self, seq: SeqNo) {
+        self.wait_for_room(|pipeline| {
+            pipeline.apply.settle();
+            pipeline.publish.visible() >= seq
+        })
+        .await;
+    }
+
+    /// Its environment.
+    pub fn env(&self) -> &Env {
+        &self.around.env
+    }
+
+    /// The database that it is part of.
+    pub fn host(&self) -> &H {
+        &self.around.host
+    }
+
+    /// What is refused, and why.
+    pub fn health(&self) -> &Arc<Health> {
+        &self.around.health
+    }
+
+    /// What writers and logs have done so far.
+    pub fn write_counts(&self) -> WriteCounts {
+        let counts = self.order.lock().counts();
+        WriteCounts { stall_micros: self.around.stalls.held_micros(), ..self.persist.count(counts) }
+    }
+
+    /// Why writes are refused.
+    fn refusal(&self) -> Error {
+        let refused = self.order.lock().refused().cloned();
+        refused.unwrap_or_else(|| Error::new(ErrorKind::Io, "the log failed while this write waited"))
+    }
+
+    /// Refuses writes from now on, because of a failed log, and gives up what was not written.
+    /// Called by the leader. Returns the ticket behind the last.
+    fn refuse(&self, error: &Error) -> u64 {
+        let mut line = self.order.lock();
+        line.fail(error);
+        // Why under the lock: whoever resumes finds both or neither.
+        self.persist.fail();
+        line.next_ticket()
+    }
+
+    /// The error for a write whose record may not have been written.
+    fn failure(&self) -> Error {
+        self.refusal().in_context("the write was not logged")
+    }
+
+    /// Leads one round. The caller has taken the leadership.
+    fn lead(self: &Arc<Self>) {
+        let files = self.persist.files();
+        let round = self.persist.take_round(files, &mut self.order.lock());
+        if let Some(round) = round {
+            self.lead_round(round);
+        }
+    }
+
+    /// Writes a round, and gives the leadership back.
+    fn lead_round(self: &Arc<Self>, round: Round<'_>) {
+        let Ended { tickets: (first, end), outcome } = self.persist.write(round);
+        let wake_end = outcome.as_ref().map_or_else(|error| self.refuse(error), |()| end);
+        self.persist.leave();
+        if let Err(error) = outcome {
+            report!(error, "writes are refused: {error}");
+            // Why before anyone is woken: who sees the failure may ask to resume, and a report that
+            // came later would end writing once more.
+            self.around.host.log_failed(&error);
+        }
+        self.publish.wake(first, wake_end);
+        self.persist.tell();
+        self.publish.ring_room();
+        self.settle_orphans();
+    }
+
+    /// Leads for others after this thread's own round, so that nobody's record waits while nobody
+    /// leads.
+    fn lead_for_others(self: &Arc<Self>) {
+        for _ in 0..ROUNDS_FOR_OTHERS {
+            if !self.persist.try_lead() {
+                return;
+            }
+            self.lead();
+        }
+        self.lead_elsewhere();
+    }
+
+    /// Has a thread that may block lead until nothing is left to do. The job belongs to the
+    /// pipeline: it goes on whatever becomes of the caller.
+    fn lead_elsewhere(self: &Arc<Self>) {
+        if self.persist.try_lead() {
+            let pipeline = self.clone();
+            drop(self.around.env.run_blocking(move |_| {
+                loop {
+                    pipeline.lead();
+                    if !pipeline.persist.try_lead() {
+                        return;
+                    }
+                }
+            }));
+        }
+    }
+
+    /// Applies what writers have left, as far as it is time; see [`Apply::settle_orphans`].
+    fn settle_orphans(&self) {
+        self.apply.settle_orphans(|ticket, sync| self.persist.fate(ticket, sync));
+    }
+
+    /// Whether a write that is applied, or being applied by somebody else, may return now. If so,
+    /// every read that begins from now on sees it.
+    ///
+    /// Why it waits for what was ordered `ahead` to be persisted also with `unordered_write`: reads
+    /// wait for everything up to what was acknowledged, and shall not wait for the device.
+    #[inline]
+    fn acknowledges(&self, ticket: u64, last_seq: SeqNo, ahead: Goals, only_logs: bool) -> bool {
+        if self.publish.is_published(ticket, last_seq) {
+            return true;
+        }
+        let early = self.rules.unordered || (self.rules.two_queues && only_logs);
+        early && self.publish.acknowledge_early(ticket, last_seq, || self.persist.is_past(ahead))
+    }
+
+    /// Forgets what everybody sees who comes from now on. Why not at once, in every commit: the
+    /// list is copied for that.
+    pub fn forget_decided(&self) {
+        if let Some(pending) = &self.pending {
+            pending.remove_decided(self.publish.visible().0);
+        }
+    }
+
+    /// The numbers of a section that was ordered and not written are nobody's.
+    pub fn withdraw(&self, section: &Section) {
+        if let (Some(pending), Some(range)) = (&self.pending, section.range()) {
+            pending.withdraw(range);
+        }
+    }
+
+    /// Whether memtables have all that was inserted into them.
+    ///
+    /// # Errors
+    /// An insert panicked, ever.
+    pub fn check_inserts(&self) -> Result<()> {
+        self.apply.check_inserts()
+    }
+}
+
+impl<H: Host> std::fmt::Debug for Pipeline<H> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pipeline")
+            .field("publish", &self.publish)
+            .field("rules", &self.rules)
+            .finish_non_exhaustive()
+    }
+}
