@@ -54,7 +54,7 @@ pub(crate) fn ci(args: &[String]) -> Result {
 fn model_checks() -> Result {
     let target = cache_dir().join("loom-target");
     let env = [("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", path_text(&target)?)];
-    let crates = ["-p", "karst-mem", "-p", "karst-io", "-p", "karst-txn"];
+    let crates = ["-p", "karst-mem", "-p", "karst-io", "-p", "karst-commit", "-p", "karst-txn"];
     let args = [&["test", "--release"], &crates[..], &["--lib", "loom"]].concat();
     step("cargo", &args, &env)?;
     if !succeeds("cargo", &["+nightly", "miri", "--version"]) {

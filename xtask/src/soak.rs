@@ -66,7 +66,7 @@ const SUITES: &[Suite] = &[
     Suite { name: "crash_states", what: "every state that a power failure may leave", needs: "crates/engine/tests/crash_states", runner: Runner::Test(&["-p", "karst-engine", "--test", "crash_states"]), env: &[LONG, SEED], counts: "checked: #" },
     Suite { name: "faults", what: "one fault at a time, of every kind of file", needs: "crates/engine/tests/faults", runner: Runner::Test(&["-p", "karst-engine", "--test", "faults"]), env: &[LONG, SEED], counts: "# passed" },
     Suite { name: "fuzz", what: "every decoder, from an empty corpus", needs: "fuzz/fuzz_targets", runner: Runner::Fuzz(30), env: &[], counts: "stat::number_of_executed_units: #" },
-    Suite { name: "loom", what: "every interleaving of small scenarios", needs: "crates/mem", runner: Runner::TestWith("--cfg loom", &["--release", "-p", "karst-mem", "-p", "karst-io", "-p", "karst-txn", "--lib", "loom"]), env: &[], counts: "# passed" },
+    Suite { name: "loom", what: "every interleaving of small scenarios", needs: "crates/mem", runner: Runner::TestWith("--cfg loom", &["--release", "-p", "karst-mem", "-p", "karst-io", "-p", "karst-commit", "-p", "karst-txn", "--lib", "loom"]), env: &[], counts: "# passed" },
 ];
 
 /// A run that takes longer hangs.

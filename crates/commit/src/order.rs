@@ -13,6 +13,7 @@
 //! Lock: [`Order::lock`] is the order lock. It is held neither while waiting nor during I/O. Under
 //! it the table of conflicts is locked.
 
+use crate::bargain::Goals;
 use crate::conflicts::{Claim, Conflicts, Written};
 use crate::source::Source;
 use crate::wal::writer::{LogFile, LogFraming, NewLog};
@@ -21,7 +22,6 @@ use karst_base::stats::write_counts::WriteCounts;
 use karst_base::sync::{Mutex, MutexGuard};
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::SeqNo;
-use karst_mem::commit::Goals;
 use std::sync::OnceLock;
 
 /// Bytes of records that may wait for the leader; more writers wait before order.

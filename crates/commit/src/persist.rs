@@ -14,6 +14,7 @@
 //!   the oldest first: what is durable is a prefix of what was ordered.
 //! - After a failed write or sync no file that was open then is written again.
 
+use crate::bargain::{Fate, Goals, Leadership};
 use crate::host::{Around, Host};
 use crate::order::{Line, Switched, Taken};
 use crate::wal::writer::LogFile;
@@ -25,7 +26,6 @@ use karst_base::sync::{Event, EventListener};
 use karst_base::sync::{Mutex, MutexGuard};
 use karst_format::ids::FileNumber;
 use karst_io::{Moments, Standstill};
-use karst_mem::commit::{Fate, Goals, Leadership};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 

@@ -9,12 +9,12 @@
 //!
 //! Lock: none of its own but those of wakers; it may be called under any.
 
+use crate::bargain::{Gathered, Waiter, Waiters};
+use crate::ring::PublishRing;
 use karst_base::sync::atomic::fence;
 use karst_base::sync::{Event, EventListener, atomic};
 use karst_format::key::SeqNo;
 use karst_io::{Moments, Standstill};
-use karst_mem::PublishRing;
-use karst_mem::commit::{Gathered, Waiter, Waiters};
 use std::task::Waker;
 
 /// Most writes between order and publish.

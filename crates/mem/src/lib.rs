@@ -1,6 +1,5 @@
 //! Memory structures of KarstDB that know nothing of an LSM tree: a concurrent arena skiplist (the
-//! memtable's index), a weighted, pin-counted block cache, a Bloom filter, a ring that publishes in
-//! order what is finished in any, what else the steps of a commit share, and a list of what is
+//! memtable's index), a weighted, pin-counted block cache, a Bloom filter, and a list of what is
 //! there and does not count yet.
 //!
 //! In: byte strings and values of any type; out: pinned references to them. No I/O, no clock, no
@@ -22,15 +21,13 @@
 mod arena;
 pub mod bloom;
 pub mod cache;
-pub mod commit;
 pub mod pending;
-pub mod ring;
 pub mod skiplist;
-mod sync;
+#[doc(hidden)]
+pub mod sync;
 
 pub use arena::stock::{stock_blocks, stock_bytes, trim_stock, wants_blocks};
 pub use bloom::Bloom;
 pub use cache::{BlockCache, CacheCounters, CacheKey, CacheOptions, Charge, ChargeKind, Handle, Priority};
 pub use pending::PendingRanges;
-pub use ring::PublishRing;
 pub use skiplist::{KeyOrder, Position, SkipList, Sweep, Unlinked};

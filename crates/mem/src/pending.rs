@@ -31,8 +31,6 @@ pub use crate::sync::Pinned;
 use crate::sync::{AtomicU64, Mutex, Ordering, Swap};
 use std::sync::Arc;
 
-#[cfg(all(test, loom))]
-mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
 

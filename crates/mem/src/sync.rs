@@ -2,7 +2,8 @@
 //! loom's when the crate is compiled with `--cfg loom`, so that loom explores the very types that
 //! ship, or shuttle's with `--cfg shuttle`, so that it explores what the crates above make of them.
 //!
-//! Crate-private. Invariant: no module of this crate names `std::sync::atomic` but through here.
+//! For this crate and what loom explores of the crate `commit`. Invariant: no module of this crate
+//! names `std::sync::atomic` but through here.
 
 #[cfg(loom)]
 use loom::sync as imp;
@@ -11,7 +12,7 @@ use shuttle::sync as imp;
 #[cfg(not(any(loom, shuttle)))]
 use std::sync as imp;
 
-pub(crate) use imp::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
+pub use imp::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 
 #[cfg(loom)]
 pub(crate) use loom::sync::Arc;
@@ -23,38 +24,38 @@ pub(crate) use std::sync::Arc;
 pub(crate) type Steering = std::sync::atomic::AtomicUsize;
 
 #[cfg(any(loom, shuttle))]
-pub(crate) use imp::MutexGuard;
+pub use imp::MutexGuard;
 #[cfg(not(any(loom, shuttle)))]
-pub(crate) use parking_lot::MutexGuard;
+pub use parking_lot::MutexGuard;
 
 /// A lock without poisoning: nothing here leaves broken state behind when it unwinds.
-pub(crate) struct Mutex<T>(
+pub struct Mutex<T>(
     #[cfg(any(loom, shuttle))] imp::Mutex<T>,
     #[cfg(not(any(loom, shuttle)))] parking_lot::Mutex<T>,
 );
 
 #[cfg(not(any(loom, shuttle)))]
 impl<T> Mutex<T> {
-    pub(crate) fn new(value: T) -> Self {
+    pub fn new(value: T) -> Self {
         Self(parking_lot::Mutex::new(value))
     }
-    pub(crate) fn lock(&self) -> parking_lot::MutexGuard<'_, T> {
+    pub fn lock(&self) -> parking_lot::MutexGuard<'_, T> {
         self.0.lock()
     }
-    pub(crate) fn try_lock(&self) -> Option<parking_lot::MutexGuard<'_, T>> {
+    pub fn try_lock(&self) -> Option<parking_lot::MutexGuard<'_, T>> {
         self.0.try_lock()
     }
 }
 
 #[cfg(any(loom, shuttle))]
 impl<T> Mutex<T> {
-    pub(crate) fn new(value: T) -> Self {
+    pub fn new(value: T) -> Self {
         Self(imp::Mutex::new(value))
     }
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+    pub fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.0.try_lock() {
             Ok(guard) => Some(guard),
             Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),

@@ -18,12 +18,12 @@
 //!   gain, as the processor has several searches already.
 
 use super::{Apply, Applying};
+use crate::bargain::Gathered;
 use crate::host::Host;
 use crate::source::{Pins, Source};
 use karst_base::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use karst_format::key::SeqNo;
 use karst_mem::Unlinked;
-use karst_mem::commit::Gathered;
 use karst_storage::memtable::MemTable;
 use smallvec::SmallVec;
 use std::sync::Arc;

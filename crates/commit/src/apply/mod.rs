@@ -21,6 +21,7 @@ mod orphans;
 pub(crate) use gather::Gather;
 pub(crate) use orphans::Orphan;
 
+use crate::bargain::LeftBehind;
 use crate::host::{Around, Host};
 use crate::publish::Publish;
 use crate::source::{Pins, Source};
@@ -31,7 +32,6 @@ use karst_base::sync::Mutex;
 use karst_base::sync::atomic::{AtomicBool, Ordering};
 use karst_format::ids::ColumnFamilyId;
 use karst_format::key::SeqNo;
-use karst_mem::commit::LeftBehind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 

@@ -13,14 +13,14 @@
 //! Invariants:
 //! - Whoever takes a batch out finishes its ticket, whatever happens.
 //! - A batch that is persisted stays here only while its writer may still come for it and nobody
-//!   waits behind it ([`LeftBehind`](karst_mem::commit::LeftBehind)).
+//!   waits behind it ([`LeftBehind`](crate::bargain::LeftBehind)).
 
 use super::Apply;
+use crate::bargain::{Fate, Waiters};
 use crate::host::Host;
 use crate::order::Ordered;
 use crate::source::{Pins, Source};
 use karst_io::report;
-use karst_mem::commit::{Fate, Waiters};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A batch without a writer at hand.

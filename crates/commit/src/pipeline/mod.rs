@@ -58,7 +58,7 @@
 mod held;
 mod logs;
 mod readable;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 mod write;
 
@@ -67,6 +67,7 @@ pub use readable::Readable;
 pub use write::{Commit, WriteFuture};
 
 use crate::apply::Apply;
+use crate::bargain::Goals;
 use crate::conflicts::Claim;
 use crate::host::{Around, Host};
 use crate::options::WriteOptions;
@@ -89,7 +90,6 @@ use karst_format::key::SeqNo;
 use karst_format::write_batch::HEADER_BYTES;
 use karst_io::{Env, report};
 use karst_mem::PendingRanges;
-use karst_mem::commit::Goals;
 use std::sync::Arc;
 use write::Lead;
 

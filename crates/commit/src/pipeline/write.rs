@@ -10,6 +10,7 @@
 
 use super::Pipeline;
 use crate::apply::{Gather, Orphan};
+use crate::bargain::{Fate, Goals, Waiter};
 use crate::conflicts::Claim;
 use crate::host::{Around, Host};
 use crate::options::WriteOptions;
@@ -21,7 +22,6 @@ use karst_base::perf_context::{self, PerfLevel, PerfMetric, Timer};
 use karst_base::stats::{HistogramKind, Ticker};
 use karst_format::key::SeqNo;
 use karst_io::{Moments, block_on};
-use karst_mem::commit::{Fate, Goals, Waiter};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;

@@ -2,11 +2,11 @@
 //! that are published too early it reports violations, at those that ship none.
 
 use super::*;
+use crate::bargain::Fate;
 use crate::wal::sub_batches::SubBatches;
 use crate::{Phase, PhaseWrite, Section};
 use arc_swap::ArcSwap;
 use karst_base::snapshot::{ReadAt, Snapshots, pin_with_all};
-use karst_mem::commit::Fate;
 use karst_testkit::commit_order::{
     self, CommitOrder, Durability, FAMILIES, Key, Part, SHARED, Store, Value, merged, never_seen,
 };

@@ -12,11 +12,11 @@
 
 use super::leadership::Fate;
 use super::waiters::Waiters;
-use crate::sync::{AtomicUsize, Mutex, Ordering, fence};
+use karst_mem::sync::{AtomicUsize, Mutex, Ordering, fence};
 use std::collections::BTreeMap;
 
 /// See the module's head.
-pub struct LeftBehind<T> {
+pub(crate) struct LeftBehind<T> {
     /// By ticket.
     left: Mutex<BTreeMap<u64, Left<T>>>,
     /// How much work there is.
@@ -50,7 +50,7 @@ impl<T> Default for LeftBehind<T> {
 
 impl<T> LeftBehind<T> {
     /// Leaves work. The caller looks at its fate after this, or [abandons](Self::abandon) it.
-    pub fn leave(&self, ticket: u64, work: T) {
+    pub(crate) fn leave(&self, ticket: u64, work: T) {
         let mut left = self.left.lock();
         left.insert(ticket, Left::Work(work));
         self.count.fetch_add(1, Ordering::Relaxed);
@@ -62,7 +62,7 @@ impl<T> LeftBehind<T> {
     ///
     /// # Errors
     /// `Persisted` or `Failed`.
-    pub fn take(&self, ticket: u64) -> Result<T, Fate> {
+    pub(crate) fn take(&self, ticket: u64) -> Result<T, Fate> {
         let mut left = self.left.lock();
         match left.remove(&ticket) {
             Some(Left::Work(work)) => {
@@ -76,7 +76,7 @@ impl<T> LeftBehind<T> {
     }
 
     /// Says that the writer will not come. The caller [settles](Self::settled) after this.
-    pub fn abandon(&self, ticket: u64) {
+    pub(crate) fn abandon(&self, ticket: u64) {
         let mut left = self.left.lock();
         if let Some(Left::Work(work)) = left.remove(&ticket) {
             left.insert(ticket, Left::Abandoned(work));
@@ -88,13 +88,13 @@ impl<T> LeftBehind<T> {
 
     /// Those who wait for what others have to do. Each [settles](Self::settled) after it was
     /// counted.
-    pub fn waiters(&self) -> &Waiters {
+    pub(crate) fn waiters(&self) -> &Waiters {
         &self.waiters
     }
 
     /// Takes out the work whose fate is known and whose writer will not come; all whose fate is
     /// known if somebody waits, here or among the `others`. In the order of tickets.
-    pub fn settled(&self, others: &Waiters, fate: impl Fn(u64, &T) -> Fate) -> Vec<(u64, Fate, T)> {
+    pub(crate) fn settled(&self, others: &Waiters, fate: impl Fn(u64, &T) -> Fate) -> Vec<(u64, Fate, T)> {
         if self.count.load(Ordering::Relaxed) == 0 {
             return Vec::new();
         }

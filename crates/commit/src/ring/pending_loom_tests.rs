@@ -1,8 +1,8 @@
 //! Every interleaving of a range's life with readers, together with the ring that publishes the
 //! numbers. Run as the crate's head says.
 
-use super::*;
-use crate::ring::PublishRing;
+use super::PublishRing;
+use karst_mem::PendingRanges;
 use loom::sync::Arc;
 use loom::thread;
 

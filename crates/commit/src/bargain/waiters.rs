@@ -3,11 +3,11 @@
 //! Ordering: who waits is counted, fences, and looks for what it waits for; who makes that true
 //! fences and looks for those who wait.
 
-use crate::sync::{AtomicUsize, Ordering, fence};
+use karst_mem::sync::{AtomicUsize, Ordering, fence};
 
 /// See the module's head.
 #[derive(Debug)]
-pub struct Waiters(AtomicUsize);
+pub(crate) struct Waiters(AtomicUsize);
 
 impl Default for Waiters {
     fn default() -> Self {
@@ -17,7 +17,7 @@ impl Default for Waiters {
 
 /// One who waits, counted for as long as it lives.
 #[derive(Debug)]
-pub struct Waiter<'a>(&'a Waiters);
+pub(crate) struct Waiter<'a>(&'a Waiters);
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
@@ -27,25 +27,25 @@ impl Drop for Waiter<'_> {
 
 impl Waiters {
     /// Counts one who waits. It looks for what it waits for after this.
-    pub fn enter(&self) -> Waiter<'_> {
+    pub(crate) fn enter(&self) -> Waiter<'_> {
         self.count_in();
         Waiter(self)
     }
 
     /// The same for one who cannot hold a [`Waiter`], and [counts itself out](Self::count_out).
-    pub fn count_in(&self) {
+    pub(crate) fn count_in(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
     /// One less.
-    pub fn count_out(&self) {
+    pub(crate) fn count_out(&self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Whether anybody waits. Behind a `SeqCst` fence of the caller's.
     #[inline]
-    pub fn any(&self) -> bool {
+    pub(crate) fn any(&self) -> bool {
         self.0.load(Ordering::Relaxed) > 0
     }
 }

@@ -19,10 +19,10 @@
 
 use super::waiters::Waiters;
 use crate::ring::PublishRing;
-use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, fence};
+use karst_mem::sync::{AtomicU64, Mutex, MutexGuard, Ordering, fence};
 
 /// See the module's head. `T` is what waits, with a default for nothing.
-pub struct Gathered<T> {
+pub(crate) struct Gathered<T> {
     /// How many pieces wait. Changed under the lock.
     count: AtomicU64,
     waiting: Mutex<Waiting<T>>,
@@ -47,7 +47,7 @@ impl<T> Gathered<T> {
     /// Leaves the work of `ticket`, entered with `value`, if it is next, nobody else is at it, and
     /// it `fits` what waits. `add` says whether there is enough now; then, or if there are
     /// `waiters`, all is done with `work` before this returns. Returns whether it was taken.
-    pub fn leave(
+    pub(crate) fn leave(
         &self,
         ring: &PublishRing,
         (ticket, value): (u64, u64),
@@ -73,13 +73,13 @@ impl<T> Gathered<T> {
 
     /// Whether anything waits. Behind a `SeqCst` fence of those who wait for it.
     #[inline]
-    pub fn any(&self) -> bool {
+    pub(crate) fn any(&self) -> bool {
         self.count.load(Ordering::Acquire) > 0
     }
 
     /// Has everything done that waits.
     #[cold]
-    pub fn settle(&self, ring: &PublishRing, work: impl FnOnce(&mut T)) {
+    pub(crate) fn settle(&self, ring: &PublishRing, work: impl FnOnce(&mut T)) {
         self.do_all(ring, self.waiting.lock(), work);
     }
 

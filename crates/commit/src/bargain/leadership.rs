@@ -10,11 +10,11 @@
 //! Ordering: who asks stores a goal, fences, and looks whether anybody leads; who leaves stores
 //! that, fences, and looks at the goals.
 
-use crate::sync::{AtomicBool, AtomicU64, Ordering, fence};
+use karst_mem::sync::{AtomicBool, AtomicU64, Ordering, fence};
 
 /// Whether a ticket's record is where it has to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub(crate) enum Fate {
     /// It is.
     Persisted,
     /// It never will be.
@@ -25,14 +25,14 @@ pub enum Fate {
 
 /// Tickets below which records shall be written, and synced.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Goals {
+pub(crate) struct Goals {
     written: u64,
     synced: u64,
 }
 
 /// See the module's head.
 #[derive(Debug)]
-pub struct Leadership {
+pub(crate) struct Leadership {
     /// Whether there is a leader.
     leading: AtomicBool,
     /// Tickets below this shall be written.
@@ -65,7 +65,7 @@ impl Leadership {
     /// Wants `ticket` and all before it written, and synced if asked. Under the lock that gives out
     /// tickets.
     #[inline]
-    pub fn ask(&self, ticket: u64, sync: bool) {
+    pub(crate) fn ask(&self, ticket: u64, sync: bool) {
         if self.goal.load(Ordering::Relaxed) <= ticket {
             self.goal.store(ticket + 1, Ordering::Release);
         }
@@ -75,19 +75,19 @@ impl Leadership {
     }
 
     /// Wants a leader to come, whatever there is to write. Under the same lock.
-    pub fn ask_errand(&self) {
+    pub(crate) fn ask_errand(&self) {
         self.errand.store(true, Ordering::Release);
     }
 
     /// What was asked for so far. Under the same lock.
     #[inline]
-    pub fn goals(&self) -> Goals {
+    pub(crate) fn goals(&self) -> Goals {
         Goals { written: self.goal.load(Ordering::Relaxed), synced: self.sync_goal.load(Ordering::Relaxed) }
     }
 
     /// Whether nobody waits for these any more: they were reached, or never will be.
     #[inline]
-    pub fn is_past(&self, goals: Goals) -> bool {
+    pub(crate) fn is_past(&self, goals: Goals) -> bool {
         let reached = |reached: &AtomicU64, goal| reached.load(Ordering::Acquire) >= goal;
         (reached(&self.written, goals.written) && reached(&self.synced, goals.synced))
             || self.failed.load(Ordering::Acquire)
@@ -105,7 +105,7 @@ impl Leadership {
     /// Takes the leadership if it is free and there is something to do. Who gets it does a round,
     /// or finds that there is none to do any more, and [leaves](Self::leave).
     #[inline]
-    pub fn try_lead(&self) -> bool {
+    pub(crate) fn try_lead(&self) -> bool {
         // Why twice: who finds a leader behind the fence is seen by that leader when it leaves.
         self.needs_leader() && (self.take() || self.take_behind_fence())
     }
@@ -126,13 +126,13 @@ impl Leadership {
     /// Gives the leadership back. The caller looks again after this, with
     /// [`try_lead`](Self::try_lead), before it waits for others.
     #[inline]
-    pub fn leave(&self) {
+    pub(crate) fn leave(&self) {
         self.leading.store(false, Ordering::Release);
         fence(Ordering::SeqCst);
     }
 
     /// Whether somebody leads. What it says may be old.
-    pub fn is_led(&self) -> bool {
+    pub(crate) fn is_led(&self) -> bool {
         self.leading.load(Ordering::Acquire)
     }
 
@@ -140,7 +140,7 @@ impl Leadership {
     /// written, and whether to sync. By the leader, under the lock that gives out tickets. `None`
     /// if the leader before has failed, behind the back of who has this leadership.
     #[inline]
-    pub fn begin_round(&self) -> Option<(u64, bool)> {
+    pub(crate) fn begin_round(&self) -> Option<(u64, bool)> {
         if self.failed.load(Ordering::Acquire) {
             return None;
         }
@@ -151,25 +151,25 @@ impl Leadership {
 
     /// Tickets below `end` are written. By the leader.
     #[inline]
-    pub fn reach_written(&self, end: u64) {
+    pub(crate) fn reach_written(&self, end: u64) {
         debug_assert!(!self.failed.load(Ordering::Relaxed), "nothing moves after a failure");
         self.written.store(end, Ordering::Release);
     }
 
     /// Tickets below `end` are synced. By the leader.
-    pub fn reach_synced(&self, end: u64) {
+    pub(crate) fn reach_synced(&self, end: u64) {
         self.synced.store(end, Ordering::Release);
     }
 
     /// What is not reached never will be. By the leader, which reaches nothing more.
-    pub fn fail(&self) {
+    pub(crate) fn fail(&self) {
         self.failed.store(true, Ordering::Release);
     }
 
     /// What became of a ticket that was asked for with the same `sync`. It is told until
     /// [`recover`](Self::recover).
     #[inline]
-    pub fn fate(&self, ticket: u64, sync: bool) -> Fate {
+    pub(crate) fn fate(&self, ticket: u64, sync: bool) -> Fate {
         // Why first: nothing moves after a failure, so what is not there then never will be.
         let failed = self.failed.load(Ordering::Acquire);
         let reached = if sync { self.synced() } else { self.written() };
@@ -182,18 +182,18 @@ impl Leadership {
 
     /// Every ticket below this is written.
     #[inline]
-    pub fn written(&self) -> u64 {
+    pub(crate) fn written(&self) -> u64 {
         self.written.load(Ordering::Acquire)
     }
 
     /// Every ticket below this is synced.
     #[inline]
-    pub fn synced(&self) -> u64 {
+    pub(crate) fn synced(&self) -> u64 {
         self.synced.load(Ordering::Acquire)
     }
 
     /// Starts over behind ticket `next`, after a failure. Nobody leads, and nobody asks meanwhile.
-    pub fn recover(&self, next: u64) {
+    pub(crate) fn recover(&self, next: u64) {
         for reached in [&self.goal, &self.sync_goal, &self.written, &self.synced] {
             reached.store(next, Ordering::Release);
         }

@@ -8,7 +8,7 @@
 //! Ordering: who waits lowers `least`, fences (`SeqCst`) and looks at the value again before
 //! sleeping; who raises the value fences and looks at `least` then. One of them sees the other.
 
-use crate::sync::{AtomicU64, Mutex, Ordering, fence};
+use karst_mem::sync::{AtomicU64, Mutex, Ordering, fence};
 use std::task::Waker;
 
 /// See the module's head.

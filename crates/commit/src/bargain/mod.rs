@@ -10,8 +10,8 @@
 //!
 //! All four are the same bargain: one says what it wants or leaves, and then looks whether somebody
 //! is there; the other goes, and then looks whether something is wanted or left. A `SeqCst` fence
-//! between the store and the look on both sides makes one of them see the other. They are here, and
-//! not with the pipeline, so that loom explores the types that ship.
+//! between the store and the look on both sides makes one of them see the other. They know
+//! nothing of records and memtables, so that loom explores the types that ship.
 
 mod gathered;
 mod leadership;
@@ -22,7 +22,7 @@ mod loom_tests;
 mod tests;
 mod waiters;
 
-pub use gathered::Gathered;
-pub use leadership::{Fate, Goals, Leadership};
-pub use left_behind::LeftBehind;
-pub use waiters::{Waiter, Waiters};
+pub(crate) use gathered::Gathered;
+pub(crate) use leadership::{Fate, Goals, Leadership};
+pub(crate) use left_behind::LeftBehind;
+pub(crate) use waiters::{Waiter, Waiters};

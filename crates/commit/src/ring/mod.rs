@@ -25,7 +25,7 @@
 //! of them see the other, so nothing finished stays unpublished. The same pairing, `waiting`
 //! against `published`, makes sure that nobody sleeps through a publication.
 
-use crate::sync::{AtomicU64, Mutex, Ordering, fence};
+use karst_mem::sync::{AtomicU64, Mutex, Ordering, fence};
 use readers::Readers;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,6 +33,8 @@ use std::task::Waker;
 
 #[cfg(all(test, loom))]
 mod loom_tests;
+#[cfg(all(test, loom))]
+mod pending_loom_tests;
 mod readers;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -59,7 +61,7 @@ struct Slot {
 }
 
 /// Tickets finished in any order, published in theirs. See the module's head.
-pub struct PublishRing {
+pub(crate) struct PublishRing {
     slots: Box<[Slot]>,
     /// Tickets below this are published.
     published: Padded<AtomicU64>,
@@ -79,7 +81,7 @@ struct Front {
 impl PublishRing {
     /// A ring for at most `capacity` tickets at a time (rounded up to a power of two), with nothing
     /// in it; `value` is what is published so far.
-    pub fn new(capacity: usize, value: u64) -> Self {
+    pub(crate) fn new(capacity: usize, value: u64) -> Self {
         let slot = |_| Slot {
             done: AtomicU64::new(0),
             value: AtomicU64::new(0),
@@ -96,14 +98,14 @@ impl PublishRing {
 
     /// The value of the last published ticket.
     #[inline]
-    pub fn value(&self) -> u64 {
+    pub(crate) fn value(&self) -> u64 {
         self.front.0.value.load(Ordering::Acquire)
     }
 
     /// The largest value that is published or acknowledged. What it includes can be relied on once
     /// [`value`](Self::value) has reached it.
     #[inline]
-    pub fn acknowledged(&self) -> u64 {
+    pub(crate) fn acknowledged(&self) -> u64 {
         // Why this order: the result is to be at least what `value` says from here on back.
         let acknowledged = self.front.0.acknowledged.load(Ordering::Acquire);
         acknowledged.max(self.value())
@@ -114,7 +116,7 @@ impl PublishRing {
     ///
     /// Costs the others nothing if the ticket is published already, as it mostly is.
     #[inline]
-    pub fn acknowledge(&self, ticket: u64, value: u64) {
+    pub(crate) fn acknowledge(&self, ticket: u64, value: u64) {
         if !self.is_published(ticket, value) {
             self.front.0.acknowledged.fetch_max(value, Ordering::AcqRel);
         }
@@ -122,26 +124,26 @@ impl PublishRing {
 
     /// Whether any reader is [registered](Self::register_reader). What it says may be old.
     #[inline]
-    pub fn has_readers(&self) -> bool {
+    pub(crate) fn has_readers(&self) -> bool {
         self.readers.0.any()
     }
 
     /// Has `waker` called once [`value`](Self::value) has reached `value`, which an entered ticket
     /// must have. Look again after this, before going to sleep. Once registered it stays so until
     /// then; wakes may be spurious.
-    pub fn register_reader(&self, value: u64, waker: &Waker) {
+    pub(crate) fn register_reader(&self, value: u64, waker: &Waker) {
         self.readers.0.register(value, waker);
     }
 
     /// How many tickets are published.
     #[inline]
-    pub fn published(&self) -> u64 {
+    pub(crate) fn published(&self) -> u64 {
         self.published.0.load(Ordering::Acquire)
     }
 
     /// Whether `ticket` may be entered now. Once it may, it stays so.
     #[inline]
-    pub fn has_room(&self, ticket: u64) -> bool {
+    pub(crate) fn has_room(&self, ticket: u64) -> bool {
         ticket - self.published() < self.slots.len() as u64
     }
 
@@ -150,21 +152,21 @@ impl PublishRing {
     /// # Panics
     /// If there is no room; see [`has_room`](Self::has_room).
     #[inline]
-    pub fn enter(&self, ticket: u64, value: u64) {
+    pub(crate) fn enter(&self, ticket: u64, value: u64) {
         assert!(self.has_room(ticket), "ticket {ticket} does not fit the ring");
         self.slot(ticket).value.store(value, Ordering::Relaxed);
     }
 
     /// Says that the work of `ticket` is done, and publishes what can be. Called once for each
     /// ticket.
-    pub fn finish(&self, ticket: u64) {
+    pub(crate) fn finish(&self, ticket: u64) {
         self.finish_run(ticket, 1);
     }
 
     /// The same for `count` tickets from `first` on, at the price of one. Another thread may
     /// publish them and be about to store their value; [`is_published`](Self::is_published) does
     /// not return before it is there.
-    pub fn finish_run(&self, first: u64, count: u64) {
+    pub(crate) fn finish_run(&self, first: u64, count: u64) {
         for ticket in first..first + count {
             let slot = self.slot(ticket);
             debug_assert!(
@@ -217,14 +219,14 @@ impl PublishRing {
 
     /// Whether `ticket`, which is not published yet or only just, was finished.
     #[inline]
-    pub fn is_finished(&self, ticket: u64) -> bool {
+    pub(crate) fn is_finished(&self, ticket: u64) -> bool {
         self.slot(ticket).done.load(Ordering::Acquire) == ticket + 1
     }
 
     /// Whether `ticket`, entered with `value`, is published. When it is, [`value`](Self::value)
     /// includes it from now on.
     #[inline]
-    pub fn is_published(&self, ticket: u64, value: u64) -> bool {
+    pub(crate) fn is_published(&self, ticket: u64, value: u64) -> bool {
         if self.published() <= ticket {
             return false;
         }
@@ -237,7 +239,7 @@ impl PublishRing {
 
     /// Has `waker` called when `ticket` is published, or when someone calls [`wake`](Self::wake).
     /// Look again after this, before going to sleep. Wakes may be spurious.
-    pub fn register(&self, ticket: u64, waker: &Waker) {
+    pub(crate) fn register(&self, ticket: u64, waker: &Waker) {
         let slot = self.slot(ticket);
         let before = {
             let mut held = slot.waker.lock();
@@ -256,7 +258,7 @@ impl PublishRing {
     }
 
     /// Wakes who is registered for any ticket from `first` up to, not including, `end`.
-    pub fn wake(&self, first: u64, end: u64) {
+    pub(crate) fn wake(&self, first: u64, end: u64) {
         fence(Ordering::SeqCst);
         let first = first.max(end.saturating_sub(self.slots.len() as u64));
         for ticket in first..end {
