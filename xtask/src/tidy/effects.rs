@@ -25,10 +25,10 @@ const SHARED_BY_THREADS: &[&str] = &[
 /// Files that name what threads share all the same, and why they may.
 const NOT_EXPLORED: &[(&str, &str)] = &[
     ("crates/mem/src/arena/stock.rs", "the process's, and nothing happens under its lock"),
-    ("crates/mem/src/skiplist.rs", "gives out names of the process"),
-    ("crates/io/src/buffer.rs", "counts references to memory, for which nobody waits"),
-    ("crates/io/src/posix.rs", "asks the operating system"),
-    ("crates/io/src/ring.rs", "io_uring is not explored"),
+    ("crates/mem/src/skiplist/mod.rs", "gives out names of the process"),
+    ("crates/io/src/buffer/mod.rs", "counts references to memory, for which nobody waits"),
+    ("crates/io/src/posix/mod.rs", "asks the operating system"),
+    ("crates/io/src/ring/mod.rs", "io_uring is not explored"),
     ("crates/io/src/simulation/", "it has one thread, and checks that"),
     ("crates/io/src/soft/latency.rs", "sleeps by the clock"),
     ("crates/io/src/testing/", "for tests on real threads"),
@@ -105,18 +105,18 @@ mod tests {
             assert_eq!(of(pool, line), 1, "{line}");
         }
         assert_eq!(of(pool, "use std::sync::{Arc, OnceLock};"), 0);
-        assert_eq!(of("crates/engine/src/db.rs", "use parking_lot::Mutex;"), 1);
-        assert_eq!(of("crates/base/src/sync.rs", "pub use parking_lot::Mutex;"), 0);
-        assert_eq!(of("crates/io/src/ring.rs", "use std::sync::atomic::AtomicBool;"), 0);
+        assert_eq!(of("crates/engine/src/db/mod.rs", "use parking_lot::Mutex;"), 1);
+        assert_eq!(of("crates/base/src/sync/mod.rs", "pub use parking_lot::Mutex;"), 0);
+        assert_eq!(of("crates/io/src/ring/mod.rs", "use std::sync::atomic::AtomicBool;"), 0);
         assert_eq!(of("crates/tools/src/main.rs", "use std::sync::Mutex;"), 0);
     }
 
     #[test]
     fn sees_effects_where_they_come_from_the_environment() {
         let text = "//! x\nuse std::time::Instant;\n#[cfg(test)]\nmod tests {\nuse std::fs;\n}\n";
-        let files = [("crates/engine/src/db.rs", text), ("crates/io/src/clock.rs", text)];
+        let files = [("crates/engine/src/db/mod.rs", text), ("crates/io/src/clock.rs", text)];
         let found = said(super::check, &files);
         assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].starts_with("crates/engine/src/db.rs:2: `std::time::Instant`"), "{found:?}");
+        assert!(found[0].starts_with("crates/engine/src/db/mod.rs:2: `std::time::Instant`"), "{found:?}");
     }
 }

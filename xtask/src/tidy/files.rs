@@ -8,6 +8,7 @@ const LINES_AT_MOST: usize = 1000;
 pub(super) fn check(tree: &Tree, found: &mut Vec<String>) {
     for (path, text) in tree.sources() {
         check_name(path, found);
+        check_layout(tree, path, found);
         check_head_and_size(path, text, found);
     }
     for (path, text) in &tree.files {
@@ -20,6 +21,18 @@ fn check_name(path: &str, found: &mut Vec<String>) {
         if BANNED_NAMES.contains(&part) || part.ends_with("_v2") {
             found.push(format!("{path}: `{part}` says nothing; name the file for the noun it holds"));
         }
+    }
+}
+
+/// A module with others inside it is `x/mod.rs`, not `x.rs` beside `x/`.
+fn check_layout(tree: &Tree, path: &str, found: &mut Vec<String>) {
+    // Why only there: elsewhere each file is a program, and may have a directory beside it.
+    let inside =
+        path.strip_suffix(".rs").filter(|path| path.contains("/src/")).map(|path| format!("{path}/"));
+    let is_inside = |other: &str| inside.as_ref().is_some_and(|inside| other.starts_with(inside.as_str()));
+    if tree.sources().any(|(other, _)| is_inside(other)) {
+        let place = path.replace(".rs", "/mod.rs");
+        found.push(format!("{path}: there are modules inside it, so its place is {place}"));
     }
 }
 
@@ -57,5 +70,17 @@ mod tests {
         assert!(found[0].contains("`utils` says nothing"), "{found:?}");
         assert!(found[1].contains("must open with //!"), "{found:?}");
         assert_eq!(found[2], "notes.md:1: a path of one machine");
+    }
+
+    #[test]
+    fn sees_a_module_beside_what_lies_inside_it() {
+        let head = "//! A module.\n";
+        let files =
+            ["crates/a/src/x.rs", "crates/a/src/x/y.rs", "crates/a/src/z/mod.rs", "crates/a/src/z/y.rs"];
+        let programs = ["crates/a/tests/x.rs", "crates/a/tests/x/y.rs"];
+        let all: Vec<_> = files.iter().chain(&programs).map(|path| (*path, head)).collect();
+        let expected =
+            "crates/a/src/x.rs: there are modules inside it, so its place is crates/a/src/x/mod.rs";
+        assert_eq!(said(super::check, &all), [expected]);
     }
 }

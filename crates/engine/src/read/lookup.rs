@@ -24,17 +24,15 @@ use std::sync::Arc;
 use karst_format::block::BlockCursor;
 use karst_format::handle::BlockHandle;
 use karst_format::key::{SeqNo, TRAILER_BYTES, ValueType, pack_trailer};
-use karst_format::wide_column::{self, DefaultColumn};
 use karst_lsm::SearchPosition;
 use smallvec::SmallVec;
 
+use crate::read::base::{Base, existing_value, read_blob, without_packed_seqno};
 use crate::read::{View, merge};
-use karst_base::error::{Error, ErrorKind, Result, Shown};
+use karst_base::error::{Error, Result, Shown};
 use karst_base::options::ReadTier;
 use karst_base::perf_context::{self, LevelMetric, PerfMetric};
 use karst_base::stats::Ticker;
-use karst_storage::blob::BlobNeed;
-use karst_storage::block::BlockRef;
 use karst_storage::table::context::ReadCtx;
 use karst_storage::table::needs::{Needs, Stop};
 use karst_storage::table::{KeyHash, Odds, Table};
@@ -50,18 +48,6 @@ enum Stage {
     Tombstones,
     Filter,
     Entries,
-}
-
-/// What lies below the merge operands; without operands, the answer.
-#[derive(Debug)]
-pub(super) enum Base {
-    /// A deletion, or the end of history.
-    Nothing,
-    Value(Value),
-    /// The reference to a value in a blob file.
-    Blob(Value),
-    /// A wide-column entity; its default column counts.
-    Entity(Value),
 }
 
 #[derive(Debug)]
@@ -566,63 +552,6 @@ impl Lookup {
             newest_unknown &= table.filter_is_often_wrong();
         }
         self.needs.hold_hits(false);
-    }
-}
-
-/// A blob value; stops while it is not here.
-pub(super) fn read_blob(ctx: &ReadCtx<'_>, needs: &mut Needs, need: BlobNeed) -> Result<BlockRef, Stop> {
-    let key = need.key();
-    let value = needs.blob(ctx, need)?;
-    needs.release_key(key);
-    Ok(value)
-}
-
-/// The value that `base` stands for; `read_blob` stops where it has to be read from a blob file.
-pub(super) fn existing_value(
-    view: &View<'_>,
-    user_key: &[u8],
-    base: &Base,
-    read_blob: impl FnOnce(BlobNeed) -> Result<BlockRef, Stop>,
-) -> Result<Option<Value>, Stop> {
-    let blob = |reference: &[u8]| -> Result<Value, Stop> {
-        let need = BlobNeed::new(view.ctx.blobs(), view.version(), user_key, reference)?;
-        Ok(Value::whole_blob(read_blob(need)?))
-    };
-    Ok(match base {
-        Base::Nothing => None,
-        Base::Value(value) => Some(value.clone()),
-        Base::Blob(reference) => Some(blob(reference)?),
-        Base::Entity(entity) => Some(match default_column(entity, user_key)? {
-            DefaultColumn::Absent => Value::empty(),
-            DefaultColumn::Inline(range) => entity.slice(range),
-            DefaultColumn::Blob(range) => blob(&entity[range])?,
-        }),
-    })
-}
-
-#[cold]
-fn default_column(entity: &[u8], user_key: &[u8]) -> Result<DefaultColumn> {
-    wide_column::default_column(entity).map_err(|c| {
-        Error::with_source(
-            ErrorKind::Corruption,
-            format!("wide-column entity of key {}: {c}", Shown(user_key)),
-            c,
-        )
-    })
-}
-
-/// A timed put's value: its write time is packed behind it.
-#[cold]
-pub(super) fn without_packed_seqno(value: &Value) -> Result<Value> {
-    match value.len().checked_sub(size_of::<u64>()) {
-        Some(end) => Ok(value.slice(0..end)),
-        None => Err(Error::new(
-            ErrorKind::Corruption,
-            format!(
-                "timed value of {} bytes is shorter than the sequence number packed into it",
-                value.len()
-            ),
-        )),
     }
 }
 

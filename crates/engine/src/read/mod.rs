@@ -4,6 +4,7 @@
 //! Everything is plain code over what is in memory; what is not is fetched by the one loop in
 //! `table::drive`, for the synchronous and the asynchronous forms alike.
 
+mod base;
 pub(crate) mod get;
 pub mod iter;
 mod lookup;

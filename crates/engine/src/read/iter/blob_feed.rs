@@ -22,11 +22,11 @@ use karst_format::ids::FileNumber;
 use karst_format::key::{InternalKey, SeqNo, ValueType};
 
 use crate::read::View;
+use crate::read::base::read_blob;
 use crate::read::iter::Bounds;
 use crate::read::iter::merging::Merging;
 use crate::read::iter::readahead::{ReadaheadLimits, Window};
 use crate::read::iter::run::Run;
-use crate::read::lookup::read_blob;
 use karst_base::error::Result;
 use karst_storage::blob::{BlobFile, BlobNeed};
 use karst_storage::block::BlockRef;

@@ -21,12 +21,12 @@
 use karst_format::key::{self, InternalKey, SeqNo, ValueType};
 
 use crate::read::View;
+use crate::read::base::{Base, existing_value, without_packed_seqno};
 use crate::read::iter::blob_feed::{BlobFeed, Scanned};
 use crate::read::iter::index_position::To;
 use crate::read::iter::merging::Merging;
 use crate::read::iter::readahead::ReadaheadLimits;
 use crate::read::iter::{Bounds, NO_PREFIX_FILTER, PrefixFilter};
-use crate::read::lookup::{Base, existing_value, without_packed_seqno};
 use crate::read::merge;
 use karst_base::error::{Error, ErrorKind, Named, Result, Shown};
 use karst_base::perf_context::{self, PerfMetric};

@@ -8,7 +8,7 @@ mod data;
 mod fio;
 mod measure;
 mod record;
-#[path = "../../report/src/results.rs"]
+#[path = "../../../report/src/results.rs"]
 mod results;
 mod rows;
 mod slow;

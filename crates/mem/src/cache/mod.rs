@@ -37,6 +37,7 @@ mod handle;
 mod in_use;
 mod key;
 mod lookup_counts;
+mod options;
 mod slot;
 mod slots;
 mod table;
@@ -49,6 +50,7 @@ mod tests;
 pub use account::{Charge, ChargeKind};
 pub use handle::Handle;
 pub use key::CacheKey;
+pub use options::{CacheCounters, CacheOptions, Priority};
 
 use crate::sync::{Arc, AtomicPtr, AtomicUsize, Mutex, Ordering};
 use account::Account;
@@ -93,82 +95,6 @@ fn sweep_slots(table_slots: usize) -> usize {
 /// stretches would be a round.
 fn sweeps_at_once(table_slots: usize) -> usize {
     (table_slots / 64).clamp(1, 8)
-}
-
-/// How long an entry stays without being used, compared with others.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u8)]
-pub enum Priority {
-    /// First to go: read once, by a scan or by compaction.
-    Bottom = 0,
-    /// Data blocks.
-    Low = 1,
-    /// Metadata: index, filters, dictionaries.
-    High = 2,
-}
-
-impl Priority {
-    /// By number; the fourth value that two bits can have does not occur.
-    const ALL: [Priority; 4] = [Priority::Bottom, Priority::Low, Priority::High, Priority::High];
-
-    fn rounds_unused(self) -> u64 {
-        self as u64 + 1
-    }
-}
-
-/// How to build a [`BlockCache`].
-#[derive(Clone, Debug)]
-pub struct CacheOptions {
-    /// Bytes of charges to hold at most. 0: nothing is cached.
-    pub capacity_bytes: usize,
-    /// Charge of a typical entry, in bytes; sizes the first table of a small cache, which grows
-    /// when entries turn out smaller. 0 means 4 KiB.
-    pub estimated_entry_bytes: usize,
-    /// Whether the capacity holds even when everything is pinned: then `insert` gives standalone
-    /// handles, and `try_insert` and `try_reserve` refuse. Otherwise pinned entries may exceed the
-    /// capacity for a while.
-    pub strict_capacity: bool,
-    /// Up to this part of the capacity (0.0 to 1.0), entries of High priority are kept before all
-    /// others.
-    pub metadata_fraction: f64,
-}
-
-impl Default for CacheOptions {
-    fn default() -> Self {
-        Self {
-            capacity_bytes: 32 << 20,
-            estimated_entry_bytes: 4 << 10,
-            strict_capacity: false,
-            metadata_fraction: 0.75,
-        }
-    }
-}
-
-/// What a cache has done and holds, at about one instant.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct CacheCounters {
-    /// Lookups that found their key.
-    pub hits: u64,
-    /// Lookups that did not.
-    pub misses: u64,
-    /// Entries placed in the table.
-    pub inserts: u64,
-    /// Inserts that ended in a standalone handle.
-    pub standalone_inserts: u64,
-    /// Entries removed to make room.
-    pub evictions: u64,
-    /// Entries in the table.
-    pub entries: usize,
-    /// All charges: of entries, of standalone handles, of reservations.
-    pub usage_bytes: usize,
-    /// Charges of standalone handles and reservations.
-    pub charged_bytes: usize,
-    /// Charges of entries of High, Low and Bottom priority.
-    pub high_bytes: usize,
-    /// See `high_bytes`.
-    pub low_bytes: usize,
-    /// See `high_bytes`.
-    pub bottom_bytes: usize,
 }
 
 /// A concurrent cache of values by key, bounded by the sum of their charges. See the module's head.

@@ -6,6 +6,7 @@
 
 mod background;
 mod cf;
+mod closing;
 mod compaction;
 mod ingest;
 mod lifecycle;
@@ -21,7 +22,7 @@ mod wal_updates;
 mod write;
 
 use crate::live::Live;
-use crate::open::{self, Opened, Options, Writable};
+use crate::open::{self, Opened, Options};
 use crate::properties;
 use crate::read::iter::{DbIterator, InternalIterator};
 use crate::read::{get, multi_get};
@@ -33,7 +34,7 @@ use karst_base::stats::Statistics;
 use karst_base::sync::Guard;
 use karst_base::sync::Mutex;
 use karst_format::key::SeqNo;
-use karst_io::{Env, report};
+use karst_io::Env;
 use karst_storage::column_family::{ColumnFamily, Family};
 use karst_storage::superversion::SuperVersion;
 use karst_storage::table::drive::{Attempt, Lazy};
@@ -549,51 +550,7 @@ impl Inner {
             ));
         }
         self.opened.life.end();
-        end(self.live.as_ref(), self.opened.writable.as_ref())
-    }
-}
-
-/// Ends what goes on in the background and gives the lock back.
-fn end(live: Option<&Live>, writable: Option<&Writable>) -> Result<()> {
-    // Why all, whatever fails: the lock has to be given back.
-    let ended = live.map_or(Ok(()), Live::close);
-    let closed = writable.map_or(Ok(()), Writable::close);
-    ended.and(closed)
-}
-
-/// The end of a database whose last handle was dropped, where nobody can be told what failed.
-fn end_unseen(live: Option<Live>, writable: Option<Writable>, path: &Path) {
-    if let Err(error) = end(live.as_ref(), writable.as_ref()) {
-        report!(warn, database = %path.display(), %error, "closing the database");
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        let (live, writable) = (self.live.take(), self.opened.writable.take());
-        let path = self.opened.path.clone();
-        if live.is_none() && writable.is_none() {
-            return;
-        }
-        if self.opened.life.is_left_behind() {
-            // Why leaked, all of it: what its end would wait for stayed with the parent, and the
-            // files and the lock are the parent's.
-            return std::mem::forget((
-                live,
-                writable,
-                self.opened.families.clone(),
-                self.opened.shared.clone(),
-            ));
-        }
-        if !karst_io::in_background() {
-            return end_unseen(live, writable, &path);
-        }
-        // Why on a thread of its own: the job that this is a part of may be one that has to end
-        // first.
-        let apart = move || end_unseen(live, writable, &path);
-        if let Err(error) = self.opened.env.run_apart("karst-close", apart) {
-            report!(error, %error, "a database is not closed in order: there is no thread for it");
-        }
+        closing::end(self.live.as_ref(), self.opened.writable.as_ref())
     }
 }
 
