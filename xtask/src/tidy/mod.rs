@@ -12,6 +12,7 @@ mod files;
 mod lost;
 mod parsed;
 mod patches;
+mod paths;
 mod vocabulary;
 
 use crate::run::Result;
@@ -32,6 +33,7 @@ pub(crate) fn run(root: &Path) -> Result {
         counted::check,
         compatibility::check,
         patches::check,
+        paths::check,
     ] {
         check(&tree, &mut found);
     }
