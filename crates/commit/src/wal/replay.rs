@@ -27,7 +27,7 @@
 //! without meaning, the others' in that of their phase. In ours only prepared sections and
 //! rollbacks are so numbered, and other batches end in a mark and an empty note ([`BATCH_END`]).
 //! Under the policy WriteCommitted each operation has its own number. Where that cannot be told
-//! ([`Replay::numbers_each`]) they are taken to be numbered as sub-batches: then no number is above
+//! (`Replay::numbers_each`) they are taken to be numbered as sub-batches: then no number is above
 //! the one that it should be, so nothing is newer than what came behind it.
 
 use super::doubts::{Doubts, Passed, Tables};

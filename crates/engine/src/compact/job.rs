@@ -28,7 +28,7 @@ use super::blob_garbage::BlobGarbage;
 use super::entry_filter::EntryCounts;
 use super::guarded_files::GuardedFiles;
 use super::inputs::{self, boundaries};
-use super::part::{self, KeyRange, PartResult, Work};
+use super::part::{self, PartRange, PartResult, Work};
 use super::progress::Progress;
 use super::read_back;
 use super::stripes::Stripes;
@@ -278,7 +278,7 @@ impl CompactionJob {
         })
     }
 
-    fn ranges(&self) -> Vec<KeyRange> {
+    fn ranges(&self) -> Vec<PartRange> {
         let compaction = &self.compaction;
         let comparator = compaction.version.comparator();
         let mut cuts = boundaries(comparator, &compaction.inputs, compaction.max_subcompactions).into_iter();
@@ -315,7 +315,7 @@ async fn run_parts(
     env: &Env,
     priority: Priority,
     work: &Arc<Work>,
-    mut ranges: Vec<KeyRange>,
+    mut ranges: Vec<PartRange>,
 ) -> Result<Vec<PartResult>> {
     let others = ranges.split_off(1);
     let mut tasks = Vec::with_capacity(others.len());
@@ -344,7 +344,7 @@ async fn run_parts(
     results.into_iter().collect()
 }
 
-async fn run_part(env: &Env, work: &Work, range: &KeyRange) -> Result<PartResult> {
+async fn run_part(env: &Env, work: &Work, range: &PartRange) -> Result<PartResult> {
     env.cpu_timed(part::run(work, range), &work.progress.cpu_nanos).await
 }
 

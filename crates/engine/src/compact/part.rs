@@ -73,7 +73,7 @@ pub(crate) struct PartResult {
 }
 
 /// A range of user keys, the second not included.
-pub(crate) type KeyRange = (Option<Box<[u8]>>, Option<Box<[u8]>>);
+pub(crate) type PartRange = (Option<Box<[u8]>>, Option<Box<[u8]>>);
 
 /// Cuts where the tree's rules say.
 struct ByCutter(OutputCutter);
@@ -112,7 +112,7 @@ impl EntrySink for RunSink {
 const LOOK_EVERY: u32 = 4096;
 
 /// Carries out the part of the work that lies in `range`.
-pub(crate) async fn run(work: &Work, range: &KeyRange) -> Result<PartResult> {
+pub(crate) async fn run(work: &Work, range: &PartRange) -> Result<PartResult> {
     let compaction = &*work.compaction;
     let (lower, upper) = (range.0.as_deref(), range.1.as_deref());
     let bottommost = compaction.bottommost && !work.ingest_behind;

@@ -22,7 +22,7 @@ use karst_io::Env;
 use std::path::{Path, PathBuf};
 
 /// What is in the directory.
-pub(super) enum Found {
+pub(super) enum InDirectory {
     Database,
     Nothing,
 }
@@ -32,7 +32,7 @@ pub(super) enum Found {
 /// # Errors
 /// `InvalidArgument` if there is one and must not be, or the other way round; `Corruption` if
 /// CURRENT is missing beside data.
-pub(super) fn find(env: &Env, path: &Path, choices: &DbOptions) -> Result<Found> {
+pub(super) fn find(env: &Env, path: &Path, choices: &DbOptions) -> Result<InDirectory> {
     let fs = env.fs();
     if fs.exists(&path.join(FileName::Current.to_string()))? {
         return match choices.error_if_exists {
@@ -40,7 +40,7 @@ pub(super) fn find(env: &Env, path: &Path, choices: &DbOptions) -> Result<Found>
                 "{}: there is a database already, and error_if_exists is set",
                 path.display()
             ))),
-            false => Ok(Found::Database),
+            false => Ok(InDirectory::Database),
         };
     }
     let names = if fs.exists(path)? { fs.list_dir(path)? } else { Vec::new() };
@@ -67,7 +67,7 @@ pub(super) fn find(env: &Env, path: &Path, choices: &DbOptions) -> Result<Found>
             path.display()
         )));
     }
-    Ok(Found::Nothing)
+    Ok(InDirectory::Nothing)
 }
 
 const FIRST_MANIFEST: FileNumber = FileNumber(1);

@@ -2,7 +2,7 @@
 //! in for it, changed by the caller.
 //!
 //! In: the directory, the column families that the MANIFEST has, and the caller's [`Options`]. Out:
-//! [`Found`], or an error that names the way out.
+//! [`FoundOptions`], or an error that names the way out.
 //!
 //! Where the newest OPTIONS file cannot be read, or says what cannot work ([`DamagedOptions`] says
 //! what then):
@@ -43,7 +43,7 @@ pub(super) enum Purpose {
 
 /// The options to open with.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct FoundOptions {
     pub(super) db_options: DbOptions,
     /// Of the column families to open.
     pub(super) configs: BTreeMap<ColumnFamilyId, Arc<FamilyConfig>>,
@@ -62,7 +62,7 @@ pub(super) struct Search<'a> {
 
 impl Search<'_> {
     /// Finds the options.
-    pub(super) fn find(&self) -> Result<Found> {
+    pub(super) fn find(&self) -> Result<FoundOptions> {
         let files = self.directory.options_files();
         let Some((newest, older)) = files.split_first().filter(|_| self.options.reads_options_file()) else {
             return self.settle(None);
@@ -106,7 +106,7 @@ impl Search<'_> {
     }
 
     /// The options that follow from a file, or from none, and whether they can work.
-    fn settle(&self, file: Option<(FileName, &OptionsFile)>) -> Result<Found> {
+    fn settle(&self, file: Option<(FileName, &OptionsFile)>) -> Result<FoundOptions> {
         let mut notes = Vec::new();
         let mut db_options = file.map(|(_, file)| file.db.clone()).unwrap_or_default();
         for what in option_rules::mend_database(&mut db_options) {
@@ -124,7 +124,7 @@ impl Search<'_> {
             check_options::database(&db_options)?;
             configs.values().try_for_each(|config| check_options::column_family(&db_options, config))?;
         }
-        Ok(Found { db_options, configs, notes })
+        Ok(FoundOptions { db_options, configs, notes })
     }
 
     /// The options and instances of every column family to open.

@@ -15,7 +15,7 @@
 
 use super::cache::BlockCache;
 use super::directory::{Directory, io_error, read_file};
-use super::find_options::{Found, Purpose, Search};
+use super::find_options::{FoundOptions, Purpose, Search};
 use super::manifest::Manifest;
 use super::options::Options;
 use super::wanted::Wanted;
@@ -76,7 +76,7 @@ pub(super) fn load(
     let (manifest, directory) = read_manifest(env, path)?;
     check_names(&directory, &manifest, options, wanted)?;
     let search = Search { directory: &directory, manifest: &manifest, options, wanted, purpose };
-    let Found { db_options, configs, notes } = search.find()?;
+    let FoundOptions { db_options, configs, notes } = search.find()?;
     let (manifest_path, manifest_name, manifest_bytes) =
         (manifest.path.clone(), manifest.name, manifest.size_bytes);
     let set = build_trees(manifest, &configs, &db_options)?;

@@ -63,7 +63,7 @@ pub(crate) fn read_write(path: &Path, options: &Options, families: Option<&[&str
     let choices = options.db_options(DbOptions::default())?;
     check_options::database(&choices)?;
     // Why before the lock: where there is nothing to open, nothing is left behind.
-    if let create::Found::Nothing = create::find(&env, path, &choices)? {
+    if let create::InDirectory::Nothing = create::find(&env, path, &choices)? {
         let named = families.unwrap_or_default().iter().copied();
         check_new(&choices, options, named.chain([DEFAULT]))?;
         // Why durably: what is durable in a directory is lost with its name.
@@ -71,7 +71,7 @@ pub(crate) fn read_write(path: &Path, options: &Options, families: Option<&[&str
     }
     let lock = take_lock(&env, path)?;
     // Why again: somebody else may have made it, or removed it, before the lock was ours.
-    if let create::Found::Nothing = create::find(&env, path, &choices)? {
+    if let create::InDirectory::Nothing = create::find(&env, path, &choices)? {
         create::create(&env, path, &choices)?;
     }
     let names = families.unwrap_or_default();

@@ -21,7 +21,7 @@ impl Priority {
     }
 }
 
-/// How to build a [`BlockCache`].
+/// How to build a [`BlockCache`](super::BlockCache).
 #[derive(Clone, Debug)]
 pub struct CacheOptions {
     /// Bytes of charges to hold at most. 0: nothing is cached.
