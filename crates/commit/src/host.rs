@@ -11,6 +11,7 @@ use karst_base::stats::Statistics;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_io::Env;
 use karst_storage::memtable::MemTable;
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// The database, as the commit pipeline sees it.
@@ -53,6 +54,9 @@ pub trait Host: Send + Sync + 'static {
     /// log's once nobody needs it. Called without a lock.
     fn log_ended(&self, log: FileNumber);
 }
+
+/// Memtables pinned for one write, by column family.
+pub(crate) type Pins<P> = SmallVec<[(ColumnFamilyId, P); 1]>;
 
 /// What the steps reach of what is around the pipeline.
 pub(crate) struct Around<H> {

@@ -4,19 +4,15 @@
 //! same.
 
 use super::batch::{WriteBatch, check_sizes};
-use super::host::Host;
-use super::two_phase::PhaseWrite;
+use super::host::{Host, Pins};
+use super::two_phase::{Numbering, PhaseWrite};
 use crate::wal::replay;
-use crate::wal::sub_batches::SubBatches;
 use karst_base::error::{Error, Result};
 use karst_format::ids::ColumnFamilyId;
 use karst_format::key::{SeqNo, ValueType};
 use karst_format::write_batch::{HEADER_BYTES, Op};
 use karst_storage::memtable::{DuplicateEntry, PointEntry};
 use smallvec::SmallVec;
-
-/// Memtables pinned for one write, by column family.
-pub(super) type Pins<P> = SmallVec<[(ColumnFamilyId, P); 1]>;
 
 /// Entries that go to a memtable together.
 const GROUP: usize = 16;
@@ -37,28 +33,6 @@ fn point(seq: SeqNo, op: Op<'_>) -> Option<PointEntry<'_>> {
 /// Entries that a write may leave to be inserted together with those of others; more are a group of
 /// their own.
 const FEW: usize = 4;
-
-/// How the operations of a write are numbered.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Numbering<'a> {
-    /// Each has a number of its own.
-    Each,
-    /// All have one number.
-    Alike,
-    SubBatches(&'a SubBatches),
-}
-
-impl Numbering<'_> {
-    /// The number of the operation at `index`, given the first.
-    #[inline]
-    fn of(&self, first: SeqNo, index: usize) -> SeqNo {
-        SeqNo(match self {
-            Numbering::Each => first.0 + index as u64,
-            Numbering::Alike => first.0,
-            Numbering::SubBatches(numbers) => first.0 + u64::from(numbers.offset(index)),
-        })
-    }
-}
 
 /// What is written.
 #[derive(Debug)]

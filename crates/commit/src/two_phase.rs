@@ -23,8 +23,7 @@
 //! other's.
 
 use super::batch::WriteBatch;
-use super::host::Host;
-use super::source::{Numbering, Pins};
+use super::host::{Host, Pins};
 use crate::wal::sub_batches::SubBatches;
 use karst_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use karst_format::ids::{ColumnFamilyId, FileNumber};
@@ -99,6 +98,28 @@ impl Section {
     /// Its sequence numbers, among those that are pending.
     pub fn range(&self) -> Option<&Arc<Range>> {
         self.range.get()
+    }
+}
+
+/// How the operations of a write are numbered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Numbering<'a> {
+    /// Each has a number of its own.
+    Each,
+    /// All have one number.
+    Alike,
+    SubBatches(&'a SubBatches),
+}
+
+impl Numbering<'_> {
+    /// The number of the operation at `index`, given the first.
+    #[inline]
+    pub(crate) fn of(&self, first: SeqNo, index: usize) -> SeqNo {
+        SeqNo(match self {
+            Numbering::Each => first.0 + index as u64,
+            Numbering::Alike => first.0,
+            Numbering::SubBatches(numbers) => first.0 + u64::from(numbers.offset(index)),
+        })
     }
 }
 

@@ -27,12 +27,6 @@ const ENGINE_LAYERS: &[&[&str]] = &[
 ///
 /// Invariant: this list only shrinks.
 const BACKWARD: &[(&str, &str, &str, &str)] = &[
-    (
-        "commit",
-        "source",
-        "two_phase",
-        "what is written may be a decision, which is told with how it is written",
-    ),
     ("io", "env", "background", "an environment has its pools of threads, whose jobs get the environment"),
     ("io", "env", "block_on", "as the one before, of the thread that waits"),
     ("io", "env", "simulation", "an environment may be a simulated one, which is made of simulated parts"),

@@ -19,8 +19,8 @@
 
 use super::{Apply, Applying};
 use crate::bargain::Gathered;
-use crate::host::Host;
-use crate::source::{Pins, Source};
+use crate::host::{Host, Pins};
+use crate::source::Source;
 use karst_base::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use karst_format::key::SeqNo;
 use karst_mem::Unlinked;

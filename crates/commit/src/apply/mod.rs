@@ -22,9 +22,9 @@ pub(crate) use gather::Gather;
 pub(crate) use orphans::Orphan;
 
 use crate::bargain::LeftBehind;
-use crate::host::{Around, Host};
+use crate::host::{Around, Host, Pins};
 use crate::publish::Publish;
-use crate::source::{Pins, Source};
+use crate::source::Source;
 use gather::Gathering;
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::health::BackgroundErrorReason;

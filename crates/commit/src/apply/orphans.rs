@@ -17,9 +17,9 @@
 
 use super::Apply;
 use crate::bargain::{Fate, Waiters};
-use crate::host::Host;
+use crate::host::{Host, Pins};
 use crate::order::Ordered;
-use crate::source::{Pins, Source};
+use crate::source::Source;
 use karst_io::report;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::apply::Gather;
+use crate::host::Pins;
 use crate::order::Ordered;
 use crate::pipeline::write::{Commit, Lead};
-use crate::source::Pins;
 use karst_base::caller::Caller;
 use karst_base::error::ErrorKind;
 use std::future::Future;
