@@ -7,6 +7,7 @@
 mod background;
 mod cf;
 mod compaction;
+mod hooks;
 mod ingest;
 mod lifecycle;
 mod lifecycle_async;
@@ -44,6 +45,7 @@ use std::sync::Arc;
 
 pub use crate::properties::LiveFile;
 pub use cf::Cf;
+pub use hooks::TransactionHooks;
 pub use two_phase::PreparedTransaction;
 use two_phase::Sections;
 pub use validation::Unchanged;

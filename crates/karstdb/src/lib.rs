@@ -161,9 +161,9 @@ pub use karst_engine::{
     IngestExternalFileArg, IngestExternalFileOptions, IoPriority, KeyBounds, KeyRange, LiveFile,
     LiveFilesStorageInfoOptions, MergeOperator, OptionSet, Options, PreparedTransaction, Range, RateLimiter,
     ReadOptions, ReadTier, Recorder, RestoreOptions, Result, Severity, SizeApproximationOptions, Snapshot,
-    SortedRun, SstFileWriter, Statistics, StatsLevel, StopBackup, Streamed, Ticker, Unchanged, UserKeyRange,
-    Value, WaitForCompactOptions, WalFile, WalUpdate, WalUpdates, WriteBatch, WriteBufferManager,
-    WriteOptions, compaction_filter, format, io, merge_operator, options, perf_context,
+    SortedRun, SstFileWriter, Statistics, StatsLevel, StopBackup, Streamed, Ticker, UserKeyRange, Value,
+    WaitForCompactOptions, WalFile, WalUpdate, WalUpdates, WriteBatch, WriteBufferManager, WriteOptions,
+    compaction_filter, format, io, merge_operator, options, perf_context,
 };
 pub use karst_txn::{
     BatchDbIterator, BatchEntry, BatchEntryKind, BatchEntryStream, BatchIterator, DeadlockInfo, DeadlockPath,
