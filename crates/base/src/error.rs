@@ -50,6 +50,13 @@ pub enum ErrorKind {
     TimedOut,
     /// Another transaction or write is in the way. Roll back and begin again.
     Busy,
+    /// Somebody else, in this process or another, holds the lock (LOCK) on the database, on the
+    /// directory of backups, or on the copy that is being made. Nothing was changed. Let them
+    /// close it, or finish.
+    Locked,
+    /// What the call depends on was changed, or is held, by somebody else's work, and not for
+    /// long. Nothing was changed. The same call, made again, may go well.
+    TryAgain,
     /// Waiting would never end, as those waited for wait in turn. Roll back, so that others can go
     /// on, and begin again.
     Deadlock,
@@ -74,6 +81,7 @@ impl ErrorKind {
         match error {
             error if error.is_not_found() => ErrorKind::NotFound,
             error if error.is_no_space() => ErrorKind::NoSpace,
+            error if error.is_locked() => ErrorKind::Locked,
             _ => ErrorKind::Io,
         }
     }
@@ -90,6 +98,8 @@ impl ErrorKind {
             ErrorKind::LimitReached => "limit reached",
             ErrorKind::TimedOut => "timed out",
             ErrorKind::Busy => "busy",
+            ErrorKind::Locked => "locked",
+            ErrorKind::TryAgain => "try again",
             ErrorKind::Deadlock => "deadlock",
             ErrorKind::Expired => "expired",
             ErrorKind::Closed => "closed",
@@ -348,6 +358,18 @@ mod tests {
         );
         assert!(of(enospc).kind().is_io() && of(eio).kind().is_io() && !ErrorKind::NotFound.is_io());
         assert!(of(enospc).to_string().starts_with("no space: flushing: append to /db/000009.sst: "));
+    }
+
+    #[test]
+    fn a_lock_that_somebody_has_is_a_kind_of_its_own() {
+        let of =
+            |op, kind: std::io::ErrorKind| Error::from(karst_io::Error::new(op, "/db/LOCK", kind.into()));
+        let held = of("lock", std::io::ErrorKind::WouldBlock);
+        assert_eq!(held.kind(), ErrorKind::Locked);
+        assert!(held.to_string().starts_with("locked: lock /db/LOCK: "), "{held}");
+        assert!(!held.kind().is_io(), "no device has failed");
+        assert_eq!(of("read", std::io::ErrorKind::WouldBlock).kind(), ErrorKind::Io);
+        assert_eq!(of("lock", std::io::ErrorKind::PermissionDenied).kind(), ErrorKind::Io);
     }
 
     #[test]

@@ -99,7 +99,8 @@ impl Db {
     ///
     /// # Errors
     /// The directory is no database, a file is missing, damaged or foreign, a comparator is not
-    /// known, or an option is out of range. The error names the file, the offset and what was
+    /// known, or an option is out of range. `TryAgain`: another process changed the database each
+    /// time that it was read. The error names the file, the offset and what was
     /// expected.
     pub fn open_read_only(path: impl AsRef<Path>, options: &Options) -> Result<Db> {
         Self::new(open::read_only(path.as_ref(), options, None)?, options)
