@@ -30,6 +30,7 @@ use karst_io::Env;
 /// What is collected; each level adds to the one before. RocksDB's names and order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum StatsLevel {
     /// Nothing.
     DisableAll,

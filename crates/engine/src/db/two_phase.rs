@@ -103,6 +103,7 @@ impl Sections {
 
 /// A transaction that is prepared and not decided.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct PreparedTransaction {
     /// Its name.
     pub name: Vec<u8>,
