@@ -86,6 +86,14 @@ impl ErrorKind {
         }
     }
 
+    /// The kind of what `format` could not decode.
+    fn of_decoding(corruption: &Corruption) -> Self {
+        match corruption.missing_feature {
+            Some(_) => ErrorKind::NotSupported,
+            None => ErrorKind::Corruption,
+        }
+    }
+
     fn as_str(self) -> &'static str {
         match self {
             ErrorKind::Corruption => "corruption",
@@ -143,7 +151,7 @@ impl Error {
     pub fn in_file(file: &Path, base: u64, corruption: Corruption) -> Self {
         let offset = base.saturating_add(corruption.offset);
         Error::with_source(
-            ErrorKind::Corruption,
+            ErrorKind::of_decoding(&corruption),
             format!("{}, offset {offset}: {}", file.display(), corruption.what),
             corruption,
         )
@@ -153,7 +161,7 @@ impl Error {
     /// file). The corruption's own offset is within the contents, which may have been compressed.
     pub fn in_block(file: &Path, offset: u64, corruption: Corruption) -> Self {
         Error::with_source(
-            ErrorKind::Corruption,
+            ErrorKind::of_decoding(&corruption),
             format!(
                 "{}, block at offset {offset}: {} (at {} in the block)",
                 file.display(),
@@ -327,11 +335,8 @@ mod tests {
 
     #[test]
     fn names_file_and_offset_in_the_file() {
-        let error = Error::in_file(
-            Path::new("/db/000007.sst"),
-            4096,
-            Corruption { what: "bad restart count".into(), offset: 17 },
-        );
+        let error =
+            Error::in_file(Path::new("/db/000007.sst"), 4096, Corruption::new("bad restart count", 17u64));
         assert_eq!(error.kind(), ErrorKind::Corruption);
         assert_eq!(error.to_string(), "corruption: /db/000007.sst, offset 4113: bad restart count");
         assert!(error.source().is_some());

@@ -121,7 +121,7 @@ fn one_process_writes_and_others_read() {
     }
     // Now the roles are exchanged.
     let (_second, told) = Other::start(path);
-    assert!(told.starts_with("refused Io"), "{told}");
+    assert!(told.starts_with("refused Locked"), "{told}");
     db.put("key", "mine").unwrap();
     db.close().unwrap();
     // The handle is still there, but the lock is free.

@@ -24,10 +24,10 @@ impl BackupEngine {
     /// Each file is verified while it is copied.
     ///
     /// # Errors
-    /// `NotFound`: there is no such backup. `Locked`: a database is open there. `Corruption`: a file
-    /// of the backup is missing or is not what was backed up; files are missing before anything is
-    /// removed. `Io`, `NoSpace`: something could not be read or written. Unless the backup was
-    /// found wrong before, there is no database in the directory then.
+    /// `NotFound`: there is no such backup. `Locked`: a database is open there. `Corruption`: a
+    /// file of the backup is missing or is not what was backed up; files are missing before
+    /// anything is removed. `Io`, `NoSpace`: something could not be read or written. Unless the
+    /// backup was found wrong before, there is no database in the directory then.
     pub fn restore_db_from_backup(
         &self,
         backup_id: u32,
