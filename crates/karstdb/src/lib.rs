@@ -147,7 +147,16 @@
 //!
 //! A database that is opened read-only is not written to, not even its LOCK, and any damage ends in
 //! an [`Error`] that names the file and the offset.
+//!
+//! # Features
+//!
+//! By default there are the compressions: `snappy`, `zlib`, `bzip2`, `lz4`, `zstd`. A build without
+//! one refuses to read and to write it, with an error that names the feature. `bytes` makes a
+//! [`Value`] a `bytes::Bytes` without a copy; `serde` has `Serialize` for statistics and for what
+//! is told of files, logs and backups; `testing` adds a simulated machine and other file systems to
+//! [`io`].
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[doc(inline)]
 pub use karst_engine::{
@@ -176,8 +185,8 @@ pub use karst_txn::{
 
 /// The environment: file systems, clock, threads, reactors.
 ///
-/// A database reaches the world through its [`Env`](io::Env) alone. With the feature `testing` there
-/// are the simulated machine and file systems that are slow, faulty or watched besides.
+/// A database reaches the world through its [`Env`](io::Env) alone. With the feature `testing`
+/// there are the simulated machine and file systems that are slow, faulty or watched besides.
 pub mod io {
     #[doc(inline)]
     pub use karst_engine::io::{

@@ -9,6 +9,8 @@
 mod histogram;
 pub mod level_jobs;
 mod names;
+#[cfg(feature = "serde")]
+mod serialized;
 mod shard;
 #[cfg(test)]
 mod tests;

@@ -119,6 +119,7 @@ pub struct RestoreOptions {
 
 /// What is known of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct BackupInfo {
     /// Its number.
