@@ -1,5 +1,6 @@
 //! The tasks `test`, `ci`, `mutants` and `compare`.
 
+use crate::deny::deny;
 use crate::run::{Result, cache_dir, found, fresh_seed, repository_root, step, step_in, succeeds};
 use crate::sanitizers::sanitizers;
 use crate::tidy;
@@ -38,6 +39,8 @@ pub(crate) fn ci(args: &[String]) -> Result {
     }
     step("cargo", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;
     step("cargo", &["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])?;
+    features()?;
+    deny()?;
     model_checks()?;
     sanitizers()?;
     explored_threads()?;
@@ -48,6 +51,18 @@ pub(crate) fn ci(args: &[String]) -> Result {
         judge_matrix()?;
     }
     Ok(())
+}
+
+/// The facade with all its features and with none: what docs.rs shows, what compiles, and what a
+/// build without compressions says of what is compressed.
+fn features() -> Result {
+    for features in ["--all-features", "--no-default-features"] {
+        let docs = ["doc", "-p", "karstdb", "--no-deps", features];
+        step("cargo", &docs, &[("RUSTDOCFLAGS", "-D warnings")])?;
+        step("cargo", &["clippy", "-p", "karstdb", "--lib", features, "--", "-D", "warnings"], &[])?;
+    }
+    let without = ["test", "-p", "karstdb", "--no-default-features", "--test", "without_codecs"];
+    step("cargo", &without, &[])
 }
 
 /// Every interleaving of small scenarios of the lock-free types, and undefined behaviour.

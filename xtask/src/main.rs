@@ -1,5 +1,5 @@
 //! KarstDB's development tasks:
-//! `cargo xtask tidy | test | ci | sanitizers | soak | mutants | compare | report`.
+//! `cargo xtask tidy | deny | test | ci | sanitizers | soak | mutants | compare | report`.
 //!
 //! Each task is a list of commands anyone could type; this program only keeps their order, checks
 //! that the tools they need are present, and stops at the first failure. Beside the standard
@@ -7,6 +7,7 @@
 //! machine builds it in ten seconds instead of two.
 
 mod ci;
+mod deny;
 mod run;
 mod sanitizers;
 mod soak;
@@ -20,6 +21,8 @@ const HELP: &str = "cargo xtask TASK
             each with all inside it, name each other in one direction only); vocabulary (no module can name
             two types of one name); effects, what threads share, unsafe, file heads, names, planted patches, the width of comments
             [--rewrap [PATH ...]: wrap comments that are too wide, in these files and folders, and stop]
+  deny      check what is depended on by deny.toml: with cargo-deny where it is installed, else the licences and
+            sources alone
   test      install or name what the tests need, then run the default test command
   ci        format, lints, tidy, docs, then the slow checks: model checking, sanitizers, fuzzing, interop with
             RocksDB 11.8, the fault and cancellation sweeps  [--quick: without RocksDB 11.8]
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
             [] => tidy::run(&run::repository_root()),
             [unknown, ..] => Err(format!("tidy knows --rewrap only, not {unknown}")),
         },
+        Some("deny") => deny::deny(),
         Some("test") => ci::test(),
         Some("ci") => ci::ci(&args[1..]),
         Some("sanitizers") => sanitizers::all_sanitizers(),

@@ -50,6 +50,7 @@ pub struct FilterContext {
 
 /// What a filter is shown of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FilterInput<'a> {
     /// A value, wherever it is stored.
     Value(&'a [u8]),

@@ -50,6 +50,13 @@ pub enum ErrorKind {
     TimedOut,
     /// Another transaction or write is in the way. Roll back and begin again.
     Busy,
+    /// Somebody else, in this process or another, holds the lock (LOCK) on the database, on the
+    /// directory of backups, or on the copy that is being made. Nothing was changed. Let them
+    /// close it, or finish.
+    Locked,
+    /// What the call depends on was changed, or is held, by somebody else's work, and not for
+    /// long. Nothing was changed. The same call, made again, may go well.
+    TryAgain,
     /// Waiting would never end, as those waited for wait in turn. Roll back, so that others can go
     /// on, and begin again.
     Deadlock,
@@ -74,7 +81,16 @@ impl ErrorKind {
         match error {
             error if error.is_not_found() => ErrorKind::NotFound,
             error if error.is_no_space() => ErrorKind::NoSpace,
+            error if error.is_locked() => ErrorKind::Locked,
             _ => ErrorKind::Io,
+        }
+    }
+
+    /// The kind of what `format` could not decode.
+    fn of_decoding(corruption: &Corruption) -> Self {
+        match corruption.missing_feature {
+            Some(_) => ErrorKind::NotSupported,
+            None => ErrorKind::Corruption,
         }
     }
 
@@ -90,6 +106,8 @@ impl ErrorKind {
             ErrorKind::LimitReached => "limit reached",
             ErrorKind::TimedOut => "timed out",
             ErrorKind::Busy => "busy",
+            ErrorKind::Locked => "locked",
+            ErrorKind::TryAgain => "try again",
             ErrorKind::Deadlock => "deadlock",
             ErrorKind::Expired => "expired",
             ErrorKind::Closed => "closed",
@@ -133,7 +151,7 @@ impl Error {
     pub fn in_file(file: &Path, base: u64, corruption: Corruption) -> Self {
         let offset = base.saturating_add(corruption.offset);
         Error::with_source(
-            ErrorKind::Corruption,
+            ErrorKind::of_decoding(&corruption),
             format!("{}, offset {offset}: {}", file.display(), corruption.what),
             corruption,
         )
@@ -143,7 +161,7 @@ impl Error {
     /// file). The corruption's own offset is within the contents, which may have been compressed.
     pub fn in_block(file: &Path, offset: u64, corruption: Corruption) -> Self {
         Error::with_source(
-            ErrorKind::Corruption,
+            ErrorKind::of_decoding(&corruption),
             format!(
                 "{}, block at offset {offset}: {} (at {} in the block)",
                 file.display(),
@@ -317,11 +335,8 @@ mod tests {
 
     #[test]
     fn names_file_and_offset_in_the_file() {
-        let error = Error::in_file(
-            Path::new("/db/000007.sst"),
-            4096,
-            Corruption { what: "bad restart count".into(), offset: 17 },
-        );
+        let error =
+            Error::in_file(Path::new("/db/000007.sst"), 4096, Corruption::new("bad restart count", 17u64));
         assert_eq!(error.kind(), ErrorKind::Corruption);
         assert_eq!(error.to_string(), "corruption: /db/000007.sst, offset 4113: bad restart count");
         assert!(error.source().is_some());
@@ -348,6 +363,18 @@ mod tests {
         );
         assert!(of(enospc).kind().is_io() && of(eio).kind().is_io() && !ErrorKind::NotFound.is_io());
         assert!(of(enospc).to_string().starts_with("no space: flushing: append to /db/000009.sst: "));
+    }
+
+    #[test]
+    fn a_lock_that_somebody_has_is_a_kind_of_its_own() {
+        let of =
+            |op, kind: std::io::ErrorKind| Error::from(karst_io::Error::new(op, "/db/LOCK", kind.into()));
+        let held = of("lock", std::io::ErrorKind::WouldBlock);
+        assert_eq!(held.kind(), ErrorKind::Locked);
+        assert!(held.to_string().starts_with("locked: lock /db/LOCK: "), "{held}");
+        assert!(!held.kind().is_io(), "no device has failed");
+        assert_eq!(of("read", std::io::ErrorKind::WouldBlock).kind(), ErrorKind::Io);
+        assert_eq!(of("lock", std::io::ErrorKind::PermissionDenied).kind(), ErrorKind::Io);
     }
 
     #[test]

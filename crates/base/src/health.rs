@@ -18,6 +18,7 @@ use std::sync::{Arc, OnceLock};
 
 /// How bad a background error is. RocksDB's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Severity {
     /// Writes go on; compactions wait.
     Soft,
@@ -31,6 +32,7 @@ pub enum Severity {
 
 /// What was being done when it went wrong. RocksDB's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum BackgroundErrorReason {
     /// A flush; the log has what it did not write.
     Flush,
@@ -70,6 +72,7 @@ impl BackgroundErrorReason {
 
 /// A background error.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct BackgroundError {
     /// What went wrong.
     pub error: Error,

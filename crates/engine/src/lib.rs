@@ -21,7 +21,9 @@ pub use copies::{
     DatabaseFile, DatabaseFileKind, ExportImportFilesMetaData, ExportedFile, ImportColumnFamilyOptions,
     LiveFilesStorageInfoOptions, RestoreOptions, StopBackup,
 };
-pub use db::{Cf, Db, LiveFile, PreparedTransaction, Unchanged, WalFile, WalUpdate, WalUpdates};
+pub use db::{
+    Cf, Db, LiveFile, PreparedTransaction, TransactionHooks, Unchanged, WalFile, WalUpdate, WalUpdates,
+};
 pub use ingest::{BulkLoader, ExternalSstFileInfo, IngestExternalFileArg, SortedRun, SstFileWriter};
 pub use karst_base::caller::Caller;
 pub use karst_base::compaction_filter::{CompactionFilter, CompactionFilterFactory};

@@ -1,12 +1,15 @@
 //! What operators do to files by hand: deleting those of a range, suggesting them for compaction,
 //! naming them; and tables that ask for their compaction themselves.
 
+use karst_engine::compaction_filter::{FilterDecision, FilterInput};
 use karst_engine::{
-    BottommostLevelCompaction, CompactFilesOptions, CompactOnDeletion, CompactRangeOptions, Db, ErrorKind,
-    FlushOptions, Options, WaitForCompactOptions,
+    BottommostLevelCompaction, CompactFilesOptions, CompactOnDeletion, CompactRangeOptions, CompactionFilter,
+    Db, ErrorKind, FlushOptions, Options, WaitForCompactOptions,
 };
 use karst_testkit::rocksdb_tools::ldb;
 use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
 
 fn open(path: &Path, text: &str) -> Db {
     let options = Options::new().db(|db| db.create_if_missing = true);
@@ -106,6 +109,52 @@ fn named_files_are_checked() {
     assert_eq!(level(&db, 1).len(), l1.len(), "one file of L1 went along");
     let made = db.compact_files(&options, family, &[l1[0].2], 2).unwrap();
     assert_eq!(level(&db, 2).iter().map(|file| file.2).collect::<Vec<_>>(), made);
+}
+
+/// A filter that keeps everything, and waits at the first entry until it is let go on.
+#[derive(Debug)]
+struct Halting {
+    came: SyncSender<()>,
+    go_on: Mutex<Receiver<()>>,
+}
+
+impl CompactionFilter for Halting {
+    fn name(&self) -> &str {
+        "Halting"
+    }
+
+    fn filter(&self, _: u32, key: &[u8], _: FilterInput<'_>) -> FilterDecision {
+        if key == b"k000" {
+            self.came.send(()).unwrap();
+            self.go_on.lock().unwrap().recv().unwrap();
+        }
+        FilterDecision::Keep
+    }
+}
+
+#[test]
+fn files_that_a_compaction_has_may_be_tried_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let ((came, at_it), (go_on, halted)) = (sync_channel(8), sync_channel(8));
+    let filter = Arc::new(Halting { came, go_on: Mutex::new(halted) });
+    let options = Options::new().db(|db| db.create_if_missing = true).compaction_filter(None, filter);
+    let db = Db::open(directory.path(), &options.set_all(SMALL).unwrap()).unwrap();
+    db.put("k000", "v").unwrap();
+    db.flush(&FlushOptions::default()).unwrap();
+    let (family, how) = (db.default_column_family(), CompactFilesOptions::default());
+    let file = level(&db, 0)[0].2;
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| db.compact_files(&how, family, &[file], 1));
+        at_it.recv().unwrap();
+        let error = db.compact_files(&how, family, &[file], 1).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TryAgain, "{error}");
+        go_on.send(()).unwrap();
+        first.join().unwrap().unwrap();
+    });
+    // As said: what came of it is nobody's now.
+    go_on.send(()).unwrap();
+    db.compact_files(&how, family, &[level(&db, 1)[0].2], 2).unwrap();
+    assert_eq!(level(&db, 2).len(), 1);
 }
 
 #[test]

@@ -7,8 +7,8 @@ use karst_engine::io::{Disturb, Disturbance, DisturbedFileSystem, Env, FileSyste
 use karst_engine::{
     Checkpoint, CompactFilesOptions, CompactRangeOptions, Db, Direction, Error, ErrorKind, FlushOptions,
     IngestExternalFileArg, IngestExternalFileOptions, LiveFilesStorageInfoOptions, Options, ReadOptions,
-    Result, SizeApproximationOptions, Snapshot, Unchanged, Value, WaitForCompactOptions, WriteBatch,
-    WriteOptions,
+    Result, SizeApproximationOptions, Snapshot, TransactionHooks, Unchanged, Value, WaitForCompactOptions,
+    WriteBatch, WriteOptions,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -66,6 +66,7 @@ fn of_database(db: &Db, before: &Snapshot) -> Vec<(&'static str, Option<Error>)>
     batch.put_cf(family, "a", "1").unwrap();
     let unchanged = [Unchanged { family: family.clone(), key: b"a".to_vec(), since: 0 }];
     let thread = Caller::Thread;
+    let hooks = TransactionHooks::of(db);
     let ingest = IngestExternalFileOptions::default();
     let ingested = [IngestExternalFileArg::new(family, ["/file.sst"], ingest)];
     let storage = LiveFilesStorageInfoOptions::default();
@@ -128,12 +129,12 @@ fn of_database(db: &Db, before: &Snapshot) -> Vec<(&'static str, Option<Error>)>
         approximate_memtable_stats_cf db.approximate_memtable_stats_cf(family, ranges[0]);
         key_may_exist db.key_may_exist("a");
         key_may_exist_cf db.key_may_exist_cf(&read, family, "a");
-        prepare finish(db.prepare(thread, &write, b"two", batch.clone()));
-        commit_prepared finish(db.commit_prepared(thread, &write, b"one"));
-        rollback_prepared finish(db.rollback_prepared(thread, &write, b"one"));
-        track_conflicts db.track_conflicts(16);
-        written_since finish(db.written_since(thread, family, b"a", before));
-        write_if_unchanged finish(db.write_if_unchanged(thread, &write, &batch, &unchanged));
+        prepare finish(hooks.prepare(thread, &write, b"two", batch.clone()));
+        commit_prepared finish(hooks.commit_prepared(thread, &write, b"one"));
+        rollback_prepared finish(hooks.rollback_prepared(thread, &write, b"one"));
+        track_conflicts hooks.track_conflicts(16);
+        written_since finish(hooks.written_since(thread, family, b"a", before));
+        write_if_unchanged finish(hooks.write_if_unchanged(thread, &write, &batch, &unchanged));
         verify_checksum db.verify_checksum();
         verify_checksum_async wait(db.verify_checksum_async());
         verify_file_checksums db.verify_file_checksums();
@@ -230,6 +231,8 @@ const OTHERS: &[&str] = &[
     "int_property",
     "int_property_cf",
     "refresh",
+    // The hooks of transactions, whose calls are above.
+    "of",
     // Of `Cf`, whose other calls are those of `Db`.
     "db",
     "name",
@@ -284,7 +287,7 @@ fn filled(env: &Env) -> Db {
     db.put("in memory", "1").unwrap();
     let mut batch = WriteBatch::new();
     batch.put("prepared", "1").unwrap();
-    finish(db.prepare(Caller::Thread, &WriteOptions::new(), b"one", batch)).unwrap();
+    finish(TransactionHooks::of(&db).prepare(Caller::Thread, &WriteOptions::new(), b"one", batch)).unwrap();
     db
 }
 

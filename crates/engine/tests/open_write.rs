@@ -303,7 +303,7 @@ fn what_cannot_be_opened_is_left_as_it_was() {
     );
     let db = Db::open(&path, &Options::new()).unwrap();
     assert!(refused(&Options::new()).contains("open elsewhere"));
-    assert_eq!(Db::destroy(&path, &Options::new()).unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(Db::destroy(&path, &Options::new()).unwrap_err().kind(), ErrorKind::Locked);
     drop(db);
     let current = std::fs::read(path.join("CURRENT")).unwrap();
     std::fs::write(path.join("CURRENT"), b"MANIFEST-").unwrap();
@@ -493,4 +493,42 @@ fn a_crash_while_families_come_and_go_leaves_the_old_or_the_new_state() {
         db.close().unwrap();
     };
     assert!(crash_everywhere(&files, act, check) > 40);
+}
+
+/// Takes every table away from who opens it, and changes the directory: what a reader sees whom
+/// compactions in another process overtake.
+#[derive(Debug)]
+struct Overtaking(MemoryFileSystem, AtomicU64);
+
+impl Disturb for Overtaking {
+    fn read(&self, _: &Path, _: u64, _: usize) -> Option<karst_engine::io::Disturbance> {
+        None
+    }
+
+    fn open(&self, path: &Path) -> std::io::Result<()> {
+        if path.extension().is_none_or(|extension| extension != "sst") {
+            return Ok(());
+        }
+        let newer = 1000 + self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.write_file(&path.with_file_name(format!("{newer:06}.sst")), Vec::new()).unwrap();
+        Err(std::io::ErrorKind::NotFound.into())
+    }
+}
+
+#[test]
+fn whoever_is_overtaken_each_time_is_told_to_try_again() {
+    let files = MemoryFileSystem::new();
+    let options = |env: &Env| create().env(env.clone()).set("max_open_files", "-1").unwrap();
+    let env = Env::builder().file_system(Arc::new(files.clone())).build();
+    let db = Db::open("/db", &options(&env)).unwrap();
+    db.put("key", "value").unwrap();
+    db.flush(&karst_engine::FlushOptions::default()).unwrap();
+    db.close().unwrap();
+    let overtaking = DisturbedFileSystem::new(Arc::new(files.clone()), Overtaking(files, AtomicU64::new(0)));
+    let disturbed = Env::builder().file_system(Arc::new(overtaking.clone())).build();
+    let error = Db::open_read_only("/db", &options(&disturbed)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TryAgain, "{error}");
+    assert!(error.to_string().contains(".sst"), "the last reason is told: {error}");
+    assert!(overtaking.between().1.load(Ordering::Relaxed) > 1, "it starts over by itself");
+    assert!(Db::open_read_only("/db", &options(&env)).unwrap().get("key").unwrap().is_some());
 }

@@ -79,8 +79,7 @@ impl Other {
 
 fn refused(directory: &Path) {
     let error = Db::open(directory, &options()).unwrap_err();
-    // Compat: the kind that RocksDB has for it.
-    assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Locked, "{error}");
     let lock = directory.join("LOCK");
     let text = error.to_string();
     assert!(text.contains(lock.to_str().unwrap()) && text.contains("open elsewhere"), "{text}");
@@ -97,7 +96,7 @@ fn one_process_writes_and_others_read() {
     assert_eq!(told, "opened");
     let mut keys = vec![first.ask("write")];
     refused(path);
-    assert!(Db::destroy(path, &options()).is_err(), "it is open elsewhere");
+    assert_eq!(Db::destroy(path, &options()).unwrap_err().kind(), ErrorKind::Locked);
     assert!(ldb(path, &["put", "k", "v"], b"").is_err(), "RocksDB is refused too");
     // Readers come and go beside it, and change nothing.
     for _ in 0..3 {
@@ -110,7 +109,7 @@ fn one_process_writes_and_others_read() {
     }
     // A third process is refused as this one was.
     let (_third, told) = Other::start(path);
-    assert!(told.starts_with("refused Io") && told.contains("LOCK"), "{told}");
+    assert!(told.starts_with("refused Locked") && told.contains("LOCK"), "{told}");
     keys.push(first.ask("write"));
 
     // It is killed in the midst of it.
@@ -122,7 +121,7 @@ fn one_process_writes_and_others_read() {
     }
     // Now the roles are exchanged.
     let (_second, told) = Other::start(path);
-    assert!(told.starts_with("refused Io"), "{told}");
+    assert!(told.starts_with("refused Locked"), "{told}");
     db.put("key", "mine").unwrap();
     db.close().unwrap();
     // The handle is still there, but the lock is free.

@@ -18,13 +18,16 @@ pub struct Corruption {
     pub what: Cow<'static, str>,
     /// Where it was noticed, in bytes from the start of the decoded slice.
     pub offset: u64,
+    /// The bytes may well be good, but to decode them takes this feature of the crates, which they
+    /// were built without.
+    pub missing_feature: Option<&'static str>,
 }
 
 impl Corruption {
     /// A corruption noticed at `offset` bytes into the decoded slice.
     #[cold]
     pub fn new(what: impl Into<Cow<'static, str>>, offset: impl TryInto<u64>) -> Self {
-        Corruption { what: what.into(), offset: offset.try_into().unwrap_or(u64::MAX) }
+        Corruption { what: what.into(), offset: offset.try_into().unwrap_or(u64::MAX), missing_feature: None }
     }
 
     /// The same corruption seen from a slice that starts `base` bytes earlier.

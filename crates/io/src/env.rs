@@ -17,7 +17,9 @@ use crate::posix::{self, PosixFileSystem};
 use crate::remote::RemoteOp;
 use crate::report;
 use crate::ring::Ring;
-use crate::simulation::executor::{Executor, NoTransport};
+use crate::simulation::executor::Executor;
+#[cfg(feature = "testing")]
+use crate::simulation::executor::NoTransport;
 use crate::stats::{CounterSet, IoStats};
 use crate::sync::Mutex;
 use crate::sync::thread::JoinHandle;
@@ -37,6 +39,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// What carries reads to the operating system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TransportKind {
     /// io_uring if it works here, else threads; which one is said once in the log if it is threads.
     #[default]
@@ -205,6 +208,7 @@ impl ChannelMaker {
     }
 
     fn transport(&self, depth: u32) -> Box<dyn Transport> {
+        #[cfg(feature = "testing")]
         if self.simulated {
             return Box::new(NoTransport::new());
         }
@@ -548,9 +552,10 @@ impl EnvBuilder {
         self
     }
 
-    /// How many threads it may start, of all kinds, for tests: see
+    /// How many threads it may start, of all kinds: see
     /// [`testing::ThreadAllowance`](crate::testing::ThreadAllowance). Default: as many as the
     /// operating system has.
+    #[cfg(feature = "testing")]
     pub fn thread_allowance(mut self, allowance: Arc<ThreadAllowance>) -> Self {
         self.thread_allowance = Some(allowance);
         self
@@ -568,6 +573,7 @@ impl EnvBuilder {
     }
 
     /// Run everything on a simulation's executor, by its clock.
+    #[cfg(feature = "testing")]
     pub(crate) fn simulation(mut self, executor: Arc<Executor>) -> Self {
         self.simulation = Some(executor);
         self

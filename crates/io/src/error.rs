@@ -64,6 +64,12 @@ impl Error {
         matches!(self.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
     }
 
+    /// Whether somebody else has the lock that was asked for; see
+    /// [`FileSystem::lock`](crate::FileSystem::lock).
+    pub fn is_locked(&self) -> bool {
+        self.op == "lock" && self.kind() == io::ErrorKind::WouldBlock
+    }
+
     /// Whether the file or directory does not exist.
     pub fn is_not_found(&self) -> bool {
         self.kind() == io::ErrorKind::NotFound

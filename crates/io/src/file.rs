@@ -390,7 +390,9 @@ pub trait FileSystem: Send + Sync + Debug {
     /// Take an exclusive lock on the file at `path`, creating it if it is missing.
     ///
     /// # Errors
-    /// Another process, or this one, holds it (`WouldBlock`), or the file cannot be created.
+    /// Another process, or this one, holds it: then the operation of the error is `"lock"` and its
+    /// kind `WouldBlock` ([`Error::is_locked`](crate::Error::is_locked)). Or the file cannot be
+    /// created.
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>>;
 
     /// Bytes that may still be written where `path` is; `None` where nobody can tell.

@@ -33,8 +33,13 @@
 //! # Ok::<(), karst_io::Error>(())
 //! ```
 //!
+//! With the feature `testing` there are the simulated machine ([`Simulation`]) and file systems
+//! that are slow, faulty or watched; without it, what only they use is not compiled in, or not
+//! used.
+//!
 //! `unsafe` is confined to the modules that are marked so below.
 #![deny(unsafe_code)]
+#![cfg_attr(not(feature = "testing"), allow(dead_code, rustdoc::broken_intra_doc_links))]
 
 mod aligned;
 mod background;
@@ -52,6 +57,8 @@ mod file;
 mod flights;
 mod giving_way;
 mod moments;
+#[cfg(not(feature = "testing"))]
+mod no_simulation;
 mod operation;
 mod outcome;
 #[allow(unsafe_code)] // system calls that std does not offer
@@ -62,10 +69,12 @@ mod remote;
 pub mod reporting;
 #[allow(unsafe_code)] // io_uring
 mod ring;
+#[cfg(feature = "testing")]
 mod simulation;
 mod soft;
 mod stats;
 mod sync;
+#[cfg(feature = "testing")]
 pub mod testing;
 mod thread_pool;
 mod threads;
@@ -93,14 +102,19 @@ pub use reactor::{
     HoldTimeHistogram, IdlePolicy, JoinError, JoinHandle, Reactor, ReactorBuilder, ReactorStats, YieldNow,
     spawn_local, yield_now,
 };
+#[cfg(feature = "testing")]
 pub use simulation::{
     Crash, CrashPoint, CrashStates, Fault, Image, Journal, Operation, SimulatedFileSystem, Simulation,
     Trouble,
 };
+pub use soft::MemoryFileSystem;
+#[cfg(feature = "testing")]
 pub use soft::{
-    Disturb, DisturbedFileSystem, FaultCounts, FaultFileSystem, FaultPlan, Faults, Latency,
-    LatencyFileSystem, MemoryFileSystem,
+    Disturb, DisturbedFileSystem, FaultCounts, FaultFileSystem, FaultPlan, Faults, Latency, LatencyFileSystem,
 };
 pub use stats::IoStats;
 pub use waking::{Event, EventListener, wake};
 pub use writer::{FileWriter, WriterOptions};
+
+#[cfg(not(feature = "testing"))]
+use no_simulation as simulation;

@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 /// A sum over all channels of an environment, at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct IoStats {
     /// Reads started, joined ones not counted.
     pub reads: u64,

@@ -143,12 +143,22 @@
 //! | [`Statistics`], [`perf_context`] | RocksDB's tickers and histograms; what a thread's operations cost |
 //! | [`compaction_filter`] | your say in which entries survive compactions |
 //! | [`merge_operator`], [`format::Comparator`], [`format::PrefixExtractor`] | RocksDB's own by name; yours as instances |
-//! | [`io`] | environments, file systems for tests, the reactor |
+//! | [`io`] | environments, file systems, the reactor; for tests, with the feature `testing`, a simulated machine |
 //!
 //! A database that is opened read-only is not written to, not even its LOCK, and any damage ends in
 //! an [`Error`] that names the file and the offset.
+//!
+//! # Features
+//!
+//! By default there are the compressions: `snappy`, `zlib`, `bzip2`, `lz4`, `zstd`. A build without
+//! one refuses to read and to write it, with an error that names the feature. `bytes` makes a
+//! [`Value`] a `bytes::Bytes` without a copy; `serde` has `Serialize` for statistics and for what
+//! is told of files, logs and backups; `testing` adds a simulated machine and other file systems to
+//! [`io`].
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[doc(inline)]
 pub use karst_engine::{
     Associative, AssociativeMergeOperator, BackgroundError, BackgroundErrorReason, BackupEngine,
     BackupEngineOptions, BackupInfo, BackupProgress, BlobGarbageCollection, BlockBasedTableOptions,
@@ -161,16 +171,40 @@ pub use karst_engine::{
     IngestExternalFileArg, IngestExternalFileOptions, IoPriority, KeyBounds, KeyRange, LiveFile,
     LiveFilesStorageInfoOptions, MergeOperator, OptionSet, Options, PreparedTransaction, Range, RateLimiter,
     ReadOptions, ReadTier, Recorder, RestoreOptions, Result, Severity, SizeApproximationOptions, Snapshot,
-    SortedRun, SstFileWriter, Statistics, StatsLevel, StopBackup, Streamed, Ticker, Unchanged, UserKeyRange,
-    Value, WaitForCompactOptions, WalFile, WalUpdate, WalUpdates, WriteBatch, WriteBufferManager,
-    WriteOptions, compaction_filter, format, io, merge_operator, options, perf_context,
+    SortedRun, SstFileWriter, Statistics, StatsLevel, StopBackup, Streamed, Ticker, UserKeyRange, Value,
+    WaitForCompactOptions, WalFile, WalUpdate, WalUpdates, WriteBatch, WriteBufferManager, WriteOptions,
+    compaction_filter, format, merge_operator, options, perf_context,
 };
+#[doc(inline)]
 pub use karst_txn::{
     BatchDbIterator, BatchEntry, BatchEntryKind, BatchEntryStream, BatchIterator, DeadlockInfo, DeadlockPath,
     InBatch, LockStatus, OptimisticTransaction, OptimisticTransactionDb, OptimisticTransactionDbOptions,
     OptimisticTransactionOptions, Transaction, TransactionDb, TransactionDbOptions, TransactionOptions,
     TransactionState, WriteBatchWithIndex, WritePolicy,
 };
+
+/// The environment: file systems, clock, threads, reactors.
+///
+/// A database reaches the world through its [`Env`](io::Env) alone. With the feature `testing`
+/// there are the simulated machine and file systems that are slow, faulty or watched besides.
+pub mod io {
+    #[doc(inline)]
+    pub use karst_engine::io::{
+        Backend, Blocking, Clock, Disturbance, Env, EnvBuilder, Error, FileId, FileLock, FileSystem,
+        HoldTimeHistogram, IdlePolicy, IoStats, JoinError, JoinHandle, MAP_ALIGNMENT, MappedRange,
+        MemoryFileSystem, Metadata, OpenFuture, OpenOptions, PositionalFile, PosixFileSystem, Priority,
+        RandomAccessFile, Reactor, ReactorBuilder, ReactorStats, ReadBuf, ReadFuture, Result, Sleep,
+        SoftFile, SystemClock, Task, TransportKind, WritableFile, YieldNow, block_on, open, read, sleep,
+        spawn_local, yield_now,
+    };
+    #[cfg(feature = "testing")]
+    #[doc(inline)]
+    pub use karst_engine::io::{
+        Crash, CrashPoint, CrashStates, Disturb, DisturbedFileSystem, Fault, FaultCounts, FaultFileSystem,
+        FaultPlan, Faults, Image, Journal, Latency, LatencyFileSystem, Operation, SimulatedFileSystem,
+        Simulation, Trouble, testing,
+    };
+}
 
 /// The snippets of the README and of the pages for users, compiled.
 #[cfg(doctest)]

@@ -101,6 +101,15 @@ impl From<Vec<u8>> for Value {
     }
 }
 
+/// Without a copy: the bytes stay where they are, and stay pinned as long as any part of them
+/// lives.
+#[cfg(feature = "bytes")]
+impl From<Value> for bytes::Bytes {
+    fn from(value: Value) -> Self {
+        bytes::Bytes::from_owner(value)
+    }
+}
+
 impl Deref for Value {
     type Target = [u8];
 

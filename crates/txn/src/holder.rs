@@ -14,6 +14,7 @@ use std::time::Duration;
 /// How far a transaction is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum TransactionState {
     /// It takes reads and writes.
     Started,

@@ -3,7 +3,7 @@
 
 use karst_engine::caller::{Caller, finish};
 use karst_engine::format::{ColumnFamilyId, Op};
-use karst_engine::{ErrorKind, Options, ReadOptions, Result, WriteBatch, WriteOptions};
+use karst_engine::{ErrorKind, Options, ReadOptions, Result, TransactionHooks, WriteBatch, WriteOptions};
 use karst_txn::{
     Transaction, TransactionDb, TransactionDbOptions, TransactionOptions, TransactionState, WritePolicy,
 };
@@ -149,7 +149,8 @@ fn a_batch_that_cannot_be_written_leaves_no_lock_and_nothing_of_itself() {
             }
             assert!(db.lock_status().is_empty(), "{op:?}");
             assert!(is_empty(&db) && db.db().latest_sequence_number() == before, "{op:?}");
-            let prepared = finish(db.db().prepare(Caller::Thread, &options, b"one", batch));
+            let prepared =
+                finish(TransactionHooks::of(db.db()).prepare(Caller::Thread, &options, b"one", batch));
             match (policy, op) {
                 // Nor is it inserted undecided, and its name stays free.
                 (WritePolicy::WritePrepared, _) => assert_eq!(kind(prepared), Some(refusal), "{op:?}"),
@@ -158,10 +159,15 @@ fn a_batch_that_cannot_be_written_leaves_no_lock_and_nothing_of_itself() {
                 _ => {
                     prepared.unwrap();
                     if op != range {
-                        let committed = finish(db.db().commit_prepared(Caller::Thread, &options, b"one"));
+                        let committed = finish(TransactionHooks::of(db.db()).commit_prepared(
+                            Caller::Thread,
+                            &options,
+                            b"one",
+                        ));
                         assert_eq!(kind(committed), Some(refusal), "{op:?}");
                     }
-                    finish(db.db().rollback_prepared(Caller::Thread, &options, b"one")).unwrap();
+                    finish(TransactionHooks::of(db.db()).rollback_prepared(Caller::Thread, &options, b"one"))
+                        .unwrap();
                 }
             }
             assert!(is_empty(&db) && db.lock_status().is_empty(), "{op:?}");
@@ -185,10 +191,18 @@ fn who_is_not_prepared_is_not_decided() {
         let options = WriteOptions::new();
         let decide = |name: &[u8]| {
             [
-                finish(db.db().commit_prepared(Caller::Thread, &options, name)),
-                finish(db.db().rollback_prepared(Caller::Thread, &options, name)),
-                pollster::block_on(db.db().commit_prepared(Caller::Task, &options, name)),
-                pollster::block_on(db.db().rollback_prepared(Caller::Task, &options, name)),
+                finish(TransactionHooks::of(db.db()).commit_prepared(Caller::Thread, &options, name)),
+                finish(TransactionHooks::of(db.db()).rollback_prepared(Caller::Thread, &options, name)),
+                pollster::block_on(TransactionHooks::of(db.db()).commit_prepared(
+                    Caller::Task,
+                    &options,
+                    name,
+                )),
+                pollster::block_on(TransactionHooks::of(db.db()).rollback_prepared(
+                    Caller::Task,
+                    &options,
+                    name,
+                )),
                 db.get_transaction_by_name(name).map(drop),
             ]
             .map(kind)
@@ -220,7 +234,7 @@ fn who_is_not_prepared_is_not_decided() {
         let mut three = named(&db, "three");
         three.put("c", "1").unwrap();
         three.prepare().unwrap();
-        finish(db.db().commit_prepared(Caller::Thread, &options, b"three")).unwrap();
+        finish(TransactionHooks::of(db.db()).commit_prepared(Caller::Thread, &options, b"three")).unwrap();
         assert_eq!(kind(three.rollback()), Some(ErrorKind::NotFound));
         assert_eq!(kind(three.commit()), Some(ErrorKind::NotFound));
         assert_eq!(kind(pollster::block_on(three.rollback_async())), Some(ErrorKind::NotFound));

@@ -141,7 +141,11 @@ fn bad_input_is_refused_and_leaves_no_lock() {
     drop(strict);
     assert_eq!(kind(db.get_transaction_by_name("nobody")), Some(ErrorKind::NotFound));
     let options = WriteOptions::new();
-    let unknown = db.db().commit_prepared(karst_engine::Caller::Thread, &options, b"nobody");
+    let unknown = karst_engine::TransactionHooks::of(db.db()).commit_prepared(
+        karst_engine::Caller::Thread,
+        &options,
+        b"nobody",
+    );
     assert_eq!(kind(karst_engine::caller::finish(unknown)), Some(ErrorKind::NotFound));
     assert!(db.lock_status().is_empty());
     let mut empty = named(&db, "empty");

@@ -495,7 +495,7 @@ fn ranges_are_not_removed_in_what_is_prepared() {
     batch.delete_range("a", "b").unwrap();
     db.write(&WriteOptions::new(), &batch).unwrap();
     assert!(all(db.db(), None).is_empty());
-    let refused = karst_engine::caller::finish(db.db().prepare(
+    let refused = karst_engine::caller::finish(karst_engine::TransactionHooks::of(db.db()).prepare(
         karst_engine::caller::Caller::Thread,
         &WriteOptions::new(),
         b"range",
@@ -836,7 +836,10 @@ fn optimistic_transactions_are_refused() {
     let db = open(directory.path());
     let over = OptimisticTransactionDb::over(db.db().clone(), &OptimisticTransactionDbOptions::default());
     assert_eq!(kind(over), Some(ErrorKind::NotSupported));
-    assert_eq!(kind(db.db().track_conflicts(16)), Some(ErrorKind::NotSupported));
+    assert_eq!(
+        kind(karst_engine::TransactionHooks::of(db.db()).track_conflicts(16)),
+        Some(ErrorKind::NotSupported)
+    );
 }
 
 /// As in RocksDB, the option of the database is one of batches.

@@ -25,13 +25,13 @@ pub(super) struct Karst {
 fn failure(error: karst_engine::Error) -> Failure {
     let kind = match error.kind() {
         ErrorKind::Corruption => "corruption",
-        ErrorKind::Io | ErrorKind::NoSpace => "I/O",
+        ErrorKind::Io | ErrorKind::NoSpace | ErrorKind::Locked => "I/O",
         ErrorKind::InvalidArgument => "invalid argument",
         ErrorKind::NotSupported => "not supported",
         ErrorKind::NotFound => "not found",
         ErrorKind::Incomplete => "incomplete",
         ErrorKind::TimedOut => "timed out",
-        ErrorKind::Busy => "busy",
+        ErrorKind::Busy | ErrorKind::TryAgain => "busy",
         _ => "another",
     };
     Failure { kind, text: error.to_string() }

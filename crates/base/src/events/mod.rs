@@ -43,6 +43,7 @@ pub enum LogLevel {
 
 /// Why memtables were flushed. RocksDB's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum FlushReason {
     /// One was full.
     WriteBufferFull,
@@ -86,6 +87,7 @@ impl FlushReason {
 
 /// A flush, as listeners see it.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct FlushInfo {
     /// The column family.
     pub column_family: String,
@@ -107,8 +109,19 @@ pub struct FlushInfo {
     pub blob_bytes: u64,
 }
 
+impl FlushInfo {
+    /// A job that has done nothing yet.
+    #[doc(hidden)]
+    pub fn new(column_family: String, job: u64, reason: FlushReason) -> Self {
+        let (memtables, entries, memory_bytes) = (0, 0, 0);
+        let (table, table_bytes, blob_bytes) = (None, 0, 0);
+        Self { column_family, job, reason, memtables, entries, memory_bytes, table, table_bytes, blob_bytes }
+    }
+}
+
 /// A compaction, as listeners see it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct CompactionInfo {
     /// The column family.
     pub column_family: String,
@@ -136,6 +149,7 @@ pub struct CompactionInfo {
 
 /// A file that was ingested, as listeners see it.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ExternalFileIngestionInfo {
     /// The column family.
     pub column_family: String,
@@ -147,6 +161,20 @@ pub struct ExternalFileIngestionInfo {
     pub global_seqno: u64,
     /// What the file says of itself.
     pub table_properties: Arc<TableProperties>,
+}
+
+impl ExternalFileIngestionInfo {
+    /// A file that was taken from `from` and is `to` now.
+    #[doc(hidden)]
+    pub fn new(
+        column_family: String,
+        (from, to): (PathBuf, PathBuf),
+        global_seqno: u64,
+        table_properties: Arc<TableProperties>,
+    ) -> Self {
+        let (external_file_path, internal_file_path) = (from, to);
+        Self { column_family, external_file_path, internal_file_path, global_seqno, table_properties }
+    }
 }
 
 /// Is told what happens in the background. Called on any thread: mostly of the job that it is

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 /// Where a read may look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ReadTier {
     /// Everywhere: memtables, block cache, storage.
     #[default]

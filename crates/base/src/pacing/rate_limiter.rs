@@ -19,6 +19,7 @@ use std::time::Duration;
 
 /// How urgent a background write is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum IoPriority {
     /// Compactions.
     Low,

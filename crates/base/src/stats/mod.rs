@@ -9,6 +9,8 @@
 mod histogram;
 pub mod level_jobs;
 mod names;
+#[cfg(feature = "serde")]
+mod serialized;
 mod shard;
 #[cfg(test)]
 mod tests;
@@ -30,6 +32,7 @@ use karst_io::Env;
 /// What is collected; each level adds to the one before. RocksDB's names and order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum StatsLevel {
     /// Nothing.
     DisableAll,

@@ -11,6 +11,7 @@ macro_rules! named {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u16)]
+        #[non_exhaustive]
         pub enum $kind {
             $(#[doc = concat!("`", $name, "`")] $variant,)*
         }

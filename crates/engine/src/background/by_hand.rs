@@ -40,7 +40,7 @@ impl Drop for CancelOnDrop {
 }
 
 fn refused(refused: &Refused) -> Error {
-    let kind = if refused.busy { ErrorKind::Incomplete } else { ErrorKind::InvalidArgument };
+    let kind = if refused.busy { ErrorKind::TryAgain } else { ErrorKind::InvalidArgument };
     Error::new(kind, format!("compaction by hand: {refused}"))
 }
 

@@ -214,19 +214,14 @@ impl Background {
     pub(crate) async fn run_reserved(&self, reserved: &Reserved) -> Result<CompactionSummary> {
         let (family, compaction) = (&reserved.family, &reserved.compaction);
         let events = &self.parts.flush.events;
-        let mut info = CompactionInfo {
-            column_family: family.config.name.clone(),
-            job: events.next_job(),
-            reason: compaction.reason.name().to_owned(),
-            base_level: u32::from(compaction.start_level().0),
-            output_level: u32::from(compaction.output_level.0),
-            input_files: compaction.input_files().count(),
-            input_bytes: compaction.input_bytes(),
-            output_files: 0,
-            output_bytes: 0,
-            input_entries: 0,
-            output_entries: 0,
-        };
+        let mut info = CompactionInfo::default();
+        info.column_family = family.config.name.clone();
+        info.job = events.next_job();
+        info.reason = compaction.reason.name().to_owned();
+        info.base_level = u32::from(compaction.start_level().0);
+        info.output_level = u32::from(compaction.output_level.0);
+        info.input_files = compaction.input_files().count();
+        info.input_bytes = compaction.input_bytes();
         events.compaction_begun(&info);
         // Why: a file that is being ingested is in the tree a moment before its number is visible.
         let newest = compaction.input_files().map(|(_, file)| file.largest_seq).max();

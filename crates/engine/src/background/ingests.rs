@@ -451,13 +451,12 @@ impl Background {
                 infos.push((
                     family.clone(),
                     *level,
-                    ExternalFileIngestionInfo {
-                        column_family: family.config.name.clone(),
-                        external_file_path: prepared.external_path,
-                        internal_file_path: prepared.internal_path,
-                        global_seqno: number.unwrap_or_default().0,
-                        table_properties: prepared.properties,
-                    },
+                    ExternalFileIngestionInfo::new(
+                        family.config.name.clone(),
+                        (prepared.external_path, prepared.internal_path),
+                        number.unwrap_or_default().0,
+                        prepared.properties,
+                    ),
                 ));
                 change.files.push(prepared.guard);
                 edit.new_files.push((*level, file));

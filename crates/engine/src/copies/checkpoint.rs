@@ -62,8 +62,8 @@ impl<'a> Checkpoint<'a> {
     /// with `disable_wal` and is not in tables is missing.
     ///
     /// # Errors
-    /// `InvalidArgument`: the directory exists. `Busy`: somebody else is making it. `NotFound`: it
-    /// has no parent. `Io`, `NoSpace`: something could not be read or written. Nothing is left
+    /// `InvalidArgument`: the directory exists. `Locked`: somebody else is making it. `NotFound`:
+    /// it has no parent. `Io`, `NoSpace`: something could not be read or written. Nothing is left
     /// behind then, and the database is as it was.
     pub fn create_checkpoint(&self, directory: impl AsRef<Path>, log_size_for_flush: u64) -> Result<()> {
         let made = self.create_checkpoint_async(directory.as_ref(), log_size_for_flush);

@@ -163,7 +163,7 @@ impl Staging {
     ///
     /// # Errors
     /// `InvalidArgument`: the directory is there, or has no name, or what has the other name is
-    /// nothing of a database. `NotFound`: there is no parent. `Busy`: somebody else is making it.
+    /// nothing of a database. `NotFound`: there is no parent. `Locked`: somebody else is making it.
     pub(super) fn begin(env: &Env, directory: &Path) -> Result<Staging> {
         let fs = env.fs();
         refuse_existing(env, directory)?;
@@ -187,11 +187,9 @@ impl Staging {
             // Why no more: with somebody else's files in it, it stays.
             let _ = fs.remove_dir(&temporary);
         }
-        let lock = locked.map_err(|e| match e.kind() {
-            std::io::ErrorKind::WouldBlock => {
-                Error::new(ErrorKind::Busy, format!("{} is being made", directory.display()))
-            }
-            _ => Error::from(e),
+        let lock = locked.map_err(|e| match e.is_locked() {
+            true => Error::from(e).with_advice(format!("{} is being made", directory.display())),
+            false => Error::from(e),
         })?;
         let unfinished = Some(temporary.clone());
         let staging =

@@ -34,6 +34,7 @@ use std::sync::Arc;
 
 /// A table of an exported column family.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ExportedFile {
     /// Its name, such as `000123.sst`.
     pub name: String,
@@ -60,6 +61,7 @@ pub struct ExportedFile {
 /// What is known of an exported column family. Whoever takes the files elsewhere may take this
 /// apart, and put it together there.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ExportImportFilesMetaData {
     /// The name of the comparator that its keys are in the order of.
     pub db_comparator_name: String,

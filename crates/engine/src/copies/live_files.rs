@@ -39,6 +39,7 @@ pub struct LiveFilesStorageInfoOptions {
 
 /// What kind of file it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum DatabaseFileKind {
     /// A table.
@@ -57,6 +58,7 @@ pub enum DatabaseFileKind {
 
 /// A file that the database consists of; see [`Db::live_files_storage_info`].
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct DatabaseFile {
     /// Its name, such as `000123.sst`.

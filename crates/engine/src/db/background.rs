@@ -158,6 +158,7 @@ const DISABLE_AUTO_COMPACTIONS: &str = "disable_auto_compactions";
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::TransactionHooks;
     use crate::background::overtaken;
     use crate::open::Options;
     use karst_base::caller::Caller;
@@ -373,7 +374,7 @@ mod tests {
         let mut batch = WriteBatch::new();
         batch.put("prepared", "value").unwrap();
         let write = WriteOptions::default();
-        let prepared = db.prepare(Caller::Thread, &write, b"name", batch);
+        let prepared = TransactionHooks::of(&db).prepare(Caller::Thread, &write, b"name", batch);
         karst_io::block_on(db.env(), prepared).unwrap();
         db.put("key", "value").unwrap();
         *fails.disk.0.lock() = Some(".sst".into());

@@ -120,8 +120,9 @@ impl Db {
     /// Returns the numbers of the files that came of it. Blocks.
     ///
     /// # Errors
-    /// As [`Db::compact_range`]; a file is not in the tree or is being compacted, or the level
-    /// cannot be.
+    /// As [`Db::compact_range`]; a file is not in the tree, or the level cannot be
+    /// (`InvalidArgument`); a compaction that is running has one of the files, or writes to their
+    /// keys (`TryAgain`).
     pub fn compact_files(
         &self,
         options: &CompactFilesOptions,

@@ -21,7 +21,7 @@ impl Db {
     /// tables.
     ///
     /// # Errors
-    /// As [`Db::open_read_only`]; the database is open elsewhere (`Io`), is missing or exists
+    /// As [`Db::open_read_only`]; the database is open elsewhere (`Locked`), is missing or exists
     /// against the options, has prepared transactions; options contradict each other; the directory
     /// cannot be written, for want of room for instance (`NoSpace`). Unless writing itself fails,
     /// nothing but LOCK was changed; if it does, the database is as it was or as it was to be.
@@ -62,7 +62,7 @@ impl Db {
     /// stay, and then the directory does. No error if there is no database.
     ///
     /// # Errors
-    /// It is open, or a file could not be removed; the others are removed all the same.
+    /// It is open (`Locked`), or a file could not be removed; the others are removed all the same.
     pub fn destroy(path: impl AsRef<Path>, options: &Options) -> Result<()> {
         open::destroy(path.as_ref(), options)
     }

@@ -8,6 +8,7 @@ mod background;
 mod cf;
 mod closing;
 mod compaction;
+mod hooks;
 mod ingest;
 mod lifecycle;
 mod lifecycle_async;
@@ -45,6 +46,7 @@ use std::sync::Arc;
 
 pub use crate::properties::LiveFile;
 pub use cf::Cf;
+pub use hooks::TransactionHooks;
 pub use two_phase::PreparedTransaction;
 use two_phase::Sections;
 pub use validation::Unchanged;
@@ -98,7 +100,8 @@ impl Db {
     ///
     /// # Errors
     /// The directory is no database, a file is missing, damaged or foreign, a comparator is not
-    /// known, or an option is out of range. The error names the file, the offset and what was
+    /// known, or an option is out of range. `TryAgain`: another process changed the database each
+    /// time that it was read. The error names the file, the offset and what was
     /// expected.
     pub fn open_read_only(path: impl AsRef<Path>, options: &Options) -> Result<Db> {
         Self::new(open::read_only(path.as_ref(), options, None)?, options)

@@ -134,10 +134,10 @@ mod overtaken {
 mod tests {
     use super::overtaken::BETWEEN;
     use super::*;
-    use crate::FlushOptions;
     use crate::ingest::{IngestExternalFileArg, SstFileWriter};
     use crate::open::Options;
     use crate::read::iter::DbIterator;
+    use crate::{FlushOptions, TransactionHooks};
     use karst_base::caller::Caller;
     use karst_commit::{WriteBatch, WriteOptions};
     use karst_io::{Env, MemoryFileSystem, block_on};
@@ -208,7 +208,11 @@ mod tests {
                 db.put_cf(&WriteOptions::new(), family, "k", "before").unwrap();
                 batch.put_cf(family, "k", "prepared").unwrap();
             }
-            block_on(db.env(), db.prepare(Caller::Thread, &WriteOptions::new(), b"one", batch)).unwrap();
+            block_on(
+                db.env(),
+                TransactionHooks::of(&db).prepare(Caller::Thread, &WriteOptions::new(), b"one", batch),
+            )
+            .unwrap();
             let [other, family] = families;
             let (of, exchanged) = (db.clone(), family.clone());
             BETWEEN.set(Some(Box::new(move || {
@@ -257,7 +261,11 @@ mod tests {
     #[test]
     fn a_rollback_in_newer_memtables_than_were_pinned_is_seen_whole() {
         let rollback = |db: &Db| {
-            block_on(db.env(), db.rollback_prepared(Caller::Thread, &WriteOptions::new(), b"one")).unwrap();
+            block_on(
+                db.env(),
+                TransactionHooks::of(&db).rollback_prepared(Caller::Thread, &WriteOptions::new(), b"one"),
+            )
+            .unwrap();
         };
         overtaken(rollback, "before");
     }
@@ -265,7 +273,11 @@ mod tests {
     #[test]
     fn a_commit_is_not_seen_without_what_was_written_before_it_to_newer_memtables() {
         let commit = |db: &Db| {
-            block_on(db.env(), db.commit_prepared(Caller::Thread, &WriteOptions::new(), b"one")).unwrap();
+            block_on(
+                db.env(),
+                TransactionHooks::of(&db).commit_prepared(Caller::Thread, &WriteOptions::new(), b"one"),
+            )
+            .unwrap();
         };
         overtaken(commit, "prepared");
     }

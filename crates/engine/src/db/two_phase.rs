@@ -20,6 +20,7 @@
 //!   the section kept, until the database is opened anew.
 
 use super::Db;
+use super::hooks::TransactionHooks;
 use crate::live::Live;
 use karst_base::caller::Caller;
 use karst_base::error::{Error, ErrorKind, Result, Shown};
@@ -102,6 +103,7 @@ impl Sections {
 
 /// A transaction that is prepared and not decided.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct PreparedTransaction {
     /// Its name.
     pub name: Vec<u8>,
@@ -109,7 +111,7 @@ pub struct PreparedTransaction {
     pub batch: WriteBatch,
 }
 
-impl Db {
+impl TransactionHooks<'_> {
     /// Makes `batch` durable under `name`, without effect. The database must have been opened with
     /// `allow_2pc`.
     ///
@@ -118,29 +120,30 @@ impl Db {
     /// not prepared, but for an `Io` error of the log, after which it may be found so when the
     /// database is opened anew.
     pub async fn prepare(
-        &self,
+        self,
         by: Caller,
         options: &WriteOptions,
         name: &[u8],
         batch: WriteBatch,
     ) -> Result<()> {
-        self.check_open()?;
-        if !self.options().allow_2pc {
+        let db = self.0;
+        db.check_open()?;
+        if !db.options().allow_2pc {
             return Err(Error::invalid_argument("a prepared transaction needs the option allow_2pc"));
         }
-        let (live, _) = self.batch_source(&batch)?;
-        let numbers = self.0.opened.pending.is_some().then(|| self.numbers(&batch)).transpose()?;
+        let (live, _) = db.batch_source(&batch)?;
+        let numbers = db.0.opened.pending.is_some().then(|| db.numbers(&batch)).transpose()?;
         let section = Arc::new(Section::new(name, batch, numbers));
-        self.0.sections.lock().begin(&section)?;
+        db.0.sections.lock().begin(&section)?;
         let outcome = phase(live, by, options, &section, Phase::Prepare).await;
         // Why not if it may be in memtables: an insert panicked, and what was inserted must stay
         // hidden. It is prepared in the log, so the next opening finds it.
         if outcome.is_err() && !section.may_be_inserted() {
-            self.0.sections.lock().remove(name);
-            self.release(live, &section);
+            db.0.sections.lock().remove(name);
+            db.release(live, &section);
             live.pipeline.withdraw(&section);
         } else if outcome.is_ok() {
-            self.0.sections.lock().set_prepared(name);
+            db.0.sections.lock().set_prepared(name);
         }
         outcome
     }
@@ -151,18 +154,20 @@ impl Db {
     /// `NotFound` if nothing is; `Busy` if somebody prepares or decides it right now; otherwise as
     /// [`Db::write`], and then it is prepared as before, but for an `Io` error of the log, after
     /// which it may be found committed when the database is opened anew.
-    pub async fn commit_prepared(&self, by: Caller, options: &WriteOptions, name: &[u8]) -> Result<()> {
-        self.decide(by, options, name, Phase::Commit).await
+    pub async fn commit_prepared(self, by: Caller, options: &WriteOptions, name: &[u8]) -> Result<()> {
+        self.0.decide(by, options, name, Phase::Commit).await
     }
 
     /// Gives up what was prepared under `name`.
     ///
     /// # Errors
-    /// As [`Db::commit_prepared`].
-    pub async fn rollback_prepared(&self, by: Caller, options: &WriteOptions, name: &[u8]) -> Result<()> {
-        self.decide(by, options, name, Phase::Rollback).await
+    /// As [`Self::commit_prepared`].
+    pub async fn rollback_prepared(self, by: Caller, options: &WriteOptions, name: &[u8]) -> Result<()> {
+        self.0.decide(by, options, name, Phase::Rollback).await
     }
+}
 
+impl Db {
     async fn decide(&self, by: Caller, options: &WriteOptions, name: &[u8], what: Phase) -> Result<()> {
         let live = self.live()?;
         let section = self.0.sections.lock().begin_decision(name)?;

@@ -6,6 +6,7 @@
 //! docs/decisions/transactions.md says why nothing slips through.
 
 use super::Db;
+use super::hooks::TransactionHooks;
 use crate::read::newest;
 use karst_base::caller::Caller;
 use karst_base::error::{Error, ErrorKind, Named, Result, Shown};
@@ -26,16 +27,16 @@ pub struct Unchanged {
     pub since: u64,
 }
 
-impl Db {
+impl TransactionHooks<'_> {
     /// From now on takes note of the keys of every write, in so many buckets, so that writes can
-    /// depend on keys: [`Db::write_if_unchanged`]. A second time does nothing.
+    /// depend on keys: [`Self::write_if_unchanged`]. A second time does nothing.
     ///
     /// # Errors
     /// The database is open for reading only. `NotSupported`: with
     /// [`Options::write_prepared`](crate::Options::write_prepared) a commit makes visible what was
     /// written before, and no key would tell of it.
-    pub fn track_conflicts(&self, buckets: u32) -> Result<()> {
-        self.live()?.pipeline.track_conflicts(buckets)
+    pub fn track_conflicts(self, buckets: u32) -> Result<()> {
+        self.0.live()?.pipeline.track_conflicts(buckets)
     }
 
     /// Whether `key`, or a range that it is in, was written by somebody whose write `snapshot` does
@@ -44,18 +45,61 @@ impl Db {
     /// # Errors
     /// The column family is of another database; what had to be read could not be.
     pub async fn written_since(
-        &self,
+        self,
         by: Caller,
         family: &ColumnFamily,
         key: &[u8],
         snapshot: &Snapshot,
     ) -> Result<bool> {
-        self.check_open()?;
+        let db = self.0;
+        db.check_open()?;
         // Why: so that what is acknowledged has been inserted.
-        self.readable(by, self.newest_seq()).await;
-        self.inserted_since(by, family, key, &snapshot.read_at()).await
+        db.readable(by, db.newest_seq()).await;
+        db.inserted_since(by, family, key, &snapshot.read_at()).await
     }
 
+    /// Writes a batch if none of `keys` was written since the sequence number that comes with it,
+    /// by whomever; the two are one step. The caller holds a snapshot at or below all of these
+    /// numbers.
+    ///
+    /// # Errors
+    /// `Busy` if one was written: then the batch was not. Otherwise as [`Db::write`].
+    pub async fn write_if_unchanged(
+        self,
+        by: Caller,
+        options: &WriteOptions,
+        batch: &WriteBatch,
+        keys: &[Unchanged],
+    ) -> Result<()> {
+        let db = self.0;
+        let (live, _) = db.batch_source(batch)?;
+        let pipeline = &live.pipeline;
+        loop {
+            // Invariant: first this, then the look, which finds everything up to here.
+            let seen = db.newest_seq();
+            db.readable(by, seen).await;
+            for Unchanged { family, key, since } in keys {
+                if db.inserted_since(by, family, key, &ReadAt::all_to(SeqNo(*since))).await? {
+                    return Err(busy(family, key));
+                }
+            }
+            if batch.is_empty() {
+                // Why enough: as of `seen`, nothing that was read had changed.
+                return Ok(());
+            }
+            let named = keys.iter().map(|k| (ColumnFamilyId(k.family.id()), &k.key[..]));
+            let claim: Claim = pipeline.claim(named, seen)?;
+            let (_, source) = db.batch_source(batch)?;
+            let outcome = pipeline.write_by(by, options, source, Some(&claim)).await;
+            match claim.overtaken() {
+                None => return outcome,
+                Some(seq) => by.wait(db.env(), pipeline.wait_until_visible(seq)).await,
+            }
+        }
+    }
+}
+
+impl Db {
     /// The same of what has been inserted.
     async fn inserted_since(
         &self,
@@ -68,45 +112,6 @@ impl Db {
         let superversion = family.superversion();
         let search = newest::written_since(&family.tables, &superversion, key, since);
         by.wait(self.env(), search).await
-    }
-
-    /// Writes a batch if none of `keys` was written since the sequence number that comes with it,
-    /// by whomever; the two are one step. The caller holds a snapshot at or below all of these
-    /// numbers.
-    ///
-    /// # Errors
-    /// `Busy` if one was written: then the batch was not. Otherwise as [`Db::write`].
-    pub async fn write_if_unchanged(
-        &self,
-        by: Caller,
-        options: &WriteOptions,
-        batch: &WriteBatch,
-        keys: &[Unchanged],
-    ) -> Result<()> {
-        let (live, _) = self.batch_source(batch)?;
-        let pipeline = &live.pipeline;
-        loop {
-            // Invariant: first this, then the look, which finds everything up to here.
-            let seen = self.newest_seq();
-            self.readable(by, seen).await;
-            for Unchanged { family, key, since } in keys {
-                if self.inserted_since(by, family, key, &ReadAt::all_to(SeqNo(*since))).await? {
-                    return Err(busy(family, key));
-                }
-            }
-            if batch.is_empty() {
-                // Why enough: as of `seen`, nothing that was read had changed.
-                return Ok(());
-            }
-            let named = keys.iter().map(|k| (ColumnFamilyId(k.family.id()), &k.key[..]));
-            let claim: Claim = pipeline.claim(named, seen)?;
-            let (_, source) = self.batch_source(batch)?;
-            let outcome = pipeline.write_by(by, options, source, Some(&claim)).await;
-            match claim.overtaken() {
-                None => return outcome,
-                Some(seq) => by.wait(self.env(), pipeline.wait_until_visible(seq)).await,
-            }
-        }
     }
 
     /// Waits until everything up to `seq` can be read.

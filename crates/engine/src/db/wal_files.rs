@@ -13,6 +13,7 @@ use std::path::PathBuf;
 
 /// A log with at least one record.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct WalFile {
     /// Its name below the directory of logs, as RocksDB has it: `/archive/000012.log` or

@@ -145,17 +145,11 @@ impl FlushContext {
     ) -> Result<Flushed, (Phase, Error)> {
         let mut jobs = Vec::with_capacity(flushes.len());
         for flush in flushes {
-            let info = FlushInfo {
-                column_family: flush.family.config.name.clone(),
-                job: self.events.next_job(),
-                reason,
-                memtables: flush.memtables.len(),
-                entries: flush.sum(MemTable::entry_count),
-                memory_bytes: flush.sum(|m| m.memory_bytes() as u64),
-                table: None,
-                table_bytes: 0,
-                blob_bytes: 0,
-            };
+            let job = self.events.next_job();
+            let mut info = FlushInfo::new(flush.family.config.name.clone(), job, reason);
+            info.memtables = flush.memtables.len();
+            info.entries = flush.sum(MemTable::entry_count);
+            info.memory_bytes = flush.sum(|m| m.memory_bytes() as u64);
             self.count(&info);
             jobs.push((flush, info));
         }
@@ -266,7 +260,9 @@ impl FlushContext {
         self.pipeline.wait_visible(largest_seq).await?;
         // Why only now: until here writers may still have been at it.
         let entries = flush.sum(MemTable::entry_count);
-        self.events.flush_begun(&FlushInfo { entries, ..info.clone() });
+        let mut begun = info.clone();
+        begun.entries = entries;
+        self.events.flush_begun(&begun);
         let files = GuardedFiles::new(self.versions.clone(), 0);
         let outputs = self.outputs(flush, files.clone())?;
         let (run, counts) = self.write_entries(flush, outputs).await?;

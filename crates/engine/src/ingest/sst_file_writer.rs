@@ -31,6 +31,7 @@ const ANY_FAMILY: ColumnFamilyId = ColumnFamilyId(i32::MAX as u32);
 
 /// What became of a file, as RocksDB's `ExternalSstFileInfo`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct ExternalSstFileInfo {
     /// Where it is.

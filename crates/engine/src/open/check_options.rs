@@ -50,6 +50,9 @@ pub(super) fn database(options: &DbOptions) -> Result<()> {
     if let Some(what) = option_rules::wrong_of_database(options) {
         return Err(Error::invalid_argument(format!("option {what}")));
     }
+    if let Some(what) = option_rules::not_built_in_of_database(options) {
+        return Err(Error::not_supported(what));
+    }
     file_checksums(options).map(drop)
 }
 
@@ -221,6 +224,9 @@ pub(super) fn column_family(database: &DbOptions, config: &FamilyConfig) -> Resu
     };
     if let Some(what) = option_rules::wrong(&said) {
         return refused(&what);
+    }
+    if let Some(what) = option_rules::not_built_in(options) {
+        return Err(Error::not_supported(format!("column family {name:?}: {what}")));
     }
     // Why now: options that no table can have are better refused before anything is written.
     table_options(config, &TablePlace::flush(), TableIdentity::default()).map(drop)

@@ -125,7 +125,7 @@ pub(crate) fn list_column_families(path: &Path, options: &Options) -> Result<Vec
 /// logs included, then the directories if they are empty. No error if there is none.
 ///
 /// # Errors
-/// It is open, or a file could not be removed; the others are.
+/// It is open (`Locked`), or a file could not be removed; the others are.
 pub(crate) fn destroy(path: &Path, options: &Options) -> Result<()> {
     check_path(path)?;
     let env = options.environment();

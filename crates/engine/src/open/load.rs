@@ -131,7 +131,7 @@ fn read_manifest(env: &Env, path: &Path) -> Result<(Manifest, Directory)> {
             return Ok((manifest, directory));
         }
     }
-    Err(Error::new(ErrorKind::Io, format!("{}: the MANIFEST changes all the time", path.display())))
+    Err(Error::new(ErrorKind::TryAgain, format!("{}: the MANIFEST changes all the time", path.display())))
 }
 
 /// Refuses names of column families that do not exist.

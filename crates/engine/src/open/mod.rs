@@ -113,18 +113,22 @@ pub(crate) fn read_only(path: &Path, options: &Options, wanted: Option<&[&str]>)
     check_path(path)?;
     let env = options.environment();
     let wanted = wanted.map_or(Wanted::All, Wanted::Named);
-    for _ in 1..ATTEMPTS {
+    let mut overtaken = None;
+    for _ in 0..ATTEMPTS {
         let before = Moment::of(&env, path);
         match load_and_replay(&env, path, options, wanted) {
             Ok(opened) => return Ok(opened),
             // Why compare: what is missing or torn in a directory that nobody changes stays so.
             Err(e) if may_have_moved(e.kind()) && Moment::of(&env, path) != before => {
                 report!(debug, error = %e, "the database changed while it was opened for reading; starting over");
+                overtaken = Some(e);
             }
             Err(e) => return Err(e),
         }
     }
-    load_and_replay(&env, path, options, wanted)
+    let last = overtaken.expect("each attempt was overtaken");
+    let what = format!("{}: it changed each of the {ATTEMPTS} times that it was read", path.display());
+    Err(Error::with_source(ErrorKind::TryAgain, format!("{what}; at last: {last}"), last))
 }
 
 /// Reads the database with all that its logs hold in memory.
@@ -145,7 +149,7 @@ fn load_and_replay(env: &Env, path: &Path, options: &Options, wanted: Wanted<'_>
 }
 
 fn may_have_moved(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Corruption | ErrorKind::NotFound | ErrorKind::Io)
+    matches!(kind, ErrorKind::Corruption | ErrorKind::NotFound | ErrorKind::Io | ErrorKind::TryAgain)
 }
 
 /// What of a directory changes when another process writes to the database.

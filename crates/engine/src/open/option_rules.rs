@@ -350,6 +350,27 @@ fn is_written(choice: Compression) -> bool {
     CompressionType::from_u8(choice.number()).is_ok()
 }
 
+/// What options ask to have written and this build has no compression for: the option, and why.
+pub(super) fn not_built_in(said: &ColumnFamilyOptions) -> Option<String> {
+    let one = [
+        ("compression", said.compression),
+        ("blob_compression_type", said.blob_compression_type),
+        ("bottommost_compression", said.bottommost_compression),
+    ];
+    let per_level = said.compression_per_level.iter().map(|choice| ("compression_per_level", *choice));
+    one.into_iter().chain(per_level).find_map(|(option, choice)| missing(option, choice))
+}
+
+/// The same of the database's logs.
+pub(super) fn not_built_in_of_database(db: &DbOptions) -> Option<String> {
+    missing("wal_compression", db.wal_compression)
+}
+
+fn missing(option: &str, choice: Compression) -> Option<String> {
+    let refused = CompressionType::from_u8(choice.number()).ok()?.check_built_in().err()?;
+    Some(format!("option {option}: {}", refused.what))
+}
+
 fn without_disable(choice: Compression) -> Compression {
     if choice == Compression::Disable { Compression::None } else { choice }
 }

@@ -5,7 +5,7 @@
 
 use super::Opened;
 use crate::versions::{Gone, Versions, write_synced};
-use karst_base::error::{Error, ErrorKind, Result};
+use karst_base::error::{Error, Result};
 use karst_base::options::{DbOptions, FamilyConfig};
 use karst_base::sync::Mutex;
 use karst_format::file_name::FileName;
@@ -18,15 +18,11 @@ use std::sync::Arc;
 /// Takes the lock on the database.
 pub(super) fn take_lock(env: &Env, path: &Path) -> Result<Box<dyn FileLock>> {
     let file = path.join(FileName::Lock.to_string());
-    env.fs().lock(&file).map_err(|e| {
-        let held = e.kind() == std::io::ErrorKind::WouldBlock;
-        match held {
-            true => {
-                let hint = "the database is open elsewhere, in another process or in this one";
-                Error::with_source(ErrorKind::Io, format!("{e} ({hint})"), e)
-            }
-            false => Error::from(e),
+    env.fs().lock(&file).map_err(|e| match e.is_locked() {
+        true => {
+            Error::from(e).with_advice("the database is open elsewhere, in another process or in this one")
         }
+        false => Error::from(e),
     })
 }
 

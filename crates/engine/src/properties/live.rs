@@ -8,6 +8,8 @@ use std::path::PathBuf;
 
 /// A table or blob file of the database, as the MANIFEST describes it.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct LiveFile {
     /// The column family it belongs to.
     pub column_family: String,

@@ -52,7 +52,8 @@ pub(super) fn open_tables_bytes(family: &Family, view: &SuperVersion) -> u64 {
 
 /// The sums of the properties of all tables, or of those of one level.
 pub(super) fn aggregated(family: &Family, view: &SuperVersion, level: Option<Level>) -> Result<String> {
-    let mut sum = TableProperties { user_defined_timestamps_persisted: 1, ..TableProperties::default() };
+    let mut sum = TableProperties::default();
+    sum.user_defined_timestamps_persisted = 1;
     // Compat: RocksDB's sum starts from properties that nobody has filled in.
     (sum.key_largest_seqno, sum.key_smallest_seqno) = (u64::MAX, u64::MAX);
     for (at, file) in view.version().all_files().filter(|(at, _)| level.is_none_or(|level| level == *at)) {

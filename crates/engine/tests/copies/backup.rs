@@ -145,7 +145,7 @@ fn backups_go_when_they_are_told_to_and_no_others_file_with_them() {
     assert_eq!(create(&mut engine, &db), 78);
     // One at a time, and any number that only read.
     let how = BackupEngineOptions::new("/backups");
-    assert_eq!(BackupEngine::open(&how, &env).unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!(BackupEngine::open(&how, &env).unwrap_err().kind(), ErrorKind::Locked);
     let mut reader = BackupEngine::open_read_only(&how, &env).unwrap();
     reader.verify_backup(78, true).unwrap();
     assert_eq!(reader.delete_backup(78).unwrap_err().kind(), ErrorKind::InvalidArgument);
@@ -212,7 +212,7 @@ fn a_database_is_restored_in_place_of_another_and_may_keep_its_logs() {
     db.flush(&FlushOptions::default()).unwrap();
     fill(&db, 200..300);
     let open = engine.restore_db_from_backup(id, "/db", "/db", &PLAIN).unwrap_err();
-    assert_eq!(open.kind(), ErrorKind::Busy, "{open}");
+    assert_eq!(open.kind(), ErrorKind::Locked, "{open}");
     assert_eq!(prefix(&db, "default"), 300);
     db.close().unwrap();
     drop(db);
@@ -461,7 +461,7 @@ fn engine_after(env: &Env) -> BackupEngine {
     loop {
         match BackupEngine::open(&BackupEngineOptions::new("/backups"), env) {
             Ok(engine) => return engine,
-            Err(error) => assert!(error.kind() == ErrorKind::Busy && Instant::now() < until, "{error}"),
+            Err(error) => assert!(error.kind() == ErrorKind::Locked && Instant::now() < until, "{error}"),
         }
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -95,7 +95,7 @@ fn what_cannot_be_made_is_refused_and_leaves_nothing() {
     let lock = files.clone();
     files.create_dir(Path::new("/busy.tmp")).unwrap();
     let held = lock.lock(Path::new("/busy.tmp/LOCK")).unwrap();
-    assert_eq!(checkpoint.create_checkpoint("/busy", 0).unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!(checkpoint.create_checkpoint("/busy", 0).unwrap_err().kind(), ErrorKind::Locked);
     drop(held);
     checkpoint.create_checkpoint("/busy", 0).unwrap();
     db.close().unwrap();

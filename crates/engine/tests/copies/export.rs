@@ -133,7 +133,7 @@ fn what_does_not_fit_is_refused_and_leaves_no_family() {
     if let Ok(reverse) = reverse {
         assert_eq!(refused(&metadata, &reverse), InvalidArgument);
     }
-    let none = ExportImportFilesMetaData { files: Vec::new(), ..metadata.clone() };
+    let none = changed(&|m| m.files.clear());
     let import = ImportColumnFamilyOptions::default();
     let told = db.create_column_family_with_import("bad", &all, &import, &none).unwrap_err();
     assert_eq!(told.kind(), InvalidArgument);

@@ -442,7 +442,8 @@ fn listeners_log_and_statistics_tell_of_it() {
 fn optimistic_writers_notice_an_ingested_file() {
     let how = in_memory();
     let db = Db::open("/db", &how).unwrap();
-    db.track_conflicts(1 << 10).unwrap();
+    let hooks = karst_engine::TransactionHooks::of(&db);
+    hooks.track_conflicts(1 << 10).unwrap();
     let since = db.latest_sequence_number();
     write_file(&how, "/file.sst", &[("a", "1")]);
     db.ingest_external_file(&options(), ["/file.sst"]).unwrap();
@@ -451,6 +452,6 @@ fn optimistic_writers_notice_an_ingested_file() {
     let mut batch = WriteBatch::new();
     batch.put("a", "2").unwrap();
     let by = karst_engine::Caller::Thread;
-    let outcome = block_on(db.env(), db.write_if_unchanged(by, &WriteOptions::new(), &batch, &unchanged));
+    let outcome = block_on(db.env(), hooks.write_if_unchanged(by, &WriteOptions::new(), &batch, &unchanged));
     assert_eq!(outcome.unwrap_err().kind(), karst_engine::ErrorKind::Busy);
 }

@@ -21,12 +21,23 @@
 //! Invariant: no more is allocated than the caller's limit, nor than the compressed bytes can
 //! possibly hold where the algorithm has such a bound. Contexts are kept per thread, so that a
 //! block costs no set-up.
+//!
+//! Each algorithm is a feature of the crate: `snappy`, `zlib`, `bzip2`, `lz4`, `zstd`. What a build
+//! does not have it refuses by name ([`CompressionType::check_built_in`]).
+
+// Why: with fewer algorithms there are imports and arguments that only the others need.
+#![cfg_attr(
+    not(all(feature = "snappy", feature = "zlib", feature = "bzip2", feature = "lz4", feature = "zstd")),
+    allow(unused_imports, unused_variables, unused_mut, unreachable_code, dead_code)
+)]
 
 use std::cell::RefCell;
 use std::io::Cursor;
 use std::sync::OnceLock;
 
+#[cfg(feature = "zlib")]
 use flate2::{Compress, Decompress, FlushCompress, FlushDecompress, Status};
+#[cfg(feature = "zstd")]
 use zstd::zstd_safe::{self, CCtx, CDict, DCtx, DDict};
 
 use crate::coding::{Reader, put_varint32};
@@ -128,6 +139,46 @@ impl CompressionType {
         CompressionType::ALL.into_iter().find(|t| t.name() == name || t.option_name() == name)
     }
 
+    /// The feature of this crate, and of those above it, that the compression takes.
+    #[must_use]
+    pub const fn feature(self) -> Option<&'static str> {
+        match self {
+            CompressionType::None => None,
+            CompressionType::Snappy => Some("snappy"),
+            CompressionType::Zlib => Some("zlib"),
+            CompressionType::Bzip2 => Some("bzip2"),
+            CompressionType::Lz4 | CompressionType::Lz4hc => Some("lz4"),
+            CompressionType::Zstd | CompressionType::ZstdNotFinal => Some("zstd"),
+        }
+    }
+
+    /// Whether this build has it.
+    #[must_use]
+    pub const fn is_built_in(self) -> bool {
+        match self {
+            CompressionType::None => true,
+            CompressionType::Snappy => cfg!(feature = "snappy"),
+            CompressionType::Zlib => cfg!(feature = "zlib"),
+            CompressionType::Bzip2 => cfg!(feature = "bzip2"),
+            CompressionType::Lz4 | CompressionType::Lz4hc => cfg!(feature = "lz4"),
+            CompressionType::Zstd | CompressionType::ZstdNotFinal => cfg!(feature = "zstd"),
+        }
+    }
+
+    /// Refuses a compression that this build does not have; the error names the feature
+    /// ([`Corruption::missing_feature`]).
+    #[inline]
+    pub fn check_built_in(self) -> Result<(), Corruption> {
+        if self.is_built_in() { Ok(()) } else { Err(self.not_built_in()) }
+    }
+
+    #[cold]
+    fn not_built_in(self) -> Corruption {
+        let (name, feature) = (self.name(), self.feature().unwrap_or_default());
+        let what = format!("compression {name} takes the feature `{feature}`, which this build is without");
+        Corruption { what: what.into(), offset: 0, missing_feature: self.feature() }
+    }
+
     /// Whether dictionaries make a difference.
     #[must_use]
     pub const fn uses_dictionary(self) -> bool {
@@ -140,8 +191,10 @@ impl CompressionType {
 /// ZSTD, then shared.
 pub struct Dictionary {
     raw: Box<[u8]>,
+    #[cfg(feature = "zstd")]
     for_decompression: OnceLock<DDict<'static>>,
     /// For the first level asked for; a table is written with one level.
+    #[cfg(feature = "zstd")]
     for_compression: OnceLock<(i32, CDict<'static>)>,
 }
 
@@ -149,7 +202,13 @@ impl Dictionary {
     /// Takes the contents of the dictionary block.
     #[must_use]
     pub fn new(raw: Box<[u8]>) -> Dictionary {
-        Dictionary { raw, for_decompression: OnceLock::new(), for_compression: OnceLock::new() }
+        Dictionary {
+            raw,
+            #[cfg(feature = "zstd")]
+            for_decompression: OnceLock::new(),
+            #[cfg(feature = "zstd")]
+            for_compression: OnceLock::new(),
+        }
     }
 
     /// The contents of the dictionary block.
@@ -166,6 +225,7 @@ impl Dictionary {
         2 * self.raw.len() + (27 << 10) + size_of::<Dictionary>()
     }
 
+    #[cfg(feature = "zstd")]
     fn decompression_digest(&self) -> &DDict<'static> {
         self.for_decompression.get_or_init(|| DDict::create(&self.raw))
     }
@@ -177,10 +237,17 @@ impl std::fmt::Debug for Dictionary {
     }
 }
 
+#[cfg(feature = "snappy")]
 thread_local! {
     static SNAPPY: RefCell<snap::raw::Encoder> = RefCell::new(snap::raw::Encoder::new());
+}
+#[cfg(feature = "zstd")]
+thread_local! {
     static ZSTD_DECOMPRESS: RefCell<DCtx<'static>> = RefCell::new(DCtx::create());
     static ZSTD_COMPRESS: RefCell<CCtx<'static>> = RefCell::new(CCtx::create());
+}
+#[cfg(feature = "zlib")]
+thread_local! {
     static INFLATE: RefCell<Decompress> = RefCell::new(Decompress::new(false));
 }
 
@@ -210,6 +277,7 @@ pub fn decompress_in(
     memory: impl FnOnce(usize) -> Vec<u8>,
 ) -> Result<Vec<u8>, Corruption> {
     use CompressionType as C;
+    compression.check_built_in()?;
     let dictionary = dictionary.filter(|d| !d.raw.is_empty());
     let raw = dictionary.map_or(&[][..], |d| &d.raw);
     let (size, payload_at) = match compression {
@@ -223,6 +291,7 @@ pub fn decompress_in(
                 Err(too_large(data.len(), max_bytes))
             };
         }
+        #[cfg(feature = "snappy")]
         C::Snappy => (snap::raw::decompress_len(data).map_err(|e| bad(compression, &e))?, 0),
         C::Zlib | C::Bzip2 if format_version < 2 => {
             return decompress_unsized(compression, data, raw, max_bytes).map(Vec::from);
@@ -257,18 +326,24 @@ pub fn decompress_in(
     if !matches!(compression, C::Zstd | C::ZstdNotFinal) {
         out.resize(size, 0);
     }
-    let written = match compression {
+    let written: usize = match compression {
         C::None => unreachable!("handled above"),
+        #[cfg(feature = "snappy")]
         C::Snappy => {
             snap::raw::Decoder::new().decompress(payload, &mut out).map_err(|e| bad(compression, &e))?
         }
+        #[cfg(feature = "zlib")]
         C::Zlib => inflate(payload, raw, &mut out)?,
+        #[cfg(feature = "bzip2")]
         C::Bzip2 => bunzip(payload, &mut out)?,
+        #[cfg(feature = "lz4")]
         C::Lz4 | C::Lz4hc if raw.is_empty() => {
             lz4_flex::block::decompress_into(payload, &mut out).map_err(|e| bad(compression, &e))?
         }
+        #[cfg(feature = "lz4")]
         C::Lz4 | C::Lz4hc => lz4_flex::block::decompress_into_with_dict(payload, &mut out, raw)
             .map_err(|e| bad(compression, &e))?,
+        #[cfg(feature = "zstd")]
         C::Zstd | C::ZstdNotFinal => {
             if let Ok(Some(claimed)) = zstd_safe::get_frame_content_size(payload)
                 && claimed != size as u64
@@ -282,6 +357,8 @@ pub fn decompress_in(
             });
             n.map_err(|code| bad(compression, &zstd_safe::get_error_name(code)))?
         }
+        #[allow(unreachable_patterns, reason = "where all are built in")]
+        _ => unreachable!("what is not built in is refused above"),
     };
     if written == size {
         Ok(out)
@@ -301,8 +378,11 @@ fn decompress_unsized(
     loop {
         let mut out = vec![0; size];
         let result = match compression {
+            #[cfg(feature = "zlib")]
             CompressionType::Zlib => inflate(data, dictionary, &mut out),
-            _ => bunzip(data, &mut out),
+            #[cfg(feature = "bzip2")]
+            CompressionType::Bzip2 => bunzip(data, &mut out),
+            _ => Err(compression.not_built_in()),
         };
         match result {
             Ok(n) => {
@@ -318,6 +398,7 @@ fn decompress_unsized(
 }
 
 /// Inflates all of `data`, which must end with the stream; how many bytes came out.
+#[cfg(feature = "zlib")]
 fn inflate(data: &[u8], dictionary: &[u8], out: &mut [u8]) -> Result<usize, Corruption> {
     let zlib = CompressionType::Zlib;
     INFLATE.with_borrow_mut(|context| {
@@ -334,6 +415,7 @@ fn inflate(data: &[u8], dictionary: &[u8], out: &mut [u8]) -> Result<usize, Corr
 }
 
 /// Decompresses all of `data`, which must end with the stream; how many bytes came out.
+#[cfg(feature = "bzip2")]
 fn bunzip(data: &[u8], out: &mut [u8]) -> Result<usize, Corruption> {
     let bzip2 = CompressionType::Bzip2;
     let mut context = bzip2::Decompress::new(false);
@@ -361,6 +443,9 @@ fn too_large(size: usize, max_bytes: usize) -> Corruption {
 ///
 /// Compat: LZ4HC is written with LZ4's one effort; every reader takes both numbers for the same
 /// format.
+///
+/// # Panics
+/// This build does not have the compression; ask [`CompressionType::is_built_in`] before.
 pub fn compress_into(
     compression: CompressionType,
     level: Option<i32>,
@@ -377,11 +462,13 @@ pub fn compress_into(
     let start = out.len();
     match compression {
         C::None => out.extend_from_slice(data),
+        #[cfg(feature = "snappy")]
         C::Snappy => {
             out.resize(start + snap::raw::max_compress_len(data.len()), 0);
             let n = SNAPPY.with_borrow_mut(|encoder| encoder.compress(data, &mut out[start..]));
             out.truncate(start + n.expect("the output is as large as Snappy asks for"));
         }
+        #[cfg(feature = "zlib")]
         C::Zlib => {
             // Why: zlib's own default level is 6. The fastest level spends nine bits on a byte at
             // worst.
@@ -396,6 +483,7 @@ pub fn compress_into(
             assert!(matches!(status, Ok(Status::StreamEnd)), "the output is large enough for any input");
             out.truncate(start + context.total_out() as usize);
         }
+        #[cfg(feature = "bzip2")]
         C::Bzip2 => {
             let mut context = bzip2::Compress::new(bzip2::Compression::new(1), 30);
             out.resize(start + data.len() + data.len() / 100 + 600, 0);
@@ -406,6 +494,7 @@ pub fn compress_into(
             );
             out.truncate(start + context.total_out() as usize);
         }
+        #[cfg(feature = "lz4")]
         C::Lz4 | C::Lz4hc => {
             out.resize(start + lz4_flex::block::get_maximum_output_size(data.len()), 0);
             let n = if raw.is_empty() {
@@ -415,6 +504,7 @@ pub fn compress_into(
             };
             out.truncate(start + n.expect("the output is as large as LZ4 asks for"));
         }
+        #[cfg(feature = "zstd")]
         C::Zstd | C::ZstdNotFinal => {
             let level = level.unwrap_or(3);
             out.reserve(zstd_safe::compress_bound(data.len()));
@@ -435,5 +525,7 @@ pub fn compress_into(
             });
             n.map_err(zstd_safe::get_error_name).expect("the output is as large as ZSTD asks for");
         }
+        #[allow(unreachable_patterns, reason = "where all are built in")]
+        _ => panic!("{}", compression.not_built_in().what),
     }
 }

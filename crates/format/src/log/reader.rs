@@ -16,6 +16,7 @@
 use std::fmt;
 use std::ops::Range;
 
+#[cfg(feature = "zstd")]
 use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
 
 use super::{
@@ -23,6 +24,7 @@ use super::{
 };
 use crate::checksum;
 use crate::coding::{self, Reader};
+use crate::compression::CompressionType;
 use crate::corruption::Corruption;
 use crate::ids::{ColumnFamilyId, FileNumber};
 
@@ -436,6 +438,11 @@ impl<'a> LogReader<'a> {
             Some(kind) if kind != 0 && kind != ZSTD => {
                 format!("log compressed in way {kind}, which logs cannot be")
             }
+            Some(kind) if kind == ZSTD && !CompressionType::Zstd.is_built_in() => {
+                let missing = CompressionType::Zstd.check_built_in().err()?;
+                let corruption = missing.rebased(offset as u64);
+                return Some(Found::Damage(Damage { corruption, dropped_bytes: payload.len() as u64 }));
+            }
             Some(kind) => {
                 let again = std::mem::replace(&mut self.compression_seen, true);
                 self.decoder = if kind == ZSTD { Some(RecordDecoder::new()) } else { None };
@@ -569,6 +576,7 @@ fn decode_timestamp_sizes(payload: &[u8], known: &[TimestampSize]) -> Result<Vec
 
 /// Decompresses the fragments of one record after the other. A record is one ZSTD frame, cut
 /// anywhere.
+#[cfg(feature = "zstd")]
 struct RecordDecoder {
     decoder: Option<Decoder<'static>>,
     /// A frame was begun and has not ended.
@@ -576,6 +584,26 @@ struct RecordDecoder {
     buffer: Vec<u8>,
 }
 
+/// There is none.
+#[cfg(not(feature = "zstd"))]
+struct RecordDecoder {
+    frame_open: bool,
+}
+
+#[cfg(not(feature = "zstd"))]
+impl RecordDecoder {
+    fn new() -> RecordDecoder {
+        RecordDecoder { frame_open: false }
+    }
+
+    fn restart(&mut self) {}
+
+    fn decode(&mut self, _: &[u8], _: &mut Vec<u8>, _: usize) -> Result<(), String> {
+        CompressionType::Zstd.check_built_in().map_err(|missing| missing.what.into_owned())
+    }
+}
+
+#[cfg(feature = "zstd")]
 impl RecordDecoder {
     fn new() -> RecordDecoder {
         RecordDecoder { decoder: Decoder::new().ok(), frame_open: false, buffer: vec![0; BLOCK_BYTES] }

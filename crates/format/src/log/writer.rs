@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+#[cfg(feature = "zstd")]
 use zstd::stream::raw::{CParameter, Encoder, Operation, OutBuffer};
 
 use super::{
@@ -13,14 +14,22 @@ use super::{
 };
 use crate::checksum;
 use crate::coding;
+#[cfg(not(feature = "zstd"))]
+use crate::compression::CompressionType;
 use crate::ids::FileNumber;
+
+#[cfg(feature = "zstd")]
+type RecordEncoder = Encoder<'static>;
+/// There is none.
+#[cfg(not(feature = "zstd"))]
+type RecordEncoder = std::convert::Infallible;
 
 /// Frames records for one log file.
 pub struct LogWriter {
     log_number: u64,
     recyclable: bool,
     block_offset: usize,
-    encoder: Option<Encoder<'static>>,
+    encoder: Option<RecordEncoder>,
     compressed: Vec<u8>,
     /// Where a record is put together if it does not fit as it is.
     joined: Vec<u8>,
@@ -54,17 +63,27 @@ impl LogWriter {
     /// else is written.
     ///
     /// # Errors
-    /// When ZSTD cannot be set up; the log then stays uncompressed and nothing was appended.
+    /// When ZSTD cannot be set up, or this build is without it; the log then stays uncompressed and
+    /// nothing was appended.
     ///
     /// # Panics
     /// When the log has bytes already.
     pub fn compress_with_zstd(&mut self, out: &mut Vec<u8>) -> std::io::Result<()> {
         assert!(self.block_offset == 0 && self.encoder.is_none(), "a log is compressed from its start");
-        let mut encoder = Encoder::new(zstd::DEFAULT_COMPRESSION_LEVEL)?;
-        encoder.set_parameter(CParameter::ChecksumFlag(true))?;
-        self.emit(t::SET_COMPRESSION, &7u32.to_le_bytes(), out);
-        self.encoder = Some(encoder);
-        Ok(())
+        #[cfg(feature = "zstd")]
+        {
+            let mut encoder = Encoder::new(zstd::DEFAULT_COMPRESSION_LEVEL)?;
+            encoder.set_parameter(CParameter::ChecksumFlag(true))?;
+            self.emit(t::SET_COMPRESSION, &7u32.to_le_bytes(), out);
+            self.encoder = Some(encoder);
+            Ok(())
+        }
+        #[cfg(not(feature = "zstd"))]
+        {
+            let _ = out;
+            let missing = CompressionType::Zstd.check_built_in();
+            missing.map_err(|missing| std::io::Error::new(std::io::ErrorKind::Unsupported, missing))
+        }
     }
 
     /// Appends one record.
@@ -209,7 +228,16 @@ impl LogWriter {
         debug_assert!(self.block_offset <= BLOCK_BYTES);
     }
 
+    #[cfg(not(feature = "zstd"))]
+    fn compress(&mut self, _: &[u8]) -> std::io::Result<()> {
+        match self.encoder {
+            Some(encoder) => match encoder {},
+            None => Ok(()),
+        }
+    }
+
     /// Compresses `record` into `self.compressed` as one frame.
+    #[cfg(feature = "zstd")]
     fn compress(&mut self, record: &[u8]) -> std::io::Result<()> {
         self.compressed.clear();
         let Some(encoder) = &mut self.encoder else { return Ok(()) };

@@ -8,6 +8,10 @@ use super::nested::{CompressionOptions, FifoOptions, UniversalOptions};
 use super::text;
 use super::value::{Cache, Object, OptionValue, Unprinted, ValueError, Verbatim};
 
+/// Compat: RocksDB's is Snappy where it is built with it, and none otherwise.
+const DEFAULT_COMPRESSION: Compression =
+    if cfg!(feature = "snappy") { Compression::Snappy } else { Compression::None };
+
 option_table! {
     /// What concerns one column family.
     ColumnFamilyOptions in ColumnFamily {
@@ -19,7 +23,7 @@ option_table! {
         max_write_buffer_number: i32 = 2, mutable, honoured, "Most memtables";
         min_write_buffer_number_to_merge: i32 = 1, fixed, honoured, "Fewest memtables flushed together";
         max_write_buffer_size_to_maintain: i64 = 0, fixed, kept, "Bytes of flushed memtables kept for transactions; negative for max_write_buffer_number of them";
-        compression: Compression = Compression::Snappy, mutable, honoured, "How blocks are compressed";
+        compression: Compression = DEFAULT_COMPRESSION, mutable, honoured, "How blocks are compressed";
         compression_per_level: Vec<Compression> = Vec::new(), mutable, honoured, "How blocks are compressed, by level";
         compression_opts: CompressionOptions = CompressionOptions::default(), mutable, honoured, "How the compression library is used";
         bottommost_compression: Compression = Compression::Disable, mutable, honoured, "How blocks of the last level are compressed";

@@ -4,6 +4,7 @@ use std::fmt;
 
 /// Why an option was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OptionErrorKind {
     /// No option has this name.
     Unknown,
@@ -15,6 +16,7 @@ pub enum OptionErrorKind {
 
 /// An option, or the text that should hold options, that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OptionError {
     /// What kind of problem it is.
     pub kind: OptionErrorKind,

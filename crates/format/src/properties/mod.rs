@@ -59,6 +59,7 @@ macro_rules! properties {
     ) => {
         /// The properties of a table. Fields that a table does not have stand at their defaults.
         #[derive(Debug, Clone, PartialEq, Eq)]
+        #[non_exhaustive]
         pub struct TableProperties {
             $($(#[$number_doc])* pub $number: u64,)*
             $($(#[$text_doc])* pub $text: String,)*

@@ -42,7 +42,11 @@ impl<'a> Entries<'a> {
     }
 
     fn wrong(&self, what: impl Into<String>) -> Corruption {
-        Corruption { what: format!("version edit: {}", what.into()).into(), offset: self.offset() }
+        Corruption {
+            what: format!("version edit: {}", what.into()).into(),
+            offset: self.offset(),
+            missing_feature: None,
+        }
     }
 
     fn varint32(&mut self, what: &str) -> Result<u32, Corruption> {

@@ -12,6 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 /// Why a task has no result.
+#[non_exhaustive]
 pub enum JoinError {
     /// It was aborted, or its reactor was shut down.
     Cancelled,

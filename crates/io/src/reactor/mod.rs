@@ -44,6 +44,7 @@ pub use task::{YieldNow, yield_now};
 
 /// What a reactor thread does when no task is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum IdlePolicy {
     /// Sleep in the kernel at once: least CPU.
     Block,
@@ -96,6 +97,7 @@ struct Local {
 
 /// How one reactor thread has done.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ReactorStats {
     /// How long tasks held it, from one await to the next, with the submission of the reads that
     /// they began.

@@ -5,16 +5,23 @@
 //! time.
 
 mod aligned;
+#[cfg(feature = "testing")]
 mod disturbed;
+#[cfg(feature = "testing")]
 mod fault;
+#[cfg(feature = "testing")]
 mod latency;
 mod memory;
 
 pub(crate) use aligned::UnalignedRefused;
+#[cfg(feature = "testing")]
 pub use disturbed::{Disturb, DisturbedFileSystem};
+#[cfg(feature = "testing")]
 pub use fault::{FaultCounts, FaultFileSystem, FaultPlan, Faults};
+#[cfg(feature = "testing")]
 pub use latency::{Latency, LatencyFileSystem};
 pub use memory::MemoryFileSystem;
+#[cfg(feature = "testing")]
 pub(crate) use memory::normal;
 
 use std::io;

@@ -114,6 +114,7 @@ pub(super) fn locks_exclude(env: &Env, dir: &Path) {
     assert_eq!(lock.path(), path);
     let second = env.fs().lock(&path).expect_err("locked twice");
     assert_eq!((second.op, second.kind()), ("lock", ErrorKind::WouldBlock));
+    assert!(second.is_locked());
     drop(lock);
     drop(env.fs().lock(&path).unwrap());
     env.fs().remove(&path).unwrap();

@@ -17,6 +17,7 @@ use crate::file::FileMetadata;
 
 /// How a compaction treats blobs that live in old blob files.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub enum BlobGarbageCollection {
     /// As `enable_blob_garbage_collection` says.
     #[default]

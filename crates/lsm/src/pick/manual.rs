@@ -26,6 +26,7 @@ use super::tree::{Selection, Span, Tree};
 
 /// Whether the deepest level of the range is rewritten too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum BottommostLevelCompaction {
     /// No.
     Skip,

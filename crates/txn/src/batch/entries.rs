@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 /// What an operation of a batch does to its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum BatchEntryKind {
     /// Sets it.
     Put,
@@ -23,6 +24,7 @@ pub enum BatchEntryKind {
 
 /// An operation of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BatchEntry<'a> {
     /// What it does.
     pub kind: BatchEntryKind,

@@ -17,6 +17,7 @@ use std::fmt;
 
 /// One transaction of a circle: it waits for a lock that the next one holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DeadlockInfo {
     /// Its id.
     pub transaction: u64,
@@ -30,6 +31,7 @@ pub struct DeadlockInfo {
 
 /// A circle of transactions, each waiting for the next, and the last for the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DeadlockPath {
     /// The circle. It begins with a transaction that the one that was refused would have waited
     /// for, and ends with the refused one. Empty if the limit was exceeded.

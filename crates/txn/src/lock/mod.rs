@@ -53,6 +53,7 @@ pub(crate) struct Request<'a> {
 
 /// A lock that is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LockStatus {
     /// The key's column family, by id.
     pub family: u32,

@@ -2,7 +2,7 @@
 
 use super::options::{OptimisticTransactionDbOptions, OptimisticTransactionOptions};
 use super::transaction::OptimisticTransaction;
-use karst_engine::{Db, Options, Result, WriteOptions};
+use karst_engine::{Db, Options, Result, TransactionHooks, WriteOptions};
 use std::ops::Deref;
 use std::path::Path;
 
@@ -61,7 +61,7 @@ impl OptimisticTransactionDb {
     /// It is open for reading only. `NotSupported`: it is open under the write policy
     /// WritePrepared.
     pub fn over(db: Db, transactions: &OptimisticTransactionDbOptions) -> Result<Self> {
-        db.track_conflicts(transactions.occ_lock_buckets)?;
+        TransactionHooks::of(&db).track_conflicts(transactions.occ_lock_buckets)?;
         Ok(Self { db })
     }
 

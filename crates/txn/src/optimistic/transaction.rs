@@ -14,7 +14,9 @@ use crate::reads::reads;
 use crate::tracked::Tracked;
 use crate::workspace::Workspace;
 use karst_engine::caller::{Caller, finish};
-use karst_engine::{ColumnFamily, Db, Error, ReadOptions, Result, Snapshot, Value, WriteOptions};
+use karst_engine::{
+    ColumnFamily, Db, Error, ReadOptions, Result, Snapshot, TransactionHooks, Value, WriteOptions,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -275,7 +277,9 @@ impl OptimisticTransaction {
             none if none.is_empty() => self.work.write(by, &self.write_options).await,
             keys => {
                 let batch = self.work.batch.write_batch();
-                self.work.db.write_if_unchanged(by, &self.write_options, batch, &keys).await
+                TransactionHooks::of(&self.work.db)
+                    .write_if_unchanged(by, &self.write_options, batch, &keys)
+                    .await
             }
         };
         self.state = if outcome.is_ok() { State::Committed } else { State::Open };

@@ -74,7 +74,7 @@ impl Shared {
 
     /// Locks what a transaction of an earlier life had locked, and has it prepared again.
     fn recover(&self, prepared: PreparedTransaction) -> Result<()> {
-        let PreparedTransaction { name, batch } = prepared;
+        let PreparedTransaction { name, batch, .. } = prepared;
         let parts = Box::new(Parts::recovered(self, name.clone(), &batch)?);
         for (family, key) in parts.work.tracked.iter() {
             // Why whoever has it: where no locks were taken, two prepared transactions may have

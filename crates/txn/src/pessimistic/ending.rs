@@ -12,7 +12,7 @@ use super::transaction::{Parts, Transaction};
 use crate::completion::complete;
 use crate::holder::{Holder, TransactionState};
 use karst_engine::caller::{Caller, finish};
-use karst_engine::{Error, Result};
+use karst_engine::{Error, Result, TransactionHooks};
 
 /// A step towards a transaction's end.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +68,9 @@ impl Transaction {
         let parts = self.parts_mut()?;
         if parts.holder.state() == TransactionState::Prepared {
             parts.holder.set(TransactionState::AwaitingCommit);
-            let outcome = shared.db.commit_prepared(by, &parts.write_options, name_of(parts)).await;
+            let outcome = TransactionHooks::of(&shared.db)
+                .commit_prepared(by, &parts.write_options, name_of(parts))
+                .await;
             return self.decided(outcome, TransactionState::Prepared, TransactionState::Committed);
         }
         if !parts.skip_prepare {
@@ -109,7 +111,7 @@ impl Transaction {
         };
         parts.holder.leave_started(now, TransactionState::AwaitingPrepare)?;
         let batch = parts.work.batch.write_batch().clone();
-        let outcome = shared.db.prepare(by, &parts.write_options, &name, batch).await;
+        let outcome = TransactionHooks::of(&shared.db).prepare(by, &parts.write_options, &name, batch).await;
         match outcome {
             Ok(()) => parts.holder.set(TransactionState::Prepared),
             Err(_) => back_to(&shared, parts, TransactionState::Started),
@@ -143,7 +145,9 @@ impl Transaction {
             TransactionState::Started | TransactionState::LocksStolen => Ok(()),
             TransactionState::Prepared => {
                 parts.holder.set(TransactionState::AwaitingRollback);
-                shared.db.rollback_prepared(by, &parts.write_options, name_of(parts)).await
+                TransactionHooks::of(&shared.db)
+                    .rollback_prepared(by, &parts.write_options, name_of(parts))
+                    .await
             }
             state => Err(Holder::refusal(state)),
         };

@@ -3,6 +3,7 @@
 
 /// When a transaction's writes go into the memtable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WritePolicy {
     /// When it commits.
     #[default]

@@ -17,8 +17,8 @@ use crate::workspace::Workspace;
 use karst_engine::caller::{Caller, finish};
 use karst_engine::format::Op;
 use karst_engine::{
-    ColumnFamily, Error, ErrorKind, Named, ReadOptions, Result, Shown, Snapshot, Value, WriteBatch,
-    WriteOptions,
+    ColumnFamily, Error, ErrorKind, Named, ReadOptions, Result, Shown, Snapshot, TransactionHooks, Value,
+    WriteBatch, WriteOptions,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -308,7 +308,7 @@ impl Transaction {
         let since = match (known, snapshot) {
             (Some(known), Some(snapshot)) if known.since <= snapshot.sequence_number() => known.since,
             (_, Some(snapshot)) => {
-                if shared.db.written_since(by, family, key, &snapshot).await? {
+                if TransactionHooks::of(&shared.db).written_since(by, family, key, &snapshot).await? {
                     return Err(changed(family, key));
                 }
                 snapshot.sequence_number()

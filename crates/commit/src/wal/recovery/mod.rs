@@ -163,6 +163,10 @@ impl Recovery {
                     }
                 }
                 Ok(Then::LeaveLog) => break,
+                // Why in every mode: it is no damage, and what is there must not be left out.
+                Err(corruption) if corruption.missing_feature.is_some() => {
+                    return Err(Error::in_file(path, 0, corruption));
+                }
                 Err(corruption) => match self.mode {
                     RecoveryMode::SkipAnyCorruptedRecords => {
                         let offset = corruption.offset;

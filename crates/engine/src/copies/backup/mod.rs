@@ -119,6 +119,7 @@ pub struct RestoreOptions {
 
 /// What is known of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct BackupInfo {
     /// Its number.
@@ -189,18 +190,16 @@ impl BackupEngine {
     /// of backups that were not finished is removed. Blocks.
     ///
     /// # Errors
-    /// `Busy`: another engine has it open so. `Io`, `NoSpace`: it cannot be read or written.
+    /// `Locked`: another engine has it open so. `Io`, `NoSpace`: it cannot be read or written.
     pub fn open(options: &BackupEngineOptions, env: &Env) -> Result<BackupEngine> {
         let fs = env.fs();
         let directory = &options.backup_dir;
         for part in [META, PRIVATE, SHARED, SHARED_CHECKSUM] {
             fs.create_dir_durably(&directory.join(part))?;
         }
-        let lock = fs.lock(&directory.join(FileName::Lock.to_string())).map_err(|e| match e.kind() {
-            std::io::ErrorKind::WouldBlock => {
-                Error::new(ErrorKind::Busy, format!("{}: another engine has it open", directory.display()))
-            }
-            _ => Error::from(e),
+        let lock = fs.lock(&directory.join(FileName::Lock.to_string())).map_err(|e| match e.is_locked() {
+            true => Error::from(e).with_advice("another engine has the directory open"),
+            false => Error::from(e),
         })?;
         let mut engine = Self::read(options, env)?;
         engine.lock = Some(Arc::new(lock));

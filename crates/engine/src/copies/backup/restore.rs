@@ -24,10 +24,10 @@ impl BackupEngine {
     /// Each file is verified while it is copied.
     ///
     /// # Errors
-    /// `NotFound`: there is no such backup. `Busy`: a database is open there. `Corruption`: a file
-    /// of the backup is missing or is not what was backed up; files are missing before anything is
-    /// removed. `Io`, `NoSpace`: something could not be read or written. Unless the backup was
-    /// found wrong before, there is no database in the directory then.
+    /// `NotFound`: there is no such backup. `Locked`: a database is open there. `Corruption`: a
+    /// file of the backup is missing or is not what was backed up; files are missing before
+    /// anything is removed. `Io`, `NoSpace`: something could not be read or written. Unless the
+    /// backup was found wrong before, there is no database in the directory then.
     pub fn restore_db_from_backup(
         &self,
         backup_id: u32,
@@ -169,9 +169,9 @@ impl Target {
         let fs = env.fs();
         fs.create_dir_durably(&self.db)?;
         fs.create_dir_durably(&self.wal)?;
-        let lock = fs.lock(&self.db.join(FileName::Lock.to_string())).map_err(|e| match e.kind() {
-            std::io::ErrorKind::WouldBlock => Error::new(ErrorKind::Busy, "a database is open there"),
-            _ => Error::from(e),
+        let lock = fs.lock(&self.db.join(FileName::Lock.to_string())).map_err(|e| match e.is_locked() {
+            true => Error::from(e).with_advice("a database is open there"),
+            false => Error::from(e),
         })?;
         let current = self.db.join(FileName::Current.to_string());
         if fs.exists(&current)? {

@@ -8,7 +8,6 @@ use karst_format::comparator::Comparator;
 use karst_format::ids::ColumnFamilyId;
 use karst_format::key::{self, InternalKey, SeqNo, ValueType};
 use karst_format::options::OptionSet;
-use karst_format::properties::TableProperties;
 use karst_lsm::OpenOutput;
 use karst_lsm::range_del::{Fragments, RangeTombstone};
 use std::path::Path;
@@ -237,7 +236,8 @@ fn files_of(options: &str, at_size: u64) -> (Vec<Vec<u8>>, u64) {
     let parts = |table: &WrittenTable| {
         let mut bytes = read(table);
         bytes.truncate(table.properties.tail_start_offset as usize);
-        let properties = TableProperties { file_creation_time: 0, ..table.properties.clone() };
+        let mut properties = table.properties.clone();
+        properties.file_creation_time = 0;
         bytes.extend(format!("{properties:?}").into_bytes());
         bytes
     };

@@ -41,6 +41,7 @@ impl CompactionFilter for Scripted {
                     columns.iter().map(|(name, value)| format!("{}:{}", text(name), text(value))).collect();
                 format!("{}={{{}}}", text(key), columns.join(","))
             }
+            unknown => panic!("{unknown:?}"),
         };
         self.shown.lock().push(shown);
         self.decisions.get(key).cloned().unwrap_or(FilterDecision::Keep)

@@ -1,0 +1,21 @@
+//! What transactions ask of a database and users do not.
+//!
+//! Invariant: the handle has no state, so it is made anew for each call.
+
+use super::Db;
+
+/// The calls of a database that the crate `karst-txn` is built on: writes that depend on keys, and
+/// writes in two phases. They take no locks and know no transactions; whoever makes them keeps what
+/// is said of each.
+///
+/// Why not calls of [`Db`]: they are of no use without what `karst-txn` does around them, and take
+/// types that the facade `karstdb` does not have.
+#[derive(Clone, Copy, Debug)]
+pub struct TransactionHooks<'a>(pub(super) &'a Db);
+
+impl<'a> TransactionHooks<'a> {
+    /// Those of `db`.
+    pub fn of(db: &'a Db) -> Self {
+        Self(db)
+    }
+}

@@ -1,0 +1,33 @@
+//! What stands where the simulation would be, without the feature `testing`: no environment is
+//! simulated, so there is no executor, and the compiler drops what would ask it.
+
+pub(crate) mod executor {
+    use crate::channel::Channel;
+    use crate::env::SystemClock;
+    use crate::{background, thread_pool};
+    use std::future::Future;
+    use std::rc::Rc;
+    use std::sync::Arc;
+
+    #[derive(Debug)]
+    pub(crate) enum NoExecutor {}
+    pub(crate) use NoExecutor as Executor;
+
+    impl NoExecutor {
+        pub(crate) fn clock(&self) -> &Arc<SystemClock> {
+            match *self {}
+        }
+
+        pub(crate) fn spawn(&self, _: background::Job) {
+            match *self {}
+        }
+
+        pub(crate) fn run_blocking(&self, _: thread_pool::Job) {
+            match *self {}
+        }
+
+        pub(crate) fn block_on<F: Future>(&self, _: &Rc<Channel>, _: F) -> F::Output {
+            match *self {}
+        }
+    }
+}
