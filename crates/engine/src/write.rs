@@ -1,7 +1,7 @@
 //! The pipeline's host in a real database, and how flushes have memtables sealed.
 //!
 //! In: the open column families, the flush triggers, what to do when a log fails. Out:
-//! [`DatabaseHost`] for the pipeline, and [`Sealer`], which makes the next log before anyone waits
+//! `DatabaseHost` for the pipeline, and `Sealer`, which makes the next log before anyone waits
 //! for it and exchanges it together with the memtables.
 //!
 //! Invariants:
