@@ -123,6 +123,35 @@ fn what_does_not_fit_is_refused_and_leaves_no_family() {
         ("the last number", InvalidArgument, changed(&|m| m.files[0].largest_seq = (1 << 56) - 1)),
         ("a level", InvalidArgument, changed(&|m| m.files[0].level = 70)),
         ("a bound", InvalidArgument, changed(&|m| m.files[0].smallest.truncate(3))),
+        (
+            "a bound behind what is there",
+            Corruption,
+            changed(&|m| {
+                let file = &mut m.files[count - 1];
+                file.smallest = file.largest.clone();
+            }),
+        ),
+        (
+            "a bound before what is there",
+            Corruption,
+            changed(&|m| {
+                let file = &mut m.files[count - 1];
+                file.largest = file.smallest.clone();
+            }),
+        ),
+        (
+            "bounds that are none",
+            InvalidArgument,
+            changed(&|m| {
+                let file = &mut m.files[count - 1];
+                std::mem::swap(&mut file.smallest, &mut file.largest);
+            }),
+        ),
+        (
+            "numbers",
+            Corruption,
+            changed(&|m| m.files[count - 1].largest_seq = m.files[count - 1].smallest_seq),
+        ),
         ("a name", InvalidArgument, changed(&|m| m.files[0].name = "../db/CURRENT".into())),
         ("the size", Corruption, changed(&|m| m.files[0].size_bytes += 1)),
         ("the order", InvalidArgument, changed(&|m| m.files.iter_mut().for_each(|file| file.level = 3))),
