@@ -41,7 +41,6 @@ use karst_base::sync::Mutex;
 use karst_base::sync::atomic::{AtomicU64, Ordering};
 use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
-#[cfg(test)]
 use karst_format::key::SeqNo;
 use karst_io::{Env, report};
 use karst_lsm::{Reaper, StoredId, StoredKind, TreeOptions, Version, VersionSet};
@@ -579,6 +578,14 @@ impl Versions {
             let published = changed.iter().filter_map(|id| state.manifest.families.get(id));
             published.map(|state| (state.family.clone(), state.version.clone())).collect()
         };
+        let at_once = requests.iter().filter(|request| request.change.at_once);
+        for id in at_once.flat_map(|request| &request.change.edits).map(|edit| edit.column_family) {
+            // Why: whoever pins the old tree of any of them from here on, or has pinned it and not
+            // looked yet, pins again until the new one is there.
+            if let Some((family, _)) = versions.iter().find(|(family, _)| family.id() == id) {
+                family.superversion().lacks_from(SeqNo::ZERO);
+            }
+        }
         for (family, version) in versions {
             let flushed = requests.iter().flat_map(|request| &request.change.flushed);
             let flushed = flushed.filter(|(id, _)| *id == family.id());

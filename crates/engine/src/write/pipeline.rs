@@ -305,8 +305,9 @@ impl<H: Host> Pipeline<H> {
             return Err(NotOrdered::Refused(error.clone()));
         }
         let ticket = order.next_ticket;
-        if order.wal_locks > 0 && options.no_slowdown {
-            let text = "the log is locked, and this write would not wait";
+        if !order.is_open() && options.no_slowdown {
+            let why = if order.held { "files are being ingested" } else { "the log is locked" };
+            let text = format!("{why}, and this write would not wait");
             return Err(NotOrdered::Refused(Error::new(ErrorKind::Incomplete, text)));
         }
         if !self.has_room_in(order) {
@@ -561,6 +562,11 @@ impl<H: Host> Pipeline<H> {
         order.refused.is_some() || order.is_open()
     }
 
+    /// Waits until what was held is held no more; somebody else may hold it by then.
+    pub(crate) async fn wait_until_not_held(&self) {
+        self.wait_for_room(|pipeline| !pipeline.order.lock().held).await;
+    }
+
     /// Takes back [`try_hold`](Self::try_hold).
     pub(super) fn unhold(&self) {
         self.order.lock().held = false;
@@ -660,7 +666,7 @@ impl<H: Host> Pipeline<H> {
         self.order.lock().wal_locks += 1;
         let locked = LockedWal(self);
         // Why first: what is being ingested takes its numbers from here.
-        self.wait_for_room(|pipeline| !pipeline.order.lock().held).await;
+        self.wait_until_not_held().await;
         let last_seq = SeqNo(self.next_seq().0 - 1);
         self.flush_wal(false).await?;
         self.wait_until_visible(last_seq).await;
