@@ -365,8 +365,8 @@ impl Background {
     /// reservation.
     fn place(self: &Arc<Self>, ingests: &[FamilyIngest]) -> Result<Places> {
         let mut reservations = Reservations { background: self.clone(), held: Vec::new() };
-        // Why only for these: a file with a number of its own is hidden from older snapshots, and one
-        // that is ingested behind everything changes them whenever it comes.
+        // Why only for these: a file with a number of its own is hidden from older snapshots, and
+        // one that is ingested behind everything changes them whenever it comes.
         let must_not_be_seen = |ingest: &FamilyIngest| {
             let options = &ingest.options;
             let has_own = options.allow_global_seqno && !options.allow_db_generated_files;

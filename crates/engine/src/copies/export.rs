@@ -182,8 +182,7 @@ impl Db {
     /// `NotFound`, `Corruption`: a file is missing, or is not what the metadata says it is.
     /// `NotSupported`: a value is in a blob file. The exported files stay then.
     ///
-    /// Of each file the first and the last entry are looked at, and the sequence numbers that its
-    /// properties have; all entries where these have none.
+    /// Every entry of each file is read, as nothing else tells whether the metadata is right.
     pub fn create_column_family_with_import(
         &self,
         name: &str,
@@ -326,33 +325,29 @@ fn new_number(files: &Arc<JobFiles>) -> FileNumber {
 }
 
 /// Refuses a table that has anything outside of the bounds that the metadata gives it: it would not
-/// be found, or be newer than what is written later.
+/// be found, or be newer than what is written later. Values in blob files mean nothing here.
+///
+/// Why all of it: nothing but the entries tells either.
 fn check_bounds(family: &ColumnFamily, table: &Table, file: &Arc<FileMetadata>) -> Result<()> {
     let tables = &family.0.tables;
     let comparator = &tables.configuration.comparator;
-    let properties = table.properties();
+    let seqs = file.smallest_seq..=file.largest_seq;
     let outside = |what: &str| {
         let text = format_args!("{what} is not within the bounds that the metadata has");
         Err(Error::corruption_at(table.path(), 0, text))
     };
-    let (smallest_seq, largest_seq) = (file.smallest_seq, file.largest_seq);
-    let holds = |seq: SeqNo| (smallest_seq..=largest_seq).contains(&seq);
-    // Why all otherwise: nothing but the entries says which numbers they have.
-    let known = properties.key_largest_seqno != u64::MAX && properties.key_smallest_seqno != u64::MAX;
-    let same = table.global_seqno().is_some();
-    let ends = [properties.key_smallest_seqno, properties.key_largest_seqno].map(SeqNo);
-    if known && !same && !ends.into_iter().all(holds) {
-        return outside("a sequence number of its properties");
-    }
-    let look = look_over(tables, (table, file), LookOver { all: !known && !same, fill_cache: true }, |key| {
+    let all = LookOver { all: true, fill_cache: false };
+    let look = look_over(tables, (table, file), all, |key| {
         let parsed = InternalKey::parse(key)
             .map_err(|c| Error::corruption_at(table.path(), 0, format_args!("an entry: {c}")))?;
         if parsed.kind == ValueType::BlobIndex {
             let shown = Shown(parsed.user_key);
             return Err(Error::not_supported(format!("the value of key {shown} is in a blob file")));
         }
-        let after = comparator.compare_internal(&file.smallest, key).is_le();
-        if !after || comparator.compare_internal(key, &file.largest).is_gt() || !holds(parsed.seq) {
+        if comparator.compare_internal(key, &file.smallest).is_lt()
+            || comparator.compare_internal(key, &file.largest).is_gt()
+            || !seqs.contains(&parsed.seq)
+        {
             return outside(&format!("key {} with sequence number {}", Shown(parsed.user_key), parsed.seq));
         }
         Ok(())
@@ -360,8 +355,8 @@ fn check_bounds(family: &ColumnFamily, table: &Table, file: &Arc<FileMetadata>) 
     block_on(&tables.shared.env, look)?;
     // Why not where they begin and end: what reaches beyond the bounds does not count.
     let tombstones = table.range_tombstones();
-    let seqs = tombstones.iter().flat_map(|all| (0..all.len()).flat_map(|at| all.seqs(at)));
-    match { seqs }.all(|seq| holds(*seq)) {
+    let mut numbers = tombstones.iter().flat_map(|all| (0..all.len()).flat_map(|at| all.seqs(at)));
+    match numbers.all(|seq| seqs.contains(seq)) {
         true => Ok(()),
         false => outside("a range tombstone's sequence number"),
     }

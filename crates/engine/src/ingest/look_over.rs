@@ -61,8 +61,8 @@ pub(crate) async fn look_over(
     let mut before: Vec<u8> = Vec::new();
     while first.valid() {
         let internal_key = first.entry().0;
-        // Why two orders: all entries of an ingested file get one number, and so no key can be in it
-        // twice.
+        // Why two orders: all entries of an ingested file get one number, and so no key can be in
+        // it twice.
         let in_order = match (before.is_empty(), table.global_seqno()) {
             (true, _) => true,
             (false, None) => comparator.compare_internal(&before, internal_key).is_lt(),

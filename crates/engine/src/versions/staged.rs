@@ -202,7 +202,7 @@ impl ManifestState {
         let family = change.created.clone().expect("a created family comes with its edit");
         assert_eq!(family.id(), edit.column_family, "the edit is about the created family");
         // Why the oldest that any family needs will do: no log can hold entries of an id that was
-        // never given before, and one that a log that was found is about is not given either. Why it is chosen only here: a log that was needed when the family was
+        // never given before. Why it is chosen only here: a log that was needed when the family was
         // made may have failed since, and must not be kept for the family.
         let needed = self.families.values().map(|family| family.log_number).min();
         let log_number = needed.unwrap_or_default().max(self.min_log);

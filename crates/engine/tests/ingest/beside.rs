@@ -118,7 +118,7 @@ fn a_snapshot_that_is_taken_while_an_unnumbered_file_is_installed_does_not_chang
 
 #[test]
 fn unnumbered_files_for_several_families_come_at_once() {
-    const FAMILIES: usize = 24;
+    const FAMILIES: usize = 12;
     let how = in_memory();
     let db = Db::open("/db", &how).unwrap();
     let families: Vec<ColumnFamily> =
@@ -127,7 +127,7 @@ fn unnumbered_files_for_several_families_come_at_once() {
     let options = IngestExternalFileOptions { snapshot_consistency: false, ..unnumbered() };
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            for number in 0..60 {
+            for number in 0..20 {
                 write_file(&how, "/file.sst", &[(&format!("{number:03}"), "ingested")]);
                 let arg = |family| IngestExternalFileArg::new(family, ["/file.sst"], options);
                 db.ingest_external_files(&families.iter().map(arg).collect::<Vec<_>>()).unwrap();
@@ -140,7 +140,7 @@ fn unnumbered_files_for_several_families_come_at_once() {
                 let named: Vec<&ColumnFamily> = families.iter().collect();
                 loop {
                     let number = round.load(Ordering::SeqCst);
-                    if number == 60 {
+                    if number == 20 {
                         break;
                     }
                     let key = format!("{number:03}");
