@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use karst_format::Corruption;
+use karst_format::comparator::Comparator;
 use karst_io::JoinError;
 
 /// The engine's result.
@@ -223,6 +224,18 @@ impl Error {
             source: Some(Box::new(Cause(self.0))),
         }))
     }
+}
+
+/// Refuses a range of user keys that ends before it begins.
+///
+/// # Errors
+/// `InvalidArgument`: it does.
+pub fn check_range(order: &Comparator, begin: &[u8], end: &[u8]) -> Result<()> {
+    if order.compare_user(begin, end).is_le() {
+        return Ok(());
+    }
+    let (begin, end) = (Shown(begin), Shown(end));
+    Err(Error::invalid_argument(format!("the range from {begin} ends before that, at {end}")))
 }
 
 /// The outcome of `future`, which is a `what`; should it panic, an error of kind `Panicked`.

@@ -121,6 +121,8 @@ struct HeldList {
     sequences: SnapshotList,
     /// The lists that snapshots keep, by where they are in memory, with how many keep them.
     pending: BTreeMap<usize, (Arc<Ranges>, usize)>,
+    /// Nobody takes one.
+    closed: bool,
 }
 
 fn place_of(list: &Arc<Ranges>) -> usize {
@@ -154,15 +156,31 @@ impl Snapshots {
     /// which jobs copy the list.
     /// Why: a number taken before the lock could be dropped by a job that copies the list in
     /// between.
-    pub fn take(self: &Arc<Self>, newest: impl Fn() -> SeqNo, now_s: u64) -> Snapshot {
+    ///
+    /// `None` while somebody [holds them off](Self::hold_off).
+    pub fn take(self: &Arc<Self>, newest: impl Fn() -> SeqNo, now_s: u64) -> Option<Snapshot> {
         let mut held = self.held.lock();
+        if held.closed {
+            return None;
+        }
         let ReadAt { seq, pending } = self.newest(newest);
         let pending = pending.map(Pinned::into_inner);
         held.sequences.acquire(seq, now_s);
         if let Some(list) = &pending {
             held.pending.entry(place_of(list)).or_insert_with(|| (list.clone(), 0)).1 += 1;
         }
-        Snapshot(Arc::new(Held { seq, pending, list: self.clone() }))
+        Some(Snapshot(Arc::new(Held { seq, pending, list: self.clone() })))
+    }
+
+    /// Has nobody take a snapshot until the result is dropped; `None` if there are any, or somebody
+    /// does so already.
+    pub fn hold_off(self: &Arc<Self>) -> Option<HeldOff> {
+        let mut held = self.held.lock();
+        if held.closed || held.sequences.len() > 0 {
+            return None;
+        }
+        held.closed = true;
+        Some(HeldOff(self.clone()))
     }
 
     /// How many snapshots are held, and when the oldest was taken (Unix time in seconds).
@@ -214,6 +232,17 @@ impl Snapshots {
     /// The smallest sequence number read at.
     pub fn oldest(&self) -> Option<SeqNo> {
         self.held.lock().sequences.oldest()
+    }
+}
+
+/// While it lives there is no snapshot.
+#[derive(Debug)]
+#[must_use = "snapshots are taken again when it is dropped"]
+pub struct HeldOff(Arc<Snapshots>);
+
+impl Drop for HeldOff {
+    fn drop(&mut self) {
+        self.0.held.lock().closed = false;
     }
 }
 
@@ -273,9 +302,9 @@ mod tests {
     #[test]
     fn a_number_is_held_while_any_clone_lives() {
         let list = Arc::new(Snapshots::default());
-        let a = list.take(|| SeqNo(7), 100);
+        let a = list.take(|| SeqNo(7), 100).unwrap();
         let b = a.clone();
-        let c = list.take(|| SeqNo(9), 200);
+        let c = list.take(|| SeqNo(9), 200).unwrap();
         assert_eq!(list.count_and_oldest_s(), (2, Some(100)));
         drop(a);
         assert_eq!(list.released_below(), SeqNo::ZERO);
@@ -291,9 +320,9 @@ mod tests {
     fn what_is_pending_is_kept_by_those_who_do_not_see_it_and_jobs_know_it() {
         let pending = Arc::new(PendingRanges::new());
         let list = Arc::new(Snapshots::new(Some(pending.clone()), false));
-        let before = list.take(|| SeqNo(7), 0);
+        let before = list.take(|| SeqNo(7), 0).unwrap();
         let range = pending.add(8, 2, 7);
-        let during = list.take(|| SeqNo(9), 0);
+        let during = list.take(|| SeqNo(9), 0).unwrap();
         assert_eq!((during.read_at().all_seen_to(), before.read_at().all_seen_to()), (SeqNo(7), SeqNo(7)));
         assert!(during.read_at().hides(SeqNo(9)) && !during.read_at().hides(SeqNo(7)));
         assert_eq!(list.readers().pending, [(SeqNo(8), SeqNo(10), None)]);

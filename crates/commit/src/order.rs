@@ -230,12 +230,6 @@ impl Line {
         self.next_ticket.checked_sub(1)
     }
 
-    /// Whether the log is locked.
-    #[inline]
-    pub(crate) fn is_wal_locked(&self) -> bool {
-        self.wal_locks > 0
-    }
-
     /// Whether writers are held up.
     pub(crate) fn is_held(&self) -> bool {
         self.held

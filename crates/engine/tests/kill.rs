@@ -6,7 +6,11 @@
 //!
 //! The writer is this test's own program, run again with `KARST_KILLED_DIR` set. It says on its
 //! standard output when a batch begins and when it was acknowledged. What the batches hold follows
-//! from the seed, the writer and their number, so this side knows it too.
+//! from the seed, the writer and their number, so this side knows it too. Some are ingested as
+//! files instead of written.
+//!
+//! Meanwhile it takes checkpoints and backups. Each that is there opens, and is what the database
+//! was between two moments; those that were not finished are in nobody's way.
 //!
 //! Beside that, batches of which none may count twice (`karst_testkit::tally`): counters, lists and
 //! single deletions, the same in several families, with options drawn for each life
@@ -14,6 +18,10 @@
 //!
 //! The default run kills 10 times each, `KARST_LONG_TESTS=1` 200 times.
 
+#[path = "kill/copying.rs"]
+mod copying;
+#[path = "simulation/ingesting.rs"]
+mod ingesting;
 #[path = "kill/karst.rs"]
 mod karst;
 #[path = "kill/reading.rs"]
@@ -21,6 +29,8 @@ mod reading;
 #[path = "kill/writing.rs"]
 mod writing;
 
+use ingesting::ingest;
+use karst_engine::io::block_on;
 use karst_engine::{ColumnFamily, Db, FlushOptions, Options, ReadOptions, WriteOptions};
 use karst_testkit::asked::{long, number};
 use karst_testkit::chronicle::{Chronicle, Cut, mark, marked};
@@ -89,6 +99,19 @@ fn cut_of(db: &Db) -> Cut {
     Cut(seen.collect())
 }
 
+/// The family has these entries and no others.
+fn same_entries(db: &Db, family: &ColumnFamily, expected: &[karst_testkit::Entry]) {
+    let mut cursor = db.iter_cf(&ReadOptions::default(), family).unwrap();
+    cursor.seek_to_first().unwrap();
+    for (key, value) in expected {
+        assert!(cursor.valid(), "{} is missing, and all behind it", karst_testkit::show(key));
+        assert_eq!(karst_testkit::show(cursor.key()), karst_testkit::show(key));
+        assert!(cursor.value() == value, "the value of {}", karst_testkit::show(key));
+        cursor.next().unwrap();
+    }
+    assert!(!cursor.valid(), "{} was never written", karst_testkit::show(cursor.key()));
+}
+
 /// The process that is killed.
 fn write_until_killed(directory: &Path, seed: u64) -> ! {
     let db = Db::open_cf(directory, &options(seed), &FAMILIES).unwrap();
@@ -112,12 +135,19 @@ fn write_until_killed(directory: &Path, seed: u64) -> ! {
                     let (number, changes) = drawing.next();
                     let batch = batch(&families, &changes).unwrap();
                     say('b', writer, number);
-                    let options = WriteOptions { sync: syncs.one_in(8), ..WriteOptions::default() };
-                    db.write(&options, &batch).unwrap();
+                    if syncs.one_in(24) {
+                        let name = directory.with_file_name(format!("ingest-{writer}"));
+                        let name = name.to_str().unwrap();
+                        block_on(db.env(), ingest(&db, &families, &changes, name, &mut syncs)).unwrap();
+                    } else {
+                        let options = WriteOptions { sync: syncs.one_in(8), ..WriteOptions::default() };
+                        db.write(&options, &batch).unwrap();
+                    }
                     say('a', writer, number);
                 }
             });
         }
+        scope.spawn(|| copying::copy_until_killed(&db, directory, seed + cut.0.iter().sum::<u64>(), &say));
         scope.spawn(|| {
             let mut random = Random::new(cut.0.iter().sum());
             loop {
@@ -135,13 +165,19 @@ struct Known {
     chronicle: Chronicle,
     randoms: Vec<Random>,
     seed: u64,
+    told: copying::Told,
 }
 
 impl Known {
     /// A database with the batches of `cut`.
     fn of(seed: u64, cut: &Cut) -> Self {
         let randoms = (0..WRITERS).map(|writer| Drawing::new(seed, writer).random).collect();
-        let mut known = Self { chronicle: Chronicle::new(FAMILIES.len(), WRITERS), randoms, seed };
+        let mut known = Self {
+            chronicle: Chronicle::new(FAMILIES.len(), WRITERS),
+            randoms,
+            seed,
+            told: Default::default(),
+        };
         for (writer, batches) in cut.0.iter().enumerate() {
             for _ in 0..*batches {
                 let number = known.begin(writer);
@@ -172,8 +208,12 @@ impl Known {
         let (started, mut acknowledged) = (Instant::now(), 0);
         for line in BufReader::new(child.stdout.take().unwrap()).lines().map_while(std::result::Result::ok) {
             let parts: Vec<&str> = line.split(' ').collect();
-            let [what @ ("a" | "b"), writer, number] = parts[..] else { continue };
-            let (writer, number): (usize, u64) = (writer.parse().unwrap(), number.parse().unwrap());
+            let [what, writer, number] = parts[..] else { continue };
+            let (Ok(writer), Ok(number)) = (writer.parse::<usize>(), number.parse::<u64>()) else { continue };
+            if !matches!(what, "a" | "b") {
+                self.told.hear(what, number, &self.chronicle);
+                continue;
+            }
             if what == "b" {
                 assert_eq!(self.begin(writer), number, "the two sides draw different batches");
                 continue;
@@ -195,20 +235,14 @@ impl Known {
 
     /// Open what is left and hold it against what is known.
     fn check(&mut self, directory: &Path) -> Cut {
+        copying::check(directory, self.seed, &self.told, &self.chronicle);
         let db = Db::open_cf(directory, &options(self.seed), &FAMILIES).unwrap();
         let cut = cut_of(&db);
         for (number, family) in families(&db).iter().enumerate() {
-            let mut cursor = db.iter_cf(&ReadOptions::default(), family).unwrap();
-            cursor.seek_to_first().unwrap();
-            for (key, value) in self.chronicle.entries(number, &cut) {
-                assert!(cursor.valid(), "{} is missing, and all behind it", karst_testkit::show(&key));
-                assert_eq!(karst_testkit::show(cursor.key()), karst_testkit::show(&key));
-                assert!(cursor.value() == value, "the value of {}", karst_testkit::show(&key));
-                cursor.next().unwrap();
-            }
-            assert!(!cursor.valid(), "{} was never written", karst_testkit::show(cursor.key()));
+            same_entries(&db, family, &self.chronicle.entries(number, &cut));
         }
         self.chronicle.survive(&cut, false).unwrap();
+        copying::check_unfinished(&db, directory);
         db.close().unwrap();
         let (live, _) = db.live_file_names();
         let names = db.env().fs().list_dir(directory).unwrap();

@@ -14,7 +14,7 @@ use crate::table::cache::TableCache;
 use karst_base::options::FamilyConfig;
 use karst_base::stats::level_jobs::LevelJobs;
 use karst_base::sync::Mutex;
-use karst_base::sync::atomic::{AtomicBool, Ordering};
+use karst_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use karst_base::sync::{ArcSwap, Guard};
 use karst_format::ids::ColumnFamilyId;
 use karst_format::key::SeqNo;
@@ -42,6 +42,8 @@ pub struct Family {
     /// none.
     exchange: Mutex<Vec<Weak<Version>>>,
     dropped: AtomicBool,
+    /// See [`Family::unnumbered_through`].
+    unnumbered_through: AtomicU64,
 }
 
 impl Family {
@@ -60,6 +62,7 @@ impl Family {
             exchange: Mutex::new(vec![Arc::downgrade(superversion.version())]),
             current: ArcSwap::from_pointee(superversion),
             dropped: AtomicBool::new(false),
+            unnumbered_through: AtomicU64::new(0),
         }
     }
 
@@ -145,6 +148,18 @@ impl Family {
     /// Whether it is dropped; then it takes no writes and no jobs any more.
     pub fn is_dropped(&self) -> bool {
         self.dropped.load(Ordering::Acquire)
+    }
+
+    /// Says that a file is about to be ingested whose entries do not get numbers of their own, of
+    /// which `seq` is taken for it.
+    pub fn note_unnumbered(&self, seq: SeqNo) {
+        self.unnumbered_through.fetch_max(seq.0, Ordering::Release);
+    }
+
+    /// Up to this sequence number any key may have been written since the database was opened,
+    /// without an entry that has such a number; 0 if none was.
+    pub fn unnumbered_through(&self) -> SeqNo {
+        SeqNo(self.unnumbered_through.load(Ordering::Acquire))
     }
 
     fn exchange(

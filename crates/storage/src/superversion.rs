@@ -58,8 +58,9 @@ impl SuperVersion {
     ///
     /// Why: an ingested file changes the tree and seals no memtable, so that nothing else tells.
     pub fn lacks_from(&self, seq: SeqNo) {
-        // Ordering: who reads at `seq` has seen it published, which comes after this.
-        self.lacks_from.fetch_min(seq.0, Ordering::Relaxed);
+        // Ordering: who reads at `seq` has seen it published, which comes after this; with 0, who
+        // has pinned another family's new tree, which is exchanged after this.
+        self.lacks_from.fetch_min(seq.0, Ordering::Release);
     }
 
     /// Grows with every superversion of the column family.

@@ -17,7 +17,7 @@ use crate::{Entry, show};
 use std::collections::BTreeMap;
 
 /// How many batches of each writer are seen.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cut(pub Vec<u64>);
 
 /// Everything that the writers of one database have done.
@@ -248,6 +248,24 @@ impl Chronicle {
             }
         }
         self.check_order(cut, true)
+    }
+
+    /// Whether a copy that was made between two moments may have `cut`. What is in no log is there
+    /// only if it was `flushed` for the copy.
+    ///
+    /// # Errors
+    /// It misses what was acknowledged, or has what had not begun.
+    pub fn check_copy(&self, cut: &Cut, before: &Cut, after: &Cut, flushed: bool) -> Result<(), String> {
+        for (writer, (own, seen)) in self.writers.iter().zip(&cut.0).enumerate() {
+            let first = if own.unlogged && !flushed { 0 } else { before.0[writer] };
+            let last = after.0[writer];
+            if *seen < first || *seen > last {
+                return Err(format!(
+                    "writer {writer}: batch {seen} is the last in the copy; {first} had to be there, {last} had begun"
+                ));
+            }
+        }
+        self.check_order(cut, false)
     }
 
     /// With a batch come all those that were acknowledged before it began.

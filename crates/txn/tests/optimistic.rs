@@ -1,7 +1,9 @@
 //! Optimistic transactions: what each isolation level defines, whoever the other writer is, and
 //! whatever became of its entries since.
 
-use karst_engine::{Db, ErrorKind, FlushOptions, Options, ReadOptions, WriteOptions};
+use karst_engine::{
+    Db, ErrorKind, FlushOptions, IngestExternalFileOptions, Options, ReadOptions, SstFileWriter, WriteOptions,
+};
 use karst_txn::{
     OptimisticTransaction, OptimisticTransactionDb, OptimisticTransactionDbOptions,
     OptimisticTransactionOptions,
@@ -60,6 +62,42 @@ fn a_write_in_between_fails_the_commit_whoever_made_it() {
         assert_eq!(kind(transaction.commit()), Some(ErrorKind::Busy), "writer {other}");
         assert_eq!(read(&db, "b"), None);
         transaction.rollback().unwrap();
+    }
+}
+
+/// With numbers of their own, with the numbers that they came with, and older than all.
+#[test]
+fn a_commit_does_not_pass_over_a_file_that_was_ingested_meanwhile() {
+    let directory = tempfile::tempdir().unwrap();
+    let all = options().db(|db| db.allow_ingest_behind = true);
+    let db = OptimisticTransactionDb::open(directory.path(), &all, &Default::default()).unwrap();
+    // Why without: a transaction that has read holds a snapshot, and such files would be refused.
+    let any = IngestExternalFileOptions { snapshot_consistency: false, ..Default::default() };
+    for (number, how) in [
+        any,
+        IngestExternalFileOptions { allow_global_seqno: false, ..any },
+        IngestExternalFileOptions { ingest_behind: true, ..any },
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let path = directory.path().join(format!("{number}.file"));
+        let key = format!("a{number}");
+        let mut writer = SstFileWriter::create(&options()).unwrap();
+        writer.open(&path).unwrap();
+        writer.put(&key, "ingested").unwrap();
+        writer.finish().unwrap();
+        let mut transaction = begin(&db);
+        assert!(transaction.get_for_update(&ReadOptions::new(), &key).unwrap().is_none());
+        transaction.put("b", "mine").unwrap();
+        db.ingest_external_file(&how, [&path]).unwrap();
+        assert_eq!(kind(transaction.commit()), Some(ErrorKind::Busy), "{how:?}");
+        assert_eq!((read(&db, &key).as_deref(), read(&db, "b")), (Some("ingested"), None));
+        let mut later = begin(&db);
+        assert!(later.get_for_update(&ReadOptions::new(), &key).unwrap().is_some());
+        later.put(&key, "later").unwrap();
+        later.commit().unwrap();
+        assert_eq!(read(&db, &key).as_deref(), Some("later"));
     }
 }
 

@@ -61,6 +61,11 @@ impl<H: Host> Pipeline<H> {
         line.refused().is_some() || line.is_open()
     }
 
+    /// Waits until what was held is held no more; somebody else may hold it by then.
+    pub async fn wait_until_not_held(&self) {
+        self.wait_for_room(|pipeline| !pipeline.order.lock().is_held()).await;
+    }
+
     /// Takes back [`try_hold`](Self::try_hold).
     fn unhold(&self) {
         self.order.lock().hold(false);

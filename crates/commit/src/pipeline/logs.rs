@@ -99,7 +99,7 @@ impl<H: Host> Pipeline<H> {
         self.order.lock().lock_wal();
         let locked = LockedWal(self);
         // Why first: what is being ingested takes its numbers from here.
-        self.wait_for_room(|pipeline| !pipeline.order.lock().is_held()).await;
+        self.wait_until_not_held().await;
         let last_seq = self.order.lock().last_seq();
         self.flush_wal(false).await?;
         self.wait_until_visible(last_seq).await;

@@ -231,8 +231,9 @@ impl<H: Host> Pipeline<H> {
         let line = &mut *guard;
         line.check().map_err(NotOrdered::Refused)?;
         let ticket = line.next_ticket();
-        if line.is_wal_locked() && options.no_slowdown {
-            let text = "the log is locked, and this write would not wait";
+        if !line.is_open() && options.no_slowdown {
+            let why = if line.is_held() { "files are being ingested" } else { "the log is locked" };
+            let text = format!("{why}, and this write would not wait");
             return Err(NotOrdered::Refused(Error::new(ErrorKind::Incomplete, text)));
         }
         if !self.has_room_in(line) {

@@ -124,6 +124,8 @@ pub struct Replay {
     /// Sections of transactions that are neither committed nor rolled back, by transaction.
     prepared: HashMap<Box<[u8]>, Vec<Section>>,
     next_seq: SeqNo,
+    /// The largest id of a column family that any record is about, of those that do not exist too.
+    largest_family: ColumnFamilyId,
     applied: u64,
     /// A memtable has outgrown its target.
     full: bool,
@@ -148,12 +150,18 @@ impl Replay {
         // Why the tables' too: no new entry may have a number that they reach.
         let in_tables = doubts.iter().map(Doubts::through).max().unwrap_or_default();
         let next_seq = SeqNo(last_seq.max(in_tables).0 + 1);
-        Self { targets, doubts, prepared: HashMap::new(), next_seq, applied: 0, full: false, failed: None }
+        let (prepared, largest_family) = (HashMap::new(), ColumnFamilyId::DEFAULT);
+        Self { targets, doubts, prepared, next_seq, largest_family, applied: 0, full: false, failed: None }
     }
 
     /// The sequence number behind all that was replayed.
     pub fn next_seq(&self) -> SeqNo {
         self.next_seq
+    }
+
+    /// The largest id of a column family that any record is about, whether it exists or not.
+    pub(crate) fn largest_family(&self) -> ColumnFamilyId {
+        self.largest_family
     }
 
     /// The targets whose memtables are as large as they should get. Asked between two batches, so
@@ -257,7 +265,9 @@ impl Replay {
             let at = ops.offset();
             let Some(op) = ops.next() else { break };
             let misplaced = |what: &'static str| Corruption::new(what, at);
-            match op? {
+            let op = op?;
+            self.largest_family = self.largest_family.max(op.column_family().unwrap_or_default());
+            match op {
                 Op::BeginPrepare(kind) => {
                     if section.is_some() {
                         return Err(misplaced("a prepared section inside another"));

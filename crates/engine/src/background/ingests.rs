@@ -15,9 +15,11 @@
 //! - Whoever reads sees all files of one ingest or none, and none before what was written before
 //!   it.
 //! - A file with a number of its own is hidden from whoever reads at an older one, so it may be in
-//!   the tree before it is published. A file without (0) is seen at once by whoever looks, whatever
-//!   he reads at; so only one that has nothing below or above it, and that no snapshot and no other
-//!   family's file goes with, is let in without.
+//!   the tree before it is published. A file without (0, or the numbers that it came with) is seen
+//!   at once by whoever looks, whatever he reads at; so only one that has nothing below or above it
+//!   is let in without. Where snapshots must not see it, none is taken until it is there; and where
+//!   it comes with files for other families, nobody reads these while they are exchanged one after
+//!   the other (`Change::at_once`).
 //! - All of it, preparing included, is a job of the database: begun, it ends, whoever waits for it,
 //!   and closing waits for it.
 
@@ -25,7 +27,9 @@ use super::{Background, FlushOptions, State, closed};
 use crate::sealing::{HeldWriters, Sealing};
 use crate::versions::{Change, FileGuard};
 use karst_base::error::{Error, ErrorKind, Named, Result, caught};
-use karst_base::events::{ExternalFileIngestionInfo, FlushReason};
+use karst_base::events::{ExternalFileIngestionInfo, FlushReason, LogLevel};
+use karst_base::pacing::{Raced, race};
+use karst_base::snapshot::HeldOff;
 use karst_base::stats::HistogramKind;
 use karst_format::comparator::Comparator;
 use karst_format::ids::Level;
@@ -214,6 +218,15 @@ impl FamilyIngest {
 /// the one that it has.
 type Placed = (Level, Option<u64>);
 
+/// Where all files go, and what is held until they are there.
+struct Places {
+    /// For each family, where each of its files goes.
+    of_families: Vec<Vec<Placed>>,
+    reservations: Reservations,
+    /// If there must be no snapshot until then.
+    no_snapshots: Option<HeldOff>,
+}
+
 /// Levels kept from compactions.
 struct Reservations {
     background: Arc<Background>,
@@ -234,8 +247,8 @@ impl Drop for Reservations {
 }
 
 impl Background {
-    /// Adds all files that `preparing` brings, for each family once, in one change. All of it goes
-    /// on if this is dropped.
+    /// Adds all files that `preparing` brings, for each family once, in one change, and then takes
+    /// those in `moved` away. All of it goes on if this is dropped.
     ///
     /// Why that too: it makes files in the directory, which is another opener's once the database
     /// is closed. Closing waits for jobs, and for nobody's future.
@@ -246,13 +259,18 @@ impl Background {
     pub(crate) async fn ingest(
         self: &Arc<Self>,
         preparing: impl Future<Output = Result<Vec<FamilyIngest>>> + Send + 'static,
+        moved: Vec<PathBuf>,
     ) -> Result<()> {
         let slot = self.asked_slot().ok_or_else(closed)?;
         let this = self.clone();
         let task = self.env().spawn(Priority::High, async move {
             // Invariant: what is left of files that are not ingested is gone, or handed to who
             // removes it, before the slot is.
-            let work = async { this.ingest_now(preparing.await?).await };
+            let work = async {
+                this.ingest_now(preparing.await?).await?;
+                this.remove_moved(moved).await;
+                Ok(())
+            };
             let outcome = caught("an ingestion", work).await;
             drop(slot);
             this.schedule();
@@ -261,22 +279,31 @@ impl Background {
         task.await.unwrap_or_else(|error| Err(Error::of_task("an ingestion", &error)))
     }
 
+    /// Takes the first names of files away that have a second one now.
+    async fn remove_moved(&self, moved: Vec<PathBuf>) {
+        for path in moved {
+            let at = path.clone();
+            if let Err(error) = self.env().run_blocking(move |env| env.fs().remove(&at)).await {
+                // Why no error: the file is ingested, and a second time would be once too often.
+                let text = format_args!("{}: ingested, but not removed: {error}", path.display());
+                self.parts.flush.events.log(LogLevel::Warn, text);
+            }
+        }
+    }
+
     async fn ingest_now(self: &Arc<Self>, ingests: Vec<FamilyIngest>) -> Result<()> {
         let began = self.env().now();
         let job = self.parts.flush.events.next_job();
-        self.flush_before(&ingests).await?;
-        // Why no longer: whoever has locked the log need not unlock it any more then, and closing
-        // waits for this job.
-        let held = self.while_open(self.parts.flush.pipeline.hold()).await?;
-        self.flush_before(&ingests).await?;
+        let held = self.hold_flushed(&ingests).await?;
         self.parts.flush.pipeline.sync_logs().await?;
         if let Some(gone) = ingests.iter().find(|ingest| ingest.family.is_dropped()) {
             let text = format!("column family {:?} was dropped", gone.name());
             return Err(Error::new(ErrorKind::NotFound, text));
         }
-        let (places, reservations) = self.place(&ingests)?;
-        let infos = self.install_ingested(ingests, &places, held.as_ref()).await?;
-        drop((reservations, held));
+        let Places { of_families, reservations, no_snapshots } = self.place(&ingests)?;
+        let infos = self.install_ingested(ingests, &of_families, held.as_ref()).await?;
+        // Why in this order: whoever waits to take a snapshot waits for the writers' turn.
+        drop((reservations, no_snapshots, held));
         self.parts.flush.pipeline.installed();
         let took = self.env().now().saturating_sub(began);
         if self.parts.flush.stats.timers_enabled() {
@@ -288,6 +315,24 @@ impl Background {
             self.look_at(family);
         }
         Ok(())
+    }
+
+    /// Holds writers up, when the memtables have nothing of the files' ranges.
+    ///
+    /// Why they go on when background work is paused: whoever has paused it may be about to write,
+    /// and would never come to end the pause.
+    async fn hold_flushed(self: &Arc<Self>, ingests: &[FamilyIngest]) -> Result<Box<dyn HeldWriters>> {
+        loop {
+            self.flush_before(ingests).await?;
+            // Why no longer: whoever has locked the log need not unlock it any more then, and
+            // closing waits for this job.
+            let held = self.while_open(self.parts.flush.pipeline.hold()).await?;
+            let paused = Box::pin(self.wait_for(|| self.state.lock().is_paused().then_some(())));
+            match race(Box::pin(self.flush_before(ingests)), paused).await {
+                Raced::First(flushed) => return flushed.map(|()| held),
+                Raced::Second(()) => {}
+            }
+        }
     }
 
     /// Flushes what the memtables have of the files' ranges.
@@ -318,16 +363,25 @@ impl Background {
     ///
     /// Lock: all of it under one, so that no compaction begins between the look and the
     /// reservation.
-    fn place(self: &Arc<Self>, ingests: &[FamilyIngest]) -> Result<(Vec<Vec<Placed>>, Reservations)> {
+    fn place(self: &Arc<Self>, ingests: &[FamilyIngest]) -> Result<Places> {
         let mut reservations = Reservations { background: self.clone(), held: Vec::new() };
-        let has_snapshots = self.parts.flush.snapshots.count_and_oldest_s().0 > 0;
+        // Why only for these: a file with a number of its own is hidden from older snapshots, and
+        // one that is ingested behind everything changes them whenever it comes.
+        let must_not_be_seen = |ingest: &FamilyIngest| {
+            let options = &ingest.options;
+            let has_own = options.allow_global_seqno && !options.allow_db_generated_files;
+            options.snapshot_consistency && !has_own && !options.ingest_behind
+        };
+        let holds_off = ingests.iter().any(must_not_be_seen);
+        let no_snapshots = holds_off.then(|| self.parts.flush.snapshots.hold_off()).flatten();
+        let has_snapshots = holds_off && no_snapshots.is_none();
         let mut state = self.state.lock();
         let mut places = Vec::with_capacity(ingests.len());
         for ingest in ingests {
             let needs_number = ingest.options.snapshot_consistency && has_snapshots;
             // Why also the second: readers of several families would otherwise see the files of one
-            // before those of the others. Why also the third: a snapshot may be taken until the
-            // files are published.
+            // before those of the others. Why also the third: snapshots are taken until the files
+            // are published.
             let wants_number = needs_number || ingests.len() > 1 || ingest.options.snapshot_consistency;
             match self.place_family(&mut state, ingest, needs_number, wants_number, &mut reservations.held) {
                 Ok(placed) => places.push(placed),
@@ -339,7 +393,7 @@ impl Background {
             }
         }
         drop(state);
-        Ok((places, reservations))
+        Ok(Places { of_families: places, reservations, no_snapshots })
     }
 
     fn place_family(
@@ -404,11 +458,14 @@ impl Background {
             if number.is_some() && file.properties.external_file_version() == Some(1) {
                 return refuse("a file of version 1 has no place for a sequence number");
             }
-            if level.index() > 0 {
-                let range = [&file.smallest, &file.largest].map(FileEnd::user_key);
-                held.push((family.clone(), jobs.running.reserve(level, range[0], range[1])));
-            }
             placed.push((level, number));
+        }
+        // Why not before: one file of a call is not in the way of another.
+        let running = &mut state.jobs(&self.options(), family).running;
+        for (file, (level, _)) in ingest.files.iter().zip(&placed).filter(|(_, (level, _))| level.index() > 0)
+        {
+            let range = [&file.smallest, &file.largest].map(FileEnd::user_key);
+            held.push((family.clone(), running.reserve(*level, range[0], range[1])));
         }
         Ok(placed)
     }
@@ -427,10 +484,19 @@ impl Background {
         // Those that keep their numbers, such as a table of a newer database, are published with
         // what is written next.
         let kept = ingests.iter().flat_map(|ingest| &ingest.files).map(|file| file.file.largest_seq.0);
-        let last = numbers.map(|number| first.0 + number).chain(kept).max().unwrap_or(0);
-        let taken = if last >= first.0 { Some(held.take_to(SeqNo(last))?) } else { None };
+        // Why one at least: whoever depends on nobody having written since a number has to see that
+        // somebody has.
+        let last = numbers.map(|number| first.0 + number).chain(kept).fold(first.0, u64::max);
+        let taken = held.take_to(SeqNo(last))?;
+        for (ingest, placed) in ingests.iter().zip(places) {
+            if placed.iter().any(|(_, number)| number.is_none()) {
+                ingest.family.note_unnumbered(SeqNo(last));
+            }
+        }
         let now_s = self.env().unix_time().as_secs();
-        let mut change = Change { ingested: Some(first), ..Change::default() };
+        let has_unnumbered = places.iter().flatten().any(|(_, number)| number.is_none());
+        let at_once = has_unnumbered && ingests.len() > 1;
+        let mut change = Change { ingested: Some(first), at_once, ..Change::default() };
         let mut infos = Vec::new();
         for (ingest, placed) in ingests.into_iter().zip(places) {
             let family = &ingest.family;

@@ -235,8 +235,10 @@ impl State {
 
     /// Forgets families that are open no more, but for those that have jobs.
     fn forget_closed(&mut self, open: &Families) {
-        self.families
-            .retain(|id, jobs| jobs.flushing || !jobs.progress.is_empty() || open.get(*id).is_some());
+        // Why also the last: who has reserved something gives it back.
+        let works =
+            |jobs: &FamilyJobs| jobs.flushing || !jobs.progress.is_empty() || !jobs.running.is_empty();
+        self.families.retain(|id, jobs| works(jobs) || open.get(*id).is_some());
     }
 
     /// Whether no flush and no compaction runs, by whomever it was asked for.

@@ -243,9 +243,12 @@ impl Drop for Staging {
         let Some(directory) = self.unfinished.take() else { return };
         let fs = self.env.fs();
         let remove = || {
-            // Why it goes last: without it another one could begin in the same place.
+            // Why it goes last: without it another one could begin in the same place. Why CURRENT
+            // goes first: should the rest not go, it may have its name already, and is no database.
             let lock = FileName::Lock.to_string();
-            for name in fs.list_dir(&directory)?.into_iter().filter(|name| *name != lock) {
+            let mut names = fs.list_dir(&directory)?;
+            names.sort_by_key(|name| FileName::parse(name) != Some(FileName::Current));
+            for name in names.into_iter().filter(|name| *name != lock) {
                 fs.remove(&directory.join(name))?;
             }
             fs.remove(&directory.join(lock))?;

@@ -15,26 +15,27 @@ use super::checkpoint::Checkpoint;
 use super::copying::{self, Halt, Staging};
 use crate::background::FlushOptions;
 use crate::db::Db;
+use crate::ingest::{LookOver, look_over};
 use crate::open::Options;
 use crate::sealing::Sealing;
 use crate::versions::{Change, JobFiles};
-use karst_base::error::{Error, ErrorKind, Named, Result};
+use karst_base::error::{Error, ErrorKind, Named, Result, Shown};
 use karst_base::events::FlushReason;
 use karst_format::file_name::FileName;
 use karst_format::ids::{FileNumber, Level};
-use karst_format::key::{self, SeqNo};
+use karst_format::key::{self, InternalKey, SeqNo, ValueType};
 use karst_format::unique_id::table_unique_id;
 use karst_format::version_edit::{FileChecksum, NewFile, VersionEdit};
 use karst_io::block_on;
 use karst_lsm::FileMetadata;
 use karst_storage::column_family::ColumnFamily;
+use karst_storage::table::Table;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A table of an exported column family.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct ExportedFile {
     /// Its name, such as `000123.sst`.
     pub name: String,
@@ -61,7 +62,6 @@ pub struct ExportedFile {
 /// What is known of an exported column family. Whoever takes the files elsewhere may take this
 /// apart, and put it together there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct ExportImportFilesMetaData {
     /// The name of the comparator that its keys are in the order of.
     pub db_comparator_name: String,
@@ -179,8 +179,10 @@ impl Db {
     /// # Errors
     /// As [`Db::create_column_family`]. `InvalidArgument`: there are no files, they are in the
     /// order of another comparator, are in levels that the family has not, or overlap within one.
-    /// `NotFound`, `Corruption`: a file is missing, or is not what the metadata says it is. The
-    /// exported files stay then.
+    /// `NotFound`, `Corruption`: a file is missing, or is not what the metadata says it is.
+    /// `NotSupported`: a value is in a blob file. The exported files stay then.
+    ///
+    /// Every entry of each file is read, as nothing else tells whether the metadata is right.
     pub fn create_column_family_with_import(
         &self,
         name: &str,
@@ -252,6 +254,10 @@ fn in_order<'a>(
     }
     let levels = usize::try_from(config.options.num_levels).unwrap_or(1);
     let mut files: Vec<&ExportedFile> = metadata.files.iter().collect();
+    let is_none = |file: &&&ExportedFile| comparator.compare_internal(&file.smallest, &file.largest).is_gt();
+    if let Some(file) = files.iter().find(is_none) {
+        return Err(Error::invalid_argument(format!("{}: its bounds are none", file.name)));
+    }
     if let Some(file) = files.iter().find(|file| file.level as usize >= levels) {
         let text = format!("{} is of level {}, and the family has {levels}", file.name, file.level);
         return Err(Error::invalid_argument(text));
@@ -318,6 +324,44 @@ fn new_number(files: &Arc<JobFiles>) -> FileNumber {
     files.new_table()
 }
 
+/// Refuses a table that has anything outside of the bounds that the metadata gives it: it would not
+/// be found, or be newer than what is written later. Values in blob files mean nothing here.
+///
+/// Why all of it: nothing but the entries tells either.
+fn check_bounds(family: &ColumnFamily, table: &Table, file: &Arc<FileMetadata>) -> Result<()> {
+    let tables = &family.0.tables;
+    let comparator = &tables.configuration.comparator;
+    let seqs = file.smallest_seq..=file.largest_seq;
+    let outside = |what: &str| {
+        let text = format_args!("{what} is not within the bounds that the metadata has");
+        Err(Error::corruption_at(table.path(), 0, text))
+    };
+    let all = LookOver { all: true, fill_cache: false };
+    let look = look_over(tables, (table, file), all, |key| {
+        let parsed = InternalKey::parse(key)
+            .map_err(|c| Error::corruption_at(table.path(), 0, format_args!("an entry: {c}")))?;
+        if parsed.kind == ValueType::BlobIndex {
+            let shown = Shown(parsed.user_key);
+            return Err(Error::not_supported(format!("the value of key {shown} is in a blob file")));
+        }
+        if comparator.compare_internal(key, &file.smallest).is_lt()
+            || comparator.compare_internal(key, &file.largest).is_gt()
+            || !seqs.contains(&parsed.seq)
+        {
+            return outside(&format!("key {} with sequence number {}", Shown(parsed.user_key), parsed.seq));
+        }
+        Ok(())
+    });
+    block_on(&tables.shared.env, look)?;
+    // Why not where they begin and end: what reaches beyond the bounds does not count.
+    let tombstones = table.range_tombstones();
+    let mut numbers = tombstones.iter().flat_map(|all| (0..all.len()).flat_map(|at| all.seqs(at)));
+    match numbers.all(|seq| seqs.contains(seq)) {
+        true => Ok(()),
+        false => outside("a range tombstone's sequence number"),
+    }
+}
+
 /// Opens a table that was put in its place, and says of it what the MANIFEST is to say.
 fn described(
     family: &ColumnFamily,
@@ -336,6 +380,7 @@ fn described(
         let text = format_args!("the file has {found} bytes, and {} were exported", file.size_bytes);
         return Err(Error::corruption_at(table.path(), 0, text));
     }
+    check_bounds(family, &table, &opened)?;
     let properties = table.properties();
     let theirs = &properties.comparator_name;
     if !theirs.is_empty() && *theirs != family.0.config.comparator.name() {

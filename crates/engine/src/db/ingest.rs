@@ -60,7 +60,7 @@ impl Db {
     }
 
     /// The asynchronous form of [`Db::ingest_external_file`]. Once polled, it goes on though it is
-    /// dropped, but for `move_files` leaves the files where they are then.
+    /// dropped.
     ///
     /// # Errors
     /// As [`Db::ingest_external_file`].
@@ -85,6 +85,6 @@ impl Db {
             of_families.push((self.family(&arg.column_family)?.clone(), arg.clone()));
         }
         let options = self.0.opened.db_options.get();
-        ingest(&live.background, versions, &live.events, options, of_families).await
+        ingest(&live.background, versions, options, of_families).await
     }
 }

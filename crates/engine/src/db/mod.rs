@@ -316,11 +316,20 @@ impl Db {
         })
     }
 
-    /// The database as it is now, to read at later through [`ReadOptions::snapshot`]. Never blocks:
-    /// with `unordered_write` the first read through it waits, if anything has to be waited for.
+    /// The database as it is now, to read at later through [`ReadOptions::snapshot`]. Does not wait
+    /// for writers: with `unordered_write` the first read through it waits, if anything has to be
+    /// waited for. Blocks only while files are ingested that get no sequence number and that
+    /// snapshots must not see, for as long as it takes to sync the MANIFEST.
     pub fn snapshot(&self) -> Snapshot {
         let now_s = self.env().unix_time().as_secs();
-        self.0.snapshots.take(|| self.newest_seq(), now_s)
+        loop {
+            if let Some(snapshot) = self.0.snapshots.take(|| self.newest_seq(), now_s) {
+                return snapshot;
+            }
+            if let Some(live) = &self.0.live {
+                karst_io::block_on(self.env(), live.pipeline.wait_until_not_held());
+            }
+        }
     }
 
     /// The sequence number of the newest entry that was acknowledged.

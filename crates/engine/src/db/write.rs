@@ -7,7 +7,7 @@
 
 use super::Db;
 use crate::live::Live;
-use karst_base::error::{Error, Named, Result};
+use karst_base::error::{Error, Named, Result, check_range};
 use karst_commit::{Source, WriteBatch, WriteFuture, WriteOptions};
 use karst_format::ids::ColumnFamilyId;
 use karst_format::write_batch::Op;
@@ -35,7 +35,7 @@ impl Db {
             check_operator(&family.0)?;
         }
         if let Op::DeleteRange { begin, end, .. } = op {
-            check_range(&family.0, begin, end)?;
+            check_range(&family.0.config.comparator, begin, end)?;
         }
         Ok((live, Source::one(op)?))
     }
@@ -56,7 +56,7 @@ impl Db {
         }
         for (family, begin, end) in batch.removed_ranges() {
             if let Some(family) = self.0.opened.families.get(family) {
-                check_range(&family, begin, end)?;
+                check_range(&family.config.comparator, begin, end)?;
             }
         }
         Ok((live, Source::Batch(batch)))
@@ -65,15 +65,6 @@ impl Db {
 
 fn check_operator(family: &Family) -> Result<()> {
     family.config.merge_operator().map(|_| ())
-}
-
-/// Compat: as RocksDB, refuses a range that ends before it begins, and allows an empty one; RocksDB
-/// finds it when it inserts, this before anything is logged.
-fn check_range(family: &Family, begin: &[u8], end: &[u8]) -> Result<()> {
-    match family.config.comparator.compare_user(begin, end).is_gt() {
-        false => Ok(()),
-        true => Err(Error::invalid_argument("the end of the range to delete comes before its start")),
-    }
 }
 
 /// The forms of a call that writes one operation.

@@ -9,7 +9,6 @@ use super::prepare::prepare;
 use crate::background::{Background, FamilyIngest};
 use crate::versions::Versions;
 use karst_base::error::{Error, Named, Result};
-use karst_base::events::{Events, LogLevel};
 use karst_base::options::DbOptions;
 use karst_base::stats::HistogramKind;
 use karst_storage::column_family::Family;
@@ -24,7 +23,6 @@ use std::sync::Arc;
 pub(crate) async fn ingest(
     background: &Arc<Background>,
     versions: &Arc<Versions>,
-    events: &Events,
     db_options: Arc<DbOptions>,
     args: Vec<(Arc<Family>, IngestExternalFileArg)>,
 ) -> Result<()> {
@@ -38,19 +36,10 @@ pub(crate) async fn ingest(
     if args.is_empty() {
         return Err(Error::invalid_argument("ingesting files: there is nothing to ingest"));
     }
-    let env = versions.env().clone();
     let moved = args.iter().filter(|(_, arg)| arg.options.move_files);
     let moved: Vec<PathBuf> = moved.flat_map(|(_, arg)| &arg.external_files).cloned().collect();
-    background.ingest(prepare_all(background.clone(), versions.clone(), db_options, args)).await?;
-    for path in moved {
-        let at = path.clone();
-        if let Err(error) = env.run_blocking(move |env| env.fs().remove(&at)).await {
-            // Why no error: the file is ingested, and a second time would be once too often.
-            let text = format_args!("{}: ingested, but not removed: {error}", path.display());
-            events.log(LogLevel::Warn, text);
-        }
-    }
-    Ok(())
+    let preparing = prepare_all(background.clone(), versions.clone(), db_options, args);
+    background.ingest(preparing, moved).await
 }
 
 /// Prepares the files of all families, which it owns as a part of a job.

@@ -5,12 +5,14 @@
 //! | `arg` | what is ingested into one column family |
 //! | `bulk` | whole databases out of key streams: tables over several levels, MANIFEST, CURRENT, IDENTITY, OPTIONS |
 //! | `files` | files that are ingested into an open database |
+//! | `look_over` | the entries of a table that was made elsewhere |
 //! | `prepare` | the same before anything changes: brought into the directory, and looked at |
 //! | `sst_file_writer` | tables made outside of a database, to be ingested |
 
 mod arg;
 mod bulk;
 mod files;
+mod look_over;
 mod prepare;
 mod sst_file_writer;
 #[cfg(test)]
@@ -19,4 +21,5 @@ mod tests;
 pub use arg::IngestExternalFileArg;
 pub use bulk::{BulkLoader, SortedRun};
 pub(crate) use files::ingest;
+pub(crate) use look_over::{LookOver, look_over};
 pub use sst_file_writer::{ExternalSstFileInfo, SstFileWriter};

@@ -10,19 +10,18 @@
 //!   nothing is written to the directory any more when that is another opener's.
 
 use super::arg::IngestExternalFileArg;
+use super::look_over::{LookOver, look_over};
 use crate::background::{Background, FamilyIngest, FileEnd, IngestExternalFileOptions, PreparedFile};
-use crate::read::iter::job_input::{InputOptions, JobInput};
 use crate::versions::Versions;
 use karst_base::error::{Error, ErrorKind, Result, Shown};
 use karst_base::options::DbOptions;
-use karst_format::ids::{FileNumber, Level};
+use karst_format::ids::FileNumber;
 use karst_format::key::{InternalKey, SeqNo, TRAILER_BYTES, ValueType};
 use karst_format::properties::TableProperties;
 use karst_format::unique_id::table_unique_id;
 use karst_format::version_edit::{FileChecksum, NewFile};
 use karst_io::{Env, FileWriter, OpenOptions, WriterOptions};
 use karst_lsm::FileMetadata;
-use karst_lsm::pick::CompactionInput;
 use karst_storage::column_family::Family;
 use karst_storage::table::Table;
 use karst_storage::table::verify;
@@ -30,7 +29,7 @@ use karst_storage::table::writer::{FILE_CHECKSUM_NAME, file_checksums};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Bytes that are copied, and read ahead, at a time.
+/// Bytes that are copied at a time.
 const PIECE_BYTES: u64 = 1 << 20;
 
 /// Refuses what no file could make right.
@@ -253,60 +252,9 @@ impl One<'_> {
     /// The first and the last entry, range tombstones apart. All are looked at where all have to
     /// be.
     async fn entries(&self, table: &Table, file: &Arc<FileMetadata>) -> Result<Entries> {
-        let tables = &self.family.tables;
-        let all = self.looks_at_all();
-        let input = || {
-            let files = vec![file.clone()];
-            let inputs = [CompactionInput { level: Level(0), files }];
-            let readahead_bytes = if all { PIECE_BYTES } else { 0 };
-            let options = InputOptions { readahead_bytes, verify_checksums: true, lower: None, upper: None };
-            JobInput::new(tables.clone(), &[], &inputs, options).filling_cache(self.options.fill_cache)
-        };
         let mut entries = Entries::default();
-        let mut first = input();
-        first.start().await?;
-        if !first.valid() {
-            return Ok(entries);
-        }
-        if !all {
-            let mut last = input();
-            last.start_at_last().await?;
-            let ends = [first.entry().0, last.entry().0];
-            if ends[0] != ends[1]
-                && tables.configuration.comparator.compare_internal(ends[0], ends[1]).is_ge()
-            {
-                return Err(out_of_order(ends[1], ends[0]));
-            }
-            for internal_key in ends {
-                self.note(&mut entries, internal_key)?;
-            }
-            return Ok(entries);
-        }
-        let mut before: Vec<u8> = Vec::new();
-        while first.valid() {
-            let internal_key = first.entry().0;
-            // Why two orders: all entries of an ingested file get one number, and so no key can be
-            // in it twice.
-            let in_order = match (before.is_empty(), table.global_seqno()) {
-                (true, _) => true,
-                (false, None) => {
-                    tables.configuration.comparator.compare_internal(&before, internal_key).is_lt()
-                }
-                (false, Some(_)) => {
-                    let keys = [&before[..], internal_key].map(karst_format::key::user_key);
-                    tables.configuration.comparator.compare_user(keys[0], keys[1]).is_lt()
-                }
-            };
-            if !in_order {
-                return Err(out_of_order(internal_key, &before));
-            }
-            self.note(&mut entries, internal_key)?;
-            before.clear();
-            before.extend_from_slice(internal_key);
-            if !first.advance()? {
-                first.arrive().await?;
-            }
-        }
+        let how = LookOver { all: self.looks_at_all(), fill_cache: self.options.fill_cache };
+        look_over(&self.family.tables, (table, file), how, |key| self.note(&mut entries, key)).await?;
         Ok(entries)
     }
 
@@ -377,14 +325,6 @@ fn check_counts(table: &Table, points: u64) -> Result<()> {
         return Err(Error::new(ErrorKind::Corruption, text));
     }
     Ok(())
-}
-
-fn out_of_order(internal_key: &[u8], before: &[u8]) -> Error {
-    let [key, before] = [internal_key, before].map(|key| Shown(karst_format::key::user_key(key)));
-    Error::new(
-        ErrorKind::Corruption,
-        format!("key {key} does not come behind {before}: the file is not sorted"),
-    )
 }
 
 /// What the entries span that were looked at.

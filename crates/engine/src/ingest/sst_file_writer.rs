@@ -8,7 +8,7 @@
 //! - A file that was not finished is removed.
 
 use crate::open::{Options, check_options, check_path, identity, new_family_options};
-use karst_base::error::{Error, Result, Shown};
+use karst_base::error::{Error, Result, Shown, check_range};
 use karst_base::options::{DbOptions, FamilyConfig};
 use karst_base::stats::{Statistics, StatsLevel};
 use karst_base::sync::atomic::{AtomicU64, Ordering};
@@ -255,13 +255,9 @@ impl SstFileWriter {
     pub fn delete_range(&mut self, start: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<()> {
         let (start, end) = (start.as_ref(), end.as_ref());
         let open = self.open.as_mut().ok_or_else(not_open)?;
-        match self.config.comparator.compare_user(start, end) {
-            std::cmp::Ordering::Greater => {
-                let text = format!("a range from {} ends before that, at {}", Shown(start), Shown(end));
-                return Err(Error::invalid_argument(text));
-            }
-            std::cmp::Ordering::Equal => {}
-            std::cmp::Ordering::Less => open.tombstones.push(RangeTombstone::new(start, end, SeqNo::ZERO)),
+        check_range(&self.config.comparator, start, end)?;
+        if !self.config.comparator.equal_user(start, end) {
+            open.tombstones.push(RangeTombstone::new(start, end, SeqNo::ZERO));
         }
         Ok(())
     }

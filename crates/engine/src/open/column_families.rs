@@ -96,7 +96,7 @@ fn new_family(
     name: &str,
     options: &Options,
 ) -> Result<(Arc<Family>, VersionEdit)> {
-    let id = versions.new_family_id();
+    let id = versions.new_family_id()?;
     let config = new_config(&opened.db_options.get(), id, name, options)?;
     if let Some(default) = opened.families.get(ColumnFamilyId::DEFAULT) {
         check_options::block_cache(&default.config, &config)?;

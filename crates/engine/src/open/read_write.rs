@@ -243,6 +243,7 @@ fn begin(
     let first_log = versions.new_file_number();
     let cramped = is_cramped(&opened, &logs)?;
     let (recovered, tables) = replay(&opened, &versions, &logs, cramped)?;
+    versions.pass_family_ids(recovered.largest_family);
     check_decided(path, &recovered, allow_2pc, write_prepared)?;
     if let Some(log) = log_of_prepared.filter(|_| !recovered.undecided.is_empty()) {
         // Why: should the power fail now, what is logged anew must not be there without what was

@@ -41,6 +41,8 @@ pub(crate) struct Change {
     /// The edits add ingested files; whoever reads at this sequence number or a later one has to
     /// see them. It is not visible yet.
     pub(crate) ingested: Option<SeqNo>,
+    /// Readers must not see it in one family and not yet in another, whatever they read at.
+    pub(crate) at_once: bool,
     /// The column family that the edits create. Its log number is filled in by the install.
     pub(crate) created: Option<Arc<Family>>,
 }

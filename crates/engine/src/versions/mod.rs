@@ -41,7 +41,6 @@ use karst_base::sync::atomic::{AtomicU64, Ordering};
 use karst_commit::wal::prepared::PreparedLogs;
 use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
-#[cfg(test)]
 use karst_format::key::SeqNo;
 use karst_io::{Env, report};
 use karst_lsm::{Reaper, StoredId, StoredKind, TreeOptions, Version, VersionSet};
@@ -88,7 +87,7 @@ pub(crate) struct Versions {
     obsolete: Arc<ObsoleteFiles>,
     shared: Arc<Shared>,
     next_file: AtomicU64,
-    next_family: Mutex<ColumnFamilyId>,
+    newest_family: Mutex<ColumnFamilyId>,
     on_failure: Mutex<Option<OnFailure>>,
     state: Mutex<State>,
     /// Logs with prepared sections.
@@ -191,7 +190,7 @@ impl Versions {
         };
         Arc::new(Versions {
             next_file: AtomicU64::new(start.next_file.0),
-            next_family: Mutex::new(ColumnFamilyId(set.max_column_family.0 + 1)),
+            newest_family: Mutex::new(set.max_column_family),
             on_failure: Mutex::new(None),
             state: Mutex::new(state),
             path,
@@ -267,11 +266,27 @@ impl Versions {
     }
 
     /// An unused column family id. Ids are never given twice.
-    pub(crate) fn new_family_id(&self) -> ColumnFamilyId {
-        let mut next = self.next_family.lock();
-        let id = *next;
-        next.0 += 1;
-        id
+    ///
+    /// # Errors
+    /// `LimitReached`: there is none.
+    pub(crate) fn new_family_id(&self) -> Result<ColumnFamilyId> {
+        let mut newest = self.newest_family.lock();
+        let next = newest
+            .0
+            .checked_add(1)
+            .ok_or_else(|| Error::new(ErrorKind::LimitReached, "the ids of column families are used up"))?;
+        *newest = ColumnFamilyId(next);
+        Ok(*newest)
+    }
+
+    /// Gives no id up to this one any more.
+    ///
+    /// Why: logs may be about families that the MANIFEST knows nothing of, as when a backup is
+    /// restored and newer logs stay. Should they be replayed once more, their records must not go
+    /// to a family that has been made since.
+    pub(crate) fn pass_family_ids(&self, to: ColumnFamilyId) {
+        let mut newest = self.newest_family.lock();
+        *newest = to.max(*newest);
     }
 
     /// The epoch number of the family's next file of L0. Taken in the order in which files are to
@@ -563,6 +578,14 @@ impl Versions {
             let published = changed.iter().filter_map(|id| state.manifest.families.get(id));
             published.map(|state| (state.family.clone(), state.version.clone())).collect()
         };
+        let at_once = requests.iter().filter(|request| request.change.at_once);
+        for id in at_once.flat_map(|request| &request.change.edits).map(|edit| edit.column_family) {
+            // Why: whoever pins the old tree of any of them from here on, or has pinned it and not
+            // looked yet, pins again until the new one is there.
+            if let Some((family, _)) = versions.iter().find(|(family, _)| family.id() == id) {
+                family.superversion().lacks_from(SeqNo::ZERO);
+            }
+        }
         for (family, version) in versions {
             let flushed = requests.iter().flat_map(|request| &request.change.flushed);
             let flushed = flushed.filter(|(id, _)| *id == family.id());

@@ -232,6 +232,30 @@ fn a_database_is_restored_in_place_of_another_and_may_keep_its_logs() {
 }
 
 #[test]
+fn logs_that_stay_bring_nothing_to_a_family_that_is_made_later() {
+    let (env, _) = memory();
+    let all = options(&env, "avoid_flush_during_recovery=true;avoid_flush_during_shutdown=true");
+    let db = Db::open("/db", &all).unwrap();
+    fill(&db, 0..10);
+    let id = create(&mut engine(&env), &db);
+    let later = db.create_column_family("later", &all).unwrap();
+    db.put_cf(&WriteOptions::default(), &later, key(0), "of later").unwrap();
+    db.close().unwrap();
+    drop(db);
+    let kept = RestoreOptions { keep_log_files: true };
+    engine(&env).restore_db_from_backup(id, "/db", "/db", &kept).unwrap();
+    let db = Db::open("/db", &all).unwrap();
+    assert!(db.column_family("later").is_none(), "the backup is from before it");
+    let new = db.create_column_family("new", &all).unwrap();
+    db.put_cf(&WriteOptions::default(), &new, key(1), "of new").unwrap();
+    db.close().unwrap();
+    drop(db);
+    let db = Db::open("/db", &all).unwrap();
+    assert_eq!(entries(&db, "new"), [(key(1), b"of new".to_vec())]);
+    assert_eq!(prefix(&db, "default"), 10);
+}
+
+#[test]
 fn options_say_what_is_shared_and_whether_logs_are_there() {
     let (env, files) = memory();
     let db = Db::open("/db", &options(&env, "")).unwrap();

@@ -2,7 +2,7 @@
 
 use crate::{entries, key, memory, options};
 use karst_engine::{
-    Checkpoint, CompactRangeOptions, Db, ErrorKind, ExportImportFilesMetaData, FlushOptions,
+    Checkpoint, CompactRangeOptions, Db, ErrorKind, ExportImportFilesMetaData, ExportedFile, FlushOptions,
     ImportColumnFamilyOptions, Options, ReadOptions, WriteOptions,
 };
 use karst_io::{Env, FileSystem, MemoryFileSystem};
@@ -123,6 +123,35 @@ fn what_does_not_fit_is_refused_and_leaves_no_family() {
         ("the last number", InvalidArgument, changed(&|m| m.files[0].largest_seq = (1 << 56) - 1)),
         ("a level", InvalidArgument, changed(&|m| m.files[0].level = 70)),
         ("a bound", InvalidArgument, changed(&|m| m.files[0].smallest.truncate(3))),
+        (
+            "a bound behind what is there",
+            Corruption,
+            changed(&|m| {
+                let file = &mut m.files[count - 1];
+                file.smallest = file.largest.clone();
+            }),
+        ),
+        (
+            "a bound before what is there",
+            Corruption,
+            changed(&|m| {
+                let file = &mut m.files[count - 1];
+                file.largest = file.smallest.clone();
+            }),
+        ),
+        (
+            "bounds that are none",
+            InvalidArgument,
+            changed(&|m| {
+                let file = &mut m.files[count - 1];
+                std::mem::swap(&mut file.smallest, &mut file.largest);
+            }),
+        ),
+        (
+            "numbers",
+            Corruption,
+            changed(&|m| m.files[count - 1].largest_seq = m.files[count - 1].smallest_seq),
+        ),
         ("a name", InvalidArgument, changed(&|m| m.files[0].name = "../db/CURRENT".into())),
         ("the size", Corruption, changed(&|m| m.files[0].size_bytes += 1)),
         ("the order", InvalidArgument, changed(&|m| m.files.iter_mut().for_each(|file| file.level = 3))),
@@ -156,6 +185,26 @@ fn what_does_not_fit_is_refused_and_leaves_no_family() {
     db.put_cf(&WriteOptions::default(), &blobs, "key", "value").unwrap();
     let told = checkpoint.export_column_family(&blobs, "/blobs").unwrap_err();
     assert_eq!(told.kind(), ErrorKind::NotSupported);
+    // A table of it, with metadata that somebody has made up: the values stay where they are.
+    let table = db.live_files().into_iter().find(|file| file.column_family == "blobs").unwrap();
+    let name = format!("{:06}.sst", table.number);
+    let bound = |trailer: u64| [&b"key"[..], &trailer.to_le_bytes()].concat();
+    let made_up = ExportedFile {
+        size_bytes: files.metadata(&Path::new("/db").join(&name)).unwrap().len,
+        name,
+        directory: "/db".into(),
+        level: 0,
+        smallest: bound(u64::MAX),
+        largest: bound(0),
+        smallest_seq: 0,
+        largest_seq: db.latest_sequence_number(),
+        epoch_number: 0,
+        checksum: None,
+    };
+    let metadata = ExportImportFilesMetaData { files: vec![made_up], ..metadata.clone() };
+    let told = db.create_column_family_with_import("bad", &all, &import, &metadata).unwrap_err();
+    assert_eq!(told.kind(), ErrorKind::NotSupported, "{told}");
+    assert!(told.to_string().contains("blob file"), "{told}");
     db.drop_column_family(&goods).unwrap();
     let told = checkpoint.export_column_family(&goods, "/dropped").unwrap_err();
     assert!(matches!(told.kind(), ErrorKind::NotFound | InvalidArgument), "{told}");

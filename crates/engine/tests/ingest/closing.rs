@@ -91,10 +91,11 @@ fn an_ingestion_that_nobody_waits_for_ends() {
     let how = in_memory();
     let db = Db::open("/db", &how).unwrap();
     write_file(&how, "/file.sst", &[("key", "ingested")]);
-    let options = IngestExternalFileOptions::default();
+    let options = IngestExternalFileOptions { move_files: true, ..Default::default() };
     {
         let mut ingested = pin!(db.ingest_external_file_async(&options, ["/file.sst"]));
         assert!(foreign_block_on(poll_times(ingested.as_mut(), 1)).is_none());
     }
     eventually(entries(&[("key", "ingested")]), || all(&db));
+    eventually(false, || db.env().fs().exists(Path::new("/file.sst")).unwrap());
 }

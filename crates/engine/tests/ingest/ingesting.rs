@@ -92,6 +92,55 @@ fn files_of_one_call_that_overlap_are_newer_in_their_order() {
     assert_eq!(all(&db)["c"], "3");
 }
 
+/// Whatever the style, and beside tables that are there; those that keep their numbers too.
+#[test]
+fn files_that_overlap_are_taken_under_every_style_of_compaction() {
+    for style in [
+        "compaction_style=kCompactionStyleLevel;level_compaction_dynamic_level_bytes=false",
+        "compaction_style=kCompactionStyleLevel;level_compaction_dynamic_level_bytes=true",
+        "compaction_style=kCompactionStyleUniversal",
+        "compaction_style=kCompactionStyleFIFO",
+    ] {
+        let how = in_memory().set_all(style).unwrap();
+        let db = Db::open("/db", &how).unwrap();
+        for (key, value) in [("b", "old"), ("k", "old")] {
+            db.put(key, value).unwrap();
+            db.flush(&FlushOptions::default()).unwrap();
+        }
+        let files = ["/1.sst", "/2.sst", "/3.sst", "/4.sst"];
+        write_file(&how, files[0], &[("a", "1"), ("c", "1"), ("m", "1")]);
+        write_file(&how, files[1], &[("b", "2"), ("c", "2")]);
+        write_file(&how, files[2], &[("c", "3"), ("d", "3"), ("m", "3")]);
+        write_file(&how, files[3], &[("c", "4"), ("x", "4")]);
+        db.ingest_external_file(&options(), files).unwrap();
+        let found =
+            entries(&[("a", "1"), ("b", "2"), ("c", "4"), ("d", "3"), ("k", "old"), ("m", "3"), ("x", "4")]);
+        assert_eq!(all(&db), found, "{style}");
+        db.compact_range(&CompactRangeOptions::default(), None, None).unwrap();
+        assert_eq!(all(&db), found, "{style}, compacted");
+        db.close().unwrap();
+        let db = Db::open("/db", &how).unwrap();
+        assert_eq!(all(&db), found, "{style}, reopened");
+        // Tables of a database: each newer than the one before.
+        let source = Db::open("/source", &how).unwrap();
+        for round in 0..3 {
+            source.put(format!("y{round}"), "source").unwrap();
+            source.put("yy", format!("{round}")).unwrap();
+            source.put("z", "source").unwrap();
+            source.flush(&FlushOptions::default()).unwrap();
+        }
+        let mut tables = source.live_files();
+        tables.sort_by_key(|table| table.number);
+        let tables: Vec<_> = tables.iter().map(|table| format!("/source/{:06}.sst", table.number)).collect();
+        let kept = IngestExternalFileOptions { allow_db_generated_files: true, ..options() };
+        db.ingest_external_file(&kept, tables).unwrap();
+        assert_eq!(db.get("yy").unwrap().as_deref(), Some(&b"2"[..]), "{style}");
+        db.compact_range(&CompactRangeOptions::default(), None, None).unwrap();
+        assert_eq!(db.get("yy").unwrap().as_deref(), Some(&b"2"[..]), "{style}, compacted");
+        assert_eq!(all(&db).len(), 12, "{style}");
+    }
+}
+
 #[test]
 fn files_for_several_families_come_at_once_to_readers_of_all() {
     let how = in_memory();
@@ -314,7 +363,7 @@ fn without_a_sequence_number_a_file_must_not_meet_anything() {
     write_file(&how, "/file.sst", &[("m", "ingested")]);
     let plain = IngestExternalFileOptions { allow_global_seqno: false, ..options() };
     db.ingest_external_file(&plain, ["/file.sst"]).unwrap();
-    assert_eq!((db.latest_sequence_number(), all(&db)), (0, entries(&[("m", "ingested")])));
+    assert_eq!((db.latest_sequence_number(), all(&db)), (1, entries(&[("m", "ingested")])));
     let refused = db.ingest_external_file(&plain, ["/file.sst"]).unwrap_err();
     assert!(refused.to_string().contains("allow_global_seqno"), "{refused}");
     write_file(&how, "/other.sst", &[("x", "ingested")]);
@@ -323,7 +372,7 @@ fn without_a_sequence_number_a_file_must_not_meet_anything() {
     let seen = IngestExternalFileOptions { snapshot_consistency: false, ..plain };
     db.ingest_external_file(&seen, ["/other.sst"]).unwrap();
     assert!(all_at(&db, &ReadOptions { snapshot: Some(snapshot), ..ReadOptions::new() }).contains_key("x"));
-    assert_eq!(db.latest_sequence_number(), 0);
+    assert_eq!(db.latest_sequence_number(), 2, "one for each that came");
 }
 
 #[test]

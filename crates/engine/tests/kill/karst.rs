@@ -4,8 +4,8 @@
 use crate::reading::Reading;
 use crate::writing::batch;
 use karst_engine::{
-    ColumnFamily, CompactRangeOptions, Db, FlushOptions, OptionSet, Options, ReadOptions, WriteBatch,
-    WriteOptions,
+    Checkpoint, ColumnFamily, CompactRangeOptions, Db, FlushOptions, OptionSet, Options, ReadOptions,
+    WriteBatch, WriteOptions,
 };
 use karst_testkit::chronicle::Cut;
 use karst_testkit::kills::{self, Life, Living, PASSING};
@@ -14,9 +14,13 @@ use karst_testkit::script::Write;
 use karst_testkit::subject::Subject;
 use karst_testkit::tally::Tally;
 use std::future::Future;
+use std::path::Path;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::thread::Thread;
+
+/// How the names of checkpoints begin.
+const COPY: &str = "checkpoint-";
 
 /// What a life does with its database.
 pub(crate) struct Karst {
@@ -56,6 +60,7 @@ pub(crate) fn check(life: &Life, at_least: &Cut, at_most: &Cut) -> Result<Cut, S
 impl Karst {
     pub(crate) fn open(life: &Life) -> Result<Self, String> {
         let (options, names) = options(life)?;
+        remove_copies(&life.path);
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let db = Db::open_cf(&life.path, &options, &names).map_err(text)?;
         let family = |name: &&str| db.column_family(name).expect("it is open");
@@ -85,6 +90,18 @@ impl Karst {
             return Err(format!("{name}: {found:?} of {count}"));
         }
         self.db.drop_column_family(&family).map_err(text)
+    }
+
+    /// A checkpoint, which opens. A life that is killed meanwhile leaves it, or a part of it.
+    fn copy(&self, random: &mut Random) -> Result<(), String> {
+        let path = self.db.path().with_file_name(format!("{COPY}{:x}", random.next_u64()));
+        let least = [0, 20_000, u64::MAX][random.index(3)];
+        let told = |e: karst_engine::Error| format!("a checkpoint: {e}");
+        Checkpoint::new(&self.db).and_then(|by| by.create_checkpoint(&path, least)).map_err(told)?;
+        let copy = Db::open_read_only(&path, &Options::new()).map_err(told)?;
+        copy.verify_checksum().map_err(told)?;
+        drop(copy);
+        std::fs::remove_dir_all(&path).map_err(|e| format!("{}: {e}", path.display()))
     }
 
     /// Begins the write and drops it at one of its first polls. Then it is there wholly, once, or
@@ -139,6 +156,7 @@ impl Living for Karst {
         let options = FlushOptions::default();
         match random.below(16) {
             6 => return self.pass(random, together),
+            7 => return self.copy(random),
             0 => self.db.compact_range_cf(&CompactRangeOptions::default(), one, None, None),
             1..=4 => self.db.flush_cfs(&options, &some),
             5 => self.db.flush_wal(random.one_in(4)),
@@ -171,6 +189,16 @@ impl Living for Karst {
         });
         let leaked: Vec<&String> = leaked.collect();
         if leaked.is_empty() { Ok(()) } else { Err(format!("files that nobody needs: {leaked:?}")) }
+    }
+}
+
+/// Removes what lives that were killed have left of their checkpoints.
+fn remove_copies(db: &Path) {
+    let beside = db.parent().and_then(|parent| std::fs::read_dir(parent).ok());
+    for entry in beside.into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(COPY) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
     }
 }
 

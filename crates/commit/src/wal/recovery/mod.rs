@@ -19,7 +19,7 @@ use super::following::Follows;
 use super::replay::{Behind, Replay, Target, Undecided};
 use karst_base::error::{Error, Named, Result};
 use karst_format::Corruption;
-use karst_format::ids::FileNumber;
+use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::SeqNo;
 use karst_format::log::{LogEvent, LogReader, Predecessor, Record, RecoveryMode};
 use karst_format::write_batch::BatchReader;
@@ -99,6 +99,8 @@ impl std::fmt::Display for Stopped {
 pub struct Recovered {
     /// The sequence number behind everything.
     pub next_seq: SeqNo,
+    /// The largest id of a column family that the logs are about, whether it exists or not.
+    pub largest_family: ColumnFamilyId,
     /// Entries in memtables.
     pub applied: u64,
     /// Records that were passed over because tables have them, by column family.
@@ -351,6 +353,7 @@ impl Recovery {
         }
         Ok(Recovered {
             next_seq: self.replay.next_seq(),
+            largest_family: self.replay.largest_family(),
             applied: self.replay.applied(),
             passed,
             undecided: self.replay.into_undecided(),

@@ -12,7 +12,7 @@ use futures_core::Stream;
 use karst_format::comparator::Comparator;
 
 use super::{DbIterator, Direction, EntryStream, Streamed};
-use karst_base::error::{Error, Result, Shown};
+use karst_base::error::{Error, Result, check_range};
 use karst_base::options::ReadOptions;
 use karst_storage::value::Value;
 
@@ -125,13 +125,8 @@ impl Range {
     ) -> Result<Range> {
         let (lower, upper) = range.into_bounds();
         let (mut options, mut edges) = (in_order(options), Edges::default());
-        if let (Some(lower), Some(upper)) = (key_of(&lower), key_of(&upper))
-            && order.compare_user(lower, upper).is_gt()
-        {
-            let (lower, upper) = (Shown(lower), Shown(upper));
-            return Err(Error::invalid_argument(format!(
-                "the range from {lower} ends before that, at {upper}"
-            )));
+        if let (Some(lower), Some(upper)) = (key_of(&lower), key_of(&upper)) {
+            check_range(order, lower, upper)?;
         }
         match lower {
             Bound::Unbounded => {}

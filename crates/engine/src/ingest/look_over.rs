@@ -1,0 +1,91 @@
+//! The entries of a table that was made elsewhere, looked at before it becomes part of a database.
+//!
+//! In: a table. Out: its entries one after the other, or only the first and the last one, which are
+//! found in order.
+
+use crate::read::iter::job_input::{InputOptions, JobInput};
+use karst_base::error::{Error, ErrorKind, Result, Shown};
+use karst_format::ids::Level;
+use karst_format::key::user_key;
+use karst_lsm::FileMetadata;
+use karst_lsm::pick::CompactionInput;
+use karst_storage::table::Table;
+use karst_storage::table::cache::TableCache;
+use std::sync::Arc;
+
+/// Bytes that are read ahead at a time where all entries are looked at.
+const READAHEAD_BYTES: u64 = 1 << 20;
+
+/// What is looked at, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LookOver {
+    /// Every entry, not only the first and the last one.
+    pub(crate) all: bool,
+    /// What is read goes into the block cache.
+    pub(crate) fill_cache: bool,
+}
+
+/// Hands internal keys of `table` to `each`, in order, range tombstones apart: all of them, or the
+/// first and the last, which may be the same.
+///
+/// # Errors
+/// `Corruption`: they are not in order, or a block is damaged. The file cannot be read; what `each`
+/// says.
+pub(crate) async fn look_over(
+    tables: &Arc<TableCache>,
+    (table, file): (&Table, &Arc<FileMetadata>),
+    how: LookOver,
+    mut each: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<()> {
+    let comparator = &tables.configuration.comparator;
+    let input = || {
+        let inputs = [CompactionInput { level: Level(0), files: vec![file.clone()] }];
+        let readahead_bytes = if how.all { READAHEAD_BYTES } else { 0 };
+        let options = InputOptions { readahead_bytes, verify_checksums: true, lower: None, upper: None };
+        JobInput::new(tables.clone(), &[], &inputs, options).filling_cache(how.fill_cache)
+    };
+    let mut first = input();
+    first.start().await?;
+    if !first.valid() {
+        return Ok(());
+    }
+    if !how.all {
+        let mut last = input();
+        last.start_at_last().await?;
+        let ends = [first.entry().0, last.entry().0];
+        if ends[0] != ends[1] && comparator.compare_internal(ends[0], ends[1]).is_ge() {
+            return Err(out_of_order(ends[1], ends[0]));
+        }
+        return ends.into_iter().try_for_each(each);
+    }
+    let mut before: Vec<u8> = Vec::new();
+    while first.valid() {
+        let internal_key = first.entry().0;
+        // Why two orders: all entries of an ingested file get one number, and so no key can be in
+        // it twice.
+        let in_order = match (before.is_empty(), table.global_seqno()) {
+            (true, _) => true,
+            (false, None) => comparator.compare_internal(&before, internal_key).is_lt(),
+            (false, Some(_)) => {
+                let keys = [&before[..], internal_key].map(user_key);
+                comparator.compare_user(keys[0], keys[1]).is_lt()
+            }
+        };
+        if !in_order {
+            return Err(out_of_order(internal_key, &before));
+        }
+        each(internal_key)?;
+        before.clear();
+        before.extend_from_slice(internal_key);
+        if !first.advance()? {
+            first.arrive().await?;
+        }
+    }
+    Ok(())
+}
+
+fn out_of_order(internal_key: &[u8], before: &[u8]) -> Error {
+    let [key, before] = [internal_key, before].map(|key| Shown(user_key(key)));
+    let text = format!("key {key} does not come behind {before}: the file is not sorted");
+    Error::new(ErrorKind::Corruption, text)
+}

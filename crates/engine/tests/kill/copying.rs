@@ -1,0 +1,155 @@
+//! Checkpoints and backups that are taken until the process is killed, and what is left of them.
+
+use crate::{cut_of, families, options, same_entries};
+use karst_engine::io::Env;
+use karst_engine::{BackupEngine, BackupEngineOptions, Checkpoint, CreateBackupOptions, Db, RestoreOptions};
+use karst_testkit::chronicle::{Chronicle, Cut};
+use karst_testkit::random::Random;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const COPY: &str = "copy-";
+const UNFINISHED: &str = ".tmp";
+
+fn backups(db: &Path) -> BackupEngineOptions {
+    BackupEngineOptions::new(db.with_file_name("backups"))
+}
+
+/// The numbers of the checkpoints beside a database that have their name, or are unfinished.
+fn checkpoints(db: &Path, unfinished: bool) -> Vec<u64> {
+    let names = std::fs::read_dir(db.parent().unwrap()).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut numbers: Vec<u64> = names
+        .filter_map(|name| {
+            let name = name.to_str()?.strip_prefix(COPY)?;
+            match (name.strip_suffix(UNFINISHED), unfinished) {
+                (Some(number), true) => number.parse().ok(),
+                (None, false) => name.parse().ok(),
+                _ => None,
+            }
+        })
+        .collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+fn path_of(db: &Path, number: u64) -> PathBuf {
+    db.with_file_name(format!("{COPY}{number}"))
+}
+
+/// In the process that is killed: says when a checkpoint begins (`c`) and is there (`d`), and the
+/// same of backups (`p`, `q`).
+pub(crate) fn copy_until_killed(db: &Db, directory: &Path, seed: u64, say: &dyn Fn(char, usize, u64)) -> ! {
+    let mut random = Random::new(seed);
+    let mut engine = BackupEngine::open(&backups(directory), db.env()).unwrap();
+    for number in 0.. {
+        std::thread::sleep(Duration::from_millis(random.below(40)));
+        if random.one_in(2) {
+            let least = [0, 10_000, u64::MAX][random.index(3)];
+            say('c', 0, number);
+            let checkpoint = Checkpoint::new(db).unwrap();
+            checkpoint.create_checkpoint(path_of(directory, number), least).unwrap();
+            say('d', 0, number);
+        } else {
+            let how = CreateBackupOptions { flush_before_backup: random.one_in(2), ..Default::default() };
+            say('p', 0, 0);
+            let id = engine.create_new_backup(db, &how).unwrap();
+            say('q', 0, u64::from(id));
+            if random.one_in(4) {
+                engine.purge_old_backups(1 + random.index(3)).unwrap();
+            }
+        }
+    }
+    unreachable!("numbers do not end")
+}
+
+/// What this side was told of copies in one life.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    /// What had been acknowledged when the last checkpoint, and the last backup, began.
+    begun: [Cut; 2],
+    checkpoints: Vec<(u64, Cut, Cut)>,
+    /// The last backup.
+    backup: Option<(u64, Cut, Cut)>,
+}
+
+impl Told {
+    pub(crate) fn hear(&mut self, what: &str, number: u64, chronicle: &Chronicle) {
+        match what {
+            "c" => self.begun[0] = chronicle.acknowledged(),
+            "p" => self.begun[1] = chronicle.acknowledged(),
+            "d" => self.checkpoints.push((number, self.begun[0].clone(), chronicle.begun())),
+            "q" => self.backup = Some((number, self.begun[1].clone(), chronicle.begun())),
+            what => panic!("{what}: nobody says so"),
+        }
+    }
+}
+
+/// Holds all copies that a process has left against what is known. They are gone afterwards, but
+/// for backups.
+pub(crate) fn check(db: &Path, seed: u64, told: &Told, chronicle: &Chronicle) {
+    let there = checkpoints(db, false);
+    for (number, ..) in &told.checkpoints {
+        assert!(there.contains(number), "checkpoint {number} is missing");
+    }
+    for number in there {
+        let known = told.checkpoints.iter().find(|(told, ..)| *told == number);
+        let known = known.map(|(_, before, after)| (before.clone(), after.clone()));
+        // One that is there and was not told of is the last that was begun.
+        let (before, after) = known.unwrap_or_else(|| (told.begun[0].clone(), chronicle.begun()));
+        same(&path_of(db, number), seed, Some((&before, &after)), chronicle);
+        std::fs::remove_dir_all(path_of(db, number)).unwrap();
+    }
+    if !db.with_file_name("backups").exists() {
+        return;
+    }
+    let mut engine = BackupEngine::open(&backups(db), &Env::posix()).unwrap();
+    assert!(engine.get_corrupted_backups().is_empty());
+    let all: Vec<u32> = engine.get_backup_info().iter().map(|info| info.backup_id).collect();
+    all.iter().for_each(|id| engine.verify_backup(*id, true).unwrap());
+    let names = |part: &str| {
+        let found = std::fs::read_dir(db.with_file_name("backups").join(part)).unwrap();
+        let mut names: Vec<String> = found.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort_by_key(|name| name.parse::<u32>().unwrap_or(0));
+        names
+    };
+    let ids: Vec<String> = all.iter().map(ToString::to_string).collect();
+    assert_eq!((names("meta"), names("private")), (ids.clone(), ids), "nothing is left of unfinished ones");
+    let Some(newest) = all.last() else {
+        assert!(told.backup.is_none(), "{told:?} is missing");
+        return;
+    };
+    let known = told.backup.as_ref().filter(|(id, ..)| *id == u64::from(*newest));
+    assert!(told.backup.as_ref().is_none_or(|(id, ..)| *id <= u64::from(*newest)), "{told:?} is missing");
+    // Otherwise it is the last that was begun, or one of an earlier life, in whose batches this
+    // side has no order.
+    let between = known.map(|(_, before, after)| (before, after));
+    let restored = db.with_file_name("restored");
+    engine.restore_db_from_latest_backup(&restored, &restored, &RestoreOptions::default()).unwrap();
+    same(&restored, seed, between, chronicle);
+    engine.purge_old_backups(2).unwrap();
+}
+
+/// A copy opens, and is what the database could have been, `between` two moments if they are known.
+fn same(copy: &Path, seed: u64, between: Option<(&Cut, &Cut)>, chronicle: &Chronicle) {
+    let options = options(seed).db(|db| {
+        db.create_if_missing = false;
+        db.create_missing_column_families = false;
+    });
+    let db = Db::open(copy, &options).unwrap();
+    let cut = cut_of(&db);
+    let checked = between.map(|(before, after)| chronicle.check_copy(&cut, before, after, true));
+    checked.unwrap_or(Ok(())).unwrap_or_else(|e| panic!("{}: {e}", copy.display()));
+    for (number, family) in families(&db).iter().enumerate() {
+        same_entries(&db, family, &chronicle.entries(number, &cut));
+    }
+    db.close().unwrap();
+}
+
+/// A checkpoint that was not finished is in nobody's way: the next of its name is made.
+pub(crate) fn check_unfinished(db: &Db, directory: &Path) {
+    for number in checkpoints(directory, true) {
+        Checkpoint::new(db).unwrap().create_checkpoint(path_of(directory, number), 0).unwrap();
+        assert!(!checkpoints(directory, true).contains(&number), "something is left of {number}");
+        std::fs::remove_dir_all(path_of(directory, number)).unwrap();
+    }
+}
