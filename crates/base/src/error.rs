@@ -149,6 +149,7 @@ impl Error {
 
     /// Damaged data found by `format` in the bytes of `file` that begin at `base` (bytes from the
     /// start of the file).
+    #[doc(hidden)]
     pub fn in_file(file: &Path, base: u64, corruption: Corruption) -> Self {
         let offset = base.saturating_add(corruption.offset);
         Error::with_source(
@@ -160,6 +161,7 @@ impl Error {
 
     /// Damaged contents of the block of `file` that begins at `offset` (bytes from the start of the
     /// file). The corruption's own offset is within the contents, which may have been compressed.
+    #[doc(hidden)]
     pub fn in_block(file: &Path, offset: u64, corruption: Corruption) -> Self {
         Error::with_source(
             ErrorKind::of_decoding(&corruption),

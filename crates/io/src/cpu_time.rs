@@ -23,6 +23,7 @@ pub struct CpuTimed<'a, F> {
 impl Env {
     /// The same future, whose time on processors is added to `nanos`. Nothing is added where the
     /// clock cannot tell.
+    #[doc(hidden)]
     pub fn cpu_timed<'a, F: Future>(&'a self, future: F, nanos: &'a AtomicU64) -> CpuTimed<'a, F> {
         CpuTimed { env: self, inner: Box::pin(future), nanos }
     }

@@ -372,12 +372,14 @@ impl Env {
 
     /// Somebody waits for the jobs of `priority`: where [jobs give way](EnvBuilder::jobs_give_way),
     /// they do not until what is returned is dropped. Does not wait.
+    #[doc(hidden)]
     pub fn hurry(&self, priority: Priority) -> Hurry {
         self.0.background.hurry(priority)
     }
 
     /// Says, once for the environment, that a file is read or written through the page cache
     /// because direct I/O, which was asked for, is not to be had.
+    #[doc(hidden)]
     pub fn say_direct_refused(&self, refused: &Error) {
         if !self.0.direct_refusal_said.swap(true, Ordering::Relaxed) {
             report!(warn, error = %refused, "the file system refuses direct I/O: files go through the page cache");

@@ -39,7 +39,7 @@
 //!
 //! `unsafe` is confined to the modules that are marked so below.
 #![deny(unsafe_code)]
-#![cfg_attr(not(feature = "testing"), allow(dead_code, rustdoc::broken_intra_doc_links))]
+#![cfg_attr(not(feature = "testing"), allow(dead_code, unreachable_pub, rustdoc::broken_intra_doc_links))]
 
 mod aligned;
 mod background;

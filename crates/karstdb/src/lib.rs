@@ -159,6 +159,8 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[doc(inline)]
+pub use karst_engine::pacing::ChargedCache;
+#[doc(inline)]
 pub use karst_engine::{
     Associative, AssociativeMergeOperator, BackgroundError, BackgroundErrorReason, BackupEngine,
     BackupEngineOptions, BackupInfo, BackupProgress, BlobGarbageCollection, BlockBasedTableOptions,

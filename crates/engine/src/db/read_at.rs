@@ -263,7 +263,7 @@ mod tests {
         let rollback = |db: &Db| {
             block_on(
                 db.env(),
-                TransactionHooks::of(&db).rollback_prepared(Caller::Thread, &WriteOptions::new(), b"one"),
+                TransactionHooks::of(db).rollback_prepared(Caller::Thread, &WriteOptions::new(), b"one"),
             )
             .unwrap();
         };
@@ -275,7 +275,7 @@ mod tests {
         let commit = |db: &Db| {
             block_on(
                 db.env(),
-                TransactionHooks::of(&db).commit_prepared(Caller::Thread, &WriteOptions::new(), b"one"),
+                TransactionHooks::of(db).commit_prepared(Caller::Thread, &WriteOptions::new(), b"one"),
             )
             .unwrap();
         };
