@@ -176,7 +176,7 @@ impl Snapshots {
     /// does so already.
     pub fn hold_off(self: &Arc<Self>) -> Option<HeldOff> {
         let mut held = self.held.lock();
-        if held.closed || held.sequences.len() > 0 {
+        if held.closed || !held.sequences.is_empty() {
             return None;
         }
         held.closed = true;

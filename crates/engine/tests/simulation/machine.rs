@@ -1,6 +1,6 @@
 //! A database on a simulated machine, through all its lives, and who uses it: writers, readers,
-//! holders of snapshots and iterators, and those who flush and compact. Everything they see is held
-//! against the chronicle.
+//! holders of snapshots and iterators, and those who flush, compact and make copies. Everything
+//! they see is held against the chronicle.
 //!
 //! In foul weather the disk also fails now and then, at any change: then writes and flushes may
 //! fail, writers try again until the database has recovered, and nothing else may differ.
@@ -36,7 +36,7 @@ pub(crate) struct World {
     disk: SimulatedFileSystem,
     /// Operations of all kinds so far.
     operations: AtomicU64,
-    weather: Weather,
+    pub(crate) weather: Weather,
     /// The disk fails now and then, or has in this life.
     foul: AtomicBool,
     /// Operations that failed because the disk did.
@@ -88,7 +88,7 @@ impl World {
         })
     }
 
-    fn chronicle(&self) -> MutexGuard<'_, Chronicle> {
+    pub(crate) fn chronicle(&self) -> MutexGuard<'_, Chronicle> {
         // Why poison is ignored: a panic is on its way to the test anyway, and shall not be hidden
         // by others.
         self.chronicle.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -101,7 +101,7 @@ impl World {
     /// What the engine returned, which must be no error while the machine is on. If it is off,
     /// nobody is there to hear of it: neither of an error nor of a success, which a log that is
     /// mapped into memory still gives when what was put there went nowhere.
-    async fn ok<T>(&self, what: &str, result: karst_engine::Result<T>) -> T {
+    pub(crate) async fn ok<T>(&self, what: &str, result: karst_engine::Result<T>) -> T {
         match result {
             _ if self.disk.is_off() => std::future::pending().await,
             Ok(value) => value,
@@ -116,7 +116,7 @@ impl World {
     }
 
     /// What the engine returned, if it is no error; in foul weather it may be one.
-    async fn unless_foul<T>(&self, what: &str, result: karst_engine::Result<T>) -> Option<T> {
+    pub(crate) async fn unless_foul<T>(&self, what: &str, result: karst_engine::Result<T>) -> Option<T> {
         match result {
             Err(e) if self.foul.load(Ordering::Relaxed) && !self.disk.is_off() => {
                 assert!(e.kind().is_io(), "{what}: {e}");
@@ -155,7 +155,7 @@ impl World {
     }
 
     /// What was acknowledged by now.
-    fn acknowledged(&self) -> Cut {
+    pub(crate) fn acknowledged(&self) -> Cut {
         self.chronicle().acknowledged()
     }
 
@@ -186,7 +186,7 @@ impl World {
         }
     }
 
-    fn begun(&self) -> Cut {
+    pub(crate) fn begun(&self) -> Cut {
         self.chronicle().begun()
     }
 }
@@ -225,6 +225,7 @@ pub(crate) async fn live(
     let families = Families::of(&db, &world.plan);
     check_survivors(&world, &db, &families, after).await;
     pass(&world, &db, &options, &mut random).await;
+    User::new(&world, &db, &families, random.fork(), until).check_left().await;
     let mut tasks: Vec<Task<()>> = Vec::new();
     for writer in 0..world.plan.writers {
         let user = User::new(&world, &db, &families, random.fork(), until);
@@ -335,7 +336,7 @@ async fn clear_up(world: &World, db: &Db) {
 }
 
 /// Which batches a snapshot sees.
-async fn cut_of(world: &World, db: &Db, families: &Families, snapshot: &Snapshot) -> Cut {
+pub(crate) async fn cut_of(world: &World, db: &Db, families: &Families, snapshot: &Snapshot) -> Cut {
     let options = ReadOptions { snapshot: Some(snapshot.clone()), ..ReadOptions::default() };
     let mut seen = Vec::new();
     for writer in 0..world.plan.writers {
@@ -372,7 +373,7 @@ async fn check_survivors(world: &World, db: &Db, families: &Families, after: Opt
 }
 
 /// Everything that is in the database is what the cut says, in all ways of reading.
-async fn check_all(world: &World, db: &Db, families: &Families, cut: &Cut) {
+pub(crate) async fn check_all(world: &World, db: &Db, families: &Families, cut: &Cut) {
     for (number, family) in families.0[..world.plan.families].iter().enumerate() {
         let expected = world.chronicle().entries(number, cut);
         let mut cursor = world.ok("iterator", db.iter_cf(&ReadOptions::default(), family)).await;
@@ -460,12 +461,12 @@ fn check_files(db: &Db) {
 }
 
 /// Someone who uses the database for the length of a life.
-struct User {
-    world: Arc<World>,
-    db: Db,
-    env: Env,
+pub(crate) struct User {
+    pub(crate) world: Arc<World>,
+    pub(crate) db: Db,
+    pub(crate) env: Env,
     families: Families,
-    random: Random,
+    pub(crate) random: Random,
     until: u64,
 }
 
@@ -676,7 +677,7 @@ impl User {
         while !self.world.is_over() {
             let pause = if self.random.one_in(3) { 1_000 } else { 120_000 };
             self.pause(pause).await;
-            match self.random.below(9) {
+            match self.random.below(10) {
                 0 | 1 => {
                     let cut = self.world.acknowledged();
                     let families: Vec<_> = self.families.0.iter().collect();
@@ -716,6 +717,7 @@ impl User {
                         self.give_up().await;
                     }
                 }
+                8 => self.copy().await,
                 _ => {}
             }
             self.world.count(self.until);
@@ -739,7 +741,7 @@ impl User {
 }
 
 /// A future's result, unless it is not there after so many polls: then it is dropped.
-async fn given_up<T>(future: impl Future<Output = T>, polls: u64) -> Option<T> {
+pub(crate) async fn given_up<T>(future: impl Future<Output = T>, polls: u64) -> Option<T> {
     let mut future = pin!(future);
     let mut left = polls;
     poll_fn(|context| {

@@ -6,6 +6,7 @@
 //! `KARST_TRACE=1` prints what happened in a failing run, `KARST_LONG_TESTS=1` the long form that
 //! `cargo xtask ci` runs.
 
+mod copying;
 mod ingesting;
 mod machine;
 mod opening;

@@ -4,6 +4,7 @@ use karst_engine::{ColumnFamily, Db, OptionSet, Options};
 use karst_io::Env;
 use karst_testkit::random::Random;
 use karst_testkit::tally;
+use std::path::Path;
 
 pub(crate) const DIRECTORY: &str = "/db";
 
@@ -123,6 +124,16 @@ impl Families {
         let named = |name: &String| db.column_family(name).unwrap_or_else(|| panic!("{name} is not open"));
         Self(plan.names().iter().map(named).collect())
     }
+}
+
+/// Open a copy of the database.
+pub(crate) fn open_copy(directory: &Path, options: &Options) -> karst_engine::Result<Db> {
+    let mut options = options.clone();
+    options = options.db(|db| {
+        db.create_if_missing = false;
+        db.create_missing_column_families = false;
+    });
+    Db::open(directory, &options)
 }
 
 /// Open the database, made anew if there is none.

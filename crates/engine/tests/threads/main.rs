@@ -3,10 +3,10 @@
 //! (docs/decisions/explored-threads.md).
 //!
 //! Each scenario has a few threads that do a few things each: writers of merges, which must count
-//! exactly once, beside flushes, recoveries, families that come and go, readers, crashes and
-//! closing. At the end of every schedule the database is read in four ways, then opened again from
-//! a copy of its files as a crash would leave them, then closed and opened once more; what was
-//! acknowledged must be there exactly once.
+//! exactly once, beside flushes, recoveries, families that come and go, readers, crashes, files
+//! that are held for copying and closing. At the end of every schedule the database is read in four
+//! ways, then opened again from a copy of its files as a crash would leave them, then closed and
+//! opened once more; what was acknowledged must be there exactly once.
 //!
 //! To run them: `RUSTFLAGS="--cfg shuttle" cargo test -p karst-engine --test threads`, in a target
 //! directory of its own. `KARST_SCHEDULES=<n>` is how many schedules each scenario goes through,
@@ -18,6 +18,7 @@
 
 mod explorer;
 mod families;
+mod held;
 #[path = "../kill/reading.rs"]
 mod reading;
 mod recovering;

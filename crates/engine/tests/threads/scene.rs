@@ -1,7 +1,7 @@
 //! A database, its book, and the threads of a schedule.
 
 use crate::explorer::explored;
-use crate::world::{Drawn, Found, Known, Ledger, World, check};
+use crate::world::{Drawn, Found, Known, Ledger, PATH, World, check};
 use karst_engine::{ColumnFamily, Db, ErrorKind, FlushOptions, Options, Result, WriteBatch};
 use karst_io::{block_on, sleep};
 use karst_testkit::random::Random;
@@ -29,6 +29,7 @@ pub(crate) struct Scene {
 /// A database that nobody has open, and what it must have.
 struct Image {
     world: World,
+    path: String,
     known: Known,
 }
 
@@ -96,7 +97,13 @@ impl Scene {
     fn image(&self) -> Image {
         let before = self.ledger.known_to_survive(self.logged);
         let world = self.world.crashed();
-        Image { world, known: before.up_to(&self.ledger.known()) }
+        Image { world, path: PATH.into(), known: before.up_to(&self.ledger.known()) }
+    }
+
+    /// A copy is there, which has at least what was known before. It is looked at in the end.
+    pub(crate) fn copied(&self, path: &str, before: Known) {
+        let (world, known) = (self.world.clone(), before.up_to(&self.ledger.known()));
+        self.images.lock().unwrap().push(Image { world, path: path.into(), known });
     }
 
     /// The end of a schedule: all that was acknowledged is there, once, now, after each crash and
@@ -124,9 +131,9 @@ impl Scene {
     /// too.
     pub(crate) fn settle_closed(self, look: impl FnOnce(&Db, &Found)) {
         for image in self.images.lock().unwrap().drain(..) {
-            self.check_left(&image, "after a crash meanwhile", |_, _| {});
+            self.check_left(&image, "after a crash, or in a copy", |_, _| {});
         }
-        let closed = Image { world: self.world.clone(), known: self.ledger.known() };
+        let closed = Image { world: self.world.clone(), path: PATH.into(), known: self.ledger.known() };
         self.check_left(&closed, "after closing", |db, found| {
             assert_eq!(db.log_damage(), None);
             look(db, found);
@@ -135,7 +142,7 @@ impl Scene {
 
     /// Opens what is left of a database. A log may be damaged if one has failed.
     fn check_left(&self, left: &Image, when: &str, look: impl FnOnce(&Db, &Found)) {
-        let db = self.drawn.open(&left.world).unwrap_or_else(|e| panic!("{when}: {e}"));
+        let db = self.drawn.open(&left.world, &left.path).unwrap_or_else(|e| panic!("{when}: {e}"));
         assert_eq!(db.log_duplicates(), None, "{when}");
         look(&db, &check(&db, &left.known, when));
         db.close().unwrap();

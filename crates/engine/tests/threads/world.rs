@@ -141,8 +141,8 @@ impl Drawn {
     }
 
     /// The database that is there, with all its families.
-    pub(crate) fn open(&self, world: &World) -> Result<Db> {
-        Db::open(PATH, &self.on(world))
+    pub(crate) fn open(&self, world: &World, path: &str) -> Result<Db> {
+        Db::open(path, &self.on(world))
     }
 }
 
