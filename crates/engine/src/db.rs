@@ -11,6 +11,7 @@ mod ingest;
 mod lifecycle;
 mod lifecycle_async;
 mod read_at;
+mod secondary;
 mod set_options;
 mod sizes;
 mod two_phase;
@@ -53,7 +54,8 @@ pub use wal_updates::{WalUpdate, WalUpdates};
 /// An open database.
 ///
 /// Opened with [`Db::open`], it can be read and written. Opened with [`Db::open_read_only`], it is
-/// the database as its files were at that moment; nothing is written to its directory.
+/// the database as its files were at that moment; nothing is written to its directory. Opened with
+/// [`Db::open_as_secondary`], it follows what another process writes.
 #[derive(Clone, Debug)]
 pub struct Db(pub(crate) Arc<Inner>);
 
@@ -98,7 +100,7 @@ impl Db {
     /// # Errors
     /// The directory is no database, a file is missing, damaged or foreign, a comparator is not
     /// known, or an option is out of range. The error names the file, the offset and what was
-    /// expected.
+    /// expected. `Busy`: another process changes the files faster than they can be read.
     pub fn open_read_only(path: impl AsRef<Path>, options: &Options) -> Result<Db> {
         Self::new(open::read_only(path.as_ref(), options, None)?, options)
     }
@@ -124,6 +126,7 @@ impl Db {
             Some(writable) => {
                 Some(Live::start(&opened, &writable.versions, writable.first_log, options, &snapshots)?)
             }
+            None if opened.secondary.is_some() => None,
             None => {
                 let families: Vec<_> = opened.families.all().iter().map(|f| f.settings()).collect();
                 let events = Events::new(None, Vec::new());
@@ -316,6 +319,10 @@ impl Db {
     /// with `unordered_write` the first read through it waits, if anything has to be waited for.
     pub fn snapshot(&self) -> Snapshot {
         let now_s = self.env().unix_time().as_secs();
+        if let Some(secondary) = &self.0.opened.secondary {
+            let view = secondary.view();
+            return self.0.snapshots.take_state(&view.at, view.clone(), now_s);
+        }
         self.0.snapshots.take(|| self.newest_seq(), now_s)
     }
 
@@ -515,7 +522,13 @@ impl Db {
         }
         let pin = || -> Vec<_> { distinct.iter().map(|family| family.superversion()).collect() };
         let has_all = |pinned: &Vec<Arc<SuperVersion>>, seq| pinned.iter().all(|one| one.has_all_to(seq));
-        let (pinned, at) = pin_with_all(pin, || self.read_at(options), has_all)?;
+        let (pinned, at) = match &self.0.opened.secondary {
+            Some(secondary) => {
+                let view = self.secondary_view(secondary, options)?;
+                (distinct.iter().map(|family| view.of(family)).collect(), view.at.again())
+            }
+            None => pin_with_all(pin, || self.read_at(options), has_all)?,
+        };
         let sources = distinct.iter().zip(pinned);
         let sources = sources
             .map(|(family, superversion)| multi_get::Source { tables: family.tables.clone(), superversion })
@@ -549,6 +562,9 @@ impl Inner {
             ));
         }
         self.opened.life.end();
+        if let Some(secondary) = &self.opened.secondary {
+            secondary.close(&self.opened.env);
+        }
         end(self.live.as_ref(), self.opened.writable.as_ref())
     }
 }
