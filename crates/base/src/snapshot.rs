@@ -16,6 +16,7 @@ use karst_format::key::SeqNo;
 use karst_lsm::SnapshotList;
 use karst_mem::PendingRanges;
 use karst_mem::pending::{Pinned, Ranges};
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -104,6 +105,9 @@ pub struct Readers {
     pub may_have_rolled_back: bool,
 }
 
+/// A state of a database that a snapshot keeps; whoever made it knows its type.
+pub type KeptState = Arc<dyn Any + Send + Sync>;
+
 /// The snapshots of one database.
 #[derive(Debug, Default)]
 pub struct Snapshots {
@@ -169,7 +173,20 @@ impl Snapshots {
         if let Some(list) = &pending {
             held.pending.entry(place_of(list)).or_insert_with(|| (list.clone(), 0)).1 += 1;
         }
-        Some(Snapshot(Arc::new(Held { seq, pending, list: self.clone() })))
+        Some(Snapshot(Arc::new(Held { seq, pending, state: None, list: self.clone() })))
+    }
+
+    /// A snapshot of a state that is kept as a whole and read where `at` says.
+    ///
+    /// Why: who follows another process does not decide what of the state is kept.
+    pub fn take_state(self: &Arc<Self>, at: &ReadAt, state: KeptState, now_s: u64) -> Snapshot {
+        let mut held = self.held.lock();
+        let pending = at.again().pending.map(Pinned::into_inner);
+        held.sequences.acquire(at.seq, now_s);
+        if let Some(list) = &pending {
+            held.pending.entry(place_of(list)).or_insert_with(|| (list.clone(), 0)).1 += 1;
+        }
+        Snapshot(Arc::new(Held { seq: at.seq, pending, state: Some(state), list: self.clone() }))
     }
 
     /// Has nobody take a snapshot until the result is dropped; `None` if there are any, or somebody
@@ -255,6 +272,8 @@ pub struct Snapshot(Arc<Held>);
 struct Held {
     seq: SeqNo,
     pending: Option<Arc<Ranges>>,
+    /// The state that it keeps, if a number alone does not.
+    state: Option<KeptState>,
     list: Arc<Snapshots>,
 }
 
@@ -286,6 +305,12 @@ impl Snapshot {
     #[inline]
     pub fn read_at(&self) -> ReadAt {
         ReadAt { seq: self.0.seq, pending: self.0.pending.clone().map(Pinned::from_inner) }
+    }
+
+    /// The state that it keeps as a whole, if it does.
+    #[doc(hidden)]
+    pub fn state<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        self.0.state.clone()?.downcast().ok()
     }
 
     /// Whether it was taken from the database that has this list.

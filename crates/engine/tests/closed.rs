@@ -91,6 +91,8 @@ fn of_database(db: &Db, before: &Snapshot) -> Vec<(&'static str, Option<Error>)>
         prefix db.prefix("a");
         cf_of db.cf_of(family).get("a");
         check_open db.check_open();
+        try_catch_up_with_primary db.try_catch_up_with_primary();
+        try_catch_up_with_primary_async wait(db.try_catch_up_with_primary_async());
         flush db.flush(&flush);
         flush_cfs db.flush_cfs(&flush, &of_keys);
         flush_async wait(db.flush_async(&flush));
@@ -198,6 +200,11 @@ fn of_database(db: &Db, before: &Snapshot) -> Vec<(&'static str, Option<Error>)>
 const OTHERS: &[&str] = &[
     "open_read_only",
     "open_read_only_async",
+    "open_as_secondary",
+    "open_cf_as_secondary",
+    "open_as_secondary_async",
+    "open_as_follower",
+    "open_as_follower_async",
     "open_cf_read_only",
     "open",
     "open_async",

@@ -122,6 +122,12 @@ impl Family {
         self.exchange(|old| (mem, old.immutable.to_vec(), old.version.clone()));
     }
 
+    /// Puts other memtables, the newest first, and another tree in place of those it has. For a
+    /// database that follows what another process writes.
+    pub fn replace(&self, mem: Arc<MemTable>, immutable: Vec<Arc<MemTable>>, version: Arc<Version>) {
+        self.exchange(|_| (mem, immutable, version));
+    }
+
     /// Puts `version` in place of the tree, and lets go of the sealed memtables in `flushed`, whose
     /// entries are in it. `ingested` is from where on readers have to see what was ingested into
     /// it.

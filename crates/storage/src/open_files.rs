@@ -9,7 +9,7 @@
 //! open.
 
 use crate::block::CachedBlock;
-use karst_base::error::{Error, Result};
+use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::options::DbOptions;
 use karst_base::perf_context::{self, PerfMetric};
 use karst_base::stats::{HistogramKind, Statistics};
@@ -21,7 +21,7 @@ use karst_io::Env;
 use karst_mem::BlockCache;
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,6 +45,8 @@ pub struct Shared {
     pub(crate) may_read_buffered: bool,
     /// A table must have the unique id that the MANIFEST says, if it says any.
     pub(crate) verify_unique_ids: bool,
+    /// Another process writes to the database, and removes what it needs no more.
+    pub is_secondary: bool,
     /// Iterators ask prefix filters only where their options say so.
     pub prefix_seek_opt_in_only: bool,
     /// Tables, reads and iterators count against the cache.
@@ -75,6 +77,7 @@ impl Shared {
             use_direct_reads: options.use_direct_reads,
             may_read_buffered: false,
             verify_unique_ids: options.verify_sst_unique_id_in_manifest,
+            is_secondary: false,
             prefix_seek_opt_in_only: options.prefix_seek_opt_in_only,
             charges_memory,
             open_files: Arc::new(limit.map_or_else(OpenFiles::unlimited, OpenFiles::limited)),
@@ -122,6 +125,19 @@ impl Shared {
     /// closing and reopening the file.
     pub(crate) fn file_id(&self, number: FileNumber) -> u64 {
         (self.instance << FILE_NUMBER_BITS) | (number.0 & ((1 << FILE_NUMBER_BITS) - 1))
+    }
+
+    /// What is said of a file that the MANIFEST names and that is not there.
+    pub(crate) fn missing(&self, path: &Path, what: &str, error: karst_io::Error) -> Error {
+        if self.is_secondary {
+            let text = format!(
+                "{}: the primary has removed this {what}; call try_catch_up_with_primary, and read again",
+                path.display()
+            );
+            return Error::with_source(ErrorKind::NotFound, text, error);
+        }
+        let text = format!("{}: the MANIFEST names this {what}, but it is missing", path.display());
+        Error::with_source(ErrorKind::Corruption, text, error)
     }
 
     /// The path of a table file.

@@ -64,6 +64,14 @@ fn ldb_prints_the_same() {
     same(&["idump", "--count_only"]);
     same(&["manifest_dump"]);
     same(&["list_column_families"]);
+    let [own, theirs] =
+        ["own", "theirs"].map(|name| format!("--secondary_path={}", dir.path().join(name).display()));
+    for command in [&["scan"][..], &["get", "key00008"], &["dump", "--column_family=second"], &["idump"]] {
+        let ours = printed(&[&["ldb", &flag, &own], command].concat());
+        let theirs = ldb(&db, &[&[theirs.as_str()], command].concat(), b"").unwrap();
+        assert!(ours == theirs && !ours.is_empty(), "{command:?}\n--- karst\n{ours}\n--- ldb\n{theirs}");
+    }
+    assert!(!karst(&["ldb", &flag, &own, "put", "a", "b"]).status.success(), "a secondary is not written to");
     same(&["checkconsistency"]);
     let found = printed(&["ldb", &flag, "multi_get", "key00008", "key00007"]);
     assert_eq!(found, "key00008 : newer\nKey not found: key00007\n");

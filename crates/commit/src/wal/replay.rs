@@ -164,6 +164,42 @@ impl Replay {
         self.largest_family
     }
 
+    /// All targets, for whoever puts other memtables into them between two batches. They must keep
+    /// their order.
+    pub fn targets_mut(&mut self) -> &mut [Target] {
+        &mut self.targets
+    }
+
+    /// Takes no more notice of this column family.
+    pub fn forget_family(&mut self, cf: ColumnFamilyId) {
+        if let Ok(index) = self.targets.binary_search_by_key(&cf, |target| target.cf) {
+            self.targets.remove(index);
+            self.doubts.remove(index);
+        }
+    }
+
+    /// Goes on behind a replay that has [ended](Self::end), with records that were logged after the
+    /// MANIFEST that is known now was: none of them is in a table. `last_seq` is the last number
+    /// that it has.
+    pub fn follow(&mut self, last_seq: SeqNo) {
+        self.next_seq = self.next_seq.max(SeqNo(last_seq.0 + 1));
+        self.doubts.fill_with(Doubts::default);
+        self.targets.iter_mut().for_each(|target| target.tables = None);
+    }
+
+    /// What was inserted and is not decided: first number and how many.
+    pub fn undecided_ranges(&self) -> impl Iterator<Item = (SeqNo, u32)> {
+        let early = |section: &&Section| section.kind == PrepareKind::Prepared;
+        let sections = self.prepared.values().flatten().filter(early);
+        sections.filter_map(|section| Some((section.seq, section.numbers.as_ref()?.count())))
+    }
+
+    /// Whether a transaction was written in parts, whose entries are inserted when it is committed,
+    /// with older numbers than what was inserted before.
+    pub fn has_unprepared(&self) -> bool {
+        self.prepared.values().flatten().any(|section| section.kind == PrepareKind::Unprepared)
+    }
+
     /// The targets whose memtables are as large as they should get. Asked between two batches, so
     /// that each is whole. The caller puts others in their place.
     pub fn full_targets(&mut self) -> impl Iterator<Item = &mut Target> {

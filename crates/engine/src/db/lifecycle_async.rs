@@ -10,7 +10,7 @@ use std::future::Future;
 use std::path::Path;
 
 /// Begins `job` on a thread of its own when it is first polled.
-async fn apart<T: Send + 'static>(
+pub(super) async fn apart<T: Send + 'static>(
     env: Env,
     what: &'static str,
     job: impl FnOnce() -> Result<T> + Send + 'static,

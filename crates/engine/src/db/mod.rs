@@ -13,6 +13,7 @@ mod ingest;
 mod lifecycle;
 mod lifecycle_async;
 mod read_at;
+mod secondary;
 mod set_options;
 mod sizes;
 mod two_phase;
@@ -56,7 +57,8 @@ pub use wal_updates::{WalUpdate, WalUpdates};
 /// An open database.
 ///
 /// Opened with [`Db::open`], it can be read and written. Opened with [`Db::open_read_only`], it is
-/// the database as its files were at that moment; nothing is written to its directory.
+/// the database as its files were at that moment; nothing is written to its directory. Opened with
+/// [`Db::open_as_secondary`], it follows what another process writes.
 #[derive(Clone, Debug)]
 pub struct Db(pub(crate) Arc<Inner>);
 
@@ -128,6 +130,7 @@ impl Db {
             Some(writable) => {
                 Some(Live::start(&opened, &writable.versions, writable.first_log, options, &snapshots)?)
             }
+            None if opened.secondary.is_some() => None,
             None => {
                 let families: Vec<_> = opened.families.all().iter().map(|f| f.settings()).collect();
                 let events = Events::new(None, Vec::new());
@@ -322,6 +325,10 @@ impl Db {
     /// snapshots must not see, for as long as it takes to sync the MANIFEST.
     pub fn snapshot(&self) -> Snapshot {
         let now_s = self.env().unix_time().as_secs();
+        if let Some(secondary) = &self.0.opened.secondary {
+            let view = secondary.view();
+            return self.0.snapshots.take_state(&view.at, view.clone(), now_s);
+        }
         loop {
             if let Some(snapshot) = self.0.snapshots.take(|| self.newest_seq(), now_s) {
                 return snapshot;
@@ -528,7 +535,13 @@ impl Db {
         }
         let pin = || -> Vec<_> { distinct.iter().map(|family| family.superversion()).collect() };
         let has_all = |pinned: &Vec<Arc<SuperVersion>>, seq| pinned.iter().all(|one| one.has_all_to(seq));
-        let (pinned, at) = pin_with_all(pin, || self.read_at(options), has_all)?;
+        let (pinned, at) = match &self.0.opened.secondary {
+            Some(secondary) => {
+                let view = self.secondary_view(secondary, options)?;
+                (distinct.iter().map(|family| view.of(family)).collect(), view.at.again())
+            }
+            None => pin_with_all(pin, || self.read_at(options), has_all)?,
+        };
         let sources = distinct.iter().zip(pinned);
         let sources = sources
             .map(|(family, superversion)| multi_get::Source { tables: family.tables.clone(), superversion })
@@ -562,6 +575,9 @@ impl Inner {
             ));
         }
         self.opened.life.end();
+        if let Some(secondary) = &self.opened.secondary {
+            secondary.close(&self.opened.env);
+        }
         closing::end(self.live.as_ref(), self.opened.writable.as_ref())
     }
 }

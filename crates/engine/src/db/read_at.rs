@@ -36,6 +36,10 @@ impl Db {
     #[inline]
     pub(super) fn view<'a>(&self, options: &ReadOptions, family: &'a ColumnFamily) -> Result<View<'a>> {
         let family = self.family(family)?;
+        if let Some(secondary) = &self.0.opened.secondary {
+            let view = self.secondary_view(secondary, options)?;
+            return Ok((family, Guard::from_inner(view.of(family)), view.at.again()));
+        }
         let has_all_to = |pinned: &Guard<Arc<SuperVersion>>, seq| pinned.has_all_to(seq);
         let (superversion, at) = pin_with_all(|| family.pin(), || self.read_at(options), has_all_to)?;
         Ok((family, superversion, at))
@@ -46,7 +50,10 @@ impl Db {
     pub(super) fn newest_seq(&self) -> SeqNo {
         match &self.0.live {
             Some(live) => live.pipeline.read_seq(),
-            None => self.0.last_seq,
+            None => match &self.0.opened.secondary {
+                Some(secondary) => secondary.view().at.seq,
+                None => self.0.last_seq,
+            },
         }
     }
 

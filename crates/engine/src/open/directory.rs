@@ -8,7 +8,7 @@
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_format::file_name::{self, FileName};
 use karst_format::ids::FileNumber;
-use karst_io::{Env, FileSystem};
+use karst_io::{Env, FileSystem, OpenOptions};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -110,6 +110,27 @@ impl Directory {
 /// All bytes of a file.
 pub(crate) fn read_file(fs: &dyn FileSystem, path: &Path) -> Result<Vec<u8>> {
     fs.read_file(path).map_err(|e| io_error("opening the database", e))
+}
+
+/// The bytes of a file from an offset on; none if it is not that long. Blocks.
+pub(crate) fn read_from(env: &Env, path: &Path, offset: u64) -> Result<Vec<u8>> {
+    let whole = || env.fs().open_random(path, OpenOptions::BUFFERED);
+    let file = whole().map_err(|e| io_error("following the database", e))?;
+    let Some(length) = file.size().checked_sub(offset) else { return Ok(Vec::new()) };
+    let mut bytes = Vec::new();
+    // Why in parts: a read has its limits.
+    const MOST: u64 = 1 << 20;
+    while (bytes.len() as u64) < length {
+        let at = offset + bytes.len() as u64;
+        let wanted = (length - bytes.len() as u64).min(MOST) as usize;
+        let read = karst_io::block_on(env, karst_io::read(env, &file, at, wanted));
+        let read = read.map_err(|e| io_error("following the database", e))?;
+        if read.is_empty() {
+            break;
+        }
+        bytes.extend_from_slice(&read);
+    }
+    Ok(bytes)
 }
 
 /// Refuses a path that names no directory.

@@ -38,6 +38,8 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Reading,
+    /// Reading what another process goes on writing.
+    Following,
     Writing,
 }
 

@@ -87,14 +87,16 @@ pub(super) fn load(
 
     let statistics = options.statistics_or_none().cloned();
     let statistics = statistics.unwrap_or_else(|| Arc::new(Statistics::new(StatsLevel::DisableAll)));
-    let shared = Arc::new(Shared::new(
+    let mut shared = Shared::new(
         env.clone(),
         options.cache(cache_options(&configs)).shared().clone(),
         statistics.clone(),
         directories,
         &db_options,
         options.has_one_memory_budget(),
-    ));
+    );
+    shared.is_secondary = purpose == Purpose::Following;
+    let shared = Arc::new(shared);
     let families = make_families(&set, &configs, &shared);
     if db_options.max_open_files < 0 {
         // Compat: where files stay open, RocksDB opens all tables now, and so finds damage now.
@@ -165,7 +167,7 @@ fn check_names(
     Ok(())
 }
 
-fn build_trees(
+pub(super) fn build_trees(
     manifest: Manifest,
     configs: &BTreeMap<ColumnFamilyId, Arc<FamilyConfig>>,
     db_options: &DbOptions,
@@ -242,7 +244,7 @@ fn table_path(directories: &[PathBuf], level: Level, file: &FileMetadata) -> Res
 #[derive(Debug, Default)]
 pub(super) struct Logs {
     /// Where they are.
-    directory: PathBuf,
+    pub(super) directory: PathBuf,
     pub(super) numbers: Vec<FileNumber>,
     /// Logs below this number need not be there.
     first_needed: FileNumber,
@@ -281,9 +283,7 @@ impl Logs {
             }),
         };
         let wal_directory = separate.as_ref().unwrap_or(directory);
-        // Compat: with two-phase commit a log older than every family's own may hold prepared
-        // sections that a later one commits.
-        let needed = if db_options.allow_2pc { set.min_log_number_to_keep } else { set.min_log_number() };
+        let needed = first_needed(db_options, set);
         if db_options.track_and_verify_wals_in_manifest {
             check_logs(env, wal_directory, set)?;
         }
@@ -350,9 +350,16 @@ impl Logs {
     }
 }
 
+/// Logs below this number hold nothing that is not in tables.
+pub(super) fn first_needed(db_options: &DbOptions, set: &VersionSet) -> FileNumber {
+    // Compat: with two-phase commit a log older than every family's own may hold prepared sections
+    // that a later one commits.
+    if db_options.allow_2pc { set.min_log_number_to_keep } else { set.min_log_number() }
+}
+
 /// The tables of a family that is being opened.
 #[derive(Debug)]
-struct FamilyTables {
+pub(super) struct FamilyTables {
     env: Env,
     family: Arc<Family>,
     version: Arc<Version>,
@@ -364,7 +371,15 @@ struct FamilyTables {
 impl FamilyTables {
     /// `None` if it has none.
     fn of(env: &Env, family: &Arc<Family>) -> Option<Arc<dyn Tables>> {
-        let version = family.pin().version().clone();
+        Self::of_version(env, family, family.pin().version().clone())
+    }
+
+    /// Those of a version that is not installed yet.
+    pub(super) fn of_version(
+        env: &Env,
+        family: &Arc<Family>,
+        version: Arc<Version>,
+    ) -> Option<Arc<dyn Tables>> {
         let largest_seq = version.all_files().map(|(_, file)| file.largest_seq).max()?;
         let (env, family, tree) = (env.clone(), family.clone(), OnceLock::new());
         Some(Arc::new(Self { env, family, version, largest_seq, tree }))

@@ -6,21 +6,23 @@
 
 use karst_base::error::{Error, Result};
 use karst_format::file_name::FileName;
-use karst_format::log::LogReader;
+use karst_format::log::{BLOCK_BYTES, LogReader};
 use karst_format::version_edit::VersionEdit;
-use karst_io::report;
+use karst_io::{Env, report};
 use karst_lsm::ManifestReplay;
 use std::path::PathBuf;
 
-use super::directory::Directory;
+use super::directory::{Directory, read_from};
 
 /// A MANIFEST whose edits have been replayed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Manifest {
     pub(crate) path: PathBuf,
     pub(crate) name: FileName,
     pub(crate) size_bytes: u64,
     pub(crate) replay: ManifestReplay,
+    /// Behind the last record.
+    end: u64,
 }
 
 impl Manifest {
@@ -29,26 +31,54 @@ impl Manifest {
         let name = directory.current_manifest()?;
         let path = directory.file(name);
         let bytes = directory.read(name)?;
-        let mut replay = ManifestReplay::new();
-        let mut reader = LogReader::manifest(&bytes);
+        let (replay, size_bytes) = (ManifestReplay::new(), bytes.len() as u64);
+        let mut manifest = Manifest { path, name, size_bytes, replay, end: 0 };
+        if manifest.replay((0, &bytes))? == 0 {
+            return Err(Error::corruption_at(&manifest.path, 0, "expected version edits, found no record"));
+        }
+        if manifest.replay.in_atomic_group() {
+            report!(warn, manifest = %manifest.path.display(), "an atomic group is cut short at the end and has no effect");
+        }
+        Ok(manifest)
+    }
+
+    /// Reads on: what was appended since. Says whether anything was.
+    ///
+    /// # Errors
+    /// It cannot be read, is shorter than it was, or has what is no edit. It is of no further use
+    /// then, but for what was read before.
+    pub(crate) fn read_on(&mut self, env: &Env) -> Result<bool> {
+        let base = self.end - self.end % BLOCK_BYTES as u64;
+        let bytes = read_from(env, &self.path, base)?;
+        let size = base + bytes.len() as u64;
+        if size < self.end {
+            let what = format!("the MANIFEST has {size} bytes, and had {} before", self.end);
+            return Err(Error::corruption_at(&self.path, size, what));
+        }
+        self.size_bytes = size;
+        Ok(self.replay((base, &bytes))? > 0)
+    }
+
+    /// Replays the records of a part of the file behind those that were; says how many.
+    fn replay(&mut self, (base, bytes): (u64, &[u8])) -> Result<usize> {
+        let path = &self.path;
+        let mut reader = LogReader::manifest(bytes);
+        if self.end > 0 {
+            reader = reader.resumed(base, self.end, false);
+        }
         let mut records = 0;
         while let Some(record) = reader.next_record() {
-            let record = record.map_err(|damage| Error::in_file(&path, 0, damage.corruption))?;
+            let record = record.map_err(|damage| Error::in_file(path, 0, damage.corruption))?;
             // Why: a record may be cut into fragments with headers between them, so an offset
             // within it is given as text.
             let edit = VersionEdit::decode(record.bytes).map_err(|e| {
                 let what = format!("version edit: {} (byte {} of the record)", e.what, e.offset);
-                Error::corruption_at(&path, record.offset, what)
+                Error::corruption_at(path, record.offset, what)
             })?;
-            replay.add(edit).map_err(|e| Error::corruption_at(&path, record.offset, e))?;
+            self.replay.add(edit).map_err(|e| Error::corruption_at(path, record.offset, e))?;
+            self.end = record.end;
             records += 1;
         }
-        if records == 0 {
-            return Err(Error::corruption_at(&path, 0, "expected version edits, found no record"));
-        }
-        if replay.in_atomic_group() {
-            report!(warn, manifest = %path.display(), "an atomic group is cut short at the end and has no effect");
-        }
-        Ok(Manifest { path, name, size_bytes: bytes.len() as u64, replay })
+        Ok(records)
     }
 }

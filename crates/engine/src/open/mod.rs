@@ -10,6 +10,7 @@
 //! | `wanted` | which column families are asked for |
 //! | `find_options` | which options: the OPTIONS file's, or of what stands in for it, changed by the caller |
 //! | this one | opening for reading: nothing is written, not even LOCK, so that a database may be read while another process has it open |
+//! | `secondary` | opening what another process writes, and going on reading it |
 //! | `read_write` | opening for writing: recovery, new MANIFEST, leftovers |
 //! | `writable` | what a database open for writing has besides: lock, OPTIONS |
 //! | `create` | a new database, and what is left of one: destroy |
@@ -34,6 +35,7 @@ mod manifest;
 mod option_rules;
 mod options;
 mod read_write;
+mod secondary;
 mod wanted;
 mod writable;
 
@@ -45,6 +47,7 @@ pub(crate) use create::{destroy, list_column_families};
 pub(crate) use options::new_family_options;
 pub use options::{DamagedOptions, Options};
 pub(crate) use read_write::{manifest_options, read_write};
+pub(crate) use secondary::{Secondary, SecondaryView, open_secondary};
 pub(crate) use writable::Writable;
 
 use directory::Directory;
@@ -101,6 +104,8 @@ pub(crate) struct Opened {
     pub(crate) notes: Vec<String>,
     /// What a database open for writing has besides.
     pub(crate) writable: Option<Writable>,
+    /// What a secondary instance has besides.
+    pub(crate) secondary: Option<Arc<Secondary>>,
 }
 
 /// Opens the database in `path` for reading. `wanted` names the column families to open, the
@@ -109,26 +114,34 @@ pub(crate) struct Opened {
 /// Where another process changes the files while they are read, this starts over, a bounded number
 /// of times.
 pub(crate) fn read_only(path: &Path, options: &Options, wanted: Option<&[&str]>) -> Result<Opened> {
-    const ATTEMPTS: usize = 10;
     check_path(path)?;
     let env = options.environment();
     let wanted = wanted.map_or(Wanted::All, Wanted::Named);
-    let mut overtaken = None;
+    again_if_moved(&env, path, || load_and_replay(&env, path, options, wanted))
+}
+
+/// How often reading starts over where another process changes what is read.
+const ATTEMPTS: usize = 10;
+
+/// Reads; again, a bounded number of times, where it failed and the database's files have changed.
+fn again_if_moved<T>(env: &Env, path: &Path, mut read: impl FnMut() -> Result<T>) -> Result<T> {
+    let mut last = None;
     for _ in 0..ATTEMPTS {
-        let before = Moment::of(&env, path);
-        match load_and_replay(&env, path, options, wanted) {
-            Ok(opened) => return Ok(opened),
+        let before = Moment::of(env, path);
+        match read() {
             // Why compare: what is missing or torn in a directory that nobody changes stays so.
-            Err(e) if may_have_moved(e.kind()) && Moment::of(&env, path) != before => {
-                report!(debug, error = %e, "the database changed while it was opened for reading; starting over");
-                overtaken = Some(e);
+            Err(e) if may_have_moved(e.kind()) && Moment::of(env, path) != before => {
+                report!(debug, error = %e, "the database changed while it was read; starting over");
+                last = Some(e);
             }
-            Err(e) => return Err(e),
+            done => return done,
         }
     }
-    let last = overtaken.expect("each attempt was overtaken");
     let what = format!("{}: it changed each of the {ATTEMPTS} times that it was read", path.display());
-    Err(Error::with_source(ErrorKind::TryAgain, format!("{what}; at last: {last}"), last))
+    Err(match last {
+        Some(last) => Error::with_source(ErrorKind::TryAgain, format!("{what}; at last: {last}"), last),
+        None => Error::new(ErrorKind::TryAgain, what),
+    })
 }
 
 /// Reads the database with all that its logs hold in memory.
@@ -209,18 +222,21 @@ impl Opened {
     /// The MANIFEST in force and its size in bytes.
     pub(crate) fn manifest(&self) -> (FileName, u64) {
         let live = self.writable.as_ref().map(|writable| writable.versions.manifest());
+        let live = live.or_else(|| Some(self.secondary.as_ref()?.view().manifest));
         live.unwrap_or((self.manifest, self.manifest_bytes))
     }
 
     /// Numbers of the logs that hold what is not in tables, ascending.
     pub(crate) fn logs(&self) -> Vec<FileNumber> {
         let live = self.writable.as_ref().map(|writable| writable.versions.logs());
+        let live = live.or_else(|| Some(self.secondary.as_ref()?.view().logs.clone()));
         live.unwrap_or_else(|| self.logs.clone())
     }
 
     /// Logs below this number hold nothing that anyone needs.
     pub(crate) fn min_log_number(&self) -> FileNumber {
         let live = self.writable.as_ref().map(|writable| writable.versions.min_log_number());
+        let live = live.or_else(|| Some(self.secondary.as_ref()?.view().min_log_number));
         live.unwrap_or(self.min_log_number)
     }
 
@@ -232,6 +248,7 @@ impl Opened {
     /// The OPTIONS file written last.
     pub(crate) fn options_file(&self) -> Option<FileName> {
         let live = self.writable.as_ref().map(|writable| *writable.options_file.lock());
+        let live = live.or_else(|| Some(self.secondary.as_ref()?.view().options_file));
         live.unwrap_or(self.options_file)
     }
 }
@@ -261,5 +278,6 @@ fn opened(loaded: Loaded, path: &Path) -> Opened {
         prepared: Vec::new(),
         notes: loaded.notes,
         writable: None,
+        secondary: None,
     }
 }

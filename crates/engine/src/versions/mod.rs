@@ -49,6 +49,7 @@ use karst_storage::memtable::MemTable;
 use karst_storage::open_files::Shared;
 use karst_storage::table::writer::Identity;
 use manifest::{ManifestFile, NotWritten, Writing};
+pub(crate) use staged::left;
 use staged::{Described, FamilyState, ManifestState, Staged};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;

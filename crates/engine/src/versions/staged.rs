@@ -340,7 +340,7 @@ fn stored_files(version: &Version) -> impl Iterator<Item = Arc<StoredFile>> {
 }
 
 /// Files that `old` has and `new` has not.
-fn left(old: &Version, new: &Version) -> Vec<Arc<StoredFile>> {
+pub(crate) fn left(old: &Version, new: &Version) -> Vec<Arc<StoredFile>> {
     // Why only these levels: a level that no edit touched is shared, and a file that moves touches
     // two.
     let same = |index: usize| match (old.levels().get(index), new.levels().get(index)) {

@@ -10,8 +10,8 @@ use crate::reading::Reading;
 use crate::store::{self, Families, Plan};
 use crate::writing::batch;
 use karst_engine::{
-    ColumnFamily, CompactRangeOptions, Db, DbIterator, FlushOptions, Options, ReadOptions, Severity,
-    Snapshot, WriteOptions,
+    ColumnFamily, CompactRangeOptions, Db, DbIterator, ErrorKind, FlushOptions, Options, ReadOptions,
+    Severity, Snapshot, WriteOptions,
 };
 use karst_io::{Crash, Env, Priority, SimulatedFileSystem, Simulation, Task, Trouble, sleep};
 use karst_testkit::chronicle::{Chronicle, Cut, mark, marked};
@@ -49,6 +49,8 @@ pub(crate) struct World {
     /// How often everything was held against the chronicle: full scans, and what was lost.
     pub(crate) crashes: AtomicU64,
     pub(crate) lost: AtomicU64,
+    /// How often a secondary was.
+    pub(crate) followed: AtomicU64,
     /// What happened in all lives that have ended, if that is kept.
     pub(crate) trace: Mutex<Vec<String>>,
 }
@@ -84,6 +86,7 @@ impl World {
             power_failed: AtomicBool::new(false),
             crashes: AtomicU64::new(0),
             lost: AtomicU64::new(0),
+            followed: AtomicU64::new(0),
             trace: Mutex::default(),
         })
     }
@@ -151,6 +154,14 @@ impl World {
     fn count(&self, until: u64) {
         if self.operations.fetch_add(1, Ordering::Relaxed) + 1 >= until {
             self.over.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// What a secondary's call returned, if it is no error that asks to try again.
+    async fn unless_busy<T>(&self, what: &str, result: karst_engine::Result<T>) -> Option<T> {
+        match result {
+            Err(e) if e.kind() == ErrorKind::Busy && !self.disk.is_off() => None,
+            result => self.unless_foul(what, result).await,
         }
     }
 
@@ -245,6 +256,10 @@ pub(crate) async fn live(
     if world.weather == Weather::Foul {
         let user = User::new(&world, &db, &families, random.fork(), until);
         tasks.push(env.spawn(Priority::Low, user.spoil()));
+    }
+    if random.one_in(2) {
+        let user = User::new(&world, &db, &families, random.fork(), until);
+        tasks.push(env.spawn(Priority::Low, user.follow()));
     }
     for task in tasks {
         if let Err(e) = task.await {
@@ -474,6 +489,51 @@ impl User {
     fn new(world: &Arc<World>, db: &Db, families: &Families, random: Random, until: u64) -> Self {
         let (world, db, families) = (world.clone(), db.clone(), families.clone());
         Self { world, env: db.env().clone(), db, families, random, until }
+    }
+
+    /// Follows the database as a secondary instance on the same disk: whatever it shows is what the
+    /// database was, and not less than what was acknowledged before it caught up.
+    async fn follow(mut self) {
+        let (world, options) = (self.world.clone(), self.world.plan.options(&self.env));
+        // Why: with a limit it may find files gone that it has not opened yet.
+        let options = options.set("max_open_files", "-1").unwrap();
+        let mut secondary = None;
+        let mut last = Cut(vec![0; world.plan.writers]);
+        while !world.is_over() {
+            sleep(&self.env, Duration::from_millis(self.random.below(30))).await;
+            let at_least = world.acknowledged();
+            let db = match secondary.take() {
+                Some(db) => {
+                    let db: Db = db;
+                    let caught = db.try_catch_up_with_primary_async().await;
+                    world.unless_busy("catching up", caught).await.map(|()| db)
+                }
+                None => {
+                    let own = format!("/secondary{}", self.random.below(3));
+                    let opened = Db::open_as_secondary_async(store::DIRECTORY, own, &options).await;
+                    world.unless_busy("opening a secondary", opened).await
+                }
+            };
+            let Some(db) = db else { continue };
+            let families = Families::of(&db, &world.plan);
+            let snapshot = db.snapshot();
+            let cut = cut_of(&world, &db, &families, &snapshot).await;
+            let begun = world.begun();
+            for writer in 0..world.plan.writers {
+                let unlogged = writer == 0 && world.plan.unlogged_writer;
+                let least = if unlogged { 0 } else { at_least.0[writer] }.max(last.0[writer]);
+                let seen = cut.0[writer];
+                assert!(
+                    seen >= least && seen <= begun.0[writer],
+                    "{seen} of writer {writer}, {least} at least"
+                );
+            }
+            check_all(&world, &db, &families, &cut).await;
+            last = cut;
+            world.followed.fetch_add(1, Ordering::Relaxed);
+            // Now and then another one takes its place.
+            secondary = Some(db).filter(|_| !self.random.one_in(8));
+        }
     }
 
     /// Families to flush: one, or all where one alone would tear what is in no log.

@@ -77,6 +77,8 @@ pub enum LogEvent<'r> {
 /// Reads the records of one log.
 pub struct LogReader<'a> {
     data: &'a [u8],
+    /// Where `data` begins in the file.
+    base: u64,
     /// Next byte to read.
     pos: usize,
     /// End of the block that `pos` lies in.
@@ -177,6 +179,7 @@ impl<'a> LogReader<'a> {
     pub fn new(data: &'a [u8], log_number: FileNumber, mode: RecoveryMode) -> LogReader<'a> {
         LogReader {
             data,
+            base: 0,
             pos: 0,
             block_end: 0,
             last_block: false,
@@ -215,6 +218,28 @@ impl<'a> LogReader<'a> {
         self
     }
 
+    /// The same for a file of which only what begins at `base`, the border of a block, is in
+    /// `data`, and which was read before up to the record that ends at `end`. `recyclable` is what
+    /// [`is_recyclable`](Self::is_recyclable) said then. A compressed log cannot be resumed: it is
+    /// read from its beginning.
+    #[must_use]
+    pub fn resumed(mut self, base: u64, end: u64, recyclable: bool) -> LogReader<'a> {
+        debug_assert!(base.is_multiple_of(BLOCK_BYTES as u64) && base <= end);
+        let at = usize::try_from(end.saturating_sub(base)).unwrap_or(usize::MAX).min(self.data.len());
+        self.base = base;
+        self.pos = at;
+        self.block_end = at.next_multiple_of(BLOCK_BYTES).min(self.data.len());
+        self.last_block = at != self.block_end && !self.block_end.is_multiple_of(BLOCK_BYTES);
+        (self.recycled, self.record_seen) = (recyclable, true);
+        self
+    }
+
+    /// Whether the records are compressed.
+    #[must_use]
+    pub fn is_compressed(&self) -> bool {
+        self.decoder.is_some()
+    }
+
     /// The timestamp sizes that the records read from here on are under. A column family not named
     /// has no timestamps.
     #[must_use]
@@ -232,7 +257,7 @@ impl<'a> LogReader<'a> {
     /// How far the file has been read, in bytes.
     #[must_use]
     pub fn position(&self) -> u64 {
-        self.pos as u64
+        self.base + self.pos as u64
     }
 
     /// The next event, or `None` at the end of the log.
@@ -240,7 +265,7 @@ impl<'a> LogReader<'a> {
         Some(match self.advance() {
             Found::Record { payload, offset } => LogEvent::Record(self.record(payload, offset)),
             Found::Damage(damage) => LogEvent::Damage(damage),
-            Found::Old(offset) => LogEvent::OldRecord { offset: offset as u64 },
+            Found::Old(offset) => LogEvent::OldRecord { offset: self.base + offset as u64 },
             Found::Predecessor(p) => LogEvent::Predecessor(p),
             Found::End => return None,
         })
@@ -264,7 +289,8 @@ impl<'a> LogReader<'a> {
             Payload::InFile(range) => &self.data[range],
             Payload::Assembled => &self.partial[..],
         };
-        Record { bytes, offset: offset as u64, end: self.pos as u64, behind_zeroes }
+        let (offset, end) = (self.base + offset as u64, self.base + self.pos as u64);
+        Record { bytes, offset, end, behind_zeroes }
     }
 
     fn advance(&mut self) -> Found {
@@ -314,10 +340,13 @@ impl<'a> LogReader<'a> {
         let mut what = what.into();
         let mut dropped_bytes = dropped as u64;
         if let Some(start) = self.partial_start.take() {
-            what = format!("{what}, in the middle of the record that begins at {start}");
+            what = format!("{what}, in the middle of the record that begins at {}", self.base + start as u64);
             dropped_bytes += self.partial.len() as u64;
         }
-        Some(Found::Damage(Damage { corruption: Corruption::new(what, offset), dropped_bytes }))
+        Some(Found::Damage(Damage {
+            corruption: Corruption::new(what, self.base + offset as u64),
+            dropped_bytes,
+        }))
     }
 
     /// Damage only if a record was begun and not ended.

@@ -103,9 +103,9 @@ option_table! {
         enforce_single_del_contracts: bool = true, fixed, honoured, "Fail a compaction that finds single deletes misused";
         daily_offpeak_time_utc: String = String::new(), mutable, kept, "When the database is little used, as HH:mm-HH:mm UTC";
         max_compaction_trigger_wakeup_seconds: u64 = 43_200, mutable, honoured, "Most seconds between looks for compactions due by time";
-        follower_refresh_catchup_period_ms: u64 = 10_000, fixed, kept, "Milliseconds between a follower's looks at its leader";
-        follower_catchup_retry_count: u64 = 10, fixed, kept, "Attempts of a follower to catch up";
-        follower_catchup_retry_wait_ms: u64 = 100, fixed, kept, "Milliseconds between such attempts";
+        follower_refresh_catchup_period_ms: u64 = 10_000, fixed, honoured, "Milliseconds between a follower's looks at its leader";
+        follower_catchup_retry_count: u64 = 10, fixed, honoured, "Attempts of a follower to catch up";
+        follower_catchup_retry_wait_ms: u64 = 100, fixed, honoured, "Milliseconds between such attempts";
         metadata_write_temperature: FileTemperature = FileTemperature::Unknown, fixed, kept, "Temperature of MANIFEST, CURRENT and OPTIONS files";
         wal_write_temperature: FileTemperature = FileTemperature::Unknown, fixed, kept, "Temperature of logs";
         fast_sst_open: bool = false, mutable, kept, "Keep with each table what lets the file system open it faster";

@@ -117,6 +117,12 @@ impl ManifestReplay {
         })
     }
 
+    /// Whether every edit that a MANIFEST begins with was added: before that there is no state to
+    /// build.
+    pub fn is_whole(&self) -> bool {
+        self.log_number.is_some() && self.next_file_number.is_some() && self.last_sequence.is_some()
+    }
+
     /// Whether edits of an atomic group were added whose last edit has not come yet.
     pub fn in_atomic_group(&self) -> bool {
         !self.group.is_empty()

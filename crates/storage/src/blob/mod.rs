@@ -231,7 +231,12 @@ impl BlobFiles {
     pub async fn open_file(&self, number: FileNumber) -> Result<(Arc<dyn RandomAccessFile>, u64)> {
         let path = self.shared.blob_path(number);
         let options = if self.shared.use_direct_reads { OpenOptions::DIRECT } else { OpenOptions::BUFFERED };
-        let file = karst_io::open(&self.shared.env, &path, options).await?;
+        let file = match karst_io::open(&self.shared.env, &path, options).await {
+            Err(error) if self.shared.is_secondary && error.is_not_found() => {
+                return Err(self.shared.missing(&path, "blob file", error));
+            }
+            opened => opened?,
+        };
         self.shared.stats.tick(Ticker::NoFileOpens);
         let (size, least) = (file.size(), (blob::HEADER_BYTES + blob::FOOTER_BYTES) as u64);
         if size < least {
@@ -242,6 +247,21 @@ impl BlobFiles {
             ));
         }
         Ok((file, size - blob::FOOTER_BYTES as u64))
+    }
+
+    /// Opens a file that is to stay open, whoever removes it.
+    pub async fn hold_open(&self, number: FileNumber) -> Result<()> {
+        if self.shared.open_files.get::<BlobFile>(number).is_some() {
+            return Ok(());
+        }
+        let (file, values_end) = self.open_file(number).await?;
+        let env = &self.shared.env;
+        let header = karst_io::read(env, &file, 0, blob::HEADER_BYTES).await?;
+        let footer = karst_io::read(env, &file, values_end, blob::FOOTER_BYTES).await?;
+        let compression = self.check_header(file.path(), &header)?;
+        BlobFooter::decode(&footer).map_err(|c| Error::in_file(file.path(), values_end, c))?;
+        self.shared.open_files.keep(number, Arc::new(BlobFile { file, compression, values_end }));
+        Ok(())
     }
 
     /// Verifies header, footer and every record of a file, whatever is in memory of it.

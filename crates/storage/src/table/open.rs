@@ -36,7 +36,7 @@ use crate::table::filter::TableFilter;
 use crate::table::filter_history::Lately;
 use crate::table::tail::Tail;
 use crate::table::{MetaBlock, Table, check_bounds};
-use karst_base::error::{Error, ErrorKind, Result};
+use karst_base::error::{Error, Result};
 use karst_base::stats::{HistogramKind, Ticker};
 use karst_lsm::range_del::{Fragments, RangeTombstone};
 
@@ -70,11 +70,7 @@ pub(super) async fn open_file(tables: &TableCache, path: &Path) -> Result<Arc<dy
             // Compat: databases begun by LevelDB have tables with its extension.
             let old = path.with_extension("ldb");
             match karst_io::open(&shared.env, &old, options).await {
-                Err(older) if older.is_not_found() => Err(Error::with_source(
-                    ErrorKind::Corruption,
-                    format!("{}: the MANIFEST names this table file, but it is missing", path.display()),
-                    error,
-                )),
+                Err(older) if older.is_not_found() => Err(shared.missing(path, "table file", error)),
                 result => Ok(result?),
             }
         }

@@ -24,7 +24,11 @@ impl Session {
     pub(crate) fn open(args: &mut Arguments) -> Result<Session, Fault> {
         let path = take_db(args)?;
         let (key_form, value_form) = args.take_forms()?;
-        let db = Db::open_read_only(&path, &args.opening)?;
+        // Compat: ldb gives a secondary a directory of its own too, and leaves it there.
+        let db = match args.take_value("secondary_path") {
+            Some(own) => Db::open_as_secondary(&path, own, &args.opening)?,
+            None => Db::open_read_only(&path, &args.opening)?,
+        };
         let name = args.take_value("column_family").unwrap_or_else(|| "default".to_string());
         let family =
             db.column_family(&name).ok_or_else(|| format!("{path}: there is no column family `{name}`"))?;

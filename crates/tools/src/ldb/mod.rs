@@ -47,6 +47,8 @@ const HELP: &str = "karst ldb --db=PATH COMMAND [--OPTION[=VALUE] ...]
                            makes the database what it was at the latest backup
 
   --column_family=NAME     the column family that the command is about; default: default
+  --secondary_path=DIRECTORY
+                           scan, dump, get, multi_get and idump read as a secondary instance, which writes its LOG there
   --hex, --key_hex, --value_hex
                            keys and values are given and printed as 0x6B31
   --try_load_options=false do not read the OPTIONS file

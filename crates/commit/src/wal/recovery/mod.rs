@@ -21,7 +21,7 @@ use karst_base::error::{Error, Named, Result};
 use karst_format::Corruption;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::SeqNo;
-use karst_format::log::{LogEvent, LogReader, Predecessor, Record, RecoveryMode};
+use karst_format::log::{BLOCK_BYTES, LogEvent, LogReader, Predecessor, Record, RecoveryMode};
 use karst_format::write_batch::BatchReader;
 use karst_io::report;
 use std::path::{Path, PathBuf};
@@ -113,6 +113,24 @@ pub struct Recovered {
     pub stopped: Option<Stopped>,
 }
 
+/// Up to where a log was replayed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Behind its last record that was; 0 if none was.
+    pub end: u64,
+    /// The number of that record.
+    last_seq: SeqNo,
+    recyclable: bool,
+    compressed: bool,
+}
+
+impl Place {
+    /// From which offset the file has to be read to go on.
+    pub fn read_from(&self) -> u64 {
+        if self.compressed { 0 } else { self.end - self.end % BLOCK_BYTES as u64 }
+    }
+}
+
 /// How reading one log goes on.
 enum Then {
     Next,
@@ -136,11 +154,29 @@ impl Recovery {
     /// Replays one log. Logs come in ascending order of their numbers. `full` is called for each
     /// memtable that has become as large as it should, and puts an empty one in its place.
     pub fn log(&mut self, number: FileNumber, path: &Path, bytes: &[u8], full: OnFull<'_>) -> Result<()> {
+        self.log_from(number, path, (0, bytes), Place::default(), full).map(drop)
+    }
+
+    /// Replays what a log has behind `place`, up to which it was replayed before; says up to where
+    /// it is replayed now. `bytes` are the file's from an offset on: see [`Place::read_from`].
+    pub fn log_from(
+        &mut self,
+        number: FileNumber,
+        path: &Path,
+        (base, bytes): (u64, &[u8]),
+        place: Place,
+        full: OnFull<'_>,
+    ) -> Result<Place> {
         let mut reader = LogReader::new(bytes, number, self.mode);
-        let mut last_seq = SeqNo::ZERO;
-        let mut end = 0;
+        if place.end > 0 && !place.compressed {
+            reader = reader.resumed(base, place.end, place.recyclable);
+        }
+        // Why: if it was read before, it may have ended where more was still to come.
+        self.stopped.take_if(|stopped| stopped.log == number);
+        let Place { mut last_seq, mut end, .. } = place;
         while let Some(event) = reader.next_event() {
             let outcome = match event {
+                LogEvent::Record(record) if record.end <= place.end => Ok(Then::Next),
                 LogEvent::Record(record) => {
                     let applied = self.record(number, path, &record, &mut last_seq);
                     self.replay.check()?;
@@ -156,6 +192,7 @@ impl Recovery {
                     self.stop(number, path, Corruption::new("a record of an older log", offset), true);
                     Ok(Then::LeaveLog)
                 }
+                LogEvent::Predecessor(_) if place.end > 0 => Ok(Then::Next),
                 LogEvent::Predecessor(recorded) => self.check_predecessor(recorded),
             };
             match outcome {
@@ -188,8 +225,37 @@ impl Recovery {
             }
         }
         self.last_log = Some((number, end));
-        self.previous = Some(Predecessor { log: number, size_bytes: bytes.len() as u64, last_seq });
-        Ok(())
+        let size_bytes = base + bytes.len() as u64;
+        self.previous = Some(Predecessor { log: number, size_bytes, last_seq });
+        let (recyclable, compressed) = (reader.is_recyclable(), reader.is_compressed());
+        Ok(Place { end, last_seq, recyclable, compressed })
+    }
+
+    /// Forgets which logs were replayed: the next one need not follow them, as tables have what
+    /// they held. Logs below `first_needed` need not be there any more.
+    pub fn jump(&mut self, first_needed: FileNumber) {
+        self.first_needed = first_needed;
+        (self.expected, self.stopped, self.previous, self.last_log) = (None, None, None, None);
+    }
+
+    /// Logs below this number need not be there any more.
+    pub fn needs_from(&mut self, first_needed: FileNumber) {
+        self.first_needed = first_needed;
+    }
+
+    /// Where replay stopped, if it did.
+    pub fn stopped(&self) -> Option<&Stopped> {
+        self.stopped.as_ref()
+    }
+
+    /// No record that comes has a smaller number than this; `None` if nothing was replayed.
+    pub fn expected(&self) -> Option<SeqNo> {
+        self.expected.as_ref().map(|expected| *expected.start())
+    }
+
+    /// What it fills.
+    pub fn replay_mut(&mut self) -> &mut Replay {
+        &mut self.replay
     }
 
     fn stop(&mut self, log: FileNumber, path: &Path, corruption: Corruption, former_life: bool) {

@@ -1,0 +1,182 @@
+//! Secondary instances and followers: databases that another process writes, read here.
+//!
+//! In: the primary's directory. Out: the state that it had at the last catch-up, which is one for
+//! all column families; `open/secondary.rs` says how it is found.
+
+use super::lifecycle_async::apart;
+use super::{Db, Inner};
+use crate::open::{self, Options, Secondary, SecondaryView};
+use karst_base::error::{Error, Result};
+use karst_base::options::ReadOptions;
+use karst_base::pacing::race;
+use karst_io::{Env, Priority, sleep};
+use std::future::Future;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+impl Db {
+    /// Opens the database in `path` as a secondary instance, with all its column families: for
+    /// reading, while another process, the primary, writes to it.
+    ///
+    /// It shows the database as it was when it was opened, until
+    /// [`try_catch_up_with_primary`](Db::try_catch_up_with_primary) is called. It takes no lock and
+    /// writes nothing in `path`; its LOG is in `secondary_path`, which is made if it is missing and
+    /// which no other instance may use. Any number may be open beside the primary, and without it.
+    ///
+    /// The column families are those there are now. With `max_open_files = -1`, which is the
+    /// default, tables and blob files are opened here and at each catch-up, so that they can be
+    /// read after the primary has removed them; with a limit a read may find its file gone.
+    ///
+    /// Blocks the calling thread.
+    ///
+    /// # Errors
+    /// As [`Db::open_read_only`]; `secondary_path` cannot be written or is `path`; a log is damaged
+    /// where it should not end; `Busy`: the primary removes its logs faster than they can be read.
+    pub fn open_as_secondary(
+        path: impl AsRef<Path>,
+        secondary_path: impl AsRef<Path>,
+        options: &Options,
+    ) -> Result<Db> {
+        Self::new(open::open_secondary(path.as_ref(), secondary_path.as_ref(), options, None)?, options)
+    }
+
+    /// The same with some column families only; the default one is always open.
+    ///
+    /// # Errors
+    /// As [`Db::open_as_secondary`], and if there is no column family of one of the names.
+    pub fn open_cf_as_secondary(
+        path: impl AsRef<Path>,
+        secondary_path: impl AsRef<Path>,
+        options: &Options,
+        families: &[&str],
+    ) -> Result<Db> {
+        let (path, secondary_path) = (path.as_ref(), secondary_path.as_ref());
+        Self::new(open::open_secondary(path, secondary_path, options, Some(families))?, options)
+    }
+
+    /// The asynchronous form of [`Db::open_as_secondary`].
+    pub fn open_as_secondary_async(
+        path: impl AsRef<Path>,
+        secondary_path: impl AsRef<Path>,
+        options: &Options,
+    ) -> impl Future<Output = Result<Db>> + Send + 'static {
+        let (path, secondary_path) = (path.as_ref().to_owned(), secondary_path.as_ref().to_owned());
+        let options = options.clone();
+        apart(options.environment(), "karst-open", move || {
+            Db::open_as_secondary(path, secondary_path, &options)
+        })
+    }
+
+    /// Opens the database in `path` as a secondary instance that catches up by itself, every
+    /// `follower_refresh_catchup_period_ms`. What fails is tried again up to
+    /// `follower_catchup_retry_count` times, `follower_catchup_retry_wait_ms` apart, and then at
+    /// the next period; its LOG says so. It may also be told to catch up, as any secondary. Closing
+    /// it, or dropping the last handle, ends that.
+    ///
+    /// Blocks the calling thread.
+    ///
+    /// # Errors
+    /// As [`Db::open_as_secondary`], and if there is no thread for it (`Io`).
+    pub fn open_as_follower(
+        path: impl AsRef<Path>,
+        secondary_path: impl AsRef<Path>,
+        options: &Options,
+    ) -> Result<Db> {
+        let db = Self::open_as_secondary(path, secondary_path, options)?;
+        let env = db.env().clone();
+        env.ensure_threads().map_err(Error::from)?;
+        drop(env.spawn(Priority::Low, follow(env.clone(), Arc::downgrade(&db.0))));
+        Ok(db)
+    }
+
+    /// The asynchronous form of [`Db::open_as_follower`].
+    pub fn open_as_follower_async(
+        path: impl AsRef<Path>,
+        secondary_path: impl AsRef<Path>,
+        options: &Options,
+    ) -> impl Future<Output = Result<Db>> + Send + 'static {
+        let (path, secondary_path) = (path.as_ref().to_owned(), secondary_path.as_ref().to_owned());
+        let options = options.clone();
+        apart(options.environment(), "karst-open", move || {
+            Db::open_as_follower(path, secondary_path, &options)
+        })
+    }
+
+    /// Has a secondary instance show what the primary has written since it was opened or caught up
+    /// last: all that was in the primary's MANIFEST and logs when this call began. Reads that have
+    /// begun, iterators and snapshots go on seeing what they saw. Column families that the primary
+    /// has made meanwhile are not shown; those that it has dropped stay as they were. Blocks; of
+    /// several calls one does the work and the others wait for it.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: the database is no secondary instance. `NotFound`, `Corruption`, `Io`: a
+    /// file that is needed is gone, damaged or cannot be read; the error names it. `Busy`: the
+    /// primary removes its logs faster than they can be read; try again. In each case the database
+    /// shows what it showed before, and a later call may succeed.
+    pub fn try_catch_up_with_primary(&self) -> Result<()> {
+        self.check_open()?;
+        self.0.catch_up()
+    }
+
+    /// The asynchronous form of [`Db::try_catch_up_with_primary`]. Once polled it is carried
+    /// through, whether it is awaited or not.
+    pub fn try_catch_up_with_primary_async(&self) -> impl Future<Output = Result<()>> + Send + 'static {
+        let db = self.clone();
+        apart(self.env().clone(), "karst-catch-up", move || db.try_catch_up_with_primary())
+    }
+
+    /// The state to read with these options.
+    pub(super) fn secondary_view(
+        &self,
+        secondary: &Secondary,
+        options: &ReadOptions,
+    ) -> Result<Arc<SecondaryView>> {
+        match &options.snapshot {
+            None => Ok(secondary.view()),
+            Some(snapshot) => {
+                let own = snapshot.belongs_to(&self.0.snapshots);
+                let state = own.then(|| snapshot.state::<SecondaryView>()).flatten();
+                state.ok_or_else(|| Error::invalid_argument("the snapshot is of another database"))
+            }
+        }
+    }
+}
+
+impl Inner {
+    fn catch_up(&self) -> Result<()> {
+        let secondary = self.opened.secondary.as_ref();
+        let secondary = secondary.ok_or_else(|| {
+            Error::invalid_argument("the database is no secondary instance; open it with open_as_secondary")
+        })?;
+        secondary.catch_up(&self.opened)
+    }
+}
+
+/// Catches up until the database is closed or dropped.
+async fn follow(env: Env, db: Weak<Inner>) {
+    let mut failures = 0;
+    loop {
+        let wait_ms = {
+            let Some(db) = db.upgrade() else { return };
+            let options = db.opened.db_options.get();
+            match failures {
+                0 => options.follower_refresh_catchup_period_ms,
+                _ => options.follower_catchup_retry_wait_ms,
+            }
+        };
+        let closing = {
+            let Some(secondary) = db.upgrade().and_then(|db| db.opened.secondary.clone()) else { return };
+            secondary.closing.listen()
+        };
+        // Why at least one: a period of 0 would be a loop without a pause.
+        race(closing, sleep(&env, Duration::from_millis(wait_ms.max(1)))).await;
+        let Some(db) = db.upgrade() else { return };
+        if db.opened.life.check().is_err() {
+            return;
+        }
+        let most = db.opened.db_options.get().follower_catchup_retry_count;
+        let caught = env.run_blocking(move |_| db.catch_up()).await;
+        failures = if caught.is_err() && failures < most { failures + 1 } else { 0 };
+    }
+}
