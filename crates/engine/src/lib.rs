@@ -11,6 +11,7 @@ pub(crate) mod live;
 pub mod open;
 pub mod properties;
 pub mod read;
+pub mod repair;
 pub(crate) mod sealing;
 pub(crate) mod versions;
 pub(crate) mod wal;
@@ -52,6 +53,7 @@ pub use karst_storage::value::Value;
 pub use open::{BlockCache, DamagedOptions, Options};
 pub use read::iter::{DbIterator, Direction, Entries, EntryStream, KeyBounds, Range, Streamed};
 pub use read::sizes::{KeyRange, SizeApproximationOptions};
+pub use repair::{DamagedFile, LostFile, RepairReport, RepairedFamily, VerifyProgress, VerifyReport};
 pub use write::{WriteBatch, WriteOptions};
 
 /// Errors: what went wrong, by what the user can do about it, and where.

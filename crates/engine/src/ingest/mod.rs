@@ -18,5 +18,6 @@ mod tests;
 
 pub use arg::IngestExternalFileArg;
 pub use bulk::{BulkLoader, SortedRun};
+pub(crate) use bulk::{Numbers, TargetSize};
 pub(crate) use files::ingest;
 pub use sst_file_writer::{ExternalSstFileInfo, SstFileWriter};
