@@ -11,6 +11,7 @@ pub(crate) mod live;
 pub mod open;
 pub mod properties;
 pub mod read;
+pub mod repair;
 pub(crate) mod sealing;
 pub(crate) mod versions;
 pub mod write;
@@ -54,6 +55,7 @@ pub use karst_storage::value::Value;
 pub use open::{BlockCache, DamagedOptions, Options};
 pub use read::iter::{DbIterator, Direction, Entries, EntryStream, KeyBounds, Range, Streamed};
 pub use read::sizes::{KeyRange, SizeApproximationOptions};
+pub use repair::{DamagedFile, LostFile, RepairReport, RepairedFamily, VerifyProgress, VerifyReport};
 
 /// Errors: what went wrong, by what the user can do about it, and where.
 pub mod error {

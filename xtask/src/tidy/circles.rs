@@ -20,6 +20,7 @@ const ENGINE_LAYERS: &[&[&str]] = &[
     &["properties"],
     &["db"],
     &["copies"],
+    &["repair"],
 ];
 
 /// Steps against the direction of their siblings: the crate, who names whom, and why it is so or

@@ -16,7 +16,7 @@
 mod blob_garbage;
 pub(crate) mod entry_filter;
 pub(crate) mod guarded_files;
-mod inputs;
+pub(crate) mod inputs;
 pub(crate) mod job;
 mod part;
 pub(crate) mod progress;

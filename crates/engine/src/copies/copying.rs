@@ -18,7 +18,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 
 /// Whether a job is to end before it is done.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Halt {
+pub(crate) struct Halt {
     own: Arc<AtomicBool>,
     /// It is to end with this too.
     of_all: Option<Arc<AtomicBool>>,
@@ -26,12 +26,12 @@ pub(super) struct Halt {
 
 impl Halt {
     /// One that is stopped by itself, and when this is.
-    pub(super) fn child(&self) -> Halt {
+    pub(crate) fn child(&self) -> Halt {
         Halt { own: Arc::default(), of_all: Some(self.own.clone()) }
     }
 
     /// Has the job end.
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         // Ordering: nothing is told with it.
         self.own.store(true, Ordering::Relaxed);
     }
@@ -40,7 +40,7 @@ impl Halt {
     ///
     /// # Errors
     /// `Incomplete`: it is.
-    pub(super) fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         let is_stopped = |flag: &Arc<AtomicBool>| flag.load(Ordering::Relaxed);
         match is_stopped(&self.own) || self.of_all.as_ref().is_some_and(is_stopped) {
             false => Ok(()),
@@ -50,7 +50,7 @@ impl Halt {
 }
 
 /// Has a job end when whoever waits for it is given up.
-pub(super) struct GivenUp(pub(super) Halt);
+pub(crate) struct GivenUp(pub(super) Halt);
 
 impl Drop for GivenUp {
     fn drop(&mut self) {
@@ -59,7 +59,7 @@ impl Drop for GivenUp {
 }
 
 /// Has a thread that may block do `work`, which ends soon if the future is dropped.
-pub(super) async fn run<T: Send + 'static>(
+pub(crate) async fn run<T: Send + 'static>(
     env: &Env,
     stop: Halt,
     work: impl FnOnce(&Env, &Halt) -> Result<T> + Send + 'static,
@@ -70,9 +70,9 @@ pub(super) async fn run<T: Send + 'static>(
 
 /// What was copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Copied {
-    pub(super) bytes: u64,
-    pub(super) crc32c: u32,
+pub(crate) struct Copied {
+    pub(crate) bytes: u64,
+    pub(crate) crc32c: u32,
 }
 
 /// Hands the bytes of a file from its beginning to `take`, `bytes` of them or all there are, and
@@ -80,7 +80,7 @@ pub(super) struct Copied {
 ///
 /// # Errors
 /// It cannot be read; `Corruption`: it is shorter; what `take` says; it was stopped.
-pub(super) fn read(
+pub(crate) fn read(
     env: &Env,
     path: &Path,
     bytes: Option<u64>,
@@ -111,7 +111,7 @@ pub(super) fn read(
 ///
 /// # Errors
 /// As [`read`], and the copy cannot be written; then it may be there in part.
-pub(super) fn copy(
+pub(crate) fn copy(
     env: &Env,
     from: &Path,
     to: &Path,
@@ -132,7 +132,7 @@ pub(super) fn copy(
 ///
 /// # Errors
 /// As [`copy`], or something has that name.
-pub(super) fn link_or_copy(env: &Env, from: &Path, to: &Path, stop: &Halt) -> Result<()> {
+pub(crate) fn link_or_copy(env: &Env, from: &Path, to: &Path, stop: &Halt) -> Result<()> {
     match env.fs().link(from, to) {
         Err(e) if e.is_link_unsupported() => copy(env, from, to, None, stop, |_| {}).map(drop),
         linked => Ok(linked?),
@@ -140,7 +140,7 @@ pub(super) fn link_or_copy(env: &Env, from: &Path, to: &Path, stop: &Halt) -> Re
 }
 
 /// Writes a file. It is durable but for its name. Blocks.
-pub(super) fn write(env: &Env, to: &Path, bytes: &[u8]) -> Result<()> {
+pub(crate) fn write(env: &Env, to: &Path, bytes: &[u8]) -> Result<()> {
     let mut file = env.fs().create(to)?;
     file.append(bytes)?;
     Ok(file.sync()?)
@@ -148,7 +148,7 @@ pub(super) fn write(env: &Env, to: &Path, bytes: &[u8]) -> Result<()> {
 
 /// A directory that is being made under another name, and is gone unless it is finished.
 #[derive(Debug)]
-pub(super) struct Staging {
+pub(crate) struct Staging {
     env: Env,
     directory: PathBuf,
     temporary: PathBuf,
@@ -164,7 +164,7 @@ impl Staging {
     /// # Errors
     /// `InvalidArgument`: the directory is there, or has no name, or what has the other name is
     /// nothing of a database. `NotFound`: there is no parent. `Locked`: somebody else is making it.
-    pub(super) fn begin(env: &Env, directory: &Path) -> Result<Staging> {
+    pub(crate) fn begin(env: &Env, directory: &Path) -> Result<Staging> {
         let fs = env.fs();
         refuse_existing(env, directory)?;
         let name = directory.file_name().ok_or_else(|| {
@@ -205,7 +205,7 @@ impl Staging {
     }
 
     /// Where a file of it is to be.
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.temporary.join(name)
     }
 
@@ -213,7 +213,7 @@ impl Staging {
     ///
     /// # Errors
     /// As [`finish`](Self::finish).
-    pub(super) fn finish_without_lock(self) -> Result<()> {
+    pub(crate) fn finish_without_lock(self) -> Result<()> {
         let (fs, lock) = (self.env.fs().clone(), self.directory.join(FileName::Lock.to_string()));
         self.finish()?;
         // Why only now: without it another one could begin in the same place. Why its outcome does
@@ -226,7 +226,7 @@ impl Staging {
     ///
     /// # Errors
     /// It cannot be; nothing is left of it then.
-    pub(super) fn finish(mut self) -> Result<()> {
+    pub(crate) fn finish(mut self) -> Result<()> {
         let fs = self.env.fs().clone();
         // Invariant: before it has its name; so what has the name is whole.
         fs.sync_dir(&self.temporary)?;
@@ -261,7 +261,7 @@ impl Drop for Staging {
 }
 
 /// The directory that it is in.
-pub(super) fn parent(path: &Path) -> &Path {
+pub(crate) fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
@@ -269,7 +269,7 @@ pub(super) fn parent(path: &Path) -> &Path {
 ///
 /// # Errors
 /// `InvalidArgument`: it is.
-pub(super) fn refuse_existing(env: &Env, directory: &Path) -> Result<()> {
+pub(crate) fn refuse_existing(env: &Env, directory: &Path) -> Result<()> {
     match env.fs().exists(directory)? {
         true => Err(Error::invalid_argument(format!("{} exists already", directory.display()))),
         false => Ok(()),

@@ -18,7 +18,7 @@
 
 mod backup;
 mod checkpoint;
-mod copying;
+pub(crate) mod copying;
 mod export;
 mod live_files;
 

@@ -32,7 +32,7 @@ impl Db {
     ///
     /// # Errors
     /// As [`Db::open_read_only`]; `secondary_path` cannot be written or is `path`; a log is damaged
-    /// where it should not end; `Busy`: the primary removes its logs faster than they can be read.
+    /// where it should not end; `TryAgain`: the primary removes its logs faster than they can be read.
     pub fn open_as_secondary(
         path: impl AsRef<Path>,
         secondary_path: impl AsRef<Path>,
@@ -111,7 +111,7 @@ impl Db {
     ///
     /// # Errors
     /// `InvalidArgument`: the database is no secondary instance. `NotFound`, `Corruption`, `Io`: a
-    /// file that is needed is gone, damaged or cannot be read; the error names it. `Busy`: the
+    /// file that is needed is gone, damaged or cannot be read; the error names it. `TryAgain`: the
     /// primary removes its logs faster than they can be read; try again. In each case the database
     /// shows what it showed before, and a later call may succeed.
     pub fn try_catch_up_with_primary(&self) -> Result<()> {

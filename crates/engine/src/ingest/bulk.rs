@@ -78,10 +78,10 @@ struct LoadedFamily {
 
 /// Numbers for files.
 #[derive(Clone, Debug)]
-struct Numbers(Arc<AtomicU64>);
+pub(crate) struct Numbers(pub(crate) Arc<AtomicU64>);
 
 impl Numbers {
-    fn next(&self) -> u64 {
+    pub(crate) fn next(&self) -> u64 {
         // Ordering: a counter; nothing is published with it.
         self.0.fetch_add(1, Ordering::Relaxed)
     }
@@ -98,7 +98,7 @@ impl NewFiles for Numbers {
 
 /// Ends a file when it has reached its target.
 #[derive(Clone, Copy, Debug)]
-struct TargetSize(u64);
+pub(crate) struct TargetSize(pub(crate) u64);
 
 impl CutPolicy for TargetSize {
     fn cut_before(&mut self, _: &[u8], _: bool, open: Option<OpenOutput>) -> bool {

@@ -64,6 +64,19 @@ impl Directory {
         files
     }
 
+    /// The MANIFESTs, the newest first.
+    pub(crate) fn manifests(&self) -> Vec<FileName> {
+        let mut files: Vec<FileName> =
+            self.files.iter().filter(|f| matches!(f, FileName::Manifest(_))).copied().collect();
+        files.sort_unstable_by_key(|file| std::cmp::Reverse(file.number()));
+        files
+    }
+
+    /// All its files.
+    pub(crate) fn files(&self) -> &[FileName] {
+        &self.files
+    }
+
     /// The OPTIONS file written last.
     pub(crate) fn newest_options(&self) -> Option<FileName> {
         self.options_files().first().copied()

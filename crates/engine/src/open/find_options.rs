@@ -36,7 +36,7 @@ use std::sync::Arc;
 
 /// What the options have to be good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(crate) enum Purpose {
     Reading,
     /// Reading what another process goes on writing.
     Following,
@@ -45,26 +45,26 @@ pub(super) enum Purpose {
 
 /// The options to open with.
 #[derive(Debug)]
-pub(super) struct FoundOptions {
-    pub(super) db_options: DbOptions,
+pub(crate) struct FoundOptions {
+    pub(crate) db_options: DbOptions,
     /// Of the column families to open.
-    pub(super) configs: BTreeMap<ColumnFamilyId, Arc<FamilyConfig>>,
+    pub(crate) configs: BTreeMap<ColumnFamilyId, Arc<FamilyConfig>>,
     /// What the LOG shall say of them.
-    pub(super) notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
 /// Where options are looked for, and for whom.
-pub(super) struct Search<'a> {
-    pub(super) directory: &'a Directory,
-    pub(super) manifest: &'a Manifest,
-    pub(super) options: &'a Options,
-    pub(super) wanted: Wanted<'a>,
-    pub(super) purpose: Purpose,
+pub(crate) struct Search<'a> {
+    pub(crate) directory: &'a Directory,
+    pub(crate) manifest: &'a Manifest,
+    pub(crate) options: &'a Options,
+    pub(crate) wanted: Wanted<'a>,
+    pub(crate) purpose: Purpose,
 }
 
 impl Search<'_> {
     /// Finds the options.
-    pub(super) fn find(&self) -> Result<FoundOptions> {
+    pub(crate) fn find(&self) -> Result<FoundOptions> {
         let files = self.directory.options_files();
         let Some((newest, older)) = files.split_first().filter(|_| self.options.reads_options_file()) else {
             return self.settle(None);

@@ -248,9 +248,9 @@ pub(super) struct Logs {
     pub(super) numbers: Vec<FileNumber>,
     /// Logs below this number need not be there.
     first_needed: FileNumber,
-    mode: RecoveryMode,
+    pub(super) mode: RecoveryMode,
     /// There may be prepared transactions.
-    two_phases: bool,
+    pub(super) two_phases: bool,
     /// The last sequence number that the MANIFEST knows.
     last_seq: SeqNo,
     /// Each family's log number, and whether it has tables.

@@ -26,6 +26,11 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
+    /// What no file says: edits that were made up of what else is known.
+    pub(crate) fn made_up(path: PathBuf, name: FileName, replay: ManifestReplay) -> Manifest {
+        Manifest { path, name, size_bytes: 0, replay, end: 0 }
+    }
+
     /// Reads and replays the MANIFEST that CURRENT names.
     pub(crate) fn read(directory: &Directory) -> Result<Manifest> {
         let name = directory.current_manifest()?;

@@ -39,6 +39,7 @@ use karst_commit::wal::writer::{LogOptions, NewLog};
 use karst_commit::{PhaseWrite, Section, batch_of};
 use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
+use karst_format::log::RecoveryMode;
 use karst_format::version_edit::{Temperature, VersionEdit};
 use karst_io::{Env, FileLock, block_on};
 use karst_storage::column_family::Family;
@@ -80,6 +81,31 @@ pub(crate) fn read_write(path: &Path, options: &Options, families: Option<&[&str
         false if families.is_some() => Wanted::Named(names),
         false => Wanted::All,
     };
+    read_write_locked(path, options, (families, wanted), &choices, lock, How::AsEver)
+}
+
+/// How the logs of a database are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// As its options say.
+    AsEver,
+    /// All that can be read of them, prepared transactions as well; none is needed any more when
+    /// the database was opened.
+    ForRepair,
+}
+
+/// The same of a database that is there and locked. `families` names its column families as for
+/// [`read_write`]; with them comes which of them are opened.
+pub(crate) fn read_write_locked(
+    path: &Path,
+    options: &Options,
+    (families, wanted): (Option<&[&str]>, Wanted<'_>),
+    choices: &DbOptions,
+    lock: Box<dyn FileLock>,
+    how: How,
+) -> Result<Opened> {
+    let env = options.environment();
+    let names = families.unwrap_or_default();
     let mut loaded = load(&env, path, options, wanted, Purpose::Writing)?;
     loaded.db_options.create_if_missing = choices.create_if_missing;
     loaded.db_options.create_missing_column_families = choices.create_missing_column_families;
@@ -90,7 +116,11 @@ pub(crate) fn read_write(path: &Path, options: &Options, families: Option<&[&str
     let missing: Vec<&str> = names.iter().copied().filter(|name| known.insert(name)).collect();
     check_new(&loaded.db_options, options, missing.iter().copied())?;
     loaded.notes.extend(check_options::settle(&mut loaded.db_options));
-    begin(path, options, loaded, lock, &missing)
+    if how == How::ForRepair {
+        loaded.logs.mode = RecoveryMode::SkipAnyCorruptedRecords;
+        loaded.logs.two_phases = true;
+    }
+    begin(path, options, loaded, lock, &missing, how)
 }
 
 /// Refuses options of column families that are to be made. Before anything is.
@@ -197,6 +227,7 @@ fn begin(
     mut loaded: Loaded,
     lock: Box<dyn FileLock>,
     missing: &[&str],
+    how: How,
 ) -> Result<Opened> {
     let env = loaded.env.clone();
     let wal_path = match loaded.db_options.wal_dir.as_str() {
@@ -237,11 +268,11 @@ fn begin(
         manifest,
     });
     // Invariant: below the first log, as decisions that go there come later.
-    let allow_2pc = opened.db_options.get().allow_2pc;
+    let allow_2pc = opened.db_options.get().allow_2pc || how == How::ForRepair;
     opened.pending = write_prepared.then(Arc::default);
     let log_of_prepared = allow_2pc.then(|| versions.new_file_number());
     let first_log = versions.new_file_number();
-    let cramped = is_cramped(&opened, &logs)?;
+    let cramped = how == How::AsEver && is_cramped(&opened, &logs)?;
     let (recovered, tables) = replay(&opened, &versions, &logs, cramped)?;
     versions.pass_family_ids(recovered.largest_family);
     check_decided(path, &recovered, allow_2pc, write_prepared)?;
@@ -264,7 +295,8 @@ fn begin(
     // number has to say that it has it from before.
     let undecided = opened.pending.as_ref().is_some_and(|pending| !pending.now().is_empty());
     let avoids = opened.db_options.get().avoid_flush_during_recovery || cramped;
-    let keeps = avoids && sound && tables.is_empty() && !undecided;
+    // Why not after a repair: its options may not replay the logs in the same way again.
+    let keeps = avoids && how == How::AsEver && sound && tables.is_empty() && !undecided;
     if keeps {
         sync_logs(&env, &wal_path, &logs.numbers)?;
     }

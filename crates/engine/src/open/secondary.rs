@@ -276,7 +276,7 @@ impl Secondary {
             "{}: the primary removes its logs faster than they can be read; try again",
             opened.path.display()
         );
-        Err(Error::new(ErrorKind::Busy, text))
+        Err(Error::new(ErrorKind::TryAgain, text))
     }
 
     /// Catches up once. Where that came to no end, everything is read anew the next time.

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 /// The name of the column family that every database has.
-pub(super) const DEFAULT: &str = "default";
+pub(crate) const DEFAULT: &str = "default";
 
 /// Which column families to open.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Wanted<'a> {
+pub(crate) enum Wanted<'a> {
     /// All there are.
     All,
     /// These and the default one, which have to exist.
@@ -18,7 +18,7 @@ pub(super) enum Wanted<'a> {
 
 impl<'a> Wanted<'a> {
     /// Whether a family of this name is to be opened.
-    pub(super) fn opened(&self) -> impl Fn(&str) -> bool + use<'a> {
+    pub(crate) fn opened(&self) -> impl Fn(&str) -> bool + use<'a> {
         let named: Option<BTreeSet<&'a str>> = match self {
             Wanted::Named(names) => Some(names.iter().copied().collect()),
             Wanted::All | Wanted::AllAnd(_) => None,

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Takes the lock on the database.
-pub(super) fn take_lock(env: &Env, path: &Path) -> Result<Box<dyn FileLock>> {
+pub(crate) fn take_lock(env: &Env, path: &Path) -> Result<Box<dyn FileLock>> {
     let file = path.join(FileName::Lock.to_string());
     env.fs().lock(&file).map_err(|e| match e.is_locked() {
         true => {

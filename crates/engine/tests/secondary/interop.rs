@@ -81,7 +81,7 @@ fn our_secondary_follows_db_bench() {
     loop {
         let ends = bench.is_finished();
         if let Err(error) = db.try_catch_up_with_primary() {
-            assert!(!ends && error.kind() == karst_engine::ErrorKind::Busy, "{error}");
+            assert!(!ends && error.kind() == karst_engine::ErrorKind::TryAgain, "{error}");
         }
         let now = db.latest_sequence_number();
         assert!(now >= last);

@@ -41,7 +41,7 @@ fn follow(options: &str, steps: u64) {
             let (at_least, ends) = (written.load(Ordering::SeqCst), stop.load(Ordering::SeqCst));
             // Why any number of times: the primary removes logs as fast as it can.
             while let Err(error) = db.try_catch_up_with_primary() {
-                assert_eq!(error.kind(), karst_engine::ErrorKind::Busy, "{error}");
+                assert_eq!(error.kind(), karst_engine::ErrorKind::TryAgain, "{error}");
             }
             let now = shown(&db, &ReadOptions::new());
             let buffered = options.contains("manual_wal_flush") && !ends;

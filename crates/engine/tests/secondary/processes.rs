@@ -69,7 +69,7 @@ fn a_primary_that_is_killed_over_and_over() {
                 };
                 match db.try_catch_up_with_primary() {
                     Ok(()) => {}
-                    Err(error) if error.kind() == ErrorKind::Busy => busy += 1,
+                    Err(error) if error.kind() == ErrorKind::TryAgain => busy += 1,
                     Err(error) => panic!("{shape}, life {life}: {error}"),
                 }
                 let limited = shape.contains("max_open_files");

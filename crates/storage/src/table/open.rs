@@ -160,6 +160,13 @@ impl Opening<'_> {
     /// The properties, whose block was brought. They are those of a table that can be read, and of
     /// this one.
     pub(super) fn properties(&self, tail: &Tail, head: &Head) -> Result<TableProperties> {
+        let properties = self.properties_of_any(tail, head)?;
+        self.check_properties(&properties, head.parts.properties)?;
+        Ok(properties)
+    }
+
+    /// The same of any table that can be read.
+    pub(super) fn properties_of_any(&self, tail: &Tail, head: &Head) -> Result<TableProperties> {
         let at = head.parts.properties;
         let properties = tail.block(at).expect("the block was brought");
         count_read(None, properties.len());
@@ -168,7 +175,6 @@ impl Opening<'_> {
         if let Some(what) = properties.unsupported(head.footer.format_version) {
             return Err(Error::not_supported(format!("{}: {what}", self.path().display())));
         }
-        self.check_properties(&properties, at)?;
         Ok(properties)
     }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use karst_format::Corruption;
 use karst_format::handle::{BLOCK_TRAILER_BYTES, BlockHandle};
 use karst_format::metaindex::FilterKind;
+use karst_format::properties::TableProperties;
 use karst_io::RandomAccessFile;
 use karst_lsm::FileMetadata;
 
@@ -63,6 +64,19 @@ pub async fn table(tables: &Arc<TableCache>, file: &FileMetadata) -> Result<()> 
     named.extend(metaindex.iter().map(|(_, handle)| handle).filter(|handle| !seen.contains(&Some(*handle))));
     let verify = |handle, bytes: &[u8]| head.storage.verify(&tables.shared, handle, bytes).map(drop);
     blocks.each(named, verify).await
+}
+
+/// The properties of a table, also of one that is ordered by another comparator, or has another
+/// unique id, than `tables` expect: what leads to them is verified, and nothing else is read.
+///
+/// # Errors
+/// The file cannot be read, its end is not what was written, or it is of a format that is not
+/// known.
+pub async fn properties(tables: &Arc<TableCache>, file: &FileMetadata) -> Result<TableProperties> {
+    let opening = Opening { tables, meta: file, level: 0, file: open_table(tables, file).await? };
+    let (mut tail, head) = opening.head(MIN_TAIL_BYTES).await?;
+    opening.bring(&mut tail, &[head.parts.properties]).await?;
+    opening.properties_of_any(&tail, &head)
 }
 
 /// Verifies the checksum of a whole file, made by a function of this name.

@@ -1,0 +1,169 @@
+//! What can be known of a database from MANIFESTs that may be damaged.
+//!
+//! In: the directory. Out: [`Salvaged`]: what the MANIFEST that is to be believed says, as far as
+//! it can be read, and whether that is all of it.
+//!
+//! The MANIFEST to be believed is the one that CURRENT names, or the newest one that has any record
+//! if CURRENT is of no use. Whatever was read of it is true: a table that it says has left the tree
+//! has been replaced by others, and a family that it says was dropped is gone.
+
+use crate::open::Directory;
+use crate::open::wanted::DEFAULT;
+use karst_base::error::Result;
+use karst_format::file_name::FileName;
+use karst_format::ids::{ColumnFamilyId, FileNumber};
+use karst_format::key::SeqNo;
+use karst_format::log::LogReader;
+use karst_format::version_edit::{NewFile, VersionEdit};
+use karst_lsm::ManifestReplay;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A column family of which something is known.
+#[derive(Clone, Debug, Default)]
+pub(super) struct KnownFamily {
+    pub(super) name: String,
+    pub(super) comparator: Option<String>,
+    /// Logs below this number hold nothing that it still needs.
+    pub(super) log_number: FileNumber,
+    pub(super) full_history_ts_low: Option<Vec<u8>>,
+}
+
+/// What is known from a MANIFEST.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Salvaged {
+    /// The file, if there was any that could be read in part at least.
+    pub(super) name: Option<FileName>,
+    /// Why it is not to be trusted with the whole tree; `None` if it is.
+    pub(super) doubt: Option<String>,
+    /// MANIFESTs in which something was wrong.
+    pub(super) damaged: Vec<(FileName, String)>,
+    /// The edits that were read.
+    pub(super) replay: ManifestReplay,
+    pub(super) families: BTreeMap<ColumnFamilyId, KnownFamily>,
+    pub(super) dropped: BTreeSet<ColumnFamilyId>,
+    /// Every table that it has named, as it was named last.
+    pub(super) named: BTreeMap<FileNumber, NewFile>,
+    /// The tables of its trees.
+    pub(super) live: BTreeSet<FileNumber>,
+    pub(super) last_seq: SeqNo,
+    pub(super) next_file: FileNumber,
+    pub(super) min_log_number_to_keep: FileNumber,
+    pub(super) max_column_family: ColumnFamilyId,
+    pub(super) db_id: Option<Vec<u8>>,
+    records: u64,
+}
+
+impl Salvaged {
+    /// Reads the MANIFESTs of a directory.
+    pub(super) fn read(directory: &Directory) -> Result<Salvaged> {
+        let mut candidates = directory.manifests();
+        let several = candidates.len() > 1;
+        let mut damaged = Vec::new();
+        let current = match directory.current_manifest() {
+            Ok(name) => {
+                candidates.retain(|other| *other != name);
+                candidates.insert(0, name);
+                Some(name)
+            }
+            // Why here: an error of the device must not be taken for damage.
+            Err(error) if error.kind().is_io() => return Err(error),
+            Err(_) => None,
+        };
+        let mut found = Salvaged::default();
+        for name in candidates {
+            let one = Self::of(name, &directory.read(name)?);
+            damaged.extend(one.doubt.clone().map(|what| (name, what)));
+            if one.records > 0 {
+                found = one;
+                if current != Some(name) && several {
+                    let text = "CURRENT does not name it, and there are others";
+                    found.doubt.get_or_insert_with(|| text.to_owned());
+                }
+                break;
+            }
+        }
+        if found.name.is_none() {
+            found.doubt = Some("there is none that can be read".to_owned());
+        }
+        let default = KnownFamily { name: DEFAULT.to_owned(), ..KnownFamily::default() };
+        found.families.entry(ColumnFamilyId::DEFAULT).or_insert(default);
+        found.damaged = damaged;
+        Ok(found)
+    }
+
+    /// What is known from these bytes of a MANIFEST, up to the first damage.
+    pub(super) fn of(name: FileName, bytes: &[u8]) -> Salvaged {
+        let mut found = Salvaged { name: Some(name), ..Salvaged::default() };
+        let mut reader = LogReader::manifest(bytes);
+        let mut group = Vec::new();
+        while let Some(record) = reader.next_record() {
+            let edit = match record {
+                Ok(record) => {
+                    let offset = record.offset;
+                    let edit = VersionEdit::decode(record.bytes);
+                    edit.map_err(|e| format!("offset {offset}: version edit: {}", e.what))
+                }
+                Err(damage) => {
+                    Err(format!("offset {}: {}", damage.corruption.offset, damage.corruption.what))
+                }
+            };
+            let offset = reader.position();
+            // Why without a copy of the replay: one that an edit did not fit is not used any more.
+            let added = edit.and_then(|edit| {
+                found.replay.add(edit.clone()).map_err(|e| format!("before offset {offset}: {e}"))?;
+                Ok(edit)
+            });
+            match added {
+                Ok(edit) => {
+                    found.records += 1;
+                    let complete = edit.remaining_in_atomic_group.unwrap_or(0) == 0;
+                    group.push(edit);
+                    if complete {
+                        group.drain(..).for_each(|edit| found.note(&edit));
+                    }
+                }
+                Err(what) => {
+                    found.doubt = Some(what);
+                    break;
+                }
+            }
+        }
+        if found.records == 0 {
+            found.doubt.get_or_insert_with(|| "it has no record".to_owned());
+        }
+        found
+    }
+
+    fn note(&mut self, edit: &VersionEdit) {
+        let id = edit.column_family;
+        if edit.column_family_drop {
+            self.families.remove(&id);
+            self.dropped.insert(id);
+        } else {
+            let family = self.families.entry(id).or_default();
+            if let Some(name) = &edit.column_family_add {
+                family.name.clone_from(name);
+            } else if id == ColumnFamilyId::DEFAULT {
+                family.name = DEFAULT.to_owned();
+            }
+            family.comparator = edit.comparator.clone().or(family.comparator.take());
+            family.log_number = family.log_number.max(edit.log_number.unwrap_or_default());
+            let low = edit.full_history_ts_low.clone();
+            family.full_history_ts_low = low.or(family.full_history_ts_low.take());
+        }
+        for (_, number) in &edit.deleted_files {
+            self.live.remove(number);
+        }
+        for (_, file) in &edit.new_files {
+            self.live.insert(file.number);
+            self.named.insert(file.number, file.clone());
+        }
+        self.last_seq = self.last_seq.max(edit.last_sequence.unwrap_or_default());
+        self.next_file = self.next_file.max(edit.next_file_number.unwrap_or_default());
+        let keep = edit.min_log_number_to_keep.unwrap_or_default();
+        self.min_log_number_to_keep = self.min_log_number_to_keep.max(keep);
+        let largest = edit.max_column_family.unwrap_or_default().max(id);
+        self.max_column_family = self.max_column_family.max(largest);
+        self.db_id = edit.db_id.clone().or(self.db_id.take());
+    }
+}

@@ -1,0 +1,786 @@
+//! Repairing a database: what RocksDB's `RepairDB` does.
+//!
+//! In: a directory whose files may be damaged or missing. Out: a database that opens, with all that
+//! can be read; what cannot be is in `lost`; and a report.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `manifest` | what can be known from MANIFESTs that may be damaged |
+//! | `tables` | what tables and blob files say of themselves, and what is in them |
+//! | `tree` | levels for tables of which nobody knows where they were |
+//! | `lost` | files that leave the database and stay |
+//! | `report` | what was done |
+//! | `verify` | the same looked at, and nothing done |
+//! | `remove_table` | one table taken out of a tree by hand |
+//!
+//! Order: LOCK; everything is read; tables of which two have one number get others; tables are
+//! merged where that is needed; what is of no use gets a second name in `lost`; a new MANIFEST and
+//! CURRENT; what is in `lost` loses its first name; the database is opened once as ever, with all
+//! that can be read of its logs, which makes tables of them, and closed.
+//!
+//! Invariants:
+//! - Nothing is removed but what another file has: tables that were merged, logs that were read
+//!   without damage, MANIFESTs that were.
+//! - Until CURRENT names the new MANIFEST the database is what it was, but for what it may lack
+//!   anyway: tables with the number of another. So it may be cut short anywhere, and be begun
+//!   again.
+
+mod lost;
+mod manifest;
+mod remove_table;
+mod report;
+mod tables;
+mod tree;
+mod verify;
+
+pub use report::{LostFile, RepairReport, RepairedFamily};
+pub use verify::{DamagedFile, VerifyProgress, VerifyReport};
+
+use crate::db::Db;
+use crate::ingest::Numbers;
+use crate::open::find_options::{FoundOptions, Purpose, Search};
+use crate::open::manifest::Manifest;
+use crate::open::wanted::{DEFAULT, Wanted};
+use crate::open::{
+    BlockCache, DamagedOptions, Directory, How, Options, check_path, identity, new_family_options,
+    read_write_locked, take_lock,
+};
+use crate::versions::{write_current, write_synced};
+use karst_base::error::{Error, ErrorKind, Result};
+use karst_base::options::{DbOptions, FamilyConfig};
+use karst_base::stats::{Statistics, StatsLevel};
+use karst_base::sync::atomic::AtomicU64;
+use karst_format::file_name::FileName;
+use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
+use karst_format::key::SeqNo;
+use karst_format::log::{LogEvent, LogReader, LogWriter, RecoveryMode};
+use karst_format::properties::TableProperties;
+use karst_format::version_edit::{BlobFileGarbage, NewFile, VersionEdit};
+use karst_format::write_batch::BatchReader;
+use karst_io::{Env, block_on};
+use karst_lsm::{BlobFileMetadata, ManifestReplay, TreeOptions, Version, VersionSet};
+use karst_mem::CacheOptions;
+use karst_storage::open_files::Shared;
+use karst_storage::table::cache::TableCache;
+use karst_storage::table::writer::{Identity, host_id};
+use lost::Lost;
+use manifest::{KnownFamily, Salvaged};
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tables::{Examined, FoundBlobFile, FoundTable, References, is_damage};
+
+impl Db {
+    /// Makes a database of what can be read in directory `path`. MANIFEST, CURRENT and OPTIONS may
+    /// be lost or damaged, and so may tables, blob files and logs. Options come from the newest
+    /// OPTIONS file that reads well, changed by `options`; where there is none, from `options`
+    /// alone. Blocks: it reads all tables.
+    ///
+    /// What cannot be read stays in the directory `lost`, in that of the database or where it was.
+    /// It may be called again, also where it was cut short. `docs/repair.md` says what is found
+    /// again and what is not.
+    ///
+    /// # Errors
+    /// `NotFound`: there are no files of a database. `Locked`: the database is open elsewhere. `Io`: a
+    /// file cannot be read or written. `NoSpace`: there is no room for tables that have to be
+    /// merged, or for those of the logs. `NotSupported`, `InvalidArgument`: a comparator or a
+    /// format is not known, or the options cannot work. The database is not worse than before then.
+    pub fn repair(path: impl AsRef<Path>, options: &Options) -> Result<RepairReport> {
+        let path = path.as_ref();
+        repair(path, options).map_err(|error| error.in_context(format!("repairing {}", path.display())))
+    }
+
+    /// The asynchronous form of [`Db::repair`], on a thread of its own. It begins when it is first
+    /// polled, and is carried through even if it is dropped after that.
+    ///
+    /// # Errors
+    /// As [`Db::repair`], and if there is no thread (`Io`).
+    pub fn repair_async(
+        path: impl AsRef<Path>,
+        options: &Options,
+    ) -> impl Future<Output = Result<RepairReport>> + Send + 'static {
+        let (path, options) = (path.as_ref().to_owned(), options.clone());
+        async move {
+            let env = options.environment();
+            let job = move || Db::repair(path, &options);
+            env.run_apart_async("karst-repair", job).map_err(Error::from)?.await
+        }
+    }
+}
+
+fn repair(path: &Path, options: &Options) -> Result<RepairReport> {
+    check_path(path)?;
+    let env = options.environment();
+    env.ensure_threads()?;
+    // Why one for all of it: each that is not given is made anew, and would have its own threads.
+    let options = options.clone().env(env.clone());
+    let holds_data = |name: &FileName| {
+        use FileName::{Blob, LevelDbTable, Manifest, Table, Wal};
+        matches!(name, Table(_) | LevelDbTable(_) | Blob(_) | Manifest(_) | Wal(_))
+    };
+    let directory = Directory::list(&env, path)?;
+    if !directory.files().iter().any(holds_data) {
+        return Err(Error::new(ErrorKind::NotFound, "there are no files of a database"));
+    }
+    let lock = take_lock(&env, path)?;
+    // Why behind the lock: what is listed is what there is.
+    let mut work = Work::look(&env, path, &options)?;
+    work.list_tables()?;
+    work.renumber()?;
+    work.find_families()?;
+    work.find_options()?;
+    work.examine()?;
+    work.look_at_logs()?;
+    let trees = work.trees()?;
+    work.lost.sync()?;
+    work.write_manifest(&trees)?;
+    work.lost.leave()?;
+
+    let choices = work.db_options.clone();
+    let described_in =
+        work.configs.get(&ColumnFamilyId::DEFAULT).and_then(|config| config.described_in.clone());
+    let is_options = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.and_then(FileName::parse).is_some_and(|name| matches!(name, FileName::Options(_)))
+    };
+    let described_in = described_in.filter(is_options);
+    let named: Vec<&str> = work.options.named_families().collect();
+    let wanted = Wanted::AllAnd(&named);
+    let opened = read_write_locked(path, &work.options, (None, wanted), &choices, lock, How::ForRepair)?;
+    let mut report = work.report;
+    report.lost = work.lost.files;
+    report.options = described_in;
+    for family in opened.families.all().iter() {
+        let version = family.superversion().version().clone();
+        report.column_families.push(RepairedFamily {
+            id: family.id().0,
+            name: family.config.name.clone(),
+            tables: version.file_count() as u64,
+            bytes: version.size_bytes(),
+            blob_files: version.blob_files().len() as u64,
+            merged: trees.get(&family.id()).map_or(0, |tree| tree.merged),
+        });
+    }
+    Ok(report)
+}
+
+/// A family's tree as the MANIFEST is to have it.
+#[derive(Debug, Default)]
+struct NewTree {
+    edit: VersionEdit,
+    merged: u64,
+}
+
+/// A repair that is under way.
+#[derive(Debug)]
+struct Work {
+    env: Env,
+    path: PathBuf,
+    options: Options,
+    directory: Directory,
+    /// Of tables, by path id.
+    directories: Vec<PathBuf>,
+    shared: Arc<Shared>,
+    salvaged: Salvaged,
+    found: Vec<FoundTable>,
+    /// Which family each table says it is of.
+    of_family: BTreeMap<FileNumber, ColumnFamilyId>,
+    families: BTreeMap<ColumnFamilyId, KnownFamily>,
+    db_options: DbOptions,
+    configs: BTreeMap<ColumnFamilyId, Arc<FamilyConfig>>,
+    caches: BTreeMap<ColumnFamilyId, Arc<TableCache>>,
+    examined: BTreeMap<ColumnFamilyId, Vec<Examined>>,
+    blob_files: BTreeMap<FileNumber, FoundBlobFile>,
+    numbers: Numbers,
+    lost: Lost,
+    report: RepairReport,
+}
+
+impl Work {
+    /// Reads the MANIFESTs. Changes nothing.
+    fn look(env: &Env, path: &Path, options: &Options) -> Result<Work> {
+        let directory = Directory::list(env, path)?;
+        let salvaged = Salvaged::read(&directory)?;
+        let directories = options.directories(path);
+        let statistics = Arc::new(Statistics::new(StatsLevel::DisableAll));
+        let cache = BlockCache::with_options(CacheOptions::default()).shared().clone();
+        let db_options = DbOptions::default();
+        let shared = Shared::new(env.clone(), cache, statistics, directories.clone(), &db_options, false);
+        let mut work = Work {
+            env: env.clone(),
+            path: path.to_owned(),
+            // Why: what stands in for an OPTIONS file is told, and a repair is not the time to ask.
+            options: options.clone().damaged_options(DamagedOptions::UseOlder),
+            directory,
+            directories,
+            shared: Arc::new(shared),
+            families: salvaged.families.clone(),
+            salvaged,
+            found: Vec::new(),
+            of_family: BTreeMap::new(),
+            db_options,
+            configs: BTreeMap::new(),
+            caches: BTreeMap::new(),
+            examined: BTreeMap::new(),
+            blob_files: BTreeMap::new(),
+            numbers: Numbers(Arc::default()),
+            lost: Lost::new(env),
+            report: RepairReport::default(),
+        };
+        work.report.manifest = work.salvaged.name.map(|name| work.directory.file(name));
+        Ok(work)
+    }
+
+    /// Lists the tables.
+    fn list_tables(&mut self) -> Result<()> {
+        let mut used = self.salvaged.next_file.0;
+        for (path_id, place) in self.directories.iter().enumerate() {
+            for name in Directory::list(&self.env, place)?.files() {
+                used = used.max(name.number().unwrap_or_default().0);
+                if let FileName::Table(number) | FileName::LevelDbTable(number) = *name {
+                    let path = place.join(name.to_string());
+                    let size_bytes = self.env.fs().metadata(&path)?.len;
+                    self.found.push(FoundTable { number, path_id: path_id as u8, path, size_bytes });
+                }
+            }
+        }
+        for name in self.directory.files() {
+            used = used.max(name.number().unwrap_or_default().0);
+        }
+        if used >= u64::MAX >> 1 {
+            return Err(Error::new(ErrorKind::LimitReached, "file numbers are used up"));
+        }
+        self.numbers = Numbers(Arc::new(AtomicU64::new(used + 1)));
+        Ok(())
+    }
+
+    /// Where the logs are.
+    fn wal_path(&self) -> PathBuf {
+        match self.db_options.wal_dir.as_str() {
+            "" => self.path.clone(),
+            elsewhere => PathBuf::from(elsewhere),
+        }
+    }
+
+    /// Of several tables with one number all but one get another: the one that the MANIFEST means
+    /// keeps it, or the first.
+    fn renumber(&mut self) -> Result<()> {
+        let named = &self.salvaged.named;
+        self.found.sort_by_key(|table| {
+            let is_meant = named
+                .get(&table.number)
+                .is_some_and(|file| (file.path_id, file.size_bytes) == (table.path_id, table.size_bytes));
+            (table.number, !is_meant, table.path_id, table.path.extension() != Some("sst".as_ref()))
+        });
+        let mut before = None;
+        for table in &mut self.found {
+            if before.replace(table.number) != Some(table.number) {
+                continue;
+            }
+            table.number = FileNumber(self.numbers.next());
+            let to = table.path.with_file_name(FileName::Table(table.number).to_string());
+            self.env.fs().rename(&table.path, &to)?;
+            self.env.fs().sync_dir(&self.directories[usize::from(table.path_id)])?;
+            self.report.renumbered.push((table.path.clone(), to.clone()));
+            table.path = to;
+        }
+        Ok(())
+    }
+
+    /// What reads tables of any family, as far as their properties.
+    fn any_tables(&self) -> Result<Arc<TableCache>> {
+        let (id, options) = (ColumnFamilyId::DEFAULT, new_family_options());
+        let config = FamilyConfig::resolve(id, DEFAULT, options, None, Default::default())?;
+        Ok(Arc::new(TableCache::new(self.shared.clone(), &config, None)))
+    }
+
+    /// Finds the column families: those of the MANIFEST that were not dropped, and those that
+    /// tables name.
+    fn find_families(&mut self) -> Result<()> {
+        let any = self.any_tables()?;
+        let mut by_tables: BTreeMap<ColumnFamilyId, KnownFamily> = BTreeMap::new();
+        let mut readable = Vec::new();
+        for table in std::mem::take(&mut self.found) {
+            let properties = match tables::properties(&any, &table) {
+                Ok(properties) => properties,
+                Err(error) if is_damage(&error) => {
+                    self.lost.take(&table.path, error.to_string())?;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let id = family_id(&properties);
+            let comparator = Some(properties.comparator_name).filter(|name| !name.is_empty());
+            let name = match id {
+                ColumnFamilyId::DEFAULT => DEFAULT.to_owned(),
+                _ => properties.column_family_name,
+            };
+            self.of_family.insert(table.number, id);
+            let family = by_tables.entry(id).or_insert_with(|| KnownFamily { name, ..Default::default() });
+            family.comparator = family.comparator.take().or(comparator);
+            readable.push(table);
+        }
+        self.found = readable;
+        for (id, family) in by_tables {
+            if self.salvaged.dropped.contains(&id) {
+                continue;
+            }
+            if let Some(known) = self.families.get_mut(&id) {
+                known.comparator = known.comparator.take().or(family.comparator);
+            } else {
+                self.families.insert(id, family);
+            }
+        }
+        // Why the larger id: of two families with one name the one that came later is there still.
+        let mut names = BTreeSet::new();
+        let ids: Vec<ColumnFamilyId> = self.families.keys().rev().copied().collect();
+        for id in ids {
+            if !names.insert(self.families[&id].name.clone()) {
+                self.families.remove(&id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the options of the database and of its families, and what to read tables with.
+    fn find_options(&mut self) -> Result<()> {
+        let mut replay = ManifestReplay::new();
+        for (column_family, family) in &self.families {
+            let named = Some(family.name.clone()).filter(|_| *column_family != ColumnFamilyId::DEFAULT);
+            let id = VersionEdit { column_family: *column_family, ..VersionEdit::default() };
+            let edits = [
+                named.map(|name| VersionEdit { column_family_add: Some(name), ..id.clone() }),
+                Some(VersionEdit { comparator: family.comparator.clone(), ..id }),
+            ];
+            for edit in edits.into_iter().flatten() {
+                replay.add(edit).map_err(|e| Error::new(ErrorKind::Corruption, e.to_string()))?;
+            }
+        }
+        let name = self.salvaged.name.unwrap_or(FileName::Current);
+        let manifest = Manifest::made_up(self.directory.file(name), name, replay);
+        let found = self.search(&manifest).or_else(|error| {
+            if error.kind().is_io() {
+                return Err(error);
+            }
+            // Why: the caller's options may do where those of no file do.
+            self.options = self.options.clone().damaged_options(DamagedOptions::Ignore);
+            self.search(&manifest)
+        })?;
+        self.db_options = found.db_options;
+        self.configs = found.configs;
+        for (id, config) in &self.configs {
+            let cache = TableCache::new(self.shared.clone(), config, None);
+            self.caches.insert(*id, Arc::new(cache));
+        }
+        Ok(())
+    }
+
+    fn search(&self, manifest: &Manifest) -> Result<FoundOptions> {
+        let (directory, options) = (&self.directory, &self.options);
+        let (wanted, purpose) = (Wanted::All, Purpose::Writing);
+        Search { directory, manifest, options, wanted, purpose }.find()
+    }
+
+    /// Reads all tables, and what blob files say of themselves.
+    fn examine(&mut self) -> Result<()> {
+        for table in std::mem::take(&mut self.found) {
+            let id = self.of_family[&table.number];
+            let Some(tables) = self.caches.get(&id) else {
+                let what =
+                    format!("it is of column family {id}, which was dropped, or came again with another id");
+                self.lost.take(&table.path, what)?;
+                continue;
+            };
+            let named = self.salvaged.named.get(&table.number);
+            let named = named.filter(|file| file.size_bytes == table.size_bytes);
+            match tables::examine(tables, &table, named) {
+                Ok(examined) => self.examined.entry(id).or_default().push(examined),
+                Err(error) if is_damage(&error) => self.lost.take(&table.path, error.to_string())?,
+                Err(error) => return Err(error),
+            }
+        }
+        for name in Directory::list(&self.env, &self.directories[0])?.files() {
+            let FileName::Blob(number) = *name else { continue };
+            match tables::blob_file(&self.env, &self.directories[0], number) {
+                Ok(found) => drop(self.blob_files.insert(number, found)),
+                Err(error) if is_damage(&error) => {
+                    let path = self.directories[0].join(name.to_string());
+                    self.lost.take(&path, error.to_string())?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        for (name, what) in std::mem::take(&mut self.salvaged.damaged) {
+            self.lost.keep(&self.directory.file(name), what)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps a copy of each log of which a part cannot be replayed.
+    fn look_at_logs(&mut self) -> Result<()> {
+        let place = self.wal_path();
+        let logs = match Directory::list(&self.env, &place) {
+            Ok(directory) => directory.logs(),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let known: BTreeSet<ColumnFamilyId> = self.families.keys().copied().collect();
+        for number in logs {
+            let path = place.join(FileName::Wal(number).to_string());
+            let looked = look_at_log(&self.env.fs().read_file(&path)?, number, |id| {
+                known.contains(&id) || self.salvaged.dropped.contains(&id)
+            });
+            self.report.logs += 1;
+            self.report.entries_of_unknown_families += looked.of_unknown_families;
+            let what = looked.damage.or(looked.torn).or_else(|| {
+                let entries = Some(looked.of_unknown_families).filter(|entries| *entries > 0)?;
+                Some(format!("it has {entries} entries of column families of which nothing is known"))
+            });
+            if let Some(what) = what {
+                self.lost.keep(&path, what)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The trees that the new MANIFEST is to have.
+    fn trees(&mut self) -> Result<BTreeMap<ColumnFamilyId, NewTree>> {
+        self.leave_halves()?;
+        let doubt = self.doubt_of_trees();
+        let versions = match doubt {
+            None => Some(self.trees_of_manifest()?),
+            Some(_) => None,
+        };
+        self.report.trees_made_anew = doubt;
+        let mut trees = BTreeMap::new();
+        for id in self.configs.keys().copied().collect::<Vec<_>>() {
+            let examined = self.examined.remove(&id).unwrap_or_default();
+            let tree = match &versions {
+                Some(set) => self.tree_of_version(&set.column_families[&id].version, examined)?,
+                None => self.new_tree(id, examined)?,
+            };
+            trees.insert(id, tree);
+        }
+        self.leave_unneeded_blob_files(&trees)?;
+        Ok(trees)
+    }
+
+    /// Tables that a whole MANIFEST does not know, and that refer to blob files that are damaged or
+    /// not there, leave.
+    ///
+    /// Why: they were written by a job that a crash has ended. What they have is in the logs, or in
+    /// other tables, whole; and what is in tables is not taken from the logs again.
+    fn leave_halves(&mut self) -> Result<()> {
+        if self.salvaged.doubt.is_some() {
+            return Ok(());
+        }
+        let (named, blob_files) = (&self.salvaged.named, &self.blob_files);
+        let is_stray = |table: &Examined| !named.contains_key(&table.file.number);
+        let strays = self.examined.values().flatten().filter(|table| is_stray(table));
+        let referred: BTreeSet<FileNumber> =
+            strays.flat_map(|table| table.references.keys().copied()).collect();
+        let mut damaged = BTreeSet::new();
+        for number in referred {
+            let Some(found) = blob_files.get(&number) else { continue };
+            let Some(tables) = self.caches.get(&found.family) else { continue };
+            let described = BlobFileMetadata::new(found.addition.clone());
+            match block_on(&self.env, tables.blobs.verify(&described)) {
+                Ok(()) => {}
+                Err(error) if is_damage(&error) => _ = damaged.insert(number),
+                Err(error) => return Err(error),
+            }
+        }
+        let is_half = |table: &Examined| {
+            let is_bad = |number| !blob_files.contains_key(number) || damaged.contains(number);
+            is_stray(table) && table.references.keys().any(is_bad)
+        };
+        for tables in self.examined.values_mut() {
+            let (halves, whole): (Vec<_>, Vec<_>) = std::mem::take(tables).into_iter().partition(is_half);
+            *tables = whole;
+            for table in halves {
+                let what = "no MANIFEST knows it, and it refers to a blob file that is damaged or not there";
+                self.lost.take(&table.path, what)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Why the trees of the MANIFEST are not to be gone by, if they are not.
+    fn doubt_of_trees(&self) -> Option<String> {
+        let salvaged = &self.salvaged;
+        if let Some(doubt) = &salvaged.doubt {
+            return Some(doubt.clone());
+        }
+        let (mut there, mut strays) = (BTreeSet::new(), 0);
+        for table in self.examined.values().flatten() {
+            let (number, newest) = (table.file.number, table.file.largest_seq);
+            there.insert(number);
+            if !salvaged.named.contains_key(&number) {
+                strays += 1;
+                if newest > salvaged.last_seq {
+                    let path = table.path.display();
+                    return Some(format!("{path} has what came behind all that it knows"));
+                }
+            }
+        }
+        let gone = salvaged.live.iter().find(|number| {
+            let lost = |place: &PathBuf| self.lost.has(&place.join(FileName::Table(**number).to_string()));
+            !there.contains(number) && !self.directories.iter().any(lost)
+        });
+        // Why: they may have come in place of it.
+        match gone {
+            Some(number) if strays > 0 => {
+                Some(format!("table {number} is missing, and there are tables that it does not know"))
+            }
+            _ => None,
+        }
+    }
+
+    fn trees_of_manifest(&self) -> Result<VersionSet> {
+        let replay = self.salvaged.replay.clone();
+        let set = replay.finish(|found| {
+            Ok(self.configs.get(&found.id).map(|config| TreeOptions {
+                comparator: config.comparator.clone(),
+                level_count: usize::try_from(config.options.num_levels).unwrap_or(1),
+                allow_ingest_behind: self.db_options.allow_ingest_behind
+                    || config.options.cf_allow_ingest_behind,
+                check_consistency: false,
+            }))
+        });
+        set.map_err(|e| Error::new(ErrorKind::Corruption, e.to_string()))
+    }
+
+    /// A tree as the MANIFEST has it, without what is not there.
+    fn tree_of_version(&mut self, version: &Version, examined: Vec<Examined>) -> Result<NewTree> {
+        let mut edit = VersionEdit {
+            compact_cursors: version.compact_cursors().iter().map(|(l, key)| (*l, key.clone())).collect(),
+            ..VersionEdit::default()
+        };
+        let mut examined: BTreeMap<FileNumber, Examined> =
+            examined.into_iter().map(|table| (table.file.number, table)).collect();
+        for (level, file) in version.all_files() {
+            let path = self.shared.table_path(file.number, file.path_id)?;
+            match examined.remove(&file.number) {
+                Some(table) if table.file.size_bytes == file.size_bytes => {
+                    edit.new_files.push((level, NewFile::clone(file)));
+                }
+                Some(table) => {
+                    let text = format!("the MANIFEST says that it has {} bytes", file.size_bytes);
+                    self.lost.take(&table.path, text)?;
+                }
+                None if self.lost.has(&path) => {}
+                None => self.report.missing.push(path),
+            }
+        }
+        for table in examined.into_values() {
+            self.lost.take(&table.path, "it is in no tree; what it has is in others")?;
+        }
+        for (number, blob) in version.blob_files() {
+            if !self.blob_files.contains_key(number) {
+                self.miss_blob_file(*number);
+                continue;
+            }
+            edit.blob_file_additions.push(blob.file.clone());
+            if blob.garbage_count > 0 {
+                let (count, bytes) = (blob.garbage_count, blob.garbage_bytes);
+                edit.blob_file_garbages.push(BlobFileGarbage { number: *number, count, bytes });
+            }
+        }
+        Ok(NewTree { edit, merged: 0 })
+    }
+
+    fn miss_blob_file(&mut self, number: FileNumber) {
+        let path = self.directories[0].join(FileName::Blob(number).to_string());
+        if !self.lost.has(&path) {
+            self.report.missing.push(path);
+        }
+    }
+
+    /// A tree made of tables.
+    fn new_tree(&mut self, id: ColumnFamilyId, examined: Vec<Examined>) -> Result<NewTree> {
+        let salvaged = &self.salvaged;
+        let has_left = |table: &Examined| {
+            let number = table.file.number;
+            salvaged.named.contains_key(&number) && !salvaged.live.contains(&number)
+        };
+        let (gone, mut kept): (Vec<_>, Vec<_>) = examined.into_iter().partition(has_left);
+        for table in gone {
+            self.lost.take(&table.path, "it had left the tree; what it has is in others")?;
+        }
+        for table in &mut kept {
+            let there = table.references.keys().find(|number| self.blob_files.contains_key(number));
+            table.file.oldest_blob_file = there.copied();
+        }
+        let config = self.configs[&id].clone();
+        let level = tree::last_level(&self.db_options, &config);
+        let plan = tree::Plan::of(&config.comparator, kept, level == Level(0));
+        let db_id = self.salvaged.db_id.clone().map(|id| String::from_utf8_lossy(&id).into_owned());
+        let merging = tree::Merging {
+            env: &self.env,
+            db_options: &self.db_options,
+            config: &config,
+            tables: &self.caches[&id],
+            identity: &Arc::new(Identity {
+                db_id: db_id.unwrap_or_default(),
+                session_id: identity::new_session_id(&self.env),
+                host_id: host_id(&self.db_options),
+            }),
+            numbers: &self.numbers,
+            directory: self.directories[0].clone(),
+            level,
+        };
+        let tree = merging.carry_out(plan)?;
+        let mut edit = VersionEdit { new_files: tree.files, ..VersionEdit::default() };
+        self.register_blob_files(id, &tree.references, &mut edit);
+        Ok(NewTree { edit, merged: tree.merged })
+    }
+
+    /// Adds the blob files that the tables refer to; what nothing refers to in them is garbage.
+    fn register_blob_files(&mut self, id: ColumnFamilyId, references: &References, edit: &mut VersionEdit) {
+        for (number, (count, bytes)) in references {
+            let Some(found) = self.blob_files.get(number).filter(|found| found.family == id) else {
+                self.miss_blob_file(*number);
+                continue;
+            };
+            let (total_count, total_bytes) = (found.addition.total_count, found.addition.total_bytes);
+            edit.blob_file_additions.push(found.addition.clone());
+            let garbage = total_count.saturating_sub(*count);
+            if garbage > 0 {
+                let bytes = total_bytes.saturating_sub(*bytes);
+                edit.blob_file_garbages.push(BlobFileGarbage { number: *number, count: garbage, bytes });
+            }
+        }
+    }
+
+    /// Blob files that no tree has leave the database.
+    fn leave_unneeded_blob_files(&mut self, trees: &BTreeMap<ColumnFamilyId, NewTree>) -> Result<()> {
+        let additions = trees.values().flat_map(|tree| &tree.edit.blob_file_additions);
+        let needed: BTreeSet<FileNumber> = additions.map(|blob| blob.number).collect();
+        for number in self.blob_files.keys().filter(|number| !needed.contains(number)) {
+            let path = self.directories[0].join(FileName::Blob(*number).to_string());
+            self.lost.take(&path, "no table refers to it")?;
+        }
+        Ok(())
+    }
+
+    /// Writes a MANIFEST with these trees and has CURRENT name it.
+    fn write_manifest(&mut self, trees: &BTreeMap<ColumnFamilyId, NewTree>) -> Result<()> {
+        let db_id = match &self.salvaged.db_id {
+            Some(id) => Some(id.clone()),
+            None if self.directory.contains(FileName::Identity) => {
+                let id =
+                    String::from_utf8_lossy(&self.directory.read(FileName::Identity)?).trim_end().to_owned();
+                Some(id.into_bytes()).filter(|id| !id.is_empty())
+            }
+            None => None,
+        };
+        let mut edits = Vec::new();
+        if db_id.is_some() {
+            edits.push(VersionEdit { db_id, ..VersionEdit::default() });
+        }
+        let mut last_sequence = self.salvaged.last_seq;
+        for (id, tree) in trees {
+            let family = &self.families[id];
+            edits.push(VersionEdit {
+                column_family: *id,
+                column_family_add: Some(family.name.clone()).filter(|_| *id != ColumnFamilyId::DEFAULT),
+                comparator: Some(self.configs[id].comparator.name().to_owned()),
+                ..VersionEdit::default()
+            });
+            let newest = tree.edit.new_files.iter().map(|(_, file)| file.largest_seq).max();
+            last_sequence = last_sequence.max(newest.unwrap_or(SeqNo::ZERO));
+            edits.push(VersionEdit {
+                column_family: *id,
+                log_number: Some(family.log_number),
+                full_history_ts_low: family.full_history_ts_low.clone(),
+                ..tree.edit.clone()
+            });
+        }
+        let [manifest, written, temporary] = [(); 3].map(|()| FileNumber(self.numbers.next()));
+        let largest_id = trees.keys().max().copied().unwrap_or_default();
+        edits.push(VersionEdit {
+            prev_log_number: Some(FileNumber(0)),
+            next_file_number: Some(FileNumber(self.numbers.next())),
+            max_column_family: Some(self.salvaged.max_column_family.max(largest_id)),
+            min_log_number_to_keep: Some(self.salvaged.min_log_number_to_keep),
+            last_sequence: Some(last_sequence),
+            ..VersionEdit::default()
+        });
+        let mut writer = LogWriter::new(FileNumber(0), false);
+        let mut bytes = Vec::new();
+        for edit in &edits {
+            let added = writer.append(&edit.encode(), &mut bytes);
+            added.map_err(|e| Error::with_source(ErrorKind::Io, "writing the MANIFEST", e))?;
+        }
+        let (fs, name) = (self.env.fs(), FileName::Manifest(manifest));
+        // Why under another name first: a MANIFEST that is there in part would be believed by the
+        // next repair.
+        let unfinished = self.directory.file(FileName::Temp(written));
+        write_synced(fs.as_ref(), &unfinished, &bytes)?;
+        fs.rename(&unfinished, &self.directory.file(name))?;
+        for directory in &self.directories {
+            fs.sync_dir(directory)?;
+        }
+        fs.sync_dir(&self.path)?;
+        write_current(fs.as_ref(), &self.path, name, temporary)
+    }
+}
+
+/// The family that a table says it is of.
+///
+/// Compat: tables of old releases, and those that were made to be ingested, do not say.
+fn family_id(properties: &TableProperties) -> ColumnFamilyId {
+    let said = properties.column_family_id;
+    let known = u32::try_from(said).ok().filter(|_| said != i32::MAX as u64);
+    known.map_or(ColumnFamilyId::DEFAULT, ColumnFamilyId)
+}
+
+/// What is in a log.
+#[derive(Debug, Default)]
+struct Looked {
+    damage: Option<String>,
+    /// What is behind the last record, if it is not what a log has there: a record that was not
+    /// written to its end, as after a crash, or one that cannot be told from it.
+    torn: Option<String>,
+    of_unknown_families: u64,
+}
+
+/// Looks for damage in a log, and for entries that no family will have.
+fn look_at_log(bytes: &[u8], number: FileNumber, is_known: impl Fn(ColumnFamilyId) -> bool) -> Looked {
+    let mut looked = Looked::default();
+    let mut reader = LogReader::new(bytes, number, RecoveryMode::SkipAnyCorruptedRecords);
+    let (mut end, mut has_old) = (0, false);
+    let mut told = |offset: u64, what: String| {
+        looked.damage.get_or_insert_with(|| format!("offset {offset}: {what}"));
+    };
+    while let Some(event) = reader.next_event() {
+        match event {
+            LogEvent::Damage(damage) => {
+                told(damage.corruption.offset, damage.corruption.what.to_string());
+            }
+            LogEvent::Record(record) => match BatchReader::parse(record.bytes) {
+                Err(c) => told(record.offset, c.what.to_string()),
+                Ok(batch) => {
+                    end = record.end;
+                    for op in batch.ops() {
+                        match op {
+                            Err(c) => told(record.offset, c.what.to_string()),
+                            Ok(op) => {
+                                let unknown = op.column_family().is_some_and(|id| !is_known(id));
+                                looked.of_unknown_families += u64::from(unknown);
+                            }
+                        }
+                    }
+                }
+            },
+            LogEvent::OldRecord { .. } => has_old = true,
+            LogEvent::Predecessor(_) => {}
+        }
+    }
+    let rest = bytes.get(end as usize..).unwrap_or_default();
+    if !has_old && !reader.is_recyclable() && end > 0 && rest.iter().any(|byte| *byte != 0) {
+        looked.torn = Some(format!("offset {end}: a record that is not whole"));
+    }
+    looked
+}

@@ -1,0 +1,98 @@
+//! What a repair tells.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// What a repair has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RepairReport {
+    /// The column families that the database has now.
+    pub column_families: Vec<RepairedFamily>,
+    /// The MANIFEST that was gone by, if any could be read.
+    pub manifest: Option<PathBuf>,
+    /// Why the trees were made anew from the tables; `None` if they are those of the MANIFEST.
+    pub trees_made_anew: Option<String>,
+    /// The OPTIONS file that the options come from; `None` if they are the caller's.
+    pub options: Option<PathBuf>,
+    /// Files that left the database, or were damaged in part and are kept as they were.
+    pub lost: Vec<LostFile>,
+    /// Files that are needed and are nowhere.
+    pub missing: Vec<PathBuf>,
+    /// Tables that got another number, as two had the same: where they were, and where they are.
+    pub renumbered: Vec<(PathBuf, PathBuf)>,
+    /// Logs that were read.
+    pub logs: u64,
+    /// Entries in logs of column families of which nothing is known.
+    pub entries_of_unknown_families: u64,
+}
+
+/// A column family after a repair.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RepairedFamily {
+    /// Its id.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
+    /// Its tables, those made of logs included.
+    pub tables: u64,
+    /// Bytes of its tables.
+    pub bytes: u64,
+    /// Its blob files.
+    pub blob_files: u64,
+    /// Tables that were merged into others, as nothing but their entries says which is newer.
+    pub merged: u64,
+}
+
+/// A file that a repair has put into `lost`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostFile {
+    /// Where it was.
+    pub path: PathBuf,
+    /// Where it is now.
+    pub lost: PathBuf,
+    /// Why it is there.
+    pub reason: String,
+}
+
+impl fmt::Display for RepairReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.manifest, &self.trees_made_anew) {
+            (Some(manifest), None) => writeln!(f, "trees: as {} has them", manifest.display())?,
+            (manifest, why) => {
+                let of = manifest.as_ref().map_or("MANIFEST".into(), |path| path.display().to_string());
+                let why = why.as_deref().unwrap_or_default();
+                writeln!(f, "trees: made anew from the tables; {of}: {why}")?;
+            }
+        }
+        match &self.options {
+            Some(path) => writeln!(f, "options: {}", path.display())?,
+            None => writeln!(f, "options: as given; no OPTIONS file can be used")?,
+        }
+        for family in &self.column_families {
+            let RepairedFamily { id, name, tables, bytes, blob_files, merged } = family;
+            write!(f, "column family {id} {name:?}: {tables} tables of {bytes} bytes")?;
+            if *blob_files > 0 {
+                write!(f, ", {blob_files} blob files")?;
+            }
+            if *merged > 0 {
+                write!(f, "; {merged} tables were merged into others")?;
+            }
+            writeln!(f)?;
+        }
+        writeln!(f, "logs: {}", self.logs)?;
+        for (from, to) in &self.renumbered {
+            writeln!(f, "renumbered: {} is {} now", from.display(), to.display())?;
+        }
+        for file in &self.lost {
+            writeln!(f, "lost: {}: {}", file.lost.display(), file.reason)?;
+        }
+        for path in &self.missing {
+            writeln!(f, "missing: {}", path.display())?;
+        }
+        if self.entries_of_unknown_families > 0 {
+            let entries = self.entries_of_unknown_families;
+            writeln!(f, "logs have {entries} entries of column families of which nothing is known")?;
+        }
+        Ok(())
+    }
+}
