@@ -330,8 +330,11 @@ impl Background {
             let paused = Box::pin(self.wait_for(|| self.state.lock().is_paused().then_some(())));
             match race(Box::pin(self.flush_before(ingests)), paused).await {
                 Raced::First(flushed) => return flushed.map(|()| held),
-                Raced::Second(()) => {}
+                Raced::Second(()) => drop(held),
             }
+            // Why before the next flush: each one seals a memtable, and writers stop where there
+            // are too many of them, which nobody flushes now.
+            self.wait_for(|| (!self.state.lock().is_paused()).then_some(())).await;
         }
     }
 
