@@ -341,9 +341,7 @@ impl Line {
     /// The beginning of the new log could not be framed; its number is not above that of the
     /// present one, and recovery reads logs in the order of their numbers.
     pub(crate) fn switch(&mut self, spare: &mut Option<NewLog>) -> Result<Option<bool>> {
-        if self.closed {
-            return Err(closed());
-        }
+        self.check_open()?;
         let switches = self.needs_new_log();
         if switches {
             let Some(NewLog { mut framing, file, mut head }) = spare.take() else { return Ok(None) };
@@ -388,6 +386,12 @@ impl Line {
         Ok(())
     }
 
+    /// # Errors
+    /// It is [closed](Self::close).
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.closed { Err(closed()) } else { Ok(()) }
+    }
+
     /// Orders nothing ever again. Whether that was so already.
     pub(crate) fn close(&mut self) -> bool {
         self.closed = true;
@@ -411,9 +415,7 @@ impl Line {
     /// # Errors
     /// That log, or one behind it, has failed as well, or no new log took its place; it is closed.
     pub(crate) fn resume(&mut self, first_log: FileNumber) -> Result<Resumed> {
-        if self.closed {
-            return Err(closed());
-        }
+        self.check_open()?;
         if self.refused.is_none() {
             return Ok(Resumed::NothingFailed);
         }

@@ -264,6 +264,11 @@ impl<H: Host> Persist<H> {
         self.files.lock()
     }
 
+    /// As [`files`](Self::files); `None` where they are taken.
+    pub(crate) fn try_files(&self) -> Option<MutexGuard<'_, Files>> {
+        self.files.try_lock()
+    }
+
     /// Takes what a leader is to write, if nobody leads. Lock: under the order lock.
     ///
     /// Why: who has just framed a record has the order lock, and would have to take it again. It is

@@ -124,16 +124,27 @@ impl<H: Host> Pipeline<H> {
 
     /// The logs that are open for writing or were since the database was opened and are needed,
     /// each with how many of its bytes have left the process; the last is the newest. Those are
-    /// whole records. Blocks, while a leader writes.
-    pub fn written_logs(&self) -> Vec<(FileNumber, u64)> {
+    /// whole records.
+    ///
+    /// # Errors
+    /// The database is closed.
+    pub async fn written_logs(&self) -> Result<Vec<(FileNumber, u64)>> {
         // Invariant: nobody writes while this has the files, so no log is seen in the middle of a
-        // round.
-        let files = self.persist.files();
+        // round. Why only tried: a leader has them while it writes.
+        let files = loop {
+            self.persist.wait_for_leader().await;
+            // Why: closing has the files while it ends the log, and leads nobody.
+            self.order.lock().check_open()?;
+            match self.persist.try_files() {
+                Some(files) => break files,
+                None => std::hint::spin_loop(),
+            }
+        };
         let newest = files.newest();
         let mut logs = self.order.lock().older_logs().to_vec();
         logs.retain(|(number, _)| *number < newest.0);
         logs.push(newest);
-        logs
+        Ok(logs)
     }
 
     /// Has every decision that was ordered so far about what was inserted undecided reach the

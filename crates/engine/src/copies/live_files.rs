@@ -215,10 +215,7 @@ pub(super) async fn held_files(db: &Db, options: &LiveFilesStorageInfoOptions) -
         };
         // Invariant: behind the look at the MANIFEST; see the module's head.
         live.pipeline.flush_wal(false).await?;
-        let written = {
-            let pipeline = live.pipeline.clone();
-            env.run_blocking(move |_| pipeline.written_logs()).await
-        };
+        let written = live.pipeline.written_logs().await?;
         // Why once more otherwise: the logs may have a part of a batch whose other part is of a
         // family that this MANIFEST has not, or lack what a recovery of the log put into tables.
         let now = db.writable()?.versions.moment();
@@ -236,8 +233,8 @@ async fn wants_flush(db: &Db, live: &Live, limit: u64) -> Result<bool> {
     if matches!(limit, 0 | u64::MAX) {
         return Ok(limit == 0);
     }
-    let (pipeline, moment) = (live.pipeline.clone(), db.writable()?.versions.moment());
-    let written = db.env().run_blocking(move |_| pipeline.written_logs()).await;
+    let moment = db.writable()?.versions.moment();
+    let written = live.pipeline.written_logs().await?;
     let logs = logs(db, &moment, written).await?;
     Ok(logs.iter().map(|log| log.size_bytes).sum::<u64>() >= limit)
 }
