@@ -8,7 +8,8 @@
 //! from where it ended. Then it looks at the MANIFEST once more. If that says now that a log which
 //! was read is needed no more, the log may have been removed, or its file used for another one
 //! (`recycle_log_file_num`), while it was read: nothing of it is shown, and the reading starts
-//! over.
+//! over. So it does if the logs left sequence numbers out that the MANIFEST has now: they are of a
+//! file that was ingested meanwhile, before the records behind it were written.
 //!
 //! | found | what it means |
 //! |---|---|
@@ -299,12 +300,13 @@ impl Secondary {
         }
         // Why taken out: whatever fails from here on may leave it half-way.
         let mut replay = follow.replay.take().expect("it has begun");
+        replay.watch(follow.last_seq);
         let (from, missing) = follow.read_logs(opened, &mut replay)?;
         if anew {
             replay.replay_mut().end()?;
             replay.replay_mut().follow(follow.last_seq);
         }
-        if follow.has_moved(opened, from)? {
+        if follow.has_moved(opened, from, replay.missing())? {
             // Why it may go on then: what was not read of logs that are gone is in tables by now,
             // unless what came behind it was left out for that.
             follow.replay = Some(replay).filter(|replay| replay.stopped().is_none());
@@ -614,8 +616,9 @@ impl Follow {
     }
 
     /// Whether the primary may have taken away a log, from `from` on, before it was read or
-    /// meanwhile.
-    fn has_moved(&mut self, opened: &Opened, from: FileNumber) -> Result<bool> {
+    /// meanwhile; or tables have the sequence number `missing` by now, which the logs left out: that
+    /// of an ingested file, which came into the tree before the records behind it were written.
+    fn has_moved(&mut self, opened: &Opened, from: FileNumber, missing: Option<SeqNo>) -> Result<bool> {
         let directory = Directory::list(&opened.env, &opened.path)?;
         let manifest = self.manifest.as_mut().expect("it was read");
         if directory.current_manifest()? != manifest.name {
@@ -629,7 +632,8 @@ impl Follow {
         let configs = configs.map(|followed| (followed.family.id(), followed.family.config.clone()));
         let db_options = opened.db_options.get();
         let set = build_trees(manifest.clone(), &configs.collect(), &db_options)?;
-        Ok(from < first_needed(&db_options, &set))
+        let has_missing = missing.is_some_and(|missing| missing <= set.last_sequence);
+        Ok(has_missing || from < first_needed(&db_options, &set))
     }
 }
 

@@ -48,6 +48,9 @@ pub struct Recovery {
     last_log: Option<(FileNumber, u64)>,
     /// Damage was passed over.
     skipped: bool,
+    /// See [`watch`](Self::watch).
+    known_to: SeqNo,
+    missing: Option<SeqNo>,
 }
 
 /// The place behind which logs are left out.
@@ -147,8 +150,19 @@ impl Recovery {
         two_phases: bool,
     ) -> Self {
         let replay = Replay::new(targets, last_seq);
-        let (expected, stopped, previous, last_log) = (None, None, None, None);
-        Self { mode, replay, first_needed, two_phases, expected, stopped, previous, last_log, skipped: false }
+        Self {
+            mode,
+            replay,
+            first_needed,
+            two_phases,
+            expected: None,
+            stopped: None,
+            previous: None,
+            last_log: None,
+            skipped: false,
+            known_to: last_seq,
+            missing: None,
+        }
     }
 
     /// Replays one log. Logs come in ascending order of their numbers. `full` is called for each
@@ -243,6 +257,18 @@ impl Recovery {
         self.first_needed = first_needed;
     }
 
+    /// From now on notes which number is [missing](Self::missing) behind `known_to`, the last one
+    /// that the MANIFEST knows.
+    pub fn watch(&mut self, known_to: SeqNo) {
+        (self.known_to, self.missing) = (known_to, None);
+    }
+
+    /// The first number that no record had though later ones came, and that the MANIFEST did not
+    /// know: a write without a log had it, or a file that was ingested after the MANIFEST was read.
+    pub fn missing(&self) -> Option<SeqNo> {
+        self.missing
+    }
+
     /// Where replay stopped, if it did.
     pub fn stopped(&self) -> Option<&Stopped> {
         self.stopped.as_ref()
@@ -294,6 +320,11 @@ impl Recovery {
                 "zeroed space, and records missing where it is, or they may be",
                 0u64,
             ));
+        }
+        let next = self.expected.as_ref().map_or(SeqNo::ZERO, |expected| *expected.end());
+        let next = next.max(SeqNo(self.known_to.0 + 1));
+        if batch.seq() > next {
+            self.missing.get_or_insert(next);
         }
         self.expected = Some(self.replay.apply(log, batch)?);
         Ok(Then::Next)
