@@ -217,9 +217,10 @@ pub(super) async fn held_files(db: &Db, options: &LiveFilesStorageInfoOptions) -
         live.pipeline.flush_wal(false).await?;
         let written = live.pipeline.written_logs().await?;
         // Why once more otherwise: the logs may have a part of a batch whose other part is of a
-        // family that this MANIFEST has not, or lack what a recovery of the log put into tables.
+        // family that this MANIFEST has not, or what came behind files that were ingested since, or
+        // lack what a recovery of the log put into tables.
         let now = db.writable()?.versions.moment();
-        if moment.has_families_of(&now) && live.pipeline.failed_log() == failed {
+        if moment.goes_with_logs(&now) && live.pipeline.failed_log() == failed {
             break (moment, options_file, written);
         }
     };

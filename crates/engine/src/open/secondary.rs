@@ -559,6 +559,8 @@ impl Follow {
     ) -> Result<()> {
         if number != self.current {
             self.current = number;
+            // Why: records that are held back until tables were looked at are the last log's.
+            replay.replay_mut().end()?;
             for followed in self.families.iter_mut().filter(|followed| !followed.is_dropped) {
                 let newest = followed.memtables.last_mut().expect("a family has a memtable");
                 if newest.1.is_untouched() {

@@ -110,6 +110,8 @@ struct State {
     file: Option<ManifestFile>,
     /// The MANIFEST that CURRENT names and its size in bytes, as last known.
     named: (FileNumber, u64),
+    /// How many changes brought ingested files.
+    ingestions: u64,
 }
 
 impl std::fmt::Debug for Versions {
@@ -127,11 +129,20 @@ pub(crate) struct Moment {
     pub(crate) trees: Vec<(Arc<Family>, Arc<Version>)>,
     /// Logs with what is not in the trees.
     pub(crate) logs: BTreeSet<FileNumber>,
+    /// How many changes have brought files that were ingested.
+    ingestions: u64,
 }
 
 impl Moment {
+    /// Whether logs that were looked at after this moment and before `later` bring all that is not
+    /// in the trees: nothing of a family that they do not have, nor anything that came behind files
+    /// that were ingested since.
+    pub(crate) fn goes_with_logs(&self, later: &Moment) -> bool {
+        self.ingestions == later.ingestions && self.has_families_of(later)
+    }
+
     /// Whether it has all families that another one has.
-    pub(crate) fn has_families_of(&self, other: &Moment) -> bool {
+    fn has_families_of(&self, other: &Moment) -> bool {
         let has = |(family, _): &(Arc<Family>, _)| self.trees.iter().any(|(own, _)| Arc::ptr_eq(own, family));
         other.trees.iter().all(has)
     }
@@ -188,6 +199,7 @@ impl Versions {
             closing: Vec::new(),
             file: None,
             named: start.manifest,
+            ingestions: 0,
         };
         Arc::new(Versions {
             next_file: AtomicU64::new(start.next_file.0),
@@ -324,6 +336,7 @@ impl Versions {
             manifest: state.named,
             trees: families.map(|family| (family.family.clone(), family.version.clone())).collect(),
             logs: state.logs.clone(),
+            ingestions: state.ingestions,
         }
     }
 
@@ -564,6 +577,8 @@ impl Versions {
                 gone.push(Gone::Named(FileName::Manifest(before.0)));
             }
             state.file = Some(file);
+            let ingestions = requests.iter().filter(|request| request.change.ingested.is_some());
+            state.ingestions += ingestions.count() as u64;
             let needed = state.logs.split_off(&new.min_log);
             gone.extend(std::mem::replace(&mut state.logs, needed).into_iter().map(Gone::Wal));
             let old = std::mem::replace(&mut state.manifest, new);
