@@ -124,8 +124,8 @@ impl Background {
     /// of it.
     ///
     /// # Errors
-    /// `InvalidArgument`: a file is not in the tree, or the level cannot be. `Incomplete`: a file
-    /// is being compacted, or it was cancelled.
+    /// `InvalidArgument`: a file is not in the tree, or the level cannot be. `TryAgain`: a file is
+    /// being compacted. `Incomplete`: it was cancelled.
     pub(crate) async fn compact_files(
         self: &Arc<Self>,
         family: &Arc<Family>,

@@ -32,7 +32,7 @@ async fn jobs_go_by_a_decision(
     let family = db.db().default_column_family();
     match db.db().compact_files_async(&CompactFilesOptions::default(), family, &files, 6).await {
         // Another compaction has them.
-        Err(e) if matches!(e.kind(), ErrorKind::InvalidArgument | ErrorKind::Incomplete) => Ok(()),
+        Err(e) if matches!(e.kind(), ErrorKind::InvalidArgument | ErrorKind::TryAgain) => Ok(()),
         done => done.map(drop),
     }
 }
