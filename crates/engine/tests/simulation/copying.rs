@@ -17,7 +17,7 @@ const CURRENT: &str = "CURRENT";
 const BACKUPS: &str = "/backups";
 
 /// Removes the directory of a copy, if it is there. A copy has no directory in it. CURRENT goes
-/// first: what a crash leaves without it is no database.
+/// first, and durably: what a crash leaves without it is no database.
 fn remove(fs: &dyn FileSystem, directory: &Path) -> karst_io::Result<()> {
     if !fs.exists(directory)? {
         return Ok(());
@@ -25,7 +25,11 @@ fn remove(fs: &dyn FileSystem, directory: &Path) -> karst_io::Result<()> {
     let mut names = fs.list_dir(directory)?;
     names.sort_by_key(|name| name != CURRENT);
     for name in names {
+        let is_current = name == CURRENT;
         fs.remove(&directory.join(name))?;
+        if is_current {
+            fs.sync_dir(directory)?;
+        }
     }
     fs.remove_dir(directory)
 }
