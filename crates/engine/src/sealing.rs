@@ -83,7 +83,22 @@ pub(crate) trait HeldWriters: Send + Sync {
     ///
     /// # Errors
     /// There are not so many; a log has failed, or the database is closed.
-    fn take_to(&self, last: SeqNo) -> Result<Box<dyn Send>>;
+    fn take_to(&self, last: SeqNo) -> Result<TakenNumbers>;
+}
+
+/// Sequence numbers that are visible once it is dropped.
+pub(crate) struct TakenNumbers(#[expect(dead_code, reason = "it is dropped")] Box<dyn Send>);
+
+impl TakenNumbers {
+    pub(crate) fn new(taken: impl Send + 'static) -> Self {
+        Self(Box::new(taken))
+    }
+}
+
+impl std::fmt::Debug for TakenNumbers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TakenNumbers").finish_non_exhaustive()
+    }
 }
 
 /// Whose memtables are sealed.

@@ -14,7 +14,7 @@
 
 use crate::flush::Triggers;
 use crate::read::Gate;
-use crate::sealing::{BoxFuture, HeldWriters, Sealed, Sealing, SealsMemtables};
+use crate::sealing::{BoxFuture, HeldWriters, Sealed, Sealing, SealsMemtables, TakenNumbers};
 use crate::versions::{Gone, Versions};
 pub use karst_commit::{WriteBatch, WriteOptions};
 
@@ -291,8 +291,8 @@ impl HeldWriters for HeldPipeline<DatabaseHost> {
         HeldPipeline::next_seq(self)
     }
 
-    fn take_to(&self, last: SeqNo) -> Result<Box<dyn Send>> {
-        Ok(Box::new(HeldPipeline::take_to(self, last)?))
+    fn take_to(&self, last: SeqNo) -> Result<TakenNumbers> {
+        Ok(TakenNumbers::new(HeldPipeline::take_to(self, last)?))
     }
 }
 

@@ -498,12 +498,17 @@ impl Background {
         }
         let now_s = self.env().unix_time().as_secs();
         let has_unnumbered = places.iter().flatten().any(|(_, number)| number.is_none());
-        let at_once = has_unnumbered && ingests.len() > 1;
+        let (at_once, taken) = if has_unnumbered { (Some(taken), None) } else { (None, Some(taken)) };
         let mut change = Change { ingested: Some(first), at_once, ..Change::default() };
         let mut infos = Vec::new();
         for (ingest, placed) in ingests.into_iter().zip(places) {
             let family = &ingest.family;
-            let mut edit = VersionEdit { column_family: family.id(), ..VersionEdit::default() };
+            let mut edit = VersionEdit {
+                column_family: family.id(),
+                // Why: whoever follows the logs finds by it why they leave numbers out.
+                last_sequence: Some(SeqNo(last)),
+                ..VersionEdit::default()
+            };
             for (prepared, (level, number)) in ingest.files.into_iter().zip(placed) {
                 let number = number.map(|number| SeqNo(first.0 + number));
                 let mut file = prepared.file;

@@ -7,6 +7,7 @@
 //! so dropping a job in the middle of its install cannot remove a file that the MANIFEST names.
 
 use super::obsolete::FileGuard;
+use crate::sealing::TakenNumbers;
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::sync::Mutex;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
@@ -41,8 +42,10 @@ pub(crate) struct Change {
     /// The edits add ingested files; whoever reads at this sequence number or a later one has to
     /// see them. It is not visible yet.
     pub(crate) ingested: Option<SeqNo>,
-    /// Readers must not see it in one family and not yet in another, whatever they read at.
-    pub(crate) at_once: bool,
+    /// The numbers of ingested files, where some entries have older ones: then readers must not
+    /// see these before those, nor in one family what they do not see in another, whatever they
+    /// read at. Where all have numbers of their own, the caller keeps them.
+    pub(crate) at_once: Option<TakenNumbers>,
     /// The column family that the edits create. Its log number is filled in by the install.
     pub(crate) created: Option<Arc<Family>>,
 }

@@ -564,7 +564,7 @@ impl Versions {
             .max(begun.saturating_add(u64::try_from(growth).unwrap_or(u64::MAX)))
     }
 
-    fn publish(&self, staged: Staged, requests: Vec<Request>, file: ManifestFile) {
+    fn publish(&self, staged: Staged, mut requests: Vec<Request>, file: ManifestFile) {
         let Staged { state: new, leaving, mut changed, dropped, old_versions, .. } = staged;
         // Why these too: a flush of entries that all hid each other adds no table.
         changed.extend(requests.iter().flat_map(|request| &request.change.flushed).map(|(id, _)| *id));
@@ -594,13 +594,17 @@ impl Versions {
             let published = changed.iter().filter_map(|id| state.manifest.families.get(id));
             published.map(|state| (state.family.clone(), state.version.clone())).collect()
         };
-        let at_once = requests.iter().filter(|request| request.change.at_once);
-        for id in at_once.flat_map(|request| &request.change.edits).map(|edit| edit.column_family) {
-            // Why: whoever pins the old tree of any of them from here on, or has pinned it and not
-            // looked yet, pins again until the new one is there.
-            if let Some((family, _)) = versions.iter().find(|(family, _)| family.id() == id) {
-                family.superversion().lacks_from(SeqNo::ZERO);
+        for request in &mut requests {
+            let Some(taken) = request.change.at_once.take() else { continue };
+            for id in request.change.edits.iter().map(|edit| edit.column_family) {
+                // Why: whoever pins the old tree of any of them from here on, or has pinned it and
+                // not looked yet, pins again until the new one is there.
+                if let Some((family, _)) = versions.iter().find(|(family, _)| family.id() == id) {
+                    family.superversion().lacks_from(SeqNo::ZERO);
+                }
             }
+            // Why between: who pins a new tree has to read at these numbers.
+            drop(taken);
         }
         for (family, version) in versions {
             let flushed = requests.iter().flat_map(|request| &request.change.flushed);

@@ -210,7 +210,7 @@ fn one_that_is_given_up_is_whole_or_not_there() {
             break;
         }
     }
-    assert!(given_up > 1, "given up {given_up} times");
+    assert!(given_up > 0, "it was never given up");
 }
 
 /// A copy that went by the original's directory of logs would replay these, and write there.

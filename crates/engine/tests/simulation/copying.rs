@@ -92,7 +92,7 @@ impl User {
         options.max_background_operations = 1 + self.random.index(3);
         let mut engine = match BackupEngine::open(&options, &self.env) {
             // Somebody else makes one, or has given one up that is not over yet.
-            Err(e) if e.kind() == ErrorKind::Busy => return None,
+            Err(e) if e.kind() == ErrorKind::Locked => return None,
             opened => self.world.unless_foul("opening the backups", opened).await?,
         };
         let corrupt = engine.get_corrupted_backups();

@@ -381,17 +381,18 @@ impl Recovery {
         if recorded.log < self.first_needed {
             return Ok(Then::Next);
         }
+        if self.stopped.is_some() && self.last_log == Some((recorded.log, recorded.size_bytes)) {
+            // Why whatever the numbers: all that it had was replayed. A file that was ingested
+            // between the two logs may have taken some.
+            self.stopped = None;
+            return Ok(Then::Next);
+        }
         if let Some(stopped) = &mut self.stopped {
             // Why not always: without prepared sections every record takes a number, and a hole
             // shows in those. With them nobody goes on behind damage in a log that is kept.
             return Ok(match self.last_log {
                 Some((log, end)) if self.two_phases && (log != recorded.log || end > 0) => {
-                    if (log, end) == (recorded.log, recorded.size_bytes) {
-                        self.stopped = None;
-                        Then::Next
-                    } else {
-                        stopped.leave_out()
-                    }
+                    stopped.leave_out()
                 }
                 _ => Then::Next,
             });

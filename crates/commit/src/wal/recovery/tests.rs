@@ -155,6 +155,31 @@ fn a_recycled_log_ends_where_its_former_life_begins() {
     assert_eq!(recover(mode, &[(8, &recycled), (9, &gap)]).unwrap().0, 10);
 }
 
+/// A file that is ingested takes numbers that no log has. Where the next log says that the one before
+/// is whole, they are no hole.
+#[test]
+fn numbers_may_be_missing_behind_a_recycled_log_that_is_whole() {
+    let new = log(8, 41, 10, true, false);
+    let mut recycled = log(3, 1, 40, true, false);
+    recycled[..new.len()].copy_from_slice(&new);
+    let next = |size_bytes: usize| {
+        let mut writer = LogWriter::new(FileNumber(9), true);
+        let mut out = Vec::new();
+        let (size_bytes, last_seq) = (size_bytes as u64, SeqNo(50));
+        writer.append_predecessor(&Predecessor { log: FileNumber(8), size_bytes, last_seq }, &mut out);
+        let mut batch = WriteBatch::new();
+        batch.put(b"behind", b"the file");
+        batch.set_seq(SeqNo(60));
+        writer.append(batch.as_bytes(), &mut out).unwrap();
+        out
+    };
+    let mode = RecoveryMode::PointInTimeRecovery;
+    let (entries, recovered) = recover(mode, &[(8, &recycled), (9, &next(new.len()))]).unwrap();
+    assert_eq!((entries, recovered.stopped.is_none()), (11, true));
+    let (entries, recovered) = recover(mode, &[(8, &recycled), (9, &next(new.len() + 70))]).unwrap();
+    assert_eq!((entries, recovered.stopped.is_some()), (10, true));
+}
+
 #[test]
 fn tables_newer_than_the_recovered_point_are_refused() {
     let whole = log(4, 1, 20, false, false);
