@@ -1,4 +1,4 @@
-//! The transport where io_uring is not to be had: a pool of threads that call `pread`.
+//! The transport where io_uring is not available: a pool of threads that call `pread`.
 //!
 //! One pool serves all channels of an environment. It starts a thread when an op finds none idle,
 //! up to a limit, and threads that have been idle for a while end. Each channel has its own list of

@@ -15,7 +15,7 @@
 //!
 //! Order: LOCK; everything is read; tables of which two have one number get others; tables are
 //! merged where that is needed; what is of no use gets a second name in `lost`; a new MANIFEST and
-//! CURRENT; what is in `lost` loses its first name; the database is opened once as ever, with all
+//! CURRENT; what is in `lost` loses its first name; the database is opened once as usual, with all
 //! that can be read of its logs, which makes tables of them, and closed.
 //!
 //! Invariants:
