@@ -31,12 +31,12 @@ use std::time::Duration;
 const IDLE_LIMIT: Duration = if cfg!(test) { Duration::from_millis(20) } else { Duration::from_secs(5) };
 
 /// Something to run on a thread that may block.
-pub(crate) type Job = Box<dyn FnOnce() + Send>;
+pub(crate) type BlockingJob = Box<dyn FnOnce() + Send>;
 
 enum Work {
     Read(Op, Arc<Returns>),
     Open(OpenOp, Arc<Returns>),
-    Run(Job),
+    Run(BlockingJob),
 }
 
 /// Threads that may block, for an environment.
@@ -70,7 +70,7 @@ impl ThreadPool {
     }
 
     /// Run `job` on one of the threads. If there is none, it is returned where the job is.
-    pub(crate) fn run(&self, job: Job) -> Option<Stranded> {
+    pub(crate) fn run(&self, job: BlockingJob) -> Option<Stranded> {
         let shared = self.shared();
         let has_threads = shared.push([Work::Run(job)]);
         (!has_threads).then_some(Stranded(shared))
