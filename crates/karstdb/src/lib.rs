@@ -26,8 +26,8 @@
 //! let db = Db::open(&path, &options)?;
 //! db.put("apple", "ripe")?; // every read that begins from now on sees it
 //!
-//! let value = db.get("apple")?;
-//! assert_eq!(value.as_deref(), Some(&b"ripe"[..])); // a `Value` pins its block; nothing is copied
+//! let value = db.get("apple")?.expect("it was put"); // a `Value` pins its block; nothing is copied
+//! assert_eq!(value, "ripe");
 //!
 //! // A batch is seen whole or not at all. With `sync` it is on the device when the call returns.
 //! let mut batch = WriteBatch::new();
@@ -66,7 +66,7 @@
 //! fruit.put("banana", "ripe")?;
 //! let old = ReadOptions { snapshot: Some(before), ..ReadOptions::new() };
 //! let value = fruit.clone().with_read_options(old).get("banana")?;
-//! assert_eq!(value.as_deref(), Some(&b"green"[..]));
+//! assert!(value.is_some_and(|value| value == "green"));
 //!
 //! let mut cursor = fruit.iter()?;
 //! cursor.seek_for_prev("bz")?;
@@ -87,11 +87,11 @@
 //!
 //! let mut transaction = db.begin(&WriteOptions::new(), &TransactionOptions::default());
 //! let stock = transaction.get_for_update(&ReadOptions::new(), "stock")?; // locked until the transaction has ended
-//! assert_eq!(stock.as_deref(), Some(&b"7"[..]));
+//! assert_eq!(stock.unwrap(), "7");
 //! transaction.put("stock", "6")?;
-//! assert_eq!(db.get("stock")?.as_deref(), Some(&b"7"[..]));
+//! assert_eq!(db.get("stock")?.unwrap(), "7");
 //! transaction.commit()?;
-//! assert_eq!(db.get("stock")?.as_deref(), Some(&b"6"[..]));
+//! assert_eq!(db.get("stock")?.unwrap(), "6");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
