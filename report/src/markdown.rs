@@ -11,7 +11,10 @@ pub(crate) fn write(report: &Report) -> String {
 }
 
 fn write_into(out: &mut String, report: &Report) -> std::fmt::Result {
-    writeln!(out, "# Benchmarks\n\nGenerated from the results of these runs; every figure is a median.\n")?;
+    writeln!(
+        out,
+        "# Benchmarks\n\n`cargo xtask report` made this page of the results of these runs. Every figure is a median.\n"
+    )?;
     writeln!(out, "| run | commit | processor | processors | memory GB | kernel |")?;
     writeln!(out, "|---|---|---|---:|---:|---|")?;
     for run in &report.runs {
@@ -62,7 +65,7 @@ mod tests {
             "| in flight | engine | gets/s | CPU us/get | of RocksDB |",
             "|---|---|---:|---:|---:|",
             "| 64 | KarstDB | 72,000 | 8 | 1.20 |",
-            "- With 1 in flight, KarstDB has 1.10 times RocksDB's gets/s, at 0.50 times the CPU of each.",
+            "- With 1 in flight, KarstDB reaches 1.10 times RocksDB's gets/s, with 0.50 times its CPU us/get.",
         ] {
             assert!(text.lines().any(|own| own == line), "{line}\n{text}");
         }

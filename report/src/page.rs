@@ -30,7 +30,7 @@ pub(crate) fn draw(report: &Report) -> Result<String, String> {
 }
 
 fn draw_runs(out: &mut String, report: &Report) -> std::fmt::Result {
-    out.push_str("<p>Every figure is a median of a run:</p><ul>\n");
+    out.push_str("<p>Every figure is a median. The runs that it is of:</p><ul>\n");
     for run in &report.runs {
         let machine = &run.machine;
         writeln!(

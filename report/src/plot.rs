@@ -33,7 +33,9 @@ where
     {
         let values = chart.curves.iter().flat_map(|curve| &curve.points).map(|point| point.1);
         // Why from 0: what is twice as high is twice as much.
-        let values = 0.0..values.fold(0.0, f64::max) * 1.08;
+        // Why the room above: the names of the curves lie there, and hide none.
+        let room = 1.05 + 0.06 * chart.curves.len() as f64;
+        let values = 0.0..values.fold(0.0, f64::max) * room;
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         draw_on(&area, chart, places, values)
             .map_err(|e| format!("{} over {}: {e}", chart.figure, chart.over))?;
@@ -86,7 +88,7 @@ where
     }
     drawn
         .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
+        .position(SeriesLabelPosition::UpperRight)
         .background_style(WHITE.mix(0.8))
         .border_style(RGBColor(227, 232, 238))
         .draw()?;

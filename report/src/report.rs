@@ -106,11 +106,15 @@ impl Section {
     }
 }
 
-/// RocksDB's measurement in the same place, for one of KarstDB.
+/// RocksDB's measurement in the same place, for one of KarstDB: the one that does it the same way,
+/// or the only one, where RocksDB has no such choice.
 fn rival<'m>(m: &Measurement, all: &[&'m Measurement]) -> Option<&'m Measurement> {
-    let is_rival =
-        |other: &&&Measurement| other.engine == "RocksDB" && other.at == m.at && other.variant == m.variant;
-    (m.engine == "KarstDB").then(|| all.iter().find(is_rival).copied())?
+    if m.engine != "KarstDB" {
+        return None;
+    }
+    let beside = || all.iter().copied().filter(|other| other.engine == "RocksDB" && other.at == m.at);
+    let only = beside().next().filter(|only| only.variant.is_empty() && beside().count() == 1);
+    beside().find(|other| other.variant == m.variant).or(only)
 }
 
 fn figure(m: &Measurement, name: &str) -> Option<f64> {
@@ -133,15 +137,22 @@ fn conclusion(karst: &Measurement, rocks: &Measurement) -> Option<String> {
         karst.at.iter().map(|(key, value)| format!("{} {key}", number(*value))).collect();
     place.extend((!karst.variant.is_empty()).then(|| karst.variant.clone()));
     let place = if place.is_empty() { String::new() } else { format!("With {}, ", place.join(", ")) };
-    let cpu = cpu_name(karst).and_then(|name| Some(figure(karst, name)? / figure(rocks, name)?));
-    let cpu = cpu.map_or(String::new(), |cpu| format!(", at {cpu:.2} times the CPU of each"));
-    Some(format!("{place}KarstDB has {ratio:.2} times RocksDB's {unit}{cpu}."))
+    let cpu = cpu_name(karst).and_then(|name| Some((figure(karst, name)? / figure(rocks, name)?, name)));
+    let cpu = cpu.map_or(String::new(), |(cpu, name)| format!(", with {cpu:.2} times its {name}"));
+    Some(format!("{place}KarstDB reaches {ratio:.2} times RocksDB's {unit}{cpu}."))
 }
 
-/// A chart of throughput and one of CPU over each number that has several values.
+/// A chart of throughput and one of CPU over each number that has several values. Where one has
+/// more than two, those that have two are left to the names of the curves.
 fn charts(all: &[&Measurement]) -> Vec<Chart> {
     let mut charts = Vec::new();
-    let keys: BTreeSet<&String> = all.iter().flat_map(|m| m.at.keys()).collect();
+    let mut values: BTreeMap<&String, BTreeSet<u64>> = BTreeMap::new();
+    for (key, value) in all.iter().flat_map(|m| &m.at) {
+        values.entry(key).or_default().insert(value.to_bits());
+    }
+    let least = values.values().map(BTreeSet::len).max().unwrap_or(0).min(3);
+    let keys: Vec<&String> =
+        values.into_iter().filter(|(_, values)| values.len() >= least).map(|(key, _)| key).collect();
     let throughput = all.first().and_then(|m| m.figures.first()).map(|figure| figure.name.as_str());
     let figures = throughput.into_iter().chain(all.first().and_then(|m| cpu_name(m)));
     let pairs = figures.flat_map(|name| keys.iter().map(move |key| (name, *key)));
@@ -241,7 +252,7 @@ pub(crate) mod tests {
         assert_eq!(section.rows[2], ["64", "RocksDB", "60,000", "16", ""]);
         assert_eq!(section.rows[3], ["64", "KarstDB", "72,000", "8", "1.20"]);
         let said =
-            "With 64 in flight, KarstDB has 1.20 times RocksDB's gets/s, at 0.50 times the CPU of each.";
+            "With 64 in flight, KarstDB reaches 1.20 times RocksDB's gets/s, with 0.50 times its CPU us/get.";
         assert_eq!(section.conclusions[1], said);
         for cell in section.rows.iter().flatten() {
             assert!(cell.len() <= 100 && cell.split_whitespace().count() <= 1, "{cell}");
@@ -274,6 +285,47 @@ pub(crate) mod tests {
         let report = Report::of(vec![run("2026-11-25T10:00:00Z", all)]);
         assert_eq!(report.sections[0].rows[3][4], "");
         assert_eq!(report.sections[0].conclusions.len(), 1);
+    }
+
+    #[test]
+    fn a_choice_that_rocksdb_does_not_have_is_compared_with_its_only_way() {
+        let rocks = measured("RocksDB", "gets", 1.0, 100.0, 4.0);
+        let mut karst = ["synchronous", "asynchronous"].map(|variant| Measurement {
+            variant: variant.into(),
+            ..measured("KarstDB", "gets", 1.0, 200.0, 2.0)
+        });
+        let of = |rocks: &Measurement, karst: &[Measurement; 2]| {
+            let all = [rocks.clone(), karst[0].clone(), karst[1].clone()].to_vec();
+            let report = Report::of(vec![run("2026-11-25T10:00:00Z", all)]);
+            [1, 2].map(|row| report.sections[0].rows[row].last().cloned().unwrap())
+        };
+        assert_eq!(of(&rocks, &karst), ["2.00", "2.00"]);
+        let mut otherwise = rocks.clone();
+        otherwise.variant = "7.8".into();
+        assert_eq!(of(&otherwise, &karst), ["", ""], "another way is no rival");
+        karst[1].variant = "7.8".into();
+        assert_eq!(of(&otherwise, &karst), ["", "2.00"]);
+    }
+
+    #[test]
+    fn charts_are_over_what_has_many_values() {
+        let mut all = Vec::new();
+        for batch in [1.0, 8.0] {
+            for writers in [1.0, 2.0, 8.0] {
+                let mut m = measured("KarstDB", "puts", writers, 100.0, 4.0);
+                m.at.insert("keys a batch".into(), batch);
+                all.push(m);
+            }
+        }
+        let over = |all: &[Measurement]| -> Vec<String> {
+            let report = Report::of(vec![run("2026-11-25T10:00:00Z", all.to_vec())]);
+            report.sections[0].charts.iter().map(|chart| chart.over.clone()).collect()
+        };
+        assert_eq!(over(&all), ["in flight", "in flight"], "throughput and CPU");
+        all.retain(|m| m.at["in flight"] < 8.0);
+        assert_eq!(over(&all), ["in flight", "keys a batch", "in flight", "keys a batch"]);
+        all.retain(|m| m.at["in flight"] == 1.0 && m.at["keys a batch"] == 1.0);
+        assert!(over(&all).is_empty());
     }
 
     #[test]

@@ -237,7 +237,7 @@ pub fn check_range(order: &Comparator, begin: &[u8], end: &[u8]) -> Result<()> {
         return Ok(());
     }
     let (begin, end) = (Shown(begin), Shown(end));
-    Err(Error::invalid_argument(format!("the range from {begin} ends before that, at {end}")))
+    Err(Error::invalid_argument(format!("the range begins at {begin} and ends before that, at {end}")))
 }
 
 /// The outcome of `future`, which is a `what`; should it panic, an error of kind `Panicked`.

@@ -1,4 +1,4 @@
-//! What every part of the engine speaks of, and what speaks of none of them.
+//! Types that every part of the engine uses, and that use none of these parts.
 //!
 //! In: the environment, the formats' words, what `lsm` decides. Out: types that all crates above
 //! share, most of which users see through `karst_engine` under the same names. What users are not

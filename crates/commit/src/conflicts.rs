@@ -1,5 +1,5 @@
-//! Which keys were written lately, so that a write can depend on nobody having written what it has
-//! read.
+//! Which keys were written recently, so that a write can require that nobody has overwritten what
+//! it has read.
 //!
 //! In: under the order lock, the keys of every write with its last sequence number; and a
 //! [`Claim`]: keys, and a sequence number up to which somebody has looked whether they were

@@ -1,5 +1,5 @@
-//! What the commit pipeline needs of the database it is part of. Injected, so that the pipeline is
-//! tested without one.
+//! What the commit pipeline needs from the database it is part of. It is injected, so that the
+//! pipeline can be tested without a database.
 //!
 //! Calls come from any thread that writes. Each says under which lock it is made; none may wait or
 //! do I/O.

@@ -4,7 +4,7 @@
 //! In: batches and options; the database, as the trait [`Host`]. Out: log records, entries of
 //! memtables, and what is visible. What it does not know: tables, versions, jobs.
 //!
-//! The protocol is told in `pipeline/mod.rs`.
+//! `pipeline/mod.rs` explains the protocol.
 //!
 //! | module | holds |
 //! |---|---|
@@ -12,8 +12,8 @@
 //! | `options` | [`WriteOptions`] |
 //! | `source` | what is written: a batch, a single operation or a phase |
 //! | `two_phase` | what is written for a transaction that is prepared, committed or rolled back |
-//! | `conflicts` | which keys were written lately, for writes that depend on it |
-//! | `host` | what the pipeline needs of its database |
+//! | `conflicts` | which keys were written recently, for writes that depend on it |
+//! | `host` | what the pipeline needs from its database |
 //! | `order` `persist` `apply` `publish` | the four steps, each with its state |
 //! | `bargain` | who leads, what others left, who waits: what the steps share with those who wait |
 //! | `ring` | tickets that are finished in any order and published in theirs |

@@ -1,7 +1,7 @@
 //! The order step: under one short lock a write gets a ticket and sequence numbers, and its record
 //! is framed into the buffer of the log.
 //!
-//! In: writes, one after the other; new logs; wishes to have nothing ordered. Out: tickets,
+//! In: writes, one after the other; new logs; requests that nothing is ordered. Out: tickets,
 //! numbers, and for the leader all that was framed.
 //!
 //! Why the record is copied under the lock: the order of records in the log must be that of their

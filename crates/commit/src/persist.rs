@@ -7,7 +7,7 @@
 //! Whoever finds work and no leader becomes it: a writer on its own thread, or, for writers that
 //! must not block theirs, a job on a thread that may. A leader does one round, leaves, applies its
 //! own batch, and looks again before it waits for others, so that a batch is never held up by its
-//! writer's work for others. Who leads and what was asked for is [`Leadership`]'s affair.
+//! writer's work for others. [`Leadership`] knows who leads and what was asked for.
 //!
 //! Invariants:
 //! - Logs are written in their order, and a sync covers every older log that has unsynced bytes,

@@ -1,4 +1,20 @@
 //! The storage engine: where the tree's state meets I/O.
+//!
+//! In: a directory, [`Options`] and an environment ([`io::Env`]). Out: a [`Db`], whose calls read
+//! and write the database; and copies, bulk loads and repairs of one. Users depend on the crate
+//! `karstdb`, which exports what is here.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`db`] | the handle and its calls |
+//! | [`open`] | from a directory to a database that is read, written or followed |
+//! | [`read`] | lookups, batches of them, iterators |
+//! | [`mod@write`] | what the commit pipeline of the crate `karst-commit` needs from the database |
+//! | `flush`, `compact` | memtables to tables, and tables to fewer tables |
+//! | [`background`] | which of these runs now, and who waits for it |
+//! | `versions` | the tree, as the MANIFEST has it and as it changes |
+//! | [`ingest`], [`copies`], [`repair`] | data from elsewhere, copies, and what is left of damaged files |
+//! | [`properties`] | what the database says about itself |
 #![forbid(unsafe_code)]
 
 pub mod background;

@@ -1,5 +1,5 @@
-//! A database that takes writes: its commit pipeline and its background work, and how the two know
-//! each other.
+//! A database that takes writes: its commit pipeline and its background work, and how the two are
+//! connected.
 //!
 //! In: what opening found. Out: [`Live`], made when a database was opened for writing, ended when
 //! it is closed.
@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Invariant: background work knows the pipeline through the sealer only; the pipeline knows
-//! background work through triggers and health only, which hold it weakly. So nothing is kept alive
-//! by a circle.
+//! background work through triggers and health only, which hold it weakly. So no circle of
+//! references keeps anything alive.
 
 use crate::background::{Background, Parts};
 use crate::flush::{FlushContext, Triggers};

@@ -1,6 +1,6 @@
 //! Bytes that begin at a multiple of a power of two in memory, as direct writes need them.
 //!
-//! Why no allocation of its own kind: a vector with some room before the bytes is as good, and
+//! Why not a special allocation: a vector with some room before the bytes is as good, and
 //! needs no `unsafe`.
 //! Invariant: the vector does not grow, so that what is in it stays where it is.
 

@@ -1,11 +1,11 @@
 //! Background jobs: [`Env::spawn`](crate::Env::spawn), the pools of threads that run them, and the
 //! [`Task`] that waits.
 //!
-//! A pool has one priority and up to so many reactor threads, each with its own channel. A thread
-//! is started when a job comes and every thread of the pool has one; otherwise the job goes to the
-//! thread with the fewest. A job stays on its thread, so its I/O stays on one ring, and while it
-//! waits, the thread's other jobs run: a job may await jobs of its own pool. Where the operating
-//! system has no thread for a pool, another pool's does its jobs.
+//! A pool has one priority and a largest number of reactor threads, each with its own channel. A
+//! thread is started when a job comes and every thread of the pool has one; otherwise the job goes
+//! to the thread with the fewest. A job stays on its thread, so its I/O stays on one ring, and
+//! while it waits, the thread's other jobs run: a job may await jobs of its own pool. Where the
+//! operating system has no thread for a pool, another pool's does its jobs.
 //!
 //! Invariant: a job ends exactly once, with its value, its panic, or as cancelled when its pool
 //! ends. The pools end with the environment; a job that holds the environment keeps them alive, so

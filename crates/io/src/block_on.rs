@@ -6,10 +6,10 @@
 //! reactor's task it works as well (on the thread's own channel, not the reactor's), and it keeps
 //! the reactor waiting, as any blocking call would.
 //!
-//! A channel is its thread's, and so is its end: with the environment, if this thread drops the
-//! last of that; else at the thread's next `block_on` with any environment, or when the thread
-//! ends. So a thread that does nothing any more keeps two descriptors and at most 5 MiB for each
-//! environment that it has read from and others have ended.
+//! A thread owns its channel, and ends it: together with the environment, if this thread drops the
+//! last handle of that; otherwise at the thread's next `block_on` with any environment, or when the
+//! thread ends. So an idle thread keeps two descriptors and at most 5 MiB for each environment that
+//! it has read from and that others have ended.
 
 use crate::channel::Channel;
 use crate::current::{self, Enter};

@@ -2,9 +2,9 @@
 //! them: the future of [`crate::Env::run_blocking`].
 
 use crate::current::AtWork;
-use crate::outcome::Outcome;
+use crate::promise::Promise;
 use crate::sync::thread;
-use crate::thread_pool::{Job, Stranded};
+use crate::thread_pool::{BlockingJob, Stranded};
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -15,13 +15,13 @@ use std::task::{Context, Poll};
 /// The result of a job that runs on a thread that may block. It wakes its future from that thread.
 #[must_use = "the job runs anyway, but its result is lost"]
 pub struct Blocking<T> {
-    outcome: Arc<Outcome<thread::Result<T>>>,
+    outcome: Arc<Promise<thread::Result<T>>>,
     /// Where the job is if there was no thread for it.
     pub(crate) stranded: Option<Stranded>,
 }
 
 /// A job for a thread that may block, and what waits for its result.
-pub(crate) fn job<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> (Job, Blocking<T>) {
+pub(crate) fn job<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> (BlockingJob, Blocking<T>) {
     let (run, blocking) = apart(job);
     let run = move || {
         let _at_work = AtWork::new();
@@ -34,7 +34,7 @@ pub(crate) fn job<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -
 pub(crate) fn apart<T: Send + 'static>(
     job: impl FnOnce() -> T + Send + 'static,
 ) -> (impl FnOnce() + Send + 'static, Blocking<T>) {
-    let outcome = Arc::new(Outcome::new());
+    let outcome = Arc::new(Promise::new());
     let theirs = outcome.clone();
     let run = move || theirs.end(catch_unwind(AssertUnwindSafe(job)));
     (run, Blocking { outcome, stranded: None })

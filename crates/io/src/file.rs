@@ -1,4 +1,4 @@
-//! What a file and a file system are to the rest of the house.
+//! What a file and a file system are to the rest of KarstDB.
 //!
 //! A file opened for reading says how the channel reaches it: by a file descriptor, which the
 //! transport (io_uring or threads) reads from, or by a [`SoftFile`], which lives in this process.

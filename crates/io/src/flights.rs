@@ -2,7 +2,7 @@
 //! threads is done once.
 //!
 //! In: the channel that is about to read something and how it can be told of the outcome. Out:
-//! whether it shall read, or another channel does and will tell it.
+//! whether it has to read, or another channel reads and will tell it.
 //!
 //! A read has one place in a table, which its key names, and holds it while it is in flight:
 //! whoever comes for the same leaves its name there, and the owner takes all names along when it is

@@ -60,9 +60,9 @@ mod moments;
 #[cfg(not(feature = "testing"))]
 mod no_simulation;
 mod operation;
-mod outcome;
 #[allow(unsafe_code)] // system calls that std does not offer
 mod posix;
+mod promise;
 mod reactor;
 mod remote;
 #[doc(hidden)]

@@ -22,7 +22,7 @@ pub(crate) mod executor {
             match *self {}
         }
 
-        pub(crate) fn run_blocking(&self, _: thread_pool::Job) {
+        pub(crate) fn run_blocking(&self, _: thread_pool::BlockingJob) {
             match *self {}
         }
 

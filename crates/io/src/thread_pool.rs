@@ -1,4 +1,4 @@
-//! The transport where io_uring is not to be had: a pool of threads that call `pread`.
+//! The transport where io_uring is not available: a pool of threads that call `pread`.
 //!
 //! One pool serves all channels of an environment. It starts a thread when an op finds none idle,
 //! up to a limit, and threads that have been idle for a while end. Each channel has its own list of
@@ -31,12 +31,12 @@ use std::time::Duration;
 const IDLE_LIMIT: Duration = if cfg!(test) { Duration::from_millis(20) } else { Duration::from_secs(5) };
 
 /// Something to run on a thread that may block.
-pub(crate) type Job = Box<dyn FnOnce() + Send>;
+pub(crate) type BlockingJob = Box<dyn FnOnce() + Send>;
 
 enum Work {
     Read(Op, Arc<Returns>),
     Open(OpenOp, Arc<Returns>),
-    Run(Job),
+    Run(BlockingJob),
 }
 
 /// Threads that may block, for an environment.
@@ -70,7 +70,7 @@ impl ThreadPool {
     }
 
     /// Run `job` on one of the threads. If there is none, it is returned where the job is.
-    pub(crate) fn run(&self, job: Job) -> Option<Stranded> {
+    pub(crate) fn run(&self, job: BlockingJob) -> Option<Stranded> {
         let shared = self.shared();
         let has_threads = shared.push([Work::Run(job)]);
         (!has_threads).then_some(Stranded(shared))

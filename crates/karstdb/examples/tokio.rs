@@ -11,7 +11,8 @@ use std::pin::Pin;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = tempfile::tempdir()?;
-    let db = Db::open(directory.path(), &Options::new().db(|db| db.create_if_missing = true))?;
+    let options = Options::new().db(|db| db.create_if_missing = true);
+    let db = Db::open_async(directory.path(), &options).await?;
 
     let writers: Vec<_> = (0..4u32)
         .map(|writer| {
@@ -31,9 +32,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let value = db.get_async(b"2-042").await?.ok_or("not found")?;
     println!("2-042 is {}", String::from_utf8_lossy(&value));
-    let mut iterator = db.iter(&ReadOptions::new())?;
-    iterator.seek_to_first_async().await?;
-    let mut entries = iterator.into_stream(Direction::Forward);
+    let mut entries = db.iter(&ReadOptions::new())?.into_stream(Direction::Forward);
     let mut count = 0;
     while let Some(entry) = poll_fn(|cx| Pin::new(&mut entries).poll_next(cx)).await {
         entry?;
@@ -41,6 +40,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     println!("{count} keys");
     drop(entries);
-    db.close()?;
+    db.close_async().await?;
     Ok(())
 }

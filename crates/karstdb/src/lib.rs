@@ -1,12 +1,12 @@
-//! KarstDB: an embedded, ordered key-value store that reads and writes RocksDB's databases, through
-//! one asynchronous read path.
+//! KarstDB is an embedded, ordered key-value store. It reads and writes RocksDB's databases, and
+//! its reads share one asynchronous path.
 //!
-//! A read never blocks a thread that did not ask for it: cached data is plain code on the caller's
-//! stack, and what has to come from storage is read through io_uring, many reads at a time. Every
-//! call that may wait has two forms: gets, writes, iterators, flushes, compactions and transactions
-//! over the same code; opening, closing, creating and dropping column families and changing options
-//! with the asynchronous form on a thread of its own. Dropping the last open [`Db`] blocks, so
-//! close it first.
+//! Cached data is read by plain code on the caller's stack. Everything else is read from storage
+//! through io_uring, many reads at a time. Each call that may wait has a blocking form and an
+//! asynchronous one. Gets, writes, iterators, flushes, compactions and transactions run the same
+//! code in both. Opening, closing, creating and dropping column families and changing options run
+//! their asynchronous form on a thread of its own. Dropping the last open [`Db`] closes it and
+//! blocks, so close it first.
 //!
 //! | caller | call | who waits |
 //! |---|---|---|
@@ -14,55 +14,64 @@
 //! | a task of any executor | [`Db::get_async`] | nobody: a `Send` future, completed by the environment's driver |
 //! | a task of a [`io::Reactor`] | [`Db::get_async`] | nobody: the same future, on the reactor thread's own ring |
 //!
-//! # Reading a database
+//! # Writing and reading
 //!
 //! ```
-//! use karstdb::{BulkLoader, Db, Options};
+//! use karstdb::{Db, Options, WriteBatch, WriteOptions};
 //! # let directory = tempfile::tempdir()?;
 //! # let path = directory.path().join("db");
-//! # let mut loader = BulkLoader::create(&path, &Options::new())?;
-//! # for fruit in ["apple", "banana", "cherry"] { loader.put(fruit.as_bytes(), b"ripe")?; }
-//! # loader.finish()?;
-//! // Column families, comparators and merge operators are found by the names in the database's own files.
-//! let db = Db::open_read_only(&path, &Options::new())?;
-//!
-//! let value = db.get("apple")?;
-//! assert_eq!(value.as_deref(), Some(&b"ripe"[..])); // a `Value` pins its block; nothing is copied
-//!
-//! // A batch reads all it needs at the same time.
-//! let found = db.multi_get(&["banana", "durian"]);
-//! assert!(found[0].as_ref().unwrap().is_some() && found[1].as_ref().unwrap().is_none());
-//!
-//! // Ranges and prefixes are Rust iterators, from both ends; `Db::iter` gives a cursor to seek with.
-//! for entry in db.range("b"..)? {
-//!     let (key, value) = entry?;
-//!     println!("{} = {}", key.escape_ascii(), value.escape_ascii());
-//! }
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
-//!
-//! # Writing
-//!
-//! ```
-//! use karstdb::{Db, FlushOptions, Options, WriteBatch, WriteOptions};
-//! # let directory = tempfile::tempdir()?;
-//! # let path = directory.path().join("db");
+//! // A database that exists is opened as it is: column families, comparators and merge operators
+//! // are found by the names in its own files.
 //! let options = Options::new().db(|db| db.create_if_missing = true);
 //! let db = Db::open(&path, &options)?;
-//! db.put("apple", "ripe")?; // visible to every read that begins from now on
+//! db.put("apple", "ripe")?; // every read that begins from now on sees it
 //!
-//! // A batch is seen whole or not at all; with `sync` it is on the device when the call returns.
+//! let value = db.get("apple")?.expect("it was put"); // a `Value` pins its block; nothing is copied
+//! assert_eq!(value, "ripe");
+//!
+//! // A batch is seen whole or not at all. With `sync` it is on the device when the call returns.
 //! let mut batch = WriteBatch::new();
 //! batch.put("banana", "green")?;
 //! batch.delete("apple")?;
 //! db.write(&WriteOptions { sync: true, ..WriteOptions::new() }, &batch)?;
 //!
-//! let before = db.snapshot();
-//! db.put("banana", "ripe")?;
-//! let options = karstdb::ReadOptions { snapshot: Some(before), ..karstdb::ReadOptions::new() };
-//! assert_eq!(db.get_opt(&options, "banana")?.as_deref(), Some(&b"green"[..]));
-//! db.flush(&FlushOptions::default())?; // not needed: memtables are flushed in the background
+//! // `multi_get` reads all the blocks that it needs at the same time.
+//! let found = db.multi_get(&["banana", "durian"]);
+//! assert!(found[0].as_ref().unwrap().is_some() && found[1].as_ref().unwrap().is_none());
 //! db.close()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Ranges, snapshots, column families
+//!
+//! Ranges and prefixes are Rust iterators that own what they read from. [`Db::iter`] gives a cursor
+//! to seek with.
+//!
+//! ```
+//! use karstdb::{Db, Options, ReadOptions};
+//! # let directory = tempfile::tempdir()?;
+//! # let db = Db::open(directory.path(), &Options::new().db(|db| db.create_if_missing = true))?;
+//! db.create_column_family("fruit", &Options::new())?;
+//! let fruit = db.cf("fruit")?;
+//! for (key, value) in [("apple", "ripe"), ("banana", "green"), ("cherry", "red")] {
+//!     fruit.put(key, value)?;
+//! }
+//! for entry in fruit.range("b"..)?.rev() {
+//!     let (key, value) = entry?;
+//!     println!("{} = {}", key.escape_ascii(), value.escape_ascii());
+//! }
+//! assert_eq!(fruit.prefix("ba")?.keys().count(), 1);
+//!
+//! let before = db.snapshot(); // of all column families
+//! fruit.put("banana", "ripe")?;
+//! let old = ReadOptions { snapshot: Some(before), ..ReadOptions::new() };
+//! let value = fruit.clone().with_read_options(old).get("banana")?;
+//! assert!(value.is_some_and(|value| value == "green"));
+//!
+//! let mut cursor = fruit.iter()?;
+//! cursor.seek_for_prev("bz")?;
+//! assert!(cursor.valid());
+//! assert_eq!(cursor.key(), b"banana");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -78,40 +87,59 @@
 //!
 //! let mut transaction = db.begin(&WriteOptions::new(), &TransactionOptions::default());
 //! let stock = transaction.get_for_update(&ReadOptions::new(), "stock")?; // locked until the transaction has ended
-//! assert_eq!(stock.as_deref(), Some(&b"7"[..]));
+//! assert_eq!(stock.unwrap(), "7");
 //! transaction.put("stock", "6")?;
-//! assert_eq!(db.get("stock")?.as_deref(), Some(&b"7"[..]));
+//! assert_eq!(db.get("stock")?.unwrap(), "7");
 //! transaction.commit()?;
-//! assert_eq!(db.get("stock")?.as_deref(), Some(&b"6"[..]));
+//! assert_eq!(db.get("stock")?.unwrap(), "6");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! # Asynchronously
 //!
-//! Futures are `Send` and belong to no executor; iterators become a `Stream` with
-//! [`DbIterator::into_stream`], those of transactions with [`BatchDbIterator::into_stream`].
+//! Futures are `Send` and belong to no executor. [`Range::into_stream`] and
+//! [`DbIterator::into_stream`] make a `Stream`; so does [`BatchDbIterator::into_stream`] for the
+//! iterators of transactions.
 //!
 //! ```
-//! # use karstdb::{BulkLoader, Db, Options};
+//! # use karstdb::{Db, Options};
 //! # let directory = tempfile::tempdir()?;
-//! # let mut loader = BulkLoader::create(directory.path(), &Options::new())?;
-//! # loader.put(b"apple", b"ripe")?;
-//! # loader.finish()?;
-//! # let db = Db::open_read_only(directory.path(), &Options::new())?;
+//! # let path = directory.path().join("db");
 //! # pollster::block_on(async {
-//! let value = db.get_async(b"apple").await?;
+//! let options = Options::new().db(|db| db.create_if_missing = true);
+//! let db = Db::open_async(&path, &options).await?;
+//! db.put_async("apple", "ripe").await?;
+//! let value = db.get_async("apple").await?;
 //! let batch = db.multi_get_async(&["apple", "banana"]).await;
 //! # assert!(value.is_some() && batch.len() == 2);
+//! db.close_async().await?;
 //! # Ok::<(), karstdb::Error>(())
 //! # })?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Copies
+//!
+//! ```
+//! use karstdb::{BackupEngine, BackupEngineOptions, Checkpoint, CreateBackupOptions, Db, Options};
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path();
+//! # let db = Db::open(path.join("db"), &Options::new().db(|db| db.create_if_missing = true))?;
+//! // Another database in one step, with hard links, on the same file system.
+//! Checkpoint::new(&db)?.create_checkpoint(path.join("copy"), 0)?;
+//!
+//! // Many backups that share the files they have in common.
+//! let mut backups = BackupEngine::open(&BackupEngineOptions::new(path.join("backups")), db.env())?;
+//! let id = backups.create_new_backup(&db, &CreateBackupOptions::default())?;
+//! backups.verify_backup(id, true)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # Options
 //!
-//! A database is opened with the options in its own OPTIONS file; [`Options`] changes what shall be
-//! different, by field, by RocksDB's names, or as an option string. Things that no file can hold
-//! are given as instances.
+//! A database is opened with the options in its own OPTIONS file. [`Options`] changes some of them:
+//! by field, by RocksDB's names, or as an option string. What no file can hold, such as a merge
+//! operator of your own, is given as an instance.
 //!
 //! ```
 //! use karstdb::{Options, Statistics};
@@ -127,34 +155,37 @@
 //! # Ok::<(), karstdb::Error>(())
 //! ```
 //!
-//! # What is there
+//! # Where to find what
 //!
 //! | | |
 //! |---|---|
 //! | [`Db`] | `put`, `delete`, `merge`, `write`, `get`, `multi_get`, iterators, snapshots, column families, flush and compaction, RocksDB's properties |
+//! | [`Db::open_read_only`], [`Db::open_as_secondary`] | reading without writing a byte; following what another process writes |
 //! | [`Cf`] | a column family with its calls: `db.cf("users")?.get(key)` |
-//! | [`Range`] | the entries of a range of keys or of a prefix, a Rust iterator from both ends |
+//! | [`Range`] | the entries of a range of keys or of a prefix: a Rust iterator from both ends |
 //! | [`OptimisticTransactionDb`] | transactions that are validated when they commit |
 //! | [`TransactionDb`] | transactions that lock what they write or read for update |
 //! | [`WriteBatchWithIndex`] | a write batch that can be read before it is written |
-//! | [`Checkpoint`], [`BackupEngine`] | copies of an open database: with hard links; many that share what they have in common |
+//! | [`Checkpoint`], [`BackupEngine`] | copies of an open database: one with hard links; many that share what they have in common |
+//! | [`Db::repair`], [`Db::verify_files`] | what can be had from damaged files; which files are damaged |
 //! | [`BulkLoader`] | makes a database from streams of entries |
 //! | [`SstFileWriter`], [`Db::ingest_external_file`] | tables made elsewhere, and taken into a database at one moment |
 //! | [`Statistics`], [`perf_context`] | RocksDB's tickers and histograms; what a thread's operations cost |
 //! | [`compaction_filter`] | your say in which entries survive compactions |
 //! | [`merge_operator`], [`format::Comparator`], [`format::PrefixExtractor`] | RocksDB's own by name; yours as instances |
+//! | [`ErrorKind`] | what went wrong, by what you can do about it |
 //! | [`io`] | environments, file systems, the reactor; for tests, with the feature `testing`, a simulated machine |
 //!
-//! A database that is opened read-only is not written to, not even its LOCK, and any damage ends in
-//! an [`Error`] that names the file and the offset.
+//! A database that is opened read-only is not written to, not even its LOCK. Any damage ends in an
+//! [`Error`] that names the file and the offset.
 //!
 //! # Features
 //!
-//! By default there are the compressions: `snappy`, `zlib`, `bzip2`, `lz4`, `zstd`. A build without
-//! one refuses to read and to write it, with an error that names the feature. `bytes` makes a
-//! [`Value`] a `bytes::Bytes` without a copy; `serde` has `Serialize` for statistics and for what
-//! is told of files, logs and backups; `testing` adds a simulated machine and other file systems to
-//! [`io`].
+//! The compressions are features that are on by default: `snappy`, `zlib`, `bzip2`, `lz4`, `zstd`.
+//! A build without one refuses to read and to write it, with an error that names the feature.
+//! `bytes` makes a [`Value`] a `bytes::Bytes` without a copy. `serde` has `Serialize` for
+//! statistics and for what is told of files, logs and backups. `testing` adds a simulated machine
+//! and other file systems to [`io`].
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -166,16 +197,17 @@ pub use karst_engine::{
     BackupEngineOptions, BackupInfo, BackupProgress, BlobGarbageCollection, BlockBasedTableOptions,
     BlockCache, BottommostLevelCompaction, BulkLoader, CacheOptions, Cf, Checkpoint, ColumnFamily,
     ColumnFamilyOptions, CompactFilesOptions, CompactOnDeletion, CompactRangeOptions, CompactionFilter,
-    CompactionFilterFactory, CompactionInfo, CreateBackupOptions, DamagedOptions, DatabaseFile,
+    CompactionFilterFactory, CompactionInfo, CreateBackupOptions, DamagedFile, DamagedOptions, DatabaseFile,
     DatabaseFileKind, Db, DbIterator, DbOptions, Direction, Entries, EntryStream, Error, ErrorKind,
     EventListener, ExportImportFilesMetaData, ExportedFile, ExternalFileIngestionInfo, ExternalSstFileInfo,
     FlushInfo, FlushOptions, FlushReason, Histogram, HistogramKind, ImportColumnFamilyOptions,
     IngestExternalFileArg, IngestExternalFileOptions, IoPriority, KeyBounds, KeyRange, LiveFile,
-    LiveFilesStorageInfoOptions, MergeOperator, OptionSet, Options, PreparedTransaction, Range, RateLimiter,
-    ReadOptions, ReadTier, Recorder, RestoreOptions, Result, Severity, SizeApproximationOptions, Snapshot,
-    SortedRun, SstFileWriter, Statistics, StatsLevel, StopBackup, Streamed, Ticker, UserKeyRange, Value,
-    WaitForCompactOptions, WalFile, WalUpdate, WalUpdates, WriteBatch, WriteBufferManager, WriteOptions,
-    compaction_filter, format, merge_operator, options, perf_context,
+    LiveFilesStorageInfoOptions, LostFile, MergeOperator, OptionSet, Options, PreparedTransaction, Range,
+    RateLimiter, ReadOptions, ReadTier, Recorder, RepairReport, RepairedFamily, RestoreOptions, Result,
+    Severity, SizeApproximationOptions, Snapshot, SortedRun, SstFileWriter, Statistics, StatsLevel,
+    StopBackup, Streamed, Ticker, UserKeyRange, Value, VerifyProgress, VerifyReport, WaitForCompactOptions,
+    WalFile, WalUpdate, WalUpdates, WriteBatch, WriteBufferManager, WriteOptions, compaction_filter, format,
+    merge_operator, options, perf_context,
 };
 #[doc(inline)]
 pub use karst_txn::{
@@ -214,4 +246,5 @@ pub mod io {
 #[doc = include_str!("../../../docs/ingest.md")]
 #[doc = include_str!("../../../docs/using.md")]
 #[doc = include_str!("../../../docs/copies.md")]
+#[doc = include_str!("../../../docs/secondary.md")]
 struct Pages;

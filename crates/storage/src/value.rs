@@ -14,6 +14,17 @@ use crate::memtable::{MemTable, ValueAt};
 /// Cheap to clone (another pin), may be sent to and read on any thread, and may outlive the
 /// database. Holding many for long keeps their blocks in memory, beyond the cache's capacity if
 /// need be; copy out what is kept for long.
+///
+/// It derefs to `[u8]`, and compares with bytes and text:
+///
+/// ```
+/// # use karst_storage::value::Value;
+/// # let value = Value::from(b"ripe".to_vec());
+/// assert!(value == "ripe" && value == b"ripe" && value.starts_with(b"r"));
+/// println!("{}", value.escape_ascii());
+/// let copy: Vec<u8> = value.to_vec(); // which pins nothing
+/// # assert_eq!(value, copy[..]);
+/// ```
 #[derive(Clone)]
 pub struct Value(Repr);
 
@@ -141,6 +152,27 @@ impl AsRef<[u8]> for Value {
 impl PartialEq<[u8]> for Value {
     fn eq(&self, other: &[u8]) -> bool {
         **self == *other
+    }
+}
+
+impl<const N: usize> PartialEq<[u8; N]> for Value {
+    fn eq(&self, other: &[u8; N]) -> bool {
+        **self == *other
+    }
+}
+
+impl PartialEq<str> for Value {
+    fn eq(&self, other: &str) -> bool {
+        **self == *other.as_bytes()
+    }
+}
+
+impl<T: ?Sized> PartialEq<&T> for Value
+where
+    Value: PartialEq<T>,
+{
+    fn eq(&self, other: &&T) -> bool {
+        *self == **other
     }
 }
 

@@ -269,7 +269,9 @@ fn published(settings: &Settings) -> Result<(), String> {
             workload::rocks_seeks(&opening.rocks()?, async_io, nexts, threads, seconds)
         });
     }
-    section.entry("KarstDB", move || workload::karst_seeks(&opening.karst()?, nexts, threads, seconds));
+    section.entry("KarstDB, async_io=true", move || {
+        workload::karst_seeks(&opening.karst()?, nexts, threads, seconds)
+    });
     section.run(settings, "tree")
 }
 
@@ -398,7 +400,7 @@ fn cold(settings: &Settings) -> Result<(), String> {
                 })
             });
         }
-        section.entry("KarstDB multi_get", || {
+        section.entry("KarstDB multi_get, async_io=true", || {
             workload::cold_batch(RUNS, |keys| {
                 let db = opening.karst()?;
                 let start = Instant::now();

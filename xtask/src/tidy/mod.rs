@@ -8,6 +8,7 @@ mod compatibility;
 mod counted;
 mod crates;
 mod effects;
+mod exports;
 mod files;
 mod lost;
 mod parsed;
@@ -29,6 +30,7 @@ pub(crate) fn run(root: &Path) -> Result {
         comments::check,
         crates::check,
         effects::check,
+        exports::check,
         lost::check,
         counted::check,
         compatibility::check,

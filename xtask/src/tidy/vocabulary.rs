@@ -12,13 +12,7 @@ use std::collections::BTreeMap;
 /// Names to be given up: the crate, the name, and how many types have it.
 ///
 /// Invariant: this list only shrinks.
-const TO_BE_RENAMED: &[(&str, &str, usize)] = &[
-    ("io", "Job", 2),
-    ("io", "Outcome", 2),
-    ("tools", "Kind", 3),
-    ("tools", "Place", 2),
-    ("tools", "Report", 2),
-];
+const TO_BE_RENAMED: &[(&str, &str, usize)] = &[];
 
 pub(super) fn check(crates: &[Crate], found: &mut Vec<String>) {
     for parsed in crates {

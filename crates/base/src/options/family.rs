@@ -251,10 +251,10 @@ impl FamilyConfig {
             let name = Named(&self.name);
             let error = match self.options.merge_operator.text() {
                 Some(text) => Error::not_supported(format!(
-                    "column family {name:?} has the merge operator {text:?}, which is not built in; supply it in the options"
+                    "column family {name:?} has the merge operator {text:?}, which is not built in; supply it with Options::merge_operator"
                 )),
                 None => Error::invalid_argument(format!(
-                    "column family {name:?} has no merge operator, which every merge needs; supply it in the options"
+                    "column family {name:?} has no merge operator, which every merge needs; supply it with Options::merge_operator"
                 )),
             };
             match &self.described_in {

@@ -1,6 +1,6 @@
-//! One leader at a time does for everybody what was asked for.
+//! One leader at a time does the work that everybody has asked for.
 //!
-//! In: tickets that shall be written, or synced too. Out: who does it, and which are. A leader does
+//! In: tickets to be written, or also synced. Out: who does it, and which are done. A leader does
 //! all that was asked for before its round, leaves, and looks again.
 //!
 //! Invariants:

@@ -1,9 +1,9 @@
-//! Writers held up, for what changes the tree and takes sequence numbers without being a write:
+//! Holds up writers for what changes the tree and takes sequence numbers without being a write:
 //! files that are ingested.
 //!
-//! In: a wish to have everything that was ordered visible, and nothing ordered behind it. Out:
-//! [`HeldPipeline`], and with it sequence numbers, which become visible when whoever took them says
-//! so.
+//! In: a request that everything ordered so far becomes visible, and that nothing is ordered behind
+//! it. Out: [`HeldPipeline`], and with it sequence numbers, which become visible when whoever took
+//! them says so.
 //!
 //! Invariant: one at a time. Held writers wait at the door as for room, so no future of theirs has
 //! anything that others wait for.

@@ -1,8 +1,8 @@
 //! Logs of a pipeline that takes writes: exchanged together with memtables, flushed and synced,
 //! locked, closed, and taken into use again after one has failed.
 //!
-//! In: new logs, made before anyone waits for them; wishes of jobs and users. Out: what is durable,
-//! and which logs there are.
+//! In: new logs, made before anyone waits for them; requests of jobs and users. Out: what is
+//! durable, and which logs there are.
 //!
 //! Lock: as in the module above. Whoever resumes has the files, which no leader has then, and the
 //! order lock.

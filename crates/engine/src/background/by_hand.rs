@@ -1,7 +1,7 @@
 //! Compactions that somebody asks for: of a range of keys, or of named files.
 //!
-//! In: a call of the user. Out: compactions, one after the other, as `lsm` says them step by step;
-//! each waits until what is in its way has ended.
+//! In: a call of the user. Out: compactions, one after the other. `lsm` chooses them step by step,
+//! and each waits until nothing is in its way any more.
 //!
 //! Invariant: a call that is given up cancels what it runs, and its files are free again soon
 //! after.

@@ -15,13 +15,13 @@
 //! - Whoever reads sees all files of one ingest or none, and none before what was written before
 //!   it.
 //! - A file with a number of its own is hidden from whoever reads at an older one, so it may be in
-//!   the tree before it is published. A file without (0, or the numbers that it came with) is seen
-//!   at once by whoever looks, whatever he reads at; so only one that has nothing below or above it
-//!   is let in without. Where snapshots must not see it, none is taken until it is there; and where
-//!   it comes with files for other families, nobody reads these while they are exchanged one after
-//!   the other (`Change::at_once`).
-//! - All of it, preparing included, is a job of the database: begun, it ends, whoever waits for it,
-//!   and closing waits for it.
+//!   the tree before it is published. A file without one (it has 0, or the numbers that it came
+//!   with) is seen at once by every reader, whatever number it reads at. So only a file that has
+//!   nothing below or above it goes in without one. If snapshots must not see it, no snapshot is
+//!   taken until it is there. If it comes with files for other families, nobody reads these
+//!   families while they are exchanged one after the other (`Change::at_once`).
+//! - All of it, preparing included, is one job of the database. Once begun it runs to its end, even
+//!   if its caller no longer waits, and closing waits for it.
 
 use super::{Background, FlushOptions, State, closed};
 use crate::sealing::{HeldWriters, Sealing};

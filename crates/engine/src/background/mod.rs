@@ -18,12 +18,11 @@
 //! something is due by time alone.
 //!
 //! Invariants:
-//! - A job that runs is counted, and is counted no more when it ends, however it ends.
+//! - Every running job is counted, until it ends, however it ends.
 //! - A family has at most one flush at a time; no file is in two compactions.
-//! - What was begun, a seal and a recovery too, is a job of the database: it ends, whoever still
-//!   waits for it, and nobody waits for a future of a caller that is not polled.
-//! - Compactions that wait for room do so as long as a recovery runs that looks for it, or an error
-//!   stands.
+//! - Work that has begun, also a seal or a recovery, is a job of the database. It runs to its end
+//!   even if its caller no longer waits, so nobody waits for a caller's future that is not polled.
+//! - Compactions that wait for room wait as long as a recovery looks for room, or an error stands.
 //! - After `Background::close` has returned nothing runs.
 //!
 //! Lock: `state`; held to decide and to count, never while waiting or writing. In it, the health's,

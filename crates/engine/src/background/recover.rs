@@ -1,4 +1,4 @@
-//! Going on after a background error: by itself as often as the options have it, or because the
+//! Going on after a background error: automatically, as often as the options allow, or because the
 //! user asks.
 //!
 //! Invariant: writes are accepted again only after everything that was in memory is in tables, in

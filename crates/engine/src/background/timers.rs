@@ -1,11 +1,11 @@
 //! What is due by time alone: files that grow too old to be left as they are, and statistics in the
 //! LOG file.
 //!
-//! In: the time, and the options as they are whenever it is looked at. Out: a look at every
-//! family's tree, and a call of whoever writes statistics.
+//! In: the time, and the options at that time. Out: a look at every family's tree, and a call to
+//! what writes statistics.
 //!
-//! Why one task for both, that sleeps: both come rarely, and one thing that waits is one thing to
-//! end. It holds the background's work weakly while it sleeps, so it keeps nothing alive.
+//! Why one task for both: both come rarely, and one task that sleeps is one task to end. While it
+//! sleeps it holds the background work weakly, so it keeps nothing alive.
 
 use super::{Background, StatsDump};
 use karst_base::pacing::race;

@@ -10,8 +10,8 @@
 //! | `tombstones` | range tombstones while entries pass by, and what is left of them |
 //! | `blob_garbage` | which values in blob files nobody refers to any more |
 //! | `guarded_files` | numbers and guards of a job's new files; flush uses it too |
-//! | `read_back` | reads what was written once more, if it shall be; flush and recovery use it too |
-//! | `progress` | how far a job is, and whether it shall stop |
+//! | `read_back` | reads the output once more, if options ask for it; flush and recovery use it too |
+//! | `progress` | how far a job is, and whether it has to stop |
 
 mod blob_garbage;
 pub(crate) mod entry_filter;

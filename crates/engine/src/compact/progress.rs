@@ -1,4 +1,4 @@
-//! How far a job is, and whether it shall stop. Shared by whoever runs it and whoever looks.
+//! How far a job is, and whether it has to stop. Shared by the job and those who watch it.
 //!
 //! Ordering: counters and a flag; nothing is published with them, so all accesses are relaxed.
 

@@ -3,8 +3,8 @@
 //! In: files to copy, and where. Out: their copies, durable, with a checksum; a directory that gets
 //! its name when all of it is durable.
 //!
-//! What is done here blocks, and is done by jobs on threads that may: such a job ends, and takes
-//! away what it has made, whatever becomes of whoever waits for it.
+//! This code blocks, so it runs in jobs on threads that may block. Such a job runs to its end, and
+//! removes what is not to stay, even if its caller is gone.
 
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::sync::atomic::{AtomicBool, Ordering};

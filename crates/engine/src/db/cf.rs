@@ -1,5 +1,5 @@
-//! A column family with its calls: what `Db` has with `_cf` and options behind the names, without
-//! them.
+//! A column family with its own calls. They do what the `_cf` and `_opt` calls of `Db` do, with the
+//! family and the options that the handle has.
 
 use super::Db;
 use crate::background::FlushOptions;

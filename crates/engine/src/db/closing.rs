@@ -1,8 +1,8 @@
-//! The end of a database: what goes on in the background ends, and the lock on the directory is
-//! given back.
+//! The end of a database: background work ends, and the lock on the directory is released.
 //!
-//! In: an open database, closed or dropped. Out: what failed, where somebody can be told. It
-//! blocks, but for the last handle dropped inside a background job, which leaves it to a thread.
+//! In: an open database that is closed or dropped. Out: what failed, if there is a caller to tell.
+//! Closing blocks, except where the last handle is dropped inside a background job, which leaves it
+//! to a thread.
 
 use super::Inner;
 use crate::live::Live;

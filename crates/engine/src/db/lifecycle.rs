@@ -70,6 +70,16 @@ impl Db {
     /// Creates a column family, with what `options` has for one of this name over RocksDB's
     /// defaults.
     ///
+    /// ```
+    /// # use karst_engine::{Db, Options};
+    /// # let directory = tempfile::tempdir()?;
+    /// # let db = Db::open(directory.path(), &Options::new().db(|db| db.create_if_missing = true))?;
+    /// db.create_column_family("users", &Options::new())?;
+    /// db.create_column_family("logs", &Options::new().column_families(|cf| cf.num_levels = 4))?;
+    /// db.cf("users")?.put("ada", "1815")?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// The database is open for reading only or closed, there is one of this name, its options
     /// cannot be used, or the MANIFEST could not be written.

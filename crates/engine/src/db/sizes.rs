@@ -1,5 +1,5 @@
-//! What can be told of keys without reading their values: how much there is of a range, and whether
-//! a key may be there.
+//! What can be said about keys without reading their values: how large a range is, and whether a
+//! key may exist.
 
 use super::Db;
 use crate::read::sizes::{self, KeyRange, SizeApproximationOptions};

@@ -2,7 +2,7 @@
 //! between.
 //!
 //! In: a batch under a name. Out: after prepare it survives a crash, and has no effect until it is
-//! committed. Locks and snapshots are the business of whoever calls.
+//! committed. Locks and snapshots are the caller's business.
 //!
 //! With [`Options::write_prepared`](crate::Options::write_prepared) the batch is inserted when it
 //! is prepared, and nobody sees it; a commit says from where on everybody does, and a rollback

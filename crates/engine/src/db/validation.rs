@@ -1,8 +1,8 @@
-//! What transactions need of the database: whether a key was written since, and writes that depend
-//! on keys not having been.
+//! What transactions need from the database: whether a key was written since some moment, and
+//! writes that depend on keys not having been written.
 //!
 //! In: keys with the sequence numbers from which on nobody may have written them. Out: the write in
-//! its place in the order, or `Busy`. Both forms of each call run one code ([`Caller`]).
+//! its place in the order, or `Busy`. Both forms of each call run the same code ([`Caller`]).
 //! docs/decisions/transactions.md says why nothing slips through.
 
 use super::Db;

@@ -1,4 +1,4 @@
-//! Whether what is stored is what was written, by its checksums, whatever is in memory of it.
+//! Verifies by checksums that what is stored is what was written, and trusts nothing in memory.
 
 use super::Db;
 use karst_base::error::Result;

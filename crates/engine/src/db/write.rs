@@ -2,8 +2,8 @@
 //!
 //! In: operations and batches. Out: writes for the commit pipeline. Every call comes in three
 //! forms: plain, with options, in a column family; and each of them blocking or asynchronous. The
-//! blocking form may lead the log on the calling thread; the asynchronous one never blocks. What a
-//! call is refused for is said before anything is written.
+//! blocking form may lead the log on the calling thread; the asynchronous one never blocks. A call
+//! that is refused is refused before anything is written.
 
 use super::Db;
 use crate::live::Live;

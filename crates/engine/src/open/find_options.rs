@@ -4,8 +4,8 @@
 //! In: the directory, the column families that the MANIFEST has, and the caller's [`Options`]. Out:
 //! [`FoundOptions`], or an error that names the way out.
 //!
-//! Where the newest OPTIONS file cannot be read, or says what cannot work ([`DamagedOptions`] says
-//! what then):
+//! If the newest OPTIONS file cannot be read, or has options that cannot work, [`DamagedOptions`]
+//! decides:
 //!
 //! | `damaged_options` | the options come from |
 //! |---|---|
@@ -13,11 +13,11 @@
 //! | `UseOlder` | the newest older OPTIONS file that reads well |
 //! | `Ignore` | no file: RocksDB's defaults and what the caller sets |
 //!
-//! What was taken instead is said in LOG, and the file that the opening writes says the same. The
-//! MANIFEST stays what says how a column family is ordered.
+//! LOG says what was taken instead, and so does the OPTIONS file that the opening writes. How a
+//! column family is ordered is always taken from the MANIFEST.
 //!
-//! Invariant: what a caller sets is refused if it cannot work; what a file says already is made
-//! good, so that a database that was opened once can be opened again.
+//! Invariant: an option that cannot work is refused if a caller sets it, and corrected if a file
+//! already has it, so that a database that was opened once can be opened again.
 
 use super::directory::Directory;
 use super::manifest::Manifest;

@@ -1,4 +1,4 @@
-//! Who a database is: its id, for life, and the id of one time it is open.
+//! The ids of a database: one for its whole life, and one for each time it is open.
 //!
 //! In: the environment's randomness. Out: ids in RocksDB's form, which tables carry in their
 //! properties.

@@ -1,12 +1,11 @@
-//! What options of a column family cannot be: alone, with each other, or with those of the
-//! database. RocksDB refuses these too, so a file that says one cannot be opened by it.
+//! Options of a column family that cannot work: alone, with each other, or with those of the
+//! database. RocksDB refuses them too, so it cannot open a database whose OPTIONS file has them.
 //!
-//! In: options. Out: what is wrong with them, by the names of the options; or options of which
-//! nothing is.
+//! In: options. Out: what is wrong with them, by the names of the options; or options that work.
 //!
-//! Two callers, one table: what a caller gives is refused by [`wrong`], before anything is written;
-//! what a file says already is made good by [`mend`], so that a database that was opened once can
-//! be opened again.
+//! Two callers, one table: [`wrong`] refuses what a caller gives, before anything is written.
+//! [`mend`] corrects what a file already has, so that a database that was opened once can be opened
+//! again.
 
 use karst_base::options::{
     BlockBasedTableOptions, ColumnFamilyOptions, CompactionStyle, Compression, DataBlockIndexType, DbOptions,

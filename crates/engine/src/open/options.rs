@@ -60,13 +60,30 @@ impl std::str::FromStr for DamagedOptions {
     }
 }
 
-/// How a database is opened. Start from [`Options::new`] and change what shall differ from the
-/// database's own OPTIONS file.
+/// How a database is opened: changes to what its own OPTIONS file says, and to RocksDB's defaults
+/// where it says nothing. Start from [`Options::new`].
+///
+/// | to change | call |
+/// |---|---|
+/// | an option of the database, such as `create_if_missing` | [`db`](Self::db), with a field of [`DbOptions`] |
+/// | an option of all column families | [`column_families`](Self::column_families), with a field of [`ColumnFamilyOptions`] |
+/// | an option of one column family | [`column_family`](Self::column_family) |
+/// | an option by RocksDB's name, or an option string | [`set`](Self::set), [`set_all`](Self::set_all) |
+/// | the block cache | [`block_cache_bytes`](Self::block_cache_bytes), [`block_cache`](Self::block_cache) |
+/// | what no file can hold | the call of that name: a merge operator, a comparator, a listener, ... |
+///
+/// Changes are made in the order in which they are given. When the database is opened for writing,
+/// its new OPTIONS file has the options as changed, so that the next opening finds them;
+/// `create_if_missing`, `error_if_exists` and `create_missing_column_families` hold for one opening
+/// only.
 ///
 /// ```
 /// use karst_engine::Options;
 /// let options = Options::new()
-///     .db(|db| db.max_open_files = 500)
+///     .db(|db| {
+///         db.create_if_missing = true;
+///         db.max_open_files = 500;
+///     })
 ///     .column_families(|cf| cf.table_factory.block_based.cache_index_and_filter_blocks = true)
 ///     .set("use_direct_reads", "true")?
 ///     .block_cache_bytes(256 << 20);
@@ -499,7 +516,8 @@ fn set_in_family(
     };
     outcome.map(|_| ()).map_err(|mut e| {
         if is_unknown(&e) {
-            e.what = "no option of the database, of column families or of block-based tables".into();
+            e.what =
+                "neither the database nor column families nor block-based tables have this option".into();
         }
         e
     })

@@ -10,14 +10,14 @@
 //!
 //! Invariants:
 //! - Until everything was read and understood, nothing is changed but LOCK, and tables that nothing
-//!   refers to; they are removed if it comes to no more. What fails later leaves the old state or
+//!   refers to; these are removed if the opening fails. What fails later leaves the old state or
 //!   the new one: one change to the MANIFEST brings all tables of all families.
 //! - While logs are replayed, no family has more in memory than a memtable that takes writes may
 //!   have; on a full disk all together no more than their memtables may have.
 //! - No hole is followed by a new log: where recovery stopped at damage, all that was recovered is
 //!   in tables before the new log is used, whatever `avoid_flush_during_recovery` says, and no log
-//!   from before is needed any more. So it is where tables had entries of the logs: later, nothing
-//!   may tell that they do.
+//!   from before is needed any more. The same holds where tables had entries of the logs, because
+//!   later nothing may show that they do.
 
 use super::directory::check_path;
 use super::find_options::Purpose;

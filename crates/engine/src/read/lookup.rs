@@ -17,7 +17,7 @@
 //! ones. In a sound database an older source has nothing newer. In one whose logs were replayed
 //! beside tables that had their entries (`wal/doubts.rs`) it may, and nothing of it must be lost.
 //! What counts then is what an iterator, which meets entries in the order of their numbers, counts:
-//! operands down to the newest base, those that are there twice twice.
+//! operands down to the newest base, and twice those that are there twice.
 
 use std::sync::Arc;
 

@@ -15,7 +15,7 @@
 //!
 //! Order: LOCK; everything is read; tables of which two have one number get others; tables are
 //! merged where that is needed; what is of no use gets a second name in `lost`; a new MANIFEST and
-//! CURRENT; what is in `lost` loses its first name; the database is opened once as ever, with all
+//! CURRENT; what is in `lost` loses its first name; the database is opened once as usual, with all
 //! that can be read of its logs, which makes tables of them, and closed.
 //!
 //! Invariants:
@@ -82,9 +82,9 @@ impl Db {
     /// again and what is not.
     ///
     /// # Errors
-    /// `NotFound`: there are no files of a database. `Locked`: the database is open elsewhere. `Io`: a
-    /// file cannot be read or written. `NoSpace`: there is no room for tables that have to be
-    /// merged, or for those of the logs. `NotSupported`, `InvalidArgument`: a comparator or a
+    /// `NotFound`: there are no files of a database. `Locked`: the database is open elsewhere.
+    /// `Io`: a file cannot be read or written. `NoSpace`: there is no room for tables that have to
+    /// be merged, or for those of the logs. `NotSupported`, `InvalidArgument`: a comparator or a
     /// format is not known, or the options cannot work. The database is not worse than before then.
     pub fn repair(path: impl AsRef<Path>, options: &Options) -> Result<RepairReport> {
         let path = path.as_ref();

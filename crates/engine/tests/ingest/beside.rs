@@ -145,7 +145,7 @@ fn unnumbered_files_for_several_families_come_at_once() {
                     }
                     let key = format!("{number:03}");
                     if reader == 0 {
-                        let found = db.multi_get_cfs(&ReadOptions::new(), &named, &vec![&key; FAMILIES]);
+                        let found = db.multi_get_cfs(&ReadOptions::new(), &named, &[&key; FAMILIES]);
                         let found: Vec<_> = found.into_iter().map(|v| v.unwrap().is_some()).collect();
                         assert!(found.iter().all(|there| *there == found[0]), "{found:?}");
                     } else {

@@ -2,7 +2,7 @@
 
 use super::task::TaskKey;
 use super::{Message, Shared};
-use crate::outcome::Outcome;
+use crate::promise::Promise;
 use crate::sync::{AtomicBool, Ordering};
 use std::any::Any;
 use std::fmt;
@@ -49,7 +49,7 @@ pub struct JoinHandle<T> {
 
 /// Where a task's end is told, and waited for.
 pub(crate) struct Join<T> {
-    outcome: Outcome<Result<T, JoinError>>,
+    outcome: Promise<Result<T, JoinError>>,
     pub(super) control: Arc<Control>,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Control {
 
 impl<T> Join<T> {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { outcome: Outcome::new(), control: Arc::default() })
+        Arc::new(Self { outcome: Promise::new(), control: Arc::default() })
     }
 
     pub(crate) fn finish(&self, result: Result<T, JoinError>) {

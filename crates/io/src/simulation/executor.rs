@@ -103,7 +103,7 @@ struct State {
     /// Tasks that were woken and have not run since, in the order of their wakes.
     ready: Vec<u64>,
     /// Blocking jobs and when they start, by their number.
-    jobs: BTreeMap<u64, (Duration, thread_pool::Job)>,
+    jobs: BTreeMap<u64, (Duration, thread_pool::BlockingJob)>,
     /// Whether what runs now is a blocking job, and how many linger.
     in_job: bool,
     lingering: u32,
@@ -132,7 +132,7 @@ enum Body {
 enum Step {
     Main,
     Task(u64, background::Job),
-    Job(thread_pool::Job),
+    Job(thread_pool::BlockingJob),
 }
 
 struct TaskWaker {
@@ -228,7 +228,7 @@ impl Executor {
         state.wake(id);
     }
 
-    pub(crate) fn run_blocking(&self, job: thread_pool::Job) {
+    pub(crate) fn run_blocking(&self, job: thread_pool::BlockingJob) {
         self.check_thread();
         let mut state = self.state.lock();
         if state.closed {

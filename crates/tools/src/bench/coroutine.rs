@@ -4,7 +4,7 @@
 
 use super::key::{Keys, Random};
 use super::reads::Target;
-use super::report::{Kind, Ops, Until};
+use super::report::{OpKind, Ops, Until};
 use karst_engine::{ColumnFamily, Db, Error, ReadOptions, Result};
 use karst_io::Reactor;
 
@@ -72,7 +72,7 @@ async fn get_job(job: &mut Job, ops: &mut Ops) -> Result<()> {
             ops.found += 1;
             ops.bytes += (key.len() + value.len()) as u64;
         }
-        ops.finished(Kind::Read, 1);
+        ops.finished(OpKind::Read, 1);
     }
     Ok(())
 }
@@ -91,7 +91,7 @@ async fn multi_get_job(job: &mut Job, ops: &mut Ops) -> Result<()> {
                 ops.bytes += (key.len() + value.len()) as u64;
             }
         }
-        ops.finished(Kind::Read, size);
+        ops.finished(OpKind::Read, size);
     }
     Ok(())
 }

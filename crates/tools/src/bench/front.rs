@@ -23,26 +23,26 @@ pub(crate) enum Front {
 
 /// What the flags ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum DbKind {
     Plain,
     Locking,
     Optimistic,
 }
 
-impl Kind {
-    pub(crate) fn of(flags: &Flags) -> Kind {
+impl DbKind {
+    pub(crate) fn of(flags: &Flags) -> DbKind {
         match (flags.optimistic_transaction_db, flags.transaction_db) {
-            (true, _) => Kind::Optimistic,
-            (false, true) => Kind::Locking,
-            (false, false) => Kind::Plain,
+            (true, _) => DbKind::Optimistic,
+            (false, true) => DbKind::Locking,
+            (false, false) => DbKind::Plain,
         }
     }
 }
 
 /// Whether these options make db_bench choose WritePrepared.
-pub(crate) fn write_prepared(kind: Kind, options: &[(String, String)]) -> bool {
+pub(crate) fn write_prepared(kind: DbKind, options: &[(String, String)]) -> bool {
     let last = options.iter().rev().find(|(name, _)| name == "unordered_write");
-    kind == Kind::Locking && last.is_some_and(|(_, value)| value == "true")
+    kind == DbKind::Locking && last.is_some_and(|(_, value)| value == "true")
 }
 
 /// Say what the flags of transactions lead to, where that is not plain to see.
@@ -52,7 +52,7 @@ pub(crate) fn say_choices(flags: &Flags) {
             "karst bench: flag --transaction_db has no effect beside --optimistic_transaction_db, as in db_bench"
         );
     }
-    if write_prepared(Kind::of(flags), &flags.options) {
+    if write_prepared(DbKind::of(flags), &flags.options) {
         note!(
             "karst bench: --transaction_db with --unordered_write chooses, as db_bench does without a word: write_policy=WritePrepared, two_write_queues=true, skip_concurrency_control=true"
         );
@@ -62,16 +62,16 @@ pub(crate) fn say_choices(flags: &Flags) {
 impl Front {
     /// Opens the database for writing. `write_prepared` is what [`write_prepared`] says of the
     /// flags.
-    pub(crate) fn open(kind: Kind, path: &Path, options: &Options, write_prepared: bool) -> Result<Front> {
+    pub(crate) fn open(kind: DbKind, path: &Path, options: &Options, write_prepared: bool) -> Result<Front> {
         let mut transactions = TransactionDbOptions::default();
         if write_prepared {
             transactions.write_policy = WritePolicy::WritePrepared;
             transactions.skip_concurrency_control = true;
         }
         Ok(match kind {
-            Kind::Plain => Front::Plain(Db::open(path, options)?),
-            Kind::Locking => Front::Locking(TransactionDb::open(path, options, &transactions)?),
-            Kind::Optimistic => {
+            DbKind::Plain => Front::Plain(Db::open(path, options)?),
+            DbKind::Locking => Front::Locking(TransactionDb::open(path, options, &transactions)?),
+            DbKind::Optimistic => {
                 let transactions = OptimisticTransactionDbOptions::default();
                 Front::Optimistic(OptimisticTransactionDb::open(path, options, &transactions)?)
             }

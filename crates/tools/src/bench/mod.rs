@@ -31,7 +31,7 @@ use karst_engine::{Result, WriteOptions, perf_context};
 use key::{Keys, Random};
 use open::Bench;
 use reads::Target;
-use report::{Ops, Report, found_message};
+use report::{Ops, Totals, found_message};
 use reporter::{Reporter, Watch};
 use serde_json::json;
 use std::sync::Barrier;
@@ -126,7 +126,7 @@ fn run_once(
     flags: &Flags,
     bench: &mut Bench,
     seeds: &mut Random,
-) -> std::result::Result<Option<Report>, Fault> {
+) -> std::result::Result<Option<Totals>, Fault> {
     let cpu = report::Cpu::so_far();
     let reporter = Reporter::start(flags)?;
     let watch = Watch {
@@ -152,14 +152,14 @@ fn run_once(
             let mut ops = Ops::new(flags, 0);
             levels::compact(bench, true)?;
             ops.stop();
-            Ok(Some(Report::merge(vec![ops], cpu, String::new())))
+            Ok(Some(Totals::merge(vec![ops], cpu, String::new())))
         }
         Work::FillDeterministic(order) => {
             let mut ops = Ops::new(flags, 0);
             ops.watched_by(&watch);
             levels::fill_deterministic(bench, flags, order, seeds, &mut ops)?;
             ops.stop();
-            Ok(Some(Report::merge(vec![ops], cpu, String::new())))
+            Ok(Some(Totals::merge(vec![ops], cpu, String::new())))
         }
         work => {
             let options = open::read_options(flags);
@@ -188,7 +188,7 @@ fn run_once(
             if work == Work::RandomTransaction {
                 message = transactions::message(&bench.front, &ops);
             }
-            Ok(Some(Report::merge(ops, cpu, message)))
+            Ok(Some(Totals::merge(ops, cpu, message)))
         }
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct Bench {
     pub(crate) families: Vec<ColumnFamily>,
     path: PathBuf,
     options: Options,
-    kind: front::Kind,
+    kind: front::DbKind,
     write_prepared: bool,
     /// It lies in a directory of ours.
     made: bool,
@@ -55,13 +55,13 @@ impl Bench {
         if writes && flags.readonly {
             return Err(Fault::Usage("--readonly, but a workload writes".into()));
         }
-        let kind = front::Kind::of(flags);
-        if kind != front::Kind::Plain && flags.readonly {
+        let kind = front::DbKind::of(flags);
+        if kind != front::DbKind::Plain && flags.readonly {
             return Err(Fault::Usage("--readonly does not go with a database with transactions".into()));
         }
         // As in db_bench: with transactions the database is opened for writing, whatever the
         // workloads do.
-        let writes = writes || kind != front::Kind::Plain;
+        let writes = writes || kind != front::DbKind::Plain;
         let statistics =
             flags.statistics.then(|| Arc::new(Statistics::new(StatsLevel::ExceptDetailedTimers)));
         let options = options(flags, existing, statistics)?;
@@ -160,7 +160,7 @@ fn options(flags: &Flags, existing: bool, statistics: Option<Arc<Statistics>>) -
         named.push(("prefix_extractor", format!("fixed:{}", flags.prefix_size)));
     }
     named.extend(flags.options.iter().map(|(name, value)| (name.as_str(), value.clone())));
-    if front::write_prepared(front::Kind::of(flags), &flags.options) {
+    if front::write_prepared(front::DbKind::of(flags), &flags.options) {
         named.push(("two_write_queues", "true".into()));
     }
     for (name, value) in named {

@@ -3,7 +3,7 @@
 use super::flags::Flags;
 use super::front::Front;
 use super::key::Keys;
-use super::report::{Kind, Ops, Until};
+use super::report::{OpKind, Ops, Until};
 use super::reporter::Watch;
 use karst_engine::{ColumnFamily, Db, ReadOptions, Result};
 
@@ -74,7 +74,7 @@ pub(crate) fn read_random(t: &Target<'_>, keys: &mut Keys, ops: &mut Ops) -> Res
             ops.found += 1;
             ops.bytes += (key.len() + value.len()) as u64;
         }
-        ops.finished(Kind::Read, 1);
+        ops.finished(OpKind::Read, 1);
     }
     Ok(())
 }
@@ -92,7 +92,7 @@ pub(crate) fn read_missing(t: &Target<'_>, keys: &mut Keys, ops: &mut Ops) -> Re
         if t.db.get_cf(t.options, t.family(number), &key)?.is_some() {
             ops.found += 1;
         }
-        ops.finished(Kind::Read, 1);
+        ops.finished(OpKind::Read, 1);
     }
     Ok(())
 }
@@ -111,7 +111,7 @@ pub(crate) fn multi_read_random(t: &Target<'_>, keys: &mut Keys, ops: &mut Ops) 
                 ops.bytes += (key.len() + value.len()) as u64;
             }
         }
-        ops.finished(Kind::Read, size);
+        ops.finished(OpKind::Read, size);
     }
     Ok(())
 }
@@ -154,7 +154,7 @@ pub(crate) fn seek_random(t: &Target<'_>, keys: &mut Keys, ops: &mut Ops) -> Res
                 iter.next()?;
             }
         }
-        ops.finished(Kind::Seek, 1);
+        ops.finished(OpKind::Seek, 1);
     }
     std::hint::black_box(sample);
     Ok(())
@@ -171,7 +171,7 @@ pub(crate) fn read_sequential(t: &Target<'_>, ops: &mut Ops, forward: bool) -> R
     }
     while iter.valid() && !until.done(1) {
         ops.bytes += (iter.key().len() + iter.value().len()) as u64;
-        ops.finished(Kind::Read, 1);
+        ops.finished(OpKind::Read, 1);
         if forward {
             iter.next()?;
         } else {
@@ -190,7 +190,7 @@ pub(crate) fn verify(t: &Target<'_>, ops: &mut Ops, whole_files: bool) -> Result
         t.db.verify_checksum()?;
         ops.bytes += t.db.live_files().iter().map(|file| file.size_bytes).sum::<u64>();
     }
-    ops.finished(Kind::Other, 1);
+    ops.finished(OpKind::Other, 1);
     Ok(())
 }
 
@@ -201,7 +201,7 @@ pub(crate) fn read_to_cache(t: &Target<'_>, ops: &mut Ops) -> Result<()> {
         iter.seek_to_first()?;
         while iter.valid() {
             ops.bytes += (iter.key().len() + iter.value().len()) as u64;
-            ops.finished(Kind::Read, 1);
+            ops.finished(OpKind::Read, 1);
             iter.next()?;
         }
     }

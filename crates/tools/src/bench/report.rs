@@ -1,6 +1,6 @@
 //! What a workload's threads count, and the lines that db_bench prints of it.
 //!
-//! Each thread owns an [`Ops`]; nothing is shared while a workload runs. [`Report::print`] merges
+//! Each thread owns an [`Ops`]; nothing is shared while a workload runs. [`Totals::print`] merges
 //! them into db_bench's result line, followed by this process's CPU time, which db_bench does not
 //! print.
 
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// What an operation does, for the histograms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum OpKind {
     Read,
     Write,
     Delete,
@@ -123,7 +123,7 @@ impl Ops {
     }
 
     /// `count` operations of a kind ended just now.
-    pub(crate) fn finished(&mut self, kind: Kind, count: u64) {
+    pub(crate) fn finished(&mut self, kind: OpKind, count: u64) {
         if let Some(histogram) = self.latencies_us.get_mut(kind as usize) {
             let now = Instant::now();
             histogram.add((now - self.last_op).as_micros() as u64);
@@ -252,16 +252,16 @@ impl Cpu {
 }
 
 /// The merged counts of all threads of one workload.
-pub(crate) struct Report {
+pub(crate) struct Totals {
     ops: Ops,
     thread_seconds: f64,
     cpu: Cpu,
     message: String,
 }
 
-impl Report {
+impl Totals {
     /// `cpu_before` is what it was before the first thread started.
-    pub(crate) fn merge(threads: Vec<Ops>, cpu_before: Cpu, message: String) -> Report {
+    pub(crate) fn merge(threads: Vec<Ops>, cpu_before: Cpu, message: String) -> Totals {
         let cpu = Cpu::since(cpu_before);
         let mut message = message;
         let mut threads = threads.into_iter().filter(|ops| !ops.aside);
@@ -281,7 +281,7 @@ impl Report {
                 all.merge(one);
             }
         }
-        Report { ops: all, thread_seconds, cpu, message }
+        Totals { ops: all, thread_seconds, cpu, message }
     }
 
     pub(crate) fn ops_per_second(&self) -> f64 {

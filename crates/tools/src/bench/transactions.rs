@@ -14,7 +14,7 @@
 use super::flags::Flags;
 use super::front::Front;
 use super::key::{Keys, Random};
-use super::report::{Kind, Ops, Until};
+use super::report::{OpKind, Ops, Until};
 use super::writes::Writing;
 use crate::output::{Fault, say};
 use karst_engine::{Db, Error, ErrorKind, ReadOptions, Result, Value, WriteBatch};
@@ -121,7 +121,7 @@ pub(crate) fn random_transaction(w: &Writing<'_>, keys: &mut Keys, ops: &mut Ops
             }
         };
         ops.aborts += u64::from(outcome == Outcome::Aborted);
-        ops.finished(Kind::Other, 1);
+        ops.finished(OpKind::Other, 1);
     }
     Ok(())
 }
@@ -286,7 +286,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let options = Options::new().db(|db| db.create_if_missing = true);
         let front =
-            Front::open(super::super::front::Kind::Optimistic, directory.path(), &options, false).unwrap();
+            Front::open(super::super::front::DbKind::Optimistic, directory.path(), &options, false).unwrap();
         let put = |key: &[u8], value: &str| front.db().put(key, value).unwrap();
         put(&key(0, 3), "5");
         put(&key(0, 17), "2");

@@ -8,7 +8,7 @@ use super::flags::Flags;
 use super::key::{Keys, Order, Sequence};
 use super::rate::Pace;
 use super::reads::Target;
-use super::report::{Kind, Ops, Until};
+use super::report::{OpKind, Ops, Until};
 use super::values::Values;
 use super::workload::Filling;
 use karst_engine::{ColumnFamily, Error, Result, WriteBatch, WriteOptions};
@@ -132,7 +132,7 @@ pub(crate) fn fill(w: &Writing<'_>, fill: &Fill, keys: &mut Keys, ops: &mut Ops)
         }
         w.commit(&mut batch)?;
         ops.bytes += bytes as u64;
-        ops.finished(Kind::Write, fill.batch);
+        ops.finished(OpKind::Write, fill.batch);
     }
     if deletions.done > 0 {
         ops.message = format!("(range deletions:{})", deletions.done);
@@ -209,7 +209,7 @@ pub(crate) fn delete(w: &Writing<'_>, keys: &mut Keys, ops: &mut Ops, sequential
             batch.delete(&key)?;
         }
         w.commit(&mut batch)?;
-        ops.finished(Kind::Delete, size);
+        ops.finished(OpKind::Delete, size);
     }
     Ok(())
 }
@@ -233,7 +233,7 @@ pub(crate) fn update_random(w: &Writing<'_>, keys: &mut Keys, ops: &mut Ops) -> 
         batch.put(&key, value)?;
         ops.bytes += (key.len() + value.len()) as u64;
         w.commit(&mut batch)?;
-        ops.finished(Kind::Update, 1);
+        ops.finished(OpKind::Update, 1);
     }
     ops.message = format!("( updates:{} found:{})", ops.done, ops.found);
     Ok(())
@@ -251,7 +251,7 @@ pub(crate) fn merge_random(w: &Writing<'_>, keys: &mut Keys, ops: &mut Ops) -> R
         w.merge(&mut batch, number, &key, operand)?;
         ops.bytes += (key.len() + operand.len()) as u64;
         w.commit(&mut batch)?;
-        ops.finished(Kind::Merge, 1);
+        ops.finished(OpKind::Merge, 1);
     }
     ops.message = format!("( updates:{})", ops.done);
     Ok(())
@@ -269,12 +269,12 @@ pub(crate) fn read_random_write_random(w: &Writing<'_>, keys: &mut Keys, ops: &m
         if place < t.flags.readwritepercent {
             ops.read += 1;
             ops.found += u64::from(t.db.get_cf(t.options, t.default_family(), &key)?.is_some());
-            ops.finished(Kind::Read, 1);
+            ops.finished(OpKind::Read, 1);
         } else {
             batch.put(&key, values.next())?;
             w.commit(&mut batch)?;
             writes += 1;
-            ops.finished(Kind::Write, 1);
+            ops.finished(OpKind::Write, 1);
         }
         place = (place + 1) % 100;
     }
@@ -299,14 +299,14 @@ pub(crate) fn read_random_merge_random(w: &Writing<'_>, keys: &mut Keys, ops: &m
             batch.merge(&key, values.next())?;
             w.commit(&mut batch)?;
             merges += 1;
-            ops.finished(Kind::Merge, 1);
+            ops.finished(OpKind::Merge, 1);
         } else {
             ops.read += 1;
             if let Some(value) = t.db.get_cf(t.options, t.default_family(), &key)? {
                 ops.found += 1;
                 longest = longest.max(value.len());
             }
-            ops.finished(Kind::Read, 1);
+            ops.finished(OpKind::Read, 1);
         }
     }
     ops.message = format!(
@@ -343,7 +343,7 @@ pub(crate) fn write_beside(w: &Writing<'_>, keys: &mut Keys, ops: &mut Ops, merg
         let bytes = key.len() + value.len();
         w.commit(&mut batch)?;
         ops.bytes += bytes as u64;
-        ops.finished(Kind::Write, 1);
+        ops.finished(OpKind::Write, 1);
         if let Some(pace) = &w.pace {
             pace.wait(bytes);
         }

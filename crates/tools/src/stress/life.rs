@@ -13,7 +13,7 @@ use super::flags::Flags;
 use super::further::Further;
 use super::lane::{Lane, Shared};
 use super::options::{Drawn, FrontKind, takes_direct_io};
-use super::place::{Place, Said};
+use super::place::{Said, Site};
 use super::rows::{Shape, family_name};
 use super::verify::{Whole, check_files, decide, settle};
 use super::wrong::Wrong;
@@ -35,7 +35,7 @@ pub(crate) const FAILED: i32 = 4;
 const SAID_EVERY: Duration = Duration::from_millis(100);
 
 /// Live the life of this number.
-pub(crate) fn live(flags: Flags, place: &Place, life: u64) -> Result<(), String> {
+pub(crate) fn live(flags: Flags, place: &Site, life: u64) -> Result<(), String> {
     let shape = place.shape()?;
     let life = Life { place: place.clone(), shape, life, flags };
     match life.live() {
@@ -45,7 +45,7 @@ pub(crate) fn live(flags: Flags, place: &Place, life: u64) -> Result<(), String>
 }
 
 /// End the process at once: whoever goes on would change what has to be looked at.
-fn die(place: &Place, wrong: &Wrong) -> ! {
+fn die(place: &Site, wrong: &Wrong) -> ! {
     let text = wrong.text();
     note!("{text}");
     let _ = std::fs::write(place.failure(), &text);
@@ -63,7 +63,7 @@ fn say(line: &str) {
 }
 
 struct Life {
-    place: Place,
+    place: Site,
     shape: Shape,
     life: u64,
     flags: Flags,

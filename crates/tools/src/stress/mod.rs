@@ -28,7 +28,7 @@ mod wrong;
 
 use crate::output::{Fault, note, say};
 use flags::Flags;
-use place::Place;
+use place::Site;
 use rows::{CYCLE, Shape};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), Fault> {
         "" => beside(&db),
         given => PathBuf::from(given),
     };
-    let place = Place { db, expected };
+    let place = Site { db, expected };
     if let Ok(life) = u64::try_from(flags.life) {
         return Ok(life::live(flags, &place, life)?);
     }
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), Fault> {
 }
 
 /// Makes a new place ready, or takes over an old one; the seed.
-fn prepare(flags: &Flags, place: &Place) -> Result<u64, String> {
+fn prepare(flags: &Flags, place: &Site) -> Result<u64, String> {
     let error = |path: &Path, e: std::io::Error| format!("{}: {e}", path.display());
     if flags.destroy_db_initially {
         // Why both or none: one without the other would be taken for damage.

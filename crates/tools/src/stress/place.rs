@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 /// The database and the folder of its expected state.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct Site {
     pub(crate) db: PathBuf,
     pub(crate) expected: PathBuf,
 }
 
-impl Place {
+impl Site {
     /// What the last life that failed says.
     pub(crate) fn failure(&self) -> PathBuf {
         self.expected.join("failure")
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn what_is_noted_is_found_again() {
         let dir = tempfile::tempdir().unwrap();
-        let place = Place { db: dir.path().join("db"), expected: dir.path().join("db.expected") };
+        let place = Site { db: dir.path().join("db"), expected: dir.path().join("db.expected") };
         assert!(!place.exists() && place.front().is_none() && place.next_life() == 0);
         let shape = Shape { seed: 5, families: 4, lanes: 3, rows: 256 };
         place.note_shape(&shape).unwrap();

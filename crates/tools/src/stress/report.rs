@@ -1,7 +1,7 @@
 //! What a run came to, for people and, as one line of JSON, for machines.
 
 use super::counts::{Count, Counts};
-use super::place::Place;
+use super::place::Site;
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ pub(crate) struct Failure {
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
     seed: u64,
-    place: Place,
+    place: Site,
     pub(crate) lives: u64,
     pub(crate) killed: u64,
     /// Of those, before the database was open.
@@ -39,7 +39,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(crate) fn new(seed: u64, place: &Place) -> Report {
+    pub(crate) fn new(seed: u64, place: &Site) -> Report {
         Report {
             seed,
             place: place.clone(),
@@ -60,7 +60,7 @@ impl Report {
         self.counts.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
     }
 
-    pub(crate) fn measure(&mut self, place: &Place) {
+    pub(crate) fn measure(&mut self, place: &Site) {
         let files = std::fs::read_dir(&place.db).into_iter().flatten().flatten();
         self.size = files.filter_map(|file| file.metadata().ok()).map(|metadata| metadata.len()).sum();
     }

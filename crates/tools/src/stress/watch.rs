@@ -6,7 +6,7 @@
 
 use super::counts::{Count, Counts};
 use super::flags::Flags;
-use super::place::{Place, Said};
+use super::place::{Said, Site};
 use super::report::{Failure, Report};
 use crate::output::{is_watched, note};
 use crate::random::Random;
@@ -37,7 +37,7 @@ enum End {
 /// A run: lives of one database.
 pub(crate) struct Run<'a> {
     pub(crate) flags: &'a Flags,
-    pub(crate) place: &'a Place,
+    pub(crate) place: &'a Site,
     /// As they were given, for the lives.
     pub(crate) args: &'a [String],
     pub(crate) seed: u64,

@@ -1,7 +1,8 @@
 //! [`BackupEngine`]: copies of a database that share what they have in common, in RocksDB's own
 //! layout.
 //!
-//! In: open databases, and a directory. Out: backups in it, by number; databases restored of them.
+//! In: open databases, and a directory. Out: backups in it, by number; databases restored from
+//! them.
 //!
 //! | in the directory | is |
 //! |---|---|
@@ -13,7 +14,8 @@
 //!
 //! A table in `shared_checksum` has the name `000018_sTTY7K99WO3LMXWY7OTP2_1010.sst`: its number,
 //! the session that wrote it, its size. A blob file, or a table without a session, has its CRC32c
-//! in place of the session. What is not made yet has a `.` before its name and `.tmp` behind it.
+//! in place of the session. A file that is not complete yet has a `.` before its name and `.tmp`
+//! behind it.
 //!
 //! Invariants:
 //! - A backup is there once `meta/N` is, and then everything that it names is durable.

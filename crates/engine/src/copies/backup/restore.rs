@@ -1,9 +1,9 @@
-//! How a database is restored of a backup.
+//! How a database is restored from a backup.
 //!
 //! In: a backup, directories. Out: the database in them, in place of what was there.
 //!
-//! Invariant: CURRENT goes first and comes last. So a database that is there in part is not taken
-//! for one.
+//! Invariant: CURRENT is removed first and written last, so half a database is never taken for a
+//! whole one.
 
 use super::meta::BackupFile;
 use super::{BackupEngine, Pace, RestoreOptions, check_crc, check_size};

@@ -1,4 +1,4 @@
-//! An iterator over one table, as a state that can be gone on with.
+//! An iterator over one table, as a state that can be resumed.
 //!
 //! In: a file of a version; seeks and moves. Out: internal keys and values in order, in either
 //! direction. A call to `begin_*` only says where to go (and goes there at once where that is

@@ -5,7 +5,7 @@
 //! entry as it is stored, older versions, deletions and entries under range tombstones included;
 //! what becomes of them is the caller's decision. Range tombstones themselves are not among the
 //! entries: the caller takes them from `MemTable::range_tombstones` and `Table::range_tombstones`
-//! (an open table is had from `TableCache::open`), and clips them to their file's boundaries.
+//! (`TableCache::open` gives an open table), and clips them to their file's boundaries.
 //!
 //! Files are read ahead with several large requests in flight for each sorted run, the next file of
 //! a run before the current one ends. The block cache is asked but not filled.

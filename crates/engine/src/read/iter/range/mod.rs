@@ -1,6 +1,6 @@
 //! A range of keys as an owned Rust iterator that can be read from both ends.
 //!
-//! In: an iterator that was never sent anywhere. Out: its entries, in key order from the front and
+//! In: an iterator that has no position yet. Out: its entries, in key order from the front and
 //! against it from the back, until both meet. The second end gets an iterator of its own over the
 //! same state, made when it is first asked.
 

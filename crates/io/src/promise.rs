@@ -7,7 +7,7 @@ use crate::sync::{Condvar, Mutex};
 use crate::waking::wake;
 use std::task::{Context, Poll, Waker};
 
-pub(crate) struct Outcome<T> {
+pub(crate) struct Promise<T> {
     state: Mutex<State<T>>,
     ended: Condvar,
 }
@@ -18,7 +18,7 @@ enum State<T> {
     Taken,
 }
 
-impl<T> Outcome<T> {
+impl<T> Promise<T> {
     pub(crate) fn new() -> Self {
         Self { state: Mutex::new(State::Running(None)), ended: Condvar::new() }
     }
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn the_last_who_polled_is_woken_and_the_first_result_counts() {
         let (early, late) = (Arc::new(Wakes::default()), Arc::new(Wakes::default()));
-        let outcome = Outcome::new();
+        let outcome = Promise::new();
         for wakes in [&early, &late] {
             let waker = wakes.clone().into();
             assert!(outcome.poll(&mut Context::from_waker(&waker)).is_pending());
