@@ -160,7 +160,7 @@ impl World {
     /// What a secondary's call returned, if it is no error that asks to try again.
     async fn unless_busy<T>(&self, what: &str, result: karst_engine::Result<T>) -> Option<T> {
         match result {
-            Err(e) if e.kind() == ErrorKind::Busy && !self.disk.is_off() => None,
+            Err(e) if e.kind() == ErrorKind::TryAgain && !self.disk.is_off() => None,
             result => self.unless_foul(what, result).await,
         }
     }
@@ -521,7 +521,12 @@ impl User {
             let begun = world.begun();
             for writer in 0..world.plan.writers {
                 let unlogged = writer == 0 && world.plan.unlogged_writer;
-                let least = if unlogged { 0 } else { at_least.0[writer] }.max(last.0[writer]);
+                let mut least = if unlogged { 0 } else { at_least.0[writer] };
+                // Why not in foul weather: a write that was in the log and could not be synced is
+                // taken back.
+                if world.weather != Weather::Foul {
+                    least = least.max(last.0[writer]);
+                }
                 let seen = cut.0[writer];
                 assert!(
                     seen >= least && seen <= begun.0[writer],
