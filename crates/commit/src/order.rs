@@ -341,7 +341,9 @@ impl Line {
     /// The beginning of the new log could not be framed; its number is not above that of the
     /// present one, and recovery reads logs in the order of their numbers.
     pub(crate) fn switch(&mut self, spare: &mut Option<NewLog>) -> Result<Option<bool>> {
-        self.check_open()?;
+        if self.closed {
+            return Err(closed());
+        }
         let switches = self.needs_new_log();
         if switches {
             let Some(NewLog { mut framing, file, mut head }) = spare.take() else { return Ok(None) };
@@ -415,7 +417,9 @@ impl Line {
     /// # Errors
     /// That log, or one behind it, has failed as well, or no new log took its place; it is closed.
     pub(crate) fn resume(&mut self, first_log: FileNumber) -> Result<Resumed> {
-        self.check_open()?;
+        if self.closed {
+            return Err(closed());
+        }
         if self.refused.is_none() {
             return Ok(Resumed::NothingFailed);
         }

@@ -618,8 +618,9 @@ impl Follow {
     }
 
     /// Whether the primary may have taken away a log, from `from` on, before it was read or
-    /// meanwhile; or tables have the sequence number `missing` by now, which the logs left out: that
-    /// of an ingested file, which came into the tree before the records behind it were written.
+    /// meanwhile; or tables have the sequence number `missing` by now, which the logs left out:
+    /// that of an ingested file, which came into the tree before the records behind it were
+    /// written.
     fn has_moved(&mut self, opened: &Opened, from: FileNumber, missing: Option<SeqNo>) -> Result<bool> {
         let directory = Directory::list(&opened.env, &opened.path)?;
         let manifest = self.manifest.as_mut().expect("it was read");

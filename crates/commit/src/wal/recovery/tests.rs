@@ -155,8 +155,8 @@ fn a_recycled_log_ends_where_its_former_life_begins() {
     assert_eq!(recover(mode, &[(8, &recycled), (9, &gap)]).unwrap().0, 10);
 }
 
-/// A file that is ingested takes numbers that no log has. Where the next log says that the one before
-/// is whole, they are no hole.
+/// A file that is ingested takes numbers that no log has. Where the next log says that the one
+/// before is whole, they are no hole.
 #[test]
 fn numbers_may_be_missing_behind_a_recycled_log_that_is_whole() {
     let new = log(8, 41, 10, true, false);
