@@ -23,7 +23,8 @@ pub use copies::{
     LiveFilesStorageInfoOptions, RestoreOptions, StopBackup,
 };
 pub use db::{
-    Cf, Db, LiveFile, PreparedTransaction, TransactionHooks, Unchanged, WalFile, WalUpdate, WalUpdates,
+    BlobMetaData, Cf, ColumnFamilyMetaData, Db, LevelMetaData, LiveFile, PreparedTransaction,
+    TablePropertiesCollection, TransactionHooks, Unchanged, WalFile, WalUpdate, WalUpdates,
 };
 pub use ingest::{BulkLoader, ExternalSstFileInfo, IngestExternalFileArg, SortedRun, SstFileWriter};
 pub use karst_base::caller::Caller;

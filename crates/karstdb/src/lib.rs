@@ -163,19 +163,20 @@ pub use karst_engine::pacing::ChargedCache;
 #[doc(inline)]
 pub use karst_engine::{
     Associative, AssociativeMergeOperator, BackgroundError, BackgroundErrorReason, BackupEngine,
-    BackupEngineOptions, BackupInfo, BackupProgress, BlobGarbageCollection, BlockBasedTableOptions,
-    BlockCache, BottommostLevelCompaction, BulkLoader, CacheOptions, Cf, Checkpoint, ColumnFamily,
-    ColumnFamilyOptions, CompactFilesOptions, CompactOnDeletion, CompactRangeOptions, CompactionFilter,
-    CompactionFilterFactory, CompactionInfo, CreateBackupOptions, DamagedOptions, DatabaseFile,
-    DatabaseFileKind, Db, DbIterator, DbOptions, Direction, Entries, EntryStream, Error, ErrorKind,
-    EventListener, ExportImportFilesMetaData, ExportedFile, ExternalFileIngestionInfo, ExternalSstFileInfo,
-    FlushInfo, FlushOptions, FlushReason, Histogram, HistogramKind, ImportColumnFamilyOptions,
-    IngestExternalFileArg, IngestExternalFileOptions, IoPriority, KeyBounds, KeyRange, LiveFile,
-    LiveFilesStorageInfoOptions, MergeOperator, OptionSet, Options, PreparedTransaction, Range, RateLimiter,
-    ReadOptions, ReadTier, Recorder, RestoreOptions, Result, Severity, SizeApproximationOptions, Snapshot,
-    SortedRun, SstFileWriter, Statistics, StatsLevel, StopBackup, Streamed, Ticker, UserKeyRange, Value,
-    WaitForCompactOptions, WalFile, WalUpdate, WalUpdates, WriteBatch, WriteBufferManager, WriteOptions,
-    compaction_filter, format, merge_operator, options, perf_context,
+    BackupEngineOptions, BackupInfo, BackupProgress, BlobGarbageCollection, BlobMetaData,
+    BlockBasedTableOptions, BlockCache, BottommostLevelCompaction, BulkLoader, CacheOptions, Cf, Checkpoint,
+    ColumnFamily, ColumnFamilyMetaData, ColumnFamilyOptions, CompactFilesOptions, CompactOnDeletion,
+    CompactRangeOptions, CompactionFilter, CompactionFilterFactory, CompactionInfo, CreateBackupOptions,
+    DamagedOptions, DatabaseFile, DatabaseFileKind, Db, DbIterator, DbOptions, Direction, Entries,
+    EntryStream, Error, ErrorKind, EventListener, ExportImportFilesMetaData, ExportedFile,
+    ExternalFileIngestionInfo, ExternalSstFileInfo, FlushInfo, FlushOptions, FlushReason, Histogram,
+    HistogramKind, ImportColumnFamilyOptions, IngestExternalFileArg, IngestExternalFileOptions, IoPriority,
+    KeyBounds, KeyRange, LevelMetaData, LiveFile, LiveFilesStorageInfoOptions, MergeOperator, OptionSet,
+    Options, PreparedTransaction, Range, RateLimiter, ReadOptions, ReadTier, Recorder, RestoreOptions,
+    Result, Severity, SizeApproximationOptions, Snapshot, SortedRun, SstFileWriter, Statistics, StatsLevel,
+    StopBackup, Streamed, TablePropertiesCollection, Ticker, UserKeyRange, Value, WaitForCompactOptions,
+    WalFile, WalUpdate, WalUpdates, WriteBatch, WriteBufferManager, WriteOptions, compaction_filter, format,
+    merge_operator, options, perf_context,
 };
 #[doc(inline)]
 pub use karst_txn::{

@@ -9,10 +9,11 @@ use karst_base::events::CompactionInfo;
 use karst_base::health::{BackgroundErrorReason, Reaction};
 use karst_base::pacing::Relief;
 use karst_base::sync::counting::{AtomicU64, Ordering};
-use karst_format::ids::ColumnFamilyId;
+use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_io::Priority;
 use karst_lsm::pick::{self, Compaction, CompactionOptions, CompactionWork, PickContext, RunningId};
 use karst_storage::column_family::Family;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -159,6 +160,16 @@ impl Background {
                 levels.iter().map(taken).collect(),
                 pick::estimated_pending_compaction_bytes(context.version, context.options),
             )
+        })
+    }
+
+    /// The tables of a family that are being compacted now.
+    pub(crate) fn being_compacted(&self, family: &Arc<Family>) -> BTreeSet<FileNumber> {
+        let mut state = self.state.lock();
+        let jobs = state.jobs(&self.options(), family);
+        self.with_context(jobs, family, |context| {
+            let files = context.version.all_files().map(|(_, file)| file);
+            files.filter(|file| context.running.holds(file)).map(|file| file.number).collect()
         })
     }
 
