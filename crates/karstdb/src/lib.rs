@@ -174,9 +174,10 @@ pub use karst_engine::{
     KeyBounds, KeyRange, LevelMetaData, LiveFile, LiveFilesStorageInfoOptions, MergeOperator, OptionSet,
     Options, PreparedTransaction, Range, RateLimiter, ReadOptions, ReadTier, Recorder, RestoreOptions,
     Result, Severity, SizeApproximationOptions, Snapshot, SortedRun, SstFileWriter, Statistics, StatsLevel,
-    StopBackup, Streamed, TablePropertiesCollection, Ticker, UserKeyRange, Value, WaitForCompactOptions,
-    WalFile, WalUpdate, WalUpdates, WriteBatch, WriteBufferManager, WriteOptions, compaction_filter, format,
-    merge_operator, options, perf_context,
+    StopBackup, Streamed, TablePropertiesCollection, TablePropertiesCollector,
+    TablePropertiesCollectorFactory, Ticker, UserKeyRange, Value, WaitForCompactOptions, WalFile, WalUpdate,
+    WalUpdates, WriteBatch, WriteBufferManager, WriteOptions, compaction_filter, format, merge_operator,
+    options, perf_context, table_properties_collector,
 };
 #[doc(inline)]
 pub use karst_txn::{

@@ -20,6 +20,7 @@
 //! Used by flush, compaction, the bulk loader and the writer of files to be ingested.
 
 mod blob_files;
+mod collectors;
 mod parallel;
 mod run;
 mod table_options;
