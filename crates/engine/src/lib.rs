@@ -33,7 +33,8 @@ pub use karst_base::error::{Error, ErrorKind, Result};
 #[doc(hidden)]
 pub use karst_base::error::{Named, Shown};
 pub use karst_base::events::{
-    CompactionInfo, EventListener, ExternalFileIngestionInfo, FlushInfo, FlushReason,
+    BlobFileCreationInfo, CompactionInfo, EventListener, ExternalFileIngestionInfo, FileCreationInfo,
+    FileDeletionInfo, FlushInfo, FlushReason, MemTableInfo, TableFileCreationInfo, TableFileCreationReason,
 };
 pub use karst_base::health::{BackgroundError, BackgroundErrorReason, Severity};
 pub use karst_base::merge_operator::{Associative, AssociativeMergeOperator, MergeOperator};
@@ -69,7 +70,9 @@ pub mod error {
 /// What listeners are told of flushes, compactions, errors and stalls.
 pub mod events {
     pub use karst_base::events::{
-        CompactionInfo, EventListener, ExternalFileIngestionInfo, FlushInfo, FlushReason,
+        BlobFileCreationInfo, CompactionInfo, EventListener, ExternalFileIngestionInfo, FileCreationInfo,
+        FileDeletionInfo, FlushInfo, FlushReason, MemTableInfo, TableFileCreationInfo,
+        TableFileCreationReason,
     };
 }
 

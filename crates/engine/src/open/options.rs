@@ -333,9 +333,9 @@ impl Options {
         self
     }
 
-    /// Adds what looks at the entries of tables and adds properties to them; `None` for all families
-    /// that have none of their own. May be called several times; all of them look at every table.
-    /// OPTIONS does not name them.
+    /// Adds what looks at the entries of tables and adds properties to them; `None` for all
+    /// families that have none of their own. May be called several times; all of them look at every
+    /// table. OPTIONS does not name them.
     #[must_use]
     pub fn table_properties_collector_factory(
         mut self,

@@ -281,15 +281,24 @@ impl<C: CutPolicy> RunWriter<C> {
     /// Writing failed.
     pub async fn make_room(&mut self) -> Result<()> {
         for ended in &mut self.ended {
-            ended.file.make_room().await?;
+            if let Err(error) = ended.file.make_room().await {
+                tell_created(&self.outputs, (ended.number, &ended.table), Some(&error));
+                return Err(error);
+            }
         }
         // Why one is left: it is synced while the next one is being built.
         self.close_ended(1).await?;
-        if let Some(open) = &mut self.current {
-            open.file.make_room().await?;
+        if let Some(open) = &mut self.current
+            && let Err(error) = open.file.make_room().await
+        {
+            if let Some(creations) = &self.outputs.creations {
+                let (path, bytes) = (self.outputs.table_path(open.number), open.builder.file_bytes());
+                creations.table_created(&path, bytes, &TableProperties::default(), Some(&error));
+            }
+            return Err(error);
         }
         match &mut self.blobs {
-            Some(blobs) => blobs.make_room().await,
+            Some(blobs) => blobs.make_room(&self.outputs).await,
             None => Ok(()),
         }
     }
@@ -319,7 +328,7 @@ impl<C: CutPolicy> RunWriter<C> {
         self.make_room().await?;
         self.close_ended(0).await?;
         let (blob_files, blob_bytes) = match self.blobs {
-            Some(blobs) => blobs.finish().await?,
+            Some(blobs) => blobs.finish(&self.outputs).await?,
             None => (Vec::new(), 0),
         };
         Ok((RunFiles { tables: self.written, blob_files }, (self.table_bytes, blob_bytes)))
@@ -432,6 +441,9 @@ impl OpenTable {
             outputs.file_charge(),
         );
         let collectors = Collectors::new(&outputs.config, &outputs.place);
+        if let Some(creations) = &outputs.creations {
+            creations.table_started(&outputs.table_path(number));
+        }
         let entries = outputs.config.options.paranoid_file_checks.then(EntryHash::default);
         Ok(OpenTable { number, file, builder, collectors, entries, created_s, oldest_blob: None })
     }
@@ -487,11 +499,20 @@ impl OpenTable {
     }
 }
 
+/// Tells who listens that a table is synced, or could not be.
+fn tell_created(outputs: &Outputs, (number, table): (FileNumber, &FinishedTable), error: Option<&Error>) {
+    if let Some(creations) = &outputs.creations {
+        let path = outputs.table_path(number);
+        creations.table_created(&path, table.file_bytes, &table.properties, error);
+    }
+}
+
 impl EndedTable {
     /// Syncs the file. `None` for a table that came out empty.
     async fn close(self, outputs: &Outputs) -> Result<Option<WrittenTable>> {
-        let checksum = self.file.close().await?;
-        let table = self.table;
+        let closed = self.file.close().await;
+        tell_created(outputs, (self.number, &self.table), closed.as_ref().err());
+        let (checksum, table) = (closed?, self.table);
         let (Some(smallest), Some(largest)) = (table.smallest, table.largest) else { return Ok(None) };
         let mut file = NewFile::new(
             self.number,
