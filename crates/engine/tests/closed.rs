@@ -106,6 +106,9 @@ fn of_database(db: &Db, before: &Snapshot) -> Vec<(&'static str, Option<Error>)>
         wait_for_compact_async wait(db.wait_for_compact_async(&wait_for));
         enable_auto_compaction db.enable_auto_compaction(&of_keys);
         disable_auto_compaction db.disable_auto_compaction(&of_keys);
+        disable_manual_compaction db.disable_manual_compaction();
+        disable_manual_compaction_async wait(db.disable_manual_compaction_async());
+        enable_manual_compaction db.enable_manual_compaction();
         compact_range db.compact_range(&range, None, None);
         compact_range_cf db.compact_range_cf(&range, family, None, None);
         compact_range_async wait(db.compact_range_async(&range, None, None));
