@@ -68,9 +68,9 @@ impl Db {
         self.live()?.background.compact_range(family, options.clone(), begin, end).await
     }
 
-    /// Cancels the compactions that [`Db::compact_range`] and [`Db::compact_files`] run, and refuses
-    /// others with `Incomplete` until [`Db::enable_manual_compaction`]. Calls add up. Waits until
-    /// none runs, on the calling thread. Compactions that start by themselves go on.
+    /// Cancels the compactions that [`Db::compact_range`] and [`Db::compact_files`] run, and
+    /// refuses others with `Incomplete` until [`Db::enable_manual_compaction`]. Calls add up. Waits
+    /// until none runs, on the calling thread. Compactions that start by themselves go on.
     ///
     /// # Errors
     /// The database is open for reading only, or closed.
