@@ -39,7 +39,8 @@ pub use copies::{
     LiveFilesStorageInfoOptions, RestoreOptions, StopBackup,
 };
 pub use db::{
-    Cf, Db, LiveFile, PreparedTransaction, TransactionHooks, Unchanged, WalFile, WalUpdate, WalUpdates,
+    BlobMetaData, Cf, ColumnFamilyMetaData, Db, LevelMetaData, LiveFile, PreparedTransaction,
+    TablePropertiesCollection, TransactionHooks, Unchanged, WalFile, WalUpdate, WalUpdates,
 };
 pub use ingest::{BulkLoader, ExternalSstFileInfo, IngestExternalFileArg, SortedRun, SstFileWriter};
 pub use karst_base::caller::Caller;
@@ -48,7 +49,8 @@ pub use karst_base::error::{Error, ErrorKind, Result};
 #[doc(hidden)]
 pub use karst_base::error::{Named, Shown};
 pub use karst_base::events::{
-    CompactionInfo, EventListener, ExternalFileIngestionInfo, FlushInfo, FlushReason,
+    BlobFileCreationInfo, CompactionInfo, EventListener, ExternalFileIngestionInfo, FileCreationInfo,
+    FileDeletionInfo, FlushInfo, FlushReason, MemTableInfo, TableFileCreationInfo, TableFileCreationReason,
 };
 pub use karst_base::health::{BackgroundError, BackgroundErrorReason, Severity};
 pub use karst_base::merge_operator::{Associative, AssociativeMergeOperator, MergeOperator};
@@ -59,7 +61,8 @@ pub use karst_base::options::{
 pub use karst_base::pacing::{IoPriority, RateLimiter, WriteBufferManager};
 pub use karst_base::snapshot::Snapshot;
 pub use karst_base::stats::{Histogram, HistogramKind, Recorder, Statistics, StatsLevel, Ticker};
-pub use karst_base::{caller, compaction_filter, merge_operator};
+pub use karst_base::table_properties_collector::{TablePropertiesCollector, TablePropertiesCollectorFactory};
+pub use karst_base::{caller, compaction_filter, merge_operator, table_properties_collector};
 pub use karst_commit::{WriteBatch, WriteOptions};
 pub use karst_lsm::pick::{
     BlobGarbageCollection, BottommostLevelCompaction, CompactFilesOptions, CompactRangeOptions, UserKeyRange,
@@ -83,7 +86,9 @@ pub mod error {
 /// What listeners are told of flushes, compactions, errors and stalls.
 pub mod events {
     pub use karst_base::events::{
-        CompactionInfo, EventListener, ExternalFileIngestionInfo, FlushInfo, FlushReason,
+        BlobFileCreationInfo, CompactionInfo, EventListener, ExternalFileIngestionInfo, FileCreationInfo,
+        FileDeletionInfo, FlushInfo, FlushReason, MemTableInfo, TableFileCreationInfo,
+        TableFileCreationReason,
     };
 }
 

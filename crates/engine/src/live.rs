@@ -85,6 +85,7 @@ impl Live {
         let info_log = InfoLog::open(&env, &opened.path, &db_options);
         let events = Arc::new(Events::new(Some(info_log), options.event_listeners()));
         events.opened(&opened.path, &db_options);
+        versions.obsolete().tell(&events);
         opened.notes.iter().for_each(|note| events.log(LogLevel::Warn, format_args!("[database] {note}")));
         opened.families.all().iter().for_each(|family| events.opened_family(&family.settings()));
         if let Some(damage) = &opened.log_damage {
@@ -136,6 +137,7 @@ impl Live {
                     versions.clone(),
                     wal_directory,
                     opened.db_options.clone(),
+                    events.clone(),
                 )),
                 snapshots: snapshots.clone(),
                 stats: opened.statistics.clone(),

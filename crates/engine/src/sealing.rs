@@ -7,6 +7,7 @@ use karst_base::error::Result;
 use karst_format::ids::FileNumber;
 use karst_format::key::SeqNo;
 use karst_storage::column_family::Family;
+use karst_storage::memtable::MemTable;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -118,6 +119,8 @@ pub(crate) struct Sealed {
     /// The families that it was about. Their memtables that are sealed now hold all that was
     /// ordered to them before the seal, and nothing that was ordered later.
     pub(crate) families: Vec<Arc<Family>>,
+    /// What was sealed, and whose it is.
+    pub(crate) memtables: Vec<(Arc<Family>, Arc<MemTable>)>,
     /// Entries ordered later are in this log or a later one.
     pub(crate) log: FileNumber,
     /// Entries ordered earlier have at most this number.

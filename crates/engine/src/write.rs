@@ -19,6 +19,7 @@ use crate::versions::{Gone, Versions};
 pub use karst_commit::{WriteBatch, WriteOptions};
 
 use karst_base::error::{Error, Result};
+use karst_base::events::{Events, MemTableInfo};
 use karst_base::options::CurrentDbOptions;
 use karst_base::sync::Event;
 use karst_base::sync::Guard;
@@ -100,6 +101,7 @@ pub(crate) struct Sealer {
     wal_dir: PathBuf,
     options: Arc<CurrentDbOptions>,
     seals: Arc<Seals>,
+    events: Arc<Events>,
 }
 
 /// Whose turn it is to seal, and what goes from one turn to the next.
@@ -136,8 +138,9 @@ impl Sealer {
         versions: Arc<Versions>,
         wal_dir: PathBuf,
         options: Arc<CurrentDbOptions>,
+        events: Arc<Events>,
     ) -> Self {
-        Self { pipeline, versions, wal_dir, options, seals: Arc::default() }
+        Self { pipeline, versions, wal_dir, options, seals: Arc::default(), events }
     }
 
     async fn turn(&self) -> Turn {
@@ -188,6 +191,7 @@ impl Sealer {
             Sealing::Of(families) => families.clone(),
             Sealing::All => self.pipeline.host().families.all().to_vec(),
         };
+        let mut sealed = Vec::with_capacity(now().len());
         // Why made here: under the lock a memtable is made only for a family that was created just
         // now.
         let mut memtables: BTreeMap<_, _> =
@@ -196,10 +200,24 @@ impl Sealer {
             let families = now();
             for family in families.iter().filter(|family| !family.pin().mem().is_untouched()) {
                 let memtable = memtables.remove(&family.id()).unwrap_or_else(|| family.new_memtable());
-                family.seal(seal, memtable);
+                sealed.push((family.clone(), family.seal(seal, memtable)));
             }
-            Sealed { families, log: seal.next_log, largest_seq: seal.largest_seq }
+            let memtables = std::mem::take(&mut sealed);
+            Sealed { families, memtables, log: seal.next_log, largest_seq: seal.largest_seq }
         })
+    }
+
+    /// Tells listeners which memtables were sealed.
+    fn tell(&self, sealed: &Sealed) {
+        if !self.events.has_listeners() {
+            return;
+        }
+        for (family, memtable) in &sealed.memtables {
+            let counts = (memtable.entry_count(), memtable.delete_count());
+            let bytes = memtable.memory_bytes() as u64;
+            let largest = memtable.sealed().map_or(0, |seal| seal.largest_seq.0);
+            self.events.memtable_sealed(&MemTableInfo::new(&family.config.name, counts, bytes, largest));
+        }
     }
 
     fn reserve_bytes(&self) -> u64 {
@@ -219,7 +237,11 @@ impl SealsMemtables for Sealer {
             loop {
                 let turn = self.turn().await;
                 match self.exchange(&turn, &which)? {
-                    Some(sealed) => return Ok(sealed),
+                    Some(sealed) => {
+                        drop(turn);
+                        self.tell(&sealed);
+                        return Ok(sealed);
+                    }
                     // It needs a log. Somebody else may put that to use before it is this one's
                     // turn again.
                     None => self.make_spare(turn).await?,

@@ -188,3 +188,56 @@ fn tables_of_deletions_ask_for_their_compaction() {
         "table_properties_collectors={id=CompactOnDeletionCollector;window_size=128;deletion_trigger=50;";
     assert!(text.contains(wanted), "{text}");
 }
+
+#[test]
+fn compactions_by_hand_are_cancelled_and_refused_while_they_are_disabled() {
+    let directory = tempfile::tempdir().unwrap();
+    let ((came, at_it), (go_on, halted)) = (sync_channel(8), sync_channel(8));
+    let filter = Arc::new(Halting { came, go_on: Mutex::new(halted) });
+    let options = Options::new().db(|db| db.create_if_missing = true).compaction_filter(None, filter);
+    let many =
+        "disable_auto_compactions=true;level0_stop_writes_trigger=1000;level0_slowdown_writes_trigger=1000";
+    let options = options.set_all(SMALL).unwrap().set_all(many).unwrap();
+    let db = Db::open(directory.path(), &options).unwrap();
+    (0..6_000).for_each(|n| db.put(format!("k{n:03}"), "v".repeat(50)).unwrap());
+    db.flush(&FlushOptions::default()).unwrap();
+    let family = db.default_column_family();
+    let files: Vec<u64> = level(&db, 0).iter().map(|file| file.2).collect();
+    let before = db.live_files().len();
+    let force = CompactRangeOptions {
+        bottommost_level_compaction: BottommostLevelCompaction::Force,
+        ..CompactRangeOptions::default()
+    };
+    let refused = |error: karst_engine::Error| assert_eq!(error.kind(), ErrorKind::Incomplete, "{error}");
+    refused_unless_disabled(&db);
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| db.compact_files(&CompactFilesOptions::default(), family, &files, 1));
+        at_it.recv().unwrap();
+        let disabling = scope.spawn(|| db.disable_manual_compaction());
+        // Whoever comes now is refused at once, although one still runs.
+        while db.compact_range(&force, Some(b"x"), None).is_ok() {
+            std::thread::yield_now();
+        }
+        assert!(!disabling.is_finished(), "it waits until none runs");
+        go_on.send(()).unwrap();
+        disabling.join().unwrap().unwrap();
+        refused(running.join().unwrap().unwrap_err());
+    });
+    assert_eq!(db.live_files().len(), before, "the tree is as it was");
+    db.disable_manual_compaction().unwrap();
+    refused(db.compact_range(&force, None, None).unwrap_err());
+    refused(db.compact_files(&CompactFilesOptions::default(), family, &files, 1).unwrap_err());
+    db.enable_manual_compaction().unwrap();
+    refused(db.compact_range(&force, None, None).unwrap_err());
+    // What only deletes files goes on.
+    db.delete_files_in_ranges(family, &[(Some(b"x"), None)], false).unwrap();
+    db.enable_manual_compaction().unwrap();
+    refused_unless_disabled(&db);
+    (0..8).for_each(|_| go_on.send(()).unwrap());
+    db.compact_range(&force, None, None).unwrap();
+    assert!(level(&db, 0).is_empty() && db.get("k5999").unwrap().is_some());
+}
+
+fn refused_unless_disabled(db: &Db) {
+    assert_eq!(db.enable_manual_compaction().unwrap_err().kind(), ErrorKind::InvalidArgument);
+}

@@ -10,8 +10,9 @@ use karst_engine::format::{PrefixExtractor, SliceTransform};
 use karst_engine::io::{Env, MemoryFileSystem};
 use karst_engine::merge_operator::{MergeFailed, Merged};
 use karst_engine::{
-    BackgroundError, CompactRangeOptions, CompactionFilter, CompactionInfo, Db, ErrorKind, EventListener,
-    FlushInfo, FlushOptions, MergeOperator, Options, ReadOptions, Severity, WriteOptions,
+    BackgroundError, BlobFileCreationInfo, CompactRangeOptions, CompactionFilter, CompactionInfo, Db, Error,
+    ErrorKind, EventListener, FileCreationInfo, FileDeletionInfo, FlushInfo, FlushOptions, MemTableInfo,
+    MergeOperator, Options, ReadOptions, Severity, TableFileCreationInfo, WriteOptions,
 };
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -241,6 +242,36 @@ impl EventListener for BadListener {
     fn stall_changed(&self, _: &str, _: &str) {
         self.called();
     }
+    fn error_recovery_begun(&self, _: &BackgroundError) {
+        self.called();
+    }
+    fn error_recovery_ended(&self, _: &BackgroundError, _: Option<&Error>) {
+        self.called();
+    }
+    fn table_file_creation_started(&self, _: &FileCreationInfo) {
+        self.called();
+    }
+    fn table_file_created(&self, _: &TableFileCreationInfo) {
+        self.called();
+    }
+    fn table_file_deleted(&self, _: &FileDeletionInfo) {
+        self.called();
+    }
+    fn blob_file_creation_started(&self, _: &FileCreationInfo) {
+        self.called();
+    }
+    fn blob_file_created(&self, _: &BlobFileCreationInfo) {
+        self.called();
+    }
+    fn blob_file_deleted(&self, _: &FileDeletionInfo) {
+        self.called();
+    }
+    fn memtable_sealed(&self, _: &MemTableInfo) {
+        self.called();
+    }
+    fn manual_flush_scheduled(&self, _: &[String]) {
+        self.called();
+    }
 }
 
 #[test]
@@ -257,7 +288,7 @@ fn a_listener_that_panics_changes_nothing() {
     assert!(stalled > 0, "nobody is told that writers are stopped: the test shows nothing");
     db.continue_background_work().unwrap();
     everything_works(db);
-    assert!(listener.0.load(SeqCst) >= stalled + 5, "each kind of call");
+    assert!(listener.0.load(SeqCst) >= stalled + 9, "each kind of call");
     assert!(Db::open("/db", &options).unwrap().get("key").unwrap().is_some());
 }
 

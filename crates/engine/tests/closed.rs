@@ -106,6 +106,9 @@ fn of_database(db: &Db, before: &Snapshot) -> Vec<(&'static str, Option<Error>)>
         wait_for_compact_async wait(db.wait_for_compact_async(&wait_for));
         enable_auto_compaction db.enable_auto_compaction(&of_keys);
         disable_auto_compaction db.disable_auto_compaction(&of_keys);
+        disable_manual_compaction db.disable_manual_compaction();
+        disable_manual_compaction_async wait(db.disable_manual_compaction_async());
+        enable_manual_compaction db.enable_manual_compaction();
         compact_range db.compact_range(&range, None, None);
         compact_range_cf db.compact_range_cf(&range, family, None, None);
         compact_range_async wait(db.compact_range_async(&range, None, None));
@@ -137,6 +140,11 @@ fn of_database(db: &Db, before: &Snapshot) -> Vec<(&'static str, Option<Error>)>
         track_conflicts hooks.track_conflicts(16);
         written_since finish(hooks.written_since(thread, family, b"a", before));
         write_if_unchanged finish(hooks.write_if_unchanged(thread, &write, &batch, &unchanged));
+        properties_of_all_tables db.properties_of_all_tables(family);
+        properties_of_all_tables_async wait(db.properties_of_all_tables_async(family));
+        properties_of_tables_in_range db.properties_of_tables_in_range(family, &ranges);
+        properties_of_tables_in_range_async wait(db.properties_of_tables_in_range_async(family, &ranges));
+        column_family_metadata db.column_family_metadata(family);
         verify_checksum db.verify_checksum();
         verify_checksum_async wait(db.verify_checksum_async());
         verify_file_checksums db.verify_file_checksums();
@@ -237,6 +245,9 @@ const OTHERS: &[&str] = &[
     "property_cf",
     "int_property",
     "int_property_cf",
+    "map_property",
+    "map_property_cf",
+    "aggregated_int_property",
     "refresh",
     // The hooks of transactions, whose calls are above.
     "of",
@@ -324,8 +335,10 @@ fn every_call_of_a_closed_database_says_so_and_touches_no_file() {
         assert_eq!(db.property(name), None);
         assert_eq!(db.property_cf(db.default_column_family(), name), None);
         assert_eq!(db.int_property(name), None);
+        assert_eq!(db.aggregated_int_property(name), None);
         assert_eq!(db.int_property_cf(db.default_column_family(), name), None);
     }
+    assert_eq!(db.map_property("rocksdb.cfstats"), None);
     assert!(unlike_log(&files) == now, "files have changed");
     other.put("key", "value").unwrap();
     other.close().unwrap();

@@ -11,6 +11,11 @@ fn theirs(directory: &Path, name: &str) -> String {
     text.strip_prefix(&format!("{name}: ")).unwrap_or(&text).trim_end_matches('\n').to_owned()
 }
 
+/// A map as `ldb get_property` prints it.
+fn as_ldb(db: &Db, name: &str) -> Vec<String> {
+    db.map_property(name).unwrap().iter().map(|(key, value)| format!("{name}.{key}: {value}")).collect()
+}
+
 fn check(flags: &[&str]) -> BTreeMap<String, String> {
     let directory = tempfile::tempdir().unwrap();
     let mut all = vec![
@@ -82,6 +87,27 @@ fn check(flags: &[&str]) -> BTreeMap<String, String> {
         let line = sums.lines().find_map(|line| line.split_once(&format!("{theirs}: "))).unwrap();
         assert!(ours.contains(&format!("; {ours_name}={}; ", line.1)), "{theirs}: {ours}");
     }
+    // ldb prints maps before all else.
+    let aggregated = "rocksdb.aggregated-table-properties";
+    assert_eq!(as_ldb(&db, aggregated), sums.lines().collect::<Vec<_>>());
+    let mut cf_stats = as_ldb(&db, "rocksdb.cfstats");
+    // 7.8 has stalls by other names, and not all that 11.8 has.
+    cf_stats.retain(|line| line.contains(".compaction.") && !line.contains("WPreCompGB"));
+    let text = theirs(directory.path(), "rocksdb.cfstats");
+    let their_lines: Vec<&str> = text.lines().filter(|line| line.contains(".compaction.")).collect();
+    assert!(their_lines.len() > 20 && cf_stats.len() == their_lines.len(), "{their_lines:?}");
+    for (ours, theirs) in cf_stats.iter().zip(their_lines) {
+        // ldb opened the database for writing, with options of its own: other scores.
+        assert_eq!(ours.split(':').next(), theirs.split(':').next());
+        assert!(ours == theirs || ours.contains("Score"), "{ours}, theirs {theirs}");
+    }
+    assert_eq!(db.map_property("rocksdb.levelstats"), None);
+    let levels: u64 = (0..7)
+        .filter_map(|n| db.map_property(&format!("{aggregated}-at-level{n}")))
+        .map(|map| map["num_entries"].parse::<u64>().unwrap())
+        .sum();
+    assert_eq!(levels.to_string(), db.map_property(aggregated).unwrap()["num_entries"]);
+    assert_eq!(db.map_property(&format!("{aggregated}-at-level99")), None);
     assert!(db.property("rocksdb.stats").unwrap().contains("** Compaction Stats [default] **"));
     assert!(db.property("rocksdb.nonsense").is_none() && db.property("levelstats").is_none());
     assert!(db.property("rocksdb.num-files-at-level99").is_none());

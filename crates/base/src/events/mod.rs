@@ -7,10 +7,16 @@
 //! written is said once through `tracing`, and then done without.
 
 mod date;
+mod files;
 mod info_log;
 
+pub use files::{
+    BlobFileCreationInfo, FileCreationInfo, FileCreations, FileDeletionInfo, MemTableInfo,
+    TableFileCreationInfo, TableFileCreationReason,
+};
 pub use info_log::InfoLog;
 
+use crate::error::Error;
 use crate::health::BackgroundError;
 use crate::options::FamilyConfig;
 use crate::sync::counting::{AtomicU64, Ordering};
@@ -18,6 +24,7 @@ use karst_format::ids::Level;
 use karst_format::options::{ColumnFamilyOptions, DbOptions, OptionSet};
 use karst_format::properties::TableProperties;
 use karst_io::report;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -107,6 +114,14 @@ pub struct FlushInfo {
     pub table_bytes: u64,
     /// Bytes of blob files written.
     pub blob_bytes: u64,
+    /// Where the table is.
+    pub table_path: Option<PathBuf>,
+    /// What it says of itself.
+    pub table_properties: Option<Arc<TableProperties>>,
+    /// The smallest and the largest sequence number in it.
+    pub seqs: Option<(u64, u64)>,
+    /// Where the blob files are.
+    pub blob_paths: Vec<PathBuf>,
 }
 
 impl FlushInfo {
@@ -115,7 +130,21 @@ impl FlushInfo {
     pub fn new(column_family: String, job: u64, reason: FlushReason) -> Self {
         let (memtables, entries, memory_bytes) = (0, 0, 0);
         let (table, table_bytes, blob_bytes) = (None, 0, 0);
-        Self { column_family, job, reason, memtables, entries, memory_bytes, table, table_bytes, blob_bytes }
+        Self {
+            column_family,
+            job,
+            reason,
+            memtables,
+            entries,
+            memory_bytes,
+            table,
+            table_bytes,
+            blob_bytes,
+            table_path: None,
+            table_properties: None,
+            seqs: None,
+            blob_paths: Vec::new(),
+        }
     }
 }
 
@@ -145,6 +174,19 @@ pub struct CompactionInfo {
     pub input_entries: u64,
     /// Entries written; 0 before the end.
     pub output_entries: u64,
+    /// Where the files are that are read, by level.
+    pub input_paths: Vec<PathBuf>,
+    /// Where the files are that were written; none before the end.
+    pub output_paths: Vec<PathBuf>,
+    /// What the tables say of themselves that were written, by where they are; none before the end.
+    /// A table that was moved is not among them.
+    pub table_properties: BTreeMap<PathBuf, Arc<TableProperties>>,
+    /// How many parts ran at the same time or one after another; 0 before the end.
+    pub subcompactions: usize,
+    /// How long it took, in microseconds; 0 before the end.
+    pub micros: u64,
+    /// Its time on processors, in microseconds; 0 before the end.
+    pub cpu_micros: u64,
 }
 
 /// A file that was ingested, as listeners see it.
@@ -211,6 +253,48 @@ pub trait EventListener: Send + Sync + std::fmt::Debug {
     fn recovered(&self, error: &BackgroundError) {
         let _ = error;
     }
+    /// An attempt to overcome a background error begins.
+    fn error_recovery_begun(&self, error: &BackgroundError) {
+        let _ = error;
+    }
+    /// The attempt has ended; `failed` says why it has led to nothing, `None` that the error is
+    /// overcome.
+    fn error_recovery_ended(&self, error: &BackgroundError, failed: Option<&Error>) {
+        let _ = (error, failed);
+    }
+    /// A table is begun by a flush or a compaction.
+    fn table_file_creation_started(&self, file: &FileCreationInfo) {
+        let _ = file;
+    }
+    /// The table is complete and synced, or could not be written to its end. It is no part of the
+    /// database before its job has ended.
+    fn table_file_created(&self, table: &TableFileCreationInfo) {
+        let _ = table;
+    }
+    /// A table that nobody needs any more was removed, or could not be.
+    fn table_file_deleted(&self, file: &FileDeletionInfo) {
+        let _ = file;
+    }
+    /// A blob file is begun by a flush or a compaction.
+    fn blob_file_creation_started(&self, file: &FileCreationInfo) {
+        let _ = file;
+    }
+    /// The blob file is complete and synced, or could not be written to its end.
+    fn blob_file_created(&self, file: &BlobFileCreationInfo) {
+        let _ = file;
+    }
+    /// A blob file that nobody needs any more was removed, or could not be.
+    fn blob_file_deleted(&self, file: &FileDeletionInfo) {
+        let _ = file;
+    }
+    /// A memtable was exchanged for an empty one, and is going to be flushed.
+    fn memtable_sealed(&self, memtable: &MemTableInfo) {
+        let _ = memtable;
+    }
+    /// The user has asked for a flush of these column families, and their memtables are sealed.
+    fn manual_flush_scheduled(&self, column_families: &[String]) {
+        let _ = column_families;
+    }
     /// Writers of a column family are slowed down, stopped, or let go again; the text says why.
     fn stall_changed(&self, column_family: &str, state: &str) {
         let _ = (column_family, state);
@@ -229,6 +313,39 @@ impl Events {
     /// `log` is `None` for a database that writes nothing.
     pub fn new(log: Option<InfoLog>, listeners: Vec<Arc<dyn EventListener>>) -> Self {
         Self { log, listeners, jobs: AtomicU64::new(1) }
+    }
+
+    /// Whether anybody is told.
+    pub fn has_listeners(&self) -> bool {
+        !self.listeners.is_empty()
+    }
+
+    /// An attempt to overcome `error` begins.
+    pub fn error_recovery_begun(&self, error: &BackgroundError) {
+        self.tell(|listener| listener.error_recovery_begun(error));
+    }
+
+    /// It has ended, and failed if there is an error.
+    pub fn error_recovery_ended(&self, error: &BackgroundError, failed: Option<&Error>) {
+        self.tell(|listener| listener.error_recovery_ended(error, failed));
+    }
+
+    /// A table, or else a blob file, was removed or could not be.
+    pub fn file_deleted(&self, is_table: bool, file: &FileDeletionInfo) {
+        self.tell(|listener| match is_table {
+            true => listener.table_file_deleted(file),
+            false => listener.blob_file_deleted(file),
+        });
+    }
+
+    /// A memtable was sealed.
+    pub fn memtable_sealed(&self, memtable: &MemTableInfo) {
+        self.tell(|listener| listener.memtable_sealed(memtable));
+    }
+
+    /// The user has asked for a flush.
+    pub fn manual_flush_scheduled(&self, column_families: &[String]) {
+        self.tell(|listener| listener.manual_flush_scheduled(column_families));
     }
 
     /// A number for a job.
@@ -443,7 +560,7 @@ impl Events {
     }
 
     /// A job failed; it may be tried again.
-    pub fn job_failed(&self, column_family: &str, job: u64, what: &str, error: &crate::error::Error) {
+    pub fn job_failed(&self, column_family: &str, job: u64, what: &str, error: &Error) {
         self.log(LogLevel::Warn, format_args!("[{column_family}] [JOB {job}] {what} failed: {error}"));
     }
 

@@ -3,9 +3,15 @@
 //!
 //! In: its options, as RocksDB writes them in OPTIONS; then each entry of a table. Out: whether the
 //! table asks.
-//! Compat: the only collector there is. Others are code of the user that no file holds; a database
-//! that names one opens, and its new tables are made without it.
+//! Compat: the only collector that is built in. Others are code of the user that no file holds; a
+//! database whose OPTIONS name one opens, and its new tables are made without it.
 
+use crate::error::Result;
+use crate::table_properties_collector::{
+    CollectedEntry, TablePropertiesCollector, TablePropertiesCollectorContext,
+    TablePropertiesCollectorFactory, UserCollectedProperties,
+};
+use karst_format::key::ValueType;
 use std::fmt::Write as _;
 
 /// When a table asks for its compaction.
@@ -65,9 +71,7 @@ impl CompactOnDeletion {
         matches!(text.trim(), "" | "nullptr" | "{}")
     }
 
-    /// Looks at one table.
-    #[doc(hidden)]
-    pub fn watch(&self) -> DeletionWatch {
+    fn watch(&self) -> DeletionWatch {
         DeletionWatch {
             rule: *self,
             bucket_entries: self.window_size.div_ceil(BUCKETS as u64),
@@ -78,7 +82,18 @@ impl CompactOnDeletion {
             most_in_window: 0,
             entries: 0,
             deletions: 0,
+            file_bytes: 0,
         }
+    }
+}
+
+impl TablePropertiesCollectorFactory for CompactOnDeletion {
+    fn name(&self) -> &str {
+        Self::NAME
+    }
+
+    fn create(&self, _: &TablePropertiesCollectorContext) -> Option<Box<dyn TablePropertiesCollector>> {
+        Some(Box::new(self.watch()))
     }
 }
 
@@ -87,7 +102,7 @@ const BUCKETS: usize = 128;
 
 /// What was seen of one table.
 #[derive(Clone, Debug)]
-pub struct DeletionWatch {
+struct DeletionWatch {
     rule: CompactOnDeletion,
     bucket_entries: u64,
     /// Deletions, in a ring.
@@ -99,12 +114,13 @@ pub struct DeletionWatch {
     most_in_window: u64,
     entries: u64,
     deletions: u64,
+    /// What the file had at the last entry.
+    file_bytes: u64,
 }
 
 impl DeletionWatch {
     /// One more entry.
-    #[inline]
-    pub fn note(&mut self, is_deletion: bool) {
+    fn note(&mut self, is_deletion: bool) {
         self.entries += 1;
         self.deletions += u64::from(is_deletion);
         if self.bucket_entries == 0 {
@@ -123,17 +139,35 @@ impl DeletionWatch {
         }
     }
 
-    /// Whether the table asks; `data_bytes` is what its data blocks take.
+    /// Whether the table asks.
     ///
-    /// Compat: RocksDB goes by the size of the file up to the last entry, which lacks the last
-    /// block.
-    pub fn asks(&self, data_bytes: u64) -> bool {
+    /// Compat: by the size of the file up to the last entry, which lacks the last block.
+    fn asks(&self) -> bool {
         let rule = &self.rule;
         let in_window = self.bucket_entries > 0 && self.most_in_window >= rule.deletion_trigger;
         let by_ratio = rule.deletion_ratio > 0.0
             && rule.deletion_ratio <= 1.0
             && self.deletions as f64 >= rule.deletion_ratio * self.entries as f64;
-        self.entries > 0 && data_bytes >= rule.min_file_size && (in_window || by_ratio)
+        self.entries > 0 && self.file_bytes >= rule.min_file_size && (in_window || by_ratio)
+    }
+}
+
+impl TablePropertiesCollector for DeletionWatch {
+    fn add(&mut self, entry: &CollectedEntry<'_>) -> Result<()> {
+        self.file_bytes = entry.file_bytes;
+        self.note(matches!(
+            entry.entry_type,
+            ValueType::Deletion | ValueType::SingleDeletion | ValueType::DeletionWithTimestamp
+        ));
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<UserCollectedProperties> {
+        Ok(UserCollectedProperties::new())
+    }
+
+    fn need_compact(&self) -> bool {
+        self.asks()
     }
 }
 
@@ -144,7 +178,8 @@ mod tests {
     fn asks(rule: CompactOnDeletion, entries: impl IntoIterator<Item = bool>) -> bool {
         let mut watch = rule.watch();
         entries.into_iter().for_each(|is_deletion| watch.note(is_deletion));
-        watch.asks(1000)
+        watch.file_bytes = 1000;
+        watch.asks()
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::compaction_filter::{
 use crate::error::{Error, Named, Result};
 use crate::merge_operator::{self, MergeOperator};
 use crate::options::{ColumnFamilyOptions, CompactOnDeletion};
+use crate::table_properties_collector::TablePropertiesCollectorFactory;
 use karst_format::comparator::Comparator;
 use karst_format::ids::ColumnFamilyId;
 use karst_format::options::{NamedColumnFamily, Object, changed_sections};
@@ -52,6 +53,8 @@ pub struct Instances {
     pub compaction_filter: Option<Arc<dyn CompactionFilter>>,
     /// What makes a filter for each compaction.
     pub compaction_filter_factory: Option<Arc<dyn CompactionFilterFactory>>,
+    /// What adds properties to tables, beside what the options name.
+    pub collectors: Vec<Arc<dyn TablePropertiesCollectorFactory>>,
 }
 
 impl Instances {
@@ -65,6 +68,7 @@ impl Instances {
             compaction_filter_factory: self
                 .compaction_filter_factory
                 .or_else(|| other.compaction_filter_factory.clone()),
+            collectors: if self.collectors.is_empty() { other.collectors.clone() } else { self.collectors },
         }
     }
 
@@ -93,8 +97,10 @@ pub struct FamilyConfig {
     pub compaction_filter: Option<Arc<dyn CompactionFilter>>,
     /// Makes one for each compaction.
     pub compaction_filter_factory: Option<Arc<dyn CompactionFilterFactory>>,
-    /// Which tables ask for their compaction.
-    pub compact_on_deletion: Option<CompactOnDeletion>,
+    /// What adds properties to tables: what the options name, then what was supplied.
+    pub collectors: Vec<Arc<dyn TablePropertiesCollectorFactory>>,
+    /// Those of them that were supplied.
+    pub supplied_collectors: Vec<Arc<dyn TablePropertiesCollectorFactory>>,
     /// The file that says what the column family is, for errors: OPTIONS, or the MANIFEST where
     /// there are none.
     pub described_in: Option<PathBuf>,
@@ -166,10 +172,14 @@ impl FamilyConfig {
             Some(rule) => options.table_properties_collectors.0 = rule.option_text(),
             None if CompactOnDeletion::is_none_in(collectors) => {}
             None => notes.push(format!(
-                "table_properties_collectors {collectors:?}: only one {} is known; new tables are made without",
+                "table_properties_collectors {collectors:?}: only {} is built in; new tables are made without",
                 CompactOnDeletion::NAME
             )),
         }
+        let supplied_collectors = instances.collectors;
+        let built_in =
+            compact_on_deletion.map(|rule| Arc::new(rule) as Arc<dyn TablePropertiesCollectorFactory>);
+        let collectors = built_in.into_iter().chain(supplied_collectors.iter().cloned()).collect();
         let factory_name = compaction_filter_factory.as_ref().map(|factory| factory.name());
         settle_name(
             &mut notes,
@@ -187,7 +197,8 @@ impl FamilyConfig {
             prefix_extractor,
             compaction_filter,
             compaction_filter_factory,
-            compact_on_deletion,
+            collectors,
+            supplied_collectors,
             described_in: None,
             notes,
             options_text: OnceLock::new(),

@@ -27,4 +27,3 @@ pub use karst_format::options::{
 pub use read::{ReadOptions, ReadTier};
 
 pub use compact_on_deletion::CompactOnDeletion;
-pub use compact_on_deletion::DeletionWatch;

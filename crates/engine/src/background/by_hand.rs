@@ -39,6 +39,45 @@ impl Drop for CancelOnDrop {
     }
 }
 
+/// The place of a compaction by hand among those that run.
+struct ByHandSlot {
+    background: Arc<Background>,
+    progress: Arc<Progress>,
+}
+
+impl Drop for ByHandSlot {
+    fn drop(&mut self) {
+        let by_hand = &mut self.background.state.lock().by_hand;
+        by_hand.running.retain(|running| !Arc::ptr_eq(running, &self.progress));
+        self.background.notify();
+    }
+}
+
+/// The compactions by hand that run, and whether any may.
+#[derive(Debug, Default)]
+pub(super) struct ByHand {
+    running: Vec<Arc<Progress>>,
+    /// How often they were disabled, and not enabled again.
+    disabled: u64,
+}
+
+impl ByHand {
+    fn check(&self) -> Result<()> {
+        if self.disabled > 0 {
+            return Err(Error::new(ErrorKind::Incomplete, "compactions by hand are disabled"));
+        }
+        Ok(())
+    }
+}
+
+/// What [`Background::reserve_by_hand`] reserves for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Compact,
+    /// It only makes room.
+    DeleteFiles,
+}
+
 fn refused(refused: &Refused) -> Error {
     let kind = if refused.busy { ErrorKind::TryAgain } else { ErrorKind::InvalidArgument };
     Error::new(kind, format!("compaction by hand: {refused}"))
@@ -57,6 +96,7 @@ impl Background {
         begin: Option<&[u8]>,
         end: Option<&[u8]>,
     ) -> Result<()> {
+        self.state.lock().by_hand.check()?;
         // Compat: entries in memory take part, so they go to tables first.
         let flush = FlushOptions { wait: true, allow_write_stall: options.allow_write_stall };
         self.flush_families(Sealing::Of(vec![family.clone()]), flush, FlushReason::ManualCompaction).await?;
@@ -80,7 +120,7 @@ impl Background {
     fn next_by_hand(self: &Arc<Self>, family: &Arc<Family>, manual: &mut ManualCompaction) -> Option<Next> {
         let mut other = None;
         let reserved =
-            self.reserve_by_hand(family, Health::allows_compaction, |context| match manual.next(context) {
+            self.reserve_by_hand(family, Purpose::Compact, |context| match manual.next(context) {
                 ManualStep::Run(compaction) => Some(*compaction),
                 step => {
                     other = Some(step);
@@ -104,7 +144,7 @@ impl Background {
     fn reserve_by_hand(
         self: &Arc<Self>,
         family: &Arc<Family>,
-        allowed: fn(&Health) -> bool,
+        purpose: Purpose,
         choose: impl FnOnce(PickContext<'_>) -> Option<Compaction>,
     ) -> Option<Result<Option<Reserved>>> {
         let mut state = self.state.lock();
@@ -114,10 +154,28 @@ impl Background {
         if family.is_dropped() {
             return Some(Err(Error::new(ErrorKind::NotFound, "the column family was dropped")));
         }
+        let allowed = match purpose {
+            Purpose::Compact => Health::allows_compaction,
+            Purpose::DeleteFiles => Health::allows_flush,
+        };
         if let Some(error) = self.parts.health.current().filter(|_| !allowed(&self.parts.health)) {
             return Some(Err(error.error.in_context("compaction by hand")));
         }
-        (!state.is_paused()).then(|| Ok(self.reserve_in(&mut state, family, choose)))
+        if purpose == Purpose::Compact
+            && let Err(error) = state.by_hand.check()
+        {
+            return Some(Err(error));
+        }
+        if state.is_paused() {
+            return None;
+        }
+        let reserved = self.reserve_in(&mut state, family, choose);
+        if purpose == Purpose::Compact
+            && let Some(reserved) = &reserved
+        {
+            state.by_hand.running.push(reserved.progress.clone());
+        }
+        Some(Ok(reserved))
     }
 
     /// Compacts these files, and those that have to go along, to `output_level`. Returns what came
@@ -135,7 +193,7 @@ impl Background {
     ) -> Result<CompactionSummary> {
         let mut why = None;
         let choose = || {
-            self.reserve_by_hand(family, Health::allows_compaction, |context| {
+            self.reserve_by_hand(family, Purpose::Compact, |context| {
                 let chosen = compact_files(context, files, output_level, &options);
                 chosen.map_err(|refusal| why = Some(refusal)).ok()
             })
@@ -158,11 +216,37 @@ impl Background {
     ) -> Result<()> {
         let within = |context: PickContext<'_>| delete_files_in_ranges(context, ranges, include_end);
         // Why also while compactions wait for room: it needs none, and makes some.
-        let choose = || self.reserve_by_hand(family, Health::allows_flush, within);
+        let choose = || self.reserve_by_hand(family, Purpose::DeleteFiles, within);
         match self.wait_for(choose).await? {
             Some(reserved) => self.run_by_hand(reserved).await.map(drop),
             None => Ok(()),
         }
+    }
+
+    /// Cancels the compactions by hand, and refuses others until
+    /// [`enable_manual_compaction`](Self::enable_manual_compaction). When it returns, none runs.
+    pub(crate) async fn disable_manual_compaction(self: &Arc<Self>) {
+        {
+            let by_hand = &mut self.state.lock().by_hand;
+            by_hand.disabled += 1;
+            by_hand.running.iter().for_each(|progress| progress.cancel());
+        }
+        // Why: those that wait for something to end are told.
+        self.notify();
+        self.wait_for(|| self.state.lock().by_hand.running.is_empty().then_some(())).await;
+    }
+
+    /// Takes one [`disable_manual_compaction`](Self::disable_manual_compaction) back.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) fn enable_manual_compaction(&self) -> Result<()> {
+        let by_hand = &mut self.state.lock().by_hand;
+        by_hand.disabled = by_hand
+            .disabled
+            .checked_sub(1)
+            .ok_or_else(|| Error::invalid_argument("compactions by hand are not disabled"))?;
+        Ok(())
     }
 
     /// Has the tables that overlap the range compacted before others, some time.
@@ -177,7 +261,9 @@ impl Background {
         let _hurry = self.hurry();
         let mut guard = CancelOnDrop(Some(reserved.progress.clone()));
         let this = self.clone();
+        let slot = ByHandSlot { background: self.clone(), progress: reserved.progress.clone() };
         let task = self.env().spawn(reserved.priority(), async move {
+            let slot = slot;
             let outcome = this.run_reserved(&reserved).await;
             let family = reserved.family.clone();
             // Why not for want of room: whoever asked is told, and nobody tries it again. So
@@ -187,7 +273,7 @@ impl Background {
             {
                 this.compaction_failed(&reserved, error);
             }
-            drop(reserved);
+            drop((reserved, slot));
             this.look_at(&family);
             this.schedule();
             outcome

@@ -5,14 +5,15 @@ use super::{Background, FamilyJobs, Limits, RoomWanted, State};
 use crate::compact::job::{CompactionJob, CompactionSummary};
 use crate::compact::progress::Progress;
 use karst_base::error::{Error, ErrorKind, Result, caught};
-use karst_base::events::CompactionInfo;
+use karst_base::events::{CompactionInfo, FileCreations, TableFileCreationReason};
 use karst_base::health::{BackgroundErrorReason, Reaction};
 use karst_base::pacing::Relief;
 use karst_base::sync::counting::{AtomicU64, Ordering};
-use karst_format::ids::ColumnFamilyId;
+use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_io::Priority;
 use karst_lsm::pick::{self, Compaction, CompactionOptions, CompactionWork, PickContext, RunningId};
 use karst_storage::column_family::Family;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -162,6 +163,16 @@ impl Background {
         })
     }
 
+    /// The tables of a family that are being compacted now.
+    pub(crate) fn being_compacted(&self, family: &Arc<Family>) -> BTreeSet<FileNumber> {
+        let mut state = self.state.lock();
+        let jobs = state.jobs(&self.options(), family);
+        self.with_context(jobs, family, |context| {
+            let files = context.version.all_files().map(|(_, file)| file);
+            files.filter(|file| context.running.holds(file)).map(|file| file.number).collect()
+        })
+    }
+
     /// The next compaction that may run now, counted.
     pub(super) fn next_compaction(self: &Arc<Self>, state: &mut State) -> Option<PickedCompaction> {
         // Compat: as long as nobody is held up by it, one compaction at a time is enough.
@@ -222,6 +233,10 @@ impl Background {
         info.output_level = u32::from(compaction.output_level.0);
         info.input_files = compaction.input_files().count();
         info.input_bytes = compaction.input_bytes();
+        let shared = &family.tables.shared;
+        let path = |number, path_id| shared.table_path(number, path_id).ok();
+        let inputs = compaction.input_files();
+        info.input_paths = inputs.filter_map(|(_, file)| path(file.number, file.path_id)).collect();
         events.compaction_begun(&info);
         // Why: a file that is being ingested is in the tree a moment before its number is visible.
         let newest = compaction.input_files().map(|(_, file)| file.largest_seq).max();
@@ -236,6 +251,12 @@ impl Background {
             logs: Some(self.parts.flush.pipeline.clone()),
             progress: reserved.progress.clone(),
             priority: reserved.priority(),
+            creations: FileCreations::of(
+                events,
+                &info.column_family,
+                info.job,
+                TableFileCreationReason::Compaction,
+            ),
         };
         let start = self.env().now();
         match caught("a compaction", job.run()).await {
@@ -244,6 +265,23 @@ impl Background {
                 info.output_bytes = summary.output_files.iter().map(|(_, bytes)| bytes).sum();
                 info.input_entries = summary.counts.input_records;
                 info.output_entries = summary.counts.output_records;
+                let moved = compaction.work != CompactionWork::Merge;
+                let path = |number: FileNumber| match moved {
+                    // A file that moves keeps its place.
+                    true => {
+                        let mut inputs = compaction.input_files();
+                        let file = inputs.find(|(_, file)| file.number == number);
+                        file.and_then(|(_, file)| path(number, file.path_id))
+                    }
+                    false => path(number, compaction.output_path_id),
+                };
+                let outputs = summary.output_files.iter();
+                info.output_paths = outputs.filter_map(|(number, _)| path(*number)).collect();
+                let properties = summary.properties.iter();
+                info.table_properties =
+                    properties.filter_map(|(number, of)| Some((path(*number)?, of.clone()))).collect();
+                info.subcompactions = summary.parts;
+                (info.micros, info.cpu_micros) = (summary.micros, summary.cpu_micros);
                 let version = family.superversion().version().clone();
                 let files: Vec<usize> = version.levels().iter().map(|level| level.files().len()).collect();
                 events.compaction_completed(&info, self.env().now().saturating_sub(start), &files);

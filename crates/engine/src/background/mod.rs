@@ -140,6 +140,8 @@ struct State {
     settling: usize,
     /// Calls of `pause_background_work` that were not taken back.
     paused: usize,
+    /// Compactions that somebody has asked for.
+    by_hand: by_hand::ByHand,
     /// The database is about to be closed: from now on no pause has an effect.
     ending: bool,
     closing: bool,

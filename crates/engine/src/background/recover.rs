@@ -226,7 +226,15 @@ impl Background {
 
     async fn recover(self: &Arc<Self>, recovery: Recovery) -> Result<()> {
         let error = recovery.error().cloned();
-        self.make_good(recovery).await?;
+        let events = &self.parts.flush.events;
+        if let Some(error) = &error {
+            events.error_recovery_begun(error);
+        }
+        let outcome = self.make_good(recovery).await;
+        if let Some(error) = &error {
+            events.error_recovery_ended(error, outcome.as_ref().err());
+        }
+        outcome?;
         if let Some(error) = error {
             self.attempt_succeeded(error.reason);
             self.parts.flush.events.recovered(&error);
@@ -276,7 +284,7 @@ impl Background {
     /// Flushes all memtables of all families in one change that needs no log before the one it
     /// returns.
     async fn flush_everything(self: &Arc<Self>) -> Result<FileNumber> {
-        let Sealed { families, log, largest_seq } = self.parts.flush.pipeline.seal(Sealing::All).await?;
+        let Sealed { families, log, largest_seq, .. } = self.parts.flush.pipeline.seal(Sealing::All).await?;
         let (flushes, slot) = self
             .wait_for(|| {
                 let mut state = self.state.lock();

@@ -59,6 +59,11 @@ impl Background {
         }
         let failed_before = self.state.lock().failed_flushes;
         let families = self.seal(which, reason).await?;
+        let events = &self.parts.flush.events;
+        if reason == FlushReason::ManualFlush && events.has_listeners() {
+            let names: Vec<String> = families.iter().map(|family| family.config.name.clone()).collect();
+            events.manual_flush_scheduled(&names);
+        }
         if !options.wait {
             return Ok(());
         }

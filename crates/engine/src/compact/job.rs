@@ -35,11 +35,13 @@ use super::stripes::Stripes;
 use crate::sealing::SealsMemtables;
 use crate::versions::{Change, Versions};
 use karst_base::error::{Error, ErrorKind, Named, Result, caught};
+use karst_base::events::FileCreations;
 use karst_base::options::CurrentDbOptions;
 use karst_base::pacing::{IoPriority, RateLimiter};
 use karst_base::snapshot::Readers;
 use karst_base::stats::level_jobs::JobSums;
 use karst_base::stats::{HistogramKind, Statistics, Ticker};
+use karst_format::properties::TableProperties;
 use karst_storage::column_family::Family;
 use karst_storage::table::cache::file_counts;
 use karst_storage::table::warming::Warming;
@@ -75,6 +77,8 @@ pub(crate) struct CompactionJob {
     pub(crate) progress: Arc<Progress>,
     /// Whose threads run the parts.
     pub(crate) priority: Priority,
+    /// Who is told of the files, if anybody.
+    pub(crate) creations: Option<FileCreations>,
 }
 
 /// What a compaction came to.
@@ -82,6 +86,8 @@ pub(crate) struct CompactionJob {
 pub(crate) struct CompactionSummary {
     /// Tables that entered the tree, with their numbers and sizes.
     pub(crate) output_files: Vec<(FileNumber, u64)>,
+    /// What the new ones say of themselves.
+    pub(crate) properties: Vec<(FileNumber, Arc<TableProperties>)>,
     pub(crate) counts: EntryCounts,
     /// Bytes of input tables above the output level, and of the output level.
     pub(crate) read_bytes: (u64, u64),
@@ -201,6 +207,7 @@ impl CompactionJob {
                 summary.output_files.push((table.file.number, table.file.size_bytes));
                 summary.raw_bytes += table.properties.raw_key_size + table.properties.raw_value_size;
                 file_facts.push((table.file.number, file_counts(&table.properties)));
+                summary.properties.push((table.file.number, Arc::new(table.properties)));
                 edit.new_files.push((compaction.output_level, table.file));
             }
             edit.blob_file_additions.extend(blob_files);
@@ -253,6 +260,7 @@ impl CompactionJob {
                 .map(|limiter| Throttle { limiter, priority: IoPriority::Low }),
             writing: writer_options(options),
             file_checksums: file_checksums(options)?,
+            creations: self.creations.clone(),
             stats: shared.stats.clone(),
         };
         let (tables, inputs) = if options.use_direct_io_for_compaction_reads && !shared.use_direct_reads {

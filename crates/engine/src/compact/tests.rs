@@ -165,6 +165,7 @@ impl Workshop {
         progress: Arc<Progress>,
     ) -> Result<CompactionSummary> {
         let job = CompactionJob {
+            creations: None,
             surroundings: self.surroundings.clone(),
             family: self.family.clone(),
             compaction: Arc::new(compaction),

@@ -68,6 +68,34 @@ impl Db {
         self.live()?.background.compact_range(family, options.clone(), begin, end).await
     }
 
+    /// Cancels the compactions that [`Db::compact_range`] and [`Db::compact_files`] run, and
+    /// refuses others with `Incomplete` until [`Db::enable_manual_compaction`]. Calls add up. Waits
+    /// until none runs, on the calling thread. Compactions that start by themselves go on.
+    ///
+    /// # Errors
+    /// The database is open for reading only, or closed.
+    pub fn disable_manual_compaction(&self) -> Result<()> {
+        karst_io::block_on(self.env(), self.disable_manual_compaction_async())
+    }
+
+    /// The asynchronous form of [`Db::disable_manual_compaction`]. It counts from its first poll
+    /// on, also if it is dropped before it ends.
+    ///
+    /// # Errors
+    /// As [`Db::disable_manual_compaction`].
+    pub async fn disable_manual_compaction_async(&self) -> Result<()> {
+        self.live()?.background.disable_manual_compaction().await;
+        Ok(())
+    }
+
+    /// Takes one [`Db::disable_manual_compaction`] back. Does not wait.
+    ///
+    /// # Errors
+    /// They are not disabled, or the database is open for reading only, or closed.
+    pub fn enable_manual_compaction(&self) -> Result<()> {
+        self.live()?.background.enable_manual_compaction()
+    }
+
     /// Has what overlaps the keys from `begin` to `end` (both included; `None` is open) compacted
     /// before others, one level at a time, as far as compactions start by themselves. Does not
     /// wait, and is forgotten when the database is closed. What is in memory takes no part.

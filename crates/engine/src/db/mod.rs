@@ -12,6 +12,7 @@ mod hooks;
 mod ingest;
 mod lifecycle;
 mod lifecycle_async;
+mod metadata;
 mod read_at;
 mod secondary;
 mod set_options;
@@ -45,9 +46,10 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use crate::properties::LiveFile;
+pub use crate::properties::{BlobMetaData, ColumnFamilyMetaData, LevelMetaData, LiveFile};
 pub use cf::Cf;
 pub use hooks::TransactionHooks;
+pub use metadata::TablePropertiesCollection;
 pub use two_phase::PreparedTransaction;
 use two_phase::Sections;
 pub use validation::Unchanged;
@@ -389,7 +391,7 @@ impl Db {
 
     /// Every table and blob file the database consists of now, by column family and level.
     pub fn live_files(&self) -> Vec<LiveFile> {
-        properties::live_files(&self.0.opened)
+        properties::live_files(self.0.as_subject())
     }
 
     /// Names of the tables, blob files, CURRENT, MANIFEST and OPTIONS, relative to their
@@ -398,7 +400,7 @@ impl Db {
     /// Not enough for a backup of a database that is open for writing: compactions may remove files
     /// while they are copied, and what is not flushed is in logs.
     pub fn live_file_names(&self) -> (Vec<String>, u64) {
-        properties::live_file_names(&self.0.opened)
+        properties::live_file_names(self.0.as_subject())
     }
 
     /// The statistics; they stay empty unless [`Options::statistics`] was given.

@@ -19,7 +19,7 @@ use crate::sealing::SealsMemtables;
 use crate::versions::{Change, FileGuard, Versions};
 use karst_base::compaction_filter::{FilterContext, TableCreationReason};
 use karst_base::error::{Error, ErrorKind, Named, Result, caught};
-use karst_base::events::{Events, FlushInfo, FlushReason};
+use karst_base::events::{Events, FileCreations, FlushInfo, FlushReason, TableFileCreationReason};
 use karst_base::options::CurrentDbOptions;
 use karst_base::pacing::{IoPriority, RateLimiter};
 use karst_base::snapshot::Snapshots;
@@ -28,6 +28,7 @@ use karst_base::sync::atomic::{AtomicBool, Ordering};
 use karst_base::sync::counting::AtomicU64;
 use karst_format::ids::{FileNumber, Level};
 use karst_format::key::SeqNo;
+use karst_format::properties::TableProperties;
 use karst_format::version_edit::{Temperature, VersionEdit};
 use karst_io::Env;
 use karst_lsm::FileCounts;
@@ -129,6 +130,7 @@ struct Written {
     table: Option<FileNumber>,
     table_bytes: u64,
     blob_bytes: u64,
+    properties: Option<Arc<TableProperties>>,
 }
 
 impl FlushContext {
@@ -199,6 +201,13 @@ impl FlushContext {
             info.entries = written.entries;
             info.table = written.table.map(|number| number.0);
             (info.table_bytes, info.blob_bytes) = (written.table_bytes, written.blob_bytes);
+            if let Some((_, file)) = written.edit.new_files.first() {
+                info.table_path = self.shared.table_path(file.number, file.path_id).ok();
+                info.seqs = Some((file.smallest_seq.0, file.largest_seq.0));
+            }
+            info.table_properties = written.properties;
+            let blobs = &written.edit.blob_file_additions;
+            info.blob_paths = blobs.iter().map(|blob| self.shared.blob_path(blob.number)).collect();
             flushed.tables += usize::from(written.table.is_some());
             flushed.bytes += written.table_bytes + written.blob_bytes;
             change.edits.push(written.edit);
@@ -264,7 +273,7 @@ impl FlushContext {
         begun.entries = entries;
         self.events.flush_begun(&begun);
         let files = GuardedFiles::new(self.versions.clone(), 0);
-        let outputs = self.outputs(flush, files.clone())?;
+        let outputs = self.outputs(flush, info, files.clone())?;
         let (run, counts) = self.write_entries(flush, outputs).await?;
         read_back::check(&flush.family.tables, Level(0), &run.tables).await?;
         let points = counts.input_records;
@@ -285,15 +294,30 @@ impl FlushContext {
         let table_bytes = run.tables.iter().map(|written| written.file.size_bytes).sum();
         let counts = run.tables.iter().map(|written| (written.file.number, file_counts(&written.properties)));
         let counts = counts.collect();
+        let properties = run.tables.first().map(|written| Arc::new(written.properties.clone()));
         edit.new_files = run.tables.into_iter().map(|written| (Level(0), written.file)).collect();
         edit.blob_file_additions = run.blob_files;
         let mut installed: BTreeSet<FileNumber> =
             edit.new_files.iter().map(|(_, file)| file.number).collect();
         installed.extend(edit.blob_file_additions.iter().map(|blob| blob.number));
-        Ok(Written { edit, files: files.take(&installed), counts, entries, table, table_bytes, blob_bytes })
+        Ok(Written {
+            edit,
+            files: files.take(&installed),
+            counts,
+            entries,
+            table,
+            table_bytes,
+            blob_bytes,
+            properties,
+        })
     }
 
-    fn outputs(&self, flush: &FamilyFlush, new_files: Arc<dyn NewFiles>) -> Result<Outputs> {
+    fn outputs(
+        &self,
+        flush: &FamilyFlush,
+        info: &FlushInfo,
+        new_files: Arc<dyn NewFiles>,
+    ) -> Result<Outputs> {
         let now_s = self.env.unix_time().as_secs();
         let throttle = self.limiter.clone().map(|limiter| Throttle { limiter, priority: IoPriority::High });
         let directory = |number: u8| self.shared.directories[usize::from(number)].clone();
@@ -317,6 +341,12 @@ impl FlushContext {
             throttle,
             writing: writer_options(&self.options.get()),
             file_checksums: file_checksums(&self.options.get())?,
+            creations: FileCreations::of(
+                &self.events,
+                &info.column_family,
+                info.job,
+                TableFileCreationReason::Flush,
+            ),
             stats: self.stats.clone(),
         })
     }

@@ -381,6 +381,7 @@ impl BulkLoader {
             warming: None,
             memory: None,
             file_checksums: file_checksums(&self.db_options)?,
+            creations: None,
             stats: Arc::new(Statistics::new(StatsLevel::DisableAll)),
         };
         RunWriter::new(outputs, TargetSize(target), tombstones, (None, None))

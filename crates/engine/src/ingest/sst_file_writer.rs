@@ -200,6 +200,7 @@ impl SstFileWriter {
             warming: None,
             memory: None,
             file_checksums: file_checksums(&self.db_options)?,
+            creations: None,
             stats: Arc::new(Statistics::new(StatsLevel::DisableAll)),
         };
         self.open = Some(OpenFile {

@@ -137,8 +137,8 @@ pub(super) fn given(
     config: &FamilyConfig,
 ) -> Result<()> {
     let collectors = (&before.table_properties_collectors.0, &asked.table_properties_collectors.0);
-    let collectors_known =
-        config.compact_on_deletion.is_some() || CompactOnDeletion::is_none_in(collectors.1);
+    let collectors_known = CompactOnDeletion::from_option_text(collectors.1).is_some()
+        || CompactOnDeletion::is_none_in(collectors.1);
     let named = [
         ("merge_operator", &before.merge_operator, &asked.merge_operator, config.merge_operator.is_some()),
         (

@@ -17,6 +17,7 @@ use karst_base::options::{
 };
 use karst_base::pacing::{RateLimiter, WriteBufferManager};
 use karst_base::stats::Statistics;
+use karst_base::table_properties_collector::TablePropertiesCollectorFactory;
 use karst_format::comparator::Comparator;
 use karst_format::options::{OptionsFile, UnknownOptions};
 use karst_format::slice_transform::PrefixExtractor;
@@ -346,6 +347,19 @@ impl Options {
         factory: Arc<dyn CompactionFilterFactory>,
     ) -> Self {
         self.instances_of(family).compaction_filter_factory = Some(factory);
+        self
+    }
+
+    /// Adds what looks at the entries of tables and adds properties to them; `None` for all
+    /// families that have none of their own. May be called several times; all of them look at every
+    /// table. OPTIONS does not name them.
+    #[must_use]
+    pub fn table_properties_collector_factory(
+        mut self,
+        family: Option<&str>,
+        factory: Arc<dyn TablePropertiesCollectorFactory>,
+    ) -> Self {
+        self.instances_of(family).collectors.push(factory);
         self
     }
 

@@ -497,6 +497,7 @@ async fn write_level0(
         warming: None,
         memory: Some(opened.shared.clone()),
         file_checksums: file_checksums(&opened.db_options.get())?,
+        creations: None,
         stats: opened.statistics.clone(),
     };
     mem.check_tombstones()?;

@@ -8,6 +8,7 @@
 use super::family_stats::human_count;
 use karst_base::stats::write_counts::WriteCounts;
 use karst_base::sync::Mutex;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -42,9 +43,17 @@ pub(super) fn database_stats(
     text
 }
 
+/// Why writers of all column families wait at once.
+const BUDGET_STOPS: &str = "write-buffer-manager-limit-stops";
+
 /// `rocksdb.db-write-stall-stats`.
 pub(super) fn stall_text(budget_stops: u64) -> String {
-    format!("Write Stall (count): write-buffer-manager-limit-stops: {budget_stops}\n")
+    format!("Write Stall (count): {BUDGET_STOPS}: {budget_stops}\n")
+}
+
+/// The same as a map.
+pub(super) fn stall_map(budget_stops: u64) -> BTreeMap<String, String> {
+    BTreeMap::from([(BUDGET_STOPS.to_owned(), budget_stops.to_string())])
 }
 
 fn write_counts(text: &mut String, which: &str, c: &WriteCounts, span: Duration, unit: (&str, f64)) {

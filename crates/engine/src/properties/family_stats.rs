@@ -3,12 +3,14 @@
 //! Compat: the interval is the time since the database was opened, since nothing dumps statistics
 //! on its own.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::tree::{blob_totals, human_bytes};
 use karst_base::pacing::StallCounts;
 use karst_base::stats::level_jobs::{FamilyJobs, JobSums};
+use karst_lsm::Version;
 use karst_storage::superversion::SuperVersion;
 
 const MIB: f64 = 1048576.0;
@@ -61,14 +63,54 @@ struct Row<'a> {
     ingested_bytes: u64,
 }
 
+/// What a row of the table says, in the order of its columns.
+struct Figures {
+    read_gib: f64,
+    read_above_gib: f64,
+    read_level_gib: f64,
+    written_gib: f64,
+    raw_gib: f64,
+    new_gib: f64,
+    moved_gib: f64,
+    amplification: f64,
+    read_rate: f64,
+    write_rate: f64,
+    seconds: f64,
+    cpu_seconds: f64,
+    average_seconds: f64,
+    read_blob_gib: f64,
+    written_blob_gib: f64,
+}
+
+impl Figures {
+    fn of(row: &Row<'_>, sums: &JobSums) -> Figures {
+        let read = sums.read_above_bytes + sums.read_level_bytes + sums.read_blob_bytes;
+        let written = sums.written_bytes + sums.written_blob_bytes;
+        let seconds = (sums.micros + 1) as f64 / 1e6;
+        let gib = |bytes: u64| bytes as f64 / GIB;
+        let per = |n: f64, of: u64| if of == 0 { 0.0 } else { n / of as f64 };
+        Figures {
+            read_gib: gib(read),
+            read_above_gib: gib(sums.read_above_bytes),
+            read_level_gib: gib(sums.read_level_bytes),
+            written_gib: gib(sums.written_bytes),
+            raw_gib: gib(sums.raw_bytes),
+            new_gib: (sums.written_bytes as f64 - sums.read_level_bytes as f64) / GIB,
+            moved_gib: gib(sums.moved_bytes),
+            amplification: per(written as f64, row.ingested_bytes),
+            read_rate: read as f64 / MIB / seconds,
+            write_rate: written as f64 / MIB / seconds,
+            seconds: sums.micros as f64 / 1e6,
+            cpu_seconds: sums.cpu_micros as f64 / 1e6,
+            average_seconds: per(sums.micros as f64 / 1e6, sums.count),
+            read_blob_gib: gib(sums.read_blob_bytes),
+            written_blob_gib: gib(sums.written_blob_bytes),
+        }
+    }
+}
+
 fn write_row(text: &mut String, row: &Row<'_>, sums: &JobSums) {
-    let read = sums.read_above_bytes + sums.read_level_bytes + sums.read_blob_bytes;
-    let written = sums.written_bytes + sums.written_blob_bytes;
-    let seconds = (sums.micros + 1) as f64 / 1e6;
-    let gib = |bytes: u64| bytes as f64 / GIB;
-    let amplification =
-        if row.ingested_bytes == 0 { 0.0 } else { written as f64 / row.ingested_bytes as f64 };
-    let average = if sums.count == 0 { 0.0 } else { sums.micros as f64 / 1e6 / sums.count as f64 };
+    let f = Figures::of(row, sums);
     let _ = writeln!(
         text,
         "{:>4} {:6}/{:<3} {:>10} {:5.1} {:8.1} {:7.1} {:8.1} {:9.1} {:9.1} {:8.1} {:9.1} {:5.1} {:8.1} {:8.1} {:9.2} {:17.2} {:9} {:8.3} {:>7} {:>6} {:9.1} {:9.1}",
@@ -77,32 +119,65 @@ fn write_row(text: &mut String, row: &Row<'_>, sums: &JobSums) {
         row.being_compacted,
         human_bytes(row.bytes),
         row.score,
-        gib(read),
-        gib(sums.read_above_bytes),
-        gib(sums.read_level_bytes),
-        gib(sums.written_bytes),
-        gib(sums.raw_bytes),
-        (sums.written_bytes as f64 - sums.read_level_bytes as f64) / GIB,
-        gib(sums.moved_bytes),
-        amplification,
-        read as f64 / MIB / seconds,
-        written as f64 / MIB / seconds,
-        sums.micros as f64 / 1e6,
-        sums.cpu_micros as f64 / 1e6,
+        f.read_gib,
+        f.read_above_gib,
+        f.read_level_gib,
+        f.written_gib,
+        f.raw_gib,
+        f.new_gib,
+        f.moved_gib,
+        f.amplification,
+        f.read_rate,
+        f.write_rate,
+        f.seconds,
+        f.cpu_seconds,
         sums.count,
-        average,
+        f.average_seconds,
         human_count(sums.input_records),
         human_count(sums.dropped_records),
-        gib(sums.read_blob_bytes),
-        gib(sums.written_blob_bytes),
+        f.read_blob_gib,
+        f.written_blob_gib,
     );
 }
 
-/// `rocksdb.cfstats`.
-pub(super) fn family_stats(view: &SuperVersion, activity: &Activity, uptime: Duration) -> String {
-    let version = view.version();
-    let mut text = header(&view.config().name, "Level");
-    let FamilyJobs { levels: by_level, priorities, flushed_bytes: flushed } = &activity.jobs;
+/// The row as entries of the map, under RocksDB's names.
+fn put_row(map: &mut BTreeMap<String, String>, row: &Row<'_>, sums: &JobSums) {
+    let f = Figures::of(row, sums);
+    let all = [
+        ("NumFiles", row.files as f64),
+        ("CompactedFiles", row.being_compacted as f64),
+        ("SizeBytes", row.bytes as f64),
+        ("Score", row.score),
+        ("ReadGB", f.read_gib),
+        ("RnGB", f.read_above_gib),
+        ("Rnp1GB", f.read_level_gib),
+        ("WriteGB", f.written_gib),
+        ("WPreCompGB", f.raw_gib),
+        ("WnewGB", f.new_gib),
+        ("MovedGB", f.moved_gib),
+        ("WriteAmp", f.amplification),
+        ("ReadMBps", f.read_rate),
+        ("WriteMBps", f.write_rate),
+        ("CompSec", f.seconds),
+        ("CompMergeCPU", f.cpu_seconds),
+        ("CompCount", sums.count as f64),
+        ("AvgSec", f.average_seconds),
+        ("KeyIn", sums.input_records as f64),
+        ("KeyDrop", sums.dropped_records as f64),
+        ("RblobGB", f.read_blob_gib),
+        ("WblobGB", f.written_blob_gib),
+    ];
+    map.extend(all.map(|(name, n)| (format!("compaction.{}.{name}", row.name), format!("{n:.6}"))));
+}
+
+/// Calls `each` with every level that has files or has had jobs, then with their sum, which is
+/// returned with its row.
+fn rows<'v>(
+    version: &'v Version,
+    activity: &Activity,
+    mut each: impl FnMut(&Row<'_>, &JobSums),
+) -> (Row<'v>, JobSums) {
+    let FamilyJobs { levels: by_level, flushed_bytes: flushed, .. } = &activity.jobs;
     let mut total = JobSums::default();
     for level in version.levels() {
         let index = level.level().index();
@@ -119,7 +194,7 @@ pub(super) fn family_stats(view: &SuperVersion, activity: &Activity, uptime: Dur
             score: activity.scores.get(index).copied().unwrap_or(0.0),
             ingested_bytes: if index == 0 { *flushed } else { sums.read_above_bytes + sums.read_blob_bytes },
         };
-        write_row(&mut text, &row, &sums);
+        each(&row, &sums);
     }
     let sum = Row {
         name: "Sum",
@@ -129,7 +204,24 @@ pub(super) fn family_stats(view: &SuperVersion, activity: &Activity, uptime: Dur
         score: 0.0,
         ingested_bytes: *flushed,
     };
-    write_row(&mut text, &sum, &total);
+    each(&sum, &total);
+    (sum, total)
+}
+
+/// `rocksdb.cfstats` as a map.
+pub(super) fn family_stats_map(view: &SuperVersion, activity: &Activity) -> BTreeMap<String, String> {
+    let mut map = BTreeMap::new();
+    rows(view.version(), activity, |row, sums| put_row(&mut map, row, sums));
+    map.extend(stall_map(&activity.stalls));
+    map
+}
+
+/// `rocksdb.cfstats`.
+pub(super) fn family_stats(view: &SuperVersion, activity: &Activity, uptime: Duration) -> String {
+    let version = view.version();
+    let mut text = header(&view.config().name, "Level");
+    let FamilyJobs { priorities, flushed_bytes: flushed, .. } = &activity.jobs;
+    let (sum, total) = rows(version, activity, |row, sums| write_row(&mut text, row, sums));
     let nothing = Row { name: "Int", files: 0, being_compacted: 0, bytes: 0, ..sum };
     write_row(&mut text, &nothing, &total);
     text.push_str(&header(&view.config().name, "Priority"));
@@ -180,10 +272,10 @@ fn header(family: &str, group_by: &str) -> String {
     format!("\n** Compaction Stats [{family}] **\n{columns}{}\n", "-".repeat(columns.len()))
 }
 
-/// `rocksdb.cf-write-stall-stats`.
-pub(super) fn stall_text(stalls: &StallCounts) -> String {
+/// How often a column family held writers up, by RocksDB's names of the reasons.
+fn stall_counts(stalls: &StallCounts) -> [(&'static str, u64); 10] {
     let (stops, delays) = stalls.totals();
-    let counts = [
+    [
         ("cf-l0-file-count-limit-delays-with-ongoing-compaction", stalls.l0_delays_compacting),
         ("cf-l0-file-count-limit-stops-with-ongoing-compaction", stalls.l0_stops_compacting),
         ("l0-file-count-limit-delays", stalls.l0_delays),
@@ -194,8 +286,18 @@ pub(super) fn stall_text(stalls: &StallCounts) -> String {
         ("pending-compaction-bytes-stops", stalls.pending_stops),
         ("total-delays", delays),
         ("total-stops", stops),
-    ];
-    let counts: Vec<String> = counts.iter().map(|(name, count)| format!("{name}: {count}")).collect();
+    ]
+}
+
+/// `rocksdb.cf-write-stall-stats` as a map.
+pub(super) fn stall_map(stalls: &StallCounts) -> BTreeMap<String, String> {
+    stall_counts(stalls).map(|(name, count)| (name.to_owned(), count.to_string())).into()
+}
+
+/// `rocksdb.cf-write-stall-stats`.
+pub(super) fn stall_text(stalls: &StallCounts) -> String {
+    let (stops, delays) = stalls.totals();
+    let counts = stall_counts(stalls).map(|(name, count)| format!("{name}: {count}"));
     let interval = match stops + delays {
         0 => String::new(),
         all => format!("interval: {all} total count\n"),

@@ -1,9 +1,14 @@
 //! The files that the database consists of.
 
+use super::Subject;
 use crate::open::Opened;
 use karst_format::file_name::FileName;
+use karst_format::ids::{FileNumber, Level};
 use karst_format::key;
+use karst_lsm::FileMetadata;
 use karst_storage::blob;
+use karst_storage::column_family::Family;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// A table or blob file of the database, as the MANIFEST describes it.
@@ -35,34 +40,64 @@ pub struct LiveFile {
     pub epoch_number: u64,
     /// The checksum of the whole file and the name of its function, if recorded.
     pub checksum: Option<(Vec<u8>, String)>,
+    /// Entries in the table, or blobs in the blob file; `None` of a table that nobody has opened.
+    pub num_entries: Option<u64>,
+    /// Deletions among them; `None` of a table that nobody has opened.
+    pub num_deletions: Option<u64>,
+    /// The oldest blob file that the table refers to.
+    pub oldest_blob_file_number: Option<u64>,
+    /// When the oldest data of the table was written, in seconds of Unix time; 0 if unknown.
+    pub oldest_ancester_time: u64,
+    /// When the table was made, in seconds of Unix time; 0 if unknown.
+    pub file_creation_time: u64,
+    /// Whether it is being compacted now.
+    pub being_compacted: bool,
+}
+
+/// A table of a family as users see it.
+pub(super) fn live_table(
+    opened: &Opened,
+    family: &Family,
+    level: Level,
+    file: &FileMetadata,
+    being_compacted: &BTreeSet<FileNumber>,
+) -> LiveFile {
+    let directories = &opened.shared.directories;
+    LiveFile {
+        column_family: family.config.name.clone(),
+        name: FileName::Table(file.number).to_string(),
+        number: file.number.0,
+        directory: directories.get(usize::from(file.path_id)).cloned().unwrap_or_default(),
+        level: Some(u32::from(level.0)),
+        size_bytes: file.size_bytes,
+        smallest_key: key::user_key(&file.smallest).to_vec(),
+        largest_key: key::user_key(&file.largest).to_vec(),
+        smallest_seq: file.smallest_seq.0,
+        largest_seq: file.largest_seq.0,
+        epoch_number: file.epoch_number,
+        checksum: file
+            .checksum
+            .as_ref()
+            .map(|c| (c.value.to_vec(), String::from_utf8_lossy(&c.function).into_owned())),
+        num_entries: file.counts().map(|counts| counts.entries),
+        num_deletions: file.counts().map(|counts| counts.deletions),
+        oldest_blob_file_number: file.oldest_blob_file.map(|number| number.0),
+        oldest_ancester_time: file.oldest_ancestor_time_s,
+        file_creation_time: file.creation_time_s,
+        being_compacted: being_compacted.contains(&file.number),
+    }
 }
 
 /// All tables by column family, level and place in the level, then the blob files of the column
 /// family.
-pub(crate) fn live_files(opened: &Opened) -> Vec<LiveFile> {
+pub(crate) fn live_files(db: Subject<'_>) -> Vec<LiveFile> {
+    let opened = db.opened;
     let mut all = Vec::new();
     for family in opened.families.all().iter() {
+        let being_compacted = db.being_compacted(family);
         let view = family.superversion();
-        for (level, file) in view.version().all_files() {
-            let directories = &opened.shared.directories;
-            all.push(LiveFile {
-                column_family: family.config.name.clone(),
-                name: FileName::Table(file.number).to_string(),
-                number: file.number.0,
-                directory: directories.get(usize::from(file.path_id)).cloned().unwrap_or_default(),
-                level: Some(u32::from(level.0)),
-                size_bytes: file.size_bytes,
-                smallest_key: key::user_key(&file.smallest).to_vec(),
-                largest_key: key::user_key(&file.largest).to_vec(),
-                smallest_seq: file.smallest_seq.0,
-                largest_seq: file.largest_seq.0,
-                epoch_number: file.epoch_number,
-                checksum: file
-                    .checksum
-                    .as_ref()
-                    .map(|c| (c.value.to_vec(), String::from_utf8_lossy(&c.function).into_owned())),
-            });
-        }
+        let tables = view.version().all_files();
+        all.extend(tables.map(|(level, file)| live_table(opened, family, level, file, &being_compacted)));
         for (number, blob) in view.version().blob_files() {
             all.push(LiveFile {
                 column_family: family.config.name.clone(),
@@ -77,6 +112,12 @@ pub(crate) fn live_files(opened: &Opened) -> Vec<LiveFile> {
                 largest_seq: 0,
                 epoch_number: 0,
                 checksum: None,
+                num_entries: Some(blob.file.total_count),
+                num_deletions: Some(0),
+                oldest_blob_file_number: None,
+                oldest_ancester_time: 0,
+                file_creation_time: 0,
+                being_compacted: false,
             });
         }
     }
@@ -84,8 +125,9 @@ pub(crate) fn live_files(opened: &Opened) -> Vec<LiveFile> {
 }
 
 /// What a copy of the database consists of, without its logs; and how much of the MANIFEST counts.
-pub(crate) fn live_file_names(opened: &Opened) -> (Vec<String>, u64) {
-    let mut names: Vec<String> = live_files(opened).into_iter().map(|file| file.name).collect();
+pub(crate) fn live_file_names(db: Subject<'_>) -> (Vec<String>, u64) {
+    let mut names: Vec<String> = live_files(db).into_iter().map(|file| file.name).collect();
+    let opened = db.opened;
     names.push(FileName::Current.to_string());
     let (manifest, manifest_bytes) = opened.manifest();
     names.push(manifest.to_string());

@@ -6,12 +6,15 @@
 //! not at all if any answer would be a guess.
 
 mod database_stats;
+mod family_metadata;
 mod family_stats;
 mod live;
 mod table_text;
 mod tables;
 mod tree;
 
+pub(crate) use family_metadata::column_family_metadata;
+pub use family_metadata::{BlobMetaData, ColumnFamilyMetaData, LevelMetaData};
 pub use live::LiveFile;
 pub(crate) use live::{live_file_names, live_files};
 pub use table_text::table_properties_text;
@@ -22,10 +25,11 @@ pub(crate) use database_stats::LastAsked;
 use family_stats::Activity;
 use karst_base::events::LogLevel;
 use karst_base::snapshot::Snapshots;
-use karst_format::ids::Level;
+use karst_format::ids::{FileNumber, Level};
 use karst_lsm::pick::{self, CompactionOptions, LevelTargets};
 use karst_storage::column_family::Family;
 use karst_storage::superversion::SuperVersion;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,6 +42,13 @@ pub(crate) struct Subject<'a> {
     pub(crate) snapshots: &'a Snapshots,
     pub(crate) opened_at: Duration,
     pub(crate) last_asked: &'a LastAsked,
+}
+
+impl Subject<'_> {
+    /// The tables of a family that are being compacted now.
+    pub(crate) fn being_compacted(self, family: &Arc<Family>) -> BTreeSet<FileNumber> {
+        self.live.map(|live| live.background.being_compacted(family)).unwrap_or_default()
+    }
 }
 
 /// A property that is a number.
@@ -136,14 +147,42 @@ fn in_tree(view: &SuperVersion, name: &str) -> Option<u64> {
     })
 }
 
-fn family_stats(db: Subject<'_>, family: &Arc<Family>, view: &SuperVersion, uptime: Duration) -> String {
+/// What jobs have done for a family, and what is due.
+fn activity(db: Subject<'_>, family: &Arc<Family>) -> Activity {
     let mut activity = Activity { jobs: family.jobs.sums(), ..Activity::default() };
     if let Some(live) = db.live {
         activity.stalls = live.stalls.family(family.id()).1;
         (activity.scores, activity.being_compacted, activity.pending_bytes) =
             live.background.compaction_state(family);
     }
-    family_stats::family_stats(view, &activity, uptime)
+    activity
+}
+
+fn family_stats(db: Subject<'_>, family: &Arc<Family>, view: &SuperVersion, uptime: Duration) -> String {
+    family_stats::family_stats(view, &activity(db, family), uptime)
+}
+
+/// A property as a map from names to texts.
+pub(crate) fn map(db: Subject<'_>, family: &Arc<Family>, name: &str) -> Option<BTreeMap<String, String>> {
+    let view = family.superversion();
+    match name.strip_prefix("rocksdb.")? {
+        "cfstats" => Some(family_stats::family_stats_map(&view, &activity(db, family))),
+        "cf-write-stall-stats" => Some(family_stats::stall_map(&activity(db, family).stalls)),
+        "db-write-stall-stats" => Some(database_stats::stall_map(budget_stops(db))),
+        "aggregated-table-properties" => tables::aggregated_map(family, &view, None).ok(),
+        name => {
+            let level = name.strip_prefix("aggregated-table-properties-at-level")?;
+            let level = level.parse().ok().filter(|n| usize::from(*n) < view.version().levels().len())?;
+            tables::aggregated_map(family, &view, Some(Level(level))).ok()
+        }
+    }
+}
+
+/// The sum of a number over all column families; `None` if one of them has no answer.
+pub(crate) fn aggregated_number(db: Subject<'_>, name: &str) -> Option<u64> {
+    let families = db.opened.families.all();
+    let mut numbers = families.iter().filter(|family| !family.is_dropped()).map(|of| number(db, of, name));
+    numbers.try_fold(0u64, |sum, number| Some(sum.wrapping_add(number?)))
 }
 
 /// What follows from the tree and from the rules by which it is compacted.

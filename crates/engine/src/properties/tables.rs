@@ -9,6 +9,7 @@ use karst_lsm::FileMetadata;
 use karst_storage::column_family::Family;
 use karst_storage::superversion::SuperVersion;
 use karst_storage::table::Table;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Most tables that are opened for an estimate; beyond that it is extrapolated.
@@ -51,7 +52,7 @@ pub(super) fn open_tables_bytes(family: &Family, view: &SuperVersion) -> u64 {
 }
 
 /// The sums of the properties of all tables, or of those of one level.
-pub(super) fn aggregated(family: &Family, view: &SuperVersion, level: Option<Level>) -> Result<String> {
+fn sums(family: &Family, view: &SuperVersion, level: Option<Level>) -> Result<TableProperties> {
     let mut sum = TableProperties::default();
     sum.user_defined_timestamps_persisted = 1;
     // Compat: RocksDB's sum starts from properties that nobody has filled in.
@@ -80,7 +81,39 @@ pub(super) fn aggregated(family: &Family, view: &SuperVersion, level: Option<Lev
         sum.slow_compression_estimated_data_size += p.slow_compression_estimated_data_size;
         sum.fast_compression_estimated_data_size += p.fast_compression_estimated_data_size;
     }
-    Ok(table_properties_text(&sum, "; ", "="))
+    Ok(sum)
+}
+
+/// Those sums as text.
+pub(super) fn aggregated(family: &Family, view: &SuperVersion, level: Option<Level>) -> Result<String> {
+    Ok(table_properties_text(&sums(family, view, level)?, "; ", "="))
+}
+
+/// Those sums as a map, under RocksDB's names.
+pub(super) fn aggregated_map(
+    family: &Family,
+    view: &SuperVersion,
+    level: Option<Level>,
+) -> Result<BTreeMap<String, String>> {
+    let sum = sums(family, view, level)?;
+    let all = [
+        ("data_size", sum.data_size),
+        ("fast_compression_estimated_data_size", sum.fast_compression_estimated_data_size),
+        ("filter_size", sum.filter_size),
+        ("index_partitions", sum.index_partitions),
+        ("index_size", sum.index_size),
+        ("num_data_blocks", sum.num_data_blocks),
+        ("num_deletions", sum.num_deletions),
+        ("num_entries", sum.num_entries),
+        ("num_filter_entries", sum.num_filter_entries),
+        ("num_merge_operands", sum.num_merge_operands),
+        ("num_range_deletions", sum.num_range_deletions),
+        ("raw_key_size", sum.raw_key_size),
+        ("raw_value_size", sum.raw_value_size),
+        ("slow_compression_estimated_data_size", sum.slow_compression_estimated_data_size),
+        ("top_level_index_size", sum.top_level_index_size),
+    ];
+    Ok(all.map(|(name, n)| (name.to_owned(), n.to_string())).into())
 }
 
 /// Bytes of keys and values for a byte of file on one level; -1 if the level has none.

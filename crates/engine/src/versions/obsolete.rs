@@ -16,6 +16,8 @@
 //! Lock: the queue's own; held to change it, never while a file is removed.
 
 use super::Versions;
+use karst_base::error::Error;
+use karst_base::events::{Events, FileDeletionInfo};
 use karst_base::sync::Event;
 use karst_base::sync::Mutex;
 use karst_commit::wal::archive::Archive;
@@ -28,7 +30,7 @@ use karst_storage::open_files::Shared;
 use karst_storage::table::writer::NewFiles;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// A file to remove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,6 +55,8 @@ pub(crate) struct ObsoleteFiles {
     /// A removal has ended.
     ended: Event,
     process: OwnProcess,
+    /// Who is told, once there is somebody.
+    events: OnceLock<Arc<Events>>,
 }
 
 #[derive(Default)]
@@ -104,7 +108,13 @@ impl ObsoleteFiles {
             queue,
             ended: Event::new(),
             process: OwnProcess::new(),
+            events: OnceLock::new(),
         })
+    }
+
+    /// From now on tells of the tables and blob files that are removed.
+    pub(crate) fn tell(&self, events: &Arc<Events>) {
+        let _ = self.events.set(events.clone());
     }
 
     /// A log that nobody needs, as the file of the next one; none while files are kept. It is the
@@ -286,13 +296,24 @@ impl ObsoleteFiles {
         match self.env.fs().remove(&path) {
             Ok(()) => {
                 report!(debug, file = %path.display(), "removed");
+                self.tell_removed(gone, path, None);
                 true
             }
             Err(e) if e.is_not_found() => true,
             Err(e) => {
                 report!(warn, file = %path.display(), error = %e, "an obsolete file could not be removed");
+                self.tell_removed(gone, path, Some(e));
                 false
             }
+        }
+    }
+
+    fn tell_removed(&self, gone: Gone, path: PathBuf, error: Option<karst_io::Error>) {
+        if let Some(events) = self.events.get()
+            && let Gone::Stored(StoredId { kind, .. }) = gone
+        {
+            let info = FileDeletionInfo::new(path, error.map(Error::from));
+            events.file_deleted(kind == StoredKind::Table, &info);
         }
     }
 

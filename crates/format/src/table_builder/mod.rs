@@ -330,6 +330,11 @@ impl TableBuilder {
         Ok(())
     }
 
+    /// Notes a property of the user's own. Those that the table has by itself go before it.
+    pub fn set_user_property(&mut self, name: Vec<u8>, value: Vec<u8>) {
+        self.properties.user_collected.insert(name, value);
+    }
+
     fn count(&mut self, key: &InternalKey<'_>, key_bytes: usize, value_bytes: usize) {
         self.properties.num_entries += 1;
         self.properties.raw_key_size += key_bytes as u64;

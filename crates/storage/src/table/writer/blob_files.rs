@@ -160,23 +160,30 @@ impl NewBlobFiles {
     }
 
     /// Hands on what is ready, and closes the files that have ended.
-    pub(super) async fn make_room(&mut self) -> Result<()> {
+    pub(super) async fn make_room(&mut self, outputs: &Outputs) -> Result<()> {
         while let Some(ended) = self.ended.pop() {
             let bytes = ended.size;
-            self.finished.push(ended.close().await?);
+            self.finished.push(ended.close(outputs).await?);
             self.stats.record(Ticker::BlobDbBlobFileBytesWritten, bytes);
             self.stats.tick(Ticker::BlobDbBlobFileSynced);
         }
         match &mut self.open {
-            Some(open) => open.file.make_room().await,
+            Some(open) => {
+                let outcome = open.file.make_room().await;
+                if let (Err(error), Some(creations)) = (&outcome, &outputs.creations) {
+                    let counts = (open.count, open.bytes);
+                    creations.blob_file_created(&outputs.blob_path(open.number), counts, Some(error));
+                }
+                outcome
+            }
             None => Ok(()),
         }
     }
 
     /// Ends the last file. All are synced. Returns also how many bytes they have.
-    pub(super) async fn finish(mut self) -> Result<(Vec<BlobFileAddition>, u64)> {
+    pub(super) async fn finish(mut self, outputs: &Outputs) -> Result<(Vec<BlobFileAddition>, u64)> {
         self.end_file();
-        self.make_room().await?;
+        self.make_room(outputs).await?;
         self.finished.sort_by_key(|file| file.number);
         Ok((self.finished, self.written_bytes))
     }
@@ -202,6 +209,9 @@ impl OpenFile {
             outputs.times(HistogramKind::BlobDbBlobFileSyncMicros, HistogramKind::BlobDbBlobFileWriteMicros),
             outputs.file_charge(),
         );
+        if let Some(creations) = &outputs.creations {
+            creations.blob_file_started(&outputs.blob_path(number));
+        }
         let size = building.len() as u64;
         OpenFile { number, file, building, size, count: 0, bytes: 0 }
     }
@@ -211,8 +221,13 @@ impl OpenFile {
         self.file.push(std::mem::replace(&mut self.building, next));
     }
 
-    async fn close(self) -> Result<BlobFileAddition> {
-        let checksum = self.file.close().await?;
+    async fn close(self, outputs: &Outputs) -> Result<BlobFileAddition> {
+        let closed = self.file.close().await;
+        if let Some(creations) = &outputs.creations {
+            let path = outputs.blob_path(self.number);
+            creations.blob_file_created(&path, (self.count, self.bytes), closed.as_ref().err());
+        }
+        let checksum = closed?;
         Ok(BlobFileAddition {
             number: self.number,
             total_count: self.count,

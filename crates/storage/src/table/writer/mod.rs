@@ -20,6 +20,7 @@
 //! Used by flush, compaction, the bulk loader and the writer of files to be ingested.
 
 mod blob_files;
+mod collectors;
 mod parallel;
 mod run;
 mod table_options;
@@ -45,6 +46,7 @@ use crate::budget::FileCharge;
 use crate::open_files::Shared;
 use crate::table::warming::Warming;
 use karst_base::error::{Error, Result};
+use karst_base::events::FileCreations;
 use karst_base::options::{DbOptions, FamilyConfig};
 use karst_base::pacing::{IoPriority, RateLimiter};
 use karst_base::stats::{HistogramKind, Statistics};
@@ -118,6 +120,8 @@ pub struct Outputs {
     pub file_checksums: bool,
     /// What is counted.
     pub stats: Arc<Statistics>,
+    /// Who is told of the files, if anybody.
+    pub creations: Option<FileCreations>,
 }
 
 impl std::fmt::Debug for Outputs {

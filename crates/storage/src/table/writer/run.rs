@@ -26,12 +26,12 @@ use karst_format::wide_column;
 use karst_lsm::OpenOutput;
 
 use super::blob_files::NewBlobFiles;
+use super::collectors::Collectors;
 use super::parallel::Compressors;
 use super::table_options::compression_threads;
 use super::write_behind::WriteBehind;
 use super::{FILE_CHECKSUM_NAME, Outputs, table_options};
 use karst_base::error::{Error, ErrorKind, Result, Shown};
-use karst_base::options::DeletionWatch;
 use karst_base::stats::{HistogramKind, Statistics, Ticker};
 use karst_lsm::range_del::Fragments;
 
@@ -130,7 +130,7 @@ struct OpenTable {
     number: FileNumber,
     file: WriteBehind,
     builder: TableBuilder,
-    deletions: Option<DeletionWatch>,
+    collectors: Collectors,
     /// What it was given so far, if it is to be read back.
     entries: Option<EntryHash>,
     created_s: u64,
@@ -219,13 +219,7 @@ impl<C: CutPolicy> RunWriter<C> {
         if let Some(entries) = &mut open.entries {
             entries.add(internal_key, value);
         }
-        if let Some(deletions) = &mut open.deletions {
-            let kind = ValueType::from_u8(internal_key[internal_key.len() - key::TRAILER_BYTES]);
-            deletions.note(matches!(
-                kind,
-                Some(ValueType::Deletion | ValueType::SingleDeletion | ValueType::DeletionWithTimestamp)
-            ));
-        }
+        open.collectors.add(internal_key, value, open.builder.file_bytes());
         if let Some(compressors) = self.compressors.as_mut().filter(|_| open.builder.has_closed()) {
             compressors.pass_on(&mut open.builder);
         }
@@ -287,15 +281,24 @@ impl<C: CutPolicy> RunWriter<C> {
     /// Writing failed.
     pub async fn make_room(&mut self) -> Result<()> {
         for ended in &mut self.ended {
-            ended.file.make_room().await?;
+            if let Err(error) = ended.file.make_room().await {
+                tell_created(&self.outputs, (ended.number, &ended.table), Some(&error));
+                return Err(error);
+            }
         }
         // Why one is left: it is synced while the next one is being built.
         self.close_ended(1).await?;
-        if let Some(open) = &mut self.current {
-            open.file.make_room().await?;
+        if let Some(open) = &mut self.current
+            && let Err(error) = open.file.make_room().await
+        {
+            if let Some(creations) = &self.outputs.creations {
+                let (path, bytes) = (self.outputs.table_path(open.number), open.builder.file_bytes());
+                creations.table_created(&path, bytes, &TableProperties::default(), Some(&error));
+            }
+            return Err(error);
         }
         match &mut self.blobs {
-            Some(blobs) => blobs.make_room().await,
+            Some(blobs) => blobs.make_room(&self.outputs).await,
             None => Ok(()),
         }
     }
@@ -325,7 +328,7 @@ impl<C: CutPolicy> RunWriter<C> {
         self.make_room().await?;
         self.close_ended(0).await?;
         let (blob_files, blob_bytes) = match self.blobs {
-            Some(blobs) => blobs.finish().await?,
+            Some(blobs) => blobs.finish(&self.outputs).await?,
             None => (Vec::new(), 0),
         };
         Ok((RunFiles { tables: self.written, blob_files }, (self.table_bytes, blob_bytes)))
@@ -343,20 +346,20 @@ impl<C: CutPolicy> RunWriter<C> {
         let mut open = self.current.take().expect("a table is open");
         if let Some(fragments) = &self.tombstones {
             let lower = self.lower.as_deref();
-            add_tombstones(&mut open.builder, &self.comparator, fragments, lower, upper)?;
+            open.add_tombstones(&self.comparator, fragments, lower, upper)?;
         }
         if let Some(compressors) = &mut self.compressors {
             open.builder.close_data();
             compressors.settle(&mut open.builder);
         }
+        let marked = open.collectors.finish(&mut open.builder);
         let table = open.builder.finish().map_err(build_error)?;
         open.hand_over();
         self.outputs.warm(&mut open.builder, open.number, Some(&table.properties))?;
         self.table_bytes += table.file_bytes;
         count_blocks(&self.outputs.stats, &table.compression);
         open.file.end();
-        let OpenTable { number, file, deletions, entries, created_s, oldest_blob, .. } = open;
-        let marked = deletions.is_some_and(|seen| seen.asks(table.properties.data_size));
+        let OpenTable { number, file, entries, created_s, oldest_blob, .. } = open;
         self.ended.push(EndedTable { number, file, table, marked, entries, created_s, oldest_blob });
         self.lower = upper.map(<[u8]>::to_vec);
         Ok(())
@@ -410,29 +413,6 @@ pub fn visit_references(
     Ok(())
 }
 
-/// Adds the parts of the tombstones from `lower` up to `upper`.
-fn add_tombstones(
-    builder: &mut TableBuilder,
-    comparator: &Comparator,
-    fragments: &Fragments,
-    lower: Option<&[u8]>,
-    upper: Option<&[u8]>,
-) -> Result<()> {
-    for i in fragments.overlapping(comparator, lower, upper) {
-        let (mut start, mut end) = (fragments.start(i), fragments.end(i));
-        if let Some(lower) = lower.filter(|lower| comparator.compare_user(start, lower).is_lt()) {
-            start = lower;
-        }
-        if let Some(upper) = upper.filter(|upper| comparator.compare_user(end, upper).is_gt()) {
-            end = upper;
-        }
-        for seq in fragments.seqs(i) {
-            builder.add_range_deletion(start, end, SeqNo(seq.0)).map_err(build_error)?;
-        }
-    }
-    Ok(())
-}
-
 impl OpenTable {
     fn new(outputs: &Outputs, in_parallel: bool) -> Result<OpenTable> {
         let number = outputs.new_files.new_table();
@@ -460,9 +440,36 @@ impl OpenTable {
             ),
             outputs.file_charge(),
         );
-        let deletions = outputs.config.compact_on_deletion.map(|rule| rule.watch());
+        let collectors = Collectors::new(&outputs.config, &outputs.place);
+        if let Some(creations) = &outputs.creations {
+            creations.table_started(&outputs.table_path(number));
+        }
         let entries = outputs.config.options.paranoid_file_checks.then(EntryHash::default);
-        Ok(OpenTable { number, file, builder, deletions, entries, created_s, oldest_blob: None })
+        Ok(OpenTable { number, file, builder, collectors, entries, created_s, oldest_blob: None })
+    }
+
+    /// Adds the parts of the tombstones from `lower` up to `upper`.
+    fn add_tombstones(
+        &mut self,
+        comparator: &Comparator,
+        fragments: &Fragments,
+        lower: Option<&[u8]>,
+        upper: Option<&[u8]>,
+    ) -> Result<()> {
+        for i in fragments.overlapping(comparator, lower, upper) {
+            let (mut start, mut end) = (fragments.start(i), fragments.end(i));
+            if let Some(lower) = lower.filter(|lower| comparator.compare_user(start, lower).is_lt()) {
+                start = lower;
+            }
+            if let Some(upper) = upper.filter(|upper| comparator.compare_user(end, upper).is_gt()) {
+                end = upper;
+            }
+            for seq in fragments.seqs(i) {
+                self.builder.add_range_deletion(start, end, SeqNo(seq.0)).map_err(build_error)?;
+                self.collectors.add_range_deletion(start, end, SeqNo(seq.0), self.builder.file_bytes());
+            }
+        }
+        Ok(())
     }
 
     fn size(&self) -> OpenOutput {
@@ -492,11 +499,20 @@ impl OpenTable {
     }
 }
 
+/// Tells who listens that a table is synced, or could not be.
+fn tell_created(outputs: &Outputs, (number, table): (FileNumber, &FinishedTable), error: Option<&Error>) {
+    if let Some(creations) = &outputs.creations {
+        let path = outputs.table_path(number);
+        creations.table_created(&path, table.file_bytes, &table.properties, error);
+    }
+}
+
 impl EndedTable {
     /// Syncs the file. `None` for a table that came out empty.
     async fn close(self, outputs: &Outputs) -> Result<Option<WrittenTable>> {
-        let checksum = self.file.close().await?;
-        let table = self.table;
+        let closed = self.file.close().await;
+        tell_created(outputs, (self.number, &self.table), closed.as_ref().err());
+        let (checksum, table) = (closed?, self.table);
         let (Some(smallest), Some(largest)) = (table.smallest, table.largest) else { return Ok(None) };
         let mut file = NewFile::new(
             self.number,

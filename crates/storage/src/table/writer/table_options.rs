@@ -4,7 +4,7 @@
 //! that names the option.
 
 use karst_base::error::{Error, Result};
-use karst_base::options::{ColumnFamilyOptions, CompactOnDeletion, FamilyConfig};
+use karst_base::options::{ColumnFamilyOptions, FamilyConfig};
 use karst_format::checksum::ChecksumType;
 use karst_format::compression::CompressionType;
 use karst_format::filter::FilterPolicy;
@@ -166,11 +166,7 @@ pub fn table_options(
             DataBlockIndexType::BinaryAndHash => Some(tables.data_block_hash_table_util_ratio),
         },
         separate_values: tables.separate_key_value_in_data_block,
-        property_collectors: config
-            .compact_on_deletion
-            .iter()
-            .map(|_| CompactOnDeletion::NAME.to_owned())
-            .collect(),
+        property_collectors: config.collectors.iter().map(|factory| factory.name().to_owned()).collect(),
         uniform_cv_threshold: tables.uniform_cv_threshold,
         filter_policy,
         // Compat: without partitions of the index there are none of the filter, whatever is asked.

@@ -50,6 +50,7 @@ fn outputs(directory: &Path, options: &str) -> Outputs {
         memory: None,
         file_checksums: true,
         stats: Default::default(),
+        creations: None,
     }
 }
 

@@ -1,0 +1,133 @@
+//! What the database's files say of themselves, and what is known of them.
+
+use super::Db;
+use crate::properties::{self, ColumnFamilyMetaData};
+use crate::read::sizes::KeyRange;
+use karst_base::error::Result;
+use karst_format::ids::Level;
+use karst_format::properties::TableProperties;
+use karst_lsm::FileMetadata;
+use karst_storage::column_family::{ColumnFamily, Family};
+use karst_storage::superversion::SuperVersion;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The properties of tables, by the path of each.
+pub type TablePropertiesCollection = BTreeMap<PathBuf, Arc<TableProperties>>;
+
+impl Db {
+    /// The properties of all tables of a column family. Opens tables that are not open yet, and
+    /// waits for that on the calling thread.
+    ///
+    /// # Errors
+    /// The first table that cannot be opened, or is damaged. The column family is of another
+    /// database.
+    pub fn properties_of_all_tables(&self, family: &ColumnFamily) -> Result<TablePropertiesCollection> {
+        karst_io::block_on(self.env(), self.properties_of_all_tables_async(family))
+    }
+
+    /// The asynchronous form of [`Db::properties_of_all_tables`].
+    ///
+    /// # Errors
+    /// As [`Db::properties_of_all_tables`].
+    pub async fn properties_of_all_tables_async(
+        &self,
+        family: &ColumnFamily,
+    ) -> Result<TablePropertiesCollection> {
+        let family = self.family(family)?;
+        properties_of(family, &family.superversion(), |_, _, _| true).await
+    }
+
+    /// The properties of the tables that may have keys of the ranges. As in RocksDB, a table that
+    /// begins with the key at the end of a range is among them. Otherwise as
+    /// [`Db::properties_of_all_tables`].
+    ///
+    /// # Errors
+    /// As [`Db::properties_of_all_tables`].
+    pub fn properties_of_tables_in_range(
+        &self,
+        family: &ColumnFamily,
+        ranges: &[KeyRange<'_>],
+    ) -> Result<TablePropertiesCollection> {
+        karst_io::block_on(self.env(), self.properties_of_tables_in_range_async(family, ranges))
+    }
+
+    /// The asynchronous form of [`Db::properties_of_tables_in_range`].
+    ///
+    /// # Errors
+    /// As [`Db::properties_of_all_tables`].
+    pub async fn properties_of_tables_in_range_async(
+        &self,
+        family: &ColumnFamily,
+        ranges: &[KeyRange<'_>],
+    ) -> Result<TablePropertiesCollection> {
+        let family = self.family(family)?;
+        let view = family.superversion();
+        let version = view.version();
+        let within = |level: Level, index: usize, _: &FileMetadata| {
+            ranges.iter().any(|(start, end)| {
+                let (lower, upper) = (Bound::Included(*start), Bound::Included(*end));
+                version.levels()[level.index()].overlaps(version.comparator(), index, lower, upper)
+            })
+        };
+        properties_of(family, &view, within).await
+    }
+
+    /// What a column family consists of: its levels, tables and blob files, as the MANIFEST
+    /// describes them. Reads nothing.
+    ///
+    /// # Errors
+    /// The database is closed. The column family is of another database.
+    pub fn column_family_metadata(&self, family: &ColumnFamily) -> Result<ColumnFamilyMetaData> {
+        let family = self.family(family)?;
+        Ok(properties::column_family_metadata(self.0.as_subject(), family))
+    }
+
+    /// A property of a column family as a map from names to texts; `None` if it is none that is
+    /// one, or if what it tells of cannot be read. Those of tables open them, which blocks.
+    pub fn map_property_cf(&self, family: &ColumnFamily, name: &str) -> Option<BTreeMap<String, String>> {
+        self.check_open().ok()?;
+        properties::map(self.0.as_subject(), &family.0, name)
+    }
+
+    /// The same of the default column family.
+    pub fn map_property(&self, name: &str) -> Option<BTreeMap<String, String>> {
+        self.map_property_cf(&self.0.default_family, name)
+    }
+
+    /// The sum of a property that is a number over all column families; `None` if one of them has
+    /// no answer. As in RocksDB, the block cache, which they share, counts once.
+    pub fn aggregated_int_property(&self, name: &str) -> Option<u64> {
+        self.check_open().ok()?;
+        if name.starts_with("rocksdb.block-cache-") {
+            return self.int_property(name);
+        }
+        properties::aggregated_number(self.0.as_subject(), name)
+    }
+}
+
+async fn properties_of(
+    family: &Arc<Family>,
+    view: &SuperVersion,
+    wanted: impl Fn(Level, usize, &FileMetadata) -> bool,
+) -> Result<TablePropertiesCollection> {
+    let tables = &family.tables;
+    let mut all = TablePropertiesCollection::new();
+    for level in view.version().levels() {
+        for (index, file) in level.files().iter().enumerate() {
+            if !wanted(level.level(), index, file) {
+                continue;
+            }
+            let opened = tables.opened(file).cloned().or_else(|| tables.lookup(file));
+            let table = match opened {
+                Some(table) => table,
+                None => tables.clone().open(file, u32::from(level.level().0)).await?,
+            };
+            let path = tables.shared.table_path(file.number, file.path_id)?;
+            all.insert(path, table.properties().clone());
+        }
+    }
+    Ok(all)
+}

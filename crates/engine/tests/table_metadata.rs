@@ -1,0 +1,159 @@
+//! What tables say of themselves, and what is known of the files of a column family.
+
+use karst_engine::compaction_filter::{FilterDecision, FilterInput};
+use karst_engine::io::{Env, MemoryFileSystem, block_on};
+use karst_engine::{CompactRangeOptions, Db, FlushOptions, Options, ReadOptions};
+use std::path::Path;
+use std::sync::Arc;
+
+fn options() -> Options {
+    let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
+    Options::new()
+        .env(env)
+        .set_all("create_if_missing=true;create_missing_column_families=true;disable_auto_compactions=true")
+        .unwrap()
+}
+
+/// Three tables in the family `other`: keys 0 to 9, 10 to 19 and 20 to 29, the first of each
+/// deleted.
+fn filled(options: &Options) -> Db {
+    let db = Db::open_cf("/db", options, &["default", "other"]).unwrap();
+    let other = db.cf("other").unwrap();
+    for table in 0..3 {
+        for n in 0..10 {
+            other.put(format!("{:02}", table * 10 + n), "value").unwrap();
+        }
+        other.delete(format!("{:02}", table * 10)).unwrap();
+        other.flush(&FlushOptions::default()).unwrap();
+    }
+    db
+}
+
+#[test]
+fn properties_come_by_path_for_all_tables_and_for_ranges() {
+    let options = options();
+    let db = filled(&options);
+    let other = db.column_family("other").unwrap();
+    let all = db.properties_of_all_tables(&other).unwrap();
+    assert_eq!(all.len(), 3);
+    for (path, properties) in &all {
+        assert_eq!(path.parent(), Some(Path::new("/db")));
+        assert_eq!((properties.num_entries, properties.num_deletions), (10, 1), "{path:?}");
+        assert_eq!(properties.column_family_name, "other");
+    }
+    assert!(db.properties_of_all_tables(db.default_column_family()).unwrap().is_empty());
+    let paths: Vec<_> = all.keys().cloned().collect();
+    let within = |ranges: &[(&[u8], &[u8])]| -> Vec<_> {
+        db.properties_of_tables_in_range(&other, ranges).unwrap().into_keys().collect()
+    };
+    assert_eq!(within(&[(b"00", b"05")]), paths[..1]);
+    assert_eq!(within(&[(b"05", b"10")]), paths[..2], "the end of the range counts");
+    assert_eq!(within(&[(b"05", b"06"), (b"29", b"31")]), [paths[0].clone(), paths[2].clone()]);
+    assert!(within(&[(b"095", b"099"), (b"3", b"4")]).is_empty() && within(&[]).is_empty());
+    // On a level whose files do not overlap, and of a database whose tables are not open.
+    db.compact_range_cf(&CompactRangeOptions::default(), &other, None, None).unwrap();
+    drop(db);
+    let db = Db::open_cf_read_only("/db", &options, &["default", "other"]).unwrap();
+    let other = db.column_family("other").unwrap();
+    let all = block_on(db.env(), db.properties_of_all_tables_async(&other)).unwrap();
+    assert_eq!(all.values().map(|properties| properties.num_entries).collect::<Vec<_>>(), [10; 3], "moved");
+    let within = |start: &'static [u8], end: &'static [u8]| {
+        block_on(db.env(), db.properties_of_tables_in_range_async(&other, &[(start, end)])).unwrap().len()
+    };
+    assert_eq!([within(b"0", b"00"), within(b"29", b"4"), within(b"3", b"4")], [1, 1, 0]);
+}
+
+#[test]
+fn metadata_lists_levels_tables_and_blob_files() {
+    let options = options().set_all("enable_blob_files=true;min_blob_size=100").unwrap();
+    let db = filled(&options);
+    let other = db.column_family("other").unwrap();
+    db.cf("other").unwrap().put("05", "x".repeat(1000)).unwrap();
+    db.flush_cfs(&FlushOptions::default(), &[&other]).unwrap();
+    let of = db.column_family_metadata(&other).unwrap();
+    assert_eq!((&*of.name, of.file_count, of.levels.len(), of.blob_files.len()), ("other", 4, 7, 1));
+    assert!(of.levels.iter().zip(0..).all(|(level, number)| level.level == number));
+    assert_eq!(of.levels[0].files.len(), 4);
+    assert_eq!(of.size_bytes, of.levels.iter().map(|level| level.size_bytes).sum::<u64>());
+    assert_eq!(of.size_bytes, of.levels[0].files.iter().map(|file| file.size_bytes).sum::<u64>());
+    let (newest, oldest) = (&of.levels[0].files[0], &of.levels[0].files[3]);
+    assert_eq!((&*newest.smallest_key, newest.num_entries), (&b"05"[..], Some(1)));
+    assert_eq!(newest.oldest_blob_file_number, Some(of.blob_files[0].number));
+    assert_eq!((&*oldest.smallest_key, &*oldest.largest_key), (&b"00"[..], &b"09"[..]));
+    assert_eq!((oldest.smallest_seq, oldest.largest_seq), (2, 11));
+    assert_eq!((oldest.num_entries, oldest.num_deletions), (Some(10), Some(1)));
+    assert!(!oldest.being_compacted && oldest.oldest_blob_file_number.is_none());
+    let blob = &of.blob_files[0];
+    assert_eq!((blob.total_blob_count, blob.garbage_blob_count), (1, 0));
+    assert!(blob.total_blob_bytes > 1000 && blob.size_bytes == of.blob_file_size_bytes);
+    assert_eq!(blob.size_bytes, blob.total_blob_bytes + 62, "header and footer");
+    assert_eq!(db.live_files().len(), 5);
+    let empty = db.column_family_metadata(db.default_column_family()).unwrap();
+    assert_eq!((empty.file_count, empty.size_bytes, empty.levels.len()), (0, 0, 7));
+}
+
+/// Looks, from within a compaction, at the files that are being compacted.
+#[derive(Debug, Default)]
+struct Looks(std::sync::OnceLock<Db>, std::sync::Mutex<Vec<bool>>);
+
+impl karst_engine::CompactionFilter for Looks {
+    fn name(&self) -> &str {
+        "test.Looks"
+    }
+
+    fn filter(&self, _: u32, _: &[u8], _: FilterInput<'_>) -> FilterDecision {
+        if let Some(db) = self.0.get() {
+            let of = db.column_family_metadata(db.default_column_family()).unwrap();
+            let files = of.levels.iter().flat_map(|level| &level.files);
+            self.1.lock().unwrap().extend(files.map(|file| file.being_compacted));
+        }
+        FilterDecision::Keep
+    }
+}
+
+#[test]
+fn files_of_a_compaction_under_way_are_marked() {
+    let looks = Arc::new(Looks::default());
+    let db = Db::open("/db", &options().compaction_filter(None, looks.clone())).unwrap();
+    db.put("a", "1").unwrap();
+    db.flush(&FlushOptions::default()).unwrap();
+    let before = db.column_family_metadata(db.default_column_family()).unwrap();
+    assert!(!before.levels[0].files[0].being_compacted);
+    // The filter must not keep the database from closing.
+    assert!(looks.0.set(db.clone()).is_ok());
+    let all = CompactRangeOptions {
+        bottommost_level_compaction: karst_engine::BottommostLevelCompaction::Force,
+        ..CompactRangeOptions::default()
+    };
+    db.compact_range(&all, None, None).unwrap();
+    let seen = looks.1.lock().unwrap().clone();
+    assert!(!seen.is_empty() && seen.iter().all(|marked| *marked), "{seen:?}");
+    db.close().unwrap();
+}
+
+#[test]
+fn numbers_are_summed_over_families_and_the_block_cache_counts_once() {
+    let options = options();
+    let db = filled(&options);
+    db.put("a", "1").unwrap();
+    db.flush(&FlushOptions::default()).unwrap();
+    assert_eq!(db.aggregated_int_property("rocksdb.total-sst-files-size"), {
+        let sizes = db.live_files().iter().map(|file| file.size_bytes).sum::<u64>();
+        Some(sizes)
+    });
+    let names = ["rocksdb.estimate-num-keys", "rocksdb.cur-size-all-mem-tables"];
+    for name in names {
+        let other = db.int_property_cf(&db.column_family("other").unwrap(), name).unwrap();
+        let sum = db.int_property(name).unwrap() + other;
+        assert_eq!(db.aggregated_int_property(name), Some(sum));
+    }
+    let cache = "rocksdb.block-cache-capacity";
+    assert_eq!(db.aggregated_int_property(cache), db.int_property(cache));
+    assert_eq!(db.aggregated_int_property("rocksdb.levelstats"), None);
+    let stalls = db.map_property("rocksdb.cf-write-stall-stats").unwrap();
+    assert_eq!((stalls.len(), &*stalls["total-stops"]), (10, "0"));
+    let of_database = db.map_property("rocksdb.db-write-stall-stats").unwrap();
+    assert_eq!(of_database.len(), 1);
+    assert_eq!(of_database["write-buffer-manager-limit-stops"], "0");
+    assert_eq!(db.get_opt(&ReadOptions::new(), "a").unwrap().as_deref(), Some(&b"1"[..]));
+}
