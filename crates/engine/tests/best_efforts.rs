@@ -211,6 +211,31 @@ fn a_manifest_counts_up_to_where_it_is_damaged() {
     assert!(seen > 3, "{seen}");
 }
 
+/// CURRENT names a MANIFEST that is gone, and one from before is there.
+#[test]
+fn an_older_manifest_is_taken_where_the_one_in_force_is_gone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let states = fill(&path, &plain(""));
+    let manifest = files(&path, "MANIFEST").pop().unwrap();
+    std::fs::copy(&manifest, path.join("MANIFEST-000001")).unwrap();
+    // Begun and not finished: there is no state in it.
+    let bytes = std::fs::read(&manifest).unwrap();
+    std::fs::write(&manifest, &bytes[..20]).unwrap();
+    assert!(Db::open(&path, &plain("")).is_err());
+    let read = Db::open_read_only(&path, &best_efforts("")).unwrap();
+    assert_eq!(contents(&read, "default"), states[5][0]);
+    drop(read);
+    std::fs::remove_file(&manifest).unwrap();
+    assert!(Db::open(&path, &plain("")).is_err());
+    let db = Db::open(&path, &best_efforts("")).unwrap();
+    assert_eq!(contents(&db, "default"), states[5][0]);
+    assert_eq!(contents(&db, "other"), states[5][1]);
+    db.close().unwrap();
+    drop(db);
+    assert_eq!(contents(&Db::open(&path, &plain("")).unwrap(), "default"), states[5][0]);
+}
+
 #[test]
 fn without_any_manifest_nothing_is_made_over_the_data() {
     let directory = tempfile::tempdir().unwrap();

@@ -167,7 +167,7 @@ pub use karst_engine::{
     BlockCache, BottommostLevelCompaction, BulkLoader, CacheOptions, Cf, Checkpoint, ColumnFamily,
     ColumnFamilyOptions, CompactFilesOptions, CompactOnDeletion, CompactRangeOptions, CompactionFilter,
     CompactionFilterFactory, CompactionInfo, CreateBackupOptions, DamagedOptions, DatabaseFile,
-    DatabaseFileKind, Db, DbIterator, DbOptions, Direction, Entries, EntryStream, Error, ErrorKind,
+    DatabaseFileKind, Db, DbIterator, DbOptions, DbPath, Direction, Entries, EntryStream, Error, ErrorKind,
     EventListener, ExportImportFilesMetaData, ExportedFile, ExternalFileIngestionInfo, ExternalSstFileInfo,
     FlushInfo, FlushOptions, FlushReason, Histogram, HistogramKind, ImportColumnFamilyOptions,
     IngestExternalFileArg, IngestExternalFileOptions, IoPriority, KeyBounds, KeyRange, LiveFile,

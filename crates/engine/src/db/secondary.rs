@@ -32,7 +32,8 @@ impl Db {
     ///
     /// # Errors
     /// As [`Db::open_read_only`]; `secondary_path` cannot be written or is `path`; a log is damaged
-    /// where it should not end; `TryAgain`: the primary removes its logs faster than they can be read.
+    /// where it should not end; `TryAgain`: the primary removes its logs faster than they can be
+    /// read.
     pub fn open_as_secondary(
         path: impl AsRef<Path>,
         secondary_path: impl AsRef<Path>,

@@ -93,7 +93,7 @@ pub(super) fn load(
         (manifest.path.clone(), manifest.name, manifest.size_bytes);
     let set = build_trees(manifest, &configs, &db_options)?;
     let directories = options.directories(path);
-    check_files(env, &directory, &directories, &set, &manifest_path)?;
+    check_files(env, &directories, &set, &manifest_path)?;
 
     let mut logs = Logs::find(env, &directory, &db_options, &set, (purpose, left_out.is_empty()))?;
     if !left_out.is_empty() {
@@ -112,6 +112,7 @@ pub(super) fn load(
         options.has_one_memory_budget(),
     );
     shared.is_secondary = purpose == Purpose::Following;
+    shared.path_target_sizes = options.path_target_sizes()?;
     let shared = Arc::new(shared);
     let families = make_families(&set, &configs, &shared);
     if db_options.max_open_files < 0 {
@@ -170,7 +171,7 @@ fn read_whole_manifest(
                 AddedFile::Table(table) => {
                     (table_path(&directories, Level(0), table)?, Some(table.size_bytes))
                 }
-                AddedFile::Blob(number) => (directory.file(FileName::Blob(number)), None),
+                AddedFile::Blob(number) => (directories[0].join(FileName::Blob(number).to_string()), None),
             };
             match env.fs().metadata(&path) {
                 Ok(metadata) => Ok(bytes.is_none_or(|bytes| bytes == metadata.len)),
@@ -260,13 +261,7 @@ pub(super) fn build_trees(
 /// there.
 ///
 /// Why at open: a missing file is better told now than by the first read that needs it.
-fn check_files(
-    env: &Env,
-    directory: &Directory,
-    directories: &[PathBuf],
-    set: &VersionSet,
-    manifest: &Path,
-) -> Result<()> {
+fn check_files(env: &Env, directories: &[PathBuf], set: &VersionSet, manifest: &Path) -> Result<()> {
     let missing = |path: &Path| {
         let text = format!("{}: missing, though {} lists it", path.display(), manifest.display());
         Error::new(ErrorKind::Corruption, text)
@@ -290,9 +285,9 @@ fn check_files(
             }
         }
         for number in state.version.blob_files().keys() {
-            let name = FileName::Blob(*number);
-            if !directory.contains(name) {
-                return Err(missing(&directory.file(name)));
+            let path = directories[0].join(FileName::Blob(*number).to_string());
+            if !env.fs().exists(&path).map_err(|e| io_error("opening the database", e))? {
+                return Err(missing(&path));
             }
         }
     }

@@ -91,7 +91,8 @@ impl Manifest {
                 }
             }
             if damage.is_some() && most == usize::MAX {
-                // Why once more: what an edit that does not fit has left of the replay is of no use.
+                // Why once more: what an edit that does not fit has left of the replay is of no
+                // use.
                 most = count;
                 continue;
             }

@@ -239,6 +239,10 @@ fn begin(
     if wal_path != path {
         env.fs().create_dir_durably(&wal_path)?;
     }
+    let elsewhere = loaded.shared.directories.iter().filter(|directory| *directory != path);
+    for directory in elsewhere {
+        env.fs().create_dir_durably(directory)?;
+    }
     let set = loaded.set.clone();
     let logs = std::mem::take(&mut loaded.logs);
     let all_counts = loaded.left_out.is_empty();

@@ -82,9 +82,9 @@ impl Db {
     /// again and what is not.
     ///
     /// # Errors
-    /// `NotFound`: there are no files of a database. `Locked`: the database is open elsewhere. `Io`: a
-    /// file cannot be read or written. `NoSpace`: there is no room for tables that have to be
-    /// merged, or for those of the logs. `NotSupported`, `InvalidArgument`: a comparator or a
+    /// `NotFound`: there are no files of a database. `Locked`: the database is open elsewhere.
+    /// `Io`: a file cannot be read or written. `NoSpace`: there is no room for tables that have to
+    /// be merged, or for those of the logs. `NotSupported`, `InvalidArgument`: a comparator or a
     /// format is not known, or the options cannot work. The database is not worse than before then.
     pub fn repair(path: impl AsRef<Path>, options: &Options) -> Result<RepairReport> {
         let path = path.as_ref();

@@ -210,10 +210,8 @@ impl Merging<'_> {
         while input.valid() {
             let (internal_key, value) = input.entry();
             let is_same = held.as_ref().is_some_and(|(held, _)| is_one_write(held, internal_key));
-            if !is_same {
-                if let Some((held_key, held_value)) = held.take() {
-                    writer.add(&held_key, &held_value)?;
-                }
+            if !is_same && let Some((held_key, held_value)) = held.take() {
+                writer.add(&held_key, &held_value)?;
             }
             // Why the later of the two where the first is an operand: it is what became of it.
             if !is_same || held.as_ref().is_some_and(|(held, _)| is_operand(held)) {
