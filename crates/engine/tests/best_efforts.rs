@@ -43,7 +43,7 @@ fn fill(path: &Path, how: &Options) -> Vec<[Contents; 2]> {
         }
         db.delete(format!("{:03}", round * 5)).unwrap();
         if round < 4 {
-            let both = [&db.default_column_family(), &other];
+            let both = [db.default_column_family(), &other];
             db.flush_cfs(&FlushOptions::default(), &both).unwrap();
         }
         states.push(["default", "other"].map(|family| contents(&db, family)));

@@ -143,7 +143,7 @@ fn what_was_ingested_and_imported() {
     let other = Db::open(at("other"), &how).unwrap();
     fill(&other);
     let exported = Checkpoint::new(&other).unwrap();
-    let exported = exported.export_column_family(&other.default_column_family(), at("export")).unwrap();
+    let exported = exported.export_column_family(other.default_column_family(), at("export")).unwrap();
     let import = ImportColumnFamilyOptions { move_files: false };
     let family = db.create_column_family_with_import("imported", &how, &import, &exported).unwrap();
     db.put_cf(&WriteOptions::default(), &family, key(1), "behind").unwrap();

@@ -231,11 +231,12 @@ impl Options {
     }
 
     /// The directories of tables and blob files, by path id, in place of the database's own, as
-    /// RocksDB's `db_paths`: four at most. Flushes and blob files go to the first. A compaction goes
-    /// to the first path in which its level, with the levels above it, is within the target sizes;
-    /// with universal compaction to the first that has room for the run and for what comes until it
-    /// is merged again; and to the last if none has. Which tables are there already stay where they
-    /// are until they are compacted. With several paths levels have fixed sizes, as in RocksDB.
+    /// RocksDB's `db_paths`: four at most. Flushes and blob files go to the first. A compaction
+    /// goes to the first path in which its level, with the levels above it, is within the target
+    /// sizes; with universal compaction to the first that has room for the run and for what comes
+    /// until it is merged again; and to the last if none has. Which tables are there already stay
+    /// where they are until they are compacted. With several paths levels have fixed sizes, as in
+    /// RocksDB.
     ///
     /// The database's directory should be among them (first, as a rule) if it has tables. No file
     /// records them: give the same ones at every opening. Those that are missing are made by an
