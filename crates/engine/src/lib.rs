@@ -71,7 +71,7 @@ pub use karst_lsm::range_del;
 pub use karst_mem::CacheOptions;
 pub use karst_storage::column_family::ColumnFamily;
 pub use karst_storage::value::Value;
-pub use open::{BlockCache, DamagedOptions, Options};
+pub use open::{BlockCache, DamagedOptions, DbPath, Options};
 pub use read::iter::{DbIterator, Direction, Entries, EntryStream, KeyBounds, Range, Streamed};
 pub use read::sizes::{KeyRange, SizeApproximationOptions};
 pub use repair::{DamagedFile, LostFile, RepairReport, RepairedFamily, VerifyProgress, VerifyReport};

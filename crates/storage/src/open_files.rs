@@ -39,6 +39,8 @@ pub struct Shared {
     pub stats: Arc<Statistics>,
     /// Directories of table files, by path id. Never empty.
     pub directories: Vec<PathBuf>,
+    /// How many bytes each of them should hold. Empty: all go to the first.
+    pub path_target_sizes: Vec<u64>,
     /// Files are read with O_DIRECT.
     pub use_direct_reads: bool,
     /// Where the file system refuses that, they are read without.
@@ -74,6 +76,7 @@ impl Shared {
             cache,
             stats,
             directories,
+            path_target_sizes: Vec::new(),
             use_direct_reads: options.use_direct_reads,
             may_read_buffered: false,
             verify_unique_ids: options.verify_sst_unique_id_in_manifest,

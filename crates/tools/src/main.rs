@@ -13,6 +13,7 @@ mod sst_dump;
 mod stress;
 mod table_file;
 mod text;
+mod verify;
 
 use clap::{Arg, Command};
 use output::Fault;
@@ -52,6 +53,7 @@ fn command() -> Command {
         .arg_required_else_help(true)
         .subcommands(tools)
         .subcommand(inspect::command())
+        .subcommand(verify::command())
         .subcommand(help)
 }
 
@@ -68,6 +70,7 @@ fn run(args: Vec<std::ffi::OsString>) -> Result<(), Fault> {
     };
     match matches.subcommand() {
         Some(("inspect", matches)) => inspect::run(matches),
+        Some(("verify", matches)) => verify::run(matches),
         Some(("help", matches)) => {
             let of = matches.get_one::<String>("command").cloned();
             let words = ["karst".to_string()].into_iter().chain(of).chain(["--help".to_string()]);

@@ -513,3 +513,24 @@ fn checkpoints_and_backups_are_made_and_restored_as_by_ldb() {
     let none = own(&at("nowhere"), &["restore", &flag("backup_dir", "none")]).unwrap_err();
     assert!(none.starts_with("Some(1)") && !at("none").exists(), "{none}");
 }
+
+#[test]
+fn bench_makes_a_backup_and_restores_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, backups, restored) = (dir.path().join("db"), dir.path().join("b"), dir.path().join("r"));
+    let flags = [
+        format!("-backup_dir={}", backups.display()),
+        format!("-restore_dir={}", restored.display()),
+        "-num=2000".to_owned(),
+        "-benchmarks=fillseq,backup,restore,backup".to_owned(),
+        "-restore_rate_limit=100000000".to_owned(),
+    ];
+    let (out, err) = bench(&db, &flags.each_ref().map(String::as_str));
+    assert_eq!(operations(&out, "restore"), 1, "{out}");
+    assert!(!err.contains("no effect"), "{err}");
+    assert_eq!(keys(&restored), 2000);
+    let list =
+        ldb(&dir.path().join("x"), &["restore", &flags[0].replace("-backup", "--backup")], b"").unwrap();
+    assert!(list.contains("OK"), "{list}");
+    assert_eq!(keys(&dir.path().join("x")), 2000);
+}

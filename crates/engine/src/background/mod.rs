@@ -223,10 +223,16 @@ impl FamilyJobs {
             pending_bytes: 0,
             flush_failure: None,
             rests_until: Duration::ZERO,
-            options: Arc::new(CompactionOptions::new(options, &family.settings().options, Vec::new())),
+            options: Arc::new(compaction_options(options, family)),
             hurry: Hurries::default(),
         }
     }
+}
+
+/// What the compactions of a family go by.
+pub(crate) fn compaction_options(options: &DbOptions, family: &Family) -> CompactionOptions {
+    let paths = family.tables.shared.path_target_sizes.clone();
+    CompactionOptions::new(options, &family.settings().options, paths)
 }
 
 impl State {
@@ -314,7 +320,7 @@ impl Background {
             for family in families {
                 // Why again from the family: of two that change, whoever comes last here may have
                 // changed first.
-                let settled = CompactionOptions::new(&options, &family.settings().options, Vec::new());
+                let settled = compaction_options(&options, family);
                 state.jobs(&options, family).options = Arc::new(settled);
             }
         }

@@ -44,9 +44,6 @@ pub(super) fn database(options: &DbOptions) -> Result<()> {
     if !options.write_dbid_to_manifest && !options.write_identity_file {
         return refused("neither write_dbid_to_manifest nor write_identity_file");
     }
-    if options.best_efforts_recovery {
-        return Err(Error::not_supported("option best_efforts_recovery"));
-    }
     if let Some(what) = option_rules::wrong_of_database(options) {
         return Err(Error::invalid_argument(format!("option {what}")));
     }

@@ -52,6 +52,10 @@ pub(super) fn find(env: &Env, path: &Path, choices: &DbOptions) -> Result<InDire
             _ => false,
         }
     };
+    let is_manifest = |name: &String| matches!(FileName::parse(name), Some(FileName::Manifest(_)));
+    if choices.best_efforts_recovery && names.iter().any(is_manifest) {
+        return Ok(InDirectory::Database);
+    }
     if let Some(data) = names.iter().find(is_data) {
         return Err(Error::new(
             ErrorKind::Corruption,

@@ -33,8 +33,10 @@ use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
 use karst_format::key::SeqNo;
 use karst_format::log::RecoveryMode;
 use karst_format::options::Cache;
+use karst_format::version_edit::NewFile;
 use karst_io::{Env, report};
-use karst_lsm::{FileMetadata, Inconsistent, TreeOptions, Version, VersionSet};
+use karst_lsm::replay::whole::AddedFile;
+use karst_lsm::{Inconsistent, TreeOptions, Version, VersionSet};
 use karst_mem::CacheOptions;
 use karst_storage::column_family::Family;
 use karst_storage::memtable::MemTable;
@@ -62,6 +64,8 @@ pub(super) struct Loaded {
     pub(super) db_id: Option<String>,
     /// What the LOG shall say of the options.
     pub(super) notes: Vec<String>,
+    /// What best-efforts recovery has left out.
+    pub(super) left_out: Vec<String>,
 }
 
 /// Reads the database in `path`. If it is to be written, a directory of logs that is missing counts
@@ -73,17 +77,29 @@ pub(super) fn load(
     wanted: Wanted<'_>,
     purpose: Purpose,
 ) -> Result<Loaded> {
-    let (manifest, directory) = read_manifest(env, path)?;
+    let (manifest, directory, left_out) = match is_best_efforts(options, purpose)? {
+        true => read_whole_manifest(env, path, options)?,
+        false => {
+            let (manifest, directory) = read_manifest(env, path)?;
+            (manifest, directory, Vec::new())
+        }
+    };
     check_names(&directory, &manifest, options, wanted)?;
     let search = Search { directory: &directory, manifest: &manifest, options, wanted, purpose };
-    let FoundOptions { db_options, configs, notes } = search.find()?;
+    let FoundOptions { db_options, configs, mut notes } = search.find()?;
+    left_out.iter().for_each(|what| report!(warn, "best_efforts_recovery: {what}"));
+    notes.extend(left_out.iter().map(|what| format!("best_efforts_recovery: {what}")));
     let (manifest_path, manifest_name, manifest_bytes) =
         (manifest.path.clone(), manifest.name, manifest.size_bytes);
     let set = build_trees(manifest, &configs, &db_options)?;
     let directories = options.directories(path);
-    check_files(env, &directory, &directories, &set, &manifest_path)?;
+    check_files(env, &directories, &set, &manifest_path)?;
 
-    let logs = Logs::find(env, &directory, &db_options, &set, purpose)?;
+    let mut logs = Logs::find(env, &directory, &db_options, &set, (purpose, left_out.is_empty()))?;
+    if !left_out.is_empty() {
+        // Compat: as RocksDB. What they say comes behind what is left out.
+        logs.numbers.clear();
+    }
 
     let statistics = options.statistics_or_none().cloned();
     let statistics = statistics.unwrap_or_else(|| Arc::new(Statistics::new(StatsLevel::DisableAll)));
@@ -96,6 +112,7 @@ pub(super) fn load(
         options.has_one_memory_budget(),
     );
     shared.is_secondary = purpose == Purpose::Following;
+    shared.path_target_sizes = options.path_target_sizes()?;
     let shared = Arc::new(shared);
     let families = make_families(&set, &configs, &shared);
     if db_options.max_open_files < 0 {
@@ -117,7 +134,63 @@ pub(super) fn load(
         manifest: manifest_name,
         manifest_bytes,
         notes,
+        left_out,
     })
+}
+
+/// Whether the newest states are wanted whose files are all there. It is the caller's choice, never
+/// the OPTIONS file's.
+pub(super) fn is_best_efforts(options: &Options, purpose: Purpose) -> Result<bool> {
+    let is_set = options.db_options(DbOptions::default())?.best_efforts_recovery;
+    match is_set && purpose == Purpose::Following {
+        true => Err(Error::not_supported("best_efforts_recovery of a secondary instance")),
+        false => Ok(is_set),
+    }
+}
+
+/// The MANIFEST for best-efforts recovery, the directory, and what is left out: the MANIFEST that
+/// CURRENT names, or else the newest that gives a state.
+///
+/// Why CURRENT first, which RocksDB does not ask: a newer MANIFEST may be cut short between two
+/// column families.
+fn read_whole_manifest(
+    env: &Env,
+    path: &Path,
+    options: &Options,
+) -> Result<(Manifest, Directory, Vec<String>)> {
+    let directory = Directory::list(env, path)?;
+    let directories = options.directories(path);
+    let mut names = directory.manifests();
+    if let Ok(current) = directory.current_manifest() {
+        names.sort_by_key(|name| *name != current);
+    }
+    let mut first = None;
+    for name in names {
+        let read = Manifest::read_whole(&directory, name, |file| {
+            let (path, bytes) = match file {
+                AddedFile::Table(table) => {
+                    (table_path(&directories, Level(0), table)?, Some(table.size_bytes))
+                }
+                AddedFile::Blob(number) => (directories[0].join(FileName::Blob(number).to_string()), None),
+            };
+            match env.fs().metadata(&path) {
+                Ok(metadata) => Ok(bytes.is_none_or(|bytes| bytes == metadata.len)),
+                Err(e) if e.is_not_found() => Ok(false),
+                Err(e) => Err(io_error("best_efforts_recovery", e)),
+            }
+        });
+        match read {
+            Ok((manifest, left_out)) => return Ok((manifest, directory, left_out)),
+            // Why only these: what fails in another way may be there the next time.
+            Err(error) if matches!(error.kind(), ErrorKind::Corruption | ErrorKind::NotFound) => {
+                report!(warn, %error, "best_efforts_recovery: an older MANIFEST is looked for");
+                first.get_or_insert(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    let none = || Error::new(ErrorKind::Corruption, format!("{}: there is no MANIFEST", path.display()));
+    Err(first.unwrap_or_else(none))
 }
 
 /// The MANIFEST, and the directory as it was behind it: listed when the MANIFEST had been read and
@@ -188,13 +261,7 @@ pub(super) fn build_trees(
 /// there.
 ///
 /// Why at open: a missing file is better told now than by the first read that needs it.
-fn check_files(
-    env: &Env,
-    directory: &Directory,
-    directories: &[PathBuf],
-    set: &VersionSet,
-    manifest: &Path,
-) -> Result<()> {
+fn check_files(env: &Env, directories: &[PathBuf], set: &VersionSet, manifest: &Path) -> Result<()> {
     let missing = |path: &Path| {
         let text = format!("{}: missing, though {} lists it", path.display(), manifest.display());
         Error::new(ErrorKind::Corruption, text)
@@ -218,16 +285,16 @@ fn check_files(
             }
         }
         for number in state.version.blob_files().keys() {
-            let name = FileName::Blob(*number);
-            if !directory.contains(name) {
-                return Err(missing(&directory.file(name)));
+            let path = directories[0].join(FileName::Blob(*number).to_string());
+            if !env.fs().exists(&path).map_err(|e| io_error("opening the database", e))? {
+                return Err(missing(&path));
             }
         }
     }
     Ok(())
 }
 
-fn table_path(directories: &[PathBuf], level: Level, file: &FileMetadata) -> Result<PathBuf> {
+fn table_path(directories: &[PathBuf], level: Level, file: &NewFile) -> Result<PathBuf> {
     let directory = directories.get(usize::from(file.path_id)).ok_or_else(|| {
         Error::invalid_argument(format!(
             "table {} of level {} is in path {}, but only {} are given; set db_paths",
@@ -269,7 +336,7 @@ impl Logs {
         directory: &Directory,
         db_options: &DbOptions,
         set: &VersionSet,
-        purpose: Purpose,
+        (purpose, all_count): (Purpose, bool),
     ) -> Result<Logs> {
         let separate = match db_options.wal_dir.as_str() {
             "" => None,
@@ -284,7 +351,7 @@ impl Logs {
         };
         let wal_directory = separate.as_ref().unwrap_or(directory);
         let needed = first_needed(db_options, set);
-        if db_options.track_and_verify_wals_in_manifest {
+        if db_options.track_and_verify_wals_in_manifest && all_count {
             check_logs(env, wal_directory, set)?;
         }
         let of_family = |state: &karst_lsm::ColumnFamilyState| {

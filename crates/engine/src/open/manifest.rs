@@ -4,12 +4,13 @@
 //! are known, the trees. Errors have the MANIFEST's path and the offset of the record they come
 //! from.
 
-use karst_base::error::{Error, Result};
+use karst_base::error::{Error, Named, Result};
 use karst_format::file_name::FileName;
 use karst_format::log::{BLOCK_BYTES, LogReader};
 use karst_format::version_edit::VersionEdit;
 use karst_io::{Env, report};
 use karst_lsm::ManifestReplay;
+use karst_lsm::replay::whole::{AddedFile, WholeError, WholeReplay};
 use std::path::PathBuf;
 
 use super::directory::{Directory, read_from};
@@ -45,6 +46,68 @@ impl Manifest {
             report!(warn, manifest = %manifest.path.display(), "an atomic group is cut short at the end and has no effect");
         }
         Ok(manifest)
+    }
+
+    /// Reads the MANIFEST `name`, as far as it can be read, with each column family in its newest
+    /// state of which `is_there` says that all files are. Says besides what that leaves out.
+    ///
+    /// # Errors
+    /// It cannot be read, or not far enough for any state; or `is_there` failed.
+    pub(crate) fn read_whole(
+        directory: &Directory,
+        name: FileName,
+        mut is_there: impl FnMut(AddedFile<'_>) -> Result<bool>,
+    ) -> Result<(Manifest, Vec<String>)> {
+        let path = directory.file(name);
+        let bytes = directory.read(name)?;
+        let (mut most, mut damage) = (usize::MAX, None);
+        loop {
+            let (mut whole, mut end, mut count) = (WholeReplay::new(), 0, 0);
+            let mut reader = LogReader::manifest(&bytes);
+            while count < most
+                && let Some(record) = reader.next_record()
+            {
+                let record = match record {
+                    Ok(record) => record,
+                    Err(found) => {
+                        damage = Some(Error::in_file(&path, 0, found.corruption));
+                        break;
+                    }
+                };
+                let added = match VersionEdit::decode(record.bytes) {
+                    Ok(edit) => whole.add(edit, &mut is_there),
+                    Err(found) => {
+                        damage = Some(Error::corruption_at(&path, record.offset, found.what));
+                        break;
+                    }
+                };
+                match added {
+                    Ok(()) => (end, count) = (record.end, count + 1),
+                    Err(WholeError::Asking(error)) => return Err(error),
+                    Err(WholeError::Inconsistent(found)) => {
+                        damage = Some(Error::corruption_at(&path, record.offset, found));
+                        break;
+                    }
+                }
+            }
+            if damage.is_some() && most == usize::MAX {
+                // Why once more: what an edit that does not fit has left of the replay is of no
+                // use.
+                most = count;
+                continue;
+            }
+            if !whole.has_begun() {
+                let nothing = || Error::corruption_at(&path, 0, "expected version edits, found too few");
+                return Err(damage.unwrap_or_else(nothing));
+            }
+            let (replay, set_back) = whole.into_replay();
+            let set_back = set_back.iter().map(|name| {
+                format!("column family {:?} is in an older state, whose files are all there", Named(name))
+            });
+            let ends = damage.map(|error| format!("the MANIFEST counts up to where it is damaged: {error}"));
+            let size_bytes = bytes.len() as u64;
+            return Ok((Manifest { path, name, size_bytes, replay, end }, set_back.chain(ends).collect()));
+        }
     }
 
     /// Reads on: what was appended since. Says whether anything was.

@@ -45,7 +45,7 @@ pub(crate) use change_options::{change_db_options, change_family_options};
 pub(crate) use column_families::{create_column_families, drop_column_family};
 pub(crate) use create::{destroy, list_column_families};
 pub(crate) use options::new_family_options;
-pub use options::{DamagedOptions, Options};
+pub use options::{DamagedOptions, DbPath, Options};
 pub(crate) use read_write::{How, manifest_options, read_write, read_write_locked};
 pub(crate) use secondary::{Secondary, SecondaryView, open_secondary};
 pub(crate) use writable::{Writable, take_lock};

@@ -61,6 +61,23 @@ impl std::str::FromStr for DamagedOptions {
     }
 }
 
+/// A directory of tables; see [`Options::db_paths`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DbPath {
+    /// The directory.
+    pub path: PathBuf,
+    /// How many bytes it should hold. What fits into no other path goes to the last one all the
+    /// same.
+    pub target_size: u64,
+}
+
+impl DbPath {
+    /// A directory that should hold so many bytes.
+    pub fn new(path: impl Into<PathBuf>, target_size: u64) -> DbPath {
+        DbPath { path: path.into(), target_size }
+    }
+}
+
 /// How a database is opened: changes to what its own OPTIONS file says, and to RocksDB's defaults
 /// where it says nothing. Start from [`Options::new`].
 ///
@@ -102,7 +119,7 @@ pub struct Options {
     rate_limiter: Option<RateLimiter>,
     write_buffers: Option<WriteBufferManager>,
     listeners: Vec<Arc<dyn EventListener>>,
-    paths: Vec<PathBuf>,
+    paths: Vec<DbPath>,
     write_prepared: bool,
     one_memory_budget: bool,
     stopped_write_timeout: Option<Duration>,
@@ -231,13 +248,20 @@ impl Options {
         self
     }
 
-    /// The directories of table files, by path id, as RocksDB's `db_paths` has them: in place of
-    /// the database's own directory, which should be among them (first, as a rule) if it has
-    /// tables. No file records them: give the same ones at every opening. Default: only the
-    /// database's directory.
+    /// The directories of tables and blob files, by path id, in place of the database's own, as
+    /// RocksDB's `db_paths`: four at most. Flushes and blob files go to the first. A compaction
+    /// goes to the first path in which its level, with the levels above it, is within the target
+    /// sizes; with universal compaction to the first that has room for the run and for what comes
+    /// until it is merged again; and to the last if none has. Which tables are there already stay
+    /// where they are until they are compacted. With several paths levels have fixed sizes, as in
+    /// RocksDB.
+    ///
+    /// The database's directory should be among them (first, as a rule) if it has tables. No file
+    /// records them: give the same ones at every opening. Those that are missing are made by an
+    /// opening for writing. Default: only the database's directory.
     #[must_use]
-    pub fn db_paths(mut self, paths: Vec<PathBuf>) -> Self {
-        self.paths = paths;
+    pub fn db_paths(mut self, paths: impl IntoIterator<Item = DbPath>) -> Self {
+        self.paths = paths.into_iter().collect();
         self
     }
 
@@ -439,7 +463,21 @@ impl Options {
 
     /// Directories of table files by path id, for a database in `path`.
     pub(crate) fn directories(&self, path: &Path) -> Vec<PathBuf> {
-        if self.paths.is_empty() { vec![path.to_owned()] } else { self.paths.clone() }
+        match self.paths.is_empty() {
+            true => vec![path.to_owned()],
+            false => self.paths.iter().map(|place| place.path.clone()).collect(),
+        }
+    }
+
+    /// How many bytes each of them should hold; none if there is only the database's own.
+    ///
+    /// # Errors
+    /// There are more than the MANIFEST can tell apart.
+    pub(crate) fn path_target_sizes(&self) -> Result<Vec<u64>> {
+        match self.paths.len() {
+            0..=4 => Ok(self.paths.iter().map(|place| place.target_size).collect()),
+            more => Err(Error::not_supported(format!("{more} db_paths; four are the most"))),
+        }
     }
 
     pub(crate) fn reads_options_file(&self) -> bool {

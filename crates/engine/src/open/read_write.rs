@@ -41,7 +41,8 @@ use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
 use karst_format::log::RecoveryMode;
 use karst_format::version_edit::{Temperature, VersionEdit};
-use karst_io::{Env, FileLock, block_on};
+use karst_io::{Env, FileLock, block_on, report};
+use karst_lsm::{StoredId, StoredKind};
 use karst_storage::column_family::Family;
 use karst_storage::memtable::{MemTable, Seal};
 use karst_storage::table::writer::{
@@ -110,6 +111,7 @@ pub(crate) fn read_write_locked(
     loaded.db_options.create_if_missing = choices.create_if_missing;
     loaded.db_options.create_missing_column_families = choices.create_missing_column_families;
     loaded.db_options.error_if_exists = choices.error_if_exists;
+    loaded.db_options.best_efforts_recovery = choices.best_efforts_recovery;
     check(path, &loaded, families)?;
     let mut known: BTreeSet<&str> =
         loaded.families.iter().map(|family| family.config.name.as_str()).collect();
@@ -237,8 +239,13 @@ fn begin(
     if wal_path != path {
         env.fs().create_dir_durably(&wal_path)?;
     }
+    let elsewhere = loaded.shared.directories.iter().filter(|directory| *directory != path);
+    for directory in elsewhere {
+        env.fs().create_dir_durably(directory)?;
+    }
     let set = loaded.set.clone();
     let logs = std::mem::take(&mut loaded.logs);
+    let all_counts = loaded.left_out.is_empty();
     let write_prepared = options.is_write_prepared();
     let manifest = (loaded.manifest.number().unwrap_or_default(), loaded.manifest_bytes);
     let identity = identity_of(&loaded);
@@ -282,7 +289,8 @@ fn begin(
         sync_logs(&env, &wal_path, &logs.numbers)?;
         opened.prepared = prepare_again(&opened, &versions, &wal_path, log, &recovered)?;
     }
-    let sound = recovered.stopped.is_none() && recovered.passed.is_empty() && !recovered.skipped;
+    let sound =
+        all_counts && recovered.stopped.is_none() && recovered.passed.is_empty() && !recovered.skipped;
     opened.replayed(recovered);
     let db_id = versions.identity().db_id.clone();
     if !has_identity && opened.db_options.get().write_identity_file {
@@ -299,6 +307,9 @@ fn begin(
     let keeps = avoids && how == How::AsEver && sound && tables.is_empty() && !undecided;
     if keeps {
         sync_logs(&env, &wal_path, &logs.numbers)?;
+    }
+    if !all_counts {
+        keep_left_out(&opened, path, &wal_path, &all)?;
     }
     install_recovered(&opened, &versions, first_log, tables, keeps)?;
     opened.logs = versions.logs();
@@ -530,6 +541,16 @@ enum Place {
 }
 
 impl FoundFile {
+    /// What it is if it may be of a tree.
+    fn stored(&self) -> Option<StoredId> {
+        let (kind, number, path_id) = match (self.name, self.in_directory) {
+            (FileName::Table(number), Place::Tables(path_id)) => (StoredKind::Table, number, path_id),
+            (FileName::Blob(number), Place::Tables(0)) => (StoredKind::Blob, number, 0),
+            _ => return None,
+        };
+        Some(StoredId { kind, number, path_id })
+    }
+
     fn log(&self) -> Option<FileNumber> {
         match self.name {
             FileName::Wal(number) if self.in_directory == Place::Wal => Some(number),
@@ -555,27 +576,57 @@ fn all_files(env: &Env, path: &Path, wal_path: &Path, table_paths: &[PathBuf]) -
     Ok(found)
 }
 
-/// Removes what a crash left: tables and blob files that no tree has, logs that nobody needs,
-/// temporary files, old MANIFESTs. Other names stay.
+/// Gives what best-efforts recovery leaves out a second name, in `lost` beside where it is: tables,
+/// blob files and logs that are in no tree now, and leave the database when it was opened.
 ///
-/// `before` are the files that were there before this opening wrote any.
-fn remove_leftovers(opened: &Opened, before: &[FoundFile]) {
-    use karst_lsm::{StoredId, StoredKind};
-    let Some(Writable { versions, .. }) = &opened.writable else { return };
+/// Why a second name: if the opening fails, the database is what it was.
+fn keep_left_out(opened: &Opened, path: &Path, wal_path: &Path, all: &[FoundFile]) -> Result<()> {
+    let fs = opened.env.fs();
+    let live = live_files(opened);
+    for found in all {
+        let directory = match (found.stored().filter(|id| !live.contains(id)), found.log()) {
+            (Some(id), _) => &opened.shared.directories[usize::from(id.path_id)],
+            (None, Some(_)) => wal_path,
+            (None, None) => continue,
+        };
+        let lost = directory.join("lost");
+        fs.create_dir_durably(&lost)?;
+        let name = found.name.to_string();
+        let mut to = lost.join(&name);
+        for again in 1.. {
+            if !fs.exists(&to)? {
+                break;
+            }
+            to = lost.join(format!("{name}.{again}"));
+        }
+        fs.link(&directory.join(&name), &to)?;
+        fs.sync_dir(&lost)?;
+    }
+    report!(warn, path = %path.display(), "what best_efforts_recovery leaves out is in `lost`");
+    Ok(())
+}
+
+/// The files of all trees.
+fn live_files(opened: &Opened) -> BTreeSet<StoredId> {
     let mut live = BTreeSet::new();
     for family in opened.families.all().iter() {
         let version = family.superversion().version().clone();
         live.extend(version.all_files().map(|(_, file)| file.stored().id()));
         live.extend(version.blob_files().values().map(|blob| blob.stored().id()));
     }
+    live
+}
+
+/// Removes what a crash left: tables and blob files that no tree has, logs that nobody needs,
+/// temporary files, old MANIFESTs. Other names stay.
+///
+/// `before` are the files that were there before this opening wrote any.
+fn remove_leftovers(opened: &Opened, before: &[FoundFile]) {
+    let Some(Writable { versions, .. }) = &opened.writable else { return };
+    let live = live_files(opened);
     let gone = before.iter().filter_map(|found| match (found.name, found.in_directory) {
-        (FileName::Table(number), Place::Tables(path_id)) => {
-            let id = StoredId { kind: StoredKind::Table, number, path_id };
-            (!live.contains(&id)).then_some(Gone::Stored(id))
-        }
-        (FileName::Blob(number), Place::Tables(0)) => {
-            let id = StoredId { kind: StoredKind::Blob, number, path_id: 0 };
-            (!live.contains(&id)).then_some(Gone::Stored(id))
+        (FileName::Table(_) | FileName::Blob(_), Place::Tables(_)) => {
+            found.stored().filter(|id| !live.contains(id)).map(Gone::Stored)
         }
         (FileName::Wal(number), Place::Wal) => {
             (number < versions.min_log_number()).then_some(Gone::Wal(number))

@@ -103,7 +103,7 @@ pub(crate) fn live_files(db: Subject<'_>) -> Vec<LiveFile> {
                 column_family: family.config.name.clone(),
                 name: FileName::Blob(*number).to_string(),
                 number: number.0,
-                directory: opened.path.clone(),
+                directory: opened.shared.directories[0].clone(),
                 level: None,
                 size_bytes: blob::file_bytes(blob),
                 smallest_key: Vec::new(),

@@ -19,6 +19,7 @@ pub use live::LiveFile;
 pub(crate) use live::{live_file_names, live_files};
 pub use table_text::table_properties_text;
 
+use crate::background::compaction_options;
 use crate::live::Live;
 use crate::open::Opened;
 pub(crate) use database_stats::LastAsked;
@@ -26,7 +27,7 @@ use family_stats::Activity;
 use karst_base::events::LogLevel;
 use karst_base::snapshot::Snapshots;
 use karst_format::ids::{FileNumber, Level};
-use karst_lsm::pick::{self, CompactionOptions, LevelTargets};
+use karst_lsm::pick::{self, LevelTargets};
 use karst_storage::column_family::Family;
 use karst_storage::superversion::SuperVersion;
 use std::collections::{BTreeMap, BTreeSet};
@@ -189,9 +190,7 @@ pub(crate) fn aggregated_number(db: Subject<'_>, name: &str) -> Option<u64> {
 fn by_rules(db: Subject<'_>, family: &Family, view: &SuperVersion, name: &str) -> u64 {
     let options = match db.live {
         Some(live) => live.background.compaction_options(family),
-        None => {
-            Arc::new(CompactionOptions::new(&db.opened.db_options.get(), &family.config.options, Vec::new()))
-        }
+        None => Arc::new(compaction_options(&db.opened.db_options.get(), family)),
     };
     if name == "base-level" {
         let base = LevelTargets::new(view.version(), &options).base_level;

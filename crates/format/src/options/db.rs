@@ -94,7 +94,7 @@ option_table! {
         write_identity_file: bool = true, fixed, honoured, "Write the database's identity into the IDENTITY file";
         log_readahead_size: usize = 0, fixed, kept, "Bytes that recovery reads ahead in logs and MANIFEST";
         file_checksum_gen_factory: Object = Object::NONE, fixed, honoured, "What makes checksums of whole files";
-        best_efforts_recovery: bool = false, fixed, kept, "Open the latest state whose files are all there";
+        best_efforts_recovery: bool = false, fixed, honoured, "Open the latest state whose files are all there";
         max_bgerror_resume_count: i32 = i32::MAX, fixed, honoured, "Attempts to resume after a background error";
         bgerror_resume_retry_interval: u64 = 1_000_000, fixed, honoured, "Microseconds between such attempts";
         allow_data_in_errors: bool = false, fixed, kept, "Keys and values may appear in messages";

@@ -14,6 +14,7 @@
 //! needs no order.
 #[cfg(test)]
 mod tests;
+pub mod whole;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;

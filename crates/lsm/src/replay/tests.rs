@@ -178,3 +178,121 @@ fn logs_are_tracked_where_the_manifest_does() {
     assert_eq!(finish([basics(), added(&[wal(4, None)]), gone(9)]).unwrap().wals.len(), 0);
     assert_eq!(refused([added(&[wal(4, None)]), added(&[wal(4, None)])]), "log #4 is created a second time");
 }
+
+/// Replays, with the files that are missing; says where the trees got to, and who was set back.
+fn whole(edits: Vec<VersionEdit>, missing: &[u64]) -> (BTreeMap<String, Vec<u64>>, Vec<String>) {
+    let mut replay = whole::WholeReplay::new();
+    for edit in edits {
+        replay
+            .add(edit, |file| {
+                let number = match file {
+                    whole::AddedFile::Table(table) => table.number,
+                    whole::AddedFile::Blob(number) => number,
+                };
+                Ok::<_, ()>(!missing.contains(&number.0))
+            })
+            .unwrap();
+    }
+    let (replay, set_back) = replay.into_replay();
+    let set = replay.finish(|_| Ok(Some(TreeOptions::default()))).unwrap();
+    let files = |state: &ColumnFamilyState| {
+        let mut files: Vec<u64> = state.version.all_files().map(|(_, file)| file.number.0).collect();
+        files.sort_unstable();
+        (state.name.clone(), files)
+    };
+    (set.column_families.values().map(files).collect(), set_back)
+}
+
+fn delete_file(family: u32, number: u64) -> VersionEdit {
+    VersionEdit {
+        column_family: ColumnFamilyId(family),
+        deleted_files: vec![(Level(0), FileNumber(number))],
+        ..edit()
+    }
+}
+
+fn blob_edit(number: u64) -> VersionEdit {
+    let mut table = add_file(0, number);
+    table.new_files[0].1.oldest_blob_file = Some(FileNumber(number + 1));
+    table.blob_file_additions = vec![karst_format::version_edit::BlobFileAddition {
+        number: FileNumber(number + 1),
+        total_count: 1,
+        total_bytes: 10,
+        ..Default::default()
+    }];
+    table
+}
+
+#[test]
+fn each_family_is_set_back_to_where_its_files_are_all_there() {
+    let edits = || {
+        vec![
+            basics(),
+            add_family(1, "other"),
+            add_file(0, 11),
+            add_file(1, 12),
+            add_file(0, 13),
+            add_file(0, 14),
+            add_file(1, 15),
+        ]
+    };
+    let expected = |default: &[u64], other: &[u64]| {
+        BTreeMap::from([("default".to_owned(), default.to_vec()), ("other".to_owned(), other.to_vec())])
+    };
+    assert_eq!(whole(edits(), &[]), (expected(&[11, 13, 14], &[12, 15]), vec![]));
+    assert_eq!(whole(edits(), &[13]), (expected(&[11], &[12, 15]), vec!["default".into()]));
+    let both = vec!["default".into(), "other".into()];
+    assert_eq!(whole(edits(), &[12, 14]), (expected(&[11, 13], &[]), both));
+    // A file that is missing and no longer in the tree does no harm.
+    let mut compacted = edits();
+    compacted.push(VersionEdit { deleted_files: delete_file(0, 13).deleted_files, ..add_file(0, 16) });
+    assert_eq!(whole(compacted.clone(), &[13]), (expected(&[11, 14, 16], &[12, 15]), vec![]));
+    // The state before a compaction, whose inputs are there still.
+    assert_eq!(whole(compacted, &[16]), (expected(&[11, 13, 14], &[12, 15]), vec!["default".into()]));
+}
+
+#[test]
+fn what_an_atomic_group_did_is_in_all_of_its_families_or_in_none() {
+    let edits = || {
+        vec![
+            basics(),
+            add_family(1, "other"),
+            add_file(0, 11),
+            add_file(1, 12),
+            in_group(add_file(0, 13), 1),
+            in_group(add_file(1, 14), 0),
+            add_file(0, 15),
+        ]
+    };
+    let (trees, set_back) = whole(edits(), &[14]);
+    assert_eq!((&trees["default"], &trees["other"]), (&vec![11], &vec![12]));
+    assert_eq!(set_back, ["default", "other"]);
+    // Whole again together.
+    let mut later = edits();
+    later.push(delete_file(1, 14));
+    let (trees, set_back) = whole(later, &[14]);
+    assert_eq!((&trees["default"], &trees["other"]), (&vec![11, 13, 15], &vec![12]));
+    assert!(set_back.is_empty());
+    // Who was dropped ties nobody.
+    let mut dropped = edits();
+    dropped.push(VersionEdit { column_family: ColumnFamilyId(1), column_family_drop: true, ..edit() });
+    let (trees, set_back) = whole(dropped, &[14]);
+    assert_eq!((trees.get("other"), set_back.len()), (None, 0));
+    assert_eq!(trees["default"], [11, 13, 15]);
+    // A group that is cut short has no effect.
+    let (trees, set_back) = whole(edits()[..5].to_vec(), &[13]);
+    assert_eq!((&trees["default"], set_back.len()), (&vec![11], 0));
+}
+
+#[test]
+fn a_blob_file_counts_while_a_table_may_refer_to_it() {
+    let edits = || vec![basics(), add_file(0, 11), blob_edit(20), blob_edit(30)];
+    let (trees, set_back) = whole(edits(), &[31]);
+    assert_eq!((&trees["default"][..], set_back.len()), (&[11, 20][..], 1));
+    let (trees, _) = whole(edits(), &[21]);
+    assert_eq!(trees["default"], [11]);
+    let mut later = edits();
+    later.push(delete_file(0, 20));
+    let (trees, set_back) = whole(later, &[21]);
+    assert_eq!((&trees["default"][..], set_back.len()), (&[11, 30][..], 0));
+}

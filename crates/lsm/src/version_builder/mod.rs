@@ -177,6 +177,13 @@ impl VersionBuilder {
         Ok(())
     }
 
+    /// Whether a blob file that was added may still be referred to.
+    pub(crate) fn needs_blob_file(&self, number: FileNumber) -> bool {
+        let oldest = self.files.values().filter_map(|(_, file)| file.oldest_blob_file).min();
+        let has_values = |file: &Arc<BlobFileMetadata>| file.garbage_count < file.file.total_count;
+        oldest.is_some_and(|oldest| number >= oldest) && self.blob_files.get(&number).is_some_and(has_values)
+    }
+
     /// Builds the version.
     ///
     /// # Errors

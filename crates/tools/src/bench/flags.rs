@@ -31,6 +31,16 @@ flags! {
     writes: i64 = -1;
     /// Number of deletes a thread; --num if negative.
     deletes: i64 = -1;
+    /// Where backup puts backups and restore finds them; `backup` in the database's directory if
+    /// empty.
+    backup_dir: String = String::new();
+    /// Bytes a second that backup copies at most; 0: no limit.
+    backup_rate_limit: u64 = 0;
+    /// Where restore makes a database of the latest backup; `restore` in the database's directory
+    /// if empty.
+    restore_dir: String = String::new();
+    /// Bytes a second that restore copies at most; 0: no limit.
+    restore_rate_limit: u64 = 0;
     /// Sync the log with each write.
     sync: bool = false;
     /// Write no log.

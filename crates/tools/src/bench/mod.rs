@@ -3,9 +3,10 @@
 //! [`flags`] reads the command line, [`workload`] the names of workloads, [`open`] makes or opens
 //! the database, [`database_options`] turns flags into its options, [`front`] is what writes go
 //! through; [`reads`], [`writes`], [`transactions`] and [`coroutine`] are the loops, [`levels`]
-//! what is done by hand; [`key`] and [`values`] draw what is written, [`rate`] holds writers back,
-//! [`report`] prints, [`reporter`] does while a workload runs.
+//! what is done by hand, [`copies`] backups; [`key`] and [`values`] draw what is written, [`rate`]
+//! holds writers back, [`report`] prints, [`reporter`] does while a workload runs.
 
+mod copies;
 mod coroutine;
 mod database_options;
 mod flags;
@@ -151,6 +152,15 @@ fn run_once(
         Work::Compact => {
             let mut ops = Ops::new(flags, 0);
             levels::compact(bench, true)?;
+            ops.stop();
+            Ok(Some(Totals::merge(vec![ops], cpu, String::new())))
+        }
+        Work::Backup | Work::Restore => {
+            let mut ops = Ops::new(flags, 0);
+            match workload.work {
+                Work::Backup => copies::backup(bench.db(), flags)?,
+                _ => copies::restore(bench.db(), flags)?,
+            }
             ops.stop();
             Ok(Some(Totals::merge(vec![ops], cpu, String::new())))
         }

@@ -28,6 +28,10 @@ pub(crate) enum Work {
     CompactAll,
     Flush,
     WaitForCompaction,
+    /// A backup of the database.
+    Backup,
+    /// The latest backup, in a directory of its own.
+    Restore,
     /// Prints `rocksdb.NAME`.
     Property(&'static str),
 }
@@ -69,7 +73,7 @@ const fn filling(order: Order) -> Filling {
     Filling { order, fresh: true, short: false, sync: false, value_bytes: None, batch: None }
 }
 
-const WORKLOADS: [(&str, Work); 39] = [
+const WORKLOADS: [(&str, Work); 41] = [
     ("fillseq", Work::Fill(filling(Order::Sequential))),
     ("fillbatch", Work::Fill(Filling { batch: Some(1000), ..filling(Order::Sequential) })),
     ("fillrandom", Work::Fill(filling(Order::Random))),
@@ -106,6 +110,8 @@ const WORKLOADS: [(&str, Work); 39] = [
     ("compactall", Work::CompactAll),
     ("flush", Work::Flush),
     ("waitforcompaction", Work::WaitForCompaction),
+    ("backup", Work::Backup),
+    ("restore", Work::Restore),
     ("stats", Work::Property("rocksdb.stats")),
     ("levelstats", Work::Property("rocksdb.levelstats")),
     ("sstables", Work::Property("rocksdb.sstables")),
@@ -114,8 +120,8 @@ const WORKLOADS: [(&str, Work); 39] = [
 impl Work {
     /// Whether it needs the database open for writing.
     pub(crate) fn writes(self) -> bool {
-        use Work::{Coroutines, Property, Read, ReadToCache, Verify};
-        !matches!(self, Read(_) | Coroutines(_) | ReadToCache | Verify(_) | Property(_))
+        use Work::{Coroutines, Property, Read, ReadToCache, Restore, Verify};
+        !matches!(self, Read(_) | Coroutines(_) | ReadToCache | Restore | Verify(_) | Property(_))
     }
 
     /// Whether it begins with an empty database.

@@ -6,6 +6,7 @@ mod copies;
 mod data;
 pub(crate) mod live_files;
 pub(crate) mod manifest;
+mod repair;
 pub(crate) mod wal;
 mod write;
 
@@ -41,6 +42,15 @@ const HELP: &str = "karst ldb --db=PATH COMMAND [--OPTION[=VALUE] ...]
   manifest_dump [--path=MANIFEST] [--verbose]
   dump_wal --walfile=FILE [--header] [--print_value]
   dump_live_files
+  list_live_files_metadata [--sort_by_filename]
+  list_file_range_deletes [--max_keys=N]
+                           range tombstones in table files
+  get_property NAME
+  approxsize --from=KEY --to=KEY
+                           bytes of files that are about these keys
+  repair                   makes a database of what can be read; what cannot be is moved to lost/
+  unsafe_remove_sst_file NUMBER
+                           takes a table out of the tree, for a database that does not open because of it
   checkpoint --checkpoint_dir=DIRECTORY
   backup --backup_dir=DIRECTORY [--num_threads=N]
   restore --backup_dir=DIRECTORY [--num_threads=N]
@@ -97,6 +107,12 @@ pub(crate) fn run(args: &[String]) -> Result<(), Fault> {
         "checkpoint" => copies::checkpoint(args, &mut out),
         "backup" => copies::backup(args, &mut out),
         "restore" => copies::restore(args, &mut out),
+        "repair" => repair::repair(args, &mut out),
+        "unsafe_remove_sst_file" => repair::unsafe_remove_sst_file(args, &mut out),
+        "list_file_range_deletes" => repair::list_file_range_deletes(args, &mut out),
+        "list_live_files_metadata" => repair::list_live_files_metadata(args, &mut out),
+        "get_property" => repair::get_property(args, &mut out),
+        "approxsize" => repair::approxsize(args, &mut out),
         "dump_live_files" => live_files::dump(args, &mut out),
         other => Err(unknown_command(other)),
     };

@@ -1,0 +1,181 @@
+//! The newest state of each column family whose files are all there: what best-efforts recovery
+//! replays a MANIFEST to.
+//!
+//! In: the edits in their order, and for each file that one adds whether it is there. Out: the
+//! replay with families set back where that has to be, and their names.
+//!
+//! Invariants:
+//! - A family's tree is one that it had between two edits, or the empty one that it began with.
+//! - What an atomic group did to several families is in all of their trees or in none.
+//!
+//! Why states are kept only where a family ceases to be whole: most edits lead from one state that
+//! has lost files to another, or from whole to whole, and a state is as large as its tree.
+use std::collections::{BTreeMap, BTreeSet};
+
+use karst_format::ids::{ColumnFamilyId, FileNumber};
+use karst_format::version_edit::{NewFile, VersionEdit};
+
+use super::{Family, ManifestReplay};
+use crate::error::Inconsistent;
+
+/// A file that a MANIFEST adds to a tree.
+#[derive(Clone, Copy, Debug)]
+pub enum AddedFile<'a> {
+    /// A table.
+    Table(&'a NewFile),
+    /// A blob file.
+    Blob(FileNumber),
+}
+
+/// Why a [`WholeReplay`] did not go on.
+#[derive(Debug)]
+pub enum WholeError<E> {
+    /// The edit contradicts those before. The replay is of no further use.
+    Inconsistent(Inconsistent),
+    /// It could not be found out whether a file is there.
+    Asking(E),
+}
+
+/// A replay that looks after the files.
+#[derive(Clone, Debug, Default)]
+pub struct WholeReplay {
+    replay: ManifestReplay,
+    /// The edits so far of an atomic group that is not complete.
+    group: Vec<VersionEdit>,
+    watched: BTreeMap<ColumnFamilyId, Watched>,
+    /// Families that an atomic group changed while one of them was not whole, set by set: they
+    /// count as whole together.
+    tied: Vec<BTreeSet<ColumnFamilyId>>,
+}
+
+/// What is known of a family's files.
+#[derive(Clone, Debug, Default)]
+struct Watched {
+    /// Tables of its tree that are not there.
+    tables: BTreeSet<FileNumber>,
+    /// Blob files that were added to its tree and are not there.
+    blobs: BTreeSet<FileNumber>,
+    /// The last state in which it counted as whole, if it does not now.
+    last_whole: Option<Family>,
+}
+
+impl WholeReplay {
+    /// A replay that has seen nothing.
+    pub fn new() -> WholeReplay {
+        WholeReplay::default()
+    }
+
+    /// Adds the MANIFEST's next edit. `is_there` says of each file that it adds whether it is
+    /// there, and is what the tree needs.
+    ///
+    /// # Errors
+    /// As [`WholeError`] says.
+    pub fn add<E>(
+        &mut self,
+        edit: VersionEdit,
+        mut is_there: impl FnMut(AddedFile<'_>) -> Result<bool, E>,
+    ) -> Result<(), WholeError<E>> {
+        let to_come = edit.remaining_in_atomic_group.is_some_and(|remaining| remaining > 0);
+        self.group.push(edit.clone());
+        if to_come {
+            return self.replay.add(edit).map_err(WholeError::Inconsistent);
+        }
+        let group = std::mem::take(&mut self.group);
+        let mut lost = Vec::new();
+        for edit in &group {
+            let id = edit.column_family;
+            for (_, table) in &edit.new_files {
+                if !is_there(AddedFile::Table(table)).map_err(WholeError::Asking)? {
+                    lost.push((id, AddedFile::Table(table)));
+                }
+            }
+            for blob in &edit.blob_file_additions {
+                if !is_there(AddedFile::Blob(blob.number)).map_err(WholeError::Asking)? {
+                    lost.push((id, AddedFile::Blob(blob.number)));
+                }
+            }
+        }
+        let changed: BTreeSet<ColumnFamilyId> = group.iter().map(|edit| edit.column_family).collect();
+        let counts = |id: &ColumnFamilyId| self.watched.get(id).is_none_or(|it| it.last_whole.is_none());
+        // Why blob files: what was garbage may be referred to again.
+        let in_doubt = !lost.is_empty()
+            || changed.iter().any(|id| self.watched.get(id).is_some_and(|it| !it.blobs.is_empty()))
+            || !changed.iter().all(counts);
+        let mut before = BTreeMap::new();
+        if in_doubt {
+            let states = changed.iter().filter(|id| counts(id));
+            before.extend(states.filter_map(|id| Some((*id, self.replay.families.get(id)?.clone()))));
+        }
+        self.replay.add(edit).map_err(WholeError::Inconsistent)?;
+        for edit in &group {
+            let watched = self.watched.entry(edit.column_family).or_default();
+            for (_, number) in &edit.deleted_files {
+                watched.tables.remove(number);
+            }
+        }
+        for (id, file) in lost {
+            let watched = self.watched.entry(id).or_default();
+            match file {
+                AddedFile::Table(table) => watched.tables.insert(table.number),
+                AddedFile::Blob(number) => watched.blobs.insert(number),
+            };
+        }
+        self.settle(changed, before);
+        Ok(())
+    }
+
+    /// Says of families that were just changed, and of those tied to them, whether they count as
+    /// whole.
+    fn settle(&mut self, changed: BTreeSet<ColumnFamilyId>, mut before: BTreeMap<ColumnFamilyId, Family>) {
+        let mut together = changed;
+        self.tied.retain(|tie| {
+            let apart = tie.is_disjoint(&together);
+            if !apart {
+                together.extend(tie);
+            }
+            apart
+        });
+        // What was dropped ties nobody.
+        together.retain(|id| self.replay.families.contains_key(id));
+        self.watched.retain(|id, _| self.replay.families.contains_key(id));
+        let all_whole = together.iter().all(|id| self.is_whole(*id));
+        for id in &together {
+            let watched = self.watched.entry(*id).or_default();
+            if all_whole {
+                watched.last_whole = None;
+            } else if watched.last_whole.is_none() {
+                let name = &self.replay.families[id].name;
+                watched.last_whole = Some(before.remove(id).unwrap_or_else(|| Family::new(name.clone())));
+            }
+        }
+        if !all_whole {
+            self.tied.push(together);
+        }
+    }
+
+    /// Whether all files of the family's tree are there.
+    fn is_whole(&self, id: ColumnFamilyId) -> bool {
+        let (Some(family), Some(watched)) = (self.replay.families.get(&id), self.watched.get(&id)) else {
+            return true;
+        };
+        watched.tables.is_empty() && !watched.blobs.iter().any(|blob| family.builder.needs_blob_file(*blob))
+    }
+
+    /// Whether every edit that a MANIFEST begins with was added.
+    pub fn has_begun(&self) -> bool {
+        self.replay.is_whole()
+    }
+
+    /// The replay, with each family as it was when it last counted as whole; and the names of those
+    /// that were set back.
+    pub fn into_replay(mut self) -> (ManifestReplay, Vec<String>) {
+        let mut set_back = Vec::new();
+        for (id, watched) in self.watched {
+            if let Some(family) = watched.last_whole {
+                set_back.push(family.name.clone());
+                self.replay.families.insert(id, family);
+            }
+        }
+        (self.replay, set_back)
+    }
+}

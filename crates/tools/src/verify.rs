@@ -1,0 +1,126 @@
+//! `karst verify DB`: whether all files of a database are what was written.
+//!
+//! In: a database directory, which is only read, and need not open. Out: a line for each damaged
+//! file, with what is wrong and at which offset; with `--json` one object. The exit code is 1 if
+//! there is any.
+
+use crate::output::{Fault, is_watched, note, say};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use karst_engine::pacing::RateLimiter;
+use karst_engine::{Db, Options, VerifyProgress, VerifyReport};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+const ABOUT: &str = "Read all files of a database and verify their checksums";
+const HELP: &str = "\
+Reads MANIFEST, OPTIONS, tables, blob files and logs, and verifies every checksum in them. Nothing is
+changed, and the database need not be in a state in which it can be opened. It should not be written
+to meanwhile. Ends with exit code 1 if a file is damaged or missing, and says which, and where.";
+
+/// The command line.
+pub(crate) fn command() -> Command {
+    let db = Arg::new("DB").value_parser(value_parser!(PathBuf)).help("The database's directory");
+    let named = db.clone().id("db").long("db").value_name("DB").help("The same, as ldb has it");
+    let json = Arg::new("json").long("json").action(ArgAction::SetTrue);
+    let limit = Arg::new("rate-limit").long("rate-limit").alias("rate_limit").value_name("BYTES");
+    Command::new("verify")
+        .about(ABOUT)
+        .long_about(HELP)
+        .arg(db.required_unless_present("db").conflicts_with("db"))
+        .arg(named)
+        .arg(json.help("Say what was found as one JSON object on standard output"))
+        .arg(
+            limit
+                .value_parser(value_parser!(u64).range(1..))
+                .help("Read so many bytes in a second at most, on average"),
+        )
+}
+
+/// Run the program.
+pub(crate) fn run(matches: &ArgMatches) -> Result<(), Fault> {
+    let path = |name: &str| matches.get_one::<PathBuf>(name);
+    let db = path("DB").or(path("db")).expect("clap asks for one of both");
+    let limiter = matches.get_one::<u64>("rate-limit").map(|bytes| RateLimiter::new(*bytes));
+    let watched = is_watched();
+    let mut told: Option<Instant> = None;
+    let report = Db::verify_files(db, &Options::new(), limiter.as_ref(), |now| {
+        let is_due = told.is_none_or(|last| last.elapsed() >= Duration::from_millis(200));
+        if watched && (is_due || now.files == now.all_files) {
+            told = Some(Instant::now());
+            crate::output::to_stderr(format_args!("\r{}", progress_text(now)));
+        }
+    });
+    if watched && told.is_some() {
+        note!("");
+    }
+    let report = report?;
+    if matches.get_flag("json") {
+        say!("{}", json_of(&report))?;
+    } else {
+        for file in &report.damaged {
+            say!("{}", line_of(&file.path.display().to_string(), &file.error))?;
+        }
+        let (files, bytes, damaged) = (report.files, report.bytes, report.damaged.len());
+        say!("{files} files of {bytes} bytes verified, {damaged} damaged or missing")?;
+    }
+    match report.damaged.len() {
+        0 => Ok(()),
+        damaged => Err(Fault::Failed(format!("{}: {damaged} files are damaged or missing", db.display()))),
+    }
+}
+
+fn progress_text(now: &VerifyProgress) -> String {
+    let percent = (now.bytes * 100).checked_div(now.all_bytes).unwrap_or(100);
+    format!("verifying: {} of {} files, {percent} %", now.files, now.all_files)
+}
+
+/// The error, with the file's name in front unless it has it.
+fn line_of(path: &str, error: &str) -> String {
+    if error.contains(path) { error.to_owned() } else { format!("{path}: {error}") }
+}
+
+/// The offset that an error names, if it does.
+fn offset_of(error: &str) -> Option<u64> {
+    let (_, rest) = error.split_once("offset ")?;
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
+}
+
+fn json_of(report: &VerifyReport) -> serde_json::Value {
+    let damaged = report.damaged.iter().map(|file| {
+        let (path, offset) = (file.path.display().to_string(), offset_of(&file.error));
+        serde_json::json!({ "file": path, "offset": offset, "error": file.error })
+    });
+    let damaged: Vec<_> = damaged.collect();
+    serde_json::json!({ "files": report.files, "bytes": report.bytes, "damaged": damaged })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use karst_engine::DamagedFile;
+
+    #[test]
+    fn json_has_names_and_offsets() {
+        let error = "corruption: /db/\"x\".sst, offset 4096: checksum mismatch\n".to_owned();
+        let damaged = vec![
+            DamagedFile { path: "/db/\"x\".sst".into(), error },
+            DamagedFile { path: "/db/000004.blob".into(), error: "missing".into() },
+        ];
+        let report = VerifyReport { files: 3, bytes: 99, damaged };
+        let parsed = json_of(&report);
+        assert_eq!(parsed["files"], 3);
+        assert_eq!(parsed["damaged"][0]["file"], "/db/\"x\".sst");
+        assert_eq!(parsed["damaged"][0]["offset"], 4096);
+        assert!(parsed["damaged"][1]["offset"].is_null());
+    }
+
+    #[test]
+    fn the_file_is_named_once() {
+        assert_eq!(
+            line_of("/db/1.sst", "corruption: /db/1.sst, offset 3"),
+            "corruption: /db/1.sst, offset 3"
+        );
+        assert_eq!(line_of("/db/1.sst", "missing"), "/db/1.sst: missing");
+    }
+}
