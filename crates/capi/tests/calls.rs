@@ -22,6 +22,13 @@ type B = *const c_char;
 api! {
     fn rocksdb_options_create() -> H;
     fn rocksdb_options_destroy(o: H);
+    fn rocksdb_get_options_from_string(base: H, text: B, new: H, e: E);
+    fn rocksdb_sstfilewriter_create(env: H, o: H) -> H;
+    fn rocksdb_sstfilewriter_open(w: H, n: B, e: E);
+    fn rocksdb_sstfilewriter_put(w: H, k: B, kn: usize, v: B, vn: usize, e: E);
+    fn rocksdb_sstfilewriter_finish(w: H, e: E);
+    fn rocksdb_sstfilewriter_file_size(w: H, n: *mut u64);
+    fn rocksdb_sstfilewriter_destroy(w: H);
     fn rocksdb_options_set_create_if_missing(o: H, v: c_uchar);
     fn rocksdb_options_get_create_if_missing(o: H) -> c_uchar;
     fn rocksdb_options_set_compression(o: H, v: c_int);
@@ -465,5 +472,33 @@ fn what_is_refused_says_so_and_null_handles_do_nothing() {
         assert!(refused.starts_with("Invalid argument: "), "{refused}");
         assert_eq!(length, 0);
         rocksdb_free(null_mut());
+    }
+}
+
+#[test]
+fn option_strings_are_refused_or_count() {
+    let setup = Setup::new();
+    let options = setup.options;
+    unsafe {
+        let text = c"write_buffer_size=65536;compression_opts={level=3}";
+        ok(|e| rocksdb_get_options_from_string(options, text.as_ptr(), options, e));
+        assert_eq!(rocksdb_options_get_write_buffer_size(options), 65536);
+        for wrong in [c"nosuchoption", c"nosuchoption=1"] {
+            failed(|e| rocksdb_get_options_from_string(options, wrong.as_ptr(), options, e));
+        }
+    }
+}
+
+#[test]
+fn a_finished_table_has_a_size() {
+    let setup = Setup::new();
+    unsafe {
+        let (writer, mut size) = (rocksdb_sstfilewriter_create(null_mut(), setup.options), 0);
+        ok(|e| rocksdb_sstfilewriter_open(writer, setup.path("made.sst").as_ptr(), e));
+        ok(|e| rocksdb_sstfilewriter_put(writer, at(b"k"), 1, at(b"v"), 1, e));
+        ok(|e| rocksdb_sstfilewriter_finish(writer, e));
+        rocksdb_sstfilewriter_file_size(writer, &mut size);
+        assert_eq!(size, std::fs::metadata(setup.directory.path().join("made.sst")).unwrap().len());
+        rocksdb_sstfilewriter_destroy(writer);
     }
 }

@@ -64,7 +64,10 @@ fn split(text: &str) -> Vec<(&str, &str)> {
             '{' => depth += 1,
             '}' => depth = depth.saturating_sub(1),
             ';' if depth == 0 || at == text.len() => {
-                if let Some((name, value)) = text[start..at].split_once('=') {
+                // What is no pair has a name that is no option, and is refused as that.
+                let part = text[start..at].trim();
+                if !part.is_empty() {
+                    let (name, value) = part.split_once('=').unwrap_or((part, ""));
                     pairs.push((name.trim(), value.trim()));
                 }
                 start = at + 1;
