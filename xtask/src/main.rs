@@ -1,11 +1,12 @@
 //! KarstDB's development tasks:
-//! `cargo xtask tidy | deny | test | ci | sanitizers | soak | mutants | compare | report`.
+//! `cargo xtask tidy | deny | test | capi | ci | sanitizers | soak | mutants | compare | report`.
 //!
 //! Each task is a list of commands anyone could type; this program only keeps their order, checks
 //! that the tools they need are present, and stops at the first failure. Beside the standard
 //! library it uses `syn` and `proc-macro2` alone, by which tidy reads sources, so that a fresh
 //! machine builds it in ten seconds instead of two.
 
+mod capi;
 mod ci;
 mod deny;
 mod run;
@@ -24,6 +25,8 @@ const HELP: &str = "cargo xtask TASK
   deny      check what is depended on by deny.toml: with cargo-deny where it is installed, else the licences and
             sources alone
   test      install or name what the tests need, then run the default test command
+  capi      build RocksDB's C API over KarstDB, and put the library, its names and rocksdb.pc into a prefix:
+            --prefix DIR [--debug]; --table: write the lists in docs/c-api.md anew
   ci        format, lints, tidy, docs, then the slow checks: model checking, sanitizers, fuzzing, interop with
             RocksDB 11.8, the fault and cancellation sweeps  [--quick: without RocksDB 11.8]
   sanitizers
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         },
         Some("deny") => deny::deny(),
         Some("test") => ci::test(),
+        Some("capi") => capi::capi(&args[1..]),
         Some("ci") => ci::ci(&args[1..]),
         Some("sanitizers") => sanitizers::all_sanitizers(),
         Some("soak") => soak::soak(&args[1..]),

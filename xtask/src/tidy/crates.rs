@@ -15,6 +15,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("engine", &["format", "mem", "io", "lsm", "base", "storage", "commit"]),
     ("txn", &["engine"]),
     ("karstdb", &["engine", "txn"]),
+    ("capi", &["karstdb"]),
     ("tools", &["karstdb", "engine", "lsm", "format", "io"]),
     ("testkit", &["format", "mem", "io", "lsm"]),
 ];

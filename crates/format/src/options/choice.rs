@@ -29,6 +29,11 @@ macro_rules! choices {
             pub fn number(self) -> u8 {
                 self as u8
             }
+
+            /// The choice with this number of RocksDB's.
+            pub fn from_number(number: u8) -> Option<$name> {
+                match number { $( $number => Some($name::$variant), )* _ => None }
+            }
         }
 
         impl OptionValue for $name {

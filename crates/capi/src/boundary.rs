@@ -1,0 +1,253 @@
+//! The boundary: panics, errors, bytes and memory as C has them.
+
+use karstdb::{Error, ErrorKind};
+use libc::{c_char, c_int};
+use std::collections::BTreeSet;
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Mutex;
+
+/// Where a call leaves its error: RocksDB's last argument.
+pub(crate) type ErrPtr = *mut *mut c_char;
+
+/// Exports functions and lists their names in `NAMES`. A function whose head says `try fn` has an
+/// `errptr` as its last argument, and its body is a `Result`.
+macro_rules! capi {
+    ($( $(#[$about:meta])* $($kind:ident)+ ( $($arg:ident : $type:ty),* $(,)? ) $(-> $ret:ty)? $body:block )*) => {
+        $( capi!(@one [$($kind)+] ($($arg: $type),*) [$($ret)?] $body); )*
+        /// The functions that this file serves.
+        pub(crate) const NAMES: &[&str] = &[$( capi!(@name $($kind)+) ),*];
+    };
+    (@name call $name:ident) => { stringify!($name) };
+    (@name attempt $name:ident) => { stringify!($name) };
+    (@one [call $name:ident] ($($arg:ident : $type:ty),*) [$($ret:ty)?] $body:block) => {
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $type),*) $(-> $ret)? {
+            $crate::boundary::guard(stringify!($name), || unsafe { capi!(@body $body) })
+        }
+    };
+    (@one [attempt $name:ident] ($($arg:ident : $type:ty),*) [$($ret:ty)?] $body:block) => {
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $type,)* errptr: $crate::boundary::ErrPtr) $(-> $ret)? {
+            unsafe { $crate::boundary::attempt(stringify!($name), errptr, || unsafe { capi!(@body $body) }) }
+        }
+    };
+    (@body $body:block) => { #[allow(unused_unsafe)] $body };
+}
+
+/// What a call returns when it fails: null, 0, false.
+fn nothing<T>() -> T {
+    // SAFETY: every type that an exported function returns (pointers, numbers, `bool`, unit, and
+    // structs of these) has a value whose bytes are all zero.
+    unsafe { std::mem::zeroed() }
+}
+
+/// Runs `call`; a panic ends here, is told on stderr, and the call returns nothing.
+pub(crate) fn guard<T>(name: &'static str, call: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
+        eprintln!("karstdb: {name} panicked: {}", message(&*panic));
+        nothing()
+    })
+}
+
+/// Runs `call`; an error, or a panic, goes to `errptr`, and the call returns nothing.
+pub(crate) unsafe fn attempt<T>(
+    name: &'static str,
+    errptr: ErrPtr,
+    call: impl FnOnce() -> karstdb::Result<T>,
+) -> T {
+    let outcome = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
+        Err(Error::new(ErrorKind::Panicked, format!("{name}: {}", message(&*panic))))
+    });
+    outcome.unwrap_or_else(|error| {
+        unsafe { save(errptr, &error) };
+        nothing()
+    })
+}
+
+fn message(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
+}
+
+/// Puts `error` into `errptr`, in place of what is there.
+pub(crate) unsafe fn save(errptr: ErrPtr, error: &Error) {
+    if errptr.is_null() {
+        return;
+    }
+    unsafe {
+        libc::free((*errptr).cast());
+        *errptr = text_out(&status_text(error));
+    }
+}
+
+/// The error as RocksDB's `Status::ToString` begins it, since bindings tell kinds by these words.
+fn status_text(error: &Error) -> String {
+    let kind = match error.kind() {
+        ErrorKind::Corruption => "Corruption",
+        ErrorKind::Io | ErrorKind::Locked => "IO error",
+        ErrorKind::NoSpace => "IO error: No space left on device",
+        ErrorKind::InvalidArgument => "Invalid argument",
+        ErrorKind::NotSupported => "Not implemented",
+        ErrorKind::NotFound => "NotFound",
+        ErrorKind::Incomplete => "Result incomplete",
+        ErrorKind::LimitReached => "Operation aborted",
+        ErrorKind::TimedOut => "Operation timed out",
+        ErrorKind::Busy | ErrorKind::Deadlock => "Resource busy",
+        ErrorKind::TryAgain => "Operation failed. Try again.",
+        ErrorKind::Expired => "Operation expired",
+        ErrorKind::Closed => "Shutdown in progress",
+        _ => "Operation aborted",
+    };
+    format!("{kind}: {error}")
+}
+
+/// What the engine cannot do.
+pub(crate) fn not_supported(name: &str) -> Error {
+    Error::new(ErrorKind::NotSupported, format!("{name}: KarstDB does not do this (docs/c-api.md)"))
+}
+
+/// Says on stderr, once for each name, what a call without an `errptr` was refused or met.
+pub(crate) fn say_once(name: &'static str, what: &str) {
+    static SAID: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    if SAID.lock().is_ok_and(|mut said| said.insert(name)) {
+        eprintln!("karstdb: {name}: {what}");
+    }
+}
+
+/// The value of a call that has no `errptr`; its error is told on stderr.
+pub(crate) fn or_say<T>(name: &'static str, outcome: karstdb::Result<T>) -> Option<T> {
+    outcome.map_err(|error| say_once(name, &error.to_string())).ok()
+}
+
+/// The bytes that C passes; null is empty.
+pub(crate) unsafe fn bytes<'a>(data: *const c_char, length: usize) -> &'a [u8] {
+    if data.is_null() || length == 0 {
+        &[]
+    } else {
+        unsafe { std::slice::from_raw_parts(data.cast(), length) }
+    }
+}
+
+/// The end of a range; null is none.
+pub(crate) unsafe fn bound<'a>(data: *const c_char, length: usize) -> Option<&'a [u8]> {
+    (!data.is_null()).then(|| unsafe { bytes(data, length) })
+}
+
+/// `length` elements; null is none of them.
+pub(crate) unsafe fn list<'a, T>(data: *const T, length: usize) -> &'a [T] {
+    if data.is_null() || length == 0 { &[] } else { unsafe { std::slice::from_raw_parts(data, length) } }
+}
+
+/// Keys or values, as two arrays.
+pub(crate) unsafe fn byte_lists<'a>(
+    data: *const *const c_char,
+    lengths: *const usize,
+    count: usize,
+) -> Vec<&'a [u8]> {
+    let (data, lengths) = unsafe { (list(data, count), list(lengths, count)) };
+    data.iter().zip(lengths).map(|(data, length)| unsafe { bytes(*data, *length) }).collect()
+}
+
+/// The parts of a key or value, one after another.
+pub(crate) unsafe fn joined(data: *const *const c_char, lengths: *const usize, count: c_int) -> Vec<u8> {
+    unsafe { byte_lists(data, lengths, usize::try_from(count).unwrap_or(0)) }.concat()
+}
+
+/// A text that ends with 0; null is empty.
+pub(crate) unsafe fn text<'a>(text: *const c_char) -> karstdb::Result<&'a str> {
+    if text.is_null() {
+        return Ok("");
+    }
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_str().map_err(|_| invalid(format!("{text:?} is not UTF-8")))
+}
+
+/// A path that ends with 0.
+pub(crate) unsafe fn path<'a>(path: *const c_char) -> karstdb::Result<&'a Path> {
+    if path.is_null() {
+        return Err(invalid("a path is null"));
+    }
+    Ok(Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes())))
+}
+
+pub(crate) fn invalid(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::InvalidArgument, what)
+}
+
+/// A copy that the user frees, with a 0 behind it. Null if there is no memory.
+pub(crate) fn bytes_out(bytes: &[u8]) -> *mut c_char {
+    // SAFETY: one byte more is asked for than is copied, and null is not written to.
+    unsafe {
+        let copy = libc::malloc(bytes.len() + 1).cast::<u8>();
+        if !copy.is_null() {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), copy, bytes.len());
+            copy.add(bytes.len()).write(0);
+        }
+        copy.cast()
+    }
+}
+
+/// The same of a text.
+pub(crate) fn text_out(text: &str) -> *mut c_char {
+    bytes_out(text.as_bytes())
+}
+
+/// An array of pointers or numbers that the user frees.
+pub(crate) fn array_out<T: Copy>(items: &[T]) -> *mut T {
+    // SAFETY: as many bytes are asked for as are copied, and malloc's alignment is enough for C's
+    // types.
+    unsafe {
+        let copy = libc::malloc(std::mem::size_of_val(items).max(1)).cast::<T>();
+        if !copy.is_null() {
+            std::ptr::copy_nonoverlapping(items.as_ptr(), copy, items.len());
+        }
+        copy
+    }
+}
+
+/// A value for the user to free, and its length; null and 0 if there is none.
+pub(crate) unsafe fn value_out(value: Option<impl AsRef<[u8]>>, length: *mut usize) -> *mut c_char {
+    unsafe { put(length, value.as_ref().map_or(0, |value| value.as_ref().len())) };
+    value.map_or(std::ptr::null_mut(), |value| bytes_out(value.as_ref()))
+}
+
+/// Bytes that stay where they are, and their length.
+pub(crate) unsafe fn lend(bytes: &[u8], length: *mut usize) -> *const c_char {
+    unsafe { put(length, bytes.len()) };
+    bytes.as_ptr().cast()
+}
+
+/// Writes an answer, where one is wanted.
+pub(crate) unsafe fn put<T>(at: *mut T, value: T) {
+    if !at.is_null() {
+        unsafe { at.write(value) };
+    }
+}
+
+/// A new handle.
+pub(crate) fn give<T>(value: T) -> *mut T {
+    Box::into_raw(Box::new(value))
+}
+
+/// Ends a handle.
+pub(crate) unsafe fn take<T>(handle: *mut T) -> Option<T> {
+    (!handle.is_null()).then(|| *unsafe { Box::from_raw(handle) })
+}
+
+/// Ends a handle, and what it has.
+pub(crate) unsafe fn end<T>(handle: *mut T) {
+    unsafe { take(handle) };
+}
+
+/// The object of a handle.
+pub(crate) unsafe fn of<'a, T>(handle: *const T) -> karstdb::Result<&'a T> {
+    unsafe { handle.as_ref() }.ok_or_else(|| invalid("a handle is null"))
+}
+
+/// The object of a handle, to change.
+pub(crate) unsafe fn of_mut<'a, T>(handle: *mut T) -> karstdb::Result<&'a mut T> {
+    unsafe { handle.as_mut() }.ok_or_else(|| invalid("a handle is null"))
+}

@@ -1,0 +1,130 @@
+//! Caches, budgets of memtables, rate limiters, environments, and paths: what several databases
+//! may share.
+
+use crate::boundary::*;
+use karstdb::io::{Env, MemoryFileSystem, Priority};
+use karstdb::{BlockCache, CacheOptions, RateLimiter, WriteBufferManager};
+use libc::{c_char, c_int};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// `rocksdb_cache_t`.
+#[derive(Debug)]
+pub struct Cache(pub(crate) BlockCache);
+
+/// `rocksdb_lru_cache_options_t` and `rocksdb_hyper_clock_cache_options_t`.
+#[derive(Debug, Default)]
+pub struct CacheSettings(CacheOptions);
+
+/// `rocksdb_write_buffer_manager_t`.
+#[derive(Debug)]
+pub struct WriteBuffers {
+    pub(crate) manager: WriteBufferManager,
+    in_cache: bool,
+}
+
+/// `rocksdb_ratelimiter_t`.
+#[derive(Debug)]
+pub struct Limiter(pub(crate) RateLimiter);
+
+/// `rocksdb_env_t`.
+#[derive(Debug)]
+pub struct Environment(pub(crate) Env);
+
+/// `rocksdb_dbpath_t`.
+#[derive(Debug)]
+pub struct DbPath(pub(crate) karstdb::DbPath);
+
+fn cache(capacity: usize, strict_capacity: bool) -> *mut Cache {
+    give(Cache(BlockCache::with_options(CacheOptions {
+        capacity_bytes: capacity,
+        strict_capacity,
+        ..CacheOptions::default()
+    })))
+}
+
+fn limiter(rate: i64, period_us: i64, fairness: i32) -> *mut Limiter {
+    let number = |number: i64| u64::try_from(number).unwrap_or(0).max(1);
+    let period = Duration::from_micros(number(period_us));
+    give(Limiter(RateLimiter::with_periods(number(rate), period, number(fairness.into()))))
+}
+
+unsafe fn threads(env: *const Environment, priority: Priority, count: c_int) {
+    if let (Some(env), Ok(count)) = (unsafe { env.as_ref() }, usize::try_from(count)) {
+        env.0.set_background_threads(priority, count.max(1));
+    }
+}
+
+unsafe fn threads_of(env: *const Environment, priority: Priority) -> c_int {
+    let threads = unsafe { env.as_ref() }.map_or(0, |env| env.0.background_threads(priority));
+    c_int::try_from(threads).unwrap_or(c_int::MAX)
+}
+
+capi! {
+    call rocksdb_cache_create_lru(capacity: usize) -> *mut Cache { cache(capacity, false) }
+    call rocksdb_cache_create_lru_with_strict_capacity_limit(capacity: usize) -> *mut Cache { cache(capacity, true) }
+    call rocksdb_cache_create_lru_opts(options: *const CacheSettings) -> *mut Cache {
+        options.as_ref().map_or(std::ptr::null_mut(), |options| give(Cache(BlockCache::with_options(options.0.clone()))))
+    }
+    call rocksdb_cache_create_hyper_clock(capacity: usize, estimated_entry_charge: usize) -> *mut Cache {
+        give(Cache(BlockCache::with_options(CacheOptions { capacity_bytes: capacity, estimated_entry_bytes: estimated_entry_charge, ..CacheOptions::default() })))
+    }
+    call rocksdb_cache_create_hyper_clock_opts(options: *const CacheSettings) -> *mut Cache {
+        options.as_ref().map_or(std::ptr::null_mut(), |options| give(Cache(BlockCache::with_options(options.0.clone()))))
+    }
+    call rocksdb_cache_destroy(cache: *mut Cache) { end(cache); }
+    call rocksdb_cache_set_capacity(cache: *const Cache, capacity: usize) { if let Some(cache) = cache.as_ref() { cache.0.set_capacity(capacity) } }
+    call rocksdb_cache_get_capacity(cache: *const Cache) -> usize { cache.as_ref().map_or(0, |cache| cache.0.capacity_bytes()) }
+    call rocksdb_cache_get_usage(cache: *const Cache) -> usize { cache.as_ref().map_or(0, |cache| cache.0.usage_bytes()) }
+    call rocksdb_cache_get_pinned_usage(cache: *const Cache) -> usize { cache.as_ref().map_or(0, |cache| cache.0.pinned_bytes()) }
+    call rocksdb_cache_get_occupancy_count(cache: *const Cache) -> usize { cache.as_ref().map_or(0, |cache| cache.0.entry_count()) }
+
+    call rocksdb_lru_cache_options_create() -> *mut CacheSettings { give(CacheSettings::default()) }
+    call rocksdb_lru_cache_options_destroy(options: *mut CacheSettings) { end(options); }
+    call rocksdb_lru_cache_options_set_capacity(options: *mut CacheSettings, capacity: usize) { if let Some(options) = options.as_mut() { options.0.capacity_bytes = capacity } }
+    call rocksdb_hyper_clock_cache_options_create(capacity: usize, estimated_entry_charge: usize) -> *mut CacheSettings {
+        give(CacheSettings(CacheOptions { capacity_bytes: capacity, estimated_entry_bytes: estimated_entry_charge, ..CacheOptions::default() }))
+    }
+    call rocksdb_hyper_clock_cache_options_destroy(options: *mut CacheSettings) { end(options); }
+    call rocksdb_hyper_clock_cache_options_set_capacity(options: *mut CacheSettings, capacity: usize) { if let Some(options) = options.as_mut() { options.0.capacity_bytes = capacity } }
+    call rocksdb_hyper_clock_cache_options_set_estimated_entry_charge(options: *mut CacheSettings, charge: usize) { if let Some(options) = options.as_mut() { options.0.estimated_entry_bytes = charge } }
+
+    call rocksdb_write_buffer_manager_create(size: usize, allow_stall: bool) -> *mut WriteBuffers {
+        give(WriteBuffers { manager: WriteBufferManager::new(size, allow_stall), in_cache: false })
+    }
+    call rocksdb_write_buffer_manager_create_with_cache(size: usize, cache: *const Cache, allow_stall: bool) -> *mut WriteBuffers {
+        match cache.as_ref() {
+            Some(cache) => give(WriteBuffers { manager: WriteBufferManager::with_cache(size, &cache.0, allow_stall), in_cache: true }),
+            None => give(WriteBuffers { manager: WriteBufferManager::new(size, allow_stall), in_cache: false }),
+        }
+    }
+    call rocksdb_write_buffer_manager_destroy(buffers: *mut WriteBuffers) { end(buffers); }
+    call rocksdb_write_buffer_manager_enabled(buffers: *const WriteBuffers) -> bool { buffers.as_ref().is_some_and(|buffers| buffers.manager.limit_bytes() > 0) }
+    call rocksdb_write_buffer_manager_cost_to_cache(buffers: *const WriteBuffers) -> bool { buffers.as_ref().is_some_and(|buffers| buffers.in_cache) }
+    call rocksdb_write_buffer_manager_memory_usage(buffers: *const WriteBuffers) -> usize { buffers.as_ref().map_or(0, |buffers| buffers.manager.used_bytes()) }
+    call rocksdb_write_buffer_manager_mutable_memtable_memory_usage(buffers: *const WriteBuffers) -> usize { buffers.as_ref().map_or(0, |buffers| buffers.manager.active_bytes()) }
+    call rocksdb_write_buffer_manager_buffer_size(buffers: *const WriteBuffers) -> usize { buffers.as_ref().map_or(0, |buffers| buffers.manager.limit_bytes()) }
+    call rocksdb_write_buffer_manager_set_buffer_size(buffers: *const WriteBuffers, size: usize) { if let Some(buffers) = buffers.as_ref() { buffers.manager.set_limit_bytes(size) } }
+
+    call rocksdb_ratelimiter_create(rate: i64, period_us: i64, fairness: i32) -> *mut Limiter { limiter(rate, period_us, fairness) }
+    call rocksdb_ratelimiter_destroy(limiter: *mut Limiter) { end(limiter); }
+
+    call rocksdb_create_default_env() -> *mut Environment { give(Environment(Env::posix())) }
+    call rocksdb_create_mem_env() -> *mut Environment {
+        give(Environment(Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build()))
+    }
+    call rocksdb_env_destroy(env: *mut Environment) { end(env); }
+    call rocksdb_env_set_background_threads(env: *const Environment, n: c_int) { threads(env, Priority::Low, n) }
+    call rocksdb_env_get_background_threads(env: *const Environment) -> c_int { threads_of(env, Priority::Low) }
+    call rocksdb_env_set_low_priority_background_threads(env: *const Environment, n: c_int) { threads(env, Priority::Low, n) }
+    call rocksdb_env_get_low_priority_background_threads(env: *const Environment) -> c_int { threads_of(env, Priority::Low) }
+    call rocksdb_env_set_high_priority_background_threads(env: *const Environment, n: c_int) { threads(env, Priority::High, n) }
+    call rocksdb_env_get_high_priority_background_threads(env: *const Environment) -> c_int { threads_of(env, Priority::High) }
+    call rocksdb_env_set_bottom_priority_background_threads(env: *const Environment, n: c_int) { threads(env, Priority::Bottom, n) }
+    call rocksdb_env_get_bottom_priority_background_threads(env: *const Environment) -> c_int { threads_of(env, Priority::Bottom) }
+
+    call rocksdb_dbpath_create(at: *const c_char, target_size: u64) -> *mut DbPath {
+        or_say("rocksdb_dbpath_create", path(at)).map_or(std::ptr::null_mut(), |path| give(DbPath(karstdb::DbPath::new(path, target_size))))
+    }
+    call rocksdb_dbpath_destroy(path: *mut DbPath) { end(path); }
+}

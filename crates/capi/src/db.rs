@@ -1,0 +1,387 @@
+//! Reads, writes, snapshots, flushes, compactions and properties of an open database.
+
+use crate::boundary::*;
+use crate::family::{Family, family_or_default};
+use crate::handle::{Database, SnapshotHandle};
+use crate::iterator::{Iter, iterators_of};
+use crate::requests::{Compaction, Flush, Read, Wait, Write};
+use karstdb::{Db, FlushOptions, ReadOptions, Snapshot, Value, WriteOptions};
+use libc::{c_char, c_int, c_uchar};
+
+/// `rocksdb_pinnableslice_t`.
+#[derive(Debug)]
+pub struct Pinned(pub(crate) Value);
+
+/// Read options; null for the defaults.
+pub(crate) unsafe fn reading(options: *const Read) -> ReadOptions {
+    unsafe { options.as_ref() }.map(|read| read.options.clone()).unwrap_or_default()
+}
+
+/// Write options; null for the defaults.
+pub(crate) unsafe fn writing(options: *const Write) -> WriteOptions {
+    unsafe { options.as_ref() }.map(|write| write.options).unwrap_or_default()
+}
+
+pub(crate) unsafe fn flushing(options: *const Flush) -> FlushOptions {
+    unsafe { options.as_ref() }.map(|flush| flush.options).unwrap_or_default()
+}
+
+/// Values of a `multi_get`, as three arrays.
+pub(crate) unsafe fn values_out(
+    found: Vec<karstdb::Result<Option<Value>>>,
+    values: *mut *mut c_char,
+    lengths: *mut usize,
+    errors: *mut *mut c_char,
+) {
+    for (at, found) in found.into_iter().enumerate() {
+        unsafe {
+            let error = errors.add(at);
+            put(error, std::ptr::null_mut());
+            let value = found.unwrap_or_else(|failed| {
+                save(error, &failed);
+                None
+            });
+            values.add(at).write(value_out(value, lengths.add(at)));
+        }
+    }
+}
+
+pub(crate) unsafe fn families_of(
+    handles: *const *const Family,
+    count: usize,
+) -> karstdb::Result<Vec<karstdb::ColumnFamily>> {
+    unsafe { list(handles, count) }.iter().map(|handle| Ok(unsafe { of(*handle) }?.0.clone())).collect()
+}
+
+pub(crate) unsafe fn pairs<'a>(
+    keys: *const *const c_char,
+    values: *const *const c_char,
+    count: c_int,
+) -> karstdb::Result<Vec<(&'a str, &'a str)>> {
+    let count = usize::try_from(count).unwrap_or(0);
+    let (keys, values) = unsafe { (list(keys, count), list(values, count)) };
+    keys.iter().zip(values).map(|(key, value)| Ok(unsafe { (text(*key)?, text(*value)?) })).collect()
+}
+
+unsafe fn multi_get(
+    db: &Db,
+    options: *const Read,
+    families: Option<*const *const Family>,
+    count: usize,
+    keys: Vec<&[u8]>,
+) -> Vec<karstdb::Result<Option<Value>>> {
+    let options = unsafe { reading(options) };
+    let families = match families {
+        None => return db.multi_get_cf(&options, db.default_column_family(), &keys),
+        Some(families) => unsafe { families_of(families, count) },
+    };
+    match families {
+        Ok(families) => db.multi_get_cfs(&options, &families.iter().collect::<Vec<_>>(), &keys),
+        Err(error) => (0..count).map(|_| Err(error.clone())).collect(),
+    }
+}
+
+/// Sizes of ranges, with what `flags` has of memtables (1) and files (2).
+unsafe fn sizes(
+    db: &Db,
+    family: *const Family,
+    count: c_int,
+    (starts, start_lengths): (*const *const c_char, *const usize),
+    (limits, limit_lengths): (*const *const c_char, *const usize),
+    options: karstdb::SizeApproximationOptions,
+    sizes: *mut u64,
+) -> karstdb::Result<()> {
+    let count = usize::try_from(count).unwrap_or(0);
+    let (starts, limits) =
+        unsafe { (byte_lists(starts, start_lengths, count), byte_lists(limits, limit_lengths, count)) };
+    let ranges: Vec<_> = starts.into_iter().zip(limits).collect();
+    let found = db.approximate_sizes_cf(&options, unsafe { family_or_default(db, family) }, &ranges)?;
+    for (at, size) in found.into_iter().enumerate() {
+        unsafe { put(sizes.add(at), size) };
+    }
+    Ok(())
+}
+
+unsafe fn compact(
+    db: *const Database,
+    family: *const Family,
+    options: *const Compaction,
+    start: (*const c_char, usize),
+    limit: (*const c_char, usize),
+) -> karstdb::Result<()> {
+    let db = unsafe { &of(db)?.db };
+    let options = unsafe { options.as_ref() }.map(|options| options.options.clone()).unwrap_or_default();
+    let (start, limit) = unsafe { (bound(start.0, start.1), bound(limit.0, limit.1)) };
+    db.compact_range_cf(&options, unsafe { family_or_default(db, family) }, start, limit)
+}
+
+unsafe fn may_exist(
+    db: *const Database,
+    options: *const Read,
+    family: *const Family,
+    key: &[u8],
+    value: *mut *mut c_char,
+    length: *mut usize,
+    found: *mut c_uchar,
+) -> karstdb::Result<c_uchar> {
+    let db = unsafe { &of(db)?.db };
+    let (may, seen) = unsafe { db.key_may_exist_cf(&reading(options), family_or_default(db, family), key)? };
+    unsafe {
+        put(found, seen.is_some().into());
+        if !value.is_null() && seen.is_some() {
+            value.write(value_out(seen, length));
+        }
+    }
+    Ok(may.into())
+}
+
+/// A path of the database's handle to `Db`.
+unsafe fn base<'a>(db: *const Database) -> karstdb::Result<&'a Db> {
+    Ok(unsafe { &of(db)?.db })
+}
+
+capi! {
+    attempt rocksdb_put(db: *const Database, options: *const Write, key: *const c_char, keylen: usize, val: *const c_char, vallen: usize) {
+        let db = base(db)?;
+        db.put_cf(&writing(options), db.default_column_family(), bytes(key, keylen), bytes(val, vallen))
+    }
+    attempt rocksdb_put_cf(db: *const Database, options: *const Write, cf: *const Family, key: *const c_char, keylen: usize, val: *const c_char, vallen: usize) {
+        base(db)?.put_cf(&writing(options), &of(cf)?.0, bytes(key, keylen), bytes(val, vallen))
+    }
+    attempt rocksdb_merge(db: *const Database, options: *const Write, key: *const c_char, keylen: usize, val: *const c_char, vallen: usize) {
+        let db = base(db)?;
+        db.merge_cf(&writing(options), db.default_column_family(), bytes(key, keylen), bytes(val, vallen))
+    }
+    attempt rocksdb_merge_cf(db: *const Database, options: *const Write, cf: *const Family, key: *const c_char, keylen: usize, val: *const c_char, vallen: usize) {
+        base(db)?.merge_cf(&writing(options), &of(cf)?.0, bytes(key, keylen), bytes(val, vallen))
+    }
+    attempt rocksdb_delete(db: *const Database, options: *const Write, key: *const c_char, keylen: usize) {
+        let db = base(db)?;
+        db.delete_cf(&writing(options), db.default_column_family(), bytes(key, keylen))
+    }
+    attempt rocksdb_delete_cf(db: *const Database, options: *const Write, cf: *const Family, key: *const c_char, keylen: usize) {
+        base(db)?.delete_cf(&writing(options), &of(cf)?.0, bytes(key, keylen))
+    }
+    attempt rocksdb_singledelete(db: *const Database, options: *const Write, key: *const c_char, keylen: usize) {
+        let db = base(db)?;
+        db.single_delete_cf(&writing(options), db.default_column_family(), bytes(key, keylen))
+    }
+    attempt rocksdb_singledelete_cf(db: *const Database, options: *const Write, cf: *const Family, key: *const c_char, keylen: usize) {
+        base(db)?.single_delete_cf(&writing(options), &of(cf)?.0, bytes(key, keylen))
+    }
+    attempt rocksdb_delete_range_cf(db: *const Database, options: *const Write, cf: *const Family, start: *const c_char, startlen: usize, end: *const c_char, endlen: usize) {
+        base(db)?.delete_range_cf(&writing(options), &of(cf)?.0, bytes(start, startlen), bytes(end, endlen))
+    }
+    attempt rocksdb_write(db: *const Database, options: *const Write, batch: *const crate::batch::Batch) {
+        base(db)?.write(&writing(options), &of(batch)?.batch)
+    }
+
+    attempt rocksdb_get(db: *const Database, options: *const Read, key: *const c_char, keylen: usize, vallen: *mut usize) -> *mut c_char {
+        put(vallen, 0);
+        let db = base(db)?;
+        Ok(value_out(db.get_cf(&reading(options), db.default_column_family(), bytes(key, keylen))?, vallen))
+    }
+    attempt rocksdb_get_cf(db: *const Database, options: *const Read, cf: *const Family, key: *const c_char, keylen: usize, vallen: *mut usize) -> *mut c_char {
+        put(vallen, 0);
+        Ok(value_out(base(db)?.get_cf(&reading(options), &of(cf)?.0, bytes(key, keylen))?, vallen))
+    }
+    attempt rocksdb_get_pinned(db: *const Database, options: *const Read, key: *const c_char, keylen: usize) -> *mut Pinned {
+        let db = base(db)?;
+        let value = db.get_cf(&reading(options), db.default_column_family(), bytes(key, keylen))?;
+        Ok(value.map_or(std::ptr::null_mut(), |value| give(Pinned(value))))
+    }
+    attempt rocksdb_get_pinned_cf(db: *const Database, options: *const Read, cf: *const Family, key: *const c_char, keylen: usize) -> *mut Pinned {
+        let value = base(db)?.get_cf(&reading(options), &of(cf)?.0, bytes(key, keylen))?;
+        Ok(value.map_or(std::ptr::null_mut(), |value| give(Pinned(value))))
+    }
+    call rocksdb_pinnableslice_value(slice: *const Pinned, vlen: *mut usize) -> *const c_char {
+        match slice.as_ref() {
+            Some(slice) => lend(&slice.0, vlen),
+            None => { put(vlen, 0); std::ptr::null() }
+        }
+    }
+    call rocksdb_pinnableslice_destroy(slice: *mut Pinned) { end(slice); }
+
+    call rocksdb_multi_get(db: *const Database, options: *const Read, num_keys: usize, keys: *const *const c_char, key_sizes: *const usize, values: *mut *mut c_char, value_sizes: *mut usize, errs: *mut *mut c_char) {
+        let Ok(db) = base(db) else { return };
+        let found = multi_get(db, options, None, num_keys, byte_lists(keys, key_sizes, num_keys));
+        values_out(found, values, value_sizes, errs);
+    }
+    call rocksdb_multi_get_cf(db: *const Database, options: *const Read, cfs: *const *const Family, num_keys: usize, keys: *const *const c_char, key_sizes: *const usize, values: *mut *mut c_char, value_sizes: *mut usize, errs: *mut *mut c_char) {
+        let Ok(db) = base(db) else { return };
+        let found = multi_get(db, options, Some(cfs), num_keys, byte_lists(keys, key_sizes, num_keys));
+        values_out(found, values, value_sizes, errs);
+    }
+    call rocksdb_batched_multi_get_cf(db: *const Database, options: *const Read, cf: *const Family, num_keys: usize, keys: *const *const c_char, key_sizes: *const usize, values: *mut *mut Pinned, errs: *mut *mut c_char, _sorted_input: bool) {
+        let Ok(db) = base(db) else { return };
+        let family = family_or_default(db, cf);
+        let found = db.multi_get_cf(&reading(options), family, &byte_lists(keys, key_sizes, num_keys));
+        for (at, found) in found.into_iter().enumerate() {
+            put(errs.add(at), std::ptr::null_mut());
+            let value = found.unwrap_or_else(|error| { save(errs.add(at), &error); None });
+            put(values.add(at), value.map_or(std::ptr::null_mut(), |value| give(Pinned(value))));
+        }
+    }
+    call rocksdb_key_may_exist(db: *const Database, options: *const Read, key: *const c_char, keylen: usize, value: *mut *mut c_char, vallen: *mut usize, timestamp: *const c_char, _timestamp_len: usize, found: *mut c_uchar) -> c_uchar {
+        if !timestamp.is_null() { put(found, 0); return 1; }
+        may_exist(db, options, std::ptr::null(), bytes(key, keylen), value, vallen, found).unwrap_or(1)
+    }
+    call rocksdb_key_may_exist_cf(db: *const Database, options: *const Read, cf: *const Family, key: *const c_char, keylen: usize, value: *mut *mut c_char, vallen: *mut usize, timestamp: *const c_char, _timestamp_len: usize, found: *mut c_uchar) -> c_uchar {
+        if !timestamp.is_null() { put(found, 0); return 1; }
+        may_exist(db, options, cf, bytes(key, keylen), value, vallen, found).unwrap_or(1)
+    }
+
+    call rocksdb_create_iterator(db: *const Database, options: *const Read) -> *mut Iter {
+        match base(db) {
+            Ok(db) => Iter::new(db, reading(options), db.default_column_family()),
+            Err(_) => std::ptr::null_mut(),
+        }
+    }
+    call rocksdb_create_iterator_cf(db: *const Database, options: *const Read, cf: *const Family) -> *mut Iter {
+        match (base(db), of(cf)) {
+            (Ok(db), Ok(family)) => Iter::new(db, reading(options), &family.0),
+            _ => std::ptr::null_mut(),
+        }
+    }
+    attempt rocksdb_create_iterators(db: *const Database, options: *const Read, cfs: *const *const Family, iterators: *mut *mut Iter, size: usize) {
+        iterators_of(base(db)?, &reading(options), &families_of(cfs, size)?, iterators);
+        Ok(())
+    }
+    call rocksdb_create_snapshot(db: *const Database) -> *mut SnapshotHandle {
+        base(db).map_or(std::ptr::null_mut(), |db| SnapshotHandle::given(db.snapshot()))
+    }
+    call rocksdb_release_snapshot(_db: *const Database, snapshot: *mut SnapshotHandle) { SnapshotHandle::release(snapshot) }
+    call rocksdb_snapshot_get_sequence_number(snapshot: *const SnapshotHandle) -> u64 {
+        SnapshotHandle::get(snapshot).map_or(0, Snapshot::sequence_number)
+    }
+    call rocksdb_get_latest_sequence_number(db: *const Database) -> u64 {
+        base(db).map_or(0, Db::latest_sequence_number)
+    }
+
+    attempt rocksdb_flush(db: *const Database, options: *const Flush) {
+        base(db)?.flush_cfs(&flushing(options), &[base(db)?.default_column_family()])
+    }
+    attempt rocksdb_flush_cf(db: *const Database, options: *const Flush, cf: *const Family) {
+        base(db)?.flush_cfs(&flushing(options), &[&of(cf)?.0])
+    }
+    attempt rocksdb_flush_cfs(db: *const Database, options: *const Flush, cfs: *const *const Family, count: c_int) {
+        let families = families_of(cfs, usize::try_from(count).unwrap_or(0))?;
+        base(db)?.flush_cfs(&flushing(options), &families.iter().collect::<Vec<_>>())
+    }
+    attempt rocksdb_flush_wal(db: *const Database, sync: c_uchar) { base(db)?.flush_wal(sync != 0) }
+    attempt rocksdb_disable_file_deletions(db: *const Database) { base(db)?.disable_file_deletions() }
+    attempt rocksdb_enable_file_deletions(db: *const Database) { base(db)?.enable_file_deletions() }
+    attempt rocksdb_pause_background_work(db: *const Database) { base(db)?.pause_background_work() }
+    attempt rocksdb_continue_background_work(db: *const Database) { base(db)?.continue_background_work() }
+    attempt rocksdb_verify_checksum(db: *const Database) { base(db)?.verify_checksum() }
+    attempt rocksdb_verify_file_checksums(db: *const Database) { base(db)?.verify_file_checksums().map(drop) }
+    attempt rocksdb_try_catch_up_with_primary(db: *const Database) { base(db)?.try_catch_up_with_primary() }
+    attempt rocksdb_wait_for_compact(db: *const Database, options: *const Wait) {
+        let options = options.as_ref().map(|wait| wait.options).unwrap_or_default();
+        base(db)?.wait_for_compact(&options)
+    }
+    call rocksdb_cancel_all_background_work(db: *const Database, _wait: c_uchar) {
+        if let Ok(db) = base(db) { or_say("rocksdb_cancel_all_background_work", db.pause_background_work()); }
+    }
+
+    call rocksdb_compact_range(db: *const Database, start: *const c_char, startlen: usize, limit: *const c_char, limitlen: usize) {
+        or_say("rocksdb_compact_range", compact(db, std::ptr::null(), std::ptr::null(), (start, startlen), (limit, limitlen)));
+    }
+    call rocksdb_compact_range_cf(db: *const Database, cf: *const Family, start: *const c_char, startlen: usize, limit: *const c_char, limitlen: usize) {
+        or_say("rocksdb_compact_range_cf", compact(db, cf, std::ptr::null(), (start, startlen), (limit, limitlen)));
+    }
+    call rocksdb_compact_range_opt(db: *const Database, options: *const Compaction, start: *const c_char, startlen: usize, limit: *const c_char, limitlen: usize) {
+        or_say("rocksdb_compact_range_opt", compact(db, std::ptr::null(), options, (start, startlen), (limit, limitlen)));
+    }
+    call rocksdb_compact_range_cf_opt(db: *const Database, cf: *const Family, options: *const Compaction, start: *const c_char, startlen: usize, limit: *const c_char, limitlen: usize) {
+        or_say("rocksdb_compact_range_cf_opt", compact(db, cf, options, (start, startlen), (limit, limitlen)));
+    }
+    attempt rocksdb_suggest_compact_range(db: *const Database, start: *const c_char, startlen: usize, limit: *const c_char, limitlen: usize) {
+        let db = base(db)?;
+        db.suggest_compact_range(db.default_column_family(), bound(start, startlen), bound(limit, limitlen))
+    }
+    attempt rocksdb_suggest_compact_range_cf(db: *const Database, cf: *const Family, start: *const c_char, startlen: usize, limit: *const c_char, limitlen: usize) {
+        base(db)?.suggest_compact_range(&of(cf)?.0, bound(start, startlen), bound(limit, limitlen))
+    }
+    attempt rocksdb_delete_file_in_range(db: *const Database, start: *const c_char, startlen: usize, limit: *const c_char, limitlen: usize) {
+        let db = base(db)?;
+        db.delete_files_in_ranges(db.default_column_family(), &[(bound(start, startlen), bound(limit, limitlen))], true)
+    }
+    attempt rocksdb_delete_file_in_range_cf(db: *const Database, cf: *const Family, start: *const c_char, startlen: usize, limit: *const c_char, limitlen: usize) {
+        base(db)?.delete_files_in_ranges(&of(cf)?.0, &[(bound(start, startlen), bound(limit, limitlen))], true)
+    }
+    attempt rocksdb_set_options(db: *const Database, count: c_int, keys: *const *const c_char, values: *const *const c_char) {
+        let db = base(db)?;
+        db.set_options(db.default_column_family(), &pairs(keys, values, count)?)
+    }
+    attempt rocksdb_set_options_cf(db: *const Database, cf: *const Family, count: c_int, keys: *const *const c_char, values: *const *const c_char) {
+        base(db)?.set_options(&of(cf)?.0, &pairs(keys, values, count)?)
+    }
+    attempt rocksdb_set_db_options(db: *const Database, count: c_int, keys: *const *const c_char, values: *const *const c_char) {
+        base(db)?.set_db_options(&pairs(keys, values, count)?)
+    }
+
+    call rocksdb_property_value(db: *const Database, name: *const c_char) -> *mut c_char {
+        property(base(db), None, name)
+    }
+    call rocksdb_property_value_cf(db: *const Database, cf: *const Family, name: *const c_char) -> *mut c_char {
+        property(base(db), cf.as_ref(), name)
+    }
+    call rocksdb_property_int(db: *const Database, name: *const c_char, out: *mut u64) -> c_int {
+        int_property(base(db), None, name, out)
+    }
+    call rocksdb_property_int_cf(db: *const Database, cf: *const Family, name: *const c_char, out: *mut u64) -> c_int {
+        int_property(base(db), cf.as_ref(), name, out)
+    }
+    call rocksdb_get_db_identity(db: *const Database, length: *mut usize) -> *mut c_char {
+        value_out(base(db).ok().and_then(Db::identity), length)
+    }
+    attempt rocksdb_approximate_sizes(db: *const Database, count: c_int, starts: *const *const c_char, startlens: *const usize, limits: *const *const c_char, limitlens: *const usize, out: *mut u64) {
+        sizes(base(db)?, std::ptr::null(), count, (starts, startlens), (limits, limitlens), Default::default(), out)
+    }
+    attempt rocksdb_approximate_sizes_cf(db: *const Database, cf: *const Family, count: c_int, starts: *const *const c_char, startlens: *const usize, limits: *const *const c_char, limitlens: *const usize, out: *mut u64) {
+        sizes(base(db)?, cf, count, (starts, startlens), (limits, limitlens), Default::default(), out)
+    }
+    attempt rocksdb_approximate_sizes_cf_with_flags(db: *const Database, cf: *const Family, count: c_int, starts: *const *const c_char, startlens: *const usize, limits: *const *const c_char, limitlens: *const usize, flags: u8, out: *mut u64) {
+        let options = karstdb::SizeApproximationOptions {
+            include_memtables: flags & 1 != 0,
+            include_files: flags & 2 != 0,
+            ..Default::default()
+        };
+        sizes(base(db)?, cf, count, (starts, startlens), (limits, limitlens), options, out)
+    }
+    call rocksdb_free(memory: *mut libc::c_void) { libc::free(memory) }
+}
+
+/// A property as text, for the user to free.
+pub(crate) unsafe fn property(
+    db: karstdb::Result<&Db>,
+    family: Option<&Family>,
+    name: *const c_char,
+) -> *mut c_char {
+    let found = db.and_then(|db| {
+        let family = family.map_or(db.default_column_family(), |family| &family.0);
+        Ok(db.property_cf(family, unsafe { text(name) }?))
+    });
+    found.ok().flatten().map_or(std::ptr::null_mut(), |value| text_out(&value))
+}
+
+/// A property as a number; 0 if there is one, as RocksDB has it, else -1.
+pub(crate) unsafe fn int_property(
+    db: karstdb::Result<&Db>,
+    family: Option<&Family>,
+    name: *const c_char,
+    out: *mut u64,
+) -> c_int {
+    let found = db.and_then(|db| {
+        let family = family.map_or(db.default_column_family(), |family| &family.0);
+        Ok(db.int_property_cf(family, unsafe { text(name) }?))
+    });
+    match found.ok().flatten() {
+        Some(value) => {
+            unsafe { put(out, value) };
+            0
+        }
+        None => -1,
+    }
+}

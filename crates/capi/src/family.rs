@@ -1,0 +1,56 @@
+//! Column families of an open database.
+
+use crate::boundary::*;
+use crate::handle::Database;
+use crate::options::OptionsHandle;
+use karstdb::{ColumnFamily, Db};
+use libc::{c_char, c_int};
+
+/// `rocksdb_column_family_handle_t`.
+#[derive(Debug)]
+pub struct Family(pub(crate) ColumnFamily);
+
+/// The family of a handle; null is the default one.
+pub(crate) unsafe fn family_or_default(db: &Db, family: *const Family) -> &ColumnFamily {
+    unsafe { family.as_ref() }.map_or(db.default_column_family(), |family| &family.0)
+}
+
+/// Creates a family with the options of a handle.
+pub(crate) unsafe fn create(
+    db: &Db,
+    options: *const OptionsHandle,
+    name: *const c_char,
+) -> karstdb::Result<*mut Family> {
+    let (options, name) = unsafe { (of(options)?, text(name)?) };
+    Ok(give(Family(db.create_column_family(name, &options.to_options(&[(name, options)])?)?)))
+}
+
+capi! {
+    attempt rocksdb_create_column_family(db: *const Database, options: *const OptionsHandle, name: *const c_char) -> *mut Family {
+        create(&of(db)?.db, options, name)
+    }
+    attempt rocksdb_create_column_families(db: *const Database, options: *const OptionsHandle, count: c_int, names: *const *const c_char, created: *mut usize) -> *mut *mut Family {
+        put(created, 0);
+        let (db, count) = (&of(db)?.db, usize::try_from(count).unwrap_or(0));
+        let mut families = Vec::with_capacity(count);
+        for name in list(names, count) {
+            families.push(create(db, options, *name)?);
+        }
+        put(created, count);
+        Ok(array_out(&families))
+    }
+    call rocksdb_create_column_families_destroy(families: *mut *mut Family) { libc::free(families.cast()) }
+    attempt rocksdb_drop_column_family(db: *const Database, family: *const Family) {
+        of(db)?.db.drop_column_family(&of(family)?.0)
+    }
+    call rocksdb_get_default_column_family_handle(db: *const Database) -> *mut Family {
+        of(db).map_or(std::ptr::null_mut(), |db| give(Family(db.db.default_column_family().clone())))
+    }
+    call rocksdb_column_family_handle_destroy(family: *mut Family) { end(family); }
+    call rocksdb_column_family_handle_get_id(family: *const Family) -> u32 {
+        of(family).map_or(0, |family| family.0.id())
+    }
+    call rocksdb_column_family_handle_get_name(family: *const Family, length: *mut usize) -> *mut c_char {
+        value_out(of(family).ok().map(|family| family.0.name()), length)
+    }
+}

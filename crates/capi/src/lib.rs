@@ -1,0 +1,47 @@
+//! RocksDB's C API over KarstDB: a shared library that takes the place of `librocksdb.so`.
+//!
+//! In: calls of C, with RocksDB's names and conventions. Out: calls of the crate `karstdb`. Every
+//! function of RocksDB's header is exported: by hand where the engine does it, remembered where a
+//! setting has no effect, and refused where it cannot be done ([`functions`] says which is which).
+//!
+//! Invariants: no panic crosses the boundary; what users free by `rocksdb_free` comes from malloc;
+//! a call that fails leaves its error in `errptr`, where it has one.
+//!
+//! # Safety
+//! The functions trust pointers as RocksDB does: a handle is one that this library gave out and
+//! that was not destroyed; bytes are readable for their length. Null is taken for "none"
+//! everywhere: a call on a null handle does nothing and returns null or 0.
+#![allow(
+    clippy::missing_safety_doc,
+    clippy::undocumented_unsafe_blocks,
+    clippy::too_many_arguments,
+    missing_docs,
+    unreachable_pub,
+    unused_unsafe,
+    reason = "one contract for all functions, told above; their names and meanings are RocksDB's"
+)]
+
+#[macro_use]
+mod boundary;
+
+mod backup;
+mod batch;
+mod cache;
+mod callbacks;
+mod copies;
+mod db;
+mod family;
+mod handle;
+mod iterator;
+mod metadata;
+mod observe;
+mod open;
+mod options;
+mod refused;
+mod requests;
+mod sst_writer;
+mod table;
+mod transaction;
+mod transaction_db;
+
+pub use table::{Function, Served, functions};

@@ -1,0 +1,122 @@
+//! What a database consists of: live files, column family metadata, logs.
+
+use crate::batch::Batch;
+use crate::boundary::*;
+use crate::family::Family;
+use crate::handle::Database;
+use karstdb::{ColumnFamily, Db, Error, LiveFile, WalUpdates, WriteBatch};
+use libc::{c_char, c_int, c_uchar, c_void};
+use std::ffi::CString;
+
+/// `rocksdb_livefiles_t`: tables, with their texts as C has them.
+#[derive(Debug)]
+pub struct LiveFiles(Vec<Live>);
+
+#[derive(Debug)]
+struct Live {
+    file: LiveFile,
+    name: CString,
+    family: CString,
+    directory: CString,
+}
+
+fn c_text(text: &str) -> CString {
+    CString::new(text.replace('\0', "")).unwrap_or_default()
+}
+
+impl Live {
+    fn new(file: LiveFile) -> Live {
+        // Compat: RocksDB's names of live files begin with a slash.
+        let (name, family) = (c_text(&format!("/{}", file.name)), c_text(&file.column_family));
+        let directory = c_text(&file.directory.to_string_lossy());
+        Live { file, name, family, directory }
+    }
+}
+
+unsafe fn live<'a>(files: *const LiveFiles, at: c_int) -> Option<&'a Live> {
+    unsafe { files.as_ref() }?.0.get(usize::try_from(at).ok()?)
+}
+
+/// `rocksdb_column_family_metadata_t`.
+#[derive(Debug)]
+pub struct FamilyMetadata {
+    name: String,
+    files: Vec<LiveFile>,
+}
+
+fn metadata(db: &Db, family: &ColumnFamily) -> FamilyMetadata {
+    let of_family = |file: &LiveFile| file.level.is_some() && file.column_family == family.name();
+    FamilyMetadata {
+        name: family.name().to_owned(),
+        files: db.live_files().into_iter().filter(of_family).collect(),
+    }
+}
+
+/// `rocksdb_wal_iterator_t`.
+#[derive(Debug)]
+pub struct WalIter {
+    updates: WalUpdates,
+    current: Option<(u64, WriteBatch)>,
+    failed: Option<Error>,
+}
+
+impl WalIter {
+    fn advance(&mut self) {
+        self.current = None;
+        match self.updates.next() {
+            Some(Ok(update)) => self.current = Some((update.sequence, update.batch)),
+            Some(Err(error)) => self.failed = Some(error),
+            None => {}
+        }
+    }
+}
+
+capi! {
+    call rocksdb_livefiles(db: *const Database) -> *mut LiveFiles {
+        let Some(db) = db.as_ref() else { return std::ptr::null_mut() };
+        let tables = db.db.live_files().into_iter().filter(|file| file.level.is_some());
+        give(LiveFiles(tables.map(Live::new).collect()))
+    }
+    call rocksdb_livefiles_count(files: *const LiveFiles) -> c_int { files.as_ref().map_or(0, |files| files.0.len() as c_int) }
+    call rocksdb_livefiles_column_family_name(files: *const LiveFiles, at: c_int) -> *const c_char { live(files, at).map_or(std::ptr::null(), |live| live.family.as_ptr()) }
+    call rocksdb_livefiles_name(files: *const LiveFiles, at: c_int) -> *const c_char { live(files, at).map_or(std::ptr::null(), |live| live.name.as_ptr()) }
+    call rocksdb_livefiles_directory(files: *const LiveFiles, at: c_int) -> *const c_char { live(files, at).map_or(std::ptr::null(), |live| live.directory.as_ptr()) }
+    call rocksdb_livefiles_level(files: *const LiveFiles, at: c_int) -> c_int { live(files, at).and_then(|live| live.file.level).map_or(0, |level| level as c_int) }
+    call rocksdb_livefiles_size(files: *const LiveFiles, at: c_int) -> usize { live(files, at).map_or(0, |live| live.file.size_bytes as usize) }
+    call rocksdb_livefiles_smallestkey(files: *const LiveFiles, at: c_int, size: *mut usize) -> *const c_char { live(files, at).map_or(std::ptr::null(), |live| lend(&live.file.smallest_key, size)) }
+    call rocksdb_livefiles_largestkey(files: *const LiveFiles, at: c_int, size: *mut usize) -> *const c_char { live(files, at).map_or(std::ptr::null(), |live| lend(&live.file.largest_key, size)) }
+    call rocksdb_livefiles_smallest_seqno(files: *const LiveFiles, at: c_int) -> u64 { live(files, at).map_or(0, |live| live.file.smallest_seq) }
+    call rocksdb_livefiles_largest_seqno(files: *const LiveFiles, at: c_int) -> u64 { live(files, at).map_or(0, |live| live.file.largest_seq) }
+    call rocksdb_livefiles_destroy(files: *mut LiveFiles) { end(files); }
+
+    call rocksdb_get_column_family_metadata(db: *const Database) -> *mut FamilyMetadata {
+        db.as_ref().map_or(std::ptr::null_mut(), |db| give(metadata(&db.db, db.db.default_column_family())))
+    }
+    call rocksdb_get_column_family_metadata_cf(db: *const Database, family: *const Family) -> *mut FamilyMetadata {
+        match (db.as_ref(), family.as_ref()) {
+            (Some(db), Some(family)) => give(metadata(&db.db, &family.0)),
+            _ => std::ptr::null_mut(),
+        }
+    }
+    call rocksdb_column_family_metadata_destroy(metadata: *mut FamilyMetadata) { end(metadata); }
+    call rocksdb_column_family_metadata_get_name(metadata: *const FamilyMetadata) -> *mut c_char { metadata.as_ref().map_or(std::ptr::null_mut(), |metadata| text_out(&metadata.name)) }
+    call rocksdb_column_family_metadata_get_size(metadata: *const FamilyMetadata) -> u64 { metadata.as_ref().map_or(0, |metadata| metadata.files.iter().map(|file| file.size_bytes).sum()) }
+    call rocksdb_column_family_metadata_get_file_count(metadata: *const FamilyMetadata) -> usize { metadata.as_ref().map_or(0, |metadata| metadata.files.len()) }
+
+    attempt rocksdb_get_updates_since(db: *const Database, sequence: u64, _options: *const c_void) -> *mut WalIter {
+        let mut iter = WalIter { updates: of(db)?.db.get_updates_since(sequence)?, current: None, failed: None };
+        iter.advance();
+        Ok(give(iter))
+    }
+    call rocksdb_wal_iter_next(iter: *mut WalIter) { if let Some(iter) = iter.as_mut() { iter.advance() } }
+    call rocksdb_wal_iter_valid(iter: *const WalIter) -> c_uchar { iter.as_ref().is_some_and(|iter| iter.current.is_some()).into() }
+    attempt rocksdb_wal_iter_status(iter: *const WalIter) {
+        match &of(iter)?.failed { Some(error) => Err(error.clone()), None => Ok(()) }
+    }
+    call rocksdb_wal_iter_get_batch(iter: *const WalIter, sequence: *mut u64) -> *mut Batch {
+        let Some((first, batch)) = iter.as_ref().and_then(|iter| iter.current.as_ref()) else { return std::ptr::null_mut() };
+        put(sequence, *first);
+        give(Batch { batch: batch.clone() })
+    }
+    call rocksdb_wal_iter_destroy(iter: *mut WalIter) { end(iter); }
+}

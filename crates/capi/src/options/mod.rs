@@ -1,0 +1,359 @@
+//! `rocksdb_options_t` and the options that belong to it: of block-based tables, of universal and
+//! of FIFO compaction.
+//!
+//! A setter is RocksDB's option of that name, set from its text through the option tables; so what
+//! is a valid value, and what has an effect, is said in one place. What has no effect is
+//! remembered, so that its getter answers, and named on stderr when a database is opened.
+
+mod instances;
+mod scalars;
+
+pub(crate) use instances::NAMES as INSTANCES;
+pub(crate) use scalars::{KEPT, SERVED};
+
+use crate::boundary::*;
+use crate::cache::Environment;
+use karstdb::format::{Comparator, PrefixExtractor};
+use karstdb::io::Env;
+use karstdb::options as o;
+use karstdb::options::{
+    BlockBasedTableOptions, ColumnFamilyOptions, DbOptions, FifoOptions, OptionInfo, OptionSet,
+    UniversalOptions,
+};
+use karstdb::{
+    BlockCache, CompactOnDeletion, CompactionFilter, CompactionFilterFactory, MergeOperator, Options,
+    RateLimiter, Statistics, StatsLevel, WriteBufferManager,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// `rocksdb_options_t`.
+#[derive(Clone, Debug)]
+pub struct OptionsHandle {
+    db: DbOptions,
+    family: ColumnFamilyOptions,
+    kept: Kept,
+    comparator: Option<Comparator>,
+    merge_operator: Option<Arc<dyn MergeOperator>>,
+    compaction_filter: Option<Arc<dyn CompactionFilter>>,
+    compaction_filter_factory: Option<Arc<dyn CompactionFilterFactory>>,
+    prefix_extractor: Option<PrefixExtractor>,
+    compact_on_deletion: Option<CompactOnDeletion>,
+    block_cache: Option<BlockCache>,
+    env: Option<Env>,
+    rate_limiter: Option<RateLimiter>,
+    write_buffers: Option<WriteBufferManager>,
+    paths: Vec<karstdb::DbPath>,
+    pub(crate) statistics: Option<Arc<Statistics>>,
+    stats_level: StatsLevel,
+}
+
+impl Default for OptionsHandle {
+    fn default() -> Self {
+        let mut family = ColumnFamilyOptions::default();
+        family.table_factory.block_based = TableHandle::default().options;
+        OptionsHandle {
+            db: DbOptions::default(),
+            family,
+            kept: Kept::default(),
+            comparator: None,
+            merge_operator: None,
+            compaction_filter: None,
+            compaction_filter_factory: None,
+            prefix_extractor: None,
+            compact_on_deletion: None,
+            block_cache: None,
+            env: None,
+            rate_limiter: None,
+            write_buffers: None,
+            paths: Vec::new(),
+            statistics: None,
+            stats_level: StatsLevel::ExceptDetailedTimers,
+        }
+    }
+}
+
+impl OptionsHandle {
+    /// How a database is opened with these options, and each family with its own. The OPTIONS file
+    /// does not count: RocksDB's caller gives all options itself.
+    pub(crate) fn to_options(&self, families: &[(&str, &OptionsHandle)]) -> karstdb::Result<Options> {
+        let db = self.db.clone();
+        let mut options = Options::new().ignore_options_file(true).db(move |options| *options = db.clone());
+        if families.is_empty() {
+            options = self.of_family(options, None);
+        }
+        for (name, own) in families {
+            options = own.of_family(options, Some(name));
+        }
+        let of_default = families.iter().find(|(name, _)| *name == "default").map_or(self, |(_, own)| own);
+        if let Some(cache) = of_default.block_cache.as_ref().or(self.block_cache.as_ref()) {
+            options = options.block_cache(cache.clone());
+        }
+        if let Some(env) = &self.env {
+            options = options.env(env.clone());
+        }
+        if let Some(statistics) = &self.statistics {
+            options = options.statistics(statistics.clone());
+        }
+        if let Some(limiter) = &self.rate_limiter {
+            options = options.rate_limiter(limiter.clone());
+        }
+        if let Some(buffers) = &self.write_buffers {
+            options = options.write_buffer_manager(buffers.clone());
+        }
+        if !self.paths.is_empty() {
+            options = options.db_paths(self.paths.clone());
+        }
+        let mut idle: BTreeSet<&str> = self.kept.names();
+        idle.extend(families.iter().flat_map(|(_, own)| own.kept.names()));
+        if !idle.is_empty() {
+            let idle: Vec<_> = idle.into_iter().collect();
+            say_once("options without effect", &idle.join(", "));
+        }
+        Ok(options)
+    }
+
+    fn of_family(&self, mut options: Options, name: Option<&str>) -> Options {
+        let mut own = self.family.clone();
+        if let Some(rule) = &self.compact_on_deletion {
+            own.table_properties_collectors.0 = rule.option_text();
+        }
+        options = match name {
+            Some(name) => options.column_family(name, move |family| *family = own.clone()),
+            None => options.column_families(move |family| *family = own.clone()),
+        };
+        if let Some(comparator) = &self.comparator {
+            options = options.comparator(name, comparator.clone());
+        }
+        if let Some(operator) = &self.merge_operator {
+            options = options.merge_operator(name, operator.clone());
+        }
+        if let Some(filter) = &self.compaction_filter {
+            options = options.compaction_filter(name, filter.clone());
+        }
+        if let Some(factory) = &self.compaction_filter_factory {
+            options = options.compaction_filter_factory(name, factory.clone());
+        }
+        if let Some(extractor) = &self.prefix_extractor {
+            options = options.prefix_extractor(name, extractor.clone());
+        }
+        options
+    }
+
+    pub(crate) fn environment(&self) -> Env {
+        self.env.clone().unwrap_or_else(Env::posix)
+    }
+
+    pub(crate) unsafe fn env_of(env: *const Environment) -> Env {
+        unsafe { env.as_ref() }.map_or_else(Env::posix, |env| env.0.clone())
+    }
+}
+
+/// Settings without effect, by the name of their setter, as bits.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Kept(BTreeMap<&'static str, Number>);
+
+impl Kept {
+    pub(crate) fn set(&mut self, name: &'static str, value: Number) {
+        self.0.insert(name, value);
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Number {
+        self.0.get(name).copied().unwrap_or(Number::Whole(0))
+    }
+
+    fn names(&self) -> BTreeSet<&'static str> {
+        self.0.keys().copied().collect()
+    }
+}
+
+/// A number of C's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Number {
+    Whole(i128),
+    Real(f64),
+}
+
+/// A C type of setters and getters.
+pub(crate) trait CNumber: Copy {
+    fn number(self) -> Number;
+    fn of(number: Number) -> Self;
+}
+
+macro_rules! c_numbers {
+    ($($whole:ty)*) => {$(
+        impl CNumber for $whole {
+            fn number(self) -> Number { Number::Whole(self as i128) }
+            fn of(number: Number) -> Self {
+                match number { Number::Whole(whole) => whole as $whole, Number::Real(real) => real as $whole }
+            }
+        }
+    )*};
+}
+c_numbers! { i8 u8 i32 u32 i64 u64 usize }
+
+impl CNumber for f64 {
+    fn number(self) -> Number {
+        Number::Real(self)
+    }
+    fn of(number: Number) -> Self {
+        match number {
+            Number::Whole(whole) => whole as f64,
+            Number::Real(real) => real,
+        }
+    }
+}
+
+impl CNumber for bool {
+    fn number(self) -> Number {
+        Number::Whole(self.into())
+    }
+    fn of(number: Number) -> Self {
+        i32::of(number) != 0
+    }
+}
+
+/// The options that are a choice: the name of a number and the number of a name, by the type's
+/// name.
+macro_rules! choices {
+    ($($kind:ident)*) => {
+        fn choice_name(kind: &str, number: u8) -> Option<&'static str> {
+            match kind { $(stringify!($kind) => o::$kind::from_number(number).map(o::$kind::name),)* _ => None }
+        }
+        fn choice_number(kind: &str, name: &str) -> Option<u8> {
+            match kind { $(stringify!($kind) => o::$kind::from_name(name).map(o::$kind::number),)* _ => None }
+        }
+    };
+}
+choices! {
+    CacheTier Checksum CompactionPriority CompactionStopStyle CompactionStyle Compression DataBlockIndexType
+    FileTemperature IndexBlockSearchType IndexShortening IndexType InfoLogLevel PinningTier PrepopulateBlobCache
+    PrepopulateBlockCache WalRecoveryMode
+}
+
+/// The text of a number, for an option of this type.
+fn text_of(info: &OptionInfo, number: Number) -> String {
+    match number {
+        Number::Whole(whole) if info.kind == "bool" => (whole != 0).to_string(),
+        Number::Whole(whole) => {
+            let name = choice_name(info.kind, whole as u8);
+            name.map_or_else(|| whole.to_string(), str::to_owned)
+        }
+        Number::Real(real) => real.to_string(),
+    }
+}
+
+fn number_of(info: &OptionInfo, text: &str) -> Number {
+    match text {
+        "true" => return Number::Whole(1),
+        "false" => return Number::Whole(0),
+        _ => {}
+    }
+    let whole = choice_number(info.kind, text).map(i128::from).or_else(|| text.parse().ok());
+    whole.map(Number::Whole).unwrap_or_else(|| Number::Real(text.parse().unwrap_or(0.0)))
+}
+
+/// Options that are set and read by RocksDB's names.
+pub(crate) trait ByName {
+    fn info(name: &str) -> Option<&'static OptionInfo>;
+    fn assign(&mut self, name: &str, text: &str) -> Result<(), o::OptionError>;
+    fn read(&self, name: &str) -> Option<String>;
+    fn kept(&mut self) -> &mut Kept;
+    fn kept_value(&self, setter: &str) -> Number;
+
+    /// Sets the option `name` by its setter. A value that is none is told, and changes nothing.
+    fn set_number(&mut self, setter: &'static str, name: &str, number: Number) {
+        let Some(info) = Self::info(name) else { return self.kept().set(setter, number) };
+        match self.assign(name, &text_of(info, number)) {
+            Ok(()) if info.honoured => {}
+            Ok(()) => self.kept().set(setter, number),
+            Err(error) => say_once(setter, &error.to_string()),
+        }
+    }
+
+    fn get_number(&self, setter: &str, name: &str) -> Number {
+        let found = Self::info(name).zip(self.read(name));
+        found.map_or_else(|| self.kept_value(setter), |(info, text)| number_of(info, &text))
+    }
+}
+
+impl ByName for OptionsHandle {
+    fn info(name: &str) -> Option<&'static OptionInfo> {
+        DbOptions::info(name).or_else(|| ColumnFamilyOptions::info(name))
+    }
+
+    fn assign(&mut self, name: &str, text: &str) -> Result<(), o::OptionError> {
+        match DbOptions::info(name) {
+            Some(_) => self.db.set(name, text).map(drop),
+            None => self.family.set(name, text).map(drop),
+        }
+    }
+
+    fn read(&self, name: &str) -> Option<String> {
+        match name.split_once('.') {
+            Some(("compression_opts", part)) => self.family.compression_opts.get(part),
+            Some(("bottommost_compression_opts", part)) => self.family.bottommost_compression_opts.get(part),
+            Some(_) => None,
+            None => self.db.get(name).or_else(|| self.family.get(name)),
+        }
+    }
+
+    fn kept(&mut self) -> &mut Kept {
+        &mut self.kept
+    }
+
+    fn kept_value(&self, setter: &str) -> Number {
+        self.kept.get(setter)
+    }
+}
+
+/// `rocksdb_block_based_table_options_t`.
+#[derive(Clone, Debug)]
+pub struct TableHandle {
+    options: BlockBasedTableOptions,
+    kept: Kept,
+    cache: Option<BlockCache>,
+}
+
+/// `rocksdb_universal_compaction_options_t`.
+#[derive(Clone, Debug, Default)]
+pub struct UniversalHandle {
+    options: UniversalOptions,
+    kept: Kept,
+}
+
+/// `rocksdb_fifo_compaction_options_t`.
+#[derive(Clone, Debug, Default)]
+pub struct FifoHandle {
+    options: FifoOptions,
+    kept: Kept,
+}
+
+/// Handles around one table of options, by its names.
+macro_rules! one_table {
+    ($($handle:ident($options:ident);)*) => {$(
+        impl ByName for $handle {
+            fn info(name: &str) -> Option<&'static OptionInfo> { $options::info(name) }
+            fn assign(&mut self, name: &str, text: &str) -> Result<(), o::OptionError> { self.options.set(name, text).map(drop) }
+            fn read(&self, name: &str) -> Option<String> {
+                self.options.get(name)
+            }
+            fn kept(&mut self) -> &mut Kept { &mut self.kept }
+            fn kept_value(&self, setter: &str) -> Number { self.kept.get(setter) }
+        }
+    )*};
+}
+
+one_table! {
+    TableHandle(BlockBasedTableOptions);
+    UniversalHandle(UniversalOptions);
+    FifoHandle(FifoOptions);
+}
+
+impl Default for TableHandle {
+    fn default() -> Self {
+        // Why: what KarstDB gives a new family, so that RocksDB releases since 8.6 read it.
+        let options = BlockBasedTableOptions { format_version: 6, ..BlockBasedTableOptions::default() };
+        TableHandle { options, kept: Kept::default(), cache: None }
+    }
+}

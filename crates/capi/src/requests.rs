@@ -1,0 +1,454 @@
+//! Options of single calls: reads, writes, flushes, compactions, ingests, transactions, backups.
+
+use crate::boundary::*;
+use crate::handle::SnapshotHandle;
+use crate::options::{CNumber, Kept};
+use karstdb::{
+    BackupEngineOptions, BottommostLevelCompaction, CompactRangeOptions, FlushOptions,
+    IngestExternalFileOptions, OptimisticTransactionOptions, ReadOptions, ReadTier, RestoreOptions,
+    TransactionDbOptions, TransactionOptions, WaitForCompactOptions, WriteOptions, WritePolicy,
+};
+use libc::{c_char, c_int, c_uchar};
+use std::time::Duration;
+
+/// Handles around the options of a call, with what is remembered besides.
+macro_rules! handles {
+    ($($(#[$about:meta])* $handle:ident($options:ty);)*) => {$(
+        $(#[$about])*
+        #[derive(Debug)]
+        pub struct $handle {
+            pub(crate) options: $options,
+            #[allow(dead_code, reason = "not every kind of options has settings without effect")]
+            kept: Kept,
+        }
+
+        impl $handle {
+            pub(crate) fn new(options: $options) -> Self {
+                $handle { options, kept: Kept::default() }
+            }
+        }
+    )*};
+}
+
+handles! {
+    /// `rocksdb_readoptions_t`.
+    Read(ReadOptions);
+    /// `rocksdb_writeoptions_t`.
+    Write(WriteOptions);
+    /// `rocksdb_flushoptions_t`.
+    Flush(FlushOptions);
+    /// `rocksdb_compactoptions_t`.
+    Compaction(CompactRangeOptions);
+    /// `rocksdb_ingestexternalfileoptions_t`.
+    Ingest(IngestExternalFileOptions);
+    /// `rocksdb_wait_for_compact_options_t`.
+    Wait(WaitForCompactOptions);
+    /// `rocksdb_transactiondb_options_t`.
+    LockingSettings(TransactionDbOptions);
+    /// `rocksdb_transaction_options_t`.
+    TransactionSettings(TransactionOptions);
+    /// `rocksdb_optimistictransaction_options_t`.
+    OptimisticSettings(OptimisticTransactionOptions);
+    /// `rocksdb_backup_engine_options_t`.
+    BackupSettings(BackupEngineOptions);
+    /// `rocksdb_restore_options_t`.
+    Restore(RestoreOptions);
+}
+
+impl Default for Restore {
+    fn default() -> Self {
+        Restore::new(RestoreOptions::default())
+    }
+}
+
+/// A field as C has it.
+trait Field<C> {
+    fn assign(&mut self, value: C);
+    fn read(&self) -> C;
+}
+
+impl Field<c_uchar> for bool {
+    fn assign(&mut self, value: c_uchar) {
+        *self = value != 0;
+    }
+    fn read(&self) -> c_uchar {
+        (*self).into()
+    }
+}
+
+impl Field<c_int> for bool {
+    fn assign(&mut self, value: c_int) {
+        *self = value != 0;
+    }
+    fn read(&self) -> c_int {
+        (*self).into()
+    }
+}
+
+macro_rules! numbers {
+    ($($c:ty, $field:ty;)*) => {$(
+        impl Field<$c> for $field {
+            fn assign(&mut self, value: $c) { *self = <$field>::try_from(value).unwrap_or(0); }
+            fn read(&self) -> $c { <$c>::try_from(*self).unwrap_or(<$c>::MAX) }
+        }
+    )*};
+}
+numbers! { c_int, u8; c_int, u32; c_int, usize; u32, u32; u64, u64; usize, usize; i64, i64; usize, u64; u64, usize; }
+
+impl Field<u64> for Duration {
+    fn assign(&mut self, value: u64) {
+        *self = Duration::from_micros(value);
+    }
+    fn read(&self) -> u64 {
+        u64::try_from(self.as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
+impl Field<u64> for Option<Duration> {
+    fn assign(&mut self, value: u64) {
+        *self = (value > 0).then(|| Duration::from_micros(value));
+    }
+    fn read(&self) -> u64 {
+        self.as_ref().map_or(0, Field::read)
+    }
+}
+
+impl Field<c_int> for ReadTier {
+    fn assign(&mut self, value: c_int) {
+        *self = match value {
+            1 => ReadTier::BlockCache,
+            3 => ReadTier::Memtable,
+            _ => ReadTier::All,
+        };
+    }
+    fn read(&self) -> c_int {
+        match self {
+            ReadTier::BlockCache => 1,
+            ReadTier::Memtable => 3,
+            _ => 0,
+        }
+    }
+}
+
+impl Field<c_uchar> for BottommostLevelCompaction {
+    fn assign(&mut self, value: c_uchar) {
+        *self = match value {
+            0 => BottommostLevelCompaction::Skip,
+            1 => BottommostLevelCompaction::IfHaveCompactionFilter,
+            2 => BottommostLevelCompaction::Force,
+            _ => BottommostLevelCompaction::ForceOptimized,
+        };
+    }
+    fn read(&self) -> c_uchar {
+        *self as c_uchar
+    }
+}
+
+impl Field<c_int> for Option<usize> {
+    fn assign(&mut self, value: c_int) {
+        *self = usize::try_from(value).ok();
+    }
+    fn read(&self) -> c_int {
+        self.map_or(-1, |value| c_int::try_from(value).unwrap_or(c_int::MAX))
+    }
+}
+
+impl Field<c_int> for WritePolicy {
+    fn assign(&mut self, value: c_int) {
+        *self = if value == 0 { WritePolicy::WriteCommitted } else { WritePolicy::WritePrepared };
+    }
+    fn read(&self) -> c_int {
+        (*self != WritePolicy::WriteCommitted).into()
+    }
+}
+
+/// Setters and getters of fields, and of what is remembered.
+macro_rules! fields {
+    (served { $($set:ident $name:ident $handle:ident $c:ident $($field:ident).+;)* } kept { $($kset:ident $kname:ident $khandle:ident $kc:ident $key:ident;)* }) => {
+        $( fields!(@served $set $name $handle $c $($field).+); )*
+        $( fields!(@kept $kset $kname $khandle $kc $key); )*
+        pub(crate) const SERVED: &[&str] = &[$(stringify!($name)),*];
+        pub(crate) const KEPT: &[&str] = &[$(stringify!($kname)),*];
+    };
+    (@served set $name:ident $handle:ident $c:ident $($field:ident).+) => {
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(handle: *mut $handle, value: $c) {
+            guard(stringify!($name), || if let Some(handle) = unsafe { handle.as_mut() } { Field::<$c>::assign(&mut handle.options.$($field).+, value) })
+        }
+    };
+    (@served get $name:ident $handle:ident $c:ident $($field:ident).+) => {
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(handle: *const $handle) -> $c {
+            guard(stringify!($name), || unsafe { handle.as_ref() }.map_or(Default::default(), |handle| Field::<$c>::read(&handle.options.$($field).+)))
+        }
+    };
+    (@kept set $name:ident $handle:ident $c:ident $key:ident) => {
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(handle: *mut $handle, value: $c) {
+            guard(stringify!($name), || if let Some(handle) = unsafe { handle.as_mut() } { handle.kept.set(stringify!($key), value.number()) })
+        }
+    };
+    (@kept get $name:ident $handle:ident $c:ident $key:ident) => {
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(handle: *const $handle) -> $c {
+            guard(stringify!($name), || unsafe { handle.as_ref() }.map_or(Default::default(), |handle| <$c>::of(handle.kept.get(stringify!($key)))))
+        }
+    };
+}
+
+capi! {
+    call rocksdb_readoptions_create() -> *mut Read { give(Read::new(ReadOptions::default())) }
+    call rocksdb_readoptions_destroy(options: *mut Read) { end(options); }
+    call rocksdb_readoptions_set_snapshot(options: *mut Read, snapshot: *const SnapshotHandle) {
+        if let Some(options) = options.as_mut() { options.options.snapshot = SnapshotHandle::get(snapshot).cloned() }
+    }
+    call rocksdb_readoptions_set_iterate_upper_bound(options: *mut Read, key: *const c_char, keylen: usize) {
+        if let Some(options) = options.as_mut() { options.options.iterate_upper_bound = bound(key, keylen).map(<[u8]>::to_vec) }
+    }
+    call rocksdb_readoptions_set_iterate_lower_bound(options: *mut Read, key: *const c_char, keylen: usize) {
+        if let Some(options) = options.as_mut() { options.options.iterate_lower_bound = bound(key, keylen).map(<[u8]>::to_vec) }
+    }
+    call rocksdb_writeoptions_create() -> *mut Write { give(Write::new(WriteOptions::default())) }
+    call rocksdb_writeoptions_destroy(options: *mut Write) { end(options); }
+    call rocksdb_flushoptions_create() -> *mut Flush { give(Flush::new(FlushOptions::default())) }
+    call rocksdb_flushoptions_destroy(options: *mut Flush) { end(options); }
+    call rocksdb_compactoptions_create() -> *mut Compaction { give(Compaction::new(CompactRangeOptions::default())) }
+    call rocksdb_compactoptions_destroy(options: *mut Compaction) { end(options); }
+    call rocksdb_ingestexternalfileoptions_create() -> *mut Ingest { give(Ingest::new(IngestExternalFileOptions::default())) }
+    call rocksdb_ingestexternalfileoptions_destroy(options: *mut Ingest) { end(options); }
+    call rocksdb_wait_for_compact_options_create() -> *mut Wait { give(Wait::new(WaitForCompactOptions::default())) }
+    call rocksdb_wait_for_compact_options_destroy(options: *mut Wait) { end(options); }
+    call rocksdb_transactiondb_options_create() -> *mut LockingSettings { give(LockingSettings::new(TransactionDbOptions::default())) }
+    call rocksdb_transactiondb_options_destroy(options: *mut LockingSettings) { end(options); }
+    call rocksdb_transaction_options_create() -> *mut TransactionSettings { give(TransactionSettings::new(TransactionOptions::default())) }
+    call rocksdb_transaction_options_destroy(options: *mut TransactionSettings) { end(options); }
+    call rocksdb_optimistictransaction_options_create() -> *mut OptimisticSettings { give(OptimisticSettings::new(OptimisticTransactionOptions::default())) }
+    call rocksdb_optimistictransaction_options_destroy(options: *mut OptimisticSettings) { end(options); }
+}
+
+fields! {
+    served {
+        get rocksdb_backup_engine_options_get_backup_log_files BackupSettings c_uchar backup_log_files;
+        get rocksdb_backup_engine_options_get_callback_trigger_interval_size BackupSettings u64 callback_trigger_interval_size;
+        get rocksdb_backup_engine_options_get_destroy_old_data BackupSettings c_uchar destroy_old_data;
+        get rocksdb_backup_engine_options_get_max_background_operations BackupSettings c_int max_background_operations;
+        get rocksdb_backup_engine_options_get_share_files_with_checksum BackupSettings c_uchar share_files_with_checksum;
+        get rocksdb_backup_engine_options_get_share_table_files BackupSettings c_uchar share_table_files;
+        set rocksdb_backup_engine_options_set_backup_log_files BackupSettings c_uchar backup_log_files;
+        set rocksdb_backup_engine_options_set_callback_trigger_interval_size BackupSettings u64 callback_trigger_interval_size;
+        set rocksdb_backup_engine_options_set_destroy_old_data BackupSettings c_uchar destroy_old_data;
+        set rocksdb_backup_engine_options_set_max_background_operations BackupSettings c_int max_background_operations;
+        set rocksdb_backup_engine_options_set_share_files_with_checksum BackupSettings c_uchar share_files_with_checksum;
+        set rocksdb_backup_engine_options_set_share_table_files BackupSettings c_uchar share_table_files;
+        get rocksdb_compactoptions_get_allow_write_stall Compaction c_uchar allow_write_stall;
+        get rocksdb_compactoptions_get_bottommost_level_compaction Compaction c_uchar bottommost_level_compaction;
+        get rocksdb_compactoptions_get_change_level Compaction c_uchar change_level;
+        get rocksdb_compactoptions_get_exclusive_manual_compaction Compaction c_uchar exclusive_manual_compaction;
+        get rocksdb_compactoptions_get_max_subcompactions Compaction c_int max_subcompactions;
+        get rocksdb_compactoptions_get_target_level Compaction c_int target_level;
+        get rocksdb_compactoptions_get_target_path_id Compaction c_int target_path_id;
+        set rocksdb_compactoptions_set_allow_write_stall Compaction c_uchar allow_write_stall;
+        set rocksdb_compactoptions_set_bottommost_level_compaction Compaction c_uchar bottommost_level_compaction;
+        set rocksdb_compactoptions_set_change_level Compaction c_uchar change_level;
+        set rocksdb_compactoptions_set_exclusive_manual_compaction Compaction c_uchar exclusive_manual_compaction;
+        set rocksdb_compactoptions_set_max_subcompactions Compaction c_int max_subcompactions;
+        set rocksdb_compactoptions_set_target_level Compaction c_int target_level;
+        set rocksdb_compactoptions_set_target_path_id Compaction c_int target_path_id;
+        get rocksdb_flushoptions_get_allow_write_stall Flush c_uchar allow_write_stall;
+        get rocksdb_flushoptions_get_wait Flush c_uchar wait;
+        set rocksdb_flushoptions_set_allow_write_stall Flush c_uchar allow_write_stall;
+        set rocksdb_flushoptions_set_wait Flush c_uchar wait;
+        get rocksdb_ingestexternalfileoptions_get_allow_blocking_flush Ingest c_uchar allow_blocking_flush;
+        get rocksdb_ingestexternalfileoptions_get_allow_db_generated_files Ingest c_uchar allow_db_generated_files;
+        get rocksdb_ingestexternalfileoptions_get_allow_global_seqno Ingest c_uchar allow_global_seqno;
+        get rocksdb_ingestexternalfileoptions_get_fail_if_not_bottommost_level Ingest c_uchar fail_if_not_bottommost_level;
+        get rocksdb_ingestexternalfileoptions_get_failed_move_fall_back_to_copy Ingest c_uchar failed_move_fall_back_to_copy;
+        get rocksdb_ingestexternalfileoptions_get_fill_cache Ingest c_uchar fill_cache;
+        get rocksdb_ingestexternalfileoptions_get_ingest_behind Ingest c_uchar ingest_behind;
+        get rocksdb_ingestexternalfileoptions_get_link_files Ingest c_uchar link_files;
+        get rocksdb_ingestexternalfileoptions_get_move_files Ingest c_uchar move_files;
+        get rocksdb_ingestexternalfileoptions_get_snapshot_consistency Ingest c_uchar snapshot_consistency;
+        get rocksdb_ingestexternalfileoptions_get_verify_checksums_before_ingest Ingest c_uchar verify_checksums_before_ingest;
+        get rocksdb_ingestexternalfileoptions_get_verify_file_checksum Ingest c_uchar verify_file_checksum;
+        set rocksdb_ingestexternalfileoptions_set_allow_blocking_flush Ingest c_uchar allow_blocking_flush;
+        set rocksdb_ingestexternalfileoptions_set_allow_db_generated_files Ingest c_uchar allow_db_generated_files;
+        set rocksdb_ingestexternalfileoptions_set_allow_global_seqno Ingest c_uchar allow_global_seqno;
+        set rocksdb_ingestexternalfileoptions_set_fail_if_not_bottommost_level Ingest c_uchar fail_if_not_bottommost_level;
+        set rocksdb_ingestexternalfileoptions_set_failed_move_fall_back_to_copy Ingest c_uchar failed_move_fall_back_to_copy;
+        set rocksdb_ingestexternalfileoptions_set_fill_cache Ingest c_uchar fill_cache;
+        set rocksdb_ingestexternalfileoptions_set_ingest_behind Ingest c_uchar ingest_behind;
+        set rocksdb_ingestexternalfileoptions_set_link_files Ingest c_uchar link_files;
+        set rocksdb_ingestexternalfileoptions_set_move_files Ingest c_uchar move_files;
+        set rocksdb_ingestexternalfileoptions_set_snapshot_consistency Ingest c_uchar snapshot_consistency;
+        set rocksdb_ingestexternalfileoptions_set_verify_checksums_before_ingest Ingest c_uchar verify_checksums_before_ingest;
+        set rocksdb_ingestexternalfileoptions_set_verify_file_checksum Ingest c_uchar verify_file_checksum;
+        get rocksdb_optimistictransaction_options_get_set_snapshot OptimisticSettings c_uchar set_snapshot;
+        set rocksdb_optimistictransaction_options_set_set_snapshot OptimisticSettings c_uchar set_snapshot;
+        get rocksdb_readoptions_get_adaptive_readahead Read c_uchar adaptive_readahead;
+        get rocksdb_readoptions_get_async_io Read c_uchar async_io;
+        get rocksdb_readoptions_get_auto_prefix_mode Read c_uchar auto_prefix_mode;
+        get rocksdb_readoptions_get_auto_readahead_size Read c_uchar auto_readahead_size;
+        get rocksdb_readoptions_get_fill_cache Read c_uchar fill_cache;
+        get rocksdb_readoptions_get_ignore_range_deletions Read c_uchar ignore_range_deletions;
+        get rocksdb_readoptions_get_io_timeout Read u64 io_timeout;
+        get rocksdb_readoptions_get_max_skippable_internal_keys Read u64 max_skippable_internal_keys;
+        get rocksdb_readoptions_get_optimize_multiget_for_io Read c_uchar optimize_multiget_for_io;
+        get rocksdb_readoptions_get_prefix_same_as_start Read c_uchar prefix_same_as_start;
+        get rocksdb_readoptions_get_read_tier Read c_int read_tier;
+        get rocksdb_readoptions_get_readahead_size Read usize readahead_size;
+        get rocksdb_readoptions_get_total_order_seek Read c_uchar total_order_seek;
+        get rocksdb_readoptions_get_value_size_soft_limit Read u64 value_size_soft_limit;
+        get rocksdb_readoptions_get_verify_checksums Read c_uchar verify_checksums;
+        set rocksdb_readoptions_set_adaptive_readahead Read c_uchar adaptive_readahead;
+        set rocksdb_readoptions_set_async_io Read c_uchar async_io;
+        set rocksdb_readoptions_set_auto_prefix_mode Read c_uchar auto_prefix_mode;
+        set rocksdb_readoptions_set_auto_readahead_size Read c_uchar auto_readahead_size;
+        set rocksdb_readoptions_set_fill_cache Read c_uchar fill_cache;
+        set rocksdb_readoptions_set_ignore_range_deletions Read c_uchar ignore_range_deletions;
+        set rocksdb_readoptions_set_io_timeout Read u64 io_timeout;
+        set rocksdb_readoptions_set_max_skippable_internal_keys Read u64 max_skippable_internal_keys;
+        set rocksdb_readoptions_set_optimize_multiget_for_io Read c_uchar optimize_multiget_for_io;
+        set rocksdb_readoptions_set_prefix_same_as_start Read c_uchar prefix_same_as_start;
+        set rocksdb_readoptions_set_read_tier Read c_int read_tier;
+        set rocksdb_readoptions_set_readahead_size Read usize readahead_size;
+        set rocksdb_readoptions_set_total_order_seek Read c_uchar total_order_seek;
+        set rocksdb_readoptions_set_value_size_soft_limit Read u64 value_size_soft_limit;
+        set rocksdb_readoptions_set_verify_checksums Read c_uchar verify_checksums;
+        get rocksdb_transaction_options_get_deadlock_detect TransactionSettings c_uchar deadlock_detect;
+        get rocksdb_transaction_options_get_deadlock_detect_depth TransactionSettings i64 deadlock_detect_depth;
+        get rocksdb_transaction_options_get_expiration TransactionSettings i64 expiration;
+        get rocksdb_transaction_options_get_lock_timeout TransactionSettings i64 lock_timeout;
+        get rocksdb_transaction_options_get_max_write_batch_size TransactionSettings usize max_write_batch_size;
+        get rocksdb_transaction_options_get_set_snapshot TransactionSettings c_uchar set_snapshot;
+        get rocksdb_transaction_options_get_skip_concurrency_control TransactionSettings c_uchar skip_concurrency_control;
+        get rocksdb_transaction_options_get_skip_prepare TransactionSettings c_uchar skip_prepare;
+        set rocksdb_transaction_options_set_deadlock_detect TransactionSettings c_uchar deadlock_detect;
+        set rocksdb_transaction_options_set_deadlock_detect_depth TransactionSettings i64 deadlock_detect_depth;
+        set rocksdb_transaction_options_set_expiration TransactionSettings i64 expiration;
+        set rocksdb_transaction_options_set_lock_timeout TransactionSettings i64 lock_timeout;
+        set rocksdb_transaction_options_set_max_write_batch_size TransactionSettings usize max_write_batch_size;
+        set rocksdb_transaction_options_set_set_snapshot TransactionSettings c_uchar set_snapshot;
+        set rocksdb_transaction_options_set_skip_concurrency_control TransactionSettings c_uchar skip_concurrency_control;
+        set rocksdb_transaction_options_set_skip_prepare TransactionSettings c_uchar skip_prepare;
+        get rocksdb_transactiondb_options_get_default_lock_timeout LockingSettings i64 default_lock_timeout;
+        get rocksdb_transactiondb_options_get_max_num_deadlocks LockingSettings u32 max_num_deadlocks;
+        get rocksdb_transactiondb_options_get_max_num_locks LockingSettings i64 max_num_locks;
+        get rocksdb_transactiondb_options_get_num_stripes LockingSettings usize num_stripes;
+        get rocksdb_transactiondb_options_get_skip_concurrency_control LockingSettings c_uchar skip_concurrency_control;
+        get rocksdb_transactiondb_options_get_transaction_lock_timeout LockingSettings i64 transaction_lock_timeout;
+        get rocksdb_transactiondb_options_get_write_policy LockingSettings c_int write_policy;
+        set rocksdb_transactiondb_options_set_default_lock_timeout LockingSettings i64 default_lock_timeout;
+        set rocksdb_transactiondb_options_set_max_num_deadlocks LockingSettings u32 max_num_deadlocks;
+        set rocksdb_transactiondb_options_set_max_num_locks LockingSettings i64 max_num_locks;
+        set rocksdb_transactiondb_options_set_num_stripes LockingSettings usize num_stripes;
+        set rocksdb_transactiondb_options_set_skip_concurrency_control LockingSettings c_uchar skip_concurrency_control;
+        set rocksdb_transactiondb_options_set_transaction_lock_timeout LockingSettings i64 transaction_lock_timeout;
+        set rocksdb_transactiondb_options_set_write_policy LockingSettings c_int write_policy;
+        get rocksdb_wait_for_compact_options_get_abort_on_pause Wait c_uchar abort_on_pause;
+        get rocksdb_wait_for_compact_options_get_flush Wait c_uchar flush;
+        get rocksdb_wait_for_compact_options_get_timeout Wait u64 timeout;
+        set rocksdb_wait_for_compact_options_set_abort_on_pause Wait c_uchar abort_on_pause;
+        set rocksdb_wait_for_compact_options_set_flush Wait c_uchar flush;
+        set rocksdb_wait_for_compact_options_set_timeout Wait u64 timeout;
+        set rocksdb_writeoptions_disable_WAL Write c_int disable_wal;
+        get rocksdb_writeoptions_get_disable_WAL Write c_uchar disable_wal;
+        get rocksdb_writeoptions_get_ignore_missing_column_families Write c_uchar ignore_missing_column_families;
+        get rocksdb_writeoptions_get_low_pri Write c_uchar low_pri;
+        get rocksdb_writeoptions_get_no_slowdown Write c_uchar no_slowdown;
+        get rocksdb_writeoptions_get_protection_bytes_per_key Write usize protection_bytes_per_key;
+        get rocksdb_writeoptions_get_sync Write c_uchar sync;
+        set rocksdb_writeoptions_set_ignore_missing_column_families Write c_uchar ignore_missing_column_families;
+        set rocksdb_writeoptions_set_low_pri Write c_uchar low_pri;
+        set rocksdb_writeoptions_set_no_slowdown Write c_uchar no_slowdown;
+        set rocksdb_writeoptions_set_protection_bytes_per_key Write usize protection_bytes_per_key;
+        set rocksdb_writeoptions_set_sync Write c_uchar sync;
+    }
+    kept {
+        get rocksdb_backup_engine_options_get_backup_rate_limit BackupSettings u64 rocksdb_backup_engine_options_set_backup_rate_limit;
+        get rocksdb_backup_engine_options_get_current_temperatures_override_manifest BackupSettings c_uchar rocksdb_backup_engine_options_set_current_temperatures_override_manifest;
+        get rocksdb_backup_engine_options_get_io_buffer_size BackupSettings u64 rocksdb_backup_engine_options_set_io_buffer_size;
+        get rocksdb_backup_engine_options_get_max_valid_backups_to_open BackupSettings c_int rocksdb_backup_engine_options_set_max_valid_backups_to_open;
+        get rocksdb_backup_engine_options_get_restore_rate_limit BackupSettings u64 rocksdb_backup_engine_options_set_restore_rate_limit;
+        get rocksdb_backup_engine_options_get_schema_version BackupSettings c_int rocksdb_backup_engine_options_set_schema_version;
+        get rocksdb_backup_engine_options_get_share_files_with_checksum_naming BackupSettings c_int rocksdb_backup_engine_options_set_share_files_with_checksum_naming;
+        get rocksdb_backup_engine_options_get_sync BackupSettings c_uchar rocksdb_backup_engine_options_set_sync;
+        set rocksdb_backup_engine_options_set_backup_rate_limit BackupSettings u64 rocksdb_backup_engine_options_set_backup_rate_limit;
+        set rocksdb_backup_engine_options_set_current_temperatures_override_manifest BackupSettings c_uchar rocksdb_backup_engine_options_set_current_temperatures_override_manifest;
+        set rocksdb_backup_engine_options_set_io_buffer_size BackupSettings u64 rocksdb_backup_engine_options_set_io_buffer_size;
+        set rocksdb_backup_engine_options_set_max_valid_backups_to_open BackupSettings c_int rocksdb_backup_engine_options_set_max_valid_backups_to_open;
+        set rocksdb_backup_engine_options_set_restore_rate_limit BackupSettings u64 rocksdb_backup_engine_options_set_restore_rate_limit;
+        set rocksdb_backup_engine_options_set_schema_version BackupSettings c_int rocksdb_backup_engine_options_set_schema_version;
+        set rocksdb_backup_engine_options_set_share_files_with_checksum_naming BackupSettings c_int rocksdb_backup_engine_options_set_share_files_with_checksum_naming;
+        set rocksdb_backup_engine_options_set_sync BackupSettings c_uchar rocksdb_backup_engine_options_set_sync;
+        get rocksdb_compactoptions_get_blob_garbage_collection_age_cutoff Compaction f64 rocksdb_compactoptions_set_blob_garbage_collection_age_cutoff;
+        get rocksdb_compactoptions_get_blob_garbage_collection_policy Compaction c_int rocksdb_compactoptions_set_blob_garbage_collection_policy;
+        set rocksdb_compactoptions_set_blob_garbage_collection_age_cutoff Compaction f64 rocksdb_compactoptions_set_blob_garbage_collection_age_cutoff;
+        set rocksdb_compactoptions_set_blob_garbage_collection_policy Compaction c_int rocksdb_compactoptions_set_blob_garbage_collection_policy;
+        get rocksdb_flushoptions_get_force_atomic_flush Flush c_uchar rocksdb_flushoptions_set_force_atomic_flush;
+        get rocksdb_flushoptions_get_listener_wait Flush c_uchar rocksdb_flushoptions_set_listener_wait;
+        set rocksdb_flushoptions_set_force_atomic_flush Flush c_uchar rocksdb_flushoptions_set_force_atomic_flush;
+        set rocksdb_flushoptions_set_listener_wait Flush c_uchar rocksdb_flushoptions_set_listener_wait;
+        get rocksdb_ingestexternalfileoptions_get_file_opening_threads Ingest c_int rocksdb_ingestexternalfileoptions_set_file_opening_threads;
+        get rocksdb_ingestexternalfileoptions_get_prefetch_lmax_index_and_filter_blocks Ingest c_uchar rocksdb_ingestexternalfileoptions_set_prefetch_lmax_index_and_filter_blocks;
+        get rocksdb_ingestexternalfileoptions_get_verify_checksums_readahead_size Ingest usize rocksdb_ingestexternalfileoptions_set_verify_checksums_readahead_size;
+        get rocksdb_ingestexternalfileoptions_get_write_global_seqno Ingest c_uchar rocksdb_ingestexternalfileoptions_set_write_global_seqno;
+        set rocksdb_ingestexternalfileoptions_set_file_opening_threads Ingest c_int rocksdb_ingestexternalfileoptions_set_file_opening_threads;
+        set rocksdb_ingestexternalfileoptions_set_prefetch_lmax_index_and_filter_blocks Ingest c_uchar rocksdb_ingestexternalfileoptions_set_prefetch_lmax_index_and_filter_blocks;
+        set rocksdb_ingestexternalfileoptions_set_verify_checksums_readahead_size Ingest usize rocksdb_ingestexternalfileoptions_set_verify_checksums_readahead_size;
+        set rocksdb_ingestexternalfileoptions_set_write_global_seqno Ingest c_uchar rocksdb_ingestexternalfileoptions_set_write_global_seqno;
+        get rocksdb_readoptions_get_allow_unprepared_value Read c_uchar rocksdb_readoptions_set_allow_unprepared_value;
+        get rocksdb_readoptions_get_auto_refresh_iterator_with_snapshot Read c_uchar rocksdb_readoptions_set_auto_refresh_iterator_with_snapshot;
+        get rocksdb_readoptions_get_background_purge_on_iterator_cleanup Read c_uchar rocksdb_readoptions_set_background_purge_on_iterator_cleanup;
+        get rocksdb_readoptions_get_deadline Read u64 rocksdb_readoptions_set_deadline;
+        get rocksdb_readoptions_get_io_activity Read c_int rocksdb_readoptions_set_io_activity;
+        get rocksdb_readoptions_get_merge_operand_count_threshold Read usize rocksdb_readoptions_set_merge_operand_count_threshold;
+        get rocksdb_readoptions_get_pin_data Read c_uchar rocksdb_readoptions_set_pin_data;
+        get rocksdb_readoptions_get_rate_limiter_priority Read c_int rocksdb_readoptions_set_rate_limiter_priority;
+        get rocksdb_readoptions_get_tailing Read c_uchar rocksdb_readoptions_set_tailing;
+        set rocksdb_readoptions_set_allow_unprepared_value Read c_uchar rocksdb_readoptions_set_allow_unprepared_value;
+        set rocksdb_readoptions_set_auto_refresh_iterator_with_snapshot Read c_uchar rocksdb_readoptions_set_auto_refresh_iterator_with_snapshot;
+        set rocksdb_readoptions_set_background_purge_on_iterator_cleanup Read c_uchar rocksdb_readoptions_set_background_purge_on_iterator_cleanup;
+        set rocksdb_readoptions_set_deadline Read u64 rocksdb_readoptions_set_deadline;
+        set rocksdb_readoptions_set_io_activity Read c_int rocksdb_readoptions_set_io_activity;
+        set rocksdb_readoptions_set_merge_operand_count_threshold Read usize rocksdb_readoptions_set_merge_operand_count_threshold;
+        set rocksdb_readoptions_set_pin_data Read c_uchar rocksdb_readoptions_set_pin_data;
+        set rocksdb_readoptions_set_rate_limiter_priority Read c_int rocksdb_readoptions_set_rate_limiter_priority;
+        set rocksdb_readoptions_set_tailing Read c_uchar rocksdb_readoptions_set_tailing;
+        get rocksdb_restore_options_get_mode Restore c_int rocksdb_restore_options_set_mode;
+        set rocksdb_restore_options_set_mode Restore c_int rocksdb_restore_options_set_mode;
+        get rocksdb_transaction_options_get_commit_bypass_memtable TransactionSettings c_uchar rocksdb_transaction_options_set_commit_bypass_memtable;
+        get rocksdb_transaction_options_get_deadlock_timeout_us TransactionSettings i64 rocksdb_transaction_options_set_deadlock_timeout_us;
+        get rocksdb_transaction_options_get_large_txn_commit_optimize_byte_threshold TransactionSettings u64 rocksdb_transaction_options_set_large_txn_commit_optimize_byte_threshold;
+        get rocksdb_transaction_options_get_large_txn_commit_optimize_threshold TransactionSettings u32 rocksdb_transaction_options_set_large_txn_commit_optimize_threshold;
+        get rocksdb_transaction_options_get_use_only_the_last_commit_time_batch_for_recovery TransactionSettings c_uchar rocksdb_transaction_options_set_use_only_the_last_commit_time_batch_for_recovery;
+        get rocksdb_transaction_options_get_write_batch_flush_threshold TransactionSettings i64 rocksdb_transaction_options_set_write_batch_flush_threshold;
+        get rocksdb_transaction_options_get_write_batch_track_timestamp_size TransactionSettings c_uchar rocksdb_transaction_options_set_write_batch_track_timestamp_size;
+        set rocksdb_transaction_options_set_commit_bypass_memtable TransactionSettings c_uchar rocksdb_transaction_options_set_commit_bypass_memtable;
+        set rocksdb_transaction_options_set_deadlock_timeout_us TransactionSettings i64 rocksdb_transaction_options_set_deadlock_timeout_us;
+        set rocksdb_transaction_options_set_large_txn_commit_optimize_byte_threshold TransactionSettings u64 rocksdb_transaction_options_set_large_txn_commit_optimize_byte_threshold;
+        set rocksdb_transaction_options_set_large_txn_commit_optimize_threshold TransactionSettings u32 rocksdb_transaction_options_set_large_txn_commit_optimize_threshold;
+        set rocksdb_transaction_options_set_use_only_the_last_commit_time_batch_for_recovery TransactionSettings c_uchar rocksdb_transaction_options_set_use_only_the_last_commit_time_batch_for_recovery;
+        set rocksdb_transaction_options_set_write_batch_flush_threshold TransactionSettings i64 rocksdb_transaction_options_set_write_batch_flush_threshold;
+        set rocksdb_transaction_options_set_write_batch_track_timestamp_size TransactionSettings c_uchar rocksdb_transaction_options_set_write_batch_track_timestamp_size;
+        get rocksdb_transactiondb_options_get_default_write_batch_flush_threshold LockingSettings i64 rocksdb_transactiondb_options_set_default_write_batch_flush_threshold;
+        get rocksdb_transactiondb_options_get_enable_udt_validation LockingSettings c_uchar rocksdb_transactiondb_options_set_enable_udt_validation;
+        get rocksdb_transactiondb_options_get_rollback_merge_operands LockingSettings c_uchar rocksdb_transactiondb_options_set_rollback_merge_operands;
+        get rocksdb_transactiondb_options_get_txn_commit_bypass_memtable_threshold LockingSettings u32 rocksdb_transactiondb_options_set_txn_commit_bypass_memtable_threshold;
+        get rocksdb_transactiondb_options_get_use_per_key_point_lock_mgr LockingSettings c_uchar rocksdb_transactiondb_options_set_use_per_key_point_lock_mgr;
+        set rocksdb_transactiondb_options_set_default_write_batch_flush_threshold LockingSettings i64 rocksdb_transactiondb_options_set_default_write_batch_flush_threshold;
+        set rocksdb_transactiondb_options_set_enable_udt_validation LockingSettings c_uchar rocksdb_transactiondb_options_set_enable_udt_validation;
+        set rocksdb_transactiondb_options_set_rollback_merge_operands LockingSettings c_uchar rocksdb_transactiondb_options_set_rollback_merge_operands;
+        set rocksdb_transactiondb_options_set_txn_commit_bypass_memtable_threshold LockingSettings u32 rocksdb_transactiondb_options_set_txn_commit_bypass_memtable_threshold;
+        set rocksdb_transactiondb_options_set_use_per_key_point_lock_mgr LockingSettings c_uchar rocksdb_transactiondb_options_set_use_per_key_point_lock_mgr;
+        get rocksdb_wait_for_compact_options_get_close_db Wait c_uchar rocksdb_wait_for_compact_options_set_close_db;
+        get rocksdb_wait_for_compact_options_get_wait_for_purge Wait c_uchar rocksdb_wait_for_compact_options_set_wait_for_purge;
+        set rocksdb_wait_for_compact_options_set_close_db Wait c_uchar rocksdb_wait_for_compact_options_set_close_db;
+        set rocksdb_wait_for_compact_options_set_wait_for_purge Wait c_uchar rocksdb_wait_for_compact_options_set_wait_for_purge;
+        get rocksdb_writeoptions_get_io_activity Write c_int rocksdb_writeoptions_set_io_activity;
+        get rocksdb_writeoptions_get_memtable_insert_hint_per_batch Write c_uchar rocksdb_writeoptions_set_memtable_insert_hint_per_batch;
+        get rocksdb_writeoptions_get_rate_limiter_priority Write c_int rocksdb_writeoptions_set_rate_limiter_priority;
+        set rocksdb_writeoptions_set_io_activity Write c_int rocksdb_writeoptions_set_io_activity;
+        set rocksdb_writeoptions_set_memtable_insert_hint_per_batch Write c_uchar rocksdb_writeoptions_set_memtable_insert_hint_per_batch;
+        set rocksdb_writeoptions_set_rate_limiter_priority Write c_int rocksdb_writeoptions_set_rate_limiter_priority;
+    }
+}

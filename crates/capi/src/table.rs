@@ -1,0 +1,55 @@
+//! The list of all functions, and what becomes of a call of each.
+
+/// What a function does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Served {
+    /// What RocksDB's does.
+    Yes,
+    /// It remembers what it is given, and nothing else comes of it.
+    NoEffect,
+    /// It fails through `errptr`, or returns null or 0.
+    Refused,
+}
+
+/// A function of the API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Function {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does.
+    pub served: Served,
+}
+
+/// All functions, by name.
+pub fn functions() -> Vec<Function> {
+    let served: &[&[&str]] = &[
+        crate::backup::NAMES,
+        crate::cache::NAMES,
+        crate::callbacks::NAMES,
+        crate::copies::NAMES,
+        crate::db::NAMES,
+        crate::family::NAMES,
+        crate::iterator::NAMES,
+        crate::metadata::NAMES,
+        crate::observe::NAMES,
+        crate::open::NAMES,
+        crate::options::INSTANCES,
+        crate::requests::NAMES,
+        crate::requests::SERVED,
+        crate::sst_writer::NAMES,
+        crate::transaction::NAMES,
+        crate::transaction_db::NAMES,
+    ];
+    let served = served.iter().chain(crate::batch::NAMES).flat_map(|names| names.iter());
+    let by_name = crate::options::SERVED.iter().map(|(name, honoured)| Function {
+        name,
+        served: if honoured() { Served::Yes } else { Served::NoEffect },
+    });
+    let kept = crate::options::KEPT.iter().chain(crate::requests::KEPT);
+    let mut all: Vec<_> = served.map(|name| Function { name, served: Served::Yes }).collect();
+    all.extend(by_name);
+    all.extend(kept.map(|name| Function { name, served: Served::NoEffect }));
+    all.extend(crate::refused::NAMES.iter().map(|name| Function { name, served: Served::Refused }));
+    all.sort();
+    all
+}

@@ -1,0 +1,250 @@
+//! Transactions, of both kinds of database.
+
+use crate::batch::Batch;
+use crate::boundary::*;
+use crate::db::{Pinned, families_of, reading, values_out};
+use crate::family::Family;
+use crate::handle::SnapshotHandle;
+use crate::iterator::Iter;
+use crate::requests::Read;
+use karstdb::format::Op;
+use karstdb::{ColumnFamily, Db, OptimisticTransaction, ReadOptions, Snapshot, Transaction, Value};
+use libc::{c_char, c_uchar};
+
+/// `rocksdb_transaction_t`.
+#[derive(Debug)]
+pub struct TransactionHandle {
+    pub(crate) inner: Kind,
+    pub(crate) db: Db,
+    /// The snapshots that handles were given out to.
+    #[allow(clippy::vec_box, reason = "handles point to them")]
+    lent: Vec<Box<Snapshot>>,
+    name: Vec<u8>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Kind {
+    Locking(Box<Transaction>),
+    Optimistic(Box<OptimisticTransaction>),
+}
+
+/// The same call on whichever transaction there is.
+macro_rules! on {
+    ($handle:expr, $transaction:ident => $call:expr) => {
+        match &mut $handle.inner {
+            Kind::Locking($transaction) => $call,
+            Kind::Optimistic($transaction) => $call,
+        }
+    };
+}
+
+impl TransactionHandle {
+    pub(crate) fn new(inner: Kind, db: &Db) -> *mut TransactionHandle {
+        give(TransactionHandle { inner, db: db.clone(), lent: Vec::new(), name: Vec::new() })
+    }
+
+    pub(crate) fn named(inner: Transaction, db: &Db, name: Vec<u8>) -> *mut TransactionHandle {
+        let inner = Kind::Locking(Box::new(inner));
+        give(TransactionHandle { inner, db: db.clone(), lent: Vec::new(), name })
+    }
+
+    fn family(&self, family: Option<&Family>) -> ColumnFamily {
+        family.map_or_else(|| self.db.default_column_family().clone(), |family| family.0.clone())
+    }
+
+    fn get(
+        &mut self,
+        options: &ReadOptions,
+        family: Option<&Family>,
+        key: &[u8],
+    ) -> karstdb::Result<Option<Value>> {
+        let family = self.family(family);
+        on!(self, transaction => transaction.get_cf(options, &family, key))
+    }
+
+    fn get_for_update(
+        &mut self,
+        options: &ReadOptions,
+        family: Option<&Family>,
+        key: &[u8],
+        exclusive: bool,
+    ) -> karstdb::Result<Option<Value>> {
+        let family = self.family(family);
+        match &mut self.inner {
+            Kind::Locking(transaction) => {
+                transaction.get_for_update_cf(options, &family, key, exclusive, true)
+            }
+            Kind::Optimistic(transaction) => transaction.get_for_update_cf(options, &family, key),
+        }
+    }
+
+    /// Adds what a batch has, as if each operation was called.
+    fn rebuild(&mut self, batch: &karstdb::WriteBatch) -> karstdb::Result<()> {
+        let families = self.db.column_families();
+        let family = |id: u32| {
+            let found = families.iter().find(|family| family.id() == id);
+            found.ok_or_else(|| invalid(format!("the batch names column family {id}, which is not open")))
+        };
+        for op in batch.iter() {
+            match op {
+                Op::Put { cf, key, value } => {
+                    on!(self, transaction => transaction.put_untracked(family(cf.0)?, key, value))?
+                }
+                Op::Delete { cf, key } => {
+                    on!(self, transaction => transaction.delete_untracked(family(cf.0)?, key))?
+                }
+                Op::SingleDelete { cf, key } => {
+                    on!(self, transaction => transaction.single_delete_untracked(family(cf.0)?, key))?
+                }
+                Op::Merge { cf, key, operand } => {
+                    on!(self, transaction => transaction.merge_untracked(family(cf.0)?, key, operand))?
+                }
+                Op::LogData(data) => on!(self, transaction => transaction.put_log_data(data))?,
+                Op::Noop => {}
+                _ => {
+                    return Err(not_supported("rebuilding a transaction from a batch with other operations"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn pinned(value: Option<Value>) -> *mut Pinned {
+    value.map_or(std::ptr::null_mut(), |value| give(Pinned(value)))
+}
+
+/// Many keys of a transaction, one after another, with locks or without.
+unsafe fn each(
+    handle: *mut TransactionHandle,
+    options: *const Read,
+    families: Option<*const *const Family>,
+    keys: Vec<&[u8]>,
+    for_update: bool,
+) -> Vec<karstdb::Result<Option<Value>>> {
+    let (options, count) = unsafe { (reading(options), keys.len()) };
+    let handle = match unsafe { of_mut(handle) } {
+        Ok(handle) => handle,
+        Err(error) => return (0..count).map(|_| Err(error.clone())).collect(),
+    };
+    let families = match families.map(|families| unsafe { families_of(families, count) }) {
+        None => vec![handle.db.default_column_family().clone(); count],
+        Some(Ok(families)) => families,
+        Some(Err(error)) => return (0..count).map(|_| Err(error.clone())).collect(),
+    };
+    let mut one = |(family, key): (ColumnFamily, &[u8])| match for_update {
+        true => handle.get_for_update(&options, Some(&Family(family)), key, true),
+        false => handle.get(&options, Some(&Family(family)), key),
+    };
+    families.into_iter().zip(keys).map(&mut one).collect()
+}
+
+capi! {
+    call rocksdb_transaction_destroy(handle: *mut TransactionHandle) { end(handle); }
+    attempt rocksdb_transaction_commit(handle: *mut TransactionHandle) { on!(of_mut(handle)?, transaction => transaction.commit()) }
+    attempt rocksdb_transaction_rollback(handle: *mut TransactionHandle) { on!(of_mut(handle)?, transaction => transaction.rollback()) }
+    attempt rocksdb_transaction_prepare(handle: *mut TransactionHandle) {
+        match &mut of_mut(handle)?.inner {
+            Kind::Locking(transaction) => transaction.prepare(),
+            Kind::Optimistic(_) => Err(invalid("an optimistic transaction cannot be prepared")),
+        }
+    }
+    attempt rocksdb_transaction_set_name(handle: *mut TransactionHandle, name: *const c_char, length: usize) {
+        let handle = of_mut(handle)?;
+        match &mut handle.inner {
+            Kind::Locking(transaction) => transaction.set_name(bytes(name, length))?,
+            Kind::Optimistic(_) => return Err(invalid("an optimistic transaction has no name")),
+        }
+        handle.name = bytes(name, length).to_vec();
+        Ok(())
+    }
+    call rocksdb_transaction_get_name(handle: *const TransactionHandle, length: *mut usize) -> *mut c_char {
+        value_out(handle.as_ref().map(|handle| &handle.name), length)
+    }
+    call rocksdb_transaction_set_savepoint(handle: *mut TransactionHandle) {
+        if let Some(handle) = handle.as_mut() { or_say("rocksdb_transaction_set_savepoint", on!(handle, transaction => transaction.set_save_point())); }
+    }
+    attempt rocksdb_transaction_rollback_to_savepoint(handle: *mut TransactionHandle) { on!(of_mut(handle)?, transaction => transaction.rollback_to_save_point()) }
+    call rocksdb_transaction_put_log_data(handle: *mut TransactionHandle, blob: *const c_char, length: usize) {
+        if let Some(handle) = handle.as_mut() { or_say("rocksdb_transaction_put_log_data", on!(handle, transaction => transaction.put_log_data(bytes(blob, length)))); }
+    }
+    attempt rocksdb_transaction_rebuild_from_writebatch(handle: *mut TransactionHandle, batch: *const Batch) {
+        of_mut(handle)?.rebuild(&of(batch)?.batch)
+    }
+    call rocksdb_transaction_get_snapshot(handle: *mut TransactionHandle) -> *mut SnapshotHandle {
+        let Some(handle) = handle.as_mut() else { return std::ptr::null_mut() };
+        let snapshot = on!(handle, transaction => transaction.snapshot().cloned());
+        // Compat: there is a handle even where there is no snapshot.
+        let Some(snapshot) = snapshot else { return SnapshotHandle::lent(std::ptr::null_mut()) };
+        handle.lent.push(Box::new(snapshot));
+        handle.lent.last_mut().map_or(std::ptr::null_mut(), |snapshot| SnapshotHandle::lent(&mut **snapshot))
+    }
+
+    attempt rocksdb_transaction_put(handle: *mut TransactionHandle, key: *const c_char, keylen: usize, val: *const c_char, vallen: usize) {
+        on!(of_mut(handle)?, transaction => transaction.put(bytes(key, keylen), bytes(val, vallen)))
+    }
+    attempt rocksdb_transaction_put_cf(handle: *mut TransactionHandle, cf: *const Family, key: *const c_char, keylen: usize, val: *const c_char, vallen: usize) {
+        on!(of_mut(handle)?, transaction => transaction.put_cf(&of(cf)?.0, bytes(key, keylen), bytes(val, vallen)))
+    }
+    attempt rocksdb_transaction_merge(handle: *mut TransactionHandle, key: *const c_char, keylen: usize, val: *const c_char, vallen: usize) {
+        on!(of_mut(handle)?, transaction => transaction.merge(bytes(key, keylen), bytes(val, vallen)))
+    }
+    attempt rocksdb_transaction_merge_cf(handle: *mut TransactionHandle, cf: *const Family, key: *const c_char, keylen: usize, val: *const c_char, vallen: usize) {
+        on!(of_mut(handle)?, transaction => transaction.merge_cf(&of(cf)?.0, bytes(key, keylen), bytes(val, vallen)))
+    }
+    attempt rocksdb_transaction_delete(handle: *mut TransactionHandle, key: *const c_char, keylen: usize) {
+        on!(of_mut(handle)?, transaction => transaction.delete(bytes(key, keylen)))
+    }
+    attempt rocksdb_transaction_delete_cf(handle: *mut TransactionHandle, cf: *const Family, key: *const c_char, keylen: usize) {
+        on!(of_mut(handle)?, transaction => transaction.delete_cf(&of(cf)?.0, bytes(key, keylen)))
+    }
+
+    attempt rocksdb_transaction_get(handle: *mut TransactionHandle, options: *const Read, key: *const c_char, keylen: usize, vallen: *mut usize) -> *mut c_char {
+        put(vallen, 0);
+        Ok(value_out(of_mut(handle)?.get(&reading(options), None, bytes(key, keylen))?, vallen))
+    }
+    attempt rocksdb_transaction_get_cf(handle: *mut TransactionHandle, options: *const Read, cf: *const Family, key: *const c_char, keylen: usize, vallen: *mut usize) -> *mut c_char {
+        put(vallen, 0);
+        Ok(value_out(of_mut(handle)?.get(&reading(options), cf.as_ref(), bytes(key, keylen))?, vallen))
+    }
+    attempt rocksdb_transaction_get_pinned(handle: *mut TransactionHandle, options: *const Read, key: *const c_char, keylen: usize) -> *mut Pinned {
+        Ok(pinned(of_mut(handle)?.get(&reading(options), None, bytes(key, keylen))?))
+    }
+    attempt rocksdb_transaction_get_pinned_cf(handle: *mut TransactionHandle, options: *const Read, cf: *const Family, key: *const c_char, keylen: usize) -> *mut Pinned {
+        Ok(pinned(of_mut(handle)?.get(&reading(options), cf.as_ref(), bytes(key, keylen))?))
+    }
+    attempt rocksdb_transaction_get_for_update(handle: *mut TransactionHandle, options: *const Read, key: *const c_char, keylen: usize, vallen: *mut usize, exclusive: c_uchar) -> *mut c_char {
+        put(vallen, 0);
+        Ok(value_out(of_mut(handle)?.get_for_update(&reading(options), None, bytes(key, keylen), exclusive != 0)?, vallen))
+    }
+    attempt rocksdb_transaction_get_for_update_cf(handle: *mut TransactionHandle, options: *const Read, cf: *const Family, key: *const c_char, keylen: usize, vallen: *mut usize, exclusive: c_uchar) -> *mut c_char {
+        put(vallen, 0);
+        Ok(value_out(of_mut(handle)?.get_for_update(&reading(options), cf.as_ref(), bytes(key, keylen), exclusive != 0)?, vallen))
+    }
+    attempt rocksdb_transaction_get_pinned_for_update(handle: *mut TransactionHandle, options: *const Read, key: *const c_char, keylen: usize, exclusive: c_uchar) -> *mut Pinned {
+        Ok(pinned(of_mut(handle)?.get_for_update(&reading(options), None, bytes(key, keylen), exclusive != 0)?))
+    }
+    attempt rocksdb_transaction_get_pinned_for_update_cf(handle: *mut TransactionHandle, options: *const Read, cf: *const Family, key: *const c_char, keylen: usize, exclusive: c_uchar) -> *mut Pinned {
+        Ok(pinned(of_mut(handle)?.get_for_update(&reading(options), cf.as_ref(), bytes(key, keylen), exclusive != 0)?))
+    }
+    call rocksdb_transaction_multi_get(handle: *mut TransactionHandle, options: *const Read, count: usize, keys: *const *const c_char, key_sizes: *const usize, values: *mut *mut c_char, value_sizes: *mut usize, errs: *mut *mut c_char) {
+        values_out(each(handle, options, None, byte_lists(keys, key_sizes, count), false), values, value_sizes, errs)
+    }
+    call rocksdb_transaction_multi_get_cf(handle: *mut TransactionHandle, options: *const Read, cfs: *const *const Family, count: usize, keys: *const *const c_char, key_sizes: *const usize, values: *mut *mut c_char, value_sizes: *mut usize, errs: *mut *mut c_char) {
+        values_out(each(handle, options, Some(cfs), byte_lists(keys, key_sizes, count), false), values, value_sizes, errs)
+    }
+    call rocksdb_transaction_multi_get_for_update(handle: *mut TransactionHandle, options: *const Read, count: usize, keys: *const *const c_char, key_sizes: *const usize, values: *mut *mut c_char, value_sizes: *mut usize, errs: *mut *mut c_char) {
+        values_out(each(handle, options, None, byte_lists(keys, key_sizes, count), true), values, value_sizes, errs)
+    }
+    call rocksdb_transaction_multi_get_for_update_cf(handle: *mut TransactionHandle, options: *const Read, cfs: *const *const Family, count: usize, keys: *const *const c_char, key_sizes: *const usize, values: *mut *mut c_char, value_sizes: *mut usize, errs: *mut *mut c_char) {
+        values_out(each(handle, options, Some(cfs), byte_lists(keys, key_sizes, count), true), values, value_sizes, errs)
+    }
+    call rocksdb_transaction_create_iterator(handle: *mut TransactionHandle, options: *const Read) -> *mut Iter {
+        let Some(handle) = handle.as_mut() else { return std::ptr::null_mut() };
+        Iter::over_batch(on!(handle, transaction => transaction.iter(&reading(options))))
+    }
+    call rocksdb_transaction_create_iterator_cf(handle: *mut TransactionHandle, options: *const Read, cf: *const Family) -> *mut Iter {
+        let (Some(handle), Some(cf)) = (handle.as_mut(), cf.as_ref()) else { return std::ptr::null_mut() };
+        Iter::over_batch(on!(handle, transaction => transaction.iter_cf(&reading(options), &cf.0)))
+    }
+}

@@ -1,0 +1,504 @@
+//! Calls as C makes them, through the exported functions.
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "every block is a call of the API on handles it gave out"
+)]
+
+use libc::{c_char, c_int, c_uchar, c_void};
+use std::ffi::{CStr, CString};
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+macro_rules! api {
+    ($(fn $name:ident($($arg:ident : $type:ty),*) $(-> $ret:ty)?;)*) => {
+        unsafe extern "C" { $(fn $name($($arg: $type),*) $(-> $ret)?;)* }
+    };
+}
+
+type H = *mut c_void;
+type E = *mut *mut c_char;
+type B = *const c_char;
+
+api! {
+    fn rocksdb_options_create() -> H;
+    fn rocksdb_options_destroy(o: H);
+    fn rocksdb_get_options_from_string(base: H, text: B, new: H, e: E);
+    fn rocksdb_sstfilewriter_create(env: H, o: H) -> H;
+    fn rocksdb_sstfilewriter_open(w: H, n: B, e: E);
+    fn rocksdb_sstfilewriter_put(w: H, k: B, kn: usize, v: B, vn: usize, e: E);
+    fn rocksdb_sstfilewriter_finish(w: H, e: E);
+    fn rocksdb_sstfilewriter_file_size(w: H, n: *mut u64);
+    fn rocksdb_sstfilewriter_destroy(w: H);
+    fn rocksdb_options_set_create_if_missing(o: H, v: c_uchar);
+    fn rocksdb_options_get_create_if_missing(o: H) -> c_uchar;
+    fn rocksdb_options_set_compression(o: H, v: c_int);
+    fn rocksdb_options_get_compression(o: H) -> c_int;
+    fn rocksdb_options_set_write_buffer_size(o: H, v: usize);
+    fn rocksdb_options_get_write_buffer_size(o: H) -> usize;
+    fn rocksdb_options_set_use_adaptive_mutex(o: H, v: c_uchar);
+    fn rocksdb_options_get_use_adaptive_mutex(o: H) -> c_uchar;
+    fn rocksdb_options_set_comparator(o: H, c: H);
+    fn rocksdb_options_set_merge_operator(o: H, m: H);
+    fn rocksdb_options_set_compaction_filter(o: H, f: H);
+    fn rocksdb_open(o: H, name: B, e: E) -> H;
+    fn rocksdb_open_column_families(o: H, name: B, n: c_int, names: *const B, os: *const H, hs: *mut H, e: E) -> H;
+    fn rocksdb_close(db: H);
+    fn rocksdb_destroy_db(o: H, name: B, e: E);
+    fn rocksdb_list_column_families(o: H, name: B, n: *mut usize, e: E) -> *mut *mut c_char;
+    fn rocksdb_list_column_families_destroy(l: *mut *mut c_char, n: usize);
+    fn rocksdb_create_column_family(db: H, o: H, name: B, e: E) -> H;
+    fn rocksdb_column_family_handle_destroy(h: H);
+    fn rocksdb_writeoptions_create() -> H;
+    fn rocksdb_writeoptions_destroy(o: H);
+    fn rocksdb_readoptions_create() -> H;
+    fn rocksdb_readoptions_destroy(o: H);
+    fn rocksdb_readoptions_set_snapshot(o: H, s: H);
+    fn rocksdb_readoptions_set_iterate_upper_bound(o: H, k: B, n: usize);
+    fn rocksdb_put(db: H, o: H, k: B, kn: usize, v: B, vn: usize, e: E);
+    fn rocksdb_put_cf(db: H, o: H, cf: H, k: B, kn: usize, v: B, vn: usize, e: E);
+    fn rocksdb_delete(db: H, o: H, k: B, kn: usize, e: E);
+    fn rocksdb_merge(db: H, o: H, k: B, kn: usize, v: B, vn: usize, e: E);
+    fn rocksdb_get(db: H, o: H, k: B, kn: usize, vn: *mut usize, e: E) -> *mut c_char;
+    fn rocksdb_get_cf(db: H, o: H, cf: H, k: B, kn: usize, vn: *mut usize, e: E) -> *mut c_char;
+    fn rocksdb_free(p: *mut c_void);
+    fn rocksdb_write(db: H, o: H, b: H, e: E);
+    fn rocksdb_writebatch_create() -> H;
+    fn rocksdb_writebatch_destroy(b: H);
+    fn rocksdb_writebatch_put(b: H, k: B, kn: usize, v: B, vn: usize);
+    fn rocksdb_writebatch_delete(b: H, k: B, kn: usize);
+    fn rocksdb_writebatch_count(b: H) -> c_int;
+    fn rocksdb_create_iterator(db: H, o: H) -> H;
+    fn rocksdb_iter_destroy(i: H);
+    fn rocksdb_iter_valid(i: H) -> c_uchar;
+    fn rocksdb_iter_seek_to_first(i: H);
+    fn rocksdb_iter_next(i: H);
+    fn rocksdb_iter_key(i: H, n: *mut usize) -> B;
+    fn rocksdb_iter_get_error(i: H, e: E);
+    fn rocksdb_create_snapshot(db: H) -> H;
+    fn rocksdb_release_snapshot(db: H, s: H);
+    fn rocksdb_flushoptions_create() -> H;
+    fn rocksdb_flushoptions_destroy(o: H);
+    fn rocksdb_flush(db: H, o: H, e: E);
+    fn rocksdb_compact_range(db: H, s: B, sn: usize, l: B, ln: usize);
+    fn rocksdb_property_value(db: H, n: B) -> *mut c_char;
+    fn rocksdb_checkpoint_object_create(db: H, e: E) -> H;
+    fn rocksdb_checkpoint_create(c: H, d: B, n: u64, e: E);
+    fn rocksdb_checkpoint_object_destroy(c: H);
+    fn rocksdb_comparator_create(s: H, d: Option<unsafe extern "C" fn(H)>, c: unsafe extern "C" fn(H, B, usize, B, usize) -> c_int, n: unsafe extern "C" fn(H) -> B) -> H;
+    fn rocksdb_comparator_destroy(c: H);
+    fn rocksdb_mergeoperator_create(s: H, d: Option<unsafe extern "C" fn(H)>, full: Option<unsafe extern "C" fn(H, B, usize, B, usize, *const B, *const usize, c_int, *mut c_uchar, *mut usize) -> *mut c_char>, partial: Option<unsafe extern "C" fn(H, B, usize, *const B, *const usize, c_int, *mut c_uchar, *mut usize) -> *mut c_char>, delete: Option<unsafe extern "C" fn(H, B, usize)>, n: unsafe extern "C" fn(H) -> B) -> H;
+    fn rocksdb_transactiondb_options_create() -> H;
+    fn rocksdb_transactiondb_options_destroy(o: H);
+    fn rocksdb_transaction_options_create() -> H;
+    fn rocksdb_transaction_options_destroy(o: H);
+    fn rocksdb_transactiondb_open(o: H, t: H, n: B, e: E) -> H;
+    fn rocksdb_transactiondb_close(db: H);
+    fn rocksdb_transactiondb_get(db: H, o: H, k: B, kn: usize, vn: *mut usize, e: E) -> *mut c_char;
+    fn rocksdb_transaction_begin(db: H, w: H, t: H, old: H) -> H;
+    fn rocksdb_transaction_put(t: H, k: B, kn: usize, v: B, vn: usize, e: E);
+    fn rocksdb_transaction_get(t: H, o: H, k: B, kn: usize, vn: *mut usize, e: E) -> *mut c_char;
+    fn rocksdb_transaction_commit(t: H, e: E);
+    fn rocksdb_transaction_destroy(t: H);
+    fn rocksdb_put_with_ts(db: H, o: H, k: B, kn: usize, t: B, tn: usize, v: B, vn: usize, e: E);
+    fn rocksdb_backup_engine_open(o: H, d: B, e: E) -> H;
+    fn rocksdb_backup_engine_create_new_backup(b: H, db: H, e: E);
+    fn rocksdb_backup_engine_get_backup_info(b: H) -> H;
+    fn rocksdb_backup_engine_info_count(i: H) -> c_int;
+    fn rocksdb_backup_engine_info_destroy(i: H);
+    fn rocksdb_backup_engine_restore_db_from_latest_backup(b: H, d: B, w: B, o: H, e: E);
+    fn rocksdb_backup_engine_close(b: H);
+    fn rocksdb_restore_options_create() -> H;
+    fn rocksdb_restore_options_destroy(o: H);
+}
+
+// Why: without a use of the crate its symbols would not be linked.
+#[test]
+fn the_library_is_linked() {
+    assert!(!karst_capi::functions().is_empty());
+}
+
+/// A call with an `errptr`, which must stay null.
+fn ok<T>(call: impl FnOnce(E) -> T) -> T {
+    let mut error = null_mut();
+    let value = call(&mut error);
+    assert!(error.is_null(), "{:?}", unsafe { CStr::from_ptr(error) });
+    value
+}
+
+/// A call that must fail, and its error.
+fn failed<T>(call: impl FnOnce(E) -> T) -> String {
+    let mut error = null_mut();
+    call(&mut error);
+    assert!(!error.is_null(), "the call succeeded");
+    let text = unsafe { CStr::from_ptr(error) }.to_str().unwrap().to_owned();
+    unsafe { rocksdb_free(error.cast()) };
+    text
+}
+
+fn at(bytes: &[u8]) -> B {
+    bytes.as_ptr().cast()
+}
+
+fn owned(value: *mut c_char, length: usize) -> Option<Vec<u8>> {
+    if value.is_null() {
+        return None;
+    }
+    let copy = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), length) }.to_vec();
+    unsafe { rocksdb_free(value.cast()) };
+    Some(copy)
+}
+
+/// A directory with options, and the options of reads and writes.
+struct Setup {
+    directory: tempfile::TempDir,
+    options: H,
+    write: H,
+    read: H,
+}
+
+impl Setup {
+    fn new() -> Setup {
+        unsafe {
+            let options = rocksdb_options_create();
+            rocksdb_options_set_create_if_missing(options, 1);
+            let (write, read) = (rocksdb_writeoptions_create(), rocksdb_readoptions_create());
+            Setup { directory: tempfile::tempdir().unwrap(), options, write, read }
+        }
+    }
+
+    fn path(&self, name: &str) -> CString {
+        CString::new(self.directory.path().join(name).to_str().unwrap()).unwrap()
+    }
+
+    fn open(&self) -> H {
+        ok(|e| unsafe { rocksdb_open(self.options, self.path("db").as_ptr(), e) })
+    }
+
+    fn put(&self, db: H, key: &[u8], value: &[u8]) {
+        ok(|e| unsafe { rocksdb_put(db, self.write, at(key), key.len(), at(value), value.len(), e) });
+    }
+
+    fn get(&self, db: H, key: &[u8]) -> Option<Vec<u8>> {
+        let mut length = 0;
+        owned(ok(|e| unsafe { rocksdb_get(db, self.read, at(key), key.len(), &mut length, e) }), length)
+    }
+
+    fn keys(&self, db: H) -> Vec<Vec<u8>> {
+        let mut keys = Vec::new();
+        unsafe {
+            let iter = rocksdb_create_iterator(db, self.read);
+            rocksdb_iter_seek_to_first(iter);
+            while rocksdb_iter_valid(iter) != 0 {
+                let mut length = 0;
+                let key = rocksdb_iter_key(iter, &mut length);
+                keys.push(std::slice::from_raw_parts(key.cast::<u8>(), length).to_vec());
+                rocksdb_iter_next(iter);
+            }
+            ok(|e| rocksdb_iter_get_error(iter, e));
+            rocksdb_iter_destroy(iter);
+        }
+        keys
+    }
+}
+
+impl Drop for Setup {
+    fn drop(&mut self) {
+        unsafe {
+            rocksdb_options_destroy(self.options);
+            rocksdb_writeoptions_destroy(self.write);
+            rocksdb_readoptions_destroy(self.read);
+        }
+    }
+}
+
+#[test]
+fn puts_gets_batches_iterators_and_snapshots() {
+    let setup = Setup::new();
+    let db = setup.open();
+    setup.put(db, b"a\0b", b"1");
+    setup.put(db, b"", b"");
+    assert_eq!(setup.get(db, b"a\0b").unwrap(), b"1");
+    assert_eq!(setup.get(db, b"").unwrap(), b"");
+    assert_eq!(setup.get(db, b"none"), None);
+    unsafe {
+        let snapshot = rocksdb_create_snapshot(db);
+        let batch = rocksdb_writebatch_create();
+        rocksdb_writebatch_put(batch, at(b"c"), 1, at(b"2"), 1);
+        rocksdb_writebatch_delete(batch, at(b"a\0b"), 3);
+        assert_eq!(rocksdb_writebatch_count(batch), 2);
+        ok(|e| rocksdb_write(db, setup.write, batch, e));
+        rocksdb_writebatch_destroy(batch);
+        assert_eq!(setup.keys(db), [b"".to_vec(), b"c".to_vec()]);
+        rocksdb_readoptions_set_snapshot(setup.read, snapshot);
+        assert_eq!(setup.keys(db), [b"".to_vec(), b"a\0b".to_vec()]);
+        rocksdb_readoptions_set_snapshot(setup.read, null_mut());
+        rocksdb_release_snapshot(db, snapshot);
+        rocksdb_readoptions_set_iterate_upper_bound(setup.read, at(b"b"), 1);
+        assert_eq!(setup.keys(db), [b"".to_vec()]);
+        rocksdb_readoptions_set_iterate_upper_bound(setup.read, null(), 0);
+        ok(|e| rocksdb_delete(db, setup.write, at(b"c"), 1, e));
+        let flush = rocksdb_flushoptions_create();
+        ok(|e| rocksdb_flush(db, flush, e));
+        rocksdb_flushoptions_destroy(flush);
+        rocksdb_compact_range(db, null(), 0, null(), 0);
+        let files = rocksdb_property_value(db, c"rocksdb.num-files-at-level0".as_ptr());
+        assert_eq!(CStr::from_ptr(files), c"0");
+        rocksdb_free(files.cast());
+        assert!(rocksdb_property_value(db, c"rocksdb.no-such-property".as_ptr()).is_null());
+        rocksdb_close(db);
+    }
+    let db = setup.open();
+    assert_eq!(setup.keys(db), [b"".to_vec()]);
+    unsafe { rocksdb_close(db) };
+    ok(|e| unsafe { rocksdb_destroy_db(setup.options, setup.path("db").as_ptr(), e) });
+}
+
+#[test]
+fn column_families_have_handles_in_the_callers_order() {
+    let setup = Setup::new();
+    let db = setup.open();
+    unsafe {
+        let family = ok(|e| rocksdb_create_column_family(db, setup.options, c"two".as_ptr(), e));
+        ok(|e| rocksdb_put_cf(db, setup.write, family, at(b"k"), 1, at(b"v"), 1, e));
+        rocksdb_column_family_handle_destroy(family);
+        rocksdb_close(db);
+        let (path, mut count) = (setup.path("db"), 0);
+        let names = ok(|e| rocksdb_list_column_families(setup.options, path.as_ptr(), &mut count, e));
+        assert_eq!(count, 2);
+        assert_eq!(CStr::from_ptr(*names.add(1)), c"two");
+        rocksdb_list_column_families_destroy(names, count);
+
+        let refused = failed(|e| rocksdb_open(setup.options, path.as_ptr(), e));
+        assert!(refused.starts_with("Invalid argument: "), "{refused}");
+        let (names, options) = ([c"two".as_ptr(), c"default".as_ptr()], [setup.options; 2]);
+        let mut handles = [null_mut(); 2];
+        let db = ok(|e| {
+            rocksdb_open_column_families(
+                setup.options,
+                path.as_ptr(),
+                2,
+                names.as_ptr(),
+                options.as_ptr(),
+                handles.as_mut_ptr(),
+                e,
+            )
+        });
+        let mut length = 0;
+        let value = ok(|e| rocksdb_get_cf(db, setup.read, handles[0], at(b"k"), 1, &mut length, e));
+        assert_eq!(owned(value, length).unwrap(), b"v");
+        for handle in handles {
+            rocksdb_column_family_handle_destroy(handle);
+        }
+        rocksdb_close(db);
+    }
+}
+
+#[test]
+fn options_are_set_and_read_by_number() {
+    let setup = Setup::new();
+    let options = setup.options;
+    unsafe {
+        assert_eq!(rocksdb_options_get_create_if_missing(options), 1);
+        for compression in [0, 1, 4, 7] {
+            rocksdb_options_set_compression(options, compression);
+            assert_eq!(rocksdb_options_get_compression(options), compression);
+        }
+        rocksdb_options_set_write_buffer_size(options, 1 << 20);
+        assert_eq!(rocksdb_options_get_write_buffer_size(options), 1 << 20);
+        rocksdb_options_set_use_adaptive_mutex(options, 1);
+        assert_eq!(rocksdb_options_get_use_adaptive_mutex(options), 1, "what has no effect is remembered");
+    }
+}
+
+static DESTROYED: AtomicUsize = AtomicUsize::new(0);
+
+unsafe extern "C" fn destroyed(_: H) {
+    DESTROYED.fetch_add(1, Ordering::SeqCst);
+}
+
+unsafe extern "C" fn backwards(_: H, a: B, an: usize, b: B, bn: usize) -> c_int {
+    let of = |data: B, length| unsafe { std::slice::from_raw_parts(data.cast::<u8>(), length) };
+    of(b, bn).cmp(of(a, an)) as c_int
+}
+
+unsafe extern "C" fn order_name(_: H) -> B {
+    c"backwards".as_ptr()
+}
+
+unsafe extern "C" fn merge_name(_: H) -> B {
+    c"joined".as_ptr()
+}
+
+/// The existing value and all operands, one behind another.
+unsafe extern "C" fn full_merge(
+    _: H,
+    _: B,
+    _: usize,
+    existing: B,
+    existing_length: usize,
+    operands: *const B,
+    lengths: *const usize,
+    count: c_int,
+    success: *mut c_uchar,
+    length: *mut usize,
+) -> *mut c_char {
+    let of = |data: B, length: usize| match data.is_null() {
+        true => Vec::new(),
+        false => unsafe { std::slice::from_raw_parts(data.cast::<u8>(), length) }.to_vec(),
+    };
+    let mut merged = of(existing, existing_length);
+    for at in 0..usize::try_from(count).unwrap() {
+        merged.extend(unsafe { of(*operands.add(at), *lengths.add(at)) });
+    }
+    unsafe {
+        *success = 1;
+        *length = merged.len();
+        let memory = libc::malloc(merged.len().max(1)).cast::<c_char>();
+        std::ptr::copy_nonoverlapping(merged.as_ptr().cast(), memory, merged.len());
+        memory
+    }
+}
+
+#[test]
+fn callbacks_are_called_and_destroyed_once() {
+    let setup = Setup::new();
+    unsafe {
+        let comparator = rocksdb_comparator_create(null_mut(), Some(destroyed), backwards, order_name);
+        let operator = rocksdb_mergeoperator_create(
+            null_mut(),
+            Some(destroyed),
+            Some(full_merge),
+            None,
+            None,
+            merge_name,
+        );
+        rocksdb_options_set_comparator(setup.options, comparator);
+        rocksdb_options_set_merge_operator(setup.options, operator);
+        rocksdb_options_set_compaction_filter(setup.options, null_mut());
+        let db = setup.open();
+        setup.put(db, b"a", b"1");
+        setup.put(db, b"b", b"2");
+        for operand in [b"x", b"y"] {
+            ok(|e| rocksdb_merge(db, setup.write, at(b"a"), 1, at(operand), 1, e));
+        }
+        assert_eq!(setup.keys(db), [b"b".to_vec(), b"a".to_vec()]);
+        assert_eq!(setup.get(db, b"a").unwrap(), b"1xy");
+        rocksdb_close(db);
+        rocksdb_comparator_destroy(comparator);
+    }
+    assert_eq!(DESTROYED.load(Ordering::SeqCst), 0, "the options still have both");
+    drop(setup);
+    assert_eq!(DESTROYED.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn transactions_commit() {
+    let setup = Setup::new();
+    unsafe {
+        let (settings, own) = (rocksdb_transactiondb_options_create(), rocksdb_transaction_options_create());
+        let path = setup.path("db");
+        let db = ok(|e| rocksdb_transactiondb_open(setup.options, settings, path.as_ptr(), e));
+        let transaction = rocksdb_transaction_begin(db, setup.write, own, null_mut());
+        ok(|e| rocksdb_transaction_put(transaction, at(b"k"), 1, at(b"v"), 1, e));
+        let mut length = 0;
+        let seen = ok(|e| rocksdb_transaction_get(transaction, setup.read, at(b"k"), 1, &mut length, e));
+        assert_eq!(owned(seen, length).unwrap(), b"v");
+        let other = rocksdb_transaction_begin(db, setup.write, own, null_mut());
+        let refused = failed(|e| rocksdb_transaction_put(other, at(b"k"), 1, at(b"w"), 1, e));
+        assert!(
+            refused.starts_with("Operation timed out: ") || refused.starts_with("Resource busy: "),
+            "{refused}"
+        );
+        rocksdb_transaction_destroy(other);
+        assert!(ok(|e| rocksdb_transactiondb_get(db, setup.read, at(b"k"), 1, &mut length, e)).is_null());
+        ok(|e| rocksdb_transaction_commit(transaction, e));
+        rocksdb_transaction_destroy(transaction);
+        let seen = ok(|e| rocksdb_transactiondb_get(db, setup.read, at(b"k"), 1, &mut length, e));
+        assert_eq!(owned(seen, length).unwrap(), b"v");
+        rocksdb_transactiondb_close(db);
+        rocksdb_transactiondb_options_destroy(settings);
+        rocksdb_transaction_options_destroy(own);
+    }
+}
+
+#[test]
+fn checkpoints_and_backups_can_be_opened() {
+    let setup = Setup::new();
+    let db = setup.open();
+    setup.put(db, b"k", b"v");
+    unsafe {
+        let checkpoint = ok(|e| rocksdb_checkpoint_object_create(db, e));
+        ok(|e| rocksdb_checkpoint_create(checkpoint, setup.path("copy").as_ptr(), 0, e));
+        rocksdb_checkpoint_object_destroy(checkpoint);
+        let engine = ok(|e| rocksdb_backup_engine_open(setup.options, setup.path("backups").as_ptr(), e));
+        ok(|e| rocksdb_backup_engine_create_new_backup(engine, db, e));
+        let infos = rocksdb_backup_engine_get_backup_info(engine);
+        assert_eq!(rocksdb_backup_engine_info_count(infos), 1);
+        rocksdb_backup_engine_info_destroy(infos);
+        let (restore, to) = (rocksdb_restore_options_create(), setup.path("restored"));
+        ok(|e| {
+            rocksdb_backup_engine_restore_db_from_latest_backup(engine, to.as_ptr(), to.as_ptr(), restore, e)
+        });
+        rocksdb_restore_options_destroy(restore);
+        rocksdb_backup_engine_close(engine);
+        rocksdb_close(db);
+        for copy in ["copy", "restored"] {
+            let db = ok(|e| rocksdb_open(setup.options, setup.path(copy).as_ptr(), e));
+            assert_eq!(setup.get(db, b"k").unwrap(), b"v", "{copy}");
+            rocksdb_close(db);
+        }
+    }
+}
+
+#[test]
+fn what_is_refused_says_so_and_null_handles_do_nothing() {
+    let setup = Setup::new();
+    let db = setup.open();
+    unsafe {
+        let refused =
+            failed(|e| rocksdb_put_with_ts(db, setup.write, at(b"k"), 1, at(b"t"), 1, at(b"v"), 1, e));
+        assert!(
+            refused.starts_with("Not implemented: ") && refused.contains("rocksdb_put_with_ts"),
+            "{refused}"
+        );
+        assert_eq!(setup.get(db, b"k"), None);
+        rocksdb_close(db);
+        rocksdb_close(null_mut());
+        rocksdb_iter_seek_to_first(null_mut());
+        assert_eq!(rocksdb_iter_valid(null_mut()), 0);
+        rocksdb_options_destroy(null_mut());
+        let mut length = 7;
+        let refused = failed(|e| rocksdb_get(null_mut(), setup.read, at(b"k"), 1, &mut length, e));
+        assert!(refused.starts_with("Invalid argument: "), "{refused}");
+        assert_eq!(length, 0);
+        rocksdb_free(null_mut());
+    }
+}
+
+#[test]
+fn option_strings_are_refused_or_count() {
+    let setup = Setup::new();
+    let options = setup.options;
+    unsafe {
+        let text = c"write_buffer_size=65536;compression_opts={level=3}";
+        ok(|e| rocksdb_get_options_from_string(options, text.as_ptr(), options, e));
+        assert_eq!(rocksdb_options_get_write_buffer_size(options), 65536);
+        for wrong in [c"nosuchoption", c"nosuchoption=1"] {
+            failed(|e| rocksdb_get_options_from_string(options, wrong.as_ptr(), options, e));
+        }
+    }
+}
+
+#[test]
+fn a_finished_table_has_a_size() {
+    let setup = Setup::new();
+    unsafe {
+        let (writer, mut size) = (rocksdb_sstfilewriter_create(null_mut(), setup.options), 0);
+        ok(|e| rocksdb_sstfilewriter_open(writer, setup.path("made.sst").as_ptr(), e));
+        ok(|e| rocksdb_sstfilewriter_put(writer, at(b"k"), 1, at(b"v"), 1, e));
+        ok(|e| rocksdb_sstfilewriter_finish(writer, e));
+        rocksdb_sstfilewriter_file_size(writer, &mut size);
+        assert_eq!(size, std::fs::metadata(setup.directory.path().join("made.sst")).unwrap().len());
+        rocksdb_sstfilewriter_destroy(writer);
+    }
+}

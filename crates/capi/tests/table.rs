@@ -1,0 +1,74 @@
+//! The list of functions: complete, exported, and told in docs/c-api.md.
+#![forbid(unsafe_code)]
+
+use karst_capi::{Function, Served, functions};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// The names of all functions of RocksDB 11.8's header.
+const ALL: &str = include_str!("functions.txt");
+
+#[test]
+fn every_function_of_the_header_is_there_once_and_none_besides() {
+    let all = functions();
+    let names: BTreeSet<_> = all.iter().map(|function| function.name).collect();
+    assert_eq!(names.len(), all.len(), "a function is listed twice");
+    let wanted: BTreeSet<_> = ALL.lines().collect();
+    assert_eq!(wanted.difference(&names).collect::<Vec<_>>(), Vec::<&&str>::new(), "missing");
+    assert_eq!(names.difference(&wanted).collect::<Vec<_>>(), Vec::<&&str>::new(), "not in the header");
+}
+
+/// The shared library lies beside the test, or one directory up.
+fn library() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let mut found = test.ancestors().skip(1).take(2).map(|directory| directory.join("libkarst_capi.so"));
+    found.find(|path| path.exists()).expect("cargo builds the library for its tests")
+}
+
+#[test]
+fn the_library_exports_what_the_list_says() {
+    let output = match Command::new("nm").args(["-D", "--defined-only"]).arg(library()).output() {
+        Ok(output) => output,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            eprintln!("skipped: nm (binutils) is not installed");
+            return;
+        }
+        Err(error) => panic!("nm: {error}"),
+    };
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    let symbols = text.lines().filter_map(|line| line.split_whitespace().nth(2));
+    let exported: BTreeSet<_> = symbols.filter(|name| name.starts_with("rocksdb_")).collect();
+    assert_eq!(exported, ALL.lines().collect(), "the symbols of the library");
+}
+
+/// The page's tables.
+fn tables() -> String {
+    let all = functions();
+    let mut text = String::new();
+    for (served, title) in
+        [(Served::Yes, "Served"), (Served::NoEffect, "Without effect"), (Served::Refused, "Refused")]
+    {
+        let names: Vec<_> = all.iter().filter(|f| f.served == served).map(|f: &Function| f.name).collect();
+        text += &format!("\n## {title}: {}\n\n", names.len());
+        for name in names {
+            text += &format!("- `{name}`\n");
+        }
+    }
+    text
+}
+
+/// With `KARST_WRITE_DOCS=1` (`cargo xtask capi --table`) the page is written, else compared.
+#[test]
+fn the_page_is_current() {
+    const MARK: &str = "<!-- What follows is made by `cargo xtask capi --table`. -->\n";
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/c-api.md");
+    let text = std::fs::read_to_string(page).unwrap();
+    let (head, listed) = text.split_once(MARK).expect("the page has the mark");
+    if std::env::var_os("KARST_WRITE_DOCS").is_some() {
+        std::fs::write(page, format!("{head}{MARK}{}", tables())).unwrap();
+    } else {
+        assert!(listed == tables(), "docs/c-api.md is not current: cargo xtask capi --table");
+    }
+}
