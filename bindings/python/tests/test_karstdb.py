@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import threading
 
 import pytest
@@ -234,3 +235,23 @@ def test_a_second_open_is_refused_by_its_kind(db, tmp_path):
     with pytest.raises(karstdb.NotFound):
         karstdb.open(tmp_path / "none", mode="r")
     assert issubclass(karstdb.NoSpace, karstdb.Io)
+
+
+def test_an_interrupt_leaves_the_database_whole(db):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    written = 0
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            while True:
+                db[b"%08d" % written] = b"v"
+                written += 1
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    # The interrupt may have come after the last write and before it was counted.
+    assert len(list(db)) in (written, written + 1)
+    db[b"again"] = b"v"
+    assert b"again" in db
