@@ -69,7 +69,7 @@ impl Operation {
         let waker = Waker::from(Arc::new(Woken { queue: ready.0.clone(), id }));
         let polled = py.detach(|| {
             let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(future) = slot.as_mut() else { return None };
+            let future = slot.as_mut()?;
             let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
             if polled.is_ready() {
                 *slot = None;
