@@ -34,7 +34,7 @@ pub(crate) fn ci(args: &[String]) -> Result {
     step("cargo", &["fmt", "--all", "--check"], &[])?;
     tidy::run(&repository_root())?;
     // Why so early: a lock file that is behind is the commonest reason why what comes last fails.
-    for workspace in ["fuzz", "judge", "mutants"] {
+    for workspace in ["fuzz", "judge", "mutants", "bindings/python"] {
         step_in(&repository_root().join(workspace), "cargo", &["fetch", "--locked"], &[])?;
     }
     step("cargo", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;

@@ -6,6 +6,7 @@
 //! must not pass because of that.
 
 use crate::run::{Result, found, repository_root, step};
+use std::path::Path;
 use std::process::Command;
 
 /// Says what was not checked, and how to have it checked.
@@ -14,15 +15,28 @@ const INSTALL: &str = "cargo-deny is not installed: only licences and sources we
 
 pub(crate) fn deny() -> Result {
     if found("cargo-deny") {
-        return step("cargo", &["deny", "--workspace", "check"], &[]);
+        step("cargo", &["deny", "--workspace", "check"], &[])?;
+        let config = repository_root().join("deny.toml");
+        let config = config.to_string_lossy();
+        let manifest = "bindings/python/Cargo.toml";
+        return step("cargo", &["deny", "--manifest-path", manifest, "check", "--config", &config], &[]);
     }
     let path = repository_root().join("deny.toml");
     let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     let allowed = allowed_licences(&text);
+    for workspace in [".", "bindings/python"] {
+        licences_and_sources(&repository_root().join(workspace), &allowed)?;
+    }
+    println!("{INSTALL}");
+    Ok(())
+}
+
+/// Checks what a workspace ships and builds it with.
+fn licences_and_sources(workspace: &Path, allowed: &[String]) -> Result {
     let tree = Command::new("cargo")
         .args(["tree", "--workspace", "--all-features", "--locked", "--edges", "normal,build"])
         .args(["--prefix", "none", "--format", "{l}|{p}"])
-        .current_dir(repository_root())
+        .current_dir(workspace)
         .output()
         .map_err(|e| format!("cannot run cargo tree: {e}"))?;
     if !tree.status.success() {
@@ -35,11 +49,11 @@ pub(crate) fn deny() -> Result {
     if lines.len() < 20 || allowed.is_empty() {
         return Err("deny: cargo tree, or deny.toml, was not understood".into());
     }
-    let wrong: Vec<String> = lines.iter().filter_map(|line| wrong(line, &allowed)).collect();
+    let wrong: Vec<String> = lines.iter().filter_map(|line| wrong(line, allowed)).collect();
     if !wrong.is_empty() {
         return Err(format!("deny: {}", wrong.join("\n  ")));
     }
-    println!("deny: {} packages have a licence and a source that deny.toml allows\n{INSTALL}", lines.len());
+    println!("deny: {} packages have a licence and a source that deny.toml allows", lines.len());
     Ok(())
 }
 

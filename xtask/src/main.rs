@@ -1,5 +1,6 @@
 //! KarstDB's development tasks:
-//! `cargo xtask tidy | deny | test | capi | ci | sanitizers | soak | mutants | compare | report`.
+//! `cargo xtask tidy | deny | test | capi | ci | sanitizers | soak | wheel | mutants | compare |
+//! report`.
 //!
 //! Each task is a list of commands anyone could type; this program only keeps their order, checks
 //! that the tools they need are present, and stops at the first failure. Beside the standard
@@ -13,6 +14,7 @@ mod run;
 mod sanitizers;
 mod soak;
 mod tidy;
+mod wheel;
 
 use std::process::ExitCode;
 
@@ -35,6 +37,8 @@ const HELP: &str = "cargo xtask TASK
   soak      every test that has a long form, in turns, each round with a fresh printed seed, and a report
             --hours N [--suite NAME[,NAME]] [--seed S: of the first round] [--folder DIR: for the output of
             failing runs]; --list: the suites
+  wheel     build the Python package and test it in a fresh virtual environment: needs python3 and PyPI
+            [--release: optimised, as it is given away]
   mutants   change the source in small ways, all compiled at once behind a switch, bring past defects back,
             and ask which test notices each; hours on two cores. Its options follow (--help lists them)
   compare   build the RocksDB 11.8 judge and run the side-by-side benchmark; its options follow
@@ -56,6 +60,7 @@ fn main() -> ExitCode {
         Some("ci") => ci::ci(&args[1..]),
         Some("sanitizers") => sanitizers::all_sanitizers(),
         Some("soak") => soak::soak(&args[1..]),
+        Some("wheel") => wheel::wheel(&args[1..]),
         Some("mutants") => ci::mutants(&args[1..]),
         Some("compare") => ci::compare(&args[1..]),
         Some("report") => ci::report(&args[1..]),

@@ -1,0 +1,397 @@
+//! The database, write batches and snapshots.
+
+use std::mem::ManuallyDrop;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use karstdb::{
+    Checkpoint, ColumnFamily, CompactRangeOptions, Db, FlushOptions, Options, ReadOptions, Result,
+    WriteOptions,
+};
+use pyo3::exceptions::{PyKeyError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::bytes::Given;
+use crate::error::raised;
+use crate::iter::RdictIter;
+use crate::operation::{Operation, Outcome};
+
+/// An open database, and the process that opened it: a fork has none of its threads.
+pub struct Shared {
+    db: ManuallyDrop<Db>,
+    process: u32,
+}
+
+impl Shared {
+    /// Refuses to go on in a process that was forked from the one that opened the database.
+    pub fn here(&self) -> PyResult<()> {
+        if self.process == std::process::id() {
+            return Ok(());
+        }
+        Err(PyRuntimeError::new_err("the database was opened before this process was forked: open it here"))
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // In a fork the threads that closing waits for are not there.
+        if self.process != std::process::id() {
+            return;
+        }
+        // SAFETY: nobody has the field after this.
+        let db = unsafe { ManuallyDrop::take(&mut self.db) };
+        // The last one waits for background work, which must not be with the interpreter's lock.
+        let mut db = Some(db);
+        Python::try_attach(|py| py.detach(|| drop(db.take())));
+    }
+}
+
+/// A snapshot: the database as it was.
+#[pyclass(frozen, module = "karstdb")]
+pub struct Snapshot(karstdb::Snapshot, Arc<Shared>);
+
+#[pymethods]
+impl Snapshot {
+    #[getter]
+    fn sequence_number(&self) -> PyResult<u64> {
+        self.1.here()?;
+        Ok(self.0.sequence_number())
+    }
+}
+
+/// Writes that are seen all at once. The column family of an entry is that of the `Rdict` given.
+#[pyclass(frozen, module = "karstdb")]
+pub struct WriteBatch(Mutex<karstdb::WriteBatch>);
+
+impl WriteBatch {
+    fn with(&self, call: impl FnOnce(&mut karstdb::WriteBatch) -> Result<()>) -> PyResult<()> {
+        call(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner)).map_err(raised)
+    }
+
+    fn copied(&self, py: Python<'_>) -> karstdb::WriteBatch {
+        py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+}
+
+#[pymethods]
+impl WriteBatch {
+    #[new]
+    fn new() -> Self {
+        WriteBatch(Mutex::new(karstdb::WriteBatch::new()))
+    }
+
+    #[pyo3(signature = (key, value, column_family=None))]
+    fn put(&self, key: Given, value: Given, column_family: Option<&Rdict>) -> PyResult<()> {
+        self.with(|batch| match column_family {
+            Some(of) => batch.put_cf(&of.family, key, value),
+            None => batch.put(key, value),
+        })
+    }
+
+    #[pyo3(signature = (key, column_family=None))]
+    fn delete(&self, key: Given, column_family: Option<&Rdict>) -> PyResult<()> {
+        self.with(|batch| match column_family {
+            Some(of) => batch.delete_cf(&of.family, key),
+            None => batch.delete(key),
+        })
+    }
+
+    #[pyo3(signature = (begin, end, column_family=None))]
+    fn delete_range(&self, begin: Given, end: Given, column_family: Option<&Rdict>) -> PyResult<()> {
+        self.with(|batch| match column_family {
+            Some(of) => batch.delete_range_cf(&of.family, begin, end),
+            None => batch.delete_range(begin, end),
+        })
+    }
+
+    #[pyo3(signature = (key, operand, column_family=None))]
+    fn merge(&self, key: Given, operand: Given, column_family: Option<&Rdict>) -> PyResult<()> {
+        self.with(|batch| match column_family {
+            Some(of) => batch.merge_cf(&of.family, key, operand),
+            None => batch.merge(key, operand),
+        })
+    }
+
+    fn clear(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = karstdb::WriteBatch::new();
+    }
+}
+
+/// A database, or one of its column families, used as a dict of bytes.
+#[pyclass(frozen, module = "karstdb")]
+pub struct Rdict {
+    shared: Arc<Shared>,
+    family: ColumnFamily,
+}
+
+impl Rdict {
+    /// Calls with the database, the interpreter's lock released.
+    fn run<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&Db, &ColumnFamily) -> Result<T> + Send,
+    ) -> PyResult<T> {
+        self.shared.here()?;
+        py.detach(|| call(&self.shared.db, &self.family)).map_err(raised)
+    }
+
+    /// What a future takes along, so that it outlives the Python object.
+    fn kept(&self) -> PyResult<(Arc<Shared>, ColumnFamily)> {
+        self.shared.here()?;
+        Ok((self.shared.clone(), self.family.clone()))
+    }
+}
+
+fn read_options(snapshot: Option<&Snapshot>) -> ReadOptions {
+    ReadOptions { snapshot: snapshot.map(|of| of.0.clone()), ..ReadOptions::new() }
+}
+
+fn write_options(sync: bool, disable_wal: bool) -> WriteOptions {
+    WriteOptions { sync, disable_wal, ..WriteOptions::new() }
+}
+
+fn options_of(options: Vec<(String, String)>) -> Result<Options> {
+    options.iter().try_fold(Options::new(), |all, (name, value)| all.set(name, value))
+}
+
+#[pymethods]
+impl Rdict {
+    #[new]
+    #[pyo3(signature = (path, options, mode, secondary_path=None))]
+    fn new(
+        py: Python<'_>,
+        path: PathBuf,
+        options: Vec<(String, String)>,
+        mode: &str,
+        secondary_path: Option<PathBuf>,
+    ) -> PyResult<Self> {
+        let db = py.detach(|| {
+            let options = options_of(options).map_err(raised)?;
+            match (mode, secondary_path) {
+                ("rw", None) => Db::open(&path, &options).map_err(raised),
+                ("r", None) => Db::open_read_only(&path, &options).map_err(raised),
+                ("secondary", Some(own)) => Db::open_as_secondary(&path, &own, &options).map_err(raised),
+                _ => Err(PyValueError::new_err("mode is rw, r, or secondary with a secondary_path")),
+            }
+        })?;
+        let family = db.default_column_family().clone();
+        let shared = Shared { db: ManuallyDrop::new(db), process: std::process::id() };
+        Ok(Rdict { shared: Arc::new(shared), family })
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.run(py, |db, _| db.close())
+    }
+
+    fn __enter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    #[pyo3(signature = (*_raised))]
+    fn __exit__(&self, py: Python<'_>, _raised: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close(py)
+    }
+
+    fn _get<'py>(
+        &self,
+        py: Python<'py>,
+        key: Given,
+        snapshot: Option<&Snapshot>,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let options = read_options(snapshot);
+        let value = self.run(py, |db, family| db.get_cf(&options, family, key))?;
+        Ok(value.map(|value| PyBytes::new(py, &value)))
+    }
+
+    #[pyo3(signature = (keys, snapshot=None))]
+    fn multi_get<'py>(
+        &self,
+        py: Python<'py>,
+        keys: Vec<Given>,
+        snapshot: Option<&Snapshot>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let options = read_options(snapshot);
+        let values = self.run(py, |db, family| Ok(db.multi_get_cf(&options, family, &keys)))?;
+        Outcome::Values(values).into_python(py)
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, key: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+        let found = self._get(py, key.extract()?, None)?;
+        found.ok_or_else(|| PyKeyError::new_err(key.unbind()))
+    }
+
+    fn __setitem__(&self, py: Python<'_>, key: Given, value: Given) -> PyResult<()> {
+        self.put(py, key, value, false, false)
+    }
+
+    fn __delitem__(&self, py: Python<'_>, key: Given) -> PyResult<()> {
+        self.delete(py, key, false, false)
+    }
+
+    fn __contains__(&self, py: Python<'_>, key: Given) -> PyResult<bool> {
+        let options = ReadOptions::new();
+        self.run(py, |db, family| Ok(db.get_cf(&options, family, key)?.is_some()))
+    }
+
+    #[pyo3(signature = (key, value, *, sync=false, disable_wal=false))]
+    fn put(&self, py: Python<'_>, key: Given, value: Given, sync: bool, disable_wal: bool) -> PyResult<()> {
+        let options = write_options(sync, disable_wal);
+        self.run(py, |db, family| db.put_cf(&options, family, key, value))
+    }
+
+    #[pyo3(signature = (key, *, sync=false, disable_wal=false))]
+    fn delete(&self, py: Python<'_>, key: Given, sync: bool, disable_wal: bool) -> PyResult<()> {
+        let options = write_options(sync, disable_wal);
+        self.run(py, |db, family| db.delete_cf(&options, family, key))
+    }
+
+    #[pyo3(signature = (begin, end, *, sync=false, disable_wal=false))]
+    fn delete_range(
+        &self,
+        py: Python<'_>,
+        begin: Given,
+        end: Given,
+        sync: bool,
+        disable_wal: bool,
+    ) -> PyResult<()> {
+        let options = write_options(sync, disable_wal);
+        self.run(py, |db, family| db.delete_range_cf(&options, family, begin, end))
+    }
+
+    #[pyo3(signature = (key, operand, *, sync=false, disable_wal=false))]
+    fn merge(
+        &self,
+        py: Python<'_>,
+        key: Given,
+        operand: Given,
+        sync: bool,
+        disable_wal: bool,
+    ) -> PyResult<()> {
+        let options = write_options(sync, disable_wal);
+        self.run(py, |db, family| db.merge_cf(&options, family, key, operand))
+    }
+
+    #[pyo3(signature = (batch, *, sync=false, disable_wal=false))]
+    fn write(&self, py: Python<'_>, batch: &WriteBatch, sync: bool, disable_wal: bool) -> PyResult<()> {
+        let options = write_options(sync, disable_wal);
+        let batch = batch.copied(py);
+        self.run(py, |db, _| db.write(&options, &batch))
+    }
+
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        self.run(py, |db, family| db.flush_cfs(&FlushOptions::default(), &[family]))
+    }
+
+    fn flush_wal(&self, py: Python<'_>, sync: bool) -> PyResult<()> {
+        self.run(py, |db, _| db.flush_wal(sync))
+    }
+
+    #[pyo3(signature = (begin=None, end=None))]
+    fn compact_range(&self, py: Python<'_>, begin: Option<Given>, end: Option<Given>) -> PyResult<()> {
+        self.run(py, |db, family| {
+            let (begin, end) = (begin.as_ref().map(AsRef::as_ref), end.as_ref().map(AsRef::as_ref));
+            db.compact_range_cf(&CompactRangeOptions::default(), family, begin, end)
+        })
+    }
+
+    fn snapshot(&self, py: Python<'_>) -> PyResult<Snapshot> {
+        let taken = self.run(py, |db, _| db.check_open().map(|()| db.snapshot()))?;
+        Ok(Snapshot(taken, self.shared.clone()))
+    }
+
+    fn property_value(&self, py: Python<'_>, name: &str) -> PyResult<Option<String>> {
+        self.run(py, |db, family| db.check_open().map(|()| db.property_cf(family, name)))
+    }
+
+    fn property_int_value(&self, py: Python<'_>, name: &str) -> PyResult<Option<u64>> {
+        self.run(py, |db, family| db.check_open().map(|()| db.int_property_cf(family, name)))
+    }
+
+    fn latest_sequence_number(&self, py: Python<'_>) -> PyResult<u64> {
+        self.run(py, |db, _| db.check_open().map(|()| db.latest_sequence_number()))
+    }
+
+    fn try_catch_up_with_primary(&self, py: Python<'_>) -> PyResult<()> {
+        self.run(py, |db, _| db.try_catch_up_with_primary())
+    }
+
+    fn create_checkpoint(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        self.run(py, |db, _| Checkpoint::new(db)?.create_checkpoint(path, 0))
+    }
+
+    #[pyo3(signature = (name, options=Vec::new()))]
+    fn _create_column_family(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        options: Vec<(String, String)>,
+    ) -> PyResult<Rdict> {
+        let family = self.run(py, |db, _| db.create_column_family(name, &options_of(options)?))?;
+        Ok(Rdict { shared: self.shared.clone(), family })
+    }
+
+    fn get_column_family(&self, py: Python<'_>, name: &str) -> PyResult<Rdict> {
+        let family = self.run(py, |db, _| db.cf(name).map(|cf| cf.column_family().clone()))?;
+        Ok(Rdict { shared: self.shared.clone(), family })
+    }
+
+    fn drop_column_family(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        self.run(py, |db, _| db.drop_column_family(db.cf(name)?.column_family()))
+    }
+
+    #[pyo3(signature = (*, snapshot=None, lower=None, upper=None))]
+    fn iter(
+        &self,
+        py: Python<'_>,
+        snapshot: Option<&Snapshot>,
+        lower: Option<Given>,
+        upper: Option<Given>,
+    ) -> PyResult<RdictIter> {
+        let mut options = read_options(snapshot);
+        options.iterate_lower_bound = lower.map(|key| key.as_ref().to_vec());
+        options.iterate_upper_bound = upper.map(|key| key.as_ref().to_vec());
+        let cursor = self.run(py, |db, family| db.iter_cf(&options, family))?;
+        Ok(RdictIter { cursor: Arc::new(Mutex::new(Some(cursor))), shared: self.shared.clone() })
+    }
+
+    fn _get_operation(&self, key: Given, snapshot: Option<&Snapshot>) -> PyResult<Operation> {
+        let (shared, family) = self.kept()?;
+        let options = read_options(snapshot);
+        Ok(Operation::new(async move {
+            Ok(Outcome::Value(shared.db.get_cf_async(&options, &family, &key).await?))
+        }))
+    }
+
+    fn _multi_get_operation(&self, keys: Vec<Given>, snapshot: Option<&Snapshot>) -> PyResult<Operation> {
+        let (shared, family) = self.kept()?;
+        let options = read_options(snapshot);
+        Ok(Operation::new(async move {
+            Ok(Outcome::Values(shared.db.multi_get_cf_async(&options, &family, &keys).await))
+        }))
+    }
+
+    fn _write_operation(
+        &self,
+        py: Python<'_>,
+        batch: &WriteBatch,
+        sync: bool,
+        disable_wal: bool,
+    ) -> PyResult<Operation> {
+        let (shared, _) = self.kept()?;
+        let batch = batch.copied(py);
+        let options = write_options(sync, disable_wal);
+        Ok(Operation::new(async move {
+            shared.db.write_async(&options, &batch).await?;
+            Ok(Outcome::Nothing)
+        }))
+    }
+
+    fn _flush_operation(&self) -> PyResult<Operation> {
+        let (shared, family) = self.kept()?;
+        Ok(Operation::new(async move {
+            shared.db.flush_cfs_async(&FlushOptions::default(), &[&family]).await?;
+            Ok(Outcome::Nothing)
+        }))
+    }
+}

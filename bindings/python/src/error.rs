@@ -1,0 +1,49 @@
+//! The exceptions: one for each kind of error, all of them `karstdb.Error`.
+
+use karstdb::ErrorKind;
+use pyo3::create_exception;
+use pyo3::exceptions::PyException;
+use pyo3::prelude::*;
+
+create_exception!(karstdb, Error, PyException, "KarstDB failed; the base of the others.");
+
+/// Declares an exception for each kind, and says which is raised for which.
+macro_rules! kinds {
+    ($($kind:ident: $base:ident, $text:literal;)*) => {
+        $(create_exception!(karstdb, $kind, $base, $text);)*
+
+        /// The exception for an error.
+        pub fn raised(error: karstdb::Error) -> PyErr {
+            match error.kind() {
+                $(ErrorKind::$kind => $kind::new_err(error.to_string()),)*
+                _ => Error::new_err(error.to_string()),
+            }
+        }
+
+        pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+            let py = module.py();
+            module.add("Error", py.get_type::<Error>())?;
+            $(module.add(stringify!($kind), py.get_type::<$kind>())?;)*
+            Ok(())
+        }
+    };
+}
+
+kinds! {
+    Corruption: Error, "The data on disk is damaged.";
+    Io: Error, "The operating system or the device failed the operation.";
+    NoSpace: Io, "The disk is full.";
+    InvalidArgument: Error, "A call or an option that makes no sense.";
+    NotSupported: Error, "KarstDB does not have it.";
+    NotFound: Error, "A database, a file or a column family that is not there.";
+    Incomplete: Error, "The answer is not in the cache, and storage was not to be read.";
+    LimitReached: Error, "A limit that was asked for was reached.";
+    TimedOut: Error, "It took longer than was allowed.";
+    Busy: Error, "Something else is at it.";
+    Locked: Error, "Another process has the database open.";
+    TryAgain: Error, "It may work when tried again.";
+    Deadlock: Error, "Transactions wait for each other.";
+    Expired: Error, "The transaction has expired.";
+    Closed: Error, "The database is closed.";
+    Panicked: Error, "A defect in KarstDB.";
+}

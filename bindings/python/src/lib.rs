@@ -1,0 +1,24 @@
+//! The Python module `karstdb._karstdb`. The package `karstdb` beside it adds what is written in
+//! Python: coroutines over [`Operation`].
+//!
+//! No call waits with the interpreter's lock held, and no thread of KarstDB's takes it: a waker
+//! writes to a socket that the event loop listens to ([`Ready`]).
+
+mod bytes;
+mod db;
+mod error;
+mod iter;
+mod operation;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+fn _karstdb(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<db::Rdict>()?;
+    module.add_class::<db::WriteBatch>()?;
+    module.add_class::<db::Snapshot>()?;
+    module.add_class::<iter::RdictIter>()?;
+    module.add_class::<operation::Operation>()?;
+    module.add_class::<operation::Ready>()?;
+    error::register(module)
+}

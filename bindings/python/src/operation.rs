@@ -1,0 +1,144 @@
+//! A call that may wait, as a coroutine drives it.
+
+use std::future::Future;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use karstdb::{Result, Value};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyTuple};
+
+use crate::error::raised;
+
+/// What operations end with.
+pub enum Outcome {
+    Nothing,
+    Value(Option<Value>),
+    Values(Vec<Result<Option<Value>>>),
+    /// Entries of an iterator; fewer than were asked for at its end.
+    Entries(Vec<(Vec<u8>, Value)>),
+}
+
+impl Outcome {
+    pub fn into_python(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+        let bytes = |value: Option<Value>| match value {
+            Some(value) => PyBytes::new(py, &value).into_any(),
+            None => py.None().into_bound(py),
+        };
+        match self {
+            Outcome::Nothing => Ok(py.None().into_bound(py)),
+            Outcome::Value(value) => Ok(bytes(value)),
+            Outcome::Values(values) => {
+                let list = PyList::empty(py);
+                for value in values {
+                    list.append(bytes(value.map_err(raised)?))?;
+                }
+                Ok(list.into_any())
+            }
+            Outcome::Entries(entries) => {
+                let list = PyList::empty(py);
+                for (key, value) in entries {
+                    list.append((PyBytes::new(py, &key), PyBytes::new(py, &value)))?;
+                }
+                Ok(list.into_any())
+            }
+        }
+    }
+}
+
+type Pending = Pin<Box<dyn Future<Output = Result<Outcome>> + Send>>;
+
+/// A future of KarstDB's. Nothing happens before the first `poll`.
+#[pyclass(frozen, module = "karstdb")]
+pub struct Operation(Mutex<Option<Pending>>);
+
+impl Operation {
+    pub fn new(future: impl Future<Output = Result<Outcome>> + Send + 'static) -> Self {
+        Operation(Mutex::new(Some(Box::pin(future))))
+    }
+}
+
+#[pymethods]
+impl Operation {
+    /// `None` while it waits, when `ready.take()` will have `id`; else a tuple of the result.
+    fn poll<'py>(&self, py: Python<'py>, ready: &Ready, id: u64) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let waker = Waker::from(Arc::new(Woken { queue: ready.0.clone(), id }));
+        let polled = py.detach(|| {
+            let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let future = slot.as_mut()?;
+            let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
+            if polled.is_ready() {
+                *slot = None;
+            }
+            Some(polled)
+        });
+        match polled {
+            None => Err(crate::error::Closed::new_err("the operation has ended")),
+            Some(Poll::Pending) => Ok(None),
+            Some(Poll::Ready(outcome)) => {
+                Ok(Some(PyTuple::new(py, [outcome.map_err(raised)?.into_python(py)?])?))
+            }
+        }
+    }
+
+    /// Drops the future, and with it what it waits for.
+    fn cancel(&self, py: Python<'_>) {
+        py.detach(|| drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take()));
+    }
+}
+
+struct Queue {
+    woken: Mutex<Vec<u64>>,
+    bell: UnixStream,
+}
+
+struct Woken {
+    queue: Arc<Queue>,
+    id: u64,
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let mut woken = self.queue.woken.lock().unwrap_or_else(PoisonError::into_inner);
+        woken.push(self.id);
+        // Whoever takes one takes all, so one byte is enough; if the loop is gone nobody waits.
+        if woken.len() == 1 {
+            let _ = (&self.queue.bell).write(&[1]);
+        }
+    }
+}
+
+/// The operations of one event loop that can go on.
+#[pyclass(frozen, module = "karstdb")]
+pub struct Ready(Arc<Queue>, UnixStream);
+
+#[pymethods]
+impl Ready {
+    #[new]
+    fn new() -> PyResult<Self> {
+        let (bell, listener) = UnixStream::pair()?;
+        bell.set_nonblocking(true)?;
+        listener.set_nonblocking(true)?;
+        Ok(Ready(Arc::new(Queue { woken: Mutex::default(), bell }), listener))
+    }
+
+    /// What the event loop listens to.
+    fn fileno(&self) -> i32 {
+        self.1.as_raw_fd()
+    }
+
+    /// The operations that were woken since the last call.
+    fn take(&self) -> Vec<u64> {
+        let mut woken = self.0.woken.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = (&self.1).read(&mut [0; 16]);
+        std::mem::take(&mut *woken)
+    }
+}

@@ -1,0 +1,40 @@
+//! The task `wheel`: builds the Python package, installs it where nothing else is, and tests it.
+
+use std::path::Path;
+
+use crate::ci::path_text;
+use crate::run::{Result, cache_dir, repository_root, step, step_in};
+
+/// `python3` with `venv` and PyPI are needed. Without `release` the build is not optimised, which
+/// is all that the tests need.
+pub(crate) fn wheel(args: &[String]) -> Result {
+    let profile = match args {
+        [] => "dev",
+        [flag] if flag == "--release" => "release",
+        _ => return Err("wheel knows --release only".into()),
+    };
+    let source = repository_root().join("bindings/python");
+    let venv = cache_dir().join("wheel-venv");
+    let out = cache_dir().join("wheels");
+    if out.exists() {
+        // A wheel of another day would be tested in place of this one.
+        std::fs::remove_dir_all(&out).map_err(|e| format!("{}: {e}", out.display()))?;
+    }
+    let target = cache_dir().join("wheel-target");
+    step("python3", &["-m", "venv", "--clear", path_text(&venv)?], &[])?;
+    let python = venv.join("bin/python");
+    let python = path_text(&python)?;
+    step(python, &["-m", "pip", "install", "--quiet", "maturin>=1.7,<2", "pytest", "mypy"], &[])?;
+    let env = [("CARGO_TARGET_DIR", path_text(&target)?), ("PYO3_PYTHON", python)];
+    let build = ["-m", "maturin", "build", "--locked", "--profile", profile, "--out", path_text(&out)?];
+    step_in(&source, python, &build, &env)?;
+    step(python, &["-m", "pip", "install", "--no-index", "--find-links", path_text(&out)?, "karstdb"], &[])?;
+    let tests = source.join("tests");
+    tested(python, &tests)
+}
+
+/// From the folder of the tests, where Python does not find the package's sources.
+fn tested(python: &str, tests: &Path) -> Result {
+    step_in(tests, python, &["-m", "pytest", "-q", "-p", "no:cacheprovider", "."], &[])?;
+    step_in(tests, python, &["-m", "mypy", "--strict", "--cache-dir", "/dev/null", "typed.py"], &[])
+}
