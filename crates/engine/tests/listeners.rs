@@ -162,7 +162,7 @@ fn a_flush_is_told_from_the_sealed_memtable_to_the_table_with_its_properties() {
     assert!(blob.total_blob_bytes > 1000 && blob.file.path == on_disk(None).0);
     assert_eq!(completed.table_path.as_ref(), Some(&table.file.path));
     assert_eq!(completed.table_properties.as_deref(), Some(&*table.table_properties));
-    assert_eq!(completed.blob_paths, [blob.file.path.clone()]);
+    assert_eq!(completed.blob_paths, std::slice::from_ref(&blob.file.path));
     assert_eq!((completed.seqs, completed.job), (Some((1, 3)), begun.job));
 }
 
