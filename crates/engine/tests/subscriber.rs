@@ -34,7 +34,8 @@ impl Subscriber for Bad {
     fn event(&self, event: &Event<'_>) {
         // Why of the engine: subscribers choose by the module that reports, whatever is between.
         let target = event.metadata().target();
-        let of_engine = ["karst_engine::", "karst_base::"].iter().any(|of| target.starts_with(of));
+        let of_engine =
+            ["karst_engine::", "karst_commit::", "karst_base::"].iter().any(|of| target.starts_with(of));
         if ARMED.load(SeqCst) && of_engine {
             PANICS.fetch_add(1, SeqCst);
             panic!("the subscriber's own");

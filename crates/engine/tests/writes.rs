@@ -98,7 +98,7 @@ fn what_does_not_fit_is_refused_before_anything_is_written() {
     batch.put("a", "1").unwrap();
     batch.merge("k", "v").unwrap();
     refused(db.write(&WriteOptions::new(), &batch), "merge operator");
-    refused(db.delete_range("b", "a"), "before its start");
+    refused(db.delete_range("b", "a"), "ends before that");
     let other = Db::open(PATH, &options()).unwrap();
     refused(other.put_cf(&WriteOptions::new(), db.default_column_family(), "a", "1"), "another database");
     refused(
