@@ -68,7 +68,13 @@ fn features() -> Result {
 /// Every interleaving of small scenarios of the lock-free types, and undefined behaviour.
 fn model_checks() -> Result {
     let target = cache_dir().join("loom-target");
-    let env = [("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", path_text(&target)?)];
+    // Why without: half of the time would go into linking.
+    let env = [
+        ("RUSTFLAGS", "--cfg loom"),
+        ("CARGO_PROFILE_RELEASE_LTO", "off"),
+        ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
+        ("CARGO_TARGET_DIR", path_text(&target)?),
+    ];
     let crates = ["-p", "karst-mem", "-p", "karst-io", "-p", "karst-commit", "-p", "karst-txn"];
     let args = [&["test", "--release"], &crates[..], &["--lib", "loom"]].concat();
     step("cargo", &args, &env)?;
@@ -115,27 +121,36 @@ pub(crate) fn fuzz_targets() -> Result<Vec<String>> {
 }
 
 /// `karst stress` for a minute, with a seed by the clock, which it prints.
+///
+/// Why not by `cargo run`: with the features that this package alone asks for, everything would be
+/// built once more.
 fn stress() -> Result {
-    let args = ["run", "-p", "karst-tools", "--", "stress", "-duration=55s", "-interval=4s"];
-    step("cargo", &args, &[])
+    step("cargo", &["test", "--workspace", "--no-run", "--quiet"], &[])?;
+    let target = match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(target) => PathBuf::from(target),
+        None => repository_root().join("target"),
+    };
+    let karst = target.join("debug/karst");
+    step(path_text(&karst)?, &["stress", "-duration=55s", "-interval=4s"], &[])
 }
 
-/// The tests that have a longer form, in it.
+/// The tests that have a longer form, in it. Of the whole workspace, so that nothing is built with
+/// other features once more.
 fn long_tests() -> Result {
     let env = [("KARST_LONG_TESTS", "1")];
-    let tests = ["damage", "cancellation", "kill", "written"];
-    let mut args = vec!["test", "-p", "karst-engine"];
-    args.extend(tests.iter().flat_map(|test| ["--test", test]));
-    step("cargo", &args, &env)?;
-    step("cargo", &["test", "-p", "karst-txn", "--test", "simulation"], &env)?;
+    let long = |tests: &[&str], rest: &[&str]| {
+        let mut args = vec!["test", "--workspace"];
+        args.extend(tests.iter().flat_map(|test| ["--test", test]));
+        args.extend(rest);
+        step("cargo", &args, &env)
+    };
+    long(&["damage", "cancellation", "kill"], &[])?;
     // Why not with the others: they print how many states and faults were tried. About three
     // minutes.
-    let states = ["--test", "crash_states", "--test", "faults", "--", "--nocapture"];
-    step("cargo", &[&["test", "-p", "karst-engine"], &states[..]].concat(), &env)?;
+    long(&["crash_states", "faults"], &["--", "--nocapture"])?;
     // Why not with the others: it prints how many operations were simulated. About four minutes on
     // two cores.
-    let simulation = ["test", "-p", "karst-engine", "--test", "simulation", "--", "--nocapture"];
-    step("cargo", &simulation, &env)
+    long(&["simulation"], &["--", "--nocapture"])
 }
 
 pub(crate) fn path_text(path: &Path) -> Result<&str> {
