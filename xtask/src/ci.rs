@@ -149,8 +149,9 @@ fn long_tests() -> Result {
     // minutes.
     long(&["crash_states", "faults"], &["--", "--nocapture"])?;
     // Why not with the others: it prints how many operations were simulated. About four minutes on
-    // two cores.
-    long(&["simulation"], &["--", "--nocapture"])
+    // two cores. The names are those of the engine's; those of transactions have the same test's
+    // name, and their long form is in soak.
+    long(&["simulation"], &["--", "--nocapture", "opening::", "reads::", "writes::"])
 }
 
 pub(crate) fn path_text(path: &Path) -> Result<&str> {

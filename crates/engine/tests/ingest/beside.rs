@@ -6,6 +6,7 @@ use karst_engine::io::{Disturb, Disturbance, DisturbedFileSystem};
 use karst_engine::{
     ColumnFamily, ErrorKind, FlushOptions, IngestExternalFileArg, IngestExternalFileOptions, WriteOptions,
 };
+use karst_testkit::eventually;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -67,8 +68,13 @@ fn held(at: &'static str, which: usize) -> Held {
     let files = DisturbedFileSystem::new(Arc::new(MemoryFileSystem::new()), held_up);
     let held_up = files.between().clone();
     let env = Env::builder().file_system(Arc::new(files)).build();
-    let how = Options::new().env(env).db(|db| db.create_if_missing = true);
+    let how = Options::new().env(env.clone()).db(|db| db.create_if_missing = true);
     let db = Db::open("/db", &how).unwrap();
+    // Why: the MANIFEST before is removed in the background, and it is not that which is held up.
+    eventually(1, || {
+        let names = env.fs().list_dir(Path::new("/db")).unwrap();
+        names.iter().filter(|name| name.starts_with("MANIFEST")).count()
+    });
     Held { how, db, held_up, told, release }
 }
 
