@@ -161,10 +161,15 @@ impl Snapshots {
     /// Why: a number taken before the lock could be dropped by a job that copies the list in
     /// between.
     ///
-    /// `None` while somebody [holds them off](Self::hold_off).
-    pub fn take(self: &Arc<Self>, newest: impl Fn() -> SeqNo, now_s: u64) -> Option<Snapshot> {
+    /// `None` while somebody [holds them off](Self::hold_off), unless it is taken regardless.
+    pub fn take(
+        self: &Arc<Self>,
+        newest: impl Fn() -> SeqNo,
+        now_s: u64,
+        regardless: bool,
+    ) -> Option<Snapshot> {
         let mut held = self.held.lock();
-        if held.closed {
+        if held.closed && !regardless {
             return None;
         }
         let ReadAt { seq, pending } = self.newest(newest);
@@ -327,9 +332,9 @@ mod tests {
     #[test]
     fn a_number_is_held_while_any_clone_lives() {
         let list = Arc::new(Snapshots::default());
-        let a = list.take(|| SeqNo(7), 100).unwrap();
+        let a = list.take(|| SeqNo(7), 100, false).unwrap();
         let b = a.clone();
-        let c = list.take(|| SeqNo(9), 200).unwrap();
+        let c = list.take(|| SeqNo(9), 200, false).unwrap();
         assert_eq!(list.count_and_oldest_s(), (2, Some(100)));
         drop(a);
         assert_eq!(list.released_below(), SeqNo::ZERO);
@@ -345,9 +350,9 @@ mod tests {
     fn what_is_pending_is_kept_by_those_who_do_not_see_it_and_jobs_know_it() {
         let pending = Arc::new(PendingRanges::new());
         let list = Arc::new(Snapshots::new(Some(pending.clone()), false));
-        let before = list.take(|| SeqNo(7), 0).unwrap();
+        let before = list.take(|| SeqNo(7), 0, false).unwrap();
         let range = pending.add(8, 2, 7);
-        let during = list.take(|| SeqNo(9), 0).unwrap();
+        let during = list.take(|| SeqNo(9), 0, false).unwrap();
         assert_eq!((during.read_at().all_seen_to(), before.read_at().all_seen_to()), (SeqNo(7), SeqNo(7)));
         assert!(during.read_at().hides(SeqNo(9)) && !during.read_at().hides(SeqNo(7)));
         assert_eq!(list.readers().pending, [(SeqNo(8), SeqNo(10), None)]);

@@ -231,8 +231,8 @@ pub mod io {
         HoldTimeHistogram, IdlePolicy, IoStats, JoinError, JoinHandle, MAP_ALIGNMENT, MappedRange,
         MemoryFileSystem, Metadata, OpenFuture, OpenOptions, PositionalFile, PosixFileSystem, Priority,
         RandomAccessFile, Reactor, ReactorBuilder, ReactorStats, ReadBuf, ReadFuture, Result, Sleep,
-        SoftFile, SystemClock, Task, TransportKind, WritableFile, YieldNow, block_on, open, read, sleep,
-        spawn_local, yield_now,
+        SoftFile, SystemClock, Task, TransportKind, WritableFile, YieldNow, block_on, in_background, open,
+        read, reap, sleep, spawn_local, yield_now,
     };
     #[cfg(feature = "testing")]
     #[doc(inline)]

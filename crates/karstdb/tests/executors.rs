@@ -6,8 +6,8 @@
 //! whoever waits behind it. What only such a task can give, a key that it has locked, is waited for
 //! as long as the caller has said.
 
-use karstdb::io::testing::poll_times;
-use karstdb::io::{Env, Reactor, spawn_local, yield_now};
+use karstdb::io::testing::{foreign_block_on, poll_times};
+use karstdb::io::{Env, Priority, Reactor, block_on, in_background, reap, spawn_local, yield_now};
 use karstdb::{
     CompactRangeOptions, Db, ErrorKind, FlushOptions, Options, ReadOptions, TransactionDb,
     TransactionDbOptions, TransactionOptions, WriteBatch, WriteOptions,
@@ -125,6 +125,27 @@ fn on_tokio(runtime: &tokio::runtime::Runtime, tasks: Tasks) {
             task.await.unwrap();
         }
     });
+}
+
+/// What `karstdb::io` has for callers that block: to ask whether they may, and to take in what they
+/// have given up.
+#[test]
+fn callers_can_ask_whether_they_are_part_of_a_job() {
+    let env = Env::posix();
+    assert!(!in_background());
+    let of_a_job = env.spawn(Priority::Low, async { in_background() });
+    assert!(block_on(&env, of_a_job).unwrap());
+    assert!(block_on(&env, env.run_blocking(|_| in_background())));
+    let directory = tempfile::tempdir().unwrap();
+    let db = Db::open(directory.path(), &options().env(env.clone())).unwrap();
+    db.put("key", "value").unwrap();
+    db.flush(&FlushOptions::default()).unwrap();
+    // Given up in the middle of its read.
+    let given_up = foreign_block_on(poll_times(pin!(db.get_async(b"key")), 1));
+    assert!(given_up.is_none(), "the read did not wait");
+    reap(&env);
+    assert_eq!(db.get("key").unwrap().as_deref(), Some(&b"value"[..]));
+    db.close().unwrap();
 }
 
 #[test]

@@ -86,6 +86,26 @@ fn kills_and_reopenings_pass_and_a_later_run_goes_on() {
     assert!(!other.status.success() && stderr.contains("it was made with"), "{stderr}");
 }
 
+/// Checkpoints, restored backups and ingested files hold, with kills in the middle of them, and of
+/// the copies only backups stay.
+#[test]
+fn copies_and_ingested_files_are_what_they_must_be() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("db");
+    let often = ["-checkpoint_one_in=60", "-backup_one_in=120", "-ingest_external_file_one_in=10"];
+    let lives = ["-duration=6s", "-interval=1s", "-close_one_in=3"];
+    let report = passes(&db, &[&often[..], &lives[..]].concat());
+    for name in ["checkpoints", "backups", "batches_ingested_as_files"] {
+        assert!(number(&report, name) > 0, "{name}: {report}");
+    }
+    let mut left: Vec<String> = std::fs::read_dir(dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    left.sort_unstable();
+    assert_eq!(left, ["db", "db.backups", "db.expected"]);
+}
+
 /// What was changed behind its back is found and named: a value, an entry that nobody wrote, and
 /// one that is gone.
 #[test]

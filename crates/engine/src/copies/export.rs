@@ -15,7 +15,7 @@ use super::checkpoint::Checkpoint;
 use super::copying::{self, Halt, Staging};
 use crate::background::FlushOptions;
 use crate::db::Db;
-use crate::ingest::{LookOver, look_over};
+use crate::ingest::{LookOver, is_in_blob_file, look_over};
 use crate::open::Options;
 use crate::sealing::Sealing;
 use crate::versions::{Change, JobFiles};
@@ -23,7 +23,7 @@ use karst_base::error::{Error, ErrorKind, Named, Result, Shown};
 use karst_base::events::FlushReason;
 use karst_format::file_name::FileName;
 use karst_format::ids::{FileNumber, Level};
-use karst_format::key::{self, InternalKey, SeqNo, ValueType};
+use karst_format::key::{self, InternalKey, SeqNo};
 use karst_format::unique_id::table_unique_id;
 use karst_format::version_edit::{FileChecksum, NewFile, VersionEdit};
 use karst_io::block_on;
@@ -337,10 +337,10 @@ fn check_bounds(family: &ColumnFamily, table: &Table, file: &Arc<FileMetadata>) 
         Err(Error::corruption_at(table.path(), 0, text))
     };
     let all = LookOver { all: true, fill_cache: false };
-    let look = look_over(tables, (table, file), all, |key| {
+    let look = look_over(tables, (table, file), all, |key, value| {
         let parsed = InternalKey::parse(key)
             .map_err(|c| Error::corruption_at(table.path(), 0, format_args!("an entry: {c}")))?;
-        if parsed.kind == ValueType::BlobIndex {
+        if is_in_blob_file(parsed.kind, value)? {
             let shown = Shown(parsed.user_key);
             return Err(Error::not_supported(format!("the value of key {shown} is in a blob file")));
         }
@@ -380,13 +380,9 @@ fn described(
         let text = format_args!("the file has {found} bytes, and {} were exported", file.size_bytes);
         return Err(Error::corruption_at(table.path(), 0, text));
     }
+    // Invariant: its comparator is the family's, which opening it has checked.
     check_bounds(family, &table, &opened)?;
     let properties = table.properties();
-    let theirs = &properties.comparator_name;
-    if !theirs.is_empty() && *theirs != family.0.config.comparator.name() {
-        let text = format!("{} is in the order of comparator {theirs:?}", file.name);
-        return Err(Error::invalid_argument(text));
-    }
     new.epoch_number = epoch;
     new.oldest_ancestor_time_s = properties.creation_time;
     new.creation_time_s = properties.file_creation_time;

@@ -324,15 +324,19 @@ impl Db {
     /// The database as it is now, to read at later through [`ReadOptions::snapshot`]. Does not wait
     /// for writers: with `unordered_write` the first read through it waits, if anything has to be
     /// waited for. Blocks only while files are ingested that get no sequence number and that
-    /// snapshots must not see, for as long as it takes to sync the MANIFEST.
+    /// snapshots must not see, for as long as it takes to sync the MANIFEST; so it is not to be
+    /// called in jobs of the environment, such as listeners, filters and merge operators are
+    /// called in, which the ingestion may need.
     pub fn snapshot(&self) -> Snapshot {
         let now_s = self.env().unix_time().as_secs();
         if let Some(secondary) = &self.0.opened.secondary {
             let view = secondary.view();
             return self.0.snapshots.take_state(&view.at, view.clone(), now_s);
         }
+        // Why: in a fork's child nobody lets go of what was held in the parent.
+        let regardless = self.0.opened.life.is_left_behind();
         loop {
-            if let Some(snapshot) = self.0.snapshots.take(|| self.newest_seq(), now_s) {
+            if let Some(snapshot) = self.0.snapshots.take(|| self.newest_seq(), now_s, regardless) {
                 return snapshot;
             }
             if let Some(live) = &self.0.live {

@@ -6,7 +6,8 @@
 use crate::read::iter::job_input::{InputOptions, JobInput};
 use karst_base::error::{Error, ErrorKind, Result, Shown};
 use karst_format::ids::Level;
-use karst_format::key::user_key;
+use karst_format::key::{ValueType, user_key};
+use karst_format::wide_column;
 use karst_lsm::FileMetadata;
 use karst_lsm::pick::CompactionInput;
 use karst_storage::table::Table;
@@ -25,8 +26,8 @@ pub(crate) struct LookOver {
     pub(crate) fill_cache: bool,
 }
 
-/// Hands internal keys of `table` to `each`, in order, range tombstones apart: all of them, or the
-/// first and the last, which may be the same.
+/// Hands entries of `table` to `each`, internal key and value as it is stored, in order, range
+/// tombstones apart: all of them, or the first and the last, which may be the same.
 ///
 /// # Errors
 /// `Corruption`: they are not in order, or a block is damaged. The file cannot be read; what `each`
@@ -35,7 +36,7 @@ pub(crate) async fn look_over(
     tables: &Arc<TableCache>,
     (table, file): (&Table, &Arc<FileMetadata>),
     how: LookOver,
-    mut each: impl FnMut(&[u8]) -> Result<()>,
+    mut each: impl FnMut(&[u8], &[u8]) -> Result<()>,
 ) -> Result<()> {
     let comparator = &tables.configuration.comparator;
     let input = || {
@@ -52,15 +53,16 @@ pub(crate) async fn look_over(
     if !how.all {
         let mut last = input();
         last.start_at_last().await?;
-        let ends = [first.entry().0, last.entry().0];
-        if ends[0] != ends[1] && comparator.compare_internal(ends[0], ends[1]).is_ge() {
-            return Err(out_of_order(ends[1], ends[0]));
+        let ends = [first.entry(), last.entry()];
+        let keys = ends.map(|(internal_key, _)| internal_key);
+        if keys[0] != keys[1] && comparator.compare_internal(keys[0], keys[1]).is_ge() {
+            return Err(out_of_order(keys[1], keys[0]));
         }
-        return ends.into_iter().try_for_each(each);
+        return ends.into_iter().try_for_each(|(internal_key, value)| each(internal_key, value));
     }
     let mut before: Vec<u8> = Vec::new();
     while first.valid() {
-        let internal_key = first.entry().0;
+        let (internal_key, value) = first.entry();
         // Why two orders: all entries of an ingested file get one number, and so no key can be in
         // it twice.
         let in_order = match (before.is_empty(), table.global_seqno()) {
@@ -74,7 +76,7 @@ pub(crate) async fn look_over(
         if !in_order {
             return Err(out_of_order(internal_key, &before));
         }
-        each(internal_key)?;
+        each(internal_key, value)?;
         before.clear();
         before.extend_from_slice(internal_key);
         if !first.advance()? {
@@ -82,6 +84,19 @@ pub(crate) async fn look_over(
         }
     }
     Ok(())
+}
+
+/// Whether an entry is, or has, a value in a blob file, which means nothing in another database.
+///
+/// # Errors
+/// `Corruption`: its columns cannot be parsed.
+pub(crate) fn is_in_blob_file(kind: ValueType, value: &[u8]) -> Result<bool> {
+    match kind {
+        ValueType::BlobIndex => Ok(true),
+        ValueType::WideColumnEntity => wide_column::has_blobs(value)
+            .map_err(|c| Error::new(ErrorKind::Corruption, format!("columns of an entry: {c}"))),
+        _ => Ok(false),
+    }
 }
 
 fn out_of_order(internal_key: &[u8], before: &[u8]) -> Error {

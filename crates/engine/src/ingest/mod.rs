@@ -22,5 +22,5 @@ pub use arg::IngestExternalFileArg;
 pub use bulk::{BulkLoader, SortedRun};
 pub(crate) use bulk::{Numbers, TargetSize};
 pub(crate) use files::ingest;
-pub(crate) use look_over::{LookOver, look_over};
+pub(crate) use look_over::{LookOver, is_in_blob_file, look_over};
 pub use sst_file_writer::{ExternalSstFileInfo, SstFileWriter};

@@ -10,7 +10,7 @@
 //!   nothing is written to the directory any more when that is another opener's.
 
 use super::arg::IngestExternalFileArg;
-use super::look_over::{LookOver, look_over};
+use super::look_over::{LookOver, is_in_blob_file, look_over};
 use crate::background::{Background, FamilyIngest, FileEnd, IngestExternalFileOptions, PreparedFile};
 use crate::versions::Versions;
 use karst_base::error::{Error, ErrorKind, Result, Shown};
@@ -254,15 +254,21 @@ impl One<'_> {
     async fn entries(&self, table: &Table, file: &Arc<FileMetadata>) -> Result<Entries> {
         let mut entries = Entries::default();
         let how = LookOver { all: self.looks_at_all(), fill_cache: self.options.fill_cache };
-        look_over(&self.family.tables, (table, file), how, |key| self.note(&mut entries, key)).await?;
+        look_over(&self.family.tables, (table, file), how, |key, value| self.note(&mut entries, key, value))
+            .await?;
         Ok(entries)
     }
 
     /// Takes note of an entry, if it may be ingested.
-    fn note(&self, entries: &mut Entries, internal_key: &[u8]) -> Result<()> {
+    fn note(&self, entries: &mut Entries, internal_key: &[u8], value: &[u8]) -> Result<()> {
         let key = InternalKey::parse(internal_key)
             .map_err(|c| Error::new(ErrorKind::Corruption, format!("an entry of the file: {c}")))?;
-        if !key.kind.is_stored() || matches!(key.kind, ValueType::BlobIndex | ValueType::RangeDeletion) {
+        if is_in_blob_file(key.kind, value)? {
+            let text =
+                format!("key {} has a value in a blob file, which cannot be ingested", Shown(key.user_key));
+            return Err(Error::not_supported(text));
+        }
+        if !key.kind.is_stored() || key.kind == ValueType::RangeDeletion {
             let (kind, shown) = (key.kind, Shown(key.user_key));
             let text = format!("key {shown} has an entry of type {kind:?}, which cannot be ingested");
             return Err(Error::not_supported(text));

@@ -1,10 +1,13 @@
 //! Column families that are exported and imported elsewhere.
 
 use crate::{entries, key, memory, options};
+use karst_engine::format::Comparator;
 use karst_engine::{
     Checkpoint, CompactRangeOptions, Db, ErrorKind, ExportImportFilesMetaData, ExportedFile, FlushOptions,
     ImportColumnFamilyOptions, Options, ReadOptions, WriteOptions,
 };
+use karst_format::key::ValueType;
+use karst_format::wide_column::{WideColumn, encode_into};
 use karst_io::{Env, FileSystem, MemoryFileSystem};
 use std::path::Path;
 use std::sync::Arc;
@@ -89,6 +92,49 @@ fn what_is_exported_is_there_where_it_is_imported() {
         assert_eq!(entries(&db, "goods"), expected);
         db.verify_checksum().unwrap();
     }
+}
+
+#[test]
+fn entities_with_columns_in_blob_files_and_tables_in_another_order_are_not_imported() {
+    let (env, files) = memory();
+    let plain = "checksum=kNoChecksum;compression=kNoCompression";
+    let all = options(&env, plain);
+    let db = Db::open("/db", &all).unwrap();
+    let index = b"\x01\x07\x00\x05\x00"; // of five bytes in blob file 7
+    let mut entity = Vec::new();
+    encode_into(&[WideColumn { name: b"column", value: index, is_blob: true }], &mut entity);
+    // Written as a plain value, whose type is changed then.
+    db.put("key", entity).unwrap();
+    let family = db.default_column_family();
+    let mut metadata = Checkpoint::new(&db).unwrap().export_column_family(family, "/export").unwrap();
+    let path = Path::new("/export").join(&metadata.files[0].name);
+    let mut bytes = files.read_file(&path).unwrap();
+    let entry = b"key\x01\x01\0\0\0\0\0\0";
+    let at = bytes.windows(entry.len()).position(|window| window == entry).unwrap();
+    bytes[at + 3] = ValueType::WideColumnEntity as u8;
+    files.remove(&path).unwrap();
+    files.write_file(&path, bytes).unwrap();
+    let file = &mut metadata.files[0];
+    for end in [&mut file.smallest, &mut file.largest] {
+        end[3] = ValueType::WideColumnEntity as u8;
+    }
+    let import = ImportColumnFamilyOptions::default();
+    let told = db.create_column_family_with_import("bad", &all, &import, &metadata).unwrap_err();
+    assert_eq!(told.kind(), ErrorKind::NotSupported, "{told}");
+    assert!(told.to_string().contains("blob file"), "{told}");
+
+    let reverse = options(&env, plain).comparator(None, Comparator::ReverseBytewise);
+    let other = Db::open("/reverse", &reverse).unwrap();
+    ["a", "b", "c"].iter().for_each(|key| other.put(key, "value").unwrap());
+    let family = other.default_column_family();
+    let mut metadata = Checkpoint::new(&other).unwrap().export_column_family(family, "/reversed").unwrap();
+    // As somebody says who knows the keys, and not what the table says of its order.
+    metadata.db_comparator_name = "leveldb.BytewiseComparator".into();
+    let file = &mut metadata.files[0];
+    std::mem::swap(&mut file.smallest, &mut file.largest);
+    let told = db.create_column_family_with_import("bad", &all, &import, &metadata).unwrap_err();
+    assert_eq!(told.kind(), ErrorKind::InvalidArgument, "{told}");
+    assert!(told.to_string().contains("comparator"), "{told}");
 }
 
 #[test]

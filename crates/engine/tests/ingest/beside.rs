@@ -165,6 +165,63 @@ fn unnumbered_files_for_several_families_come_at_once() {
     });
 }
 
+/// Two families of which one gets a file with a number of its own, and a third one that gets tables
+/// of another database: in each some numbers are older than the newest of this one, and some are
+/// newer.
+#[test]
+fn files_that_keep_their_numbers_come_at_once_with_those_that_get_some() {
+    const ROUNDS: u64 = 200;
+    let how = in_memory();
+    let db = Db::open("/db", &how).unwrap();
+    let still = how.clone().column_families(|family| family.disable_auto_compactions = true);
+    let source = Db::open("/source", &still).unwrap();
+    let [second, third] = ["second", "third"].map(|name| db.create_column_family(name, &how).unwrap());
+    let first = db.default_column_family();
+    let numbered = IngestExternalFileOptions { snapshot_consistency: false, ..Default::default() };
+    let unnumbered = IngestExternalFileOptions { snapshot_consistency: false, ..unnumbered() };
+    let kept = IngestExternalFileOptions { allow_db_generated_files: true, ..numbered };
+    let round = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..ROUNDS {
+                let key = |end: &str| format!("{number:03}{end}");
+                write_file(&how, "/file.sst", &[(&key("a"), "ingested")]);
+                let arg = |family, options| IngestExternalFileArg::new(family, ["/file.sst"], options);
+                db.ingest_external_files(&[arg(first, unnumbered), arg(&second, numbered)]).unwrap();
+                source.put(key("a"), "ingested").unwrap();
+                while db.latest_sequence_number() < source.latest_sequence_number() {
+                    db.put("z", "takes a number").unwrap();
+                }
+                while source.latest_sequence_number() < db.latest_sequence_number() {
+                    source.put(key("aa"), "takes a number").unwrap();
+                }
+                source.put(key("b"), "ingested").unwrap();
+                source.flush(&FlushOptions::default()).unwrap();
+                let table = source.live_files().iter().map(|file| file.number).max().unwrap();
+                let tables = [format!("/source/{table:06}.sst")];
+                db.ingest_external_files(&[IngestExternalFileArg::new(&third, tables, kept)]).unwrap();
+                round.store(number + 1, Ordering::SeqCst);
+            }
+        });
+        for families in [[first, &second], [&third, &third]] {
+            let (db, round) = (&db, &round);
+            scope.spawn(move || {
+                let ends = if families[0].name() == "third" { ["a", "b"] } else { ["a", "a"] };
+                loop {
+                    let number = round.load(Ordering::SeqCst);
+                    if number == ROUNDS {
+                        break;
+                    }
+                    let keys = ends.map(|end| format!("{number:03}{end}"));
+                    let found = db.multi_get_cfs(&ReadOptions::new(), &families, &keys);
+                    let found: Vec<_> = found.into_iter().map(|v| v.unwrap().is_some()).collect();
+                    assert_eq!(found[0], found[1], "{keys:?} of {:?}", families.map(|family| family.name()));
+                }
+            });
+        }
+    });
+}
+
 #[test]
 fn writers_go_on_when_background_work_is_paused_during_an_ingestion() {
     // The first is the ingested one itself, the second is that of the flush.

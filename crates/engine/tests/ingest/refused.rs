@@ -3,6 +3,8 @@
 use super::*;
 use karst_engine::format::Comparator;
 use karst_engine::{ErrorKind, FlushOptions, IngestExternalFileArg, IngestExternalFileOptions};
+use karst_format::key::ValueType;
+use karst_format::wide_column::{WideColumn, encode_into};
 use karst_testkit::eventually;
 
 fn tables_in(db: &Db) -> usize {
@@ -194,6 +196,34 @@ fn a_table_that_leaves_no_sequence_number_for_later_writes_is_refused() {
     let any = IngestExternalFileOptions { allow_db_generated_files: true, ..Default::default() };
     refused(&db, any, &["/last.sst"], ErrorKind::InvalidArgument, "/last.sst: an entry has the last");
     db.ingest_external_file(&any, [&table]).unwrap();
+}
+
+#[test]
+fn entities_with_columns_in_blob_files_are_refused() {
+    let how = in_memory().set_all("checksum=kNoChecksum;compression=kNoCompression").unwrap();
+    let db = Db::open("/db", &how).unwrap();
+    let fs = db.env().fs().clone();
+    let index = b"\x01\x07\x00\x05\x00"; // of five bytes in blob file 7
+    let mut in_blob_file = Vec::new();
+    encode_into(&[WideColumn { name: b"column", value: index, is_blob: true }], &mut in_blob_file);
+    for (entity, kind, says) in [
+        (&in_blob_file[..], ErrorKind::NotSupported, "blob file"),
+        (b"\x09\x01none", ErrorKind::Corruption, "/entity.sst: columns of an entry"),
+    ] {
+        // Written as a plain value, whose type is changed then.
+        let mut writer = SstFileWriter::create(&how).unwrap();
+        writer.open("/entity.sst").unwrap();
+        writer.put("key", entity).unwrap();
+        writer.finish().unwrap();
+        let mut bytes = fs.read_file("/entity.sst".as_ref()).unwrap();
+        let entry = b"key\x01\0\0\0\0\0\0\0";
+        let at = bytes.windows(entry.len()).position(|window| window == entry).unwrap();
+        bytes[at + 3] = ValueType::WideColumnEntity as u8;
+        fs.create("/entity.sst".as_ref()).unwrap().append(&bytes).unwrap();
+        for options in [IngestExternalFileOptions::default(), checked()] {
+            refused(&db, options, &["/entity.sst"], kind, says);
+        }
+    }
 }
 
 #[test]

@@ -11,13 +11,15 @@ use super::rows::{Place, Shape, account};
 use crate::bench::Front;
 use karst_engine::{
     ColumnFamily, CompactFilesOptions, CompactRangeOptions, Db, DbIterator, Error, ErrorKind, FlushOptions,
-    Options, ReadOptions, Result, WriteBatch, WriteOptions,
+    IngestExternalFileArg, IngestExternalFileOptions, Options, ReadOptions, Result, SstFileWriter,
+    WriteBatch, WriteOptions,
 };
 use karstdb::{
     OptimisticTransaction, OptimisticTransactionDb, OptimisticTransactionDbOptions,
     OptimisticTransactionOptions, Transaction, TransactionDb, TransactionDbOptions, TransactionOptions,
     WritePolicy,
 };
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::Path;
 use std::pin::pin;
@@ -234,6 +236,65 @@ impl Calls {
                 batch.delete_cf(family, key)
             }),
         }
+    }
+
+    /// Makes the changes by files that are made in `folder` and ingested, all at once. Of each
+    /// family one file has as many changes as go into one: each key once, ranges first.
+    pub(crate) async fn ingest(
+        &self,
+        shape: &Shape,
+        changes: &[Change],
+        folder: &Path,
+        move_files: bool,
+    ) -> Result<()> {
+        // Why ignored: whoever cannot write there says so next.
+        let _ = std::fs::create_dir_all(folder);
+        let mut args = Vec::new();
+        for (number, family) in self.store.families.iter().enumerate() {
+            let mut files: Vec<BTreeMap<Vec<u8>, &Change>> = Vec::new();
+            let of_family = |change: &&Change| change.states()[0].0.family == number;
+            for change in changes.iter().filter(of_family) {
+                let place = change.states()[0].0;
+                let key = shape.key(place.lane, place.row).to_vec();
+                let is_range = |change: &Change| matches!(change, Change::DeleteRange(_));
+                let fits = |file: &&mut BTreeMap<Vec<u8>, &Change>| {
+                    !is_range(change)
+                        && !file.contains_key(&key)
+                        && !file.values().any(|other| is_range(other))
+                };
+                match files.last_mut().filter(fits) {
+                    Some(file) => drop(file.insert(key, change)),
+                    None => files.push(BTreeMap::from([(key, change)])),
+                }
+            }
+            let mut paths = Vec::new();
+            for (at, file) in files.iter().enumerate() {
+                let path = folder.join(format!("{number}-{at}.sst"));
+                let mut writer = SstFileWriter::for_column_family(&Options::new(), family)?;
+                writer.open(&path)?;
+                for (key, change) in file {
+                    match change {
+                        Change::Put(place, next) => {
+                            writer.put(key, shape.text(*place, *next).unwrap_or_default())?;
+                        }
+                        Change::Merge(_, _, operand) => writer.merge(key, operand)?,
+                        Change::Delete(..) | Change::SingleDelete(_) => writer.delete(key)?,
+                        Change::DeleteRange(places) => {
+                            let last = places.last().expect("a range has rows");
+                            let end = [&shape.key(last.lane, last.row)[..], &[0]].concat();
+                            writer.delete_range(key, end)?;
+                        }
+                    }
+                }
+                call!(self, writer.finish(), writer.finish_async())?;
+                paths.push(path);
+            }
+            let options = IngestExternalFileOptions { move_files, ..Default::default() };
+            if !paths.is_empty() {
+                args.push(IngestExternalFileArg::new(family, paths, options));
+            }
+        }
+        call!(self, self.db().ingest_external_files(&args), self.db().ingest_external_files_async(&args))
     }
 
     /// The entry that adds to an account.

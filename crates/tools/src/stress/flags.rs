@@ -88,6 +88,14 @@ flags! {
     get_property_one_in: u64 = 2000;
     /// One operation in so many is followed by a sync of the log; 0: none.
     sync_wal_one_in: u64 = 2000;
+    /// One operation in so many is followed by a checkpoint, which is opened and looked into; 0:
+    /// none.
+    checkpoint_one_in: u64 = 2000;
+    /// One operation in so many is followed by a backup, which is restored and looked into; 0:
+    /// none.
+    backup_one_in: u64 = 5000;
+    /// One write in so many is ingested as files; 0: none.
+    ingest_external_file_one_in: u64 = 200;
     /// Draw the options of each life. Otherwise they are the defaults and what the command line
     /// says.
     random_options: bool = true;

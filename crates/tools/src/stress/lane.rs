@@ -10,6 +10,7 @@ use super::expected::{Expected, Judgement, Row};
 use super::flags::Flags;
 use super::further::Further;
 use super::options::{Drawn, change};
+use super::place::beside;
 use super::plan::{Abilities, Account, Change, How, Lot, Operation, Walk};
 use super::rows::{ACCOUNT, BLOCK_PREFIX, Key, Place, counts, family_name};
 use super::wrong::{Wrong, shown};
@@ -74,10 +75,10 @@ struct Held {
 
 /// One lane.
 pub(crate) struct Lane {
-    shared: Arc<Shared>,
-    calls: Calls,
-    lane: usize,
-    random: Random,
+    pub(super) shared: Arc<Shared>,
+    pub(super) calls: Calls,
+    pub(super) lane: usize,
+    pub(super) random: Random,
     held: VecDeque<Held>,
     further: Option<Further>,
 }
@@ -89,11 +90,11 @@ impl Lane {
     }
 
     /// What failed, unless it may.
-    fn failed(what: &str) -> impl Fn(Error) -> Wrong + '_ {
+    pub(super) fn failed(what: &str) -> impl Fn(Error) -> Wrong + '_ {
         move |error| Wrong::Failed(format!("{what}: {error}"))
     }
 
-    fn count(&self, what: Count) {
+    pub(super) fn count(&self, what: Count) {
         self.shared.counts.add(what, 1);
     }
 
@@ -144,7 +145,7 @@ impl Lane {
         }
     }
 
-    fn place(&self, family: usize, at: usize) -> (Key, Place) {
+    pub(super) fn place(&self, family: usize, at: usize) -> (Key, Place) {
         let (key, lane, row) = self.shared.ordered[at];
         (key, Place { lane, family, row })
     }
@@ -310,6 +311,7 @@ impl Lane {
             }
             How::Batch { sync } => self.batch(changes, transfer, sync, false).await?,
             How::Unlogged => self.batch(changes, transfer, false, true).await?,
+            How::Ingested => self.ingest(changes).await?,
         };
         shared.expected.end(self.lane, number, kept, states.into_iter().map(|(place, _)| place))?;
         Ok(())
@@ -368,6 +370,17 @@ impl Lane {
         } else {
             self.out_of_memory().await?;
         }
+        Ok(true)
+    }
+
+    /// The same changes by files. Always `Ok(true)`: nothing else writes a lane's rows.
+    async fn ingest(&mut self, changes: &[Change]) -> Result<bool, Wrong> {
+        self.count(Count::Ingested);
+        let move_files = self.random.one_in(2);
+        let shape = self.shared.expected.shape;
+        let folder = beside(self.calls.store.db().path(), &format!(".copy-of-lane-{}", self.lane));
+        let ingested = self.calls.ingest(&shape, changes, &folder, move_files).await;
+        ingested.map_err(Self::failed("an ingestion"))?;
         Ok(true)
     }
 
@@ -517,6 +530,12 @@ impl Lane {
             db.pause_background_work().map_err(Self::failed("pause_background_work"))?;
             std::thread::sleep(Duration::from_millis(self.random.below(30)));
             db.continue_background_work().map_err(Self::failed("continue_background_work"))?;
+        }
+        if !self.calls.asynchronous && self.random.one_in(flags.checkpoint_one_in) {
+            self.checkpoint().await?;
+        }
+        if !self.calls.asynchronous && self.random.one_in(flags.backup_one_in) {
+            self.back_up().await?;
         }
         if self.random.one_in(flags.acquire_snapshot_one_in) {
             self.hold(number).await?;

@@ -96,6 +96,10 @@ impl Life {
                 say(&Said::Counts(said.counts.numbers()).line());
             }
         });
+        if !self.flags.check_only {
+            // Why not else: a copy that was not right is to be looked at.
+            super::copies::remove_left(&self.place.db).map_err(failed)?;
+        }
         let kind = shared.drawn.front;
         match self.place.front() {
             Some(before) if before.locks() && before != kind => {

@@ -10,6 +10,7 @@
 //! [`report`] what came of it, [`place`] where everything lies.
 
 mod calls;
+mod copies;
 mod counts;
 mod executor;
 mod expected;
@@ -58,7 +59,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), Fault> {
     let made = flags.db.is_empty();
     let db = if made { temporary() } else { PathBuf::from(&flags.db) };
     let expected = match flags.expected_values_dir.as_str() {
-        "" => beside(&db),
+        "" => place::beside(&db, ".expected"),
         given => PathBuf::from(given),
     };
     let place = Site { db, expected };
@@ -82,6 +83,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), Fault> {
     if made {
         remove(&place.db)?;
         remove(&place.expected)?;
+        copies::remove_all(&place.db).map_err(|e| Fault::Failed(e.to_string()))?;
     }
     Ok(())
 }
@@ -94,6 +96,7 @@ fn prepare(flags: &Flags, place: &Site) -> Result<u64, String> {
         if place.exists() {
             remove(&place.expected)?;
         }
+        copies::remove_all(&place.db).map_err(|e| error(&place.db, e))?;
         karst_engine::Db::destroy(&place.db, &karst_engine::Options::new()).map_err(|e| e.to_string())?;
     }
     let lanes = flags::lanes(flags) as usize;
@@ -132,13 +135,6 @@ fn prepare(flags: &Flags, place: &Site) -> Result<u64, String> {
 
 fn remove(path: &Path) -> Result<(), String> {
     std::fs::remove_dir_all(path).map_err(|e| format!("{}: {e}", path.display()))
-}
-
-/// The database's path with `.expected` behind it.
-fn beside(db: &Path) -> PathBuf {
-    let mut name = db.as_os_str().to_owned();
-    name.push(".expected");
-    PathBuf::from(name)
 }
 
 fn temporary() -> PathBuf {

@@ -6,6 +6,14 @@ use super::rows::Shape;
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// What is beside the database, with its name and this behind it. What begins with `.copy-` goes
+/// when a life begins.
+pub(crate) fn beside(db: &Path, name: &str) -> PathBuf {
+    let mut path = db.as_os_str().to_owned();
+    path.push(name);
+    path.into()
+}
+
 /// The database and the folder of its expected state.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {

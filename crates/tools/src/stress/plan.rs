@@ -50,6 +50,8 @@ pub(crate) enum How {
     },
     /// Without the log, and flushed before it counts.
     Unlogged,
+    /// As files that are ingested.
+    Ingested,
     Transaction {
         sync: bool,
         prepare: bool,
@@ -272,6 +274,11 @@ impl<'a> Lot<'a> {
             .iter()
             .flat_map(Change::states)
             .all(|(place, _)| place.family == changes[0].states()[0].0.family);
+        // Why not these: a file has no such entries.
+        let singly = changes.iter().any(|change| matches!(change, Change::SingleDelete(_)));
+        if !singly && self.random.one_in(self.flags.ingest_external_file_one_in) {
+            return How::Ingested;
+        }
         if can.unlogged && one_family && self.random.one_in(self.flags.disable_wal_one_in) {
             return How::Unlogged;
         }
@@ -303,7 +310,7 @@ impl<'a> Lot<'a> {
         let place = Place { lane: self.lane, family: self.random.index(self.shape.families), row };
         let mark = Change::Put(place, number);
         let how = match self.how(std::slice::from_ref(&mark)) {
-            How::Unlogged => How::Batch { sync: false },
+            How::Unlogged | How::Ingested => How::Batch { sync: false },
             how => how,
         };
         Operation::Transfer { from, to, amount, mark, how }
@@ -359,6 +366,7 @@ mod tests {
             some(&|one| matches!(one, Operation::Transfer { how: How::Batch { .. }, .. })),
             some(&|one| matches!(one, Operation::Transfer { how: How::Transaction { .. }, .. })),
             some(&|one| matches!(one, Operation::Write { how: How::Unlogged, .. })),
+            some(&|one| matches!(one, Operation::Write { how: How::Ingested, .. })),
             changes(&|one| matches!(one, Change::Put(..))),
             changes(&|one| matches!(one, Change::Delete(..))),
             changes(&|one| matches!(one, Change::SingleDelete(..))),

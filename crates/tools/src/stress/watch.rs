@@ -79,6 +79,8 @@ impl Run<'_> {
                 return Ok(report);
             }
             if last {
+                super::copies::remove_left(&self.place.db)
+                    .map_err(|e| format!("{}: {e}", self.place.db.display()))?;
                 report.measure(self.place);
                 return Ok(report);
             }

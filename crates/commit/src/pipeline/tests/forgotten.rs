@@ -150,7 +150,7 @@ impl Shared {
             }
             seq
         };
-        let snapshot = self.snapshots.take(newest, 0).unwrap();
+        let snapshot = self.snapshots.take(newest, 0, false).unwrap();
         let at = snapshot.read_at();
         pipeline.wait_until_readable(at.seq);
         let show = |(committed, one): (bool, Arc<Prepared>)| {

@@ -44,7 +44,7 @@ fn a_commit_passes_slow_inserts_and_shows_nothing_that_is_prepared_among_them() 
     bench.pipeline.write(&options, phase(&one, Phase::Commit)).unwrap();
     assert_eq!((bench.pipeline.read_seq(), bench.pipeline.visible_seq()), (SeqNo(4), SeqNo(1)));
     let list = readers(&bench);
-    let snapshot = list.take(|| bench.pipeline.read_seq(), 0).unwrap();
+    let snapshot = list.take(|| bench.pipeline.read_seq(), 0, false).unwrap();
     let at = snapshot.read_at();
     assert!(!bench.pipeline.is_readable(at.seq) && at.hides(SeqNo(3)));
     slow.insert();
