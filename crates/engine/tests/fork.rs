@@ -131,7 +131,7 @@ fn a_child_takes_snapshots_whatever_the_parent_was_doing() {
     let files = DisturbedFileSystem::new(Arc::new(MemoryFileSystem::new()), held_up);
     let held_up = files.between().clone();
     let env = Env::builder().file_system(Arc::new(files)).build();
-    let options = Options::new().env(env).db(|db| db.create_if_missing = true);
+    let options = Options::new().env(env.clone()).db(|db| db.create_if_missing = true);
     let db = Db::open("/db", &options).unwrap();
     let mut writer = SstFileWriter::create(&options).unwrap();
     writer.open("/file.sst").unwrap();
@@ -141,6 +141,11 @@ fn a_child_takes_snapshots_whatever_the_parent_was_doing() {
     db.put("written", "before").unwrap();
     db.flush(&FlushOptions::default()).unwrap();
     db.wait_for_compact(&Default::default()).unwrap();
+    // Why: the MANIFEST before is removed in the background, and it is not that which is held up.
+    eventually(1, || {
+        let names = env.fs().list_dir(Path::new("/db")).unwrap();
+        names.iter().filter(|name| name.starts_with("MANIFEST")).count()
+    });
     let unnumbered = IngestExternalFileOptions { allow_global_seqno: false, ..Default::default() };
     std::thread::scope(|scope| {
         held_up.armed.store(true, Ordering::SeqCst);

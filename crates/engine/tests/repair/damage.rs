@@ -370,8 +370,10 @@ fn whatever_bytes_there_are_a_repair_ends_and_the_database_opens() {
             told.push(format!("{} at {at}", path.display()));
         }
         let report = Db::repair("/db", &damaged.options).unwrap_or_else(|e| panic!("{round}, {told:?}: {e}"));
-        let db =
-            Db::open("/db", &damaged.options).unwrap_or_else(|e| panic!("{round}, {told:?}: {e}\n{report}"));
+        // Why by names: a column family is not known any more if its last table is lost, and the
+        // MANIFEST too. How many tables it has depends on when compactions ran.
+        let db = Db::open_cf("/db", &damaged.options, &FAMILIES)
+            .unwrap_or_else(|e| panic!("{round}, {told:?}: {e}\n{report}"));
         // Blobs are read when they are asked for.
         if let Err(error) = db.verify_checksum() {
             assert!(error.to_string().contains(".blob"), "{round}, {told:?}: {error}\n{report}");
