@@ -23,7 +23,6 @@ pub mod copies;
 pub mod db;
 pub(crate) mod flush;
 pub mod ingest;
-pub(crate) mod live;
 pub mod open;
 pub mod properties;
 pub mod read;
@@ -31,6 +30,7 @@ pub mod repair;
 pub(crate) mod sealing;
 pub(crate) mod versions;
 pub mod write;
+pub(crate) mod write_half;
 
 pub use background::{FlushOptions, IngestExternalFileOptions, WaitForCompactOptions};
 pub use copies::{

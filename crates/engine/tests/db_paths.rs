@@ -199,7 +199,7 @@ fn copies_repairs_and_secondaries_know_all_paths() {
         std::fs::remove_file(manifest).unwrap();
     }
     let report = Db::repair(&spread.places[0], &options(&spread.paths(), "")).unwrap();
-    let db = spread.open("");
+    let db = spread.open("disable_auto_compactions=true");
     assert_eq!(contents(&db), all, "{report}");
     let files = live(&db);
     db.close().unwrap();

@@ -29,7 +29,7 @@ struct Workshop {
 
 impl Workshop {
     fn open(path: &Path, options: &Options) -> Workshop {
-        let opened = crate::open::read_only(path, options, None).unwrap();
+        let opened = crate::open::read_only(path, options, None).unwrap().read;
         let family = opened.families.get(ColumnFamilyId::DEFAULT).unwrap();
         let version = family.superversion().version().clone();
         let numbers = std::fs::read_dir(path).unwrap().filter_map(|entry| {

@@ -44,7 +44,7 @@ impl<'a> Checkpoint<'a> {
     /// # Errors
     /// It is open for reading only or closed.
     pub fn new(db: &'a Db) -> Result<Checkpoint<'a>> {
-        db.live()?;
+        db.write_half()?;
         Ok(Checkpoint { db })
     }
 

@@ -114,9 +114,10 @@ impl Checkpoint<'_> {
 }
 
 async fn export(db: &Db, family: &ColumnFamily, directory: &Path) -> Result<ExportImportFilesMetaData> {
-    let (env, live, to) = (db.env(), db.live()?, directory.to_owned());
-    let (writable, _) = (db.writable()?, db.family(family)?);
-    if db.0.opened.pending.is_some() {
+    let (env, write, to) = (db.env(), db.write_half()?, directory.to_owned());
+    let ownership = &write.ownership;
+    db.family(family)?;
+    if db.0.read.pending.is_some() {
         return Err(Error::not_supported("tables may have what transactions have not decided"));
     }
     env.run_blocking({
@@ -124,10 +125,10 @@ async fn export(db: &Db, family: &ColumnFamily, directory: &Path) -> Result<Expo
         move |env| copying::refuse_existing(env, &to)
     })
     .await?;
-    let hold = writable.versions.obsolete().hold().await;
+    let hold = ownership.versions.obsolete().hold().await;
     let which = Sealing::Of(vec![family.0.clone()]);
-    live.background.flush_families(which, FlushOptions::default(), FlushReason::GetLiveFiles).await?;
-    let trees = writable.versions.moment().trees;
+    write.background.flush_families(which, FlushOptions::default(), FlushReason::GetLiveFiles).await?;
+    let trees = ownership.versions.moment().trees;
     let tree = trees.into_iter().find(|(other, _)| Arc::ptr_eq(other, &family.0));
     let (_, version) =
         tree.ok_or_else(|| Error::new(ErrorKind::NotFound, "the column family was dropped"))?;
@@ -136,7 +137,7 @@ async fn export(db: &Db, family: &ColumnFamily, directory: &Path) -> Result<Expo
     }
     let mut files = Vec::new();
     for (level, table) in version.all_files() {
-        let from = db.0.opened.shared.table_path(table.number, table.path_id)?;
+        let from = db.0.read.shared.table_path(table.number, table.path_id)?;
         let checksum = table.checksum.as_ref();
         let exported = ExportedFile {
             name: FileName::Table(table.number).to_string(),
@@ -191,9 +192,9 @@ impl Db {
         metadata: &ExportImportFilesMetaData,
     ) -> Result<ColumnFamily> {
         let told = |error: Error| error.in_context(format!("importing column family {:?}", Named(name)));
-        let live = self.live()?;
+        let write = self.write_half()?;
         check(metadata).map_err(told)?;
-        if self.0.opened.pending.is_some() {
+        if self.0.read.pending.is_some() {
             // Why: what is undecided is hidden by its numbers, which the files may have too.
             let text = "no import into a database of transactions that insert when they prepare";
             return Err(told(Error::not_supported(text.to_owned())));
@@ -201,7 +202,7 @@ impl Db {
         let largest = metadata.files.iter().map(|file| file.largest_seq).max().unwrap_or(0);
         // Invariant: before there is the family; so what is written into it is newer than the
         // files.
-        block_on(self.env(), live.pipeline.skip_to(SeqNo(largest))).map_err(told)?;
+        block_on(self.env(), write.pipeline.skip_to(SeqNo(largest))).map_err(told)?;
         let family = self.create_column_family(name, options)?;
         let imported = import_into(self, &family, *import, metadata);
         if let Err(error) = imported {
@@ -286,14 +287,14 @@ fn import_into(
     import: ImportColumnFamilyOptions,
     metadata: &ExportImportFilesMetaData,
 ) -> Result<()> {
-    let (env, live, shared) = (db.env(), db.live()?, &db.0.opened.shared);
-    let writable = db.writable()?;
+    let (env, write, shared) = (db.env(), db.write_half()?, &db.0.read.shared);
+    let ownership = &write.ownership;
     let files = in_order(family, metadata)?;
-    let new_files = writable.versions.job_files(0);
+    let new_files = ownership.versions.job_files(0);
     let stop = Halt::default();
     let mut edit = VersionEdit { column_family: family.0.id(), ..VersionEdit::default() };
     let mut counts = Vec::new();
-    let below = writable.versions.new_epoch(family.0.id());
+    let below = ownership.versions.new_epoch(family.0.id());
     for file in &files {
         let number = new_number(&new_files);
         let (from, to) = (file.directory.join(&file.name), shared.table_path(number, 0)?);
@@ -301,15 +302,15 @@ fn import_into(
             true => copying::link_or_copy(env, &from, &to, &stop)?,
             false => copying::copy(env, &from, &to, None, &stop, |_| {}).map(drop)?,
         }
-        let epoch = if file.level == 0 { writable.versions.new_epoch(family.0.id()) } else { below };
+        let epoch = if file.level == 0 { ownership.versions.new_epoch(family.0.id()) } else { below };
         let (table, known) = described(family, file, number, epoch)?;
         counts.push((number, known));
         edit.new_files.push((Level(file.level as u8), table));
     }
     let change = Change { files: new_files.take(), counts, ..Change::edit(edit) };
-    block_on(env, writable.versions.install(change))?;
-    live.background.family_added(&family.0);
-    live.background.schedule();
+    block_on(env, ownership.versions.install(change))?;
+    write.background.family_added(&family.0);
+    write.background.schedule();
     if import.move_files {
         for file in &files {
             // Why its outcome does not matter: the family is there.

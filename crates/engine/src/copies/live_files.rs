@@ -14,9 +14,9 @@
 
 use crate::background::FlushOptions;
 use crate::db::Db;
-use crate::live::Live;
 use crate::sealing::Sealing;
 use crate::versions::{Hold, Moment};
+use crate::write_half::WriteHalf;
 use karst_base::error::{Error, Result};
 use karst_base::events::FlushReason;
 use karst_commit::wal::archive::logs_in;
@@ -117,7 +117,7 @@ impl Db {
     /// # Errors
     /// As [`Db::disable_file_deletions`].
     pub async fn disable_file_deletions_async(&self) -> Result<()> {
-        self.writable()?.versions.obsolete().disable().await;
+        self.write_half()?.ownership.versions.obsolete().disable().await;
         Ok(())
     }
 
@@ -128,7 +128,7 @@ impl Db {
     /// # Errors
     /// The database is open for reading only or closed.
     pub fn enable_file_deletions(&self) -> Result<()> {
-        self.writable()?.versions.obsolete().enable();
+        self.write_half()?.ownership.versions.obsolete().enable();
         Ok(())
     }
 
@@ -150,7 +150,7 @@ impl Db {
     /// # Errors
     /// As [`Db::lock_wal`].
     pub async fn lock_wal_async(&self) -> Result<()> {
-        self.live()?.pipeline.lock_wal().await
+        self.write_half()?.pipeline.lock_wal().await
     }
 
     /// Takes one [`Db::lock_wal`] back. Does not wait.
@@ -158,7 +158,7 @@ impl Db {
     /// # Errors
     /// The log is not locked; the database is open for reading only or closed.
     pub fn unlock_wal(&self) -> Result<()> {
-        self.live()?.pipeline.unlock_wal()
+        self.write_half()?.pipeline.unlock_wal()
     }
 
     /// The files that make up the database, as of one moment: a copy of all of them, each up to its
@@ -194,33 +194,33 @@ impl Db {
 
 /// Holds the files of the database, and lists them.
 pub(super) async fn held_files(db: &Db, options: &LiveFilesStorageInfoOptions) -> Result<HeldFiles> {
-    let (env, live) = (db.env(), db.live()?);
-    let hold = db.writable()?.versions.obsolete().hold().await;
-    if wants_flush(db, live, options.wal_size_for_flush).await? {
+    let (env, write) = (db.env(), db.write_half()?);
+    let hold = write.ownership.versions.obsolete().hold().await;
+    if wants_flush(db, write, options.wal_size_for_flush).await? {
         let whole = FlushOptions::default();
-        live.background.flush_families(Sealing::All, whole, FlushReason::GetLiveFiles).await?;
+        write.background.flush_families(Sealing::All, whole, FlushReason::GetLiveFiles).await?;
     }
     let (moment, options_file, written) = loop {
-        let failed = live.pipeline.failed_log();
+        let failed = write.pipeline.failed_log();
         let (moment, options_file) = {
             let db = db.clone();
             // Why elsewhere: whoever changes options may be writing them.
             let look = move |_: &Env| {
-                let writable = db.writable()?;
+                let ownership = &db.write_half()?.ownership;
                 // Why: so that OPTIONS is not replaced in between.
-                let _unchanged = writable.changing_options.lock();
-                Ok::<_, Error>((writable.versions.moment(), db.0.opened.options_file()))
+                let _unchanged = ownership.changing_options.lock();
+                Ok::<_, Error>((ownership.versions.moment(), ownership.options_file()))
             };
             env.run_blocking(look).await?
         };
         // Invariant: behind the look at the MANIFEST; see the module's head.
-        live.pipeline.flush_wal(false).await?;
-        let written = live.pipeline.written_logs().await?;
+        write.pipeline.flush_wal(false).await?;
+        let written = write.pipeline.written_logs().await?;
         // Why once more otherwise: the logs may have a part of a batch whose other part is of a
         // family that this MANIFEST has not, or what came behind files that were ingested since, or
         // lack what a recovery of the log put into tables.
-        let now = db.writable()?.versions.moment();
-        if moment.goes_with_logs(&now) && live.pipeline.failed_log() == failed {
+        let now = write.ownership.versions.moment();
+        if moment.goes_with_logs(&now) && write.pipeline.failed_log() == failed {
             break (moment, options_file, written);
         }
     };
@@ -230,19 +230,19 @@ pub(super) async fn held_files(db: &Db, options: &LiveFilesStorageInfoOptions) -
     Ok(HeldFiles { files, moment, _hold: hold })
 }
 
-async fn wants_flush(db: &Db, live: &Live, limit: u64) -> Result<bool> {
+async fn wants_flush(db: &Db, write: &WriteHalf, limit: u64) -> Result<bool> {
     if matches!(limit, 0 | u64::MAX) {
         return Ok(limit == 0);
     }
-    let moment = db.writable()?.versions.moment();
-    let written = live.pipeline.written_logs().await?;
+    let moment = write.ownership.versions.moment();
+    let written = write.pipeline.written_logs().await?;
     let logs = logs(db, &moment, written).await?;
     Ok(logs.iter().map(|log| log.size_bytes).sum::<u64>() >= limit)
 }
 
 /// Tables and blob files.
 fn stored_files(db: &Db, moment: &Moment, with_checksums: bool) -> Result<Vec<DatabaseFile>> {
-    let shared = &db.0.opened.shared;
+    let shared = &db.0.read.shared;
     let mut files = Vec::new();
     for (_, version) in &moment.trees {
         for (_, table) in version.all_files() {

@@ -3,9 +3,9 @@
 
 use super::Db;
 use crate::background::{FlushOptions, WaitForCompactOptions};
-use crate::live::Live;
-use crate::open::{Writable, open_for_reading};
+use crate::open::open_for_reading;
 use crate::sealing::Sealing;
+use crate::write_half::WriteHalf;
 use karst_base::error::Result;
 use karst_base::events::FlushReason;
 use karst_base::health::BackgroundError;
@@ -13,16 +13,13 @@ use karst_storage::column_family::{ColumnFamily, Family};
 use std::sync::Arc;
 
 impl Db {
-    /// What a database open for writing has.
-    pub(crate) fn live(&self) -> Result<&Live> {
+    /// The half that writes.
+    ///
+    /// # Errors
+    /// The database is closed, or open for reading only.
+    pub(crate) fn write_half(&self) -> Result<&WriteHalf> {
         self.check_open()?;
-        self.0.live.as_ref().ok_or_else(open_for_reading)
-    }
-
-    /// The same of its directory.
-    pub(crate) fn writable(&self) -> Result<&Writable> {
-        self.check_open()?;
-        self.0.opened.writable()
+        self.0.write.as_ref().ok_or_else(open_for_reading)
     }
 
     fn families_of(&self, families: &[&ColumnFamily]) -> Result<Vec<Arc<Family>>> {
@@ -62,7 +59,7 @@ impl Db {
     pub async fn flush_cfs_async(&self, options: &FlushOptions, families: &[&ColumnFamily]) -> Result<()> {
         let families = self.families_of(families)?;
         let which = Sealing::Of(families);
-        self.live()?.background.flush_families(which, *options, FlushReason::ManualFlush).await
+        self.write_half()?.background.flush_families(which, *options, FlushReason::ManualFlush).await
     }
 
     /// Goes on after a background error: everything in memory is flushed, and writes are accepted
@@ -80,12 +77,12 @@ impl Db {
     /// # Errors
     /// As [`Db::resume`].
     pub async fn resume_async(&self) -> Result<()> {
-        self.live()?.background.resume().await
+        self.write_half()?.background.resume().await
     }
 
     /// The background error that stands, if there is one.
     pub fn background_error(&self) -> Option<BackgroundError> {
-        self.0.live.as_ref().and_then(|live| live.health.current())
+        self.0.write.as_ref().and_then(|write| write.health.current())
     }
 
     /// Waits until no flush and no compaction runs, and starts none until
@@ -103,7 +100,7 @@ impl Db {
     /// # Errors
     /// As [`Db::pause_background_work`].
     pub async fn pause_background_work_async(&self) -> Result<()> {
-        self.live()?.background.pause().await;
+        self.write_half()?.background.pause().await;
         Ok(())
     }
 
@@ -112,7 +109,7 @@ impl Db {
     /// # Errors
     /// Background work is not paused, or the database is open for reading only.
     pub fn continue_background_work(&self) -> Result<()> {
-        self.live()?.background.unpause()
+        self.write_half()?.background.unpause()
     }
 
     /// Waits until nothing is left to flush or to compact by itself.
@@ -129,7 +126,7 @@ impl Db {
     /// # Errors
     /// As [`Db::wait_for_compact`].
     pub async fn wait_for_compact_async(&self, options: &WaitForCompactOptions) -> Result<()> {
-        self.live()?.background.wait_for_compact(*options).await
+        self.write_half()?.background.wait_for_compact(*options).await
     }
 
     /// Lets compactions of these column families start by themselves: sets
@@ -198,13 +195,13 @@ mod tests {
             let at_once = FlushOptions { wait: false, allow_write_stall: true };
             db.flush_cfs(&at_once, &[&full]).unwrap();
         }
-        let live = db.live().unwrap();
-        assert!(live.stalls.held().0, "writers are not stopped: the test shows nothing");
+        let write = db.write_half().unwrap();
+        assert!(write.stalls.held().0, "writers are not stopped: the test shows nothing");
         let (between, told) = dropping(&db, &full);
         overtaken::BETWEEN.set(Some(Box::new(between)));
-        live.background.look_at(&full.0);
+        write.background.look_at(&full.0);
         assert!(told.recv_timeout(Duration::from_secs(60)).unwrap(), "it was dropped");
-        assert!(!live.stalls.held().0, "a family that is gone stops all writers");
+        assert!(!write.stalls.held().0, "a family that is gone stops all writers");
     }
 
     #[test]
@@ -218,7 +215,7 @@ mod tests {
             db.flush_cfs(&FlushOptions::default(), &[&family]).unwrap();
             db.drop_column_family(&family).unwrap();
         }
-        let known = db.live().unwrap().background.known_families();
+        let known = db.write_half().unwrap().background.known_families();
         // Of the last one a job may have been under way.
         assert!(known <= 2, "{known} families are known, and one is open");
     }
@@ -297,7 +294,7 @@ mod tests {
             let (db, other) = (db.clone(), other.clone());
             move || {
                 write(&db, &other, "meanwhile");
-                db.live().unwrap().background.seal_untold().unwrap();
+                db.write_half().unwrap().background.seal_untold().unwrap();
             }
         };
         overtaken::BETWEEN.set(Some(Box::new(between)));
@@ -332,7 +329,7 @@ mod tests {
         let db = Db::open("/db", &options).unwrap();
         let idle = db.create_column_family("idle", &options).unwrap();
         db.put("key", "value").unwrap();
-        let versions = &db.0.opened.writable.as_ref().unwrap().versions;
+        let versions = &db.write_half().unwrap().ownership.versions;
         let needs = || versions.log_number(idle.0.id());
         let before = needs();
         let log = db.log_numbers().pop().unwrap();

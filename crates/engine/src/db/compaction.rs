@@ -65,7 +65,7 @@ impl Db {
         end: Option<&[u8]>,
     ) -> Result<()> {
         let family = self.family(family)?;
-        self.live()?.background.compact_range(family, options.clone(), begin, end).await
+        self.write_half()?.background.compact_range(family, options.clone(), begin, end).await
     }
 
     /// Cancels the compactions that [`Db::compact_range`] and [`Db::compact_files`] run, and
@@ -84,7 +84,7 @@ impl Db {
     /// # Errors
     /// As [`Db::disable_manual_compaction`].
     pub async fn disable_manual_compaction_async(&self) -> Result<()> {
-        self.live()?.background.disable_manual_compaction().await;
+        self.write_half()?.background.disable_manual_compaction().await;
         Ok(())
     }
 
@@ -93,7 +93,7 @@ impl Db {
     /// # Errors
     /// They are not disabled, or the database is open for reading only, or closed.
     pub fn enable_manual_compaction(&self) -> Result<()> {
-        self.live()?.background.enable_manual_compaction()
+        self.write_half()?.background.enable_manual_compaction()
     }
 
     /// Has what overlaps the keys from `begin` to `end` (both included; `None` is open) compacted
@@ -109,7 +109,7 @@ impl Db {
         end: Option<&[u8]>,
     ) -> Result<()> {
         let family = self.family(family)?;
-        self.live()?.background.suggest_compact_range(family, (begin, end));
+        self.write_half()?.background.suggest_compact_range(family, (begin, end));
         Ok(())
     }
 
@@ -141,7 +141,7 @@ impl Db {
         include_end: bool,
     ) -> Result<()> {
         let family = self.family(family)?;
-        self.live()?.background.delete_files_in_ranges(family, ranges, include_end).await
+        self.write_half()?.background.delete_files_in_ranges(family, ranges, include_end).await
     }
 
     /// Compacts the files with these numbers, and those that have to go along, to `output_level`.
@@ -174,7 +174,7 @@ impl Db {
     ) -> Result<Vec<u64>> {
         let family = self.family(family)?;
         let files: Vec<FileNumber> = files.iter().map(|number| FileNumber(*number)).collect();
-        let background = &self.live()?.background;
+        let background = &self.write_half()?.background;
         let summary = background.compact_files(family, *options, &files, output_level).await?;
         Ok(summary.output_files.iter().map(|(number, _)| number.0).collect())
     }

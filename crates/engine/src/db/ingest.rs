@@ -79,12 +79,13 @@ impl Db {
     /// # Errors
     /// As [`Db::ingest_external_files`].
     pub async fn ingest_external_files_async(&self, args: &[IngestExternalFileArg]) -> Result<()> {
-        let (live, versions) = (self.live()?, &self.writable()?.versions);
+        let write = self.write_half()?;
+        let versions = &write.ownership.versions;
         let mut of_families = Vec::with_capacity(args.len());
         for arg in args {
             of_families.push((self.family(&arg.column_family)?.clone(), arg.clone()));
         }
-        let options = self.0.opened.db_options.get();
-        ingest(&live.background, versions, options, of_families).await
+        let options = self.0.read.db_options.get();
+        ingest(&write.background, versions, options, of_families).await
     }
 }

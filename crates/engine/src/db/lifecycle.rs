@@ -96,10 +96,9 @@ impl Db {
     /// is created.
     pub fn create_column_families(&self, names: &[&str], options: &Options) -> Result<Vec<ColumnFamily>> {
         self.check_open()?;
-        let families = open::create_column_families(&self.0.opened, names, options)?;
-        if let Some(live) = &self.0.live {
-            families.iter().for_each(|family| live.background.family_added(family));
-        }
+        let write = self.write_half()?;
+        let families = open::create_column_families(&self.0.read, &write.ownership, names, options)?;
+        families.iter().for_each(|family| write.background.family_added(family));
         Ok(families.into_iter().map(ColumnFamily).collect())
     }
 
@@ -111,13 +110,13 @@ impl Db {
     /// for reading only or closed, or the MANIFEST could not be written.
     pub fn drop_column_family(&self, family: &ColumnFamily) -> Result<()> {
         let family = self.family(family)?;
-        let Some(live) = &self.0.live else { return open::drop_column_family(&self.0.opened, family) };
+        let write = self.write_half()?;
         // Why: the family's memtable may be all that keeps the log of a section whose commit is not
         // durable. Why also behind it: one may have been committed meanwhile.
-        let sync_decisions = || block_on(self.env(), live.pipeline.sync_decisions());
+        let sync_decisions = || block_on(self.env(), write.pipeline.sync_decisions());
         sync_decisions()?;
-        open::drop_column_family(&self.0.opened, family)?;
-        live.background.family_dropped(family);
+        open::drop_column_family(&self.0.read, &write.ownership, family)?;
+        write.background.family_dropped(family);
         sync_decisions().map_err(|e| {
             e.in_context("the column family is dropped, but decisions of transactions are not durable")
         })

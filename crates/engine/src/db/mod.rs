@@ -24,11 +24,11 @@ mod wal_files;
 mod wal_updates;
 mod write;
 
-use crate::live::Live;
-use crate::open::{self, Opened, Options};
+use crate::open::{self, Opened, Options, ReadHalf};
 use crate::properties;
 use crate::read::iter::{DbIterator, InternalIterator};
 use crate::read::{get, multi_get};
+use crate::write_half::WriteHalf;
 use karst_base::error::{Error, ErrorKind, Named, Result};
 use karst_base::events::Events;
 use karst_base::options::{DbOptions, ReadOptions};
@@ -36,7 +36,6 @@ use karst_base::snapshot::{ReadAt, Snapshot, Snapshots, pin_with_all};
 use karst_base::stats::Statistics;
 use karst_base::sync::Guard;
 use karst_base::sync::Mutex;
-use karst_format::key::SeqNo;
 use karst_io::Env;
 use karst_storage::column_family::{ColumnFamily, Family};
 use karst_storage::superversion::SuperVersion;
@@ -67,15 +66,13 @@ pub struct Db(pub(crate) Arc<Inner>);
 /// What a database consists of. Each part owns its own state; there is no lock around all of it.
 #[derive(Debug)]
 pub(crate) struct Inner {
-    pub(crate) opened: Opened,
+    pub(crate) read: ReadHalf,
+    /// `None`: it is open for reading only.
+    pub(crate) write: Option<WriteHalf>,
     pub(crate) snapshots: Arc<Snapshots>,
-    /// What a database open for writing has besides; before `opened` ends, it does.
-    pub(crate) live: Option<Live>,
     /// What is prepared and not decided, by name. Lock: held to look or change, never while
     /// waiting.
     sections: Mutex<Sections>,
-    /// Everything that a database open for reading holds has at most this sequence number.
-    last_seq: SeqNo,
     default_family: ColumnFamily,
     default_read: ReadOptions,
     database: u64,
@@ -85,10 +82,11 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
-    fn as_subject(&self) -> properties::Subject<'_> {
+    /// The database as its properties look at it.
+    pub(crate) fn as_subject(&self) -> properties::Subject<'_> {
         properties::Subject {
-            opened: &self.opened,
-            live: self.live.as_ref(),
+            read: &self.read,
+            write: self.write.as_ref(),
             snapshots: &self.snapshots,
             opened_at: self.opened_at,
             last_asked: &self.last_asked,
@@ -120,37 +118,35 @@ impl Db {
     }
 
     fn new(opened: Opened, options: &Options) -> Result<Db> {
-        let first = opened.families.all().first().cloned();
+        let Opened { read, ownership, prepared, notes } = opened;
+        let first = read.families.all().first().cloned();
         let default_family = first.filter(|f| f.config.name == "default").ok_or_else(|| {
             Error::new(
                 ErrorKind::Corruption,
-                format!("{}: the default column family is missing", opened.path.display()),
+                format!("{}: the default column family is missing", read.path.display()),
             )
         })?;
-        let snapshots = Arc::new(Snapshots::new(opened.pending.clone(), opened.db_options.get().allow_2pc));
-        let live = match &opened.writable {
-            Some(writable) => {
-                Some(Live::start(&opened, &writable.versions, writable.first_log, options, &snapshots)?)
-            }
-            None if opened.secondary.is_some() => None,
+        let snapshots = Arc::new(Snapshots::new(read.pending.clone(), read.db_options.get().allow_2pc));
+        let write = match ownership {
+            Some(ownership) => Some(WriteHalf::start(&read, ownership, &notes, options, &snapshots)?),
+            None if read.secondary.is_some() => None,
             None => {
-                let families: Vec<_> = opened.families.all().iter().map(|f| f.settings()).collect();
+                let families: Vec<_> = read.families.all().iter().map(|f| f.settings()).collect();
                 let events = Events::new(None, Vec::new());
-                events.opened_for_reading(&opened.db_options.get(), families.iter().map(|f| &**f));
+                events.opened_for_reading(&read.db_options.get(), families.iter().map(|f| &**f));
                 None
             }
         };
         let db = Db(Arc::new(Inner {
-            last_seq: opened.last_seq,
             snapshots,
-            live,
+            write,
             default_read: ReadOptions::default(),
             database: default_family.database,
             default_family: ColumnFamily(default_family),
-            opened_at: opened.env.now(),
-            sections: Mutex::new(Sections::found(&opened.prepared)),
+            opened_at: read.env.now(),
+            sections: Mutex::new(Sections::found(&prepared)),
             last_asked: properties::LastAsked::default(),
-            opened,
+            read,
         }));
         db.dump_stats_periodically();
         Ok(db)
@@ -158,14 +154,14 @@ impl Db {
 
     /// Has the statistics written to the LOG file every `stats_dump_period_sec`.
     fn dump_stats_periodically(&self) {
-        let Some(live) = &self.0.live else { return };
+        let Some(write) = &self.0.write else { return };
         let weak = Arc::downgrade(&self.0);
-        live.background.on_stats_dump(move || {
+        write.background.on_stats_dump(move || {
             let Some(inner) = weak.upgrade() else { return };
             properties::dump_stats(inner.as_subject());
             // Why there: should it be the last handle, it closes the database, and that waits for
             // whoever calls this.
-            drop(inner.opened.env.clone().run_blocking(move |_| drop(inner)));
+            drop(inner.read.env.clone().run_blocking(move |_| drop(inner)));
         });
     }
 
@@ -329,18 +325,18 @@ impl Db {
     /// called in, which the ingestion may need.
     pub fn snapshot(&self) -> Snapshot {
         let now_s = self.env().unix_time().as_secs();
-        if let Some(secondary) = &self.0.opened.secondary {
+        if let Some(secondary) = &self.0.read.secondary {
             let view = secondary.view();
             return self.0.snapshots.take_state(&view.at, view.clone(), now_s);
         }
         // Why: in a fork's child nobody lets go of what was held in the parent.
-        let regardless = self.0.opened.life.is_left_behind();
+        let regardless = self.0.read.life.is_left_behind();
         loop {
             if let Some(snapshot) = self.0.snapshots.take(|| self.newest_seq(), now_s, regardless) {
                 return snapshot;
             }
-            if let Some(live) = &self.0.live {
-                karst_io::block_on(self.env(), live.pipeline.wait_until_not_held());
+            if let Some(write) = &self.0.write {
+                karst_io::block_on(self.env(), write.pipeline.wait_until_not_held());
             }
         }
     }
@@ -357,17 +353,17 @@ impl Db {
 
     /// The open column family of this name.
     pub fn column_family(&self, name: &str) -> Option<ColumnFamily> {
-        self.0.opened.families.named(name).map(ColumnFamily)
+        self.0.read.families.named(name).map(ColumnFamily)
     }
 
     /// All open column families, by id.
     pub fn column_families(&self) -> Vec<ColumnFamily> {
-        self.0.opened.families.all().iter().cloned().map(ColumnFamily).collect()
+        self.0.read.families.all().iter().cloned().map(ColumnFamily).collect()
     }
 
     /// Names of column families that exist but were not opened.
     pub fn unopened_column_families(&self) -> &[String] {
-        &self.0.opened.unopened
+        &self.0.read.unopened
     }
 
     /// One of RocksDB's properties, such as `rocksdb.stats`, of the default column family. `None`
@@ -409,45 +405,45 @@ impl Db {
 
     /// The statistics; they stay empty unless [`Options::statistics`] was given.
     pub fn statistics(&self) -> &Arc<Statistics> {
-        &self.0.opened.statistics
+        &self.0.read.statistics
     }
 
     /// The environment: files, clock, threads, I/O.
     pub fn env(&self) -> &Env {
-        &self.0.opened.env
+        &self.0.read.env
     }
 
     /// The directory.
     pub fn path(&self) -> &PathBuf {
-        &self.0.opened.path
+        &self.0.read.path
     }
 
     /// The options of the database that are in effect now.
     pub fn options(&self) -> Arc<DbOptions> {
-        self.0.opened.db_options.get()
+        self.0.read.db_options.get()
     }
 
     /// Numbers of the logs that hold what is not in tables, ascending.
     pub fn log_numbers(&self) -> Vec<u64> {
-        self.0.opened.logs().iter().map(|number| number.0).collect()
+        self.0.as_subject().logs().iter().map(|number| number.0).collect()
     }
 
     /// The place in a log behind which point-in-time recovery left everything out, if there is
     /// damage: file, offset and what is wrong. What was written behind it is not seen.
     pub fn log_damage(&self) -> Option<&str> {
-        self.0.opened.log_damage.as_deref()
+        self.0.read.log_damage.as_deref()
     }
 
     /// Entries that the logs and the tables have both, if the database was opened with any: of
     /// which column families, how many, up to which sequence number. They count once. Logs of a
     /// sound database have nothing that is in tables.
     pub fn log_duplicates(&self) -> Option<&str> {
-        self.0.opened.log_duplicates.as_deref()
+        self.0.read.log_duplicates.as_deref()
     }
 
     /// The database's identity, if it has one.
     pub fn identity(&self) -> Option<&str> {
-        self.0.opened.db_id.as_deref()
+        self.0.read.db_id.as_deref()
     }
 
     /// An iterator over the default column family. Seek before anything else.
@@ -471,7 +467,7 @@ impl Db {
             Guard::into_inner(superversion),
             at,
             options.clone(),
-            (self.0.opened.life.clone(), gate),
+            (self.0.read.life.clone(), gate),
         )
     }
 
@@ -506,7 +502,7 @@ impl Db {
         let family = self.family(family)?;
         // Why: so that what is acknowledged has been inserted.
         self.wait_until_readable(self.newest_seq());
-        let (tables, life) = (family.tables.clone(), self.0.opened.life.clone());
+        let (tables, life) = (family.tables.clone(), self.0.read.life.clone());
         Ok(InternalIterator::new(tables, family.superversion(), options.clone(), life))
     }
 
@@ -517,7 +513,7 @@ impl Db {
     #[doc(hidden)]
     #[inline]
     pub fn check_open(&self) -> Result<()> {
-        self.0.opened.life.check()
+        self.0.read.life.check()
     }
 
     #[inline]
@@ -541,7 +537,7 @@ impl Db {
         }
         let pin = || -> Vec<_> { distinct.iter().map(|family| family.superversion()).collect() };
         let has_all = |pinned: &Vec<Arc<SuperVersion>>, seq| pinned.iter().all(|one| one.has_all_to(seq));
-        let (pinned, at) = match &self.0.opened.secondary {
+        let (pinned, at) = match &self.0.read.secondary {
             Some(secondary) => {
                 let view = self.secondary_view(secondary, options)?;
                 (distinct.iter().map(|family| view.of(family)).collect(), view.at.again())
@@ -571,8 +567,8 @@ impl Batch {
 
 impl Inner {
     fn close(&self) -> Result<()> {
-        if self.opened.life.is_left_behind() {
-            return self.opened.life.check();
+        if self.read.life.is_left_behind() {
+            return self.read.life.check();
         }
         if karst_io::in_background() {
             // Why refused: it would wait for the job that it is called by.
@@ -580,11 +576,11 @@ impl Inner {
                 "a database is not closed inside a background job, such as a call to a listener; drop the handle there, or close it elsewhere",
             ));
         }
-        self.opened.life.end();
-        if let Some(secondary) = &self.opened.secondary {
-            secondary.close(&self.opened.env);
+        self.read.life.end();
+        if let Some(secondary) = &self.read.secondary {
+            secondary.close(&self.read.env);
         }
-        closing::end(self.live.as_ref(), self.opened.writable.as_ref())
+        self.write.as_ref().map_or(Ok(()), WriteHalf::close)
     }
 }
 

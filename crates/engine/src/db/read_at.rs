@@ -36,7 +36,7 @@ impl Db {
     #[inline]
     pub(super) fn view<'a>(&self, options: &ReadOptions, family: &'a ColumnFamily) -> Result<View<'a>> {
         let family = self.family(family)?;
-        if let Some(secondary) = &self.0.opened.secondary {
+        if let Some(secondary) = &self.0.read.secondary {
             let view = self.secondary_view(secondary, options)?;
             return Ok((family, Guard::from_inner(view.of(family)), view.at.again()));
         }
@@ -48,11 +48,11 @@ impl Db {
     /// Everything that is visible or acknowledged now has at most this sequence number.
     #[inline]
     pub(super) fn newest_seq(&self) -> SeqNo {
-        match &self.0.live {
-            Some(live) => live.pipeline.read_seq(),
-            None => match &self.0.opened.secondary {
+        match &self.0.write {
+            Some(write) => write.pipeline.read_seq(),
+            None => match &self.0.read.secondary {
                 Some(secondary) => secondary.view().at.seq,
-                None => self.0.last_seq,
+                None => self.0.read.last_seq,
             },
         }
     }
@@ -71,22 +71,22 @@ impl Db {
 
     #[inline]
     fn is_readable(&self, seq: SeqNo) -> bool {
-        self.0.live.as_ref().is_none_or(|live| live.pipeline.is_readable(seq))
+        self.0.write.as_ref().is_none_or(|write| write.pipeline.is_readable(seq))
     }
 
     /// Blocks the calling thread until everything up to `seq` can be read.
     #[inline]
     pub(super) fn wait_until_readable(&self, seq: SeqNo) {
-        if let Some(live) = self.0.live.as_ref().filter(|live| !live.pipeline.is_readable(seq)) {
-            live.pipeline.wait_until_readable(seq);
+        if let Some(write) = self.0.write.as_ref().filter(|write| !write.pipeline.is_readable(seq)) {
+            write.pipeline.wait_until_readable(seq);
         }
     }
 
     /// What has to be waited for before reading at `seq`, if anything.
     #[inline]
     pub(super) fn gate(&self, seq: SeqNo) -> Option<Box<dyn Gate>> {
-        let live = self.0.live.as_ref().filter(|live| !live.pipeline.is_readable(seq))?;
-        Some(Box::new(live.pipeline.readable(seq)))
+        let write = self.0.write.as_ref().filter(|write| !write.pipeline.is_readable(seq))?;
+        Some(Box::new(write.pipeline.readable(seq)))
     }
 
     /// `read`, at once if `seq` can be read, and otherwise when it can. `read` borrows nothing that

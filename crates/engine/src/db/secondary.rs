@@ -146,11 +146,11 @@ impl Db {
 
 impl Inner {
     fn catch_up(&self) -> Result<()> {
-        let secondary = self.opened.secondary.as_ref();
+        let secondary = self.read.secondary.as_ref();
         let secondary = secondary.ok_or_else(|| {
             Error::invalid_argument("the database is no secondary instance; open it with open_as_secondary")
         })?;
-        secondary.catch_up(&self.opened)
+        secondary.catch_up(&self.read)
     }
 }
 
@@ -160,23 +160,23 @@ async fn follow(env: Env, db: Weak<Inner>) {
     loop {
         let wait_ms = {
             let Some(db) = db.upgrade() else { return };
-            let options = db.opened.db_options.get();
+            let options = db.read.db_options.get();
             match failures {
                 0 => options.follower_refresh_catchup_period_ms,
                 _ => options.follower_catchup_retry_wait_ms,
             }
         };
         let closing = {
-            let Some(secondary) = db.upgrade().and_then(|db| db.opened.secondary.clone()) else { return };
+            let Some(secondary) = db.upgrade().and_then(|db| db.read.secondary.clone()) else { return };
             secondary.closing.listen()
         };
         // Why at least one: a period of 0 would be a loop without a pause.
         race(closing, sleep(&env, Duration::from_millis(wait_ms.max(1)))).await;
         let Some(db) = db.upgrade() else { return };
-        if db.opened.life.check().is_err() {
+        if db.read.life.check().is_err() {
             return;
         }
-        let most = db.opened.db_options.get().follower_catchup_retry_count;
+        let most = db.read.db_options.get().follower_catchup_retry_count;
         let caught = env.run_blocking(move |_| db.catch_up()).await;
         failures = if caught.is_err() && failures < most { failures + 1 } else { 0 };
     }

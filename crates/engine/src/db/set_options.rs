@@ -26,16 +26,16 @@ impl Db {
     /// is named; the database is open for reading only or closed; OPTIONS could not be written.
     /// Nothing has changed then.
     pub fn set_options(&self, family: &ColumnFamily, options: &[(&str, &str)]) -> Result<()> {
-        let (family, live) = (self.family(family)?, self.live()?);
+        let (family, write) = (self.family(family)?, self.write_half()?);
         {
-            let _changing = self.writable()?.changing_options.lock();
+            let _changing = write.ownership.changing_options.lock();
             self.check_open()?;
             let before = family.settings();
-            let now = change_family_options(&self.0.opened, family, options)?;
+            let now = change_family_options(&self.0.read, &write.ownership, family, options)?;
             family.change_settings(now.clone());
-            live.events.family_options_changed(&before, &now);
+            write.events.family_options_changed(&before, &now);
         }
-        live.background.options_changed(std::slice::from_ref(family));
+        write.background.options_changed(std::slice::from_ref(family));
         Ok(())
     }
 
@@ -44,17 +44,17 @@ impl Db {
     /// # Errors
     /// As [`Db::set_options`].
     pub fn set_db_options(&self, options: &[(&str, &str)]) -> Result<()> {
-        let live = self.live()?;
+        let write = self.write_half()?;
         {
-            let opened = &self.0.opened;
-            let _changing = self.writable()?.changing_options.lock();
+            let read = &self.0.read;
+            let _changing = write.ownership.changing_options.lock();
             self.check_open()?;
-            let before = opened.db_options.get();
-            opened.db_options.set(change_db_options(opened, options)?);
-            live.db_options_changed(opened, &before);
-            live.events.options_changed(&before, &opened.db_options.get());
+            let before = read.db_options.get();
+            read.db_options.set(change_db_options(read, &write.ownership, options)?);
+            write.db_options_changed(read, &before);
+            write.events.options_changed(&before, &read.db_options.get());
         }
-        live.background.options_changed(&self.0.opened.families.all());
+        write.background.options_changed(&self.0.read.families.all());
         Ok(())
     }
 }

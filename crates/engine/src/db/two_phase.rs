@@ -21,7 +21,7 @@
 
 use super::Db;
 use super::hooks::TransactionHooks;
-use crate::live::Live;
+use crate::write_half::WriteHalf;
 use karst_base::caller::Caller;
 use karst_base::error::{Error, ErrorKind, Result, Shown};
 use karst_base::options::ReadOptions;
@@ -131,17 +131,17 @@ impl TransactionHooks<'_> {
         if !db.options().allow_2pc {
             return Err(Error::invalid_argument("a prepared transaction needs the option allow_2pc"));
         }
-        let (live, _) = db.batch_source(&batch)?;
-        let numbers = db.0.opened.pending.is_some().then(|| db.numbers(&batch)).transpose()?;
+        let (write, _) = db.batch_source(&batch)?;
+        let numbers = db.0.read.pending.is_some().then(|| db.numbers(&batch)).transpose()?;
         let section = Arc::new(Section::new(name, batch, numbers));
         db.0.sections.lock().begin(&section)?;
-        let outcome = phase(live, by, options, &section, Phase::Prepare).await;
+        let outcome = phase(write, by, options, &section, Phase::Prepare).await;
         // Why not if it may be in memtables: an insert panicked, and what was inserted must stay
         // hidden. It is prepared in the log, so the next opening finds it.
         if outcome.is_err() && !section.may_be_inserted() {
             db.0.sections.lock().remove(name);
-            db.release(live, &section);
-            live.pipeline.withdraw(&section);
+            db.release(write, &section);
+            write.pipeline.withdraw(&section);
         } else if outcome.is_ok() {
             db.0.sections.lock().set_prepared(name);
         }
@@ -169,11 +169,13 @@ impl TransactionHooks<'_> {
 
 impl Db {
     async fn decide(&self, by: Caller, options: &WriteOptions, name: &[u8], what: Phase) -> Result<()> {
-        let live = self.live()?;
+        let write = self.write_half()?;
         let section = self.0.sections.lock().begin_decision(name)?;
         let outcome = match what {
-            Phase::Rollback if section.is_inserted_early() => self.restore(live, by, options, &section).await,
-            _ => phase(live, by, options, &section, what).await,
+            Phase::Rollback if section.is_inserted_early() => {
+                self.restore(write, by, options, &section).await
+            }
+            _ => phase(write, by, options, &section, what).await,
         };
         match outcome {
             Ok(()) => {
@@ -181,18 +183,18 @@ impl Db {
                 // Why its log stays if this fails: the decision may be lost with what was written
                 // before it, and then it is prepared again; and what was inserted must not look
                 // like a plain write.
-                if !section.waits_for_sync() || self.sync_logs(live, by).await {
-                    self.release(live, &section);
+                if !section.waits_for_sync() || self.sync_logs(write, by).await {
+                    self.release(write, &section);
                 }
-                live.pipeline.forget_decided();
+                write.pipeline.forget_decided();
             }
             Err(_) => self.0.sections.lock().set_prepared(name),
         }
         outcome
     }
 
-    async fn sync_logs(&self, live: &Live, by: Caller) -> bool {
-        by.wait(self.env(), live.pipeline.flush_wal(true)).await.is_ok()
+    async fn sync_logs(&self, write: &WriteHalf, by: Caller) -> bool {
+        by.wait(self.env(), write.pipeline.flush_wal(true)).await.is_ok()
     }
 
     /// How the operations of a batch are numbered that is inserted undecided.
@@ -206,7 +208,7 @@ impl Db {
 
     /// How column families order their keys.
     fn key_order(&self) -> impl Fn(ColumnFamilyId, &[u8], &[u8]) -> Ordering + use<> {
-        let families = self.0.opened.families.all();
+        let families = self.0.read.families.all();
         move |family, a: &[u8], b: &[u8]| match families.iter().find(|open| open.id() == family) {
             Some(family) => family.config.comparator.compare_user(a, b),
             None => a.cmp(b),
@@ -219,7 +221,7 @@ impl Db {
     /// while it is prepared.
     async fn restore(
         &self,
-        live: &Live,
+        write: &WriteHalf,
         by: Caller,
         options: &WriteOptions,
         section: &Arc<Section>,
@@ -237,7 +239,7 @@ impl Db {
         keys.dedup_by(|a, b| in_order(a, b).is_eq());
         for (id, key) in keys {
             // Why passed over: with the column family all that the section wrote there is gone.
-            let Some(family) = self.0.opened.families.get(id).map(ColumnFamily) else { continue };
+            let Some(family) = self.0.read.families.get(id).map(ColumnFamily) else { continue };
             let value = match by {
                 Caller::Thread => self.get_cf(&read, &family, key)?,
                 Caller::Task => self.get_cf_async(&read, &family, key).await?,
@@ -249,13 +251,13 @@ impl Db {
         }
         let options = WriteOptions { disable_wal: false, ignore_missing_column_families: true, ..*options };
         let source = Source::Phase(PhaseWrite::restoring(section, before));
-        live.pipeline.write_by(by, &options, source, None).await
+        write.pipeline.write_by(by, &options, source, None).await
     }
 
     /// Lets go of the log of a section that is decided, or was not prepared.
-    fn release(&self, live: &Live, section: &Section) {
+    fn release(&self, write: &WriteHalf, section: &Section) {
         if section.log().0 > 0 {
-            live.prepared_logs.release(section.log());
+            write.prepared_logs.release(section.log());
         }
     }
 
@@ -277,7 +279,7 @@ impl Db {
 }
 
 async fn phase(
-    live: &Live,
+    write: &WriteHalf,
     by: Caller,
     options: &WriteOptions,
     section: &Arc<Section>,
@@ -288,7 +290,7 @@ async fn phase(
     let ignore = options.ignore_missing_column_families || gone;
     let options = WriteOptions { disable_wal: false, ignore_missing_column_families: ignore, ..*options };
     let source = Source::Phase(PhaseWrite::new(section, phase));
-    live.pipeline.write_by(by, &options, source, None).await
+    write.pipeline.write_by(by, &options, source, None).await
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ impl TransactionHooks<'_> {
     /// [`Options::write_prepared`](crate::Options::write_prepared) a commit makes visible what was
     /// written before, and no key would tell of it.
     pub fn track_conflicts(self, buckets: u32) -> Result<()> {
-        self.0.live()?.pipeline.track_conflicts(buckets)
+        self.0.write_half()?.pipeline.track_conflicts(buckets)
     }
 
     /// Whether `key`, or a range that it is in, was written by somebody whose write `snapshot` does
@@ -72,8 +72,8 @@ impl TransactionHooks<'_> {
         keys: &[Unchanged],
     ) -> Result<()> {
         let db = self.0;
-        let (live, _) = db.batch_source(batch)?;
-        let pipeline = &live.pipeline;
+        let (write, _) = db.batch_source(batch)?;
+        let pipeline = &write.pipeline;
         loop {
             // Invariant: first this, then the look, which finds everything up to here.
             let seen = db.newest_seq();

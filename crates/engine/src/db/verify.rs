@@ -85,7 +85,7 @@ impl Db {
     /// What is stored of every column family now.
     fn trees(&self) -> Result<Vec<(Arc<TableCache>, Arc<Version>)>> {
         self.check_open()?;
-        let families = self.0.opened.families.all();
+        let families = self.0.read.families.all();
         let tree = |family: &Arc<Family>| (family.tables.clone(), family.superversion().version().clone());
         Ok(families.iter().map(tree).collect())
     }

@@ -40,7 +40,7 @@ fn directory_of(db: &Db) -> PathBuf {
 /// Numbers of the logs that are there, archived ones included, ascending.
 pub(super) fn logs_of(db: &Db) -> Result<BTreeSet<FileNumber>> {
     let directory = directory_of(db);
-    let mut logs: BTreeSet<_> = db.0.opened.logs().into_iter().collect();
+    let mut logs: BTreeSet<_> = db.0.as_subject().logs().into_iter().collect();
     // Why: a log is archived some time after nobody needs it any more. Why in this order: so one
     // that is archived meanwhile is in one of the two.
     if Archive::of(&db.options(), &directory).is_some() {

@@ -6,7 +6,7 @@
 //! that is refused is refused before anything is written.
 
 use super::Db;
-use crate::live::Live;
+use crate::write_half::WriteHalf;
 use karst_base::error::{Error, Named, Result, check_range};
 use karst_commit::{Source, WriteBatch, WriteFuture, WriteOptions};
 use karst_format::ids::ColumnFamilyId;
@@ -21,8 +21,8 @@ impl Db {
         &self,
         family: &ColumnFamily,
         op: impl FnOnce(ColumnFamilyId) -> Op<'a>,
-    ) -> Result<(&Live, Source<'a>)> {
-        let live = self.live()?;
+    ) -> Result<(&WriteHalf, Source<'a>)> {
+        let write = self.write_half()?;
         if family.0.database != self.0.database {
             return Err(super::foreign(family));
         }
@@ -37,11 +37,11 @@ impl Db {
         if let Op::DeleteRange { begin, end, .. } = op {
             check_range(&family.0.config.comparator, begin, end)?;
         }
-        Ok((live, Source::one(op)?))
+        Ok((write, Source::one(op)?))
     }
 
-    pub(super) fn batch_source<'a>(&self, batch: &'a WriteBatch) -> Result<(&Live, Source<'a>)> {
-        let live = self.live()?;
+    pub(super) fn batch_source<'a>(&self, batch: &'a WriteBatch) -> Result<(&WriteHalf, Source<'a>)> {
+        let write = self.write_half()?;
         if batch.database().is_some_and(|database| database != self.0.database) {
             return Err(Error::invalid_argument(
                 "the write batch has operations on column families of another database",
@@ -50,16 +50,16 @@ impl Db {
         for family in batch.merged() {
             // Why not an error here if it is not open: whether it may be missing, the options of
             // the write say.
-            if let Some(family) = self.0.opened.families.get(*family) {
+            if let Some(family) = self.0.read.families.get(*family) {
                 check_operator(&family)?;
             }
         }
         for (family, begin, end) in batch.removed_ranges() {
-            if let Some(family) = self.0.opened.families.get(family) {
+            if let Some(family) = self.0.read.families.get(family) {
                 check_range(&family.config.comparator, begin, end)?;
             }
         }
-        Ok((live, Source::Batch(batch)))
+        Ok((write, Source::Batch(batch)))
     }
 }
 
@@ -100,8 +100,8 @@ macro_rules! calls {
                 #[doc = concat!("As [`Db::", stringify!($opt), "`], and if the column family was dropped or is of another database.")]
                 pub fn $cf(&self, options: &WriteOptions, family: &ColumnFamily, $($arg: impl AsRef<[u8]>),*) -> Result<()> {
                     $(let $arg = $arg.as_ref();)*
-                    let (live, source) = self.one(family, |cf| ($op)(cf, $($arg),*))?;
-                    live.pipeline.write(options, source)
+                    let (write, source) = self.one(family, |cf| ($op)(cf, $($arg),*))?;
+                    write.pipeline.write(options, source)
                 }
 
                 #[doc = concat!("The asynchronous form of [`Db::", stringify!($plain), "`]. Dropping it before its first poll writes nothing; after that the write happens whole or not at all.")]
@@ -129,7 +129,7 @@ macro_rules! calls {
                     $($arg: &'a $Key),*
                 ) -> impl Future<Output = Result<()>> + Send + Unpin + use<'a, $($Key),*> {
                     let source = self.one(family, |cf| ($op)(cf, $($arg.as_ref()),*));
-                    WriteFuture::new(source.map(|(live, source)| live.pipeline.write_async(options, source)))
+                    WriteFuture::new(source.map(|(write, source)| write.pipeline.write_async(options, source)))
                 }
             )*
         }
@@ -159,8 +159,8 @@ impl Db {
     /// As [`Db::put_opt`]; a column family in it was dropped or is of another database; a merge in
     /// a column family without an operator; a range that ends before it begins.
     pub fn write(&self, options: &WriteOptions, batch: &WriteBatch) -> Result<()> {
-        let (live, source) = self.batch_source(batch)?;
-        live.pipeline.write(options, source)
+        let (write, source) = self.batch_source(batch)?;
+        write.pipeline.write(options, source)
     }
 
     /// The asynchronous form of [`Db::write`]. Dropping it before its first poll writes nothing;
@@ -171,7 +171,7 @@ impl Db {
         batch: &'a WriteBatch,
     ) -> impl Future<Output = Result<()>> + Send + Unpin + use<'a> {
         let source = self.batch_source(batch);
-        WriteFuture::new(source.map(|(live, source)| live.pipeline.write_async(options, source)))
+        WriteFuture::new(source.map(|(write, source)| write.pipeline.write_async(options, source)))
     }
 
     /// Has the records that gathered under `manual_wal_flush` leave the process, and with `sync`
@@ -192,7 +192,7 @@ impl Db {
     /// # Errors
     /// As [`Db::flush_wal`].
     pub async fn flush_wal_async(&self, sync: bool) -> Result<()> {
-        self.live()?.pipeline.flush_wal(sync).await
+        self.write_half()?.pipeline.flush_wal(sync).await
     }
 
     /// Makes all that is in the logs durable: [`Db::flush_wal`] with `sync`.

@@ -6,8 +6,8 @@
 //! Invariant: all of the changes are made or none is. The OPTIONS file is written first, so what is
 //! in force is what the next opening finds.
 
-use super::writable::{OptionsInForce, write_options};
-use super::{Opened, check_options};
+use super::ownership::{OptionsInForce, Ownership, write_options};
+use super::{ReadHalf, check_options};
 use karst_base::error::{Error, ErrorKind, Named, Result};
 use karst_base::options::{BlockBasedTableOptions, DbOptions, FamilyConfig, Instances, OptionSet};
 use karst_format::options::text;
@@ -17,8 +17,12 @@ use std::sync::Arc;
 /// The options of the database after `changes`, in OPTIONS. Blocks.
 ///
 /// Lock: called under the one that serializes changes of options.
-pub(crate) fn change_db_options(opened: &Opened, changes: &[(&str, &str)]) -> Result<DbOptions> {
-    let now = opened.db_options.get();
+pub(crate) fn change_db_options(
+    read: &ReadHalf,
+    ownership: &Ownership,
+    changes: &[(&str, &str)],
+) -> Result<DbOptions> {
+    let now = read.db_options.get();
     let mut options = DbOptions::clone(&now);
     set_all(&mut options, changes, "the database")?;
     if (now.max_open_files < 0) != (options.max_open_files < 0) {
@@ -28,7 +32,7 @@ pub(crate) fn change_db_options(opened: &Opened, changes: &[(&str, &str)]) -> Re
     }
     check_options::database(&options)?;
     let in_force = OptionsInForce { db: Some(&options), family: None };
-    write_options(opened, &in_force)?;
+    write_options(read, ownership, &in_force)?;
     Ok(options)
 }
 
@@ -36,7 +40,8 @@ pub(crate) fn change_db_options(opened: &Opened, changes: &[(&str, &str)]) -> Re
 ///
 /// Lock: as for [`change_db_options`].
 pub(crate) fn change_family_options(
-    opened: &Opened,
+    read: &ReadHalf,
+    ownership: &Ownership,
     family: &Arc<Family>,
     changes: &[(&str, &str)],
 ) -> Result<Arc<FamilyConfig>> {
@@ -60,10 +65,10 @@ pub(crate) fn change_family_options(
     let mut config = FamilyConfig::resolve(now.id, &now.name, options, None, instances)?;
     check_options::given(&now.options, &asked, &config)?;
     config.described_in.clone_from(&now.described_in);
-    check_options::column_family(&opened.db_options.get(), &config)?;
+    check_options::column_family(&read.db_options.get(), &config)?;
     let config = Arc::new(config);
     let in_force = OptionsInForce { db: None, family: Some(&config) };
-    write_options(opened, &in_force)?;
+    write_options(read, ownership, &in_force)?;
     Ok(config)
 }
 

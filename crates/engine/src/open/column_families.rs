@@ -8,8 +8,8 @@
 
 use super::load::make_family;
 use super::options::{Options, new_family_options};
-use super::writable::{OptionsInForce, write_options};
-use super::{Opened, check_options};
+use super::ownership::{OptionsInForce, Ownership, write_options};
+use super::{ReadHalf, check_options};
 use crate::versions::{Change, Versions};
 use karst_base::error::{Error, ErrorKind, Named, Result};
 use karst_base::options::{DbOptions, FamilyConfig};
@@ -25,49 +25,55 @@ use std::sync::Arc;
 /// Creates column families and writes OPTIONS anew, once. Blocks. All are created or none is,
 /// unless the MANIFEST cannot be written; then some may be.
 pub(crate) fn create_column_families(
-    opened: &Opened,
+    read: &ReadHalf,
+    ownership: &Ownership,
     names: &[&str],
     options: &Options,
 ) -> Result<Vec<Arc<Family>>> {
-    let families = create(opened, names, options)?;
+    let families = create(read, ownership, names, options)?;
     if !families.is_empty() {
-        options_behind_change(opened)?;
+        options_behind_change(read, ownership)?;
     }
     Ok(families)
 }
 
 /// Drops a column family and writes OPTIONS anew. Blocks.
-pub(crate) fn drop_column_family(opened: &Opened, family: &Arc<Family>) -> Result<()> {
+pub(crate) fn drop_column_family(read: &ReadHalf, ownership: &Ownership, family: &Arc<Family>) -> Result<()> {
     let id = family.id();
     if id == ColumnFamilyId::DEFAULT {
         return Err(Error::invalid_argument("the default column family cannot be dropped"));
     }
     let edit = VersionEdit { column_family: id, column_family_drop: true, ..VersionEdit::default() };
-    block_on(&opened.env, opened.writable()?.versions.install(Change::edit(edit)))?;
-    options_behind_change(opened)
+    block_on(&read.env, ownership.versions.install(Change::edit(edit)))?;
+    options_behind_change(read, ownership)
 }
 
 /// Creates column families, without OPTIONS.
 ///
 /// Why all are handed over before the first is waited for: those that come together share a sync of
 /// the MANIFEST.
-pub(super) fn create(opened: &Opened, names: &[&str], options: &Options) -> Result<Vec<Arc<Family>>> {
-    let versions = &opened.writable()?.versions;
+pub(super) fn create(
+    read: &ReadHalf,
+    ownership: &Ownership,
+    names: &[&str],
+    options: &Options,
+) -> Result<Vec<Arc<Family>>> {
+    let versions = &ownership.versions;
     let mut known: BTreeSet<String> =
-        opened.families.all().iter().map(|family| family.config.name.clone()).collect();
+        read.families.all().iter().map(|family| family.config.name.clone()).collect();
     for name in names {
         if !known.insert((*name).to_owned()) {
             let name = Named(name);
             return Err(Error::invalid_argument(format!("column family {name:?} exists already")));
         }
     }
-    let new = names.iter().map(|name| new_family(opened, versions, name, options));
+    let new = names.iter().map(|name| new_family(read, versions, name, options));
     let new = new.collect::<Result<Vec<_>>>()?;
     let installs = new.iter().map(|(family, edit)| {
         let created = Some(family.clone());
         versions.install(Change { created, ..Change::edit(edit.clone()) })
     });
-    let outcomes = installs.collect::<Vec<_>>().into_iter().map(|install| block_on(&opened.env, install));
+    let outcomes = installs.collect::<Vec<_>>().into_iter().map(|install| block_on(&read.env, install));
     outcomes.fold(Ok(()), Result::and)?;
     Ok(new.into_iter().map(|(family, _)| family).collect())
 }
@@ -91,22 +97,22 @@ pub(super) fn new_config(
 
 /// A column family that is in no MANIFEST yet, and the edit that puts it there.
 fn new_family(
-    opened: &Opened,
+    read: &ReadHalf,
     versions: &Versions,
     name: &str,
     options: &Options,
 ) -> Result<(Arc<Family>, VersionEdit)> {
     let id = versions.new_family_id()?;
-    let config = new_config(&opened.db_options.get(), id, name, options)?;
-    if let Some(default) = opened.families.get(ColumnFamilyId::DEFAULT) {
+    let config = new_config(&read.db_options.get(), id, name, options)?;
+    if let Some(default) = read.families.get(ColumnFamilyId::DEFAULT) {
         check_options::block_cache(&default.config, &config)?;
     }
     let config = Arc::new(config);
     let memtable = Arc::new(MemTable::of(&config));
     let levels = usize::try_from(config.options.num_levels).unwrap_or(1);
     let version = Arc::new(Version::empty(config.comparator.clone(), levels));
-    let database = opened.families.all().first().map_or(0, |family| family.database);
-    let family = make_family(database, config, &opened.shared, memtable, version);
+    let database = read.families.all().first().map_or(0, |family| family.database);
+    let family = make_family(database, config, &read.shared, memtable, version);
     let edit = VersionEdit {
         column_family: id,
         column_family_add: Some(name.to_owned()),
@@ -117,10 +123,10 @@ fn new_family(
 }
 
 /// OPTIONS after a change that has happened: what fails here is told, and says so.
-fn options_behind_change(opened: &Opened) -> Result<()> {
-    let _changing = opened.writable()?.changing_options.lock();
-    let open = opened.life.check();
-    let written = open.and_then(|()| write_options(opened, &OptionsInForce::default()));
+fn options_behind_change(read: &ReadHalf, ownership: &Ownership) -> Result<()> {
+    let _changing = ownership.changing_options.lock();
+    let open = read.life.check();
+    let written = open.and_then(|()| write_options(read, ownership, &OptionsInForce::default()));
     written.map_err(|e| match e.kind().is_io() || e.kind() == ErrorKind::Closed {
         true => e.in_context("the change is made, but OPTIONS could not be written"),
         false => e,

@@ -8,7 +8,7 @@
 
 use super::directory::{Directory, check_path};
 use super::manifest::Manifest;
-use super::writable::take_lock;
+use super::ownership::take_lock;
 use super::{identity, options::Options};
 use crate::versions::{write_current, write_synced};
 use karst_base::error::{Error, ErrorKind, Result};

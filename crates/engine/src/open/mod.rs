@@ -12,7 +12,8 @@
 //! | this one | opening for reading: nothing is written, not even LOCK, so that a database may be read while another process has it open |
 //! | `secondary` | opening what another process writes, and going on reading it |
 //! | `read_write` | opening for writing: recovery, new MANIFEST, leftovers |
-//! | `writable` | what a database open for writing has besides: lock, OPTIONS |
+//! | `read_half` | what an open database has for reads |
+//! | `ownership` | what whoever writes has of the directory: LOCK, trees, OPTIONS |
 //! | `create` | a new database, and what is left of one: destroy |
 //! | `column_families` | families that come and go while the database is open |
 //! | `change_options` | options that change while the database is open |
@@ -34,10 +35,11 @@ mod load;
 pub(crate) mod manifest;
 mod option_rules;
 mod options;
+mod ownership;
+mod read_half;
 mod read_write;
 mod secondary;
 pub(crate) mod wanted;
-mod writable;
 
 pub use cache::BlockCache;
 pub(crate) use cache::charged;
@@ -46,65 +48,42 @@ pub(crate) use column_families::{create_column_families, drop_column_family};
 pub(crate) use create::{destroy, list_column_families};
 pub(crate) use options::new_family_options;
 pub use options::{DamagedOptions, DbPath, Options};
+pub(crate) use ownership::{Ownership, take_lock};
+pub(crate) use read_half::ReadHalf;
 pub(crate) use read_write::{How, manifest_options, read_write, read_write_locked};
 pub(crate) use secondary::{Secondary, SecondaryView, open_secondary};
-pub(crate) use writable::{Writable, take_lock};
 
 pub(crate) use directory::{Directory, check_path};
 use find_options::Purpose;
-use karst_base::error::{Error, ErrorKind, Named, Result};
-use karst_base::life::Life;
-use karst_base::options::CurrentDbOptions;
-use karst_base::stats::Statistics;
+use karst_base::error::{Error, ErrorKind, Result};
 use karst_commit::Section;
-use karst_commit::wal::doubts::Passed;
-use karst_commit::wal::recovery::Recovered;
 use karst_commit::wal::replay::Undecided;
 use karst_format::file_name::FileName;
-use karst_format::ids::FileNumber;
-use karst_format::key::SeqNo;
 use karst_io::{Env, report};
 use karst_mem::PendingRanges;
-use karst_storage::column_family::Families;
-use karst_storage::open_files::Shared;
 use load::{Loaded, load};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use wanted::Wanted;
 
 /// What opening found and made.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    pub(crate) env: Env,
-    pub(crate) path: PathBuf,
-    pub(crate) db_options: Arc<CurrentDbOptions>,
-    pub(crate) statistics: Arc<Statistics>,
-    pub(crate) life: Arc<Life>,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) families: Arc<Families>,
-    /// Column families that exist but were not asked for.
-    pub(crate) unopened: Vec<String>,
-    pub(crate) last_seq: SeqNo,
-    pub(crate) manifest: FileName,
-    pub(crate) manifest_bytes: u64,
-    pub(crate) options_file: Option<FileName>,
-    pub(crate) logs: Vec<FileNumber>,
-    /// Where point-in-time recovery left out the rest of the logs, if it did.
-    pub(crate) log_damage: Option<String>,
-    /// What of the logs was passed over because tables have it, if anything was.
-    pub(crate) log_duplicates: Option<String>,
-    pub(crate) min_log_number: FileNumber,
-    pub(crate) db_id: Option<String>,
-    /// What was inserted and is not decided, if the database has any or may get any.
-    pub(crate) pending: Option<Arc<PendingRanges>>,
+    pub(crate) read: ReadHalf,
+    /// `None`: it is open for reading only.
+    pub(crate) ownership: Option<Ownership>,
     /// Transactions that are prepared and not decided.
     pub(crate) prepared: Vec<Arc<Section>>,
     /// What the LOG shall say of the options.
     pub(crate) notes: Vec<String>,
-    /// What a database open for writing has besides.
-    pub(crate) writable: Option<Writable>,
-    /// What a secondary instance has besides.
-    pub(crate) secondary: Option<Arc<Secondary>>,
+}
+
+impl Opened {
+    /// What was read, its logs not replayed.
+    fn of(mut loaded: Loaded, path: &Path) -> Opened {
+        let notes = std::mem::take(&mut loaded.notes);
+        Opened { read: ReadHalf::of(loaded, path), ownership: None, prepared: Vec::new(), notes }
+    }
 }
 
 /// Opens the database in `path` for reading. `wanted` names the column families to open, the
@@ -148,15 +127,15 @@ fn load_and_replay(env: &Env, path: &Path, options: &Options, wanted: Wanted<'_>
     let loaded = load(env, path, options, wanted, Purpose::Reading)?;
     // Why without a limit: nothing may be written.
     let recovered = loaded.logs.replay(env, &loaded.families, |_| usize::MAX, &mut |_| Ok(()))?;
-    let mut opened = opened(loaded, path);
+    let mut opened = Opened::of(loaded, path);
     // Why: what they have inserted may be in tables, and has no effect.
     let ranges: Vec<_> = recovered.undecided.iter().filter_map(Undecided::range).collect();
     if !ranges.is_empty() {
         let pending = PendingRanges::new();
         ranges.iter().for_each(|(first, count)| drop(pending.add(first.0, u64::from(*count), 0)));
-        opened.pending = Some(Arc::new(pending));
+        opened.read.pending = Some(Arc::new(pending));
     }
-    opened.replayed(recovered);
+    opened.read.replayed(recovered);
     Ok(opened)
 }
 
@@ -192,91 +171,4 @@ impl Moment {
 #[cold]
 pub(crate) fn open_for_reading() -> Error {
     Error::invalid_argument("the database is open for reading only")
-}
-
-impl Opened {
-    /// What it has besides if it is open for writing.
-    ///
-    /// # Errors
-    /// It is open for reading only.
-    pub(crate) fn writable(&self) -> Result<&Writable> {
-        self.writable.as_ref().ok_or_else(open_for_reading)
-    }
-
-    /// Takes note of what the logs held.
-    fn replayed(&mut self, recovered: Recovered) {
-        self.last_seq = self.last_seq.max(SeqNo(recovered.next_seq.0.saturating_sub(1)));
-        let damage = recovered.stopped.filter(|stopped| !stopped.is_plain_end());
-        self.log_damage = damage.map(|stopped| stopped.to_string());
-        let of_family = |passed: &Passed| {
-            let family = self.families.get(passed.column_family);
-            let name = Named(family.as_ref().map_or("", |family| &family.config.name));
-            let (entries, through) = (passed.entries, passed.through);
-            format!("column family {name:?}: {entries} entries up to sequence number {through}")
-        };
-        let told: Vec<String> = recovered.passed.iter().map(of_family).collect();
-        self.log_duplicates = (!told.is_empty()).then(|| told.join("; "));
-    }
-
-    /// The MANIFEST in force and its size in bytes.
-    pub(crate) fn manifest(&self) -> (FileName, u64) {
-        let live = self.writable.as_ref().map(|writable| writable.versions.manifest());
-        let live = live.or_else(|| Some(self.secondary.as_ref()?.view().manifest));
-        live.unwrap_or((self.manifest, self.manifest_bytes))
-    }
-
-    /// Numbers of the logs that hold what is not in tables, ascending.
-    pub(crate) fn logs(&self) -> Vec<FileNumber> {
-        let live = self.writable.as_ref().map(|writable| writable.versions.logs());
-        let live = live.or_else(|| Some(self.secondary.as_ref()?.view().logs.clone()));
-        live.unwrap_or_else(|| self.logs.clone())
-    }
-
-    /// Logs below this number hold nothing that anyone needs.
-    pub(crate) fn min_log_number(&self) -> FileNumber {
-        let live = self.writable.as_ref().map(|writable| writable.versions.min_log_number());
-        let live = live.or_else(|| Some(self.secondary.as_ref()?.view().min_log_number));
-        live.unwrap_or(self.min_log_number)
-    }
-
-    /// Whether files that nobody needs are removed, as far as the user and copies go.
-    pub(crate) fn removes_files(&self) -> bool {
-        self.writable.as_ref().is_none_or(|writable| writable.versions.obsolete().is_enabled())
-    }
-
-    /// The OPTIONS file written last.
-    pub(crate) fn options_file(&self) -> Option<FileName> {
-        let live = self.writable.as_ref().map(|writable| *writable.options_file.lock());
-        let live = live.or_else(|| Some(self.secondary.as_ref()?.view().options_file));
-        live.unwrap_or(self.options_file)
-    }
-}
-
-/// What was read, its logs not replayed.
-fn opened(loaded: Loaded, path: &Path) -> Opened {
-    let set = loaded.set;
-    Opened {
-        path: path.to_owned(),
-        families: Arc::new(Families::new(loaded.families)),
-        unopened: set.unopened.values().cloned().collect(),
-        options_file: loaded.directory.newest_options(),
-        log_damage: None,
-        log_duplicates: None,
-        min_log_number: set.min_log_number(),
-        env: loaded.env,
-        db_options: CurrentDbOptions::new(loaded.db_options),
-        statistics: loaded.statistics,
-        life: Arc::new(Life::new(false)),
-        shared: loaded.shared,
-        last_seq: set.last_sequence,
-        manifest: loaded.manifest,
-        manifest_bytes: loaded.manifest_bytes,
-        logs: loaded.logs.numbers,
-        db_id: loaded.db_id,
-        pending: None,
-        prepared: Vec::new(),
-        notes: loaded.notes,
-        writable: None,
-        secondary: None,
-    }
 }

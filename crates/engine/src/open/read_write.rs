@@ -23,9 +23,9 @@ use super::directory::check_path;
 use super::find_options::Purpose;
 use super::load::{Loaded, Logs, load};
 use super::options::Options;
+use super::ownership::{OptionsInForce, Ownership, take_lock, write_options};
 use super::wanted::{DEFAULT, Wanted};
-use super::writable::{OptionsInForce, Writable, take_lock, write_options};
-use super::{Opened, check_options, column_families, create, identity, opened};
+use super::{Opened, ReadHalf, check_options, column_families, create, identity};
 use crate::compact::read_back;
 use crate::versions::{Change, FileGuard, Gone, JobFiles, ManifestOptions, ObsoleteFiles, Start, Versions};
 use karst_base::error::{Error, ErrorKind, Result, named_list};
@@ -188,19 +188,19 @@ fn check_decided(path: &Path, recovered: &Recovered, allow_2pc: bool, write_prep
 /// Logs prepared transactions anew, in log `number`, durably, so that no log from before is needed
 /// for them. Whatever a log from before says of them counts no more behind this one.
 fn prepare_again(
-    opened: &Opened,
+    read: &ReadHalf,
     versions: &Arc<Versions>,
     wal_path: &Path,
     number: FileNumber,
     recovered: &Recovered,
 ) -> Result<Vec<Arc<Section>>> {
-    let options = LogOptions::of(&opened.db_options.get())?;
+    let options = LogOptions::of(&read.db_options.get())?;
     let NewLog { mut framing, mut file, head: mut bytes } =
-        NewLog::create(opened.env.fs(), wal_path, number, options)?;
+        NewLog::create(read.env.fs(), wal_path, number, options)?;
     versions.add_log(number);
     let mut sections = Vec::new();
     for undecided in &recovered.undecided {
-        let (numbers, range) = match (&undecided.policy, &opened.pending) {
+        let (numbers, range) = match (&undecided.policy, &read.pending) {
             (Policy::Prepared { first, numbers }, Some(pending)) => {
                 let range = pending.add(first.0, u64::from(numbers.count()), 0);
                 (Some(numbers.clone()), Some(range))
@@ -251,106 +251,105 @@ fn begin(
     let identity = identity_of(&loaded);
     let has_identity = loaded.directory.contains(FileName::Identity);
     let all = all_files(&env, path, &wal_path, &loaded.shared.directories)?;
-    let mut opened = opened(loaded, path);
-    opened.life = Arc::new(Life::new(true));
-    let retired_logs = Arc::new(RetiredLogs::new(&opened.db_options.get(), &wal_path));
+    let Opened { mut read, notes, mut prepared, .. } = Opened::of(loaded, path);
+    read.life = Arc::new(Life::new(true));
+    let retired_logs = Arc::new(RetiredLogs::new(&read.db_options.get(), &wal_path));
     if let Some(archive) = &retired_logs.archive {
         archive.prepare(&env)?;
     }
     let obsolete =
-        ObsoleteFiles::new(opened.shared.clone(), path.to_owned(), wal_path.clone(), retired_logs, lock);
+        ObsoleteFiles::new(read.shared.clone(), path.to_owned(), wal_path.clone(), retired_logs, lock);
     // Why: when an error is told, the lock has been given back.
     let closes = CloseOnError { env: env.clone(), obsolete: Some(obsolete.clone()) };
     let used = all.iter().filter_map(|found| found.name.number()).max().unwrap_or_default();
     let versions = Versions::new(Start {
         path: path.to_owned(),
-        options: manifest_options(&opened.db_options.get()),
+        options: manifest_options(&read.db_options.get()),
         identity: Arc::new(identity),
         next_file: set.next_file_number.max(FileNumber(used.0 + 1)),
         set,
-        families: opened.families.clone(),
+        families: read.families.clone(),
         obsolete,
-        shared: opened.shared.clone(),
+        shared: read.shared.clone(),
         logs: all.iter().filter_map(FoundFile::log).collect(),
         manifest,
     });
     // Invariant: below the first log, as decisions that go there come later.
-    let allow_2pc = opened.db_options.get().allow_2pc || how == How::ForRepair;
-    opened.pending = write_prepared.then(Arc::default);
+    let allow_2pc = read.db_options.get().allow_2pc || how == How::ForRepair;
+    read.pending = write_prepared.then(Arc::default);
     let log_of_prepared = allow_2pc.then(|| versions.new_file_number());
     let first_log = versions.new_file_number();
-    let cramped = how == How::AsEver && is_cramped(&opened, &logs)?;
-    let (recovered, tables) = replay(&opened, &versions, &logs, cramped)?;
+    let cramped = how == How::AsEver && is_cramped(&read, &logs)?;
+    let (recovered, tables) = replay(&read, &versions, &logs, cramped)?;
     versions.pass_family_ids(recovered.largest_family);
     check_decided(path, &recovered, allow_2pc, write_prepared)?;
     if let Some(log) = log_of_prepared.filter(|_| !recovered.undecided.is_empty()) {
         // Why: should the power fail now, what is logged anew must not be there without what was
         // read before it.
         sync_logs(&env, &wal_path, &logs.numbers)?;
-        opened.prepared = prepare_again(&opened, &versions, &wal_path, log, &recovered)?;
+        prepared = prepare_again(&read, &versions, &wal_path, log, &recovered)?;
     }
     let sound =
         all_counts && recovered.stopped.is_none() && recovered.passed.is_empty() && !recovered.skipped;
-    opened.replayed(recovered);
+    read.replayed(recovered);
     let db_id = versions.identity().db_id.clone();
-    if !has_identity && opened.db_options.get().write_identity_file {
+    if !has_identity && read.db_options.get().write_identity_file {
         create::write_identity(&env, path, &db_id)?;
     }
-    opened.db_id = Some(db_id);
+    read.db_id = Some(db_id);
     // Compat: what was written in part is written as a whole, as RocksDB has it; the logs cannot be
     // needed in part.
     // Why not with anything inserted that is undecided: it was logged anew, and a family's log
     // number has to say that it has it from before.
-    let undecided = opened.pending.as_ref().is_some_and(|pending| !pending.now().is_empty());
-    let avoids = opened.db_options.get().avoid_flush_during_recovery || cramped;
+    let undecided = read.pending.as_ref().is_some_and(|pending| !pending.now().is_empty());
+    let avoids = read.db_options.get().avoid_flush_during_recovery || cramped;
     // Why not after a repair: its options may not replay the logs in the same way again.
     let keeps = avoids && how == How::AsEver && sound && tables.is_empty() && !undecided;
     if keeps {
         sync_logs(&env, &wal_path, &logs.numbers)?;
     }
     if !all_counts {
-        keep_left_out(&opened, path, &wal_path, &all)?;
+        keep_left_out(&read, path, &wal_path, &all)?;
     }
-    install_recovered(&opened, &versions, first_log, tables, keeps)?;
-    opened.logs = versions.logs();
-    let options_file = Mutex::new(opened.options_file);
-    opened.writable =
-        Some(Writable { versions, first_log, options_file, changing_options: Mutex::default() });
-    column_families::create(&opened, missing, options)?;
-    write_options(&opened, &OptionsInForce::default())?;
-    remove_leftovers(&opened, &all);
+    install_recovered(&read, &versions, first_log, tables, keeps)?;
+    read.logs = versions.logs();
+    let options_file = Mutex::new(read.options_file);
+    let ownership = Ownership { versions, first_log, options_file, changing_options: Mutex::default() };
+    column_families::create(&read, &ownership, missing, options)?;
+    write_options(&read, &ownership, &OptionsInForce::default())?;
+    remove_leftovers(&read, &ownership.versions, &all);
     closes.disarm();
-    Ok(opened)
+    Ok(Opened { read, ownership: Some(ownership), prepared, notes })
 }
 
 /// Whether there is no room for tables of what the logs hold, but in memory: then it stays in the
 /// logs, and the database opens on a full disk.
-fn is_cramped(opened: &Opened, logs: &Logs) -> Result<bool> {
-    let Some(free) = opened.env.fs().free_bytes(&opened.shared.directories[0])? else { return Ok(false) };
-    let bytes = logs.bytes(&opened.env)?;
+fn is_cramped(read: &ReadHalf, logs: &Logs) -> Result<bool> {
+    let Some(free) = read.env.fs().free_bytes(&read.shared.directories[0])? else { return Ok(false) };
+    let bytes = logs.bytes(&read.env)?;
     let memtables = |family: &Arc<Family>| {
         let options = &family.config.options;
         options.write_buffer_size as u64 * u64::try_from(options.max_write_buffer_number).unwrap_or(1)
     };
-    let memory = opened.families.all().iter().map(memtables).fold(0, u64::saturating_add);
+    let memory = read.families.all().iter().map(memtables).fold(0, u64::saturating_add);
     Ok(free < bytes && bytes <= memory)
 }
 
 /// Replays the logs into the families' memtables; full ones become tables, unless the disk is
 /// `cramped`.
 fn replay(
-    opened: &Opened,
+    read: &ReadHalf,
     versions: &Arc<Versions>,
     logs: &Logs,
     cramped: bool,
 ) -> Result<(Recovered, RecoveredTables)> {
     let mut tables = RecoveredTables::default();
-    let families = opened.families.all();
+    let families = read.families.all();
     let most_bytes =
         |family: &Family| if cramped { usize::MAX } else { family.config.options.write_buffer_size };
-    let recovered = logs.replay(&opened.env, &families, most_bytes, &mut |target| {
-        let family = opened.families.get(target.cf).expect("targets are the families");
-        block_on(&opened.env, tables.write(opened, versions, &family, &target.memtable))?;
+    let recovered = logs.replay(&read.env, &families, most_bytes, &mut |target| {
+        let family = read.families.get(target.cf).expect("targets are the families");
+        block_on(&read.env, tables.write(read, versions, &family, &target.memtable))?;
         target.memtable = family.new_memtable();
         family.replace_memtable(target.memtable.clone());
         Ok(())
@@ -426,13 +425,13 @@ impl RecoveredTables {
     /// Writes a memtable's entries.
     async fn write(
         &mut self,
-        opened: &Opened,
+        read: &ReadHalf,
         versions: &Arc<Versions>,
         family: &Arc<Family>,
         memtable: &MemTable,
     ) -> Result<()> {
         let files = versions.job_files(0);
-        let written = write_level0(opened, versions, family, memtable, &files).await?;
+        let written = write_level0(read, versions, family, memtable, &files).await?;
         self.files.append(&mut files.take());
         let column_family = family.id();
         let new = || VersionEdit { column_family, ..VersionEdit::default() };
@@ -446,21 +445,21 @@ impl RecoveredTables {
 /// Writes what of the logs is still in memory to tables, unless it is kept there and in them, and a
 /// new MANIFEST behind that.
 fn install_recovered(
-    opened: &Opened,
+    read: &ReadHalf,
     versions: &Arc<Versions>,
     first_log: FileNumber,
     mut tables: RecoveredTables,
     keeps: bool,
 ) -> Result<()> {
     let mut change = Change::default();
-    for family in opened.families.all().iter() {
+    for family in read.families.all().iter() {
         let mem = family.superversion().mem().clone();
         if !mem.is_empty() {
             if keeps {
                 continue;
             }
-            block_on(&opened.env, tables.write(opened, versions, family, &mem))?;
-            let seal = Seal { largest_seq: opened.last_seq, next_log: first_log };
+            block_on(&read.env, tables.write(read, versions, family, &mem))?;
+            let seal = Seal { largest_seq: read.last_seq, next_log: first_log };
             family.seal(seal, family.new_memtable());
             change.flushed.push((family.id(), vec![mem]));
         }
@@ -471,9 +470,9 @@ fn install_recovered(
     }
     change.files = tables.files;
     if let Some(first) = change.edits.first_mut() {
-        first.last_sequence = Some(opened.last_seq);
+        first.last_sequence = Some(read.last_seq);
     }
-    block_on(&opened.env, versions.install(change))
+    block_on(&read.env, versions.install(change))
 }
 
 /// Writes all of a memtable to a table of L0.
@@ -481,16 +480,16 @@ fn install_recovered(
 /// Why all, hidden entries too: there are few of them after a crash, and the first compaction drops
 /// them.
 async fn write_level0(
-    opened: &Opened,
+    read: &ReadHalf,
     versions: &Arc<Versions>,
     family: &Arc<Family>,
     mem: &MemTable,
     files: &Arc<JobFiles>,
 ) -> Result<RunFiles> {
-    let now_s = opened.env.unix_time().as_secs();
-    let directory = &opened.shared.directories[0];
+    let now_s = read.env.unix_time().as_secs();
+    let directory = &read.shared.directories[0];
     let outputs = Outputs {
-        env: opened.env.clone(),
+        env: read.env.clone(),
         config: family.config.clone(),
         identity: versions.identity().clone(),
         new_files: files.clone(),
@@ -503,13 +502,13 @@ async fn write_level0(
         oldest_ancestor_time_s: now_s,
         oldest_key_time_s: now_s,
         throttle: None,
-        writing: writer_options(&opened.db_options.get()),
+        writing: writer_options(&read.db_options.get()),
         // Compat: recovery is no flush.
         warming: None,
-        memory: Some(opened.shared.clone()),
-        file_checksums: file_checksums(&opened.db_options.get())?,
+        memory: Some(read.shared.clone()),
+        file_checksums: file_checksums(&read.db_options.get())?,
         creations: None,
-        stats: opened.statistics.clone(),
+        stats: read.statistics.clone(),
     };
     mem.check_tombstones()?;
     let mut writer = RunWriter::new(outputs, NeverCut, mem.range_tombstones(), (None, None))?;
@@ -580,12 +579,12 @@ fn all_files(env: &Env, path: &Path, wal_path: &Path, table_paths: &[PathBuf]) -
 /// blob files and logs that are in no tree now, and leave the database when it was opened.
 ///
 /// Why a second name: if the opening fails, the database is what it was.
-fn keep_left_out(opened: &Opened, path: &Path, wal_path: &Path, all: &[FoundFile]) -> Result<()> {
-    let fs = opened.env.fs();
-    let live = live_files(opened);
+fn keep_left_out(read: &ReadHalf, path: &Path, wal_path: &Path, all: &[FoundFile]) -> Result<()> {
+    let fs = read.env.fs();
+    let live = live_files(read);
     for found in all {
         let directory = match (found.stored().filter(|id| !live.contains(id)), found.log()) {
-            (Some(id), _) => &opened.shared.directories[usize::from(id.path_id)],
+            (Some(id), _) => &read.shared.directories[usize::from(id.path_id)],
             (None, Some(_)) => wal_path,
             (None, None) => continue,
         };
@@ -607,9 +606,9 @@ fn keep_left_out(opened: &Opened, path: &Path, wal_path: &Path, all: &[FoundFile
 }
 
 /// The files of all trees.
-fn live_files(opened: &Opened) -> BTreeSet<StoredId> {
+fn live_files(read: &ReadHalf) -> BTreeSet<StoredId> {
     let mut live = BTreeSet::new();
-    for family in opened.families.all().iter() {
+    for family in read.families.all().iter() {
         let version = family.superversion().version().clone();
         live.extend(version.all_files().map(|(_, file)| file.stored().id()));
         live.extend(version.blob_files().values().map(|blob| blob.stored().id()));
@@ -621,9 +620,8 @@ fn live_files(opened: &Opened) -> BTreeSet<StoredId> {
 /// temporary files, old MANIFESTs. Other names stay.
 ///
 /// `before` are the files that were there before this opening wrote any.
-fn remove_leftovers(opened: &Opened, before: &[FoundFile]) {
-    let Some(Writable { versions, .. }) = &opened.writable else { return };
-    let live = live_files(opened);
+fn remove_leftovers(read: &ReadHalf, versions: &Versions, before: &[FoundFile]) {
+    let live = live_files(read);
     let gone = before.iter().filter_map(|found| match (found.name, found.in_directory) {
         (FileName::Table(_) | FileName::Blob(_), Place::Tables(_)) => {
             found.stored().filter(|id| !live.contains(id)).map(Gone::Stored)

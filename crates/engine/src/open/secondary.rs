@@ -36,7 +36,7 @@ use super::load::{FamilyTables, build_trees, first_needed, load};
 use super::manifest::Manifest;
 use super::options::Options;
 use super::wanted::Wanted;
-use super::{ATTEMPTS, Opened, again_if_moved, may_have_moved, opened};
+use super::{ATTEMPTS, Opened, ReadHalf, again_if_moved, may_have_moved};
 use crate::versions::left;
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::events::{Events, InfoLog, LogLevel};
@@ -213,7 +213,7 @@ pub(crate) fn open_secondary(
         options_file: None,
     };
     let forget = Arc::new(Forget(loaded.shared.open_files.clone()));
-    let mut opened = opened(loaded, path);
+    let mut opened = Opened::of(loaded, path);
     let secondary = Arc::new(Secondary {
         events,
         closing: Event::new(),
@@ -221,8 +221,8 @@ pub(crate) fn open_secondary(
         follow: Mutex::new(follow),
         forget,
     });
-    secondary.catch_up(&opened)?;
-    opened.secondary = Some(secondary);
+    secondary.catch_up(&opened.read)?;
+    opened.read.secondary = Some(secondary);
     Ok(opened)
 }
 
@@ -236,11 +236,11 @@ impl Secondary {
     ///
     /// # Errors
     /// What is shown is what was shown before.
-    pub(crate) fn catch_up(&self, opened: &Opened) -> Result<()> {
+    pub(crate) fn catch_up(&self, read: &ReadHalf) -> Result<()> {
         let mut follow = self.follow.lock();
-        opened.life.check()?;
+        read.life.check()?;
         let before = self.view();
-        let caught = self.caught_up(&mut follow, opened);
+        let caught = self.caught_up(&mut follow, read);
         match &caught {
             Ok(()) => {
                 let (was, is) = (before.at.seq, self.view().at.seq);
@@ -257,12 +257,12 @@ impl Secondary {
         caught
     }
 
-    fn caught_up(&self, follow: &mut Follow, opened: &Opened) -> Result<()> {
+    fn caught_up(&self, follow: &mut Follow, read: &ReadHalf) -> Result<()> {
         for _ in 0..ATTEMPTS {
             let anew = follow.replay.is_none();
             let outcome = match anew {
-                true => again_if_moved(&opened.env, &opened.path, || self.attempt(follow, opened)),
-                false => self.attempt(follow, opened),
+                true => again_if_moved(&read.env, &read.path, || self.attempt(follow, read)),
+                false => self.attempt(follow, read),
             };
             match outcome {
                 Ok(Outcome::Done) => return Ok(()),
@@ -275,38 +275,38 @@ impl Secondary {
         }
         let text = format!(
             "{}: the primary removes its logs faster than they can be read; try again",
-            opened.path.display()
+            read.path.display()
         );
         Err(Error::new(ErrorKind::TryAgain, text))
     }
 
     /// Catches up once. Where that came to no end, everything is read anew the next time.
-    fn attempt(&self, follow: &mut Follow, opened: &Opened) -> Result<Outcome> {
-        let outcome = self.go(follow, opened);
+    fn attempt(&self, follow: &mut Follow, read: &ReadHalf) -> Result<Outcome> {
+        let outcome = self.go(follow, read);
         if outcome.is_err() {
             (follow.replay, follow.manifest) = (None, None);
         }
         outcome
     }
 
-    fn go(&self, follow: &mut Follow, opened: &Opened) -> Result<Outcome> {
+    fn go(&self, follow: &mut Follow, read: &ReadHalf) -> Result<Outcome> {
         let view = self.view();
-        let directory = Directory::list(&opened.env, &opened.path)?;
-        follow.read_manifest(opened, &directory)?;
+        let directory = Directory::list(&read.env, &read.path)?;
+        follow.read_manifest(read, &directory)?;
         let anew = follow.replay.is_none();
         match anew {
-            true => follow.begin(opened),
+            true => follow.begin(read),
             false => follow.go_on(&view),
         }
         // Why taken out: whatever fails from here on may leave it half-way.
         let mut replay = follow.replay.take().expect("it has begun");
         replay.watch(follow.last_seq);
-        let (from, missing) = follow.read_logs(opened, &mut replay)?;
+        let (from, missing) = follow.read_logs(read, &mut replay)?;
         if anew {
             replay.replay_mut().end()?;
             replay.replay_mut().follow(follow.last_seq);
         }
-        if follow.has_moved(opened, from, replay.missing())? {
+        if follow.has_moved(read, from, replay.missing())? {
             // Why it may go on then: what was not read of logs that are gone is in tables by now,
             // unless what came behind it was left out for that.
             follow.replay = Some(replay).filter(|replay| replay.stopped().is_none());
@@ -320,7 +320,7 @@ impl Secondary {
         if replay.replay_mut().has_unprepared() {
             return Err(Error::not_supported("a secondary of a database with write-unprepared transactions"));
         }
-        self.show(follow, &mut replay, opened, &directory, &view)?;
+        self.show(follow, &mut replay, read, &directory, &view)?;
         follow.replay = Some(replay);
         Ok(Outcome::Done)
     }
@@ -330,7 +330,7 @@ impl Secondary {
         &self,
         follow: &mut Follow,
         replay: &mut Recovery,
-        opened: &Opened,
+        read: &ReadHalf,
         directory: &Directory,
         before: &SecondaryView,
     ) -> Result<()> {
@@ -339,7 +339,7 @@ impl Secondary {
         if seq < before.at.seq {
             let text = format!(
                 "{}: the database has gone back from sequence number {} to {seq}; it was replaced or has lost writes, so the secondary has to be opened anew",
-                opened.path.display(),
+                read.path.display(),
                 before.at.seq
             );
             return Err(Error::new(ErrorKind::Corruption, text));
@@ -389,8 +389,8 @@ impl Secondary {
 impl Follow {
     /// Reads on in the MANIFEST, or reads the one that CURRENT names by now, and builds the trees
     /// if they have changed.
-    fn read_manifest(&mut self, opened: &Opened, directory: &Directory) -> Result<()> {
-        let env = &opened.env;
+    fn read_manifest(&mut self, read: &ReadHalf, directory: &Directory) -> Result<()> {
+        let env = &read.env;
         let current = directory.current_manifest()?;
         let changed = match &mut self.manifest {
             Some(manifest) if manifest.name == current => manifest.read_on(env)?,
@@ -407,15 +407,15 @@ impl Follow {
         self.built_from = (manifest.name, manifest.size_bytes);
         let configs = self.families.iter().filter(|followed| !followed.is_dropped);
         let configs = configs.map(|followed| (followed.family.id(), followed.family.config.clone()));
-        let db_options = opened.db_options.get();
+        let db_options = read.db_options.get();
         let set = build_trees(manifest, &configs.collect(), &db_options)?;
-        let own = opened.db_id.as_deref();
+        let own = read.db_id.as_deref();
         if let (Some(now), Some(own)) = (&set.db_id, own)
             && String::from_utf8_lossy(now).trim_end() != own
         {
             let text = format!(
                 "{}: another database is there now: its identity is not {own:?} any more",
-                opened.path.display()
+                read.path.display()
             );
             return Err(Error::new(ErrorKind::Corruption, text));
         }
@@ -455,7 +455,7 @@ impl Follow {
     }
 
     /// Begins to replay the logs into new memtables.
-    fn begin(&mut self, opened: &Opened) {
+    fn begin(&mut self, read: &ReadHalf) {
         self.logs.clear();
         self.current = FileNumber(0);
         let target = |followed: &mut Followed| {
@@ -466,12 +466,12 @@ impl Follow {
                 log_number: followed.log_number,
                 memtable,
                 memory_bytes: usize::MAX,
-                tables: FamilyTables::of_version(&opened.env, &followed.family, followed.version.clone()),
+                tables: FamilyTables::of_version(&read.env, &followed.family, followed.version.clone()),
             }
         };
         let families = self.families.iter_mut().filter(|followed| !followed.is_dropped);
         let (targets, behind) = (families.map(target).collect(), (self.last_seq, self.first_needed));
-        let two_phases = opened.db_options.get().allow_2pc;
+        let two_phases = read.db_options.get().allow_2pc;
         self.replay = Some(Recovery::new(RecoveryMode::PointInTimeRecovery, targets, behind, two_phases));
     }
 
@@ -510,8 +510,8 @@ impl Follow {
     ///
     /// A log is whole once a younger one has a record; before that record counts, all older ones
     /// are read to their ends.
-    fn read_logs(&mut self, opened: &Opened, replay: &mut Recovery) -> Result<(FileNumber, Option<PathBuf>)> {
-        let env = &opened.env;
+    fn read_logs(&mut self, read: &ReadHalf, replay: &mut Recovery) -> Result<(FileNumber, Option<PathBuf>)> {
+        let env = &read.env;
         let listed = Directory::list(env, &self.wal_directory)?.logs();
         let begun = self.logs.iter().rfind(|(_, place)| place.end > 0).map(|(log, _)| *log);
         let from = begun.unwrap_or(self.first_needed).max(self.first_needed);
@@ -621,19 +621,19 @@ impl Follow {
     /// meanwhile; or tables have the sequence number `missing` by now, which the logs left out:
     /// that of an ingested file, which came into the tree before the records behind it were
     /// written.
-    fn has_moved(&mut self, opened: &Opened, from: FileNumber, missing: Option<SeqNo>) -> Result<bool> {
-        let directory = Directory::list(&opened.env, &opened.path)?;
+    fn has_moved(&mut self, read: &ReadHalf, from: FileNumber, missing: Option<SeqNo>) -> Result<bool> {
+        let directory = Directory::list(&read.env, &read.path)?;
         let manifest = self.manifest.as_mut().expect("it was read");
         if directory.current_manifest()? != manifest.name {
             return Ok(true);
         }
-        if !manifest.read_on(&opened.env)? {
+        if !manifest.read_on(&read.env)? {
             return Ok(false);
         }
         self.is_built = false;
         let configs = self.families.iter().filter(|followed| !followed.is_dropped);
         let configs = configs.map(|followed| (followed.family.id(), followed.family.config.clone()));
-        let db_options = opened.db_options.get();
+        let db_options = read.db_options.get();
         let set = build_trees(manifest.clone(), &configs.collect(), &db_options)?;
         let has_missing = missing.is_some_and(|missing| missing <= set.last_sequence);
         Ok(has_missing || from < first_needed(&db_options, &set))

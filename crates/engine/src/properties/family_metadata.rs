@@ -73,7 +73,7 @@ pub(crate) fn column_family_metadata(db: Subject<'_>, family: &Arc<Family>) -> C
     let version = view.version();
     let levels = version.levels().iter().map(|level| {
         let files = level.files().iter();
-        let table = |file| live_table(db.opened, family, level.level(), file, &being_compacted);
+        let table = |file| live_table(db.read, family, level.level(), file, &being_compacted);
         LevelMetaData {
             level: u32::from(level.level().0),
             size_bytes: level.size_bytes(),
@@ -83,7 +83,7 @@ pub(crate) fn column_family_metadata(db: Subject<'_>, family: &Arc<Family>) -> C
     let blobs = version.blob_files().iter().map(|(number, described)| BlobMetaData {
         number: number.0,
         name: FileName::Blob(*number).to_string(),
-        directory: db.opened.path.clone(),
+        directory: db.read.path.clone(),
         size_bytes: blob::file_bytes(described),
         total_blob_count: described.file.total_count,
         total_blob_bytes: described.file.total_bytes,

@@ -1,7 +1,7 @@
 //! The files that the database consists of.
 
 use super::Subject;
-use crate::open::Opened;
+use crate::open::ReadHalf;
 use karst_format::file_name::FileName;
 use karst_format::ids::{FileNumber, Level};
 use karst_format::key;
@@ -56,13 +56,13 @@ pub struct LiveFile {
 
 /// A table of a family as users see it.
 pub(super) fn live_table(
-    opened: &Opened,
+    read: &ReadHalf,
     family: &Family,
     level: Level,
     file: &FileMetadata,
     being_compacted: &BTreeSet<FileNumber>,
 ) -> LiveFile {
-    let directories = &opened.shared.directories;
+    let directories = &read.shared.directories;
     LiveFile {
         column_family: family.config.name.clone(),
         name: FileName::Table(file.number).to_string(),
@@ -91,19 +91,19 @@ pub(super) fn live_table(
 /// All tables by column family, level and place in the level, then the blob files of the column
 /// family.
 pub(crate) fn live_files(db: Subject<'_>) -> Vec<LiveFile> {
-    let opened = db.opened;
+    let read = db.read;
     let mut all = Vec::new();
-    for family in opened.families.all().iter() {
+    for family in read.families.all().iter() {
         let being_compacted = db.being_compacted(family);
         let view = family.superversion();
         let tables = view.version().all_files();
-        all.extend(tables.map(|(level, file)| live_table(opened, family, level, file, &being_compacted)));
+        all.extend(tables.map(|(level, file)| live_table(read, family, level, file, &being_compacted)));
         for (number, blob) in view.version().blob_files() {
             all.push(LiveFile {
                 column_family: family.config.name.clone(),
                 name: FileName::Blob(*number).to_string(),
                 number: number.0,
-                directory: opened.shared.directories[0].clone(),
+                directory: read.shared.directories[0].clone(),
                 level: None,
                 size_bytes: blob::file_bytes(blob),
                 smallest_key: Vec::new(),
@@ -127,10 +127,9 @@ pub(crate) fn live_files(db: Subject<'_>) -> Vec<LiveFile> {
 /// What a copy of the database consists of, without its logs; and how much of the MANIFEST counts.
 pub(crate) fn live_file_names(db: Subject<'_>) -> (Vec<String>, u64) {
     let mut names: Vec<String> = live_files(db).into_iter().map(|file| file.name).collect();
-    let opened = db.opened;
     names.push(FileName::Current.to_string());
-    let (manifest, manifest_bytes) = opened.manifest();
+    let (manifest, manifest_bytes) = db.manifest();
     names.push(manifest.to_string());
-    names.extend(opened.options_file().map(|name| name.to_string()));
+    names.extend(db.options_file().map(|name| name.to_string()));
     (names, manifest_bytes)
 }

@@ -20,12 +20,13 @@ pub(crate) use live::{live_file_names, live_files};
 pub use table_text::table_properties_text;
 
 use crate::background::compaction_options;
-use crate::live::Live;
-use crate::open::Opened;
+use crate::open::ReadHalf;
+use crate::write_half::WriteHalf;
 pub(crate) use database_stats::LastAsked;
 use family_stats::Activity;
 use karst_base::events::LogLevel;
 use karst_base::snapshot::Snapshots;
+use karst_format::file_name::FileName;
 use karst_format::ids::{FileNumber, Level};
 use karst_lsm::pick::{self, LevelTargets};
 use karst_storage::column_family::Family;
@@ -37,18 +38,51 @@ use std::time::Duration;
 /// An open database, as properties look at it.
 #[derive(Clone, Copy)]
 pub(crate) struct Subject<'a> {
-    pub(crate) opened: &'a Opened,
-    /// What a database open for writing has besides.
-    pub(crate) live: Option<&'a Live>,
+    pub(crate) read: &'a ReadHalf,
+    /// `None`: it is open for reading only.
+    pub(crate) write: Option<&'a WriteHalf>,
     pub(crate) snapshots: &'a Snapshots,
     pub(crate) opened_at: Duration,
     pub(crate) last_asked: &'a LastAsked,
 }
 
 impl Subject<'_> {
+    /// The MANIFEST in force and its size in bytes.
+    pub(crate) fn manifest(self) -> (FileName, u64) {
+        let now = self.write.map(|write| write.ownership.versions.manifest());
+        let now = now.or_else(|| Some(self.read.secondary.as_ref()?.view().manifest));
+        now.unwrap_or((self.read.manifest, self.read.manifest_bytes))
+    }
+
+    /// Numbers of the logs that hold what is not in tables, ascending.
+    pub(crate) fn logs(self) -> Vec<FileNumber> {
+        let now = self.write.map(|write| write.ownership.versions.logs());
+        let now = now.or_else(|| Some(self.read.secondary.as_ref()?.view().logs.clone()));
+        now.unwrap_or_else(|| self.read.logs.clone())
+    }
+
+    /// Logs below this number hold nothing that anyone needs.
+    pub(crate) fn min_log_number(self) -> FileNumber {
+        let now = self.write.map(|write| write.ownership.versions.min_log_number());
+        let now = now.or_else(|| Some(self.read.secondary.as_ref()?.view().min_log_number));
+        now.unwrap_or(self.read.min_log_number)
+    }
+
+    /// Whether files that nobody needs are removed, as far as the user and copies go.
+    pub(crate) fn removes_files(self) -> bool {
+        self.write.is_none_or(|write| write.ownership.versions.obsolete().is_enabled())
+    }
+
+    /// The OPTIONS file written last.
+    pub(crate) fn options_file(self) -> Option<FileName> {
+        let now = self.write.map(|write| write.ownership.options_file());
+        let now = now.or_else(|| Some(self.read.secondary.as_ref()?.view().options_file));
+        now.unwrap_or(self.read.options_file)
+    }
+
     /// The tables of a family that are being compacted now.
     pub(crate) fn being_compacted(self, family: &Arc<Family>) -> BTreeSet<FileNumber> {
-        self.live.map(|live| live.background.being_compacted(family)).unwrap_or_default()
+        self.write.map(|write| write.background.being_compacted(family)).unwrap_or_default()
     }
 }
 
@@ -61,14 +95,14 @@ pub(crate) fn number(db: Subject<'_>, family: &Arc<Family>, name: &str) -> Optio
         || match name {
             "estimate-num-keys" => tables::estimate_num_keys(family, &view).ok(),
             "estimate-table-readers-mem" => Some(tables::open_tables_bytes(family, &view)),
-            "is-file-deletions-enabled" => Some(u64::from(db.opened.removes_files())),
+            "is-file-deletions-enabled" => Some(u64::from(db.removes_files())),
             "num-live-versions" => Some(family.live_versions().len() as u64),
             "total-sst-files-size" => Some(tree::all_table_bytes(&family.live_versions())),
             "total-blob-file-size" => Some(tree::all_blob_bytes(&family.live_versions())),
             "base-level" | "estimate-pending-compaction-bytes" => Some(by_rules(db, family, &view, name)),
             // Compat: no table can be obsolete and yet be written by a job.
-            "min-obsolete-sst-number-to-keep" => db.live.is_none().then_some(u64::MAX),
-            "min-log-number-to-keep" => Some(db.opened.min_log_number().0),
+            "min-obsolete-sst-number-to-keep" => db.write.is_none().then_some(u64::MAX),
+            "min-log-number-to-keep" => Some(db.min_log_number().0),
             _ => None,
         },
     )
@@ -78,7 +112,7 @@ fn in_memory(db: Subject<'_>, family: &Family, view: &SuperVersion, name: &str) 
     let sum = |of: fn(&karst_storage::memtable::MemTable) -> u64| {
         view.immutable().iter().map(|m| of(m)).sum::<u64>()
     };
-    let cache = || &db.opened.shared.cache;
+    let cache = || &db.read.shared.cache;
     let blob_cache = || family.tables.blobs.cache();
     Some(match name {
         "num-immutable-mem-table" => view.immutable().len() as u64,
@@ -106,30 +140,30 @@ fn in_memory(db: Subject<'_>, family: &Family, view: &SuperVersion, name: &str) 
 
 /// Writes the statistics of the database and of every column family to the LOG file.
 pub(crate) fn dump_stats(db: Subject<'_>) {
-    let Some(live) = db.live else { return };
-    let families = db.opened.families.all();
+    let Some(write) = db.write else { return };
+    let families = db.read.families.all();
     let by_family: String =
         families.iter().filter_map(|family| text(db, family, "rocksdb.cfstats")).collect();
     // Why once, and not `rocksdb.stats` of each family: its interval is the time since somebody
     // last asked.
     let database =
         families.first().and_then(|family| text(db, family, "rocksdb.dbstats")).unwrap_or_default();
-    live.events.log(LogLevel::Info, format_args!("------- DUMPING STATS -------\n{database}{by_family}"));
+    write.events.log(LogLevel::Info, format_args!("------- DUMPING STATS -------\n{database}{by_family}"));
 }
 
 /// What goes on in the background. Of a database open for reading, nothing does.
 fn in_background(db: Subject<'_>, family: &Arc<Family>, name: &str) -> Option<u64> {
-    let live = db.live;
-    let of = |count: &dyn Fn(&Live) -> u64| live.map_or(0, count);
+    let write = db.write;
+    let of = |count: &dyn Fn(&WriteHalf) -> u64| write.map_or(0, count);
     Some(match name {
-        "mem-table-flush-pending" => of(&|live| u64::from(live.background.flush_pending(family))),
-        "compaction-pending" => of(&|live| u64::from(live.background.compaction_pending(family))),
-        "background-errors" => of(&|live| live.health.reported()),
-        "num-running-flushes" => of(&|live| live.background.running().0 as u64),
-        "num-running-compactions" => of(&|live| live.background.running().1 as u64),
-        "num-running-compaction-sorted-runs" => of(&|live| live.background.compacted_runs() as u64),
-        "actual-delayed-write-rate" => of(&|live| live.stalls.actual_delayed_rate()),
-        "is-write-stopped" => of(&|live| u64::from(live.stalls.is_stopped())),
+        "mem-table-flush-pending" => of(&|write| u64::from(write.background.flush_pending(family))),
+        "compaction-pending" => of(&|write| u64::from(write.background.compaction_pending(family))),
+        "background-errors" => of(&|write| write.health.reported()),
+        "num-running-flushes" => of(&|write| write.background.running().0 as u64),
+        "num-running-compactions" => of(&|write| write.background.running().1 as u64),
+        "num-running-compaction-sorted-runs" => of(&|write| write.background.compacted_runs() as u64),
+        "actual-delayed-write-rate" => of(&|write| write.stalls.actual_delayed_rate()),
+        "is-write-stopped" => of(&|write| u64::from(write.stalls.is_stopped())),
         // Compat: a memtable leaves with the install of its table.
         "num-immutable-mem-table-flushed" => 0,
         _ => return None,
@@ -151,10 +185,10 @@ fn in_tree(view: &SuperVersion, name: &str) -> Option<u64> {
 /// What jobs have done for a family, and what is due.
 fn activity(db: Subject<'_>, family: &Arc<Family>) -> Activity {
     let mut activity = Activity { jobs: family.jobs.sums(), ..Activity::default() };
-    if let Some(live) = db.live {
-        activity.stalls = live.stalls.family(family.id()).1;
+    if let Some(write) = db.write {
+        activity.stalls = write.stalls.family(family.id()).1;
         (activity.scores, activity.being_compacted, activity.pending_bytes) =
-            live.background.compaction_state(family);
+            write.background.compaction_state(family);
     }
     activity
 }
@@ -181,16 +215,16 @@ pub(crate) fn map(db: Subject<'_>, family: &Arc<Family>, name: &str) -> Option<B
 
 /// The sum of a number over all column families; `None` if one of them has no answer.
 pub(crate) fn aggregated_number(db: Subject<'_>, name: &str) -> Option<u64> {
-    let families = db.opened.families.all();
+    let families = db.read.families.all();
     let mut numbers = families.iter().filter(|family| !family.is_dropped()).map(|of| number(db, of, name));
     numbers.try_fold(0u64, |sum, number| Some(sum.wrapping_add(number?)))
 }
 
 /// What follows from the tree and from the rules by which it is compacted.
 fn by_rules(db: Subject<'_>, family: &Family, view: &SuperVersion, name: &str) -> u64 {
-    let options = match db.live {
-        Some(live) => live.background.compaction_options(family),
-        None => Arc::new(compaction_options(&db.opened.db_options.get(), family)),
+    let options = match db.write {
+        Some(write) => write.background.compaction_options(family),
+        None => Arc::new(compaction_options(&db.read.db_options.get(), family)),
     };
     if name == "base-level" {
         let base = LevelTargets::new(view.version(), &options).base_level;
@@ -201,11 +235,11 @@ fn by_rules(db: Subject<'_>, family: &Family, view: &SuperVersion, name: &str) -
 }
 
 fn budget_stops(db: Subject<'_>) -> u64 {
-    db.live.map_or(0, |live| live.stalls.budget_stops())
+    db.write.map_or(0, |write| write.stalls.budget_stops())
 }
 
 fn database_stats(db: Subject<'_>, uptime: impl Fn() -> Duration) -> String {
-    let counts = || db.live.map(|live| live.pipeline.write_counts()).unwrap_or_default();
+    let counts = || db.write.map(|write| write.pipeline.write_counts()).unwrap_or_default();
     database_stats::database_stats(db.last_asked, || (uptime(), counts()), budget_stops(db))
 }
 
@@ -213,7 +247,7 @@ fn database_stats(db: Subject<'_>, uptime: impl Fn() -> Duration) -> String {
 pub(crate) fn text(db: Subject<'_>, family: &Arc<Family>, name: &str) -> Option<String> {
     let view = family.superversion();
     let short = name.strip_prefix("rocksdb.")?;
-    let uptime = || db.opened.env.now().saturating_sub(db.opened_at);
+    let uptime = || db.read.env.now().saturating_sub(db.opened_at);
     match short {
         "levelstats" => return Some(tree::level_stats(view.version())),
         "sstables" => return Some(tree::tables(&view)),
@@ -223,13 +257,13 @@ pub(crate) fn text(db: Subject<'_>, family: &Arc<Family>, name: &str) -> Option<
             return Some(family_stats(db, family, &view, uptime()) + &database_stats(db, uptime));
         }
         "cf-write-stall-stats" => {
-            let stalls = db.live.map(|live| live.stalls.family(family.id()).1);
+            let stalls = db.write.map(|write| write.stalls.family(family.id()).1);
             return Some(family_stats::stall_text(&stalls.unwrap_or_default()));
         }
         "db-write-stall-stats" => return Some(database_stats::stall_text(budget_stops(db))),
         "blob-stats" => return Some(tree::blob_stats(view.version())),
         "options-statistics" => {
-            let statistics = &db.opened.statistics;
+            let statistics = &db.read.statistics;
             return Some(if statistics.enabled() { statistics.to_string() } else { String::new() });
         }
         "aggregated-table-properties" => return tables::aggregated(family, &view, None).ok(),

@@ -151,7 +151,7 @@ fn repair(path: &Path, options: &Options) -> Result<RepairReport> {
     let mut report = work.report;
     report.lost = work.lost.files;
     report.options = described_in;
-    for family in opened.families.all().iter() {
+    for family in opened.read.families.all().iter() {
         let version = family.superversion().version().clone();
         report.column_families.push(RepairedFamily {
             id: family.id().0,

@@ -2,7 +2,7 @@
 //! files are removed.
 
 use super::{Change, Versions};
-use crate::open::{self, Opened, Options};
+use crate::open::{self, Opened, Options, Ownership};
 use karst_base::error::ErrorKind;
 use karst_format::file_name::{self, FileName};
 use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
@@ -80,12 +80,16 @@ impl Database {
         Database { memory, between, opened }
     }
 
+    fn ownership(&self) -> &Ownership {
+        self.opened.ownership.as_ref().unwrap()
+    }
+
     fn versions(&self) -> &Arc<Versions> {
-        &self.opened.writable.as_ref().unwrap().versions
+        &self.ownership().versions
     }
 
     fn install(&self, change: Change) -> crate::Result<()> {
-        block_on(&self.opened.env, self.versions().install(change))
+        block_on(&self.opened.read.env, self.versions().install(change))
     }
 
     fn names(&self) -> BTreeSet<FileName> {
@@ -118,7 +122,7 @@ impl Database {
     }
 
     fn live(&self) -> BTreeSet<FileNumber> {
-        let family = self.opened.families.named("default").unwrap();
+        let family = self.opened.read.families.named("default").unwrap();
         let version = family.superversion().version().clone();
         version.all_files().map(|(_, file)| file.number).collect()
     }
@@ -164,7 +168,7 @@ fn changes_that_come_together_share_writes_and_all_are_carried_out() {
     let numbers: BTreeSet<_> = begun.iter().map(|(_, number)| *number).collect();
     let waiting: Vec<_> = begun.into_iter().map(|(change, _)| database.versions().install(change)).collect();
     for installed in waiting {
-        block_on(&database.opened.env, installed).unwrap();
+        block_on(&database.opened.read.env, installed).unwrap();
     }
     assert_eq!((database.live(), database.replayed_tables()), (numbers.clone(), numbers.clone()));
     assert_eq!(database.versions().last_sequence(), SeqNo(numbers.last().unwrap().0));
@@ -190,7 +194,8 @@ fn a_change_that_does_not_fit_fails_alone() {
         })),
         versions.install(second),
     ];
-    let outcomes = waiting.map(|installed| block_on(&database.opened.env, installed).map_err(|e| e.kind()));
+    let outcomes =
+        waiting.map(|installed| block_on(&database.opened.read.env, installed).map_err(|e| e.kind()));
     assert_eq!(outcomes, [Ok(()), Err(ErrorKind::Corruption), Err(ErrorKind::NotFound), Ok(())]);
     assert_eq!(database.replayed_tables(), BTreeSet::from([a, b]));
 }
@@ -210,7 +215,7 @@ fn a_file_stays_while_anyone_can_reach_it() {
     let database = Database::new(|_| {});
     let (change, number) = database.adds_table();
     database.install(change).unwrap();
-    let family = database.opened.families.named("default").unwrap();
+    let family = database.opened.read.families.named("default").unwrap();
     let reader = family.superversion();
     // The file moves with a change of its metadata; then it leaves.
     let mut moved = table(number, 1);
@@ -224,7 +229,7 @@ fn a_file_stays_while_anyone_can_reach_it() {
     database.install(Change::edit(leaves)).unwrap();
     database.settle();
     assert!(database.live().is_empty() && database.has_table(number), "a reader has it");
-    let hold = block_on(&database.opened.env, database.versions().obsolete().hold());
+    let hold = block_on(&database.opened.read.env, database.versions().obsolete().hold());
     drop(reader);
     database.settle();
     assert!(database.has_table(number), "files are held");
@@ -296,8 +301,8 @@ fn logs_go_when_no_family_needs_them() {
         database.memory.write_file(&Path::new("/db").join(FileName::Wal(*log).to_string()), vec![]).unwrap();
         versions.add_log(*log);
     }
-    let opened = &database.opened;
-    let other = open::create_column_families(opened, &["other"], &Options::new()).unwrap().remove(0);
+    let (read, ownership) = (&database.opened.read, database.ownership());
+    let other = open::create_column_families(read, ownership, &["other"], &Options::new()).unwrap().remove(0);
     let log_number =
         |family, log| VersionEdit { column_family: family, log_number: Some(log), ..VersionEdit::default() };
     database.install(Change::edit(log_number(ColumnFamilyId::DEFAULT, logs[2]))).unwrap();
@@ -309,7 +314,7 @@ fn logs_go_when_no_family_needs_them() {
     assert_eq!((versions.logs(), versions.min_log_number()), (logs[1..].to_vec(), logs[1]));
     assert!(!database.names().contains(&FileName::Wal(logs[0])));
     assert_eq!(database.replayed().min_log_number_to_keep, logs[1]);
-    open::drop_column_family(opened, &other).unwrap();
+    open::drop_column_family(read, ownership, &other).unwrap();
     database.settle();
     assert_eq!(versions.logs(), logs[2..]);
 }
@@ -327,8 +332,14 @@ impl Wake for SeesDropped {
 fn a_change_to_a_family_that_its_group_drops_fails_when_the_family_is_dropped() {
     let database = Database::new(|_| {});
     let versions = database.versions();
-    let other =
-        open::create_column_families(&database.opened, &["other"], &Options::new()).unwrap().remove(0);
+    let other = open::create_column_families(
+        &database.opened.read,
+        database.ownership(),
+        &["other"],
+        &Options::new(),
+    )
+    .unwrap()
+    .remove(0);
     let column_family = other.id();
     let held_up = database.between.gate.lock();
     // The first is being written while the others gather in a group.
@@ -344,7 +355,7 @@ fn a_change_to_a_family_that_its_group_drops_fails_when_the_family_is_dropped() 
     let waker = Waker::from(sees.clone());
     assert!(Pin::new(&mut late).poll(&mut Context::from_waker(&waker)).is_pending());
     drop(held_up);
-    let outcomes = [first, dropped].map(|installed| block_on(&database.opened.env, installed));
+    let outcomes = [first, dropped].map(|installed| block_on(&database.opened.read.env, installed));
     assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
     database.install(Change::default()).unwrap();
     let Poll::Ready(Err(error)) = Pin::new(&mut late).poll(&mut Context::from_waker(&waker)) else {
@@ -366,16 +377,17 @@ fn a_family_that_is_created_begins_with_the_oldest_log_of_the_moment_when_that_i
     // Recovery says what it needs, and a family is created behind it, in one group.
     let log = versions.new_file_number();
     let recovered = versions.install(Change { first_log: Some(log), ..Change::default() });
-    let opened = &database.opened;
+    let (read, ownership) = (&database.opened.read, database.ownership());
     std::thread::scope(|scope| {
-        let created = scope.spawn(|| open::create_column_families(opened, &["late"], &Options::new()));
+        let created =
+            scope.spawn(|| open::create_column_families(read, ownership, &["late"], &Options::new()));
         while versions.queued() < 2 {
             std::thread::yield_now();
         }
         drop(held_up);
         created.join().unwrap().unwrap();
     });
-    let outcomes = [first, recovered].map(|installed| block_on(&opened.env, installed));
+    let outcomes = [first, recovered].map(|installed| block_on(&read.env, installed));
     assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
     let replayed = database.replayed();
     let logs: Vec<_> = replayed.column_families.values().map(|family| family.log_number).collect();
@@ -495,7 +507,7 @@ fn a_log_number_that_advances_while_the_manifest_is_written_is_kept() {
     }
     versions.advance_log_number(ColumnFamilyId::DEFAULT, later);
     drop(held);
-    block_on(&database.opened.env, installed).unwrap();
+    block_on(&database.opened.read.env, installed).unwrap();
     assert_eq!(versions.log_number(ColumnFamilyId::DEFAULT), Some(later));
     // It is recorded with the next change, and from then on no older log is needed.
     database.install(database.adds_table().0).unwrap();
@@ -511,7 +523,7 @@ fn each_file_is_told_its_own_counts() {
     let counts = |entries| FileCounts { entries, ..FileCounts::default() };
     change.counts = vec![(first, counts(1)), (second, counts(2))];
     database.install(change).unwrap();
-    let family = database.opened.families.named("default").unwrap();
+    let family = database.opened.read.families.named("default").unwrap();
     let version = family.superversion().version().clone();
     let found: BTreeSet<_> =
         version.all_files().map(|(_, file)| (file.number, file.counts().map(|c| c.entries))).collect();
@@ -558,7 +570,7 @@ fn a_second_closing_writes_nothing() {
     while versions.is_installing() {
         std::thread::yield_now();
     }
-    assert!(versions.close().is_none() && block_on(&db.opened.env, installed).is_ok());
+    assert!(versions.close().is_none() && block_on(&db.opened.read.env, installed).is_ok());
     assert_eq!(versions.manifest().0, before);
     db.settle();
     let names = db.names();

@@ -6,7 +6,6 @@ use karst_engine::io::{Disturb, Disturbance, DisturbedFileSystem};
 use karst_engine::{
     ColumnFamily, ErrorKind, FlushOptions, IngestExternalFileArg, IngestExternalFileOptions, WriteOptions,
 };
-use karst_testkit::eventually;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,6 +20,9 @@ use std::time::Duration;
 struct HeldUp {
     at: &'static str,
     which: usize,
+    /// The MANIFEST in force. The one before is removed in the background, and that counts as a
+    /// write, but it is not what is held up.
+    manifest: Mutex<String>,
     files: Mutex<BTreeSet<PathBuf>>,
     armed: AtomicBool,
     told: SyncSender<()>,
@@ -35,6 +37,9 @@ impl Disturb for HeldUp {
     fn write(&self, path: &Path) -> io::Result<()> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         if !path.starts_with("/db") || !name.contains(self.at) || !self.armed.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        if name.starts_with("MANIFEST") && *name != **self.manifest.lock().unwrap() {
             return Ok(());
         }
         let is_it = {
@@ -64,22 +69,21 @@ fn held(at: &'static str, which: usize) -> Held {
     let (tell, told) = sync_channel(1);
     let (release, go_on) = sync_channel(1);
     let (files, armed, go_on) = (Mutex::default(), AtomicBool::new(false), Mutex::new(go_on));
-    let held_up = HeldUp { at, which, files, armed, told: tell, go_on };
+    let manifest = Mutex::default();
+    let held_up = HeldUp { at, which, manifest, files, armed, told: tell, go_on };
     let files = DisturbedFileSystem::new(Arc::new(MemoryFileSystem::new()), held_up);
     let held_up = files.between().clone();
     let env = Env::builder().file_system(Arc::new(files)).build();
     let how = Options::new().env(env.clone()).db(|db| db.create_if_missing = true);
     let db = Db::open("/db", &how).unwrap();
-    // Why: the MANIFEST before is removed in the background, and it is not that which is held up.
-    eventually(1, || {
-        let names = env.fs().list_dir(Path::new("/db")).unwrap();
-        names.iter().filter(|name| name.starts_with("MANIFEST")).count()
-    });
     Held { how, db, held_up, told, release }
 }
 
 impl Held {
     fn arm(&self) {
+        let (names, _) = self.db.live_file_names();
+        let manifest = names.into_iter().find(|name| name.starts_with("MANIFEST")).unwrap();
+        *self.held_up.manifest.lock().unwrap() = manifest;
         self.held_up.files.lock().unwrap().clear();
         self.held_up.armed.store(true, Ordering::SeqCst);
     }

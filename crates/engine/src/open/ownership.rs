@@ -1,9 +1,10 @@
-//! The half of an open database that writes: its tree, its lock, and its OPTIONS files.
+//! What makes the directory ours while the database is open for writing: LOCK, the trees that the
+//! MANIFEST describes, and the OPTIONS files.
 //!
 //! In: an open database, and options that are about to be in force. Out: an OPTIONS file that says
-//! so. Closing gives the lock back, last.
+//! so. An opening that fails gives LOCK back, and so does [`Ownership::close`], last.
 
-use super::Opened;
+use super::ReadHalf;
 use crate::versions::{Gone, Versions, write_synced};
 use karst_base::error::{Error, Result};
 use karst_base::options::{DbOptions, FamilyConfig};
@@ -26,9 +27,9 @@ pub(crate) fn take_lock(env: &Env, path: &Path) -> Result<Box<dyn FileLock>> {
     })
 }
 
-/// What a database open for writing has besides.
+/// See the module.
 #[derive(Debug)]
-pub(crate) struct Writable {
+pub(crate) struct Ownership {
     pub(crate) versions: Arc<Versions>,
     /// The number of the first log, which the pipeline creates.
     pub(crate) first_log: FileNumber,
@@ -41,7 +42,12 @@ pub(crate) struct Writable {
     pub(crate) changing_options: Mutex<()>,
 }
 
-impl Writable {
+impl Ownership {
+    /// The OPTIONS file written last.
+    pub(crate) fn options_file(&self) -> Option<FileName> {
+        *self.options_file.lock()
+    }
+
     /// Refuses further changes, waits for those that were begun, removes what nobody needs and
     /// gives the lock back. Blocks. A second time does nothing. The database's life has ended
     /// before.
@@ -58,7 +64,7 @@ impl Writable {
     }
 }
 
-impl Drop for Writable {
+impl Drop for Ownership {
     fn drop(&mut self) {
         // Why: what fails between opening and the first write shall leave no lock behind either.
         if let Err(error) = self.close() {
@@ -76,33 +82,36 @@ pub(super) struct OptionsInForce<'a> {
 
 /// Writes an OPTIONS file with what is in effect, or is about to be, and removes all but the newest
 /// two.
-pub(super) fn write_options(opened: &Opened, changed: &OptionsInForce<'_>) -> Result<()> {
+pub(super) fn write_options(
+    read: &ReadHalf,
+    ownership: &Ownership,
+    changed: &OptionsInForce<'_>,
+) -> Result<()> {
     const KEPT: usize = 2;
-    let writable = opened.writable()?;
     // Invariant: first the number, then what is in effect; so a file with a larger number is not
     // older.
-    let number = writable.versions.new_file_number();
-    let db_options = opened.db_options.get();
+    let number = ownership.versions.new_file_number();
+    let db_options = read.db_options.get();
     let mut text = changed_head(changed.db.unwrap_or(&db_options));
-    for family in opened.families.all().iter() {
+    for family in read.families.all().iter() {
         let settings = family.settings();
         let settings = changed.family.filter(|changed| changed.id == settings.id).unwrap_or(&settings);
         text += settings.options_text();
     }
-    let (fs, name) = (opened.env.fs(), FileName::Options(number));
-    let temporary = opened.path.join(FileName::TempOptions(number).to_string());
+    let (fs, name) = (read.env.fs(), FileName::Options(number));
+    let temporary = read.path.join(FileName::TempOptions(number).to_string());
     write_synced(fs.as_ref(), &temporary, text.as_bytes())?;
-    let renamed = fs.rename(&temporary, &opened.path.join(name.to_string()));
+    let renamed = fs.rename(&temporary, &read.path.join(name.to_string()));
     renamed.inspect_err(|_| drop(fs.remove(&temporary)))?;
-    fs.sync_dir(&opened.path)?;
-    let mut newest = writable.options_file.lock();
+    fs.sync_dir(&read.path)?;
+    let mut newest = ownership.options_file.lock();
     *newest = (*newest).max(Some(name));
     drop(newest);
-    let names = fs.list_dir(&opened.path)?;
+    let names = fs.list_dir(&read.path)?;
     let mut all: Vec<FileName> = names.iter().filter_map(|name| FileName::parse(name)).collect();
     all.retain(|name| matches!(name, FileName::Options(_)));
     all.sort_unstable_by_key(|name| std::cmp::Reverse(name.number()));
     let old = all.into_iter().skip(KEPT).map(Gone::Named);
-    writable.versions.obsolete().remove(old);
+    ownership.versions.obsolete().remove(old);
     Ok(())
 }

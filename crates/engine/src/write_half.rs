@@ -1,8 +1,8 @@
-//! A database that takes writes: its commit pipeline and its background work, and how the two are
-//! connected.
+//! The half of an open database that writes: its commit pipeline, its background work, how the two
+//! are connected, and the ownership of the directory.
 //!
-//! In: what opening found. Out: [`Live`], made when a database was opened for writing, ended when
-//! it is closed.
+//! In: the half that reads, and the ownership. Out: [`WriteHalf`], made when a database was opened for
+//! writing, ended when it is closed.
 //!
 //! ```text
 //!   writer -> Pipeline -> DatabaseHost -> Triggers -> Background -> flush -> Versions
@@ -16,7 +16,7 @@
 
 use crate::background::{Background, Parts};
 use crate::flush::{FlushContext, Triggers};
-use crate::open::{Opened, Options, charged, manifest_options};
+use crate::open::{Options, Ownership, ReadHalf, charged, manifest_options};
 use crate::versions::{Change, ManifestOptions, Versions};
 use crate::write::{DatabaseHost, Sealer};
 use karst_base::error::{Error, Result};
@@ -40,7 +40,7 @@ const DELAYED_WRITE_RATE: u64 = 16 << 20;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Live {
+pub(crate) struct WriteHalf {
     pub(crate) pipeline: Arc<Pipeline<DatabaseHost>>,
     pub(crate) background: Arc<Background>,
     pub(crate) health: Arc<Health>,
@@ -50,31 +50,33 @@ pub(crate) struct Live {
     pub(crate) prepared_logs: Arc<PreparedLogs>,
     rate_limiter: Option<RateLimiter>,
     env: Env,
+    pub(crate) ownership: Ownership,
 }
 
-impl Live {
+impl WriteHalf {
     /// Begins the first log and takes writes. Blocks.
     ///
     /// # Errors
     /// The log cannot be made, or options cannot be followed.
     pub(crate) fn start(
-        opened: &Opened,
-        versions: &Arc<Versions>,
-        first_log: FileNumber,
+        read: &ReadHalf,
+        ownership: Ownership,
+        notes: &[String],
         options: &Options,
         snapshots: &Arc<Snapshots>,
-    ) -> Result<Live> {
-        let (env, db_options) = (opened.env.clone(), opened.db_options.get());
+    ) -> Result<WriteHalf> {
+        let versions = &ownership.versions;
+        let (env, db_options) = (read.env.clone(), read.db_options.get());
         let rules = Rules::of(&db_options)?;
         let wal_directory = match db_options.wal_dir.as_str() {
-            "" => opened.path.clone(),
+            "" => read.path.clone(),
             elsewhere => PathBuf::from(elsewhere),
         };
         let health = Arc::new(Health::new(db_options.paranoid_checks));
         let budget = options.write_buffers();
         let limit_bytes = db_options.db_write_buffer_size;
         let write_buffers = budget.unwrap_or_else(|| match options.has_one_memory_budget() {
-            true => WriteBufferManager::with_cache(limit_bytes, charged(&opened.shared.cache), false),
+            true => WriteBufferManager::with_cache(limit_bytes, charged(&read.shared.cache), false),
             false => WriteBufferManager::new(limit_bytes, false),
         });
         let rate_limiter = options.limiter();
@@ -82,31 +84,31 @@ impl Live {
         let patience = options.stopped_writes_patience();
         let stalls = StallController::new(health.clone(), write_buffers.clone(), rate, patience);
         let stalls = Arc::new(stalls);
-        let info_log = InfoLog::open(&env, &opened.path, &db_options);
+        let info_log = InfoLog::open(&env, &read.path, &db_options);
         let events = Arc::new(Events::new(Some(info_log), options.event_listeners()));
-        events.opened(&opened.path, &db_options);
+        events.opened(&read.path, &db_options);
         versions.obsolete().tell(&events);
-        opened.notes.iter().for_each(|note| events.log(LogLevel::Warn, format_args!("[database] {note}")));
-        opened.families.all().iter().for_each(|family| events.opened_family(&family.settings()));
-        if let Some(damage) = &opened.log_damage {
+        notes.iter().for_each(|note| events.log(LogLevel::Warn, format_args!("[database] {note}")));
+        read.families.all().iter().for_each(|family| events.opened_family(&family.settings()));
+        if let Some(damage) = &read.log_damage {
             events.log(LogLevel::Warn, format_args!("recovered up to damage in a log: {damage}"));
         }
-        if let Some(duplicates) = &opened.log_duplicates {
+        if let Some(duplicates) = &read.log_duplicates {
             let text = format_args!(
                 "the logs had entries that tables have already, and they were passed over; {duplicates}"
             );
             events.log(LogLevel::Warn, text);
         }
         let triggers = Arc::new(Triggers::new(write_buffers.clone()));
-        let largest = opened.families.largest_write_buffer();
+        let largest = read.families.largest_write_buffer();
         let log_bytes = reserve_bytes(largest, db_options.max_total_wal_size, write_buffers.limit_bytes());
         let log_options = rules.log.reserving(log_bytes);
-        let log = NewLog::create(env.fs(), &wal_directory, first_log, log_options)?;
-        versions.add_log(first_log);
+        let log = NewLog::create(env.fs(), &wal_directory, ownership.first_log, log_options)?;
+        versions.add_log(ownership.first_log);
         let pipeline = Pipeline::new(karst_commit::Parts {
             env: env.clone(),
             host: DatabaseHost {
-                families: opened.families.clone(),
+                families: read.families.clone(),
                 triggers: triggers.clone(),
                 on_log_failed: log_failed(&health),
                 on_log_synced: log_synced(versions, &db_options),
@@ -115,10 +117,10 @@ impl Live {
             },
             health: health.clone(),
             stalls: stalls.clone(),
-            statistics: opened.statistics.clone(),
+            statistics: read.statistics.clone(),
             rules,
-            pending: opened.pending.clone(),
-            last_seq: opened.last_seq,
+            pending: read.pending.clone(),
+            last_seq: read.last_seq,
             log,
         });
         let reports = health.clone();
@@ -128,58 +130,69 @@ impl Live {
         let background = Background::new(Parts {
             flush: FlushContext {
                 env: env.clone(),
-                shared: opened.shared.clone(),
+                shared: read.shared.clone(),
                 versions: versions.clone(),
                 identity: versions.identity().clone(),
-                families: opened.families.clone(),
+                families: read.families.clone(),
                 pipeline: Arc::new(Sealer::new(
                     pipeline.clone(),
                     versions.clone(),
                     wal_directory,
-                    opened.db_options.clone(),
+                    read.db_options.clone(),
                     events.clone(),
                 )),
                 snapshots: snapshots.clone(),
-                stats: opened.statistics.clone(),
+                stats: read.statistics.clone(),
                 events: events.clone(),
                 limiter: rate_limiter.clone(),
                 cancelled: Arc::new(AtomicBool::new(false)),
-                options: opened.db_options.clone(),
+                options: read.db_options.clone(),
             },
-            families: opened.families.clone(),
+            families: read.families.clone(),
             health: health.clone(),
             stalls: stalls.clone(),
             triggers,
         });
         let prepared_logs = versions.prepared_logs().clone();
-        Ok(Live { pipeline, background, health, stalls, events, prepared_logs, rate_limiter, env })
+        Ok(WriteHalf {
+            pipeline,
+            background,
+            health,
+            stalls,
+            events,
+            prepared_logs,
+            rate_limiter,
+            env,
+            ownership,
+        })
     }
 
     /// Puts in force what differs from `before`, where it is not looked up each time.
-    pub(crate) fn db_options_changed(&self, opened: &Opened, before: &DbOptions) {
-        let now = opened.db_options.get();
+    pub(crate) fn db_options_changed(&self, read: &ReadHalf, before: &DbOptions) {
+        let now = read.db_options.get();
         if let Ok(limit) = usize::try_from(now.max_open_files) {
-            opened.shared.open_files.set_limit(limit);
+            read.shared.open_files.set_limit(limit);
         }
-        if let Some(writable) = &opened.writable {
-            writable.versions.change_options(|options| {
-                let tracks_wals = options.tracks_wals;
-                *options = ManifestOptions { tracks_wals, ..manifest_options(&now) };
-            });
-        }
+        self.ownership.versions.change_options(|options| {
+            let tracks_wals = options.tracks_wals;
+            *options = ManifestOptions { tracks_wals, ..manifest_options(&now) };
+        });
         if now.delayed_write_rate != before.delayed_write_rate {
             self.background.set_delayed_write_rate(delayed_write_rate(&now, self.rate_limiter.as_ref()));
         }
     }
 
-    /// Takes no writes any more and ends background work. What is in the log stays there. Blocks.
+    /// Takes no writes any more, ends background work and gives the lock on the directory back.
+    /// What is in the log stays there. Blocks. A second time does nothing.
     ///
     /// # Errors
     /// What had to be written could not be; everything has ended all the same.
     pub(crate) fn close(&self) -> Result<()> {
         let flushed = karst_io::block_on(&self.env, self.background.close());
         let logged = karst_io::block_on(&self.env, self.pipeline.close_log());
-        flushed.and(logged)
+        // Why whatever failed: the lock has to be given back.
+        let closed = self.ownership.close();
+        flushed.and(logged).and(closed)
     }
 }
 
