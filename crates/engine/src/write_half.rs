@@ -1,8 +1,8 @@
 //! The half of an open database that writes: its commit pipeline, its background work, how the two
 //! are connected, and the ownership of the directory.
 //!
-//! In: the half that reads, and the ownership. Out: [`WriteHalf`], made when a database was opened for
-//! writing, ended when it is closed.
+//! In: the half that reads, and the ownership. Out: [`WriteHalf`], made when a database was opened
+//! for writing, ended when it is closed.
 //!
 //! ```text
 //!   writer -> Pipeline -> DatabaseHost -> Triggers -> Background -> flush -> Versions

@@ -16,7 +16,7 @@ const ENGINE_LAYERS: &[&[&str]] = &[
     &["read", "write", "flush", "compact"],
     &["background"],
     &["ingest", "open"],
-    &["live"],
+    &["write_half"],
     &["properties"],
     &["db"],
     &["copies"],
