@@ -144,7 +144,7 @@ fn long_tests() -> Result {
         args.extend(rest);
         step("cargo", &args, &env)
     };
-    long(&["damage", "cancellation", "kill"], &[])?;
+    long(&["damage", "cancellation", "kill", "interop", "point_reads", "many_databases"], &[])?;
     // Why not with the others: they print how many states and faults were tried. About three
     // minutes.
     long(&["crash_states", "faults"], &["--", "--nocapture"])?;

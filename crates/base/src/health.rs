@@ -3,7 +3,7 @@
 //!
 //! In: failures of flushes, compactions, log and MANIFEST writes. Out: whether writes and jobs go
 //! on, an error that names the cause for those that do not, and whether it is worth trying again by
-//! itself. The trying is `background`'s.
+//! itself. `background` does the trying.
 //!
 //! Invariant: the worst error is the one that is kept. It goes away only by a recovery that
 //! succeeded, and no recovery takes away a fatal one. Ordering: `refuses` is Release by whoever

@@ -213,6 +213,15 @@ fn options_file() {
 #[test]
 fn options_of_the_caller() {
     assert!(Options::new().set("no_such_option", "1").unwrap_err().to_string().contains("no_such_option"));
+    for (name, near) in [
+        ("max_open_flies", "max_open_files"),
+        ("write_bufer_size", "write_buffer_size"),
+        ("format_verison", "format_version"),
+        ("compresion_opts.level", "compression_opts.level"),
+    ] {
+        let error = Options::new().set(name, "1").unwrap_err().to_string();
+        assert!(error.contains(name) && error.ends_with(&format!("did you mean `{near}`?")), "{error}");
+    }
     let error = Options::new().set("max_open_files", "many").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     assert!(error.to_string().contains("max_open_files") && error.to_string().contains("many"), "{error}");

@@ -532,3 +532,24 @@ fn whoever_is_overtaken_each_time_is_told_to_try_again() {
     assert!(overtaking.between().1.load(Ordering::Relaxed) > 1, "it starts over by itself");
     assert!(Db::open_read_only("/db", &options(&env)).unwrap().get("key").unwrap().is_some());
 }
+
+#[test]
+fn there_is_no_identity_file_where_none_is_wanted() {
+    for (wanted, files) in [("true", 1), ("false", 0)] {
+        let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
+        let options = create().env(env.clone()).set("write_identity_file", wanted).unwrap();
+        let identity = || {
+            let names = env.fs().list_dir(Path::new("/db")).unwrap();
+            names.iter().filter(|name| *name == "IDENTITY").count()
+        };
+        let db = Db::open("/db", &options).unwrap();
+        let id = db.identity().unwrap().to_owned();
+        db.close().unwrap();
+        assert_eq!(identity(), files);
+        // The MANIFEST has it then, and opening again makes no file.
+        let db = Db::open("/db", &options).unwrap();
+        assert_eq!(db.identity(), Some(&*id));
+        db.close().unwrap();
+        assert_eq!(identity(), files);
+    }
+}

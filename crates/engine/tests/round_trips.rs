@@ -122,7 +122,8 @@ fn opened_with(
 
 /// A tree of several levels whose tables hold their metadata, opened with nothing in the cache.
 fn cold(flags: &[&str], cache_bytes: usize) -> Cold {
-    let cold = made("fillrandom,overwrite,waitforcompaction,overwrite,flush", flags, cache_bytes, false);
+    // Why not `waitforcompaction`: it sleeps for five seconds before it looks.
+    let cold = made("fillrandom,overwrite,compact,overwrite,flush", flags, cache_bytes, false);
     let levels: BTreeSet<_> = cold.db.live_files().iter().map(|file| file.level).collect();
     assert!(levels.len() >= 3, "the tree has the levels {levels:?}");
     cold

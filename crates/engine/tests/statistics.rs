@@ -424,3 +424,21 @@ fn a_time_ends_with_the_level_that_it_was_taken_at() {
     assert!(found.unwrap().is_some());
     assert_eq!(Some(perf_context::to_text(true)), before);
 }
+
+#[test]
+fn blob_values_come_from_their_cache_the_second_time() {
+    let blobs = "enable_blob_files=true;min_blob_size=50";
+    let store = new(blobs);
+    store.fill();
+    let store = store.reopened(&format!("{blobs};blob_cache={{capacity=1M}}"));
+    for (hits, misses) in [(0, 100), (100, 100)] {
+        (0..100).for_each(|number| {
+            let value = store.db.get(key(number)).unwrap().unwrap();
+            assert_eq!(value[..], [number as u8; 100]);
+        });
+        let counted = [Ticker::BlobDbCacheHit, Ticker::BlobDbCacheMiss].map(|ticker| store.ticker(ticker));
+        assert_eq!(counted, [hits, misses]);
+    }
+    assert_eq!(store.db.int_property("rocksdb.blob-cache-capacity"), Some(1 << 20));
+    assert!(store.db.int_property("rocksdb.blob-cache-usage").unwrap() >= 100 * 100);
+}

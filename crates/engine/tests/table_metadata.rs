@@ -157,3 +157,57 @@ fn numbers_are_summed_over_families_and_the_block_cache_counts_once() {
     assert_eq!(of_database["write-buffer-manager-limit-stops"], "0");
     assert_eq!(db.get_opt(&ReadOptions::new(), "a").unwrap().as_deref(), Some(&b"1"[..]));
 }
+
+/// The properties of the one table that so many keys make under these options, compacted into the
+/// last level.
+fn in_the_last_level(more: &str) -> Arc<karst_engine::format::TableProperties> {
+    let db = Db::open("/db", &options().set_all(more).unwrap()).unwrap();
+    for n in 0..2000_u32 {
+        // Digits that compress, the better the harder a library tries.
+        let value: String = (0..20).map(|i| format!("{:03}", (n * 7 + i * i) % 500)).collect();
+        db.put(format!("key{n:05}"), value).unwrap();
+    }
+    db.flush(&FlushOptions::default()).unwrap();
+    let all = CompactRangeOptions {
+        bottommost_level_compaction: karst_engine::BottommostLevelCompaction::Force,
+        ..CompactRangeOptions::default()
+    };
+    db.compact_range(&all, None, None).unwrap();
+    let tables = db.properties_of_all_tables(db.default_column_family()).unwrap();
+    assert_eq!(tables.len(), 1);
+    for n in 0..2000 {
+        assert!(db.get(format!("key{n:05}")).unwrap().is_some());
+    }
+    tables.into_values().next().unwrap()
+}
+
+#[test]
+fn the_last_level_has_no_filters_where_keys_are_expected_to_be_there() {
+    let filter = |hits: &str| {
+        in_the_last_level(&format!("filter_policy=bloomfilter:10:false;optimize_filters_for_hits={hits}"))
+            .filter_size
+    };
+    assert!(filter("false") > 2000);
+    assert_eq!(filter("true"), 0);
+}
+
+#[test]
+fn the_last_level_is_compressed_by_options_of_its_own() {
+    let size = |more: &str| in_the_last_level(&format!("compression=kZSTD;{more}")).data_size;
+    let plain = size("compression_opts={level=1}");
+    let unused = size("compression_opts={level=1};bottommost_compression_opts={level=19}");
+    assert_eq!(plain, unused, "they count only if they are enabled");
+    let best = size("compression_opts={level=1};bottommost_compression_opts={level=19;enabled=true}");
+    assert!(best < plain, "{best} {plain}");
+}
+
+#[test]
+fn a_block_ends_early_if_it_is_nearly_full() {
+    let blocks = |deviation: u32| {
+        let more = format!("compression=kNoCompression;block_size=300;block_size_deviation={deviation}");
+        in_the_last_level(&more).num_data_blocks
+    };
+    // An entry is some 80 bytes, so three of them are within half of a block's size, but not within
+    // a tenth.
+    assert!(blocks(10) < blocks(50), "{} {}", blocks(10), blocks(50));
+}

@@ -328,3 +328,56 @@ fn tables_are_read_back_if_they_shall_be() {
         assert_eq!(flushed.map_err(|error| error.kind()), outcome, "paranoid_file_checks={paranoid}");
     }
 }
+
+#[test]
+fn ranges_that_were_deleted_are_there_where_deletions_of_ranges_are_ignored() {
+    let db = Db::open(PATH, &options()).unwrap();
+    let ignoring = ReadOptions { ignore_range_deletions: true, ..ReadOptions::new() };
+    for n in 0..10 {
+        db.put(format!("{n}"), "value").unwrap();
+    }
+    // Flushes keep what a snapshot sees.
+    let _snapshot = db.snapshot();
+    db.delete("9").unwrap();
+    db.delete_range("3", "8").unwrap();
+    let entries = |read: &ReadOptions| {
+        let mut iter = db.iter(read).unwrap();
+        iter.seek_to_first().unwrap();
+        let mut entries = 0;
+        while iter.valid() {
+            entries += 1;
+            iter.next().unwrap();
+        }
+        entries
+    };
+    // In a memtable, and in a table.
+    for _ in 0..2 {
+        assert!(db.get("5").unwrap().is_none() && db.multi_get(&["5"]).remove(0).unwrap().is_none());
+        assert!(db.get_opt(&ignoring, "5").unwrap().is_some());
+        let batch = db.multi_get_cf(&ignoring, db.default_column_family(), &["9", "5"]);
+        let found: Vec<bool> = batch.into_iter().map(|value| value.unwrap().is_some()).collect();
+        assert_eq!(found, [false, true], "a deletion of one key counts");
+        assert_eq!((entries(&ReadOptions::new()), entries(&ignoring)), (4, 9));
+        db.flush(&FlushOptions::default()).unwrap();
+    }
+}
+
+#[test]
+fn a_batch_of_reads_ends_when_its_values_are_larger_than_the_limit() {
+    let db = Db::open(PATH, &options()).unwrap();
+    let keys: Vec<String> = (0..6).map(|n| n.to_string()).collect();
+    keys.iter().for_each(|key| db.put(key, [b'v'; 100]).unwrap());
+    // In a memtable, and in a table.
+    for _ in 0..2 {
+        for (limit, expected) in [(0, 1), (99, 1), (100, 2), (250, 3), (599, 6), (u64::MAX, 6)] {
+            let read = ReadOptions { value_size_soft_limit: limit, ..ReadOptions::new() };
+            let values = db.multi_get_cf(&read, db.default_column_family(), &keys);
+            let (found, refused): (Vec<_>, Vec<_>) = values.into_iter().partition(Result::is_ok);
+            assert_eq!((found.len(), refused.len()), (expected, 6 - expected), "{limit}");
+            for error in refused {
+                assert_eq!(error.unwrap_err().kind(), ErrorKind::LimitReached);
+            }
+        }
+        db.flush(&FlushOptions::default()).unwrap();
+    }
+}

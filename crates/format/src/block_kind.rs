@@ -1,4 +1,4 @@
-//! What the blocks of a table are for.
+//! The kinds of blocks that a table has, by what they are for.
 
 /// What a block of a table is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

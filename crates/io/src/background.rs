@@ -28,7 +28,7 @@ use std::task::{Context, Poll};
 /// How urgent a job is; each priority has its own threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Priority {
-    /// Compactions into the last level, when they shall not hold up the others.
+    /// Compactions into the last level, when they must not hold up the others.
     Bottom,
     /// Compactions.
     Low,

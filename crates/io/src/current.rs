@@ -34,7 +34,7 @@ impl Drop for Enter {
     }
 }
 
-/// Run `f` on the channel that futures polled now shall use, if this thread has one.
+/// Runs `f` on the channel that futures polled now use, if this thread has one.
 pub(crate) fn with_current<R>(f: impl FnOnce(Option<&Rc<Channel>>) -> R) -> R {
     // Why a clone: `f` may poll, and so re-enter. It is not atomic.
     let current = CURRENT.try_with(|c| c.borrow().clone()).ok().flatten();

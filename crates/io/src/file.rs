@@ -66,8 +66,8 @@ pub trait RandomAccessFile: Send + Sync + Debug {
     fn alignment(&self) -> u32;
     /// How the channel reaches it.
     fn backend(&self) -> Backend<'_>;
-    /// What shall go wrong with a read of `len` bytes at `offset`: asked once for each read handed
-    /// to the backend, `None` on every file that is not there to test others.
+    /// What goes wrong with a read of `len` bytes at `offset`: asked once for each read handed to
+    /// the backend, `None` on every file that is not there to test others.
     fn disturb(&self, offset: u64, len: usize) -> Option<Disturbance> {
         let _ = (offset, len);
         None
@@ -84,7 +84,7 @@ pub trait SoftFile: Send + Sync + Debug {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
 }
 
-/// What shall go wrong with one read.
+/// What goes wrong with one read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Disturbance {
     /// Complete it no earlier than this after it was issued.

@@ -20,7 +20,7 @@
 
 use crate::sync::{Mutex, MutexGuard};
 
-/// Reads that can be joined at a time. Why so many: with a few hundred in flight, few shall find
+/// Reads that can be joined at a time. Why so many: with a few hundred in flight, few should find
 /// their place taken.
 const PLACES: usize = if cfg!(loom) { 1 } else { 1024 };
 
@@ -37,9 +37,9 @@ struct Place<K, O, J> {
 /// What becomes of one who is about to read.
 #[derive(Debug)]
 pub(crate) enum Claim<O> {
-    /// It shall read, and then [end](Flights::end) the flight.
+    /// The channel reads, and then [ends](Flights::end) the flight.
     Own,
-    /// It shall read, and nobody can join.
+    /// The channel reads, and nobody can join.
     Alone,
     /// This one reads, and its name is with it.
     Joined(O),

@@ -1,4 +1,5 @@
-//! Where the end of some work is told, and waited for: by polling or by blocking.
+//! A promise: one thread tells the end of some work, and another waits for it by polling or by
+//! blocking.
 //!
 //! In: one result, from whichever thread. Out: the same, once, to whoever waits; it is woken from
 //! that thread.

@@ -40,7 +40,7 @@ impl RemoteOp {
         }
     }
 
-    /// For the driver: store the outcome. Whoever waits shall be woken, after the driver has let go
+    /// For the driver: store the outcome. Whoever waits is to be woken, after the driver has let go
     /// of its channel.
     pub(crate) fn complete(&self, outcome: Outcome) -> Option<Waker> {
         let mut state = self.state.lock();

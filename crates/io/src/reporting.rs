@@ -2,8 +2,8 @@
 //! one that panics does so on the thread of whoever reports, who may hold a place that others wait
 //! for. So its panic ends here, as a waker's does in `waking`.
 //!
-//! In: a level and what `tracing`'s macros take. Out: [`report!`](crate::report), through which
-//! alone events go (`cargo xtask tidy` checks it).
+//! In: a level and what `tracing`'s macros take. Out: [`report!`](crate::report), through which all
+//! events go (`cargo xtask tidy` checks it).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 pub use tracing;

@@ -5,8 +5,8 @@
 //! entries of threads that it does not have, and its own threads, whose memory is reused, get
 //! tangled up in them. The standard library's sleep on a word of their own.
 //!
-//! A panic of a holder is no reason for others to panic: the states in this crate are whole between
-//! any two statements, so poison is ignored.
+//! Poison is ignored: the states in this crate are whole between any two statements, so a holder
+//! that panics is no reason for others to panic.
 //!
 //! With `--cfg loom` locks and atomics are loom's, so that it explores the very types that ship.
 //! With `--cfg shuttle` all of this is shuttle's, which explores what whole databases do on their

@@ -83,7 +83,7 @@ impl FileMetadata {
         let _ = self.counts.set(counts);
     }
 
-    /// Whether the file shall be compacted whatever its level's size: its table asked for it when
+    /// Whether the file is to be compacted whatever its level's size: its table asked for it when
     /// it was written, or somebody did since.
     pub fn is_marked(&self) -> bool {
         self.info.marked_for_compaction || self.suggested.load(Ordering::Relaxed)

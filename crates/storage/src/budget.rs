@@ -1,5 +1,5 @@
-//! One budget of memory: what is kept beside blocks counts against the block cache, which evicts to
-//! make room.
+//! One budget of memory: what tables, reads and jobs keep beside blocks counts against the block
+//! cache, which evicts blocks to make room.
 //!
 //! In: what tables, reads, iterators and the files that jobs write hold on to. Out: charges, given
 //! back when dropped.

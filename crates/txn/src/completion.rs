@@ -1,4 +1,4 @@
-//! Work that is done to its end, whoever still waits for it.
+//! Runs work to its end, whoever still waits for it.
 //!
 //! In: a future that owns what it works on. Out: its output. If who awaits it is dropped on the
 //! way, the environment's background threads do the rest; so a commit that has begun never leaves

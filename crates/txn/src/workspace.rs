@@ -1,4 +1,4 @@
-//! What both kinds of transactions have in hand: what was written, what it depends on, snapshots
+//! The state that both kinds of transactions have: what was written, what it depends on, snapshots
 //! and save points.
 //!
 //! Invariant: batch, tracked keys and snapshots have the same save points.

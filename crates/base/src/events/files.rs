@@ -1,4 +1,4 @@
-//! What listeners are told of files and memtables.
+//! The structs that tell listeners of files and memtables.
 
 use super::Events;
 use crate::error::Error;

@@ -313,6 +313,26 @@ mod tests {
     }
 
     #[test]
+    fn a_log_that_is_old_is_put_aside() {
+        let simulation = karst_io::Simulation::new(1);
+        let env = simulation.env().clone();
+        simulation.run(async {
+            env.fs().create_dir(Path::new("/db")).unwrap();
+            let log = InfoLog::open(&env, Path::new("/db"), &options("log_file_time_to_roll=100"));
+            for minute in 0..6 {
+                log.write(LogLevel::Info, format_args!("minute {minute}"));
+                log.written().await;
+                karst_io::sleep(&env, Duration::from_secs(60)).await;
+            }
+            let names = info_logs(&env, "/db");
+            let lines: Vec<usize> =
+                names.iter().map(|name| read(&env, &format!("/db/{name}")).lines().count()).collect();
+            assert_eq!(lines, [2, 2, 2], "{names:?}");
+            assert!(read(&env, "/db/LOG").ends_with("minute 5\n"));
+        });
+    }
+
+    #[test]
     fn lines_are_lost_on_a_full_disk_and_come_again_once_there_is_room() {
         let simulation = karst_io::Simulation::new(1);
         let (env, fs) = (simulation.env().clone(), simulation.fs());

@@ -104,8 +104,8 @@ pub struct FamilyConfig {
     /// The file that says what the column family is, for errors: OPTIONS, or the MANIFEST where
     /// there are none.
     pub described_in: Option<PathBuf>,
-    /// What the LOG shall say: what the options name and is not there, and what of the file's could
-    /// not be followed.
+    /// What LOG is to say: what the options name and is not there, and what of the file's could not
+    /// be followed.
     pub notes: Vec<String>,
     /// See [`options_text`](Self::options_text).
     options_text: OnceLock<String>,

@@ -1,4 +1,5 @@
-//! Two futures, of which the first to end counts. For waiting on an event, but not for ever.
+//! Waits for two futures, of which the first to end counts. It serves to wait for an event, but not
+//! for ever.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -10,8 +10,8 @@
 //! | `orphans` | batches that others than their writers may apply |
 //!
 //! Invariants:
-//! - Whoever asks what is visible first has what is left to be inserted inserted; so an
-//!   acknowledged write is visible to whoever asks.
+//! - Whoever asks what is visible first inserts what is left to be inserted, so an acknowledged
+//!   write is visible to whoever asks.
 //! - An insert that panics ends its ticket, and with it the memtable's: nobody is given anything of
 //!   it any more, and nothing is ordered, until the database is opened anew.
 

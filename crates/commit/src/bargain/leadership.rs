@@ -23,7 +23,7 @@ pub(crate) enum Fate {
     Open,
 }
 
-/// Tickets below which records shall be written, and synced.
+/// The tickets below which records are to be written, and those below which they are to be synced.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Goals {
     written: u64,
@@ -35,9 +35,9 @@ pub(crate) struct Goals {
 pub(crate) struct Leadership {
     /// Whether there is a leader.
     leading: AtomicBool,
-    /// Tickets below this shall be written.
+    /// Tickets below this one are to be written.
     goal: AtomicU64,
-    /// Tickets below this shall be synced.
+    /// Tickets below this one are to be synced.
     sync_goal: AtomicU64,
     /// Whether there is something to do without a ticket.
     errand: AtomicBool,

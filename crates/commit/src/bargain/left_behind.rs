@@ -1,4 +1,4 @@
-//! Work of writers that may not come back for it.
+//! The work of writers that may not come back for it.
 //!
 //! In: work by its ticket, whose fate is open. Out: the same work, once: to its writer, if that
 //! comes in time, or to whoever [settles](LeftBehind::settled) it. A writer that comes later is

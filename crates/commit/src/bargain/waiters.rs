@@ -1,4 +1,4 @@
-//! How many callers wait.
+//! The number of callers that wait.
 //!
 //! Ordering: who waits is counted, fences, and looks for what it waits for; who makes that true
 //! fences and looks for those who wait.

@@ -1,4 +1,4 @@
-//! How a write is committed: from motive to rejected approaches.
+//! How a write is committed: what is wanted, the four steps, and which approaches were rejected.
 //!
 //! **What is wanted.** Many writers at a time, each with a batch. Each batch is found again after a
 //! crash, whole or not at all, once its writer was told so; readers see batches whole and in one

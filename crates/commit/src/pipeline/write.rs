@@ -73,7 +73,7 @@ pub struct Commit<'a, H: Host> {
     pins: Pins<H::Pin>,
     /// Set while it waits for what others have to apply.
     waiter: Option<Waiter<'a>>,
-    /// This thread has led, and owes others a look.
+    /// This thread has led, and has yet to look whether others left work for a leader.
     led: bool,
     /// It has led at some time, or had nothing to be led.
     by_self: bool,
@@ -404,8 +404,8 @@ impl<'a, H: Host> Commit<'a, H> {
         self.times.elsewhere += timer.stop(&self.pipeline.around.env, PerfMetric::WriteWalTime);
     }
 
-    /// Takes note that this thread leads. Before it does: it owes others a look also if that
-    /// panics.
+    /// Takes note that this thread leads. It does so before it leads, because it has to look for
+    /// others' work also if that panics.
     fn leads(&mut self) {
         self.led = true;
         self.by_self = true;

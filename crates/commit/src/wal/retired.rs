@@ -5,8 +5,8 @@
 //! needs. Out: spare files for new logs.
 //!
 //! Invariants:
-//! - A spare was ended: nobody has it open for writing, so nothing is done to it under its old name
-//!   once it has a new one.
+//! - A spare is a log that was ended. Nobody has it open for writing, so nothing is done to it
+//!   under its old name once it has a new one.
 //! - A spare was written since the database was opened, with records that carry their log's number,
 //!   so what is left of it in its next life is told apart.
 //! - Every spare is in the directory under its own name until it is taken.

@@ -10,7 +10,7 @@ use super::ownership::{OptionsInForce, Ownership, write_options};
 use super::{ReadHalf, check_options};
 use karst_base::error::{Error, ErrorKind, Named, Result};
 use karst_base::options::{BlockBasedTableOptions, DbOptions, FamilyConfig, Instances, OptionSet};
-use karst_format::options::text;
+use karst_format::options::{did_you_mean, text};
 use karst_storage::column_family::Family;
 use std::sync::Arc;
 
@@ -80,7 +80,8 @@ fn set_all<O: OptionSet>(options: &mut O, changes: &[(&str, &str)], whose: &str)
         let outer = name.split_once('.').map_or(*name, |(outer, _)| outer);
         let entry = O::entry(name).or_else(|| O::entry(outer));
         let Some(entry) = entry else {
-            return Err(Error::invalid_argument(format!("option {name}: {whose} has no such option")));
+            let near = did_you_mean(name, O::names());
+            return Err(Error::invalid_argument(format!("option {name}: {whose} has no such option{near}")));
         };
         if !entry.info.mutable {
             let text = format!("option {name}: it cannot change while the database is open");
@@ -109,8 +110,11 @@ fn check_table_options(name: &str, value: &str) -> Result<()> {
         let mutable = BlockBasedTableOptions::entry(part).map(|entry| entry.info.mutable);
         let what = match mutable {
             Some(true) => continue,
-            Some(false) => "it cannot change while the database is open",
-            None => "tables have no such option",
+            Some(false) => "it cannot change while the database is open".to_owned(),
+            None => {
+                let near = did_you_mean(part, BlockBasedTableOptions::names());
+                format!("tables have no such option{near}")
+            }
         };
         return Err(Error::invalid_argument(format!("option {name}, {part}: {what}")));
     }
@@ -156,5 +160,17 @@ mod tests {
             assert!(error.contains(named), "{error}");
         }
         assert!(changed(&[]).is_err());
+        for (name, value, near) in [
+            ("write_bufer_size", "1", "; did you mean `write_buffer_size`?"),
+            ("compresion_opts.level", "1", "; did you mean `compression_opts.level`?"),
+            ("compression_opts.levle", "1", "; did you mean `level`?"),
+            ("compression_opts", "{levle=1}", "; did you mean `level`?"),
+            ("table_factory.block_sice", "1", "; did you mean `block_size`?"),
+            ("block_based_table_factory", "{block_sice=1}", "; did you mean `block_size`?"),
+            ("colour", "1", "has no such option"),
+        ] {
+            let error = changed(&[(name, value)]).unwrap_err().to_string();
+            assert!(error.ends_with(near), "{error}");
+        }
     }
 }

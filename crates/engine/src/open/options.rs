@@ -13,13 +13,14 @@ use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::events::EventListener;
 use karst_base::merge_operator::MergeOperator;
 use karst_base::options::{
-    ColumnFamilyOptions, CompactOnDeletion, DbOptions, Instances, OptionError, OptionSet,
+    BlockBasedTableOptions, ColumnFamilyOptions, CompactOnDeletion, DbOptions, Instances, OptionError,
+    OptionSet,
 };
 use karst_base::pacing::{RateLimiter, WriteBufferManager};
 use karst_base::stats::Statistics;
 use karst_base::table_properties_collector::TablePropertiesCollectorFactory;
 use karst_format::comparator::Comparator;
-use karst_format::options::{OptionsFile, UnknownOptions};
+use karst_format::options::{OptionsFile, UnknownOptions, did_you_mean};
 use karst_format::slice_transform::PrefixExtractor;
 use karst_io::{Env, report};
 use karst_mem::CacheOptions;
@@ -568,8 +569,11 @@ fn set_in_family(
     };
     outcome.map(|_| ()).map_err(|mut e| {
         if is_unknown(&e) {
-            e.what =
-                "neither the database nor column families nor block-based tables have this option".into();
+            let names = DbOptions::names().chain(ColumnFamilyOptions::names());
+            let near = did_you_mean(name, names.chain(BlockBasedTableOptions::names()));
+            e.what = format!(
+                "neither the database nor column families nor block-based tables have this option{near}"
+            );
         }
         e
     })

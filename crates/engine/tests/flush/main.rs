@@ -171,3 +171,22 @@ fn what_nobody_sees_any_more_is_not_flushed_and_what_a_snapshot_sees_is() {
     assert_eq!(db.get_opt(&then, b"key").unwrap().as_deref(), Some(b"old".as_slice()));
     assert_eq!(db.get(b"key").unwrap(), None);
 }
+
+#[test]
+fn a_memtable_with_so_many_range_deletions_is_flushed() {
+    for most in [3_u32, 0] {
+        let env = memory();
+        let options = options(&env).column_families(move |cf| cf.memtable_max_range_deletions = most);
+        let db = Db::open("/db", &options).unwrap();
+        db.put("key", "value").unwrap();
+        db.delete_range("a", "b").unwrap();
+        db.delete_range("b", "c").unwrap();
+        db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
+        assert!(db.live_files().is_empty(), "two are not too many");
+        db.delete_range("c", "d").unwrap();
+        // A writer that fills a memtable does not wait for the flush that it asks for.
+        db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
+        let tables = usize::from(most == 3);
+        karst_testkit::eventually(tables, || db.live_files().len());
+    }
+}

@@ -11,6 +11,7 @@ mod writing;
 
 use karst::{Form, Karst};
 use karst_testkit::asked;
+use karst_testkit::expectation::Expectation;
 use karst_testkit::matrix::{Cell, Family, cells};
 use karst_testkit::rocksdb_tools as tools;
 use karst_testkit::script::{Ledger, Merging, Plan, Script, Step, Write, Writes};
@@ -62,17 +63,20 @@ impl Written {
         let (mut script, mut ledger) = (Script::new(&self.plan, seed), Ledger::new(&self.plan));
         let mut store = self.open(&path)?;
         self.write(&mut store, &mut script, &mut ledger)?;
-        let mut compared =
-            self.ask(&Karst::of(store.db().clone(), Form::Sync)?, &ledger, "while it is open")?;
+        let expectation = expectation(&ledger)?;
+        let open = Karst::of(store.db().clone(), Form::Sync)?;
+        let mut compared = ask(&open, &expectation, "while it is open")?;
+        drop(open);
         store.close()?;
         for form in Form::ALL {
-            compared += self.ask(&Karst::open(&path, form)?, &ledger, "when it was closed")?;
+            compared += ask(&Karst::open(&path, form)?, &expectation, "when it was closed")?;
         }
         self.read_by_tools(&path, &ledger)?;
         self.cell.prove_files(&path)?;
         self.written_by_tools(&path, &mut ledger)?;
+        let expectation = self::expectation(&ledger)?;
         for form in Form::ALL {
-            compared += self.ask(&Karst::open(&path, form)?, &ledger, "after RocksDB wrote to it")?;
+            compared += ask(&Karst::open(&path, form)?, &expectation, "after RocksDB wrote to it")?;
         }
         // And on again: what RocksDB left is recovered, written to and compacted.
         let mut store = self.open(&path)?;
@@ -87,7 +91,8 @@ impl Written {
         store.settle()?;
         one(&mut store, &mut ledger, &script.batch(20))?;
         store.close()?;
-        compared += self.ask(&Karst::open(&path, Form::Sync)?, &ledger, "after it was written once more")?;
+        let expectation = self::expectation(&ledger)?;
+        compared += ask(&Karst::open(&path, Form::Sync)?, &expectation, "after it was written once more")?;
         self.read_by_tools(&path, &ledger)?;
         Ok(compared)
     }
@@ -115,13 +120,6 @@ impl Written {
             }
         }
         Ok(())
-    }
-
-    fn ask(&self, store: &dyn Subject, ledger: &Ledger, when: &str) -> Result<usize, String> {
-        use karst_testkit::expectation::Expectation;
-        let expectation = Expectation::record(&ledger.model()?, &ledger.inquiries(24), 2026)?;
-        let compared = expectation.check(store).map_err(|e| format!("{when}: {e}"))?;
-        Ok(compared.entries + compared.keys + compared.moves)
     }
 
     /// ldb, sst_dump and db_bench find exactly what the ledger says.
@@ -171,6 +169,17 @@ impl Written {
         }
         Ok(())
     }
+}
+
+/// What a store must answer that holds what the ledger says.
+fn expectation(ledger: &Ledger) -> Result<Expectation, String> {
+    Expectation::record(&ledger.model()?, &ledger.inquiries(24), 2026)
+}
+
+/// Asks a store; how many answers were compared.
+fn ask(store: &dyn Subject, expectation: &Expectation, when: &str) -> Result<usize, String> {
+    let compared = expectation.check(store).map_err(|e| format!("{when}: {e}"))?;
+    Ok(compared.entries + compared.keys + compared.moves)
 }
 
 fn one(store: &mut KarstWriter, ledger: &mut Ledger, step: &Step) -> Result<(), String> {

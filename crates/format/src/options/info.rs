@@ -1,4 +1,5 @@
-//! What is known of an option beside its type and default.
+//! The description of an option: its section, its name, and whether it has an effect and may
+//! change.
 
 use std::fmt;
 

@@ -16,7 +16,7 @@
 //! - An option that RocksDB knows is never refused for its name; one that it has dropped is kept as
 //!   text (`retired`).
 //!
-//! Callers: the engine (open), the tools (flags), later `set_options` and the C API.
+//! Callers: the engine (open, `set_options`), the tools (flags) and the C API.
 #[macro_use]
 mod table;
 
@@ -27,6 +27,7 @@ pub mod db;
 mod error;
 pub mod file;
 mod info;
+mod nearest;
 pub mod nested;
 pub mod text;
 pub mod value;
@@ -38,6 +39,7 @@ pub use db::DbOptions;
 pub use error::{OptionError, OptionErrorKind};
 pub use file::{NamedColumnFamily, OptionsFile, UnknownOptions, changed_head, changed_sections};
 pub use info::{OptionInfo, Section};
+pub use nearest::{did_you_mean, nearest};
 pub use table::{Assigned, OptionEntry, OptionSet};
 pub use value::{Cache, Object, OptionValue, Unprinted, ValueError, Verbatim};
 

@@ -9,6 +9,7 @@
 //! declared and printed.
 use super::error::{OptionError, OptionErrorKind};
 use super::info::{OptionInfo, Section};
+use super::nearest::did_you_mean;
 use super::text;
 use super::value::ValueError;
 
@@ -90,7 +91,12 @@ pub trait OptionSet: Clone + Default + 'static {
             return Ok(Assigned::Retired);
         }
         let what = format!("not an option of {}", Self::SECTION);
-        Err(OptionError::new(OptionErrorKind::Unknown, name, what))
+        Err(OptionError::new(OptionErrorKind::Unknown, name, what + &did_you_mean(name, Self::names())))
+    }
+
+    /// The names and aliases of all options, without those that RocksDB has dropped.
+    fn names() -> impl Iterator<Item = &'static str> {
+        Self::table().iter().map(|entry| entry.info.name).chain(Self::ALIASES.iter().map(|(alias, _)| *alias))
     }
 
     /// One option as text, by name or alias. `None` for an unknown name and for a retired option

@@ -222,6 +222,35 @@ fn unknown_and_retired_names_are_told_apart() {
 }
 
 #[test]
+fn an_unknown_name_brings_the_nearest_known_one_to_mind() {
+    let mut db = DbOptions::default();
+    let mut family = ColumnFamilyOptions::default();
+    let mut tables = BlockBasedTableOptions::default();
+    let errors = [
+        (db.set("max_open_flies", "1"), "not an option of DBOptions; did you mean `max_open_files`?"),
+        (db.set("wal_ttl_seconds", "1"), "not an option of DBOptions; did you mean `WAL_ttl_seconds`?"),
+        (db.set("colour", "1"), "not an option of DBOptions"),
+        (family.set("compresion_opts.level", "1"), "did you mean `compression_opts.level`?"),
+        (family.set("compression_opts.levle", "1"), "did you mean `level`?"),
+        (family.set("compression_opts", "{levle=1}"), "did you mean `level`?"),
+        (family.set("table_factory", "{id=BlockBasedTable;block_sise=1}"), "did you mean `block_size`?"),
+        (family.set("block_based_table_factroy", "{}"), "did you mean `block_based_table_factory`?"),
+        (tables.set("format_verison", "6"), "did you mean `format_version`?"),
+    ];
+    for (outcome, near) in errors {
+        let error = outcome.unwrap_err().to_string();
+        assert!(error.ends_with(near), "{error}");
+    }
+    let error = db.set_all("max_open_files=5;max_open_file=6").unwrap_err().to_string();
+    assert!(error.ends_with("did you mean `max_open_files`?"), "{error}");
+    let text = b"[DBOptions]\n  max_open_flies=1\n";
+    let error = OptionsFile::parse(text, UnknownOptions::RefuseUnlessNewer).unwrap_err().to_string();
+    let expected =
+        "line 2: [DBOptions] max_open_flies: not an option of DBOptions; did you mean `max_open_files`?";
+    assert_eq!(error, expected);
+}
+
+#[test]
 fn a_bad_option_string_changes_nothing() {
     let mut db = DbOptions::default();
     for text in [

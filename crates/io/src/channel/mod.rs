@@ -241,7 +241,7 @@ impl Channel {
         }
     }
 
-    /// This thread may not poll the channel for a while: no other thread shall wait for its reads.
+    /// This thread may not poll the channel for a while, so no other thread may wait for its reads.
     pub(crate) fn rest(&self) {
         // Why try: a bug that panics inside is unwinding. Those who wait find out by themselves.
         if let Ok(mut core) = self.core.try_borrow_mut() {

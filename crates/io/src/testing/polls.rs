@@ -1,4 +1,4 @@
-//! Futures that are polled so often, or every so often.
+//! Futures that are polled a given number of times, or at given intervals.
 
 use crate::{Env, sleep};
 use std::future::{Future, poll_fn};

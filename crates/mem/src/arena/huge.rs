@@ -1,9 +1,9 @@
-//! Memory of the size of a huge page, one block at a time, from the operating system itself where
-//! that is Linux.
+//! Blocks of the size of a huge page, one at a time. On Linux they come from the operating system
+//! itself.
 //!
 //! Why not from the allocator: of the 4 MiB that it needs to align one, and of what it keeps when
-//! one is freed, a program that fills and drops memtables for hours gets back little. A mapping
-//! goes as it came.
+//! one is freed, a program that fills and drops memtables for hours gets back little. A mapping is
+//! given back whole.
 
 use super::HUGE_PAGE_BYTES;
 use std::ptr::NonNull;

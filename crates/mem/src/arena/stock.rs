@@ -3,10 +3,10 @@
 //! In: blocks of arenas that were dropped, and new ones that [`stock_blocks`] makes on a thread
 //! that has time. Out: blocks whose memory the kernel has given already.
 //!
-//! Why: the first touch of a new huge page is the kernel's hour: it clears 2 MiB, and when memory
-//! is in pieces it moves pages about until it has found so much in one. Measured: half a
-//! millisecond where memory is plenty, two on average and seven at worst where the page cache has
-//! filled it; all of it in the middle of some writer's insert.
+//! Why: the first touch of a new huge page keeps the kernel busy. It clears 2 MiB, and when memory
+//! is fragmented it moves pages about until it has 2 MiB in one piece. Measured: half a millisecond
+//! where memory is plenty, two on average and seven at worst where the page cache has filled it;
+//! all of it in the middle of some writer's insert.
 //!
 //! Invariants: at most [`KEPT`] blocks are kept, and no more than the last [`trim_stock`] and
 //! [`stock_blocks`] allowed: this crate knows no budgets, its user does. Whoever takes one of the

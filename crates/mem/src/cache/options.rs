@@ -1,4 +1,4 @@
-//! What a cache is told, and what it tells of itself: priorities of entries, options, counters.
+//! The options of a cache, the priorities of its entries, and the counters that it keeps.
 
 /// How long an entry stays without being used, compared with others.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -1,4 +1,4 @@
-//! The filter of a memtable: lookups pass it by where it does not know the key.
+//! The filter of a memtable: lookups pass by a memtable whose filter does not know the key.
 //!
 //! In: the user keys that are added, and those looked for. Out: whether one may be in the memtable.
 //! Invariant: a key is in the filter before it is in the memtable.

@@ -14,7 +14,7 @@
 //!   is given an entry that does not match it.
 //! - If an insert panics, as a comparator may, nobody is given anything of the memtable from then
 //!   on but the error: entries may be missing, acknowledged ones too, or not be where searches look
-//!   for them. Who had found a place in it before goes on, since what he sees was whole then.
+//!   for them. A reader that found its place before goes on, since what it sees was whole then.
 //! - An entry's bytes stay where they are until the memtable is dropped, so a value may be handed
 //!   out as a position and an `Arc<MemTable>`.
 

@@ -1,7 +1,7 @@
 //! The open tables of a column family.
 //!
 //! In: a file of a version. Out: its open [`Table`], at once if it is open, else through `Needs`
-//! and [`TableCache::open`]. What stays open how long says `open_files.rs`.
+//! and [`TableCache::open`]. `open_files.rs` says how long a table stays open.
 //!
 //! Why no single flight across threads: a reader that waits for another reader's open waits for a
 //! future which may never be polled again, or whose reads are bound to another thread's ring.

@@ -1,4 +1,4 @@
-//! The one loop that waits.
+//! The loop that waits for storage on behalf of a step.
 //!
 //! In: a step that has stopped. Out: its result. Every need of the step is fetched at the same
 //! time; as soon as something arrives the step is called again, with what has arrived in hand and

@@ -1,4 +1,4 @@
-//! Who waits for whom, and circles in it.
+//! The graph of who waits for whom, and the search for circles in it.
 //!
 //! In: a transaction that is about to wait, and those that it would wait for. Out: its place in the
 //! graph, which it leaves when the guard is dropped; or `Deadlock` with the circle, if the wait

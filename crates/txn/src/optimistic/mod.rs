@@ -3,8 +3,8 @@
 //! In: reads and writes. Out: at commit, all writes at once if nobody has written since what the
 //! transaction depends on; `Busy` and nothing otherwise.
 //!
-//! Whoever writes is seen: other transactions, and plain writes through the database, since it is
-//! the commit pipeline that takes note of keys.
+//! Every writer is noticed, other transactions and plain writes through the database alike, because
+//! the commit pipeline takes note of the keys.
 
 mod db;
 mod options;

@@ -1,4 +1,4 @@
-//! How a transaction ends.
+//! Prepare, commit and rollback of a transaction that takes locks.
 //!
 //! Invariants:
 //! - Locks are held until the outcome is known: a commit is visible before anybody else gets a lock

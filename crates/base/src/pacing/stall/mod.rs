@@ -5,10 +5,10 @@
 //! (as the rate has it), when the door opens again, or with an error.
 //!
 //! Invariants:
-//! - The door is as the worst of all conditions has it. Whoever waits at it learns of every change:
-//!   another condition, a background error, the end.
-//! - Nobody waits for ever for what fails each time: who has waited as long as writers do for such
-//!   a thing, or as long as the write itself has it, is told.
+//! - The worst of all conditions decides how far the door is open. Whoever waits at it learns of
+//!   every change: another condition, a background error, the end.
+//! - Nobody waits for ever for a job that fails each time. A writer that has waited as long as the
+//!   options allow for that, or as long as its own `timeout`, is told the error.
 //!
 //! Lock: its own; never held while waiting. Ordering: `door` is Release by whoever changes a
 //! condition, Acquire by writers.

@@ -1,0 +1,88 @@
+//! The name that a mistyped one was most likely meant to be.
+
+/// The candidate that differs least from `name`, if one differs so little that it was likely meant.
+///
+/// A third of the name's characters may be missing, superfluous or different, or may have changed
+/// places with a neighbour. Of candidates that are equally near, the first is taken.
+pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // Why a limit: the text may be hostile, and the work grows with its length.
+    const LONGEST: usize = 100;
+    let name: Vec<char> = name.chars().take(LONGEST + 1).collect();
+    if name.len() > LONGEST {
+        return None;
+    }
+    let rated = candidates.into_iter().map(|candidate| (distance(&name, candidate), candidate));
+    let (least, best) = rated.min_by_key(|(distance, _)| *distance)?;
+    (least <= name.len().max(3) / 3).then_some(best)
+}
+
+/// What the error about an unknown option ends with: the option that was likely meant, if one of
+/// `names` is near. Of a name that leads into a nested option (`compression_opts.level`), the part
+/// in front of the dot is compared.
+pub fn did_you_mean<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> String {
+    let (outer, rest) = name.split_at(name.find('.').unwrap_or(name.len()));
+    match nearest(outer, names) {
+        Some(near) => format!("; did you mean `{near}{rest}`?"),
+        None => String::new(),
+    }
+}
+
+/// How many single edits lead from `from` to `to`: a character that is inserted, removed or
+/// replaced, or two neighbours that change places.
+fn distance(from: &[char], to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    // `last[j]` is the distance of what `from` has up to here to the first `j` characters of `to`;
+    // `before` is the same one character earlier.
+    let mut before = Vec::new();
+    let mut last: Vec<usize> = (0..=to.len()).collect();
+    for i in 1..=from.len() {
+        let mut next = vec![i];
+        for j in 1..=to.len() {
+            let replaced = last[j - 1] + usize::from(from[i - 1] != to[j - 1]);
+            let mut least = replaced.min(last[j] + 1).min(next[j - 1] + 1);
+            if i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1] {
+                least = least.min(before[j - 2] + 1);
+            }
+            next.push(least);
+        }
+        before = std::mem::replace(&mut last, next);
+    }
+    last[to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistyped_name_is_near_one_and_another_word_is_not() {
+        let names = ["scan", "dump", "list_column_families", "write_buffer_size"];
+        assert_eq!(nearest("scna", names), Some("scan"));
+        assert_eq!(nearest("list_columnfamilies", names), Some("list_column_families"));
+        assert_eq!(nearest("write_bufer_size", names), Some("write_buffer_size"));
+        for other in ["xyzzy", "", "s", &"scan".repeat(100)] {
+            assert_eq!(nearest(other, names), None, "{other}");
+        }
+        assert_eq!(nearest("scan", []), None);
+    }
+
+    #[test]
+    fn edits_are_counted() {
+        let cases = [
+            ("", "", 0),
+            ("", "abc", 3),
+            ("abc", "", 3),
+            ("abc", "abc", 0),
+            ("abc", "acb", 1),
+            ("abc", "axc", 1),
+            ("abc", "ac", 1),
+            ("ac", "abc", 1),
+            ("kitten", "sitting", 3),
+            ("größe", "grosse", 3),
+        ];
+        for (from, to, edits) in cases {
+            let from: Vec<char> = from.chars().collect();
+            assert_eq!(distance(&from, to), edits, "{from:?} {to}");
+        }
+    }
+}
