@@ -51,3 +51,11 @@ fn asynchronous_calls_from_c() {
         "all is well\n"
     );
 }
+
+#[test]
+fn the_example_reads_what_it_has_written() {
+    let flags = ["-std=c99", "-D_POSIX_C_SOURCE=200809L", "-O1"];
+    let said = run("cc", &flags, "examples/async_gets.c", &["500", "3000", "64"]);
+    assert!(said.contains("3000 gets, 64 in flight"), "{said}");
+    assert!(said.contains(" 3000 found, 12288000 bytes"), "{said}");
+}

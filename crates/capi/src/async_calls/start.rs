@@ -122,3 +122,54 @@ where
     }
     share
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CStr;
+    use std::pin::pin;
+    use std::sync::Mutex;
+    use std::task::Waker;
+
+    static ENDED: Mutex<Vec<(i32, String)>> = Mutex::new(Vec::new());
+
+    unsafe extern "C" fn ended(done: *const Completion) {
+        // SAFETY: the completion is the operation's, which is released here.
+        unsafe {
+            let message = CStr::from_ptr((*done).message).to_str().unwrap().to_owned();
+            ENDED.lock().unwrap().push(((*done).status, message));
+            Op::release((*done).op);
+        }
+    }
+
+    fn running<F>(work: F) -> Running<F> {
+        let op = Op::new(std::ptr::null_mut(), Place::Callback(ended));
+        let _share = Arc::into_raw(op.clone());
+        Running { op: Some(op), work: Some(work), runner: Arc::default() }
+    }
+
+    struct PanicsWhenDropped;
+    impl Drop for PanicsWhenDropped {
+        fn drop(&mut self) {
+            panic!("in a drop, on purpose");
+        }
+    }
+
+    #[test]
+    fn a_panic_is_the_operations_status_and_goes_no_further() {
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut first =
+            pin!(running(std::future::poll_fn(|_| -> Poll<karstdb::Result<Found>> { panic!("on purpose") })));
+        assert_eq!(first.as_mut().poll(&mut cx), Poll::Ready(()));
+        assert_eq!(first.as_mut().poll(&mut cx), Poll::Ready(()), "it is not run again");
+        let bomb = PanicsWhenDropped;
+        drop(running(async move {
+            let _bomb = bomb;
+            Ok::<_, Error>(Found::Nothing)
+        }));
+        let ended = std::mem::take(&mut *ENDED.lock().unwrap());
+        assert_eq!(ended.len(), 2, "each completes once: {ended:?}");
+        assert!(ended[0].0 == Status::Panicked as i32 && ended[0].1.contains("on purpose"), "{ended:?}");
+        assert_eq!(ended[1].0, Status::Cancelled as i32);
+    }
+}
