@@ -1,10 +1,15 @@
-//! The task `capi`: RocksDB's C API as a library under RocksDB's names.
+//! The task `capi`: RocksDB's C API, and KarstDB's asynchronous one, as a library under RocksDB's
+//! names, with headers.
 
-use crate::run::{Result, repository_root, step};
+use crate::run::{Result, cache_dir, repository_root, step};
 use std::path::{Path, PathBuf};
 
 /// The names of the library: RocksDB's builds and Debian's packages name it differently.
-const NAMES: &[&str] = &["librocksdb.so", "librocksdb.so.11", "librocksdb.so.11.8", "librocksdb.so.7.8"];
+const NAMES: &[&str] =
+    &["librocksdb.a", "librocksdb.so", "librocksdb.so.11", "librocksdb.so.11.8", "librocksdb.so.7.8"];
+
+/// What a program needs besides that is linked with the static library.
+const SYSTEM_LIBRARIES: &str = "-lgcc_s -lpthread -lm -ldl -lrt -lutil";
 
 pub(crate) fn capi(args: &[String]) -> Result {
     match args {
@@ -16,23 +21,37 @@ pub(crate) fn capi(args: &[String]) -> Result {
         [flag, prefix, debug] if flag == "--prefix" && debug == "--debug" => {
             install(Path::new(prefix), "dev")
         }
-        _ => Err("capi takes --prefix DIR [--debug], or --table".into()),
+        [flag, prefix] if flag == "--check" => check(Path::new(prefix)),
+        _ => Err("capi takes --prefix DIR [--debug], --check DIR, or --table".into()),
     }
 }
 
 /// Builds once, so that the optimiser runs once for both kinds of library, and puts them in place.
 fn install(prefix: &Path, profile: &str) -> Result {
     let build = ["rustc", "-p", "karst-capi", "--lib", "--locked", "--profile", profile];
-    step("cargo", &[&build[..], &["--crate-type", "cdylib,staticlib"]].concat(), &[])?;
+    // Why a name of its own: programs that are linked with it find it whatever it was linked as.
+    let flags = ["--crate-type", "cdylib,staticlib", "--", "-C", "link-arg=-Wl,-soname,libkarstdb.so"];
+    step("cargo", &[&build[..], &flags].concat(), &[])?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let built = target.unwrap_or_else(|| repository_root().join("target"));
     let built = built.join(if profile == "dev" { "debug" } else { profile });
     let lib = prefix.join("lib");
     let failed = |path: &Path| format!("cannot write {}", path.display());
-    std::fs::create_dir_all(lib.join("pkgconfig")).map_err(|e| format!("{}: {e}", failed(&lib)))?;
-    for (from, to) in [("libkarst_capi.so", "libkarstdb.so"), ("libkarst_capi.a", "librocksdb.a")] {
-        let to = lib.join(to);
-        std::fs::copy(built.join(from), &to).map_err(|e| format!("{}: {e}", failed(&to)))?;
+    let include = prefix.join("include");
+    for directory in [lib.join("pkgconfig"), include.join("rocksdb")] {
+        std::fs::create_dir_all(&directory).map_err(|e| format!("{}: {e}", failed(&directory)))?;
+    }
+    let headers = repository_root().join("crates/capi/include");
+    for (from, to) in [
+        (built.join("libkarst_capi.so"), lib.join("libkarstdb.so")),
+        (built.join("libkarst_capi.a"), lib.join("libkarstdb.a")),
+        (headers.join("karst.h"), include.join("karst.h")),
+        (headers.join("rocksdb/c.h"), include.join("rocksdb/c.h")),
+    ] {
+        // Why a new file: a program that runs has the old one mapped.
+        let fresh = to.with_extension("new");
+        std::fs::copy(&from, &fresh).map_err(|e| format!("{}: {e}", failed(&fresh)))?;
+        std::fs::rename(&fresh, &to).map_err(|e| format!("{}: {e}", failed(&to)))?;
     }
     for name in NAMES {
         let link = lib.join(name);
@@ -42,15 +61,54 @@ fn install(prefix: &Path, profile: &str) -> Result {
             }
             _ => {}
         }
-        std::os::unix::fs::symlink("libkarstdb.so", &link).map_err(|e| format!("{}: {e}", failed(&link)))?;
+        let to =
+            if link.extension().is_some_and(|kind| kind == "a") { "libkarstdb.a" } else { "libkarstdb.so" };
+        std::os::unix::fs::symlink(to, &link).map_err(|e| format!("{}: {e}", failed(&link)))?;
     }
-    let lib = std::fs::canonicalize(&lib).map_err(|e| format!("{}: {e}", lib.display()))?;
-    let about = format!(
-        "Name: rocksdb\nDescription: KarstDB under RocksDB's C API\nVersion: 11.8.0\nLibs: -L{} -lrocksdb\n",
-        lib.display()
-    );
-    let file = lib.join("pkgconfig/rocksdb.pc");
-    std::fs::write(&file, about).map_err(|e| format!("{}: {e}", failed(&file)))?;
+    let whole = |path: &Path| std::fs::canonicalize(path).map_err(|e| format!("{}: {e}", path.display()));
+    let (lib, include) = (whole(&lib)?, whole(&include)?);
+    for (name, about, version) in [
+        ("rocksdb", "KarstDB under RocksDB's C API", "11.8.0"),
+        ("karstdb", "KarstDB's C API: RocksDB's and asynchronous calls", env!("CARGO_PKG_VERSION")),
+    ] {
+        let text = format!(
+            "Name: {name}\nDescription: {about}\nVersion: {version}\nCflags: -I{}\nLibs: -L{} -l{name}\n\
+             Libs.private: {SYSTEM_LIBRARIES}\n",
+            include.display(),
+            lib.display()
+        );
+        let file = lib.join(format!("pkgconfig/{name}.pc"));
+        std::fs::write(&file, text).map_err(|e| format!("{}: {e}", failed(&file)))?;
+    }
     println!("installed in {}; programs find it with LD_LIBRARY_PATH={0}", lib.display());
     Ok(())
+}
+
+/// An installation, made without optimisation, and a program in C against it.
+pub(crate) fn installed() -> Result {
+    let prefix = cache_dir().join("capi-prefix");
+    install(&prefix, "dev")?;
+    check(&prefix)
+}
+
+/// Compiles and runs the tests' program in C against what is installed, with the shared library
+/// and with the static one.
+fn check(prefix: &Path) -> Result {
+    let source = repository_root().join("crates/capi/tests/c/async.c");
+    let place = std::env::temp_dir().join(format!("karst-capi-check-{}", std::process::id()));
+    std::fs::create_dir_all(&place).map_err(|e| format!("{}: {e}", place.display()))?;
+    let checked = ["shared", "static"].into_iter().try_for_each(|kind| {
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        let (program, database) = (text(&place.join(kind)), text(&place.join(format!("{kind}-db"))));
+        let (include, lib) = (text(&prefix.join("include")), text(&prefix.join("lib")));
+        let library = if kind == "static" { format!("{lib}/libkarstdb.a") } else { "-lkarstdb".into() };
+        let source = text(&source);
+        let mut compile = vec!["-std=c99", "-D_POSIX_C_SOURCE=200809L", "-Wall", "-Wextra", "-Werror"];
+        compile.extend(["-I", &include, &source, "-L", &lib, &library, "-o", &program]);
+        compile.extend(SYSTEM_LIBRARIES.split(' '));
+        step("cc", &compile, &[])?;
+        step(&program, &[&database], &[("LD_LIBRARY_PATH", &lib)])
+    });
+    let _ = std::fs::remove_dir_all(&place);
+    checked
 }

@@ -40,6 +40,7 @@ pub(crate) fn ci(args: &[String]) -> Result {
     step("cargo", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;
     step("cargo", &["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])?;
     features()?;
+    crate::capi::installed()?;
     deny()?;
     model_checks()?;
     sanitizers()?;

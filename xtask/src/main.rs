@@ -27,8 +27,9 @@ const HELP: &str = "cargo xtask TASK
   deny      check what is depended on by deny.toml: with cargo-deny where it is installed, else the licences and
             sources alone
   test      install or name what the tests need, then run the default test command
-  capi      build RocksDB's C API over KarstDB, and put the library, its names and rocksdb.pc into a prefix:
-            --prefix DIR [--debug]; --table: write the lists in docs/c-api.md anew
+  capi      build RocksDB's C API over KarstDB, and put the library, its names, headers and pkg-config files
+            into a prefix: --prefix DIR [--debug]; --check DIR: compile and run a program against that;
+            --table: write the headers and the lists in docs/c-api.md anew
   ci        format, lints, tidy, docs, then the slow checks: model checking, sanitizers, fuzzing, interop with
             RocksDB 11.8, the fault and cancellation sweeps  [--quick: without RocksDB 11.8]
   sanitizers

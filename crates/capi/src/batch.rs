@@ -195,4 +195,4 @@ mod whole {
     }
 }
 
-pub(crate) const NAMES: &[&[&str]] = &[operation::NAMES, whole::NAMES];
+pub(crate) const NAMES: &[&[crate::signature::Signature]] = &[operation::NAMES, whole::NAMES];

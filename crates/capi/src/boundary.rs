@@ -12,16 +12,19 @@ use std::sync::Mutex;
 /// Where a call leaves its error: RocksDB's last argument.
 pub(crate) type ErrPtr = *mut *mut c_char;
 
-/// Exports functions and lists their names in `NAMES`. A function whose head says `try fn` has an
+/// Exports functions and lists them in `NAMES`. A function whose head says `try fn` has an
 /// `errptr` as its last argument, and its body is a `Result`.
 macro_rules! capi {
-    ($( $(#[$about:meta])* $($kind:ident)+ ( $($arg:ident : $type:ty),* $(,)? ) $(-> $ret:ty)? $body:block )*) => {
+    ($( $(#[doc = $about:literal])* $($kind:ident)+ ( $($arg:ident : $type:ty),* $(,)? ) $(-> $ret:ty)? $body:block )*) => {
         $( capi!(@one [$($kind)+] ($($arg: $type),*) [$($ret)?] $body); )*
         /// The functions that this file serves.
-        pub(crate) const NAMES: &[&str] = &[$( capi!(@name $($kind)+) ),*];
+        pub(crate) const NAMES: &[$crate::signature::Signature] = &[$( $crate::signature::Signature {
+            about: &[$($about),*],
+            head: stringify!($($kind)+),
+            arguments: &[$( (stringify!($arg), stringify!($type)) ),*],
+            returned: concat!($(stringify!($ret))?),
+        } ),*];
     };
-    (@name call $name:ident) => { stringify!($name) };
-    (@name attempt $name:ident) => { stringify!($name) };
     (@one [call $name:ident] ($($arg:ident : $type:ty),*) [$($ret:ty)?] $body:block) => {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $type),*) $(-> $ret)? {
@@ -67,7 +70,7 @@ pub(crate) unsafe fn attempt<T>(
     })
 }
 
-fn message(panic: &(dyn std::any::Any + Send)) -> &str {
+pub(crate) fn message(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
@@ -84,7 +87,7 @@ pub(crate) unsafe fn save(errptr: ErrPtr, error: &Error) {
 }
 
 /// The error as RocksDB's `Status::ToString` begins it, since bindings tell kinds by these words.
-fn status_text(error: &Error) -> String {
+pub(crate) fn status_text(error: &Error) -> String {
     let kind = match error.kind() {
         ErrorKind::Corruption => "Corruption",
         ErrorKind::Io | ErrorKind::Locked => "IO error",

@@ -4,6 +4,9 @@
 //! function of RocksDB's header is exported: by hand where the engine does it, remembered where a
 //! setting has no effect, and refused where it cannot be done ([`functions`] says which is which).
 //!
+//! Beyond RocksDB's API there are asynchronous calls (`async_calls`). The headers of both are made
+//! from the functions themselves (`header`).
+//!
 //! Invariants: no panic crosses the boundary; what users free by `rocksdb_free` comes from malloc;
 //! a call that fails leaves its error in `errptr`, where it has one.
 //!
@@ -24,6 +27,7 @@
 #[macro_use]
 mod boundary;
 
+mod async_calls;
 mod backup;
 mod batch;
 mod cache;
@@ -32,6 +36,7 @@ mod copies;
 mod db;
 mod family;
 mod handle;
+mod header;
 mod iterator;
 mod metadata;
 mod observe;
@@ -39,9 +44,11 @@ mod open;
 mod options;
 mod refused;
 mod requests;
+mod signature;
 mod sst_writer;
 mod table;
 mod transaction;
 mod transaction_db;
 
+pub use header::{asynchronous, karst_header, rocksdb_header};
 pub use table::{Function, Served, functions};

@@ -169,6 +169,10 @@ macro_rules! fields {
         $( fields!(@kept $kset $kname $khandle $kc $key); )*
         pub(crate) const SERVED: &[&str] = &[$(stringify!($name)),*];
         pub(crate) const KEPT: &[&str] = &[$(stringify!($kname)),*];
+        pub(crate) const SIGNATURES: &[crate::signature::Signature] = &[
+            $( crate::signature::accessor!($set $name $handle $c), )*
+            $( crate::signature::accessor!($kset $kname $khandle $kc), )*
+        ];
     };
     (@served set $name:ident $handle:ident $c:ident $($field:ident).+) => {
         #[unsafe(no_mangle)]

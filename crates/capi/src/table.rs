@@ -1,5 +1,7 @@
 //! The list of all functions, and what becomes of a call of each.
 
+use crate::signature::Signature;
+
 /// What a function does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Served {
@@ -20,9 +22,9 @@ pub struct Function {
     pub served: Served,
 }
 
-/// All functions, by name.
-pub fn functions() -> Vec<Function> {
-    let served: &[&[&str]] = &[
+/// The files whose functions are all served.
+fn served() -> impl Iterator<Item = &'static Signature> {
+    const FILES: &[&[Signature]] = &[
         crate::backup::NAMES,
         crate::cache::NAMES,
         crate::callbacks::NAMES,
@@ -35,12 +37,21 @@ pub fn functions() -> Vec<Function> {
         crate::open::NAMES,
         crate::options::INSTANCES,
         crate::requests::NAMES,
-        crate::requests::SERVED,
         crate::sst_writer::NAMES,
         crate::transaction::NAMES,
         crate::transaction_db::NAMES,
     ];
-    let served = served.iter().chain(crate::batch::NAMES).flat_map(|names| names.iter());
+    FILES.iter().chain(crate::batch::NAMES).flat_map(|file| file.iter())
+}
+
+/// All functions of RocksDB's API that are not refused.
+pub(crate) fn signatures() -> impl Iterator<Item = &'static Signature> {
+    served().chain(crate::options::SIGNATURES).chain(crate::requests::SIGNATURES)
+}
+
+/// All functions of RocksDB's API, by name.
+pub fn functions() -> Vec<Function> {
+    let served = served().map(Signature::name).chain(crate::requests::SERVED.iter().copied());
     let by_name = crate::options::SERVED.iter().map(|(name, honoured)| Function {
         name,
         served: if honoured() { Served::Yes } else { Served::NoEffect },

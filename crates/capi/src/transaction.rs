@@ -26,6 +26,30 @@ pub struct TransactionHandle {
 pub(crate) enum Kind {
     Locking(Box<Transaction>),
     Optimistic(Box<OptimisticTransaction>),
+    /// It was given to an asynchronous commit; the handle refuses everything.
+    Committing,
+}
+
+/// What a transaction says that was given to a commit.
+pub(crate) fn committing() -> karstdb::Error {
+    invalid("the transaction was given to karst_transaction_commit_async")
+}
+
+/// What a call gets of a transaction that was given away.
+trait GivenAway {
+    fn given_away() -> Self;
+}
+
+impl<T> GivenAway for karstdb::Result<T> {
+    fn given_away() -> Self {
+        Err(committing())
+    }
+}
+
+impl<T> GivenAway for Option<T> {
+    fn given_away() -> Self {
+        None
+    }
 }
 
 /// The same call on whichever transaction there is.
@@ -34,6 +58,7 @@ macro_rules! on {
         match &mut $handle.inner {
             Kind::Locking($transaction) => $call,
             Kind::Optimistic($transaction) => $call,
+            Kind::Committing => GivenAway::given_away(),
         }
     };
 }
@@ -75,6 +100,7 @@ impl TransactionHandle {
                 transaction.get_for_update_cf(options, &family, key, exclusive, true)
             }
             Kind::Optimistic(transaction) => transaction.get_for_update_cf(options, &family, key),
+            Kind::Committing => Err(committing()),
         }
     }
 
@@ -147,6 +173,7 @@ capi! {
         match &mut of_mut(handle)?.inner {
             Kind::Locking(transaction) => transaction.prepare(),
             Kind::Optimistic(_) => Err(invalid("an optimistic transaction cannot be prepared")),
+            Kind::Committing => Err(committing()),
         }
     }
     attempt rocksdb_transaction_set_name(handle: *mut TransactionHandle, name: *const c_char, length: usize) {
@@ -154,6 +181,7 @@ capi! {
         match &mut handle.inner {
             Kind::Locking(transaction) => transaction.set_name(bytes(name, length))?,
             Kind::Optimistic(_) => return Err(invalid("an optimistic transaction has no name")),
+            Kind::Committing => return Err(committing()),
         }
         handle.name = bytes(name, length).to_vec();
         Ok(())

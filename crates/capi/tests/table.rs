@@ -1,7 +1,7 @@
 //! The list of functions: complete, exported, and told in docs/c-api.md.
 #![forbid(unsafe_code)]
 
-use karst_capi::{Function, Served, functions};
+use karst_capi::{Function, Served, asynchronous, functions, karst_header, rocksdb_header};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
@@ -39,14 +39,47 @@ fn the_library_exports_what_the_list_says() {
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
     let symbols = text.lines().filter_map(|line| line.split_whitespace().nth(2));
-    let exported: BTreeSet<_> = symbols.filter(|name| name.starts_with("rocksdb_")).collect();
-    assert_eq!(exported, ALL.lines().collect(), "the symbols of the library");
+    let (ours, theirs): (BTreeSet<_>, BTreeSet<_>) = symbols
+        .filter(|name| name.starts_with("rocksdb_") || name.starts_with("karst_"))
+        .partition(|name| name.starts_with("karst_"));
+    assert_eq!(theirs, ALL.lines().collect(), "the symbols of the library");
+    assert_eq!(ours, asynchronous().into_iter().collect(), "the symbols of karst.h");
+}
+
+/// The headers that `cargo xtask capi --prefix` installs; written as the page is.
+#[test]
+fn the_headers_are_current() {
+    for (name, text) in [("karst.h", karst_header()), ("rocksdb/c.h", rocksdb_header())] {
+        let (text, path) =
+            (text.unwrap(), PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("include").join(name));
+        if std::env::var_os("KARST_WRITE_DOCS").is_some() {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        } else {
+            assert!(
+                std::fs::read_to_string(path).unwrap() == text,
+                "{name} is not current: cargo xtask capi --table"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_header_of_rocksdb_declares_all_that_is_not_refused() {
+    let text = rocksdb_header().unwrap();
+    for function in functions() {
+        let declared = text.contains(&format!(" {}(", function.name));
+        assert_eq!(declared, function.served != Served::Refused, "{}", function.name);
+    }
 }
 
 /// The page's tables.
 fn tables() -> String {
     let all = functions();
-    let mut text = String::new();
+    let mut text = format!("\n## Asynchronous, in karst.h: {}\n\n", asynchronous().len());
+    for name in asynchronous() {
+        text += &format!("- `{name}`\n");
+    }
     for (served, title) in
         [(Served::Yes, "Served"), (Served::NoEffect, "Without effect"), (Served::Refused, "Refused")]
     {

@@ -61,7 +61,7 @@ pub fn block_on<F: Future>(env: &Env, future: F) -> F::Output {
                 continue;
             }
         }
-        channel.wait();
+        channel.wait(None);
     }
 }
 

@@ -84,6 +84,6 @@ fn run(channel: &Rc<Channel>, receiver: &Receiver<Arc<RemoteOp>>, stop: &AtomicB
             // gone.
             return;
         }
-        channel.wait();
+        channel.wait(None);
     }
 }

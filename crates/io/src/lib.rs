@@ -99,8 +99,8 @@ pub use moments::{Moments, Standstill};
 pub use operation::{OpenFuture, ReadFuture, Sleep, open, read, sleep};
 pub use posix::{OwnProcess, PosixFileSystem};
 pub use reactor::{
-    HoldTimeHistogram, IdlePolicy, JoinError, JoinHandle, Reactor, ReactorBuilder, ReactorStats, YieldNow,
-    spawn_local, yield_now,
+    HoldTimeHistogram, IdlePolicy, JoinError, JoinHandle, PolledReactor, Reactor, ReactorBuilder,
+    ReactorStats, Spawner, YieldNow, spawn_local, yield_now,
 };
 #[cfg(feature = "testing")]
 pub use simulation::{

@@ -258,3 +258,112 @@ fn each_thread_is_bound_and_counts_for_itself() {
     let stats = reactor.stats();
     assert_eq!((stats[0].io.reads, stats[1].io.reads, stats[1].io.bytes), (0, 1, 100));
 }
+
+/// A future that is woken from elsewhere once it was polled.
+fn woken_elsewhere(told: mpsc::Sender<Waker>) -> impl Future<Output = ()> + Send {
+    let mut told = Some(told);
+    poll_fn(move |cx| match told.take() {
+        Some(told) => {
+            told.send(cx.waker().clone()).unwrap();
+            Poll::Pending
+        }
+        None => Poll::Ready(()),
+    })
+}
+
+#[test]
+fn a_polled_reactor_runs_on_its_thread_while_it_is_polled() {
+    let env = Env::posix();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    std::fs::write(&path, b"0123456789").unwrap();
+    let file = env.fs().open_random(&path, karst_io::OpenOptions::default()).unwrap();
+    let reactor = karst_io::PolledReactor::new(&env).unwrap();
+    let here = std::thread::current().id();
+    let found = Arc::new(std::sync::Mutex::new(Vec::new()));
+    for offset in 0..4 {
+        let (env, file, found) = (env.clone(), file.clone(), found.clone());
+        reactor.spawn(Box::pin(async move {
+            let read = karst_io::read(&env, &file, offset, 2).await.unwrap();
+            assert_eq!(std::thread::current().id(), here);
+            found.lock().unwrap().push((offset, read.to_vec()));
+        }));
+    }
+    assert!(found.lock().unwrap().is_empty(), "nothing runs before it is polled");
+    while found.lock().unwrap().len() < 4 {
+        reactor.poll();
+        reactor.wait(Some(Duration::from_millis(100)));
+    }
+    let mut found = found.lock().unwrap().clone();
+    found.sort();
+    let text = b"0123456789";
+    assert_eq!(found, (0..4).map(|at| (at as u64, text[at..at + 2].to_vec())).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_polled_reactor_sleeps_until_its_time_is_up_or_another_thread_calls() {
+    let env = Env::posix();
+    let reactor = karst_io::PolledReactor::new(&env).unwrap();
+    reactor.poll();
+    let began = Instant::now();
+    reactor.wait(Some(Duration::from_millis(20)));
+    assert!(began.elapsed() >= Duration::from_millis(15), "{:?}", began.elapsed());
+    let (told, wakers) = mpsc::channel();
+    let (ended, end) = mpsc::channel();
+    let spawner = reactor.spawner();
+    let other = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(10));
+        spawner.spawn(Box::pin(async move {
+            woken_elsewhere(told).await;
+            ended.send(()).unwrap();
+        }));
+        wakers.recv().unwrap().wake();
+    });
+    while end.try_recv().is_err() {
+        reactor.wait(None);
+        reactor.poll();
+    }
+    other.join().unwrap();
+}
+
+#[test]
+fn a_polled_reactor_that_ends_drops_its_tasks_and_those_that_come_after() {
+    let env = Env::posix();
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let task = || {
+        let bomb = Bomb(dropped.clone());
+        Box::pin(async move {
+            let _bomb = bomb;
+            pending::<()>().await
+        })
+    };
+    let reactor = karst_io::PolledReactor::new(&env).unwrap();
+    let spawner = reactor.spawner();
+    reactor.spawn(task());
+    reactor.poll();
+    spawner.spawn(task()); // not taken in
+    drop(reactor);
+    assert_eq!(dropped.load(Ordering::SeqCst), 2);
+    spawner.spawn(task());
+    assert_eq!(dropped.load(Ordering::SeqCst), 3);
+}
+
+#[test]
+fn a_detached_task_runs_on_the_reactor_or_is_dropped_with_it() {
+    let env = Env::posix();
+    let reactor = Reactor::builder(&env).build().unwrap();
+    let (ended, end) = mpsc::channel();
+    reactor.spawn_detached(Box::pin(async move {
+        yield_now().await;
+        ended.send(std::thread::current().name().map(str::to_owned)).unwrap();
+    }));
+    assert_eq!(end.recv().unwrap().as_deref(), Some("karst-reactor"));
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let bomb = Bomb(dropped.clone());
+    reactor.spawn_detached(Box::pin(async move {
+        let _bomb = bomb;
+        pending::<()>().await
+    }));
+    drop(reactor);
+    assert_eq!(dropped.load(Ordering::SeqCst), 1);
+}

@@ -229,10 +229,10 @@ pub mod io {
     pub use karst_engine::io::{
         Backend, Blocking, Clock, Disturbance, Env, EnvBuilder, Error, FileId, FileLock, FileSystem,
         HoldTimeHistogram, IdlePolicy, IoStats, JoinError, JoinHandle, MAP_ALIGNMENT, MappedRange,
-        MemoryFileSystem, Metadata, OpenFuture, OpenOptions, PositionalFile, PosixFileSystem, Priority,
-        RandomAccessFile, Reactor, ReactorBuilder, ReactorStats, ReadBuf, ReadFuture, Result, Sleep,
-        SoftFile, SystemClock, Task, TransportKind, WritableFile, YieldNow, block_on, in_background, open,
-        read, reap, sleep, spawn_local, yield_now,
+        MemoryFileSystem, Metadata, OpenFuture, OpenOptions, PolledReactor, PositionalFile, PosixFileSystem,
+        Priority, RandomAccessFile, Reactor, ReactorBuilder, ReactorStats, ReadBuf, ReadFuture, Result,
+        Sleep, SoftFile, Spawner, SystemClock, Task, TransportKind, WritableFile, YieldNow, block_on,
+        in_background, open, read, reap, sleep, spawn_local, yield_now,
     };
     #[cfg(feature = "testing")]
     #[doc(inline)]

@@ -9,7 +9,7 @@ mod instances;
 mod scalars;
 
 pub(crate) use instances::NAMES as INSTANCES;
-pub(crate) use scalars::{KEPT, SERVED};
+pub(crate) use scalars::{KEPT, SERVED, SIGNATURES};
 
 use crate::boundary::*;
 use crate::cache::Environment;

@@ -11,6 +11,8 @@ macro_rules! scalars {
         /// The functions, and whether the option has an effect.
         pub(crate) const SERVED: &[(&str, fn() -> bool)] =
             &[$( (stringify!($name), || <$handle as ByName>::info($option).is_some_and(|info| info.honoured)) ),*];
+        pub(crate) const SIGNATURES: &[crate::signature::Signature] =
+            &[$( crate::signature::accessor!($kind $name $handle $c) ),*];
         /// What is only remembered, whatever the option tables say.
         pub(crate) const KEPT: &[&str] = &[];
     };

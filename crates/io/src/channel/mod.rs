@@ -188,11 +188,12 @@ impl Channel {
         self.core.borrow_mut().next_due()
     }
 
-    /// Submit, then block until something completes or the alarm rings.
-    pub(crate) fn wait(&self) {
+    /// Submit, then block until something completes or the alarm rings, or for so long at most.
+    pub(crate) fn wait(&self, at_most: Option<Duration>) {
         let timeout = {
             let mut core = self.core.borrow_mut();
-            core.next_due().map(|at| at.saturating_sub(core.now()))
+            let due = core.next_due().map(|at| at.saturating_sub(core.now()));
+            due.into_iter().chain(at_most).min()
         };
         // Why: whoever polls has taken the alarm's ring for these, and it does not ring again.
         let timeout = if self.outbox.has_messages() { Some(Duration::ZERO) } else { timeout };

@@ -11,6 +11,7 @@
 
 mod hold_time;
 mod join;
+mod polled;
 mod task;
 
 use crate::channel::Channel;
@@ -29,12 +30,14 @@ pub use hold_time::HoldTimeHistogram;
 use hold_time::HoldTimes;
 pub(crate) use join::Join;
 pub use join::{JoinError, JoinHandle};
+pub use polled::{PolledReactor, Spawner};
 use std::cell::RefCell;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
@@ -83,10 +86,14 @@ struct LoopStats {
 
 enum Message {
     Start(Box<dyn FnOnce(&Local) + Send>),
+    Task(SendTask),
     Ready(TaskKey),
     Abort(TaskKey),
     Stop,
 }
+
+/// A task that was made elsewhere. It tells its end by itself.
+type SendTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// What the reactor's own thread knows.
 struct Local {
@@ -224,6 +231,13 @@ impl Reactor {
         JoinHandle { join, shared }
     }
 
+    /// Run a task that tells its end by itself, on the next thread in turn; nothing is allocated
+    /// but the task's place. A reactor that ends drops it.
+    pub fn spawn_detached(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        let thread = self.next.fetch_add(1, Ordering::Relaxed) % self.threads.len();
+        self.threads[thread].shared.send(Message::Task(task));
+    }
+
     /// How many threads it has.
     pub fn threads(&self) -> usize {
         self.threads.len()
@@ -341,16 +355,8 @@ fn start(builder: &ReactorBuilder, pin_to: Option<usize>) -> Result<ReactorThrea
         let io = Rc::new(env_of_thread.maker().make(Purpose::Many));
         // Why: the environment lives as long as someone outside uses it.
         drop(env_of_thread);
-        current::announce(&io);
-        let stats = Arc::new(LoopStats {
-            hold_times: HoldTimes::new(),
-            sleeps: AtomicU64::new(0),
-            io: io.counters(),
-            fork_generation: crate::posix::fork_generation(),
-        });
-        let shared =
-            Arc::new(Shared { inbox, alarm: io.alarm().clone(), stats, thread: thread::current().id() });
-        let local = Rc::new(Local { shared: shared.clone(), tasks: Tasks::default(), channel: io.clone() });
+        let local = Rc::new(Local::new(&io, inbox));
+        let shared = local.shared.clone();
         LOCAL.with(|slot| *slot.borrow_mut() = Some(local.clone()));
         let _entered = Enter::new(io);
         if ready.send(shared).is_ok() {
@@ -366,39 +372,63 @@ fn start(builder: &ReactorBuilder, pin_to: Option<usize>) -> Result<ReactorThrea
     Ok(ReactorThread { shared, thread: Some(thread) })
 }
 
+impl Local {
+    /// The state of a reactor on this thread.
+    fn new(channel: &Rc<Channel>, inbox: Sender<Message>) -> Self {
+        current::announce(channel);
+        let stats = Arc::new(LoopStats {
+            hold_times: HoldTimes::new(),
+            sleeps: AtomicU64::new(0),
+            io: channel.counters(),
+            fork_generation: crate::posix::fork_generation(),
+        });
+        let alarm = channel.alarm().clone();
+        let shared = Arc::new(Shared { inbox, alarm, stats, thread: thread::current().id() });
+        Self { shared, tasks: Tasks::default(), channel: channel.clone() }
+    }
+}
+
 fn run(local: &Local, messages: &Receiver<Message>, idle: IdlePolicy) {
-    let (channel, tasks, stats) = (&local.channel, &local.tasks, &local.shared.stats);
-    loop {
-        // Why first: our own wakes have rung too, and the next wait shall not return for that.
-        channel.alarm().take();
-        while let Ok(message) = messages.try_recv() {
-            match message {
-                Message::Start(start) => start(local),
-                Message::Ready(key) => tasks.make_ready(key),
-                Message::Abort(key) => tasks.abort(key),
-                Message::Stop => return,
-            }
-        }
-        let mut began = Instant::now();
-        // Why only those ready now: completions and messages get their turn before a task that
-        // yields runs again.
-        for _ in 0..tasks.ready_count() {
-            tasks.run_next();
-            channel.submit_if_few_fly();
-            let ended = Instant::now();
-            stats.hold_times.record(ended - began);
-            began = ended;
-        }
-        channel.poll();
-        if tasks.ready_count() > 0 {
-            channel.submit();
+    let stats = &local.shared.stats;
+    while let ControlFlow::Continue(began) = turn(local, messages) {
+        if local.tasks.ready_count() > 0 {
+            local.channel.submit();
             continue;
         }
         if spin(local, idle, began) {
             stats.sleeps.store(stats.sleeps.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-            channel.wait();
+            local.channel.wait(None);
         }
     }
+}
+
+/// Takes in what has come, and runs each task that is ready once, without waiting. Returns when it
+/// was done, or that the reactor shall end.
+fn turn(local: &Local, messages: &Receiver<Message>) -> ControlFlow<(), Instant> {
+    let (channel, tasks, stats) = (&local.channel, &local.tasks, &local.shared.stats);
+    // Why first: our own wakes have rung too, and the next wait shall not return for that.
+    channel.alarm().take();
+    while let Ok(message) = messages.try_recv() {
+        match message {
+            Message::Start(start) => start(local),
+            Message::Task(task) => drop(tasks.add(&local.shared, task)),
+            Message::Ready(key) => tasks.make_ready(key),
+            Message::Abort(key) => tasks.abort(key),
+            Message::Stop => return ControlFlow::Break(()),
+        }
+    }
+    let mut began = Instant::now();
+    // Why only those ready now: completions and messages get their turn before a task that yields
+    // runs again.
+    for _ in 0..tasks.ready_count() {
+        tasks.run_next();
+        channel.submit_if_few_fly();
+        let ended = Instant::now();
+        stats.hold_times.record(ended - began);
+        began = ended;
+    }
+    channel.poll();
+    ControlFlow::Continue(began)
 }
 
 /// Look for something to do without sleeping, as long as the policy says. True: nothing came;

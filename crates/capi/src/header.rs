@@ -1,0 +1,312 @@
+//! The headers: `karst.h`, and one in the place of `rocksdb/c.h`.
+//!
+//! In: the signatures that the macros note beside each function they export. Out: text of C. So a
+//! header cannot say something else than the function's own source.
+//! Why not a tool that reads sources: the functions come out of macros.
+
+use crate::async_calls::{self, Status};
+use crate::signature::Signature;
+use std::fmt::Write;
+
+/// The declaration in C.
+fn declared(signature: &Signature) -> Result<String, String> {
+    let mut text = String::new();
+    for line in signature.about {
+        let _ = writeln!(text, "//{line}");
+    }
+    let mut arguments = Vec::new();
+    for (name, rust) in signature.arguments {
+        let name = name.trim_matches('_');
+        // Words of C++.
+        let name = if matches!(name, "new" | "operator") { &format!("{name}_") } else { name };
+        arguments.push(format!("{} {name}", c_type(rust)?));
+    }
+    if signature.head.starts_with("attempt ") {
+        arguments.push("char** errptr".into());
+    }
+    let arguments = if arguments.is_empty() { "void".into() } else { arguments.join(", ") };
+    let returned = if signature.returned.is_empty() { "void".into() } else { c_type(signature.returned)? };
+    let _ = writeln!(text, "extern {returned} {}({arguments});", signature.name());
+    Ok(text)
+}
+
+/// Handles of RocksDB's API, by their types.
+const HANDLES: &[(&str, &str)] = &[
+    ("Batch", "rocksdb_writebatch_t"),
+    ("BackupSettings", "rocksdb_backup_engine_options_t"),
+    ("Cache", "rocksdb_cache_t"),
+    ("CacheSettings", "rocksdb_lru_cache_options_t"),
+    ("CheckpointHandle", "rocksdb_checkpoint_t"),
+    ("Compaction", "rocksdb_compactoptions_t"),
+    ("ComparatorHandle", "rocksdb_comparator_t"),
+    ("Consumers", "rocksdb_memory_consumers_t"),
+    ("ContextHandle", "rocksdb_compactionfiltercontext_t"),
+    ("CreateBackup", "rocksdb_create_backup_options_t"),
+    ("Database", "rocksdb_t"),
+    ("DbPath", "rocksdb_dbpath_t"),
+    ("Engine", "rocksdb_backup_engine_t"),
+    ("Environment", "rocksdb_env_t"),
+    ("FactoryHandle", "rocksdb_compactionfilterfactory_t"),
+    ("Family", "rocksdb_column_family_handle_t"),
+    ("FamilyMetadata", "rocksdb_column_family_metadata_t"),
+    ("FifoHandle", "rocksdb_fifo_compaction_options_t"),
+    ("FilterHandle", "rocksdb_compactionfilter_t"),
+    ("FilterPolicy", "rocksdb_filterpolicy_t"),
+    ("Flush", "rocksdb_flushoptions_t"),
+    ("HistogramData", "rocksdb_statistics_histogram_data_t"),
+    ("Infos", "rocksdb_backup_engine_info_t"),
+    ("Ingest", "rocksdb_ingestexternalfileoptions_t"),
+    ("Iter", "rocksdb_iterator_t"),
+    ("Limiter", "rocksdb_ratelimiter_t"),
+    ("LiveFiles", "rocksdb_livefiles_t"),
+    ("LockingDatabase", "rocksdb_transactiondb_t"),
+    ("LockingSettings", "rocksdb_transactiondb_options_t"),
+    ("MemoryUsage", "rocksdb_memory_usage_t"),
+    ("MergeHandle", "rocksdb_mergeoperator_t"),
+    ("OptimisticDatabase", "rocksdb_optimistictransactiondb_t"),
+    ("OptimisticSettings", "rocksdb_optimistictransaction_options_t"),
+    ("OptionsHandle", "rocksdb_options_t"),
+    ("PerfContext", "rocksdb_perfcontext_t"),
+    ("Pinned", "rocksdb_pinnableslice_t"),
+    ("PrefixHandle", "rocksdb_slicetransform_t"),
+    ("Read", "rocksdb_readoptions_t"),
+    ("Restore", "rocksdb_restore_options_t"),
+    ("SnapshotHandle", "rocksdb_snapshot_t"),
+    ("TableHandle", "rocksdb_block_based_table_options_t"),
+    ("TransactionHandle", "rocksdb_transaction_t"),
+    ("TransactionSettings", "rocksdb_transaction_options_t"),
+    ("UniversalHandle", "rocksdb_universal_compaction_options_t"),
+    ("Wait", "rocksdb_wait_for_compact_options_t"),
+    ("WalIter", "rocksdb_wal_iterator_t"),
+    ("Write", "rocksdb_writeoptions_t"),
+    ("WriteBuffers", "rocksdb_write_buffer_manager_t"),
+    ("Writer", "rocksdb_sstfilewriter_t"),
+];
+
+/// Handles of `karst.h`. They are counted, and their insides have locks: no `const` in C.
+const COUNTED: &[(&str, &str)] = &[
+    ("Cursor", "karst_iterator_t"),
+    ("Op", "karst_op_t"),
+    ("Queue", "karst_completion_queue_t"),
+    ("Runner", "karst_reactor_t"),
+];
+
+const PLAIN: &[(&str, &str)] = &[
+    ("Completion", "karst_completion_t"),
+    ("Notify", "karst_notify_t"),
+    ("Slice", "rocksdb_slice_t"),
+    ("bool", "unsigned char"),
+    ("c_char", "char"),
+    ("c_int", "int"),
+    ("c_uchar", "unsigned char"),
+    ("c_void", "void"),
+    ("f64", "double"),
+    ("i32", "int32_t"),
+    ("i64", "int64_t"),
+    ("u16", "uint16_t"),
+    ("u32", "uint32_t"),
+    ("u64", "uint64_t"),
+    ("u8", "unsigned char"),
+    ("unsafe extern \"C\" fn(*mut c_void)", "karst_destructor_fn"),
+    ("usize", "size_t"),
+];
+
+/// Types of callbacks: what they are called in C, and what they are.
+const CALLBACKS: &[(&str, &str, &str)] = &[
+    ("Compare", "karst_compare_fn", "int (*%)(void*, const char*, size_t, const char*, size_t)"),
+    (
+        "CreateFilter",
+        "karst_create_filter_fn",
+        "rocksdb_compactionfilter_t* (*%)(void*, rocksdb_compactionfiltercontext_t*)",
+    ),
+    ("DeleteValue", "karst_delete_value_fn", "void (*%)(void*, const char*, size_t)"),
+    ("Destructor", "karst_destructor_fn", "void (*%)(void*)"),
+    (
+        "Filter",
+        "karst_filter_fn",
+        "unsigned char (*%)(void*, int, const char*, size_t, const char*, size_t, char**, size_t*, unsigned char*)",
+    ),
+    (
+        "FullMerge",
+        "karst_full_merge_fn",
+        "char* (*%)(void*, const char*, size_t, const char*, size_t, const char* const*, const size_t*, int, unsigned char*, size_t*)",
+    ),
+    ("InDomain", "karst_in_domain_fn", "unsigned char (*%)(void*, const char*, size_t)"),
+    ("Name", "karst_name_fn", "const char* (*%)(void*)"),
+    (
+        "PartialMerge",
+        "karst_partial_merge_fn",
+        "char* (*%)(void*, const char*, size_t, const char* const*, const size_t*, int, unsigned char*, size_t*)",
+    ),
+    ("Transform", "karst_transform_fn", "char* (*%)(void*, const char*, size_t, size_t*)"),
+    ("Visit1", "karst_visit_key_fn", "void (*%)(void*, const char*, size_t)"),
+    ("Visit2", "karst_visit_entry_fn", "void (*%)(void*, const char*, size_t, const char*, size_t)"),
+    ("VisitCf1", "karst_visit_cf_key_fn", "void (*%)(void*, uint32_t, const char*, size_t)"),
+    (
+        "VisitCf2",
+        "karst_visit_cf_entry_fn",
+        "void (*%)(void*, uint32_t, const char*, size_t, const char*, size_t)",
+    ),
+];
+
+/// A type in C.
+fn c_type(rust: &str) -> Result<String, String> {
+    // Why: tokens that went through two macros are spaced otherwise.
+    let spaced = rust.trim().replace("* mut ", "*mut ").replace("* const ", "*const ");
+    let rust = spaced.as_str();
+    // A callback that may be null.
+    let rust = rust.strip_prefix("Option<").and_then(|rust| rust.strip_suffix('>')).unwrap_or(rust);
+    if let Some(to) = rust.strip_prefix("*mut ") {
+        return Ok(format!("{}*", c_type(to)?));
+    }
+    if let Some(to) = rust.strip_prefix("*const ") {
+        let inner = c_type(to)?;
+        let counted = COUNTED.iter().any(|(name, _)| *name == to);
+        return Ok(match to.starts_with('*') {
+            _ if counted => format!("{inner}*"),
+            true => format!("{inner} const*"),
+            false => format!("const {inner}*"),
+        });
+    }
+    let name = rust.rsplit("::").next().unwrap_or(rust);
+    let known = PLAIN.iter().chain(HANDLES).chain(COUNTED).find(|(known, _)| *known == name);
+    let callback = || CALLBACKS.iter().find(|(known, ..)| *known == name).map(|(_, c, _)| *c);
+    let found = known.map(|(_, c)| *c).or_else(callback);
+    found.map(str::to_owned).ok_or_else(|| format!("no type in C is known for `{rust}`"))
+}
+
+/// The numbers of choices, as RocksDB has them.
+const CHOICES: &[&[(&str, i32)]] = &[
+    &[
+        ("rocksdb_block_based_table_index_type_binary_search", 0),
+        ("rocksdb_block_based_table_index_type_hash_search", 1),
+        ("rocksdb_block_based_table_index_type_two_level_index_search", 2),
+    ],
+    &[
+        ("rocksdb_block_based_table_data_block_index_type_binary_search", 0),
+        ("rocksdb_block_based_table_data_block_index_type_binary_search_and_hash", 1),
+    ],
+    &[
+        ("rocksdb_no_compression", 0),
+        ("rocksdb_snappy_compression", 1),
+        ("rocksdb_zlib_compression", 2),
+        ("rocksdb_bz2_compression", 3),
+        ("rocksdb_lz4_compression", 4),
+        ("rocksdb_lz4hc_compression", 5),
+        ("rocksdb_xpress_compression", 6),
+        ("rocksdb_zstd_compression", 7),
+    ],
+    &[("rocksdb_level_compaction", 0), ("rocksdb_universal_compaction", 1), ("rocksdb_fifo_compaction", 2)],
+    &[("rocksdb_similar_size_compaction_stop_style", 0), ("rocksdb_total_size_compaction_stop_style", 1)],
+    &[
+        ("rocksdb_tolerate_corrupted_tail_records_recovery", 0),
+        ("rocksdb_absolute_consistency_recovery", 1),
+        ("rocksdb_point_in_time_recovery", 2),
+        ("rocksdb_skip_any_corrupted_records_recovery", 3),
+    ],
+    &[
+        ("rocksdb_txndb_write_policy_write_committed", 0),
+        ("rocksdb_txndb_write_policy_write_prepared", 1),
+        ("rocksdb_txndb_write_policy_write_unprepared", 2),
+    ],
+];
+
+fn enumeration<'a>(values: impl Iterator<Item = (&'a str, i32)>) -> String {
+    let values: Vec<_> = values.map(|(name, number)| format!("  {name} = {number}")).collect();
+    format!("enum {{\n{}\n}};\n\n", values.join(",\n"))
+}
+
+const BEGIN: &str =
+    "#include <stddef.h>\n#include <stdint.h>\n\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n";
+const END: &str = "\n#ifdef __cplusplus\n}\n#endif\n";
+const MADE: &str = "/* Made by `cargo xtask capi --table` from the sources of crates/capi.\n   SPDX-License-Identifier: Apache-2.0 */\n#pragma once\n\n";
+
+/// The names of the asynchronous functions, in the order of `karst.h`.
+pub fn asynchronous() -> Vec<&'static str> {
+    async_calls::NAMES.iter().flat_map(|file| file.iter()).map(Signature::name).collect()
+}
+
+/// `karst.h`.
+///
+/// # Errors
+/// A function has an argument of a type that is not known in C.
+pub fn karst_header() -> Result<String, String> {
+    const TYPES: &str = r"/* Asynchronous calls of KarstDB, beside those of rocksdb/c.h.
+
+   A call names a reactor, which runs it, and a karst_notify_t, which says where it is completed: in
+   a queue, or by a callback. It returns an operation, which is completed exactly once, and which
+   whoever gets the completion ends by karst_op_release. A call returns null only if it is given no
+   reactor or nowhere to complete; whatever else is wrong is the completion's status.
+
+   Memory: when a call has returned, its options, keys and the karst_notify_t can be freed; the queue
+   lives as long as it is used. What a completion points to is valid until its operation is released.
+   Threads: every function may be called from any thread, and handles may be shared, but for a
+   reactor without threads, which is polled and destroyed by the thread that created it. No handle
+   is destroyed while another thread calls a function on it.
+   Callbacks are called on the reactor's thread, never before the call that they belong to has been
+   taken in by it, and hold up its other operations for as long as they take. They may begin, cancel
+   and release operations and call any function of rocksdb/c.h. */
+
+typedef struct karst_reactor_t karst_reactor_t;
+typedef struct karst_completion_queue_t karst_completion_queue_t;
+typedef struct karst_op_t karst_op_t;
+typedef struct karst_iterator_t karst_iterator_t;
+
+/* The end of an operation. */
+typedef struct karst_completion_t {
+  karst_op_t* op;        /* to be released */
+  void* user_data;       /* that of the karst_notify_t */
+  int status;            /* KARST_OK or another of the numbers below */
+  const char* message;   /* what went wrong; null if nothing did */
+  const char* key;       /* the key an iterator is on; null if on none */
+  size_t key_length;
+  const char* value;     /* the value that was found, or an iterator's; null if there is none */
+  size_t value_length;
+  size_t count;          /* how many keys were asked for: see karst_op_result */
+} karst_completion_t;
+
+/* Where an operation is completed: in `queue`, or where that is null by `callback`. */
+typedef struct karst_notify_t {
+  karst_completion_queue_t* queue;
+  void (*callback)(const karst_completion_t*);
+  void* user_data;
+} karst_notify_t;
+
+/* How an operation has ended. The numbers up to 13 are those of RocksDB's Status::Code. */
+";
+    let mut text = format!("{MADE}#include <rocksdb/c.h>\n{BEGIN}{TYPES}");
+    text += &enumeration(Status::ALL.iter().map(|(name, status)| (*name, *status as i32)));
+    for signature in async_calls::NAMES.iter().flat_map(|file| file.iter()) {
+        text += &declared(signature)?;
+        text.push('\n');
+    }
+    text.truncate(text.trim_end().len());
+    Ok(text + "\n" + END)
+}
+
+/// The header in the place of `rocksdb/c.h`: the functions that are served or without effect. Those
+/// that are refused are not declared, so that the compiler finds them; a program that has them
+/// already runs.
+///
+/// # Errors
+/// A function has an argument of a type that is not known in C.
+pub fn rocksdb_header() -> Result<String, String> {
+    let mut text = format!("{MADE}{BEGIN}");
+    for (_, name) in HANDLES {
+        let _ = writeln!(text, "typedef struct {name} {name};");
+    }
+    text += "\ntypedef struct rocksdb_slice_t {\n  const char* data;\n  size_t size;\n} rocksdb_slice_t;\n\n";
+    for (_, name, declaration) in CALLBACKS {
+        let _ = writeln!(text, "typedef {};", declaration.replace('%', name));
+    }
+    text.push('\n');
+    for choice in CHOICES {
+        text += &enumeration(choice.iter().copied());
+    }
+    let mut all: Vec<&Signature> = crate::table::signatures().collect();
+    all.sort_by_key(|signature| signature.name());
+    for signature in all {
+        text += &declared(signature)?;
+    }
+    Ok(text + END)
+}

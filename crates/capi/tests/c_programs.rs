@@ -1,0 +1,61 @@
+//! Programs in C against the headers and the library, with all warnings as errors.
+#![forbid(unsafe_code)]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The shared library lies beside the test, or one directory up.
+fn library() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let mut found = test.ancestors().skip(1).take(2).map(|directory| directory.join("libkarst_capi.so"));
+    found.find(|path| path.exists()).expect("cargo builds the library for its tests")
+}
+
+/// Compiles with `compiler` and runs, with a directory of its own for the database; what it prints.
+///
+/// Why a missing compiler is a failure: what is linked with it would go untested unnoticed.
+fn run(compiler: &str, flags: &[&str], source: &str, arguments: &[&str]) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let directory = tempfile::tempdir().unwrap();
+    // The names of an installation.
+    for name in ["libkarstdb.so", "librocksdb.so"] {
+        std::os::unix::fs::symlink(library(), directory.path().join(name)).unwrap();
+    }
+    let program = directory.path().join("program");
+    let compiled = Command::new(compiler)
+        .args(flags)
+        .args(["-Wall", "-Wextra", "-Werror", "-I"])
+        .arg(root.join("include"))
+        .arg(root.join(source))
+        .arg("-L")
+        .arg(directory.path())
+        .args(["-lrocksdb", "-o"])
+        .arg(&program)
+        .output()
+        .unwrap_or_else(|e| panic!("a compiler of C is needed: {compiler}: {e}"));
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    let ran = Command::new(program)
+        .arg(directory.path().join("db"))
+        .args(arguments)
+        .env("LD_LIBRARY_PATH", directory.path())
+        .output()
+        .unwrap();
+    assert!(ran.status.success(), "{}: {}", ran.status, String::from_utf8_lossy(&ran.stderr));
+    String::from_utf8(ran.stdout).unwrap()
+}
+
+#[test]
+fn asynchronous_calls_from_c() {
+    assert_eq!(
+        run("cc", &["-std=c99", "-D_POSIX_C_SOURCE=200809L"], "tests/c/async.c", &[]),
+        "all is well\n"
+    );
+}
+
+#[test]
+fn the_example_reads_what_it_has_written() {
+    let flags = ["-std=c99", "-D_POSIX_C_SOURCE=200809L", "-O1"];
+    let said = run("cc", &flags, "examples/async_gets.c", &["500", "3000", "64"]);
+    assert!(said.contains("3000 gets, 64 in flight"), "{said}");
+    assert!(said.contains(" 3000 found, 12288000 bytes"), "{said}");
+}
