@@ -56,10 +56,14 @@ pub use karst_base::health::{BackgroundError, BackgroundErrorReason, Severity};
 pub use karst_base::merge_operator::{Associative, AssociativeMergeOperator, MergeOperator};
 pub use karst_base::options::{
     BlockBasedTableOptions, ColumnFamilyOptions, CompactOnDeletion, DbOptions, OptionSet, ReadOptions,
-    ReadTier,
+    ReadTier, TableFilterFn,
 };
 pub use karst_base::pacing::{IoPriority, RateLimiter, WriteBufferManager};
 pub use karst_base::snapshot::Snapshot;
+pub use karst_base::sst_partitioner::{
+    PartitionerRequest, SstPartitioner, SstPartitionerContext, SstPartitionerFactory,
+    SstPartitionerFixedPrefixFactory,
+};
 pub use karst_base::stats::{Histogram, HistogramKind, Recorder, Statistics, StatsLevel, Ticker};
 pub use karst_base::table_properties_collector::{TablePropertiesCollector, TablePropertiesCollectorFactory};
 pub use karst_base::{caller, compaction_filter, merge_operator, table_properties_collector};
@@ -106,7 +110,7 @@ pub mod options {
         IndexBlockSearchType, IndexShortening, IndexType, InfoLogLevel, MetadataCacheOptions, Object,
         OptionEntry, OptionError, OptionErrorKind, OptionInfo, OptionSet, OptionValue, PinningTier,
         PrepopulateBlobCache, PrepopulateBlockCache, ReadOptions, ReadTier, Section, TableFactory,
-        UniversalOptions, Unprinted, ValueError, WalRecoveryMode,
+        TableFilterFn, UniversalOptions, Unprinted, ValueError, WalRecoveryMode,
     };
 }
 

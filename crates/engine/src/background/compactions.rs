@@ -265,7 +265,7 @@ impl Background {
                 info.output_bytes = summary.output_files.iter().map(|(_, bytes)| bytes).sum();
                 info.input_entries = summary.counts.input_records;
                 info.output_entries = summary.counts.output_records;
-                let moved = compaction.work != CompactionWork::Merge;
+                let moved = summary.work != Some(CompactionWork::Merge);
                 let path = |number: FileNumber| match moved {
                     // A file that moves keeps its place.
                     true => {
@@ -286,7 +286,7 @@ impl Background {
                 let files: Vec<usize> = version.levels().iter().map(|level| level.files().len()).collect();
                 events.compaction_completed(&info, self.env().now().saturating_sub(start), &files);
                 self.parts.flush.pipeline.installed();
-                self.compaction_succeeded(reserved);
+                self.compaction_succeeded(reserved, moved);
                 Ok(summary)
             }
             Err(error) => {
@@ -296,8 +296,8 @@ impl Background {
         }
     }
 
-    fn compaction_succeeded(&self, reserved: &Reserved) {
-        if reserved.compaction.work != CompactionWork::Merge {
+    fn compaction_succeeded(&self, reserved: &Reserved, moved: bool) {
+        if moved {
             // Why not: it has needed no room, and says nothing of those that do.
             return;
         }

@@ -101,6 +101,8 @@ pub(crate) struct CompactionSummary {
     pub(crate) cpu_micros: u64,
     /// How many parts ran.
     pub(crate) parts: usize,
+    /// What was done; `None` before it is decided.
+    pub(crate) work: Option<CompactionWork>,
 }
 
 impl CompactionJob {
@@ -123,7 +125,9 @@ impl CompactionJob {
         let began = env.now();
         self.progress.check()?;
         let mut summary = CompactionSummary::default();
-        let change = match self.compaction.work {
+        let work = self.work_to_do();
+        summary.work = Some(work);
+        let change = match work {
             CompactionWork::Merge => {
                 let change = self.merge(&env, &mut summary).await?;
                 if let Some(logs) = &self.logs {
@@ -143,6 +147,24 @@ impl CompactionJob {
         let level = self.compaction.output_level.index();
         self.family.jobs.add(level, self.priority, &sums(&self.compaction, &summary));
         Ok(summary)
+    }
+
+    /// What the picker has decided, unless the user's partitioner lets no file move.
+    fn work_to_do(&self) -> CompactionWork {
+        let compaction = &self.compaction;
+        // Why not where a level is put in another's place: files are to go there as they are.
+        let may_merge = compaction.reason != CompactionReason::RefitLevel;
+        if compaction.work == CompactionWork::Move
+            && may_merge
+            && let Some(mut partitioner) = part::partitioner(&self.family.config, compaction)
+        {
+            let mut files = compaction.input_files();
+            let all_may_move = files.all(|(_, file)| {
+                partitioner.can_do_trivial_move(file.smallest_user_key(), file.largest_user_key())
+            });
+            return if all_may_move { CompactionWork::Move } else { CompactionWork::Merge };
+        }
+        compaction.work
     }
 
     /// The edit without outputs.
@@ -358,8 +380,8 @@ async fn run_part(env: &Env, work: &Work, range: &PartRange) -> Result<PartResul
 
 /// What the job adds to its level's sums.
 fn sums(compaction: &Compaction, summary: &CompactionSummary) -> JobSums {
-    if compaction.work != CompactionWork::Merge {
-        let moves = compaction.work == CompactionWork::Move;
+    if summary.work != Some(CompactionWork::Merge) {
+        let moves = summary.work == Some(CompactionWork::Move);
         return JobSums {
             moved_bytes: if moves { compaction.input_bytes() } else { 0 },
             ..JobSums::default()

@@ -156,6 +156,12 @@ pub(super) fn given(
             &asked.compaction_filter_factory,
             config.compaction_filter_factory.is_some(),
         ),
+        (
+            "sst_partitioner_factory",
+            &before.sst_partitioner_factory,
+            &asked.sst_partitioner_factory,
+            config.sst_partitioner_factory.is_some(),
+        ),
     ];
     let named = named.map(|(option, before, asked, known)| (option, before.text(), asked.text(), known));
     let unknown = named.into_iter().chain([(

@@ -16,6 +16,7 @@ use karst_base::options::{
     ColumnFamilyOptions, CompactOnDeletion, DbOptions, Instances, OptionError, OptionSet,
 };
 use karst_base::pacing::{RateLimiter, WriteBufferManager};
+use karst_base::sst_partitioner::SstPartitionerFactory;
 use karst_base::stats::Statistics;
 use karst_base::table_properties_collector::TablePropertiesCollectorFactory;
 use karst_format::comparator::Comparator;
@@ -371,6 +372,18 @@ impl Options {
         factory: Arc<dyn CompactionFilterFactory>,
     ) -> Self {
         self.instances_of(family).compaction_filter_factory = Some(factory);
+        self
+    }
+
+    /// What says where compactions end tables, in place of what OPTIONS names; `None` for all
+    /// families.
+    #[must_use]
+    pub fn sst_partitioner_factory(
+        mut self,
+        family: Option<&str>,
+        factory: Arc<dyn SstPartitionerFactory>,
+    ) -> Self {
+        self.instances_of(family).sst_partitioner_factory = Some(factory);
         self
     }
 
