@@ -50,7 +50,8 @@ pub use karst_base::error::{Error, ErrorKind, Result};
 pub use karst_base::error::{Named, Shown};
 pub use karst_base::events::{
     BlobFileCreationInfo, CompactionInfo, EventListener, ExternalFileIngestionInfo, FileCreationInfo,
-    FileDeletionInfo, FlushInfo, FlushReason, MemTableInfo, TableFileCreationInfo, TableFileCreationReason,
+    FileDeletionInfo, FlushInfo, FlushReason, MemTableInfo, SubcompactionInfo, TableFileCreationInfo,
+    TableFileCreationReason,
 };
 pub use karst_base::health::{BackgroundError, BackgroundErrorReason, Severity};
 pub use karst_base::merge_operator::{Associative, AssociativeMergeOperator, MergeOperator};
@@ -74,6 +75,9 @@ pub use karst_lsm::pick::{
 pub use karst_lsm::range_del;
 pub use karst_mem::CacheOptions;
 pub use karst_storage::column_family::ColumnFamily;
+pub use karst_storage::file_checksum::{
+    FileChecksumGenContext, FileChecksumGenCrc32cFactory, FileChecksumGenFactory, FileChecksumGenerator,
+};
 pub use karst_storage::value::Value;
 pub use open::{BlockCache, DamagedOptions, DbPath, Options};
 pub use read::iter::{DbIterator, Direction, Entries, EntryStream, KeyBounds, Range, Streamed};
@@ -91,7 +95,7 @@ pub mod error {
 pub mod events {
     pub use karst_base::events::{
         BlobFileCreationInfo, CompactionInfo, EventListener, ExternalFileIngestionInfo, FileCreationInfo,
-        FileDeletionInfo, FlushInfo, FlushReason, MemTableInfo, TableFileCreationInfo,
+        FileDeletionInfo, FlushInfo, FlushReason, MemTableInfo, SubcompactionInfo, TableFileCreationInfo,
         TableFileCreationReason,
     };
 }
