@@ -63,6 +63,11 @@ impl BackgroundErrorReason {
         }
     }
 
+    /// Whether a job failed, which can be tried again.
+    fn is_of_job(self) -> bool {
+        matches!(self, Self::Flush | Self::FlushNoWal | Self::Compaction)
+    }
+
     /// Whether it was the MANIFEST that could not be written.
     #[doc(hidden)]
     pub fn is_of_manifest(self) -> bool {
@@ -119,7 +124,7 @@ fn cause_of(error: &Error) -> Cause {
 /// anew to another. So an I/O error can be recovered from.
 fn severity(reason: BackgroundErrorReason, cause: Cause, paranoid: bool) -> Option<Severity> {
     use BackgroundErrorReason as Reason;
-    if !paranoid && matches!(reason, Reason::Flush | Reason::FlushNoWal | Reason::Compaction) {
+    if !paranoid && reason.is_of_job() {
         return None;
     }
     match (reason, cause) {
@@ -143,7 +148,11 @@ pub struct Health {
     state: Mutex<State>,
     changed: Event,
     hook: OnceLock<Hook>,
+    suppresses: OnceLock<Suppresses>,
 }
+
+/// Whether the failure of a job is to stop nothing.
+type Suppresses = Box<dyn Fn(&BackgroundError) -> bool + Send + Sync>;
 
 /// Is told of every error, with what is to be done about it.
 type Hook = Box<dyn Fn(&BackgroundError, Reaction) + Send + Sync>;
@@ -183,6 +192,7 @@ impl Health {
             state: Mutex::default(),
             changed: Event::new(),
             hook: OnceLock::new(),
+            suppresses: OnceLock::new(),
         }
     }
 
@@ -193,8 +203,26 @@ impl Health {
         let _ = self.hook.set(Box::new(hook));
     }
 
-    /// Takes note of a failure, and tells of it.
+    /// Has `suppresses` asked about each failure of a job, before it counts. The first call counts.
+    pub fn ask(&self, suppresses: impl Fn(&BackgroundError) -> bool + Send + Sync + 'static) {
+        // Why ignored: as in `connect`.
+        let _ = self.suppresses.set(Box::new(suppresses));
+    }
+
+    /// Whether somebody wants the failure of a job to stop nothing.
+    fn is_suppressed(&self, error: &Error, reason: BackgroundErrorReason) -> bool {
+        let Some(suppresses) = self.suppresses.get().filter(|_| reason.is_of_job()) else { return false };
+        severity(reason, cause_of(error), self.paranoid)
+            .is_some_and(|severity| suppresses(&BackgroundError { error: error.clone(), reason, severity }))
+    }
+
+    /// Takes note of a failure, and tells of it. One of a job that somebody suppresses counts as
+    /// one that stops nothing.
     pub fn report(&self, error: &Error, reason: BackgroundErrorReason) -> Reaction {
+        if self.is_suppressed(error, reason) {
+            self.reported.fetch_add(1, Ordering::Relaxed);
+            return Reaction::Retry;
+        }
         let noted = self.note(error, reason);
         noted.map_or(Reaction::Retry, |noted| self.tell(noted))
     }

@@ -10,7 +10,7 @@
 //! | [`caller`] | whether a call blocks a thread or is a future |
 //! | [`life`] | whether a database may still be used |
 //! | [`options`] | the options of databases, column families and reads, as the engine takes them |
-//! | [`merge_operator`], [`compaction_filter`], [`table_properties_collector`] | code of users |
+//! | [`merge_operator`], [`compaction_filter`], [`sst_partitioner`], [`table_properties_collector`] | code of users |
 //! | [`stats`], [`perf_context`] | what is counted and timed |
 //! | [`health`] | errors of background work, and what is refused because of them |
 //! | [`events`] | what listeners and the LOG are told |
@@ -30,6 +30,7 @@ pub mod options;
 pub mod pacing;
 pub mod perf_context;
 pub mod snapshot;
+pub mod sst_partitioner;
 pub mod stats;
 pub mod sync;
 pub mod table_properties_collector;

@@ -50,16 +50,21 @@ pub use karst_base::error::{Error, ErrorKind, Result};
 pub use karst_base::error::{Named, Shown};
 pub use karst_base::events::{
     BlobFileCreationInfo, CompactionInfo, EventListener, ExternalFileIngestionInfo, FileCreationInfo,
-    FileDeletionInfo, FlushInfo, FlushReason, MemTableInfo, TableFileCreationInfo, TableFileCreationReason,
+    FileDeletionInfo, FlushInfo, FlushReason, MemTableInfo, SubcompactionInfo, TableFileCreationInfo,
+    TableFileCreationReason,
 };
 pub use karst_base::health::{BackgroundError, BackgroundErrorReason, Severity};
 pub use karst_base::merge_operator::{Associative, AssociativeMergeOperator, MergeOperator};
 pub use karst_base::options::{
     BlockBasedTableOptions, ColumnFamilyOptions, CompactOnDeletion, DbOptions, OptionSet, ReadOptions,
-    ReadTier,
+    ReadTier, TableFilterFn,
 };
 pub use karst_base::pacing::{IoPriority, RateLimiter, WriteBufferManager};
 pub use karst_base::snapshot::Snapshot;
+pub use karst_base::sst_partitioner::{
+    PartitionerRequest, SstPartitioner, SstPartitionerContext, SstPartitionerFactory,
+    SstPartitionerFixedPrefixFactory,
+};
 pub use karst_base::stats::{Histogram, HistogramKind, Recorder, Statistics, StatsLevel, Ticker};
 pub use karst_base::table_properties_collector::{TablePropertiesCollector, TablePropertiesCollectorFactory};
 pub use karst_base::{caller, compaction_filter, merge_operator, table_properties_collector};
@@ -70,6 +75,9 @@ pub use karst_lsm::pick::{
 pub use karst_lsm::range_del;
 pub use karst_mem::CacheOptions;
 pub use karst_storage::column_family::ColumnFamily;
+pub use karst_storage::file_checksum::{
+    FileChecksumGenContext, FileChecksumGenCrc32cFactory, FileChecksumGenFactory, FileChecksumGenerator,
+};
 pub use karst_storage::value::Value;
 pub use open::{BlockCache, DamagedOptions, DbPath, Options};
 pub use read::iter::{DbIterator, Direction, Entries, EntryStream, KeyBounds, Range, Streamed};
@@ -87,7 +95,7 @@ pub mod error {
 pub mod events {
     pub use karst_base::events::{
         BlobFileCreationInfo, CompactionInfo, EventListener, ExternalFileIngestionInfo, FileCreationInfo,
-        FileDeletionInfo, FlushInfo, FlushReason, MemTableInfo, TableFileCreationInfo,
+        FileDeletionInfo, FlushInfo, FlushReason, MemTableInfo, SubcompactionInfo, TableFileCreationInfo,
         TableFileCreationReason,
     };
 }
@@ -106,7 +114,7 @@ pub mod options {
         IndexBlockSearchType, IndexShortening, IndexType, InfoLogLevel, MetadataCacheOptions, Object,
         OptionEntry, OptionError, OptionErrorKind, OptionInfo, OptionSet, OptionValue, PinningTier,
         PrepopulateBlobCache, PrepopulateBlockCache, ReadOptions, ReadTier, Section, TableFactory,
-        UniversalOptions, Unprinted, ValueError, WalRecoveryMode,
+        TableFilterFn, UniversalOptions, Unprinted, ValueError, WalRecoveryMode,
     };
 }
 

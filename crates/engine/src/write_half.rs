@@ -86,6 +86,10 @@ impl WriteHalf {
         let stalls = Arc::new(stalls);
         let info_log = InfoLog::open(&env, &read.path, &db_options);
         let events = Arc::new(Events::new(Some(info_log), options.event_listeners()));
+        if events.has_listeners() {
+            let asked = events.clone();
+            health.ask(move |error| asked.suppresses(error));
+        }
         events.opened(&read.path, &db_options);
         versions.obsolete().tell(&events);
         notes.iter().for_each(|note| events.log(LogLevel::Warn, format_args!("[database] {note}")));
@@ -188,6 +192,7 @@ impl WriteHalf {
     /// # Errors
     /// What had to be written could not be; everything has ended all the same.
     pub(crate) fn close(&self) -> Result<()> {
+        self.events.db_shutdown_begun();
         let flushed = karst_io::block_on(&self.env, self.background.close());
         let logged = karst_io::block_on(&self.env, self.pipeline.close_log());
         // Why whatever failed: the lock has to be given back.

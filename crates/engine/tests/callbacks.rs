@@ -12,7 +12,7 @@ use karst_engine::merge_operator::{MergeFailed, Merged};
 use karst_engine::{
     BackgroundError, BlobFileCreationInfo, CompactRangeOptions, CompactionFilter, CompactionInfo, Db, Error,
     ErrorKind, EventListener, FileCreationInfo, FileDeletionInfo, FlushInfo, FlushOptions, MemTableInfo,
-    MergeOperator, Options, ReadOptions, Severity, TableFileCreationInfo, WriteOptions,
+    MergeOperator, Options, ReadOptions, Severity, SubcompactionInfo, TableFileCreationInfo, WriteOptions,
 };
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -233,6 +233,22 @@ impl EventListener for BadListener {
     fn compaction_completed(&self, _: &CompactionInfo) {
         self.called();
     }
+    fn subcompaction_begun(&self, _: &SubcompactionInfo) {
+        self.called();
+    }
+    fn subcompaction_completed(&self, _: &SubcompactionInfo) {
+        self.called();
+    }
+    fn compaction_pre_commit(&self, _: &CompactionInfo) {
+        self.called();
+    }
+    fn db_shutdown_begun(&self) {
+        self.called();
+    }
+    fn suppresses_background_error(&self, _: &BackgroundError) -> bool {
+        self.called();
+        true
+    }
     fn background_error(&self, _: &BackgroundError) {
         self.called();
     }
@@ -288,7 +304,7 @@ fn a_listener_that_panics_changes_nothing() {
     assert!(stalled > 0, "nobody is told that writers are stopped: the test shows nothing");
     db.continue_background_work().unwrap();
     everything_works(db);
-    assert!(listener.0.load(SeqCst) >= stalled + 9, "each kind of call");
+    assert!(listener.0.load(SeqCst) >= stalled + 13, "each kind of call");
     assert!(Db::open("/db", &options).unwrap().get("key").unwrap().is_some());
 }
 

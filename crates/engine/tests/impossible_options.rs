@@ -19,7 +19,7 @@ fn options(env: &Env) -> Options {
 }
 
 /// Options of column families, and what the error has to name.
-const OF_FAMILIES: [(&str, &str); 23] = [
+const OF_FAMILIES: [(&str, &str); 24] = [
     ("format_version=0", "format_version"),
     ("format_version=1", "format_version"),
     ("index_type=kHashSearch", "index_type"),
@@ -33,6 +33,7 @@ const OF_FAMILIES: [(&str, &str); 23] = [
     ("merge_operator=my.Operator", "merge_operator"),
     ("compaction_filter=my.Filter", "compaction_filter"),
     ("compaction_filter_factory=my.Factory", "compaction_filter_factory"),
+    ("sst_partitioner_factory=my.Partitioner", "sst_partitioner_factory"),
     ("table_properties_collectors={id=my.Collector}", "table_properties_collectors"),
     ("no_block_cache=true;cache_index_and_filter_blocks=true", "no_block_cache"),
     ("no_block_cache=true;pin_l0_filter_and_index_blocks_in_cache=true", "no_block_cache"),
@@ -157,6 +158,7 @@ fn what_a_file_says_already_keeps_nobody_from_opening() {
         ("merge_operator=my.Operator", Some("merge_operator")),
         ("compaction_filter=my.Filter", Some("compaction_filter")),
         ("compaction_filter_factory=my.Factory", Some("compaction_filter_factory")),
+        ("sst_partitioner_factory=my.Partitioner", Some("sst_partitioner_factory")),
         ("inplace_update_support=true", Some("inplace_update_support")),
         (&*collectors, None),
     ];

@@ -51,6 +51,11 @@ fn dbstats_counts_writes_and_the_interval_since_it_was_asked_for() {
     );
     assert_eq!(line(&text, "Cumulative stall"), "Cumulative stall: 00:00:0.000 H:M:S, 0.0 percent");
     assert!(text.ends_with("Write Stall (count): write-buffer-manager-limit-stops: 0\n"), "{text}");
+    let map = db.map_property("rocksdb.dbstats").unwrap();
+    let of_map = |name: &str| map[name].clone();
+    assert_eq!([of_map("db.user_writes_by_self"), of_map("db.user_keys_written")], ["52", "81"]);
+    assert_eq!([of_map("db.user_writes_with_wal"), of_map("db.wal_syncs")], ["51", "1"]);
+    assert!(map.contains_key("db.uptime") && map.len() == 10, "{map:?}");
     db.put(b"k", b"v").unwrap();
     let text = db.property("rocksdb.stats").unwrap();
     assert!(line(&text, "Cumulative writes").contains(": 53 writes, 82 keys"), "{text}");

@@ -10,6 +10,7 @@
 //! | [`block`] | decoded blocks, and the memory of those that are gone |
 //! | [`open_files`] | what a database shares for reading files, and the files that it keeps open |
 //! | [`budget`] | what counts against the block cache beside blocks |
+//! | [`file_checksum`] | checksums of whole files, of users' functions too |
 //! | [`spans`] | many parts of one file at the same time |
 //! | [`memtable`] | entries that are in no table yet |
 //! | [`value`] | a value that pins what it lies in |
@@ -23,6 +24,7 @@ pub mod blob;
 pub mod block;
 pub mod budget;
 pub mod column_family;
+pub mod file_checksum;
 pub mod memtable;
 pub mod open_files;
 pub mod spans;

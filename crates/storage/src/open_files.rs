@@ -9,6 +9,7 @@
 //! open.
 
 use crate::block::CachedBlock;
+use crate::file_checksum::FileChecksumGenFactory;
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::options::DbOptions;
 use karst_base::perf_context::{self, PerfMetric};
@@ -53,6 +54,8 @@ pub struct Shared {
     pub prefix_seek_opt_in_only: bool,
     /// Tables, reads and iterators count against the cache.
     pub(crate) charges_memory: bool,
+    /// Makes checksums of whole files that are written, and of those that are verified.
+    pub file_checksums: Option<Arc<dyn FileChecksumGenFactory>>,
     /// The files that stay open.
     pub open_files: Arc<OpenFiles>,
     instance: u64,
@@ -83,6 +86,7 @@ impl Shared {
             is_secondary: false,
             prefix_seek_opt_in_only: options.prefix_seek_opt_in_only,
             charges_memory,
+            file_checksums: None,
             open_files: Arc::new(limit.map_or_else(OpenFiles::unlimited, OpenFiles::limited)),
             instance,
         }

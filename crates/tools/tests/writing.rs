@@ -79,6 +79,22 @@ fn a_damaged_options_file_keeps_no_command_from_going_on() {
 }
 
 #[test]
+fn tables_are_made_and_ingested() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("ingested");
+    let flags = ["-num=500", "-ingest_external_file_batch_size=3", "-ingest_external_file_num_batches=2"];
+    let (out, err) = bench(&db, &[&flags[..], &["-benchmarks=ingestexternalfile"]].concat());
+    assert_eq!((operations(&out, "ingestexternalfile"), keys(&db)), (2, 500), "{err}");
+    assert!(out.contains("(2 batches x 3 files, 500 keys/file)") && out.contains("MB/s"), "{out}");
+    // Into a database that is there, and newer than what it has.
+    let again = ["-use_existing_db=true", "-benchmarks=ingestexternalfile,readrandom", "-reads=200"];
+    let (out, err) = bench(&db, &[&flags[..], &again].concat());
+    assert!(out.contains("(200 of 200 found)"), "{out}{err}");
+    assert!(!db.join("ingest_tmp").exists());
+    verify_tables(&db).expect("RocksDB reads them");
+}
+
+#[test]
 fn fills_are_what_db_bench_finds() {
     let dir = tempfile::tempdir().unwrap();
     let db = dir.path().join("fill");

@@ -1,6 +1,6 @@
 //! The structs that tell listeners of files and memtables.
 
-use super::Events;
+use super::{Events, SubcompactionInfo};
 use crate::error::Error;
 use karst_format::properties::TableProperties;
 use std::path::{Path, PathBuf};
@@ -130,6 +130,16 @@ impl FileCreations {
             job,
             reason,
         })
+    }
+
+    /// A part of the compaction begins, or has ended. `part` lacks only the family and the job.
+    pub fn subcompaction(&self, mut part: SubcompactionInfo, ended: bool) {
+        part.column_family.clone_from(&self.column_family);
+        part.job = self.job;
+        self.events.tell(|listener| match ended {
+            false => listener.subcompaction_begun(&part),
+            true => listener.subcompaction_completed(&part),
+        });
     }
 
     fn file(&self, path: &Path) -> FileCreationInfo {

@@ -19,11 +19,12 @@ pub use info_log::InfoLog;
 use crate::error::Error;
 use crate::health::BackgroundError;
 use crate::options::FamilyConfig;
-use crate::sync::counting::{AtomicU64, Ordering};
+use crate::sync::counting::{AtomicBool, AtomicU64, Ordering};
 use karst_format::ids::Level;
 use karst_format::options::{ColumnFamilyOptions, DbOptions, OptionSet};
 use karst_format::properties::TableProperties;
 use karst_io::report;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -189,6 +190,32 @@ pub struct CompactionInfo {
     pub cpu_micros: u64,
 }
 
+/// A part of a compaction, as listeners see it.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct SubcompactionInfo {
+    /// The column family.
+    pub column_family: String,
+    /// The number of the compaction's job.
+    pub job: u64,
+    /// Which part of the compaction it is, from 0.
+    pub subcompaction: u32,
+    /// Why there is the compaction, in RocksDB's words.
+    pub reason: String,
+    /// The level of the first input.
+    pub base_level: u32,
+    /// The level of the output.
+    pub output_level: u32,
+    /// Entries read; 0 before the end.
+    pub input_entries: u64,
+    /// Entries written; 0 before the end.
+    pub output_entries: u64,
+    /// Bytes of tables and blob files written; 0 before the end.
+    pub output_bytes: u64,
+    /// Why it has failed; `None` before the end, and if it has not.
+    pub error: Option<Error>,
+}
+
 /// A file that was ingested, as listeners see it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -237,6 +264,21 @@ pub trait EventListener: Send + Sync + std::fmt::Debug {
     fn compaction_begun(&self, compaction: &CompactionInfo) {
         let _ = compaction;
     }
+    /// A part of a compaction begins, on the thread that does it. A compaction has at least one,
+    /// unless its files only move or go.
+    fn subcompaction_begun(&self, part: &SubcompactionInfo) {
+        let _ = part;
+    }
+    /// A part of a compaction has ended; nothing of it is in the MANIFEST yet. A part whose job is
+    /// given up at once, as at the end of the process, is not told.
+    fn subcompaction_completed(&self, part: &SubcompactionInfo) {
+        let _ = part;
+    }
+    /// All files of a compaction are written, and it goes to the MANIFEST next: its inputs are
+    /// still its own, and nobody sees its outputs. It may yet fail.
+    fn compaction_pre_commit(&self, compaction: &CompactionInfo) {
+        let _ = compaction;
+    }
     /// A compaction is in the MANIFEST.
     fn compaction_completed(&self, compaction: &CompactionInfo) {
         let _ = compaction;
@@ -244,6 +286,16 @@ pub trait EventListener: Send + Sync + std::fmt::Debug {
     /// A file was ingested: it is in the MANIFEST, and whoever reads from now on sees it.
     fn external_file_ingested(&self, file: &ExternalFileIngestionInfo) {
         let _ = file;
+    }
+    /// Whether the failure of a flush or compaction is to stop nothing: the job is then tried again
+    /// after a pause, as often as it fails, and `background_error` is not told. Asked before the
+    /// error counts, of every listener; one that says yes is enough. What writes of the log and the
+    /// MANIFEST leave behind cannot be passed over, and is not asked about. Default: no.
+    ///
+    /// Compat: RocksDB lets `OnBackgroundError` take an error away.
+    fn suppresses_background_error(&self, error: &BackgroundError) -> bool {
+        let _ = error;
+        false
     }
     /// Something went wrong in the background.
     fn background_error(&self, error: &BackgroundError) {
@@ -295,6 +347,8 @@ pub trait EventListener: Send + Sync + std::fmt::Debug {
     fn manual_flush_scheduled(&self, column_families: &[String]) {
         let _ = column_families;
     }
+    /// The database begins to close. Jobs may still run, and other calls come.
+    fn db_shutdown_begun(&self) {}
     /// Writers of a column family are slowed down, stopped, or let go again; the text says why.
     fn stall_changed(&self, column_family: &str, state: &str) {
         let _ = (column_family, state);
@@ -307,12 +361,13 @@ pub struct Events {
     log: Option<InfoLog>,
     listeners: Vec<Arc<dyn EventListener>>,
     jobs: AtomicU64,
+    shutdown_told: AtomicBool,
 }
 
 impl Events {
     /// `log` is `None` for a database that writes nothing.
     pub fn new(log: Option<InfoLog>, listeners: Vec<Arc<dyn EventListener>>) -> Self {
-        Self { log, listeners, jobs: AtomicU64::new(1) }
+        Self { log, listeners, jobs: AtomicU64::new(1), shutdown_told: AtomicBool::new(false) }
     }
 
     /// Whether anybody is told.
@@ -346,6 +401,33 @@ impl Events {
     /// The user has asked for a flush.
     pub fn manual_flush_scheduled(&self, column_families: &[String]) {
         self.tell(|listener| listener.manual_flush_scheduled(column_families));
+    }
+
+    /// The files of a compaction are written.
+    pub fn compaction_pre_commit(&self, compaction: &CompactionInfo) {
+        self.tell(|listener| listener.compaction_pre_commit(compaction));
+    }
+
+    /// The database begins to close. The first call counts.
+    pub fn db_shutdown_begun(&self) {
+        if !self.shutdown_told.swap(true, Ordering::Relaxed) {
+            self.tell(|listener| listener.db_shutdown_begun());
+        }
+    }
+
+    /// Whether a listener wants `error` to stop nothing.
+    pub fn suppresses(&self, error: &BackgroundError) -> bool {
+        let suppressed = Cell::new(false);
+        self.tell(|listener| {
+            if listener.suppresses_background_error(error) {
+                suppressed.set(true);
+            }
+        });
+        if suppressed.get() {
+            let text = format_args!("A listener suppresses {:?}: {}", error.reason, error.error);
+            self.log(LogLevel::Warn, text);
+        }
+        suppressed.get()
     }
 
     /// A number for a job.

@@ -14,6 +14,7 @@ use crate::compaction_filter::{
 use crate::error::{Error, Named, Result};
 use crate::merge_operator::{self, MergeOperator};
 use crate::options::{ColumnFamilyOptions, CompactOnDeletion};
+use crate::sst_partitioner::{self, SstPartitionerFactory};
 use crate::table_properties_collector::TablePropertiesCollectorFactory;
 use karst_format::comparator::Comparator;
 use karst_format::ids::ColumnFamilyId;
@@ -27,13 +28,18 @@ use std::sync::{Arc, OnceLock};
 ///
 /// Why: what OPTIONS name and nobody supplies is not there, and decisions about compaction go by
 /// whether there is a filter.
-fn settle_name(notes: &mut Vec<String>, option: &str, named: &mut Object, instance: Option<&str>) {
+fn settle_name(
+    notes: &mut Vec<String>,
+    (option, without): (&str, &str),
+    named: &mut Object,
+    instance: Option<&str>,
+) {
     match (named.id(), instance) {
         (Some(named), Some(instance)) if named == instance => {}
         (_, Some(instance)) => *named = Object::new(instance),
         (None, None) => {}
         (Some(missing), None) => {
-            notes.push(format!("{option} {missing:?} is not built in and not supplied: nothing is filtered"));
+            notes.push(format!("{option} {missing:?} is not built in and not supplied: {without}"));
             *named = Object::NONE;
         }
     }
@@ -53,6 +59,8 @@ pub struct Instances {
     pub compaction_filter: Option<Arc<dyn CompactionFilter>>,
     /// What makes a filter for each compaction.
     pub compaction_filter_factory: Option<Arc<dyn CompactionFilterFactory>>,
+    /// What says where compactions cut tables.
+    pub sst_partitioner_factory: Option<Arc<dyn SstPartitionerFactory>>,
     /// What adds properties to tables, beside what the options name.
     pub collectors: Vec<Arc<dyn TablePropertiesCollectorFactory>>,
 }
@@ -68,6 +76,9 @@ impl Instances {
             compaction_filter_factory: self
                 .compaction_filter_factory
                 .or_else(|| other.compaction_filter_factory.clone()),
+            sst_partitioner_factory: self
+                .sst_partitioner_factory
+                .or_else(|| other.sst_partitioner_factory.clone()),
             collectors: if self.collectors.is_empty() { other.collectors.clone() } else { self.collectors },
         }
     }
@@ -97,6 +108,8 @@ pub struct FamilyConfig {
     pub compaction_filter: Option<Arc<dyn CompactionFilter>>,
     /// Makes one for each compaction.
     pub compaction_filter_factory: Option<Arc<dyn CompactionFilterFactory>>,
+    /// Makes what says where compactions cut tables.
+    pub sst_partitioner_factory: Option<Arc<dyn SstPartitionerFactory>>,
     /// What adds properties to tables: what the options name, then what was supplied.
     pub collectors: Vec<Arc<dyn TablePropertiesCollectorFactory>>,
     /// Those of them that were supplied.
@@ -163,7 +176,13 @@ impl FamilyConfig {
             .or_else(|| compaction_filter::from_name(options.compaction_filter.text()?));
         let compaction_filter_factory = instances.compaction_filter_factory;
         let filter_name = compaction_filter.as_ref().map(|filter| filter.name());
-        settle_name(&mut notes, "compaction_filter", &mut options.compaction_filter, filter_name);
+        let unfiltered = "nothing is filtered";
+        settle_name(
+            &mut notes,
+            ("compaction_filter", unfiltered),
+            &mut options.compaction_filter,
+            filter_name,
+        );
         let collectors = &options.table_properties_collectors.0;
         let compact_on_deletion = CompactOnDeletion::from_option_text(collectors);
         match &compact_on_deletion {
@@ -183,10 +202,22 @@ impl FamilyConfig {
         let factory_name = compaction_filter_factory.as_ref().map(|factory| factory.name());
         settle_name(
             &mut notes,
-            "compaction_filter_factory",
+            ("compaction_filter_factory", unfiltered),
             &mut options.compaction_filter_factory,
             factory_name,
         );
+        let sst_partitioner_factory = instances
+            .sst_partitioner_factory
+            .or_else(|| sst_partitioner::from_name(options.sst_partitioner_factory.text()?));
+        match sst_partitioner_factory.as_ref().map(|factory| factory.option_text()) {
+            Some(text) => options.sst_partitioner_factory = Object::new(&text),
+            None => settle_name(
+                &mut notes,
+                ("sst_partitioner_factory", "tables are cut without it"),
+                &mut options.sst_partitioner_factory,
+                None,
+            ),
+        }
         notes.iter().for_each(|note| report!(warn, column_family = name, "{note}"));
         Ok(FamilyConfig {
             id,
@@ -197,6 +228,7 @@ impl FamilyConfig {
             prefix_extractor,
             compaction_filter,
             compaction_filter_factory,
+            sst_partitioner_factory,
             collectors,
             supplied_collectors,
             described_in: None,

@@ -24,6 +24,6 @@ pub use karst_format::options::{
     Assigned, BlockBasedTableOptions, ColumnFamilyOptions, DbOptions, Object, OptionEntry, OptionError,
     OptionErrorKind, OptionInfo, OptionSet, OptionValue, Section, TableFactory, Unprinted, ValueError,
 };
-pub use read::{ReadOptions, ReadTier};
+pub use read::{ReadOptions, ReadTier, TableFilterFn};
 
 pub use compact_on_deletion::CompactOnDeletion;

@@ -4,6 +4,8 @@
 //! anything; a field that the read path does not honour is not here.
 
 use crate::snapshot::Snapshot;
+use karst_format::properties::TableProperties;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Where a read may look.
@@ -19,6 +21,29 @@ pub enum ReadTier {
     /// Memtables only; what is not there counts as not found. RocksDB's `kMemtableTier`; point
     /// lookups only.
     Memtable,
+}
+
+/// Which tables an iterator reads, by what they say of themselves: a function that says no for
+/// those that are to be passed by.
+#[derive(Clone)]
+pub struct TableFilterFn(Arc<dyn Fn(&TableProperties) -> bool + Send + Sync>);
+
+impl TableFilterFn {
+    /// Reads the tables that `wanted` says yes for.
+    pub fn new(wanted: impl Fn(&TableProperties) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(wanted))
+    }
+
+    /// Whether a table is read.
+    pub fn wants(&self, properties: &TableProperties) -> bool {
+        (self.0)(properties)
+    }
+}
+
+impl std::fmt::Debug for TableFilterFn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TableFilterFn")
+    }
 }
 
 /// Options of one read. Cheap to make; pass the same one to many reads.
@@ -81,6 +106,17 @@ pub struct ReadOptions {
     pub adaptive_readahead: bool,
     /// Trim readahead at the upper bound and at the end of the prefix. Default true.
     pub auto_readahead_size: bool,
+    /// An iterator asks this of each table that it comes to, with the properties of the table, and
+    /// reads no entry of those that it says no for; with a collector of properties it can pass
+    /// tables by that hold nothing of interest. What is in memtables is read in any case, and range
+    /// tombstones of every table count. It is asked on the thread that moves the iterator, once
+    /// each time that the iterator opens a table, and must not block. One that panics does so to
+    /// the caller of the move; the iterator can be sent elsewhere then. Point lookups do not ask
+    /// it. Default: none.
+    ///
+    /// What an iterator shows without a table need not be a state that the database was ever in: an
+    /// older entry may come to light, and a merge lack operands.
+    pub table_filter: Option<TableFilterFn>,
 }
 
 impl Default for ReadOptions {
@@ -106,6 +142,7 @@ impl Default for ReadOptions {
             prefix_same_as_start: false,
             adaptive_readahead: false,
             auto_readahead_size: true,
+            table_filter: None,
         }
     }
 }

@@ -33,5 +33,5 @@ pub use arc_swap::Guard;
 /// such a mutex.
 pub mod counting {
     pub use parking_lot::Mutex;
-    pub use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+    pub use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 }

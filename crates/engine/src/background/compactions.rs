@@ -2,7 +2,7 @@
 //! somebody asks for.
 
 use super::{Background, FamilyJobs, Limits, RoomWanted, State};
-use crate::compact::job::{CompactionJob, CompactionSummary};
+use crate::compact::job::{CompactionJob, CompactionSummary, PreCommit};
 use crate::compact::progress::Progress;
 use karst_base::error::{Error, ErrorKind, Result, caught};
 use karst_base::events::{CompactionInfo, FileCreations, TableFileCreationReason};
@@ -88,6 +88,37 @@ impl Drop for Reserved {
         drop(state);
         self.background.notify();
     }
+}
+
+/// Adds to what listeners are told of a compaction what it came to.
+fn add_outcome(
+    info: &mut CompactionInfo,
+    family: &Family,
+    compaction: &Compaction,
+    summary: &CompactionSummary,
+) {
+    let path = |number, path_id| family.tables.shared.table_path(number, path_id).ok();
+    info.output_files = summary.output_files.len();
+    info.output_bytes = summary.output_files.iter().map(|(_, bytes)| bytes).sum();
+    info.input_entries = summary.counts.input_records;
+    info.output_entries = summary.counts.output_records;
+    let moved = summary.work != Some(CompactionWork::Merge);
+    let path = |number: FileNumber| match moved {
+        // A file that moves keeps its place.
+        true => {
+            let mut inputs = compaction.input_files();
+            let file = inputs.find(|(_, file)| file.number == number);
+            file.and_then(|(_, file)| path(number, file.path_id))
+        }
+        false => path(number, compaction.output_path_id),
+    };
+    let outputs = summary.output_files.iter();
+    info.output_paths = outputs.filter_map(|(number, _)| path(*number)).collect();
+    let properties = summary.properties.iter();
+    info.table_properties =
+        properties.filter_map(|(number, of)| Some((path(*number)?, of.clone()))).collect();
+    info.subcompactions = summary.parts;
+    (info.micros, info.cpu_micros) = (summary.micros, summary.cpu_micros);
 }
 
 impl Background {
@@ -257,36 +288,25 @@ impl Background {
                 info.job,
                 TableFileCreationReason::Compaction,
             ),
+            pre_commit: events.has_listeners().then(|| {
+                let (events, begun) = (events.clone(), info.clone());
+                let (family, compaction) = (family.clone(), compaction.clone());
+                PreCommit(Box::new(move |summary| {
+                    let mut info = begun.clone();
+                    add_outcome(&mut info, &family, &compaction, summary);
+                    events.compaction_pre_commit(&info);
+                }))
+            }),
         };
         let start = self.env().now();
         match caught("a compaction", job.run()).await {
             Ok(summary) => {
-                info.output_files = summary.output_files.len();
-                info.output_bytes = summary.output_files.iter().map(|(_, bytes)| bytes).sum();
-                info.input_entries = summary.counts.input_records;
-                info.output_entries = summary.counts.output_records;
-                let moved = compaction.work != CompactionWork::Merge;
-                let path = |number: FileNumber| match moved {
-                    // A file that moves keeps its place.
-                    true => {
-                        let mut inputs = compaction.input_files();
-                        let file = inputs.find(|(_, file)| file.number == number);
-                        file.and_then(|(_, file)| path(number, file.path_id))
-                    }
-                    false => path(number, compaction.output_path_id),
-                };
-                let outputs = summary.output_files.iter();
-                info.output_paths = outputs.filter_map(|(number, _)| path(*number)).collect();
-                let properties = summary.properties.iter();
-                info.table_properties =
-                    properties.filter_map(|(number, of)| Some((path(*number)?, of.clone()))).collect();
-                info.subcompactions = summary.parts;
-                (info.micros, info.cpu_micros) = (summary.micros, summary.cpu_micros);
+                add_outcome(&mut info, family, compaction, &summary);
                 let version = family.superversion().version().clone();
                 let files: Vec<usize> = version.levels().iter().map(|level| level.files().len()).collect();
                 events.compaction_completed(&info, self.env().now().saturating_sub(start), &files);
                 self.parts.flush.pipeline.installed();
-                self.compaction_succeeded(reserved);
+                self.compaction_succeeded(reserved, summary.work != Some(CompactionWork::Merge));
                 Ok(summary)
             }
             Err(error) => {
@@ -296,8 +316,8 @@ impl Background {
         }
     }
 
-    fn compaction_succeeded(&self, reserved: &Reserved) {
-        if reserved.compaction.work != CompactionWork::Merge {
+    fn compaction_succeeded(&self, reserved: &Reserved, moved: bool) {
+        if moved {
             // Why not: it has needed no room, and says nothing of those that do.
             return;
         }

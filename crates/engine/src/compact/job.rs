@@ -35,7 +35,7 @@ use super::stripes::Stripes;
 use crate::sealing::SealsMemtables;
 use crate::versions::{Change, Versions};
 use karst_base::error::{Error, ErrorKind, Named, Result, caught};
-use karst_base::events::FileCreations;
+use karst_base::events::{FileCreations, SubcompactionInfo};
 use karst_base::options::CurrentDbOptions;
 use karst_base::pacing::{IoPriority, RateLimiter};
 use karst_base::snapshot::Readers;
@@ -45,9 +45,7 @@ use karst_format::properties::TableProperties;
 use karst_storage::column_family::Family;
 use karst_storage::table::cache::file_counts;
 use karst_storage::table::warming::Warming;
-use karst_storage::table::writer::{
-    Identity, Outputs, RunFiles, TablePlace, Throttle, file_checksums, writer_options,
-};
+use karst_storage::table::writer::{Identity, Outputs, RunFiles, TablePlace, Throttle, writer_options};
 
 /// What a database gives to each of its jobs.
 #[derive(Clone)]
@@ -79,6 +77,17 @@ pub(crate) struct CompactionJob {
     pub(crate) priority: Priority,
     /// Who is told of the files, if anybody.
     pub(crate) creations: Option<FileCreations>,
+    /// Who is told what goes to the MANIFEST next, if anybody.
+    pub(crate) pre_commit: Option<PreCommit>,
+}
+
+/// Is told what a compaction came to, before that is in the MANIFEST.
+pub(crate) struct PreCommit(pub(crate) Box<dyn Fn(&CompactionSummary) + Send + Sync>);
+
+impl std::fmt::Debug for PreCommit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PreCommit")
+    }
 }
 
 /// What a compaction came to.
@@ -101,6 +110,8 @@ pub(crate) struct CompactionSummary {
     pub(crate) cpu_micros: u64,
     /// How many parts ran.
     pub(crate) parts: usize,
+    /// What was done; `None` before it is decided.
+    pub(crate) work: Option<CompactionWork>,
 }
 
 impl CompactionJob {
@@ -123,7 +134,9 @@ impl CompactionJob {
         let began = env.now();
         self.progress.check()?;
         let mut summary = CompactionSummary::default();
-        let change = match self.compaction.work {
+        let work = self.work_to_do();
+        summary.work = Some(work);
+        let change = match work {
             CompactionWork::Merge => {
                 let change = self.merge(&env, &mut summary).await?;
                 if let Some(logs) = &self.logs {
@@ -136,13 +149,38 @@ impl CompactionJob {
             CompactionWork::Move => self.move_files(&mut summary),
             CompactionWork::Delete => Change::edit(self.edit()),
         };
+        let take_times = |summary: &mut CompactionSummary| {
+            summary.micros = u64::try_from((env.now() - began).as_micros()).unwrap_or(u64::MAX);
+            summary.cpu_micros = self.progress.cpu_nanos.load(Ordering::Relaxed) / 1000;
+        };
+        if let Some(PreCommit(tell)) = &self.pre_commit {
+            take_times(&mut summary);
+            tell(&summary);
+        }
         self.surroundings.versions.install(change).await?;
-        summary.micros = u64::try_from((env.now() - began).as_micros()).unwrap_or(u64::MAX);
-        summary.cpu_micros = self.progress.cpu_nanos.load(Ordering::Relaxed) / 1000;
+        take_times(&mut summary);
         record(stats, &self.compaction, &summary);
         let level = self.compaction.output_level.index();
         self.family.jobs.add(level, self.priority, &sums(&self.compaction, &summary));
         Ok(summary)
+    }
+
+    /// What the picker has decided, unless the user's partitioner lets no file move.
+    fn work_to_do(&self) -> CompactionWork {
+        let compaction = &self.compaction;
+        // Why not where a level is put in another's place: files are to go there as they are.
+        let may_merge = compaction.reason != CompactionReason::RefitLevel;
+        if compaction.work == CompactionWork::Move
+            && may_merge
+            && let Some(mut partitioner) = part::partitioner(&self.family.config, compaction)
+        {
+            let mut files = compaction.input_files();
+            let all_may_move = files.all(|(_, file)| {
+                partitioner.can_do_trivial_move(file.smallest_user_key(), file.largest_user_key())
+            });
+            return if all_may_move { CompactionWork::Move } else { CompactionWork::Merge };
+        }
+        compaction.work
     }
 
     /// The edit without outputs.
@@ -259,7 +297,7 @@ impl CompactionJob {
                 .clone()
                 .map(|limiter| Throttle { limiter, priority: IoPriority::Low }),
             writing: writer_options(options),
-            file_checksums: file_checksums(options)?,
+            file_checksums: shared.file_checksums.clone(),
             creations: self.creations.clone(),
             stats: shared.stats.clone(),
         };
@@ -327,12 +365,12 @@ async fn run_parts(
 ) -> Result<Vec<PartResult>> {
     let others = ranges.split_off(1);
     let mut tasks = Vec::with_capacity(others.len());
-    for range in others {
+    for (range, number) in others.into_iter().zip(1..) {
         let work = work.clone();
         let of_task = env.clone();
-        tasks.push(env.spawn(priority, async move { run_part(&of_task, &work, &range).await }));
+        tasks.push(env.spawn(priority, async move { run_part(&of_task, &work, &range, number).await }));
     }
-    let mut results = vec![caught("a part of a compaction", run_part(env, work, &ranges[0])).await];
+    let mut results = vec![run_part(env, work, &ranges[0], 0).await];
     if results[0].is_err() {
         work.progress.cancel();
     }
@@ -352,14 +390,41 @@ async fn run_parts(
     results.into_iter().collect()
 }
 
-async fn run_part(env: &Env, work: &Work, range: &PartRange) -> Result<PartResult> {
-    env.cpu_timed(part::run(work, range), &work.progress.cpu_nanos).await
+/// Runs a part, and tells of it. A part that panics has failed.
+async fn run_part(env: &Env, work: &Work, range: &PartRange, number: u32) -> Result<PartResult> {
+    let creations = work.outputs.creations.as_ref();
+    let mut info = creations.map(|_| {
+        let compaction = &work.compaction;
+        let mut info = SubcompactionInfo::default();
+        info.subcompaction = number;
+        info.reason = compaction.reason.name().to_owned();
+        info.base_level = u32::from(compaction.start_level().0);
+        info.output_level = u32::from(compaction.output_level.0);
+        info
+    });
+    if let (Some(creations), Some(info)) = (creations, &info) {
+        creations.subcompaction(info.clone(), false);
+    }
+    let part = env.cpu_timed(part::run(work, range), &work.progress.cpu_nanos);
+    let result = caught("a part of a compaction", part).await;
+    if let (Some(creations), Some(mut info)) = (creations, info.take()) {
+        match &result {
+            Ok(part) => {
+                info.input_entries = part.counts.input_records;
+                info.output_entries = part.counts.output_records;
+                info.output_bytes = part.written_bytes.0 + part.written_bytes.1;
+            }
+            Err(error) => info.error = Some(error.clone()),
+        }
+        creations.subcompaction(info, true);
+    }
+    result
 }
 
 /// What the job adds to its level's sums.
 fn sums(compaction: &Compaction, summary: &CompactionSummary) -> JobSums {
-    if compaction.work != CompactionWork::Merge {
-        let moves = compaction.work == CompactionWork::Move;
+    if summary.work != Some(CompactionWork::Merge) {
+        let moves = summary.work == Some(CompactionWork::Move);
         return JobSums {
             moved_bytes: if moves { compaction.input_bytes() } else { 0 },
             ..JobSums::default()

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use karst_format::ids::FileNumber;
-use karst_format::key::{SeqNo, TRAILER_BYTES, ValueType};
+use karst_format::key::{SeqNo, TRAILER_BYTES, ValueType, user_key};
 use karst_lsm::pick::{Compaction, CompactionInput, CompactionReason};
 use karst_lsm::{OpenOutput, OutputCutter};
 
@@ -20,6 +20,8 @@ use super::tombstones::left_over;
 use crate::read::iter::job_input::{InputOptions, JobInput};
 use karst_base::compaction_filter::{FilterContext, TableCreationReason};
 use karst_base::error::Result;
+use karst_base::options::FamilyConfig;
+use karst_base::sst_partitioner::{PartitionerRequest, SstPartitioner, SstPartitionerContext};
 use karst_storage::blob::BlobNeed;
 use karst_storage::block::CachedBlock;
 use karst_storage::column_family::Family;
@@ -75,17 +77,70 @@ pub(crate) struct PartResult {
 /// A range of user keys, the second not included.
 pub(crate) type PartRange = (Option<Box<[u8]>>, Option<Box<[u8]>>);
 
-/// Cuts where the tree's rules say.
-struct ByCutter(OutputCutter);
+/// Cuts where the tree's rules say, and where the user's partitioner says.
+struct ByCutter {
+    cutter: OutputCutter,
+    partitions: Option<Partitions>,
+}
+
+/// A partitioner, with the last user key that it was shown.
+struct Partitions {
+    partitioner: Box<dyn SstPartitioner>,
+    last_key: Vec<u8>,
+}
+
+impl ByCutter {
+    fn new(work: &Work) -> ByCutter {
+        let compaction = &*work.compaction;
+        let partitions = if compaction.output_level.0 == 0 {
+            None
+        } else {
+            partitioner(&work.family.config, compaction)
+                .map(|partitioner| Partitions { partitioner, last_key: Vec::new() })
+        };
+        ByCutter { cutter: OutputCutter::new(compaction), partitions }
+    }
+}
+
+impl Partitions {
+    fn begins_with(&mut self, user_key: &[u8], new_user_key: bool, open: Option<OpenOutput>) -> bool {
+        if !new_user_key {
+            return false;
+        }
+        let begins = open.is_some_and(|open| {
+            let request = PartitionerRequest::new(&self.last_key, user_key, open.file_bytes);
+            self.partitioner.should_partition(&request)
+        });
+        self.last_key.clear();
+        self.last_key.extend_from_slice(user_key);
+        begins
+    }
+}
+
+/// The user's partitioner for `compaction`, if there is one.
+pub(super) fn partitioner(config: &FamilyConfig, compaction: &Compaction) -> Option<Box<dyn SstPartitioner>> {
+    let factory = config.sst_partitioner_factory.as_ref()?;
+    factory.create(&SstPartitionerContext::new(
+        (compaction.full, compaction.is_manual()),
+        u32::from(compaction.output_level.0),
+        (&compaction.smallest_user_key, &compaction.largest_user_key),
+    ))
+}
 
 impl CutPolicy for ByCutter {
     #[inline]
     fn cut_before(&mut self, internal_key: &[u8], new_user_key: bool, open: Option<OpenOutput>) -> bool {
-        self.0.ends_before(internal_key, new_user_key, open)
+        let ends = self.cutter.ends_before(internal_key, new_user_key, open);
+        let Some(partitions) = &mut self.partitions else { return ends };
+        let partitioned = partitions.begins_with(user_key(internal_key), new_user_key, open);
+        if partitioned && !ends {
+            self.cutter.has_ended_before(internal_key);
+        }
+        ends || partitioned
     }
 
     fn needs_size(&self, internal_key: &[u8], at_most: OpenOutput) -> bool {
-        self.0.goes_by_size(internal_key, at_most)
+        self.cutter.goes_by_size(internal_key, at_most)
     }
 }
 
@@ -126,7 +181,7 @@ pub(crate) async fn run(work: &Work, range: &PartRange) -> Result<PartResult> {
         left.fragments
     });
     let has_blobs = !compaction.version.blob_files().is_empty();
-    let policy = ByCutter(OutputCutter::new(compaction));
+    let policy = ByCutter::new(work);
     let mut sink = RunSink {
         run: RunWriter::new(work.outputs.clone(), policy, tombstones, (lower, upper))?,
         garbage: BlobGarbage::default(),

@@ -166,6 +166,7 @@ impl Workshop {
     ) -> Result<CompactionSummary> {
         let job = CompactionJob {
             creations: None,
+            pre_commit: None,
             surroundings: self.surroundings.clone(),
             family: self.family.clone(),
             compaction: Arc::new(compaction),

@@ -106,7 +106,7 @@ pub(crate) fn read(
     Ok(Copied { bytes: end, crc32c })
 }
 
-/// Copies a file, `bytes` of it or all. The copy is durable but for its name. `moved` is told of
+/// Copies a file, `bytes` of it or all. The copy is durable but for its name. `moved` is shown
 /// each stretch before it is written. Blocks.
 ///
 /// # Errors
@@ -117,11 +117,11 @@ pub(crate) fn copy(
     to: &Path,
     bytes: Option<u64>,
     stop: &Halt,
-    mut moved: impl FnMut(u64),
+    mut moved: impl FnMut(&[u8]),
 ) -> Result<Copied> {
     let mut file = env.fs().create(to)?;
     let copied = read(env, from, bytes, stop, |chunk| {
-        moved(chunk.len() as u64);
+        moved(chunk);
         Ok(file.append(chunk)?)
     })?;
     file.sync()?;

@@ -48,8 +48,9 @@ impl Db {
     ///
     /// # Errors
     /// The first file that cannot be read, or is not what was written: `Corruption`, with its name.
-    /// `NotSupported`: its checksum was made by a function other than RocksDB's
-    /// `FileChecksumCrc32c`.
+    /// `InvalidArgument`: its checksum was made by a function that is neither RocksDB's
+    /// `FileChecksumCrc32c` nor known to the [factory](crate::Options::file_checksum_gen_factory)
+    /// that the database was opened with.
     pub fn verify_file_checksums(&self) -> Result<u64> {
         karst_io::block_on(self.env(), self.verify_file_checksums_async())
     }

@@ -39,8 +39,7 @@ use karst_storage::open_files::Shared;
 use karst_storage::table::cache::file_counts;
 use karst_storage::table::warming::Warming;
 use karst_storage::table::writer::{
-    Identity, NeverCut, NewFiles, Outputs, RunFiles, RunWriter, TablePlace, Throttle, file_checksums,
-    writer_options,
+    Identity, NeverCut, NewFiles, Outputs, RunFiles, RunWriter, TablePlace, Throttle, writer_options,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -340,7 +339,7 @@ impl FlushContext {
             oldest_key_time_s: now_s,
             throttle,
             writing: writer_options(&self.options.get()),
-            file_checksums: file_checksums(&self.options.get())?,
+            file_checksums: self.shared.file_checksums.clone(),
             creations: FileCreations::of(
                 &self.events,
                 &info.column_family,

@@ -23,8 +23,8 @@ use karst_io::{Env, FileLock};
 use karst_lsm::OpenOutput;
 use karst_storage::memtable::MemTable;
 use karst_storage::table::writer::{
-    CutPolicy, Identity as WriterIdentity, NewFiles, Outputs, RunFiles, RunWriter, TablePlace,
-    file_checksums, host_id, writer_options,
+    CutPolicy, Identity as WriterIdentity, NewFiles, Outputs, RunFiles, RunWriter, TablePlace, host_id,
+    writer_options,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -380,7 +380,7 @@ impl BulkLoader {
             writing: writer_options(&self.db_options),
             warming: None,
             memory: None,
-            file_checksums: file_checksums(&self.db_options)?,
+            file_checksums: self.options.file_checksums(&self.db_options)?,
             creations: None,
             stats: Arc::new(Statistics::new(StatsLevel::DisableAll)),
         };

@@ -23,9 +23,9 @@ use karst_format::version_edit::{FileChecksum, NewFile};
 use karst_io::{Env, FileWriter, OpenOptions, WriterOptions};
 use karst_lsm::FileMetadata;
 use karst_storage::column_family::Family;
+use karst_storage::file_checksum::RunningChecksum;
 use karst_storage::table::Table;
 use karst_storage::table::verify;
-use karst_storage::table::writer::{FILE_CHECKSUM_NAME, file_checksums};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -290,25 +290,27 @@ impl One<'_> {
         path: &Path,
         given: Option<(&Vec<u8>, &String)>,
     ) -> Result<Option<FileChecksum>> {
-        if !file_checksums(self.db_options)? {
-            return Ok(None);
-        }
-        if let Some((_, function)) = given.filter(|(_, function)| function.as_bytes() != FILE_CHECKSUM_NAME) {
-            let text = format!("its checksum is by {function:?}, which is not the database's function");
-            return Err(Error::invalid_argument(text));
-        }
-        let value = match given.filter(|_| !self.options.verify_file_checksum) {
-            Some((value, _)) => value.clone(),
-            None => {
-                let file = karst_io::open(self.env(), path, OpenOptions::BUFFERED).await?;
-                verify::file_checksum(&self.family.tables.shared, &file).await?.to_be_bytes().to_vec()
-            }
+        let shared = &self.family.tables.shared;
+        let Some(factory) = &shared.file_checksums else { return Ok(None) };
+        let running = match given {
+            Some((_, function)) => RunningChecksum::by_function(Some(factory), path, function.as_bytes())?,
+            None => match RunningChecksum::of_new(factory, path) {
+                Some(running) => running,
+                None => return Ok(None),
+            },
         };
-        if let Some((expected, _)) = given.filter(|(expected, _)| **expected != value) {
+        if let Some((value, function)) = given.filter(|_| !self.options.verify_file_checksum) {
+            let (value, function) = (value.clone().into(), function.as_bytes().into());
+            return Ok(Some(FileChecksum { value, function }));
+        }
+        let file = karst_io::open(self.env(), path, OpenOptions::BUFFERED).await?;
+        let found = verify::file_checksum(shared, &file, running).await?;
+        let value = found.as_ref().map(|found| &*found.value).unwrap_or_default();
+        if let Some((expected, _)) = given.filter(|(expected, _)| **expected != *value) {
             let text = format!("checksum of the whole file: {value:02x?}, {expected:02x?} was given");
             return Err(Error::new(ErrorKind::Corruption, text));
         }
-        Ok(Some(FileChecksum { value: value.into(), function: FILE_CHECKSUM_NAME.into() }))
+        Ok(found)
     }
 }
 

@@ -18,8 +18,9 @@ use karst_format::key::{self, SeqNo, ValueType};
 use karst_io::{Env, block_on};
 use karst_lsm::range_del::{Fragments, RangeTombstone};
 use karst_storage::column_family::ColumnFamily;
+use karst_storage::file_checksum::FileChecksumGenFactory;
 use karst_storage::table::writer::{
-    Identity, NeverCut, NewFiles, Outputs, RunWriter, TablePlace, file_checksums, host_id, writer_options,
+    Identity, NeverCut, NewFiles, Outputs, RunWriter, TablePlace, host_id, writer_options,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -85,6 +86,7 @@ pub struct SstFileWriter {
     env: Env,
     config: Arc<FamilyConfig>,
     db_options: DbOptions,
+    file_checksums: Option<Arc<dyn FileChecksumGenFactory>>,
     identity: Arc<Identity>,
     files: Arc<Numbers>,
     open: Option<OpenFile>,
@@ -150,13 +152,13 @@ impl SstFileWriter {
     fn new(env: Env, mut config: FamilyConfig, options: &Options) -> Result<SstFileWriter> {
         let db_options = options.db_options(DbOptions::default())?;
         check_options::new_family(&db_options, &config.options, &config)?;
-        file_checksums(&db_options)?;
+        let file_checksums = options.file_checksums(&db_options)?;
         // Compat: as RocksDB's writer; a file that is ingested stands for itself.
         config.options.enable_blob_files = false;
         let (host_id, session_id) = (host_id(&db_options), identity::new_session_id(&env));
         let identity = Arc::new(Identity { db_id: CREATOR.to_owned(), session_id, host_id });
         let (config, files) = (Arc::new(config), Arc::default());
-        Ok(SstFileWriter { env, config, db_options, identity, files, open: None })
+        Ok(SstFileWriter { env, config, db_options, file_checksums, identity, files, open: None })
     }
 
     /// Begins the file at `path`. What is there is replaced, and stays as it is under its other
@@ -199,7 +201,7 @@ impl SstFileWriter {
             writing: writer_options(&self.db_options),
             warming: None,
             memory: None,
-            file_checksums: file_checksums(&self.db_options)?,
+            file_checksums: self.file_checksums.clone(),
             creations: None,
             stats: Arc::new(Statistics::new(StatsLevel::DisableAll)),
         };

@@ -59,6 +59,7 @@ pub(crate) fn change_family_options(
         prefix_extractor: now.prefix_extractor.clone(),
         compaction_filter: now.compaction_filter.clone(),
         compaction_filter_factory: now.compaction_filter_factory.clone(),
+        sst_partitioner_factory: now.sst_partitioner_factory.clone(),
         collectors: now.supplied_collectors.clone(),
     };
     let asked = options.clone();

@@ -12,7 +12,7 @@ use karst_format::log::RecoveryMode;
 use karst_format::table_builder::TableIdentity;
 use karst_io::report;
 use karst_storage::memtable::Protection;
-use karst_storage::table::writer::{TablePlace, file_checksums, table_options};
+use karst_storage::table::writer::{TablePlace, table_options};
 
 /// Checks the options of a database that is to be written.
 pub(super) fn database(options: &DbOptions) -> Result<()> {
@@ -50,7 +50,7 @@ pub(super) fn database(options: &DbOptions) -> Result<()> {
     if let Some(what) = option_rules::not_built_in_of_database(options) {
         return Err(Error::not_supported(what));
     }
-    file_checksums(options).map(drop)
+    Ok(())
 }
 
 /// Gives up what other options do not allow, as RocksDB does: not an error, but told, and what is
@@ -155,6 +155,12 @@ pub(super) fn given(
             &before.compaction_filter_factory,
             &asked.compaction_filter_factory,
             config.compaction_filter_factory.is_some(),
+        ),
+        (
+            "sst_partitioner_factory",
+            &before.sst_partitioner_factory,
+            &asked.sst_partitioner_factory,
+            config.sst_partitioner_factory.is_some(),
         ),
     ];
     let named = named.map(|(option, before, asked, known)| (option, before.text(), asked.text(), known));

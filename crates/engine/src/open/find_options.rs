@@ -124,6 +124,7 @@ impl Search<'_> {
         }
         if self.purpose == Purpose::Writing {
             check_options::database(&db_options)?;
+            self.options.file_checksums(&db_options)?;
             configs.values().try_for_each(|config| check_options::column_family(&db_options, config))?;
         }
         Ok(FoundOptions { db_options, configs, notes })

@@ -112,6 +112,8 @@ pub(super) fn load(
         options.has_one_memory_budget(),
     );
     shared.is_secondary = purpose == Purpose::Following;
+    // Why without an error: whoever writes was refused, and whoever reads verifies what can be.
+    shared.file_checksums = options.file_checksums(&db_options).unwrap_or_default();
     shared.path_target_sizes = options.path_target_sizes()?;
     let shared = Arc::new(shared);
     let families = make_families(&set, &configs, &shared);

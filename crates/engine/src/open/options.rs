@@ -17,13 +17,15 @@ use karst_base::options::{
     OptionSet,
 };
 use karst_base::pacing::{RateLimiter, WriteBufferManager};
+use karst_base::sst_partitioner::SstPartitionerFactory;
 use karst_base::stats::Statistics;
 use karst_base::table_properties_collector::TablePropertiesCollectorFactory;
 use karst_format::comparator::Comparator;
-use karst_format::options::{OptionsFile, UnknownOptions, did_you_mean};
+use karst_format::options::{Object, OptionsFile, UnknownOptions, did_you_mean};
 use karst_format::slice_transform::PrefixExtractor;
 use karst_io::{Env, report};
 use karst_mem::CacheOptions;
+use karst_storage::file_checksum::{self, FileChecksumGenFactory};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -120,6 +122,7 @@ pub struct Options {
     rate_limiter: Option<RateLimiter>,
     write_buffers: Option<WriteBufferManager>,
     listeners: Vec<Arc<dyn EventListener>>,
+    file_checksums: Option<Arc<dyn FileChecksumGenFactory>>,
     paths: Vec<DbPath>,
     write_prepared: bool,
     one_memory_budget: bool,
@@ -222,6 +225,18 @@ impl Options {
     #[must_use]
     pub fn event_listener(mut self, listener: Arc<dyn EventListener>) -> Self {
         self.listeners.push(listener);
+        self
+    }
+
+    /// What makes checksums of whole files, tables and blob files, which the MANIFEST keeps; in
+    /// place of what `file_checksum_gen_factory` names. Default: that, and nothing if it names
+    /// nothing.
+    ///
+    /// OPTIONS has the factory's name. Whoever opens the database for writing has to give the
+    /// factory again, or `file_checksum_gen_factory=nullptr`.
+    #[must_use]
+    pub fn file_checksum_gen_factory(mut self, factory: Arc<dyn FileChecksumGenFactory>) -> Self {
+        self.file_checksums = Some(factory);
         self
     }
 
@@ -375,6 +390,18 @@ impl Options {
         self
     }
 
+    /// What says where compactions end tables, in place of what OPTIONS names; `None` for all
+    /// families.
+    #[must_use]
+    pub fn sst_partitioner_factory(
+        mut self,
+        family: Option<&str>,
+        factory: Arc<dyn SstPartitionerFactory>,
+    ) -> Self {
+        self.instances_of(family).sst_partitioner_factory = Some(factory);
+        self
+    }
+
     /// Adds what looks at the entries of tables and adds properties to them; `None` for all
     /// families that have none of their own. May be called several times; all of them look at every
     /// table. OPTIONS does not name them.
@@ -517,7 +544,21 @@ impl Options {
         for change in &self.db {
             change(&mut options).map_err(option_error)?;
         }
+        if let Some(factory) = &self.file_checksums {
+            options.file_checksum_gen_factory = Object::new(factory.name());
+        }
         Ok(options)
+    }
+
+    /// What makes checksums of the files of a database with these options.
+    ///
+    /// # Errors
+    /// They name what is not built in, and it was not supplied.
+    pub(crate) fn file_checksums(
+        &self,
+        options: &DbOptions,
+    ) -> Result<Option<Arc<dyn FileChecksumGenFactory>>> {
+        file_checksum::factory(options, self.file_checksums.as_ref())
     }
 
     /// A column family's options: `options`, which a file says or a new family has, changed.

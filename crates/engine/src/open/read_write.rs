@@ -46,7 +46,7 @@ use karst_lsm::{StoredId, StoredKind};
 use karst_storage::column_family::Family;
 use karst_storage::memtable::{MemTable, Seal};
 use karst_storage::table::writer::{
-    Identity, NeverCut, Outputs, RunFiles, RunWriter, TablePlace, file_checksums, host_id, writer_options,
+    Identity, NeverCut, Outputs, RunFiles, RunWriter, TablePlace, host_id, writer_options,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -64,6 +64,7 @@ pub(crate) fn read_write(path: &Path, options: &Options, families: Option<&[&str
     // the OPTIONS file's.
     let choices = options.db_options(DbOptions::default())?;
     check_options::database(&choices)?;
+    options.file_checksums(&choices)?;
     // Why before the lock: where there is nothing to open, nothing is left behind.
     if let create::InDirectory::Nothing = create::find(&env, path, &choices)? {
         let named = families.unwrap_or_default().iter().copied();
@@ -506,7 +507,7 @@ async fn write_level0(
         // Compat: recovery is no flush.
         warming: None,
         memory: Some(read.shared.clone()),
-        file_checksums: file_checksums(&read.db_options.get())?,
+        file_checksums: read.shared.file_checksums.clone(),
         creations: None,
         stats: read.statistics.clone(),
     };

@@ -56,6 +56,24 @@ pub(super) fn stall_map(budget_stops: u64) -> BTreeMap<String, String> {
     BTreeMap::from([(BUDGET_STOPS.to_owned(), budget_stops.to_string())])
 }
 
+/// `rocksdb.dbstats` as a map: what there was since the database was opened.
+pub(super) fn database_map(uptime: Duration, c: &WriteCounts, budget_stops: u64) -> BTreeMap<String, String> {
+    let counts = [
+        ("db.user_bytes_written", c.bytes),
+        ("db.user_keys_written", c.keys),
+        ("db.user_writes_by_self", c.groups),
+        ("db.user_writes_by_other", c.writes.saturating_sub(c.groups)),
+        ("db.user_writes_with_wal", c.logged),
+        ("db.wal_bytes_written", c.log_bytes),
+        ("db.wal_syncs", c.log_syncs),
+        ("db.user_write_stall_micros", c.stall_micros),
+        (BUDGET_STOPS, budget_stops),
+    ];
+    let counts = counts.map(|(name, count)| (name.to_owned(), count.to_string()));
+    let uptime = ("db.uptime".to_owned(), format!("{:.6}", uptime.as_secs_f64()));
+    counts.into_iter().chain([uptime]).collect()
+}
+
 fn write_counts(text: &mut String, which: &str, c: &WriteCounts, span: Duration, unit: (&str, f64)) {
     let seconds = span.as_secs_f64().max(0.001);
     let per = |n: u64, of: u64| n as f64 / of.max(1) as f64;
@@ -123,6 +141,21 @@ mod tests {
              Interval stall: 01:02:3.004 H:M:S, 37230.0 percent\n\
              Write Stall (count): write-buffer-manager-limit-stops: 7\n"
         );
+        let map = database_map(Duration::from_millis(1500), &first, 7);
+        let expected = [
+            ("db.uptime", "1.500000"),
+            ("db.user_bytes_written", "3221225472"),
+            ("db.user_keys_written", "60000"),
+            ("db.user_write_stall_micros", "3723004000"),
+            ("db.user_writes_by_other", "20000"),
+            ("db.user_writes_by_self", "10000"),
+            ("db.user_writes_with_wal", "20000"),
+            ("db.wal_bytes_written", "2147483648"),
+            ("db.wal_syncs", "10"),
+            ("write-buffer-manager-limit-stops", "7"),
+        ];
+        let map: Vec<_> = map.iter().map(|(name, text)| (&**name, &**text)).collect();
+        assert_eq!(map, expected);
         let second = WriteCounts { writes: 30_001, bytes: (3 << 30) + (1 << 20), ..first };
         let text = database_stats(&last, || (Duration::from_secs(12), second), 7);
         assert!(text.contains("Uptime(secs): 12.0 total, 2.0 interval\n"), "{text}");

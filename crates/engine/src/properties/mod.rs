@@ -26,6 +26,7 @@ pub(crate) use database_stats::LastAsked;
 use family_stats::Activity;
 use karst_base::events::LogLevel;
 use karst_base::snapshot::Snapshots;
+use karst_base::stats::write_counts::WriteCounts;
 use karst_format::file_name::FileName;
 use karst_format::ids::{FileNumber, Level};
 use karst_lsm::pick::{self, LevelTargets};
@@ -204,6 +205,10 @@ pub(crate) fn map(db: Subject<'_>, family: &Arc<Family>, name: &str) -> Option<B
         "cfstats" => Some(family_stats::family_stats_map(&view, &activity(db, family))),
         "cf-write-stall-stats" => Some(family_stats::stall_map(&activity(db, family).stalls)),
         "db-write-stall-stats" => Some(database_stats::stall_map(budget_stops(db))),
+        "dbstats" => {
+            let uptime = db.read.env.now().saturating_sub(db.opened_at);
+            Some(database_stats::database_map(uptime, &write_counts(db), budget_stops(db)))
+        }
         "aggregated-table-properties" => tables::aggregated_map(family, &view, None).ok(),
         name => {
             let level = name.strip_prefix("aggregated-table-properties-at-level")?;
@@ -238,9 +243,12 @@ fn budget_stops(db: Subject<'_>) -> u64 {
     db.write.map_or(0, |write| write.stalls.budget_stops())
 }
 
+fn write_counts(db: Subject<'_>) -> WriteCounts {
+    db.write.map(|write| write.pipeline.write_counts()).unwrap_or_default()
+}
+
 fn database_stats(db: Subject<'_>, uptime: impl Fn() -> Duration) -> String {
-    let counts = || db.write.map(|write| write.pipeline.write_counts()).unwrap_or_default();
-    database_stats::database_stats(db.last_asked, || (uptime(), counts()), budget_stops(db))
+    database_stats::database_stats(db.last_asked, || (uptime(), write_counts(db)), budget_stops(db))
 }
 
 /// A property as text; those that are numbers too.

@@ -619,6 +619,7 @@ impl Work {
         let merging = tree::Merging {
             env: &self.env,
             db_options: &self.db_options,
+            file_checksums: self.options.file_checksums(&self.db_options)?,
             config: &config,
             tables: &self.caches[&id],
             identity: &Arc::new(Identity {

@@ -30,10 +30,9 @@ use karst_format::version_edit::NewFile;
 use karst_io::{Env, block_on};
 use karst_lsm::FileMetadata;
 use karst_lsm::pick::CompactionInput;
+use karst_storage::file_checksum::FileChecksumGenFactory;
 use karst_storage::table::cache::TableCache;
-use karst_storage::table::writer::{
-    Identity, Outputs, RunFiles, RunWriter, TablePlace, file_checksums, writer_options,
-};
+use karst_storage::table::writer::{Identity, Outputs, RunFiles, RunWriter, TablePlace, writer_options};
 use std::cmp::Reverse;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -114,6 +113,7 @@ pub(super) fn last_level(db: &DbOptions, config: &FamilyConfig) -> Level {
 pub(super) struct Merging<'a> {
     pub(super) env: &'a Env,
     pub(super) db_options: &'a DbOptions,
+    pub(super) file_checksums: Option<Arc<dyn FileChecksumGenFactory>>,
     pub(super) config: &'a Arc<FamilyConfig>,
     pub(super) tables: &'a Arc<TableCache>,
     pub(super) identity: &'a Arc<Identity>,
@@ -192,7 +192,7 @@ impl Merging<'_> {
             writing: writer_options(self.db_options),
             warming: None,
             memory: None,
-            file_checksums: file_checksums(self.db_options)?,
+            file_checksums: self.file_checksums.clone(),
             creations: None,
             stats: Arc::new(Statistics::new(StatsLevel::DisableAll)),
         };

@@ -58,7 +58,7 @@ option_table! {
         preclude_last_level_data_seconds: u64 = 0, mutable, kept, "Seconds that data stays out of the last level";
         preserve_internal_time_seconds: u64 = 0, mutable, kept, "Seconds for which write times are kept";
         table_properties_collectors: Verbatim = Verbatim::default(), fixed, honoured, "What adds properties to tables; CompactOnDeletionCollector is known";
-        sst_partitioner_factory: Object = Object::NONE, fixed, kept, "What decides where tables are cut";
+        sst_partitioner_factory: Object = Object::NONE, fixed, honoured, "What decides where tables are cut";
         force_consistency_checks: bool = true, fixed, honoured, "Check the tree's invariants at every change";
         report_bg_io_stats: bool = false, mutable, kept, "Measure the I/O of flushes and compactions";
         optimize_filters_for_hits: bool = false, fixed, honoured, "No filters on the last level";

@@ -231,10 +231,16 @@ impl OutputCutter {
             || self.is_full(open)
             || (crossed > 0 && self.ends_at_boundary(open.file_bytes, crossed, overlapped_before));
         if ends {
-            self.grandparents.restart(key);
-            self.owes_cut = false;
+            self.has_ended_before(key);
         }
         ends
+    }
+
+    /// The output has ended before the entry with this internal key, the last one that
+    /// [`OutputCutter::ends_before`] was called for, though it said no.
+    pub fn has_ended_before(&mut self, key: &[u8]) {
+        self.grandparents.restart(key);
+        self.owes_cut = false;
     }
 
     /// Whether the answer of [`OutputCutter::ends_before`] for this key, the next one, may depend

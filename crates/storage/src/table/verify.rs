@@ -12,17 +12,18 @@ use karst_format::Corruption;
 use karst_format::handle::{BLOCK_TRAILER_BYTES, BlockHandle};
 use karst_format::metaindex::FilterKind;
 use karst_format::properties::TableProperties;
+use karst_format::version_edit::FileChecksum;
 use karst_io::RandomAccessFile;
 use karst_lsm::FileMetadata;
 
 use crate::block::BlockKind;
+use crate::file_checksum::RunningChecksum;
 use crate::open_files::Shared;
 use crate::spans::{SPAN_BYTES, read_spans, spans};
 use crate::table::add_handles_in;
 use crate::table::cache::TableCache;
 use crate::table::decode::{Layout, Storage};
 use crate::table::open::{Head, MIN_TAIL_BYTES, Opening, open_file};
-use crate::table::writer::FILE_CHECKSUM_NAME;
 use karst_base::error::{Error, Result};
 use karst_base::stats::Ticker;
 
@@ -88,34 +89,34 @@ pub async fn whole_file(
     file: &Arc<dyn RandomAccessFile>,
     (function, value): (&[u8], &[u8]),
 ) -> Result<()> {
-    if function != FILE_CHECKSUM_NAME {
-        let name = String::from_utf8_lossy(function);
-        let text = format!("{}: its checksum is by {name:?}, which is not known", file.path().display());
-        return Err(Error::not_supported(text));
-    }
-    let found = file_checksum(shared, file).await?;
-    match found.to_be_bytes() == *value {
+    let running = RunningChecksum::by_function(shared.file_checksums.as_ref(), file.path(), function)?;
+    let found = file_checksum(shared, file, running).await?;
+    match found.as_ref().is_some_and(|found| *found.value == *value) {
         true => Ok(()),
         false => {
+            let found = found.map(|found| found.value).unwrap_or_default();
             let text =
-                format_args!("checksum of the whole file: {found:08x}, the MANIFEST says {value:02x?}");
+                format_args!("checksum of the whole file: {found:02x?}, the MANIFEST says {value:02x?}");
             Err(Error::corruption_at(file.path(), 0, text))
         }
     }
 }
 
-/// The checksum of a whole file, made by the function that [`FILE_CHECKSUM_NAME`] names.
+/// Makes the checksum of a whole file. `None` as in [`RunningChecksum::finish`].
 ///
 /// # Errors
 /// The file cannot be read.
-pub async fn file_checksum(shared: &Shared, file: &Arc<dyn RandomAccessFile>) -> Result<u32> {
-    let mut found = 0;
+pub async fn file_checksum(
+    shared: &Shared,
+    file: &Arc<dyn RandomAccessFile>,
+    mut running: RunningChecksum,
+) -> Result<Option<FileChecksum>> {
     read_spans(shared, file, spans(0, file.size()), |_, bytes| {
-        found = crc32c::crc32c_append(found, bytes);
+        running.update(bytes);
         Ok(())
     })
     .await?;
-    Ok(found)
+    Ok(running.finish())
 }
 
 /// Opens the file of a table, which is not made of it.

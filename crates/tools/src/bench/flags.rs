@@ -41,6 +41,12 @@ flags! {
     restore_dir: String = String::new();
     /// Bytes a second that restore copies at most; 0: no limit.
     restore_rate_limit: u64 = 0;
+    /// Files that ingestexternalfile takes in by one call, of --num keys each.
+    ingest_external_file_batch_size: i32 = 10;
+    /// How many such calls ingestexternalfile makes.
+    ingest_external_file_num_batches: i32 = 1;
+    /// What ingestexternalfile reads of the files goes into the block cache.
+    ingest_external_file_fill_cache: bool = true;
     /// Sync the log with each write.
     sync: bool = false;
     /// Write no log.
@@ -239,6 +245,8 @@ fn check_ranges(f: &Flags) -> Result<(), String> {
     at_least("threads", f.threads.into(), 1)?;
     at_least("coro_jobs_per_thread", f.coro_jobs_per_thread.into(), 1)?;
     at_least("batch_size", f.batch_size, 1)?;
+    at_least("ingest_external_file_batch_size", f.ingest_external_file_batch_size.into(), 1)?;
+    at_least("ingest_external_file_num_batches", f.ingest_external_file_num_batches.into(), 1)?;
     at_least("key_size", f.key_size.into(), 1)?;
     at_least("value_size", f.value_size.into(), 0)?;
     at_least("prefix_size", f.prefix_size.into(), 0)?;

@@ -3,7 +3,8 @@
 //! [`flags`] reads the command line, [`workload`] the names of workloads, [`open`] makes or opens
 //! the database, [`database_options`] turns flags into its options, [`front`] is what writes go
 //! through; [`reads`], [`writes`], [`transactions`] and [`coroutine`] are the loops, [`levels`]
-//! what is done by hand, [`copies`] backups; [`key`] and [`values`] draw what is written, [`rate`]
+//! what is done by hand, [`copies`] backups, [`ingest`] tables
+//! that are taken in; [`key`] and [`values`] draw what is written, [`rate`]
 //! holds writers back, [`report`] prints, [`reporter`] does while a workload runs.
 
 mod copies;
@@ -11,6 +12,7 @@ mod coroutine;
 mod database_options;
 mod flags;
 mod front;
+mod ingest;
 mod key;
 mod known_flags;
 mod levels;
@@ -262,6 +264,7 @@ fn run_thread(work: Work, w: &Writing<'_>, keys: &mut Keys, ops: &mut Ops) -> Re
         Work::Delete(sequential) => writes::delete(w, keys, ops, sequential),
         Work::Update => writes::update_random(w, keys, ops),
         Work::MergeRandom => writes::merge_random(w, keys, ops),
+        Work::Ingest => ingest::ingest(t, keys, ops),
         Work::RandomTransaction => transactions::random_transaction(w, keys, ops),
         Work::ReadRandomWriteRandom => writes::read_random_write_random(w, keys, ops),
         Work::ReadRandomMergeRandom => writes::read_random_merge_random(w, keys, ops),

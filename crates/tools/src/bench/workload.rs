@@ -24,6 +24,8 @@ pub(crate) enum Work {
     RandomTransaction,
     /// Readers, and one more thread that writes, with puts or merges, until they are done.
     Beside(Reading, Beside),
+    /// Tables are made and taken in.
+    Ingest,
     Compact,
     CompactAll,
     Flush,
@@ -73,7 +75,7 @@ const fn filling(order: Order) -> Filling {
     Filling { order, fresh: true, short: false, sync: false, value_bytes: None, batch: None }
 }
 
-const WORKLOADS: [(&str, Work); 41] = [
+const WORKLOADS: [(&str, Work); 42] = [
     ("fillseq", Work::Fill(filling(Order::Sequential))),
     ("fillbatch", Work::Fill(Filling { batch: Some(1000), ..filling(Order::Sequential) })),
     ("fillrandom", Work::Fill(filling(Order::Random))),
@@ -106,6 +108,7 @@ const WORKLOADS: [(&str, Work); 41] = [
     ("verifyfilechecksums", Work::Verify(true)),
     ("readrandomcoroutine", Work::Coroutines(false)),
     ("multireadrandomcoroutine", Work::Coroutines(true)),
+    ("ingestexternalfile", Work::Ingest),
     ("compact", Work::Compact),
     ("compactall", Work::CompactAll),
     ("flush", Work::Flush),
@@ -131,14 +134,14 @@ impl Work {
 
     /// Whether it has something to do in an empty database.
     pub(crate) fn needs_no_data(self) -> bool {
-        self.fresh() || self == Work::RandomTransaction
+        self.fresh() || matches!(self, Work::RandomTransaction | Work::Ingest)
     }
 
     /// Whether one thread does it, whatever --threads says.
     pub(crate) fn alone(self) -> bool {
         match self {
             Work::Fill(filling) => filling.order == Order::UniqueRandom,
-            Work::FillDeterministic(_) | Work::ReadToCache => true,
+            Work::FillDeterministic(_) | Work::ReadToCache | Work::Ingest => true,
             _ => false,
         }
     }

@@ -16,7 +16,7 @@ use crate::db::Db;
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::sync::Mutex;
 use karst_io::{Env, block_on};
-use karst_storage::table::writer::FILE_CHECKSUM_NAME;
+use karst_storage::file_checksum::{FileChecksumGenFactory, RunningChecksum};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -103,12 +103,13 @@ impl BackupEngine {
         };
         let made = Arc::new(Mutex::new(Vec::new()));
         let (directory, files) = (self.options.backup_dir.clone(), made.clone());
+        let checksums = db.0.read.shared.file_checksums.clone();
         let new = private.clone();
         self.env.run_blocking(move |env| env.fs().create_dir(&new)).await?;
         let copy = move |env: &Env, piece: &Piece, stop: &Halt| {
             // Why here too: the files stay as long as anyone copies them.
             let _held = &held;
-            let crc32c = piece.put(env, &directory, stop, &pace)?;
+            let crc32c = piece.put(env, &directory, checksums.as_ref(), (stop, &pace))?;
             files.lock().push(BackupFile { path: piece.path.clone(), crc32c: Some(crc32c), size: None });
             Ok(())
         };
@@ -179,7 +180,13 @@ impl BackupEngine {
 
 impl Piece {
     /// Puts it into its place, unless it is there. Its checksum. Blocks.
-    fn put(&self, env: &Env, directory: &Path, stop: &Halt, pace: &Pace) -> Result<u32> {
+    fn put(
+        &self,
+        env: &Env,
+        directory: &Path,
+        checksums: Option<&Arc<dyn FileChecksumGenFactory>>,
+        (stop, pace): (&Halt, &Pace),
+    ) -> Result<u32> {
         let to = directory.join(&self.path);
         if let Some(contents) = &self.file.replacement_contents {
             copying::write(env, &to, contents.as_bytes())?;
@@ -198,11 +205,11 @@ impl Piece {
             return Ok(crc32c);
         }
         let copied = match self.shared {
-            false => self.copy(env, &to, stop, pace)?,
+            false => self.copy(env, &to, checksums, (stop, pace))?,
             true => {
                 let name = to.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
                 let temporary: PathBuf = to.with_file_name(format!(".{name}.tmp"));
-                let copied = self.copy(env, &temporary, stop, pace)?;
+                let copied = self.copy(env, &temporary, checksums, (stop, pace))?;
                 env.fs().rename(&temporary, &to)?;
                 copied
             }
@@ -210,13 +217,26 @@ impl Piece {
         Ok(copied.crc32c)
     }
 
-    fn copy(&self, env: &Env, to: &Path, stop: &Halt, pace: &Pace) -> Result<Copied> {
+    fn copy(
+        &self,
+        env: &Env,
+        to: &Path,
+        checksums: Option<&Arc<dyn FileChecksumGenFactory>>,
+        (stop, pace): (&Halt, &Pace),
+    ) -> Result<Copied> {
         let from = self.file.path();
         let bytes = Some(self.file.size_bytes);
-        let copied = copying::copy(env, &from, to, bytes, stop, |bytes| pace.moves(env, bytes))?;
-        if let Some((value, function)) = &self.file.checksum
-            && function.as_bytes() == FILE_CHECKSUM_NAME
-            && copied.crc32c.to_be_bytes() != **value
+        let known = self.file.checksum.as_ref();
+        // Why one that is not known is no error: the backup is as good as the database then.
+        let mut running = known.and_then(|(_, function)| {
+            RunningChecksum::by_function(checksums, &from, function.as_bytes()).ok()
+        });
+        let copied = copying::copy(env, &from, to, bytes, stop, |chunk| {
+            running.iter_mut().for_each(|running| running.update(chunk));
+            pace.moves(env, chunk.len() as u64);
+        })?;
+        if let (Some(running), Some((value, _))) = (running, known)
+            && running.finish().is_none_or(|found| *found.value != **value)
         {
             let text = "the checksum of the whole file is not the MANIFEST's";
             return Err(Error::corruption_at(&from, 0, text));

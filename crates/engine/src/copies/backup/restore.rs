@@ -129,7 +129,7 @@ impl BackupEngine {
 /// Copies a file of a backup, and verifies it. Blocks.
 fn put(env: &Env, backups: &Path, file: &BackupFile, to: &Path, stop: &Halt, pace: &Pace) -> Result<()> {
     let from = backups.join(&file.path);
-    let copied = copying::copy(env, &from, to, None, stop, |bytes| pace.moves(env, bytes))?;
+    let copied = copying::copy(env, &from, to, None, stop, |chunk| pace.moves(env, chunk.len() as u64))?;
     match file.crc32c {
         Some(expected) => check_crc(&from, copied.crc32c, expected),
         None => Ok(()),

@@ -44,6 +44,8 @@ pub(super) struct TableCursor {
     file: Arc<FileMetadata>,
     level: u32,
     table: Option<Arc<Table>>,
+    /// The reader's `table_filter` says no for the table: it counts as one without entries.
+    passed_by: bool,
     goal: Goal,
     valid: bool,
     target: Vec<u8>,
@@ -82,6 +84,7 @@ impl TableCursor {
             file,
             level,
             table: None,
+            passed_by: false,
             goal: Goal::Settled,
             valid: false,
             target: Vec::new(),
@@ -193,6 +196,10 @@ impl TableCursor {
                 Goal::Settled => return Ok(()),
                 Goal::Start(to) => {
                     let table = self.open(ctx, needs)?;
+                    if self.passed_by {
+                        self.goal = Goal::Settled;
+                        return Ok(());
+                    }
                     if to == To::AtOrAfter && !prefix.may_match(&table, ctx, needs, &self.target)? {
                         self.goal = Goal::Settled;
                         return Ok(());
@@ -219,6 +226,8 @@ impl TableCursor {
             Some(seq) => BlockCursor::with_global_seqno(seq),
             None => BlockCursor::new(),
         };
+        let filter = ctx.options.table_filter.as_ref();
+        self.passed_by = filter.is_some_and(|filter| !filter.wants(table.properties()));
         self.table = Some(table.clone());
         Ok(table)
     }

@@ -12,9 +12,9 @@ use karst_format::ids::FileNumber;
 use karst_format::options::choice::Compression;
 use karst_format::version_edit::BlobFileAddition;
 
+use super::Outputs;
 use super::table_options::compression_type;
 use super::write_behind::WriteBehind;
-use super::{FILE_CHECKSUM_NAME, Outputs};
 use karst_base::error::Result;
 use karst_base::stats::{HistogramKind, Statistics, Ticker};
 use std::sync::Arc;
@@ -205,7 +205,7 @@ impl OpenFile {
             outputs.blob_path(number),
             outputs.throttle.clone(),
             outputs.writing,
-            outputs.file_checksums,
+            outputs.checksum(&outputs.blob_path(number)),
             outputs.times(HistogramKind::BlobDbBlobFileSyncMicros, HistogramKind::BlobDbBlobFileWriteMicros),
             outputs.file_charge(),
         );
@@ -227,13 +227,14 @@ impl OpenFile {
             let path = outputs.blob_path(self.number);
             creations.blob_file_created(&path, (self.count, self.bytes), closed.as_ref().err());
         }
-        let checksum = closed?;
+        let (checksum_method, checksum_value) =
+            closed?.map(|checksum| (checksum.function.into(), checksum.value.into())).unwrap_or_default();
         Ok(BlobFileAddition {
             number: self.number,
             total_count: self.count,
             total_bytes: self.bytes,
-            checksum_method: checksum.map_or(Vec::new(), |_| FILE_CHECKSUM_NAME.to_vec()),
-            checksum_value: checksum.map_or(Vec::new(), |checksum| checksum.to_be_bytes().to_vec()),
+            checksum_method,
+            checksum_value,
         })
     }
 }

@@ -32,7 +32,7 @@ pub use run::{CutPolicy, EntryHash, NeverCut, RunFiles, RunWriter, WrittenTable,
 pub use table_options::{TablePlace, table_options};
 use write_behind::FileTimes;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use karst_format::file_name::FileName;
@@ -43,6 +43,7 @@ use karst_format::version_edit::Temperature;
 use karst_io::{Env, WriterOptions};
 
 use crate::budget::FileCharge;
+use crate::file_checksum::{FileChecksumGenFactory, RunningChecksum};
 use crate::open_files::Shared;
 use crate::table::warming::Warming;
 use karst_base::error::{Error, Result};
@@ -116,8 +117,8 @@ pub struct Outputs {
     pub warming: Option<Warming>,
     /// What the memory of the files counts against; `None` for nothing.
     pub memory: Option<Arc<Shared>>,
-    /// Make a checksum of each whole file.
-    pub file_checksums: bool,
+    /// Makes a checksum of each whole file.
+    pub file_checksums: Option<Arc<dyn FileChecksumGenFactory>>,
     /// What is counted.
     pub stats: Arc<Statistics>,
     /// Who is told of the files, if anybody.
@@ -134,6 +135,11 @@ impl std::fmt::Debug for Outputs {
 }
 
 impl Outputs {
+    /// The checksum of a file that is begun, if there is to be one.
+    fn checksum(&self, path: &Path) -> Option<RunningChecksum> {
+        self.file_checksums.as_ref().and_then(|factory| RunningChecksum::of_new(factory, path))
+    }
+
     /// Counts what one file has in memory while it is written.
     fn file_charge(&self) -> Option<FileCharge> {
         self.memory.as_ref().and_then(|shared| FileCharge::new(shared, write_behind::MEMORY_BYTES))
@@ -213,20 +219,3 @@ pub fn host_id(options: &DbOptions) -> String {
         given => given.to_owned(),
     }
 }
-
-/// Whether whole files get checksums, from `file_checksum_gen_factory`.
-///
-/// # Errors
-/// The option names a function that is not known.
-pub fn file_checksums(options: &DbOptions) -> Result<bool> {
-    match options.file_checksum_gen_factory.text() {
-        None => Ok(false),
-        Some("FileChecksumGenCrc32cFactory") => Ok(true),
-        Some(other) => {
-            Err(Error::not_supported(format!("option file_checksum_gen_factory: {other:?} is not known")))
-        }
-    }
-}
-
-/// The name under which a file's description says how its checksum was made.
-pub const FILE_CHECKSUM_NAME: &[u8] = b"FileChecksumCrc32c";

@@ -21,7 +21,7 @@ use karst_format::key::{self, SeqNo, ValueType};
 use karst_format::properties::TableProperties;
 use karst_format::table_builder::{CompressionCounts, FinishedTable, TableBuildError, TableBuilder};
 use karst_format::unique_id::table_unique_id;
-use karst_format::version_edit::{BlobFileAddition, FileChecksum, NewFile};
+use karst_format::version_edit::{BlobFileAddition, NewFile};
 use karst_format::wide_column;
 use karst_lsm::OpenOutput;
 
@@ -30,7 +30,7 @@ use super::collectors::Collectors;
 use super::parallel::Compressors;
 use super::table_options::compression_threads;
 use super::write_behind::WriteBehind;
-use super::{FILE_CHECKSUM_NAME, Outputs, table_options};
+use super::{Outputs, table_options};
 use karst_base::error::{Error, ErrorKind, Result, Shown};
 use karst_base::stats::{HistogramKind, Statistics, Ticker};
 use karst_lsm::range_del::Fragments;
@@ -429,7 +429,7 @@ impl OpenTable {
             outputs.table_path(number),
             outputs.throttle.clone(),
             outputs.writing,
-            outputs.file_checksums,
+            outputs.checksum(&outputs.table_path(number)),
             outputs.times(
                 if outputs.place.flush {
                     HistogramKind::TableSyncMicros
@@ -533,10 +533,7 @@ impl EndedTable {
         file.unique_id =
             Some(table_unique_id(identity.db_id.as_bytes(), identity.session_id.as_bytes(), self.number.0));
         file.tail_size_bytes = table.file_bytes - table.properties.tail_start_offset.min(table.file_bytes);
-        file.checksum = checksum.map(|checksum| FileChecksum {
-            value: Box::new(checksum.to_be_bytes()),
-            function: FILE_CHECKSUM_NAME.into(),
-        });
+        file.checksum = checksum;
         Ok(Some(WrittenTable { file, properties: table.properties, entries: self.entries }))
     }
 }

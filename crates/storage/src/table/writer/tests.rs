@@ -3,6 +3,7 @@
 
 use super::run::WrittenTable;
 use super::*;
+use crate::file_checksum::FileChecksumGenCrc32cFactory;
 use karst_base::options::ColumnFamilyOptions;
 use karst_format::comparator::Comparator;
 use karst_format::ids::ColumnFamilyId;
@@ -10,7 +11,6 @@ use karst_format::key::{self, InternalKey, SeqNo, ValueType};
 use karst_format::options::OptionSet;
 use karst_lsm::OpenOutput;
 use karst_lsm::range_del::{Fragments, RangeTombstone};
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Debug)]
@@ -48,7 +48,7 @@ fn outputs(directory: &Path, options: &str) -> Outputs {
         writing: Default::default(),
         warming: None,
         memory: None,
-        file_checksums: true,
+        file_checksums: Some(Arc::new(FileChecksumGenCrc32cFactory)),
         stats: Default::default(),
         creations: None,
     }

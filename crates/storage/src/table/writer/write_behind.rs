@@ -17,10 +17,12 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use karst_format::version_edit::FileChecksum;
 use karst_io::{Env, FileWriter, WriterOptions};
 
 use super::Throttle;
 use crate::budget::FileCharge;
+use crate::file_checksum::RunningChecksum;
 use karst_base::error::Result;
 use karst_base::stats::{HistogramKind, Statistics, Ticker};
 
@@ -41,7 +43,7 @@ pub(super) struct WriteBehind {
     throttle: Option<Throttle>,
     writing: WriterOptions,
     /// The checksum of all bytes so far, where one is made.
-    checksum: Option<u32>,
+    checksum: Option<RunningChecksum>,
     /// What waits is the last piece: the file is synced behind it.
     ending: bool,
     times: FileTimes,
@@ -77,7 +79,7 @@ impl WriteBehind {
         path: PathBuf,
         throttle: Option<Throttle>,
         writing: WriterOptions,
-        with_checksum: bool,
+        checksum: Option<RunningChecksum>,
         times: FileTimes,
         memory: Option<FileCharge>,
     ) -> Self {
@@ -87,7 +89,7 @@ impl WriteBehind {
             waiting: Vec::new(),
             throttle,
             writing,
-            checksum: with_checksum.then_some(0),
+            checksum,
             ending: false,
             times,
             memory,
@@ -97,7 +99,7 @@ impl WriteBehind {
     /// Adds bytes at the end. They are handed on by [`make_room`](Self::make_room).
     pub(super) fn push(&mut self, bytes: Vec<u8>) {
         if let Some(checksum) = &mut self.checksum {
-            *checksum = crc32c::crc32c_append(*checksum, &bytes);
+            checksum.update(&bytes);
         }
         if let Some(memory) = &mut self.memory {
             memory.add(bytes.len());
@@ -170,7 +172,7 @@ impl WriteBehind {
 
     /// Waits until everything is in the file and the file is synced. Returns its checksum, if one
     /// is made.
-    pub(super) async fn close(mut self) -> Result<Option<u32>> {
+    pub(super) async fn close(mut self) -> Result<Option<FileChecksum>> {
         self.ending = true;
         self.make_room().await?;
         match std::mem::replace(&mut self.state, State::Failed) {
@@ -180,7 +182,7 @@ impl WriteBehind {
             State::Closed(result) => result?,
             State::Failed => panic!("a file that failed is not closed"),
         }
-        Ok(self.checksum)
+        Ok(self.checksum.and_then(RunningChecksum::finish))
     }
 }
 
