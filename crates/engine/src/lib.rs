@@ -60,6 +60,7 @@ pub use karst_base::options::{
 };
 pub use karst_base::pacing::{IoPriority, RateLimiter, WriteBufferManager};
 pub use karst_base::snapshot::Snapshot;
+pub use karst_base::sst_file_manager::SstFileManager;
 pub use karst_base::stats::{Histogram, HistogramKind, Recorder, Statistics, StatsLevel, Ticker};
 pub use karst_base::table_properties_collector::{TablePropertiesCollector, TablePropertiesCollectorFactory};
 pub use karst_base::{caller, compaction_filter, merge_operator, table_properties_collector};

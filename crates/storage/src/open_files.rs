@@ -12,6 +12,7 @@ use crate::block::CachedBlock;
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::options::DbOptions;
 use karst_base::perf_context::{self, PerfMetric};
+use karst_base::sst_file_manager::SstFileManager;
 use karst_base::stats::{HistogramKind, Statistics};
 use karst_base::sync::atomic::{AtomicUsize, Ordering};
 use karst_base::sync::{Mutex, RwLock};
@@ -53,6 +54,8 @@ pub struct Shared {
     pub prefix_seek_opt_in_only: bool,
     /// Tables, reads and iterators count against the cache.
     pub(crate) charges_memory: bool,
+    /// What watches how much room the files take, if anything does.
+    pub space: Option<SstFileManager>,
     /// The files that stay open.
     pub open_files: Arc<OpenFiles>,
     instance: u64,
@@ -83,6 +86,7 @@ impl Shared {
             is_secondary: false,
             prefix_seek_opt_in_only: options.prefix_seek_opt_in_only,
             charges_memory,
+            space: None,
             open_files: Arc::new(limit.map_or_else(OpenFiles::unlimited, OpenFiles::limited)),
             instance,
         }

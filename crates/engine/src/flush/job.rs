@@ -347,6 +347,7 @@ impl FlushContext {
                 info.job,
                 TableFileCreationReason::Flush,
             ),
+            space: None,
             stats: self.stats.clone(),
         })
     }

@@ -201,6 +201,7 @@ impl SstFileWriter {
             memory: None,
             file_checksums: file_checksums(&self.db_options)?,
             creations: None,
+            space: None,
             stats: Arc::new(Statistics::new(StatsLevel::DisableAll)),
         };
         self.open = Some(OpenFile {

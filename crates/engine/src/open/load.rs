@@ -113,6 +113,7 @@ pub(super) fn load(
     );
     shared.is_secondary = purpose == Purpose::Following;
     shared.path_target_sizes = options.path_target_sizes()?;
+    shared.space = options.file_manager().filter(|_| purpose == Purpose::Writing);
     let shared = Arc::new(shared);
     let families = make_families(&set, &configs, &shared);
     if db_options.max_open_files < 0 {

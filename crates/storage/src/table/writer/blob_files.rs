@@ -228,6 +228,7 @@ impl OpenFile {
             creations.blob_file_created(&path, (self.count, self.bytes), closed.as_ref().err());
         }
         let checksum = closed?;
+        outputs.takes_room(|| outputs.blob_path(self.number), self.size)?;
         Ok(BlobFileAddition {
             number: self.number,
             total_count: self.count,
