@@ -36,6 +36,10 @@ pub enum ErrorKind {
     /// The device is full, or somebody's quota used up (`ENOSPC`, `EDQUOT`). Make room; background
     /// work, and with it writes, go on by themselves then.
     NoSpace,
+    /// Tables and blob files have reached, or would pass, the size that the database's
+    /// `SstFileManager` allows. Raise that or delete data; background work, and with it writes, go
+    /// on by themselves then.
+    SpaceLimit,
     /// The call, an option or an argument is wrong. Change it.
     InvalidArgument,
     /// The data is valid but uses something that this build does not know. Use another version or
@@ -72,9 +76,14 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// Whether the operating system or the device failed: `Io`, and `NoSpace`, which is one way of
-    /// it.
+    /// it; and `SpaceLimit`, which RocksDB counts with them.
     pub fn is_io(self) -> bool {
-        matches!(self, ErrorKind::Io | ErrorKind::NoSpace)
+        matches!(self, ErrorKind::Io) || self.lacks_space()
+    }
+
+    /// Whether it is for want of room: `NoSpace` and `SpaceLimit`.
+    pub fn lacks_space(self) -> bool {
+        matches!(self, ErrorKind::NoSpace | ErrorKind::SpaceLimit)
     }
 
     /// The kind of a failure that `io` has met.
@@ -100,6 +109,7 @@ impl ErrorKind {
             ErrorKind::Corruption => "corruption",
             ErrorKind::Io => "I/O error",
             ErrorKind::NoSpace => "no space",
+            ErrorKind::SpaceLimit => "space limit reached",
             ErrorKind::InvalidArgument => "invalid argument",
             ErrorKind::NotSupported => "not supported",
             ErrorKind::NotFound => "not found",

@@ -103,6 +103,7 @@ impl BackgroundError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cause {
     NoSpace,
+    SpaceLimit,
     Io,
     Corruption,
     Other,
@@ -111,6 +112,7 @@ enum Cause {
 fn cause_of(error: &Error) -> Cause {
     match error.kind() {
         ErrorKind::NoSpace => Cause::NoSpace,
+        ErrorKind::SpaceLimit => Cause::SpaceLimit,
         ErrorKind::Io | ErrorKind::NotFound => Cause::Io,
         ErrorKind::Corruption => Cause::Corruption,
         _ => Cause::Other,
@@ -134,7 +136,7 @@ fn severity(reason: BackgroundErrorReason, cause: Cause, paranoid: bool) -> Opti
         (_, Cause::Corruption) => Some(Severity::Unrecoverable),
         (Reason::MemTable, _) | (_, Cause::Other) => Some(Severity::Fatal),
         (Reason::FlushNoWal | Reason::ManifestWriteNoWal, Cause::Io) => Some(Severity::Soft),
-        (_, Cause::Io | Cause::NoSpace) => Some(Severity::Hard),
+        (_, Cause::Io | Cause::NoSpace | Cause::SpaceLimit) => Some(Severity::Hard),
     }
 }
 
@@ -369,12 +371,15 @@ mod tests {
     #[test]
     fn errors_are_sorted_as_rocksdb_does() {
         let corrupt = Error::new(ErrorKind::Corruption, "x");
+        let limit = Error::new(ErrorKind::SpaceLimit, "x");
         let cases = [
             (Reason::Flush, io_error(28), Reaction::Recover, Some(Severity::Hard)),
             (Reason::Flush, io_error(5), Reaction::Recover, Some(Severity::Hard)),
             (Reason::FlushNoWal, io_error(5), Reaction::Recover, Some(Severity::Soft)),
             (Reason::Compaction, io_error(28), Reaction::Recover, Some(Severity::Soft)),
             (Reason::Compaction, io_error(5), Reaction::Retry, None),
+            (Reason::Compaction, limit.clone(), Reaction::Recover, Some(Severity::Hard)),
+            (Reason::Flush, limit, Reaction::Recover, Some(Severity::Hard)),
             (Reason::Compaction, corrupt.clone(), Reaction::Stop, Some(Severity::Unrecoverable)),
             (Reason::ManifestWrite, corrupt, Reaction::Stop, Some(Severity::Fatal)),
             (Reason::WriteCallback, io_error(5), Reaction::Recover, Some(Severity::Hard)),

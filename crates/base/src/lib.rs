@@ -15,6 +15,7 @@
 //! | [`health`] | errors of background work, and what is refused because of them |
 //! | [`events`] | what listeners and the LOG are told |
 //! | [`pacing`] | who has to wait so that memory and disk keep up |
+//! | [`sst_file_manager`] | how much room files take, and how fast they leave it |
 //! | [`snapshot`] | where a read reads, and which sequence numbers readers need |
 //! | [`sync`] | locks, atomics and events; shuttle's where threads are explored |
 #![forbid(unsafe_code)]
@@ -30,6 +31,7 @@ pub mod options;
 pub mod pacing;
 pub mod perf_context;
 pub mod snapshot;
+pub mod sst_file_manager;
 pub mod sst_partitioner;
 pub mod stats;
 pub mod sync;

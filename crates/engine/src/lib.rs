@@ -61,6 +61,7 @@ pub use karst_base::options::{
 };
 pub use karst_base::pacing::{IoPriority, RateLimiter, WriteBufferManager};
 pub use karst_base::snapshot::Snapshot;
+pub use karst_base::sst_file_manager::SstFileManager;
 pub use karst_base::sst_partitioner::{
     PartitionerRequest, SstPartitioner, SstPartitionerContext, SstPartitionerFactory,
     SstPartitionerFixedPrefixFactory,

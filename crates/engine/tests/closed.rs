@@ -102,6 +102,8 @@ fn of_database(db: &Db, before: &Snapshot) -> Vec<(&'static str, Option<Error>)>
         pause_background_work db.pause_background_work();
         pause_background_work_async wait(db.pause_background_work_async());
         continue_background_work db.continue_background_work();
+        cancel_all_background_work db.cancel_all_background_work(true);
+        cancel_all_background_work_async wait(db.cancel_all_background_work_async(true));
         wait_for_compact db.wait_for_compact(&wait_for);
         wait_for_compact_async wait(db.wait_for_compact_async(&wait_for));
         enable_auto_compaction db.enable_auto_compaction(&of_keys);

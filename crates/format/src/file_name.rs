@@ -169,6 +169,18 @@ pub fn parse_current(contents: &[u8]) -> Option<FileName> {
     FileName::parse(name).filter(|f| matches!(f, FileName::Manifest(FileNumber(_))))
 }
 
+/// What the name of a file ends with that is removed some time, and belongs to nothing any more.
+pub const TRASH_EXTENSION: &str = ".trash";
+
+/// Whether a table, a blob file or a log was given this name in order to be removed: its own name,
+/// perhaps with a number behind it, and [`TRASH_EXTENSION`].
+#[must_use]
+pub fn is_trash(name: &str) -> bool {
+    let Some(name) = name.strip_suffix(TRASH_EXTENSION) else { return false };
+    let name = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    matches!(FileName::parse(name), Some(FileName::Table(_) | FileName::Blob(_) | FileName::Wal(_)))
+}
+
 fn decimal(digits: &str) -> Option<u64> {
     // Why: `u64::from_str` also takes a sign.
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
@@ -208,6 +220,19 @@ mod tests {
             assert_eq!(file.to_string(), name);
         }
         assert_eq!(FileName::parse("/000004.log"), Some(FileName::Wal(FileNumber(4))));
+    }
+
+    #[test]
+    fn trash_is_no_file_of_the_database_and_is_known() {
+        for name in ["000004.sst.trash", "000004.sst12.trash", "000010.blob.trash", "000003.log.trash"] {
+            assert!(is_trash(name), "{name}");
+            assert_eq!(FileName::parse(name), None, "{name}");
+        }
+        for name in
+            ["000004.sst", ".trash", "notes.trash", "CURRENT.trash", "000004.trash", "000004.sst.trash.old"]
+        {
+            assert!(!is_trash(name), "{name}");
+        }
     }
 
     #[test]

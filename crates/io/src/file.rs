@@ -337,6 +337,15 @@ pub trait FileSystem: Send + Sync + Debug {
         Err(crate::error::Error::new("link", from, io::Error::new(io::ErrorKind::Unsupported, why)))
     }
 
+    /// How many names the file has; `None` where nobody can tell.
+    ///
+    /// # Errors
+    /// It does not exist, or cannot be looked at.
+    fn link_count(&self, path: &Path) -> Result<Option<u64>> {
+        let _ = path;
+        Ok(None)
+    }
+
     /// Remove a file.
     ///
     /// # Errors

@@ -207,13 +207,13 @@ pub use karst_engine::{
     KeyRange, LevelMetaData, LiveFile, LiveFilesStorageInfoOptions, LostFile, MemTableInfo, MergeOperator,
     OptionSet, Options, PartitionerRequest, PreparedTransaction, Range, RateLimiter, ReadOptions, ReadTier,
     Recorder, RepairReport, RepairedFamily, RestoreOptions, Result, Severity, SizeApproximationOptions,
-    Snapshot, SortedRun, SstFileWriter, SstPartitioner, SstPartitionerContext, SstPartitionerFactory,
-    SstPartitionerFixedPrefixFactory, Statistics, StatsLevel, StopBackup, Streamed, SubcompactionInfo,
-    TableFileCreationInfo, TableFileCreationReason, TableFilterFn, TablePropertiesCollection,
-    TablePropertiesCollector, TablePropertiesCollectorFactory, Ticker, UserKeyRange, Value, VerifyProgress,
-    VerifyReport, WaitForCompactOptions, WalFile, WalUpdate, WalUpdates, WriteBatch, WriteBufferManager,
-    WriteOptions, compaction_filter, format, merge_operator, options, perf_context,
-    table_properties_collector,
+    Snapshot, SortedRun, SstFileManager, SstFileWriter, SstPartitioner, SstPartitionerContext,
+    SstPartitionerFactory, SstPartitionerFixedPrefixFactory, Statistics, StatsLevel, StopBackup, Streamed,
+    SubcompactionInfo, TableFileCreationInfo, TableFileCreationReason, TableFilterFn,
+    TablePropertiesCollection, TablePropertiesCollector, TablePropertiesCollectorFactory, Ticker,
+    UserKeyRange, Value, VerifyProgress, VerifyReport, WaitForCompactOptions, WalFile, WalUpdate, WalUpdates,
+    WriteBatch, WriteBufferManager, WriteOptions, compaction_filter, format, merge_operator, options,
+    perf_context, table_properties_collector,
 };
 #[doc(inline)]
 pub use karst_txn::{

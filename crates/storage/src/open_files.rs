@@ -13,6 +13,7 @@ use crate::file_checksum::FileChecksumGenFactory;
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::options::DbOptions;
 use karst_base::perf_context::{self, PerfMetric};
+use karst_base::sst_file_manager::SstFileManager;
 use karst_base::stats::{HistogramKind, Statistics};
 use karst_base::sync::atomic::{AtomicUsize, Ordering};
 use karst_base::sync::{Mutex, RwLock};
@@ -56,6 +57,8 @@ pub struct Shared {
     pub(crate) charges_memory: bool,
     /// Makes checksums of whole files that are written, and of those that are verified.
     pub file_checksums: Option<Arc<dyn FileChecksumGenFactory>>,
+    /// What watches how much room the files take, if anything does.
+    pub space: Option<SstFileManager>,
     /// The files that stay open.
     pub open_files: Arc<OpenFiles>,
     instance: u64,
@@ -87,6 +90,7 @@ impl Shared {
             prefix_seek_opt_in_only: options.prefix_seek_opt_in_only,
             charges_memory,
             file_checksums: None,
+            space: None,
             open_files: Arc::new(limit.map_or_else(OpenFiles::unlimited, OpenFiles::limited)),
             instance,
         }

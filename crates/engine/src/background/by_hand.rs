@@ -6,13 +6,14 @@
 //! Invariant: a call that is given up cancels what it runs, and its files are free again soon
 //! after.
 
-use super::{Background, FlushOptions, Reserved, closed};
+use super::{Background, FlushOptions, Reserved, cancelled, closed};
 use crate::compact::job::CompactionSummary;
 use crate::compact::progress::Progress;
 use crate::sealing::Sealing;
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::events::FlushReason;
 use karst_base::health::Health;
+use karst_base::stats::Ticker;
 use karst_format::ids::FileNumber;
 use karst_lsm::pick::{
     CompactFilesOptions, CompactRangeOptions, Compaction, ManualCompaction, ManualStep, PickContext, Refused,
@@ -151,6 +152,9 @@ impl Background {
         if state.closing {
             return Some(Err(closed()));
         }
+        if state.cancelled && purpose == Purpose::Compact {
+            return Some(Err(cancelled()));
+        }
         if family.is_dropped() {
             return Some(Err(Error::new(ErrorKind::NotFound, "the column family was dropped")));
         }
@@ -169,7 +173,13 @@ impl Background {
         if state.is_paused() {
             return None;
         }
-        let reserved = self.reserve_in(&mut state, family, choose);
+        let reserved = match self.reserve_in(&mut state, family, choose) {
+            Ok(reserved) => reserved,
+            Err(error) => {
+                self.parts.flush.stats.tick(Ticker::CompactionCancelled);
+                return Some(Err(error.in_context("compaction by hand")));
+            }
+        };
         if purpose == Purpose::Compact
             && let Some(reserved) = &reserved
         {
@@ -280,6 +290,11 @@ impl Background {
         });
         let outcome = task.await;
         guard.0 = None;
-        outcome.unwrap_or_else(|error| Err(Error::of_task("a compaction", &error)))
+        match outcome.unwrap_or_else(|error| Err(Error::of_task("a compaction", &error))) {
+            Err(error) if error.kind() == ErrorKind::Incomplete && self.state.lock().cancelled => {
+                Err(cancelled())
+            }
+            outcome => outcome,
+        }
     }
 }

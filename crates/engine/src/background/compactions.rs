@@ -5,9 +5,11 @@ use super::{Background, FamilyJobs, Limits, RoomWanted, State};
 use crate::compact::job::{CompactionJob, CompactionSummary, PreCommit};
 use crate::compact::progress::Progress;
 use karst_base::error::{Error, ErrorKind, Result, caught};
-use karst_base::events::{CompactionInfo, FileCreations, TableFileCreationReason};
+use karst_base::events::{CompactionInfo, FileCreations, LogLevel, TableFileCreationReason};
 use karst_base::health::{BackgroundErrorReason, Reaction};
 use karst_base::pacing::Relief;
+use karst_base::sst_file_manager::SpaceReservation;
+use karst_base::stats::Ticker;
 use karst_base::sync::counting::{AtomicU64, Ordering};
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_io::Priority;
@@ -49,6 +51,8 @@ pub(crate) struct Reserved {
     pub(crate) compaction: Arc<Compaction>,
     pub(crate) progress: Arc<Progress>,
     id: RunningId,
+    /// What its outputs may take, where that is limited.
+    _space: Option<SpaceReservation>,
 }
 
 /// Sorted runs among a compaction's inputs: every file of L0, and each other level.
@@ -143,21 +147,30 @@ impl Background {
     }
 
     /// Has `choose` pick a compaction of `family`, whose files nobody else takes until the result
-    /// is dropped.
+    /// is dropped. `None` if it picks none.
+    ///
+    /// # Errors
+    /// `SpaceLimit`: there is no room for what it picks.
     pub(super) fn reserve_in(
         self: &Arc<Self>,
         state: &mut State,
         family: &Arc<Family>,
         choose: impl FnOnce(PickContext<'_>) -> Option<Compaction>,
-    ) -> Option<Reserved> {
+    ) -> Result<Option<Reserved>> {
         let jobs = state.jobs(&self.options(), family);
-        let compaction = self.with_context(jobs, family, choose)?;
+        let Some(compaction) = self.with_context(jobs, family, choose) else { return Ok(None) };
+        let writes = compaction.work == CompactionWork::Merge;
+        let space = match self.parts.flush.shared.space.as_ref().filter(|_| writes) {
+            Some(space) => Some(space.reserve(compaction.input_bytes())?),
+            None => None,
+        };
         let id = jobs.running.register(&compaction);
         jobs.compacted_runs += sorted_runs(&compaction);
         let progress = Arc::new(Progress::default());
         jobs.progress.push(progress.clone());
         let compaction = Arc::new(compaction);
-        Some(Reserved { background: self.clone(), family: family.clone(), compaction, progress, id })
+        let (background, family) = (self.clone(), family.clone());
+        Ok(Some(Reserved { background, family, compaction, progress, id, _space: space }))
     }
 
     /// Whether compactions of the family start by themselves.
@@ -218,16 +231,47 @@ impl Background {
         let first = families.iter().position(|family| family.id() >= state.turn).unwrap_or(0);
         for family in families[first..].iter().chain(&families[..first]).filter(|f| !f.is_dropped()) {
             let jobs = state.jobs(&self.options(), family);
-            if !Self::compacts_by_itself(jobs) || now < jobs.rests_until {
+            // Why also while it rests if only room was lacking: there may be some now.
+            let rested_until = jobs.rests_until;
+            let rests = now < rested_until;
+            let lacked_room = jobs.no_room.take().is_some();
+            if !Self::compacts_by_itself(jobs) || (rests && !lacked_room) {
                 continue;
             }
-            if let Some(reserved) = self.reserve_in(state, family, pick::pick) {
-                state.compactions += 1;
-                state.turn = ColumnFamilyId(family.id().0 + 1);
-                return Some(PickedCompaction { reserved, _slot: CompactionSlot(self.clone()) });
+            jobs.rests_until = Duration::ZERO;
+            match self.reserve_in(state, family, pick::pick) {
+                Ok(Some(reserved)) => {
+                    state.compactions += 1;
+                    state.turn = ColumnFamilyId(family.id().0 + 1);
+                    return Some(PickedCompaction { reserved, _slot: CompactionSlot(self.clone()) });
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    let jobs = state.jobs(&self.options(), family);
+                    jobs.no_room = Some(error.clone());
+                    jobs.rests_until = if rests { rested_until } else { now + REST };
+                    if !rests {
+                        state.refused.push((family.clone(), error));
+                    }
+                }
             }
         }
         None
+    }
+
+    /// Compactions of these families were due and not begun, as there is no room for them. They are
+    /// looked at again after a while.
+    pub(super) fn refused_room(self: &Arc<Self>, refused: &[(Arc<Family>, Error)]) {
+        let Some((_, error)) = refused.first() else { return };
+        let text = format_args!("compactions of {} column families wait: {error}", refused.len());
+        self.parts.flush.events.log(LogLevel::Warn, text);
+        let now = self.env().now();
+        for (family, error) in refused {
+            self.parts.flush.stats.tick(Ticker::CompactionCancelled);
+            self.parts.stalls.job_failed(family.id(), Relief::Compaction, now, error);
+        }
+        self.notify();
+        self.schedule_after(REST);
     }
 
     /// Whether a family's tree wants a compaction.

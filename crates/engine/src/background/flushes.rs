@@ -308,6 +308,13 @@ impl Background {
                 jobs.flush_failure = None;
             }
         }
+        drop(state);
+        // Compat: what was flushed stays so; writers are told.
+        if let Some(space) = &self.parts.flush.shared.space
+            && let Err(error) = space.check()
+        {
+            self.parts.health.report(&error, BackgroundErrorReason::Flush);
+        }
     }
 
     /// Sorts out what a failed flush means.
@@ -351,6 +358,9 @@ impl Background {
         drop(self.env().spawn(Priority::High, async move {
             if this.sleep(span).await {
                 this.schedule();
+                // Why: if nothing was due any more, nobody else tells those who wait that nothing
+                // rests.
+                this.notify();
             }
         }));
     }

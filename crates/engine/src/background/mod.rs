@@ -145,6 +145,8 @@ struct State {
     /// The database is about to be closed: from now on no pause has an effect.
     ending: bool,
     closing: bool,
+    /// Background work was cancelled for good: no job begins any more.
+    cancelled: bool,
     /// Every memtable with at most this largest sequence number was sealed together with all others
     /// of its moment.
     sealed_through: SeqNo,
@@ -158,6 +160,8 @@ struct State {
     failed_flushes: u64,
     /// How fast delayed writers go.
     delayed_rate: Option<DelayedWriteRate>,
+    /// Families whose compactions found no room at the look that is being made.
+    refused: Vec<(Arc<Family>, Error)>,
     /// The family that is asked first for the next compaction.
     turn: ColumnFamilyId,
 }
@@ -189,6 +193,8 @@ struct FamilyJobs {
     flush_failure: Option<(u64, Error)>,
     /// No compaction before this time, since the last one failed.
     rests_until: Duration,
+    /// Why the compaction that is due was not begun, if there is no room for it.
+    no_room: Option<Error>,
     options: Arc<CompactionOptions>,
     /// While its backlog presses.
     hurry: Hurries,
@@ -223,6 +229,7 @@ impl FamilyJobs {
             pending_bytes: 0,
             flush_failure: None,
             rests_until: Duration::ZERO,
+            no_room: None,
             options: Arc::new(compaction_options(options, family)),
             hurry: Hurries::default(),
         }
@@ -373,9 +380,9 @@ impl Background {
     /// Starts whatever may run now. Called after anything that may allow a job; never waits.
     pub(crate) fn schedule(self: &Arc<Self>) {
         let mut starts: Vec<Start> = Vec::new();
-        {
+        let refused = {
             let mut state = self.state.lock();
-            if state.closing || state.is_paused() {
+            if state.closing || state.cancelled || state.is_paused() {
                 return;
             }
             while let Some(flush) = self.next_flush(&mut state) {
@@ -384,7 +391,9 @@ impl Background {
             while let Some(compaction) = self.next_compaction(&mut state) {
                 starts.push(Start::Compaction(compaction));
             }
-        }
+            std::mem::take(&mut state.refused)
+        };
+        self.refused_room(&refused);
         for start in starts {
             let this = self.clone();
             match start {
@@ -456,6 +465,10 @@ impl Background {
     fn is_cancelled(&self) -> bool {
         self.parts.flush.cancelled.load(Ordering::Acquire)
     }
+}
+
+fn cancelled() -> Error {
+    Error::new(ErrorKind::Closed, "background work was cancelled; close the database and open it again")
 }
 
 fn closed() -> Error {

@@ -5,7 +5,7 @@
 //! one change, and the MANIFEST needs no log that was written to before; so it does not matter
 //! where a torn log ends.
 
-use super::{Background, closed};
+use super::{Background, cancelled, closed};
 use crate::flush::{FamilyFlush, Phase};
 use crate::sealing::{Sealed, Sealing};
 use crate::versions::Change;
@@ -13,6 +13,7 @@ use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::events::{FlushReason, LogLevel};
 use karst_base::health::{BackgroundError, BackgroundErrorReason, Reaction, Recovery, Severity};
 use karst_base::pacing::race;
+use karst_base::sst_file_manager::SstFileManager;
 use karst_base::stats::{HistogramKind, Ticker};
 use karst_format::ids::FileNumber;
 use karst_io::Priority;
@@ -39,7 +40,7 @@ impl Background {
         stats.tick(Ticker::ErrorHandlerBgErrorCount);
         if error.error.kind().is_io() {
             stats.tick(Ticker::ErrorHandlerBgIoErrorCount);
-            if reaction == Reaction::Recover && error.error.kind() != ErrorKind::NoSpace {
+            if reaction == Reaction::Recover && !error.error.kind().lacks_space() {
                 stats.tick(Ticker::ErrorHandlerBgRetryableIoErrorCount);
             }
         }
@@ -48,7 +49,7 @@ impl Background {
         let Some(attempts) = self.attempts().filter(|_| reaction == Reaction::Recover) else { return };
         {
             let mut state = self.state.lock();
-            if state.recovering || state.closing {
+            if state.recovering || state.closing || state.cancelled {
                 return;
             }
             state.recovering = true;
@@ -125,7 +126,7 @@ impl Background {
 
     /// The error that stands, if it is one for want of room.
     fn lacks_space(&self) -> Option<BackgroundError> {
-        self.parts.health.current().filter(|error| error.error.kind() == ErrorKind::NoSpace)
+        self.parts.health.current().filter(|error| error.error.kind().lacks_space())
     }
 
     /// Waits for the room that compactions wait for, while everything else goes on. `false` if
@@ -155,6 +156,9 @@ impl Background {
             // Why its outcome does not matter: what recovers writes another.
             let _ = self.parts.flush.versions.install(Change::default()).await;
         }
+        if failed.error.kind() == ErrorKind::SpaceLimit {
+            return self.check_space().is_ok();
+        }
         if failed.reason == BackgroundErrorReason::Compaction {
             let wanted = self.state.lock().room_wanted.clone();
             return match wanted {
@@ -169,6 +173,11 @@ impl Background {
         self.has_room(0, bytes).await
     }
 
+    /// Refuses while the files have as many bytes as they may.
+    fn check_space(&self) -> Result<()> {
+        self.parts.flush.shared.space.as_ref().map_or(Ok(()), SstFileManager::check)
+    }
+
     /// Whether so many bytes are free in the directory of tables with this path id, as far as can
     /// be told.
     async fn has_room(&self, path_id: u8, bytes: u64) -> bool {
@@ -179,12 +188,12 @@ impl Background {
         free.ok().flatten().is_none_or(|free| free >= bytes)
     }
 
-    /// Sleeps; `false` if the database is being closed.
+    /// Sleeps; `false` if the database is being closed, or its jobs were cancelled.
     pub(super) async fn sleep(&self, span: Duration) -> bool {
         let until = self.env().now() + span;
         loop {
             let changed = self.changed.listen();
-            if self.state.lock().closing {
+            if self.check_works().is_err() {
                 return false;
             }
             let now = self.env().now();
@@ -207,6 +216,7 @@ impl Background {
             if self.parts.health.current().is_none() {
                 return Ok(());
             }
+            self.check_works()?;
             match self.parts.health.begin_recovery()? {
                 Some(recovery) => break recovery,
                 None => drop(race(changed, ended).await),
@@ -269,6 +279,9 @@ impl Background {
 
     async fn make_good(self: &Arc<Self>, recovery: Recovery) -> Result<()> {
         let _hurry = self.hurry();
+        if recovery.error().is_some_and(|error| error.error.kind() == ErrorKind::SpaceLimit) {
+            self.check_space()?;
+        }
         let from = recovery.error().map(|error| (error.severity, error.reason));
         if from != Some((Severity::Soft, BackgroundErrorReason::Compaction)) {
             self.check_resumable()?;
@@ -288,6 +301,9 @@ impl Background {
         let (flushes, slot) = self
             .wait_for(|| {
                 let mut state = self.state.lock();
+                if state.cancelled {
+                    return Some(Err(cancelled()));
+                }
                 let busy = families.iter().any(|family| state.jobs(&self.options(), family).flushing);
                 if busy || state.is_paused() {
                     return None;
@@ -297,9 +313,9 @@ impl Background {
                 let flush = |family| FamilyFlush::of(&self.parts.flush.versions, family, Some(largest_seq));
                 let flushes: Vec<FamilyFlush> = families.iter().filter_map(flush).collect();
                 let slot = self.flush_slot(&mut state, &flushes);
-                Some((flushes, slot))
+                Some(Ok((flushes, slot)))
             })
-            .await;
+            .await?;
         let outcome = self.parts.flush.run(flushes, Some(log), FlushReason::ErrorRecovery).await;
         drop(slot);
         if outcome.is_ok() {
@@ -339,7 +355,7 @@ impl RecoverySlot {
         let attempts = background.attempts();
         let mut state = background.state.lock();
         let error = background.parts.health.current().filter(|error| error.severity < Severity::Fatal);
-        if attempts.is_some() && error.is_some() && !state.closing {
+        if attempts.is_some() && error.is_some() && !state.closing && !state.cancelled {
             return attempts;
         }
         state.recovering = false;

@@ -1,6 +1,6 @@
 //! Waiting for background work, pausing it, ending it.
 
-use super::{Background, State, closed};
+use super::{Background, State, cancelled, closed};
 use crate::sealing::Sealing;
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::events::FlushReason;
@@ -49,7 +49,7 @@ impl Background {
         options: FlushOptions,
         reason: FlushReason,
     ) -> Result<()> {
-        self.check_open()?;
+        self.check_works()?;
         self.parts.health.check_writes()?;
         let _hurry = options.wait.then(|| self.hurry());
         if let (Sealing::Of(families), false) = (&which, options.allow_write_stall) {
@@ -74,7 +74,7 @@ impl Background {
 
     async fn wait_until_flush_would_not_stall(self: &Arc<Self>, family: &Arc<Family>) -> Result<()> {
         self.wait_for(|| {
-            if let Err(error) = self.check_open().and_then(|()| self.parts.health.check_writes()) {
+            if let Err(error) = self.check_works().and_then(|()| self.parts.health.check_writes()) {
                 return Some(Err(error));
             }
             // Why the second: what nothing is done about would be waited for in vain.
@@ -118,7 +118,7 @@ impl Background {
             // Why not every error: a soft one leaves flushes alone.
             let stopped = if self.parts.health.allows_flush() { None } else { self.parts.health.current() };
             let error = stopped.map(|stopped| stopped.error).or(failed);
-            error.map(|error| Err(error.in_context("flush"))).or_else(|| self.check_open().err().map(Err))
+            error.map(|error| Err(error.in_context("flush"))).or_else(|| self.check_works().err().map(Err))
         })
         .await
     }
@@ -126,6 +126,16 @@ impl Background {
     /// Refuses what would begin, or go on, while the database is being closed.
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.state.lock().closing { Err(closed()) } else { Ok(()) }
+    }
+
+    /// The same, and what needs jobs once they were cancelled.
+    pub(super) fn check_works(&self) -> Result<()> {
+        let state = self.state.lock();
+        match (state.closing, state.cancelled) {
+            (true, _) => Err(closed()),
+            (false, true) => Err(cancelled()),
+            (false, false) => Ok(()),
+        }
     }
 
     /// What `future` gives. It is given up as soon as the database is being closed.
@@ -191,7 +201,7 @@ impl Background {
     }
 
     fn settled(self: &Arc<Self>, abort_on_pause: bool) -> Option<Result<()>> {
-        if let Err(error) = self.check_open() {
+        if let Err(error) = self.check_works() {
             return Some(Err(error));
         }
         if let Some(error) = self.parts.health.current() {
@@ -200,6 +210,10 @@ impl Background {
         let mut state = self.state.lock();
         if let Some(wanted) = &state.room_wanted {
             return Some(Err(wanted.error.clone()));
+        }
+        let mut waiting = state.families.values().filter_map(|jobs| jobs.no_room.as_ref());
+        if let Some(error) = waiting.next() {
+            return Some(Err(error.clone()));
         }
         if state.is_paused() {
             let error = || Error::new(ErrorKind::Incomplete, "background work is paused");
@@ -221,6 +235,43 @@ impl Background {
         })
     }
 
+    /// Lets no flush, compaction or recovery begin any more, and cancels those that run. What is in
+    /// no log is flushed first unless the options say otherwise. With `wait` nothing runs when it
+    /// returns. Writers go on until they would have to wait for a job.
+    ///
+    /// # Errors
+    /// What is in no log could not be flushed; jobs are cancelled all the same.
+    pub(crate) async fn cancel_all(self: &Arc<Self>, wait: bool) -> Result<()> {
+        let flushed = self.flush_unlogged().await;
+        {
+            let mut state = self.state.lock();
+            state.cancelled = true;
+            state.families.values().flat_map(|jobs| &jobs.progress).for_each(|progress| progress.cancel());
+        }
+        self.parts.flush.cancelled.store(true, Ordering::Release);
+        self.parts.stalls.abandon();
+        self.notify();
+        if wait {
+            let _hurry = self.hurry();
+            self.wait_for(|| {
+                let state = self.state.lock();
+                (state.has_no_job() && state.settling == 0 && !state.recovering).then_some(())
+            })
+            .await;
+        }
+        flushed
+    }
+
+    /// Flushes what is in no log unless the options say otherwise.
+    async fn flush_unlogged(self: &Arc<Self>) -> Result<()> {
+        let flushes = !self.options().avoid_flush_during_shutdown;
+        if flushes && self.check_open().is_ok() && self.parts.flush.pipeline.has_unlogged() {
+            let at_once = FlushOptions { wait: true, allow_write_stall: true };
+            self.flush_families(Sealing::All, at_once, FlushReason::ShutDown).await?;
+        }
+        Ok(())
+    }
+
     /// Ends background work: nothing begins any more, what runs is cancelled, and writers are
     /// turned away. What is in the log stays there; what is in none is flushed first unless the
     /// options say otherwise.
@@ -228,15 +279,10 @@ impl Background {
     /// # Errors
     /// What is in no log could not be flushed; everything has ended all the same.
     pub(crate) async fn close(self: &Arc<Self>) -> Result<()> {
-        let mut outcome = Ok(());
         let _hurry = self.hurry();
         // Why: what has to be flushed would wait for whoever has paused it.
         self.state.lock().ending = true;
-        let flushes = !self.options().avoid_flush_during_shutdown;
-        if flushes && self.check_open().is_ok() && self.parts.flush.pipeline.has_unlogged() {
-            let at_once = FlushOptions { wait: true, allow_write_stall: true };
-            outcome = self.flush_families(Sealing::All, at_once, FlushReason::ShutDown).await;
-        }
+        let outcome = self.flush_unlogged().await;
         {
             let mut state = self.state.lock();
             state.closing = true;

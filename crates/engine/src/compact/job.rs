@@ -299,6 +299,7 @@ impl CompactionJob {
             writing: writer_options(options),
             file_checksums: shared.file_checksums.clone(),
             creations: self.creations.clone(),
+            space: shared.space.clone(),
             stats: shared.stats.clone(),
         };
         let (tables, inputs) = if options.use_direct_io_for_compaction_reads && !shared.use_direct_reads {

@@ -112,6 +112,32 @@ impl Db {
         self.write_half()?.background.unpause()
     }
 
+    /// Cancels background work for good, so that closing takes no time: what is in no log is
+    /// flushed first unless `avoid_flush_during_shutdown` says otherwise, then no flush and no
+    /// compaction begins any more, and those that run end. With `wait` none runs when this returns.
+    ///
+    /// Reads go on, and so do writes until they would have to wait for a job; then they fail with
+    /// `Closed`. So do calls that need a job, those that wait for one already included: a flush, a
+    /// compaction by hand, waiting for compactions, resuming. Only closing the database and opening
+    /// it again takes that back. Closing still tells of entries in no log, written since, that are
+    /// lost.
+    ///
+    /// # Errors
+    /// What is in no log could not be flushed; everything else has happened all the same. The
+    /// database is open for reading only.
+    pub fn cancel_all_background_work(&self, wait: bool) -> Result<()> {
+        karst_io::block_on(self.env(), self.cancel_all_background_work_async(wait))
+    }
+
+    /// The asynchronous form of [`Db::cancel_all_background_work`]. Dropped before it ends, it has
+    /// cancelled everything, or nothing yet.
+    ///
+    /// # Errors
+    /// As [`Db::cancel_all_background_work`].
+    pub async fn cancel_all_background_work_async(&self, wait: bool) -> Result<()> {
+        self.write_half()?.background.cancel_all(wait).await
+    }
+
     /// Waits until nothing is left to flush or to compact by itself.
     ///
     /// # Errors

@@ -346,6 +346,7 @@ impl FlushContext {
                 info.job,
                 TableFileCreationReason::Flush,
             ),
+            space: None,
             stats: self.stats.clone(),
         })
     }

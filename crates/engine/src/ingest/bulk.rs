@@ -382,6 +382,7 @@ impl BulkLoader {
             memory: None,
             file_checksums: self.options.file_checksums(&self.db_options)?,
             creations: None,
+            space: None,
             stats: Arc::new(Statistics::new(StatsLevel::DisableAll)),
         };
         RunWriter::new(outputs, TargetSize(target), tombstones, (None, None))

@@ -203,6 +203,7 @@ impl SstFileWriter {
             memory: None,
             file_checksums: self.file_checksums.clone(),
             creations: None,
+            space: None,
             stats: Arc::new(Statistics::new(StatsLevel::DisableAll)),
         };
         self.open = Some(OpenFile {

@@ -13,7 +13,7 @@ use super::{identity, options::Options};
 use crate::versions::{write_current, write_synced};
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::options::DbOptions;
-use karst_format::file_name::FileName;
+use karst_format::file_name::{FileName, is_trash};
 use karst_format::ids::FileNumber;
 use karst_format::key::SeqNo;
 use karst_format::log::LogWriter;
@@ -160,8 +160,11 @@ pub(crate) fn destroy(path: &Path, options: &Options) -> Result<()> {
     places.extend(places.clone().iter().map(|place| place.join("archive")));
     for place in &places {
         let Ok(names) = fs.list_dir(place) else { continue };
-        let ours =
-            names.iter().filter(|name| FileName::parse(name).is_some_and(|file| file != FileName::Lock));
+        let is_ours = |name: &str| match FileName::parse(name) {
+            Some(file) => file != FileName::Lock,
+            None => is_trash(name),
+        };
+        let ours = names.iter().filter(|name| is_ours(name));
         ours.for_each(|name| remove(place.join(name)));
     }
     drop(lock);

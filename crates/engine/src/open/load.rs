@@ -115,6 +115,7 @@ pub(super) fn load(
     // Why without an error: whoever writes was refused, and whoever reads verifies what can be.
     shared.file_checksums = options.file_checksums(&db_options).unwrap_or_default();
     shared.path_target_sizes = options.path_target_sizes()?;
+    shared.space = options.file_manager().filter(|_| purpose == Purpose::Writing);
     let shared = Arc::new(shared);
     let families = make_families(&set, &configs, &shared);
     if db_options.max_open_files < 0 {

@@ -17,6 +17,7 @@ use karst_base::options::{
     OptionSet,
 };
 use karst_base::pacing::{RateLimiter, WriteBufferManager};
+use karst_base::sst_file_manager::SstFileManager;
 use karst_base::sst_partitioner::SstPartitionerFactory;
 use karst_base::stats::Statistics;
 use karst_base::table_properties_collector::TablePropertiesCollectorFactory;
@@ -121,6 +122,7 @@ pub struct Options {
     damaged_options: DamagedOptions,
     rate_limiter: Option<RateLimiter>,
     write_buffers: Option<WriteBufferManager>,
+    space: Option<SstFileManager>,
     listeners: Vec<Arc<dyn EventListener>>,
     file_checksums: Option<Arc<dyn FileChecksumGenFactory>>,
     paths: Vec<DbPath>,
@@ -208,6 +210,15 @@ impl Options {
     #[must_use]
     pub fn write_buffer_manager(mut self, manager: WriteBufferManager) -> Self {
         self.write_buffers = Some(manager);
+        self
+    }
+
+    /// What limits how much room tables and blob files take, and how fast obsolete files are
+    /// removed; several databases may share it. Without effect on a database that is opened for
+    /// reading. No file records it. Default: nothing does, and obsolete files are removed at once.
+    #[must_use]
+    pub fn sst_file_manager(mut self, manager: SstFileManager) -> Self {
+        self.space = Some(manager);
         self
     }
 
@@ -464,6 +475,10 @@ impl Options {
 
     pub(crate) fn write_buffers(&self) -> Option<WriteBufferManager> {
         self.write_buffers.clone()
+    }
+
+    pub(crate) fn file_manager(&self) -> Option<SstFileManager> {
+        self.space.clone()
     }
 
     pub(crate) fn event_listeners(&self) -> Vec<Arc<dyn EventListener>> {

@@ -37,12 +37,13 @@ use karst_commit::wal::replay::Policy;
 use karst_commit::wal::retired::RetiredLogs;
 use karst_commit::wal::writer::{LogOptions, NewLog};
 use karst_commit::{PhaseWrite, Section, batch_of};
-use karst_format::file_name::FileName;
+use karst_format::file_name::{FileName, is_trash};
 use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
 use karst_format::log::RecoveryMode;
 use karst_format::version_edit::{Temperature, VersionEdit};
 use karst_io::{Env, FileLock, block_on, report};
 use karst_lsm::{StoredId, StoredKind};
+use karst_storage::blob;
 use karst_storage::column_family::Family;
 use karst_storage::memtable::{MemTable, Seal};
 use karst_storage::table::writer::{
@@ -251,7 +252,7 @@ fn begin(
     let manifest = (loaded.manifest.number().unwrap_or_default(), loaded.manifest_bytes);
     let identity = identity_of(&loaded);
     let has_identity = loaded.directory.contains(FileName::Identity);
-    let all = all_files(&env, path, &wal_path, &loaded.shared.directories)?;
+    let (all, trash) = all_files(&env, path, &wal_path, &loaded.shared.directories)?;
     let Opened { mut read, notes, mut prepared, .. } = Opened::of(loaded, path);
     read.life = Arc::new(Life::new(true));
     let retired_logs = Arc::new(RetiredLogs::new(&read.db_options.get(), &wal_path));
@@ -275,6 +276,7 @@ fn begin(
         logs: all.iter().filter_map(FoundFile::log).collect(),
         manifest,
     });
+    count_space(&read);
     // Invariant: below the first log, as decisions that go there come later.
     let allow_2pc = read.db_options.get().allow_2pc || how == How::ForRepair;
     read.pending = write_prepared.then(Arc::default);
@@ -319,6 +321,7 @@ fn begin(
     column_families::create(&read, &ownership, missing, options)?;
     write_options(&read, &ownership, &OptionsInForce::default())?;
     remove_leftovers(&read, &ownership.versions, &all);
+    ownership.versions.obsolete().remove_trash(trash);
     closes.disarm();
     Ok(Opened { read, ownership: Some(ownership), prepared, notes })
 }
@@ -509,6 +512,7 @@ async fn write_level0(
         memory: Some(read.shared.clone()),
         file_checksums: read.shared.file_checksums.clone(),
         creations: None,
+        space: None,
         stats: read.statistics.clone(),
     };
     mem.check_tombstones()?;
@@ -559,12 +563,21 @@ impl FoundFile {
     }
 }
 
-/// The files of the database in all its directories.
-fn all_files(env: &Env, path: &Path, wal_path: &Path, table_paths: &[PathBuf]) -> Result<Vec<FoundFile>> {
-    let mut found = Vec::new();
+/// The files of the database in all its directories; and what was on its way out of them.
+fn all_files(
+    env: &Env,
+    path: &Path,
+    wal_path: &Path,
+    table_paths: &[PathBuf],
+) -> Result<(Vec<FoundFile>, Vec<PathBuf>)> {
+    let (mut found, mut trash) = (Vec::new(), BTreeSet::new());
     let mut list = |directory: &Path, in_directory: Place| -> Result<()> {
-        for name in env.fs().list_dir(directory)?.iter().filter_map(|name| FileName::parse(name)) {
-            found.push(FoundFile { name, in_directory });
+        for name in env.fs().list_dir(directory)? {
+            if let Some(name) = FileName::parse(&name) {
+                found.push(FoundFile { name, in_directory });
+            } else if is_trash(&name) {
+                trash.insert(directory.join(name));
+            }
         }
         Ok(())
     };
@@ -573,7 +586,7 @@ fn all_files(env: &Env, path: &Path, wal_path: &Path, table_paths: &[PathBuf]) -
     for (path_id, directory) in table_paths.iter().enumerate() {
         list(directory, Place::Tables(path_id as u8))?;
     }
-    Ok(found)
+    Ok((found, trash.into_iter().collect()))
 }
 
 /// Gives what best-efforts recovery leaves out a second name, in `lost` beside where it is: tables,
@@ -615,6 +628,22 @@ fn live_files(read: &ReadHalf) -> BTreeSet<StoredId> {
         live.extend(version.blob_files().values().map(|blob| blob.stored().id()));
     }
     live
+}
+
+/// Has the manager of files, if there is one, count those of all trees.
+fn count_space(read: &ReadHalf) {
+    let Some(space) = &read.shared.space else { return };
+    for family in read.families.all().iter() {
+        let version = family.superversion().version().clone();
+        for (_, file) in version.all_files() {
+            if let Ok(path) = read.shared.table_path(file.number, file.path_id) {
+                space.add(path, file.size_bytes);
+            }
+        }
+        for (number, described) in version.blob_files() {
+            space.add(read.shared.blob_path(*number), blob::file_bytes(described));
+        }
+    }
 }
 
 /// Removes what a crash left: tables and blob files that no tree has, logs that nobody needs,

@@ -194,6 +194,7 @@ impl Merging<'_> {
             memory: None,
             file_checksums: self.file_checksums.clone(),
             creations: None,
+            space: None,
             stats: Arc::new(Statistics::new(StatsLevel::DisableAll)),
         };
         let target = if self.level == Level(0) { u64::MAX } else { options.target_file_size_base };

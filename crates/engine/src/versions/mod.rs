@@ -44,6 +44,7 @@ use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::SeqNo;
 use karst_io::{Env, report};
 use karst_lsm::{Reaper, StoredId, StoredKind, TreeOptions, Version, VersionSet};
+use karst_storage::blob;
 use karst_storage::column_family::{Families, Family};
 use karst_storage::memtable::MemTable;
 use karst_storage::open_files::Shared;
@@ -568,6 +569,8 @@ impl Versions {
         let Staged { state: new, leaving, mut changed, dropped, old_versions, .. } = staged;
         // Why these too: a flush of entries that all hid each other adds no table.
         changed.extend(requests.iter().flat_map(|request| &request.change.flushed).map(|(id, _)| *id));
+        // Why before it is published: from then on a file may become obsolete.
+        self.count_space(&requests);
         let mut gone = Vec::new();
         {
             let mut state = self.state.lock();
@@ -630,6 +633,21 @@ impl Versions {
             }
             request.keep_files();
             request.complete(Ok(()));
+        }
+    }
+
+    /// Has the manager of files, if there is one, count those that enter the trees.
+    fn count_space(&self, requests: &[Request]) {
+        let Some(space) = &self.shared.space else { return };
+        for edit in requests.iter().flat_map(|request| &request.change.edits) {
+            for (_, file) in &edit.new_files {
+                if let Ok(path) = self.shared.table_path(file.number, file.path_id) {
+                    space.add(path, file.size_bytes);
+                }
+            }
+            for file in &edit.blob_file_additions {
+                space.add(self.shared.blob_path(file.number), blob::added_bytes(file));
+            }
         }
     }
 

@@ -11,7 +11,8 @@
 //!   is closed, nor by a process that was forked from the one that opened it: what that one drops
 //!   its parent may still have. Nor does a log become the file of another meanwhile, or is
 //!   archived.
-//! - The lock on the database is given back after the last removal has ended.
+//! - The lock on the database is given back after the last removal has ended. Trash is no file of
+//!   the database any more: with an `SstFileManager` a removal ends with that name.
 //!
 //! Lock: the queue's own; held to change it, never while a file is removed.
 
@@ -29,7 +30,7 @@ use karst_lsm::{Reaper, StoredId, StoredKind};
 use karst_storage::open_files::Shared;
 use karst_storage::table::writer::NewFiles;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
 
 /// A file to remove.
@@ -209,6 +210,9 @@ impl ObsoleteFiles {
                     queue.closed = true;
                     let lock = queue.lock.take();
                     drop(queue);
+                    if let Some(space) = &self.shared.space {
+                        space.forget(&self.shared.directories);
+                    }
                     return drop(lock);
                 }
             }
@@ -293,7 +297,7 @@ impl ObsoleteFiles {
         if let Gone::Stored(id) = gone {
             self.shared.open_files.forget(id.number);
         }
-        match self.env.fs().remove(&path) {
+        match self.remove_file(gone, &path) {
             Ok(()) => {
                 report!(debug, file = %path.display(), "removed");
                 self.tell_removed(gone, path, None);
@@ -304,6 +308,35 @@ impl ObsoleteFiles {
                 report!(warn, file = %path.display(), error = %e, "an obsolete file could not be removed");
                 self.tell_removed(gone, path, Some(e));
                 false
+            }
+        }
+    }
+
+    fn remove_file(&self, gone: Gone, path: &Path) -> karst_io::Result<()> {
+        // Compat: RocksDB leaves to it what may be large and lies beside the tables.
+        let is_its = match gone {
+            Gone::Stored(_) => true,
+            Gone::Wal(_) => self.wal_path == self.path,
+            Gone::Named(_) => false,
+        };
+        match self.shared.space.as_ref().filter(|_| is_its) {
+            Some(space) => space.remove(&self.env, &self.shared.stats, path),
+            None => self.env.fs().remove(path),
+        }
+    }
+
+    /// Removes files that were on their way out before, by this process or another.
+    pub(crate) fn remove_trash(&self, trash: Vec<PathBuf>) {
+        for path in trash {
+            match &self.shared.space {
+                Some(space) => space.adopt(&self.env, &self.shared.stats, path),
+                None => {
+                    if let Err(error) = self.env.fs().remove(&path)
+                        && !error.is_not_found()
+                    {
+                        report!(warn, %error, "trash could not be removed");
+                    }
+                }
             }
         }
     }

@@ -17,7 +17,7 @@ use crate::sync::counting::{AtomicU64, Ordering};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -114,6 +114,10 @@ impl FileSystem for PosixFileSystem {
         let m = fs::metadata(path).context("stat", path)?;
         let is_dir = m.is_dir();
         Ok(Metadata { len: if is_dir { 0 } else { m.len() }, is_dir, modified: m.modified().ok() })
+    }
+
+    fn link_count(&self, path: &Path) -> Result<Option<u64>> {
+        Ok(Some(fs::metadata(path).context("stat", path)?.nlink()))
     }
 
     fn create(&self, path: &Path) -> Result<Box<dyn WritableFile>> {

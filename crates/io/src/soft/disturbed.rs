@@ -234,6 +234,9 @@ impl<D: Disturb> FileSystem for DisturbedFileSystem<D> {
     fn metadata(&self, path: &Path) -> Result<Metadata> {
         self.inner.metadata(path)
     }
+    fn link_count(&self, path: &Path) -> Result<Option<u64>> {
+        self.inner.link_count(path)
+    }
     fn create(&self, path: &Path) -> Result<Box<dyn WritableFile>> {
         self.between.write(path).context("create", path)?;
         Ok(self.appender(self.inner.create(path)?))

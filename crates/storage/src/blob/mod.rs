@@ -17,6 +17,7 @@ use std::sync::Arc;
 use karst_format::blob::{self, BlobFooter, BlobHeader, BlobIndex, BlobRecord, BlobRecordHeader};
 use karst_format::compression::{self, CompressionType};
 use karst_format::ids::{ColumnFamilyId, FileNumber};
+use karst_format::version_edit::BlobFileAddition;
 use karst_io::{OpenOptions, RandomAccessFile, ReadBuf};
 use karst_lsm::{BlobFileMetadata, Version};
 use karst_mem::{BlockCache, CacheKey, Handle, Priority};
@@ -154,7 +155,12 @@ impl BlobFile {
 
 /// Bytes of a blob file: its header and footer, and its blobs with their headers and keys.
 pub fn file_bytes(described: &BlobFileMetadata) -> u64 {
-    described.file.total_bytes.saturating_add((blob::HEADER_BYTES + blob::FOOTER_BYTES) as u64)
+    added_bytes(&described.file)
+}
+
+/// The same of a file that enters a tree.
+pub fn added_bytes(file: &BlobFileAddition) -> u64 {
+    file.total_bytes.saturating_add((blob::HEADER_BYTES + blob::FOOTER_BYTES) as u64)
 }
 
 /// The blob files of a column family.

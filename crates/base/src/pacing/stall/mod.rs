@@ -179,6 +179,8 @@ struct State {
     bucket: Bucket,
     low_pri: Bucket,
     shut: bool,
+    /// Nothing that writers wait for will happen any more.
+    abandoned: bool,
 }
 
 impl State {
@@ -328,6 +330,12 @@ impl StallController {
         self.republish(&mut state);
     }
 
+    /// Whoever waits for a flush or a compaction fails from now on; others go in as before.
+    pub fn abandon(&self) {
+        self.state.lock().abandoned = true;
+        self.changed.notify(usize::MAX);
+    }
+
     fn republish(&self, state: &mut State) {
         let door = state.door();
         if self.door.swap(door, Ordering::AcqRel) == door {
@@ -424,6 +432,10 @@ impl StallController {
     /// Until when a writer waits that came at `start`.
     fn limit(&self, hold: Hold, start: Duration, entry: &Entry) -> Limit {
         let state = self.state.lock();
+        if state.abandoned {
+            let text = "writers are stopped, and background work, which would let them go on, was cancelled";
+            return Some((Duration::ZERO, Error::new(ErrorKind::Closed, text)));
+        }
         let setback = state.setback(hold);
         let until = match (entry.timeout, setback) {
             (Some(timeout), _) => start.saturating_add(timeout),

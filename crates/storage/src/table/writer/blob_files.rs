@@ -227,8 +227,10 @@ impl OpenFile {
             let path = outputs.blob_path(self.number);
             creations.blob_file_created(&path, (self.count, self.bytes), closed.as_ref().err());
         }
+        let checksum = closed?;
+        outputs.takes_room(|| outputs.blob_path(self.number), self.size)?;
         let (checksum_method, checksum_value) =
-            closed?.map(|checksum| (checksum.function.into(), checksum.value.into())).unwrap_or_default();
+            checksum.map(|checksum| (checksum.function.into(), checksum.value.into())).unwrap_or_default();
         Ok(BlobFileAddition {
             number: self.number,
             total_count: self.count,

@@ -50,6 +50,7 @@ use karst_base::error::{Error, Result};
 use karst_base::events::FileCreations;
 use karst_base::options::{DbOptions, FamilyConfig};
 use karst_base::pacing::{IoPriority, RateLimiter};
+use karst_base::sst_file_manager::SstFileManager;
 use karst_base::stats::{HistogramKind, Statistics};
 
 /// Slows background writes down, as the rate limiter of the database says.
@@ -119,6 +120,9 @@ pub struct Outputs {
     pub memory: Option<Arc<Shared>>,
     /// Makes a checksum of each whole file.
     pub file_checksums: Option<Arc<dyn FileChecksumGenFactory>>,
+    /// What the files count with as soon as they are written, and fail if there is no room for
+    /// them; `None` where they count once they are in a tree.
+    pub space: Option<SstFileManager>,
     /// What is counted.
     pub stats: Arc<Statistics>,
     /// Who is told of the files, if anybody.
@@ -186,6 +190,13 @@ impl Outputs {
             false => HistogramKind::FileWriteCompactionMicros,
         };
         FileTimes { stats: self.stats.clone(), sync, writes: [write, of_job] }
+    }
+
+    /// Counts a file that was written.
+    fn takes_room(&self, path: impl FnOnce() -> PathBuf, bytes: u64) -> Result<()> {
+        let Some(space) = &self.space else { return Ok(()) };
+        space.add(path(), bytes);
+        space.check()
     }
 
     fn table_path(&self, number: FileNumber) -> PathBuf {

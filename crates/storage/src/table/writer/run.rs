@@ -513,6 +513,7 @@ impl EndedTable {
         let closed = self.file.close().await;
         tell_created(outputs, (self.number, &self.table), closed.as_ref().err());
         let (checksum, table) = (closed?, self.table);
+        outputs.takes_room(|| outputs.table_path(self.number), table.file_bytes)?;
         let (Some(smallest), Some(largest)) = (table.smallest, table.largest) else { return Ok(None) };
         let mut file = NewFile::new(
             self.number,

@@ -49,6 +49,7 @@ fn outputs(directory: &Path, options: &str) -> Outputs {
         warming: None,
         memory: None,
         file_checksums: Some(Arc::new(FileChecksumGenCrc32cFactory)),
+        space: None,
         stats: Default::default(),
         creations: None,
     }
