@@ -179,15 +179,6 @@ fn parse_flag<'a>(
     Ok(Given { name: name.to_string(), value })
 }
 
-/// The candidate that `name` was most likely meant to be, if one is near.
-pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // Where clap draws the line for its own suggestions.
-    const NEAR: f64 = 0.7;
-    let rated = candidates.into_iter().map(|candidate| (strsim::jaro_winkler(name, candidate), candidate));
-    let best = rated.max_by(|a, b| a.0.total_cmp(&b.0));
-    best.filter(|(nearness, _)| *nearness > NEAR).map(|(_, candidate)| candidate)
-}
-
 /// A boolean in the one spelling that options have; other values as they are.
 pub(crate) fn boolean_text(boolean: bool, value: &str) -> Result<String, String> {
     if boolean { bool::parse_flag(value).map(|b| b.to_string()) } else { Ok(value.to_string()) }
@@ -196,15 +187,6 @@ pub(crate) fn boolean_text(boolean: bool, value: &str) -> Result<String, String>
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_mistyped_name_is_near_one_and_another_word_is_not() {
-        let names = ["scan", "dump", "list_column_families", "write_buffer_size"];
-        assert_eq!(nearest("scna", names), Some("scan"));
-        assert_eq!(nearest("list_columnfamilies", names), Some("list_column_families"));
-        assert_eq!(nearest("write_bufer_size", names), Some("write_buffer_size"));
-        assert_eq!(nearest("xyzzy", names), None);
-    }
 
     #[test]
     fn times_have_units() {

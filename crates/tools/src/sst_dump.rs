@@ -2,7 +2,6 @@
 //!
 //! What `scan` prints of entries is, byte for byte, what sst_dump prints.
 
-use crate::command_line::nearest;
 use crate::ldb::arguments::Arguments;
 use crate::output::{Fault, Out, cannot_write, say};
 use crate::table_file::TableFile;
@@ -11,6 +10,7 @@ use karst_engine::properties::table_properties_text;
 use karst_format::file_name::FileName;
 use karst_format::handle::BlockHandle;
 use karst_format::key;
+use karst_format::options::nearest;
 use std::fs;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};

@@ -249,6 +249,8 @@ fn ldb_writes_and_says_what_rocksdbs_does() {
         (&["put", "--hex", "0x6500", "0xFF"], ""),
         (&["delete", "c"], ""),
         (&["delete", "never"], ""),
+        (&["put", "once", "1"], ""),
+        (&["singledelete", "once"], ""),
         (&["load"], lines),
         (&["load", "--disable_wal", "--hex", "--compact"], hex),
         (&["deleterange", "b", "d"], ""),

@@ -35,13 +35,13 @@ fn distance(from: &[char], to: &str) -> usize {
     // `before` is the same one character earlier.
     let mut before = Vec::new();
     let mut last: Vec<usize> = (0..=to.len()).collect();
-    for i in 1..=from.len() {
-        let mut next = vec![i];
-        for j in 1..=to.len() {
-            let replaced = last[j - 1] + usize::from(from[i - 1] != to[j - 1]);
-            let mut least = replaced.min(last[j] + 1).min(next[j - 1] + 1);
-            if i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1] {
-                least = least.min(before[j - 2] + 1);
+    for (i, a) in from.iter().enumerate() {
+        let mut next = vec![i + 1];
+        for (j, b) in to.iter().enumerate() {
+            let replaced = last[j] + usize::from(a != b);
+            let mut least = replaced.min(last[j + 1] + 1).min(next[j] + 1);
+            if i > 0 && j > 0 && *a == to[j - 1] && from[i - 1] == *b {
+                least = least.min(before[j - 1] + 1);
             }
             next.push(least);
         }

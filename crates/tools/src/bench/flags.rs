@@ -6,7 +6,8 @@
 
 use super::database_options;
 use super::known_flags::KNOWN;
-use crate::command_line::{Given, boolean_text, flags, nearest, next_flag};
+use crate::command_line::{Given, boolean_text, flags, next_flag};
+use karst_format::options::nearest;
 
 /// Most sets of a transaction: their numbers have four digits in the keys.
 const MOST_SETS: u64 = 9999;

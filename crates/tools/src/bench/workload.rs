@@ -1,7 +1,7 @@
 //! The workloads by their db_bench names, and the --benchmarks list.
 
 use super::key::Order;
-use crate::command_line::nearest;
+use karst_format::options::nearest;
 
 /// What a workload does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,10 +10,10 @@ mod repair;
 pub(crate) mod wal;
 mod write;
 
-use crate::command_line::nearest;
 use crate::output::{Fault, Out, say};
 use crate::text::Form;
 use arguments::Arguments;
+use karst_format::options::nearest;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 

@@ -5,7 +5,8 @@
 //! life.
 
 use crate::bench::{info, translate};
-use crate::command_line::{Given, Span, boolean_text, flags, nearest, next_flag};
+use crate::command_line::{Given, Span, boolean_text, flags, next_flag};
+use karst_format::options::nearest;
 use std::time::Duration;
 
 flags! {
