@@ -387,7 +387,10 @@ fn multi_gets_answer_for_each_key_and_writes_take_the_batch() {
     });
 }
 
-static CALLED: Mutex<Vec<(usize, c_int, Option<Vec<u8>>)>> = Mutex::new(Vec::new());
+/// The tag, the status and the value of a completion.
+type Called = (usize, c_int, Option<Vec<u8>>);
+
+static CALLED: Mutex<Vec<Called>> = Mutex::new(Vec::new());
 
 unsafe extern "C" fn called(done: *const Completion) {
     let done = unsafe { *done };
@@ -555,7 +558,7 @@ fn ten_thousand_operations_complete_once_each_whenever_they_are_cancelled() {
                 begun += 1;
             }
             for (op, was_cancelled) in flying.values_mut() {
-                if numbers.next() % 8 == 0 {
+                if numbers.next().is_multiple_of(8) {
                     karst_op_cancel(*op);
                     *was_cancelled = true;
                 }

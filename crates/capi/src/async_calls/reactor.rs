@@ -51,7 +51,7 @@ impl Runner {
         }
         // SAFETY: the caller's handle is not destroyed. Why no reference to the whole: it may be in
         // the middle of that.
-        let ending = unsafe { &*(&raw const (*handle).ending) };
+        let ending = unsafe { &(*handle).ending };
         if ending.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::Busy, "the reactor is being destroyed"));
         }
@@ -135,7 +135,7 @@ capi! {
         }
         found.ending.store(true, Ordering::Release);
         // SAFETY: this is the last call on it. Callbacks that run meanwhile look at `ending` alone.
-        ManuallyDrop::drop(&mut *(&raw mut (*reactor).by));
+        ManuallyDrop::drop(&mut (*reactor).by);
         end(reactor);
         Ok(())
     }

@@ -88,7 +88,8 @@ fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
 }
 
 /// Begins an operation: has `reactor` run what `make` gives, or tell why there is none. Null, and
-/// `make` is not called, if there is no reactor, it is being destroyed, or there is nowhere to complete.
+/// `make` is not called, if there is no reactor, it is being destroyed, or there is nowhere to
+/// complete.
 pub(crate) unsafe fn start<F>(
     reactor: *const Runner,
     notify: *const Notify,
