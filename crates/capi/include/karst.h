@@ -15,7 +15,8 @@ extern "C" {
    A call names a reactor, which runs it, and a karst_notify_t, which says where it is completed: in
    a queue, or by a callback. It returns an operation, which is completed exactly once, and which
    whoever gets the completion ends by karst_op_release. A call returns null only if it is given no
-   reactor or nowhere to complete; whatever else is wrong is the completion's status.
+   reactor, one that is being destroyed, or nowhere to complete; whatever else is wrong is the
+   completion's status.
 
    Memory: when a call has returned, its options, keys and the karst_notify_t can be freed; the queue
    lives as long as it is used. What a completion points to is valid until its operation is released.
@@ -77,7 +78,8 @@ enum {
 extern karst_reactor_t* karst_reactor_create(const rocksdb_t* db, uint32_t threads, char** errptr);
 
 // Ends a reactor. Operations that are outstanding are completed as KARST_CANCELLED before it
-// returns; when it is called in a callback of the reactor's own thread, after that. A reactor
+// returns, and calls on it return null meanwhile, so that callbacks cannot begin others; when
+// it is called in a callback of the reactor's own thread, they complete after that. A reactor
 // without threads is ended on its own thread and outside of its callbacks; otherwise that is
 // the error, and it stays.
 extern void karst_reactor_destroy(karst_reactor_t* reactor, char** errptr);

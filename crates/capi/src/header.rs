@@ -236,7 +236,8 @@ pub fn karst_header() -> Result<String, String> {
    A call names a reactor, which runs it, and a karst_notify_t, which says where it is completed: in
    a queue, or by a callback. It returns an operation, which is completed exactly once, and which
    whoever gets the completion ends by karst_op_release. A call returns null only if it is given no
-   reactor or nowhere to complete; whatever else is wrong is the completion's status.
+   reactor, one that is being destroyed, or nowhere to complete; whatever else is wrong is the
+   completion's status.
 
    Memory: when a call has returned, its options, keys and the karst_notify_t can be freed; the queue
    lives as long as it is used. What a completion points to is valid until its operation is released.

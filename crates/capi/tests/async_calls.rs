@@ -387,7 +387,10 @@ fn multi_gets_answer_for_each_key_and_writes_take_the_batch() {
     });
 }
 
-static CALLED: Mutex<Vec<(usize, c_int, Option<Vec<u8>>)>> = Mutex::new(Vec::new());
+/// The tag, the status and the value of a completion.
+type Called = (usize, c_int, Option<Vec<u8>>);
+
+static CALLED: Mutex<Vec<Called>> = Mutex::new(Vec::new());
 
 unsafe extern "C" fn called(done: *const Completion) {
     let done = unsafe { *done };
@@ -555,7 +558,7 @@ fn ten_thousand_operations_complete_once_each_whenever_they_are_cancelled() {
                 begun += 1;
             }
             for (op, was_cancelled) in flying.values_mut() {
-                if numbers.next() % 8 == 0 {
+                if numbers.next().is_multiple_of(8) {
                     karst_op_cancel(*op);
                     *was_cancelled = true;
                 }
@@ -688,6 +691,49 @@ fn a_database_may_be_closed_with_operations_outstanding() {
         rocksdb_writebatch_destroy(batch);
         queue.destroy();
     });
+}
+
+/// A reactor and a database that are read from again and again.
+struct Again {
+    reactor: H,
+    db: H,
+    begun: AtomicUsize,
+    ended: AtomicUsize,
+}
+
+unsafe extern "C" fn begins_another(done: *const Completion) {
+    unsafe {
+        let done = *done;
+        let again = &*done.user_data.cast::<Again>();
+        again.ended.fetch_add(1, Ordering::SeqCst);
+        karst_op_release(done.op);
+        let notify = Notify { queue: null_mut(), callback: Some(begins_another), user_data: done.user_data };
+        let k = key(7);
+        let op = karst_get_async(again.reactor, again.db, null_mut(), null_mut(), at(&k), 4, &notify);
+        again.begun.fetch_add(usize::from(!op.is_null()), Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_reactor_ends_though_callbacks_go_on_beginning_operations() {
+    for threads in [0, 1, 2] {
+        let setup = Setup::new();
+        let reactor = setup.reactor(threads);
+        let again = Again { reactor, db: setup.db, begun: AtomicUsize::new(0), ended: AtomicUsize::new(0) };
+        let user_data = (&raw const again).cast_mut().cast();
+        for i in 0..50 {
+            setup.get(reactor, i, &Notify { queue: null_mut(), callback: Some(begins_another), user_data });
+        }
+        while again.ended.load(Ordering::SeqCst) < 100 {
+            match threads {
+                0 => assert!(unsafe { karst_reactor_run(reactor, -1) } > 0),
+                _ => std::thread::yield_now(),
+            }
+        }
+        ok(|e| unsafe { karst_reactor_destroy(reactor, e) });
+        let (begun, ended) = (again.begun.into_inner(), again.ended.into_inner());
+        assert_eq!(begun + 50, ended);
+    }
 }
 
 static ENDED_BY_REACTOR: AtomicUsize = AtomicUsize::new(0);

@@ -5,16 +5,20 @@ use crate::handle::Database;
 use karstdb::io::{PolledReactor, Reactor, Spawner};
 use karstdb::{Error, ErrorKind};
 use std::future::Future;
+use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 /// `karst_reactor_t`.
 #[derive(Debug)]
 pub struct Runner {
-    by: By,
+    by: ManuallyDrop<By>,
+    /// It is being destroyed. Then nothing else of it is looked at: callbacks that run meanwhile
+    /// may still name it.
+    ending: AtomicBool,
     tally: Arc<Tally>,
 }
 
@@ -40,13 +44,27 @@ impl Tally {
 }
 
 impl Runner {
+    /// The reactor of a handle, unless it is being destroyed.
+    pub(super) unsafe fn alive<'a>(handle: *const Runner) -> karstdb::Result<&'a Runner> {
+        if handle.is_null() {
+            return Err(invalid("a reactor is null"));
+        }
+        // SAFETY: the caller's handle is not destroyed. Why no reference to the whole: it may be in
+        // the middle of that.
+        let ending = unsafe { &(*handle).ending };
+        if ending.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Busy, "the reactor is being destroyed"));
+        }
+        Ok(unsafe { &*handle })
+    }
+
     pub(super) fn tally(&self) -> Arc<Tally> {
         self.tally.clone()
     }
 
     /// Runs an operation's task.
     pub(super) fn run(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
-        match &self.by {
+        match &*self.by {
             By::Threads(reactor) => reactor.spawn_detached(task),
             By::Caller { reactor, owner, .. } if *owner == std::thread::current().id() => reactor.spawn(task),
             By::Caller { spawner, .. } => spawner.spawn(task),
@@ -55,7 +73,7 @@ impl Runner {
 
     /// The reactor to poll, if the caller may.
     fn polled(&self) -> karstdb::Result<&PolledReactor> {
-        match &self.by {
+        match &*self.by {
             By::Threads(_) => Err(invalid("the reactor has threads of its own")),
             By::Caller { owner, .. } if *owner != std::thread::current().id() => {
                 Err(invalid("the reactor belongs to the thread that created it"))
@@ -85,7 +103,7 @@ impl Runner {
 }
 
 unsafe fn turn(name: &'static str, reactor: *const Runner, at_most: Option<Option<Duration>>) -> i64 {
-    or_say(name, unsafe { of(reactor) }.and_then(|reactor| reactor.turn(at_most))).unwrap_or(-1)
+    or_say(name, unsafe { Runner::alive(reactor) }.and_then(|reactor| reactor.turn(at_most))).unwrap_or(-1)
 }
 
 capi! {
@@ -102,16 +120,22 @@ capi! {
             }
             threads => By::Threads(Reactor::builder(env).name("karst-async").threads(threads as usize).build()?),
         };
-        Ok(give(Runner { by, tally: Arc::default() }))
+        Ok(give(Runner { by: ManuallyDrop::new(by), ending: AtomicBool::new(false), tally: Arc::default() }))
     }
     /// Ends a reactor. Operations that are outstanding are completed as KARST_CANCELLED before it
-    /// returns; when it is called in a callback of the reactor's own thread, after that. A reactor
+    /// returns, and calls on it return null meanwhile, so that callbacks cannot begin others; when
+    /// it is called in a callback of the reactor's own thread, they complete after that. A reactor
     /// without threads is ended on its own thread and outside of its callbacks; otherwise that is
     /// the error, and it stays.
     attempt karst_reactor_destroy(reactor: *mut Runner) {
-        if let Some(found) = reactor.as_ref() && matches!(found.by, By::Caller { .. }) {
+        if reactor.is_null() { return Ok(()) }
+        let found = Runner::alive(reactor)?;
+        if matches!(&*found.by, By::Caller { .. }) {
             found.polled()?;
         }
+        found.ending.store(true, Ordering::Release);
+        // SAFETY: this is the last call on it. Callbacks that run meanwhile look at `ending` alone.
+        ManuallyDrop::drop(&mut (*reactor).by);
         end(reactor);
         Ok(())
     }

@@ -88,7 +88,8 @@ fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
 }
 
 /// Begins an operation: has `reactor` run what `make` gives, or tell why there is none. Null, and
-/// `make` is not called, if there is no reactor or nowhere to complete it.
+/// `make` is not called, if there is no reactor, it is being destroyed, or there is nowhere to
+/// complete.
 pub(crate) unsafe fn start<F>(
     reactor: *const Runner,
     notify: *const Notify,
@@ -97,7 +98,7 @@ pub(crate) unsafe fn start<F>(
 where
     F: Future<Output = karstdb::Result<Found>> + Send + 'static,
 {
-    let (Some(reactor), Some(notify)) = (unsafe { reactor.as_ref() }, unsafe { notify.as_ref() }) else {
+    let (Ok(reactor), Some(notify)) = (unsafe { Runner::alive(reactor) }, unsafe { notify.as_ref() }) else {
         return std::ptr::null();
     };
     let place = match (unsafe { Queue::share(notify.queue) }, notify.callback) {
