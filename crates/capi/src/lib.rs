@@ -41,6 +41,7 @@ mod refused;
 mod requests;
 mod sst_writer;
 mod table;
+mod table_properties;
 mod transaction;
 mod transaction_db;
 

@@ -37,6 +37,8 @@ pub fn functions() -> Vec<Function> {
         crate::requests::NAMES,
         crate::requests::SERVED,
         crate::sst_writer::NAMES,
+        crate::table_properties::FIELDS,
+        crate::table_properties::NAMES,
         crate::transaction::NAMES,
         crate::transaction_db::NAMES,
     ];
