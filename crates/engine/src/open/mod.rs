@@ -63,7 +63,7 @@ use karst_commit::wal::replay::Undecided;
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
 use karst_format::key::SeqNo;
-use karst_io::{Env, report};
+use karst_io::{Env, FileObserver, report};
 use karst_mem::PendingRanges;
 use karst_storage::column_family::Families;
 use karst_storage::open_files::Shared;
@@ -101,6 +101,8 @@ pub(crate) struct Opened {
     pub(crate) prepared: Vec<Arc<Section>>,
     /// What the LOG shall say of the options.
     pub(crate) notes: Vec<String>,
+    /// Tells listeners of operations on files, for as long as the database is open.
+    _observer: Option<Arc<dyn FileObserver>>,
     /// What a database open for writing has besides.
     pub(crate) writable: Option<Writable>,
     /// What a secondary instance has besides.
@@ -276,6 +278,7 @@ fn opened(loaded: Loaded, path: &Path) -> Opened {
         pending: None,
         prepared: Vec::new(),
         notes: loaded.notes,
+        _observer: loaded.observer,
         writable: None,
         secondary: None,
     }
