@@ -6,15 +6,15 @@
 
 use crate::boundary::*;
 use karstdb::compaction_filter::{FilterContext, FilterDecision, FilterInput};
-use karstdb::format::{Comparator, PrefixExtractor, SliceTransform, UserComparator};
+use karstdb::format::{Comparator, PrefixExtractor, SliceTransform, TableProperties, UserComparator};
 use karstdb::merge_operator::{MergeFailed, Merged};
-use karstdb::{CompactionFilter, CompactionFilterFactory, MergeOperator};
+use karstdb::{CompactionFilter, CompactionFilterFactory, MergeOperator, TableFilterFn};
 use libc::{c_char, c_int, c_uchar, c_void};
 use std::cmp::Ordering;
 use std::ffi::CStr;
 use std::sync::Arc;
 
-type Destructor = Option<unsafe extern "C" fn(*mut c_void)>;
+pub(crate) type Destructor = Option<unsafe extern "C" fn(*mut c_void)>;
 type Name = Option<unsafe extern "C" fn(*mut c_void) -> *const c_char>;
 
 /// The user's state, its name and its end.
@@ -46,6 +46,24 @@ impl Drop for State {
             unsafe { destructor(self.state) }
         }
     }
+}
+
+/// The callback of `rocksdb_readoptions_set_table_filter`.
+pub(crate) type TableFilter = unsafe extern "C" fn(*mut c_void, *const TableProperties) -> c_uchar;
+
+/// The filter that a callback makes; `None` without one, whose state ends at once.
+pub(crate) unsafe fn table_filter(
+    state: *mut c_void,
+    destructor: Destructor,
+    callback: Option<TableFilter>,
+) -> Option<TableFilterFn> {
+    let state = unsafe { State::new(state, destructor, None) };
+    let callback = callback?;
+    Some(TableFilterFn::new(move |table| {
+        let state = &state;
+        // SAFETY: the user's function, on properties that are there for the call.
+        unsafe { callback(state.state, table) != 0 }
+    }))
 }
 
 fn at(bytes: &[u8]) -> *const c_char {

@@ -47,6 +47,7 @@ mod requests;
 mod signature;
 mod sst_writer;
 mod table;
+mod table_properties;
 mod transaction;
 mod transaction_db;
 

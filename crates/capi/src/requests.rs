@@ -1,6 +1,7 @@
 //! Options of single calls: reads, writes, flushes, compactions, ingests, transactions, backups.
 
 use crate::boundary::*;
+use crate::callbacks::{Destructor, TableFilter, table_filter};
 use crate::handle::SnapshotHandle;
 use crate::options::{CNumber, Kept};
 use karstdb::{
@@ -8,7 +9,7 @@ use karstdb::{
     IngestExternalFileOptions, OptimisticTransactionOptions, ReadOptions, ReadTier, RestoreOptions,
     TransactionDbOptions, TransactionOptions, WaitForCompactOptions, WriteOptions, WritePolicy,
 };
-use libc::{c_char, c_int, c_uchar};
+use libc::{c_char, c_int, c_uchar, c_void};
 use std::time::Duration;
 
 /// Handles around the options of a call, with what is remembered besides.
@@ -211,6 +212,16 @@ capi! {
     }
     call rocksdb_readoptions_set_iterate_lower_bound(options: *mut Read, key: *const c_char, keylen: usize) {
         if let Some(options) = options.as_mut() { options.options.iterate_lower_bound = bound(key, keylen).map(<[u8]>::to_vec) }
+    }
+    call rocksdb_readoptions_set_table_filter(options: *mut Read, state: *mut c_void, destructor: Destructor, filter: Option<TableFilter>) {
+        let filter = table_filter(state, destructor, filter);
+        if let Some(options) = options.as_mut() { options.options.table_filter = filter }
+    }
+    call rocksdb_readoptions_clear_table_filter(options: *mut Read) {
+        if let Some(options) = options.as_mut() { options.options.table_filter = None }
+    }
+    call rocksdb_readoptions_has_table_filter(options: *const Read) -> c_uchar {
+        options.as_ref().is_some_and(|options| options.options.table_filter.is_some()).into()
     }
     call rocksdb_writeoptions_create() -> *mut Write { give(Write::new(WriteOptions::default())) }
     call rocksdb_writeoptions_destroy(options: *mut Write) { end(options); }

@@ -38,6 +38,8 @@ fn served() -> impl Iterator<Item = &'static Signature> {
         crate::options::INSTANCES,
         crate::requests::NAMES,
         crate::sst_writer::NAMES,
+        crate::table_properties::FIELDS,
+        crate::table_properties::NAMES,
         crate::transaction::NAMES,
         crate::transaction_db::NAMES,
     ];

@@ -53,6 +53,22 @@ api! {
     fn rocksdb_readoptions_create() -> H;
     fn rocksdb_readoptions_destroy(o: H);
     fn rocksdb_readoptions_set_snapshot(o: H, s: H);
+    fn rocksdb_readoptions_set_table_filter(o: H, s: H, d: unsafe extern "C" fn(H), f: unsafe extern "C" fn(H, H) -> c_uchar);
+    fn rocksdb_readoptions_clear_table_filter(o: H);
+    fn rocksdb_readoptions_has_table_filter(o: H) -> c_uchar;
+    fn rocksdb_table_properties_num_entries(p: H) -> u64;
+    fn rocksdb_table_properties_has_key_largest_seqno(p: H) -> c_uchar;
+    fn rocksdb_table_properties_column_family_name(p: H, n: *mut usize) -> B;
+    fn rocksdb_table_properties_user_collected_properties_count(p: H) -> usize;
+    fn rocksdb_table_properties_user_collected_properties_key_at(p: H, at: usize, n: *mut usize) -> B;
+    fn rocksdb_table_properties_user_collected_properties_value_at(p: H, at: usize, n: *mut usize) -> B;
+    fn rocksdb_sst_partitioner_fixed_prefix_factory_create(n: usize) -> H;
+    fn rocksdb_sst_partitioner_factory_destroy(f: H);
+    fn rocksdb_options_set_sst_partitioner_factory(o: H, f: H);
+    fn rocksdb_file_checksum_gen_crc32c_factory_create() -> H;
+    fn rocksdb_file_checksum_gen_factory_destroy(f: H);
+    fn rocksdb_options_set_file_checksum_gen_factory(o: H, f: H);
+    fn rocksdb_verify_file_checksums(db: H, e: E);
     fn rocksdb_readoptions_set_iterate_upper_bound(o: H, k: B, n: usize);
     fn rocksdb_put(db: H, o: H, k: B, kn: usize, v: B, vn: usize, e: E);
     fn rocksdb_put_cf(db: H, o: H, cf: H, k: B, kn: usize, v: B, vn: usize, e: E);
@@ -308,6 +324,67 @@ fn options_are_set_and_read_by_number() {
         rocksdb_options_set_use_adaptive_mutex(options, 1);
         assert_eq!(rocksdb_options_get_use_adaptive_mutex(options), 1, "what has no effect is remembered");
     }
+}
+
+/// How often the state of a table filter was ended.
+static FILTERS_ENDED: AtomicUsize = AtomicUsize::new(0);
+
+unsafe extern "C" fn filter_ended(_: H) {
+    FILTERS_ENDED.fetch_add(1, Ordering::SeqCst);
+}
+
+/// Passes tables by with as many entries as the state says.
+unsafe extern "C" fn has_other_count(state: H, table: H) -> c_uchar {
+    unsafe {
+        let mut length = 0;
+        let name = rocksdb_table_properties_column_family_name(table, &mut length);
+        assert_eq!(std::slice::from_raw_parts(name.cast::<u8>(), length), b"default");
+        assert!(rocksdb_table_properties_has_key_largest_seqno(table) <= 1);
+        let count = rocksdb_table_properties_user_collected_properties_count(table);
+        for at in 0..count + 1 {
+            let key = rocksdb_table_properties_user_collected_properties_key_at(table, at, &mut length);
+            assert!(!key.is_null() && (length == 0) == (at == count));
+            rocksdb_table_properties_user_collected_properties_value_at(table, at, &mut length);
+        }
+        (rocksdb_table_properties_num_entries(table) != *state.cast::<u64>()).into()
+    }
+}
+
+#[test]
+fn tables_are_filtered_partitioned_and_have_checksums() {
+    let setup = Setup::new();
+    unsafe {
+        let partitioner = rocksdb_sst_partitioner_fixed_prefix_factory_create(1);
+        rocksdb_options_set_sst_partitioner_factory(setup.options, partitioner);
+        rocksdb_sst_partitioner_factory_destroy(partitioner);
+        let checksums = rocksdb_file_checksum_gen_crc32c_factory_create();
+        rocksdb_options_set_file_checksum_gen_factory(setup.options, checksums);
+        rocksdb_file_checksum_gen_factory_destroy(checksums);
+    }
+    let db = setup.open();
+    for key in [b"a1", b"a2", b"b1"] {
+        setup.put(db, key, b"v");
+    }
+    let mut passed_by = 2_u64;
+    unsafe {
+        let flush = rocksdb_flushoptions_create();
+        ok(|e| rocksdb_flush(db, flush, e));
+        rocksdb_flushoptions_destroy(flush);
+        rocksdb_compact_range(db, null(), 0, null(), 0);
+        ok(|e| rocksdb_verify_file_checksums(db, e));
+        assert_eq!(rocksdb_readoptions_has_table_filter(setup.read), 0);
+        let state = (&raw mut passed_by).cast();
+        rocksdb_readoptions_set_table_filter(setup.read, state, filter_ended, has_other_count);
+        assert_eq!(rocksdb_readoptions_has_table_filter(setup.read), 1);
+    }
+    assert_eq!(setup.keys(db), [b"b1".to_vec()], "the table of a1 and a2 is passed by, so there are two");
+    unsafe {
+        rocksdb_readoptions_clear_table_filter(setup.read);
+        assert_eq!(rocksdb_readoptions_has_table_filter(setup.read), 0);
+        assert_eq!(FILTERS_ENDED.load(Ordering::SeqCst), 1);
+    }
+    assert_eq!(setup.keys(db).len(), 3);
+    unsafe { rocksdb_close(db) };
 }
 
 static DESTROYED: AtomicUsize = AtomicUsize::new(0);

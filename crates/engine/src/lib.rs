@@ -70,6 +70,7 @@ pub use karst_base::stats::{Histogram, HistogramKind, Recorder, Statistics, Stat
 pub use karst_base::table_properties_collector::{TablePropertiesCollector, TablePropertiesCollectorFactory};
 pub use karst_base::{caller, compaction_filter, merge_operator, table_properties_collector};
 pub use karst_commit::{WriteBatch, WriteOptions};
+pub use karst_io::{FileOperation, FileOperationInfo};
 pub use karst_lsm::pick::{
     BlobGarbageCollection, BottommostLevelCompaction, CompactFilesOptions, CompactRangeOptions, UserKeyRange,
 };
@@ -99,6 +100,7 @@ pub mod events {
         FileDeletionInfo, FlushInfo, FlushReason, MemTableInfo, SubcompactionInfo, TableFileCreationInfo,
         TableFileCreationReason,
     };
+    pub use karst_io::{FileOperation, FileOperationInfo};
 }
 
 /// Errors of background work, and what the database refuses because of them.

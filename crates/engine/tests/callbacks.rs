@@ -11,8 +11,9 @@ use karst_engine::io::{Env, MemoryFileSystem};
 use karst_engine::merge_operator::{MergeFailed, Merged};
 use karst_engine::{
     BackgroundError, BlobFileCreationInfo, CompactRangeOptions, CompactionFilter, CompactionInfo, Db, Error,
-    ErrorKind, EventListener, FileCreationInfo, FileDeletionInfo, FlushInfo, FlushOptions, MemTableInfo,
-    MergeOperator, Options, ReadOptions, Severity, SubcompactionInfo, TableFileCreationInfo, WriteOptions,
+    ErrorKind, EventListener, FileCreationInfo, FileDeletionInfo, FileOperationInfo, FlushInfo, FlushOptions,
+    MemTableInfo, MergeOperator, Options, ReadOptions, Severity, SubcompactionInfo, TableFileCreationInfo,
+    WriteOptions,
 };
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -243,6 +244,21 @@ impl EventListener for BadListener {
         self.called();
     }
     fn db_shutdown_begun(&self) {
+        self.called();
+    }
+    fn should_be_notified_on_file_io(&self) -> bool {
+        true
+    }
+    fn file_read_finished(&self, _: &FileOperationInfo<'_>) {
+        self.called();
+    }
+    fn file_write_finished(&self, _: &FileOperationInfo<'_>) {
+        self.called();
+    }
+    fn file_sync_finished(&self, _: &FileOperationInfo<'_>) {
+        self.called();
+    }
+    fn file_close_finished(&self, _: &FileOperationInfo<'_>) {
         self.called();
     }
     fn suppresses_background_error(&self, _: &BackgroundError) -> bool {

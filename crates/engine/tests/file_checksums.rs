@@ -212,12 +212,12 @@ fn copies_keep_it_and_backups_compare_it() {
     let (options, _) = with_sums("");
     let db = Db::open(at("db"), &options).unwrap();
     fill(&db);
-    Checkpoint::new(&db).unwrap().create_checkpoint(&at("checkpoint"), 0).unwrap();
+    Checkpoint::new(&db).unwrap().create_checkpoint(at("checkpoint"), 0).unwrap();
     let copy = Db::open(at("checkpoint"), &options).unwrap();
     assert_eq!((check_recorded(&copy), copy.verify_file_checksums().unwrap()), (2, 2));
     copy.close().unwrap();
     let export = Checkpoint::new(&db).unwrap();
-    let exported = export.export_column_family(db.default_column_family(), &at("export")).unwrap();
+    let exported = export.export_column_family(db.default_column_family(), at("export")).unwrap();
     assert!(exported.files.iter().all(|file| file.checksum.as_ref().unwrap().1 == FUNCTION));
 
     let mut engine = BackupEngine::open(&BackupEngineOptions::new(at("backups")), db.env()).unwrap();

@@ -13,6 +13,7 @@ use crate::driver::Driver;
 use crate::error::Error;
 use crate::file::FileSystem;
 use crate::giving_way::Hurry;
+use crate::observed::{FileObserver, ObservedFileSystem, Observers};
 use crate::posix::{self, PosixFileSystem};
 use crate::remote::RemoteOp;
 use crate::report;
@@ -137,6 +138,14 @@ struct Inner {
     /// Lock: held to start the driver. The driver of a forked child, whose parent had started one.
     child_driver: Mutex<Option<Driver>>,
     direct_refusal_said: AtomicBool,
+    /// Once somebody observes files.
+    observed: OnceLock<Observed>,
+}
+
+/// Who is told of operations on files, and the file system that tells.
+struct Observed {
+    observers: Arc<Observers>,
+    file_system: Arc<dyn FileSystem>,
 }
 
 impl Drop for Inner {
@@ -239,7 +248,27 @@ impl Env {
 
     /// Its files. All calls block.
     pub fn fs(&self) -> &Arc<dyn FileSystem> {
-        &self.0.file_system
+        self.0.observed.get().map_or(&self.0.file_system, |observed| &observed.file_system)
+    }
+
+    /// Has `observer` told of the operations on files: of all reads, and of what is done to files
+    /// that are opened for writing from now on. For as long as somebody keeps it.
+    pub fn observe(&self, observer: &Arc<dyn FileObserver>) {
+        let observed = self.0.observed.get_or_init(|| {
+            let (observers, clock) = (Arc::<Observers>::default(), self.0.clock.clone());
+            let file_system = Arc::new(ObservedFileSystem {
+                inner: self.0.file_system.clone(),
+                now: Arc::new(move || clock.now()),
+                observers: observers.clone(),
+            });
+            Observed { observers, file_system }
+        });
+        observed.observers.add(observer);
+    }
+
+    /// Who observes files, if anybody does.
+    pub(crate) fn observers(&self) -> Option<&Observers> {
+        self.0.observed.get().map(|observed| &*observed.observers)
     }
 
     /// Monotonic time since the environment was made (or as its clock has it).
@@ -618,6 +647,7 @@ impl EnvBuilder {
             driver: OnceLock::new(),
             child_driver: Mutex::new(None),
             direct_refusal_said: AtomicBool::new(false),
+            observed: OnceLock::new(),
         }))
     }
 }

@@ -59,6 +59,7 @@ mod giving_way;
 mod moments;
 #[cfg(not(feature = "testing"))]
 mod no_simulation;
+mod observed;
 mod operation;
 #[allow(unsafe_code)] // system calls that std does not offer
 mod posix;
@@ -96,6 +97,7 @@ pub use file::{
 };
 pub use giving_way::Hurry;
 pub use moments::{Moments, Standstill};
+pub use observed::{FileObserver, FileOperation, FileOperationInfo};
 pub use operation::{OpenFuture, ReadFuture, Sleep, open, read, sleep};
 pub use posix::{OwnProcess, PosixFileSystem};
 pub use reactor::{

@@ -18,6 +18,7 @@ use crate::current;
 use crate::env::Env;
 use crate::error::Error;
 use crate::file::{OpenOptions, RandomAccessFile};
+use crate::observed::{FileOperation, FileOperationInfo};
 use crate::posix;
 use crate::remote::RemoteOp;
 use std::fmt;
@@ -35,7 +36,8 @@ use std::time::Duration;
 /// flight on the same channel is joined, and so is one of another thread of the environment for as
 /// long as that thread looks after its reads.
 pub fn read(env: &Env, file: &Arc<dyn RandomAccessFile>, offset: u64, len: usize) -> ReadFuture {
-    ReadFuture { operation: Operation::new(env, Request::Read { file: file.clone(), offset, len }) }
+    let begun = env.observers().map(|_| env.now());
+    ReadFuture { operation: Operation::new(env, Request::Read { file: file.clone(), offset, len }), begun }
 }
 
 /// Open a file for reading, without blocking the thread that asks. Many can be opened at the same
@@ -61,6 +63,29 @@ pub fn sleep(env: &Env, span: Duration) -> Sleep {
 #[must_use = "futures do nothing unless polled"]
 pub struct ReadFuture {
     operation: Operation,
+    /// When it was asked for, if somebody is told of it.
+    begun: Option<Duration>,
+}
+
+impl ReadFuture {
+    /// Tells those who observe files.
+    #[cold]
+    fn tell(&self, begun: Duration, outcome: &Result<ReadBuf, Error>) {
+        let (env, Request::Read { file, offset, len }) = (&self.operation.env, &self.operation.request)
+        else {
+            return;
+        };
+        if let Some(observers) = env.observers() {
+            observers.tell(&FileOperationInfo {
+                operation: FileOperation::Read,
+                path: file.path(),
+                offset: *offset,
+                length: *len as u64,
+                duration: env.now().saturating_sub(begun),
+                error: outcome.as_ref().err(),
+            });
+        }
+    }
 }
 
 impl Future for ReadFuture {
@@ -68,13 +93,17 @@ impl Future for ReadFuture {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let operation = &mut self.operation;
-        operation.poll(cx).map(|outcome| match (outcome, &operation.request) {
+        let polled = operation.poll(cx).map(|outcome| match (outcome, &operation.request) {
             (Ok(Answer::Bytes(bytes)), _) => Ok(bytes),
             (Err(failure), Request::Read { file, offset, .. }) => {
                 Err(Error::at("read", file.path(), *offset, failure.to_io()))
             }
             _ => unreachable!("a read is answered with bytes"),
-        })
+        });
+        if let (Some(begun), Poll::Ready(outcome)) = (self.begun, &polled) {
+            self.tell(begun, outcome);
+        }
+        polled
     }
 }
 

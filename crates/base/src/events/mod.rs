@@ -7,9 +7,11 @@
 //! written is said once through `tracing`, and then done without.
 
 mod date;
+mod file_io;
 mod files;
 mod info_log;
 
+pub use file_io::FileIoEvents;
 pub use files::{
     BlobFileCreationInfo, FileCreationInfo, FileCreations, FileDeletionInfo, MemTableInfo,
     TableFileCreationInfo, TableFileCreationReason,
@@ -23,7 +25,7 @@ use crate::sync::counting::{AtomicBool, AtomicU64, Ordering};
 use karst_format::ids::Level;
 use karst_format::options::{ColumnFamilyOptions, DbOptions, OptionSet};
 use karst_format::properties::TableProperties;
-use karst_io::report;
+use karst_io::{FileOperationInfo, report};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -346,6 +348,40 @@ pub trait EventListener: Send + Sync + std::fmt::Debug {
     /// The user has asked for a flush of these column families, and their memtables are sealed.
     fn manual_flush_scheduled(&self, column_families: &[String]) {
         let _ = column_families;
+    }
+    /// Whether the calls about single operations on files are wanted. Asked once, when the database
+    /// is opened; where no listener says yes, nothing is measured. Default: no.
+    fn should_be_notified_on_file_io(&self) -> bool {
+        false
+    }
+    /// A read of a file has ended, well or not. Blocks that are read together are one read; who
+    /// joins a read that is in flight is told of it as well.
+    fn file_read_finished(&self, operation: &FileOperationInfo<'_>) {
+        let _ = operation;
+    }
+    /// A write to a file has ended. With `allow_mmap_writes` those of the log are none.
+    fn file_write_finished(&self, operation: &FileOperationInfo<'_>) {
+        let _ = operation;
+    }
+    /// A sync of a file has ended.
+    fn file_sync_finished(&self, operation: &FileOperationInfo<'_>) {
+        let _ = operation;
+    }
+    /// A stretch of a file was told to begin to travel to the device.
+    fn file_range_sync_finished(&self, operation: &FileOperationInfo<'_>) {
+        let _ = operation;
+    }
+    /// A file was cut.
+    fn file_truncate_finished(&self, operation: &FileOperationInfo<'_>) {
+        let _ = operation;
+    }
+    /// A file that was written was closed.
+    fn file_close_finished(&self, operation: &FileOperationInfo<'_>) {
+        let _ = operation;
+    }
+    /// One of these operations has failed; told after its own call.
+    fn io_error(&self, operation: &FileOperationInfo<'_>) {
+        let _ = operation;
     }
     /// The database begins to close. Jobs may still run, and other calls come.
     fn db_shutdown_begun(&self) {}

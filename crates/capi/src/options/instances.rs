@@ -5,13 +5,24 @@ use crate::boundary::*;
 use crate::cache::{Cache, DbPath, Environment, Limiter, WriteBuffers};
 use crate::callbacks::{ComparatorHandle, FactoryHandle, FilterHandle, MergeHandle, PrefixHandle};
 use karstdb::options::{ColumnFamilyOptions, Compression, DbOptions, OptionSet};
-use karstdb::{CompactOnDeletion, Statistics, StatsLevel};
+use karstdb::{
+    CompactOnDeletion, FileChecksumGenCrc32cFactory, FileChecksumGenFactory, SstPartitionerFactory,
+    SstPartitionerFixedPrefixFactory, Statistics, StatsLevel,
+};
 use libc::{c_char, c_int, c_uchar};
 use std::sync::Arc;
 
 /// `rocksdb_filterpolicy_t`: the policy's text, as options have it.
 #[derive(Debug)]
 pub struct FilterPolicy(String);
+
+/// `rocksdb_sst_partitioner_factory_t`.
+#[derive(Debug)]
+pub struct PartitionerHandle(Arc<dyn SstPartitionerFactory>);
+
+/// `rocksdb_file_checksum_gen_factory_t`: the one that there is.
+#[derive(Debug)]
+pub struct ChecksumHandle;
 
 fn set_text(options: &mut OptionsHandle, setter: &'static str, name: &str, text: &str) {
     if let Err(error) = options.assign(name, text) {
@@ -120,6 +131,18 @@ capi! {
     }
     call rocksdb_options_set_prefix_extractor(options: *mut OptionsHandle, prefix: *mut PrefixHandle) {
         if let Some(options) = options.as_mut() { options.prefix_extractor = take(prefix).map(|prefix| prefix.0) }
+    }
+    call rocksdb_sst_partitioner_fixed_prefix_factory_create(length: usize) -> *mut PartitionerHandle {
+        give(PartitionerHandle(Arc::new(SstPartitionerFixedPrefixFactory { length })))
+    }
+    call rocksdb_sst_partitioner_factory_destroy(factory: *mut PartitionerHandle) { end(factory); }
+    call rocksdb_options_set_sst_partitioner_factory(options: *mut OptionsHandle, factory: *const PartitionerHandle) {
+        if let (Some(options), Some(factory)) = (options.as_mut(), factory.as_ref()) { options.sst_partitioner_factory = Some(factory.0.clone()) }
+    }
+    call rocksdb_file_checksum_gen_crc32c_factory_create() -> *mut ChecksumHandle { give(ChecksumHandle) }
+    call rocksdb_file_checksum_gen_factory_destroy(factory: *mut ChecksumHandle) { end(factory); }
+    call rocksdb_options_set_file_checksum_gen_factory(options: *mut OptionsHandle, factory: *const ChecksumHandle) {
+        if let (Some(options), Some(_)) = (options.as_mut(), factory.as_ref()) { set_text(options, "rocksdb_options_set_file_checksum_gen_factory", "file_checksum_gen_factory", FileChecksumGenCrc32cFactory.name()) }
     }
     call rocksdb_options_set_env(options: *mut OptionsHandle, env: *const Environment) {
         if let Some(options) = options.as_mut() { options.env = env.as_ref().map(|env| env.0.clone()) }

@@ -22,7 +22,7 @@ use karstdb::options::{
 };
 use karstdb::{
     BlockCache, CompactOnDeletion, CompactionFilter, CompactionFilterFactory, MergeOperator, Options,
-    RateLimiter, Statistics, StatsLevel, WriteBufferManager,
+    RateLimiter, SstPartitionerFactory, Statistics, StatsLevel, WriteBufferManager,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,6 +37,7 @@ pub struct OptionsHandle {
     merge_operator: Option<Arc<dyn MergeOperator>>,
     compaction_filter: Option<Arc<dyn CompactionFilter>>,
     compaction_filter_factory: Option<Arc<dyn CompactionFilterFactory>>,
+    sst_partitioner_factory: Option<Arc<dyn SstPartitionerFactory>>,
     prefix_extractor: Option<PrefixExtractor>,
     compact_on_deletion: Option<CompactOnDeletion>,
     block_cache: Option<BlockCache>,
@@ -60,6 +61,7 @@ impl Default for OptionsHandle {
             merge_operator: None,
             compaction_filter: None,
             compaction_filter_factory: None,
+            sst_partitioner_factory: None,
             prefix_extractor: None,
             compact_on_deletion: None,
             block_cache: None,
@@ -133,6 +135,9 @@ impl OptionsHandle {
         }
         if let Some(factory) = &self.compaction_filter_factory {
             options = options.compaction_filter_factory(name, factory.clone());
+        }
+        if let Some(factory) = &self.sst_partitioner_factory {
+            options = options.sst_partitioner_factory(name, factory.clone());
         }
         if let Some(extractor) = &self.prefix_extractor {
             options = options.prefix_extractor(name, extractor.clone());

@@ -21,6 +21,7 @@ use super::options::Options;
 use super::wanted::Wanted;
 use crate::read::newest;
 use karst_base::error::{Error, ErrorKind, Named, Result, named_list};
+use karst_base::events::FileIoEvents;
 use karst_base::options::{DbOptions, FamilyConfig};
 use karst_base::snapshot::ReadAt;
 use karst_base::stats::{Statistics, StatsLevel};
@@ -34,7 +35,7 @@ use karst_format::key::SeqNo;
 use karst_format::log::RecoveryMode;
 use karst_format::options::Cache;
 use karst_format::version_edit::NewFile;
-use karst_io::{Env, report};
+use karst_io::{Env, FileObserver, report};
 use karst_lsm::replay::whole::AddedFile;
 use karst_lsm::{Inconsistent, TreeOptions, Version, VersionSet};
 use karst_mem::CacheOptions;
@@ -66,6 +67,23 @@ pub(super) struct Loaded {
     pub(super) notes: Vec<String>,
     /// What best-efforts recovery has left out.
     pub(super) left_out: Vec<String>,
+    /// Tells listeners of operations on files, if they want to know.
+    pub(super) observer: Option<Arc<dyn FileObserver>>,
+}
+
+/// Has listeners that want it told of the operations on the database's files.
+fn observe(
+    env: &Env,
+    options: &Options,
+    db_options: &DbOptions,
+    path: &Path,
+    directories: &[PathBuf],
+) -> Option<Arc<dyn FileObserver>> {
+    let wal_directory = Some(PathBuf::from(&db_options.wal_dir)).filter(|_| !db_options.wal_dir.is_empty());
+    let places = directories.iter().cloned().chain(wal_directory).chain([path.to_owned()]);
+    let observer = FileIoEvents::of(options.event_listeners(), places.collect())?;
+    env.observe(&observer);
+    Some(observer)
 }
 
 /// Reads the database in `path`. If it is to be written, a directory of logs that is missing counts
@@ -95,6 +113,7 @@ pub(super) fn load(
     let directories = options.directories(path);
     check_files(env, &directories, &set, &manifest_path)?;
 
+    let observer = observe(env, options, &db_options, path, &directories);
     let mut logs = Logs::find(env, &directory, &db_options, &set, (purpose, left_out.is_empty()))?;
     if !left_out.is_empty() {
         // Compat: as RocksDB. What they say comes behind what is left out.
@@ -138,6 +157,7 @@ pub(super) fn load(
         manifest_bytes,
         notes,
         left_out,
+        observer,
     })
 }
 

@@ -63,7 +63,7 @@ use karst_commit::wal::replay::Undecided;
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
 use karst_format::key::SeqNo;
-use karst_io::{Env, report};
+use karst_io::{Env, FileObserver, report};
 use karst_mem::PendingRanges;
 use karst_storage::column_family::Families;
 use karst_storage::open_files::Shared;
@@ -97,6 +97,8 @@ pub(crate) struct ReadHalf {
     pub(crate) db_id: Option<String>,
     /// What was inserted and is not decided, if the database has any or may get any.
     pub(crate) pending: Option<Arc<PendingRanges>>,
+    /// Tells listeners of operations on files, for as long as the database is open.
+    _observer: Option<Arc<dyn FileObserver>>,
     /// What a secondary instance has besides.
     pub(crate) secondary: Option<Arc<Secondary>>,
 }
@@ -124,6 +126,7 @@ impl ReadHalf {
             logs: loaded.logs.numbers,
             db_id: loaded.db_id,
             pending: None,
+            _observer: loaded.observer,
             secondary: None,
         }
     }
