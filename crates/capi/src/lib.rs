@@ -43,5 +43,6 @@ mod sst_writer;
 mod table;
 mod transaction;
 mod transaction_db;
+mod ttl;
 
 pub use table::{Function, Served, functions};

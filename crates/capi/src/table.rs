@@ -34,6 +34,7 @@ pub fn functions() -> Vec<Function> {
         crate::observe::NAMES,
         crate::open::NAMES,
         crate::options::INSTANCES,
+        crate::options::LATEST,
         crate::requests::NAMES,
         crate::requests::SERVED,
         crate::sst_writer::NAMES,
@@ -45,7 +46,7 @@ pub fn functions() -> Vec<Function> {
         name,
         served: if honoured() { Served::Yes } else { Served::NoEffect },
     });
-    let kept = crate::options::KEPT.iter().chain(crate::requests::KEPT);
+    let kept = crate::options::KEPT.iter().chain(crate::options::CUCKOO).chain(crate::requests::KEPT);
     let mut all: Vec<_> = served.map(|name| Function { name, served: Served::Yes }).collect();
     all.extend(by_name);
     all.extend(kept.map(|name| Function { name, served: Served::NoEffect }));

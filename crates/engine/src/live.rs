@@ -87,7 +87,7 @@ impl Live {
         events.opened(&opened.path, &db_options);
         versions.obsolete().tell(&events);
         opened.notes.iter().for_each(|note| events.log(LogLevel::Warn, format_args!("[database] {note}")));
-        opened.families.all().iter().for_each(|family| events.opened_family(&family.settings()));
+        events.opened_families(opened.families.all().iter().map(|family| family.settings()));
         if let Some(damage) = &opened.log_damage {
             events.log(LogLevel::Warn, format_args!("recovered up to damage in a log: {damage}"));
         }
