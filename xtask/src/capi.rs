@@ -21,7 +21,7 @@ pub(crate) fn capi(args: &[String]) -> Result {
 }
 
 /// Builds once, so that the optimiser runs once for both kinds of library, and puts them in place.
-fn install(prefix: &Path, profile: &str) -> Result {
+pub(crate) fn install(prefix: &Path, profile: &str) -> Result {
     let build = ["rustc", "-p", "karst-capi", "--lib", "--locked", "--profile", profile];
     step("cargo", &[&build[..], &["--crate-type", "cdylib,staticlib"]].concat(), &[])?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
