@@ -27,7 +27,7 @@ pub(crate) fn capi(args: &[String]) -> Result {
 }
 
 /// Builds once, so that the optimiser runs once for both kinds of library, and puts them in place.
-fn install(prefix: &Path, profile: &str) -> Result {
+pub(crate) fn install(prefix: &Path, profile: &str) -> Result {
     let build = ["rustc", "-p", "karst-capi", "--lib", "--locked", "--profile", profile];
     // Why a name of its own: programs that are linked with it find it whatever it was linked as.
     let flags = ["--crate-type", "cdylib,staticlib", "--", "-C", "link-arg=-Wl,-soname,libkarstdb.so"];

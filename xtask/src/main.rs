@@ -1,6 +1,6 @@
 //! KarstDB's development tasks:
-//! `cargo xtask tidy | deny | test | capi | ci | sanitizers | soak | wheel | mutants | compare |
-//! report`.
+//! `cargo xtask tidy | deny | test | capi | peers | ci | sanitizers | soak | wheel | mutants |
+//! compare | report`.
 //!
 //! Each task is a list of commands anyone could type; this program only keeps their order, checks
 //! that the tools they need are present, and stops at the first failure. Beside the standard
@@ -10,6 +10,7 @@
 mod capi;
 mod ci;
 mod deny;
+mod peers;
 mod run;
 mod sanitizers;
 mod soak;
@@ -30,6 +31,9 @@ const HELP: &str = "cargo xtask TASK
   capi      build RocksDB's C API over KarstDB, and put the library, its names, headers and pkg-config files
             into a prefix: --prefix DIR [--debug]; --check DIR: compile and run a program against that;
             --table: write the headers and the lists in docs/c-api.md anew
+  peers     run the tests of published bindings of RocksDB's C API, linked with KarstDB's, and hold the failures
+            against docs/peers.md: needs crates.io and libclang  [--debug: the library not optimised]
+            [--library DIR: one that is there] [--only TEXT: tests whose name has it]
   ci        format, lints, tidy, docs, then the slow checks: model checking, sanitizers, fuzzing, interop with
             RocksDB 11.8, the fault and cancellation sweeps  [--quick: without RocksDB 11.8]
   sanitizers
@@ -58,6 +62,7 @@ fn main() -> ExitCode {
         Some("deny") => deny::deny(),
         Some("test") => ci::test(),
         Some("capi") => capi::capi(&args[1..]),
+        Some("peers") => peers::peers(&args[1..]),
         Some("ci") => ci::ci(&args[1..]),
         Some("sanitizers") => sanitizers::all_sanitizers(),
         Some("soak") => soak::soak(&args[1..]),

@@ -111,7 +111,7 @@ capi! {
     call rocksdb_backup_engine_stop_backup(engine: *const Engine) { if let Some(engine) = engine.as_ref() { engine.0.stopper().stop_backup() } }
 
     call rocksdb_backup_engine_options_create(dir: *const c_char) -> *mut BackupSettings {
-        or_say("rocksdb_backup_engine_options_create", path(dir)).map_or(std::ptr::null_mut(), |dir| give(BackupSettings::new(BackupEngineOptions::new(dir))))
+        or_say("rocksdb_backup_engine_options_create", path(dir)).map_or(std::ptr::null_mut(), |dir| give(BackupSettings::in_folder(BackupEngineOptions::new(dir))))
     }
     call rocksdb_backup_engine_options_destroy(options: *mut BackupSettings) { end(options); }
     call rocksdb_backup_engine_options_set_backup_rate_limiter(options: *mut BackupSettings, limiter: *const Limiter) {

@@ -174,7 +174,7 @@ impl MergeOperator for UserMerge {
             );
             self.taken(merged, length, success != 0)
         };
-        merged.map(Merged::Bytes).ok_or_else(|| MergeFailed("the operator said so".into()))
+        merged.map(Merged::Bytes).ok_or_else(|| MergeFailed("Merge operator failed".into()))
     }
 
     fn partial_merge(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {

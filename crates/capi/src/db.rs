@@ -2,20 +2,11 @@
 
 use crate::boundary::*;
 use crate::family::{Family, family_or_default};
-use crate::handle::{Database, SnapshotHandle};
+use crate::handle::{Database, Pinned, SnapshotHandle};
 use crate::iterator::{Iter, iterators_of};
-use crate::requests::{Compaction, Flush, Read, Wait, Write};
-use karstdb::{Db, FlushOptions, ReadOptions, Snapshot, Value, WriteOptions};
+use crate::requests::{Compaction, Flush, Read, Wait, Write, reading};
+use karstdb::{Db, FlushOptions, Snapshot, WriteOptions};
 use libc::{c_char, c_int, c_uchar};
-
-/// `rocksdb_pinnableslice_t`.
-#[derive(Debug)]
-pub struct Pinned(pub(crate) Value);
-
-/// Read options; null for the defaults.
-pub(crate) unsafe fn reading(options: *const Read) -> ReadOptions {
-    unsafe { options.as_ref() }.map(|read| read.options.clone()).unwrap_or_default()
-}
 
 /// Write options; null for the defaults.
 pub(crate) unsafe fn writing(options: *const Write) -> WriteOptions {
@@ -28,7 +19,7 @@ pub(crate) unsafe fn flushing(options: *const Flush) -> FlushOptions {
 
 /// Values of a `multi_get`, as three arrays.
 pub(crate) unsafe fn values_out(
-    found: Vec<karstdb::Result<Option<Value>>>,
+    found: Vec<karstdb::Result<Option<impl AsRef<[u8]>>>>,
     values: *mut *mut c_char,
     lengths: *mut usize,
     errors: *mut *mut c_char,
@@ -64,21 +55,19 @@ pub(crate) unsafe fn pairs<'a>(
 }
 
 unsafe fn multi_get(
-    db: &Db,
+    own: &Database,
     options: *const Read,
     families: Option<*const *const Family>,
     count: usize,
     keys: Vec<&[u8]>,
-) -> Vec<karstdb::Result<Option<Value>>> {
-    let options = unsafe { reading(options) };
-    let families = match families {
-        None => return db.multi_get_cf(&options, db.default_column_family(), &keys),
-        Some(families) => unsafe { families_of(families, count) },
+) -> Vec<karstdb::Result<Option<Pinned>>> {
+    let (db, options) = (&own.db, unsafe { reading(options) });
+    let found = match families.map(|families| unsafe { families_of(families, count) }) {
+        None => db.multi_get_cf(&options, db.default_column_family(), &keys),
+        Some(Ok(families)) => db.multi_get_cfs(&options, &families.iter().collect::<Vec<_>>(), &keys),
+        Some(Err(error)) => return (0..count).map(|_| Err(error.clone())).collect(),
     };
-    match families {
-        Ok(families) => db.multi_get_cfs(&options, &families.iter().collect::<Vec<_>>(), &keys),
-        Err(error) => (0..count).map(|_| Err(error.clone())).collect(),
-    }
+    found.into_iter().map(|found| found.and_then(|found| own.shown(found))).collect()
 }
 
 /// Sizes of ranges, with what `flags` has of memtables (1) and files (2).
@@ -124,8 +113,9 @@ unsafe fn may_exist(
     length: *mut usize,
     found: *mut c_uchar,
 ) -> karstdb::Result<c_uchar> {
-    let db = unsafe { &of(db)?.db };
+    let (db, own) = unsafe { (&of(db)?.db, of(db)?) };
     let (may, seen) = unsafe { db.key_may_exist_cf(&reading(options), family_or_default(db, family), key)? };
+    let seen = own.shown(seen)?;
     unsafe {
         put(found, seen.is_some().into());
         if !value.is_null() && seen.is_some() {
@@ -142,18 +132,18 @@ unsafe fn base<'a>(db: *const Database) -> karstdb::Result<&'a Db> {
 
 capi! {
     attempt rocksdb_put(db: *const Database, options: *const Write, key: *const c_char, keylen: usize, val: *const c_char, vallen: usize) {
-        let db = base(db)?;
-        db.put_cf(&writing(options), db.default_column_family(), bytes(key, keylen), bytes(val, vallen))
+        let (db, own) = (base(db)?, of(db)?);
+        db.put_cf(&writing(options), db.default_column_family(), bytes(key, keylen), own.stored(bytes(val, vallen)))
     }
     attempt rocksdb_put_cf(db: *const Database, options: *const Write, cf: *const Family, key: *const c_char, keylen: usize, val: *const c_char, vallen: usize) {
-        base(db)?.put_cf(&writing(options), &of(cf)?.0, bytes(key, keylen), bytes(val, vallen))
+        base(db)?.put_cf(&writing(options), &of(cf)?.0, bytes(key, keylen), of(db)?.stored(bytes(val, vallen)))
     }
     attempt rocksdb_merge(db: *const Database, options: *const Write, key: *const c_char, keylen: usize, val: *const c_char, vallen: usize) {
-        let db = base(db)?;
-        db.merge_cf(&writing(options), db.default_column_family(), bytes(key, keylen), bytes(val, vallen))
+        let (db, own) = (base(db)?, of(db)?);
+        db.merge_cf(&writing(options), db.default_column_family(), bytes(key, keylen), own.stored(bytes(val, vallen)))
     }
     attempt rocksdb_merge_cf(db: *const Database, options: *const Write, cf: *const Family, key: *const c_char, keylen: usize, val: *const c_char, vallen: usize) {
-        base(db)?.merge_cf(&writing(options), &of(cf)?.0, bytes(key, keylen), bytes(val, vallen))
+        base(db)?.merge_cf(&writing(options), &of(cf)?.0, bytes(key, keylen), of(db)?.stored(bytes(val, vallen)))
     }
     attempt rocksdb_delete(db: *const Database, options: *const Write, key: *const c_char, keylen: usize) {
         let db = base(db)?;
@@ -173,53 +163,53 @@ capi! {
         base(db)?.delete_range_cf(&writing(options), &of(cf)?.0, bytes(start, startlen), bytes(end, endlen))
     }
     attempt rocksdb_write(db: *const Database, options: *const Write, batch: *const crate::batch::Batch) {
-        base(db)?.write(&writing(options), &of(batch)?.batch)
+        base(db)?.write(&writing(options), &*of(db)?.stored_batch(&of(batch)?.batch)?)
     }
 
     attempt rocksdb_get(db: *const Database, options: *const Read, key: *const c_char, keylen: usize, vallen: *mut usize) -> *mut c_char {
         put(vallen, 0);
-        let db = base(db)?;
-        Ok(value_out(db.get_cf(&reading(options), db.default_column_family(), bytes(key, keylen))?, vallen))
+        let (db, own) = (base(db)?, of(db)?);
+        Ok(value_out(own.shown(db.get_cf(&reading(options), db.default_column_family(), bytes(key, keylen))?)?, vallen))
     }
     attempt rocksdb_get_cf(db: *const Database, options: *const Read, cf: *const Family, key: *const c_char, keylen: usize, vallen: *mut usize) -> *mut c_char {
         put(vallen, 0);
-        Ok(value_out(base(db)?.get_cf(&reading(options), &of(cf)?.0, bytes(key, keylen))?, vallen))
+        Ok(value_out(of(db)?.shown(base(db)?.get_cf(&reading(options), &of(cf)?.0, bytes(key, keylen))?)?, vallen))
     }
     attempt rocksdb_get_pinned(db: *const Database, options: *const Read, key: *const c_char, keylen: usize) -> *mut Pinned {
-        let db = base(db)?;
+        let (db, own) = (base(db)?, of(db)?);
         let value = db.get_cf(&reading(options), db.default_column_family(), bytes(key, keylen))?;
-        Ok(value.map_or(std::ptr::null_mut(), |value| give(Pinned(value))))
+        Ok(own.shown(value)?.map_or(std::ptr::null_mut(), give))
     }
     attempt rocksdb_get_pinned_cf(db: *const Database, options: *const Read, cf: *const Family, key: *const c_char, keylen: usize) -> *mut Pinned {
         let value = base(db)?.get_cf(&reading(options), &of(cf)?.0, bytes(key, keylen))?;
-        Ok(value.map_or(std::ptr::null_mut(), |value| give(Pinned(value))))
+        Ok(of(db)?.shown(value)?.map_or(std::ptr::null_mut(), give))
     }
     call rocksdb_pinnableslice_value(slice: *const Pinned, vlen: *mut usize) -> *const c_char {
         match slice.as_ref() {
-            Some(slice) => lend(&slice.0, vlen),
+            Some(slice) => lend(slice.as_ref(), vlen),
             None => { put(vlen, 0); std::ptr::null() }
         }
     }
     call rocksdb_pinnableslice_destroy(slice: *mut Pinned) { end(slice); }
 
     call rocksdb_multi_get(db: *const Database, options: *const Read, num_keys: usize, keys: *const *const c_char, key_sizes: *const usize, values: *mut *mut c_char, value_sizes: *mut usize, errs: *mut *mut c_char) {
-        let Ok(db) = base(db) else { return };
-        let found = multi_get(db, options, None, num_keys, byte_lists(keys, key_sizes, num_keys));
+        let Ok(own) = of(db) else { return };
+        let found = multi_get(own, options, None, num_keys, byte_lists(keys, key_sizes, num_keys));
         values_out(found, values, value_sizes, errs);
     }
     call rocksdb_multi_get_cf(db: *const Database, options: *const Read, cfs: *const *const Family, num_keys: usize, keys: *const *const c_char, key_sizes: *const usize, values: *mut *mut c_char, value_sizes: *mut usize, errs: *mut *mut c_char) {
-        let Ok(db) = base(db) else { return };
-        let found = multi_get(db, options, Some(cfs), num_keys, byte_lists(keys, key_sizes, num_keys));
+        let Ok(own) = of(db) else { return };
+        let found = multi_get(own, options, Some(cfs), num_keys, byte_lists(keys, key_sizes, num_keys));
         values_out(found, values, value_sizes, errs);
     }
     call rocksdb_batched_multi_get_cf(db: *const Database, options: *const Read, cf: *const Family, num_keys: usize, keys: *const *const c_char, key_sizes: *const usize, values: *mut *mut Pinned, errs: *mut *mut c_char, _sorted_input: bool) {
-        let Ok(db) = base(db) else { return };
+        let (Ok(db), Ok(own)) = (base(db), of(db)) else { return };
         let family = family_or_default(db, cf);
         let found = db.multi_get_cf(&reading(options), family, &byte_lists(keys, key_sizes, num_keys));
         for (at, found) in found.into_iter().enumerate() {
             put(errs.add(at), std::ptr::null_mut());
-            let value = found.unwrap_or_else(|error| { save(errs.add(at), &error); None });
-            put(values.add(at), value.map_or(std::ptr::null_mut(), |value| give(Pinned(value))));
+            let value = found.and_then(|found| own.shown(found)).unwrap_or_else(|error| { save(errs.add(at), &error); None });
+            put(values.add(at), value.map_or(std::ptr::null_mut(), give));
         }
     }
     call rocksdb_key_may_exist(db: *const Database, options: *const Read, key: *const c_char, keylen: usize, value: *mut *mut c_char, vallen: *mut usize, timestamp: *const c_char, _timestamp_len: usize, found: *mut c_uchar) -> c_uchar {
@@ -232,19 +222,19 @@ capi! {
     }
 
     call rocksdb_create_iterator(db: *const Database, options: *const Read) -> *mut Iter {
-        match base(db) {
-            Ok(db) => Iter::new(db, reading(options), db.default_column_family()),
+        match of(db) {
+            Ok(own) => Iter::of(own, options, own.db.default_column_family()),
             Err(_) => std::ptr::null_mut(),
         }
     }
     call rocksdb_create_iterator_cf(db: *const Database, options: *const Read, cf: *const Family) -> *mut Iter {
-        match (base(db), of(cf)) {
-            (Ok(db), Ok(family)) => Iter::new(db, reading(options), &family.0),
+        match (of(db), of(cf)) {
+            (Ok(own), Ok(family)) => Iter::of(own, options, &family.0),
             _ => std::ptr::null_mut(),
         }
     }
     attempt rocksdb_create_iterators(db: *const Database, options: *const Read, cfs: *const *const Family, iterators: *mut *mut Iter, size: usize) {
-        iterators_of(base(db)?, &reading(options), &families_of(cfs, size)?, iterators);
+        iterators_of(of(db)?, options, &families_of(cfs, size)?, iterators);
         Ok(())
     }
     call rocksdb_create_snapshot(db: *const Database) -> *mut SnapshotHandle {

@@ -25,16 +25,35 @@ pub(crate) unsafe fn create(
     Ok(give(Family(db.create_column_family(name, &options.to_options(&[(name, options)])?)?)))
 }
 
+/// The same in a database that may have been opened with a TTL: entries of the family never expire.
+unsafe fn create_in(
+    db: &Database,
+    options: *const OptionsHandle,
+    name: *const c_char,
+) -> karstdb::Result<*mut Family> {
+    unsafe {
+        match db.stamps {
+            true => create(&db.db, &of(options)?.with_ttl(0), name),
+            false => create(&db.db, options, name),
+        }
+    }
+}
+
 capi! {
     attempt rocksdb_create_column_family(db: *const Database, options: *const OptionsHandle, name: *const c_char) -> *mut Family {
-        create(&of(db)?.db, options, name)
+        create_in(of(db)?, options, name)
+    }
+    attempt rocksdb_create_column_family_with_ttl(db: *const Database, options: *const OptionsHandle, name: *const c_char, ttl: c_int) -> *mut Family {
+        let db = of(db)?;
+        if !db.stamps { return Err(invalid("the database was not opened with a TTL")) }
+        create(&db.db, &of(options)?.with_ttl(ttl), name)
     }
     attempt rocksdb_create_column_families(db: *const Database, options: *const OptionsHandle, count: c_int, names: *const *const c_char, created: *mut usize) -> *mut *mut Family {
         put(created, 0);
-        let (db, count) = (&of(db)?.db, usize::try_from(count).unwrap_or(0));
+        let (db, count) = (of(db)?, usize::try_from(count).unwrap_or(0));
         let mut families = Vec::with_capacity(count);
         for name in list(names, count) {
-            families.push(create(db, options, *name)?);
+            families.push(create_in(db, options, *name)?);
         }
         put(created, count);
         Ok(array_out(&families))

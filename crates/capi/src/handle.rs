@@ -1,12 +1,43 @@
-//! The handles of an open database and of a snapshot.
+//! The handles of an open database, of a value and of a snapshot.
 
 use crate::boundary::*;
-use karstdb::{Db, Snapshot};
+use karstdb::{Db, Snapshot, Value};
 
-/// `rocksdb_t`.
+/// `rocksdb_t`. The handles of databases with transactions begin with one, as callers pass them
+/// where a `rocksdb_t` is wanted; RocksDB's allow that.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Database {
     pub(crate) db: Db,
+    /// Values have the time of their write behind them; see `ttl`.
+    pub(crate) stamps: bool,
+}
+
+impl Database {
+    pub(crate) fn plain(db: Db) -> Database {
+        Database { db, stamps: false }
+    }
+}
+
+/// `rocksdb_pinnableslice_t`.
+#[derive(Debug)]
+pub struct Pinned {
+    pub(crate) value: Value,
+    /// How much of it is shown.
+    pub(crate) length: usize,
+}
+
+impl Pinned {
+    pub(crate) fn whole(value: Value) -> Pinned {
+        let length = value.len();
+        Pinned { value, length }
+    }
+}
+
+impl AsRef<[u8]> for Pinned {
+    fn as_ref(&self) -> &[u8] {
+        self.value.get(..self.length).unwrap_or_default()
+    }
 }
 
 /// `rocksdb_snapshot_t`. From malloc and without a destructor of its own, as users end that of a

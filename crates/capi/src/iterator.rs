@@ -1,8 +1,11 @@
 //! Iterators, of databases and of transactions.
 
 use crate::boundary::*;
+use crate::handle::Database;
 use crate::observe::Slice;
-use karstdb::{BatchDbIterator, ColumnFamily, Db, DbIterator, Error, ReadOptions};
+use crate::requests::{Read, reading};
+use crate::ttl::STAMP;
+use karstdb::{BatchDbIterator, ColumnFamily, Db, DbIterator, Error};
 use libc::{c_char, c_uchar};
 
 /// `rocksdb_iterator_t`.
@@ -12,6 +15,10 @@ pub struct Iter {
     failed: Option<Error>,
     /// What `refresh` needs.
     origin: Option<(Db, ColumnFamily)>,
+    /// Values have times behind them, which are not shown.
+    stamps: bool,
+    /// Of a tailing iterator: the newest write when it was looked at last.
+    tail: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -34,23 +41,94 @@ macro_rules! on {
 }
 
 impl Iter {
-    pub(crate) fn new(db: &Db, options: ReadOptions, family: &ColumnFamily) -> *mut Iter {
+    pub(crate) unsafe fn new(db: &Db, options: *const Read, family: &ColumnFamily) -> *mut Iter {
         let origin = Some((db.clone(), family.clone()));
+        let is_tailing = unsafe { options.as_ref() }.is_some_and(Read::is_tailing);
+        let mut options = unsafe { reading(options) };
+        // Why before the iterator is made: it may see more than this, and not less.
+        let tail = is_tailing.then(|| db.latest_sequence_number());
+        if is_tailing {
+            // Compat: a tailing iterator sees the newest, whatever the snapshot.
+            options.snapshot = None;
+        }
         give(match db.iter_cf(&options, family) {
-            Ok(it) => Iter { at: At::Db(Box::new(it)), failed: None, origin },
-            Err(error) => Iter { at: At::Nowhere, failed: Some(error), origin },
+            Ok(it) => Iter { at: At::Db(Box::new(it)), failed: None, origin, stamps: false, tail },
+            Err(error) => Iter { at: At::Nowhere, failed: Some(error), origin, stamps: false, tail },
         })
+    }
+
+    /// Over a database that may have been opened with a TTL.
+    pub(crate) unsafe fn of(own: &Database, options: *const Read, family: &ColumnFamily) -> *mut Iter {
+        let iter = unsafe { Iter::new(&own.db, options, family) };
+        if let Some(iter) = unsafe { iter.as_mut() } {
+            iter.stamps = own.stamps;
+        }
+        iter
+    }
+
+    /// Has a tailing iterator see what was written since it was looked at last. Whether there was
+    /// something; then the iterator stands nowhere.
+    fn follow(&mut self) -> karstdb::Result<bool> {
+        let (Some(seen), At::Db(it), Some((db, family))) = (self.tail, &mut self.at, &self.origin) else {
+            return Ok(false);
+        };
+        let now = db.latest_sequence_number();
+        if now == seen {
+            return Ok(false);
+        }
+        db.refresh(it, family, None)?;
+        self.tail = Some(now);
+        Ok(true)
+    }
+
+    fn seek(&mut self, key: Option<&[u8]>) {
+        let outcome = self.follow().and_then(|_| match key {
+            Some(key) => on!(self, it => it.seek(key), Ok(())),
+            None => on!(self, it => it.seek_to_first(), Ok(())),
+        });
+        self.moved(outcome);
+    }
+
+    /// To the next key, which may be one that came since this iterator stands where it does.
+    fn next(&mut self) -> karstdb::Result<()> {
+        let at = self.tail.and_then(|_| match &self.at {
+            At::Db(it) => Some(it.key().to_vec()),
+            _ => None,
+        });
+        if let Some(key) = at
+            && self.follow()?
+            && let At::Db(it) = &mut self.at
+        {
+            it.seek(&key)?;
+            // Otherwise the key is gone, and this is the next one already.
+            return if it.valid() && it.key() == key { it.next() } else { Ok(()) };
+        }
+        on!(self, it => it.next(), Ok(()))
+    }
+
+    /// Moves back, which a tailing iterator does not.
+    fn back(&mut self, go: impl FnOnce(&mut Iter) -> karstdb::Result<()>) {
+        let outcome = match self.tail {
+            Some(_) => Err(not_supported("moving a tailing iterator back")),
+            None => go(self),
+        };
+        self.moved(outcome);
     }
 
     pub(crate) fn over_batch(made: karstdb::Result<BatchDbIterator>) -> *mut Iter {
         give(match made {
-            Ok(it) => Iter { at: At::Batch(Box::new(it)), failed: None, origin: None },
-            Err(error) => Iter { at: At::Nowhere, failed: Some(error), origin: None },
+            Ok(it) => {
+                Iter { at: At::Batch(Box::new(it)), failed: None, origin: None, stamps: false, tail: None }
+            }
+            Err(error) => {
+                Iter { at: At::Nowhere, failed: Some(error), origin: None, stamps: false, tail: None }
+            }
         })
     }
 
     fn valid(&self) -> bool {
         match &self.at {
+            _ if self.failed.is_some() => false,
             At::Db(it) => it.valid(),
             At::Batch(it) => it.valid(),
             At::Nowhere => false,
@@ -64,34 +142,33 @@ impl Iter {
 }
 
 pub(crate) unsafe fn iterators_of(
-    db: &Db,
-    options: &ReadOptions,
+    own: &Database,
+    options: *const Read,
     families: &[ColumnFamily],
     out: *mut *mut Iter,
 ) {
     for (at, family) in families.iter().enumerate() {
-        unsafe { put(out.add(at), Iter::new(db, options.clone(), family)) };
+        unsafe { put(out.add(at), Iter::of(own, options, family)) };
     }
 }
 
 unsafe fn entry<'a>(iter: *const Iter, key: bool) -> Option<&'a [u8]> {
     let iter = unsafe { iter.as_ref() }.filter(|iter| iter.valid())?;
-    Some(match (&iter.at, key) {
+    let found = match (&iter.at, key) {
         (At::Db(it), true) => it.key(),
         (At::Db(it), false) => it.value(),
         (At::Batch(it), true) => it.key(),
         (At::Batch(it), false) => it.value(),
         (At::Nowhere, _) => return None,
-    })
+    };
+    let cut = if iter.stamps && !key { STAMP } else { 0 };
+    Some(&found[..found.len().saturating_sub(cut)])
 }
 
 unsafe fn entry_out(iter: *const Iter, key: bool, length: *mut usize) -> *const c_char {
     match unsafe { entry(iter, key) } {
         Some(bytes) => unsafe { lend(bytes, length) },
-        None => {
-            unsafe { put(length, 0) };
-            std::ptr::null()
-        }
+        None => unsafe { lend(&[], length) },
     }
 }
 
@@ -99,27 +176,30 @@ capi! {
     call rocksdb_iter_destroy(iter: *mut Iter) { end(iter); }
     call rocksdb_iter_valid(iter: *const Iter) -> c_uchar { iter.as_ref().is_some_and(Iter::valid).into() }
     call rocksdb_iter_seek_to_first(iter: *mut Iter) {
-        if let Some(iter) = iter.as_mut() { let outcome = on!(iter, it => it.seek_to_first(), return); iter.moved(outcome) }
+        if let Some(iter) = iter.as_mut() { iter.seek(None) }
     }
     call rocksdb_iter_seek_to_last(iter: *mut Iter) {
-        if let Some(iter) = iter.as_mut() { let outcome = on!(iter, it => it.seek_to_last(), return); iter.moved(outcome) }
+        if let Some(iter) = iter.as_mut() { iter.back(|iter| on!(iter, it => it.seek_to_last(), Ok(()))) }
     }
     call rocksdb_iter_seek(iter: *mut Iter, key: *const c_char, keylen: usize) {
-        if let Some(iter) = iter.as_mut() { let outcome = on!(iter, it => it.seek(bytes(key, keylen)), return); iter.moved(outcome) }
+        if let Some(iter) = iter.as_mut() { iter.seek(Some(bytes(key, keylen))) }
     }
     call rocksdb_iter_seek_for_prev(iter: *mut Iter, key: *const c_char, keylen: usize) {
-        if let Some(iter) = iter.as_mut() { let outcome = on!(iter, it => it.seek_for_prev(bytes(key, keylen)), return); iter.moved(outcome) }
+        if let Some(iter) = iter.as_mut() { iter.back(|iter| on!(iter, it => it.seek_for_prev(bytes(key, keylen)), Ok(()))) }
     }
     call rocksdb_iter_next(iter: *mut Iter) {
-        if let Some(iter) = iter.as_mut().filter(|iter| iter.valid()) { let outcome = on!(iter, it => it.next(), return); iter.moved(outcome) }
+        if let Some(iter) = iter.as_mut().filter(|iter| iter.valid()) { let outcome = iter.next(); iter.moved(outcome) }
     }
     call rocksdb_iter_prev(iter: *mut Iter) {
-        if let Some(iter) = iter.as_mut().filter(|iter| iter.valid()) { let outcome = on!(iter, it => it.prev(), return); iter.moved(outcome) }
+        if let Some(iter) = iter.as_mut().filter(|iter| iter.valid()) { iter.back(|iter| on!(iter, it => it.prev(), Ok(()))) }
     }
     call rocksdb_iter_key(iter: *const Iter, length: *mut usize) -> *const c_char { entry_out(iter, true, length) }
     call rocksdb_iter_value(iter: *const Iter, length: *mut usize) -> *const c_char { entry_out(iter, false, length) }
     call rocksdb_iter_key_slice(iter: *const Iter) -> Slice { Slice::of(entry(iter, true)) }
     call rocksdb_iter_value_slice(iter: *const Iter) -> Slice { Slice::of(entry(iter, false)) }
+    // No comparator here has timestamps, and an entry without one has an empty one.
+    call rocksdb_iter_timestamp(_iter: *const Iter, length: *mut usize) -> *const c_char { lend(&[], length) }
+    call rocksdb_iter_timestamp_slice(_iter: *const Iter) -> Slice { Slice::of(None) }
     attempt rocksdb_iter_get_error(iter: *const Iter) {
         let iter = of(iter)?;
         if let Some(error) = &iter.failed { return Err(error.clone()); }

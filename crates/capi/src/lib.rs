@@ -50,6 +50,7 @@ mod table;
 mod table_properties;
 mod transaction;
 mod transaction_db;
+mod ttl;
 
 pub use header::{asynchronous, karst_header, rocksdb_header};
 pub use table::{Function, Served, functions};

@@ -33,6 +33,25 @@ impl Live {
     }
 }
 
+/// The tables of all families, with what their properties say. Opens those that are not open.
+fn tables(db: &Db) -> Vec<LiveFile> {
+    let mut tables: Vec<LiveFile> = db.live_files().into_iter().filter(|file| file.level.is_some()).collect();
+    if tables.iter().all(|table| table.num_entries.is_some()) {
+        return tables;
+    }
+    for family in db.column_families() {
+        let properties = db.properties_of_all_tables(&family);
+        let Some(properties) = or_say("rocksdb_livefiles", properties) else { continue };
+        for table in tables.iter_mut().filter(|table| table.num_entries.is_none()) {
+            if let Some(found) = properties.get(&table.directory.join(&table.name)) {
+                table.num_entries = Some(found.num_entries);
+                table.num_deletions = Some(found.num_deletions);
+            }
+        }
+    }
+    tables
+}
+
 unsafe fn live<'a>(files: *const LiveFiles, at: c_int) -> Option<&'a Live> {
     unsafe { files.as_ref() }?.0.get(usize::try_from(at).ok()?)
 }
@@ -73,10 +92,10 @@ impl WalIter {
 
 capi! {
     call rocksdb_livefiles(db: *const Database) -> *mut LiveFiles {
-        let Some(db) = db.as_ref() else { return std::ptr::null_mut() };
-        let tables = db.db.live_files().into_iter().filter(|file| file.level.is_some());
-        give(LiveFiles(tables.map(Live::new).collect()))
+        db.as_ref().map_or(std::ptr::null_mut(), |db| give(LiveFiles(tables(&db.db).into_iter().map(Live::new).collect())))
     }
+    call rocksdb_livefiles_entries(files: *const LiveFiles, at: c_int) -> u64 { live(files, at).and_then(|live| live.file.num_entries).unwrap_or(0) }
+    call rocksdb_livefiles_deletions(files: *const LiveFiles, at: c_int) -> u64 { live(files, at).and_then(|live| live.file.num_deletions).unwrap_or(0) }
     call rocksdb_livefiles_count(files: *const LiveFiles) -> c_int { files.as_ref().map_or(0, |files| files.0.len() as c_int) }
     call rocksdb_livefiles_column_family_name(files: *const LiveFiles, at: c_int) -> *const c_char { live(files, at).map_or(std::ptr::null(), |live| live.family.as_ptr()) }
     call rocksdb_livefiles_name(files: *const LiveFiles, at: c_int) -> *const c_char { live(files, at).map_or(std::ptr::null(), |live| live.name.as_ptr()) }

@@ -18,10 +18,9 @@ pub struct Slice {
 
 impl Slice {
     pub(crate) fn of(bytes: Option<&[u8]>) -> Slice {
-        bytes.map_or(Slice { data: std::ptr::null(), size: 0 }, |bytes| Slice {
-            data: bytes.as_ptr().cast(),
-            size: bytes.len(),
-        })
+        // Why not null for none: callers make slices of their languages of it, which must not be.
+        let bytes = bytes.unwrap_or_default();
+        Slice { data: bytes.as_ptr().cast(), size: bytes.len() }
     }
 }
 

@@ -70,7 +70,36 @@ unsafe fn open(
         Db::open_cf(wanted.path, &wanted.options, &wanted.names)?
     };
     unsafe { handles_out(&db, &wanted, named)? };
-    Ok(give(Database { db }))
+    // Compat: whoever has opened a database finds in LOG what it was opened with.
+    db.wait_for_info_log()?;
+    Ok(give(Database::plain(db)))
+}
+
+/// Opens for writing, with entries that expire after as many seconds as each family has.
+unsafe fn open_with_ttl(
+    options: *const OptionsHandle,
+    name: *const c_char,
+    named: Named,
+    ttls: &[c_int],
+) -> karstdb::Result<*mut Database> {
+    unsafe {
+        let (common, count) = (of(options)?, usize::try_from(named.count).unwrap_or(0));
+        let mut own = Vec::with_capacity(count.max(1));
+        for (at, ttl) in ttls.iter().enumerate() {
+            own.push(match named.count {
+                0 => ("default", common.with_ttl(*ttl)),
+                _ => (text(*named.names.add(at))?, of(*named.options.add(at))?.with_ttl(*ttl)),
+            });
+        }
+        let families: Vec<_> = own.iter().map(|(name, options)| (*name, options)).collect();
+        let names: Vec<_> = families.iter().map(|(name, _)| *name).collect();
+        let wanted = Wanted { path: path(name)?, options: common.to_options(&families)?, names };
+        let db = Db::open_cf(wanted.path, &wanted.options, &wanted.names)?;
+        if named.count > 0 {
+            handles_out(&db, &wanted, named)?;
+        }
+        Ok(give(Database { db, stamps: true }))
+    }
 }
 
 unsafe fn open_read_only(
@@ -86,7 +115,7 @@ unsafe fn open_read_only(
         return Err(Error::new(ErrorKind::Corruption, "there are logs, and error_if_wal_file_exists is set"));
     }
     unsafe { handles_out(&db, &wanted, named)? };
-    Ok(give(Database { db }))
+    Ok(give(Database::plain(db)))
 }
 
 unsafe fn open_secondary(
@@ -99,13 +128,20 @@ unsafe fn open_secondary(
     let names: &[&str] = if named.count == 0 { &["default"] } else { &wanted.names };
     let db = Db::open_cf_as_secondary(wanted.path, unsafe { path(own)? }, &wanted.options, names)?;
     unsafe { handles_out(&db, &wanted, named)? };
-    Ok(give(Database { db }))
+    Ok(give(Database::plain(db)))
 }
 
 capi! {
     attempt rocksdb_open(options: *const OptionsHandle, name: *const c_char) -> *mut Database { open(options, name, Named::NONE) }
     attempt rocksdb_open_column_families(options: *const OptionsHandle, name: *const c_char, count: c_int, names: *const *const c_char, family_options: *const *const OptionsHandle, handles: *mut *mut Family) -> *mut Database {
         open(options, name, Named { count, names, options: family_options, handles })
+    }
+    attempt rocksdb_open_with_ttl(options: *const OptionsHandle, name: *const c_char, ttl: c_int) -> *mut Database {
+        open_with_ttl(options, name, Named::NONE, &[ttl])
+    }
+    attempt rocksdb_open_column_families_with_ttl(options: *const OptionsHandle, name: *const c_char, count: c_int, names: *const *const c_char, family_options: *const *const OptionsHandle, handles: *mut *mut Family, ttls: *const c_int) -> *mut Database {
+        let named = Named { count, names, options: family_options, handles };
+        open_with_ttl(options, name, named, list(ttls, usize::try_from(count).unwrap_or(0)))
     }
     attempt rocksdb_open_for_read_only(options: *const OptionsHandle, name: *const c_char, error_if_wal_file_exists: c_uchar) -> *mut Database {
         open_read_only(options, name, Named::NONE, error_if_wal_file_exists != 0)

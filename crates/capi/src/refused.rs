@@ -8,7 +8,6 @@
 //! that only needs `errptr` need not know the types.
 
 use crate::boundary::{ErrPtr, attempt, not_supported, say_once};
-use crate::observe::Slice;
 use karstdb::Error;
 
 fn refuse(name: &'static str) -> Error {
@@ -32,12 +31,6 @@ macro_rules! refused {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name() -> f64 {
             crate::boundary::guard(stringify!($name), || { refuse(stringify!($name)); 0.0 })
-        }
-    };
-    (@one $name:ident slice) => {
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name() -> Slice {
-            crate::boundary::guard(stringify!($name), || { refuse(stringify!($name)); Slice::of(None) })
         }
     };
     (@one $name:ident word error 0) => {
@@ -290,21 +283,7 @@ refused! {
     rocksdb_create_backup_options_set_decrease_background_thread_cpu_priority word;
     rocksdb_create_backup_options_set_exclude_files_callback word;
     rocksdb_create_column_family_with_import word error 5;
-    rocksdb_create_column_family_with_ttl word error 4;
     rocksdb_create_dir_if_missing word error 2;
-    rocksdb_cuckoo_options_create word;
-    rocksdb_cuckoo_options_destroy word;
-    rocksdb_cuckoo_options_get_cuckoo_block_size word;
-    rocksdb_cuckoo_options_get_hash_table_ratio double;
-    rocksdb_cuckoo_options_get_identity_as_first_hash word;
-    rocksdb_cuckoo_options_get_max_search_depth word;
-    rocksdb_cuckoo_options_get_use_module_hash word;
-    rocksdb_cuckoo_options_set_cuckoo_block_size word;
-    rocksdb_cuckoo_options_set_hash_ratio word;
-    rocksdb_cuckoo_options_set_hash_table_ratio word;
-    rocksdb_cuckoo_options_set_identity_as_first_hash word;
-    rocksdb_cuckoo_options_set_max_search_depth word;
-    rocksdb_cuckoo_options_set_use_module_hash word;
     rocksdb_delete_cf_with_ts word error 7;
     rocksdb_delete_with_ts word error 6;
     rocksdb_disable_manual_compaction word;
@@ -397,8 +376,6 @@ refused! {
     rocksdb_import_column_family_options_get_move_files word;
     rocksdb_import_column_family_options_set_move_files word;
     rocksdb_increase_full_history_ts_low word error 4;
-    rocksdb_iter_timestamp word;
-    rocksdb_iter_timestamp_slice slice;
     rocksdb_jemalloc_nodump_allocator_create word error 0;
     rocksdb_level_metadata_destroy word;
     rocksdb_level_metadata_get_file_count word;
@@ -420,8 +397,6 @@ refused! {
     rocksdb_livefile_set_smallest_seqno word;
     rocksdb_livefiles_add word;
     rocksdb_livefiles_create word;
-    rocksdb_livefiles_deletions word;
-    rocksdb_livefiles_entries word;
     rocksdb_livefiles_storage_info_count word;
     rocksdb_livefiles_storage_info_destroy word;
     rocksdb_livefiles_storage_info_directory word;
@@ -442,8 +417,6 @@ refused! {
     rocksdb_livefiles_storage_info_size word;
     rocksdb_livefiles_storage_info_temperature word;
     rocksdb_livefiles_storage_info_trim_to_size word;
-    rocksdb_load_latest_options word error 8;
-    rocksdb_load_latest_options_destroy word;
     rocksdb_logger_create_callback_logger word;
     rocksdb_logger_create_stderr_logger word;
     rocksdb_logger_destroy word;
@@ -470,8 +443,6 @@ refused! {
     rocksdb_open_and_compact_options_set_canceled word;
     rocksdb_open_and_compact_with_options word error 7;
     rocksdb_open_and_trim_history word error 8;
-    rocksdb_open_column_families_with_ttl word error 7;
-    rocksdb_open_with_ttl word error 3;
     rocksdb_optimistictransactiondb_lock_buckets_approximate_memory_usage word;
     rocksdb_optimistictransactiondb_lock_buckets_create word;
     rocksdb_optimistictransactiondb_lock_buckets_destroy word;
@@ -503,7 +474,6 @@ refused! {
     rocksdb_options_set_blob_cache word;
     rocksdb_options_set_cf_paths word;
     rocksdb_options_set_compaction_service word;
-    rocksdb_options_set_cuckoo_table_factory word;
     rocksdb_options_set_daily_offpeak_time_utc word;
     rocksdb_options_set_db_host_id word;
     rocksdb_options_set_hash_skip_list_rep word;

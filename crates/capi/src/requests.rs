@@ -56,6 +56,28 @@ handles! {
     Restore(RestoreOptions);
 }
 
+/// Read options; null for the defaults.
+pub(crate) unsafe fn reading(options: *const Read) -> ReadOptions {
+    unsafe { options.as_ref() }.map(|read| read.options.clone()).unwrap_or_default()
+}
+
+const TAILING: &str = "rocksdb_readoptions_set_tailing";
+
+impl Read {
+    pub(crate) fn is_tailing(&self) -> bool {
+        u8::of(self.kept.get(TAILING)) != 0
+    }
+}
+
+impl BackupSettings {
+    /// Those of a new handle. Every backup is synced, and that is the default of the setting too.
+    pub(crate) fn in_folder(options: BackupEngineOptions) -> Self {
+        let mut settings = BackupSettings::new(options);
+        settings.kept.set("rocksdb_backup_engine_options_set_sync", 1_u8.number());
+        settings
+    }
+}
+
 impl Default for Restore {
     fn default() -> Self {
         Restore::new(RestoreOptions::default())
@@ -223,6 +245,10 @@ capi! {
     call rocksdb_readoptions_has_table_filter(options: *const Read) -> c_uchar {
         options.as_ref().is_some_and(|options| options.options.table_filter.is_some()).into()
     }
+    call rocksdb_readoptions_set_tailing(options: *mut Read, tailing: c_uchar) {
+        if let Some(options) = options.as_mut() { options.kept.set(TAILING, tailing.number()) }
+    }
+    call rocksdb_readoptions_get_tailing(options: *const Read) -> c_uchar { options.as_ref().is_some_and(Read::is_tailing).into() }
     call rocksdb_writeoptions_create() -> *mut Write { give(Write::new(WriteOptions::default())) }
     call rocksdb_writeoptions_destroy(options: *mut Write) { end(options); }
     call rocksdb_flushoptions_create() -> *mut Flush { give(Flush::new(FlushOptions::default())) }
@@ -419,7 +445,6 @@ fields! {
         get rocksdb_readoptions_get_merge_operand_count_threshold Read usize rocksdb_readoptions_set_merge_operand_count_threshold;
         get rocksdb_readoptions_get_pin_data Read c_uchar rocksdb_readoptions_set_pin_data;
         get rocksdb_readoptions_get_rate_limiter_priority Read c_int rocksdb_readoptions_set_rate_limiter_priority;
-        get rocksdb_readoptions_get_tailing Read c_uchar rocksdb_readoptions_set_tailing;
         set rocksdb_readoptions_set_allow_unprepared_value Read c_uchar rocksdb_readoptions_set_allow_unprepared_value;
         set rocksdb_readoptions_set_auto_refresh_iterator_with_snapshot Read c_uchar rocksdb_readoptions_set_auto_refresh_iterator_with_snapshot;
         set rocksdb_readoptions_set_background_purge_on_iterator_cleanup Read c_uchar rocksdb_readoptions_set_background_purge_on_iterator_cleanup;
@@ -428,7 +453,6 @@ fields! {
         set rocksdb_readoptions_set_merge_operand_count_threshold Read usize rocksdb_readoptions_set_merge_operand_count_threshold;
         set rocksdb_readoptions_set_pin_data Read c_uchar rocksdb_readoptions_set_pin_data;
         set rocksdb_readoptions_set_rate_limiter_priority Read c_int rocksdb_readoptions_set_rate_limiter_priority;
-        set rocksdb_readoptions_set_tailing Read c_uchar rocksdb_readoptions_set_tailing;
         get rocksdb_restore_options_get_mode Restore c_int rocksdb_restore_options_set_mode;
         set rocksdb_restore_options_set_mode Restore c_int rocksdb_restore_options_set_mode;
         get rocksdb_transaction_options_get_commit_bypass_memtable TransactionSettings c_uchar rocksdb_transaction_options_set_commit_bypass_memtable;

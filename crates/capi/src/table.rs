@@ -36,6 +36,7 @@ fn served() -> impl Iterator<Item = &'static Signature> {
         crate::observe::NAMES,
         crate::open::NAMES,
         crate::options::INSTANCES,
+        crate::options::LATEST,
         crate::requests::NAMES,
         crate::sst_writer::NAMES,
         crate::table_properties::FIELDS,
@@ -48,7 +49,10 @@ fn served() -> impl Iterator<Item = &'static Signature> {
 
 /// All functions of RocksDB's API that are not refused.
 pub(crate) fn signatures() -> impl Iterator<Item = &'static Signature> {
-    served().chain(crate::options::SIGNATURES).chain(crate::requests::SIGNATURES)
+    served()
+        .chain(crate::options::CUCKOO)
+        .chain(crate::options::SIGNATURES)
+        .chain(crate::requests::SIGNATURES)
 }
 
 /// All functions of RocksDB's API, by name.
@@ -58,7 +62,8 @@ pub fn functions() -> Vec<Function> {
         name,
         served: if honoured() { Served::Yes } else { Served::NoEffect },
     });
-    let kept = crate::options::KEPT.iter().chain(crate::requests::KEPT);
+    let cuckoo = crate::options::CUCKOO.iter().map(Signature::name);
+    let kept = crate::options::KEPT.iter().chain(crate::requests::KEPT).copied().chain(cuckoo);
     let mut all: Vec<_> = served.map(|name| Function { name, served: Served::Yes }).collect();
     all.extend(by_name);
     all.extend(kept.map(|name| Function { name, served: Served::NoEffect }));

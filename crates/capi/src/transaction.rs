@@ -2,13 +2,17 @@
 
 use crate::batch::Batch;
 use crate::boundary::*;
-use crate::db::{Pinned, families_of, reading, values_out};
+use crate::db::{families_of, values_out};
 use crate::family::Family;
-use crate::handle::SnapshotHandle;
+use crate::handle::{Pinned, SnapshotHandle};
 use crate::iterator::Iter;
-use crate::requests::Read;
+use crate::requests::{Read, reading};
 use karstdb::format::Op;
-use karstdb::{ColumnFamily, Db, OptimisticTransaction, ReadOptions, Snapshot, Transaction, Value};
+use karstdb::{
+    ColumnFamily, Db, OptimisticTransaction, OptimisticTransactionDb, OptimisticTransactionOptions,
+    ReadOptions, Snapshot, Transaction, TransactionDb, TransactionOptions, TransactionState, Value,
+    WriteOptions,
+};
 use libc::{c_char, c_uchar};
 
 /// `rocksdb_transaction_t`.
@@ -20,6 +24,18 @@ pub struct TransactionHandle {
     #[allow(clippy::vec_box, reason = "handles point to them")]
     lent: Vec<Box<Snapshot>>,
     name: Vec<u8>,
+    again: Again,
+    /// It was rolled back, and is begun anew by what is done next.
+    is_over: bool,
+}
+
+/// How a transaction is begun once more.
+#[derive(Clone, Debug)]
+pub(crate) enum Again {
+    Locking(TransactionDb, WriteOptions, TransactionOptions),
+    Optimistic(OptimisticTransactionDb, WriteOptions, OptimisticTransactionOptions),
+    /// It was found prepared when the database was opened.
+    Never,
 }
 
 #[derive(Debug)]
@@ -64,13 +80,65 @@ macro_rules! on {
 }
 
 impl TransactionHandle {
-    pub(crate) fn new(inner: Kind, db: &Db) -> *mut TransactionHandle {
-        give(TransactionHandle { inner, db: db.clone(), lent: Vec::new(), name: Vec::new() })
+    /// Begins one.
+    pub(crate) fn new(again: Again, db: &Db) -> Option<TransactionHandle> {
+        let inner = again.begin()?;
+        Some(TransactionHandle {
+            inner,
+            db: db.clone(),
+            lent: Vec::new(),
+            name: Vec::new(),
+            again,
+            is_over: false,
+        })
     }
 
     pub(crate) fn named(inner: Transaction, db: &Db, name: Vec<u8>) -> *mut TransactionHandle {
         let inner = Kind::Locking(Box::new(inner));
-        give(TransactionHandle { inner, db: db.clone(), lent: Vec::new(), name })
+        let (again, is_over) = (Again::Never, false);
+        give(TransactionHandle { inner, db: db.clone(), lent: Vec::new(), name, again, is_over })
+    }
+
+    /// Another handle, for a transaction that is given away.
+    pub(crate) fn same(&self) -> TransactionHandle {
+        TransactionHandle {
+            inner: Kind::Committing,
+            db: self.db.clone(),
+            lent: Vec::new(),
+            name: self.name.clone(),
+            again: self.again.clone(),
+            is_over: false,
+        }
+    }
+
+    pub(crate) fn holding(self, inner: Kind) -> TransactionHandle {
+        TransactionHandle { inner, ..self }
+    }
+
+    /// Compat: RocksDB's transaction takes more once it was rolled back, unless it was prepared.
+    fn rollback(&mut self) -> karstdb::Result<()> {
+        self.revive()?;
+        let was_prepared = match &self.inner {
+            Kind::Locking(transaction) => transaction.state() != Some(TransactionState::Started),
+            Kind::Optimistic(_) | Kind::Committing => false,
+        };
+        on!(self, transaction => transaction.rollback())?;
+        self.is_over = !was_prepared;
+        Ok(())
+    }
+
+    /// Begins anew after a rollback.
+    fn revive(&mut self) -> karstdb::Result<()> {
+        if !self.is_over {
+            return Ok(());
+        }
+        let Some(inner) = self.again.begin() else { return Ok(()) };
+        self.inner = inner;
+        if let (Kind::Locking(transaction), false) = (&mut self.inner, self.name.is_empty()) {
+            transaction.set_name(&self.name)?;
+        }
+        self.is_over = false;
+        Ok(())
     }
 
     fn family(&self, family: Option<&Family>) -> ColumnFamily {
@@ -136,8 +204,35 @@ impl TransactionHandle {
     }
 }
 
+impl Again {
+    fn begin(&self) -> Option<Kind> {
+        match self {
+            Again::Locking(db, write, options) => Some(Kind::Locking(Box::new(db.begin(write, options)))),
+            Again::Optimistic(db, write, options) => {
+                Some(Kind::Optimistic(Box::new(db.begin(write, options))))
+            }
+            Again::Never => None,
+        }
+    }
+}
+
+/// The transaction of a handle, ready to be used.
+pub(crate) unsafe fn ready<'a>(handle: *mut TransactionHandle) -> karstdb::Result<&'a mut TransactionHandle> {
+    let handle = unsafe { of_mut(handle)? };
+    handle.revive()?;
+    Ok(handle)
+}
+
+/// The same of a call without an `errptr`.
+unsafe fn ready_or_say<'a>(
+    name: &'static str,
+    handle: *mut TransactionHandle,
+) -> Option<&'a mut TransactionHandle> {
+    if handle.is_null() { None } else { or_say(name, unsafe { ready(handle) }) }
+}
+
 fn pinned(value: Option<Value>) -> *mut Pinned {
-    value.map_or(std::ptr::null_mut(), |value| give(Pinned(value)))
+    value.map_or(std::ptr::null_mut(), |value| give(Pinned::whole(value)))
 }
 
 /// Many keys of a transaction, one after another, with locks or without.
@@ -149,7 +244,7 @@ unsafe fn each(
     for_update: bool,
 ) -> Vec<karstdb::Result<Option<Value>>> {
     let (options, count) = unsafe { (reading(options), keys.len()) };
-    let handle = match unsafe { of_mut(handle) } {
+    let handle = match unsafe { ready(handle) } {
         Ok(handle) => handle,
         Err(error) => return (0..count).map(|_| Err(error.clone())).collect(),
     };
@@ -167,17 +262,17 @@ unsafe fn each(
 
 capi! {
     call rocksdb_transaction_destroy(handle: *mut TransactionHandle) { end(handle); }
-    attempt rocksdb_transaction_commit(handle: *mut TransactionHandle) { on!(of_mut(handle)?, transaction => transaction.commit()) }
-    attempt rocksdb_transaction_rollback(handle: *mut TransactionHandle) { on!(of_mut(handle)?, transaction => transaction.rollback()) }
+    attempt rocksdb_transaction_commit(handle: *mut TransactionHandle) { on!(ready(handle)?, transaction => transaction.commit()) }
+    attempt rocksdb_transaction_rollback(handle: *mut TransactionHandle) { of_mut(handle)?.rollback() }
     attempt rocksdb_transaction_prepare(handle: *mut TransactionHandle) {
-        match &mut of_mut(handle)?.inner {
+        match &mut ready(handle)?.inner {
             Kind::Locking(transaction) => transaction.prepare(),
             Kind::Optimistic(_) => Err(invalid("an optimistic transaction cannot be prepared")),
             Kind::Committing => Err(committing()),
         }
     }
     attempt rocksdb_transaction_set_name(handle: *mut TransactionHandle, name: *const c_char, length: usize) {
-        let handle = of_mut(handle)?;
+        let handle = ready(handle)?;
         match &mut handle.inner {
             Kind::Locking(transaction) => transaction.set_name(bytes(name, length))?,
             Kind::Optimistic(_) => return Err(invalid("an optimistic transaction has no name")),
@@ -190,17 +285,17 @@ capi! {
         value_out(handle.as_ref().map(|handle| &handle.name), length)
     }
     call rocksdb_transaction_set_savepoint(handle: *mut TransactionHandle) {
-        if let Some(handle) = handle.as_mut() { or_say("rocksdb_transaction_set_savepoint", on!(handle, transaction => transaction.set_save_point())); }
+        if let Some(handle) = ready_or_say("rocksdb_transaction_set_savepoint", handle) { or_say("rocksdb_transaction_set_savepoint", on!(handle, transaction => transaction.set_save_point())); }
     }
-    attempt rocksdb_transaction_rollback_to_savepoint(handle: *mut TransactionHandle) { on!(of_mut(handle)?, transaction => transaction.rollback_to_save_point()) }
+    attempt rocksdb_transaction_rollback_to_savepoint(handle: *mut TransactionHandle) { on!(ready(handle)?, transaction => transaction.rollback_to_save_point()) }
     call rocksdb_transaction_put_log_data(handle: *mut TransactionHandle, blob: *const c_char, length: usize) {
-        if let Some(handle) = handle.as_mut() { or_say("rocksdb_transaction_put_log_data", on!(handle, transaction => transaction.put_log_data(bytes(blob, length)))); }
+        if let Some(handle) = ready_or_say("rocksdb_transaction_put_log_data", handle) { or_say("rocksdb_transaction_put_log_data", on!(handle, transaction => transaction.put_log_data(bytes(blob, length)))); }
     }
     attempt rocksdb_transaction_rebuild_from_writebatch(handle: *mut TransactionHandle, batch: *const Batch) {
-        of_mut(handle)?.rebuild(&of(batch)?.batch)
+        ready(handle)?.rebuild(&of(batch)?.batch)
     }
     call rocksdb_transaction_get_snapshot(handle: *mut TransactionHandle) -> *mut SnapshotHandle {
-        let Some(handle) = handle.as_mut() else { return std::ptr::null_mut() };
+        let Some(handle) = ready_or_say("rocksdb_transaction_get_snapshot", handle) else { return std::ptr::null_mut() };
         let snapshot = on!(handle, transaction => transaction.snapshot().cloned());
         // Compat: there is a handle even where there is no snapshot.
         let Some(snapshot) = snapshot else { return SnapshotHandle::lent(std::ptr::null_mut()) };
@@ -209,51 +304,51 @@ capi! {
     }
 
     attempt rocksdb_transaction_put(handle: *mut TransactionHandle, key: *const c_char, keylen: usize, val: *const c_char, vallen: usize) {
-        on!(of_mut(handle)?, transaction => transaction.put(bytes(key, keylen), bytes(val, vallen)))
+        on!(ready(handle)?, transaction => transaction.put(bytes(key, keylen), bytes(val, vallen)))
     }
     attempt rocksdb_transaction_put_cf(handle: *mut TransactionHandle, cf: *const Family, key: *const c_char, keylen: usize, val: *const c_char, vallen: usize) {
-        on!(of_mut(handle)?, transaction => transaction.put_cf(&of(cf)?.0, bytes(key, keylen), bytes(val, vallen)))
+        on!(ready(handle)?, transaction => transaction.put_cf(&of(cf)?.0, bytes(key, keylen), bytes(val, vallen)))
     }
     attempt rocksdb_transaction_merge(handle: *mut TransactionHandle, key: *const c_char, keylen: usize, val: *const c_char, vallen: usize) {
-        on!(of_mut(handle)?, transaction => transaction.merge(bytes(key, keylen), bytes(val, vallen)))
+        on!(ready(handle)?, transaction => transaction.merge(bytes(key, keylen), bytes(val, vallen)))
     }
     attempt rocksdb_transaction_merge_cf(handle: *mut TransactionHandle, cf: *const Family, key: *const c_char, keylen: usize, val: *const c_char, vallen: usize) {
-        on!(of_mut(handle)?, transaction => transaction.merge_cf(&of(cf)?.0, bytes(key, keylen), bytes(val, vallen)))
+        on!(ready(handle)?, transaction => transaction.merge_cf(&of(cf)?.0, bytes(key, keylen), bytes(val, vallen)))
     }
     attempt rocksdb_transaction_delete(handle: *mut TransactionHandle, key: *const c_char, keylen: usize) {
-        on!(of_mut(handle)?, transaction => transaction.delete(bytes(key, keylen)))
+        on!(ready(handle)?, transaction => transaction.delete(bytes(key, keylen)))
     }
     attempt rocksdb_transaction_delete_cf(handle: *mut TransactionHandle, cf: *const Family, key: *const c_char, keylen: usize) {
-        on!(of_mut(handle)?, transaction => transaction.delete_cf(&of(cf)?.0, bytes(key, keylen)))
+        on!(ready(handle)?, transaction => transaction.delete_cf(&of(cf)?.0, bytes(key, keylen)))
     }
 
     attempt rocksdb_transaction_get(handle: *mut TransactionHandle, options: *const Read, key: *const c_char, keylen: usize, vallen: *mut usize) -> *mut c_char {
         put(vallen, 0);
-        Ok(value_out(of_mut(handle)?.get(&reading(options), None, bytes(key, keylen))?, vallen))
+        Ok(value_out(ready(handle)?.get(&reading(options), None, bytes(key, keylen))?, vallen))
     }
     attempt rocksdb_transaction_get_cf(handle: *mut TransactionHandle, options: *const Read, cf: *const Family, key: *const c_char, keylen: usize, vallen: *mut usize) -> *mut c_char {
         put(vallen, 0);
-        Ok(value_out(of_mut(handle)?.get(&reading(options), cf.as_ref(), bytes(key, keylen))?, vallen))
+        Ok(value_out(ready(handle)?.get(&reading(options), cf.as_ref(), bytes(key, keylen))?, vallen))
     }
     attempt rocksdb_transaction_get_pinned(handle: *mut TransactionHandle, options: *const Read, key: *const c_char, keylen: usize) -> *mut Pinned {
-        Ok(pinned(of_mut(handle)?.get(&reading(options), None, bytes(key, keylen))?))
+        Ok(pinned(ready(handle)?.get(&reading(options), None, bytes(key, keylen))?))
     }
     attempt rocksdb_transaction_get_pinned_cf(handle: *mut TransactionHandle, options: *const Read, cf: *const Family, key: *const c_char, keylen: usize) -> *mut Pinned {
-        Ok(pinned(of_mut(handle)?.get(&reading(options), cf.as_ref(), bytes(key, keylen))?))
+        Ok(pinned(ready(handle)?.get(&reading(options), cf.as_ref(), bytes(key, keylen))?))
     }
     attempt rocksdb_transaction_get_for_update(handle: *mut TransactionHandle, options: *const Read, key: *const c_char, keylen: usize, vallen: *mut usize, exclusive: c_uchar) -> *mut c_char {
         put(vallen, 0);
-        Ok(value_out(of_mut(handle)?.get_for_update(&reading(options), None, bytes(key, keylen), exclusive != 0)?, vallen))
+        Ok(value_out(ready(handle)?.get_for_update(&reading(options), None, bytes(key, keylen), exclusive != 0)?, vallen))
     }
     attempt rocksdb_transaction_get_for_update_cf(handle: *mut TransactionHandle, options: *const Read, cf: *const Family, key: *const c_char, keylen: usize, vallen: *mut usize, exclusive: c_uchar) -> *mut c_char {
         put(vallen, 0);
-        Ok(value_out(of_mut(handle)?.get_for_update(&reading(options), cf.as_ref(), bytes(key, keylen), exclusive != 0)?, vallen))
+        Ok(value_out(ready(handle)?.get_for_update(&reading(options), cf.as_ref(), bytes(key, keylen), exclusive != 0)?, vallen))
     }
     attempt rocksdb_transaction_get_pinned_for_update(handle: *mut TransactionHandle, options: *const Read, key: *const c_char, keylen: usize, exclusive: c_uchar) -> *mut Pinned {
-        Ok(pinned(of_mut(handle)?.get_for_update(&reading(options), None, bytes(key, keylen), exclusive != 0)?))
+        Ok(pinned(ready(handle)?.get_for_update(&reading(options), None, bytes(key, keylen), exclusive != 0)?))
     }
     attempt rocksdb_transaction_get_pinned_for_update_cf(handle: *mut TransactionHandle, options: *const Read, cf: *const Family, key: *const c_char, keylen: usize, exclusive: c_uchar) -> *mut Pinned {
-        Ok(pinned(of_mut(handle)?.get_for_update(&reading(options), cf.as_ref(), bytes(key, keylen), exclusive != 0)?))
+        Ok(pinned(ready(handle)?.get_for_update(&reading(options), cf.as_ref(), bytes(key, keylen), exclusive != 0)?))
     }
     call rocksdb_transaction_multi_get(handle: *mut TransactionHandle, options: *const Read, count: usize, keys: *const *const c_char, key_sizes: *const usize, values: *mut *mut c_char, value_sizes: *mut usize, errs: *mut *mut c_char) {
         values_out(each(handle, options, None, byte_lists(keys, key_sizes, count), false), values, value_sizes, errs)
@@ -268,11 +363,11 @@ capi! {
         values_out(each(handle, options, Some(cfs), byte_lists(keys, key_sizes, count), true), values, value_sizes, errs)
     }
     call rocksdb_transaction_create_iterator(handle: *mut TransactionHandle, options: *const Read) -> *mut Iter {
-        let Some(handle) = handle.as_mut() else { return std::ptr::null_mut() };
+        let Some(handle) = ready_or_say("rocksdb_transaction_create_iterator", handle) else { return std::ptr::null_mut() };
         Iter::over_batch(on!(handle, transaction => transaction.iter(&reading(options))))
     }
     call rocksdb_transaction_create_iterator_cf(handle: *mut TransactionHandle, options: *const Read, cf: *const Family) -> *mut Iter {
-        let (Some(handle), Some(cf)) = (handle.as_mut(), cf.as_ref()) else { return std::ptr::null_mut() };
+        let (Some(handle), Some(cf)) = (ready_or_say("rocksdb_transaction_create_iterator_cf", handle), cf.as_ref()) else { return std::ptr::null_mut() };
         Iter::over_batch(on!(handle, transaction => transaction.iter_cf(&reading(options), &cf.0)))
     }
 }

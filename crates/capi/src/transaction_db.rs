@@ -3,27 +3,37 @@
 use crate::batch::Batch;
 use crate::boundary::*;
 use crate::copies::CheckpointHandle;
-use crate::db::{Pinned, families_of, flushing, int_property, property, reading, values_out, writing};
+use crate::db::{families_of, flushing, int_property, property, values_out, writing};
 use crate::family::{Family, create};
-use crate::handle::{Database, SnapshotHandle};
+use crate::handle::{Database, Pinned, SnapshotHandle};
 use crate::iterator::Iter;
 use crate::open::{Named, handles_out, wanted};
 use crate::options::OptionsHandle;
-use crate::requests::{Flush, LockingSettings, OptimisticSettings, Read, TransactionSettings, Write};
-use crate::transaction::{Kind, TransactionHandle};
+use crate::requests::{
+    Flush, LockingSettings, OptimisticSettings, Read, TransactionSettings, Write, reading,
+};
+use crate::transaction::{Again, TransactionHandle};
 use karstdb::{Db, OptimisticTransactionDb, OptimisticTransactionDbOptions, TransactionDb, Value};
 use libc::{c_char, c_int, c_uchar};
 
 /// `rocksdb_transactiondb_t`.
 #[derive(Debug)]
-pub struct LockingDatabase(TransactionDb);
+#[repr(C)]
+pub struct LockingDatabase {
+    base: Database,
+    db: TransactionDb,
+}
 
 /// `rocksdb_optimistictransactiondb_t`.
 #[derive(Debug)]
-pub struct OptimisticDatabase(OptimisticTransactionDb);
+#[repr(C)]
+pub struct OptimisticDatabase {
+    base: Database,
+    db: OptimisticTransactionDb,
+}
 
 unsafe fn base<'a>(db: *const LockingDatabase) -> karstdb::Result<&'a Db> {
-    Ok(unsafe { of(db)? }.0.db())
+    Ok(&unsafe { of(db)? }.base.db)
 }
 
 unsafe fn open(
@@ -36,7 +46,7 @@ unsafe fn open(
     let names: &[&str] = if named.count == 0 { &["default"] } else { &wanted.names };
     let db = TransactionDb::open_cf(wanted.path, &wanted.options, &settings.options, names)?;
     unsafe { handles_out(db.db(), &wanted, named)? };
-    Ok(give(LockingDatabase(db)))
+    Ok(give(LockingDatabase { base: Database::plain(db.db().clone()), db }))
 }
 
 unsafe fn open_optimistic(
@@ -48,19 +58,18 @@ unsafe fn open_optimistic(
     let names: &[&str] = if named.count == 0 { &["default"] } else { &wanted.names };
     let db = Db::open_cf(wanted.path, &wanted.options, names)?;
     unsafe { handles_out(&db, &wanted, named)? };
-    Ok(give(OptimisticDatabase(OptimisticTransactionDb::over(
-        db,
-        &OptimisticTransactionDbOptions::default(),
-    )?)))
+    let base = Database::plain(db.clone());
+    let db = OptimisticTransactionDb::over(db, &OptimisticTransactionDbOptions::default())?;
+    Ok(give(OptimisticDatabase { base, db }))
 }
 
 fn pinned(value: Option<Value>) -> *mut Pinned {
-    value.map_or(std::ptr::null_mut(), |value| give(Pinned(value)))
+    value.map_or(std::ptr::null_mut(), |value| give(Pinned::whole(value)))
 }
 
 /// A handle that takes the place of an older one, if there is one.
-unsafe fn replacing(old: *mut TransactionHandle, new: *mut TransactionHandle) -> *mut TransactionHandle {
-    match unsafe { (old.as_mut(), take(new)) } {
+unsafe fn replacing(old: *mut TransactionHandle, new: Option<TransactionHandle>) -> *mut TransactionHandle {
+    match (unsafe { old.as_mut() }, new) {
         (Some(place), Some(made)) => {
             *place = made;
             old
@@ -76,24 +85,23 @@ capi! {
         open(options, settings, name, Named { count, names, options: family_options, handles })
     }
     call rocksdb_transactiondb_close(db: *mut LockingDatabase) {
-        if let Some(db) = take(db) { or_say("rocksdb_transactiondb_close", db.0.db().close()); }
+        if let Some(db) = take(db) { or_say("rocksdb_transactiondb_close", db.base.db.close()); }
     }
-    call rocksdb_transactiondb_get_base_db(db: *const LockingDatabase) -> *mut Database { base(db).map_or(std::ptr::null_mut(), |db| give(Database { db: db.clone() })) }
+    call rocksdb_transactiondb_get_base_db(db: *const LockingDatabase) -> *mut Database { base(db).map_or(std::ptr::null_mut(), |db| give(Database::plain(db.clone()))) }
     call rocksdb_transactiondb_close_base_db(db: *mut Database) { end(db); }
     attempt rocksdb_transactiondb_create_column_family(db: *const LockingDatabase, options: *const OptionsHandle, name: *const c_char) -> *mut Family { create(base(db)?, options, name) }
     call rocksdb_transaction_begin(db: *const LockingDatabase, write: *const Write, settings: *const TransactionSettings, old: *mut TransactionHandle) -> *mut TransactionHandle {
         let Some(db) = db.as_ref() else { return std::ptr::null_mut() };
         let settings = settings.as_ref().map(|settings| settings.options.clone()).unwrap_or_default();
-        let transaction = db.0.begin(&writing(write), &settings);
-        replacing(old, TransactionHandle::new(Kind::Locking(Box::new(transaction)), db.0.db()))
+        replacing(old, TransactionHandle::new(Again::Locking(db.db.clone(), writing(write), settings), &db.base.db))
     }
     call rocksdb_transactiondb_get_prepared_transactions(db: *const LockingDatabase, count: *mut usize) -> *mut *mut TransactionHandle {
         put(count, 0);
         let Some(db) = db.as_ref() else { return std::ptr::null_mut() };
         let mut found = Vec::new();
-        for name in db.0.get_all_prepared_transactions() {
-            if let Some(transaction) = or_say("rocksdb_transactiondb_get_prepared_transactions", db.0.get_transaction_by_name(&name)) {
-                found.push(TransactionHandle::named(transaction, db.0.db(), name));
+        for name in db.db.get_all_prepared_transactions() {
+            if let Some(transaction) = or_say("rocksdb_transactiondb_get_prepared_transactions", db.db.get_transaction_by_name(&name)) {
+                found.push(TransactionHandle::named(transaction, &db.base.db, name));
             }
         }
         if found.is_empty() { return std::ptr::null_mut() }
@@ -108,24 +116,24 @@ capi! {
     attempt rocksdb_transactiondb_checkpoint_object_create(db: *const LockingDatabase) -> *mut CheckpointHandle { Ok(give(CheckpointHandle(base(db)?.clone()))) }
 
     attempt rocksdb_transactiondb_put(db: *const LockingDatabase, write: *const Write, key: *const c_char, keylen: usize, val: *const c_char, vallen: usize) {
-        of(db)?.0.put_cf(&writing(write), base(db)?.default_column_family(), bytes(key, keylen), bytes(val, vallen))
+        of(db)?.db.put_cf(&writing(write), base(db)?.default_column_family(), bytes(key, keylen), bytes(val, vallen))
     }
     attempt rocksdb_transactiondb_put_cf(db: *const LockingDatabase, write: *const Write, cf: *const Family, key: *const c_char, keylen: usize, val: *const c_char, vallen: usize) {
-        of(db)?.0.put_cf(&writing(write), &of(cf)?.0, bytes(key, keylen), bytes(val, vallen))
+        of(db)?.db.put_cf(&writing(write), &of(cf)?.0, bytes(key, keylen), bytes(val, vallen))
     }
     attempt rocksdb_transactiondb_merge(db: *const LockingDatabase, write: *const Write, key: *const c_char, keylen: usize, val: *const c_char, vallen: usize) {
-        of(db)?.0.merge_cf(&writing(write), base(db)?.default_column_family(), bytes(key, keylen), bytes(val, vallen))
+        of(db)?.db.merge_cf(&writing(write), base(db)?.default_column_family(), bytes(key, keylen), bytes(val, vallen))
     }
     attempt rocksdb_transactiondb_merge_cf(db: *const LockingDatabase, write: *const Write, cf: *const Family, key: *const c_char, keylen: usize, val: *const c_char, vallen: usize) {
-        of(db)?.0.merge_cf(&writing(write), &of(cf)?.0, bytes(key, keylen), bytes(val, vallen))
+        of(db)?.db.merge_cf(&writing(write), &of(cf)?.0, bytes(key, keylen), bytes(val, vallen))
     }
     attempt rocksdb_transactiondb_delete(db: *const LockingDatabase, write: *const Write, key: *const c_char, keylen: usize) {
-        of(db)?.0.delete_cf(&writing(write), base(db)?.default_column_family(), bytes(key, keylen))
+        of(db)?.db.delete_cf(&writing(write), base(db)?.default_column_family(), bytes(key, keylen))
     }
     attempt rocksdb_transactiondb_delete_cf(db: *const LockingDatabase, write: *const Write, cf: *const Family, key: *const c_char, keylen: usize) {
-        of(db)?.0.delete_cf(&writing(write), &of(cf)?.0, bytes(key, keylen))
+        of(db)?.db.delete_cf(&writing(write), &of(cf)?.0, bytes(key, keylen))
     }
-    attempt rocksdb_transactiondb_write(db: *const LockingDatabase, write: *const Write, batch: *const Batch) { of(db)?.0.write(&writing(write), &of(batch)?.batch) }
+    attempt rocksdb_transactiondb_write(db: *const LockingDatabase, write: *const Write, batch: *const Batch) { of(db)?.db.write(&writing(write), &of(batch)?.batch) }
 
     attempt rocksdb_transactiondb_get(db: *const LockingDatabase, options: *const Read, key: *const c_char, keylen: usize, vallen: *mut usize) -> *mut c_char {
         put(vallen, 0);
@@ -153,10 +161,10 @@ capi! {
         values_out(db.multi_get_cfs(&reading(options), &families, &byte_lists(keys, key_sizes, count)), values, value_sizes, errs);
     }
     call rocksdb_transactiondb_create_iterator(db: *const LockingDatabase, options: *const Read) -> *mut Iter {
-        base(db).map_or(std::ptr::null_mut(), |db| Iter::new(db, reading(options), db.default_column_family()))
+        base(db).map_or(std::ptr::null_mut(), |db| Iter::new(db, options, db.default_column_family()))
     }
     call rocksdb_transactiondb_create_iterator_cf(db: *const LockingDatabase, options: *const Read, cf: *const Family) -> *mut Iter {
-        match (base(db), of(cf)) { (Ok(db), Ok(cf)) => Iter::new(db, reading(options), &cf.0), _ => std::ptr::null_mut() }
+        match (base(db), of(cf)) { (Ok(db), Ok(cf)) => Iter::new(db, options, &cf.0), _ => std::ptr::null_mut() }
     }
     attempt rocksdb_transactiondb_flush(db: *const LockingDatabase, options: *const Flush) { base(db)?.flush_cfs(&flushing(options), &[base(db)?.default_column_family()]) }
     attempt rocksdb_transactiondb_flush_cf(db: *const LockingDatabase, options: *const Flush, cf: *const Family) { base(db)?.flush_cfs(&flushing(options), &[&of(cf)?.0]) }
@@ -171,18 +179,17 @@ capi! {
         open_optimistic(options, name, Named { count, names, options: family_options, handles })
     }
     call rocksdb_optimistictransactiondb_close(db: *mut OptimisticDatabase) {
-        if let Some(db) = take(db) { or_say("rocksdb_optimistictransactiondb_close", db.0.db().close()); }
+        if let Some(db) = take(db) { or_say("rocksdb_optimistictransactiondb_close", db.base.db.close()); }
     }
-    call rocksdb_optimistictransactiondb_get_base_db(db: *const OptimisticDatabase) -> *mut Database { db.as_ref().map_or(std::ptr::null_mut(), |db| give(Database { db: db.0.db().clone() })) }
+    call rocksdb_optimistictransactiondb_get_base_db(db: *const OptimisticDatabase) -> *mut Database { db.as_ref().map_or(std::ptr::null_mut(), |db| give(Database::plain(db.base.db.clone()))) }
     call rocksdb_optimistictransactiondb_close_base_db(db: *mut Database) { end(db); }
-    attempt rocksdb_optimistictransactiondb_write(db: *const OptimisticDatabase, write: *const Write, batch: *const Batch) { of(db)?.0.db().write(&writing(write), &of(batch)?.batch) }
-    call rocksdb_optimistictransactiondb_property_value(db: *const OptimisticDatabase, name: *const c_char) -> *mut c_char { property(of(db).map(|db| db.0.db()), None, name) }
-    call rocksdb_optimistictransactiondb_property_int(db: *const OptimisticDatabase, name: *const c_char, out: *mut u64) -> c_int { int_property(of(db).map(|db| db.0.db()), None, name, out) }
-    attempt rocksdb_optimistictransactiondb_checkpoint_object_create(db: *const OptimisticDatabase) -> *mut CheckpointHandle { Ok(give(CheckpointHandle(of(db)?.0.db().clone()))) }
+    attempt rocksdb_optimistictransactiondb_write(db: *const OptimisticDatabase, write: *const Write, batch: *const Batch) { of(db)?.base.db.write(&writing(write), &of(batch)?.batch) }
+    call rocksdb_optimistictransactiondb_property_value(db: *const OptimisticDatabase, name: *const c_char) -> *mut c_char { property(of(db).map(|db| &db.base.db), None, name) }
+    call rocksdb_optimistictransactiondb_property_int(db: *const OptimisticDatabase, name: *const c_char, out: *mut u64) -> c_int { int_property(of(db).map(|db| &db.base.db), None, name, out) }
+    attempt rocksdb_optimistictransactiondb_checkpoint_object_create(db: *const OptimisticDatabase) -> *mut CheckpointHandle { Ok(give(CheckpointHandle(of(db)?.base.db.clone()))) }
     call rocksdb_optimistictransaction_begin(db: *const OptimisticDatabase, write: *const Write, settings: *const OptimisticSettings, old: *mut TransactionHandle) -> *mut TransactionHandle {
         let Some(db) = db.as_ref() else { return std::ptr::null_mut() };
         let settings = settings.as_ref().map(|settings| settings.options).unwrap_or_default();
-        let transaction = db.0.begin(&writing(write), &settings);
-        replacing(old, TransactionHandle::new(Kind::Optimistic(Box::new(transaction)), db.0.db()))
+        replacing(old, TransactionHandle::new(Again::Optimistic(db.db.clone(), writing(write), settings), &db.base.db))
     }
 }

@@ -119,6 +119,9 @@ pub mod options {
         PrepopulateBlobCache, PrepopulateBlockCache, ReadOptions, ReadTier, Section, TableFactory,
         TableFilterFn, UniversalOptions, Unprinted, ValueError, WalRecoveryMode,
     };
+    pub use karst_format::options::file::{
+        NamedColumnFamily, OptionsFile, UnknownOption, UnknownOptions, latest_options_file,
+    };
 }
 
 /// Who has to wait so that memory and disk keep up.

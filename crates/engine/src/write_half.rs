@@ -93,7 +93,7 @@ impl WriteHalf {
         events.opened(&read.path, &db_options);
         versions.obsolete().tell(&events);
         notes.iter().for_each(|note| events.log(LogLevel::Warn, format_args!("[database] {note}")));
-        read.families.all().iter().for_each(|family| events.opened_family(&family.settings()));
+        events.opened_families(read.families.all().iter().map(|family| family.settings()));
         if let Some(damage) = &read.log_damage {
             events.log(LogLevel::Warn, format_args!("recovered up to damage in a log: {damage}"));
         }

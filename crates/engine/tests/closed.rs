@@ -194,6 +194,8 @@ fn of_database(db: &Db, before: &Snapshot) -> Vec<(&'static str, Option<Error>)>
         disable_file_deletions db.disable_file_deletions();
         disable_file_deletions_async wait(db.disable_file_deletions_async());
         enable_file_deletions db.enable_file_deletions();
+        enable_file_deletions_async wait(db.enable_file_deletions_async());
+        wait_for_info_log db.wait_for_info_log();
         lock_wal db.lock_wal();
         lock_wal_async wait(db.lock_wal_async());
         unlock_wal db.unlock_wal();

@@ -20,10 +20,10 @@ pub use info_log::InfoLog;
 
 use crate::error::Error;
 use crate::health::BackgroundError;
-use crate::options::FamilyConfig;
+use crate::options::{CompactOnDeletion, FamilyConfig};
 use crate::sync::counting::{AtomicBool, AtomicU64, Ordering};
 use karst_format::ids::Level;
-use karst_format::options::{ColumnFamilyOptions, DbOptions, OptionSet};
+use karst_format::options::{BlockBasedTableOptions, ColumnFamilyOptions, DbOptions, OptionSet};
 use karst_format::properties::TableProperties;
 use karst_io::{FileOperationInfo, report};
 use std::cell::Cell;
@@ -49,6 +49,32 @@ pub enum LogLevel {
     Fatal,
     /// What every LOG file begins with.
     Header,
+}
+
+/// So many column families have all their options written to LOG: RocksDB's number.
+const DUMPED_FAMILIES: usize = 10;
+
+/// A value as RocksDB's LOG has it: truth is a digit.
+fn dumped(value: String) -> String {
+    match value.as_str() {
+        "true" => "1".into(),
+        "false" => "0".into(),
+        _ => value,
+    }
+}
+
+/// What collects properties, in the words of RocksDB's LOG.
+fn collectors_text(value: &str) -> String {
+    match CompactOnDeletion::from_option_text(value) {
+        Some(rule) => format!(
+            "{} (Sliding window size = {} Deletion trigger = {} Deletion ratio = {})",
+            CompactOnDeletion::NAME,
+            rule.window_size,
+            rule.deletion_trigger,
+            rule.deletion_ratio
+        ),
+        None => value.to_owned(),
+    }
 }
 
 /// Why memtables were flushed. RocksDB's names.
@@ -502,16 +528,77 @@ impl Events {
     pub fn opened(&self, path: &std::path::Path, options: &DbOptions) {
         self.log(LogLevel::Header, format_args!("KarstDB version: {}", env!("CARGO_PKG_VERSION")));
         self.log(LogLevel::Header, format_args!("DB: {}", path.display()));
+        self.supported();
         for entry in DbOptions::table() {
-            let value = options.get(entry.info.name).unwrap_or_default();
+            let value = dumped(options.get(entry.info.name).unwrap_or_default());
             let name = format!("Options.{}", entry.info.name);
             self.log(LogLevel::Header, format_args!("{name:>48}: {value}"));
         }
         self.without_effect("database", options, &DbOptions::default());
     }
 
+    /// What this build and this processor can do, in RocksDB's words.
+    fn supported(&self) {
+        #[cfg(target_arch = "x86_64")]
+        let (fast, kind) = (std::arch::is_x86_feature_detected!("sse4.2"), "x86");
+        #[cfg(target_arch = "aarch64")]
+        let (fast, kind) = (std::arch::is_aarch64_feature_detected!("crc"), "Arm64");
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        let (fast, kind) = (false, std::env::consts::ARCH);
+        let fast = if fast { "Supported" } else { "Not supported" };
+        self.log(LogLevel::Header, format_args!("Fast CRC32 supported: {fast} on {kind}"));
+        self.log(LogLevel::Header, format_args!("Jemalloc supported: 0"));
+    }
+
+    /// All options of a column family, as RocksDB writes them, of as many families as it does.
+    pub fn opened_families<F: std::ops::Deref<Target = FamilyConfig>>(
+        &self,
+        families: impl Iterator<Item = F>,
+    ) {
+        for (at, family) in families.enumerate() {
+            if at < DUMPED_FAMILIES {
+                self.dump_family(&family);
+            }
+            self.opened_family(&family);
+        }
+    }
+
+    fn dump_family(&self, family: &FamilyConfig) {
+        let line = |name: &str, value: String| {
+            self.log(LogLevel::Header, format_args!("{:>48}: {value}", format!("Options.{name}")));
+        };
+        let head = format_args!("--------------- Options for column family [{}]:", family.name);
+        self.log(LogLevel::Header, head);
+        for entry in ColumnFamilyOptions::table().iter().filter(|entry| entry.info.printed) {
+            let value = family.options.get(entry.info.name).unwrap_or_default();
+            let value = match entry.info.name {
+                "table_properties_collectors" => collectors_text(&value),
+                _ => dumped(value),
+            };
+            line(entry.info.name, value);
+        }
+        let tables = &family.options.table_factory.block_based;
+        let tables = BlockBasedTableOptions::table().iter().filter(|entry| entry.info.printed).map(|entry| {
+            let value = tables.get(entry.info.name).unwrap_or_default();
+            // Compat: where the OPTIONS file has a name, LOG has a number.
+            let value = match entry.info.name {
+                "checksum" => tables.checksum.number().to_string(),
+                "data_block_index_type" => tables.data_block_index_type.number().to_string(),
+                "index_shortening" => tables.index_shortening.number().to_string(),
+                "index_type" => tables.index_type.number().to_string(),
+                "prepopulate_block_cache" => tables.prepopulate_block_cache.number().to_string(),
+                _ => dumped(value),
+            };
+            format!("  {}: {value}\n", entry.info.name)
+        });
+        line(
+            "table_factory",
+            format!("{}\n{}", family.options.table_factory.name, tables.collect::<String>()),
+        );
+    }
+
     /// The options of a column family that differ from the defaults: as those of the database.
-    pub fn opened_family(&self, family: &FamilyConfig) {
+    fn opened_family(&self, family: &FamilyConfig) {
         self.differing(family, &family.options);
         self.differing(family, &family.options.table_factory.block_based);
         self.family_without_effect(family);

@@ -6,11 +6,11 @@ use super::start::{Notify, start};
 use super::status::Verdict;
 use crate::batch::Batch;
 use crate::boundary::*;
-use crate::db::{families_of, reading, writing};
+use crate::db::{families_of, writing};
 use crate::family::{Family, family_or_default};
 use crate::handle::Database;
-use crate::requests::{Read, Write};
-use crate::transaction::{Kind, TransactionHandle, committing};
+use crate::requests::{Read, Write, reading};
+use crate::transaction::{Kind, TransactionHandle, committing, ready};
 use karstdb::{ColumnFamily, Db, ReadOptions};
 use libc::c_char;
 use std::future::Future;
@@ -24,7 +24,7 @@ unsafe fn get(
     family: *const Family,
     key: &[u8],
 ) -> karstdb::Result<impl Future<Output = Outcome> + Send + use<>> {
-    let db = unsafe { of(db)? }.db.clone();
+    let db = unsafe { without_ttl(db)? }.clone();
     let (options, family) = unsafe { (reading(options), family_or_default(&db, family).clone()) };
     let key = key.to_vec();
     Ok(async move { db.get_cf_async(&options, &family, &key).await.map(Found::Value) })
@@ -50,7 +50,16 @@ enum Families {
     Each(Vec<ColumnFamily>),
 }
 
-async fn commit(mut inner: Kind, db: Db) -> Outcome {
+/// A database whose values are as they are stored.
+pub(super) unsafe fn without_ttl<'a>(db: *const Database) -> karstdb::Result<&'a Db> {
+    let db = unsafe { of(db)? };
+    if db.stamps {
+        return Err(not_supported("an asynchronous call on a database that was opened with a TTL"));
+    }
+    Ok(&db.db)
+}
+
+async fn commit(mut inner: Kind, handle: TransactionHandle) -> Outcome {
     let outcome = match &mut inner {
         Kind::Locking(transaction) => transaction.commit_async().await,
         Kind::Optimistic(transaction) => transaction.commit_async().await,
@@ -58,7 +67,7 @@ async fn commit(mut inner: Kind, db: Db) -> Outcome {
     };
     Ok(match outcome {
         Ok(()) => Found::Nothing,
-        Err(error) => Found::NotCommitted(error, Mutex::new(Some((inner, db)))),
+        Err(error) => Found::NotCommitted(error, Mutex::new(Some(handle.holding(inner)))),
     })
 }
 
@@ -72,14 +81,14 @@ capi! {
     /// for each. `cfs` is a column family for each key, or null for the default one.
     call karst_multi_get_async(reactor: *const Runner, db: *const Database, options: *const Read, cfs: *const *const Family, count: usize, keys: *const *const c_char, key_lengths: *const usize, notify: *const Notify) -> *const Op {
         start(reactor, notify, || {
-            let db = of(db)?;
+            let db = without_ttl(db)?;
             let families = match cfs.is_null() {
-                true => Families::One(db.db.default_column_family().clone()),
+                true => Families::One(db.default_column_family().clone()),
                 false => Families::Each(families_of(cfs, count)?),
             };
             let keys: Vec<_> = byte_lists(keys, key_lengths, count).into_iter().map(<[u8]>::to_vec).collect();
             if keys.len() < count { return Err(invalid("an array of keys is null")) }
-            Ok(multi_get(db.db.clone(), reading(options), families, keys))
+            Ok(multi_get(db.clone(), reading(options), families, keys))
         })
     }
     /// rocksdb_write. The operations move out of the batch, which is empty when the call returns
@@ -87,7 +96,7 @@ capi! {
     /// transaction.
     call karst_write_async(reactor: *const Runner, db: *const Database, options: *const Write, batch: *mut Batch, notify: *const Notify) -> *const Op {
         start(reactor, notify, || {
-            let (db, options) = (of(db)?.db.clone(), writing(options));
+            let (db, options) = (without_ttl(db)?.clone(), writing(options));
             let batch = std::mem::take(&mut of_mut(batch)?.batch);
             Ok(async move { db.write_async(&options, &batch).await.map(|()| Found::Nothing) })
         })
@@ -98,10 +107,10 @@ capi! {
     /// release. Of a commit that was cancelled it is gone: it was committed, whole, or not.
     call karst_transaction_commit_async(reactor: *const Runner, transaction: *mut TransactionHandle, notify: *const Notify) -> *const Op {
         start(reactor, notify, || {
-            let handle = of_mut(transaction)?;
+            let handle = ready(transaction)?;
             match std::mem::replace(&mut handle.inner, Kind::Committing) {
                 Kind::Committing => Err(committing()),
-                inner => Ok(commit(inner, handle.db.clone())),
+                inner => Ok(commit(inner, handle.same())),
             }
         })
     }

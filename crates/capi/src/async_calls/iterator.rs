@@ -3,15 +3,15 @@
 //! Whoever moves or reads one holds its lease; there is one at a time, so that an iterator is
 //! never looked at while an operation moves it. Asking for a second one is refused.
 
+use super::calls::without_ttl;
 use super::op::{Found, Lent, Op};
 use super::reactor::Runner;
 use super::start::{Notify, start};
 use crate::boundary::*;
-use crate::db::reading;
 use crate::family::{Family, family_or_default};
 use crate::handle::Database;
-use crate::requests::Read;
-use crate::transaction::{Kind, TransactionHandle, committing};
+use crate::requests::{Read, reading};
+use crate::transaction::{Kind, TransactionHandle, committing, ready};
 use karstdb::{BatchDbIterator, DbIterator, Error, ErrorKind};
 use libc::{c_char, c_uchar};
 use std::cell::UnsafeCell;
@@ -158,12 +158,12 @@ capi! {
     /// An iterator for asynchronous moves, as of now; it is on no entry yet. Does not wait. `cf`
     /// and `options` may be null.
     attempt karst_iter_create(db: *const Database, options: *const Read, cf: *const Family) -> *const Cursor {
-        let db = &of(db)?.db;
+        let db = without_ttl(db)?;
         Ok(Cursor::give(It::Db(Box::new(db.iter_cf(&reading(options), family_or_default(db, cf))?))))
     }
     /// The same over a transaction's own writes and the database.
     attempt karst_transaction_iter_create(transaction: *mut TransactionHandle, options: *const Read, cf: *const Family) -> *const Cursor {
-        let handle = of_mut(transaction)?;
+        let handle = ready(transaction)?;
         let (options, cf) = (reading(options), family_or_default(&handle.db, cf).clone());
         let it = match &mut handle.inner {
             Kind::Locking(transaction) => transaction.iter_cf(&options, &cf),

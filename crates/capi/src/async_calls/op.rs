@@ -2,8 +2,8 @@
 
 use super::status::{Status, Verdict};
 use crate::boundary::*;
-use crate::transaction::{Kind, TransactionHandle};
-use karstdb::{Db, Error, Value};
+use crate::transaction::TransactionHandle;
+use karstdb::{Error, Value};
 use libc::{c_char, c_int, c_void};
 use std::any::Any;
 use std::fmt;
@@ -69,7 +69,7 @@ pub(crate) enum Found {
     /// Where an iterator stands, and what lends it.
     Entry(Option<Lent>, #[allow(dead_code, reason = "keeps what is lent")] Arc<dyn Any + Send + Sync>),
     /// A transaction that was not committed, and the database that it is of.
-    NotCommitted(Error, Mutex<Option<(Kind, Db)>>),
+    NotCommitted(Error, Mutex<Option<TransactionHandle>>),
 }
 
 /// The entry of an iterator, until that moves.
@@ -222,6 +222,6 @@ capi! {
         let found = op.as_ref().and_then(|op| op.ended.get()).map(|ended| &ended.found);
         let Some(Found::NotCommitted(_, transaction)) = found else { return std::ptr::null_mut() };
         let taken = transaction.lock().unwrap_or_else(PoisonError::into_inner).take();
-        taken.map_or(std::ptr::null_mut(), |(inner, db)| TransactionHandle::new(inner, &db))
+        taken.map_or(std::ptr::null_mut(), give)
     }
 }

@@ -5,14 +5,19 @@
 //! is a valid value, and what has an effect, is said in one place. What has no effect is
 //! remembered, so that its getter answers, and named on stderr when a database is opened.
 
+mod cuckoo;
 mod instances;
+mod latest;
 mod scalars;
 
+pub(crate) use cuckoo::NAMES as CUCKOO;
 pub(crate) use instances::NAMES as INSTANCES;
+pub(crate) use latest::NAMES as LATEST;
 pub(crate) use scalars::{KEPT, SERVED, SIGNATURES};
 
 use crate::boundary::*;
 use crate::cache::Environment;
+use crate::ttl::{Expiring, ExpiringFactory, StampedMerge};
 use karstdb::format::{Comparator, PrefixExtractor};
 use karstdb::io::Env;
 use karstdb::options as o;
@@ -143,6 +148,25 @@ impl OptionsHandle {
             options = options.prefix_extractor(name, extractor.clone());
         }
         options
+    }
+
+    /// These options with entries that expire after so many seconds; 0 and less: never.
+    pub(crate) fn with_ttl(&self, ttl_s: i32) -> OptionsHandle {
+        let mut own = self.clone();
+        let named = own.family.merge_operator.text().and_then(karstdb::merge_operator::from_name);
+        own.family.merge_operator = o::Object::default();
+        own.merge_operator = own
+            .merge_operator
+            .or(named)
+            .map(|operator| Arc::new(StampedMerge(operator)) as Arc<dyn MergeOperator>);
+        match own.compaction_filter.take() {
+            Some(user) => own.compaction_filter = Some(Arc::new(Expiring { ttl_s, user: Some(user) })),
+            None => {
+                let user = own.compaction_filter_factory.take();
+                own.compaction_filter_factory = Some(Arc::new(ExpiringFactory { ttl_s, user }));
+            }
+        }
+        own
     }
 
     pub(crate) fn environment(&self) -> Env {

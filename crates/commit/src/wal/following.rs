@@ -12,6 +12,7 @@
 
 use karst_format::ids::FileNumber;
 use karst_format::key::SeqNo;
+use karst_format::log::{LogEvent, LogReader, RecoveryMode};
 use karst_format::write_batch::{BatchReader, Op, WriteBatch};
 
 /// How the note begins.
@@ -57,9 +58,41 @@ impl Follows {
     }
 }
 
+/// Whether a log has nothing but its note, so that a copy of it can do without if no older log goes
+/// with it.
+pub fn is_only_a_note(bytes: &[u8], log: FileNumber) -> bool {
+    let mut reader = LogReader::new(bytes, log, RecoveryMode::AbsoluteConsistency);
+    while let Some(event) = reader.next_event() {
+        let LogEvent::Record(record) = event else { return false };
+        if !BatchReader::parse(record.bytes).is_ok_and(|batch| Follows::of(&batch).is_some()) {
+            return false;
+        }
+    }
+    true
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use karst_format::log::LogWriter;
+
+    #[test]
+    fn a_log_of_a_note_is_told_from_one_with_anything_else() {
+        let log = FileNumber(9);
+        let note = Follows { log: FileNumber(7), end: SeqNo(99), size_bytes: Some(10) }.batch(SeqNo(100));
+        let mut put = WriteBatch::new();
+        put.push(Op::LogData(b"a user's note"));
+        let of = |records: &[&WriteBatch]| {
+            let (mut writer, mut bytes) = (LogWriter::new(log, false), Vec::new());
+            records.iter().for_each(|batch| writer.append(batch.as_bytes(), &mut bytes).unwrap());
+            bytes
+        };
+        assert!(is_only_a_note(&of(&[&note]), log) && is_only_a_note(&[], log));
+        assert!(!is_only_a_note(&of(&[&note, &put]), log) && !is_only_a_note(&of(&[&put]), log));
+        let mut damaged = of(&[&note]);
+        *damaged.last_mut().unwrap() ^= 1;
+        assert!(!is_only_a_note(&damaged, log), "damage is for the opening to find");
+    }
 
     #[test]
     fn what_is_said_is_read_and_nothing_else() {

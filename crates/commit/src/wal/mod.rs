@@ -6,7 +6,7 @@
 
 pub mod archive;
 pub mod doubts;
-mod following;
+pub mod following;
 pub mod prepared;
 pub mod recovery;
 pub mod replay;

@@ -14,6 +14,8 @@ use super::copying::{self, Halt, Staging};
 use super::live_files::{DatabaseFile, DatabaseFileKind, HeldFiles, LiveFilesStorageInfoOptions, held_files};
 use crate::db::Db;
 use karst_base::error::{Error, ErrorKind, Result};
+use karst_commit::wal::following::is_only_a_note;
+use karst_format::ids::FileNumber;
 use karst_io::{Env, block_on};
 use std::path::Path;
 
@@ -86,19 +88,47 @@ impl<'a> Checkpoint<'a> {
             ..LiveFilesStorageInfoOptions::default()
         };
         let held = held_files(self.db, &options).await.map_err(told)?;
-        let (to, own_logs) = (directory.clone(), self.db.options().wal_dir.is_empty());
-        copying::run(env, Halt::default(), move |env, stop| make(env, &held, &to, own_logs, stop))
+        let options = self.db.options();
+        let logs = Logs {
+            are_own: options.wal_dir.is_empty(),
+            // Why not then: the MANIFEST may say how long a log is.
+            may_be_empty: !options.track_and_verify_wals_in_manifest
+                && held.files.iter().filter(|file| file.kind == DatabaseFileKind::Wal).count() == 1,
+        };
+        let to = directory.clone();
+        copying::run(env, Halt::default(), move |env, stop| make(env, &held, &to, logs, stop))
             .await
             .map_err(told)
     }
 }
 
+/// What is known of the database's logs.
+#[derive(Clone, Copy)]
+struct Logs {
+    /// They are in the database's directory.
+    are_own: bool,
+    /// There is one, and a copy of it need not have the note that a log begins with.
+    may_be_empty: bool,
+}
+
+/// A log that is longer has more than the note that it begins with.
+const NOTE_BYTES: u64 = 512;
+
 /// Makes the directory of the files.
-fn make(env: &Env, held: &HeldFiles, directory: &Path, own_logs: bool, stop: &Halt) -> Result<()> {
+fn make(env: &Env, held: &HeldFiles, directory: &Path, logs: Logs, stop: &Halt) -> Result<()> {
     let staging = Staging::begin(env, directory)?;
     for file in &held.files {
         stop.check()?;
-        put(env, file, &staging.path(&file.name), own_logs, stop)?;
+        let to = staging.path(&file.name);
+        put(env, file, &to, logs.are_own, stop)?;
+        // Compat: behind a flush RocksDB's checkpoint has an empty log.
+        if file.kind == DatabaseFileKind::Wal
+            && logs.may_be_empty
+            && file.size_bytes <= NOTE_BYTES
+            && is_only_a_note(&env.fs().read_file(&to)?, FileNumber(file.number))
+        {
+            copying::write(env, &to, &[])?;
+        }
     }
     staging.finish()
 }

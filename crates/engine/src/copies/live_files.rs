@@ -121,14 +121,23 @@ impl Db {
         Ok(())
     }
 
-    /// Takes one [`Db::disable_file_deletions`] back. Once all are, what is not needed is removed
-    /// in the background; copies that are being made keep files for themselves. Without one to take
-    /// back it does nothing. Does not wait.
+    /// Takes one [`Db::disable_file_deletions`] back. Once all are, what is not needed is removed,
+    /// and this blocks until it is; copies that are being made keep files for themselves. Without
+    /// one to take back it only waits for what is being removed.
     ///
     /// # Errors
     /// The database is open for reading only or closed.
     pub fn enable_file_deletions(&self) -> Result<()> {
-        self.write_half()?.ownership.versions.obsolete().enable();
+        block_on(self.env(), self.enable_file_deletions_async())
+    }
+
+    /// The asynchronous form of [`Db::enable_file_deletions`]. It counts from its first poll on,
+    /// also if it is dropped.
+    ///
+    /// # Errors
+    /// As [`Db::enable_file_deletions`].
+    pub async fn enable_file_deletions_async(&self) -> Result<()> {
+        self.write_half()?.ownership.versions.obsolete().enable().await;
         Ok(())
     }
 

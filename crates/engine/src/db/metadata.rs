@@ -18,6 +18,16 @@ use std::sync::Arc;
 pub type TablePropertiesCollection = BTreeMap<PathBuf, Arc<TableProperties>>;
 
 impl Db {
+    /// Waits until what LOG was told so far is in the file: for callers that promise so.
+    ///
+    /// # Errors
+    /// The database is open for reading only or closed.
+    #[doc(hidden)]
+    pub fn wait_for_info_log(&self) -> Result<()> {
+        karst_io::block_on(self.env(), self.write_half()?.events.written());
+        Ok(())
+    }
+
     /// The properties of all tables of a column family. Opens tables that are not open yet, and
     /// waits for that on the calling thread.
     ///

@@ -182,7 +182,7 @@ pub(crate) fn open_secondary(
     let log = InfoLog::open(&env, secondary_path, &log_options);
     let events = Events::new(Some(log), options.event_listeners());
     events.opened(path, db_options);
-    loaded.families.iter().for_each(|family| events.opened_family(&family.settings()));
+    events.opened_families(loaded.families.iter().map(|family| family.settings()));
     let followed = |family: &Arc<Family>| Followed {
         family: family.clone(),
         version: family.superversion().version().clone(),

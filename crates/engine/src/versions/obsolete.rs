@@ -169,11 +169,15 @@ impl ObsoleteFiles {
         self.wait_for_removal().await;
     }
 
-    /// Takes one [`disable`](Self::disable) back, if there is one.
-    pub(crate) fn enable(&self) {
-        let mut queue = self.queue.lock();
-        queue.disabled = queue.disabled.saturating_sub(1);
-        self.start(&mut queue);
+    /// Takes one [`disable`](Self::disable) back, if there is one. When it returns, what could be
+    /// removed is. Counts from the first poll on.
+    pub(crate) async fn enable(&self) {
+        {
+            let mut queue = self.queue.lock();
+            queue.disabled = queue.disabled.saturating_sub(1);
+            self.start(&mut queue);
+        }
+        self.wait_for_removal().await;
     }
 
     /// Whether nobody keeps files.

@@ -308,7 +308,9 @@ fn check_level(
     comparator: &Comparator,
 ) -> Result<(), Inconsistent> {
     for file in files {
-        if comparator.compare_internal(&file.smallest, &file.largest) == Ordering::Greater {
+        // Why not for one key: a user's comparator is asked only where there is something to order.
+        let is_one = file.smallest == file.largest;
+        if !is_one && comparator.compare_internal(&file.smallest, &file.largest) == Ordering::Greater {
             return Err(Inconsistent::new(format!(
                 "table file {} on {level} has a smallest key {} above its largest {}",
                 file.number,

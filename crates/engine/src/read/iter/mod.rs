@@ -456,14 +456,17 @@ impl DbIterator {
         self.count_seek();
         let scan = &mut self.scan;
         scan.adapt_prefix_filter(None);
-        scan.visible.begin_seek(scan.bounds.lower.as_deref(), None, &mut self.needs);
+        // Compat: with a bound there it is a seek to it, and so is its prefix the one to stay in.
+        let start = scan.bounds.lower.as_deref().and_then(|lower| scan.start_prefix(lower));
+        scan.visible.begin_seek(scan.bounds.lower.as_deref(), start, &mut self.needs);
     }
 
     fn begin_seek_to_last(&mut self) {
         self.count_seek();
         let scan = &mut self.scan;
         let upper = scan.bounds.upper.as_deref().map(|upper| (upper, true));
-        scan.visible.begin_seek_back(upper, None, &mut self.needs);
+        let start = scan.bounds.upper.as_deref().and_then(|upper| scan.start_prefix(upper));
+        scan.visible.begin_seek_back(upper, start, &mut self.needs);
     }
 
     fn begin_seek(&mut self, key: &[u8]) {

@@ -1,0 +1,55 @@
+//! The options that a database was opened with last, as its OPTIONS file has them.
+
+use super::OptionsHandle;
+use crate::boundary::*;
+use crate::cache::{Cache, Environment};
+use karstdb::options::{OptionsFile, UnknownOptions, latest_options_file};
+use karstdb::{Error, ErrorKind};
+use libc::c_char;
+use std::path::Path;
+
+fn load(path: &Path, env: &karstdb::io::Env, ignore_unknown: bool) -> karstdb::Result<OptionsFile> {
+    let failed =
+        |error: karstdb::io::Error| Error::new(ErrorKind::Io, format!("{}: {error}", path.display()));
+    let names = env.fs().list_dir(path).map_err(failed)?;
+    let Some(name) = latest_options_file(names.iter().map(String::as_str)) else {
+        return Err(Error::new(ErrorKind::NotFound, format!("no OPTIONS file in {}", path.display())));
+    };
+    let bytes = env.fs().read_file(&path.join(name)).map_err(failed)?;
+    let unknown = if ignore_unknown { UnknownOptions::Keep } else { UnknownOptions::RefuseUnlessNewer };
+    OptionsFile::parse(&bytes, unknown)
+        .map_err(|error| invalid(format!("{}: {error}", path.join(name).display())))
+}
+
+capi! {
+    attempt rocksdb_load_latest_options(dir: *const c_char, env: *const Environment, ignore_unknown_options: bool, cache: *const Cache, db_options: *mut *mut OptionsHandle, count: *mut usize, names: *mut *mut *mut c_char, family_options: *mut *mut *mut OptionsHandle) {
+        put(db_options, std::ptr::null_mut());
+        put(names, std::ptr::null_mut());
+        put(family_options, std::ptr::null_mut());
+        put(count, 0);
+        let own_env = env.as_ref().map(|env| env.0.clone());
+        let file = load(path(dir)?, &OptionsHandle::env_of(env), ignore_unknown_options)?;
+        let cache = cache.as_ref().map(|cache| cache.0.clone());
+        let with = |family: &karstdb::options::ColumnFamilyOptions| OptionsHandle {
+            db: file.db.clone(),
+            family: family.clone(),
+            env: own_env.clone(),
+            block_cache: cache.clone(),
+            ..OptionsHandle::default()
+        };
+        let families = &file.column_families;
+        let default = file.column_family("default").cloned().unwrap_or_default();
+        put(db_options, give(with(&default)));
+        put(count, families.len());
+        put(names, array_out(&families.iter().map(|family| text_out(&family.name)).collect::<Vec<_>>()));
+        put(family_options, array_out(&families.iter().map(|family| give(with(&family.options))).collect::<Vec<_>>()));
+        Ok(())
+    }
+    call rocksdb_load_latest_options_destroy(db_options: *mut OptionsHandle, names: *mut *mut c_char, family_options: *mut *mut OptionsHandle, count: usize) {
+        end(db_options);
+        for name in list(names, count) { libc::free((*name).cast()) }
+        for options in list(family_options, count) { end(*options) }
+        libc::free(names.cast());
+        libc::free(family_options.cast());
+    }
+}

@@ -1,0 +1,463 @@
+//! The task `peers`: the tests of published bindings of RocksDB's C API, linked with KarstDB.
+//!
+//! In: the list of expected failures in `docs/peers.md`. Out: each test that failed, by program;
+//! the counts; and an error if the failures are not the expected ones, in either direction. Each
+//! test has a process of its own and a time limit, so one that crashes or hangs is one failure.
+//! The sources come from the registry, and stay in the cache.
+
+use crate::capi;
+use crate::run::{Result, cache_dir, repository_root, step_in};
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::{self, File};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// A published crate whose tests are run, with the version that `docs/peers.md` speaks of.
+struct Peer {
+    name: &'static str,
+    version: &'static str,
+}
+
+const PEERS: &[Peer] =
+    &[Peer { name: "rocksdb", version: "0.25.0" }, Peer { name: "librocksdb-sys", version: "0.19.0+11.8.1" }];
+
+/// A test that takes longer hangs; the longest takes 20 s.
+const LIMIT: Duration = Duration::from_secs(120);
+const LOOK: Duration = Duration::from_millis(10);
+/// The list of expected failures.
+const EXPECTED: &str = "docs/peers.md";
+
+/// What is asked for.
+#[derive(Default)]
+struct Asked {
+    /// The folder of a library that is there; else it is built.
+    library: Option<PathBuf>,
+    debug: bool,
+    /// Only tests whose name contains this.
+    only: Option<String>,
+}
+
+fn asked(args: &[String]) -> Result<Asked> {
+    let mut asked = Asked::default();
+    let mut args = args.iter();
+    while let Some(flag) = args.next() {
+        let mut value = || args.next().cloned().ok_or_else(|| format!("{flag} takes a value"));
+        match flag.as_str() {
+            "--library" => asked.library = Some(value()?.into()),
+            "--debug" => asked.debug = true,
+            "--only" => asked.only = Some(value()?),
+            _ => return Err(format!("peers knows --library DIR, --debug and --only TEXT, not {flag}")),
+        }
+    }
+    Ok(asked)
+}
+
+/// How a test ended.
+#[derive(Clone, Debug, PartialEq)]
+enum Outcome {
+    Passed,
+    /// The program itself leaves it out.
+    Ignored,
+    /// `docs/peers.md` leaves it out.
+    LeftOut,
+    Failed(String),
+}
+
+/// What `docs/peers.md` says of a test.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Said {
+    Fails,
+    /// It depends on how fast something in the background is.
+    MayFail,
+    NotRun,
+}
+
+pub(crate) fn peers(args: &[String]) -> Result {
+    let asked = asked(args)?;
+    let list = repository_root().join(EXPECTED);
+    let text = fs::read_to_string(&list).map_err(|e| format!("{}: {e}", list.display()))?;
+    let said = said(&text)?;
+    let root = cache_dir().join("peers");
+    fs::create_dir_all(&root).map_err(|e| format!("{}: {e}", root.display()))?;
+    let library = match asked.library {
+        Some(library) => library,
+        None => {
+            let prefix = root.join("prefix");
+            capi::install(&prefix, if asked.debug { "dev" } else { "release" })?;
+            prefix.join("lib")
+        }
+    };
+    let library = fs::canonicalize(&library).map_err(|e| format!("{}: {e}", library.display()))?;
+    let tmp = root.join("tmp");
+    let _ = fs::remove_dir_all(&tmp);
+    fs::create_dir_all(&tmp).map_err(|e| format!("{}: {e}", tmp.display()))?;
+    let place = Place { library, target: root.join("target"), tmp, logs: root.join("logs") };
+
+    let mut outcomes = BTreeMap::new();
+    for peer in PEERS {
+        let source = source(&root, peer)?;
+        let mut tests = Vec::new();
+        for binary in place.build(&source)? {
+            tests.extend(place.tests(peer.name, &source, &binary)?);
+        }
+        if let Some(only) = &asked.only {
+            tests.retain(|test| test.name.contains(only.as_str()));
+        }
+        let found = place.run(&said, tests);
+        println!("\n{} {}: {}", peer.name, peer.version, counts(found.values()));
+        outcomes.extend(found);
+    }
+    let _ = fs::remove_dir_all(&place.tmp);
+    println!();
+    for (name, outcome) in &outcomes {
+        if let Outcome::Failed(why) = outcome {
+            let expected = if said.contains_key(name) { "expected" } else { "NOT EXPECTED" };
+            println!("failed, {expected}: {name}: {why}");
+        }
+    }
+    println!("\nall programs: {}; output in {}", counts(outcomes.values()), place.logs.display());
+    let wrong = differences(&said, &outcomes, asked.only.is_none());
+    if wrong.is_empty() { Ok(()) } else { Err(format!("{EXPECTED} does not agree:\n{}", wrong.join("\n"))) }
+}
+
+/// `12 passed, 1 failed, 3 skipped`, and the share of those that were run.
+fn counts<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> String {
+    let (mut passed, mut failed, mut skipped) = (0_u32, 0_u32, 0_u32);
+    for outcome in outcomes {
+        match outcome {
+            Outcome::Passed => passed += 1,
+            Outcome::Failed(_) => failed += 1,
+            Outcome::Ignored | Outcome::LeftOut => skipped += 1,
+        }
+    }
+    let share = f64::from(passed) * 100.0 / f64::from((passed + failed).max(1));
+    format!("{passed} passed, {failed} failed, {skipped} skipped ({share:.1} % of those that ran passed)")
+}
+
+/// The rows of the table in `text`:
+/// `| program | binary | test | fails, may fail or not run | reason |`.
+fn said(text: &str) -> Result<BTreeMap<String, Said>> {
+    let mut rows = BTreeMap::new();
+    for line in text.lines().filter(|line| line.starts_with('|')) {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let [program, binary, test, what, reason] = cells[..] else { continue };
+        let said = match what {
+            "fails" => Said::Fails,
+            "may fail" => Said::MayFail,
+            "not run" => Said::NotRun,
+            _ => continue,
+        };
+        let name = [program, binary, test].map(|cell| cell.trim_matches('`')).join(" ");
+        if reason.is_empty() {
+            return Err(format!("{EXPECTED}: {name} has no reason"));
+        }
+        if rows.insert(name.clone(), said).is_some() {
+            return Err(format!("{EXPECTED} names {name} twice"));
+        }
+    }
+    Ok(rows)
+}
+
+/// Where the list and what happened differ. A row of a test that does not exist counts if `all`
+/// tests were run.
+fn differences(
+    said: &BTreeMap<String, Said>,
+    outcomes: &BTreeMap<String, Outcome>,
+    all: bool,
+) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (name, outcome) in outcomes {
+        match (outcome, said.get(name)) {
+            (Outcome::Failed(why), None) => wrong.push(format!("{name} failed: {why}")),
+            (Outcome::Passed, Some(Said::Fails | Said::NotRun)) => {
+                wrong.push(format!("{name} passed, and is listed"))
+            }
+            (Outcome::Ignored, Some(_)) => wrong.push(format!("{name} is left out by itself, and is listed")),
+            _ => {}
+        }
+    }
+    if all {
+        let gone = said.keys().filter(|name| !outcomes.contains_key(*name));
+        wrong.extend(gone.map(|name| format!("{name} is listed, and there is no such test")));
+    }
+    wrong
+}
+
+/// The sources of a published crate, copied into the cache.
+fn source(root: &Path, peer: &Peer) -> Result<PathBuf> {
+    let name = format!("{}-{}", peer.name, peer.version);
+    let copy = root.join(&name);
+    if copy.is_dir() {
+        return Ok(copy);
+    }
+    let failed = |path: &Path, e: std::io::Error| format!("{}: {e}", path.display());
+    let scratch = root.join("scratch");
+    fs::create_dir_all(scratch.join("src")).map_err(|e| failed(&scratch, e))?;
+    let all = PEERS.iter().map(|peer| {
+        let version = peer.version.split('+').next().unwrap_or_default();
+        format!("{} = {{ version = \"={version}\", default-features = false }}\n", peer.name)
+    });
+    let manifest = format!(
+        "[package]\nname = \"scratch\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n[dependencies]\n{}",
+        all.collect::<String>()
+    );
+    for (file, text) in [("Cargo.toml", manifest.as_str()), ("src/lib.rs", "")] {
+        let file = scratch.join(file);
+        fs::write(&file, text).map_err(|e| failed(&file, e))?;
+    }
+    step_in(&scratch, "cargo", &["fetch"], &[])?;
+    let metadata =
+        cargo(&scratch).args(["metadata", "--format-version", "1"]).stderr(Stdio::inherit()).output();
+    let metadata = metadata.map_err(|e| format!("cannot run cargo: {e}"))?;
+    let text = String::from_utf8_lossy(&metadata.stdout);
+    let end = format!("/{name}/Cargo.toml");
+    let found = strings(&text, "manifest_path").find(|path| path.ends_with(&end));
+    let found = found.ok_or_else(|| format!("cargo did not fetch {name}"))?;
+    let from = Path::new(&found).parent().expect("a manifest is in a folder");
+    let part = root.join(format!("{name}.part"));
+    let _ = fs::remove_dir_all(&part);
+    copy_folder(from, &part).map_err(|e| failed(&part, e))?;
+    fs::rename(&part, &copy).map_err(|e| failed(&copy, e))?;
+    Ok(copy)
+}
+
+fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let to = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_folder(&entry.path(), &to)?;
+        } else {
+            fs::copy(entry.path(), to)?;
+        }
+    }
+    Ok(())
+}
+
+/// The strings that a JSON text has under `key`, as far as they need no escapes.
+fn strings<'a>(json: &'a str, key: &str) -> impl Iterator<Item = String> + use<'a> {
+    let before = format!("\"{key}\":\"");
+    let starts: Vec<usize> = json.match_indices(&before).map(|(at, _)| at + before.len()).collect();
+    starts.into_iter().filter_map(|start| json[start..].split('"').next().map(str::to_string))
+}
+
+/// Cargo, not told which package this program is. The toolchain stays this one, whatever the
+/// package's own file of it says.
+fn cargo(dir: &Path) -> Command {
+    let mut command = Command::new("cargo");
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy().into_owned();
+        if name == "CARGO"
+            || name.starts_with("CARGO_PKG_")
+            || name.starts_with("CARGO_MANIFEST_")
+            || ["RUSTC", "RUSTDOC"].contains(&name.as_str())
+        {
+            command.env_remove(name);
+        }
+    }
+    command.current_dir(dir);
+    command
+}
+
+/// A test of a program.
+struct Test {
+    /// `program binary test`, as the list has it.
+    name: String,
+    binary: PathBuf,
+    filter: String,
+    dir: PathBuf,
+    ignored: bool,
+}
+
+/// Where programs are built and run.
+struct Place {
+    library: PathBuf,
+    target: PathBuf,
+    tmp: PathBuf,
+    logs: PathBuf,
+}
+
+impl Place {
+    fn env(&self, command: &mut Command) {
+        command
+            .env("ROCKSDB_LIB_DIR", &self.library)
+            .env("LD_LIBRARY_PATH", &self.library)
+            .env("CARGO_TARGET_DIR", &self.target)
+            .env("CARGO_PROFILE_DEV_DEBUG", "0")
+            .env("CARGO_PROFILE_TEST_DEBUG", "0")
+            .env("TMPDIR", &self.tmp);
+    }
+
+    /// Builds the tests of a crate, and says which programs they are.
+    fn build(&self, source: &Path) -> Result<Vec<PathBuf>> {
+        println!("\n==> the tests of {}", source.display());
+        let mut command = cargo(source);
+        self.env(&mut command);
+        let built = command
+            .args(["test", "--no-run", "--locked", "--lib", "--tests", "--message-format=json"])
+            .stderr(Stdio::inherit())
+            .output()
+            .map_err(|e| format!("cannot run cargo: {e}"))?;
+        let text = String::from_utf8_lossy(&built.stdout);
+        if !built.status.success() {
+            let errors: Vec<String> = text
+                .lines()
+                .filter(|line| line.contains("\"level\":\"error\""))
+                .flat_map(|line| strings(line, "rendered"))
+                .collect();
+            return Err(format!("cannot build the tests of {}:\n{}", source.display(), errors.join("\n")));
+        }
+        let tests = text.lines().filter(|line| line.contains("\"test\":true"));
+        let programs: Vec<PathBuf> =
+            tests.flat_map(|line| strings(line, "executable")).map(PathBuf::from).collect();
+        if programs.is_empty() { Err(format!("{} has no tests", source.display())) } else { Ok(programs) }
+    }
+
+    /// The tests of a program, by its own list.
+    fn tests(&self, peer: &str, source: &Path, binary: &Path) -> Result<Vec<Test>> {
+        let list = |args: &[&str]| -> Result<Vec<String>> {
+            let mut command = Command::new(binary);
+            self.env(&mut command);
+            let listed = command.args(args).args(["--list", "--format", "terse"]).output();
+            let listed = listed.map_err(|e| format!("{}: {e}", binary.display()))?;
+            if !listed.status.success() {
+                let said = String::from_utf8_lossy(&listed.stderr).into_owned();
+                return Err(format!("{} does not start: {said}", binary.display()));
+            }
+            let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+            Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_string).collect())
+        };
+        let file = binary.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let short = file.rsplit_once('-').map_or(file.as_str(), |(name, _)| name);
+        let ignored = list(&["--ignored"])?;
+        let test = |filter: String| Test {
+            name: format!("{peer} {short} {filter}"),
+            binary: binary.to_path_buf(),
+            ignored: ignored.contains(&filter),
+            filter,
+            dir: source.to_path_buf(),
+        };
+        Ok(list(&[])?.into_iter().map(test).collect())
+    }
+
+    /// Runs tests, two at a time, each in its own process.
+    fn run(&self, said: &BTreeMap<String, Said>, tests: Vec<Test>) -> BTreeMap<String, Outcome> {
+        let (waiting, outcomes) = (Mutex::new(VecDeque::from(tests)), Mutex::new(BTreeMap::new()));
+        let next = || waiting.lock().expect("no test panics").pop_front();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while let Some(test) = next() {
+                        let outcome = match said.get(&test.name) {
+                            _ if test.ignored => Outcome::Ignored,
+                            Some(Said::NotRun) => Outcome::LeftOut,
+                            _ => self.one(&test).unwrap_or_else(Outcome::Failed),
+                        };
+                        outcomes.lock().expect("no test panics").insert(test.name, outcome);
+                    }
+                });
+            }
+        });
+        outcomes.into_inner().expect("no test panics")
+    }
+
+    fn one(&self, test: &Test) -> Result<Outcome> {
+        let log = self.logs.join(format!("{}.log", test.name.replace([' ', ':', '/'], "-")));
+        let failed = |e: std::io::Error| format!("{}: {e}", log.display());
+        fs::create_dir_all(&self.logs).map_err(failed)?;
+        let output = File::create(&log).map_err(failed)?;
+        let mut command = Command::new(&test.binary);
+        self.env(&mut command);
+        let start = Instant::now();
+        let mut child = command
+            .args(["--exact", &test.filter, "--test-threads=1"])
+            .current_dir(&test.dir)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().map_err(failed)?)
+            .stderr(output)
+            .process_group(0)
+            .spawn()
+            .map_err(|e| format!("{}: {e}", test.binary.display()))?;
+        loop {
+            if let Some(status) = child.try_wait().map_err(failed)? {
+                if status.success() {
+                    return Ok(Outcome::Passed);
+                }
+                let ended = status.signal().map(|signal| format!("ended by signal {signal}; "));
+                let text = String::from_utf8_lossy(&fs::read(&log).map_err(failed)?).into_owned();
+                return Ok(Outcome::Failed(format!("{}{}", ended.unwrap_or_default(), first_panic(&text))));
+            }
+            if start.elapsed() > LIMIT {
+                // Its whole group, as a test may have started others.
+                let group = format!("-{}", child.id());
+                let _ = Command::new("kill").args(["-9", "--", &group]).status();
+                let _ = child.wait();
+                return Ok(Outcome::Failed(format!("hangs: not done after {} s", LIMIT.as_secs())));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+/// Where the first panic in a test's output was, and what it said.
+fn first_panic(text: &str) -> String {
+    let mut lines = text.lines();
+    let Some(line) = lines.find(|line| line.contains("' panicked at ") || line.contains(") panicked at "))
+    else {
+        return "no panic".into();
+    };
+    let at = line.split("panicked at ").nth(1).unwrap_or_default();
+    let said = lines.next().unwrap_or_default();
+    format!("{at} {said}").chars().take(200).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIST: &str = "text\n\n| program | binary | test | what | reason |\n|---|---|---|---|---|\n\
+        | `a` | `b` | `one` | fails | missing |\n| `a` | `b` | `two` | not run | no test of a library |\n\
+        | `a` | `b` | `four` | may fail | a race |\n";
+
+    fn outcomes(of: &[(&str, Outcome)]) -> BTreeMap<String, Outcome> {
+        of.iter().map(|(name, outcome)| (format!("a b {name}"), outcome.clone())).collect()
+    }
+
+    #[test]
+    fn agrees_with_its_list_or_says_where_not() {
+        let said = said(LIST).unwrap();
+        let bad = || Outcome::Failed("why".into());
+        let fine = outcomes(&[
+            ("one", bad()),
+            ("two", Outcome::LeftOut),
+            ("three", Outcome::Passed),
+            ("four", bad()),
+        ]);
+        assert_eq!(differences(&said, &fine, true), Vec::<String>::new());
+        let worse = outcomes(&[("one", Outcome::Passed), ("three", bad()), ("four", Outcome::Passed)]);
+        let wrong = differences(&said, &worse, true);
+        assert_eq!(wrong.len(), 3, "{wrong:?}");
+        assert!(wrong[0].contains("a b one passed") && wrong[1].contains("a b three failed: why"));
+        assert!(wrong[2].contains("a b two is listed, and there is no such test"));
+        assert_eq!(differences(&said, &worse, false).len(), 2);
+        assert_eq!(counts(worse.values()), "2 passed, 1 failed, 0 skipped (66.7 % of those that ran passed)");
+    }
+
+    #[test]
+    fn refuses_a_list_without_reasons_or_with_doubles() {
+        assert!(said(&LIST.replace("missing", "")).unwrap_err().contains("no reason"));
+        assert!(said(&LIST.replace("two", "one")).unwrap_err().contains("twice"));
+    }
+
+    #[test]
+    fn reads_what_programs_say() {
+        let text = "running 1 test\n\nthread 'x' (12) panicked at a.rs:1:2:\nleft is not right\nnote";
+        assert_eq!(first_panic(text), "a.rs:1:2: left is not right");
+        let json = r#"{"executable":"/a/b-12","x":1}{"executable":null}{"executable":"/c"}"#;
+        assert_eq!(strings(json, "executable").collect::<Vec<_>>(), ["/a/b-12", "/c"]);
+    }
+}
