@@ -43,6 +43,7 @@ const HANDLES: &[(&str, &str)] = &[
     ("Consumers", "rocksdb_memory_consumers_t"),
     ("ContextHandle", "rocksdb_compactionfiltercontext_t"),
     ("CreateBackup", "rocksdb_create_backup_options_t"),
+    ("CuckooHandle", "rocksdb_cuckoo_table_options_t"),
     ("Database", "rocksdb_t"),
     ("DbPath", "rocksdb_dbpath_t"),
     ("Engine", "rocksdb_backup_engine_t"),
