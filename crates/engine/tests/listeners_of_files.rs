@@ -10,11 +10,14 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Sums by the kind of file and the operation: how many, how many bytes, how long.
+/// By the kind of file and the operation: how many, how many bytes, how long.
+type ByKind = BTreeMap<(String, &'static str), (u64, u64, Duration)>;
+
+/// Sums what it is told.
 #[derive(Debug, Default)]
 struct Sums {
     wants: bool,
-    sums: Mutex<BTreeMap<(String, &'static str), (u64, u64, Duration)>>,
+    sums: Mutex<ByKind>,
 }
 
 impl Sums {
