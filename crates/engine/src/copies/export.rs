@@ -136,7 +136,7 @@ async fn export(db: &Db, family: &ColumnFamily, directory: &Path) -> Result<Expo
     }
     let mut files = Vec::new();
     for (level, table) in version.all_files() {
-        let from = db.0.opened.shared.table_path(table.number, table.path_id)?;
+        let from = family.0.tables.shared.table_path(table.number, table.path_id)?;
         let checksum = table.checksum.as_ref();
         let exported = ExportedFile {
             name: FileName::Table(table.number).to_string(),
@@ -286,7 +286,7 @@ fn import_into(
     import: ImportColumnFamilyOptions,
     metadata: &ExportImportFilesMetaData,
 ) -> Result<()> {
-    let (env, live, shared) = (db.env(), db.live()?, &db.0.opened.shared);
+    let (env, live, shared) = (db.env(), db.live()?, &family.0.tables.shared);
     let writable = db.writable()?;
     let files = in_order(family, metadata)?;
     let new_files = writable.versions.job_files(0);

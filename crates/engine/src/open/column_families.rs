@@ -106,7 +106,13 @@ fn new_family(
     let levels = usize::try_from(config.options.num_levels).unwrap_or(1);
     let version = Arc::new(Version::empty(config.comparator.clone(), levels));
     let database = opened.families.all().first().map_or(0, |family| family.database);
-    let family = make_family(database, config, &opened.shared, memtable, version);
+    let shared = options.shared_of(&opened.shared, name)?;
+    for directory in &shared.directories {
+        if !Arc::ptr_eq(&shared, &opened.shared) {
+            opened.env.fs().create_dir_durably(directory)?;
+        }
+    }
+    let family = make_family(database, config, &shared, memtable, version);
     let edit = VersionEdit {
         column_family: id,
         column_family_add: Some(name.to_owned()),
