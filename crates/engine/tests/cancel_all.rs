@@ -1,4 +1,5 @@
-//! Background work that is cancelled for good: what goes on, what is told, and that nothing is lost.
+//! Background work that is cancelled for good: what goes on, what is told, and that nothing is
+//! lost.
 
 use karst_engine::{
     CompactRangeOptions, CompactionInfo, Db, Error, ErrorKind, EventListener, FlushInfo, FlushOptions,
