@@ -92,6 +92,7 @@ pub(crate) fn status_text(error: &Error) -> String {
         ErrorKind::Corruption => "Corruption",
         ErrorKind::Io | ErrorKind::Locked => "IO error",
         ErrorKind::NoSpace => "IO error: No space left on device",
+        ErrorKind::SpaceLimit => "IO error: Space limit reached",
         ErrorKind::InvalidArgument => "Invalid argument",
         ErrorKind::NotSupported => "Not implemented",
         ErrorKind::NotFound => "NotFound",

@@ -3,7 +3,7 @@
 
 use crate::boundary::*;
 use karstdb::io::{Env, MemoryFileSystem, Priority};
-use karstdb::{BlockCache, CacheOptions, RateLimiter, WriteBufferManager};
+use karstdb::{BlockCache, CacheOptions, RateLimiter, SstFileManager, WriteBufferManager};
 use libc::{c_char, c_int};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +26,10 @@ pub struct WriteBuffers {
 /// `rocksdb_ratelimiter_t`.
 #[derive(Debug)]
 pub struct Limiter(pub(crate) RateLimiter);
+
+/// `rocksdb_sst_file_manager_t`.
+#[derive(Debug)]
+pub struct FileManager(pub(crate) SstFileManager);
 
 /// `rocksdb_env_t`.
 #[derive(Debug)]
@@ -108,6 +112,23 @@ capi! {
 
     call rocksdb_ratelimiter_create(rate: i64, period_us: i64, fairness: i32) -> *mut Limiter { limiter(rate, period_us, fairness) }
     call rocksdb_ratelimiter_destroy(limiter: *mut Limiter) { end(limiter); }
+
+    call rocksdb_sst_file_manager_create(_env: *const Environment) -> *mut FileManager { give(FileManager(SstFileManager::new())) }
+    call rocksdb_sst_file_manager_destroy(manager: *mut FileManager) { end(manager); }
+    call rocksdb_sst_file_manager_set_max_allowed_space_usage(manager: *const FileManager, bytes: u64) { if let Some(manager) = manager.as_ref() { manager.0.set_max_allowed_space_usage(bytes) } }
+    call rocksdb_sst_file_manager_set_compaction_buffer_size(manager: *const FileManager, bytes: u64) { if let Some(manager) = manager.as_ref() { manager.0.set_compaction_buffer_size(bytes) } }
+    call rocksdb_sst_file_manager_is_max_allowed_space_reached(manager: *const FileManager) -> bool { manager.as_ref().is_some_and(|manager| manager.0.is_max_allowed_space_reached()) }
+    call rocksdb_sst_file_manager_is_max_allowed_space_reached_including_compactions(manager: *const FileManager) -> bool { manager.as_ref().is_some_and(|manager| manager.0.is_max_allowed_space_reached_including_compactions()) }
+    call rocksdb_sst_file_manager_get_total_size(manager: *const FileManager) -> u64 { manager.as_ref().map_or(0, |manager| manager.0.total_size()) }
+    call rocksdb_sst_file_manager_get_total_trash_size(manager: *const FileManager) -> u64 { manager.as_ref().map_or(0, |manager| manager.0.total_trash_size()) }
+    call rocksdb_sst_file_manager_get_delete_rate_bytes_per_second(manager: *const FileManager) -> i64 {
+        manager.as_ref().map_or(0, |manager| i64::try_from(manager.0.delete_rate_bytes_per_second()).unwrap_or(i64::MAX))
+    }
+    call rocksdb_sst_file_manager_set_delete_rate_bytes_per_second(manager: *const FileManager, rate: i64) {
+        if let Some(manager) = manager.as_ref() { manager.0.set_delete_rate_bytes_per_second(u64::try_from(rate).unwrap_or(0)) }
+    }
+    call rocksdb_sst_file_manager_get_max_trash_db_ratio(manager: *const FileManager) -> f64 { manager.as_ref().map_or(0.0, |manager| manager.0.max_trash_db_ratio()) }
+    call rocksdb_sst_file_manager_set_max_trash_db_ratio(manager: *const FileManager, ratio: f64) { if let Some(manager) = manager.as_ref() { manager.0.set_max_trash_db_ratio(ratio) } }
 
     call rocksdb_create_default_env() -> *mut Environment { give(Environment(Env::posix())) }
     call rocksdb_create_mem_env() -> *mut Environment {

@@ -270,8 +270,8 @@ capi! {
         let options = options.as_ref().map(|wait| wait.options).unwrap_or_default();
         base(db)?.wait_for_compact(&options)
     }
-    call rocksdb_cancel_all_background_work(db: *const Database, _wait: c_uchar) {
-        if let Ok(db) = base(db) { or_say("rocksdb_cancel_all_background_work", db.pause_background_work()); }
+    call rocksdb_cancel_all_background_work(db: *const Database, wait: c_uchar) {
+        if let Ok(db) = base(db) { or_say("rocksdb_cancel_all_background_work", db.cancel_all_background_work(wait != 0)); }
     }
 
     call rocksdb_compact_range(db: *const Database, start: *const c_char, startlen: usize, limit: *const c_char, limitlen: usize) {

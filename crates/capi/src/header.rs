@@ -52,6 +52,7 @@ const HANDLES: &[(&str, &str)] = &[
     ("Family", "rocksdb_column_family_handle_t"),
     ("FamilyMetadata", "rocksdb_column_family_metadata_t"),
     ("FifoHandle", "rocksdb_fifo_compaction_options_t"),
+    ("FileManager", "rocksdb_sst_file_manager_t"),
     ("FilterHandle", "rocksdb_compactionfilter_t"),
     ("FilterPolicy", "rocksdb_filterpolicy_t"),
     ("Flush", "rocksdb_flushoptions_t"),

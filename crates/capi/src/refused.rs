@@ -472,7 +472,6 @@ refused! {
     rocksdb_options_get_db_host_id word;
     rocksdb_options_get_info_log word;
     rocksdb_options_set_blob_cache word;
-    rocksdb_options_set_cf_paths word;
     rocksdb_options_set_compaction_service word;
     rocksdb_options_set_daily_offpeak_time_utc word;
     rocksdb_options_set_db_host_id word;
@@ -481,7 +480,6 @@ refused! {
     rocksdb_options_set_memtable_vector_rep word;
     rocksdb_options_set_plain_table_factory word;
     rocksdb_options_set_row_cache word;
-    rocksdb_options_set_sst_file_manager word;
     rocksdb_options_set_wal_filter word;
     rocksdb_pinnable_handle_destroy word;
     rocksdb_pinnable_handle_get_value word;
@@ -522,18 +520,6 @@ refused! {
     rocksdb_size_approximation_options_set_include_blob_files word;
     rocksdb_size_approximation_options_set_include_files word;
     rocksdb_size_approximation_options_set_include_memtables word;
-    rocksdb_sst_file_manager_create word;
-    rocksdb_sst_file_manager_destroy word;
-    rocksdb_sst_file_manager_get_delete_rate_bytes_per_second word;
-    rocksdb_sst_file_manager_get_max_trash_db_ratio double;
-    rocksdb_sst_file_manager_get_total_size word;
-    rocksdb_sst_file_manager_get_total_trash_size word;
-    rocksdb_sst_file_manager_is_max_allowed_space_reached word;
-    rocksdb_sst_file_manager_is_max_allowed_space_reached_including_compactions word;
-    rocksdb_sst_file_manager_set_compaction_buffer_size word;
-    rocksdb_sst_file_manager_set_delete_rate_bytes_per_second word;
-    rocksdb_sst_file_manager_set_max_allowed_space_usage word;
-    rocksdb_sst_file_manager_set_max_trash_db_ratio word;
     rocksdb_sst_file_metadata_destroy word;
     rocksdb_sst_file_metadata_get_directory word;
     rocksdb_sst_file_metadata_get_largestkey word;

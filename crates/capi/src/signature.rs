@@ -35,6 +35,6 @@ pub(crate) use accessor;
 
 impl Signature {
     pub(crate) fn name(&self) -> &'static str {
-        self.head.rsplit(' ').next().unwrap_or(self.head)
+        self.head.split_whitespace().next_back().unwrap_or(self.head)
     }
 }

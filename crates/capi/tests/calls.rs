@@ -123,6 +123,23 @@ api! {
     fn rocksdb_backup_engine_info_destroy(i: H);
     fn rocksdb_backup_engine_restore_db_from_latest_backup(b: H, d: B, w: B, o: H, e: E);
     fn rocksdb_backup_engine_close(b: H);
+    fn rocksdb_sst_file_manager_create(env: H) -> H;
+    fn rocksdb_sst_file_manager_destroy(m: H);
+    fn rocksdb_sst_file_manager_set_max_allowed_space_usage(m: H, n: u64);
+    fn rocksdb_sst_file_manager_set_compaction_buffer_size(m: H, n: u64);
+    fn rocksdb_sst_file_manager_is_max_allowed_space_reached(m: H) -> bool;
+    fn rocksdb_sst_file_manager_is_max_allowed_space_reached_including_compactions(m: H) -> bool;
+    fn rocksdb_sst_file_manager_get_total_size(m: H) -> u64;
+    fn rocksdb_sst_file_manager_get_total_trash_size(m: H) -> u64;
+    fn rocksdb_sst_file_manager_get_delete_rate_bytes_per_second(m: H) -> i64;
+    fn rocksdb_sst_file_manager_set_delete_rate_bytes_per_second(m: H, n: i64);
+    fn rocksdb_sst_file_manager_get_max_trash_db_ratio(m: H) -> f64;
+    fn rocksdb_sst_file_manager_set_max_trash_db_ratio(m: H, n: f64);
+    fn rocksdb_options_set_sst_file_manager(o: H, m: H);
+    fn rocksdb_dbpath_create(n: B, size: u64) -> H;
+    fn rocksdb_dbpath_destroy(p: H);
+    fn rocksdb_options_set_cf_paths(o: H, ps: *const H, n: usize);
+    fn rocksdb_cancel_all_background_work(db: H, wait: c_uchar);
     fn rocksdb_restore_options_create() -> H;
     fn rocksdb_restore_options_destroy(o: H);
     fn rocksdb_drop_column_family(db: H, cf: H, e: E);
@@ -278,6 +295,100 @@ impl Drop for Setup {
             rocksdb_writeoptions_destroy(self.write);
             rocksdb_readoptions_destroy(self.read);
         }
+    }
+}
+
+#[test]
+fn a_manager_of_files_limits_the_databases_that_have_it() {
+    let setup = Setup::new();
+    unsafe {
+        let manager = rocksdb_sst_file_manager_create(null_mut());
+        rocksdb_options_set_sst_file_manager(setup.options, manager);
+        let db = setup.open();
+        let flush = rocksdb_flushoptions_create();
+        setup.put(db, b"key", b"value");
+        ok(|e| rocksdb_flush(db, flush, e));
+        let bytes = rocksdb_sst_file_manager_get_total_size(manager);
+        assert!(bytes > 500, "{bytes}");
+        assert_eq!(rocksdb_sst_file_manager_get_total_trash_size(manager), 0);
+        rocksdb_sst_file_manager_set_max_allowed_space_usage(manager, bytes + 1);
+        rocksdb_sst_file_manager_set_compaction_buffer_size(manager, 1000);
+        assert!(!rocksdb_sst_file_manager_is_max_allowed_space_reached(manager));
+        assert!(!rocksdb_sst_file_manager_is_max_allowed_space_reached_including_compactions(manager));
+        setup.put(db, b"other", b"value");
+        ok(|e| rocksdb_flush(db, flush, e));
+        assert!(rocksdb_sst_file_manager_is_max_allowed_space_reached(manager));
+        let told = failed(|e| rocksdb_put(db, setup.write, at(b"k"), 1, at(b"v"), 1, e));
+        assert!(told.starts_with("IO error: Space limit reached"), "{told}");
+        rocksdb_sst_file_manager_set_delete_rate_bytes_per_second(manager, 5000);
+        assert_eq!(rocksdb_sst_file_manager_get_delete_rate_bytes_per_second(manager), 5000);
+        rocksdb_sst_file_manager_set_delete_rate_bytes_per_second(manager, -1);
+        assert_eq!(rocksdb_sst_file_manager_get_delete_rate_bytes_per_second(manager), 0);
+        assert_eq!(rocksdb_sst_file_manager_get_max_trash_db_ratio(manager), 0.25);
+        rocksdb_sst_file_manager_set_max_trash_db_ratio(manager, 0.5);
+        assert_eq!(rocksdb_sst_file_manager_get_max_trash_db_ratio(manager), 0.5);
+        rocksdb_flushoptions_destroy(flush);
+        rocksdb_close(db);
+        rocksdb_sst_file_manager_destroy(manager);
+    }
+}
+
+#[test]
+fn a_column_family_has_directories_of_its_own() {
+    let setup = Setup::new();
+    let db = setup.open();
+    unsafe {
+        let path = rocksdb_dbpath_create(setup.path("elsewhere").as_ptr(), 1 << 30);
+        let options = rocksdb_options_create();
+        rocksdb_options_set_cf_paths(options, [path].as_ptr(), 1);
+        rocksdb_dbpath_destroy(path);
+        let name = CString::new("own").unwrap();
+        let own = ok(|e| rocksdb_create_column_family(db, options, name.as_ptr(), e));
+        ok(|e| rocksdb_put_cf(db, setup.write, own, at(b"k"), 1, at(b"v"), 1, e));
+        rocksdb_column_family_handle_destroy(own);
+        rocksdb_close(db);
+        // What is in the log goes to a table when the database is opened.
+        let names = [c"default".as_ptr(), name.as_ptr()];
+        let (all, mut handles) = ([setup.options, options], [null_mut(); 2]);
+        let db = ok(|e| {
+            let (names, all) = (names.as_ptr(), all.as_ptr());
+            rocksdb_open_column_families(
+                setup.options,
+                setup.path("db").as_ptr(),
+                2,
+                names,
+                all,
+                handles.as_mut_ptr(),
+                e,
+            )
+        });
+        let files = std::fs::read_dir(setup.directory.path().join("elsewhere")).unwrap();
+        assert_eq!(
+            files.filter(|file| file.as_ref().unwrap().path().extension().unwrap() == "sst").count(),
+            1
+        );
+        handles.iter().for_each(|handle| rocksdb_column_family_handle_destroy(*handle));
+        rocksdb_close(db);
+        rocksdb_options_destroy(options);
+    }
+}
+
+#[test]
+fn cancelled_background_work_stays_so_and_writes_go_on() {
+    let setup = Setup::new();
+    let db = setup.open();
+    unsafe {
+        let flush = rocksdb_flushoptions_create();
+        setup.put(db, b"key", b"value");
+        rocksdb_cancel_all_background_work(db, 1);
+        setup.put(db, b"other", b"value");
+        let told = failed(|e| rocksdb_flush(db, flush, e));
+        assert!(told.starts_with("Shutdown in progress"), "{told}");
+        rocksdb_flushoptions_destroy(flush);
+        rocksdb_close(db);
+        let db = setup.open();
+        assert_eq!(setup.keys(db), [b"key".to_vec(), b"other".to_vec()]);
+        rocksdb_close(db);
     }
 }
 

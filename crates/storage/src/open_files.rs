@@ -22,7 +22,7 @@ use karst_format::ids::FileNumber;
 use karst_io::Env;
 use karst_mem::BlockCache;
 use std::any::Any;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,8 +39,11 @@ pub struct Shared {
     pub cache: Arc<BlockCache<CachedBlock>>,
     /// What is counted.
     pub stats: Arc<Statistics>,
-    /// Directories of table files, by path id. Never empty.
+    /// Directories of table files, by path id. Never empty. A column family with paths of its own
+    /// has a `Shared` of its own.
     pub directories: Vec<PathBuf>,
+    /// Those of all column families.
+    places: Arc<RwLock<BTreeSet<(u8, PathBuf)>>>,
     /// How many bytes each of them should hold. Empty: all go to the first.
     pub path_target_sizes: Vec<u64>,
     /// Files are read with O_DIRECT.
@@ -77,11 +80,14 @@ impl Shared {
         let instance = cache.new_user();
         // Compat: a negative number stands for no limit.
         let limit = usize::try_from(options.max_open_files).ok();
+        let places = Arc::default();
+        note_places(&places, &directories);
         Shared {
             env,
             cache,
             stats,
             directories,
+            places,
             path_target_sizes: Vec::new(),
             use_direct_reads: options.use_direct_reads,
             may_read_buffered: false,
@@ -94,6 +100,19 @@ impl Shared {
             open_files: Arc::new(limit.map_or_else(OpenFiles::unlimited, OpenFiles::limited)),
             instance,
         }
+    }
+
+    /// The same for a column family with other directories, which should hold so many bytes.
+    #[must_use]
+    pub fn in_directories(&self, directories: Vec<PathBuf>, path_target_sizes: Vec<u64>) -> Shared {
+        note_places(&self.places, &directories);
+        Shared { directories, path_target_sizes, ..self.clone() }
+    }
+
+    /// The directories of all column families that were open, each with a path id that one of them
+    /// has it under.
+    pub fn all_places(&self) -> Vec<(u8, PathBuf)> {
+        self.places.read().iter().cloned().collect()
     }
 
     /// The same files in the same cache, read with O_DIRECT where that is to be had. What it opens
@@ -167,6 +186,11 @@ impl Shared {
     pub fn blob_path(&self, number: FileNumber) -> PathBuf {
         self.directories[0].join(FileName::Blob(number).to_string())
     }
+}
+
+fn note_places(places: &RwLock<BTreeSet<(u8, PathBuf)>>, directories: &[PathBuf]) {
+    // Compat: a MANIFEST tells four apart.
+    places.write().extend((0..=u8::MAX).zip(directories.iter().cloned()));
 }
 
 /// An open file of whatever kind; a number has one kind.

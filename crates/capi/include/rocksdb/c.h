@@ -29,6 +29,7 @@ typedef struct rocksdb_compactionfilterfactory_t rocksdb_compactionfilterfactory
 typedef struct rocksdb_column_family_handle_t rocksdb_column_family_handle_t;
 typedef struct rocksdb_column_family_metadata_t rocksdb_column_family_metadata_t;
 typedef struct rocksdb_fifo_compaction_options_t rocksdb_fifo_compaction_options_t;
+typedef struct rocksdb_sst_file_manager_t rocksdb_sst_file_manager_t;
 typedef struct rocksdb_compactionfilter_t rocksdb_compactionfilter_t;
 typedef struct rocksdb_filterpolicy_t rocksdb_filterpolicy_t;
 typedef struct rocksdb_flushoptions_t rocksdb_flushoptions_t;
@@ -764,6 +765,7 @@ extern void rocksdb_options_set_bottommost_compression_options_zstd_max_train_by
 extern void rocksdb_options_set_bottommost_file_compaction_delay(rocksdb_options_t* handle, uint32_t value);
 extern void rocksdb_options_set_bytes_per_sync(rocksdb_options_t* handle, uint64_t value);
 extern void rocksdb_options_set_cf_allow_ingest_behind(rocksdb_options_t* handle, unsigned char value);
+extern void rocksdb_options_set_cf_paths(rocksdb_options_t* options, const rocksdb_dbpath_t* const* paths, size_t count);
 extern void rocksdb_options_set_compaction_filter(rocksdb_options_t* options, const rocksdb_compactionfilter_t* filter);
 extern void rocksdb_options_set_compaction_filter_factory(rocksdb_options_t* options, rocksdb_compactionfilterfactory_t* factory);
 extern void rocksdb_options_set_compaction_pri(rocksdb_options_t* handle, int value);
@@ -886,6 +888,7 @@ extern void rocksdb_options_set_reuse_manifest_on_open(rocksdb_options_t* handle
 extern void rocksdb_options_set_sample_for_compression(rocksdb_options_t* handle, uint64_t value);
 extern void rocksdb_options_set_skip_stats_update_on_db_open(rocksdb_options_t* handle, unsigned char value);
 extern void rocksdb_options_set_soft_pending_compaction_bytes_limit(rocksdb_options_t* handle, size_t value);
+extern void rocksdb_options_set_sst_file_manager(rocksdb_options_t* options, const rocksdb_sst_file_manager_t* manager);
 extern void rocksdb_options_set_sst_partitioner_factory(rocksdb_options_t* options, const rocksdb_sst_partitioner_factory_t* factory);
 extern void rocksdb_options_set_statistics_level(rocksdb_options_t* options, int level);
 extern void rocksdb_options_set_stats_dump_period_sec(rocksdb_options_t* handle, uint32_t value);
@@ -1019,6 +1022,18 @@ extern rocksdb_slicetransform_t* rocksdb_slicetransform_create_fixed_prefix(size
 extern rocksdb_slicetransform_t* rocksdb_slicetransform_create_noop(void);
 extern void rocksdb_slicetransform_destroy(rocksdb_slicetransform_t* prefix);
 extern uint64_t rocksdb_snapshot_get_sequence_number(const rocksdb_snapshot_t* snapshot);
+extern rocksdb_sst_file_manager_t* rocksdb_sst_file_manager_create(const rocksdb_env_t* env);
+extern void rocksdb_sst_file_manager_destroy(rocksdb_sst_file_manager_t* manager);
+extern int64_t rocksdb_sst_file_manager_get_delete_rate_bytes_per_second(const rocksdb_sst_file_manager_t* manager);
+extern double rocksdb_sst_file_manager_get_max_trash_db_ratio(const rocksdb_sst_file_manager_t* manager);
+extern uint64_t rocksdb_sst_file_manager_get_total_size(const rocksdb_sst_file_manager_t* manager);
+extern uint64_t rocksdb_sst_file_manager_get_total_trash_size(const rocksdb_sst_file_manager_t* manager);
+extern unsigned char rocksdb_sst_file_manager_is_max_allowed_space_reached(const rocksdb_sst_file_manager_t* manager);
+extern unsigned char rocksdb_sst_file_manager_is_max_allowed_space_reached_including_compactions(const rocksdb_sst_file_manager_t* manager);
+extern void rocksdb_sst_file_manager_set_compaction_buffer_size(const rocksdb_sst_file_manager_t* manager, uint64_t bytes);
+extern void rocksdb_sst_file_manager_set_delete_rate_bytes_per_second(const rocksdb_sst_file_manager_t* manager, int64_t rate);
+extern void rocksdb_sst_file_manager_set_max_allowed_space_usage(const rocksdb_sst_file_manager_t* manager, uint64_t bytes);
+extern void rocksdb_sst_file_manager_set_max_trash_db_ratio(const rocksdb_sst_file_manager_t* manager, double ratio);
 extern void rocksdb_sst_partitioner_factory_destroy(rocksdb_sst_partitioner_factory_t* factory);
 extern rocksdb_sst_partitioner_factory_t* rocksdb_sst_partitioner_fixed_prefix_factory_create(size_t length);
 extern void rocksdb_sstfilewriter_add(rocksdb_sstfilewriter_t* writer, const char* key, size_t keylen, const char* val, size_t vallen, char** errptr);

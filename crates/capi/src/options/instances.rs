@@ -2,7 +2,7 @@
 
 use super::{ByName, FifoHandle, Number, OptionsHandle, TableHandle, UniversalHandle};
 use crate::boundary::*;
-use crate::cache::{Cache, DbPath, Environment, Limiter, WriteBuffers};
+use crate::cache::{Cache, DbPath, Environment, FileManager, Limiter, WriteBuffers};
 use crate::callbacks::{ComparatorHandle, FactoryHandle, FilterHandle, MergeHandle, PrefixHandle};
 use karstdb::options::{ColumnFamilyOptions, Compression, DbOptions, OptionSet};
 use karstdb::{
@@ -150,12 +150,20 @@ capi! {
     call rocksdb_options_set_ratelimiter(options: *mut OptionsHandle, limiter: *const Limiter) {
         if let Some(options) = options.as_mut() { options.rate_limiter = limiter.as_ref().map(|limiter| limiter.0.clone()) }
     }
+    call rocksdb_options_set_sst_file_manager(options: *mut OptionsHandle, manager: *const FileManager) {
+        if let Some(options) = options.as_mut() { options.file_manager = manager.as_ref().map(|manager| manager.0.clone()) }
+    }
     call rocksdb_options_set_write_buffer_manager(options: *mut OptionsHandle, buffers: *const WriteBuffers) {
         if let Some(options) = options.as_mut() { options.write_buffers = buffers.as_ref().map(|buffers| buffers.manager.clone()) }
     }
     call rocksdb_options_set_db_paths(options: *mut OptionsHandle, paths: *const *const DbPath, count: usize) {
         if let Some(options) = options.as_mut() {
             options.paths = list(paths, count).iter().filter_map(|path| Some(path.as_ref()?.0.clone())).collect();
+        }
+    }
+    call rocksdb_options_set_cf_paths(options: *mut OptionsHandle, paths: *const *const DbPath, count: usize) {
+        if let Some(options) = options.as_mut() {
+            options.family_paths = list(paths, count).iter().filter_map(|path| Some(path.as_ref()?.0.clone())).collect();
         }
     }
     call rocksdb_options_set_block_based_table_factory(options: *mut OptionsHandle, table: *const TableHandle) {

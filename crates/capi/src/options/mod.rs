@@ -27,7 +27,7 @@ use karstdb::options::{
 };
 use karstdb::{
     BlockCache, CompactOnDeletion, CompactionFilter, CompactionFilterFactory, MergeOperator, Options,
-    RateLimiter, SstPartitionerFactory, Statistics, StatsLevel, WriteBufferManager,
+    RateLimiter, SstFileManager, SstPartitionerFactory, Statistics, StatsLevel, WriteBufferManager,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -48,8 +48,10 @@ pub struct OptionsHandle {
     block_cache: Option<BlockCache>,
     env: Option<Env>,
     rate_limiter: Option<RateLimiter>,
+    file_manager: Option<SstFileManager>,
     write_buffers: Option<WriteBufferManager>,
     paths: Vec<karstdb::DbPath>,
+    family_paths: Vec<karstdb::DbPath>,
     pub(crate) statistics: Option<Arc<Statistics>>,
     stats_level: StatsLevel,
 }
@@ -72,8 +74,10 @@ impl Default for OptionsHandle {
             block_cache: None,
             env: None,
             rate_limiter: None,
+            file_manager: None,
             write_buffers: None,
             paths: Vec::new(),
+            family_paths: Vec::new(),
             statistics: None,
             stats_level: StatsLevel::ExceptDetailedTimers,
         }
@@ -105,6 +109,9 @@ impl OptionsHandle {
         if let Some(limiter) = &self.rate_limiter {
             options = options.rate_limiter(limiter.clone());
         }
+        if let Some(manager) = &self.file_manager {
+            options = options.sst_file_manager(manager.clone());
+        }
         if let Some(buffers) = &self.write_buffers {
             options = options.write_buffer_manager(buffers.clone());
         }
@@ -129,6 +136,9 @@ impl OptionsHandle {
             Some(name) => options.column_family(name, move |family| *family = own.clone()),
             None => options.column_families(move |family| *family = own.clone()),
         };
+        if !self.family_paths.is_empty() {
+            options = options.cf_paths(name, self.family_paths.clone());
+        }
         if let Some(comparator) = &self.comparator {
             options = options.comparator(name, comparator.clone());
         }

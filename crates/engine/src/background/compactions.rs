@@ -381,9 +381,12 @@ impl Background {
         }
         self.parts.stalls.job_failed(family.id(), Relief::Compaction, self.env().now(), error);
         if error.kind() == ErrorKind::NoSpace {
-            let (path_id, bytes) = (reserved.compaction.output_path_id, reserved.expected_bytes());
+            let directories = &family.tables.shared.directories;
+            let directory = directories.get(usize::from(reserved.compaction.output_path_id));
+            let directory = directory.unwrap_or(&directories[0]).clone();
+            let bytes = reserved.expected_bytes();
             // Why before it is reported: whoever recovers from it looks whether there is room.
-            let wanted = RoomWanted { family: family.id(), path_id, bytes, error: error.clone() };
+            let wanted = RoomWanted { family: family.id(), directory, bytes, error: error.clone() };
             let mut state = self.state.lock();
             (state.room_wanted, state.starved) = (Some(wanted), Some(family.id()));
         }

@@ -62,6 +62,7 @@ use karst_lsm::pick::{CompactionOptions, Running};
 use karst_lsm::stall::DelayedWriteRate;
 use karst_storage::column_family::{Families, Family};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -170,8 +171,8 @@ struct State {
 #[derive(Clone, Debug)]
 struct RoomWanted {
     family: ColumnFamilyId,
-    /// Of the directory of its tables.
-    path_id: u8,
+    /// Of its tables.
+    directory: PathBuf,
     bytes: u64,
     error: Error,
 }

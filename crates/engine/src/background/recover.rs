@@ -18,6 +18,7 @@ use karst_base::stats::{HistogramKind, Ticker};
 use karst_format::ids::FileNumber;
 use karst_io::Priority;
 use karst_storage::column_family::Family;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -137,7 +138,7 @@ impl Background {
             if self.parts.health.current().is_some() {
                 return false;
             }
-            if self.has_room(wanted.path_id, wanted.bytes).await {
+            if self.has_room(wanted.directory.clone(), wanted.bytes).await {
                 self.state.lock().room_wanted = None;
                 return true;
             }
@@ -162,7 +163,7 @@ impl Background {
         if failed.reason == BackgroundErrorReason::Compaction {
             let wanted = self.state.lock().room_wanted.clone();
             return match wanted {
-                Some(wanted) => self.has_room(wanted.path_id, wanted.bytes).await,
+                Some(wanted) => self.has_room(wanted.directory.clone(), wanted.bytes).await,
                 None => true,
             };
         }
@@ -170,7 +171,15 @@ impl Background {
             family.superversion().memtables().map(|memtable| memtable.memory_bytes() as u64).sum::<u64>()
         };
         let bytes = self.parts.families.all().iter().map(memory).sum();
-        self.has_room(0, bytes).await
+        let mut first: Vec<_> = self.parts.families.all().iter().map(first_directory).collect();
+        first.sort_unstable();
+        first.dedup();
+        for directory in first {
+            if !self.has_room(directory, bytes).await {
+                return false;
+            }
+        }
+        true
     }
 
     /// Refuses while the files have as many bytes as they may.
@@ -178,11 +187,8 @@ impl Background {
         self.parts.flush.shared.space.as_ref().map_or(Ok(()), SstFileManager::check)
     }
 
-    /// Whether so many bytes are free in the directory of tables with this path id, as far as can
-    /// be told.
-    async fn has_room(&self, path_id: u8, bytes: u64) -> bool {
-        let directories = &self.parts.flush.shared.directories;
-        let Some(path) = directories.get(usize::from(path_id)).cloned() else { return true };
+    /// Whether so many bytes are free in the directory, as far as can be told.
+    async fn has_room(&self, path: PathBuf, bytes: u64) -> bool {
         // Why not an error: what cannot be told is found out by trying.
         let free = self.env().run_blocking(move |env| env.fs().free_bytes(&path)).await;
         free.ok().flatten().is_none_or(|free| free >= bytes)
@@ -337,6 +343,11 @@ impl Background {
             error
         })
     }
+}
+
+/// Where a family's flushes go.
+fn first_directory(family: &Arc<Family>) -> PathBuf {
+    family.tables.shared.directories[0].clone()
 }
 
 /// The place of a recovery that runs by itself; there is one such place. It is empty once it is

@@ -137,7 +137,7 @@ async fn export(db: &Db, family: &ColumnFamily, directory: &Path) -> Result<Expo
     }
     let mut files = Vec::new();
     for (level, table) in version.all_files() {
-        let from = db.0.read.shared.table_path(table.number, table.path_id)?;
+        let from = family.0.tables.shared.table_path(table.number, table.path_id)?;
         let checksum = table.checksum.as_ref();
         let exported = ExportedFile {
             name: FileName::Table(table.number).to_string(),
@@ -287,7 +287,7 @@ fn import_into(
     import: ImportColumnFamilyOptions,
     metadata: &ExportImportFilesMetaData,
 ) -> Result<()> {
-    let (env, write, shared) = (db.env(), db.write_half()?, &db.0.read.shared);
+    let (env, write, shared) = (db.env(), db.write_half()?, &family.0.tables.shared);
     let ownership = &write.ownership;
     let files = in_order(family, metadata)?;
     let new_files = ownership.versions.job_files(0);

@@ -233,7 +233,7 @@ pub(super) async fn held_files(db: &Db, options: &LiveFilesStorageInfoOptions) -
             break (moment, options_file, written);
         }
     };
-    let mut files = stored_files(db, &moment, options.include_checksum_info)?;
+    let mut files = stored_files(&moment, options.include_checksum_info)?;
     files.extend(described_files(db, &moment, options_file).await?);
     files.extend(logs(db, &moment, written).await?);
     Ok(HeldFiles { files, moment, _hold: hold })
@@ -250,10 +250,10 @@ async fn wants_flush(db: &Db, write: &WriteHalf, limit: u64) -> Result<bool> {
 }
 
 /// Tables and blob files.
-fn stored_files(db: &Db, moment: &Moment, with_checksums: bool) -> Result<Vec<DatabaseFile>> {
-    let shared = &db.0.read.shared;
+fn stored_files(moment: &Moment, with_checksums: bool) -> Result<Vec<DatabaseFile>> {
     let mut files = Vec::new();
-    for (_, version) in &moment.trees {
+    for (family, version) in &moment.trees {
+        let shared = &family.tables.shared;
         for (_, table) in version.all_files() {
             let path = shared.table_path(table.number, table.path_id)?;
             let checksum = table.checksum.as_ref().filter(|_| with_checksums);

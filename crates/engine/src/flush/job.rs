@@ -201,12 +201,12 @@ impl FlushContext {
             info.table = written.table.map(|number| number.0);
             (info.table_bytes, info.blob_bytes) = (written.table_bytes, written.blob_bytes);
             if let Some((_, file)) = written.edit.new_files.first() {
-                info.table_path = self.shared.table_path(file.number, file.path_id).ok();
+                info.table_path = flush.family.tables.shared.table_path(file.number, file.path_id).ok();
                 info.seqs = Some((file.smallest_seq.0, file.largest_seq.0));
             }
             info.table_properties = written.properties;
-            let blobs = &written.edit.blob_file_additions;
-            info.blob_paths = blobs.iter().map(|blob| self.shared.blob_path(blob.number)).collect();
+            let (blobs, shared) = (&written.edit.blob_file_additions, &flush.family.tables.shared);
+            info.blob_paths = blobs.iter().map(|blob| shared.blob_path(blob.number)).collect();
             flushed.tables += usize::from(written.table.is_some());
             flushed.bytes += written.table_bytes + written.blob_bytes;
             change.edits.push(written.edit);
@@ -319,7 +319,7 @@ impl FlushContext {
     ) -> Result<Outputs> {
         let now_s = self.env.unix_time().as_secs();
         let throttle = self.limiter.clone().map(|limiter| Throttle { limiter, priority: IoPriority::High });
-        let directory = |number: u8| self.shared.directories[usize::from(number)].clone();
+        let directory = &flush.family.tables.shared.directories[0];
         let config = flush.family.settings();
         let warming = Warming::of(&self.shared, &config.options.table_factory.block_based, true);
         Ok(Outputs {
@@ -329,10 +329,10 @@ impl FlushContext {
             memory: Some(self.shared.clone()),
             identity: self.identity.clone(),
             new_files,
-            table_directory: directory(0),
+            table_directory: directory.clone(),
             path_id: 0,
             temperature: Temperature::Unknown,
-            blob_directory: directory(0),
+            blob_directory: directory.clone(),
             place: TablePlace::flush(),
             epoch: flush.epoch,
             oldest_ancestor_time_s: now_s,

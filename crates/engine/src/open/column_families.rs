@@ -112,7 +112,13 @@ fn new_family(
     let levels = usize::try_from(config.options.num_levels).unwrap_or(1);
     let version = Arc::new(Version::empty(config.comparator.clone(), levels));
     let database = read.families.all().first().map_or(0, |family| family.database);
-    let family = make_family(database, config, &read.shared, memtable, version);
+    let shared = options.shared_of(&read.shared, name)?;
+    for directory in &shared.directories {
+        if !Arc::ptr_eq(&shared, &read.shared) {
+            read.env.fs().create_dir_durably(directory)?;
+        }
+    }
+    let family = make_family(database, config, &shared, memtable, version);
     let edit = VersionEdit {
         column_family: id,
         column_family_add: Some(name.to_owned()),

@@ -156,7 +156,7 @@ pub(crate) fn destroy(path: &Path, options: &Options) -> Result<()> {
     remove(path.join(FileName::Current.to_string()));
     let mut places = vec![path.to_owned()];
     places.extend(wal_path);
-    places.extend(options.directories(path));
+    places.extend(options.all_directories(path).into_iter().map(|(_, directory)| directory));
     places.extend(places.clone().iter().map(|place| place.join("archive")));
     for place in &places {
         let Ok(names) = fs.list_dir(place) else { continue };

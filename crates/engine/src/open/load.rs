@@ -110,9 +110,13 @@ pub(super) fn load(
     let (manifest_path, manifest_name, manifest_bytes) =
         (manifest.path.clone(), manifest.name, manifest.size_bytes);
     let set = build_trees(manifest, &configs, &db_options)?;
-    let directories = options.directories(path);
-    check_files(env, &directories, &set, &manifest_path)?;
+    let directories_of = |id| match configs.get(&id) {
+        Some(config) => options.directories_of(path, &config.name),
+        None => options.directories(path),
+    };
+    check_files(env, directories_of, &set, &manifest_path)?;
 
+    let directories: Vec<_> = options.all_directories(path).into_iter().map(|(_, place)| place).collect();
     let observer = observe(env, options, &db_options, path, &directories);
     let mut logs = Logs::find(env, &directory, &db_options, &set, (purpose, left_out.is_empty()))?;
     if !left_out.is_empty() {
@@ -126,7 +130,7 @@ pub(super) fn load(
         env.clone(),
         options.cache(cache_options(&configs)).shared().clone(),
         statistics.clone(),
-        directories,
+        options.directories(path),
         &db_options,
         options.has_one_memory_budget(),
     );
@@ -136,7 +140,7 @@ pub(super) fn load(
     shared.path_target_sizes = options.path_target_sizes()?;
     shared.space = options.file_manager().filter(|_| purpose == Purpose::Writing);
     let shared = Arc::new(shared);
-    let families = make_families(&set, &configs, &shared);
+    let families = make_families(&set, &configs, &shared, options)?;
     if db_options.max_open_files < 0 {
         // Compat: where files stay open, RocksDB opens all tables now, and so finds damage now.
         for family in &families {
@@ -182,7 +186,7 @@ fn read_whole_manifest(
     options: &Options,
 ) -> Result<(Manifest, Directory, Vec<String>)> {
     let directory = Directory::list(env, path)?;
-    let directories = options.directories(path);
+    let directories = options.all_directories(path);
     let mut names = directory.manifests();
     if let Ok(current) = directory.current_manifest() {
         names.sort_by_key(|name| *name != current);
@@ -190,17 +194,22 @@ fn read_whole_manifest(
     let mut first = None;
     for name in names {
         let read = Manifest::read_whole(&directory, name, |file| {
-            let (path, bytes) = match file {
+            let (name, path_id, bytes) = match file {
                 AddedFile::Table(table) => {
-                    (table_path(&directories, Level(0), table)?, Some(table.size_bytes))
+                    (FileName::Table(table.number), table.path_id, Some(table.size_bytes))
                 }
-                AddedFile::Blob(number) => (directories[0].join(FileName::Blob(number).to_string()), None),
+                AddedFile::Blob(number) => (FileName::Blob(number), 0, None),
             };
-            match env.fs().metadata(&path) {
-                Ok(metadata) => Ok(bytes.is_none_or(|bytes| bytes == metadata.len)),
-                Err(e) if e.is_not_found() => Ok(false),
-                Err(e) => Err(io_error("best_efforts_recovery", e)),
+            // Why in whichever family's directory: numbers are unique in a database.
+            for (_, directory) in directories.iter().filter(|(id, _)| *id == path_id) {
+                match env.fs().metadata(&directory.join(name.to_string())) {
+                    Ok(metadata) if bytes.is_none_or(|bytes| bytes == metadata.len) => return Ok(true),
+                    Ok(_) => {}
+                    Err(e) if e.is_not_found() => {}
+                    Err(e) => return Err(io_error("best_efforts_recovery", e)),
+                }
             }
+            Ok(false)
         });
         match read {
             Ok((manifest, left_out)) => return Ok((manifest, directory, left_out)),
@@ -284,14 +293,20 @@ pub(super) fn build_trees(
 /// there.
 ///
 /// Why at open: a missing file is better told now than by the first read that needs it.
-fn check_files(env: &Env, directories: &[PathBuf], set: &VersionSet, manifest: &Path) -> Result<()> {
+fn check_files(
+    env: &Env,
+    directories_of: impl Fn(ColumnFamilyId) -> Vec<PathBuf>,
+    set: &VersionSet,
+    manifest: &Path,
+) -> Result<()> {
     let missing = |path: &Path| {
         let text = format!("{}: missing, though {} lists it", path.display(), manifest.display());
         Error::new(ErrorKind::Corruption, text)
     };
     for state in set.column_families.values() {
+        let directories = directories_of(state.id);
         for (level, file) in state.version.all_files() {
-            let path = table_path(directories, level, file)?;
+            let path = table_path(&directories, level, file)?;
             let metadata = match env.fs().metadata(&path) {
                 Ok(metadata) => metadata,
                 Err(e) if e.is_not_found() => return Err(missing(&path)),
@@ -320,7 +335,7 @@ fn check_files(env: &Env, directories: &[PathBuf], set: &VersionSet, manifest: &
 fn table_path(directories: &[PathBuf], level: Level, file: &NewFile) -> Result<PathBuf> {
     let directory = directories.get(usize::from(file.path_id)).ok_or_else(|| {
         Error::invalid_argument(format!(
-            "table {} of level {} is in path {}, but only {} are given; set db_paths",
+            "table {} of level {} is in path {}, but only {} are given; set db_paths, or the column family's cf_paths",
             file.number.0,
             level.0,
             file.path_id,
@@ -536,14 +551,16 @@ fn make_families(
     set: &VersionSet,
     configs: &BTreeMap<ColumnFamilyId, Arc<FamilyConfig>>,
     shared: &Arc<Shared>,
-) -> Vec<Arc<Family>> {
+    options: &Options,
+) -> Result<Vec<Arc<Family>>> {
     static DATABASES: AtomicU64 = AtomicU64::new(1);
     // Ordering: a name only; nothing is published with it.
     let database = DATABASES.fetch_add(1, Ordering::Relaxed);
     let family = |state: &karst_lsm::ColumnFamilyState| {
         let config = configs[&state.id].clone();
         let memtable = Arc::new(MemTable::of(&config));
-        make_family(database, config, shared, memtable, state.version.clone())
+        let shared = options.shared_of(shared, &config.name)?;
+        Ok(make_family(database, config, &shared, memtable, state.version.clone()))
     };
     set.column_families.values().map(family).collect()
 }

@@ -27,7 +27,8 @@ use karst_format::slice_transform::PrefixExtractor;
 use karst_io::{Env, report};
 use karst_mem::CacheOptions;
 use karst_storage::file_checksum::{self, FileChecksumGenFactory};
-use std::collections::BTreeMap;
+use karst_storage::open_files::Shared;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -126,6 +127,8 @@ pub struct Options {
     listeners: Vec<Arc<dyn EventListener>>,
     file_checksums: Option<Arc<dyn FileChecksumGenFactory>>,
     paths: Vec<DbPath>,
+    /// By the column family's name, `None` for those that have none of their own.
+    family_paths: BTreeMap<Option<String>, Vec<DbPath>>,
     write_prepared: bool,
     one_memory_budget: bool,
     stopped_write_timeout: Option<Duration>,
@@ -289,6 +292,19 @@ impl Options {
     #[must_use]
     pub fn db_paths(mut self, paths: impl IntoIterator<Item = DbPath>) -> Self {
         self.paths = paths.into_iter().collect();
+        self
+    }
+
+    /// The directories of a column family's tables and blob files, in place of those of
+    /// [`db_paths`](Self::db_paths), as RocksDB's `cf_paths`; `None` for all families that have
+    /// none of their own, a new one included. The same rules hold, by the bytes of the family
+    /// alone. None given: those of `db_paths`.
+    ///
+    /// Everything that opens the database needs them, [`Db::destroy`](crate::Db::destroy)
+    /// included.
+    #[must_use]
+    pub fn cf_paths(mut self, family: Option<&str>, paths: impl IntoIterator<Item = DbPath>) -> Self {
+        self.family_paths.insert(family.map(str::to_owned), paths.into_iter().collect());
         self
     }
 
@@ -521,6 +537,50 @@ impl Options {
             0..=4 => Ok(self.paths.iter().map(|place| place.target_size).collect()),
             more => Err(Error::not_supported(format!("{more} db_paths; four are the most"))),
         }
+    }
+
+    /// The paths that a column family has of its own; empty if it has none.
+    fn paths_of(&self, family: &str) -> &[DbPath] {
+        let own = self.family_paths.get(&Some(family.to_owned())).filter(|paths| !paths.is_empty());
+        own.or_else(|| self.family_paths.get(&None)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Directories of a column family's files by path id, for a database in `path`.
+    pub(crate) fn directories_of(&self, path: &Path, family: &str) -> Vec<PathBuf> {
+        match self.paths_of(family) {
+            [] => self.directories(path),
+            own => own.iter().map(|place| place.path.clone()).collect(),
+        }
+    }
+
+    /// The same files as `shared` has, for a column family.
+    ///
+    /// # Errors
+    /// It has more paths than the MANIFEST can tell apart.
+    pub(crate) fn shared_of(&self, shared: &Arc<Shared>, family: &str) -> Result<Arc<Shared>> {
+        let own = self.paths_of(family);
+        match own.len() {
+            0 => Ok(shared.clone()),
+            1..=4 => {
+                let sizes = own.iter().map(|place| place.target_size).collect();
+                let directories = own.iter().map(|place| place.path.clone()).collect();
+                Ok(Arc::new(shared.in_directories(directories, sizes)))
+            }
+            more => Err(Error::not_supported(format!("{more} cf_paths; four are the most"))),
+        }
+    }
+
+    /// Whether any column family may have paths of its own.
+    pub(crate) fn has_family_paths(&self) -> bool {
+        self.family_paths.values().any(|paths| !paths.is_empty())
+    }
+
+    /// The directories of all column families, as far as these options say, each with its path id.
+    pub(crate) fn all_directories(&self, path: &Path) -> Vec<(u8, PathBuf)> {
+        let own = self.family_paths.values().map(|paths| paths.iter().map(|at| at.path.clone()).collect());
+        let all = std::iter::once(self.directories(path)).chain(own);
+        let each = all.flat_map(|directories: Vec<PathBuf>| (0..=u8::MAX).zip(directories));
+        each.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     pub(crate) fn reads_options_file(&self) -> bool {

@@ -42,7 +42,6 @@ use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
 use karst_format::log::RecoveryMode;
 use karst_format::version_edit::{Temperature, VersionEdit};
 use karst_io::{Env, FileLock, block_on, report};
-use karst_lsm::{StoredId, StoredKind};
 use karst_storage::blob;
 use karst_storage::column_family::Family;
 use karst_storage::memtable::{MemTable, Seal};
@@ -241,9 +240,9 @@ fn begin(
     if wal_path != path {
         env.fs().create_dir_durably(&wal_path)?;
     }
-    let elsewhere = loaded.shared.directories.iter().filter(|directory| *directory != path);
-    for directory in elsewhere {
-        env.fs().create_dir_durably(directory)?;
+    let elsewhere = loaded.shared.all_places().into_iter().map(|(_, directory)| directory);
+    for directory in elsewhere.filter(|directory| directory != path).collect::<BTreeSet<_>>() {
+        env.fs().create_dir_durably(&directory)?;
     }
     let set = loaded.set.clone();
     let logs = std::mem::take(&mut loaded.logs);
@@ -252,7 +251,7 @@ fn begin(
     let manifest = (loaded.manifest.number().unwrap_or_default(), loaded.manifest_bytes);
     let identity = identity_of(&loaded);
     let has_identity = loaded.directory.contains(FileName::Identity);
-    let (all, trash) = all_files(&env, path, &wal_path, &loaded.shared.directories)?;
+    let (all, trash) = all_files(&env, path, &wal_path, &loaded.shared.all_places())?;
     let Opened { mut read, notes, mut prepared, .. } = Opened::of(loaded, path);
     read.life = Arc::new(Life::new(true));
     let retired_logs = Arc::new(RetiredLogs::new(&read.db_options.get(), &wal_path));
@@ -312,7 +311,7 @@ fn begin(
         sync_logs(&env, &wal_path, &logs.numbers)?;
     }
     if !all_counts {
-        keep_left_out(&read, path, &wal_path, &all)?;
+        keep_left_out(&read, path, &all)?;
     }
     install_recovered(&read, &versions, first_log, tables, keeps)?;
     read.logs = versions.logs();
@@ -329,13 +328,19 @@ fn begin(
 /// Whether there is no room for tables of what the logs hold, but in memory: then it stays in the
 /// logs, and the database opens on a full disk.
 fn is_cramped(read: &ReadHalf, logs: &Logs) -> Result<bool> {
-    let Some(free) = read.env.fs().free_bytes(&read.shared.directories[0])? else { return Ok(false) };
+    let families = read.families.all();
+    let first: BTreeSet<_> = families.iter().map(|family| &family.tables.shared.directories[0]).collect();
+    let mut free = None;
+    for directory in first {
+        free = read.env.fs().free_bytes(directory)?.into_iter().chain(free).min();
+    }
+    let Some(free) = free else { return Ok(false) };
     let bytes = logs.bytes(&read.env)?;
     let memtables = |family: &Arc<Family>| {
         let options = &family.config.options;
         options.write_buffer_size as u64 * u64::try_from(options.max_write_buffer_number).unwrap_or(1)
     };
-    let memory = read.families.all().iter().map(memtables).fold(0, u64::saturating_add);
+    let memory = families.iter().map(memtables).fold(0, u64::saturating_add);
     Ok(free < bytes && bytes <= memory)
 }
 
@@ -491,7 +496,7 @@ async fn write_level0(
     files: &Arc<JobFiles>,
 ) -> Result<RunFiles> {
     let now_s = read.env.unix_time().as_secs();
-    let directory = &read.shared.directories[0];
+    let directory = &family.tables.shared.directories[0];
     let outputs = Outputs {
         env: read.env.clone(),
         config: family.config.clone(),
@@ -535,24 +540,27 @@ async fn write_level0(
 struct FoundFile {
     name: FileName,
     in_directory: Place,
+    path: PathBuf,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Own,
     Wal,
-    Tables(u8),
+    /// A directory of tables. There are blob files in it if it is a first one.
+    Tables {
+        first: bool,
+    },
 }
 
 impl FoundFile {
-    /// What it is if it may be of a tree.
-    fn stored(&self) -> Option<StoredId> {
-        let (kind, number, path_id) = match (self.name, self.in_directory) {
-            (FileName::Table(number), Place::Tables(path_id)) => (StoredKind::Table, number, path_id),
-            (FileName::Blob(number), Place::Tables(0)) => (StoredKind::Blob, number, 0),
-            _ => return None,
-        };
-        Some(StoredId { kind, number, path_id })
+    /// Whether it may be of a tree.
+    fn is_stored(&self) -> bool {
+        match (self.name, self.in_directory) {
+            (FileName::Table(_), Place::Tables { .. }) => true,
+            (FileName::Blob(_), Place::Tables { first }) => first,
+            _ => false,
+        }
     }
 
     fn log(&self) -> Option<FileNumber> {
@@ -568,13 +576,13 @@ fn all_files(
     env: &Env,
     path: &Path,
     wal_path: &Path,
-    table_paths: &[PathBuf],
+    table_paths: &[(u8, PathBuf)],
 ) -> Result<(Vec<FoundFile>, Vec<PathBuf>)> {
     let (mut found, mut trash) = (Vec::new(), BTreeSet::new());
     let mut list = |directory: &Path, in_directory: Place| -> Result<()> {
         for name in env.fs().list_dir(directory)? {
             if let Some(name) = FileName::parse(&name) {
-                found.push(FoundFile { name, in_directory });
+                found.push(FoundFile { name, in_directory, path: directory.join(name.to_string()) });
             } else if is_trash(&name) {
                 trash.insert(directory.join(name));
             }
@@ -583,8 +591,13 @@ fn all_files(
     };
     list(path, Place::Own)?;
     list(wal_path, Place::Wal)?;
-    for (path_id, directory) in table_paths.iter().enumerate() {
-        list(directory, Place::Tables(path_id as u8))?;
+    // Why each once: a copy has one directory for all path ids.
+    let mut listed = BTreeSet::new();
+    for (_, directory) in table_paths {
+        if listed.insert(directory) {
+            let first = table_paths.iter().any(|(path_id, of)| *path_id == 0 && of == directory);
+            list(directory, Place::Tables { first })?;
+        }
     }
     Ok((found, trash.into_iter().collect()))
 }
@@ -593,15 +606,15 @@ fn all_files(
 /// blob files and logs that are in no tree now, and leave the database when it was opened.
 ///
 /// Why a second name: if the opening fails, the database is what it was.
-fn keep_left_out(read: &ReadHalf, path: &Path, wal_path: &Path, all: &[FoundFile]) -> Result<()> {
+fn keep_left_out(read: &ReadHalf, path: &Path, all: &[FoundFile]) -> Result<()> {
     let fs = read.env.fs();
     let live = live_files(read);
     for found in all {
-        let directory = match (found.stored().filter(|id| !live.contains(id)), found.log()) {
-            (Some(id), _) => &read.shared.directories[usize::from(id.path_id)],
-            (None, Some(_)) => wal_path,
-            (None, None) => continue,
-        };
+        let left_out = found.is_stored() && !live.contains(&found.path);
+        if !left_out && found.log().is_none() {
+            continue;
+        }
+        let Some(directory) = found.path.parent() else { continue };
         let lost = directory.join("lost");
         fs.create_dir_durably(&lost)?;
         let name = found.name.to_string();
@@ -612,20 +625,21 @@ fn keep_left_out(read: &ReadHalf, path: &Path, wal_path: &Path, all: &[FoundFile
             }
             to = lost.join(format!("{name}.{again}"));
         }
-        fs.link(&directory.join(&name), &to)?;
+        fs.link(&found.path, &to)?;
         fs.sync_dir(&lost)?;
     }
     report!(warn, path = %path.display(), "what best_efforts_recovery leaves out is in `lost`");
     Ok(())
 }
 
-/// The files of all trees.
-fn live_files(read: &ReadHalf) -> BTreeSet<StoredId> {
+/// The files of all trees, where they are.
+fn live_files(read: &ReadHalf) -> BTreeSet<PathBuf> {
     let mut live = BTreeSet::new();
     for family in read.families.all().iter() {
-        let version = family.superversion().version().clone();
-        live.extend(version.all_files().map(|(_, file)| file.stored().id()));
-        live.extend(version.blob_files().values().map(|blob| blob.stored().id()));
+        let (version, shared) = (family.superversion().version().clone(), &family.tables.shared);
+        let tables = version.all_files();
+        live.extend(tables.filter_map(|(_, file)| shared.table_path(file.number, file.path_id).ok()));
+        live.extend(version.blob_files().keys().map(|number| shared.blob_path(*number)));
     }
     live
 }
@@ -634,14 +648,14 @@ fn live_files(read: &ReadHalf) -> BTreeSet<StoredId> {
 fn count_space(read: &ReadHalf) {
     let Some(space) = &read.shared.space else { return };
     for family in read.families.all().iter() {
-        let version = family.superversion().version().clone();
+        let (version, shared) = (family.superversion().version().clone(), &family.tables.shared);
         for (_, file) in version.all_files() {
-            if let Ok(path) = read.shared.table_path(file.number, file.path_id) {
+            if let Ok(path) = shared.table_path(file.number, file.path_id) {
                 space.add(path, file.size_bytes);
             }
         }
         for (number, described) in version.blob_files() {
-            space.add(read.shared.blob_path(*number), blob::file_bytes(described));
+            space.add(shared.blob_path(*number), blob::file_bytes(described));
         }
     }
 }
@@ -653,8 +667,8 @@ fn count_space(read: &ReadHalf) {
 fn remove_leftovers(read: &ReadHalf, versions: &Versions, before: &[FoundFile]) {
     let live = live_files(read);
     let gone = before.iter().filter_map(|found| match (found.name, found.in_directory) {
-        (FileName::Table(_) | FileName::Blob(_), Place::Tables(_)) => {
-            found.stored().filter(|id| !live.contains(id)).map(Gone::Stored)
+        (FileName::Table(_) | FileName::Blob(_), Place::Tables { .. }) => {
+            (found.is_stored() && !live.contains(&found.path)).then(|| Gone::Left(found.path.clone()))
         }
         (FileName::Wal(number), Place::Wal) => {
             (number < versions.min_log_number()).then_some(Gone::Wal(number))

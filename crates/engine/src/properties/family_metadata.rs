@@ -73,7 +73,7 @@ pub(crate) fn column_family_metadata(db: Subject<'_>, family: &Arc<Family>) -> C
     let version = view.version();
     let levels = version.levels().iter().map(|level| {
         let files = level.files().iter();
-        let table = |file| live_table(db.read, family, level.level(), file, &being_compacted);
+        let table = |file| live_table(family, level.level(), file, &being_compacted);
         LevelMetaData {
             level: u32::from(level.level().0),
             size_bytes: level.size_bytes(),

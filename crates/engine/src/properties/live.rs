@@ -1,7 +1,6 @@
 //! The files that the database consists of.
 
 use super::Subject;
-use crate::open::ReadHalf;
 use karst_format::file_name::FileName;
 use karst_format::ids::{FileNumber, Level};
 use karst_format::key;
@@ -56,13 +55,12 @@ pub struct LiveFile {
 
 /// A table of a family as users see it.
 pub(super) fn live_table(
-    read: &ReadHalf,
     family: &Family,
     level: Level,
     file: &FileMetadata,
     being_compacted: &BTreeSet<FileNumber>,
 ) -> LiveFile {
-    let directories = &read.shared.directories;
+    let directories = &family.tables.shared.directories;
     LiveFile {
         column_family: family.config.name.clone(),
         name: FileName::Table(file.number).to_string(),
@@ -97,13 +95,13 @@ pub(crate) fn live_files(db: Subject<'_>) -> Vec<LiveFile> {
         let being_compacted = db.being_compacted(family);
         let view = family.superversion();
         let tables = view.version().all_files();
-        all.extend(tables.map(|(level, file)| live_table(read, family, level, file, &being_compacted)));
+        all.extend(tables.map(|(level, file)| live_table(family, level, file, &being_compacted)));
         for (number, blob) in view.version().blob_files() {
             all.push(LiveFile {
                 column_family: family.config.name.clone(),
                 name: FileName::Blob(*number).to_string(),
                 number: number.0,
-                directory: read.shared.directories[0].clone(),
+                directory: family.tables.shared.directories[0].clone(),
                 level: None,
                 size_bytes: blob::file_bytes(blob),
                 smallest_key: Vec::new(),

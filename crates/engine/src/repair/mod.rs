@@ -200,6 +200,10 @@ struct Work {
 impl Work {
     /// Reads the MANIFESTs. Changes nothing.
     fn look(env: &Env, path: &Path, options: &Options) -> Result<Work> {
+        if options.has_family_paths() {
+            // Why: which family a table has belonged to is found out only by what it says itself.
+            return Err(Error::not_supported("cf_paths; bring all files into the directories of db_paths"));
+        }
         let directory = Directory::list(env, path)?;
         let salvaged = Salvaged::read(&directory)?;
         let directories = options.directories(path);

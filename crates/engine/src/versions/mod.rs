@@ -514,8 +514,7 @@ impl Versions {
     ) -> Result<ManifestFile, NotWritten> {
         let fs = self.shared.env.fs();
         // Invariant: the names of new files are durable before the MANIFEST names them.
-        for path_id in &staged.written_paths {
-            let directory = self.shared.directories.get(usize::from(*path_id)).unwrap_or(&self.path);
+        for directory in &staged.written {
             let synced = fs.sync_dir(directory);
             synced.map_err(|error| NotWritten { error: error.into(), may_count: false })?;
         }
@@ -570,7 +569,7 @@ impl Versions {
         // Why these too: a flush of entries that all hid each other adds no table.
         changed.extend(requests.iter().flat_map(|request| &request.change.flushed).map(|(id, _)| *id));
         // Why before it is published: from then on a file may become obsolete.
-        self.count_space(&requests);
+        self.count_space(&new, &requests);
         let mut gone = Vec::new();
         {
             let mut state = self.state.lock();
@@ -637,16 +636,18 @@ impl Versions {
     }
 
     /// Has the manager of files, if there is one, count those that enter the trees.
-    fn count_space(&self, requests: &[Request]) {
+    fn count_space(&self, new: &ManifestState, requests: &[Request]) {
         let Some(space) = &self.shared.space else { return };
         for edit in requests.iter().flat_map(|request| &request.change.edits) {
+            let Some(state) = new.families.get(&edit.column_family) else { continue };
+            let shared = &state.family.tables.shared;
             for (_, file) in &edit.new_files {
-                if let Ok(path) = self.shared.table_path(file.number, file.path_id) {
+                if let Ok(path) = shared.table_path(file.number, file.path_id) {
                     space.add(path, file.size_bytes);
                 }
             }
             for file in &edit.blob_file_additions {
-                space.add(self.shared.blob_path(file.number), blob::added_bytes(file));
+                space.add(shared.blob_path(file.number), blob::added_bytes(file));
             }
         }
     }

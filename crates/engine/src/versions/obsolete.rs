@@ -34,10 +34,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
 
 /// A file to remove.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Gone {
     /// A table or a blob file.
     Stored(StoredId),
+    /// One that was found in this place and that no tree has, though one may have another of its
+    /// number.
+    Left(PathBuf),
     /// A log.
     Wal(FileNumber),
     /// Any other file of the database's own directory.
@@ -215,7 +218,8 @@ impl ObsoleteFiles {
                     let lock = queue.lock.take();
                     drop(queue);
                     if let Some(space) = &self.shared.space {
-                        space.forget(&self.shared.directories);
+                        let places = self.shared.all_places().into_iter();
+                        space.forget(&places.map(|(_, directory)| directory).collect::<Vec<_>>());
                     }
                     return drop(lock);
                 }
@@ -252,7 +256,7 @@ impl ObsoleteFiles {
                 batch
             };
             while let Some(gone) = batch.pop_first() {
-                if !self.remove_one(gone) {
+                if !self.remove_one(&gone) {
                     self.queue.lock().failed.insert(gone);
                 }
                 // Why after each: whoever wants to keep files waits for no more than one.
@@ -282,15 +286,10 @@ impl ObsoleteFiles {
     }
 
     /// Whether the file is gone.
-    fn remove_one(&self, gone: Gone) -> bool {
-        let path = match gone {
-            Gone::Stored(StoredId { kind: StoredKind::Blob, number, .. }) => self.shared.blob_path(number),
-            Gone::Stored(StoredId { kind: StoredKind::Table, number, path_id }) => {
-                match self.shared.table_path(number, path_id) {
-                    Ok(path) => path,
-                    Err(_) => return true,
-                }
-            }
+    fn remove_one(&self, gone: &Gone) -> bool {
+        let path = match *gone {
+            Gone::Stored(id) => return self.remove_stored(gone, id),
+            Gone::Left(ref path) => path.clone(),
             Gone::Wal(number) if self.retired_logs.keeps(number) => return true,
             Gone::Wal(number) if let Some(archive) = &self.retired_logs.archive => {
                 return self.archive(archive, number);
@@ -298,28 +297,45 @@ impl ObsoleteFiles {
             Gone::Wal(number) => self.wal_path.join(FileName::Wal(number).to_string()),
             Gone::Named(name) => self.path.join(name.to_string()),
         };
-        if let Gone::Stored(id) = gone {
-            self.shared.open_files.forget(id.number);
-        }
+        self.remove_at(gone, path).unwrap_or(true)
+    }
+
+    /// The same of a file that was in a tree, or was to be.
+    ///
+    /// Why in whichever family's directory: numbers are unique in a database, and the family may be
+    /// closed.
+    fn remove_stored(&self, gone: &Gone, id: StoredId) -> bool {
+        self.shared.open_files.forget(id.number);
+        let name = match id.kind {
+            StoredKind::Table => FileName::Table(id.number),
+            StoredKind::Blob => FileName::Blob(id.number),
+        };
+        let places = self.shared.all_places().into_iter().filter(|(path_id, _)| *path_id == id.path_id);
+        let mut removed = places.map(|(_, directory)| self.remove_at(gone, directory.join(name.to_string())));
+        removed.find_map(|removed| removed).unwrap_or(true)
+    }
+
+    /// Whether the file is gone now; `None` if it was not there.
+    fn remove_at(&self, gone: &Gone, path: PathBuf) -> Option<bool> {
         match self.remove_file(gone, &path) {
             Ok(()) => {
                 report!(debug, file = %path.display(), "removed");
                 self.tell_removed(gone, path, None);
-                true
+                Some(true)
             }
-            Err(e) if e.is_not_found() => true,
+            Err(e) if e.is_not_found() => None,
             Err(e) => {
                 report!(warn, file = %path.display(), error = %e, "an obsolete file could not be removed");
                 self.tell_removed(gone, path, Some(e));
-                false
+                Some(false)
             }
         }
     }
 
-    fn remove_file(&self, gone: Gone, path: &Path) -> karst_io::Result<()> {
+    fn remove_file(&self, gone: &Gone, path: &Path) -> karst_io::Result<()> {
         // Compat: RocksDB leaves to it what may be large and lies beside the tables.
         let is_its = match gone {
-            Gone::Stored(_) => true,
+            Gone::Stored(_) | Gone::Left(_) => true,
             Gone::Wal(_) => self.wal_path == self.path,
             Gone::Named(_) => false,
         };
@@ -345,12 +361,15 @@ impl ObsoleteFiles {
         }
     }
 
-    fn tell_removed(&self, gone: Gone, path: PathBuf, error: Option<karst_io::Error>) {
-        if let Some(events) = self.events.get()
-            && let Gone::Stored(StoredId { kind, .. }) = gone
-        {
+    fn tell_removed(&self, gone: &Gone, path: PathBuf, error: Option<karst_io::Error>) {
+        let is_table = match gone {
+            Gone::Stored(StoredId { kind, .. }) => *kind == StoredKind::Table,
+            Gone::Left(path) => path.extension().is_some_and(|end| end == "sst"),
+            Gone::Wal(_) | Gone::Named(_) => return,
+        };
+        if let Some(events) = self.events.get() {
             let info = FileDeletionInfo::new(path, error.map(Error::from));
-            events.file_deleted(kind == StoredKind::Table, &info);
+            events.file_deleted(is_table, &info);
         }
     }
 
@@ -363,7 +382,7 @@ impl ObsoleteFiles {
     /// Files that wait to be removed.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> Vec<Gone> {
-        self.queue.lock().waiting.iter().copied().collect()
+        self.queue.lock().waiting.iter().cloned().collect()
     }
 }
 

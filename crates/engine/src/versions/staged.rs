@@ -18,6 +18,7 @@ use karst_format::version_edit::{BlobFileGarbage, VersionEdit, WalAddition};
 use karst_lsm::{StoredFile, TreeOptions, Version, VersionBuilder};
 use karst_storage::column_family::Family;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What the MANIFEST says.
@@ -56,8 +57,8 @@ pub(super) struct Staged {
     pub(super) records: Vec<VersionEdit>,
     /// Files that the old versions have and the new ones have not.
     pub(super) leaving: Vec<Arc<StoredFile>>,
-    /// Path ids of directories with new files.
-    pub(super) written_paths: BTreeSet<u8>,
+    /// Directories with new files.
+    pub(super) written: BTreeSet<PathBuf>,
     /// Families with a new version, and dropped ones.
     pub(super) changed: BTreeSet<ColumnFamilyId>,
     pub(super) dropped: Vec<Arc<Family>>,
@@ -71,7 +72,7 @@ impl Staged {
             state,
             records: Vec::new(),
             leaving: Vec::new(),
-            written_paths: BTreeSet::new(),
+            written: BTreeSet::new(),
             changed: BTreeSet::new(),
             dropped: Vec::new(),
             old_versions: Vec::new(),
@@ -130,10 +131,12 @@ impl Staged {
             self.old_versions.push(family.version);
             self.dropped.push(family.family);
         }
-        let added = change.edits.iter().flat_map(|edit| &edit.new_files);
-        self.written_paths.extend(added.map(|(_, file)| file.path_id));
-        if change.edits.iter().any(|edit| !edit.blob_file_additions.is_empty()) {
-            self.written_paths.insert(0);
+        for edit in &change.edits {
+            let Some(family) = next.families.get(&edit.column_family) else { continue };
+            let directories = &family.family.tables.shared.directories;
+            let of = |path_id: u8| directories.get(usize::from(path_id)).cloned();
+            self.written.extend(edit.new_files.iter().filter_map(|(_, file)| of(file.path_id)));
+            self.written.extend(edit.blob_file_additions.first().and_then(|_| of(0)));
         }
         self.state = next;
         self.records.append(&mut records);
