@@ -30,7 +30,7 @@ const HELP: &str = "cargo xtask TASK
   test      install or name what the tests need, then run the default test command
   capi      build RocksDB's C API over KarstDB, and put the library, its names, headers and pkg-config files
             into a prefix: --prefix DIR [--debug]; --check DIR: compile and run a program against that;
-            --table: write the headers and the lists in docs/c-api.md anew
+            --table: write the lists in docs/c-api.md anew
   peers     run the tests of published bindings of RocksDB's C API, linked with KarstDB's, and hold the failures
             against docs/peers.md: needs crates.io and libclang  [--debug: the library not optimised]
             [--library DIR: one that is there] [--only TEXT: tests whose name has it]

@@ -21,11 +21,15 @@ fn run(compiler: &str, flags: &[&str], source: &str, arguments: &[&str]) -> Stri
     for name in ["libkarstdb.so", "librocksdb.so"] {
         std::os::unix::fs::symlink(library(), directory.path().join(name)).unwrap();
     }
+    let include = directory.path().join("include");
+    std::fs::create_dir_all(include.join("rocksdb")).unwrap();
+    std::fs::write(include.join("karst.h"), karst_capi::karst_header().unwrap()).unwrap();
+    std::fs::write(include.join("rocksdb/c.h"), karst_capi::rocksdb_header().unwrap()).unwrap();
     let program = directory.path().join("program");
     let compiled = Command::new(compiler)
         .args(flags)
         .args(["-Wall", "-Wextra", "-Werror", "-I"])
-        .arg(root.join("include"))
+        .arg(include)
         .arg(root.join(source))
         .arg("-L")
         .arg(directory.path())
