@@ -2,13 +2,12 @@
 //! then searched.
 #![no_main]
 
-use std::ops::Bound;
-
 use karst_format::coding::Reader;
 use karst_format::key::SeqNo;
 use karst_format::version_edit::VersionEdit;
 use karst_lsm::{ManifestReplay, TreeOptions};
 use libfuzzer_sys::fuzz_target;
+use std::ops::Bound;
 
 fuzz_target!(|data: &[u8]| {
     let mut records = Reader::new(data);

@@ -1,8 +1,6 @@
 //! Any bytes as keys, values and options of a table: what is built reads back entry by entry.
 #![no_main]
 
-use std::collections::BTreeMap;
-
 use karst_format::block::{Block, BlockCursor};
 use karst_format::checksum::{ChecksumType, verify_block_trailer};
 use karst_format::compression::{CompressionType, Dictionary, decompress};
@@ -14,6 +12,7 @@ use karst_format::metaindex::{COMPRESSION_DICT, INDEX, Metaindex};
 use karst_format::properties::TableProperties;
 use karst_format::table_builder::{TableBuilder, TableOptions};
 use libfuzzer_sys::fuzz_target;
+use std::collections::BTreeMap;
 
 fuzz_target!(|data: &[u8]| {
     let [version, kind, index, shape, data @ ..] = data else { return };

@@ -1,9 +1,9 @@
 //! The database, write batches and snapshots.
 
-use std::mem::ManuallyDrop;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
-
+use crate::bytes::Given;
+use crate::error::raised;
+use crate::iter::RdictIter;
+use crate::operation::{Operation, Outcome};
 use karstdb::{
     Checkpoint, ColumnFamily, CompactRangeOptions, Db, FlushOptions, Options, ReadOptions, Result,
     WriteOptions,
@@ -11,11 +11,9 @@ use karstdb::{
 use pyo3::exceptions::{PyKeyError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-
-use crate::bytes::Given;
-use crate::error::raised;
-use crate::iter::RdictIter;
-use crate::operation::{Operation, Outcome};
+use std::mem::ManuallyDrop;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// An open database, and the process that opened it: a fork has none of its threads.
 pub struct Shared {

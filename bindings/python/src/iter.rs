@@ -1,15 +1,13 @@
 //! Iterators.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
-use karstdb::{DbIterator, Error, ErrorKind, Result};
-use pyo3::prelude::*;
-use pyo3::types::PyBytes;
-
 use crate::bytes::Given;
 use crate::db::Shared;
 use crate::error::raised;
 use crate::operation::{Operation, Outcome};
+use karstdb::{DbIterator, Error, ErrorKind, Result};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A cursor, with the names that `rocksdict` has. It is of one thread at a time: a call while
 /// another is under way waits for it.

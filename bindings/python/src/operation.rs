@@ -1,5 +1,9 @@
 //! A call that may wait, as a coroutine drives it.
 
+use crate::error::raised;
+use karstdb::{Result, Value};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyTuple};
 use std::future::Future;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
@@ -7,12 +11,6 @@ use std::os::unix::net::UnixStream;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
-
-use karstdb::{Result, Value};
-use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyTuple};
-
-use crate::error::raised;
 
 /// What operations end with.
 pub enum Outcome {

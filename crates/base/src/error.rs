@@ -7,6 +7,9 @@
 //! Invariant: one pointer wide, so that `Result<Option<Value>>` stays small on the hit path, and
 //! cloneable, so that every lookup of a batch that waited for the same broken block can be told.
 
+use karst_format::Corruption;
+use karst_format::comparator::Comparator;
+use karst_io::JoinError;
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
@@ -16,10 +19,6 @@ use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-
-use karst_format::Corruption;
-use karst_format::comparator::Comparator;
-use karst_io::JoinError;
 
 /// The engine's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -7,12 +7,11 @@
 //! nanoseconds where the name says `time` or `nanos`.
 
 use crate::stats::named;
+use karst_io::Env;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
-
-use karst_io::Env;
 
 /// What is counted; each level adds to the one before. RocksDB's names and order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

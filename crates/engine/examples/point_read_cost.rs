@@ -2,13 +2,12 @@
 //! `get`, `get_async`, `multi_get` and `multi_get_async` over random keys of the database, all of
 //! it in the block cache.
 
+use karst_engine::db::Db;
+use karst_engine::open::Options;
 use std::future::Future;
 use std::hint::black_box;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
-
-use karst_engine::db::Db;
-use karst_engine::open::Options;
 
 fn poll_once<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {

@@ -5,13 +5,12 @@
 //! if SECONDS is 0 (for instruction counts). Prints entries, megabytes (10^6 bytes of keys and
 //! values) a second, CPU a megabyte and reads.
 
-use std::time::Instant;
-
 use karst_engine::db::Db;
 use karst_engine::open::Options;
 use karst_engine::options::ReadOptions;
 use karst_io::Env;
 use karst_testkit::processor_time::ProcessorTime;
+use std::time::Instant;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -8,15 +8,14 @@
 //! with BATCH, each reads batches of so many keys. Prints lookups a second, CPU and reads a lookup,
 //! and how many of those were shared.
 
-use std::cell::Cell;
-use std::rc::Rc;
-use std::time::{Duration, Instant};
-
 use karst_engine::db::Db;
 use karst_engine::open::Options;
 use karst_io::{Env, IdlePolicy, Reactor, spawn_local};
 use karst_testkit::dataset::db_bench_key as key;
 use karst_testkit::processor_time::ProcessorTime;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 async fn worker(
     db: Db,

@@ -4,15 +4,14 @@
 //! Every allocation of the test's thread is counted by a global allocator that passes on to the
 //! system's.
 
+use karst_engine::db::Db;
+use karst_engine::open::Options;
+use karst_testkit::rocksdb_tools::{db_bench, ldb_scan};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
-
-use karst_engine::db::Db;
-use karst_engine::open::Options;
-use karst_testkit::rocksdb_tools::{db_bench, ldb_scan};
 
 struct Counting;
 

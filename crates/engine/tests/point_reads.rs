@@ -2,16 +2,15 @@
 //! every way through the read path: cached, cache of size 0, metadata in the cache, few open files,
 //! direct I/O, serial reads, level by level.
 
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use karst_engine::db::Db;
 use karst_engine::open::Options;
 use karst_engine::options::ReadOptions;
 use karst_io::testing::foreign_block_on;
 use karst_testkit::asked::long;
 use karst_testkit::rocksdb_tools::{db_bench, ldb_scan};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tempfile::TempDir;
 
 /// A key and its value.

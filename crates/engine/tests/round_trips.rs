@@ -4,6 +4,11 @@
 //! of 64 keys with partitioned metadata takes as many waves as there are dependent hops, not keys x
 //! levels of them.
 
+use karst_engine::{CompactRangeOptions, Db, FlushOptions, Options, ReadOptions};
+use karst_io::testing::foreign_block_on;
+use karst_io::{Disturb, Disturbance, DisturbedFileSystem, Env, PosixFileSystem};
+use karst_testkit::rocksdb_tools::{db_bench, ldb_scan};
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -11,12 +16,6 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
-
-use karst_engine::{CompactRangeOptions, Db, FlushOptions, Options, ReadOptions};
-use karst_io::testing::foreign_block_on;
-use karst_io::{Disturb, Disturbance, DisturbedFileSystem, Env, PosixFileSystem};
-use karst_testkit::rocksdb_tools::{db_bench, ldb_scan};
-use parking_lot::Mutex;
 
 /// Long against everything that happens between two waves, even on a busy machine.
 const READ: Duration = Duration::from_millis(150);

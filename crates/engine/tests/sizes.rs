@@ -4,7 +4,6 @@ use karst_engine::{
     BlockCache, CompactRangeOptions, Db, FlushOptions, KeyRange, Options, ReadOptions,
     SizeApproximationOptions,
 };
-
 use std::future::Future;
 
 const KEYS: u32 = 20_000;

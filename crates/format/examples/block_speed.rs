@@ -1,9 +1,6 @@
 //! Time per operation of what a point lookup and a scan do inside a cached block:
 //! `cargo run --release -p karst-format --example block_speed`.
 
-use std::hint::black_box;
-use std::time::Instant;
-
 use karst_format::block::{Block, BlockBuilder, BlockCursor, BlockShape};
 use karst_format::checksum::{self, ChecksumType};
 use karst_format::comparator::Comparator;
@@ -11,6 +8,8 @@ use karst_format::compression::{self, CompressionType};
 use karst_format::handle::BlockHandle;
 use karst_format::index::{IndexBlock, IndexCursor, IndexLayout, encode_delta, encode_value};
 use karst_format::key::{InternalKey, SeqNo, ValueType};
+use std::hint::black_box;
+use std::time::Instant;
 
 const RUNS: usize = 300;
 const CALLS: usize = 500;

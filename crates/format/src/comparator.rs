@@ -10,11 +10,10 @@
 //! Invariant: comparing never panics, whatever the bytes; keys too short for an internal trailer
 //! still have a total order.
 
+use crate::key;
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
-
-use crate::key;
 
 /// An order of user keys that this crate does not know by itself.
 pub trait UserComparator: Send + Sync + fmt::Debug {

@@ -24,9 +24,8 @@
 //! Compat: RocksDB also takes `OPTIONS-000005` followed by anything for an options file; here such
 //! a name is foreign, so that a backup copy beside the file is never opened in its place.
 
-use std::fmt;
-
 use crate::ids::FileNumber;
+use std::fmt;
 
 /// What a file in a database directory is, with its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -25,12 +25,11 @@
 //! Compat: format_versions 0 and 1 of block-based tables are older than RocksDB 4.6; RocksDB itself
 //! reads them up to 10.x.
 
-use std::fmt;
-
 use crate::checksum::{self, ChecksumType};
 use crate::coding::{Reader, fixed32_at, fixed64_at, put_fixed32, put_fixed64};
 use crate::corruption::Corruption;
 use crate::handle::{BLOCK_TRAILER_BYTES, BlockHandle};
+use std::fmt;
 
 /// The newest format_version of block-based tables that this crate reads.
 pub const LATEST_FORMAT_VERSION: u32 = 7;

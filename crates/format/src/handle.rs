@@ -8,10 +8,9 @@
 //! Specified by RocksDB's table/format.h. In: a reader. Out: a handle, not yet checked against any
 //! file size; [`BlockHandle::range`] does that.
 
-use std::ops::Range;
-
 use crate::coding::{self, Reader};
 use crate::corruption::Corruption;
+use std::ops::Range;
 
 /// Bytes behind every block of a block-based table: compression type, then checksum.
 pub const BLOCK_TRAILER_BYTES: usize = 5;

@@ -15,11 +15,10 @@
 //! Specified by RocksDB's table/meta_blocks.cc and table/block_based/block_based_table_builder.cc.
 //! In: decompressed bytes. Out: the map.
 
-use std::collections::BTreeMap;
-
 use crate::block::{Block, BlockBuilder, BlockCursor, BlockShape};
 use crate::corruption::Corruption;
 use crate::handle::BlockHandle;
+use std::collections::BTreeMap;
 
 /// Name of the properties block.
 pub const PROPERTIES: &str = "rocksdb.properties";

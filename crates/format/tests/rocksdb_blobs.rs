@@ -5,10 +5,6 @@
 
 mod support;
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
-
 use karst_format::blob::{
     BlobFooter, BlobHeader, BlobIndex, BlobRecord, BlobRecordHeader, FOOTER_BYTES, HEADER_BYTES,
     RECORD_HEADER_BYTES,
@@ -18,6 +14,9 @@ use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::{InternalKey, ValueType};
 use karst_testkit::rocksdb_tools::{db_bench, ldb_scan};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 use support::Table;
 
 /// The records of a blob file by the offset of their value, after everything in the file has been

@@ -5,14 +5,13 @@
 
 mod support;
 
-use std::collections::HashSet;
-use std::fs;
-use std::path::Path;
-
 use karst_format::filter::policy::FilterContext;
 use karst_format::filter::{FilterBitsBuilder, FilterBuilder, FilterPolicy, FilterReader, hash64};
 use karst_format::key;
 use karst_format::slice_transform::PrefixExtractor;
+use std::collections::HashSet;
+use std::fs;
+use std::path::Path;
 use support::Table;
 
 /// A filter policy and what else decides the filter.

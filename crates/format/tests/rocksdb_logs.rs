@@ -4,10 +4,6 @@
 //!
 //! Needs Debian's rocksdb-tools, as the other tests against RocksDB do.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-
 use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::SeqNo;
@@ -17,6 +13,9 @@ use karst_format::log::{
 use karst_format::write_batch::{BatchReader, Op, PrepareKind, WriteBatch};
 use karst_testkit::rocksdb_tools::{Killed, db_bench, run};
 use karst_testkit::{eventually, hex};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 /// What `ldb dump_wal` says of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]

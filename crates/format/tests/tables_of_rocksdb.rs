@@ -4,13 +4,12 @@
 
 mod support;
 
-use std::path::PathBuf;
-
 use karst_format::checksum::ChecksumType;
 use karst_format::compression::CompressionType;
 use karst_format::index::IndexType;
 use karst_format::key::{self, InternalKey, SeqNo, ValueType};
 use karst_format::metaindex::FilterKind;
+use std::path::PathBuf;
 use support::{Table, scan_lines, sst_dump_scan, tool};
 
 /// A database made by db_bench with these arguments; its tables, in a directory that lives as long

@@ -2,14 +2,12 @@
 //! refer to it.
 //!
 //! Invariant: immutable; a version edit that touches a blob file makes a new value.
-use std::collections::BTreeSet;
-use std::sync::Arc;
-
+use crate::stored_file::{StoredFile, StoredId, StoredKind};
 use karst_format::blob::{FOOTER_BYTES, HEADER_BYTES};
 use karst_format::ids::FileNumber;
 use karst_format::version_edit::BlobFileAddition;
-
-use crate::stored_file::{StoredFile, StoredId, StoredKind};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// A blob file of a version.
 #[derive(Clone, Debug)]

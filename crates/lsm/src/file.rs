@@ -7,15 +7,13 @@
 //! Invariant: the metadata never changes. Counts and slot are set at most once, and what it holds
 //! is dropped with the last version that contains the file. A file that was suggested for
 //! compaction stays so.
+use crate::stored_file::{StoredFile, StoredId, StoredKind};
+use karst_format::version_edit::NewFile;
 use std::any::Any;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-
-use karst_format::version_edit::NewFile;
-
-use crate::stored_file::{StoredFile, StoredId, StoredKind};
 
 /// A table file of a version.
 pub struct FileMetadata {

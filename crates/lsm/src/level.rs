@@ -10,15 +10,13 @@
 //!
 //! Invariant: for two keys that both start with the shared prefix, `a < b` implies
 //! `window(a) <= window(b)`; so unequal integers decide and equal ones do not.
-use std::cmp::Ordering;
-use std::ops::{Bound, Range};
-use std::sync::Arc;
-
+use crate::file::FileMetadata;
 use karst_format::comparator::Comparator;
 use karst_format::ids::Level;
 use karst_format::key::{SeqNo, ValueType, pack_trailer};
-
-use crate::file::FileMetadata;
+use std::cmp::Ordering;
+use std::ops::{Bound, Range};
+use std::sync::Arc;
 
 /// The files of one level of one version. Immutable.
 #[derive(Debug)]

@@ -5,9 +5,8 @@
 //!
 //! Invariant: every number in the list has at least one holder. The list has no lock; its owner
 //! guards it.
-use std::collections::BTreeMap;
-
 use karst_format::key::SeqNo;
+use std::collections::BTreeMap;
 
 /// The sequence numbers that live snapshots read at, each with what is known of its holders.
 #[derive(Clone, Debug, Default)]

@@ -9,10 +9,9 @@
 //!
 //! Why not a count by number in one table: a version of ten thousand files would have to count each
 //! of them up and down under a lock whenever an iterator pins or leaves it.
+use karst_format::ids::FileNumber;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
-
-use karst_format::ids::FileNumber;
 
 /// What a stored file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -7,13 +7,11 @@
 //!
 //! Invariant: every column family in it has a version; dropped ones are gone; ids are at most
 //! `max_column_family`.
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
+use crate::version::Version;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::SeqNo;
-
-use crate::version::Version;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The name that every database's first column family has.
 pub const DEFAULT_COLUMN_FAMILY: &str = "default";

@@ -3,10 +3,6 @@
 //! and damage of any kind ends in an answer.
 //!
 //! Needs Debian's rocksdb-tools, as the other tests against RocksDB do.
-use std::fmt::Write;
-use std::fs;
-use std::path::{Path, PathBuf};
-
 use karst_format::comparator::Comparator;
 use karst_format::file_name::parse_current;
 use karst_format::ids::FileNumber;
@@ -16,6 +12,9 @@ use karst_format::version_edit::VersionEdit;
 use karst_lsm::{ColumnFamilyState, Inconsistent, ManifestReplay, TreeOptions, VersionSet};
 use karst_testkit::hex;
 use karst_testkit::rocksdb_tools::{db_bench, ldb, run};
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 fn manifest_path(db: &Path) -> PathBuf {
     let current = fs::read(db.join("CURRENT")).unwrap();

@@ -3,14 +3,13 @@
 //!
 //! Here rather than with the format, whose own tests do not link the testkit. Needs Debian's
 //! rocksdb-tools.
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::{Path, PathBuf};
-
 use karst_format::options::choice::{CompactionStyle, Compression, IndexType};
 use karst_format::options::file::latest_options_file;
 use karst_format::options::{OptionSet, OptionsFile, UnknownOptions};
 use karst_testkit::rocksdb_tools::db_bench;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 fn options_path(db: &Path) -> PathBuf {
     let names: Vec<String> =

@@ -7,12 +7,10 @@
 //! Invariant: nothing is refused for want of room; docs/decisions/memory-budget.md says why. What
 //! is read ahead of need stays small instead.
 
-use std::sync::Arc;
-
-use karst_mem::{Charge, ChargeKind};
-
 use crate::block::CachedBlock;
 use crate::open_files::Shared;
+use karst_mem::{Charge, ChargeKind};
+use std::sync::Arc;
 
 /// What memtables are charged as. Blocks that found no room in the cache are kind 0.
 pub const MEMTABLES: ChargeKind = ChargeKind(1);

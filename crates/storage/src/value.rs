@@ -1,12 +1,11 @@
 //! A value as it is handed to the user: bytes that stay where they were found, and what keeps them
 //! there.
 
+use crate::block::{BlockRef, CachedBlock};
+use crate::memtable::{MemTable, ValueAt};
 use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
-
-use crate::block::{BlockRef, CachedBlock};
-use crate::memtable::{MemTable, ValueAt};
 
 /// A value that was read. It pins the cached block or the memtable that holds it; nothing is
 /// copied.

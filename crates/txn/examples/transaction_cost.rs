@@ -5,14 +5,13 @@
 //! it is prepared before. The directory is made and removed. Prints transactions a second and CPU a
 //! transaction.
 
-use std::path::Path;
-use std::time::{Duration, Instant};
-
 use karst_engine::{Options, ReadOptions, WriteBatch, WriteOptions};
 use karst_testkit::dataset::db_bench_key as key;
 use karst_testkit::processor_time::ProcessorTime;
 use karst_testkit::random::Random;
 use karst_txn::{TransactionDb, TransactionDbOptions, TransactionOptions, WritePolicy};
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 const KEYS: u64 = 500_000;
 

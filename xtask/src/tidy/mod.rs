@@ -10,6 +10,7 @@ mod crates;
 mod effects;
 mod exports;
 mod files;
+mod imports;
 mod lost;
 mod parsed;
 mod patches;
@@ -27,6 +28,7 @@ pub(crate) fn run(root: &Path) -> Result {
     let mut found = Vec::new();
     for check in [
         files::check,
+        imports::check,
         comments::check,
         crates::check,
         effects::check,

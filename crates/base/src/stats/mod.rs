@@ -20,14 +20,13 @@ pub use histogram::Histogram;
 pub(crate) use names::named;
 pub use names::{HistogramKind, Ticker};
 
+use crate::sync::counting::Mutex;
 use crate::sync::counting::{AtomicU8, Ordering::Relaxed};
+use karst_io::Env;
 use shard::{OWNED, Shard};
 use std::fmt::Write as _;
 use std::sync::OnceLock;
 use std::time::Duration;
-
-use crate::sync::counting::Mutex;
-use karst_io::Env;
 
 /// What is collected; each level adds to the one before. RocksDB's names and order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,15 +5,13 @@
 //! Invariant: values that the job itself stores are in new files, which are not counted here:
 //! nothing that came in refers to them.
 
-use std::collections::BTreeMap;
-
+use karst_base::error::Result;
 use karst_format::blob::RECORD_HEADER_BYTES;
 use karst_format::ids::FileNumber;
 use karst_format::key;
 use karst_format::version_edit::BlobFileGarbage;
-
-use karst_base::error::Result;
 use karst_storage::table::writer::visit_references;
+use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Flow {

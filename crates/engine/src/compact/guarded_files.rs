@@ -1,14 +1,12 @@
 //! Numbers for the files of a job, each with the guard that keeps the file while it is being
 //! written and removes it if the job fails.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
-
+use crate::versions::{FileGuard, Versions};
 use karst_base::sync::Mutex;
 use karst_format::ids::FileNumber;
-
-use crate::versions::{FileGuard, Versions};
 use karst_storage::table::writer::NewFiles;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// See the module.
 pub(crate) struct GuardedFiles {

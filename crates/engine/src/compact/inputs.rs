@@ -4,20 +4,18 @@
 //! In: the inputs of a compaction. Out: all tables open (many opened at the same time), their
 //! tombstones in one set of fragments.
 
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::Poll;
-
+use karst_base::error::Result;
 use karst_format::comparator::Comparator;
 use karst_format::ids::Level;
 use karst_lsm::FileMetadata;
 use karst_lsm::pick::CompactionInput;
-
-use karst_base::error::Result;
 use karst_lsm::range_del::{Fragments, RangeTombstone};
 use karst_storage::table::Table;
 use karst_storage::table::cache::TableCache;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
 
 /// How many tables are opened at the same time.
 const OPENED_TOGETHER: usize = 32;

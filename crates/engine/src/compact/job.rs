@@ -15,15 +15,6 @@
 //!
 //! Called by: `background`, and calls that compact by hand.
 
-use karst_base::sync::atomic::Ordering;
-use std::collections::BTreeSet;
-use std::sync::Arc;
-
-use karst_format::ids::FileNumber;
-use karst_format::version_edit::{NewFile, VersionEdit};
-use karst_io::{Env, Priority};
-use karst_lsm::pick::{Compaction, CompactionReason, CompactionWork};
-
 use super::blob_garbage::BlobGarbage;
 use super::entry_filter::EntryCounts;
 use super::guarded_files::GuardedFiles;
@@ -41,11 +32,18 @@ use karst_base::pacing::{IoPriority, RateLimiter};
 use karst_base::snapshot::Readers;
 use karst_base::stats::level_jobs::JobSums;
 use karst_base::stats::{HistogramKind, Statistics, Ticker};
+use karst_base::sync::atomic::Ordering;
+use karst_format::ids::FileNumber;
 use karst_format::properties::TableProperties;
+use karst_format::version_edit::{NewFile, VersionEdit};
+use karst_io::{Env, Priority};
+use karst_lsm::pick::{Compaction, CompactionReason, CompactionWork};
 use karst_storage::column_family::Family;
 use karst_storage::table::cache::file_counts;
 use karst_storage::table::warming::Warming;
 use karst_storage::table::writer::{Identity, Outputs, RunFiles, TablePlace, Throttle, writer_options};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// What a database gives to each of its jobs.
 #[derive(Clone)]

@@ -4,13 +4,6 @@
 //! In: what the whole job knows ([`Work`]), and the range. Out: the part's files and counts.
 //! Invariant: a part that fails leaves its files to their guards.
 
-use std::sync::Arc;
-
-use karst_format::ids::FileNumber;
-use karst_format::key::{SeqNo, TRAILER_BYTES, ValueType, user_key};
-use karst_lsm::pick::{Compaction, CompactionInput, CompactionReason};
-use karst_lsm::{OpenOutput, OutputCutter};
-
 use super::blob_garbage::BlobGarbage;
 use super::entry_filter::{EntryCounts, EntryFilter, EntrySink, FilterOptions, MayHold, Pushed, UserFilter};
 use super::inputs::InputFacts;
@@ -22,11 +15,16 @@ use karst_base::compaction_filter::{FilterContext, TableCreationReason};
 use karst_base::error::Result;
 use karst_base::options::FamilyConfig;
 use karst_base::sst_partitioner::{PartitionerRequest, SstPartitioner, SstPartitionerContext};
+use karst_format::ids::FileNumber;
+use karst_format::key::{SeqNo, TRAILER_BYTES, ValueType, user_key};
+use karst_lsm::pick::{Compaction, CompactionInput, CompactionReason};
+use karst_lsm::{OpenOutput, OutputCutter};
 use karst_storage::blob::BlobNeed;
 use karst_storage::block::CachedBlock;
 use karst_storage::column_family::Family;
 use karst_storage::table::cache::TableCache;
 use karst_storage::table::writer::{CutPolicy, Outputs, RunFiles, RunWriter};
+use std::sync::Arc;
 
 /// What all parts of a compaction share.
 #[derive(Debug)]

@@ -2,10 +2,9 @@
 //!
 //! Ordering: counters and a flag; nothing is published with them, so all accesses are relaxed.
 
+use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::sync::atomic::{AtomicBool, Ordering};
 use karst_base::sync::counting::AtomicU64;
-
-use karst_base::error::{Error, ErrorKind, Result};
 
 /// See the module.
 #[derive(Debug, Default)]

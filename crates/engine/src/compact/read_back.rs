@@ -6,16 +6,14 @@
 //!
 //! Invariant: the tables are complete and synced, and nobody else knows them.
 
-use std::sync::Arc;
-
+use crate::read::iter::job_input::{InputOptions, JobInput};
+use karst_base::error::{Error, ErrorKind, Result};
 use karst_format::ids::Level;
 use karst_lsm::FileMetadata;
 use karst_lsm::pick::CompactionInput;
-
-use crate::read::iter::job_input::{InputOptions, JobInput};
-use karst_base::error::{Error, ErrorKind, Result};
 use karst_storage::table::cache::TableCache;
 use karst_storage::table::writer::{EntryHash, WrittenTable};
+use std::sync::Arc;
 
 /// Bytes read ahead.
 const READAHEAD_BYTES: u64 = 2 << 20;

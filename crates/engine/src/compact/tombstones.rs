@@ -7,13 +7,11 @@
 //! Invariant: a tombstone hides an entry for good only inside of one stripe: if a snapshot is
 //! between them, it sees the entry.
 
-use std::sync::Arc;
-
+use super::stripes::{Stripe, Stripes};
 use karst_format::comparator::Comparator;
 use karst_format::key::SeqNo;
-
-use super::stripes::{Stripe, Stripes};
 use karst_lsm::range_del::{Fragments, RangeTombstone};
+use std::sync::Arc;
 
 /// The tombstones of a job, at the place that its entries have reached.
 #[derive(Debug)]

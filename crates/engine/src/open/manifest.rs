@@ -4,6 +4,7 @@
 //! are known, the trees. Errors have the MANIFEST's path and the offset of the record they come
 //! from.
 
+use super::directory::{Directory, read_from};
 use karst_base::error::{Error, Named, Result};
 use karst_format::file_name::FileName;
 use karst_format::log::{BLOCK_BYTES, LogReader};
@@ -12,8 +13,6 @@ use karst_io::{Env, report};
 use karst_lsm::ManifestReplay;
 use karst_lsm::replay::whole::{AddedFile, WholeError, WholeReplay};
 use std::path::PathBuf;
-
-use super::directory::{Directory, read_from};
 
 /// A MANIFEST whose edits have been replayed.
 #[derive(Clone, Debug)]

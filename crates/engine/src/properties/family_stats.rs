@@ -3,15 +3,14 @@
 //! Compat: the interval is the time since the database was opened, since nothing dumps statistics
 //! on its own.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::time::Duration;
-
 use super::tree::{blob_totals, human_bytes};
 use karst_base::pacing::StallCounts;
 use karst_base::stats::level_jobs::{FamilyJobs, JobSums};
 use karst_lsm::Version;
 use karst_storage::superversion::SuperVersion;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
 
 const MIB: f64 = 1048576.0;
 const GIB: f64 = MIB * 1024.0;

@@ -3,9 +3,6 @@
 //! A hit is plain code on the caller's stack, in both forms. At the first miss the lookup is moved
 //! into the loop that waits; only the asynchronous form allocates then.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use crate::read::View;
 use crate::read::lookup::Lookup;
 use karst_base::error::Result;
@@ -20,6 +17,8 @@ use karst_storage::table::drive::{self, Attempt, Step};
 use karst_storage::table::fetch::Fetches;
 use karst_storage::table::needs::{Needs, Stop};
 use karst_storage::value::Value;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// A lookup with what it looks into.
 struct PointRead<'a> {

@@ -19,24 +19,22 @@
 //! What counts then is what an iterator, which meets entries in the order of their numbers, counts:
 //! operands down to the newest base, and twice those that are there twice.
 
-use std::sync::Arc;
-
-use karst_format::block::BlockCursor;
-use karst_format::handle::BlockHandle;
-use karst_format::key::{SeqNo, TRAILER_BYTES, ValueType, pack_trailer};
-use karst_lsm::SearchPosition;
-use smallvec::SmallVec;
-
 use crate::read::base::{Base, existing_value, read_blob, without_packed_seqno};
 use crate::read::{View, merge};
 use karst_base::error::{Error, Result, Shown};
 use karst_base::options::ReadTier;
 use karst_base::perf_context::{self, LevelMetric, PerfMetric};
 use karst_base::stats::Ticker;
+use karst_format::block::BlockCursor;
+use karst_format::handle::BlockHandle;
+use karst_format::key::{SeqNo, TRAILER_BYTES, ValueType, pack_trailer};
+use karst_lsm::SearchPosition;
 use karst_storage::table::context::ReadCtx;
 use karst_storage::table::needs::{Needs, Stop};
 use karst_storage::table::{KeyHash, Odds, Table};
 use karst_storage::value::Value;
+use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// No larger filter than this is asked for of a file that a lookup has not come to, in bytes. Why:
 /// reading so much takes about as long as one more wait.

@@ -1,14 +1,13 @@
 //! Merging at read time: operands that were found, and what lies below them, become a value.
 
-use karst_io::Env;
-use smallvec::SmallVec;
-
 use crate::read::View;
 use karst_base::error::Result;
 use karst_base::merge_operator::{self, MergeOperator, Merged};
 use karst_base::perf_context::{self, PerfMetric};
 use karst_base::stats::{HistogramKind, Statistics, Ticker};
+use karst_io::Env;
 use karst_storage::value::Value;
+use smallvec::SmallVec;
 
 /// Whether the operator is content with the operands found so far, newest first.
 pub(crate) fn suffices(operator: &dyn MergeOperator, operands: &[Value]) -> bool {

@@ -15,18 +15,16 @@ pub mod sizes;
 #[cfg(test)]
 mod tests;
 
-use std::future::Future;
-use std::sync::Arc;
-
+use karst_base::options::ReadOptions;
+use karst_base::snapshot::{self, ReadAt};
 use karst_format::key::SeqNo;
 use karst_lsm::Version;
 use karst_mem::pending::Ranges;
-
-use karst_base::options::ReadOptions;
-use karst_base::snapshot::{self, ReadAt};
 use karst_storage::superversion::SuperVersion;
 use karst_storage::table::cache::TableCache;
 use karst_storage::table::context::ReadCtx;
+use std::future::Future;
+use std::sync::Arc;
 
 /// What a read may have to wait for before its first step: that everything it has to see is in the
 /// memtables.

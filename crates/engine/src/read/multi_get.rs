@@ -13,9 +13,6 @@
 //! Why keys are not sorted: sorting would buy locality at the price of a comparison sort on every
 //! hit. Reads are sorted by file and offset where it matters, when they are issued.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use crate::read::View;
 use crate::read::lookup::Lookup;
 use karst_base::error::{Error, ErrorKind, Result};
@@ -29,6 +26,8 @@ use karst_storage::table::drive::{self, Attempt};
 use karst_storage::table::fetch::Fetches;
 use karst_storage::table::needs::{Needs, Stop};
 use karst_storage::value::Value;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// The results of a batch, in the order of its keys.
 pub(crate) type Results = Vec<Result<Option<Value>>>;

@@ -1,16 +1,14 @@
 //! What reads leave in the statistics, and what they make of a source that has something newer than
 //! the one before it.
 
-use std::sync::Arc;
-
-use karst_format::ids::FileNumber;
-use karst_format::key::{SeqNo, ValueType};
-use karst_io::{Env, MemoryFileSystem, Reactor, spawn_local};
-
 use crate::ingest::BulkLoader;
 use crate::{BlockCache, Db, Options, ReadOptions};
 use karst_base::stats::{HistogramKind, Statistics, StatsLevel, Ticker};
+use karst_format::ids::FileNumber;
+use karst_format::key::{SeqNo, ValueType};
+use karst_io::{Env, MemoryFileSystem, Reactor, spawn_local};
 use karst_storage::memtable::Seal;
+use std::sync::Arc;
 
 #[test]
 fn times_are_measured_where_the_level_says_so_and_only_there() {

@@ -9,13 +9,12 @@
 //! smaller as well; otherwise its first `shared` bytes are the target's, and only its own bytes are
 //! compared. So a point lookup copies nothing until it has found its entry.
 
-use std::cmp::Ordering;
-use std::ops::Range;
-
 use super::Block;
 use super::entry::{self, Entry, KeyKind, ValueLayout};
 use crate::comparator::Comparator;
 use crate::key::{self, TRAILER_BYTES};
+use std::cmp::Ordering;
+use std::ops::Range;
 
 /// A target, and how keys compare with it.
 pub(super) trait Order {

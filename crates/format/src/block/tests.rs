@@ -1,11 +1,9 @@
 //! Tests of [`super`]: round trips, hand-made layouts, hostile bytes.
-use std::collections::BTreeMap;
-
-use proptest::prelude::*;
-
 use super::*;
 use crate::comparator::Comparator;
 use crate::key::{self, InternalKey, SeqNo, ValueType};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
 
 /// Sorted internal keys with values; user keys come in families that share prefixes, with several
 /// versions each.

@@ -31,17 +31,15 @@
     allow(unused_imports, unused_variables, unused_mut, unreachable_code, dead_code)
 )]
 
+use crate::coding::{Reader, put_varint32};
+use crate::corruption::Corruption;
+#[cfg(feature = "zlib")]
+use flate2::{Compress, Decompress, FlushCompress, FlushDecompress, Status};
 use std::cell::RefCell;
 use std::io::Cursor;
 use std::sync::OnceLock;
-
-#[cfg(feature = "zlib")]
-use flate2::{Compress, Decompress, FlushCompress, FlushDecompress, Status};
 #[cfg(feature = "zstd")]
 use zstd::zstd_safe::{self, CCtx, CDict, DCtx, DDict};
-
-use crate::coding::{Reader, put_varint32};
-use crate::corruption::Corruption;
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,6 @@
 //! Tests of [`super`]: round trips, hand-made layouts, hostile bytes.
-use proptest::prelude::*;
-
 use super::*;
+use proptest::prelude::*;
 
 fn data() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![

@@ -36,11 +36,10 @@ pub use hash64::hash64;
 pub use partition::PartitionedFilterBuilder;
 pub use policy::{FilterContext, FilterPolicy};
 
+use crate::hash::legacy_hash;
 use fast_bloom::FastBloom;
 use legacy_bloom::LegacyBloom;
 use ribbon::Ribbon;
-
-use crate::hash::legacy_hash;
 
 /// Length of the description at the end of a filter block, in bytes.
 pub(crate) const METADATA_BYTES: usize = 5;

@@ -15,15 +15,14 @@
 //! Invariant: digests ascend as keys do, so a smaller digest means a smaller key. Equal ones mean
 //! nothing. Called by [`super::IndexCursor::seek`], only where keys are in bytewise order.
 
+use super::IndexLayout;
+use crate::block::Block;
+use crate::key::{self, TRAILER_BYTES};
 use std::cmp::Ordering::{Equal, Greater, Less};
 use std::hint::black_box;
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-
-use super::IndexLayout;
-use crate::block::Block;
-use crate::key::{self, TRAILER_BYTES};
 
 /// Every so many restart points there is a sample.
 const STEP: usize = 16;

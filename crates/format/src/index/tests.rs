@@ -1,9 +1,8 @@
 //! Tests of [`super`]: round trips, hand-made layouts, hostile bytes.
-use proptest::prelude::*;
-
 use super::*;
 use crate::block::{BlockBuilder, BlockShape};
 use crate::key::{InternalKey, ValueType};
+use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
 struct Entry {

@@ -13,12 +13,6 @@
 //! began with a legacy one) or lose a record silently (a payload that does not decompress), this
 //! one reports damage.
 
-use std::fmt;
-use std::ops::Range;
-
-#[cfg(feature = "zstd")]
-use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
-
 use super::{
     BLOCK_BYTES, HEADER_BYTES, Predecessor, RECYCLABLE_HEADER_BYTES, RecoveryMode, TimestampSize, record_type,
 };
@@ -27,6 +21,10 @@ use crate::coding::{self, Reader};
 use crate::compression::CompressionType;
 use crate::corruption::Corruption;
 use crate::ids::{ColumnFamilyId, FileNumber};
+use std::fmt;
+use std::ops::Range;
+#[cfg(feature = "zstd")]
+use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
 
 /// RocksDB's number for ZSTD in a compression record.
 const ZSTD: u32 = 7;

@@ -4,11 +4,6 @@
 //! of them, in order. Invariants: the writer knows how far into a block the file has got, so bytes
 //! it handed out may not be dropped; a block never ends in a part of a header.
 
-use std::fmt;
-
-#[cfg(feature = "zstd")]
-use zstd::stream::raw::{CParameter, Encoder, Operation, OutBuffer};
-
 use super::{
     BLOCK_BYTES, HEADER_BYTES, Predecessor, RECYCLABLE_HEADER_BYTES, TimestampSize, record_type as t,
 };
@@ -17,6 +12,9 @@ use crate::coding;
 #[cfg(not(feature = "zstd"))]
 use crate::compression::CompressionType;
 use crate::ids::FileNumber;
+use std::fmt;
+#[cfg(feature = "zstd")]
+use zstd::stream::raw::{CParameter, Encoder, Operation, OutBuffer};
 
 #[cfg(feature = "zstd")]
 type RecordEncoder = Encoder<'static>;

@@ -1,11 +1,9 @@
 //! The tables against what RocksDB writes, and the syntax around them.
-use std::collections::HashSet;
-
-use proptest::prelude::*;
-
 use super::choice::{Compression, IndexType, WalRecoveryMode};
 use super::nested::CompressionOptions;
 use super::*;
+use proptest::prelude::*;
+use std::collections::HashSet;
 
 /// Every name, alias and retired name of a table stands for one thing, and every row prints what it
 /// reads.

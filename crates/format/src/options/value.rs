@@ -3,11 +3,10 @@
 //! Compat: numbers may end in K, M, G or T (powers of 1024); truth is `true`, `false`, `1` or `0`;
 //! lists are separated by colons; `nullptr` is an object that is not there. Trailing garbage, which
 //! RocksDB ignores, is an error here.
-use std::fmt::{Debug, Display};
-use std::ops::RangeBounds;
-
 use super::info::OptionInfo;
 use super::text;
+use std::fmt::{Debug, Display};
+use std::ops::RangeBounds;
 
 /// A text that is no value of its option's type.
 #[derive(Clone, Debug, PartialEq, Eq)]

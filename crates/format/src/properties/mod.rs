@@ -17,8 +17,6 @@
 //! In: decompressed bytes. Out: [`TableProperties`]. Invariant: decoding what was encoded gives the
 //! same.
 
-use std::collections::BTreeMap;
-
 use crate::block::{Block, BlockBuilder, BlockCursor, BlockShape};
 use crate::checksum;
 use crate::coding::{self, Reader};
@@ -27,6 +25,7 @@ use crate::footer::Footer;
 use crate::handle::BLOCK_TRAILER_BYTES;
 use crate::index::{IndexLayout, IndexType};
 use crate::key::SeqNo;
+use std::collections::BTreeMap;
 
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,8 @@
 //! Tests of [`super`]: round trips, hand-made layouts, hostile bytes.
-use proptest::prelude::*;
-
 use super::*;
 use crate::checksum::{ChecksumType, append_block_trailer};
 use crate::handle::BlockHandle;
+use proptest::prelude::*;
 
 fn footer(format_version: u32) -> Footer {
     Footer {

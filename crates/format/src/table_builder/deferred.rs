@@ -10,13 +10,12 @@
 //!   blocks have come back. Everything else that a caller sees does not depend on what is under
 //!   way.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
-
 use super::index_writer::{IndexEntry, IndexWriter};
 use super::{Compressing, CompressionType, Dictionary, TableBuildError, TableBuilder};
 use crate::block_kind::BlockKind;
 use crate::handle::BLOCK_TRAILER_BYTES;
+use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Blocks on their way.
 #[derive(Debug, Default)]

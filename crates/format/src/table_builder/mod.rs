@@ -29,9 +29,6 @@ mod uniformity;
 pub use deferred::{ClosedBlock, CompressedBlock};
 pub use options::{IndexShortening, TableBuildError, TableIdentity, TableOptions};
 
-use deferred::Deferred;
-use index_writer::{IndexEntry, IndexWriter};
-
 use crate::block::{BlockBuilder, BlockShape};
 use crate::block_kind::BlockKind;
 use crate::checksum;
@@ -43,6 +40,8 @@ use crate::index::{IndexLayout, IndexType};
 use crate::key::{self, InternalKey, RANGE_TOMBSTONE_SENTINEL, SeqNo, ValueType};
 use crate::metaindex::{self, Metaindex};
 use crate::properties::{BUILTIN_COMPRESSION, TableProperties};
+use deferred::Deferred;
+use index_writer::{IndexEntry, IndexWriter};
 use std::sync::Arc;
 
 /// A table being written.

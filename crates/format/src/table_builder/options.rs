@@ -4,8 +4,6 @@
 //! builder; errors that name the option. Invariant: an option that is here has an effect on the
 //! file.
 
-use std::fmt;
-
 use crate::checksum::ChecksumType;
 use crate::comparator::Comparator;
 use crate::compression::CompressionType;
@@ -15,6 +13,7 @@ use crate::footer::LATEST_FORMAT_VERSION;
 use crate::index::IndexType;
 use crate::properties::TableProperties;
 use crate::slice_transform::PrefixExtractor;
+use std::fmt;
 
 /// How index keys are chosen between the last key of a block and the first key of the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -1,10 +1,9 @@
 //! Round trips of whole edits, the older forms of entries, what is skipped and what is refused, and
 //! hostile bytes.
-use proptest::option::of;
-use proptest::prelude::*;
-
 use super::*;
 use crate::coding::{put_fixed64, put_length_prefixed, put_varint32, put_varint64};
+use proptest::option::of;
+use proptest::prelude::*;
 
 fn bytes(most: usize) -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(any::<u8>(), 0..most)

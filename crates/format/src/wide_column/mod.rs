@@ -26,11 +26,10 @@
 //! Invariant: what decodes fills the value exactly, is sorted, and lies inside it; memory is
 //! bounded by the bytes present.
 
-use std::ops::Range;
-
 use crate::coding::{self, Reader};
 use crate::corruption::Corruption;
 use crate::key::ValueType;
+use std::ops::Range;
 
 /// Everything inline.
 const VERSION_1: u32 = 1;

@@ -2,9 +2,6 @@
 //! skipped. And the tools of Debian's rocksdb-tools package, whose absence fails a test.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
-use std::path::Path;
-use std::process::Command;
-
 use karst_format::block::{Block, BlockCursor, PointSeek};
 use karst_format::checksum::verify_block_trailer;
 use karst_format::comparator::Comparator;
@@ -16,6 +13,8 @@ use karst_format::index::{IndexBlock, IndexCursor, IndexLayout, IndexType};
 use karst_format::key::{self, InternalKey};
 use karst_format::metaindex::{COMPRESSION_DICT, FilterKind, INDEX, Metaindex, RANGE_DEL};
 use karst_format::properties::TableProperties;
+use std::path::Path;
+use std::process::Command;
 
 pub type Entry = (Vec<u8>, Vec<u8>);
 pub type Entries = Vec<Entry>;

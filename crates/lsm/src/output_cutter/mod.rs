@@ -15,14 +15,12 @@
 //!
 //! Callers: the compaction job; one cutter for each subcompaction.
 
-use std::cmp::Ordering;
-use std::sync::Arc;
-
-use karst_format::comparator::Comparator;
-use karst_format::options::choice::CompactionStyle;
-
 use crate::file::FileMetadata;
 use crate::pick::{Compaction, boundary_order};
+use karst_format::comparator::Comparator;
+use karst_format::options::choice::CompactionStyle;
+use std::cmp::Ordering;
+use std::sync::Arc;
 
 /// The output file that is open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,9 +1,8 @@
 //! Cuts along next levels and sizes written down by hand.
 
-use karst_format::key::{InternalKey, SeqNo, ValueType};
-
 use super::*;
 use crate::pick::tests::TestTree;
+use karst_format::key::{InternalKey, SeqNo, ValueType};
 
 const KIB: u64 = 1 << 10;
 

@@ -4,16 +4,14 @@
 //! In: a [`Draft`]. Out: the compaction with its key range, grandparents, compression, cut-offs,
 //! and whether its files can move as they are.
 
-use std::sync::Arc;
-
+use super::compaction::{Compaction, CompactionInput, CompactionReason, CompactionWork};
+use super::tree::{Span, Tree};
+use crate::file::FileMetadata;
 use karst_format::ids::{FileNumber, Level};
 use karst_format::key::user_key;
 use karst_format::options::choice::{CompactionPriority, CompactionStyle, Compression};
 use karst_format::version_edit::Temperature;
-
-use super::compaction::{Compaction, CompactionInput, CompactionReason, CompactionWork};
-use super::tree::{Span, Tree};
-use crate::file::FileMetadata;
+use std::sync::Arc;
 
 /// How a compaction treats blobs that live in old blob files.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -4,18 +4,16 @@
 //! go along: neighbours that share a user key, older files of L0, and whatever overlaps on the
 //! levels down to the output.
 
-use std::collections::BTreeSet;
-use std::fmt;
-use std::sync::Arc;
-
-use karst_format::ids::FileNumber;
-use karst_format::options::choice::{CompactionStyle, Compression};
-
 use super::PickContext;
 use super::assemble::{Draft, output_blocked};
 use super::compaction::{Compaction, CompactionReason};
 use super::tree::{Selection, Tree};
 use crate::file::FileMetadata;
+use karst_format::ids::FileNumber;
+use karst_format::options::choice::{CompactionStyle, Compression};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
 
 /// Why a compaction by hand cannot be done.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,16 +12,14 @@
 //!   tombstone does not count).
 //! - No input was part of a running compaction when this one was picked.
 
-use std::cmp::Ordering;
-use std::sync::Arc;
-
+use crate::file::FileMetadata;
+use crate::version::Version;
 use karst_format::ids::{FileNumber, Level};
 use karst_format::options::choice::{CompactionStyle, Compression};
 use karst_format::options::nested::CompressionOptions;
 use karst_format::version_edit::Temperature;
-
-use crate::file::FileMetadata;
-use crate::version::Version;
+use std::cmp::Ordering;
+use std::sync::Arc;
 
 /// Why a compaction was picked. The names and numbers are RocksDB's, which its listeners and LOG
 /// show.

@@ -3,11 +3,6 @@
 //!
 //! In: ranges of user keys. Out: a compaction that deletes whole files; or marks on files.
 
-use std::cmp::Ordering;
-use std::sync::Arc;
-
-use karst_format::key::user_key;
-
 use super::PickContext;
 use super::assemble::Draft;
 use super::compaction::{Compaction, CompactionInput, CompactionReason, CompactionWork};
@@ -15,6 +10,9 @@ use super::tree::{Selection, Tree};
 use crate::file::FileMetadata;
 use crate::version::Version;
 use karst_format::ids::Level;
+use karst_format::key::user_key;
+use std::cmp::Ordering;
+use std::sync::Arc;
 
 /// A range of user keys; `None` is open.
 pub type UserKeyRange<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);

@@ -6,13 +6,12 @@
 //! A tree that was leveled before has deeper levels; they are emptied first, by key, since nobody
 //! knows which of their files is the oldest.
 
-use karst_format::options::nested::FifoOptions;
-
 use super::assemble::Draft;
 use super::compaction::{Compaction, CompactionReason, CompactionWork};
 use super::intra_l0;
 use super::tree::{Selection, Tree};
 use crate::file::FileMetadata;
+use karst_format::options::nested::FifoOptions;
 
 /// Merged files of L0 are cut at this size.
 const MERGED_FILE_BYTES: u64 = 16 << 20;

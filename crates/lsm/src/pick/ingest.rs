@@ -7,10 +7,9 @@
 //! Invariant: between the answer and the change that adds the file, the caller keeps compactions
 //! from writing there ([`Running::reserve`](super::Running::reserve)).
 
-use karst_format::ids::Level;
-
 use super::PickContext;
 use super::tree::{Span, Tree};
+use karst_format::ids::Level;
 
 /// Where an ingested file goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

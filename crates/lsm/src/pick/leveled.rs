@@ -7,8 +7,6 @@
 //! keep, expired files, files due for their periodic rewrite, and files that keep garbage blobs
 //! alive.
 
-use karst_format::options::choice::CompactionPriority;
-
 use super::assemble::{Draft, grandparents_of, leveled_path, output_blocked};
 use super::compaction::{Compaction, CompactionReason};
 use super::expand::{Grow, with_output_level, with_overlapping_l0};
@@ -17,6 +15,7 @@ use super::marked::{self, Place};
 use super::priority;
 use super::score::scores;
 use super::tree::{Selection, Tree};
+use karst_format::options::choice::CompactionPriority;
 
 /// Most files that move to the next level together; more would only press on that level.
 const MOST_MOVED: usize = 4;

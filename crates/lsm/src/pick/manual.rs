@@ -12,10 +12,6 @@
 //!
 //! Callers: the engine's `compact_range`, which runs a step, installs it, and asks for the next.
 
-use karst_format::ids::{FileNumber, Level};
-use karst_format::key::{InternalKey, SeqNo, ValueType};
-use karst_format::options::choice::CompactionStyle;
-
 use super::PickContext;
 use super::assemble::{BlobGarbageCollection, Draft, grandparents_of, output_blocked};
 use super::compact_files::Refused;
@@ -23,6 +19,9 @@ use super::compaction::{Compaction, CompactionReason, CompactionWork};
 use super::expand::{Grow, with_output_level};
 use super::fifo;
 use super::tree::{Selection, Span, Tree};
+use karst_format::ids::{FileNumber, Level};
+use karst_format::key::{InternalKey, SeqNo, ValueType};
+use karst_format::options::choice::CompactionStyle;
 
 /// Whether the deepest level of the range is rewritten too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,13 +5,11 @@
 //! keep old entries for, older than the time to live, not rewritten for long, or referring to blob
 //! files that are mostly garbage.
 
-use std::cmp::Ordering;
-use std::sync::Arc;
-
-use karst_format::options::choice::CompactionStyle;
-
 use super::tree::Tree;
 use crate::file::FileMetadata;
+use karst_format::options::choice::CompactionStyle;
+use std::cmp::Ordering;
+use std::sync::Arc;
 
 /// A file by level and index.
 pub(crate) type Place = (usize, usize);

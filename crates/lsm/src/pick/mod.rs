@@ -37,12 +37,10 @@ mod targets;
 mod tree;
 mod universal;
 
-use std::sync::Arc;
-
+use crate::version::Version;
 use karst_format::key::SeqNo;
 use karst_format::options::choice::CompactionStyle;
-
-use crate::version::Version;
+use std::sync::Arc;
 use tree::Tree;
 pub(crate) use tree::boundary_order;
 

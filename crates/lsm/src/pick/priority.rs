@@ -2,14 +2,12 @@
 //!
 //! In: a [`Tree`] and a level. Out: the indexes of the level's files, the first to compact first.
 
-use std::cmp::{Ordering, Reverse};
-use std::sync::Arc;
-
-use karst_format::options::choice::CompactionPriority;
-
 use super::tree::Tree;
 use crate::file::FileMetadata;
 use karst_format::ids::Level;
+use karst_format::options::choice::CompactionPriority;
+use std::cmp::{Ordering, Reverse};
+use std::sync::Arc;
 
 /// The files of `level` in the order in which they should be compacted.
 pub(crate) fn order(tree: &Tree<'_>, level: usize) -> Vec<usize> {

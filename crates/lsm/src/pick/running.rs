@@ -8,15 +8,13 @@
 //! (one for each column family) guards it, and holds the guard from a pick to the registration of
 //! what was picked.
 
-use std::cmp::Ordering;
-use std::collections::{BTreeMap, HashSet};
-
+use super::compaction::{Compaction, CompactionReason};
+use crate::file::FileMetadata;
 use karst_format::comparator::Comparator;
 use karst_format::ids::{FileNumber, Level};
 use karst_format::options::choice::CompactionStyle;
-
-use super::compaction::{Compaction, CompactionReason};
-use crate::file::FileMetadata;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, HashSet};
 
 /// Names a running compaction of one column family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

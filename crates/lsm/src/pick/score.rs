@@ -7,8 +7,6 @@
 //! Files that are being compacted do not count: what is being done about them is no reason to do
 //! more.
 
-use karst_format::options::choice::CompactionStyle;
-
 use super::PickContext;
 use super::fifo;
 use super::marked;
@@ -16,6 +14,7 @@ use super::options::CompactionOptions;
 use super::targets::LevelTargets;
 use super::tree::Tree;
 use crate::version::Version;
+use karst_format::options::choice::CompactionStyle;
 
 /// The levels that compactions start from, by urgency.
 #[derive(Clone, Debug, PartialEq)]

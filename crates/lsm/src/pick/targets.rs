@@ -8,10 +8,9 @@
 //! it stay empty. So nine tenths of the data are on the last level however much there is, and space
 //! amplification stays near 1.1.
 
-use karst_format::options::choice::CompactionStyle;
-
 use super::options::CompactionOptions;
 use crate::version::Version;
+use karst_format::options::choice::CompactionStyle;
 
 /// Sizes that a tree's levels should not exceed, and where L0's data goes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,20 +9,18 @@
 //! user key otherwise must be compacted together, or an old entry of the key could come to lie
 //! above a newer one.
 
-use std::cmp::Ordering;
-use std::collections::BTreeSet;
-use std::ops::Range;
-use std::sync::Arc;
-
-use karst_format::comparator::Comparator;
-use karst_format::ids::Level;
-use karst_format::key::{RANGE_TOMBSTONE_SENTINEL, split, user_key};
-
 use super::PickContext;
 use super::compaction::CompactionInput;
 use super::options::CompactionOptions;
 use super::targets::LevelTargets;
 use crate::file::FileMetadata;
+use karst_format::comparator::Comparator;
+use karst_format::ids::Level;
+use karst_format::key::{RANGE_TOMBSTONE_SENTINEL, split, user_key};
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
 
 /// A version with everything that picks look up again and again.
 #[derive(Clone, Debug)]

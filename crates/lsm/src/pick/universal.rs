@@ -12,15 +12,14 @@
 //! Not done: `incremental` (a part of the key range at a time): whole runs are merged, as with the
 //! option off.
 
-use karst_format::options::choice::{CompactionStopStyle, Compression};
-use karst_format::options::nested::UniversalOptions;
-
 use super::assemble::{Draft, grandparents_of, output_blocked, universal_path};
 use super::compaction::{Compaction, CompactionInput, CompactionReason};
 use super::expand::{Grow, with_output_level, with_overlapping_l0};
 use super::marked;
 use super::score::scores;
 use super::tree::{Selection, Tree};
+use karst_format::options::choice::{CompactionStopStyle, Compression};
+use karst_format::options::nested::UniversalOptions;
 
 /// A sorted run.
 #[derive(Clone, Copy, Debug)]

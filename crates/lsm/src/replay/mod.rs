@@ -16,16 +16,14 @@
 mod tests;
 pub mod whole;
 
-use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
-
-use karst_format::ids::{ColumnFamilyId, FileNumber};
-use karst_format::key::SeqNo;
-use karst_format::version_edit::{VersionEdit, WalAddition};
-
 use crate::error::Inconsistent;
 use crate::version_builder::{TreeOptions, VersionBuilder};
 use crate::version_set::{ColumnFamilyState, DEFAULT_COLUMN_FAMILY, VersionSet};
+use karst_format::ids::{ColumnFamilyId, FileNumber};
+use karst_format::key::SeqNo;
+use karst_format::version_edit::{VersionEdit, WalAddition};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 /// Collects the edits of a MANIFEST.
 #[derive(Clone, Debug)]

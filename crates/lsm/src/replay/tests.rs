@@ -1,10 +1,9 @@
 //! Column families, counters, logs and atomic groups over a MANIFEST's edits.
+use super::*;
 use karst_format::comparator::Comparator;
 use karst_format::ids::Level;
 use karst_format::key::{InternalKey, ValueType};
 use karst_format::version_edit::NewFile;
-
-use super::*;
 
 fn edit() -> VersionEdit {
     VersionEdit::default()

@@ -10,13 +10,11 @@
 //!
 //! Why states are kept only where a family ceases to be whole: most edits lead from one state that
 //! has lost files to another, or from whole to whole, and a state is as large as its tree.
-use std::collections::{BTreeMap, BTreeSet};
-
-use karst_format::ids::{ColumnFamilyId, FileNumber};
-use karst_format::version_edit::{NewFile, VersionEdit};
-
 use super::{Family, ManifestReplay};
 use crate::error::Inconsistent;
+use karst_format::ids::{ColumnFamilyId, FileNumber};
+use karst_format::version_edit::{NewFile, VersionEdit};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A file that a MANIFEST adds to a tree.
 #[derive(Clone, Copy, Debug)]

@@ -10,10 +10,9 @@
 //!
 //! Callers: the engine, whenever a column family's memtables, files or options have changed.
 
-use karst_format::options::choice::CompactionStyle;
-
 use crate::pick::{CompactionOptions, PickContext};
 use crate::version::Version;
+use karst_format::options::choice::CompactionStyle;
 
 /// What holds writers up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

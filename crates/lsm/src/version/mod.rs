@@ -14,17 +14,15 @@
 #[cfg(test)]
 mod tests;
 
-use std::cmp::Ordering;
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use karst_format::comparator::Comparator;
-use karst_format::ids::{FileNumber, Level};
-use karst_format::key::SeqNo;
-
 use crate::blob::BlobFileMetadata;
 use crate::file::FileMetadata;
 use crate::level::{LevelFiles, seek_trailer};
+use karst_format::comparator::Comparator;
+use karst_format::ids::{FileNumber, Level};
+use karst_format::key::SeqNo;
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A column family's tree. Immutable.
 #[derive(Clone, Debug)]

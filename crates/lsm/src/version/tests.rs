@@ -1,14 +1,12 @@
 //! The level search against a plain scan over all files, under every comparator that is laid out
 //! differently.
-use std::collections::BTreeSet;
-use std::ops::Bound;
-
+use super::*;
+use crate::version_builder::{TreeOptions, VersionBuilder};
 use karst_format::key::{InternalKey, ValueType};
 use karst_format::version_edit::{NewFile, VersionEdit};
 use proptest::prelude::*;
-
-use super::*;
-use crate::version_builder::{TreeOptions, VersionBuilder};
+use std::collections::BTreeSet;
+use std::ops::Bound;
 
 fn internal(user_key: &[u8], seq: u64, kind: ValueType) -> Vec<u8> {
     InternalKey { user_key, seq: SeqNo(seq), kind }.to_vec()

@@ -14,19 +14,17 @@
 #[cfg(test)]
 mod tests;
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
-
-use karst_format::comparator::Comparator;
-use karst_format::ids::{FileNumber, Level};
-use karst_format::version_edit::{BlobFileAddition, BlobFileGarbage, NewFile, VersionEdit};
-
 use crate::blob::BlobFileMetadata;
 use crate::error::Inconsistent;
 use crate::file::FileMetadata;
 use crate::level::LevelFiles;
 use crate::version::Version;
+use karst_format::comparator::Comparator;
+use karst_format::ids::{FileNumber, Level};
+use karst_format::version_edit::{BlobFileAddition, BlobFileGarbage, NewFile, VersionEdit};
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 /// What the options of a column family say about the shape of its tree.
 #[derive(Clone, Debug)]

@@ -1,7 +1,6 @@
 //! What edits do to a tree, and which of them do not fit.
-use karst_format::key::{InternalKey, SeqNo, ValueType};
-
 use super::*;
+use karst_format::key::{InternalKey, SeqNo, ValueType};
 
 fn internal(user_key: &str, seq: u64) -> Vec<u8> {
     InternalKey { user_key: user_key.as_bytes(), seq: SeqNo(seq), kind: ValueType::Value }.to_vec()

@@ -11,17 +11,6 @@
 //! Invariant: a reference to a blob file that the version does not have is corruption, never a
 //! missing key.
 
-use std::path::Path;
-use std::sync::Arc;
-
-use karst_format::blob::{self, BlobFooter, BlobHeader, BlobIndex, BlobRecord, BlobRecordHeader};
-use karst_format::compression::{self, CompressionType};
-use karst_format::ids::{ColumnFamilyId, FileNumber};
-use karst_format::version_edit::BlobFileAddition;
-use karst_io::{OpenOptions, RandomAccessFile, ReadBuf};
-use karst_lsm::{BlobFileMetadata, Version};
-use karst_mem::{BlockCache, CacheKey, Handle, Priority};
-
 use crate::block::{BlockRef, CachedBlock};
 use crate::budget;
 use crate::open_files::Shared;
@@ -30,6 +19,15 @@ use karst_base::error::{Error, ErrorKind, Result, Shown};
 use karst_base::options::ReadOptions;
 use karst_base::perf_context::{self, PerfMetric, Timer};
 use karst_base::stats::{HistogramKind, Ticker};
+use karst_format::blob::{self, BlobFooter, BlobHeader, BlobIndex, BlobRecord, BlobRecordHeader};
+use karst_format::compression::{self, CompressionType};
+use karst_format::ids::{ColumnFamilyId, FileNumber};
+use karst_format::version_edit::BlobFileAddition;
+use karst_io::{OpenOptions, RandomAccessFile, ReadBuf};
+use karst_lsm::{BlobFileMetadata, Version};
+use karst_mem::{BlockCache, CacheKey, Handle, Priority};
+use std::path::Path;
+use std::sync::Arc;
 
 /// A value to be read.
 #[derive(Clone, Debug)]

@@ -2,17 +2,15 @@
 //! and statistics) and the caller's read options. Borrowed and `Copy`, so that passing it costs
 //! nothing on a hit.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use karst_mem::BlockCache;
-
 use crate::blob::BlobFiles;
 use crate::block::{BlockKind, BlockRef, CachedBlock};
 use crate::table::cache::TableCache;
 use karst_base::options::ReadOptions;
 use karst_base::perf_context::{self, LevelMetric, PerfLevel, PerfMetric, Timer};
 use karst_base::stats::{HistogramKind, Statistics, Ticker};
+use karst_mem::BlockCache;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// The surroundings of one read.
 #[derive(Clone, Copy, Debug)]

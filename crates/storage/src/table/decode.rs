@@ -4,8 +4,14 @@
 //! allocation of the right size (filters are parsed where they are), parse, put into the cache.
 //! Out: the pinned block. Errors name the file and the block's offset.
 
-use std::borrow::Cow;
-
+use crate::block::stock;
+use crate::block::{BlockKind, BlockRef, CachedBlock};
+use crate::open_files::Shared;
+use crate::table::Table;
+use crate::table::context::ReadCtx;
+use karst_base::error::Result;
+use karst_base::perf_context::{self, PerfMetric, Timer};
+use karst_base::stats::Ticker;
 use karst_format::Corruption;
 use karst_format::block::Block;
 use karst_format::checksum::{self, ChecksumType};
@@ -16,15 +22,7 @@ use karst_format::index::{IndexBlock, IndexLayout, IndexType};
 use karst_format::key::SeqNo;
 use karst_format::properties::TableProperties;
 use karst_mem::{Handle, Priority};
-
-use crate::block::stock;
-use crate::block::{BlockKind, BlockRef, CachedBlock};
-use crate::open_files::Shared;
-use crate::table::Table;
-use crate::table::context::ReadCtx;
-use karst_base::error::Result;
-use karst_base::perf_context::{self, PerfMetric, Timer};
-use karst_base::stats::Ticker;
+use std::borrow::Cow;
 
 /// How the blocks of one table are stored.
 #[derive(Clone, Copy, Debug)]

@@ -7,15 +7,14 @@
 //! Invariant: the loop ends. A step that stops has recorded or still expects something (asserted),
 //! and a step never asks for what it holds, so every round brings it forward by at least one fetch.
 
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
 use crate::table::context::ReadCtx;
 use crate::table::fetch::{Fetches, Waiter};
 use crate::table::needs::{Held, NeedKey, Needs, Stop};
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::stats::HistogramKind;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 /// A read as plain, repeatable code: called again from the start of its current phase after every
 /// fetch.

@@ -11,17 +11,6 @@
 //! Invariant: dropping a [`Fetches`] abandons its reads; their buffers belong to the I/O channel
 //! and are not leaked.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::Duration;
-
-use karst_format::handle::{BLOCK_TRAILER_BYTES, BlockHandle};
-use karst_io::ReadFuture;
-use karst_mem::Charge;
-use smallvec::{SmallVec, smallvec};
-
 use crate::block::BlockKind;
 use crate::budget;
 use crate::table::Table;
@@ -31,6 +20,15 @@ use karst_base::error::{Error, Result};
 use karst_base::options::ReadOptions;
 use karst_base::perf_context::{PerfMetric, Timer};
 use karst_base::stats::{HistogramKind, Ticker};
+use karst_format::handle::{BLOCK_TRAILER_BYTES, BlockHandle};
+use karst_io::ReadFuture;
+use karst_mem::Charge;
+use smallvec::{SmallVec, smallvec};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 /// What lies further apart than this is not read together. Why: it is one page; reading it costs
 /// the device nothing more.

@@ -7,13 +7,6 @@
 //! may have another one by now, which changes nothing about what is in the filter; RocksDB gives up
 //! on the filter then.
 
-use std::sync::Arc;
-
-use karst_format::filter::FilterHash;
-use karst_format::index::IndexCursor;
-use karst_format::key;
-use karst_format::slice_transform::PrefixExtractor;
-
 use crate::block::BlockKind;
 use crate::table::context::ReadCtx;
 use crate::table::filter_history::Lately;
@@ -21,6 +14,11 @@ use crate::table::needs::{Needs, Stop};
 use crate::table::{MetaBlock, MetaRef, Table};
 use karst_base::perf_context::{self, LevelMetric, PerfMetric};
 use karst_base::stats::Ticker;
+use karst_format::filter::FilterHash;
+use karst_format::index::IndexCursor;
+use karst_format::key;
+use karst_format::slice_transform::PrefixExtractor;
+use std::sync::Arc;
 
 /// The filter of an open table.
 #[derive(Debug)]

@@ -26,9 +26,12 @@ pub mod verify;
 pub mod warming;
 pub mod writer;
 
-use std::path::Path;
-use std::sync::Arc;
-
+use crate::block::{BlockKind, BlockRef, CachedBlock};
+use crate::table::context::ReadCtx;
+use crate::table::decode::{Layout, Storage};
+use crate::table::needs::{Needs, Stop};
+use karst_base::error::{Error, Result};
+use karst_base::stats::Ticker;
 use karst_format::block::{Block, BlockCursor};
 use karst_format::comparator::Comparator;
 use karst_format::compression::Dictionary;
@@ -38,15 +41,10 @@ use karst_format::index::IndexCursor;
 use karst_format::key::{InternalKey, SeqNo};
 use karst_format::properties::TableProperties;
 use karst_io::RandomAccessFile;
-use karst_mem::{CacheKey, Charge};
-
-use crate::block::{BlockKind, BlockRef, CachedBlock};
-use crate::table::context::ReadCtx;
-use crate::table::decode::{Layout, Storage};
-use crate::table::needs::{Needs, Stop};
-use karst_base::error::{Error, Result};
-use karst_base::stats::Ticker;
 use karst_lsm::range_del::Fragments;
+use karst_mem::{CacheKey, Charge};
+use std::path::Path;
+use std::sync::Arc;
 
 pub use filter::KeyHash;
 pub use filter_history::{FilterHistory, Odds};

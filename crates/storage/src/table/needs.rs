@@ -12,16 +12,6 @@
 //! Called by: lookups, iterators (through `Table` and `BlobFiles`); `supply` and `take_needs` only
 //! by the fetch loop.
 
-use std::collections::VecDeque;
-use std::ops::Deref;
-use std::sync::Arc;
-
-use karst_format::handle::BlockHandle;
-use karst_io::{RandomAccessFile, ReadBuf};
-use karst_lsm::FileMetadata;
-use karst_mem::{CacheKey, Charge};
-use smallvec::SmallVec;
-
 use crate::blob::BlobNeed;
 use crate::block::{BlockKind, BlockRef};
 use crate::table::Table;
@@ -29,6 +19,14 @@ use crate::table::cache::TableCache;
 use crate::table::context::ReadCtx;
 use karst_base::error::{Error, ErrorKind};
 use karst_base::options::ReadTier;
+use karst_format::handle::BlockHandle;
+use karst_io::{RandomAccessFile, ReadBuf};
+use karst_lsm::FileMetadata;
+use karst_mem::{CacheKey, Charge};
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+use std::ops::Deref;
+use std::sync::Arc;
 
 /// Why a step did not finish.
 #[derive(Debug)]

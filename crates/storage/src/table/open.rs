@@ -8,10 +8,18 @@
 //! MANIFEST's, a footer that is none, the file of another table (unique id), a comparator other
 //! than the column family's.
 
+use crate::block::{BlockKind, BlockRef};
+use crate::budget;
+use crate::table::cache::TableCache;
+use crate::table::context::count_cache_add;
+use crate::table::decode::{Layout, Storage, count_read};
+use crate::table::filter::TableFilter;
+use crate::table::filter_history::Lately;
+use crate::table::tail::Tail;
+use crate::table::{MetaBlock, Table, check_bounds};
+use karst_base::error::{Error, Result};
+use karst_base::stats::{HistogramKind, Ticker};
 use karst_base::sync::atomic::Ordering;
-use std::path::Path;
-use std::sync::Arc;
-
 use karst_format::block::{Block, BlockCursor};
 use karst_format::compression::Dictionary;
 use karst_format::filter::COMPATIBILITY_NAME;
@@ -25,20 +33,10 @@ use karst_format::slice_transform::PrefixExtractor;
 use karst_format::unique_id::table_unique_id;
 use karst_io::{OpenOptions, RandomAccessFile, report};
 use karst_lsm::FileMetadata;
-use karst_mem::Handle;
-
-use crate::block::{BlockKind, BlockRef};
-use crate::budget;
-use crate::table::cache::TableCache;
-use crate::table::context::count_cache_add;
-use crate::table::decode::{Layout, Storage, count_read};
-use crate::table::filter::TableFilter;
-use crate::table::filter_history::Lately;
-use crate::table::tail::Tail;
-use crate::table::{MetaBlock, Table, check_bounds};
-use karst_base::error::{Error, Result};
-use karst_base::stats::{HistogramKind, Ticker};
 use karst_lsm::range_del::{Fragments, RangeTombstone};
+use karst_mem::Handle;
+use std::path::Path;
+use std::sync::Arc;
 
 /// The tail read where nothing tells its size, in bytes, at least and at most.
 pub(super) const MIN_TAIL_BYTES: u64 = 16 << 10;

@@ -4,13 +4,11 @@
 //! In: a file and an estimate of how long its tail is. Out: blocks by handle, from what was read;
 //! what is missing is read all at once.
 
-use std::sync::Arc;
-
-use karst_format::handle::{BLOCK_TRAILER_BYTES, BlockHandle};
-use karst_io::{Env, RandomAccessFile, ReadBuf, ReadFuture};
-
 use crate::spans::{join_all, short};
 use karst_base::error::Result;
+use karst_format::handle::{BLOCK_TRAILER_BYTES, BlockHandle};
+use karst_io::{Env, RandomAccessFile, ReadBuf, ReadFuture};
+use std::sync::Arc;
 
 /// Parts of a file in memory.
 pub(super) struct Tail {

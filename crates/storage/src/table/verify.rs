@@ -6,16 +6,6 @@
 //! memory holds where the table's blocks are, 16 bytes for each, or the blob record that is being
 //! read. Neither the block cache nor open tables are asked or filled.
 
-use std::sync::Arc;
-
-use karst_format::Corruption;
-use karst_format::handle::{BLOCK_TRAILER_BYTES, BlockHandle};
-use karst_format::metaindex::FilterKind;
-use karst_format::properties::TableProperties;
-use karst_format::version_edit::FileChecksum;
-use karst_io::RandomAccessFile;
-use karst_lsm::FileMetadata;
-
 use crate::block::BlockKind;
 use crate::file_checksum::RunningChecksum;
 use crate::open_files::Shared;
@@ -26,6 +16,14 @@ use crate::table::decode::{Layout, Storage};
 use crate::table::open::{Head, MIN_TAIL_BYTES, Opening, open_file};
 use karst_base::error::{Error, Result};
 use karst_base::stats::Ticker;
+use karst_format::Corruption;
+use karst_format::handle::{BLOCK_TRAILER_BYTES, BlockHandle};
+use karst_format::metaindex::FilterKind;
+use karst_format::properties::TableProperties;
+use karst_format::version_edit::FileChecksum;
+use karst_io::RandomAccessFile;
+use karst_lsm::FileMetadata;
+use std::sync::Arc;
 
 /// What lies between two blocks is read with them up to this length, in bytes: padding, or another
 /// block.

@@ -7,15 +7,13 @@
 //! Compat: RocksDB's rules, see `CompactionIterator::InvokeFilterIfNeeded` and
 //! `MergeHelper::FilterMerge`.
 
-use std::sync::Arc;
-
-use karst_format::blob::BlobIndex;
-use karst_format::key::{SeqNo, ValueType};
-use karst_format::wide_column::{self, WideColumn};
-
 use super::{EntryFilter, EntrySink, Pushed, Wanted};
 use karst_base::compaction_filter::{CompactionFilter, FilterDecision, FilterInput};
 use karst_base::error::{Error, Result, Shown};
+use karst_format::blob::BlobIndex;
+use karst_format::key::{SeqNo, ValueType};
+use karst_format::wide_column::{self, WideColumn};
+use std::sync::Arc;
 
 /// A filter and the level that it is told.
 #[derive(Clone, Debug)]

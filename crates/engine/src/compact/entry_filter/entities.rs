@@ -4,13 +4,12 @@
 //! In: an entity, and one by one the columns that are wanted. Out: the entity that is emitted. Its
 //! other columns stay as they are, in blob files or not.
 
-use karst_format::blob::BlobIndex;
-use karst_format::key::{SeqNo, ValueType};
-use karst_format::wide_column::{self, WideColumn};
-
 use super::merging::Outcome;
 use super::{EntryFilter, EntrySink, Flow, Pushed, Wanted};
 use karst_base::error::{Error, ErrorKind, Result, Shown};
+use karst_format::blob::BlobIndex;
+use karst_format::key::{SeqNo, ValueType};
+use karst_format::wide_column::{self, WideColumn};
 
 impl EntryFilter<'_> {
     /// The operands apply to the entity's default column; the others stay, those in blob files too.

@@ -10,14 +10,13 @@
 //!
 //! Invariant: what comes out has the newest operand's sequence number, or each operand its own.
 
-use karst_format::key::{SeqNo, TRAILER_BYTES, ValueType};
-use karst_format::write_batch::split_packed_value;
-use smallvec::SmallVec;
-
 use super::by_user::OperandFate;
 use super::{EntryFilter, EntrySink, Flow, Held, Stripe, Wanted};
 use karst_base::error::Result;
 use karst_base::merge_operator::{self, Merged};
+use karst_format::key::{SeqNo, TRAILER_BYTES, ValueType};
+use karst_format::write_batch::split_packed_value;
+use smallvec::SmallVec;
 
 /// Operands, newest first, their bytes one behind the other. The memory is used again.
 #[derive(Debug, Default)]

@@ -38,21 +38,19 @@ mod tests;
 pub(crate) use by_user::UserFilter;
 pub(crate) use counts::EntryCounts;
 
-use std::sync::Arc;
-
-use karst_format::blob::BlobIndex;
-use karst_format::comparator::Comparator;
-use karst_format::ids::FileNumber;
-use karst_format::key::{self, SeqNo, TRAILER_BYTES, ValueType};
-use karst_format::write_batch::split_packed_value;
-
 use super::stripes::{Stripe, Stripes};
 use super::tombstones::PassedTombstones;
 use by_user::Filtering;
 use karst_base::error::{Error, ErrorKind, Result, Shown};
 use karst_base::options::FamilyConfig;
+use karst_format::blob::BlobIndex;
+use karst_format::comparator::Comparator;
+use karst_format::ids::FileNumber;
+use karst_format::key::{self, SeqNo, TRAILER_BYTES, ValueType};
+use karst_format::write_batch::split_packed_value;
 use karst_lsm::range_del::Fragments;
 use merging::Operands;
+use std::sync::Arc;
 
 /// Takes what survives.
 pub(crate) trait EntrySink {

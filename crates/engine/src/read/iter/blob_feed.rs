@@ -15,12 +15,6 @@
 //! - A file that is not open is not asked ahead: the walk stays before its first reference until
 //!   the scan has read that value, and so opened and checked the file.
 
-use std::ops::Range;
-use std::sync::Arc;
-
-use karst_format::ids::FileNumber;
-use karst_format::key::{InternalKey, SeqNo, ValueType};
-
 use crate::read::View;
 use crate::read::base::read_blob;
 use crate::read::iter::Bounds;
@@ -28,9 +22,13 @@ use crate::read::iter::merging::Merging;
 use crate::read::iter::readahead::{ReadaheadLimits, Window};
 use crate::read::iter::run::Run;
 use karst_base::error::Result;
+use karst_format::ids::FileNumber;
+use karst_format::key::{InternalKey, SeqNo, ValueType};
 use karst_storage::blob::{BlobFile, BlobNeed};
 use karst_storage::block::BlockRef;
 use karst_storage::table::needs::{Needs, Stop};
+use std::ops::Range;
+use std::sync::Arc;
 
 /// Values close together, read in one request.
 #[derive(Debug)]

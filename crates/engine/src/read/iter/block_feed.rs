@@ -15,21 +15,19 @@
 //! - The current block is the front of the queue if `in_queue`, else the one under the edge.
 //! - Steps go in the direction of the last seek.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
-
-use karst_format::handle::{BLOCK_TRAILER_BYTES, BlockHandle};
-
 use crate::read::iter::Bounds;
 use crate::read::iter::index_position::{IndexPosition, To, take_block};
 use crate::read::iter::readahead::{ReadaheadLimits, Window};
 use crate::read::iter::run::Run;
 use karst_base::error::{Error, Result};
 use karst_base::stats::Ticker;
+use karst_format::handle::{BLOCK_TRAILER_BYTES, BlockHandle};
 use karst_storage::block::{BlockKind, BlockRef};
 use karst_storage::table::Table;
 use karst_storage::table::context::ReadCtx;
 use karst_storage::table::needs::{Needs, Stop};
+use std::collections::VecDeque;
+use std::sync::Arc;
 
 #[derive(Debug)]
 struct Queued {

@@ -8,16 +8,14 @@
 //! Invariant: the cursors move in one direction between seeks, so a damaged index cannot make an
 //! iteration endless.
 
-use std::sync::Arc;
-
+use karst_base::error::Result;
 use karst_format::handle::BlockHandle;
 use karst_format::index::{IndexBlock, IndexCursor};
-
-use karst_base::error::Result;
 use karst_storage::block::{BlockKind, BlockRef};
 use karst_storage::table::Table;
 use karst_storage::table::context::ReadCtx;
 use karst_storage::table::needs::{Needs, Stop};
+use std::sync::Arc;
 
 /// Where to stand after a seek, or after stepping into the next block or partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

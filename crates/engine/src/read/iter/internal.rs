@@ -1,10 +1,6 @@
 //! Every entry of a column family, older versions and deletions too, by internal key: for tools
 //! that look underneath.
 
-use std::sync::Arc;
-
-use karst_format::key::{SeqNo, before_all_of};
-
 use crate::read::View;
 use crate::read::iter::index_position::To;
 use crate::read::iter::merging::Merging;
@@ -13,12 +9,14 @@ use karst_base::error::Result;
 use karst_base::life::Life;
 use karst_base::options::ReadOptions;
 use karst_base::stats::HistogramKind;
+use karst_format::key::{SeqNo, before_all_of};
 use karst_storage::superversion::SuperVersion;
 use karst_storage::table::cache::TableCache;
 use karst_storage::table::context::ReadCtx;
 use karst_storage::table::drive::{self, Step};
 use karst_storage::table::fetch::Fetches;
 use karst_storage::table::needs::{Needs, Stop};
+use std::sync::Arc;
 
 /// An iterator over the internal entries of a column family, forward. Blocks the calling thread
 /// where it reads.

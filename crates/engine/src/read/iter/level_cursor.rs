@@ -5,20 +5,18 @@
 //! so that whoever merges levels has seen every file's tombstones before a key inside the file's
 //! boundaries comes up.
 
-use std::sync::Arc;
-
-use karst_format::comparator::Comparator;
-use karst_format::key;
-use karst_lsm::LevelFiles;
-
 use crate::read::iter::index_position::To;
 use crate::read::iter::readahead::ReadaheadLimits;
 use crate::read::iter::table_cursor::TableCursor;
 use crate::read::iter::{Bounds, PrefixFilter};
 use karst_base::error::Result;
+use karst_format::comparator::Comparator;
+use karst_format::key;
+use karst_lsm::LevelFiles;
 use karst_storage::table::Table;
 use karst_storage::table::context::ReadCtx;
 use karst_storage::table::needs::{Needs, Stop};
+use std::sync::Arc;
 
 /// An iterator over one sorted level, or over some of its files.
 #[derive(Debug)]

@@ -28,12 +28,6 @@ mod stream;
 mod table_cursor;
 mod visible;
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use karst_format::comparator::Comparator;
-use karst_format::slice_transform::PrefixExtractor;
-
 use crate::read::{Gate, View};
 use karst_base::error::{Error, Result};
 use karst_base::life::Life;
@@ -41,6 +35,8 @@ use karst_base::options::{ReadOptions, ReadTier};
 use karst_base::perf_context::{self, PerfLevel, PerfMetric, Timer};
 use karst_base::snapshot::ReadAt;
 use karst_base::stats::{HistogramKind, Ticker};
+use karst_format::comparator::Comparator;
+use karst_format::slice_transform::PrefixExtractor;
 use karst_storage::superversion::SuperVersion;
 use karst_storage::table::Table;
 use karst_storage::table::cache::TableCache;
@@ -51,6 +47,8 @@ use karst_storage::table::needs::{Needs, Stop};
 use karst_storage::value::Value;
 use merging::Merging;
 use readahead::{MOST_BYTES, ReadaheadLimits};
+use std::sync::Arc;
+use std::time::Duration;
 use visible::Visible;
 
 pub use internal::InternalIterator;

@@ -9,9 +9,8 @@
 //! for blocks it had asked for (the storage has more latency than the window covers), up to
 //! [`MOST_BYTES`] (for a job, up to its `compaction_readahead_size`). A seek closes it.
 
-use std::time::Duration;
-
 use karst_storage::table::context::ReadCtx;
+use std::time::Duration;
 
 /// The widest window, in bytes. Why: 4 MiB in flight cover 1 ms at 4 GB/s.
 pub(crate) const MOST_BYTES: u64 = 4 << 20;

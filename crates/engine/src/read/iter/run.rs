@@ -4,16 +4,14 @@
 //! bytes once they are here. `block_feed` and `blob_feed` make runs and cut their pieces out of
 //! them.
 
-use std::sync::Arc;
-
+use crate::read::iter::readahead::Window;
 use karst_io::{RandomAccessFile, ReadBuf};
 use karst_mem::Charge;
-
-use crate::read::iter::readahead::Window;
 use karst_storage::table::Table;
 use karst_storage::table::context::ReadCtx;
 use karst_storage::table::fetch::MAX_GAP_BYTES;
 use karst_storage::table::needs::{Needs, RunNeed, RunNumber, Stop};
+use std::sync::Arc;
 
 /// See the module's head.
 #[derive(Debug)]

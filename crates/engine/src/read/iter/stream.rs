@@ -1,15 +1,13 @@
 //! An iterator as a `Stream` of entries, forward or backward.
 
+use crate::read::iter::DbIterator;
+use futures_core::Stream;
+use karst_base::error::Result;
+use karst_storage::value::Value;
 use std::borrow::BorrowMut;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-
-use futures_core::Stream;
-
-use crate::read::iter::DbIterator;
-use karst_base::error::Result;
-use karst_storage::value::Value;
 
 /// Which way a stream goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

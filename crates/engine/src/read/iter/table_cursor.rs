@@ -7,22 +7,20 @@
 //!
 //! Invariant: `key` and `value` are asked for only when the cursor is settled and valid.
 
-use std::sync::Arc;
-
-use karst_format::block::BlockCursor;
-use karst_format::handle::BlockHandle;
-use karst_lsm::FileMetadata;
-
 use crate::read::iter::block_feed::BlockFeed;
 use crate::read::iter::index_position::To;
 use crate::read::iter::readahead::ReadaheadLimits;
 use crate::read::iter::{Bounds, PrefixFilter};
 use karst_base::error::Result;
+use karst_format::block::BlockCursor;
+use karst_format::handle::BlockHandle;
+use karst_lsm::FileMetadata;
 use karst_storage::block::BlockRef;
 use karst_storage::table::Table;
 use karst_storage::table::context::ReadCtx;
 use karst_storage::table::needs::{Needs, Stop};
 use karst_storage::value::Value;
+use std::sync::Arc;
 
 /// What is left to do until the cursor stands where it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,8 +18,6 @@
 //!   between nothing can stop. So a repeated call applies no entry twice.
 //! - `key` is the current key, or the one whose versions are being passed.
 
-use karst_format::key::{self, InternalKey, SeqNo, ValueType};
-
 use crate::read::View;
 use crate::read::base::{Base, existing_value, without_packed_seqno};
 use crate::read::iter::blob_feed::{BlobFeed, Scanned};
@@ -31,6 +29,7 @@ use crate::read::merge;
 use karst_base::error::{Error, ErrorKind, Named, Result, Shown};
 use karst_base::perf_context::{self, PerfMetric};
 use karst_base::stats::Ticker;
+use karst_format::key::{self, InternalKey, SeqNo, ValueType};
 use karst_storage::table::needs::{Needs, Stop};
 use karst_storage::value::Value;
 

@@ -13,14 +13,13 @@ use std::ops::Range;
 mod backward;
 mod seeking;
 
-use smallvec::SmallVec;
-
 use self::backward::{Remembered, last_restart_before};
 use super::Block;
 use super::entry::{self, Entry, KeyKind, ValueLayout};
 use crate::comparator::Comparator;
 use crate::corruption::Corruption;
 use crate::key::{self, SeqNo};
+use smallvec::SmallVec;
 
 /// What a point lookup in one block tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,8 +6,6 @@
 //! Invariant: whatever the bytes, a search that does not fail leaves the cursor at an entry or
 //! invalid.
 
-use std::ops::Range;
-
 use super::{BlockCursor, PointSeek, bad_entry};
 use crate::block::entry::{KeyKind, ValueLayout};
 use crate::block::search::{Bytewise, General, Order, Scan};
@@ -15,6 +13,7 @@ use crate::block::{BUCKET_COLLISION, BUCKET_EMPTY, Block};
 use crate::comparator::Comparator;
 use crate::corruption::Corruption;
 use crate::key;
+use std::ops::Range;
 
 impl BlockCursor {
     pub(super) fn seek_by_hash(

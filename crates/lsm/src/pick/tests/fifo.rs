@@ -1,8 +1,7 @@
 //! FIFO picks on trees written down by hand.
 
-use karst_format::version_edit::BlobFileAddition;
-
 use super::*;
+use karst_format::version_edit::BlobFileAddition;
 
 const MIB: u64 = 1 << 20;
 

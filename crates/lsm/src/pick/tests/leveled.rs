@@ -1,8 +1,7 @@
 //! Leveled picks on trees written down by hand.
 
-use karst_format::version_edit::{BlobFileAddition, BlobFileGarbage};
-
 use super::*;
+use karst_format::version_edit::{BlobFileAddition, BlobFileGarbage};
 
 const MIB: u64 = 1 << 20;
 const SMALL: &str = "max_bytes_for_level_base=10M;num_levels=4;target_file_size_base=1M;\

@@ -1,9 +1,8 @@
 //! Compactions by hand: their steps on trees written down, and in the simulator beside others.
 
-use proptest::prelude::*;
-
 use super::simulator::Simulator;
 use super::*;
+use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;
 const SMALL: &str = "max_bytes_for_level_base=1G;num_levels=4;target_file_size_base=1M;\

@@ -8,15 +8,13 @@ mod simulated;
 mod simulator;
 mod universal;
 
-use std::sync::Arc;
-
+use super::*;
+use crate::version_builder::{TreeOptions, VersionBuilder};
 use karst_format::ids::{FileNumber, Level};
 use karst_format::key::{InternalKey, RANGE_TOMBSTONE_SENTINEL, SeqNo, ValueType, append};
 use karst_format::options::{ColumnFamilyOptions, DbOptions, OptionSet};
 use karst_format::version_edit::{NewFile, VersionEdit};
-
-use super::*;
-use crate::version_builder::{TreeOptions, VersionBuilder};
+use std::sync::Arc;
 
 /// Options from their text, with nothing done for age unless the text says so.
 pub(crate) fn options(text: &str) -> CompactionOptions {

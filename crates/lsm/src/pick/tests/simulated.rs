@@ -1,10 +1,9 @@
 //! Random histories in the simulator, which checks every pick and every tree; and what trees come
 //! to in the long run.
 
-use proptest::prelude::*;
-
 use super::simulator::{ENTRY_BYTES, Simulator};
 use super::*;
+use proptest::prelude::*;
 
 /// Options for a tree of a few thousand entries: files of 20 entries, L1 of 80.
 fn small(style: &str) -> String {

@@ -6,17 +6,15 @@
 //! compactions share a file or write to the same place, inputs are clean cuts, levels stay sorted
 //! and disjoint, no newer entry of a key comes to lie below an older one.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
-
-use karst_format::ids::{FileNumber, Level};
-use karst_format::key::{InternalKey, SeqNo, ValueType, user_key};
-use karst_format::version_edit::{NewFile, VersionEdit};
-
 use super::super::*;
 use crate::file::FileMetadata;
 use crate::output_cutter::{OpenOutput, OutputCutter};
 use crate::version_builder::{TreeOptions, VersionBuilder};
+use karst_format::ids::{FileNumber, Level};
+use karst_format::key::{InternalKey, SeqNo, ValueType, user_key};
+use karst_format::version_edit::{NewFile, VersionEdit};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 /// Bytes that an entry counts for.
 pub(crate) const ENTRY_BYTES: u64 = 100;

@@ -6,17 +6,16 @@
 //!
 //! Invariant: a value is in a file before the reference to it leaves this module.
 
-use karst_format::blob::{BlobFooter, BlobHeader, BlobIndex, BlobRecord, HEADER_BYTES, RECORD_HEADER_BYTES};
-use karst_format::compression::{self, CompressionType};
-use karst_format::ids::FileNumber;
-use karst_format::options::choice::Compression;
-use karst_format::version_edit::BlobFileAddition;
-
 use super::Outputs;
 use super::table_options::compression_type;
 use super::write_behind::WriteBehind;
 use karst_base::error::Result;
 use karst_base::stats::{HistogramKind, Statistics, Ticker};
+use karst_format::blob::{BlobFooter, BlobHeader, BlobIndex, BlobRecord, HEADER_BYTES, RECORD_HEADER_BYTES};
+use karst_format::compression::{self, CompressionType};
+use karst_format::ids::FileNumber;
+use karst_format::options::choice::Compression;
+use karst_format::version_edit::BlobFileAddition;
 use std::sync::Arc;
 
 /// Bytes are handed to the file in pieces of this size.

@@ -5,8 +5,7 @@
 //!
 //! Invariant: nothing that a collector does fails the table. One that panics is not called again.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
+use super::TablePlace;
 use karst_base::error::Result;
 use karst_base::options::FamilyConfig;
 use karst_base::table_properties_collector::{
@@ -15,8 +14,7 @@ use karst_base::table_properties_collector::{
 use karst_format::key::{InternalKey, SeqNo, ValueType};
 use karst_format::table_builder::TableBuilder;
 use karst_io::report;
-
-use super::TablePlace;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Names that are not the user's to give.
 const RESERVED: &[u8] = b"rocksdb.";

@@ -28,20 +28,6 @@ mod table_options;
 mod tests;
 mod write_behind;
 
-pub use run::{CutPolicy, EntryHash, NeverCut, RunFiles, RunWriter, WrittenTable, visit_references};
-pub use table_options::{TablePlace, table_options};
-use write_behind::FileTimes;
-
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
-use karst_format::file_name::FileName;
-use karst_format::ids::FileNumber;
-use karst_format::properties::TableProperties;
-use karst_format::table_builder::{TableBuilder, TableIdentity};
-use karst_format::version_edit::Temperature;
-use karst_io::{Env, WriterOptions};
-
 use crate::budget::FileCharge;
 use crate::file_checksum::{FileChecksumGenFactory, RunningChecksum};
 use crate::open_files::Shared;
@@ -52,6 +38,17 @@ use karst_base::options::{DbOptions, FamilyConfig};
 use karst_base::pacing::{IoPriority, RateLimiter};
 use karst_base::sst_file_manager::SstFileManager;
 use karst_base::stats::{HistogramKind, Statistics};
+use karst_format::file_name::FileName;
+use karst_format::ids::FileNumber;
+use karst_format::properties::TableProperties;
+use karst_format::table_builder::{TableBuilder, TableIdentity};
+use karst_format::version_edit::Temperature;
+use karst_io::{Env, WriterOptions};
+pub use run::{CutPolicy, EntryHash, NeverCut, RunFiles, RunWriter, WrittenTable, visit_references};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+pub use table_options::{TablePlace, table_options};
+use write_behind::FileTimes;
 
 /// Slows background writes down, as the rate limiter of the database says.
 #[derive(Clone, Debug)]

@@ -15,12 +15,11 @@
 //! thread; here the files are the same.
 
 use karst_base::sync::atomic::{AtomicUsize, Ordering};
-use std::collections::VecDeque;
-use std::sync::Arc;
-
 use karst_base::sync::{Condvar, Mutex};
 use karst_format::table_builder::{ClosedBlock, CompressedBlock, TableBuilder};
 use karst_io::Env;
+use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Blocks that may be under way for each thread. Why as many: a helper that was started for the
 /// first has more to do when it runs.

@@ -10,8 +10,14 @@
 //!   including, the first key of the next (the run's upper bound for the last).
 //! - A run of nothing but range tombstones makes a file, an empty one does not.
 
-use std::sync::Arc;
-
+use super::blob_files::NewBlobFiles;
+use super::collectors::Collectors;
+use super::parallel::Compressors;
+use super::table_options::compression_threads;
+use super::write_behind::WriteBehind;
+use super::{Outputs, table_options};
+use karst_base::error::{Error, ErrorKind, Result, Shown};
+use karst_base::stats::{HistogramKind, Statistics, Ticker};
 use karst_format::Corruption;
 use karst_format::blob::BlobIndex;
 use karst_format::checksum::running_hash;
@@ -24,16 +30,8 @@ use karst_format::unique_id::table_unique_id;
 use karst_format::version_edit::{BlobFileAddition, NewFile};
 use karst_format::wide_column;
 use karst_lsm::OpenOutput;
-
-use super::blob_files::NewBlobFiles;
-use super::collectors::Collectors;
-use super::parallel::Compressors;
-use super::table_options::compression_threads;
-use super::write_behind::WriteBehind;
-use super::{Outputs, table_options};
-use karst_base::error::{Error, ErrorKind, Result, Shown};
-use karst_base::stats::{HistogramKind, Statistics, Ticker};
 use karst_lsm::range_del::Fragments;
+use std::sync::Arc;
 
 /// Bytes are handed to the file in pieces of this size.
 const PIECE_BYTES: u64 = 1 << 20;

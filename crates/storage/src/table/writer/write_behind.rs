@@ -10,21 +10,19 @@
 //! Dropped before it is closed: what is in flight ends by itself, the file stays as it is, and
 //! whoever started the job removes it.
 
+use super::Throttle;
+use crate::budget::FileCharge;
+use crate::file_checksum::RunningChecksum;
+use karst_base::error::Result;
+use karst_base::stats::{HistogramKind, Statistics, Ticker};
+use karst_format::version_edit::FileChecksum;
+use karst_io::{Env, FileWriter, WriterOptions};
 use std::future::{Future, poll_fn};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
-
-use karst_format::version_edit::FileChecksum;
-use karst_io::{Env, FileWriter, WriterOptions};
-
-use super::Throttle;
-use crate::budget::FileCharge;
-use crate::file_checksum::RunningChecksum;
-use karst_base::error::Result;
-use karst_base::stats::{HistogramKind, Statistics, Ticker};
 
 /// Bytes of one file in flight at most. Why: two pieces, one of which is written while the next one
 /// queues up behind it.

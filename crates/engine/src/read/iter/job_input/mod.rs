@@ -18,11 +18,6 @@
 #[cfg(test)]
 pub(super) mod tests;
 
-use std::sync::Arc;
-
-use karst_format::key;
-use karst_lsm::pick::CompactionInput;
-
 use crate::read::iter::index_position::To;
 use crate::read::iter::merging::Merging;
 use crate::read::iter::readahead::ReadaheadLimits;
@@ -30,6 +25,8 @@ use crate::read::iter::{Bounds, PrefixFilter};
 use karst_base::error::Result;
 use karst_base::options::ReadOptions;
 use karst_base::stats::HistogramKind;
+use karst_format::key;
+use karst_lsm::pick::CompactionInput;
 use karst_storage::memtable::MemTable;
 use karst_storage::table::cache::TableCache;
 use karst_storage::table::context::ReadCtx;
@@ -38,6 +35,7 @@ use karst_storage::table::fetch::Fetches;
 use karst_storage::table::needs::{Needs, Stop};
 #[cfg(test)]
 use karst_storage::value::Value;
+use std::sync::Arc;
 
 /// How a job reads its input.
 #[derive(Clone, Debug)]

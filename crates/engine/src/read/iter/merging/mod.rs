@@ -13,16 +13,6 @@
 #[cfg(test)]
 mod tests;
 
-use std::cmp::Ordering;
-use std::sync::Arc;
-
-use karst_format::comparator::Comparator;
-use karst_format::ids::{FileNumber, Level};
-use karst_format::key::{self, SeqNo};
-use karst_lsm::LevelFiles;
-use karst_lsm::pick::CompactionInput;
-use karst_mem::skiplist::{Position, Sweep};
-
 use crate::read::iter::index_position::To;
 use crate::read::iter::level_cursor::LevelCursor;
 use crate::read::iter::readahead::ReadaheadLimits;
@@ -30,13 +20,21 @@ use crate::read::iter::table_cursor::TableCursor;
 use crate::read::iter::{Bounds, PrefixFilter};
 use karst_base::error::{Error, Result};
 use karst_base::perf_context::{self, PerfMetric};
+use karst_format::comparator::Comparator;
+use karst_format::ids::{FileNumber, Level};
+use karst_format::key::{self, SeqNo};
+use karst_lsm::LevelFiles;
+use karst_lsm::pick::CompactionInput;
 use karst_lsm::range_del::Aggregate;
+use karst_mem::skiplist::{Position, Sweep};
 use karst_storage::memtable::MemTable;
 use karst_storage::superversion::SuperVersion;
 use karst_storage::table::Table;
 use karst_storage::table::context::ReadCtx;
 use karst_storage::table::needs::{Needs, Stop};
 use karst_storage::value::Value;
+use std::cmp::Ordering;
+use std::sync::Arc;
 
 #[derive(Debug)]
 struct MemtableCursor {

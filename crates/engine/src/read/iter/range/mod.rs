@@ -4,17 +4,15 @@
 //! against it from the back, until both meet. The second end gets an iterator of its own over the
 //! same state, made when it is first asked.
 
+use super::{DbIterator, Direction, EntryStream, Streamed};
+use futures_core::Stream;
+use karst_base::error::{Error, Result, check_range};
+use karst_base::options::ReadOptions;
+use karst_format::comparator::Comparator;
+use karst_storage::value::Value;
 use std::cmp::Ordering;
 use std::iter::FusedIterator;
 use std::ops::{Bound, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
-
-use futures_core::Stream;
-use karst_format::comparator::Comparator;
-
-use super::{DbIterator, Direction, EntryStream, Streamed};
-use karst_base::error::{Error, Result, check_range};
-use karst_base::options::ReadOptions;
-use karst_storage::value::Value;
 
 /// The entries of a range of keys, as of one moment: an [`Iterator`] and [`DoubleEndedIterator`] of
 /// keys and values that owns what it reads from. Made by [`Db::range`](crate::Db::range) and
