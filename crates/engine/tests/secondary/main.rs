@@ -113,9 +113,11 @@ fn scanned(db: &Db, family: &str, read: &ReadOptions) -> u64 {
 
 fn names(path: &Path) -> Vec<(String, u64)> {
     let entries = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap());
-    let mut names: Vec<_> = entries
-        .map(|entry| (entry.file_name().into_string().unwrap(), entry.metadata().unwrap().len()))
-        .collect();
+    // Why some are left out: they may be removed meanwhile.
+    let named = |entry: std::fs::DirEntry| {
+        Some((entry.file_name().into_string().unwrap(), entry.metadata().ok()?.len()))
+    };
+    let mut names: Vec<_> = entries.filter_map(named).collect();
     names.sort();
     names
 }
