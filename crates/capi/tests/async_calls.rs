@@ -522,7 +522,8 @@ fn ten_thousand_operations_complete_once_each_whenever_they_are_cancelled() {
     with_both(|setup, reactor, threads| unsafe {
         let queue = Queue::new(reactor, threads);
         let mut numbers = Numbers(u64::from(threads) + 1);
-        // Half of them are cancelled, some time or other; how often this looks depends on the machine.
+        // Half of them are cancelled, some time or other; how often this looks depends on the
+        // machine.
         let mut flying: HashMap<usize, (H, bool, bool)> = HashMap::new();
         let (mut begun, mut cancelled, mut found) = (0, 0, 0);
         let iterators: Vec<H> =
