@@ -96,6 +96,8 @@ pub use file::{
     PositionalFile, RandomAccessFile, SoftFile, WritableFile,
 };
 pub use giving_way::Hurry;
+#[doc(hidden)]
+pub use moments::let_others_run;
 pub use moments::{Moments, Standstill};
 pub use observed::{FileObserver, FileOperation, FileOperationInfo};
 pub use operation::{OpenFuture, ReadFuture, Sleep, open, read, sleep};

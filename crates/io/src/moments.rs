@@ -84,6 +84,11 @@ impl Moments {
     }
 }
 
+/// Gives the processor to another thread that may run, for whoever waits for a moment.
+pub fn let_others_run() {
+    thread::yield_now();
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

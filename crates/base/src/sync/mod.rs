@@ -27,6 +27,7 @@ pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 pub use std::sync::atomic;
 
 pub use arc_swap::Guard;
+pub use karst_io::let_others_run;
 
 /// For what is counted, and for names that are given out: nothing that another thread waits for is
 /// decided by it, so it is no part of what shuttle explores. Lock: nothing else is locked under

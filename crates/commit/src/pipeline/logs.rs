@@ -12,6 +12,7 @@ use crate::host::Host;
 use crate::order::Resumed;
 use crate::wal::writer::{LogOptions, NewLog};
 use karst_base::error::{Error, ErrorKind, Result};
+use karst_base::sync::let_others_run;
 use karst_format::ids::FileNumber;
 use karst_storage::memtable::Seal;
 use std::sync::Arc;
@@ -137,7 +138,8 @@ impl<H: Host> Pipeline<H> {
             self.order.lock().check_open()?;
             match self.persist.try_files() {
                 Some(files) => break files,
-                None => std::hint::spin_loop(),
+                // Why: who has just led may have them still, and need the processor to let go.
+                None => let_others_run(),
             }
         };
         let newest = files.newest();
