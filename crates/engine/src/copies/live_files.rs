@@ -211,17 +211,9 @@ pub(super) async fn held_files(db: &Db, options: &LiveFilesStorageInfoOptions) -
     }
     let (moment, options_file, written) = loop {
         let failed = write.pipeline.failed_log();
-        let (moment, options_file) = {
-            let db = db.clone();
-            // Why elsewhere: whoever changes options may be writing them.
-            let look = move |_: &Env| {
-                let ownership = &db.write_half()?.ownership;
-                // Why: so that OPTIONS is not replaced in between.
-                let _unchanged = ownership.changing_options.lock();
-                Ok::<_, Error>((ownership.versions.moment(), ownership.options_file()))
-            };
-            env.run_blocking(look).await?
-        };
+        let look = write.ownership.look();
+        // Why elsewhere: whoever changes options may be writing them.
+        let (moment, options_file) = env.run_blocking(move |_| look()).await;
         // Invariant: behind the look at the MANIFEST; see the module's head.
         write.pipeline.flush_wal(false).await?;
         let written = write.pipeline.written_logs().await?;

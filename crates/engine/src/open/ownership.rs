@@ -5,7 +5,7 @@
 //! so. An opening that fails gives LOCK back, and so does [`Ownership::close`], last.
 
 use super::ReadHalf;
-use crate::versions::{Gone, Versions, write_synced};
+use crate::versions::{Gone, Moment, Versions, write_synced};
 use karst_base::error::{Error, Result};
 use karst_base::options::{DbOptions, FamilyConfig};
 use karst_base::sync::Mutex;
@@ -34,15 +34,30 @@ pub(crate) struct Ownership {
     /// The number of the first log, which the pipeline creates.
     pub(crate) first_log: FileNumber,
     /// The OPTIONS file written last. Lock: held to read or set it.
-    pub(super) options_file: Mutex<Option<FileName>>,
+    pub(super) options_file: Arc<Mutex<Option<FileName>>>,
     /// Lock: whoever changes options, or which families there are, holds it from reading what is in
     /// force until the new is, with the OPTIONS file written in between. All of that blocks, and
     /// nothing is awaited under it. Asks whether the database is closed once it has it: closing
     /// takes it before it gives LOCK back.
-    pub(crate) changing_options: Mutex<()>,
+    pub(crate) changing_options: Arc<Mutex<()>>,
 }
 
 impl Ownership {
+    /// Looks at the trees and at the OPTIONS file written last, as of one moment. Blocks while
+    /// somebody changes options.
+    ///
+    /// Why a function of its own: a job that looks must not have a handle of the database, which it
+    /// would close if that were the last one.
+    pub(crate) fn look(&self) -> impl FnOnce() -> (Moment, Option<FileName>) + Send + use<> {
+        let (versions, newest) = (self.versions.clone(), self.options_file.clone());
+        let changing = self.changing_options.clone();
+        move || {
+            // Why: so that OPTIONS is not replaced in between.
+            let _unchanged = changing.lock();
+            (versions.moment(), *newest.lock())
+        }
+    }
+
     /// The OPTIONS file written last.
     pub(crate) fn options_file(&self) -> Option<FileName> {
         *self.options_file.lock()

@@ -315,8 +315,8 @@ fn begin(
     }
     install_recovered(&read, &versions, first_log, tables, keeps)?;
     read.logs = versions.logs();
-    let options_file = Mutex::new(read.options_file);
-    let ownership = Ownership { versions, first_log, options_file, changing_options: Mutex::default() };
+    let options_file = Arc::new(Mutex::new(read.options_file));
+    let ownership = Ownership { versions, first_log, options_file, changing_options: Arc::default() };
     column_families::create(&read, &ownership, missing, options)?;
     write_options(&read, &ownership, &OptionsInForce::default())?;
     remove_leftovers(&read, &ownership.versions, &all);
