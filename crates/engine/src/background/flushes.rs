@@ -14,6 +14,7 @@ use karst_base::stats::Ticker;
 use karst_format::ids::ColumnFamilyId;
 use karst_io::{Hurry, Priority};
 use karst_storage::column_family::Family;
+use karst_storage::memtable::MemTable;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +51,9 @@ impl Drop for FlushSlot {
         self.background.notify();
     }
 }
+
+/// Families, and the memtables of each that are sealed and not flushed.
+pub(super) type SealedNow = Vec<(Arc<Family>, Vec<Arc<MemTable>>)>;
 
 impl Background {
     /// A writer has noticed something. Does not wait.
@@ -171,11 +175,7 @@ impl Background {
     ///
     /// # Errors
     /// As [`seal_now`](Self::seal_now), and if the database is closed.
-    pub(super) async fn seal(
-        self: &Arc<Self>,
-        which: Sealing,
-        reason: FlushReason,
-    ) -> Result<Vec<Arc<Family>>> {
+    pub(super) async fn seal(self: &Arc<Self>, which: Sealing, reason: FlushReason) -> Result<SealedNow> {
         let slot = self.asked_slot().ok_or_else(closed)?;
         let this = self.clone();
         let task = self.env().spawn(Priority::High, async move {
@@ -187,11 +187,11 @@ impl Background {
     }
 
     /// Seals the memtables that `which` names, or those of all families with `atomic_flush`, and
-    /// has them flushed. Returns whose they are when they are sealed.
+    /// has them flushed. Returns what of these families is sealed and not flushed.
     ///
     /// # Errors
     /// A new log could not be begun; writes are refused then until the database recovers.
-    async fn seal_now(self: &Arc<Self>, which: Sealing, reason: FlushReason) -> Result<Vec<Arc<Family>>> {
+    async fn seal_now(self: &Arc<Self>, which: Sealing, reason: FlushReason) -> Result<SealedNow> {
         let atomic = self.options().atomic_flush;
         let which = if atomic { Sealing::All } else { which };
         let Sealed { families, largest_seq, .. } = match self.parts.flush.pipeline.seal(which).await {
@@ -211,6 +211,11 @@ impl Background {
                 _ => Ticker::AtomicFlushRequestReasonOther,
             });
         }
+        // Why before it is said that they are wanted: a memtable that is sealed later may stay
+        // until there are as many as are merged in a flush, and nobody is to wait for that.
+        let sealed =
+            families.iter().map(|family| (family.clone(), family.superversion().immutable().to_vec()));
+        let sealed: SealedNow = sealed.collect();
         {
             let mut state = self.state.lock();
             state.sealed_through = state.sealed_through.max(largest_seq);
@@ -224,7 +229,7 @@ impl Background {
             self.look_at(family);
         }
         self.schedule();
-        Ok(families)
+        Ok(sealed)
     }
 
     /// The next flush that may run now, counted.

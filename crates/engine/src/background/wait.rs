@@ -58,17 +58,15 @@ impl Background {
             }
         }
         let failed_before = self.state.lock().failed_flushes;
-        let families = self.seal(which, reason).await?;
+        let sealed = self.seal(which, reason).await?;
         let events = &self.parts.flush.events;
         if reason == FlushReason::ManualFlush && events.has_listeners() {
-            let names: Vec<String> = families.iter().map(|family| family.config.name.clone()).collect();
+            let names: Vec<String> = sealed.iter().map(|(family, _)| family.config.name.clone()).collect();
             events.manual_flush_scheduled(&names);
         }
         if !options.wait {
             return Ok(());
         }
-        let sealed: Vec<_> =
-            families.iter().map(|f| (f.clone(), f.superversion().immutable().to_vec())).collect();
         self.wait_flushed(&sealed, failed_before).await
     }
 

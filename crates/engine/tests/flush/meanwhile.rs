@@ -11,6 +11,7 @@ use karst_io::testing::{in_steps, poll_times};
 use karst_io::{Crash, Env, SimulatedFileSystem, Simulation, Trouble, sleep};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 /// More polls than any call here needs.
@@ -67,6 +68,54 @@ fn an_atomic_flush_takes_all_of_a_batch_to_a_family_that_is_made_meanwhile() {
                 whole[0] > 0 && whole[1] > 0,
                 "{whole:?} without and with the batch: the test shows nothing"
             );
+            return;
+        }
+    }
+    panic!("a flush ends");
+}
+
+/// A memtable that fills up after the flush has begun is none of the flush's business, and stays
+/// until there are two to merge.
+#[test]
+fn a_flush_does_not_wait_for_a_memtable_that_fills_up_meanwhile() {
+    let mut kept = 0;
+    for polls in 0..MOST_POLLS {
+        let simulation = Simulation::new(polls);
+        let options = options(simulation.env()).column_families(|cf| {
+            cf.write_buffer_size = 64 << 10;
+            cf.max_write_buffer_number = 3;
+            cf.min_write_buffer_number_to_merge = 2;
+        });
+        let db = Db::open("/db", &options).unwrap();
+        db.put(b"before", b"1").unwrap();
+        let ended = simulation.run(async {
+            let flush_options = FlushOptions::default();
+            let mut flush = pin!(in_steps(db.env(), db.flush_async(&flush_options)));
+            let ended = poll_times(flush.as_mut(), polls).await;
+            // Why: memtables are sealed by jobs, which run while the flush itself is not polled.
+            sleep(db.env(), Duration::from_millis(10)).await;
+            db.put_async("fills it", &vec![0u8; 80 << 10]).await.unwrap();
+            sleep(db.env(), Duration::from_millis(10)).await;
+            let ends = ended.is_some();
+            let mut flushed = pin!(async {
+                match ended {
+                    Some(flushed) => flushed,
+                    None => flush.await,
+                }
+            });
+            let mut late = pin!(sleep(db.env(), Duration::from_secs(60)));
+            std::future::poll_fn(|context| match flushed.as_mut().poll(context) {
+                Poll::Ready(flushed) => Poll::Ready(Some(flushed)),
+                Poll::Pending => late.as_mut().poll(context).map(|()| None),
+            })
+            .await
+            .unwrap_or_else(|| panic!("a memtable that is full after {polls} polls is waited for"))
+            .unwrap();
+            ends
+        });
+        kept += u64::from(db.int_property("rocksdb.num-immutable-mem-table") == Some(1));
+        if ended.expect("the power is on") {
+            assert!(polls > 5 && kept > 0, "{polls} polls, {kept} kept: the test shows nothing");
             return;
         }
     }

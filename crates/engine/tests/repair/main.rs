@@ -106,6 +106,11 @@ fn fill(path: &Path, options: &Options, rounds: u64) -> BTreeMap<String, Content
         }
         if round == rounds / 2 {
             db.compact_range(&Default::default(), None, None).unwrap();
+            // Why: what is written from here on lies above the last level, however fast compactions
+            // are.
+            for family in &families {
+                db.set_options(family, &[("disable_auto_compactions", "true")]).unwrap();
+            }
         }
     }
     db.wait_for_compact(&Default::default()).unwrap();
