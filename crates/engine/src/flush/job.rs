@@ -43,6 +43,7 @@ use karst_storage::table::writer::{
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What all flushes of a database share.
 #[derive(Debug)]
@@ -132,6 +133,11 @@ struct Written {
     properties: Option<Arc<TableProperties>>,
 }
 
+/// What everything is in that was written later than what is flushed.
+fn newest_log(jobs: &[(FamilyFlush, FlushInfo)]) -> Option<FileNumber> {
+    jobs.iter().map(|(flush, _)| flush.seal().0).max()
+}
+
 impl FlushContext {
     /// Flushes all of `flushes` as one change. With `first_log` the change says of every family
     /// that it needs no log before that one.
@@ -182,21 +188,33 @@ impl FlushContext {
         recorder.measure(memory, info.memory_bytes);
     }
 
+    /// Counts what was written of a family.
+    fn count_written(&self, flush: &FamilyFlush, written: &Written, took: Duration, cpu_micros: u64) {
+        self.stats.record(Ticker::FlushWriteBytes, written.table_bytes + written.blob_bytes);
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        if self.stats.timers_enabled() {
+            self.stats.measure(HistogramKind::FlushTime, micros);
+        }
+        flush.family.jobs.flush((micros, cpu_micros), written.table_bytes, written.blob_bytes);
+    }
+
     async fn run_jobs(
         &self,
         jobs: &mut [(FamilyFlush, FlushInfo)],
         first_log: Option<FileNumber>,
         reason: FlushReason,
-        start: std::time::Duration,
+        start: Duration,
     ) -> Result<Flushed, (Phase, Error)> {
         let mut change = Change { first_log, ..Change::default() };
         let mut flushed = Flushed::default();
-        let mut cpu_micros = Vec::with_capacity(jobs.len());
         for (flush, info) in jobs.iter_mut() {
-            let nanos = AtomicU64::new(0);
+            let (began, nanos) = (self.env.now(), AtomicU64::new(0));
             let written = self.env.cpu_timed(caught("a flush", self.write(flush, info)), &nanos).await;
             let written = written.map_err(|e| (Phase::Write, e))?;
-            cpu_micros.push(nanos.into_inner() / 1000);
+            let took = self.env.now().saturating_sub(began);
+            // Why before it is installed: whoever waits for the flush returns as soon as it is, and
+            // finds it counted.
+            self.count_written(flush, &written, took, nanos.into_inner() / 1000);
             info.entries = written.entries;
             info.table = written.table.map(|number| number.0);
             (info.table_bytes, info.blob_bytes) = (written.table_bytes, written.blob_bytes);
@@ -227,6 +245,12 @@ impl FlushContext {
             // Why not when the log has failed: what recovers from that flushes all families in one
             // change, so that no log is needed.
             self.pipeline.sync_logs().await.map_err(|e| (Phase::Write, e))?;
+        } else {
+            // Why: a family that is being made now may come into the MANIFEST before this flush
+            // does, and then needs the oldest log that any needs. That one is not synced, and with
+            // its end lost this table would be ahead of the logs. Nothing was written to such a
+            // family before these memtables were sealed.
+            change.first_log = change.first_log.max(newest_log(jobs));
         }
         // Why not before the sync: another install may record it at any time, and then what these
         // logs lose is a hole.
@@ -234,16 +258,9 @@ impl FlushContext {
         self.versions.install(change).await.map_err(|e| (Phase::Install, e))?;
         self.pipeline.installed();
         let took = self.env.now().saturating_sub(start);
-        self.stats.record(Ticker::FlushWriteBytes, flushed.bytes);
-        if self.stats.timers_enabled() {
-            let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-            self.stats.measure(HistogramKind::FlushTime, micros);
-        }
-        for ((flush, info), cpu_micros) in jobs.iter().zip(cpu_micros) {
+        for (flush, info) in jobs.iter() {
             let version = flush.family.superversion().version().clone();
             let files: Vec<usize> = version.levels().iter().map(|level| level.files().len()).collect();
-            let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-            flush.family.jobs.flush((micros, cpu_micros), info.table_bytes, info.blob_bytes);
             self.events.flush_completed(info, took, &files);
         }
         Ok(flushed)
@@ -252,7 +269,7 @@ impl FlushContext {
     /// Lets families without anything in memory need no log from before this flush either, since
     /// they would keep what others have filled.
     fn advance_idle(&self, jobs: &[(FamilyFlush, FlushInfo)]) {
-        let Some(log) = jobs.iter().map(|(flush, _)| flush.seal().0).max() else { return };
+        let Some(log) = newest_log(jobs) else { return };
         for family in self.families.all().iter() {
             let view = family.superversion();
             // Invariant: everything ordered before that log began is visible, so nothing of it is

@@ -74,6 +74,48 @@ fn an_atomic_flush_takes_all_of_a_batch_to_a_family_that_is_made_meanwhile() {
     panic!("a flush ends");
 }
 
+/// A family that comes into the MANIFEST before the flush of the only other one does needs none of
+/// the logs that this flush has not synced: with their ends lost, its table would be ahead of them.
+#[test]
+fn a_flush_beside_which_a_family_is_made_is_not_ahead_of_the_logs() {
+    let (mut begun, mut ended) = (0, 0);
+    for (seed, polls) in (0..20).flat_map(|seed| (0..8).map(move |polls| (seed, polls))) {
+        let simulation = Simulation::new(seed * 1_000 + polls);
+        let options = options(simulation.env());
+        let db = Db::open("/db", &options).unwrap();
+        db.put(b"before", b"1").unwrap();
+        let is_over = simulation.run(async {
+            let flush_options = FlushOptions::default();
+            let mut flush = pin!(in_steps(db.env(), db.flush_async(&flush_options)));
+            let is_over = poll_times(flush.as_mut(), polls).await;
+            let late = db.create_column_family("late", &options).unwrap();
+            let mut batch = WriteBatch::new();
+            batch.put(b"key", b"1").unwrap();
+            batch.put_cf(&late, b"key", b"1").unwrap();
+            db.write_async(&WriteOptions::default(), &batch).await.unwrap();
+            match is_over {
+                Some(flushed) => flushed.map(|()| true),
+                None => flush.await.map(|()| false),
+            }
+        });
+        let is_over = is_over.expect("the power is on").unwrap();
+        (begun, ended) = (begun + u64::from(!is_over), ended + u64::from(is_over));
+        simulation.fs().lose_power_now();
+        drop(db);
+        let simulation = simulation.restart(Crash::Power, seed * 7 + polls + 1_000);
+        let db = Db::open("/db", &options.env(simulation.env().clone()));
+        let db = db.unwrap_or_else(|e| panic!("seed {seed}, made after {polls} polls of the flush: {e}"));
+        let found = ["default", "late"].map(|family| all_of(&db, family));
+        assert!(found[0].contains_key(&b"before"[..]), "seed {seed}, {polls} polls");
+        assert_eq!(
+            found[0].contains_key(&b"key"[..]),
+            found[1].contains_key(&b"key"[..]),
+            "seed {seed}, {polls} polls"
+        );
+    }
+    assert!(begun > 50 && ended > 0, "{begun} flushes were under way: the test shows nothing");
+}
+
 /// A memtable that fills up after the flush has begun is none of the flush's business, and stays
 /// until there are two to merge.
 #[test]
