@@ -3,14 +3,15 @@
 
 use super::{all_of, key};
 use karst_engine::{
-    BackgroundErrorReason, Db, ErrorKind, FlushOptions, Options, Severity, WaitForCompactOptions, WriteBatch,
-    WriteOptions,
+    BackgroundErrorReason, Db, ErrorKind, FlushOptions, HistogramKind, Options, Severity, Statistics, Ticker,
+    WaitForCompactOptions, WriteBatch, WriteOptions,
 };
-use karst_io::{Crash, Env, Simulation, Trouble, sleep};
+use karst_io::{Crash, Env, Fault, Operation, Simulation, Trouble, sleep};
 use karst_testkit::asked;
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -123,6 +124,25 @@ fn failing_writes_lose_nothing_and_the_database_resumes_when_asked() {
         failures += run(seed, trouble, true);
     }
     assert!(failures > 30, "{failures} failures: the test shows nothing");
+}
+
+/// Whoever waits for a flush returns as soon as it is installed, and looks at what it has written.
+#[test]
+fn a_flush_is_counted_before_it_is_installed() {
+    let simulation = Simulation::new(7);
+    let stats = Arc::new(Statistics::default());
+    let options =
+        options(simulation.env()).db(|db| db.max_bgerror_resume_count = 0).statistics(stats.clone());
+    let db = Db::open("/db", &options).unwrap();
+    db.put(b"key", b"value").unwrap();
+    simulation.fs().set_faults(|operation, path| {
+        let of_manifest = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("MANIFEST"));
+        (of_manifest && operation == Operation::Sync).then_some(Fault::Fail(libc::EIO))
+    });
+    db.flush(&FlushOptions::default()).unwrap_err();
+    assert!(stats.ticker(Ticker::FlushWriteBytes) > 0);
+    assert_eq!(stats.histogram(HistogramKind::FlushTime).count(), 1);
+    assert_eq!(db.property("rocksdb.num-files-at-level0").as_deref(), Some("0"));
 }
 
 #[test]
