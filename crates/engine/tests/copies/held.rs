@@ -188,7 +188,8 @@ fn copies_beside_a_writer(more: &str, unlogged: bool) {
         });
         let _ends = Ends(end);
         for (round, limit) in [u64::MAX, 0, 30_000, u64::MAX, u64::MAX, 0].into_iter().enumerate() {
-            std::thread::sleep(Duration::from_millis(30));
+            let wanted = done.load(Ordering::Relaxed) + 60;
+            eventually(true, || done.load(Ordering::Relaxed) > wanted);
             let limit = if unlogged { 0 } else { limit };
             let before = done.load(Ordering::Acquire);
             let to = format!("/copy{round}");
@@ -208,8 +209,6 @@ fn copies_beside_a_writer(more: &str, unlogged: bool) {
             copy.close().unwrap();
         }
     });
-    let written = done.into_inner();
-    assert!(written > 300, "only {written} batches were written: the test shows nothing");
 }
 
 struct Ends<'a>(&'a AtomicBool);
