@@ -2,16 +2,18 @@
 //! work, write without waiting, drop the family.
 
 use super::*;
-use karst_engine::io::{Disturb, Disturbance, DisturbedFileSystem};
+use karst_engine::io::{Disturb, Disturbance, DisturbedFileSystem, block_on};
 use karst_engine::{
     ColumnFamily, ErrorKind, FlushOptions, IngestExternalFileArg, IngestExternalFileOptions, WriteOptions,
 };
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 /// Holds up one write to a file of the database whose name has `at` in it: to the first such file
@@ -242,15 +244,12 @@ fn writers_go_on_when_background_work_is_paused_during_an_ingestion() {
         // The first flush is under way: what comes into the range now needs a second one.
         held.told.recv().unwrap();
         db.put("n", "newer").unwrap();
-        let (tell, paused) = sync_channel(1);
-        scope.spawn(move || {
-            db.pause_background_work().unwrap();
-            tell.send(()).unwrap();
-        });
-        // Long enough for the pause to be asked for; without it the test shows nothing.
-        std::thread::sleep(Duration::from_millis(100));
+        // It is asked for before the first flush ends, and waits for that.
+        let mut paused = pin!(db.pause_background_work_async());
+        let waits = paused.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending();
         held.release.send(()).unwrap();
-        paused.recv().unwrap();
+        assert!(waits, "a flush is under way");
+        block_on(db.env(), paused).unwrap();
         let (tell, written) = sync_channel(1);
         scope.spawn(move || {
             for number in 0..50 {
