@@ -4,7 +4,7 @@
 use super::*;
 use karst_engine::io::testing::{foreign_block_on, poll_times};
 use karst_engine::io::{Disturb, Disturbance, DisturbedFileSystem, FileSystem};
-use karst_engine::{ErrorKind, IngestExternalFileOptions};
+use karst_engine::{ErrorKind, IngestExternalFileOptions, WaitForCompactOptions};
 use karst_testkit::eventually;
 use std::io;
 use std::path::Path;
@@ -12,6 +12,7 @@ use std::pin::pin;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 const PIECES: usize = 24;
@@ -67,7 +68,13 @@ fn closing_waits_for_a_copy_which_ends_and_leaves_nothing() {
         // Why in here: should this fail, the other goes on.
         let release = release;
         told.recv().unwrap();
+        // Waits while background work is paused, and is told once it ends.
+        db.pause_background_work().unwrap();
+        let options = WaitForCompactOptions::default();
+        let mut ends = pin!(db.wait_for_compact_async(&options));
+        assert!(ends.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         let closing = scope.spawn(|| db.close());
+        assert_eq!(foreign_block_on(ends).unwrap_err().kind(), ErrorKind::Closed);
         // Long enough for one who does not wait. One who waits passes whatever the time.
         for _ in 0..20 {
             assert!(!closing.is_finished(), "it is closed while a table is being made");
