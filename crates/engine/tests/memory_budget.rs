@@ -10,7 +10,7 @@ use karst_io::{Disturb, Disturbance, DisturbedFileSystem, Env, FileSystem, Memor
 use karst_testkit::eventually;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 const MIB: usize = 1 << 20;
@@ -108,13 +108,13 @@ fn one_budget_counts_memtables_and_what_open_tables_keep() {
     assert_eq!((cache.memtable_bytes(), cache.table_bytes()), (0, 0), "nothing but blocks counts by default");
 }
 
-/// Reads wait while it is on.
+/// For how many milliseconds reads wait.
 #[derive(Debug)]
-struct Slow(AtomicBool);
+struct Slow(AtomicU64);
 
 impl Disturb for Slow {
     fn read(&self, _: &Path, _: u64, _: usize) -> Option<Disturbance> {
-        let delay = self.0.load(Ordering::Relaxed).then_some(Duration::from_millis(300));
+        let delay = Some(self.0.load(Ordering::Relaxed)).filter(|ms| *ms > 0).map(Duration::from_millis);
         Some(Disturbance { delay, ..Disturbance::default() })
     }
 }
@@ -123,23 +123,31 @@ impl Disturb for Slow {
 fn one_budget_counts_reads_while_they_are_in_flight() {
     let memory = MemoryFileSystem::new();
     memory.create_dir(Path::new("/db")).unwrap();
-    let files = DisturbedFileSystem::new(Arc::new(memory), Slow(AtomicBool::new(false)));
+    let files = DisturbedFileSystem::new(Arc::new(memory), Slow(AtomicU64::new(0)));
     let slow = files.between().clone();
     let env = Env::builder().file_system(Arc::new(files)).build();
     let cache = BlockCache::new(4 * MIB);
     let db = with_tables(&env, &cache, true);
-    slow.0.store(true, Ordering::Relaxed);
-    let most = std::thread::scope(|scope| {
-        let reader = scope.spawn(|| db.get(4000u64.to_be_bytes()).unwrap().is_some());
-        let mut most = 0;
-        while !reader.is_finished() {
-            most = most.max(cache.read_bytes());
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        assert!(reader.join().unwrap());
-        most
+    let most_of = |key: u64| {
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| db.get(key.to_be_bytes()).unwrap().is_some());
+            let mut most = 0;
+            while !reader.is_finished() {
+                most = most.max(cache.read_bytes());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert!(reader.join().unwrap());
+            most
+        })
+    };
+    // Ever slower, until this thread has looked while a read was in flight. Each reads another
+    // block.
+    let mut rounds = (0..8).map(|round| {
+        slow.0.store(100 << round, Ordering::Relaxed);
+        most_of(4000 - 400 * round)
     });
-    assert!((4000..10_000).contains(&most), "one block: {most} bytes");
+    let most = rounds.find(|most| *most > 0);
+    assert!(most.is_some_and(|most| (4000..10_000).contains(&most)), "one block: {most:?} bytes");
     assert_eq!(cache.read_bytes(), 0);
 }
 
