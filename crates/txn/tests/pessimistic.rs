@@ -1,7 +1,7 @@
 //! Transactions that lock: what each isolation level defines, deadlocks, expiry, and that no lock
 //! stays behind.
 
-use karst_engine::io::{Disturb, Disturbance, DisturbedFileSystem, Env, PosixFileSystem};
+use karst_engine::io::{Clock, Disturb, Disturbance, DisturbedFileSystem, Env, PosixFileSystem, SystemClock};
 use karst_engine::options::ReadTier;
 use karst_engine::perf_context::{self, PerfLevel, PerfMetric};
 use karst_engine::{ErrorKind, FlushOptions, Options, ReadOptions, Result, WriteBatch, WriteOptions};
@@ -11,7 +11,7 @@ use karst_txn::{
 use std::future::Future;
 use std::path::Path;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -391,6 +391,16 @@ fn an_ended_transaction_takes_nothing_more() {
     });
 }
 
+/// A transaction that expires soon, and has done `first` before, however slow the machine is.
+fn expiring(db: &TransactionDb, first: impl Fn(&mut Transaction) -> Result<()>) -> Transaction {
+    let mut tried = (0..8).map(|round| {
+        let soon = TransactionOptions { expiration: 500 << round, ..TransactionOptions::default() };
+        let mut transaction = db.begin(&WriteOptions::new(), &soon);
+        (kind(first(&mut transaction)), transaction)
+    });
+    tried.find(|(failed, _)| *failed != Some(ErrorKind::Expired)).unwrap().1
+}
+
 #[test]
 fn an_expired_transaction_loses_its_locks_and_does_not_commit() {
     in_each_way(|way| {
@@ -408,10 +418,8 @@ fn an_expired_transaction_loses_its_locks_and_does_not_commit() {
         assert_eq!(kind(way.commit(&mut expired)), Some(ErrorKind::Expired));
         expired.rollback().unwrap();
 
-        let soon = TransactionOptions { expiration: 500, ..TransactionOptions::default() };
-        let mut soon = db.begin(&WriteOptions::new(), &soon);
-        soon.put("a", "1").unwrap();
-        let patient = TransactionOptions { lock_timeout: 60_000, ..TransactionOptions::default() };
+        let mut soon = expiring(&db, |soon| soon.put("a", "1"));
+        let patient = TransactionOptions { lock_timeout: 600_000, ..TransactionOptions::default() };
         let mut other = db.begin(&WriteOptions::new(), &patient);
         other.put("a", "2").unwrap();
         assert_eq!(soon.state(), Some(TransactionState::LocksStolen));
@@ -431,18 +439,24 @@ fn a_transaction_that_expires_while_it_waits_for_a_key_does_not_keep_it() {
         let db = way.impatient(&directory);
         let mut first = begin(&db);
         first.put("a", "1").unwrap();
-        let soon =
-            TransactionOptions { expiration: 200, lock_timeout: 60_000, ..TransactionOptions::default() };
-        let mut soon = db.begin(&WriteOptions::new(), &soon);
-        {
+        // Ever later, until it waits before it expires: how slow the machine is shall not matter.
+        let mut waited = (200..100_000).step_by(1_000).map(|expiration| {
+            let soon =
+                TransactionOptions { expiration, lock_timeout: 600_000, ..TransactionOptions::default() };
+            let mut soon = db.begin(&WriteOptions::new(), &soon);
             let mut put = pin!(soon.put_async(b"a", b"2"));
             let mut cx = Context::from_waker(Waker::noop());
-            assert!(put.as_mut().poll(&mut cx).is_pending());
-            std::thread::sleep(Duration::from_millis(250));
+            if let Poll::Ready(outcome) = put.as_mut().poll(&mut cx) {
+                assert_eq!(kind(outcome), Some(ErrorKind::Expired));
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(expiration as u64 + 1));
             first.rollback().unwrap();
             let Poll::Ready(outcome) = put.as_mut().poll(&mut cx) else { panic!("nobody has the key") };
             assert_eq!(kind(outcome), Some(ErrorKind::Expired));
-        }
+            true
+        });
+        assert!(waited.any(|waited| waited));
         assert!(db.lock_status().is_empty(), "{:?}", db.lock_status());
     });
 }
@@ -470,6 +484,22 @@ impl Disturb for HoldsUp {
     }
 }
 
+/// The clock of the operating system, and so many seconds more.
+#[derive(Debug, Default)]
+struct Ahead {
+    system: SystemClock,
+    by_s: AtomicU64,
+}
+
+impl Clock for Ahead {
+    fn now(&self) -> Duration {
+        self.system.now() + Duration::from_secs(self.by_s.load(Ordering::SeqCst))
+    }
+    fn unix_time(&self) -> Duration {
+        self.system.unix_time()
+    }
+}
+
 /// While its locks cannot be stolen no alarm is set for that: who waits has found it expired, on
 /// its way to the end.
 #[test]
@@ -479,19 +509,20 @@ fn who_waits_is_told_when_a_transaction_that_has_expired_fails_to_end() {
         let disk = HoldsUp { next: AtomicBool::new(false), gate: Barrier::new(2) };
         let files = DisturbedFileSystem::new(Arc::new(PosixFileSystem), disk);
         let disk = files.between().clone();
-        let env = Env::builder().file_system(Arc::new(files)).build();
+        let clock = Arc::new(Ahead::default());
+        let env = Env::builder().file_system(Arc::new(files)).clock(clock.clone()).build();
         let options = Options::new().env(env).db(|db| db.create_if_missing = true);
         let transactions =
             TransactionDbOptions { write_policy: way.write_policy, ..TransactionDbOptions::default() };
         let db = TransactionDb::open(directory.path(), &options, &transactions).unwrap();
-        let soon = TransactionOptions { expiration: 500, ..TransactionOptions::default() };
+        let soon = TransactionOptions { expiration: 600_000, ..TransactionOptions::default() };
         let mut soon = db.begin(&WriteOptions::new(), &soon);
         soon.put("a", "1").unwrap();
         disk.next.store(true, Ordering::SeqCst);
         std::thread::scope(|scope| {
             let ends = scope.spawn(|| kind(way.commit(&mut soon)));
             disk.gate.wait();
-            std::thread::sleep(Duration::from_millis(600));
+            clock.by_s.store(600, Ordering::SeqCst);
             let endless = TransactionOptions { lock_timeout: -1, ..TransactionOptions::default() };
             let mut waits = db.begin(&WriteOptions::new(), &endless);
             let read = ReadOptions::new();
@@ -511,13 +542,13 @@ fn every_call_on_a_transaction_whose_locks_were_stolen_says_that_it_has_expired(
     in_each_way(|way| {
         let directory = tempfile::tempdir().unwrap();
         let db = way.impatient(&directory);
-        let soon = TransactionOptions { expiration: 500, ..TransactionOptions::default() };
-        let mut victim = db.begin(&WriteOptions::new(), &soon);
-        victim.set_name("victim").unwrap();
-        victim.put("a", "stale").unwrap();
-        victim.set_save_point().unwrap();
-        victim.put("b", "stale").unwrap();
-        let patient = TransactionOptions { lock_timeout: 60_000, ..TransactionOptions::default() };
+        let mut victim = expiring(&db, |victim| {
+            victim.set_name("victim")?;
+            victim.put("a", "stale")?;
+            victim.set_save_point()?;
+            victim.put("b", "stale")
+        });
+        let patient = TransactionOptions { lock_timeout: 600_000, ..TransactionOptions::default() };
         let mut thief = db.begin(&WriteOptions::new(), &patient);
         thief.put("a", "1").unwrap();
         // Its own thread goes on with it, and knows nothing of this.
