@@ -125,9 +125,14 @@ fn another_thread_wakes_a_sleeping_reactor() {
                 Poll::Pending
             })
         });
+        let mut slept = 0;
         for (i, waker) in wakers.iter().enumerate() {
-            if i % 20 == 0 {
-                std::thread::sleep(Duration::from_millis(1)); // it sleeps by now
+            if i % 20 == 0 && idle != IdlePolicy::Spin {
+                // It goes to sleep, once more each time.
+                while reactor.stats()[0].sleeps == slept {
+                    std::thread::yield_now();
+                }
+                slept = reactor.stats()[0].sleeps;
             }
             waker.wake_by_ref();
             waker.wake();
