@@ -119,7 +119,7 @@ fn a_flush_is_told_from_the_sealed_memtable_to_the_table_with_its_properties() {
     db.put("b", "x".repeat(1000)).unwrap();
     db.delete("c").unwrap();
     db.flush(&FlushOptions::default()).unwrap();
-    let mut told = listens.take();
+    let mut told = listens.wait_for(|told| matches!(told, Told::FlushCompleted(_)), 1);
     // The one who asks goes on as the flush begins.
     let scheduled = told.iter().position(|told| matches!(told, Told::Scheduled(_))).unwrap();
     let Told::Scheduled(names) = told.remove(scheduled) else { unreachable!() };
@@ -231,6 +231,7 @@ fn a_file_that_moves_is_told_where_it_is_and_no_file_is_made() {
     let (db, listens, _) = opened("");
     db.put("a", "1").unwrap();
     db.flush(&FlushOptions::default()).unwrap();
+    listens.wait_for(|told| matches!(told, Told::FlushCompleted(_)), 1);
     listens.take();
     let to = CompactRangeOptions {
         bottommost_level_compaction: BottommostLevelCompaction::Skip,
