@@ -2,13 +2,18 @@
 //! end of a database; and errors that they suppress.
 
 use karst_engine::compaction_filter::{FilterDecision, FilterInput};
-use karst_engine::io::{Env, MemoryFileSystem};
+use karst_engine::io::{Disturb, Disturbance, DisturbedFileSystem, Env, MemoryFileSystem, block_on};
 use karst_engine::{
     BackgroundError, BackgroundErrorReason, CompactRangeOptions, CompactionFilter, CompactionInfo, Db,
     ErrorKind, EventListener, FlushOptions, Options, SubcompactionInfo,
 };
+use std::io;
+use std::path::Path;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 #[derive(Clone, Debug)]
@@ -214,4 +219,61 @@ fn an_error_that_is_suppressed_stops_nothing_and_the_job_is_tried_again() {
     assert!(db.background_error().is_some());
     assert!(listens.take().iter().any(|told| matches!(told, Told::Error)));
     db.close().unwrap();
+}
+
+/// Holds up whoever asks whether an error is suppressed.
+#[derive(Debug)]
+struct HoldsUp {
+    asked: SyncSender<()>,
+    go_on: Mutex<Receiver<()>>,
+}
+
+impl EventListener for HoldsUp {
+    fn suppresses_background_error(&self, _: &BackgroundError) -> bool {
+        self.asked.send(()).unwrap();
+        // Why ignored: a test that fails lets everybody go on.
+        let _ = self.go_on.lock().unwrap().recv();
+        false
+    }
+}
+
+/// No table can be written.
+#[derive(Debug)]
+struct NoTables;
+
+impl Disturb for NoTables {
+    fn read(&self, _: &Path, _: u64, _: usize) -> Option<Disturbance> {
+        None
+    }
+
+    fn write(&self, path: &Path) -> io::Result<()> {
+        let is_table = path.extension().is_some_and(|extension| extension == "sst");
+        if is_table { Err(io::Error::other("no table is written")) } else { Ok(()) }
+    }
+}
+
+#[test]
+fn who_waits_for_a_flush_that_fails_finds_the_database_stopped() {
+    let files = DisturbedFileSystem::new(Arc::new(MemoryFileSystem::new()), NoTables);
+    let env = Env::builder().file_system(Arc::new(files)).build();
+    let ((asked, is_asked), (release, go_on)) = (sync_channel(1), sync_channel(1));
+    let holds = Arc::new(HoldsUp { asked, go_on: Mutex::new(go_on) });
+    let options = Options::new().env(env.clone()).event_listener(holds);
+    let options = options.db(|db| (db.create_if_missing, db.max_bgerror_resume_count) = (true, 0));
+    let db = Db::open("/db", &options).unwrap();
+    db.put("a", "1").unwrap();
+    let flush_options = FlushOptions::default();
+    let mut flush = pin!(db.flush_async(&flush_options));
+    let mut waits = || flush.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending();
+    while is_asked.try_recv().is_err() {
+        assert!(waits(), "the database has not stopped yet");
+        std::thread::yield_now();
+    }
+    let still_waits = waits();
+    release.send(()).unwrap();
+    assert!(still_waits, "the database has not stopped yet");
+    block_on(&env, flush).unwrap_err();
+    assert_eq!(db.background_error().unwrap().reason, BackgroundErrorReason::Flush);
+    drop(release);
+    drop(db.close());
 }

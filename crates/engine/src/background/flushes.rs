@@ -337,6 +337,8 @@ impl Background {
         }
         let now = self.env().now();
         families.iter().for_each(|f| self.parts.stalls.job_failed(f.id(), Relief::Flush, now, error));
+        // Why before those who wait are told: they look whether the database has stopped.
+        let reaction = (!known).then(|| self.parts.health.report(error, reason));
         {
             let mut state = self.state.lock();
             state.failed_flushes += 1;
@@ -345,7 +347,7 @@ impl Background {
                 state.jobs(&self.options(), family).flush_failure = Some(failure.clone());
             }
         }
-        if !known && self.parts.health.report(error, reason) != Reaction::Retry {
+        if reaction.is_some_and(|reaction| reaction != Reaction::Retry) {
             return;
         }
         let until = self.env().now() + REST;
