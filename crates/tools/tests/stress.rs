@@ -171,7 +171,12 @@ fn acknowledged_writes_that_are_lost_are_named() {
         "-txn_lives_percent=0",
         "-avoid_flush_during_shutdown",
         "-disable_wal_one_in=0",
+        // What begins a new log, which would have hardly anything at the end.
         "-flush_one_in=0",
+        "-compact_range_one_in=0",
+        "-ingest_external_file_one_in=0",
+        "-checkpoint_one_in=0",
+        "-backup_one_in=0",
         "-ops_per_thread=400",
         "-interval=0",
         "-duration=1h",
