@@ -261,6 +261,8 @@ fn who_waits_for_a_flush_that_fails_finds_the_database_stopped() {
     let options = Options::new().env(env.clone()).event_listener(holds);
     let options = options.db(|db| (db.create_if_missing, db.max_bgerror_resume_count) = (true, 0));
     let db = Db::open("/db", &options).unwrap();
+    // Why behind the database: should this fail, the flush goes on before it is closed.
+    let release = release;
     db.put("a", "1").unwrap();
     let flush_options = FlushOptions::default();
     let mut flush = pin!(db.flush_async(&flush_options));
@@ -269,6 +271,9 @@ fn who_waits_for_a_flush_that_fails_finds_the_database_stopped() {
         assert!(waits(), "the database has not stopped yet");
         std::thread::yield_now();
     }
+    // Has those who wait look again.
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(pin!(db.pause_background_work_async()).poll(&mut cx).is_pending());
     let still_waits = waits();
     release.send(()).unwrap();
     assert!(still_waits, "the database has not stopped yet");
