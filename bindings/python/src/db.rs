@@ -2,52 +2,29 @@
 
 use crate::bytes::Given;
 use crate::error::raised;
-use crate::iter::RdictIter;
+use crate::iter::{Cursor, RdictIter};
 use crate::operation::{Operation, Outcome};
+use crate::options::Settings;
+use crate::shared::{Kind, Owned, Shared};
 use karstdb::{
     Checkpoint, ColumnFamily, CompactRangeOptions, Db, FlushOptions, Options, ReadOptions, Result,
     WriteOptions,
 };
-use pyo3::exceptions::{PyKeyError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// An open database, and the process that opened it: a fork has none of its threads.
-pub struct Shared {
-    db: ManuallyDrop<Db>,
-    process: u32,
-}
-
-impl Shared {
-    /// Refuses to go on in a process that was forked from the one that opened the database.
-    pub fn here(&self) -> PyResult<()> {
-        if self.process == std::process::id() {
-            return Ok(());
-        }
-        Err(PyRuntimeError::new_err("the database was opened before this process was forked: open it here"))
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        // In a fork the threads that closing waits for are not there.
-        if self.process != std::process::id() {
-            return;
-        }
-        // SAFETY: nobody has the field after this.
-        let db = unsafe { ManuallyDrop::take(&mut self.db) };
-        // The last one waits for background work, which must not be with the interpreter's lock.
-        let mut db = Some(db);
-        Python::try_attach(|py| py.detach(|| drop(db.take())));
-    }
-}
-
 /// A snapshot: the database as it was.
 #[pyclass(frozen, module = "karstdb")]
-pub struct Snapshot(karstdb::Snapshot, Arc<Shared>);
+pub struct Snapshot(Owned<karstdb::Snapshot>, Arc<Shared>);
+
+impl Snapshot {
+    pub fn of(taken: karstdb::Snapshot, shared: Arc<Shared>) -> Self {
+        Snapshot(Owned::new(taken), shared)
+    }
+}
 
 #[pymethods]
 impl Snapshot {
@@ -117,65 +94,86 @@ impl WriteBatch {
 }
 
 /// A database, or one of its column families, used as a dict of bytes.
-#[pyclass(frozen, module = "karstdb")]
+#[pyclass(frozen, subclass, module = "karstdb")]
 pub struct Rdict {
-    shared: Arc<Shared>,
-    family: ColumnFamily,
+    pub shared: Arc<Shared>,
+    pub family: Owned<ColumnFamily>,
+}
+
+/// A write, which in a database of transactions that lock takes locks.
+macro_rules! written {
+    ($self:ident, $py:ident, $call:ident($($given:expr),*)) => {{
+        $self.shared.here()?;
+        $py.detach(|| match $self.shared.kind() {
+            Kind::Locking(db) => db.$call($($given),*),
+            _ => $self.shared.db().$call($($given),*),
+        })
+        .map_err(raised)
+    }};
 }
 
 impl Rdict {
+    pub fn over(kind: Kind) -> Self {
+        let shared = Shared::new(kind);
+        let family = Owned::new(shared.db().default_column_family().clone());
+        Rdict { shared, family }
+    }
+
     /// Calls with the database, the interpreter's lock released.
     fn run<T: Send>(
         &self,
         py: Python<'_>,
         call: impl FnOnce(&Db, &ColumnFamily) -> Result<T> + Send,
     ) -> PyResult<T> {
-        self.shared.here()?;
-        py.detach(|| call(&self.shared.db, &self.family)).map_err(raised)
+        self.shared.run(py, |db| call(db, &self.family))
     }
 
     /// What a future takes along, so that it outlives the Python object.
     fn kept(&self) -> PyResult<(Arc<Shared>, ColumnFamily)> {
         self.shared.here()?;
-        Ok((self.shared.clone(), self.family.clone()))
+        Ok((self.shared.clone(), ColumnFamily::clone(&self.family)))
     }
 }
 
-fn read_options(snapshot: Option<&Snapshot>) -> ReadOptions {
-    ReadOptions { snapshot: snapshot.map(|of| of.0.clone()), ..ReadOptions::new() }
+pub fn read_options(snapshot: Option<&Snapshot>) -> ReadOptions {
+    ReadOptions { snapshot: snapshot.map(|of| karstdb::Snapshot::clone(&of.0)), ..ReadOptions::new() }
 }
 
-fn write_options(sync: bool, disable_wal: bool) -> WriteOptions {
+pub fn bounds(options: ReadOptions, lower: Option<Given>, upper: Option<Given>) -> ReadOptions {
+    ReadOptions {
+        iterate_lower_bound: lower.map(|key| key.as_ref().to_vec()),
+        iterate_upper_bound: upper.map(|key| key.as_ref().to_vec()),
+        ..options
+    }
+}
+
+pub fn write_options(sync: bool, disable_wal: bool) -> WriteOptions {
     WriteOptions { sync, disable_wal, ..WriteOptions::new() }
-}
-
-fn options_of(options: Vec<(String, String)>) -> Result<Options> {
-    options.iter().try_fold(Options::new(), |all, (name, value)| all.set(name, value))
 }
 
 #[pymethods]
 impl Rdict {
     #[new]
-    #[pyo3(signature = (path, options, mode, secondary_path=None))]
+    #[pyo3(signature = (path, options=Settings::default(), *, mode="rw", secondary_path=None))]
     fn new(
         py: Python<'_>,
         path: PathBuf,
-        options: Vec<(String, String)>,
+        options: Settings,
         mode: &str,
         secondary_path: Option<PathBuf>,
     ) -> PyResult<Self> {
-        let db = py.detach(|| {
-            let options = options_of(options).map_err(raised)?;
-            match (mode, secondary_path) {
-                ("rw", None) => Db::open(&path, &options).map_err(raised),
-                ("r", None) => Db::open_read_only(&path, &options).map_err(raised),
-                ("secondary", Some(own)) => Db::open_as_secondary(&path, &own, &options).map_err(raised),
-                _ => Err(PyValueError::new_err("mode is rw, r, or secondary with a secondary_path")),
-            }
-        })?;
-        let family = db.default_column_family().clone();
-        let shared = Shared { db: ManuallyDrop::new(db), process: std::process::id() };
-        Ok(Rdict { shared: Arc::new(shared), family })
+        let options = match mode {
+            "rw" => options.for_writing()?,
+            _ => options.over(Options::new())?,
+        };
+        let db = match (mode, secondary_path) {
+            ("rw", None) => py.detach(|| Db::open(&path, &options)),
+            ("r", None) => py.detach(|| Db::open_read_only(&path, &options)),
+            ("secondary", Some(own)) => py.detach(|| Db::open_as_secondary(&path, &own, &options)),
+            _ => return Err(PyValueError::new_err("mode is rw, r, or secondary with a secondary_path")),
+        };
+        let db = db.map_err(raised)?;
+        Ok(Rdict::over(Kind::Plain(db)))
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
@@ -235,13 +233,13 @@ impl Rdict {
     #[pyo3(signature = (key, value, *, sync=false, disable_wal=false))]
     fn put(&self, py: Python<'_>, key: Given, value: Given, sync: bool, disable_wal: bool) -> PyResult<()> {
         let options = write_options(sync, disable_wal);
-        self.run(py, |db, family| db.put_cf(&options, family, key, value))
+        written!(self, py, put_cf(&options, &self.family, key, value))
     }
 
     #[pyo3(signature = (key, *, sync=false, disable_wal=false))]
     fn delete(&self, py: Python<'_>, key: Given, sync: bool, disable_wal: bool) -> PyResult<()> {
         let options = write_options(sync, disable_wal);
-        self.run(py, |db, family| db.delete_cf(&options, family, key))
+        written!(self, py, delete_cf(&options, &self.family, key))
     }
 
     #[pyo3(signature = (begin, end, *, sync=false, disable_wal=false))]
@@ -254,7 +252,9 @@ impl Rdict {
         disable_wal: bool,
     ) -> PyResult<()> {
         let options = write_options(sync, disable_wal);
-        self.run(py, |db, family| db.delete_range_cf(&options, family, begin, end))
+        let mut batch = karstdb::WriteBatch::new();
+        batch.delete_range_cf(&self.family, begin, end).map_err(raised)?;
+        written!(self, py, write(&options, &batch))
     }
 
     #[pyo3(signature = (key, operand, *, sync=false, disable_wal=false))]
@@ -267,14 +267,14 @@ impl Rdict {
         disable_wal: bool,
     ) -> PyResult<()> {
         let options = write_options(sync, disable_wal);
-        self.run(py, |db, family| db.merge_cf(&options, family, key, operand))
+        written!(self, py, merge_cf(&options, &self.family, key, operand))
     }
 
     #[pyo3(signature = (batch, *, sync=false, disable_wal=false))]
     fn write(&self, py: Python<'_>, batch: &WriteBatch, sync: bool, disable_wal: bool) -> PyResult<()> {
         let options = write_options(sync, disable_wal);
         let batch = batch.copied(py);
-        self.run(py, |db, _| db.write(&options, &batch))
+        written!(self, py, write(&options, &batch))
     }
 
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
@@ -295,7 +295,7 @@ impl Rdict {
 
     fn snapshot(&self, py: Python<'_>) -> PyResult<Snapshot> {
         let taken = self.run(py, |db, _| db.check_open().map(|()| db.snapshot()))?;
-        Ok(Snapshot(taken, self.shared.clone()))
+        Ok(Snapshot::of(taken, self.shared.clone()))
     }
 
     fn property_value(&self, py: Python<'_>, name: &str) -> PyResult<Option<String>> {
@@ -318,20 +318,16 @@ impl Rdict {
         self.run(py, |db, _| Checkpoint::new(db)?.create_checkpoint(path, 0))
     }
 
-    #[pyo3(signature = (name, options=Vec::new()))]
-    fn _create_column_family(
-        &self,
-        py: Python<'_>,
-        name: &str,
-        options: Vec<(String, String)>,
-    ) -> PyResult<Rdict> {
-        let family = self.run(py, |db, _| db.create_column_family(name, &options_of(options)?))?;
-        Ok(Rdict { shared: self.shared.clone(), family })
+    #[pyo3(signature = (name, options=Settings::default()))]
+    fn create_column_family(&self, py: Python<'_>, name: &str, options: Settings) -> PyResult<Rdict> {
+        let options = options.over(Options::new())?;
+        let family = self.run(py, |db, _| db.create_column_family(name, &options))?;
+        Ok(Rdict { shared: self.shared.clone(), family: Owned::new(family) })
     }
 
     fn get_column_family(&self, py: Python<'_>, name: &str) -> PyResult<Rdict> {
         let family = self.run(py, |db, _| db.cf(name).map(|cf| cf.column_family().clone()))?;
-        Ok(Rdict { shared: self.shared.clone(), family })
+        Ok(Rdict { shared: self.shared.clone(), family: Owned::new(family) })
     }
 
     fn drop_column_family(&self, py: Python<'_>, name: &str) -> PyResult<()> {
@@ -346,18 +342,16 @@ impl Rdict {
         lower: Option<Given>,
         upper: Option<Given>,
     ) -> PyResult<RdictIter> {
-        let mut options = read_options(snapshot);
-        options.iterate_lower_bound = lower.map(|key| key.as_ref().to_vec());
-        options.iterate_upper_bound = upper.map(|key| key.as_ref().to_vec());
+        let options = bounds(read_options(snapshot), lower, upper);
         let cursor = self.run(py, |db, family| db.iter_cf(&options, family))?;
-        Ok(RdictIter { cursor: Arc::new(Mutex::new(Some(cursor))), shared: self.shared.clone() })
+        Ok(RdictIter::over(Cursor::Database(cursor), &self.shared))
     }
 
     fn _get_operation(&self, key: Given, snapshot: Option<&Snapshot>) -> PyResult<Operation> {
         let (shared, family) = self.kept()?;
         let options = read_options(snapshot);
         Ok(Operation::new(async move {
-            Ok(Outcome::Value(shared.db.get_cf_async(&options, &family, &key).await?))
+            Ok(Outcome::Value(shared.db().get_cf_async(&options, &family, &key).await?))
         }))
     }
 
@@ -365,7 +359,7 @@ impl Rdict {
         let (shared, family) = self.kept()?;
         let options = read_options(snapshot);
         Ok(Operation::new(async move {
-            Ok(Outcome::Values(shared.db.multi_get_cf_async(&options, &family, &keys).await))
+            Ok(Outcome::Values(shared.db().multi_get_cf_async(&options, &family, &keys).await))
         }))
     }
 
@@ -380,7 +374,10 @@ impl Rdict {
         let batch = batch.copied(py);
         let options = write_options(sync, disable_wal);
         Ok(Operation::new(async move {
-            shared.db.write_async(&options, &batch).await?;
+            match shared.kind() {
+                Kind::Locking(db) => db.write_async(&options, batch).await?,
+                _ => shared.db().write_async(&options, &batch).await?,
+            }
             Ok(Outcome::Nothing)
         }))
     }
@@ -388,7 +385,7 @@ impl Rdict {
     fn _flush_operation(&self) -> PyResult<Operation> {
         let (shared, family) = self.kept()?;
         Ok(Operation::new(async move {
-            shared.db.flush_cfs_async(&FlushOptions::default(), &[&family]).await?;
+            shared.db().flush_cfs_async(&FlushOptions::default(), &[&family]).await?;
             Ok(Outcome::Nothing)
         }))
     }

@@ -9,16 +9,23 @@ mod db;
 mod error;
 mod iter;
 mod operation;
+mod options;
+mod shared;
+mod transaction;
 
 use pyo3::prelude::*;
 
 #[pymodule]
 fn _karstdb(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<db::Rdict>()?;
+    module.add_class::<transaction::TransactionDB>()?;
+    module.add_class::<transaction::OptimisticTransactionDB>()?;
+    module.add_class::<transaction::Transaction>()?;
     module.add_class::<db::WriteBatch>()?;
     module.add_class::<db::Snapshot>()?;
     module.add_class::<iter::RdictIter>()?;
     module.add_class::<operation::Operation>()?;
     module.add_class::<operation::Ready>()?;
+    module.add_function(pyo3::wrap_pyfunction!(shared::_close_all, module)?)?;
     error::register(module)
 }

@@ -18,6 +18,17 @@ async def tasks(db: karstdb.Rdict) -> list[bytes]:
     return [key async for key, _ in db.items_async()]
 
 
+def transactions(db: karstdb.TransactionDB, other: karstdb.OptimisticTransactionDB) -> bytes | None:
+    with db.begin(lock_timeout=10) as txn, other.begin() as second:
+        second[b"k"] = b"v"
+        return txn.get_for_update(b"k")
+
+
+async def transactions_of_tasks(db: karstdb.TransactionDB) -> bytes | int:
+    async with db.begin() as txn:
+        return await txn.get_async(b"k", 1)
+
+
 def wrong(db: karstdb.Rdict) -> None:
     db["text"] = b"v"  # type: ignore[index]
     db.put(b"k", 1)  # type: ignore[arg-type]

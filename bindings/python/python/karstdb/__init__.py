@@ -2,7 +2,7 @@
 
     import karstdb
 
-    with karstdb.Rdict("/tmp/fruit") as db:
+    with karstdb.open("/tmp/fruit") as db:
         db[b"apple"] = b"ripe"
         assert db[b"apple"] == b"ripe"
 
@@ -11,6 +11,9 @@ from any thread, and none waits with the interpreter's lock held. Names are thos
 where it has them.
 """
 
+import atexit as _atexit
+
+from . import _transaction  # noqa: F401: it completes the classes
 from ._asyncio import drive as _drive
 from ._karstdb import (
     Busy,
@@ -27,14 +30,19 @@ from ._karstdb import (
     NoSpace,
     NotFound,
     NotSupported,
+    OptimisticTransactionDB,
     Panicked,
     Rdict,
     RdictIter,
     Snapshot,
     TimedOut,
+    Transaction,
+    TransactionDB,
     TryAgain,
     WriteBatch,
+    _close_all,
 )
+from ._methods import attach as _attach, attach_entries as _attach_entries
 
 __all__ = [
     "Busy",
@@ -51,94 +59,33 @@ __all__ = [
     "NoSpace",
     "NotFound",
     "NotSupported",
+    "OptimisticTransactionDB",
     "Panicked",
     "Rdict",
     "RdictIter",
     "Snapshot",
     "TimedOut",
+    "Transaction",
+    "TransactionDB",
     "TryAgain",
     "WriteBatch",
     "open",
 ]
 
-_AT_A_TIME = 128
-
-
-def _options(options):
-    def text(value):
-        return str(value).lower() if isinstance(value, bool) else str(value)
-
-    return [(name, text(value)) for name, value in (options or {}).items()]
-
-
 def open(path, options=None, *, mode="rw", secondary_path=None):
     """Opens the database in ``path``, and makes it if it is missing and ``mode`` is ``"rw"``.
 
-    ``options`` are RocksDB's by name: ``{"write_buffer_size": 1 << 20}``.
+    ``options`` are RocksDB's by name, ``{"write_buffer_size": 1 << 20}``, or as an option string,
+    ``"write_buffer_size=1M;max_open_files=500"``.
     ``mode`` is ``"rw"``, ``"r"`` (read-only) or ``"secondary"``, which needs a ``secondary_path``.
     """
-    given = dict(options or {})
-    if mode == "rw":
-        given.setdefault("create_if_missing", True)
-    return Rdict(path, _options(given), mode, secondary_path)
+    return Rdict(path, options, mode=mode, secondary_path=secondary_path)
 
 
 def _get(self, key, default=None, *, snapshot=None):
     """The value of ``key``, or ``default``."""
     value = self._get(key, snapshot)
     return default if value is None else value
-
-
-def _create_column_family(self, name, options=None):
-    """Makes a column family; what is returned reads and writes it."""
-    return self._create_column_family(name, _options(options))
-
-
-def _after(prefix):
-    """The first key after all that begin with ``prefix``; ``None`` if there is none."""
-    kept = bytes(prefix).rstrip(b"\xff")
-    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
-
-
-def _cursor(self, prefix, lower, upper, snapshot):
-    if prefix is not None:
-        if lower is not None or upper is not None:
-            raise TypeError("give a prefix, or lower and upper, not both")
-        lower, upper = prefix, _after(prefix)
-    return self.iter(snapshot=snapshot, lower=lower, upper=upper)
-
-
-def _items(self, backwards=False, from_key=None, *, prefix=None, lower=None, upper=None, snapshot=None):
-    """The entries in order: of all keys, of a prefix, or from ``lower`` up to but without ``upper``.
-
-    They are those of the moment of the call. ``from_key`` is where to begin.
-    """
-    cursor = _cursor(self, prefix, lower, upper, snapshot)
-    if from_key is not None:
-        (cursor.seek_for_prev if backwards else cursor.seek)(from_key)
-    elif backwards:
-        cursor.seek_to_last()
-    else:
-        cursor.seek_to_first()
-    return _entries(cursor, backwards)
-
-
-def _entries(cursor, backwards):
-    try:
-        while entries := cursor._entries(_AT_A_TIME, backwards):
-            yield from entries
-    finally:
-        cursor.close()
-
-
-def _keys(self, *args, **named):
-    """The keys of ``items``."""
-    return (key for key, _ in self.items(*args, **named))
-
-
-def _values(self, *args, **named):
-    """The values of ``items``."""
-    return (value for _, value in self.items(*args, **named))
 
 
 async def _get_async(self, key, default=None, *, snapshot=None):
@@ -176,42 +123,17 @@ async def _flush_async(self):
     await _drive(self._flush_operation())
 
 
-async def _items_async(
-    self, backwards=False, from_key=None, *, prefix=None, lower=None, upper=None, snapshot=None
-):
-    """As ``items``, for ``async for``."""
-    cursor = _cursor(self, prefix, lower, upper, snapshot)
-    try:
-        first = True
-        while entries := await _drive(
-            cursor._entries_operation(_AT_A_TIME, backwards, first, from_key if first else None)
-        ):
-            first = False
-            for entry in entries:
-                yield entry
-    finally:
-        cursor.close()
+_attach(
+    Rdict,
+    _get,
+    _get_async,
+    _multi_get_async,
+    _write_async,
+    _put_async,
+    _delete_async,
+    _flush_async,
+)
+_attach_entries(Rdict)
 
-
-def _attach():
-    for method in (
-        _get,
-        _create_column_family,
-        _items,
-        _keys,
-        _values,
-        _get_async,
-        _multi_get_async,
-        _write_async,
-        _put_async,
-        _delete_async,
-        _flush_async,
-        _items_async,
-    ):
-        name = method.__name__[1:]
-        method.__name__, method.__qualname__ = name, f"Rdict.{name}"
-        setattr(Rdict, name, method)
-    Rdict.__iter__ = Rdict.keys
-
-
-_attach()
+# No thread of the engine calls Python when the interpreter ends.
+_atexit.register(_close_all)

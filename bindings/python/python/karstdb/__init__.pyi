@@ -1,11 +1,12 @@
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
-from typing import Literal, TypeVar, final, overload
+from typing import Literal, Self, TypeVar, final, overload
 
 from typing_extensions import Buffer
 
 _T = TypeVar("_T")
-_Options = Mapping[str, str | int | float | bool]
+_Path = str | PathLike[str]
+_Options = Mapping[str, str | int | float | bool | None] | str
 
 class Error(Exception): ...
 class Corruption(Error): ...
@@ -26,11 +27,11 @@ class Closed(Error): ...
 class Panicked(Error): ...
 
 def open(
-    path: str | PathLike[str],
+    path: _Path,
     options: _Options | None = None,
     *,
     mode: Literal["rw", "r", "secondary"] = "rw",
-    secondary_path: str | PathLike[str] | None = None,
+    secondary_path: _Path | None = None,
 ) -> Rdict: ...
 
 @final
@@ -60,9 +61,16 @@ class RdictIter:
     def value(self) -> bytes | None: ...
     def close(self) -> None: ...
 
-@final
 class Rdict:
-    def __enter__(self) -> Rdict: ...
+    def __init__(
+        self,
+        path: _Path,
+        options: _Options | None = None,
+        *,
+        mode: Literal["rw", "r", "secondary"] = "rw",
+        secondary_path: _Path | None = None,
+    ) -> None: ...
+    def __enter__(self) -> Self: ...
     def __exit__(self, *_raised: object) -> None: ...
     def __getitem__(self, key: Buffer, /) -> bytes: ...
     def __setitem__(self, key: Buffer, value: Buffer, /) -> None: ...
@@ -89,7 +97,7 @@ class Rdict:
     def property_int_value(self, name: str) -> int | None: ...
     def latest_sequence_number(self) -> int: ...
     def try_catch_up_with_primary(self) -> None: ...
-    def create_checkpoint(self, path: str | PathLike[str]) -> None: ...
+    def create_checkpoint(self, path: _Path) -> None: ...
     def create_column_family(self, name: str, options: _Options | None = None) -> Rdict: ...
     def get_column_family(self, name: str) -> Rdict: ...
     def drop_column_family(self, name: str) -> None: ...
@@ -156,3 +164,204 @@ class Rdict:
         self, batch: WriteBatch, *, sync: bool = False, disable_wal: bool = False
     ) -> None: ...
     async def flush_async(self) -> None: ...
+
+@final
+class TransactionDB(Rdict):
+    def __init__(
+        self,
+        path: _Path,
+        options: _Options | None = None,
+        *,
+        max_num_locks: int = -1,
+        max_num_deadlocks: int = 5,
+        num_stripes: int = 16,
+        transaction_lock_timeout: int = 1000,
+        default_lock_timeout: int = 1000,
+        write_policy: Literal["write_committed", "write_prepared"] = "write_committed",
+        skip_concurrency_control: bool = False,
+    ) -> None: ...
+    def begin(
+        self,
+        *,
+        sync: bool = False,
+        disable_wal: bool = False,
+        set_snapshot: bool = False,
+        lock_timeout: int = -1,
+        expiration: int = -1,
+        deadlock_detect: bool = False,
+        deadlock_detect_depth: int = 50,
+        max_write_batch_size: int = 0,
+        skip_concurrency_control: bool = False,
+        skip_prepare: bool = True,
+    ) -> Transaction: ...
+    def get_all_prepared_transactions(self) -> list[bytes]: ...
+    def get_transaction_by_name(self, name: Buffer) -> Transaction: ...
+
+@final
+class OptimisticTransactionDB(Rdict):
+    def __init__(
+        self, path: _Path, options: _Options | None = None, *, occ_lock_buckets: int = 1048576
+    ) -> None: ...
+    def begin(
+        self, *, sync: bool = False, disable_wal: bool = False, set_snapshot: bool = False
+    ) -> Transaction: ...
+
+@final
+class Transaction:
+    @property
+    def name(self) -> bytes | None: ...
+    @property
+    def ended(self) -> bool: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: object
+    ) -> None: ...
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: object
+    ) -> None: ...
+    def __getitem__(self, key: Buffer, /) -> bytes: ...
+    def __setitem__(self, key: Buffer, value: Buffer, /) -> None: ...
+    def __delitem__(self, key: Buffer, /) -> None: ...
+    def __contains__(self, key: Buffer, /) -> bool: ...
+    def __iter__(self) -> Iterator[bytes]: ...
+    @overload
+    def get(
+        self,
+        key: Buffer,
+        default: None = None,
+        column_family: Rdict | None = None,
+        *,
+        snapshot: Snapshot | None = None,
+    ) -> bytes | None: ...
+    @overload
+    def get(
+        self,
+        key: Buffer,
+        default: _T,
+        column_family: Rdict | None = None,
+        *,
+        snapshot: Snapshot | None = None,
+    ) -> bytes | _T: ...
+    def multi_get(
+        self,
+        keys: Sequence[Buffer],
+        column_family: Rdict | None = None,
+        *,
+        snapshot: Snapshot | None = None,
+    ) -> list[bytes | None]: ...
+    def get_for_update(
+        self,
+        key: Buffer,
+        column_family: Rdict | None = None,
+        *,
+        exclusive: bool = True,
+        snapshot: Snapshot | None = None,
+    ) -> bytes | None: ...
+    def put(self, key: Buffer, value: Buffer, column_family: Rdict | None = None) -> None: ...
+    def delete(self, key: Buffer, column_family: Rdict | None = None) -> None: ...
+    def merge(self, key: Buffer, operand: Buffer, column_family: Rdict | None = None) -> None: ...
+    def commit(self) -> None: ...
+    def rollback(self) -> None: ...
+    def set_save_point(self) -> None: ...
+    def rollback_to_save_point(self) -> None: ...
+    def pop_save_point(self) -> None: ...
+    def set_snapshot(self) -> None: ...
+    def clear_snapshot(self) -> None: ...
+    def snapshot(self) -> Snapshot | None: ...
+    def set_name(self, name: Buffer) -> None: ...
+    def prepare(self) -> None: ...
+    def set_lock_timeout(self, milliseconds: int) -> None: ...
+    def iter(
+        self,
+        column_family: Rdict | None = None,
+        *,
+        snapshot: Snapshot | None = None,
+        lower: Buffer | None = None,
+        upper: Buffer | None = None,
+    ) -> RdictIter: ...
+    def items(
+        self,
+        backwards: bool = False,
+        from_key: Buffer | None = None,
+        *,
+        prefix: Buffer | None = None,
+        lower: Buffer | None = None,
+        upper: Buffer | None = None,
+        snapshot: Snapshot | None = None,
+        column_family: Rdict | None = None,
+    ) -> Iterator[tuple[bytes, bytes]]: ...
+    def keys(
+        self,
+        backwards: bool = False,
+        from_key: Buffer | None = None,
+        *,
+        prefix: Buffer | None = None,
+        lower: Buffer | None = None,
+        upper: Buffer | None = None,
+        snapshot: Snapshot | None = None,
+        column_family: Rdict | None = None,
+    ) -> Iterator[bytes]: ...
+    def values(
+        self,
+        backwards: bool = False,
+        from_key: Buffer | None = None,
+        *,
+        prefix: Buffer | None = None,
+        lower: Buffer | None = None,
+        upper: Buffer | None = None,
+        snapshot: Snapshot | None = None,
+        column_family: Rdict | None = None,
+    ) -> Iterator[bytes]: ...
+    def items_async(
+        self,
+        backwards: bool = False,
+        from_key: Buffer | None = None,
+        *,
+        prefix: Buffer | None = None,
+        lower: Buffer | None = None,
+        upper: Buffer | None = None,
+        snapshot: Snapshot | None = None,
+        column_family: Rdict | None = None,
+    ) -> AsyncIterator[tuple[bytes, bytes]]: ...
+    @overload
+    async def get_async(
+        self,
+        key: Buffer,
+        default: None = None,
+        column_family: Rdict | None = None,
+        *,
+        snapshot: Snapshot | None = None,
+    ) -> bytes | None: ...
+    @overload
+    async def get_async(
+        self,
+        key: Buffer,
+        default: _T,
+        column_family: Rdict | None = None,
+        *,
+        snapshot: Snapshot | None = None,
+    ) -> bytes | _T: ...
+    async def multi_get_async(
+        self,
+        keys: Iterable[Buffer],
+        column_family: Rdict | None = None,
+        *,
+        snapshot: Snapshot | None = None,
+    ) -> list[bytes | None]: ...
+    async def get_for_update_async(
+        self,
+        key: Buffer,
+        column_family: Rdict | None = None,
+        *,
+        exclusive: bool = True,
+        snapshot: Snapshot | None = None,
+    ) -> bytes | None: ...
+    async def put_async(self, key: Buffer, value: Buffer, column_family: Rdict | None = None) -> None: ...
+    async def delete_async(self, key: Buffer, column_family: Rdict | None = None) -> None: ...
+    async def merge_async(
+        self, key: Buffer, operand: Buffer, column_family: Rdict | None = None
+    ) -> None: ...
+    async def prepare_async(self) -> None: ...
+    async def commit_async(self) -> None: ...
+    async def rollback_async(self) -> None: ...
