@@ -4,7 +4,7 @@ use crate::bytes::Given;
 use crate::error::raised;
 use crate::iter::{Cursor, RdictIter};
 use crate::operation::{Operation, Outcome};
-use crate::options::Settings;
+use crate::options::{Families, Settings};
 use crate::shared::{Kind, Owned, Shared};
 use karstdb::{
     Checkpoint, ColumnFamily, CompactRangeOptions, Db, FlushOptions, Options, ReadOptions, Result,
@@ -12,8 +12,8 @@ use karstdb::{
 };
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
-use std::path::PathBuf;
+use pyo3::types::{PyBytes, PyDict};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A snapshot: the database as it was.
@@ -113,10 +113,36 @@ macro_rules! written {
 }
 
 impl Rdict {
-    pub fn over(kind: Kind) -> Self {
-        let shared = Shared::new(kind);
+    /// Opens a database; one that is written to gets the column families that it lacks.
+    pub fn open(
+        py: Python<'_>,
+        path: &Path,
+        settings: Settings,
+        families: Families,
+        writing: bool,
+        open: impl FnOnce(&Options) -> PyResult<Kind> + Send,
+    ) -> PyResult<Self> {
+        let failures: Vec<_> = settings.failures().chain(families.failures()).collect();
+        let options = if writing { settings.for_writing()? } else { settings.over(Options::new())? };
+        // What cannot be listed is missing, or opening says what is wrong with it.
+        let existing = match writing && !families.0.is_empty() {
+            true => py.detach(|| Db::list_column_families(path, &options)).unwrap_or_default(),
+            false => Vec::new(),
+        };
+        let (old, new): (Vec<_>, Vec<_>) = families
+            .0
+            .into_iter()
+            .partition(|(name, _)| !writing || name == "default" || existing.contains(name));
+        let options = Families(old).set(options)?;
+        let new = new.into_iter().map(|(name, own)| Ok((name, own.over(Options::new())?)));
+        let new: Vec<_> = new.collect::<PyResult<_>>()?;
+        let shared = Shared::new(py.detach(|| open(&options))?);
+        shared.watch(failures);
+        for (name, own) in new {
+            shared.run(py, |db| db.create_column_family(&name, &own).map(|_| ()))?;
+        }
         let family = Owned::new(shared.db().default_column_family().clone());
-        Rdict { shared, family }
+        Ok(Rdict { shared, family })
     }
 
     /// Calls with the database, the interpreter's lock released.
@@ -154,26 +180,29 @@ pub fn write_options(sync: bool, disable_wal: bool) -> WriteOptions {
 #[pymethods]
 impl Rdict {
     #[new]
-    #[pyo3(signature = (path, options=Settings::default(), *, mode="rw", secondary_path=None))]
+    #[pyo3(signature = (
+        path, options=Settings::default(), column_families=Families::default(), *, mode="rw",
+        secondary_path=None, **named
+    ))]
     fn new(
         py: Python<'_>,
         path: PathBuf,
         options: Settings,
+        column_families: Families,
         mode: &str,
         secondary_path: Option<PathBuf>,
+        named: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        let options = match mode {
-            "rw" => options.for_writing()?,
-            _ => options.over(Options::new())?,
+        let settings = options.and(named)?;
+        let open = |options: &Options| match (mode, &secondary_path) {
+            ("rw", None) => Db::open(&path, options).map(Kind::Plain).map_err(raised),
+            ("r", None) => Db::open_read_only(&path, options).map(Kind::Plain).map_err(raised),
+            ("secondary", Some(own)) => {
+                Db::open_as_secondary(&path, own, options).map(Kind::Plain).map_err(raised)
+            }
+            _ => Err(PyValueError::new_err("mode is rw, r, or secondary with a secondary_path")),
         };
-        let db = match (mode, secondary_path) {
-            ("rw", None) => py.detach(|| Db::open(&path, &options)),
-            ("r", None) => py.detach(|| Db::open_read_only(&path, &options)),
-            ("secondary", Some(own)) => py.detach(|| Db::open_as_secondary(&path, &own, &options)),
-            _ => return Err(PyValueError::new_err("mode is rw, r, or secondary with a secondary_path")),
-        };
-        let db = db.map_err(raised)?;
-        Ok(Rdict::over(Kind::Plain(db)))
+        Rdict::open(py, &path, settings, column_families, mode == "rw", open)
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
@@ -290,7 +319,8 @@ impl Rdict {
         self.run(py, |db, family| {
             let (begin, end) = (begin.as_ref().map(AsRef::as_ref), end.as_ref().map(AsRef::as_ref));
             db.compact_range_cf(&CompactRangeOptions::default(), family, begin, end)
-        })
+        })?;
+        self.shared.filtered()
     }
 
     fn snapshot(&self, py: Python<'_>) -> PyResult<Snapshot> {
@@ -318,8 +348,17 @@ impl Rdict {
         self.run(py, |db, _| Checkpoint::new(db)?.create_checkpoint(path, 0))
     }
 
-    #[pyo3(signature = (name, options=Settings::default()))]
-    fn create_column_family(&self, py: Python<'_>, name: &str, options: Settings) -> PyResult<Rdict> {
+    /// Makes a column family; what is returned reads and writes it.
+    #[pyo3(signature = (name, options=Settings::default(), **named))]
+    fn create_column_family(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        options: Settings,
+        named: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Rdict> {
+        let options = options.and(named)?;
+        self.shared.watch(options.failures());
         let options = options.over(Options::new())?;
         let family = self.run(py, |db, _| db.create_column_family(name, &options))?;
         Ok(Rdict { shared: self.shared.clone(), family: Owned::new(family) })

@@ -1,10 +1,12 @@
 //! The Python module `karstdb._karstdb`. The package `karstdb` beside it adds what is written in
 //! Python: coroutines over [`Operation`].
 //!
-//! No call waits with the interpreter's lock held, and no thread of KarstDB's takes it: a waker
-//! writes to a socket that the event loop listens to ([`Ready`]).
+//! No call waits with the interpreter's lock held. No thread of KarstDB's takes it but to call an
+//! operator or a filter that is written in Python: a waker writes to a socket that the event loop
+//! listens to ([`Ready`]).
 
 mod bytes;
+mod callables;
 mod db;
 mod error;
 mod iter;
@@ -21,6 +23,9 @@ fn _karstdb(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<transaction::TransactionDB>()?;
     module.add_class::<transaction::OptimisticTransactionDB>()?;
     module.add_class::<transaction::Transaction>()?;
+    module.add_class::<options::PyOptions>()?;
+    module.add_class::<callables::MergeOperator>()?;
+    module.add_class::<callables::CompactionFilter>()?;
     module.add_class::<db::WriteBatch>()?;
     module.add_class::<db::Snapshot>()?;
     module.add_class::<iter::RdictIter>()?;

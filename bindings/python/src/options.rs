@@ -1,19 +1,75 @@
 //! Options as Python gives them: a mapping of RocksDB's names, or an option string.
 
+use crate::callables::{Filter, FilterFailure, Operator};
 use crate::error::raised;
-use karstdb::Options;
+use karstdb::{
+    BlockBasedTableOptions, ColumnFamilyOptions, DbOptions, Error, ErrorKind, OptionSet, Options, Result,
+};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyFloat, PyInt, PyMapping, PyString};
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyMapping, PyString};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// One thing that was given.
+#[derive(Clone)]
 enum Part {
     Named(String, String),
     Text(String),
+    Operator(Arc<Operator>),
+    Filter(Arc<Filter>),
+}
+
+impl Part {
+    fn of(name: String, value: &Bound<'_, PyAny>) -> PyResult<Part> {
+        match &*name {
+            "merge_operator" => {
+                if let Some(operator) = Operator::of(value)? {
+                    return Ok(Part::Operator(Arc::new(operator)));
+                }
+            }
+            "compaction_filter" => {
+                if let Some(filter) = Filter::of(value)? {
+                    return Ok(Part::Filter(Arc::new(filter)));
+                }
+            }
+            _ => {}
+        }
+        let text = text_of(&name, value)?;
+        Ok(Part::Named(name, text))
+    }
+
+    /// Sets it for a column family, or for all.
+    fn set(self, options: Options, family: Option<&str>) -> Result<Options> {
+        match (self, family) {
+            (Part::Named(name, value), None) => options.set(&name, &value),
+            (Part::Text(text), None) => options.set_all(&text),
+            (Part::Operator(operator), family) => Ok(options.merge_operator(family, operator)),
+            (Part::Filter(filter), family) => Ok(options.compaction_filter(family, filter)),
+            (Part::Named(name, value), Some(family)) => {
+                // It fails here if it fails at all.
+                Options::new().set(&name, &value)?;
+                if DbOptions::entry(&name).is_some() {
+                    let what = format!("{name} is an option of the database, not of a column family");
+                    return Err(Error::new(ErrorKind::InvalidArgument, what));
+                }
+                Ok(options.column_family(family, move |all| {
+                    if ColumnFamilyOptions::entry(&name).is_some() {
+                        let _ = all.set(&name, &value);
+                    } else {
+                        let _ = all.table_factory.block_based.set(&name, &value);
+                    }
+                }))
+            }
+            (Part::Text(_), Some(_)) => Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "options of a column family are given by name, not as an option string",
+            )),
+        }
+    }
 }
 
 /// What was given, in its order.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Settings(Vec<Part>);
 
 impl Settings {
@@ -24,13 +80,28 @@ impl Settings {
     }
 
     pub fn over(self, options: Options) -> PyResult<Options> {
-        self.0
-            .into_iter()
-            .try_fold(options, |options, part| match part {
-                Part::Named(name, value) => options.set(&name, &value),
-                Part::Text(text) => options.set_all(&text),
-            })
-            .map_err(raised)
+        self.0.into_iter().try_fold(options, |options, part| part.set(options, None)).map_err(raised)
+    }
+
+    /// Sets them for one column family.
+    pub fn of_family(self, options: Options, family: &str) -> PyResult<Options> {
+        self.0.into_iter().try_fold(options, |options, part| part.set(options, Some(family))).map_err(raised)
+    }
+
+    /// These, and then what was given by keyword.
+    pub fn and(mut self, named: Option<&Bound<'_, PyDict>>) -> PyResult<Settings> {
+        if let Some(named) = named {
+            self.0.append(&mut named.extract::<Settings>()?.0);
+        }
+        Ok(self)
+    }
+
+    /// Where its filters leave what they raise.
+    pub fn failures(&self) -> impl Iterator<Item = Arc<FilterFailure>> {
+        self.0.iter().filter_map(|part| match part {
+            Part::Filter(filter) => Some(filter.failure.clone()),
+            _ => None,
+        })
     }
 }
 
@@ -40,6 +111,9 @@ impl<'py> FromPyObject<'_, 'py> for Settings {
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         if object.is_none() {
             return Ok(Settings::default());
+        }
+        if let Ok(options) = object.cast::<PyOptions>() {
+            return Ok(options.get().settings());
         }
         if object.is_instance_of::<PyString>() {
             return Ok(Settings(vec![Part::Text(object.extract()?)]));
@@ -51,10 +125,103 @@ impl<'py> FromPyObject<'_, 'py> for Settings {
         let mut parts = Vec::new();
         for item in given.items()?.iter() {
             let (name, value): (String, Bound<'py, PyAny>) = item.extract()?;
-            let text = text_of(&name, &value)?;
-            parts.push(Part::Named(name, text));
+            parts.push(Part::of(name, &value)?);
         }
         Ok(Settings(parts))
+    }
+}
+
+/// The settings of column families, by their names.
+#[derive(Clone, Default)]
+pub struct Families(pub Vec<(String, Settings)>);
+
+impl Families {
+    pub fn set(self, options: Options) -> PyResult<Options> {
+        self.0.into_iter().try_fold(options, |options, (name, own)| own.of_family(options, &name))
+    }
+
+    pub fn failures(&self) -> impl Iterator<Item = Arc<FilterFailure>> {
+        self.0.iter().flat_map(|(_, own)| own.failures())
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for Families {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if object.is_none() {
+            return Ok(Families::default());
+        }
+        let Ok(given) = object.cast::<PyMapping>() else {
+            let given = object.get_type();
+            return Err(PyTypeError::new_err(format!(
+                "column families are a mapping of names to options, not {given}"
+            )));
+        };
+        given.items()?.iter().map(|item| item.extract()).collect::<PyResult<_>>().map(Families)
+    }
+}
+
+/// Options by RocksDB's names, checked when they are set: `Options(max_open_files=500)`,
+/// `Options("max_open_files=500")`, `options["max_open_files"] = 500`, or as `rocksdict` has it,
+/// `options.set_max_open_files(500)`.
+#[pyclass(frozen, name = "Options", module = "karstdb")]
+pub struct PyOptions(Mutex<Settings>);
+
+impl PyOptions {
+    fn settings(&self) -> Settings {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[pymethods]
+impl PyOptions {
+    #[new]
+    #[pyo3(signature = (options=Settings::default(), /, **named))]
+    fn new(options: Settings, named: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let settings = options.and(named)?;
+        settings.clone().over(Options::new())?;
+        Ok(PyOptions(Mutex::new(settings)))
+    }
+
+    /// Sets an option; a later one goes before an earlier one of the same name.
+    fn set(&self, name: String, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let part = Part::of(name, value)?;
+        Settings(vec![part.clone()]).over(Options::new())?;
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).0.push(part);
+        Ok(())
+    }
+
+    fn __setitem__(&self, name: String, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.set(name, value)
+    }
+
+    /// Whether there is an option of this name.
+    #[staticmethod]
+    fn _knows(name: &str) -> bool {
+        let name = name.split('.').next().unwrap_or(name);
+        DbOptions::entry(name).is_some()
+            || ColumnFamilyOptions::entry(name).is_some()
+            || BlockBasedTableOptions::entry(name).is_some()
+    }
+
+    fn __repr__(&self) -> String {
+        let shown: Vec<String> = self
+            .settings()
+            .0
+            .iter()
+            .map(|part| match part {
+                Part::Named(name, value) => format!("{name}={value}"),
+                Part::Text(text) => text.clone(),
+                Part::Operator(operator) => {
+                    format!("merge_operator={}", karstdb::MergeOperator::name(&**operator))
+                }
+                Part::Filter(filter) => {
+                    format!("compaction_filter={}", karstdb::CompactionFilter::name(&**filter))
+                }
+            })
+            .collect();
+        format!("Options({:?})", shown.join(";"))
     }
 }
 

@@ -6,6 +6,7 @@
 //! - What may wait is dropped with the interpreter's lock released, as threads of the engine may
 //!   need that lock to end their work: they call Python's operators and filters.
 
+use crate::callables::FilterFailure;
 use crate::error::raised;
 use karstdb::{Db, OptimisticTransactionDb, Result, TransactionDb};
 use pyo3::exceptions::PyRuntimeError;
@@ -63,14 +64,17 @@ pub enum Kind {
 }
 
 /// An open database.
-pub struct Shared(Owned<Kind>);
+pub struct Shared {
+    opened: Owned<Kind>,
+    failures: Mutex<Vec<Arc<FilterFailure>>>,
+}
 
 /// Every database that is open, for [`close_all`].
 static OPEN: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
 impl Shared {
     pub fn new(kind: Kind) -> Arc<Self> {
-        let shared = Arc::new(Shared(Owned::new(kind)));
+        let shared = Arc::new(Shared { opened: Owned::new(kind), failures: Mutex::default() });
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|other| other.strong_count() > 0);
         open.push(Arc::downgrade(&shared));
@@ -79,14 +83,14 @@ impl Shared {
 
     /// Refuses to go on in a process that was forked from the one that opened the database.
     pub fn here(&self) -> PyResult<()> {
-        if self.0.is_here() {
+        if self.opened.is_here() {
             return Ok(());
         }
         Err(PyRuntimeError::new_err("the database was opened before this process was forked: open it here"))
     }
 
     pub fn kind(&self) -> &Kind {
-        &self.0
+        &self.opened
     }
 
     pub fn db(&self) -> &Db {
@@ -95,6 +99,17 @@ impl Shared {
             Kind::Locking(db) => db.db(),
             Kind::Optimistic(db) => db.db(),
         }
+    }
+
+    /// Has a column family with these filters.
+    pub fn watch(&self, failures: impl IntoIterator<Item = Arc<FilterFailure>>) {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).extend(failures);
+    }
+
+    /// What a filter raised since somebody asked.
+    pub fn filtered(&self) -> PyResult<()> {
+        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        failures.iter().try_for_each(|failure| failure.take())
     }
 
     /// Calls with the database, the interpreter's lock released.

@@ -5,7 +5,7 @@ use crate::db::{Rdict, Snapshot, bounds, read_options, write_options};
 use crate::error::{Busy, raised};
 use crate::iter::{Cursor, RdictIter};
 use crate::operation::{Operation, Outcome};
-use crate::options::Settings;
+use crate::options::{Families, Settings};
 use crate::shared::{Kind, Owned, Shared};
 use karstdb::{
     ColumnFamily, Error, ErrorKind, OptimisticTransactionDb, OptimisticTransactionDbOptions,
@@ -14,7 +14,7 @@ use karstdb::{
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyDict};
 use std::future::poll_fn;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -40,15 +40,16 @@ impl TransactionDB {
 impl TransactionDB {
     #[new]
     #[pyo3(signature = (
-        path, options=Settings::default(), *, max_num_locks=-1, max_num_deadlocks=5, num_stripes=16,
+        path, options=Settings::default(), column_families=Families::default(), *, max_num_locks=-1, max_num_deadlocks=5, num_stripes=16,
         transaction_lock_timeout=1000, default_lock_timeout=1000, write_policy="write_committed",
-        skip_concurrency_control=false
+        skip_concurrency_control=false, **named
     ))]
     #[allow(clippy::too_many_arguments, reason = "the options are RocksDB's")]
     fn new(
         py: Python<'_>,
         path: PathBuf,
         options: Settings,
+        column_families: Families,
         max_num_locks: i64,
         max_num_deadlocks: u32,
         num_stripes: usize,
@@ -56,6 +57,7 @@ impl TransactionDB {
         default_lock_timeout: i64,
         write_policy: &str,
         skip_concurrency_control: bool,
+        named: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyClassInitializer<Self>> {
         let write_policy = match write_policy {
             "write_committed" => WritePolicy::WriteCommitted,
@@ -71,9 +73,10 @@ impl TransactionDB {
             write_policy,
             skip_concurrency_control,
         };
-        let options = options.for_writing()?;
-        let db = py.detach(|| TransactionDb::open(&path, &options, &own)).map_err(raised)?;
-        Ok(PyClassInitializer::from(Rdict::over(Kind::Locking(db))).add_subclass(TransactionDB))
+        let db = Rdict::open(py, &path, options.and(named)?, column_families, true, |options| {
+            TransactionDb::open(&path, options, &own).map(Kind::Locking).map_err(raised)
+        })?;
+        Ok(PyClassInitializer::from(db).add_subclass(TransactionDB))
     }
 
     /// Begins a transaction. Times are in milliseconds; `lock_timeout` is -1 for the database's own
@@ -144,17 +147,23 @@ pub struct OptimisticTransactionDB;
 #[pymethods]
 impl OptimisticTransactionDB {
     #[new]
-    #[pyo3(signature = (path, options=Settings::default(), *, occ_lock_buckets=1 << 20))]
+    #[pyo3(signature = (
+        path, options=Settings::default(), column_families=Families::default(), *,
+        occ_lock_buckets=1 << 20, **named
+    ))]
     fn new(
         py: Python<'_>,
         path: PathBuf,
         options: Settings,
+        column_families: Families,
         occ_lock_buckets: u32,
+        named: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyClassInitializer<Self>> {
         let own = OptimisticTransactionDbOptions { occ_lock_buckets };
-        let options = options.for_writing()?;
-        let db = py.detach(|| OptimisticTransactionDb::open(&path, &options, &own)).map_err(raised)?;
-        Ok(PyClassInitializer::from(Rdict::over(Kind::Optimistic(db))).add_subclass(OptimisticTransactionDB))
+        let db = Rdict::open(py, &path, options.and(named)?, column_families, true, |options| {
+            OptimisticTransactionDb::open(&path, options, &own).map(Kind::Optimistic).map_err(raised)
+        })?;
+        Ok(PyClassInitializer::from(db).add_subclass(OptimisticTransactionDB))
     }
 
     /// Begins a transaction, which commits with these write options.

@@ -29,6 +29,13 @@ async def transactions_of_tasks(db: karstdb.TransactionDB) -> bytes | int:
         return await txn.get_async(b"k", 1)
 
 
+def options() -> karstdb.Rdict:
+    given = karstdb.Options(max_open_files=500, compaction_filter=lambda level, key, value: value == b"")
+    given.set_write_buffer_size(1 << 20)
+    operator = karstdb.MergeOperator("last", lambda key, existing, operands: operands[-1])
+    return karstdb.open("db", given, {"logs": {"merge_operator": operator}}, merge_operator="uint64add")
+
+
 def wrong(db: karstdb.Rdict) -> None:
     db["text"] = b"v"  # type: ignore[index]
     db.put(b"k", 1)  # type: ignore[arg-type]

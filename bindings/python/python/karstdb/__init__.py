@@ -17,7 +17,9 @@ from . import _transaction  # noqa: F401: it completes the classes
 from ._asyncio import drive as _drive
 from ._karstdb import (
     Busy,
+    CallbackFailed,
     Closed,
+    CompactionFilter,
     Corruption,
     Deadlock,
     Error,
@@ -27,10 +29,12 @@ from ._karstdb import (
     Io,
     LimitReached,
     Locked,
+    MergeOperator,
     NoSpace,
     NotFound,
     NotSupported,
     OptimisticTransactionDB,
+    Options,
     Panicked,
     Rdict,
     RdictIter,
@@ -46,7 +50,9 @@ from ._methods import attach as _attach, attach_entries as _attach_entries
 
 __all__ = [
     "Busy",
+    "CallbackFailed",
     "Closed",
+    "CompactionFilter",
     "Corruption",
     "Deadlock",
     "Error",
@@ -56,10 +62,12 @@ __all__ = [
     "Io",
     "LimitReached",
     "Locked",
+    "MergeOperator",
     "NoSpace",
     "NotFound",
     "NotSupported",
     "OptimisticTransactionDB",
+    "Options",
     "Panicked",
     "Rdict",
     "RdictIter",
@@ -72,14 +80,23 @@ __all__ = [
     "open",
 ]
 
-def open(path, options=None, *, mode="rw", secondary_path=None):
+def open(path, options=None, column_families=None, *, mode="rw", secondary_path=None, **named):
     """Opens the database in ``path``, and makes it if it is missing and ``mode`` is ``"rw"``.
 
-    ``options`` are RocksDB's by name, ``{"write_buffer_size": 1 << 20}``, or as an option string,
-    ``"write_buffer_size=1M;max_open_files=500"``.
+    ``options`` are RocksDB's by name, ``{"write_buffer_size": 1 << 20}`` or by keyword,
+    ``write_buffer_size=1 << 20``; or an option string, ``"write_buffer_size=1M"``; or ``Options``.
+    ``column_families`` are options by the names of families; those that are missing are made.
     ``mode`` is ``"rw"``, ``"r"`` (read-only) or ``"secondary"``, which needs a ``secondary_path``.
     """
-    return Rdict(path, options, mode=mode, secondary_path=secondary_path)
+    return Rdict(path, options, column_families, mode=mode, secondary_path=secondary_path, **named)
+
+
+def _set_option(self, name):
+    """``options.set_max_open_files(500)`` and ``options.create_if_missing(True)``."""
+    option = name.removeprefix("set_")
+    if not Options._knows(option):
+        raise AttributeError(f"Options has no {name}: there is no option {option}")
+    return lambda value: self.set(option, value)
 
 
 def _get(self, key, default=None, *, snapshot=None):
@@ -134,6 +151,7 @@ _attach(
     _flush_async,
 )
 _attach_entries(Rdict)
+Options.__getattr__ = _set_option
 
 # No thread of the engine calls Python when the interpreter ends.
 _atexit.register(_close_all)

@@ -1,4 +1,4 @@
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Literal, Self, TypeVar, final, overload
 
@@ -6,9 +6,14 @@ from typing_extensions import Buffer
 
 _T = TypeVar("_T")
 _Path = str | PathLike[str]
-_Options = Mapping[str, str | int | float | bool | None] | str
+_FullMerge = Callable[[bytes, bytes | None, list[bytes]], Buffer]
+_Filter = Callable[[int, bytes, bytes], Buffer | bool | None]
+_Option = str | int | float | bool | None | MergeOperator | CompactionFilter | _FullMerge | _Filter
+_Options = Mapping[str, _Option] | str | Options
+_Families = Mapping[str, _Options | None]
 
 class Error(Exception): ...
+class CallbackFailed(Error): ...
 class Corruption(Error): ...
 class Io(Error): ...
 class NoSpace(Io): ...
@@ -29,10 +34,35 @@ class Panicked(Error): ...
 def open(
     path: _Path,
     options: _Options | None = None,
+    column_families: _Families | None = None,
     *,
     mode: Literal["rw", "r", "secondary"] = "rw",
     secondary_path: _Path | None = None,
+    **named: _Option,
 ) -> Rdict: ...
+@final
+class Options:
+    def __init__(self, options: _Options | None = None, /, **named: _Option) -> None: ...
+    def set(self, name: str, value: _Option) -> None: ...
+    def __setitem__(self, name: str, value: _Option, /) -> None: ...
+    def __getattr__(self, name: str) -> Callable[[_Option], None]: ...
+
+@final
+class MergeOperator:
+    def __init__(
+        self,
+        name: str,
+        full_merge: _FullMerge,
+        partial_merge: Callable[[bytes, list[bytes]], Buffer | None] | None = None,
+    ) -> None: ...
+    @property
+    def name(self) -> str: ...
+
+@final
+class CompactionFilter:
+    def __init__(self, name: str, filter: _Filter) -> None: ...
+    @property
+    def name(self) -> str: ...
 
 @final
 class Snapshot:
@@ -66,9 +96,11 @@ class Rdict:
         self,
         path: _Path,
         options: _Options | None = None,
+        column_families: _Families | None = None,
         *,
         mode: Literal["rw", "r", "secondary"] = "rw",
         secondary_path: _Path | None = None,
+        **named: _Option,
     ) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *_raised: object) -> None: ...
@@ -98,7 +130,9 @@ class Rdict:
     def latest_sequence_number(self) -> int: ...
     def try_catch_up_with_primary(self) -> None: ...
     def create_checkpoint(self, path: _Path) -> None: ...
-    def create_column_family(self, name: str, options: _Options | None = None) -> Rdict: ...
+    def create_column_family(
+        self, name: str, options: _Options | None = None, **named: _Option
+    ) -> Rdict: ...
     def get_column_family(self, name: str) -> Rdict: ...
     def drop_column_family(self, name: str) -> None: ...
     def close(self) -> None: ...
@@ -171,6 +205,7 @@ class TransactionDB(Rdict):
         self,
         path: _Path,
         options: _Options | None = None,
+        column_families: _Families | None = None,
         *,
         max_num_locks: int = -1,
         max_num_deadlocks: int = 5,
@@ -179,6 +214,7 @@ class TransactionDB(Rdict):
         default_lock_timeout: int = 1000,
         write_policy: Literal["write_committed", "write_prepared"] = "write_committed",
         skip_concurrency_control: bool = False,
+        **named: _Option,
     ) -> None: ...
     def begin(
         self,
@@ -200,7 +236,13 @@ class TransactionDB(Rdict):
 @final
 class OptimisticTransactionDB(Rdict):
     def __init__(
-        self, path: _Path, options: _Options | None = None, *, occ_lock_buckets: int = 1048576
+        self,
+        path: _Path,
+        options: _Options | None = None,
+        column_families: _Families | None = None,
+        *,
+        occ_lock_buckets: int = 1048576,
+        **named: _Option,
     ) -> None: ...
     def begin(
         self, *, sync: bool = False, disable_wal: bool = False, set_snapshot: bool = False
