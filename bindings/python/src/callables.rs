@@ -82,6 +82,7 @@ impl MergeOperator {
         })
     }
 
+    /// The name that the database keeps.
     #[getter]
     fn name(&self) -> &str {
         &self.name
@@ -171,6 +172,7 @@ impl CompactionFilter {
         Ok(CompactionFilter { name, filter: filter.unbind() })
     }
 
+    /// The name that the database keeps.
     #[getter]
     fn name(&self) -> &str {
         &self.name

@@ -86,18 +86,22 @@ fn gone() -> Error {
 
 #[pymethods]
 impl RdictIter {
+    /// To the first key.
     fn seek_to_first(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, |cursor| either!(cursor, it => it.seek_to_first()))
     }
 
+    /// To the last key.
     fn seek_to_last(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, |cursor| either!(cursor, it => it.seek_to_last()))
     }
 
+    /// To the first key that is not before `key`.
     fn seek(&self, py: Python<'_>, key: Given) -> PyResult<()> {
         self.with(py, |cursor| either!(cursor, it => it.seek(key)))
     }
 
+    /// To the last key that is not behind `key`.
     fn seek_for_prev(&self, py: Python<'_>, key: Given) -> PyResult<()> {
         self.with(py, |cursor| either!(cursor, it => it.seek_for_prev(key)))
     }
@@ -107,10 +111,12 @@ impl RdictIter {
         self.with(py, |cursor| if cursor.valid() { cursor.step(false) } else { Ok(()) })
     }
 
+    /// Moves back, unless the cursor is at the end already.
     fn prev(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, |cursor| if cursor.valid() { cursor.step(true) } else { Ok(()) })
     }
 
+    /// Whether it is at an entry.
     fn valid(&self, py: Python<'_>) -> PyResult<bool> {
         self.with(py, |cursor| Ok(cursor.valid()))
     }
@@ -122,6 +128,7 @@ impl RdictIter {
         Ok(key.map(|key| PyBytes::new(py, &key)))
     }
 
+    /// `None` where the cursor is not valid.
     fn value<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let value =
             self.with(py, |cursor| Ok(cursor.valid().then(|| either!(cursor, it => it.pinned_value()))))?;

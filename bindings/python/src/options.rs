@@ -2,6 +2,7 @@
 
 use crate::callables::{Filter, FilterFailure, Operator};
 use crate::error::raised;
+use crate::stats::Statistics;
 use karstdb::{
     BlockBasedTableOptions, ColumnFamilyOptions, DbOptions, Error, ErrorKind, OptionSet, Options, Result,
 };
@@ -17,6 +18,7 @@ enum Part {
     Text(String),
     Operator(Arc<Operator>),
     Filter(Arc<Filter>),
+    Statistics(Arc<karstdb::Statistics>),
 }
 
 impl Part {
@@ -31,6 +33,13 @@ impl Part {
                 if let Some(filter) = Filter::of(value)? {
                     return Ok(Part::Filter(Arc::new(filter)));
                 }
+            }
+            "statistics" => {
+                let statistics = value.cast::<Statistics>().map_err(|_| {
+                    let given = value.get_type();
+                    PyTypeError::new_err(format!("statistics are a Statistics, not {given}"))
+                })?;
+                return Ok(Part::Statistics(statistics.get().0.clone()));
             }
             _ => {}
         }
@@ -60,6 +69,11 @@ impl Part {
                     }
                 }))
             }
+            (Part::Statistics(statistics), None) => Ok(options.statistics(statistics)),
+            (Part::Statistics(_), Some(_)) => Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "statistics are of the database, not of a column family",
+            )),
             (Part::Text(_), Some(_)) => Err(Error::new(
                 ErrorKind::InvalidArgument,
                 "options of a column family are given by name, not as an option string",
@@ -128,6 +142,29 @@ impl<'py> FromPyObject<'_, 'py> for Settings {
             parts.push(Part::of(name, &value)?);
         }
         Ok(Settings(parts))
+    }
+}
+
+/// Options by name that are changed while a database is open.
+pub struct NamedTexts(Vec<(String, String)>);
+
+impl NamedTexts {
+    pub fn pairs(&self) -> Vec<(&str, &str)> {
+        self.0.iter().map(|(name, value)| (&**name, &**value)).collect()
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for NamedTexts {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let mut pairs = Vec::new();
+        for item in object.cast::<PyMapping>()?.items()?.iter() {
+            let (name, value): (String, Bound<'py, PyAny>) = item.extract()?;
+            let text = text_of(&name, &value)?;
+            pairs.push((name, text));
+        }
+        Ok(NamedTexts(pairs))
     }
 }
 
@@ -200,7 +237,8 @@ impl PyOptions {
     #[staticmethod]
     fn _knows(name: &str) -> bool {
         let name = name.split('.').next().unwrap_or(name);
-        DbOptions::entry(name).is_some()
+        name == "statistics"
+            || DbOptions::entry(name).is_some()
             || ColumnFamilyOptions::entry(name).is_some()
             || BlockBasedTableOptions::entry(name).is_some()
     }
@@ -216,6 +254,7 @@ impl PyOptions {
                 Part::Operator(operator) => {
                     format!("merge_operator={}", karstdb::MergeOperator::name(&**operator))
                 }
+                Part::Statistics(_) => "statistics=Statistics".into(),
                 Part::Filter(filter) => {
                     format!("compaction_filter={}", karstdb::CompactionFilter::name(&**filter))
                 }

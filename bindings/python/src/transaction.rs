@@ -114,7 +114,7 @@ impl TransactionDB {
         };
         let begun = shared.run(py, |opened| {
             opened.check_open()?;
-            Ok(db.begin(&write_options(sync, disable_wal), &options))
+            Ok(db.begin(&write_options(sync, disable_wal, None), &options))
         })?;
         Ok(Transaction::over(Engine::Locking(begun), shared))
     }
@@ -181,16 +181,16 @@ impl OptimisticTransactionDB {
         let options = OptimisticTransactionOptions { set_snapshot };
         let begun = shared.run(py, |opened| {
             opened.check_open()?;
-            Ok(db.begin(&write_options(sync, disable_wal), &options))
+            Ok(db.begin(&write_options(sync, disable_wal, None), &options))
         })?;
-        Ok(Transaction::over(Engine::Optimistic(begun), shared))
+        Ok(Transaction::over(Engine::Optimistic(Box::new(begun)), shared))
     }
 }
 
 /// A transaction of either kind.
 enum Engine {
     Locking(karstdb::Transaction),
-    Optimistic(karstdb::OptimisticTransaction),
+    Optimistic(Box<karstdb::OptimisticTransaction>),
 }
 
 struct Held {
@@ -209,15 +209,12 @@ macro_rules! both {
 }
 
 impl Held {
-    /// Writes everything at once. An optimistic transaction fails with `Busy` if others have written
-    /// what it depends on; it can only be rolled back then.
     fn commit(&mut self) -> Result<()> {
         both!(self, it => it.commit())?;
         self.ended = true;
         Ok(())
     }
 
-    /// Gives up everything and lets go of the locks.
     fn rollback(&mut self) -> Result<()> {
         both!(self, it => it.rollback())?;
         self.ended = true;
@@ -312,22 +309,30 @@ enum User {
 
 /// Where a transaction is between calls. One call at a time has it; others wait for their turn.
 struct Place {
-    state: Mutex<(std::result::Result<Owned<Held>, User>, Vec<Waker>)>,
+    state: Mutex<State>,
     returned: Condvar,
 }
 
-type State<'a> = MutexGuard<'a, (std::result::Result<Owned<Held>, User>, Vec<Waker>)>;
+struct State {
+    /// Or who has it.
+    held: std::result::Result<Owned<Held>, User>,
+    waiting: Vec<Waker>,
+}
 
 impl Place {
-    fn state(&self) -> State<'_> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(self: &Arc<Self>, mut state: State<'_>, user: User) -> std::result::Result<Turn, User> {
-        match std::mem::replace(&mut state.0, Err(user)) {
+    fn take(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, State>,
+        user: User,
+    ) -> std::result::Result<Turn, User> {
+        match std::mem::replace(&mut state.held, Err(user)) {
             Ok(held) => Ok(Turn { held: Some(held), place: self.clone() }),
             Err(other) => {
-                state.0 = Err(other);
+                state.held = Err(other);
                 Err(other)
             }
         }
@@ -346,7 +351,7 @@ impl Place {
                 Err(_) => {}
             }
             let state = self.state();
-            if state.0.is_err() {
+            if state.held.is_err() {
                 drop(self.returned.wait(state).unwrap_or_else(PoisonError::into_inner));
             }
         }
@@ -355,8 +360,8 @@ impl Place {
     async fn turn_async(self: &Arc<Self>) -> Turn {
         poll_fn(|context| {
             let mut state = self.state();
-            if state.0.is_err() {
-                state.1.push(context.waker().clone());
+            if state.held.is_err() {
+                state.waiting.push(context.waker().clone());
                 return Poll::Pending;
             }
             match self.take(state, User::Task) {
@@ -384,8 +389,8 @@ impl Drop for Turn {
     fn drop(&mut self) {
         let Some(held) = self.held.take() else { return };
         let mut state = self.place.state();
-        state.0 = Ok(held);
-        let waiting = std::mem::take(&mut state.1);
+        state.held = Ok(held);
+        let waiting = std::mem::take(&mut state.waiting);
         drop(state);
         self.place.returned.notify_all();
         waiting.into_iter().for_each(Waker::wake);
@@ -402,7 +407,10 @@ pub struct Transaction {
 impl Transaction {
     fn over(engine: Engine, shared: &Arc<Shared>) -> Self {
         let held = Owned::new(Held { engine, ended: false });
-        let place = Place { state: Mutex::new((Ok(held), Vec::new())), returned: Condvar::new() };
+        let place = Place {
+            state: Mutex::new(State { held: Ok(held), waiting: Vec::new() }),
+            returned: Condvar::new(),
+        };
         Transaction { place: Arc::new(place), shared: shared.clone() }
     }
 
@@ -461,8 +469,8 @@ impl Transaction {
         Outcome::Values(values).into_python(py)
     }
 
-    /// The value of a key. A transaction that locks has the key locked from now on; the commit of an
-    /// optimistic one fails if anybody else writes the key.
+    /// The value of a key. A transaction that locks has the key locked from now on; the commit of
+    /// an optimistic one fails if anybody else writes the key.
     #[pyo3(signature = (key, column_family=None, *, exclusive=true, snapshot=None))]
     fn get_for_update<'py>(
         &self,
@@ -519,10 +527,13 @@ impl Transaction {
         self.with(py, |held| both!(held, it => it.merge_cf(family, key, operand)))
     }
 
+    /// Writes everything at once. An optimistic transaction fails with `Busy` if others have
+    /// written what it depends on; it can only be rolled back then.
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, Held::commit)
     }
 
+    /// Gives up everything and lets go of the locks.
     fn rollback(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, Held::rollback)
     }

@@ -36,6 +36,20 @@ def options() -> karstdb.Rdict:
     return karstdb.open("db", given, {"logs": {"merge_operator": operator}}, merge_operator="uint64add")
 
 
+def copies(db: karstdb.Rdict) -> bytes:
+    with karstdb.BackupEngine("backups") as backups:
+        backups.create_new_backup(db, flush_before_backup=True)
+        latest: karstdb.BackupInfo = backups.get_backup_info()[-1]
+    db.put(b"k", b"v", write_opt=karstdb.WriteOptions(disable_wal=True))
+    karstdb.Checkpoint(db).create_checkpoint("copy")
+    writer = karstdb.SstFileWriter()
+    writer.open("1.sst")
+    writer[b"k"] = b"v"
+    db.ingest_external_file([writer.finish().file_path])
+    with karstdb.open("other", statistics=karstdb.Statistics()):
+        return latest.app_metadata
+
+
 def wrong(db: karstdb.Rdict) -> None:
     db["text"] = b"v"  # type: ignore[index]
     db.put(b"k", 1)  # type: ignore[arg-type]

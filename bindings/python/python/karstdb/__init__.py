@@ -16,14 +16,18 @@ import atexit as _atexit
 from . import _transaction  # noqa: F401: it completes the classes
 from ._asyncio import drive as _drive
 from ._karstdb import (
+    BackupEngine,
+    BackupInfo,
     Busy,
     CallbackFailed,
+    Checkpoint,
     Closed,
     CompactionFilter,
     Corruption,
     Deadlock,
     Error,
     Expired,
+    ExternalSstFileInfo,
     Incomplete,
     InvalidArgument,
     Io,
@@ -39,24 +43,34 @@ from ._karstdb import (
     Rdict,
     RdictIter,
     Snapshot,
+    SstFileWriter,
+    Statistics,
     TimedOut,
     Transaction,
     TransactionDB,
     TryAgain,
     WriteBatch,
+    WriteOptions,
+    destroy,
+    list_cf,
+    repair,
     _close_all,
 )
 from ._methods import attach as _attach, attach_entries as _attach_entries
 
 __all__ = [
+    "BackupEngine",
+    "BackupInfo",
     "Busy",
     "CallbackFailed",
+    "Checkpoint",
     "Closed",
     "CompactionFilter",
     "Corruption",
     "Deadlock",
     "Error",
     "Expired",
+    "ExternalSstFileInfo",
     "Incomplete",
     "InvalidArgument",
     "Io",
@@ -72,12 +86,18 @@ __all__ = [
     "Rdict",
     "RdictIter",
     "Snapshot",
+    "SstFileWriter",
+    "Statistics",
     "TimedOut",
     "Transaction",
     "TransactionDB",
     "TryAgain",
     "WriteBatch",
+    "WriteOptions",
+    "destroy",
+    "list_cf",
     "open",
+    "repair",
 ]
 
 def open(path, options=None, column_families=None, *, mode="rw", secondary_path=None, **named):
@@ -116,23 +136,37 @@ async def _multi_get_async(self, keys, snapshot=None):
     return await _drive(self._multi_get_operation(list(keys), snapshot))
 
 
-async def _write_async(self, batch, *, sync=False, disable_wal=False):
+async def _write_async(self, batch, *, sync=False, disable_wal=False, write_opt=None):
     """As ``write``. When the task is cancelled the batch is written whole or not at all."""
-    await _drive(self._write_operation(batch, sync, disable_wal))
+    await _drive(self._write_operation(batch, sync, disable_wal, write_opt))
 
 
-async def _put_async(self, key, value, *, sync=False, disable_wal=False):
+async def _put_async(self, key, value, *, sync=False, disable_wal=False, write_opt=None):
     """As ``put``."""
     batch = WriteBatch()
     batch.put(key, value, self)
-    await self.write_async(batch, sync=sync, disable_wal=disable_wal)
+    await self.write_async(batch, sync=sync, disable_wal=disable_wal, write_opt=write_opt)
 
 
-async def _delete_async(self, key, *, sync=False, disable_wal=False):
+async def _delete_async(self, key, *, sync=False, disable_wal=False, write_opt=None):
     """As ``delete``."""
     batch = WriteBatch()
     batch.delete(key, self)
-    await self.write_async(batch, sync=sync, disable_wal=disable_wal)
+    await self.write_async(batch, sync=sync, disable_wal=disable_wal, write_opt=write_opt)
+
+
+async def _merge_async(self, key, operand, *, sync=False, disable_wal=False, write_opt=None):
+    """As ``merge``."""
+    batch = WriteBatch()
+    batch.merge(key, operand, self)
+    await self.write_async(batch, sync=sync, disable_wal=disable_wal, write_opt=write_opt)
+
+
+async def _delete_range_async(self, begin, end, *, sync=False, disable_wal=False, write_opt=None):
+    """As ``delete_range``."""
+    batch = WriteBatch()
+    batch.delete_range(begin, end, self)
+    await self.write_async(batch, sync=sync, disable_wal=disable_wal, write_opt=write_opt)
 
 
 async def _flush_async(self):
@@ -148,10 +182,15 @@ _attach(
     _write_async,
     _put_async,
     _delete_async,
+    _merge_async,
+    _delete_range_async,
     _flush_async,
 )
 _attach_entries(Rdict)
 Options.__getattr__ = _set_option
+for _function in (destroy, repair, list_cf):
+    setattr(Rdict, _function.__name__, staticmethod(_function))
+del _function
 
 # No thread of the engine calls Python when the interpreter ends.
 _atexit.register(_close_all)
