@@ -2,55 +2,34 @@
 
 use crate::bytes::Given;
 use crate::error::raised;
-use crate::iter::RdictIter;
+use crate::iter::{Cursor, RdictIter};
 use crate::operation::{Operation, Outcome};
+use crate::options::{Families, NamedTexts, Settings};
+use crate::shared::{Kind, Owned, Shared};
 use karstdb::{
-    Checkpoint, ColumnFamily, CompactRangeOptions, Db, FlushOptions, Options, ReadOptions, Result,
-    WriteOptions,
+    BottommostLevelCompaction, Checkpoint, ColumnFamily, CompactRangeOptions, Db, FlushOptions,
+    IngestExternalFileArg, IngestExternalFileOptions, Options, ReadOptions, Result, SizeApproximationOptions,
 };
-use pyo3::exceptions::{PyKeyError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
-use std::mem::ManuallyDrop;
-use std::path::PathBuf;
+use pyo3::types::{PyBytes, PyDict};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// An open database, and the process that opened it: a fork has none of its threads.
-pub struct Shared {
-    db: ManuallyDrop<Db>,
-    process: u32,
-}
-
-impl Shared {
-    /// Refuses to go on in a process that was forked from the one that opened the database.
-    pub fn here(&self) -> PyResult<()> {
-        if self.process == std::process::id() {
-            return Ok(());
-        }
-        Err(PyRuntimeError::new_err("the database was opened before this process was forked: open it here"))
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        // In a fork the threads that closing waits for are not there.
-        if self.process != std::process::id() {
-            return;
-        }
-        // SAFETY: nobody has the field after this.
-        let db = unsafe { ManuallyDrop::take(&mut self.db) };
-        // The last one waits for background work, which must not be with the interpreter's lock.
-        let mut db = Some(db);
-        Python::try_attach(|py| py.detach(|| drop(db.take())));
-    }
-}
+use std::time::Duration;
 
 /// A snapshot: the database as it was.
 #[pyclass(frozen, module = "karstdb")]
-pub struct Snapshot(karstdb::Snapshot, Arc<Shared>);
+pub struct Snapshot(Owned<karstdb::Snapshot>, Arc<Shared>);
+
+impl Snapshot {
+    pub fn of(taken: karstdb::Snapshot, shared: Arc<Shared>) -> Self {
+        Snapshot(Owned::new(taken), shared)
+    }
+}
 
 #[pymethods]
 impl Snapshot {
+    /// The sequence number that it sees up to.
     #[getter]
     fn sequence_number(&self) -> PyResult<u64> {
         self.1.here()?;
@@ -79,6 +58,7 @@ impl WriteBatch {
         WriteBatch(Mutex::new(karstdb::WriteBatch::new()))
     }
 
+    /// Sets a key.
     #[pyo3(signature = (key, value, column_family=None))]
     fn put(&self, key: Given, value: Given, column_family: Option<&Rdict>) -> PyResult<()> {
         self.with(|batch| match column_family {
@@ -87,6 +67,7 @@ impl WriteBatch {
         })
     }
 
+    /// Removes a key.
     #[pyo3(signature = (key, column_family=None))]
     fn delete(&self, key: Given, column_family: Option<&Rdict>) -> PyResult<()> {
         self.with(|batch| match column_family {
@@ -95,6 +76,7 @@ impl WriteBatch {
         })
     }
 
+    /// Removes the keys from `begin` on and before `end`.
     #[pyo3(signature = (begin, end, column_family=None))]
     fn delete_range(&self, begin: Given, end: Given, column_family: Option<&Rdict>) -> PyResult<()> {
         self.with(|batch| match column_family {
@@ -103,6 +85,7 @@ impl WriteBatch {
         })
     }
 
+    /// Adds a merge operand to a key.
     #[pyo3(signature = (key, operand, column_family=None))]
     fn merge(&self, key: Given, operand: Given, column_family: Option<&Rdict>) -> PyResult<()> {
         self.with(|batch| match column_family {
@@ -111,73 +94,159 @@ impl WriteBatch {
         })
     }
 
+    /// Empties the batch.
     fn clear(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = karstdb::WriteBatch::new();
     }
 }
 
 /// A database, or one of its column families, used as a dict of bytes.
-#[pyclass(frozen, module = "karstdb")]
+#[pyclass(frozen, subclass, module = "karstdb")]
 pub struct Rdict {
-    shared: Arc<Shared>,
-    family: ColumnFamily,
+    pub shared: Arc<Shared>,
+    pub family: Owned<ColumnFamily>,
+}
+
+/// A write, which in a database of transactions that lock takes locks.
+macro_rules! written {
+    ($self:ident, $py:ident, $call:ident($($given:expr),*)) => {{
+        $self.shared.here()?;
+        $py.detach(|| match $self.shared.kind() {
+            Kind::Locking(db) => db.$call($($given),*),
+            _ => $self.shared.db().$call($($given),*),
+        })
+        .map_err(raised)
+    }};
 }
 
 impl Rdict {
+    /// Opens a database; one that is written to gets the column families that it lacks.
+    pub fn open(
+        py: Python<'_>,
+        path: &Path,
+        settings: Settings,
+        families: Families,
+        writing: bool,
+        open: impl FnOnce(&Options) -> PyResult<Kind> + Send,
+    ) -> PyResult<Self> {
+        let failures: Vec<_> = settings.failures().chain(families.failures()).collect();
+        let options = if writing { settings.for_writing()? } else { settings.over(Options::new())? };
+        // What cannot be listed is missing, or opening says what is wrong with it.
+        let existing = match writing && !families.0.is_empty() {
+            true => py.detach(|| Db::list_column_families(path, &options)).unwrap_or_default(),
+            false => Vec::new(),
+        };
+        let (old, new): (Vec<_>, Vec<_>) = families
+            .0
+            .into_iter()
+            .partition(|(name, _)| !writing || name == "default" || existing.contains(name));
+        let options = Families(old).set(options)?;
+        let new = new.into_iter().map(|(name, own)| Ok((name, own.over(Options::new())?)));
+        let new: Vec<_> = new.collect::<PyResult<_>>()?;
+        let shared = Shared::new(py.detach(|| open(&options))?);
+        shared.watch(failures);
+        for (name, own) in new {
+            shared.run(py, |db| db.create_column_family(&name, &own).map(|_| ()))?;
+        }
+        let family = Owned::new(shared.db().default_column_family().clone());
+        Ok(Rdict { shared, family })
+    }
+
     /// Calls with the database, the interpreter's lock released.
     fn run<T: Send>(
         &self,
         py: Python<'_>,
         call: impl FnOnce(&Db, &ColumnFamily) -> Result<T> + Send,
     ) -> PyResult<T> {
-        self.shared.here()?;
-        py.detach(|| call(&self.shared.db, &self.family)).map_err(raised)
+        self.shared.run(py, |db| call(db, &self.family))
     }
 
     /// What a future takes along, so that it outlives the Python object.
     fn kept(&self) -> PyResult<(Arc<Shared>, ColumnFamily)> {
         self.shared.here()?;
-        Ok((self.shared.clone(), self.family.clone()))
+        Ok((self.shared.clone(), ColumnFamily::clone(&self.family)))
     }
 }
 
-fn read_options(snapshot: Option<&Snapshot>) -> ReadOptions {
-    ReadOptions { snapshot: snapshot.map(|of| of.0.clone()), ..ReadOptions::new() }
+pub fn read_options(snapshot: Option<&Snapshot>) -> ReadOptions {
+    ReadOptions { snapshot: snapshot.map(|of| karstdb::Snapshot::clone(&of.0)), ..ReadOptions::new() }
 }
 
-fn write_options(sync: bool, disable_wal: bool) -> WriteOptions {
-    WriteOptions { sync, disable_wal, ..WriteOptions::new() }
+pub fn bounds(options: ReadOptions, lower: Option<Given>, upper: Option<Given>) -> ReadOptions {
+    ReadOptions {
+        iterate_lower_bound: lower.map(|key| key.as_ref().to_vec()),
+        iterate_upper_bound: upper.map(|key| key.as_ref().to_vec()),
+        ..options
+    }
 }
 
-fn options_of(options: Vec<(String, String)>) -> Result<Options> {
-    options.iter().try_fold(Options::new(), |all, (name, value)| all.set(name, value))
+pub fn write_options(sync: bool, disable_wal: bool, given: Option<&WriteOptions>) -> karstdb::WriteOptions {
+    let given = given.map_or_else(karstdb::WriteOptions::new, |given| given.0);
+    karstdb::WriteOptions { sync: given.sync || sync, disable_wal: given.disable_wal || disable_wal, ..given }
+}
+
+/// How something is written. `timeout` is in seconds: how long the write may wait where writes are
+/// slowed down or stopped.
+#[pyclass(frozen, module = "karstdb")]
+pub struct WriteOptions(karstdb::WriteOptions);
+
+#[pymethods]
+impl WriteOptions {
+    #[new]
+    #[pyo3(signature = (
+        *, sync=false, disable_wal=false, no_slowdown=false, timeout=None, low_pri=false,
+        ignore_missing_column_families=false
+    ))]
+    fn new(
+        sync: bool,
+        disable_wal: bool,
+        no_slowdown: bool,
+        timeout: Option<f64>,
+        low_pri: bool,
+        ignore_missing_column_families: bool,
+    ) -> PyResult<Self> {
+        let timeout = timeout.map(Duration::try_from_secs_f64).transpose();
+        Ok(WriteOptions(karstdb::WriteOptions {
+            sync,
+            disable_wal,
+            no_slowdown,
+            timeout: timeout.map_err(|error| PyValueError::new_err(format!("timeout: {error}")))?,
+            low_pri,
+            ignore_missing_column_families,
+            ..karstdb::WriteOptions::new()
+        }))
+    }
 }
 
 #[pymethods]
 impl Rdict {
     #[new]
-    #[pyo3(signature = (path, options, mode, secondary_path=None))]
+    #[pyo3(signature = (
+        path, options=Settings::default(), column_families=Families::default(), *, mode="rw",
+        secondary_path=None, **named
+    ))]
     fn new(
         py: Python<'_>,
         path: PathBuf,
-        options: Vec<(String, String)>,
+        options: Settings,
+        column_families: Families,
         mode: &str,
         secondary_path: Option<PathBuf>,
+        named: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        let db = py.detach(|| {
-            let options = options_of(options).map_err(raised)?;
-            match (mode, secondary_path) {
-                ("rw", None) => Db::open(&path, &options).map_err(raised),
-                ("r", None) => Db::open_read_only(&path, &options).map_err(raised),
-                ("secondary", Some(own)) => Db::open_as_secondary(&path, &own, &options).map_err(raised),
-                _ => Err(PyValueError::new_err("mode is rw, r, or secondary with a secondary_path")),
+        let settings = options.and(named)?;
+        let open = |options: &Options| match (mode, &secondary_path) {
+            ("rw", None) => Db::open(&path, options).map(Kind::Plain).map_err(raised),
+            ("r", None) => Db::open_read_only(&path, options).map(Kind::Plain).map_err(raised),
+            ("secondary", Some(own)) => {
+                Db::open_as_secondary(&path, own, options).map(Kind::Plain).map_err(raised)
             }
-        })?;
-        let family = db.default_column_family().clone();
-        let shared = Shared { db: ManuallyDrop::new(db), process: std::process::id() };
-        Ok(Rdict { shared: Arc::new(shared), family })
+            _ => Err(PyValueError::new_err("mode is rw, r, or secondary with a secondary_path")),
+        };
+        Rdict::open(py, &path, settings, column_families, mode == "rw", open)
     }
 
+    /// Closes the database, for all its column families, cursors and transactions.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.run(py, |db, _| db.close())
     }
@@ -202,6 +271,8 @@ impl Rdict {
         Ok(value.map(|value| PyBytes::new(py, &value)))
     }
 
+    /// The values of keys, `None` for those that are not there. What has to be read is read at
+    /// once.
     #[pyo3(signature = (keys, snapshot=None))]
     fn multi_get<'py>(
         &self,
@@ -220,11 +291,11 @@ impl Rdict {
     }
 
     fn __setitem__(&self, py: Python<'_>, key: Given, value: Given) -> PyResult<()> {
-        self.put(py, key, value, false, false)
+        self.put(py, key, value, false, false, None)
     }
 
     fn __delitem__(&self, py: Python<'_>, key: Given) -> PyResult<()> {
-        self.delete(py, key, false, false)
+        self.delete(py, key, false, false, None)
     }
 
     fn __contains__(&self, py: Python<'_>, key: Given) -> PyResult<bool> {
@@ -232,19 +303,37 @@ impl Rdict {
         self.run(py, |db, family| Ok(db.get_cf(&options, family, key)?.is_some()))
     }
 
-    #[pyo3(signature = (key, value, *, sync=false, disable_wal=false))]
-    fn put(&self, py: Python<'_>, key: Given, value: Given, sync: bool, disable_wal: bool) -> PyResult<()> {
-        let options = write_options(sync, disable_wal);
-        self.run(py, |db, family| db.put_cf(&options, family, key, value))
+    /// Sets a key.
+    #[pyo3(signature = (key, value, *, sync=false, disable_wal=false, write_opt=None))]
+    fn put(
+        &self,
+        py: Python<'_>,
+        key: Given,
+        value: Given,
+        sync: bool,
+        disable_wal: bool,
+        write_opt: Option<&WriteOptions>,
+    ) -> PyResult<()> {
+        let options = write_options(sync, disable_wal, write_opt);
+        written!(self, py, put_cf(&options, &self.family, key, value))
     }
 
-    #[pyo3(signature = (key, *, sync=false, disable_wal=false))]
-    fn delete(&self, py: Python<'_>, key: Given, sync: bool, disable_wal: bool) -> PyResult<()> {
-        let options = write_options(sync, disable_wal);
-        self.run(py, |db, family| db.delete_cf(&options, family, key))
+    /// Removes a key, whether it is there or not.
+    #[pyo3(signature = (key, *, sync=false, disable_wal=false, write_opt=None))]
+    fn delete(
+        &self,
+        py: Python<'_>,
+        key: Given,
+        sync: bool,
+        disable_wal: bool,
+        write_opt: Option<&WriteOptions>,
+    ) -> PyResult<()> {
+        let options = write_options(sync, disable_wal, write_opt);
+        written!(self, py, delete_cf(&options, &self.family, key))
     }
 
-    #[pyo3(signature = (begin, end, *, sync=false, disable_wal=false))]
+    /// Removes the keys from `begin` on and before `end`.
+    #[pyo3(signature = (begin, end, *, sync=false, disable_wal=false, write_opt=None))]
     fn delete_range(
         &self,
         py: Python<'_>,
@@ -252,12 +341,16 @@ impl Rdict {
         end: Given,
         sync: bool,
         disable_wal: bool,
+        write_opt: Option<&WriteOptions>,
     ) -> PyResult<()> {
-        let options = write_options(sync, disable_wal);
-        self.run(py, |db, family| db.delete_range_cf(&options, family, begin, end))
+        let options = write_options(sync, disable_wal, write_opt);
+        let mut batch = karstdb::WriteBatch::new();
+        batch.delete_range_cf(&self.family, begin, end).map_err(raised)?;
+        written!(self, py, write(&options, &batch))
     }
 
-    #[pyo3(signature = (key, operand, *, sync=false, disable_wal=false))]
+    /// Adds a merge operand to a key.
+    #[pyo3(signature = (key, operand, *, sync=false, disable_wal=false, write_opt=None))]
     fn merge(
         &self,
         py: Python<'_>,
@@ -265,79 +358,207 @@ impl Rdict {
         operand: Given,
         sync: bool,
         disable_wal: bool,
+        write_opt: Option<&WriteOptions>,
     ) -> PyResult<()> {
-        let options = write_options(sync, disable_wal);
-        self.run(py, |db, family| db.merge_cf(&options, family, key, operand))
+        let options = write_options(sync, disable_wal, write_opt);
+        written!(self, py, merge_cf(&options, &self.family, key, operand))
     }
 
-    #[pyo3(signature = (batch, *, sync=false, disable_wal=false))]
-    fn write(&self, py: Python<'_>, batch: &WriteBatch, sync: bool, disable_wal: bool) -> PyResult<()> {
-        let options = write_options(sync, disable_wal);
+    /// Writes a batch: all of it, seen at once, or nothing.
+    #[pyo3(signature = (batch, *, sync=false, disable_wal=false, write_opt=None))]
+    fn write(
+        &self,
+        py: Python<'_>,
+        batch: &WriteBatch,
+        sync: bool,
+        disable_wal: bool,
+        write_opt: Option<&WriteOptions>,
+    ) -> PyResult<()> {
+        let options = write_options(sync, disable_wal, write_opt);
         let batch = batch.copied(py);
-        self.run(py, |db, _| db.write(&options, &batch))
+        written!(self, py, write(&options, &batch))
     }
 
+    /// Writes what is in memory to tables, and returns when that is done.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         self.run(py, |db, family| db.flush_cfs(&FlushOptions::default(), &[family]))
     }
 
+    /// Has the operating system have what was logged; with `sync` it is on the device.
+    #[pyo3(signature = (sync=true))]
     fn flush_wal(&self, py: Python<'_>, sync: bool) -> PyResult<()> {
         self.run(py, |db, _| db.flush_wal(sync))
     }
 
-    #[pyo3(signature = (begin=None, end=None))]
-    fn compact_range(&self, py: Python<'_>, begin: Option<Given>, end: Option<Given>) -> PyResult<()> {
+    /// Compacts a range of keys, or all of them.
+    #[pyo3(signature = (begin=None, end=None, *, bottommost_level_compaction="if_have_compaction_filter"))]
+    fn compact_range(
+        &self,
+        py: Python<'_>,
+        begin: Option<Given>,
+        end: Option<Given>,
+        bottommost_level_compaction: &str,
+    ) -> PyResult<()> {
+        let bottommost_level_compaction = match bottommost_level_compaction {
+            "skip" => BottommostLevelCompaction::Skip,
+            "if_have_compaction_filter" => BottommostLevelCompaction::IfHaveCompactionFilter,
+            "force" => BottommostLevelCompaction::Force,
+            "force_optimized" => BottommostLevelCompaction::ForceOptimized,
+            _ => {
+                return Err(PyValueError::new_err(
+                    "bottommost_level_compaction is skip, if_have_compaction_filter, force or force_optimized",
+                ));
+            }
+        };
+        let options = CompactRangeOptions { bottommost_level_compaction, ..Default::default() };
         self.run(py, |db, family| {
             let (begin, end) = (begin.as_ref().map(AsRef::as_ref), end.as_ref().map(AsRef::as_ref));
-            db.compact_range_cf(&CompactRangeOptions::default(), family, begin, end)
-        })
+            db.compact_range_cf(&options, family, begin, end)
+        })?;
+        self.shared.filtered()
     }
 
+    /// About how many bytes the files have of the keys from `begin` on and before `end`.
+    #[pyo3(signature = (begin, end, *, include_memtables=false, include_files=true))]
+    fn approximate_size(
+        &self,
+        py: Python<'_>,
+        begin: Given,
+        end: Given,
+        include_memtables: bool,
+        include_files: bool,
+    ) -> PyResult<u64> {
+        let options = SizeApproximationOptions { include_memtables, include_files, ..Default::default() };
+        let range = (begin.as_ref(), end.as_ref());
+        let sizes = self.run(py, |db, family| db.approximate_sizes_cf(&options, family, &[range]))?;
+        Ok(sizes.into_iter().sum())
+    }
+
+    /// `False` if the key is certainly not there, as far as memory tells; nothing is read.
+    fn key_may_exist(&self, py: Python<'_>, key: Given) -> PyResult<bool> {
+        let options = ReadOptions::new();
+        self.run(py, |db, family| Ok(db.key_may_exist_cf(&options, family, key)?.0))
+    }
+
+    /// Takes in files of `SstFileWriter`, all of them at one moment or none.
+    #[pyo3(signature = (
+        paths, *, move_files=false, link_files=false, snapshot_consistency=true, allow_global_seqno=true,
+        allow_blocking_flush=true, ingest_behind=false, verify_checksums_before_ingest=false,
+        fail_if_not_bottommost_level=false, allow_db_generated_files=false
+    ))]
+    #[allow(clippy::too_many_arguments, reason = "the options are RocksDB's")]
+    fn ingest_external_file(
+        &self,
+        py: Python<'_>,
+        paths: Vec<PathBuf>,
+        move_files: bool,
+        link_files: bool,
+        snapshot_consistency: bool,
+        allow_global_seqno: bool,
+        allow_blocking_flush: bool,
+        ingest_behind: bool,
+        verify_checksums_before_ingest: bool,
+        fail_if_not_bottommost_level: bool,
+        allow_db_generated_files: bool,
+    ) -> PyResult<()> {
+        let options = IngestExternalFileOptions {
+            move_files,
+            link_files,
+            snapshot_consistency,
+            allow_global_seqno,
+            allow_blocking_flush,
+            ingest_behind,
+            verify_checksums_before_ingest,
+            fail_if_not_bottommost_level,
+            allow_db_generated_files,
+            ..IngestExternalFileOptions::default()
+        };
+        let arg = IngestExternalFileArg::new(&self.family, paths, options);
+        self.run(py, |db, _| db.ingest_external_files(&[arg]))
+    }
+
+    /// Changes options of the column family while the database is open:
+    /// `{"write_buffer_size": "1M"}`.
+    fn set_options(&self, py: Python<'_>, options: NamedTexts) -> PyResult<()> {
+        let given = options.pairs();
+        self.run(py, |db, family| db.set_options(family, &given))
+    }
+
+    /// Changes options of the database while it is open.
+    fn set_db_options(&self, py: Python<'_>, options: NamedTexts) -> PyResult<()> {
+        let given = options.pairs();
+        self.run(py, |db, _| db.set_db_options(&given))
+    }
+
+    /// Reads every table and blob file, and raises `Corruption` if one is damaged.
+    fn verify_checksum(&self, py: Python<'_>) -> PyResult<()> {
+        self.run(py, |db, _| db.verify_checksum())
+    }
+
+    /// The directory of the database.
+    fn path(&self) -> PathBuf {
+        self.shared.db().path().clone()
+    }
+
+    /// The database as it is now, to be given to reads.
     fn snapshot(&self, py: Python<'_>) -> PyResult<Snapshot> {
         let taken = self.run(py, |db, _| db.check_open().map(|()| db.snapshot()))?;
-        Ok(Snapshot(taken, self.shared.clone()))
+        Ok(Snapshot::of(taken, self.shared.clone()))
     }
 
+    /// One of RocksDB's properties as text, or `None` if there is none of this name.
     fn property_value(&self, py: Python<'_>, name: &str) -> PyResult<Option<String>> {
         self.run(py, |db, family| db.check_open().map(|()| db.property_cf(family, name)))
     }
 
+    /// One of RocksDB's properties that are numbers, or `None`.
     fn property_int_value(&self, py: Python<'_>, name: &str) -> PyResult<Option<u64>> {
         self.run(py, |db, family| db.check_open().map(|()| db.int_property_cf(family, name)))
     }
 
+    /// The number of the last write that is visible.
     fn latest_sequence_number(&self, py: Python<'_>) -> PyResult<u64> {
         self.run(py, |db, _| db.check_open().map(|()| db.latest_sequence_number()))
     }
 
+    /// Has a secondary see what the primary has written until now.
     fn try_catch_up_with_primary(&self, py: Python<'_>) -> PyResult<()> {
         self.run(py, |db, _| db.try_catch_up_with_primary())
     }
 
+    /// Makes a copy of the database, with hard links; see `Checkpoint`.
     fn create_checkpoint(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         self.run(py, |db, _| Checkpoint::new(db)?.create_checkpoint(path, 0))
     }
 
-    #[pyo3(signature = (name, options=Vec::new()))]
-    fn _create_column_family(
+    /// Makes a column family; what is returned reads and writes it.
+    #[pyo3(signature = (name, options=Settings::default(), **named))]
+    fn create_column_family(
         &self,
         py: Python<'_>,
         name: &str,
-        options: Vec<(String, String)>,
+        options: Settings,
+        named: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Rdict> {
-        let family = self.run(py, |db, _| db.create_column_family(name, &options_of(options)?))?;
-        Ok(Rdict { shared: self.shared.clone(), family })
+        let options = options.and(named)?;
+        self.shared.watch(options.failures());
+        let options = options.over(Options::new())?;
+        let family = self.run(py, |db, _| db.create_column_family(name, &options))?;
+        Ok(Rdict { shared: self.shared.clone(), family: Owned::new(family) })
     }
 
+    /// A column family, which is used as the database is.
     fn get_column_family(&self, py: Python<'_>, name: &str) -> PyResult<Rdict> {
         let family = self.run(py, |db, _| db.cf(name).map(|cf| cf.column_family().clone()))?;
-        Ok(Rdict { shared: self.shared.clone(), family })
+        Ok(Rdict { shared: self.shared.clone(), family: Owned::new(family) })
     }
 
+    /// Removes a column family and all that is in it.
     fn drop_column_family(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         self.run(py, |db, _| db.drop_column_family(db.cf(name)?.column_family()))
     }
 
+    /// A cursor, which sees the database as it is now. It has to be sent somewhere first.
     #[pyo3(signature = (*, snapshot=None, lower=None, upper=None))]
     fn iter(
         &self,
@@ -346,18 +567,16 @@ impl Rdict {
         lower: Option<Given>,
         upper: Option<Given>,
     ) -> PyResult<RdictIter> {
-        let mut options = read_options(snapshot);
-        options.iterate_lower_bound = lower.map(|key| key.as_ref().to_vec());
-        options.iterate_upper_bound = upper.map(|key| key.as_ref().to_vec());
+        let options = bounds(read_options(snapshot), lower, upper);
         let cursor = self.run(py, |db, family| db.iter_cf(&options, family))?;
-        Ok(RdictIter { cursor: Arc::new(Mutex::new(Some(cursor))), shared: self.shared.clone() })
+        Ok(RdictIter::over(Cursor::Database(cursor), &self.shared))
     }
 
     fn _get_operation(&self, key: Given, snapshot: Option<&Snapshot>) -> PyResult<Operation> {
         let (shared, family) = self.kept()?;
         let options = read_options(snapshot);
         Ok(Operation::new(async move {
-            Ok(Outcome::Value(shared.db.get_cf_async(&options, &family, &key).await?))
+            Ok(Outcome::Value(shared.db().get_cf_async(&options, &family, &key).await?))
         }))
     }
 
@@ -365,7 +584,7 @@ impl Rdict {
         let (shared, family) = self.kept()?;
         let options = read_options(snapshot);
         Ok(Operation::new(async move {
-            Ok(Outcome::Values(shared.db.multi_get_cf_async(&options, &family, &keys).await))
+            Ok(Outcome::Values(shared.db().multi_get_cf_async(&options, &family, &keys).await))
         }))
     }
 
@@ -375,12 +594,16 @@ impl Rdict {
         batch: &WriteBatch,
         sync: bool,
         disable_wal: bool,
+        write_opt: Option<&WriteOptions>,
     ) -> PyResult<Operation> {
         let (shared, _) = self.kept()?;
         let batch = batch.copied(py);
-        let options = write_options(sync, disable_wal);
+        let options = write_options(sync, disable_wal, write_opt);
         Ok(Operation::new(async move {
-            shared.db.write_async(&options, &batch).await?;
+            match shared.kind() {
+                Kind::Locking(db) => db.write_async(&options, batch).await?,
+                _ => shared.db().write_async(&options, &batch).await?,
+            }
             Ok(Outcome::Nothing)
         }))
     }
@@ -388,7 +611,7 @@ impl Rdict {
     fn _flush_operation(&self) -> PyResult<Operation> {
         let (shared, family) = self.kept()?;
         Ok(Operation::new(async move {
-            shared.db.flush_cfs_async(&FlushOptions::default(), &[&family]).await?;
+            shared.db().flush_cfs_async(&FlushOptions::default(), &[&family]).await?;
             Ok(Outcome::Nothing)
         }))
     }

@@ -1,11 +1,13 @@
 //! The exceptions: one for each kind of error, all of them `karstdb.Error`.
 
+use crate::callables::{cause_of, failed};
 use karstdb::ErrorKind;
 use pyo3::create_exception;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
 create_exception!(karstdb, Error, PyException, "KarstDB failed; the base of the others.");
+create_exception!(karstdb, CallbackFailed, Error, "An operator or a filter raised; `__cause__` is what.");
 
 /// Declares an exception for each kind, and says which is raised for which.
 macro_rules! kinds {
@@ -14,15 +16,20 @@ macro_rules! kinds {
 
         /// The exception for an error.
         pub fn raised(error: karstdb::Error) -> PyErr {
+            let text = error.to_string();
+            if let Some(cause) = cause_of(&text) {
+                return Python::attach(|py| failed(py, &text, cause));
+            }
             match error.kind() {
-                $(ErrorKind::$kind => $kind::new_err(error.to_string()),)*
-                _ => Error::new_err(error.to_string()),
+                $(ErrorKind::$kind => $kind::new_err(text),)*
+                _ => Error::new_err(text),
             }
         }
 
         pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
             let py = module.py();
             module.add("Error", py.get_type::<Error>())?;
+            module.add("CallbackFailed", py.get_type::<CallbackFailed>())?;
             $(module.add(stringify!($kind), py.get_type::<$kind>())?;)*
             Ok(())
         }

@@ -1,27 +1,75 @@
 //! Iterators.
 
 use crate::bytes::Given;
-use crate::db::Shared;
 use crate::error::raised;
 use crate::operation::{Operation, Outcome};
-use karstdb::{DbIterator, Error, ErrorKind, Result};
+use crate::shared::{Owned, Shared};
+use karstdb::{BatchDbIterator, DbIterator, Error, ErrorKind, Result, Value};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::sync::{Arc, Mutex, PoisonError};
+
+/// Over a column family, or over one as a transaction sees it.
+pub enum Cursor {
+    Database(DbIterator),
+    Transaction(BatchDbIterator),
+}
+
+macro_rules! either {
+    ($cursor:expr, $it:ident => $call:expr) => {
+        match $cursor {
+            Cursor::Database($it) => $call,
+            Cursor::Transaction($it) => $call,
+        }
+    };
+}
+
+impl Cursor {
+    fn valid(&self) -> bool {
+        either!(self, it => it.valid())
+    }
+
+    /// Where it is valid.
+    fn entry(&self) -> (Vec<u8>, Value) {
+        either!(self, it => (it.key().to_vec(), it.pinned_value()))
+    }
+
+    fn step(&mut self, backwards: bool) -> Result<()> {
+        either!(self, it => if backwards { it.prev() } else { it.next() })
+    }
+
+    async fn step_async(&mut self, backwards: bool) -> Result<()> {
+        either!(self, it => if backwards { it.prev_async().await } else { it.next_async().await })
+    }
+
+    /// To `start`, or to the end that comes first.
+    async fn begin_async(&mut self, start: Option<&[u8]>, backwards: bool) -> Result<()> {
+        either!(self, it => match (start, backwards) {
+            (None, false) => it.seek_to_first_async().await,
+            (None, true) => it.seek_to_last_async().await,
+            (Some(key), false) => it.seek_async(key).await,
+            (Some(key), true) => it.seek_for_prev_async(key).await,
+        })
+    }
+}
 
 /// A cursor, with the names that `rocksdict` has. It is of one thread at a time: a call while
 /// another is under way waits for it.
 #[pyclass(frozen, module = "karstdb")]
 pub struct RdictIter {
-    pub cursor: Arc<Mutex<Option<DbIterator>>>,
-    pub shared: Arc<Shared>,
+    cursor: Arc<Mutex<Option<Owned<Cursor>>>>,
+    shared: Arc<Shared>,
 }
 
 impl RdictIter {
+    pub fn over(cursor: Cursor, shared: &Arc<Shared>) -> Self {
+        RdictIter { cursor: Arc::new(Mutex::new(Some(Owned::new(cursor)))), shared: shared.clone() }
+    }
+
     fn with<T: Send>(
         &self,
         py: Python<'_>,
-        call: impl FnOnce(&mut DbIterator) -> Result<T> + Send,
+        call: impl FnOnce(&mut Cursor) -> Result<T> + Send,
     ) -> PyResult<T> {
         self.shared.here()?;
         py.detach(|| {
@@ -38,48 +86,61 @@ fn gone() -> Error {
 
 #[pymethods]
 impl RdictIter {
+    /// To the first key.
     fn seek_to_first(&self, py: Python<'_>) -> PyResult<()> {
-        self.with(py, DbIterator::seek_to_first)
+        self.with(py, |cursor| either!(cursor, it => it.seek_to_first()))
     }
 
+    /// To the last key.
     fn seek_to_last(&self, py: Python<'_>) -> PyResult<()> {
-        self.with(py, DbIterator::seek_to_last)
+        self.with(py, |cursor| either!(cursor, it => it.seek_to_last()))
     }
 
+    /// To the first key that is not before `key`.
     fn seek(&self, py: Python<'_>, key: Given) -> PyResult<()> {
-        self.with(py, |cursor| cursor.seek(key))
+        self.with(py, |cursor| either!(cursor, it => it.seek(key)))
     }
 
+    /// To the last key that is not behind `key`.
     fn seek_for_prev(&self, py: Python<'_>, key: Given) -> PyResult<()> {
-        self.with(py, |cursor| cursor.seek_for_prev(key))
+        self.with(py, |cursor| either!(cursor, it => it.seek_for_prev(key)))
     }
 
     /// Moves on, unless the cursor is at the end already.
     fn next(&self, py: Python<'_>) -> PyResult<()> {
-        self.with(py, |cursor| if cursor.valid() { cursor.next() } else { Ok(()) })
+        self.with(py, |cursor| if cursor.valid() { cursor.step(false) } else { Ok(()) })
     }
 
+    /// Moves back, unless the cursor is at the end already.
     fn prev(&self, py: Python<'_>) -> PyResult<()> {
-        self.with(py, |cursor| if cursor.valid() { cursor.prev() } else { Ok(()) })
+        self.with(py, |cursor| if cursor.valid() { cursor.step(true) } else { Ok(()) })
     }
 
+    /// Whether it is at an entry.
     fn valid(&self, py: Python<'_>) -> PyResult<bool> {
         self.with(py, |cursor| Ok(cursor.valid()))
     }
 
     /// `None` where the cursor is not valid.
     fn key<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let key = self.with(py, |cursor| Ok(cursor.valid().then(|| cursor.key().to_vec())))?;
+        let key =
+            self.with(py, |cursor| Ok(cursor.valid().then(|| either!(cursor, it => it.key().to_vec()))))?;
         Ok(key.map(|key| PyBytes::new(py, &key)))
     }
 
+    /// `None` where the cursor is not valid.
     fn value<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let value = self.with(py, |cursor| Ok(cursor.valid().then(|| cursor.pinned_value())))?;
+        let value =
+            self.with(py, |cursor| Ok(cursor.valid().then(|| either!(cursor, it => it.pinned_value()))))?;
         Ok(value.map(|value| PyBytes::new(py, &value)))
     }
 
     /// Lets go of what the cursor pins.
     fn close(&self, py: Python<'_>) {
+        // In a fork nobody is there who would let go of the lock.
+        if self.shared.here().is_err() {
+            return;
+        }
         py.detach(|| drop(self.cursor.lock().unwrap_or_else(PoisonError::into_inner).take()));
     }
 
@@ -88,8 +149,8 @@ impl RdictIter {
         let entries = self.with(py, |cursor| {
             let mut entries = Vec::new();
             while entries.len() < count && cursor.valid() {
-                entries.push((cursor.key().to_vec(), cursor.pinned_value()));
-                if backwards { cursor.prev()? } else { cursor.next()? }
+                entries.push(cursor.entry());
+                cursor.step(backwards)?;
             }
             Ok(entries)
         })?;
@@ -111,17 +172,13 @@ impl RdictIter {
             // The cursor goes with the future; one that is dropped half-way takes it along.
             let taken = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
             let mut cursor = taken.ok_or_else(gone)?;
-            match (first, &start, backwards) {
-                (false, ..) => {}
-                (true, None, false) => cursor.seek_to_first_async().await?,
-                (true, None, true) => cursor.seek_to_last_async().await?,
-                (true, Some(key), false) => cursor.seek_async(key).await?,
-                (true, Some(key), true) => cursor.seek_for_prev_async(key).await?,
+            if first {
+                cursor.begin_async(start.as_ref().map(AsRef::as_ref), backwards).await?;
             }
             let mut entries = Vec::new();
             while entries.len() < count && cursor.valid() {
-                entries.push((cursor.key().to_vec(), cursor.pinned_value()));
-                if backwards { cursor.prev_async().await? } else { cursor.next_async().await? }
+                entries.push(cursor.entry());
+                cursor.step_async(backwards).await?;
             }
             *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(cursor);
             Ok(Outcome::Entries(entries))

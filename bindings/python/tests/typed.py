@@ -18,6 +18,38 @@ async def tasks(db: karstdb.Rdict) -> list[bytes]:
     return [key async for key, _ in db.items_async()]
 
 
+def transactions(db: karstdb.TransactionDB, other: karstdb.OptimisticTransactionDB) -> bytes | None:
+    with db.begin(lock_timeout=10) as txn, other.begin() as second:
+        second[b"k"] = b"v"
+        return txn.get_for_update(b"k")
+
+
+async def transactions_of_tasks(db: karstdb.TransactionDB) -> bytes | int:
+    async with db.begin() as txn:
+        return await txn.get_async(b"k", 1)
+
+
+def options() -> karstdb.Rdict:
+    given = karstdb.Options(max_open_files=500, compaction_filter=lambda level, key, value: value == b"")
+    given.set_write_buffer_size(1 << 20)
+    operator = karstdb.MergeOperator("last", lambda key, existing, operands: operands[-1])
+    return karstdb.open("db", given, {"logs": {"merge_operator": operator}}, merge_operator="uint64add")
+
+
+def copies(db: karstdb.Rdict) -> bytes:
+    with karstdb.BackupEngine("backups") as backups:
+        backups.create_new_backup(db, flush_before_backup=True)
+        latest: karstdb.BackupInfo = backups.get_backup_info()[-1]
+    db.put(b"k", b"v", write_opt=karstdb.WriteOptions(disable_wal=True))
+    karstdb.Checkpoint(db).create_checkpoint("copy")
+    writer = karstdb.SstFileWriter()
+    writer.open("1.sst")
+    writer[b"k"] = b"v"
+    db.ingest_external_file([writer.finish().file_path])
+    with karstdb.open("other", statistics=karstdb.Statistics()):
+        return latest.app_metadata
+
+
 def wrong(db: karstdb.Rdict) -> None:
     db["text"] = b"v"  # type: ignore[index]
     db.put(b"k", 1)  # type: ignore[arg-type]

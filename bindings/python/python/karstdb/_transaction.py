@@ -1,0 +1,100 @@
+"""The part of transactions that is written in Python."""
+
+from ._asyncio import drive
+from ._karstdb import Transaction
+from ._methods import attach, attach_entries
+
+
+def _get(self, key, default=None, column_family=None, *, snapshot=None):
+    """The value of ``key`` as the transaction sees it, or ``default``."""
+    value = self._get(key, snapshot, column_family)
+    return default if value is None else value
+
+
+def _getitem(self, key):
+    value = self._get(key, None, None)
+    if value is None:
+        raise KeyError(key)
+    return value
+
+
+async def _get_async(self, key, default=None, column_family=None, *, snapshot=None):
+    """As ``get``, for a task of asyncio. Calls of one transaction take turns."""
+    value = await drive(self._get_operation(key, snapshot, column_family))
+    return default if value is None else value
+
+
+async def _multi_get_async(self, keys, column_family=None, *, snapshot=None):
+    """As ``multi_get``."""
+    return await drive(self._multi_get_operation(list(keys), snapshot, column_family))
+
+
+async def _get_for_update_async(self, key, column_family=None, *, exclusive=True, snapshot=None):
+    """As ``get_for_update``: a task that waits for a lock holds up no other."""
+    return await drive(self._get_for_update_operation(key, exclusive, snapshot, column_family))
+
+
+async def _put_async(self, key, value, column_family=None):
+    """As ``put``."""
+    await drive(self._put_operation(key, value, column_family))
+
+
+async def _delete_async(self, key, column_family=None):
+    """As ``delete``."""
+    await drive(self._delete_operation(key, column_family))
+
+
+async def _merge_async(self, key, operand, column_family=None):
+    """As ``merge``."""
+    await drive(self._merge_operation(key, operand, column_family))
+
+
+async def _prepare_async(self):
+    """As ``prepare``. It goes on when the task is cancelled."""
+    await drive(self._prepare_operation())
+
+
+async def _commit_async(self):
+    """As ``commit``. When the task is cancelled, everything was or will be written, or nothing."""
+    await drive(self._commit_operation())
+
+
+async def _rollback_async(self):
+    """As ``rollback``. It goes on when the task is cancelled."""
+    await drive(self._rollback_operation())
+
+
+async def _aenter(self):
+    return self
+
+
+async def _aexit(self, kind, value, traceback):
+    if self.ended:
+        return
+    if kind is not None:
+        return self.__exit__(kind, value, traceback)
+    try:
+        await self.commit_async()
+    except Exception as error:
+        # The commit's error is the one to be told of.
+        self.__exit__(type(error), error, error.__traceback__)
+        raise
+
+
+attach(
+    Transaction,
+    _get,
+    _get_async,
+    _multi_get_async,
+    _get_for_update_async,
+    _put_async,
+    _delete_async,
+    _merge_async,
+    _prepare_async,
+    _commit_async,
+    _rollback_async,
+)
+attach_entries(Transaction)
+Transaction.__getitem__ = _getitem
+Transaction.__aenter__ = _aenter
+Transaction.__aexit__ = _aexit

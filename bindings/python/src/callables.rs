@@ -1,0 +1,259 @@
+//! Merge operators and compaction filters that are written in Python.
+//!
+//! The engine calls them from any thread. They take the interpreter's lock, so no call of the
+//! engine is made while one holds it; an exception becomes an error, and no thread of the engine
+//! unwinds through Python.
+
+use crate::error::CallbackFailed;
+use karstdb::compaction_filter::{FilterDecision, FilterInput};
+use karstdb::merge_operator::{MergeFailed, Merged};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyBytes, PyList, PyString};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Exceptions of operators, by the text that the engine's error has of them. Few are kept, as not
+/// every one is asked for.
+static RAISED: Mutex<VecDeque<(String, PyErr)>> = Mutex::new(VecDeque::new());
+const KEPT: usize = 16;
+
+/// Notes an exception for [`cause_of`], and has the text for the engine's error.
+fn noted(py: Python<'_>, exception: PyErr) -> String {
+    let what = exception.value(py).repr().map_or_else(|_| "an exception".into(), |text| text.to_string());
+    let mut kept = RAISED.lock().unwrap_or_else(PoisonError::into_inner);
+    if kept.len() == KEPT {
+        kept.pop_front();
+    }
+    kept.push_back((what.clone(), exception));
+    what
+}
+
+/// The exception that the engine's error came of.
+pub fn cause_of(error: &str) -> Option<PyErr> {
+    let mut kept = RAISED.lock().unwrap_or_else(PoisonError::into_inner);
+    let at = kept.iter().rposition(|(what, _)| error.contains(what.as_str()))?;
+    kept.remove(at).map(|(_, exception)| exception)
+}
+
+/// Calls Python, which may have ended.
+fn called<T>(call: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<T, String> {
+    Python::try_attach(|py| call(py).map_err(|exception| noted(py, exception)))
+        .unwrap_or_else(|| Err("Python has ended".into()))
+}
+
+fn name_of(callable: &Bound<'_, PyAny>) -> PyResult<String> {
+    if !callable.is_callable() {
+        let given = callable.get_type();
+        return Err(PyTypeError::new_err(format!("a function is needed, not {given}")));
+    }
+    let named = callable.getattr("__qualname__").unwrap_or_else(|_| callable.get_type().into_any());
+    Ok(named.str()?.to_string())
+}
+
+/// How operands become a value: `full_merge(key, existing, operands)` returns the value, and
+/// `partial_merge(key, operands)`, if it is given, several operands as one, or `None`.
+///
+/// `existing` is `None` where there is no value. The name is kept with the database, which is to be
+/// opened with an operator of that name. Both are called from any thread, must be deterministic,
+/// and must not use the database.
+#[pyclass(frozen, module = "karstdb")]
+pub struct MergeOperator {
+    name: String,
+    full_merge: Py<PyAny>,
+    partial_merge: Option<Py<PyAny>>,
+}
+
+#[pymethods]
+impl MergeOperator {
+    #[new]
+    #[pyo3(signature = (name, full_merge, partial_merge=None))]
+    fn new(
+        name: String,
+        full_merge: Bound<'_, PyAny>,
+        partial_merge: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        name_of(&full_merge)?;
+        partial_merge.as_ref().map(name_of).transpose()?;
+        Ok(MergeOperator {
+            name,
+            full_merge: full_merge.unbind(),
+            partial_merge: partial_merge.map(Bound::unbind),
+        })
+    }
+
+    /// The name that the database keeps.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// A [`MergeOperator`] as the engine has it.
+pub struct Operator(Py<MergeOperator>);
+
+impl std::fmt::Debug for Operator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Operator").field(&self.0.get().name).finish()
+    }
+}
+
+impl Operator {
+    /// `None` if it is not one, but a name. A function counts under its own name.
+    pub fn of(given: &Bound<'_, PyAny>) -> PyResult<Option<Operator>> {
+        if given.is_instance_of::<PyString>() || given.is_none() {
+            return Ok(None);
+        }
+        if let Ok(operator) = given.cast::<MergeOperator>() {
+            return Ok(Some(Operator(operator.clone().unbind())));
+        }
+        let operator =
+            MergeOperator { name: name_of(given)?, full_merge: given.clone().unbind(), partial_merge: None };
+        Ok(Some(Operator(Py::new(given.py(), operator)?)))
+    }
+}
+
+fn bytes_of(returned: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+    let given: crate::bytes::Given = returned.extract()?;
+    Ok(given.as_ref().to_vec())
+}
+
+fn list<'py>(py: Python<'py>, operands: &[&[u8]]) -> PyResult<Bound<'py, PyList>> {
+    PyList::new(py, operands.iter().map(|operand| PyBytes::new(py, operand)))
+}
+
+impl karstdb::MergeOperator for Operator {
+    fn name(&self) -> &str {
+        &self.0.get().name
+    }
+
+    fn full_merge(
+        &self,
+        key: &[u8],
+        existing: Option<&[u8]>,
+        operands: &[&[u8]],
+    ) -> Result<Merged, MergeFailed> {
+        called(|py| {
+            let existing = existing.map(|value| PyBytes::new(py, value));
+            let given = (PyBytes::new(py, key), existing, list(py, operands)?);
+            bytes_of(&self.0.get().full_merge.bind(py).call1(given)?)
+        })
+        .map(Merged::Bytes)
+        .map_err(MergeFailed)
+    }
+
+    fn partial_merge(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
+        let partial = self.0.get().partial_merge.as_ref()?;
+        // One that fails has nothing to say, and the full merge decides.
+        called(|py| {
+            let merged = partial.bind(py).call1((PyBytes::new(py, key), list(py, operands)?))?;
+            if merged.is_none() { Ok(None) } else { bytes_of(&merged).map(Some) }
+        })
+        .unwrap_or(None)
+    }
+}
+
+/// Which values survive compactions: `filter(level, key, value)` returns `False` or `None` to keep
+/// an entry, `True` to remove it, or bytes that take the place of the value.
+///
+/// Merge operands and wide-column entities are kept without asking. It is called from background
+/// threads and must not use the database. What it raises on is kept.
+#[pyclass(frozen, module = "karstdb")]
+pub struct CompactionFilter {
+    name: String,
+    filter: Py<PyAny>,
+}
+
+#[pymethods]
+impl CompactionFilter {
+    #[new]
+    fn new(name: String, filter: Bound<'_, PyAny>) -> PyResult<Self> {
+        name_of(&filter)?;
+        Ok(CompactionFilter { name, filter: filter.unbind() })
+    }
+
+    /// The name that the database keeps.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// The first exception of the filters of a database since it was asked for.
+#[derive(Default)]
+pub struct FilterFailure(Mutex<Option<PyErr>>);
+
+impl FilterFailure {
+    /// What a compaction that somebody waited for ends with.
+    pub fn take(&self) -> PyResult<()> {
+        match self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            None => Ok(()),
+            Some(cause) => {
+                Python::attach(|py| Err(failed(py, "a compaction filter failed; it kept the entry", cause)))
+            }
+        }
+    }
+}
+
+/// The error of an operation whose callable raised.
+pub fn failed(py: Python<'_>, what: &str, cause: PyErr) -> PyErr {
+    let error = CallbackFailed::new_err(format!("{what}: {cause}"));
+    error.set_cause(py, Some(cause));
+    error
+}
+
+/// A [`CompactionFilter`] as the engine has it.
+pub struct Filter {
+    filter: Py<CompactionFilter>,
+    pub failure: Arc<FilterFailure>,
+}
+
+impl std::fmt::Debug for Filter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Filter").field(&self.filter.get().name).finish()
+    }
+}
+
+impl Filter {
+    /// `None` if it is not one, but a name. A function counts under its own name.
+    pub fn of(given: &Bound<'_, PyAny>) -> PyResult<Option<Filter>> {
+        if given.is_instance_of::<PyString>() || given.is_none() {
+            return Ok(None);
+        }
+        let filter = match given.cast::<CompactionFilter>() {
+            Ok(filter) => filter.clone().unbind(),
+            Err(_) => {
+                let filter = CompactionFilter { name: name_of(given)?, filter: given.clone().unbind() };
+                Py::new(given.py(), filter)?
+            }
+        };
+        Ok(Some(Filter { filter, failure: Arc::default() }))
+    }
+}
+
+impl karstdb::CompactionFilter for Filter {
+    fn name(&self) -> &str {
+        &self.filter.get().name
+    }
+
+    fn filter(&self, level: u32, key: &[u8], entry: FilterInput<'_>) -> FilterDecision {
+        let FilterInput::Value(value) = entry else { return FilterDecision::Keep };
+        let decided = Python::try_attach(|py| {
+            let given = (level, PyBytes::new(py, key), PyBytes::new(py, value));
+            let outcome = self.filter.get().filter.bind(py).call1(given).and_then(|said| {
+                Ok(if said.is_none() {
+                    FilterDecision::Keep
+                } else if said.is_instance_of::<PyBool>() {
+                    if said.extract()? { FilterDecision::Remove } else { FilterDecision::Keep }
+                } else {
+                    FilterDecision::ChangeValue(bytes_of(&said)?)
+                })
+            });
+            outcome.unwrap_or_else(|exception| {
+                self.failure.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(exception);
+                FilterDecision::Keep
+            })
+        });
+        decided.unwrap_or(FilterDecision::Keep)
+    }
+}

@@ -1,0 +1,279 @@
+//! Backups, checkpoints, and what is done to databases that are not open.
+
+use crate::db::Rdict;
+use crate::error::{Closed, raised};
+use crate::options::Settings;
+use crate::shared::Owned;
+use karstdb::{BackupEngineOptions, CreateBackupOptions, Db, Options, RestoreOptions, Result};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+/// Makes copies of a database, which a checkpoint is: a directory that can be opened, with hard
+/// links where it is on the same file system.
+#[pyclass(frozen, module = "karstdb")]
+pub struct Checkpoint(Py<Rdict>);
+
+#[pymethods]
+impl Checkpoint {
+    #[new]
+    fn new(db: Py<Rdict>) -> Self {
+        Checkpoint(db)
+    }
+
+    /// Makes the directory, which must not be there. Memtables are flushed if the logs are larger
+    /// than `log_size_for_flush`; 0 for always.
+    #[pyo3(signature = (path, log_size_for_flush=0))]
+    fn create_checkpoint(&self, py: Python<'_>, path: PathBuf, log_size_for_flush: u64) -> PyResult<()> {
+        self.0
+            .get()
+            .shared
+            .run(py, |db| karstdb::Checkpoint::new(db)?.create_checkpoint(path, log_size_for_flush))
+    }
+}
+
+/// What is known of a backup.
+#[pyclass(frozen, get_all, module = "karstdb")]
+pub struct BackupInfo {
+    /// Its number.
+    backup_id: u32,
+    /// When it was made, in seconds since 1970.
+    timestamp: u64,
+    /// The last write that is in it.
+    sequence_number: u64,
+    /// Bytes of its files, shared ones included.
+    size: u64,
+    /// How many files it has.
+    number_files: usize,
+    /// What was given to be kept with it.
+    app_metadata: Vec<u8>,
+}
+
+#[pymethods]
+impl BackupInfo {
+    fn __repr__(&self) -> String {
+        let BackupInfo { backup_id, timestamp, size, number_files, .. } = self;
+        format!(
+            "BackupInfo(backup_id={backup_id}, timestamp={timestamp}, size={size}, number_files={number_files})"
+        )
+    }
+}
+
+/// Backups in a directory, which share the files that they have in common. One call at a time.
+#[pyclass(frozen, module = "karstdb")]
+pub struct BackupEngine {
+    engine: Mutex<Option<Owned<karstdb::BackupEngine>>>,
+    process: u32,
+}
+
+impl BackupEngine {
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&mut karstdb::BackupEngine) -> Result<T> + Send,
+    ) -> PyResult<T> {
+        if self.process != std::process::id() {
+            return Err(PyRuntimeError::new_err(
+                "it was opened before this process was forked: open it here",
+            ));
+        }
+        py.detach(|| {
+            let mut engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
+            let engine = engine.as_mut().ok_or_else(|| Closed::new_err("the backup engine is closed"))?;
+            call(engine).map_err(raised)
+        })
+    }
+}
+
+#[pymethods]
+impl BackupEngine {
+    #[new]
+    #[pyo3(signature = (
+        backup_dir, *, read_only=false, share_table_files=true, share_files_with_checksum=true,
+        backup_log_files=true, destroy_old_data=false, max_background_operations=1
+    ))]
+    #[allow(clippy::too_many_arguments, reason = "the options are RocksDB's")]
+    fn new(
+        py: Python<'_>,
+        backup_dir: PathBuf,
+        read_only: bool,
+        share_table_files: bool,
+        share_files_with_checksum: bool,
+        backup_log_files: bool,
+        destroy_old_data: bool,
+        max_background_operations: usize,
+    ) -> PyResult<Self> {
+        let options = BackupEngineOptions {
+            share_table_files,
+            share_files_with_checksum,
+            backup_log_files,
+            destroy_old_data,
+            max_background_operations,
+            ..BackupEngineOptions::new(backup_dir)
+        };
+        let engine = py.detach(|| {
+            let env = karstdb::io::Env::posix();
+            match read_only {
+                true => karstdb::BackupEngine::open_read_only(&options, &env),
+                false => karstdb::BackupEngine::open(&options, &env),
+            }
+        });
+        let engine = Owned::new(engine.map_err(raised)?);
+        Ok(BackupEngine { engine: Mutex::new(Some(engine)), process: std::process::id() })
+    }
+
+    /// Backs a database up, while others write to it, and returns the backup's number.
+    #[pyo3(signature = (db, *, flush_before_backup=false, app_metadata=Vec::new()))]
+    fn create_new_backup(
+        &self,
+        py: Python<'_>,
+        db: &Rdict,
+        flush_before_backup: bool,
+        app_metadata: Vec<u8>,
+    ) -> PyResult<u32> {
+        db.shared.here()?;
+        let options =
+            CreateBackupOptions { flush_before_backup, app_metadata, ..CreateBackupOptions::default() };
+        self.with(py, |engine| engine.create_new_backup(db.shared.db(), &options))
+    }
+
+    /// The backups, oldest first.
+    fn get_backup_info(&self, py: Python<'_>) -> PyResult<Vec<BackupInfo>> {
+        let backups = self.with(py, |engine| Ok(engine.get_backup_info()))?;
+        let shown = backups.into_iter().map(|info| BackupInfo {
+            backup_id: info.backup_id,
+            timestamp: info.timestamp,
+            sequence_number: info.sequence_number,
+            size: info.size,
+            number_files: info.number_files,
+            app_metadata: info.app_metadata,
+        });
+        Ok(shown.collect())
+    }
+
+    /// The backups that cannot be used, with what is wrong with them.
+    fn get_corrupted_backups(&self, py: Python<'_>) -> PyResult<Vec<(u32, String)>> {
+        let corrupted = self.with(py, |engine| Ok(engine.get_corrupted_backups()))?;
+        Ok(corrupted.into_iter().map(|(id, error)| (id, error.to_string())).collect())
+    }
+
+    /// Looks whether the files of a backup are there and of their size, and unless told not to,
+    /// whether they are what was backed up.
+    #[pyo3(signature = (backup_id, verify_with_checksum=true))]
+    fn verify_backup(&self, py: Python<'_>, backup_id: u32, verify_with_checksum: bool) -> PyResult<()> {
+        self.with(py, |engine| engine.verify_backup(backup_id, verify_with_checksum))
+    }
+
+    /// Removes all backups but the newest ones.
+    fn purge_old_backups(&self, py: Python<'_>, keep: usize) -> PyResult<()> {
+        self.with(py, |engine| engine.purge_old_backups(keep))
+    }
+
+    /// Removes a backup, and the files that no other has.
+    fn delete_backup(&self, py: Python<'_>, backup_id: u32) -> PyResult<()> {
+        self.with(py, |engine| engine.delete_backup(backup_id))
+    }
+
+    /// Removes what is left of backups that were given up.
+    fn garbage_collect(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, |engine| engine.garbage_collect())
+    }
+
+    /// Puts the database of a backup into `db_dir`, where no database may be open.
+    #[pyo3(signature = (backup_id, db_dir, wal_dir=None, *, keep_log_files=false))]
+    fn restore_db_from_backup(
+        &self,
+        py: Python<'_>,
+        backup_id: u32,
+        db_dir: PathBuf,
+        wal_dir: Option<PathBuf>,
+        keep_log_files: bool,
+    ) -> PyResult<()> {
+        let options = RestoreOptions { keep_log_files };
+        let wal_dir = wal_dir.unwrap_or_else(|| db_dir.clone());
+        self.with(py, |engine| engine.restore_db_from_backup(backup_id, db_dir, wal_dir, &options))
+    }
+
+    /// The same of the newest backup.
+    #[pyo3(signature = (db_dir, wal_dir=None, *, keep_log_files=false))]
+    fn restore_db_from_latest_backup(
+        &self,
+        py: Python<'_>,
+        db_dir: PathBuf,
+        wal_dir: Option<PathBuf>,
+        keep_log_files: bool,
+    ) -> PyResult<()> {
+        let options = RestoreOptions { keep_log_files };
+        let wal_dir = wal_dir.unwrap_or_else(|| db_dir.clone());
+        self.with(py, |engine| engine.restore_db_from_latest_backup(db_dir, wal_dir, &options))
+    }
+
+    /// Lets go of the directory.
+    fn close(&self, py: Python<'_>) {
+        if self.process == std::process::id() {
+            py.detach(|| drop(self.engine.lock().unwrap_or_else(PoisonError::into_inner).take()));
+        }
+    }
+
+    fn __enter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    #[pyo3(signature = (*_raised))]
+    fn __exit__(&self, py: Python<'_>, _raised: &Bound<'_, PyAny>) {
+        self.close(py);
+    }
+}
+
+/// Removes a database that is not open: its files and no others.
+#[pyfunction]
+#[pyo3(signature = (path, options=Settings::default(), **named))]
+pub fn destroy(
+    py: Python<'_>,
+    path: PathBuf,
+    options: Settings,
+    named: Option<&Bound<'_, PyDict>>,
+) -> PyResult<()> {
+    let options = options.and(named)?.over(Options::new())?;
+    py.detach(|| Db::destroy(path, &options)).map_err(raised)
+}
+
+/// Saves what can be had from the files of a damaged database that is not open, and tells what was
+/// lost: the paths of files and why, and files that are missing.
+#[pyfunction]
+#[pyo3(signature = (path, options=Settings::default(), **named))]
+pub fn repair<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    options: Settings,
+    named: Option<&Bound<'_, PyDict>>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let options = options.and(named)?.over(Options::new())?;
+    let report = py.detach(|| Db::repair(path, &options)).map_err(raised)?;
+    let told = PyDict::new(py);
+    let families = PyDict::new(py);
+    for family in report.column_families {
+        families.set_item(family.name, family.tables)?;
+    }
+    told.set_item("column_families", families)?;
+    let lost: Vec<_> = report.lost.into_iter().map(|lost| (lost.path, lost.reason)).collect();
+    told.set_item("lost", lost)?;
+    told.set_item("missing", report.missing)?;
+    told.set_item("trees_made_anew", report.trees_made_anew)?;
+    Ok(told)
+}
+
+/// The names of the column families of a database that is not open.
+#[pyfunction]
+#[pyo3(signature = (path, options=Settings::default(), **named))]
+pub fn list_cf(
+    py: Python<'_>,
+    path: PathBuf,
+    options: Settings,
+    named: Option<&Bound<'_, PyDict>>,
+) -> PyResult<Vec<String>> {
+    let options = options.and(named)?.over(Options::new())?;
+    py.detach(|| Db::list_column_families(path, &options)).map_err(raised)
+}

@@ -1,0 +1,135 @@
+//! What Python's objects have of the engine, and who may let go of it.
+//!
+//! Invariants:
+//! - In a fork nothing of the engine is called, nor dropped: the threads that it would wait for are
+//!   not there, and a lock that one of them held stays locked.
+//! - What may wait is dropped with the interpreter's lock released, as threads of the engine may
+//!   need that lock to end their work: they call Python's operators and filters.
+
+use crate::callables::FilterFailure;
+use crate::error::raised;
+use karstdb::{Db, OptimisticTransactionDb, Result, TransactionDb};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// Something of the engine's that belongs to this process; left alone in its forks.
+pub struct Owned<T: Send> {
+    value: ManuallyDrop<T>,
+    process: u32,
+}
+
+impl<T: Send> Owned<T> {
+    pub fn new(value: T) -> Self {
+        Owned { value: ManuallyDrop::new(value), process: std::process::id() }
+    }
+
+    fn is_here(&self) -> bool {
+        self.process == std::process::id()
+    }
+}
+
+impl<T: Send> Deref for Owned<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T: Send> DerefMut for Owned<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
+
+impl<T: Send> Drop for Owned<T> {
+    fn drop(&mut self) {
+        if !self.is_here() {
+            return;
+        }
+        // SAFETY: nobody has the field after this.
+        let mut value = Some(unsafe { ManuallyDrop::take(&mut self.value) });
+        Python::try_attach(|py| py.detach(|| drop(value.take())));
+    }
+}
+
+/// The kinds of database. All but the writes of `Locking` go to the [`Db`].
+pub enum Kind {
+    Plain(Db),
+    Locking(TransactionDb),
+    Optimistic(OptimisticTransactionDb),
+}
+
+/// An open database.
+pub struct Shared {
+    opened: Owned<Kind>,
+    failures: Mutex<Vec<Arc<FilterFailure>>>,
+}
+
+/// Every database that is open, for [`close_all`].
+static OPEN: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+
+impl Shared {
+    pub fn new(kind: Kind) -> Arc<Self> {
+        let shared = Arc::new(Shared { opened: Owned::new(kind), failures: Mutex::default() });
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|other| other.strong_count() > 0);
+        open.push(Arc::downgrade(&shared));
+        shared
+    }
+
+    /// Refuses to go on in a process that was forked from the one that opened the database.
+    pub fn here(&self) -> PyResult<()> {
+        if self.opened.is_here() {
+            return Ok(());
+        }
+        Err(PyRuntimeError::new_err("the database was opened before this process was forked: open it here"))
+    }
+
+    pub fn kind(&self) -> &Kind {
+        &self.opened
+    }
+
+    pub fn db(&self) -> &Db {
+        match self.kind() {
+            Kind::Plain(db) => db,
+            Kind::Locking(db) => db.db(),
+            Kind::Optimistic(db) => db.db(),
+        }
+    }
+
+    /// Has a column family with these filters.
+    pub fn watch(&self, failures: impl IntoIterator<Item = Arc<FilterFailure>>) {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).extend(failures);
+    }
+
+    /// What a filter raised since somebody asked.
+    pub fn filtered(&self) -> PyResult<()> {
+        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        failures.iter().try_for_each(|failure| failure.take())
+    }
+
+    /// Calls with the database, the interpreter's lock released.
+    pub fn run<T: Send>(&self, py: Python<'_>, call: impl FnOnce(&Db) -> Result<T> + Send) -> PyResult<T> {
+        self.here()?;
+        py.detach(|| call(self.db())).map_err(raised)
+    }
+}
+
+/// Closes what is still open when the interpreter ends, so that no thread of the engine calls
+/// Python from then on.
+#[pyfunction]
+pub fn _close_all(py: Python<'_>) {
+    py.detach(|| {
+        // Why `try_lock`: in a fork somebody who is not there may have it.
+        let Ok(mut open) = OPEN.try_lock() else { return };
+        let open: Vec<_> = std::mem::take(&mut *open).iter().filter_map(Weak::upgrade).collect();
+        for shared in open.iter().filter(|shared| shared.here().is_ok()) {
+            // It may be closed already, and nobody is left to be told of anything else.
+            let _ = shared.db().close();
+        }
+    });
+}

@@ -1,0 +1,119 @@
+//! Files that are made elsewhere and ingested.
+
+use crate::bytes::Given;
+use crate::db::Rdict;
+use crate::error::raised;
+use crate::options::Settings;
+use crate::shared::Owned;
+use karstdb::{Options, Result};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+/// Writes a table file of keys in their order, which `Rdict.ingest_external_file` takes in.
+#[pyclass(frozen, module = "karstdb")]
+pub struct SstFileWriter {
+    writer: Mutex<Owned<karstdb::SstFileWriter>>,
+    process: u32,
+}
+
+impl SstFileWriter {
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&mut karstdb::SstFileWriter) -> Result<T> + Send,
+    ) -> PyResult<T> {
+        if self.process != std::process::id() {
+            return Err(PyRuntimeError::new_err(
+                "it was opened before this process was forked: open it here",
+            ));
+        }
+        py.detach(|| call(&mut self.writer.lock().unwrap_or_else(PoisonError::into_inner))).map_err(raised)
+    }
+}
+
+/// What a finished file has.
+#[pyclass(frozen, get_all, module = "karstdb")]
+pub struct ExternalSstFileInfo {
+    /// Where it is.
+    file_path: PathBuf,
+    /// Its first key.
+    smallest_key: Vec<u8>,
+    /// Its last key.
+    largest_key: Vec<u8>,
+    /// Its bytes.
+    file_size: u64,
+    /// How many entries it has, removed ranges not counted.
+    num_entries: u64,
+    /// How many removed ranges it has.
+    num_range_del_entries: u64,
+}
+
+#[pymethods]
+impl SstFileWriter {
+    /// For any column family with these options, or for the one that is given.
+    #[new]
+    #[pyo3(signature = (options=Settings::default(), column_family=None))]
+    fn new(py: Python<'_>, options: Settings, column_family: Option<&Rdict>) -> PyResult<Self> {
+        let options = options.over(Options::new())?;
+        column_family.map_or(Ok(()), |of| of.shared.here())?;
+        let writer = py.detach(|| match column_family {
+            Some(of) => karstdb::SstFileWriter::for_column_family(&options, &of.family),
+            None => karstdb::SstFileWriter::create(&options),
+        });
+        let writer = Mutex::new(Owned::new(writer.map_err(raised)?));
+        Ok(SstFileWriter { writer, process: std::process::id() })
+    }
+
+    /// Begins a file, in the place of what is there.
+    fn open(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        self.with(py, |writer| writer.open(path))
+    }
+
+    /// Sets a key, which comes after those before.
+    fn put(&self, py: Python<'_>, key: Given, value: Given) -> PyResult<()> {
+        self.with(py, |writer| writer.put(key, value))
+    }
+
+    /// Adds a merge operand to a key, which comes after those before.
+    fn merge(&self, py: Python<'_>, key: Given, operand: Given) -> PyResult<()> {
+        self.with(py, |writer| writer.merge(key, operand))
+    }
+
+    /// Removes a key, which comes after those before.
+    fn delete(&self, py: Python<'_>, key: Given) -> PyResult<()> {
+        self.with(py, |writer| writer.delete(key))
+    }
+
+    /// Removes the keys from `begin` on and before `end`, in any order with the rest.
+    fn delete_range(&self, py: Python<'_>, begin: Given, end: Given) -> PyResult<()> {
+        self.with(py, |writer| writer.delete_range(begin, end))
+    }
+
+    fn __setitem__(&self, py: Python<'_>, key: Given, value: Given) -> PyResult<()> {
+        self.put(py, key, value)
+    }
+
+    fn __delitem__(&self, py: Python<'_>, key: Given) -> PyResult<()> {
+        self.delete(py, key)
+    }
+
+    /// About how many bytes the file has so far.
+    fn file_size(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with(py, |writer| Ok(writer.file_size()))
+    }
+
+    /// Ends the file, which can be ingested then.
+    fn finish(&self, py: Python<'_>) -> PyResult<ExternalSstFileInfo> {
+        let info = self.with(py, |writer| writer.finish())?;
+        Ok(ExternalSstFileInfo {
+            file_path: info.file_path,
+            smallest_key: info.smallest_key,
+            largest_key: info.largest_key,
+            file_size: info.file_size,
+            num_entries: info.num_entries,
+            num_range_del_entries: info.num_range_del_entries,
+        })
+    }
+}
