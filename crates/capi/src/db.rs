@@ -271,8 +271,8 @@ capi! {
         }
     }
     call rocksdb_pinnable_handle_destroy(slice: *mut PinnedHandle) { end(slice); }
-    /// Copies a value into `buffer`: 1 if it fits. If not, `vallen` says how long it is; `found` is 0
-    /// if there is none.
+    /// Copies a value into `buffer`: 1 if it fits. If not, `vallen` says how long it is; `found` is
+    /// 0 if there is none.
     attempt rocksdb_get_into_buffer(db: *const Database, options: *const Read, key: *const c_char, keylen: usize, buffer: *mut c_char, buffer_size: usize, vallen: *mut usize, found: *mut c_uchar) -> c_uchar {
         copied_out(None, buffer, buffer_size, vallen, found);
         let (db, own) = (base(db)?, of(db)?);

@@ -179,8 +179,8 @@ const OTHER_TYPES: [&str; 6] = [
     "rocksdb_writablefile_t",
 ];
 
-/// Types of callbacks that only functions that are refused take, or that RocksDB has a name for, under
-/// that name.
+/// Types of callbacks that only functions that are refused take, or that RocksDB has a name for,
+/// under that name.
 const CALLBACKS_OF_REFUSED: &[&str] = &[
     "void (*on_background_error_cb)(void*, uint32_t, rocksdb_status_ptr_t*)",
     "void (*on_compaction_begin_cb)(void*, rocksdb_t*, const rocksdb_compactionjobinfo_t*)",

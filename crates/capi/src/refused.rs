@@ -1,10 +1,9 @@
 //! The functions that are not served: each fails through `errptr` where it has one, else returns
 //! null or 0; and each says so once on stderr.
 //!
-//! A row has the name, what is returned (`word`: a pointer, a number or nothing; `double`), how many
-//! arguments stand before `errptr`, or for a `multi_get` how its keys belong
-//! to families, and for the header the types in C, which `cargo xtask peers`
-//! compares with RocksDB's.
+//! A row has the name, what is returned (`word`: a pointer, a number or nothing; `double`), how
+//! many arguments stand before `errptr`, or for a `multi_get` how its keys belong to families, and
+//! for the header the types in C, which `cargo xtask peers` compares with RocksDB's.
 //! Why arguments are words: in the calling conventions of x86-64 and aarch64 Linux a pointer or
 //! whole number of any width takes a word's place, and one in floating point none, so a function
 //! that only needs `errptr` need not know the types.

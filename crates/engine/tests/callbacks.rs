@@ -1,6 +1,6 @@
 //! Code of the user's that panics where the database calls it: a merge operator, a prefix
-//! extractor, a filter's factory, an event listener, a logger, the waker of a future. Whoever it happened to
-//! is told, nobody else waits for ever, and no lock stays taken.
+//! extractor, a filter's factory, an event listener, a logger, the waker of a future. Whoever it
+//! happened to is told, nobody else waits for ever, and no lock stays taken.
 //!
 //! Comparators and compaction filters are in `misuse.rs`, subscribers of `tracing` in
 //! `subscriber.rs`.

@@ -4,8 +4,8 @@
 //!
 //! In: the list of expected failures in `docs/peers.md`. Out: each test that failed, by program;
 //! the counts; and an error if the failures are not the expected ones, in either direction. Each
-//! test has a process of its own and a time limit, so one that crashes or hangs is one failure.
-//! The sources come from the registry, and stay in the cache. The programs are linked with a library
+//! test has a process of its own and a time limit, so one that crashes or hangs is one failure. The
+//! sources come from the registry, and stay in the cache. The programs are linked with a library
 //! that is named as RocksDB 11's and does nothing, and find KarstDB's when they run: so do programs
 //! that were linked with RocksDB.
 
@@ -136,7 +136,8 @@ pub(crate) fn peers(args: &[String]) -> Result {
     if wrong.is_empty() { Ok(()) } else { Err(format!("{EXPECTED} does not agree:\n{}", wrong.join("\n"))) }
 }
 
-/// A library with all functions of RocksDB's C API, which do nothing, under the name of RocksDB 11's.
+/// A library with all functions of RocksDB's C API, which do nothing, under the name of RocksDB
+/// 11's.
 fn stand_in(folder: &Path) -> Result<PathBuf> {
     const FUNCTIONS: &str = include_str!("../../../crates/capi/tests/functions.txt");
     fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;

@@ -243,9 +243,10 @@ impl Options {
         self
     }
 
-    /// Who takes the lines of LOG in place of the file, as RocksDB's `info_log`; then no LOG is made.
-    /// Several databases may have one. No file records it. A database that is open for reading has
-    /// no LOG, and tells a logger which options have no effect. Default: none, and LOG is written.
+    /// Who takes the lines of LOG in place of the file, as RocksDB's `info_log`; then no LOG is
+    /// made. Several databases may have one. No file records it. A database that is open for
+    /// reading has no LOG, and tells a logger which options have no effect. Default: none, and LOG
+    /// is written.
     #[must_use]
     pub fn logger(mut self, logger: Arc<dyn Logger>) -> Self {
         self.logger = Some(logger);
