@@ -12,9 +12,12 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Cache(pub(crate) BlockCache);
 
-/// `rocksdb_lru_cache_options_t` and `rocksdb_hyper_clock_cache_options_t`.
+/// `rocksdb_lru_cache_options_t`.
 #[derive(Debug, Default)]
 pub struct CacheSettings(CacheOptions);
+
+/// `rocksdb_hyper_clock_cache_options_t`: the header has two types.
+pub type HyperClockSettings = CacheSettings;
 
 /// `rocksdb_write_buffer_manager_t`.
 #[derive(Debug)]
@@ -73,7 +76,7 @@ capi! {
     call rocksdb_cache_create_hyper_clock(capacity: usize, estimated_entry_charge: usize) -> *mut Cache {
         give(Cache(BlockCache::with_options(CacheOptions { capacity_bytes: capacity, estimated_entry_bytes: estimated_entry_charge, ..CacheOptions::default() })))
     }
-    call rocksdb_cache_create_hyper_clock_opts(options: *const CacheSettings) -> *mut Cache {
+    call rocksdb_cache_create_hyper_clock_opts(options: *const HyperClockSettings) -> *mut Cache {
         options.as_ref().map_or(std::ptr::null_mut(), |options| give(Cache(BlockCache::with_options(options.0.clone()))))
     }
     call rocksdb_cache_destroy(cache: *mut Cache) { end(cache); }
@@ -86,12 +89,12 @@ capi! {
     call rocksdb_lru_cache_options_create() -> *mut CacheSettings { give(CacheSettings::default()) }
     call rocksdb_lru_cache_options_destroy(options: *mut CacheSettings) { end(options); }
     call rocksdb_lru_cache_options_set_capacity(options: *mut CacheSettings, capacity: usize) { if let Some(options) = options.as_mut() { options.0.capacity_bytes = capacity } }
-    call rocksdb_hyper_clock_cache_options_create(capacity: usize, estimated_entry_charge: usize) -> *mut CacheSettings {
+    call rocksdb_hyper_clock_cache_options_create(capacity: usize, estimated_entry_charge: usize) -> *mut HyperClockSettings {
         give(CacheSettings(CacheOptions { capacity_bytes: capacity, estimated_entry_bytes: estimated_entry_charge, ..CacheOptions::default() }))
     }
-    call rocksdb_hyper_clock_cache_options_destroy(options: *mut CacheSettings) { end(options); }
-    call rocksdb_hyper_clock_cache_options_set_capacity(options: *mut CacheSettings, capacity: usize) { if let Some(options) = options.as_mut() { options.0.capacity_bytes = capacity } }
-    call rocksdb_hyper_clock_cache_options_set_estimated_entry_charge(options: *mut CacheSettings, charge: usize) { if let Some(options) = options.as_mut() { options.0.estimated_entry_bytes = charge } }
+    call rocksdb_hyper_clock_cache_options_destroy(options: *mut HyperClockSettings) { end(options); }
+    call rocksdb_hyper_clock_cache_options_set_capacity(options: *mut HyperClockSettings, capacity: usize) { if let Some(options) = options.as_mut() { options.0.capacity_bytes = capacity } }
+    call rocksdb_hyper_clock_cache_options_set_estimated_entry_charge(options: *mut HyperClockSettings, charge: usize) { if let Some(options) = options.as_mut() { options.0.estimated_entry_bytes = charge } }
 
     call rocksdb_write_buffer_manager_create(size: usize, allow_stall: bool) -> *mut WriteBuffers {
         give(WriteBuffers { manager: WriteBufferManager::new(size, allow_stall), in_cache: false })

@@ -4,6 +4,7 @@ use crate::boundary::*;
 use crate::family::{Family, family_or_default};
 use crate::handle::{Database, Pinned, SnapshotHandle};
 use crate::iterator::{Iter, iterators_of};
+use crate::observe::Slice;
 use crate::requests::{Compaction, Flush, Read, Wait, Write, reading};
 use karstdb::{Db, FlushOptions, Snapshot, WriteOptions};
 use libc::{c_char, c_int, c_uchar};
@@ -130,6 +131,51 @@ unsafe fn base<'a>(db: *const Database) -> karstdb::Result<&'a Db> {
     Ok(unsafe { &of(db)?.db })
 }
 
+/// `rocksdb_pinnable_handle_t`: the header has two types.
+pub type PinnedHandle = Pinned;
+
+/// The values of keys of one family, each with its error.
+unsafe fn batched_multi_get(
+    db: *const Database,
+    options: *const Read,
+    cf: *const Family,
+    keys: &[&[u8]],
+    values: *mut *mut Pinned,
+    errs: *mut *mut c_char,
+) {
+    unsafe {
+        let (Ok(db), Ok(own)) = (base(db), of(db)) else { return };
+        let found = db.multi_get_cf(&reading(options), family_or_default(db, cf), keys);
+        for (at, found) in found.into_iter().enumerate() {
+            put(errs.add(at), std::ptr::null_mut());
+            let value = found.and_then(|found| own.shown(found)).unwrap_or_else(|error| {
+                save(errs.add(at), &error);
+                None
+            });
+            put(values.add(at), value.map_or(std::ptr::null_mut(), give));
+        }
+    }
+}
+
+/// Copies a value into the caller's memory, and says whether it fits.
+unsafe fn copied_out(
+    value: Option<&[u8]>,
+    buffer: *mut c_char,
+    size: usize,
+    length: *mut usize,
+    found: *mut c_uchar,
+) -> c_uchar {
+    unsafe {
+        put(found, value.is_some().into());
+        put(length, value.map_or(0, <[u8]>::len));
+        let Some(value) = value.filter(|value| value.len() <= size) else { return 0 };
+        if !value.is_empty() {
+            std::ptr::copy_nonoverlapping(value.as_ptr(), buffer.cast(), value.len());
+        }
+        1
+    }
+}
+
 capi! {
     attempt rocksdb_put(db: *const Database, options: *const Write, key: *const c_char, keylen: usize, val: *const c_char, vallen: usize) {
         let (db, own) = (base(db)?, of(db)?);
@@ -203,14 +249,40 @@ capi! {
         values_out(found, values, value_sizes, errs);
     }
     call rocksdb_batched_multi_get_cf(db: *const Database, options: *const Read, cf: *const Family, num_keys: usize, keys: *const *const c_char, key_sizes: *const usize, values: *mut *mut Pinned, errs: *mut *mut c_char, _sorted_input: bool) {
-        let (Ok(db), Ok(own)) = (base(db), of(db)) else { return };
-        let family = family_or_default(db, cf);
-        let found = db.multi_get_cf(&reading(options), family, &byte_lists(keys, key_sizes, num_keys));
-        for (at, found) in found.into_iter().enumerate() {
-            put(errs.add(at), std::ptr::null_mut());
-            let value = found.and_then(|found| own.shown(found)).unwrap_or_else(|error| { save(errs.add(at), &error); None });
-            put(values.add(at), value.map_or(std::ptr::null_mut(), give));
+        batched_multi_get(db, options, cf, &byte_lists(keys, key_sizes, num_keys), values, errs);
+    }
+    call rocksdb_batched_multi_get_cf_slice(db: *const Database, options: *const Read, cf: *const Family, num_keys: usize, keys: *const Slice, values: *mut *mut Pinned, errs: *mut *mut c_char, _sorted_input: bool) {
+        let keys: Vec<_> = list(keys, num_keys).iter().map(|key| key.bytes()).collect();
+        batched_multi_get(db, options, cf, &keys, values, errs);
+    }
+    attempt rocksdb_get_pinned_v2(db: *const Database, options: *const Read, key: *const c_char, keylen: usize) -> *mut PinnedHandle {
+        let (db, own) = (base(db)?, of(db)?);
+        let value = db.get_cf(&reading(options), db.default_column_family(), bytes(key, keylen))?;
+        Ok(own.shown(value)?.map_or(std::ptr::null_mut(), give))
+    }
+    attempt rocksdb_get_pinned_cf_v2(db: *const Database, options: *const Read, cf: *const Family, key: *const c_char, keylen: usize) -> *mut PinnedHandle {
+        let value = base(db)?.get_cf(&reading(options), &of(cf)?.0, bytes(key, keylen))?;
+        Ok(of(db)?.shown(value)?.map_or(std::ptr::null_mut(), give))
+    }
+    call rocksdb_pinnable_handle_get_value(slice: *const PinnedHandle, vlen: *mut usize) -> *const c_char {
+        match slice.as_ref() {
+            Some(slice) => lend(slice.as_ref(), vlen),
+            None => { put(vlen, 0); std::ptr::null() }
         }
+    }
+    call rocksdb_pinnable_handle_destroy(slice: *mut PinnedHandle) { end(slice); }
+    /// Copies a value into `buffer`: 1 if it fits. If not, `vallen` says how long it is; `found` is
+    /// 0 if there is none.
+    attempt rocksdb_get_into_buffer(db: *const Database, options: *const Read, key: *const c_char, keylen: usize, buffer: *mut c_char, buffer_size: usize, vallen: *mut usize, found: *mut c_uchar) -> c_uchar {
+        copied_out(None, buffer, buffer_size, vallen, found);
+        let (db, own) = (base(db)?, of(db)?);
+        let value = own.shown(db.get_cf(&reading(options), db.default_column_family(), bytes(key, keylen))?)?;
+        Ok(copied_out(value.as_ref().map(AsRef::as_ref), buffer, buffer_size, vallen, found))
+    }
+    attempt rocksdb_get_into_buffer_cf(db: *const Database, options: *const Read, cf: *const Family, key: *const c_char, keylen: usize, buffer: *mut c_char, buffer_size: usize, vallen: *mut usize, found: *mut c_uchar) -> c_uchar {
+        copied_out(None, buffer, buffer_size, vallen, found);
+        let value = of(db)?.shown(base(db)?.get_cf(&reading(options), &of(cf)?.0, bytes(key, keylen))?)?;
+        Ok(copied_out(value.as_ref().map(AsRef::as_ref), buffer, buffer_size, vallen, found))
     }
     call rocksdb_key_may_exist(db: *const Database, options: *const Read, key: *const c_char, keylen: usize, value: *mut *mut c_char, vallen: *mut usize, timestamp: *const c_char, _timestamp_len: usize, found: *mut c_uchar) -> c_uchar {
         if !timestamp.is_null() { put(found, 0); return 1; }

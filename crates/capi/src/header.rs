@@ -5,7 +5,10 @@
 //! Why not a tool that reads sources: the functions come out of macros.
 
 use crate::async_calls::{self, Status};
+use crate::observe::METRICS;
+use crate::refused::{REFUSED, Refused};
 use crate::signature::Signature;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 /// The declaration in C.
@@ -47,6 +50,7 @@ const HANDLES: &[(&str, &str)] = &[
     ("Database", "rocksdb_t"),
     ("DbPath", "rocksdb_dbpath_t"),
     ("Engine", "rocksdb_backup_engine_t"),
+    ("EnvOptions", "rocksdb_envoptions_t"),
     ("Environment", "rocksdb_env_t"),
     ("FactoryHandle", "rocksdb_compactionfilterfactory_t"),
     ("Family", "rocksdb_column_family_handle_t"),
@@ -56,6 +60,7 @@ const HANDLES: &[(&str, &str)] = &[
     ("FilterHandle", "rocksdb_compactionfilter_t"),
     ("FilterPolicy", "rocksdb_filterpolicy_t"),
     ("Flush", "rocksdb_flushoptions_t"),
+    ("HyperClockSettings", "rocksdb_hyper_clock_cache_options_t"),
     ("HistogramData", "rocksdb_statistics_histogram_data_t"),
     ("Infos", "rocksdb_backup_engine_info_t"),
     ("Ingest", "rocksdb_ingestexternalfileoptions_t"),
@@ -64,6 +69,7 @@ const HANDLES: &[(&str, &str)] = &[
     ("LiveFiles", "rocksdb_livefiles_t"),
     ("LockingDatabase", "rocksdb_transactiondb_t"),
     ("LockingSettings", "rocksdb_transactiondb_options_t"),
+    ("LoggerHandle", "rocksdb_logger_t"),
     ("MemoryUsage", "rocksdb_memory_usage_t"),
     ("MergeHandle", "rocksdb_mergeoperator_t"),
     ("OptimisticDatabase", "rocksdb_optimistictransactiondb_t"),
@@ -72,6 +78,7 @@ const HANDLES: &[(&str, &str)] = &[
     ("PartitionerHandle", "rocksdb_sst_partitioner_factory_t"),
     ("PerfContext", "rocksdb_perfcontext_t"),
     ("Pinned", "rocksdb_pinnableslice_t"),
+    ("PinnedHandle", "rocksdb_pinnable_handle_t"),
     ("PrefixHandle", "rocksdb_slicetransform_t"),
     ("Read", "rocksdb_readoptions_t"),
     ("Restore", "rocksdb_restore_options_t"),
@@ -83,6 +90,7 @@ const HANDLES: &[(&str, &str)] = &[
     ("UniversalHandle", "rocksdb_universal_compaction_options_t"),
     ("Wait", "rocksdb_wait_for_compact_options_t"),
     ("WalIter", "rocksdb_wal_iterator_t"),
+    ("WalRead", "rocksdb_wal_readoptions_t"),
     ("Write", "rocksdb_writeoptions_t"),
     ("WriteBuffers", "rocksdb_write_buffer_manager_t"),
     ("Writer", "rocksdb_sstfilewriter_t"),
@@ -100,9 +108,10 @@ const PLAIN: &[(&str, &str)] = &[
     ("Completion", "karst_completion_t"),
     ("Notify", "karst_notify_t"),
     ("Slice", "rocksdb_slice_t"),
-    ("bool", "unsigned char"),
+    ("bool", "bool"),
     ("c_char", "char"),
     ("c_int", "int"),
+    ("c_uint", "unsigned int"),
     ("c_uchar", "unsigned char"),
     ("c_void", "void"),
     ("f64", "double"),
@@ -137,13 +146,18 @@ const CALLBACKS: &[(&str, &str, &str)] = &[
         "char* (*%)(void*, const char*, size_t, const char*, size_t, const char* const*, const size_t*, int, unsigned char*, size_t*)",
     ),
     ("InDomain", "karst_in_domain_fn", "unsigned char (*%)(void*, const char*, size_t)"),
+    ("LogLine", "karst_log_fn", "void (*%)(void*, unsigned int, char*, size_t)"),
     ("Name", "karst_name_fn", "const char* (*%)(void*)"),
     (
         "PartialMerge",
         "karst_partial_merge_fn",
         "char* (*%)(void*, const char*, size_t, const char* const*, const size_t*, int, unsigned char*, size_t*)",
     ),
-    ("TableFilter", "karst_table_filter_fn", "unsigned char (*%)(void*, const rocksdb_table_properties_t*)"),
+    (
+        "TableFilter",
+        "rocksdb_readoptions_table_filter_cb",
+        "unsigned char (*%)(void*, const rocksdb_table_properties_t*)",
+    ),
     ("Transform", "karst_transform_fn", "char* (*%)(void*, const char*, size_t, size_t*)"),
     ("Visit1", "karst_visit_key_fn", "void (*%)(void*, const char*, size_t)"),
     ("Visit2", "karst_visit_entry_fn", "void (*%)(void*, const char*, size_t, const char*, size_t)"),
@@ -153,6 +167,40 @@ const CALLBACKS: &[(&str, &str, &str)] = &[
         "karst_visit_cf_entry_fn",
         "void (*%)(void*, uint32_t, const char*, size_t, const char*, size_t)",
     ),
+];
+
+/// Types that no function has: those that only callbacks are given, and those of RocksDB's past.
+const OTHER_TYPES: [&str; 6] = [
+    "rocksdb_compactionservice_jobinfo_t",
+    "rocksdb_filelock_t",
+    "rocksdb_randomfile_t",
+    "rocksdb_seqfile_t",
+    "rocksdb_subcompactionjobinfo_t",
+    "rocksdb_writablefile_t",
+];
+
+/// Types of callbacks that only functions that are refused take, or that RocksDB has a name for,
+/// under that name.
+const CALLBACKS_OF_REFUSED: &[&str] = &[
+    "void (*on_background_error_cb)(void*, uint32_t, rocksdb_status_ptr_t*)",
+    "void (*on_compaction_begin_cb)(void*, rocksdb_t*, const rocksdb_compactionjobinfo_t*)",
+    "void (*on_compaction_completed_cb)(void*, rocksdb_t*, const rocksdb_compactionjobinfo_t*)",
+    "void (*on_external_file_ingested_cb)(void*, rocksdb_t*, const rocksdb_externalfileingestioninfo_t*)",
+    "void (*on_flush_begin_cb)(void*, rocksdb_t*, const rocksdb_flushjobinfo_t*)",
+    "void (*on_flush_completed_cb)(void*, rocksdb_t*, const rocksdb_flushjobinfo_t*)",
+    "void (*on_memtable_sealed_cb)(void*, const rocksdb_memtableinfo_t*)",
+    "void (*on_stall_conditions_changed_cb)(void*, const rocksdb_writestallinfo_t*)",
+    "void (*on_subcompaction_begin_cb)(void*, const rocksdb_subcompactionjobinfo_t*)",
+    "void (*on_subcompaction_completed_cb)(void*, const rocksdb_subcompactionjobinfo_t*)",
+    "void (*rocksdb_compaction_service_cancel_awaiting_jobs_cb)(void*)",
+    "void (*rocksdb_compaction_service_on_installation_cb)(void*, const char*, int)",
+    "rocksdb_compactionservice_scheduleresponse_t* (*rocksdb_compaction_service_schedule_cb)(void*, const rocksdb_compactionservice_jobinfo_t*, const char*, size_t)",
+    "int (*rocksdb_compaction_service_wait_cb)(void*, const char*, char**, size_t*)",
+    "unsigned char (*rocksdb_create_backup_options_exclude_files_cb)(void*, const char*, size_t)",
+    "void (*rocksdb_create_backup_options_progress_cb)(void*)",
+    "void (*rocksdb_logger_logv_cb)(void*, uint32_t, const char*)",
+    "void (*rocksdb_walfilter_column_family_log_number_map_cb)(void*, const uint32_t*, const uint64_t*, size_t, const char* const*, const size_t*, const uint32_t*, size_t)",
+    "int (*rocksdb_walfilter_log_record_found_cb)(void*, unsigned long long, const char*, size_t, const rocksdb_writebatch_t*, rocksdb_writebatch_t*, unsigned char*)",
 ];
 
 /// A type in C.
@@ -183,6 +231,69 @@ fn c_type(rust: &str) -> Result<String, String> {
 
 /// The numbers of choices, as RocksDB has them.
 const CHOICES: &[&[(&str, i32)]] = &[
+    &[
+        ("rocksdb_size_approximation_flags_none", 0),
+        ("rocksdb_size_approximation_flags_include_memtable", 1),
+        ("rocksdb_size_approximation_flags_include_files", 2),
+        ("rocksdb_size_approximation_flags_include_blob_files", 4),
+    ],
+    &[("rocksdb_wal_file_type_archived_log", 0), ("rocksdb_wal_file_type_alive_log", 1)],
+    &[
+        ("rocksdb_block_based_table_index_block_search_type_binary", 0),
+        ("rocksdb_block_based_table_index_block_search_type_interpolation", 1),
+        ("rocksdb_block_based_table_index_block_search_type_auto", 2),
+    ],
+    &[
+        ("rocksdb_block_based_k_fallback_pinning_tier", 0),
+        ("rocksdb_block_based_k_none_pinning_tier", 1),
+        ("rocksdb_block_based_k_flush_and_similar_pinning_tier", 2),
+        ("rocksdb_block_based_k_all_pinning_tier", 3),
+    ],
+    &[
+        ("rocksdb_statistics_level_disable_all", 0),
+        ("rocksdb_statistics_level_except_tickers", 0),
+        ("rocksdb_statistics_level_except_histogram_or_timers", 1),
+        ("rocksdb_statistics_level_except_timers", 2),
+        ("rocksdb_statistics_level_except_detailed_timers", 3),
+        ("rocksdb_statistics_level_except_time_for_mutex", 4),
+        ("rocksdb_statistics_level_all", 5),
+    ],
+    &[("rocksdb_prepopulate_blob_disable", 0), ("rocksdb_prepopulate_blob_flush_only", 1)],
+    &[
+        ("rocksdb_k_by_compensated_size_compaction_pri", 0),
+        ("rocksdb_k_oldest_largest_seq_first_compaction_pri", 1),
+        ("rocksdb_k_oldest_smallest_seq_first_compaction_pri", 2),
+        ("rocksdb_k_min_overlapping_ratio_compaction_pri", 3),
+        ("rocksdb_k_round_robin_compaction_pri", 4),
+    ],
+    &[
+        ("rocksdb_uninitialized", 0),
+        ("rocksdb_disable", 1),
+        ("rocksdb_enable_count", 2),
+        ("rocksdb_enable_time_except_for_mutex", 3),
+        ("rocksdb_enable_time", 4),
+        ("rocksdb_out_of_bounds", 5),
+    ],
+    &[
+        ("rocksdb_wal_filter_continue_processing", 0),
+        ("rocksdb_wal_filter_ignore_current_record", 1),
+        ("rocksdb_wal_filter_stop_replay", 2),
+        ("rocksdb_wal_filter_corrupted_record", 3),
+    ],
+    &[
+        ("rocksdb_trace_filter_none", 0),
+        ("rocksdb_trace_filter_get", 1),
+        ("rocksdb_trace_filter_write", 2),
+        ("rocksdb_trace_filter_iterator_seek", 4),
+        ("rocksdb_trace_filter_iterator_seek_for_prev", 8),
+        ("rocksdb_trace_filter_multi_get", 16),
+    ],
+    &[
+        ("rocksdb_compactionservice_jobstatus_success", 0),
+        ("rocksdb_compactionservice_jobstatus_failure", 1),
+        ("rocksdb_compactionservice_jobstatus_aborted", 2),
+        ("rocksdb_compactionservice_jobstatus_use_local", 3),
+    ],
     &[
         ("rocksdb_block_based_table_index_type_binary_search", 0),
         ("rocksdb_block_based_table_index_type_hash_search", 1),
@@ -222,8 +333,7 @@ fn enumeration<'a>(values: impl Iterator<Item = (&'a str, i32)>) -> String {
     format!("enum {{\n{}\n}};\n\n", values.join(",\n"))
 }
 
-const BEGIN: &str =
-    "#include <stddef.h>\n#include <stdint.h>\n\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n";
+const BEGIN: &str = "#include <stdbool.h>\n#include <stddef.h>\n#include <stdint.h>\n\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n";
 const END: &str = "\n#ifdef __cplusplus\n}\n#endif\n";
 const MADE: &str = "/* Made by `cargo xtask capi --table` from the sources of crates/capi.\n   SPDX-License-Identifier: Apache-2.0 */\n#pragma once\n\n";
 
@@ -291,29 +401,44 @@ typedef struct karst_notify_t {
     Ok(text + "\n" + END)
 }
 
-/// The header in the place of `rocksdb/c.h`: the functions that are served or without effect. Those
-/// that are refused are not declared, so that the compiler finds them; a program that has them
-/// already runs.
+/// The header in the place of `rocksdb/c.h`: all its functions, types and numbers. Those functions
+/// that are refused are declared too: a program that is compiled with RocksDB's header is compiled
+/// with this one, and gets the same answers.
 ///
 /// # Errors
 /// A function has an argument of a type that is not known in C.
 pub fn rocksdb_header() -> Result<String, String> {
     let mut text = format!("{MADE}{BEGIN}");
-    for (_, name) in HANDLES {
+    let refused = REFUSED.iter().flat_map(|function| [function.returned, function.arguments]);
+    let words = refused.flat_map(|types| types.split(|c: char| c != '_' && !c.is_ascii_alphanumeric()));
+    let of_refused = words.filter(|word| word.starts_with("rocksdb_") && word.ends_with("_t"));
+    let all: BTreeSet<&str> =
+        HANDLES.iter().map(|(_, name)| *name).chain(of_refused).chain(OTHER_TYPES).collect();
+    for name in all {
         let _ = writeln!(text, "typedef struct {name} {name};");
     }
     text += "\ntypedef struct rocksdb_slice_t {\n  const char* data;\n  size_t size;\n} rocksdb_slice_t;\n\n";
     for (_, name, declaration) in CALLBACKS {
         let _ = writeln!(text, "typedef {};", declaration.replace('%', name));
     }
+    for declaration in CALLBACKS_OF_REFUSED {
+        let _ = writeln!(text, "typedef {declaration};");
+    }
     text.push('\n');
+    let metrics: Vec<String> = METRICS.iter().map(|name| format!("rocksdb_{name}")).collect();
+    text +=
+        &enumeration(metrics.iter().map(String::as_str).zip(0..).chain([("rocksdb_total_metric_count", 86)]));
     for choice in CHOICES {
         text += &enumeration(choice.iter().copied());
     }
-    let mut all: Vec<&Signature> = crate::table::signatures().collect();
-    all.sort_by_key(|signature| signature.name());
-    for signature in all {
-        text += &declared(signature)?;
+    let mut all = Vec::new();
+    for signature in crate::table::signatures() {
+        all.push((signature.name(), declared(signature)?));
     }
+    all.extend(REFUSED.iter().map(|Refused { name, returned, arguments }| {
+        (*name, format!("// Refused: fails as not implemented, or returns nothing.\nextern {returned} {name}({arguments});\n"))
+    }));
+    all.sort();
+    text.extend(all.into_iter().map(|(_, declaration)| declaration));
     Ok(text + END)
 }

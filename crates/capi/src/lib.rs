@@ -38,6 +38,8 @@ mod family;
 mod handle;
 mod header;
 mod iterator;
+mod loaded;
+mod logger;
 mod metadata;
 mod observe;
 mod open;

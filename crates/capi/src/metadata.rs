@@ -8,6 +8,9 @@ use karstdb::{ColumnFamily, Db, Error, LiveFile, WalUpdates, WriteBatch};
 use libc::{c_char, c_int, c_uchar, c_void};
 use std::ffi::CString;
 
+/// `rocksdb_wal_readoptions_t`, of which there is none but null.
+pub type WalRead = c_void;
+
 /// `rocksdb_livefiles_t`: tables, with their texts as C has them.
 #[derive(Debug)]
 pub struct LiveFiles(Vec<Live>);
@@ -122,7 +125,7 @@ capi! {
     call rocksdb_column_family_metadata_get_size(metadata: *const FamilyMetadata) -> u64 { metadata.as_ref().map_or(0, |metadata| metadata.files.iter().map(|file| file.size_bytes).sum()) }
     call rocksdb_column_family_metadata_get_file_count(metadata: *const FamilyMetadata) -> usize { metadata.as_ref().map_or(0, |metadata| metadata.files.len()) }
 
-    attempt rocksdb_get_updates_since(db: *const Database, sequence: u64, _options: *const c_void) -> *mut WalIter {
+    attempt rocksdb_get_updates_since(db: *const Database, sequence: u64, _options: *const WalRead) -> *mut WalIter {
         let mut iter = WalIter { updates: of(db)?.db.get_updates_since(sequence)?, current: None, failed: None };
         iter.advance();
         Ok(give(iter))

@@ -22,6 +22,11 @@ impl Slice {
         let bytes = bytes.unwrap_or_default();
         Slice { data: bytes.as_ptr().cast(), size: bytes.len() }
     }
+
+    /// What C passes.
+    pub(crate) unsafe fn bytes<'a>(&self) -> &'a [u8] {
+        unsafe { bytes(self.data, self.size) }
+    }
 }
 
 /// `rocksdb_statistics_histogram_data_t`.
@@ -125,7 +130,7 @@ capi! {
 }
 
 /// The metrics by RocksDB's numbers in C.
-const METRICS: &[&str] = &[
+pub(crate) const METRICS: &[&str] = &[
     "user_key_comparison_count",
     "block_cache_hit_count",
     "block_read_count",

@@ -5,12 +5,15 @@ use crate::options::OptionsHandle;
 use karstdb::SstFileWriter;
 use libc::{c_char, c_void};
 
+/// `rocksdb_envoptions_t`, of which there is none but null.
+pub type EnvOptions = c_void;
+
 /// `rocksdb_sstfilewriter_t`, and the size of the last table that was finished.
 #[derive(Debug)]
 pub struct Writer(SstFileWriter, u64);
 
 capi! {
-    call rocksdb_sstfilewriter_create(_env: *const c_void, options: *const OptionsHandle) -> *mut Writer {
+    call rocksdb_sstfilewriter_create(_env: *const EnvOptions, options: *const OptionsHandle) -> *mut Writer {
         let made = of(options).and_then(|options| SstFileWriter::create(&options.to_options(&[])?));
         or_say("rocksdb_sstfilewriter_create", made).map_or(std::ptr::null_mut(), |writer| give(Writer(writer, 0)))
     }

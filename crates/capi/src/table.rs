@@ -1,5 +1,6 @@
 //! The list of all functions, and what becomes of a call of each.
 
+use crate::refused::REFUSED;
 use crate::signature::Signature;
 
 /// What a function does.
@@ -32,6 +33,7 @@ fn served() -> impl Iterator<Item = &'static Signature> {
         crate::db::NAMES,
         crate::family::NAMES,
         crate::iterator::NAMES,
+        crate::logger::NAMES,
         crate::metadata::NAMES,
         crate::observe::NAMES,
         crate::open::NAMES,
@@ -67,7 +69,7 @@ pub fn functions() -> Vec<Function> {
     let mut all: Vec<_> = served.map(|name| Function { name, served: Served::Yes }).collect();
     all.extend(by_name);
     all.extend(kept.map(|name| Function { name, served: Served::NoEffect }));
-    all.extend(crate::refused::NAMES.iter().map(|name| Function { name, served: Served::Refused }));
+    all.extend(REFUSED.iter().map(|refused| Function { name: refused.name, served: Served::Refused }));
     all.sort();
     all
 }

@@ -1,6 +1,7 @@
 //! Programs in C against the headers and the library, with all warnings as errors.
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -12,13 +13,25 @@ fn library() -> PathBuf {
 }
 
 /// Compiles with `compiler` and runs, with a directory of its own for the database; what it prints.
+fn run(compiler: &str, flags: &[&str], source: &str, arguments: &[&str]) -> String {
+    linked("librocksdb.so", compiler, flags, source, arguments, |_| {})
+}
+
+/// The same, linked with the library under a name; `look` sees the database.
 ///
 /// Why a missing compiler is a failure: what is linked with it would go untested unnoticed.
-fn run(compiler: &str, flags: &[&str], source: &str, arguments: &[&str]) -> String {
+fn linked(
+    name: &str,
+    compiler: &str,
+    flags: &[&str],
+    source: &str,
+    arguments: &[&str],
+    look: impl FnOnce(&Path),
+) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let directory = tempfile::tempdir().unwrap();
     // The names of an installation.
-    for name in ["libkarstdb.so", "librocksdb.so"] {
+    for name in BTreeSet::from(["libkarstdb.so", name]) {
         std::os::unix::fs::symlink(library(), directory.path().join(name)).unwrap();
     }
     let include = directory.path().join("include");
@@ -33,7 +46,8 @@ fn run(compiler: &str, flags: &[&str], source: &str, arguments: &[&str]) -> Stri
         .arg(root.join(source))
         .arg("-L")
         .arg(directory.path())
-        .args(["-lrocksdb", "-o"])
+        .arg(format!("-l:{name}"))
+        .arg("-o")
         .arg(&program)
         .output()
         .unwrap_or_else(|e| panic!("a compiler of C is needed: {compiler}: {e}"));
@@ -45,6 +59,7 @@ fn run(compiler: &str, flags: &[&str], source: &str, arguments: &[&str]) -> Stri
         .output()
         .unwrap();
     assert!(ran.status.success(), "{}: {}", ran.status, String::from_utf8_lossy(&ran.stderr));
+    look(&directory.path().join("db"));
     String::from_utf8(ran.stdout).unwrap()
 }
 
@@ -62,4 +77,24 @@ fn the_example_reads_what_it_has_written() {
     let said = run("cc", &flags, "examples/async_gets.c", &["500", "3000", "64"]);
     assert!(said.contains("3000 gets, 64 in flight"), "{said}");
     assert!(said.contains(" 3000 found, 12288000 bytes"), "{said}");
+}
+
+#[test]
+fn tables_are_those_of_the_release_that_a_program_is_linked_with() {
+    for (name, version) in
+        [("librocksdb.so", 6), ("librocksdb.so.7.8", 5), ("librocksdb.so.11", 7), ("libkarstdb.so", 6)]
+    {
+        let said = linked(name, "cc", &["-std=c99"], "tests/c/switched.c", &["0"], |database| {
+            let text = std::fs::read_to_string(database.join("LOG")).unwrap();
+            assert_eq!(text.matches(&format!("  format_version: {version}\n")).count(), 2, "{name}: {text}");
+        });
+        assert_eq!(said, "2000 entries of 1 rounds\n", "{name}");
+    }
+}
+
+#[test]
+fn the_measured_calls_find_what_was_written() {
+    let flags = ["-std=c99", "-D_POSIX_C_SOURCE=200809L", "-O1"];
+    let said = run("cc", &flags, "examples/speed.c", &["1000"]);
+    assert_eq!(said.lines().count(), 8, "{said}");
 }

@@ -47,11 +47,11 @@ fn the_library_exports_what_the_list_says() {
 }
 
 #[test]
-fn the_header_of_rocksdb_declares_all_that_is_not_refused() {
+fn the_header_of_rocksdb_declares_every_function() {
     let text = rocksdb_header().unwrap();
     for function in functions() {
         let declared = text.contains(&format!(" {}(", function.name));
-        assert_eq!(declared, function.served != Served::Refused, "{}", function.name);
+        assert!(declared, "{}", function.name);
     }
 }
 

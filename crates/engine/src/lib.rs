@@ -50,8 +50,8 @@ pub use karst_base::error::{Error, ErrorKind, Result};
 pub use karst_base::error::{Named, Shown};
 pub use karst_base::events::{
     BlobFileCreationInfo, CompactionInfo, EventListener, ExternalFileIngestionInfo, FileCreationInfo,
-    FileDeletionInfo, FlushInfo, FlushReason, MemTableInfo, SubcompactionInfo, TableFileCreationInfo,
-    TableFileCreationReason,
+    FileDeletionInfo, FlushInfo, FlushReason, LogLevel, Logger, MemTableInfo, SubcompactionInfo,
+    TableFileCreationInfo, TableFileCreationReason,
 };
 pub use karst_base::health::{BackgroundError, BackgroundErrorReason, Severity};
 pub use karst_base::merge_operator::{Associative, AssociativeMergeOperator, MergeOperator};
@@ -97,8 +97,8 @@ pub mod error {
 pub mod events {
     pub use karst_base::events::{
         BlobFileCreationInfo, CompactionInfo, EventListener, ExternalFileIngestionInfo, FileCreationInfo,
-        FileDeletionInfo, FlushInfo, FlushReason, MemTableInfo, SubcompactionInfo, TableFileCreationInfo,
-        TableFileCreationReason,
+        FileDeletionInfo, FlushInfo, FlushReason, LogLevel, Logger, MemTableInfo, SubcompactionInfo,
+        TableFileCreationInfo, TableFileCreationReason,
     };
     pub use karst_io::{FileOperation, FileOperationInfo};
 }

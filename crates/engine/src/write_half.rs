@@ -84,7 +84,7 @@ impl WriteHalf {
         let patience = options.stopped_writes_patience();
         let stalls = StallController::new(health.clone(), write_buffers.clone(), rate, patience);
         let stalls = Arc::new(stalls);
-        let info_log = InfoLog::open(&env, &read.path, &db_options);
+        let info_log = options.users_log().unwrap_or_else(|| InfoLog::open(&env, &read.path, &db_options));
         let events = Arc::new(Events::new(Some(info_log), options.event_listeners()));
         if events.has_listeners() {
             let asked = events.clone();

@@ -1,6 +1,6 @@
 //! Code of the user's that panics where the database calls it: a merge operator, a prefix
-//! extractor, a filter's factory, an event listener, the waker of a future. Whoever it happened to
-//! is told, nobody else waits for ever, and no lock stays taken.
+//! extractor, a filter's factory, an event listener, a logger, the waker of a future. Whoever it
+//! happened to is told, nobody else waits for ever, and no lock stays taken.
 //!
 //! Comparators and compaction filters are in `misuse.rs`, subscribers of `tracing` in
 //! `subscriber.rs`.
@@ -12,15 +12,16 @@ use karst_engine::merge_operator::{MergeFailed, Merged};
 use karst_engine::{
     BackgroundError, BlobFileCreationInfo, CompactRangeOptions, CompactionFilter, CompactionInfo, Db, Error,
     ErrorKind, EventListener, FileCreationInfo, FileDeletionInfo, FileOperationInfo, FlushInfo, FlushOptions,
-    MemTableInfo, MergeOperator, Options, ReadOptions, Severity, SubcompactionInfo, TableFileCreationInfo,
-    WriteOptions,
+    LogLevel, Logger, MemTableInfo, MergeOperator, Options, ReadOptions, Severity, SubcompactionInfo,
+    TableFileCreationInfo, WriteOptions,
 };
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -346,6 +347,60 @@ fn ends_by_polling<F: Future>(what: &str, bad: &Arc<BadWaker>, future: F) -> F::
         }
         assert!(std::time::Instant::now() < end, "{what} does not end");
         std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// Keeps warnings and what is worse and headers, and panics at every line.
+#[derive(Debug)]
+struct BadLogger {
+    least: LogLevel,
+    lines: Mutex<Vec<(LogLevel, String)>>,
+}
+
+impl Logger for BadLogger {
+    fn log(&self, level: LogLevel, text: &str) {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner).push((level, text.to_owned()));
+        panic!("the logger's own");
+    }
+    fn level(&self) -> LogLevel {
+        self.least
+    }
+}
+
+#[test]
+fn a_logger_takes_the_place_of_the_file_and_may_panic() {
+    for least in [LogLevel::Info, LogLevel::Header] {
+        let logger = Arc::new(BadLogger { least, lines: Mutex::default() });
+        let files = Arc::new(MemoryFileSystem::new());
+        let env = Env::builder().file_system(files).build();
+        // The option is of the file; the logger has its own.
+        let options = Options::new().env(env.clone()).logger(logger.clone());
+        let options =
+            options.db(|db| db.create_if_missing = true).set("info_log_level", "FATAL_LEVEL").unwrap();
+        everything_works(Db::open("/db", &options).unwrap());
+        let lines = std::mem::take(&mut *logger.lines.lock().unwrap_or_else(PoisonError::into_inner));
+        assert!(
+            lines.iter().any(|(level, text)| *level == LogLevel::Header && text == "DB: /db"),
+            "{lines:?}"
+        );
+        assert_eq!(
+            lines.iter().any(|(_, text)| text.contains("Flushed")),
+            least == LogLevel::Info,
+            "{lines:?}"
+        );
+        assert!(lines.iter().all(|(level, _)| *level >= least), "{lines:?}");
+        assert!(lines.iter().all(|(_, text)| !text.ends_with('\n') || text.contains("table_factory")));
+        let names = env.fs().list_dir(Path::new("/db")).unwrap();
+        assert!(!names.iter().any(|name| name.starts_with("LOG") && name != "LOCK"), "{names:?}");
+        // A reader tells what has no effect, and makes no file either.
+        let idle = options.set("use_adaptive_mutex", "true").unwrap();
+        drop(Db::open_read_only("/db", &idle).unwrap());
+        let told = std::mem::take(&mut *logger.lines.lock().unwrap_or_else(PoisonError::into_inner));
+        assert_eq!(
+            told.iter().any(|(level, text)| *level == LogLevel::Warn && text.contains("use_adaptive_mutex")),
+            least == LogLevel::Info,
+            "{told:?}"
+        );
     }
 }
 

@@ -205,7 +205,7 @@ pub use karst_engine::{
     FileCreationInfo, FileDeletionInfo, FileOperation, FileOperationInfo, FlushInfo, FlushOptions,
     FlushReason, Histogram, HistogramKind, ImportColumnFamilyOptions, IngestExternalFileArg,
     IngestExternalFileOptions, IoPriority, KeyBounds, KeyRange, LevelMetaData, LiveFile,
-    LiveFilesStorageInfoOptions, LostFile, MemTableInfo, MergeOperator, OptionSet, Options,
+    LiveFilesStorageInfoOptions, LogLevel, Logger, LostFile, MemTableInfo, MergeOperator, OptionSet, Options,
     PartitionerRequest, PreparedTransaction, Range, RateLimiter, ReadOptions, ReadTier, Recorder,
     RepairReport, RepairedFamily, RestoreOptions, Result, Severity, SizeApproximationOptions, Snapshot,
     SortedRun, SstFileManager, SstFileWriter, SstPartitioner, SstPartitionerContext, SstPartitionerFactory,

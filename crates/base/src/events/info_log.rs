@@ -2,10 +2,12 @@
 //!
 //! In: lines, from any thread, without waiting. Out: the file, written by one job at a time that
 //! may block; it is moved to `LOG.old.<microseconds>` when the database is opened again, when it is
-//! too long, and when it is too old. So many old ones are kept.
+//! too long, and when it is too old. So many old ones are kept. Or, in place of all that, calls of
+//! a user's [`Logger`], on the thread that has the line.
 //!
-//! Invariant: lines are written in the order in which they came. At most one job has the file.
-//! Lock: the queue's; never held while the file is written.
+//! Invariant: lines are written in the order in which they came. At most one job has the file. A
+//! logger is not called any more when the last handle of the database is gone.
+//! Lock: the queue's; never held while the file is written, and not taken for a logger.
 
 use super::LogLevel;
 use super::date::Date;
@@ -15,6 +17,7 @@ use karst_format::file_name::FileName;
 use karst_format::options::{DbOptions, InfoLogLevel};
 use karst_io::{Env, WritableFile, report};
 use std::fmt::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,9 +26,29 @@ use std::time::Duration;
 /// counted.
 const QUEUE_BYTES: usize = 4 << 20;
 
+/// Takes the lines of LOG in place of the file.
+pub trait Logger: Send + Sync + std::fmt::Debug {
+    /// Takes a line, without its end and without a date; a line about all options of a family has
+    /// several. It is called by any thread, by several at once, and may be called while locks of
+    /// the database are held: it must not call the database, and whoever has the line waits for it.
+    /// A panic ends here.
+    fn log(&self, level: LogLevel, text: &str);
+
+    /// The least important lines that it takes: the database's `info_log_level` does not count.
+    fn level(&self) -> LogLevel {
+        LogLevel::Info
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
-pub struct InfoLog(Arc<Shared>);
+pub struct InfoLog(To);
+
+#[derive(Debug)]
+enum To {
+    File(Arc<Shared>),
+    User(Arc<dyn Logger>),
+}
 
 #[derive(Debug)]
 struct Shared {
@@ -103,6 +126,11 @@ impl Place {
 }
 
 impl InfoLog {
+    /// A log that `logger` takes.
+    pub fn of(logger: Arc<dyn Logger>) -> Self {
+        Self(To::User(logger))
+    }
+
     /// Puts an earlier LOG aside and begins a new one. Blocks.
     pub fn open(env: &Env, database: &Path, options: &DbOptions) -> Self {
         let limits = Limits {
@@ -113,21 +141,42 @@ impl InfoLog {
         let place = Place::new(database, options);
         let mut sink = Sink { place, file: None, fails: false, opened_at: env.unix_time(), limits };
         sink.roll(env);
-        Self(Arc::new(Shared {
+        Self(To::File(Arc::new(Shared {
             env: env.clone(),
             least: least(options.info_log_level),
             queue: Mutex::new(Queue { text: String::new(), dropped_lines: 0, sink: Some(sink) }),
             drained: Event::new(),
-        }))
+        })))
     }
 
-    /// Adds a line. Does not block.
+    /// Adds a line. Does not block, unless a user's logger does.
     pub fn write(&self, level: LogLevel, text: std::fmt::Arguments<'_>) {
-        if level < self.0.least {
-            return;
+        match &self.0 {
+            To::File(file) if level >= file.least => file.write(level, text),
+            // Why a panic ends here: it is the logger's, and would take with it whoever has the
+            // line.
+            To::User(logger) if level >= logger.level() => {
+                let text = text.to_string();
+                if catch_unwind(AssertUnwindSafe(|| logger.log(level, &text))).is_err() {
+                    report!(error, ?logger, "a logger panicked");
+                }
+            }
+            _ => {}
         }
-        let now = Date(self.0.env.unix_time());
-        let mut queue = self.0.queue.lock();
+    }
+
+    /// Waits until all lines so far are in the file.
+    pub async fn written(&self) {
+        if let To::File(file) = &self.0 {
+            file.written().await;
+        }
+    }
+}
+
+impl Shared {
+    fn write(self: &Arc<Self>, level: LogLevel, text: std::fmt::Arguments<'_>) {
+        let now = Date(self.env.unix_time());
+        let mut queue = self.queue.lock();
         if queue.text.len() > QUEUE_BYTES {
             queue.dropped_lines += 1;
             return;
@@ -142,25 +191,22 @@ impl InfoLog {
         let _ = writeln!(queue.text, "{now} 0{mark} {text}");
         if let Some(sink) = queue.sink.take() {
             drop(queue);
-            let shared = self.0.clone();
-            drop(self.0.env.run_blocking(move |env| shared.drain(env, sink)));
+            let shared = self.clone();
+            drop(self.env.run_blocking(move |env| shared.drain(env, sink)));
         }
     }
 
-    /// Waits until all lines so far are in the file.
-    pub async fn written(&self) {
+    async fn written(&self) {
         loop {
-            let drained = self.0.drained.listen();
+            let drained = self.drained.listen();
             // Why this says it all: the sink goes back only when the queue is empty.
-            if self.0.queue.lock().sink.is_some() {
+            if self.queue.lock().sink.is_some() {
                 return;
             }
             drained.await;
         }
     }
-}
 
-impl Shared {
     fn drain(&self, env: &Env, mut sink: Sink) {
         loop {
             let text = {

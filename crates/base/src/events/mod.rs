@@ -1,7 +1,7 @@
 //! Events: what happens in the background, told to listeners and written to the LOG file.
 //!
 //! In: jobs that begin and end, errors, stalls. Out: one line each in LOG, which a RocksDB user can
-//! read as before, and a call of every listener.
+//! read as before, or to the user's logger; and a call of every listener.
 //!
 //! Invariant: nothing here fails a job, a listener that panics included. A LOG that cannot be
 //! written is said once through `tracing`, and then done without.
@@ -16,7 +16,7 @@ pub use files::{
     BlobFileCreationInfo, FileCreationInfo, FileCreations, FileDeletionInfo, MemTableInfo,
     TableFileCreationInfo, TableFileCreationReason,
 };
-pub use info_log::InfoLog;
+pub use info_log::{InfoLog, Logger};
 
 use crate::error::Error;
 use crate::health::BackgroundError;

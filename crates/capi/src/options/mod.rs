@@ -17,6 +17,7 @@ pub(crate) use scalars::{KEPT, SERVED, SIGNATURES};
 
 use crate::boundary::*;
 use crate::cache::Environment;
+use crate::loaded::default_format_version;
 use crate::ttl::{Expiring, ExpiringFactory, StampedMerge};
 use karstdb::format::{Comparator, PrefixExtractor};
 use karstdb::io::Env;
@@ -26,7 +27,7 @@ use karstdb::options::{
     UniversalOptions,
 };
 use karstdb::{
-    BlockCache, CompactOnDeletion, CompactionFilter, CompactionFilterFactory, MergeOperator, Options,
+    BlockCache, CompactOnDeletion, CompactionFilter, CompactionFilterFactory, Logger, MergeOperator, Options,
     RateLimiter, SstFileManager, SstPartitionerFactory, Statistics, StatsLevel, WriteBufferManager,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,6 +53,7 @@ pub struct OptionsHandle {
     write_buffers: Option<WriteBufferManager>,
     paths: Vec<karstdb::DbPath>,
     family_paths: Vec<karstdb::DbPath>,
+    pub(crate) logger: Option<Arc<dyn Logger>>,
     pub(crate) statistics: Option<Arc<Statistics>>,
     stats_level: StatsLevel,
 }
@@ -78,6 +80,7 @@ impl Default for OptionsHandle {
             write_buffers: None,
             paths: Vec::new(),
             family_paths: Vec::new(),
+            logger: None,
             statistics: None,
             stats_level: StatsLevel::ExceptDetailedTimers,
         }
@@ -114,6 +117,9 @@ impl OptionsHandle {
         }
         if let Some(buffers) = &self.write_buffers {
             options = options.write_buffer_manager(buffers.clone());
+        }
+        if let Some(logger) = &self.logger {
+            options = options.logger(logger.clone());
         }
         if !self.paths.is_empty() {
             options = options.db_paths(self.paths.clone());
@@ -391,8 +397,8 @@ one_table! {
 
 impl Default for TableHandle {
     fn default() -> Self {
-        // Why: what KarstDB gives a new family, so that RocksDB releases since 8.6 read it.
-        let options = BlockBasedTableOptions { format_version: 6, ..BlockBasedTableOptions::default() };
+        let format_version = default_format_version();
+        let options = BlockBasedTableOptions { format_version, ..BlockBasedTableOptions::default() };
         TableHandle { options, kept: Kept::default(), cache: None }
     }
 }

@@ -9,6 +9,7 @@ mod as_rocksdb;
 use libc::{c_char, c_int, c_uchar, c_void};
 use std::ffi::{CStr, CString};
 use std::ptr::{null, null_mut};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 macro_rules! api {
@@ -20,6 +21,9 @@ macro_rules! api {
 type H = *mut c_void;
 type E = *mut *mut c_char;
 type B = *const c_char;
+
+#[repr(C)]
+struct Slice(B, usize);
 
 api! {
     fn rocksdb_options_create() -> H;
@@ -141,6 +145,18 @@ api! {
     fn rocksdb_dbpath_create(n: B, size: u64) -> H;
     fn rocksdb_dbpath_destroy(p: H);
     fn rocksdb_options_set_cf_paths(o: H, ps: *const H, n: usize);
+    fn rocksdb_options_set_info_log(o: H, l: H);
+    fn rocksdb_multi_get_with_ts(db: H, r: H, n: usize, ks: *const B, ns: *const usize, vs: E, vns: *mut usize, ts: E, tns: *mut usize, es: E);
+    fn rocksdb_multi_get_cf_with_ts(db: H, r: H, fs: *const H, n: usize, ks: *const B, ns: *const usize, vs: E, vns: *mut usize, ts: E, tns: *mut usize, es: E);
+    fn rocksdb_batched_multi_get_cf_slice(db: H, r: H, f: H, n: usize, ks: *const Slice, vs: *mut H, es: E, s: bool);
+    fn rocksdb_get_pinned_v2(db: H, r: H, k: B, n: usize, e: E) -> H;
+    fn rocksdb_pinnable_handle_get_value(s: H, n: *mut usize) -> B;
+    fn rocksdb_pinnable_handle_destroy(s: H);
+    fn rocksdb_get_into_buffer(db: H, r: H, k: B, n: usize, b: *mut c_char, s: usize, l: *mut usize, f: *mut c_uchar, e: E) -> c_uchar;
+    fn rocksdb_options_get_info_log(o: H) -> H;
+    fn rocksdb_logger_create_stderr_logger(level: c_int, prefix: B) -> H;
+    fn rocksdb_logger_create_callback_logger(level: c_int, log: Option<unsafe extern "C" fn(H, u32, *mut c_char, usize)>, s: H) -> H;
+    fn rocksdb_logger_destroy(l: H);
     fn rocksdb_cancel_all_background_work(db: H, wait: c_uchar);
     fn rocksdb_restore_options_create() -> H;
     fn rocksdb_restore_options_destroy(o: H);
@@ -373,6 +389,199 @@ fn a_column_family_has_directories_of_its_own() {
         rocksdb_close(db);
         rocksdb_options_destroy(options);
     }
+}
+
+#[test]
+fn values_come_pinned_or_into_the_callers_memory() {
+    let setup = Setup::new();
+    let db = setup.open();
+    setup.put(db, b"a", b"of a");
+    setup.put(db, b"empty", b"");
+    unsafe {
+        let keys = [Slice(at(b"a"), 1), Slice(at(b"gone"), 4), Slice(at(b"empty"), 5)];
+        let (mut values, mut errors) = ([null_mut(); 3], [null_mut(); 3]);
+        rocksdb_batched_multi_get_cf_slice(
+            db,
+            setup.read,
+            null_mut(),
+            3,
+            keys.as_ptr(),
+            values.as_mut_ptr(),
+            errors.as_mut_ptr(),
+            false,
+        );
+        assert_eq!(errors, [null_mut(); 3]);
+        let mut length = 9;
+        let value = rocksdb_pinnableslice_value(values[0], &mut length);
+        assert_eq!(std::slice::from_raw_parts(value.cast::<u8>(), length), b"of a");
+        assert!(values[1].is_null() && !values[2].is_null());
+        rocksdb_pinnableslice_value(values[2], &mut length);
+        assert_eq!(length, 0);
+        values
+            .iter()
+            .filter(|value| !value.is_null())
+            .for_each(|value| rocksdb_pinnableslice_destroy(*value));
+
+        let pinned = ok(|e| rocksdb_get_pinned_v2(db, setup.read, at(b"a"), 1, e));
+        let value = rocksdb_pinnable_handle_get_value(pinned, &mut length);
+        assert_eq!(std::slice::from_raw_parts(value.cast::<u8>(), length), b"of a");
+        rocksdb_pinnable_handle_destroy(pinned);
+        assert!(ok(|e| rocksdb_get_pinned_v2(db, setup.read, at(b"gone"), 4, e)).is_null());
+        assert!(rocksdb_pinnable_handle_get_value(null_mut(), &mut length).is_null() && length == 0);
+
+        let into = |key: &[u8], size: usize| {
+            let (mut buffer, mut length, mut found) = ([b'-'; 8], 9, 9);
+            let fits = ok(|e| {
+                rocksdb_get_into_buffer(
+                    db,
+                    setup.read,
+                    at(key),
+                    key.len(),
+                    buffer.as_mut_ptr().cast(),
+                    size,
+                    &mut length,
+                    &mut found,
+                    e,
+                )
+            });
+            (fits, found, length, buffer)
+        };
+        assert_eq!(into(b"a", 4), (1, 1, 4, *b"of a----"));
+        assert_eq!(into(b"a", 3), (0, 1, 4, *b"--------"));
+        assert_eq!(into(b"empty", 0), (1, 1, 0, *b"--------"));
+        assert_eq!(into(b"gone", 8), (0, 0, 0, *b"--------"));
+        rocksdb_close(db);
+    }
+}
+
+#[test]
+fn a_multi_get_that_is_refused_says_so_for_each_key() {
+    let setup = Setup::new();
+    let db = setup.open();
+    let (keys, lengths) = ([at(b"a"), at(b"b")], [1, 1]);
+    let garbage = std::ptr::without_provenance_mut::<c_char>(1);
+    for with_families in [false, true] {
+        let (mut values, mut errors, mut times) = ([garbage; 2], [garbage; 2], [garbage; 2]);
+        let (mut value_lengths, mut time_lengths) = ([0; 2], [0; 2]);
+        unsafe {
+            let (keys, lengths, values_at) = (keys.as_ptr(), lengths.as_ptr(), values.as_mut_ptr());
+            let (of_values, of_times) = (value_lengths.as_mut_ptr(), time_lengths.as_mut_ptr());
+            let (times, errors) = (times.as_mut_ptr(), errors.as_mut_ptr());
+            if with_families {
+                let families = [null_mut(); 2];
+                rocksdb_multi_get_cf_with_ts(
+                    db,
+                    setup.read,
+                    families.as_ptr(),
+                    2,
+                    keys,
+                    lengths,
+                    values_at,
+                    of_values,
+                    times,
+                    of_times,
+                    errors,
+                );
+            } else {
+                rocksdb_multi_get_with_ts(
+                    db, setup.read, 2, keys, lengths, values_at, of_values, times, of_times, errors,
+                );
+            }
+        }
+        for (value, error) in values.iter().zip(errors) {
+            assert!(value.is_null());
+            let told = unsafe { CStr::from_ptr(error) }.to_str().unwrap().to_owned();
+            unsafe { libc::free(error.cast()) };
+            assert!(told.starts_with("Not implemented"), "{told}");
+        }
+    }
+    unsafe { rocksdb_close(db) };
+}
+
+/// Appends a line with its level before it, and a check that it ends with 0.
+unsafe extern "C" fn keep_line(lines: H, level: u32, text: *mut c_char, length: usize) {
+    unsafe {
+        assert_eq!(CStr::from_ptr(text).count_bytes(), length);
+        let line = String::from_utf8(CStr::from_ptr(text).to_bytes().to_vec()).unwrap();
+        // It may be written to.
+        text.write(b'!' as c_char);
+        let lines = &*lines.cast::<Mutex<Vec<(u32, String)>>>();
+        lines.lock().unwrap().push((level, line));
+    }
+}
+
+#[test]
+fn a_callback_takes_the_lines_of_log_for_as_long_as_databases_are_open() {
+    let lines = Box::new(Mutex::new(Vec::<(u32, String)>::new()));
+    let state = (&raw const *lines).cast_mut().cast();
+    let setup = Setup::new();
+    unsafe {
+        let none = rocksdb_options_get_info_log(setup.options);
+        rocksdb_options_set_info_log(setup.options, none);
+        let logger = rocksdb_logger_create_callback_logger(0, Some(keep_line), state);
+        rocksdb_options_set_info_log(setup.options, logger);
+        rocksdb_logger_destroy(logger);
+        let again = rocksdb_options_get_info_log(setup.options);
+        let other = rocksdb_options_create();
+        rocksdb_options_set_create_if_missing(other, 1);
+        rocksdb_options_set_info_log(other, again);
+        rocksdb_logger_destroy(again);
+        rocksdb_logger_destroy(none);
+        for (options, name) in [(setup.options, "db"), (other, "other")] {
+            let db = ok(|e| rocksdb_open(options, setup.path(name).as_ptr(), e));
+            let flush = rocksdb_flushoptions_create();
+            setup.put(db, b"k", b"v");
+            ok(|e| rocksdb_flush(db, flush, e));
+            rocksdb_flushoptions_destroy(flush);
+            rocksdb_close(db);
+            let told = std::mem::take(&mut *lines.lock().unwrap());
+            assert!(
+                told.iter().any(|(level, line)| *level == 5 && line.contains("Options.create_if_missing: 1")),
+                "{told:?}"
+            );
+            assert!(
+                told.iter().any(|(level, line)| *level == 1 && line.contains("Flushed 1 entries")),
+                "{told:?}"
+            );
+            assert!(!setup.directory.path().join(name).join("LOG").exists());
+        }
+        rocksdb_options_destroy(other);
+        drop(setup);
+        assert!(lines.lock().unwrap().is_empty(), "nobody calls after the end");
+    }
+}
+
+/// What the test below runs in a process of its own, as stderr is the process's.
+#[test]
+fn a_program_that_logs_to_stderr() {
+    if std::env::var_os("KARST_TEST_STDERR_LOGGER").is_none() {
+        return;
+    }
+    let setup = Setup::new();
+    unsafe {
+        let logger = rocksdb_logger_create_stderr_logger(5, c"mine".as_ptr());
+        rocksdb_options_set_info_log(setup.options, logger);
+        rocksdb_logger_destroy(logger);
+        rocksdb_close(setup.open());
+        assert!(!setup.directory.path().join("db/LOG").exists());
+    }
+}
+
+#[test]
+fn lines_go_to_stderr_with_a_date_and_the_prefix() {
+    let program = std::env::current_exe().unwrap();
+    let ran = std::process::Command::new(program)
+        .args(["--exact", "a_program_that_logs_to_stderr", "--nocapture"])
+        .env("KARST_TEST_STDERR_LOGGER", "1")
+        .output()
+        .unwrap();
+    let told = String::from_utf8(ran.stderr).unwrap();
+    assert!(ran.status.success(), "{told}");
+    let line = told.lines().find(|line| line.contains(" mine DB: ")).unwrap_or_else(|| panic!("{told}"));
+    let (date, _) = line.split_once(' ').unwrap();
+    let kinds: String = date.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+    assert_eq!(kinds, "0000/00/00-00:00:00.000000");
+    assert!(!told.contains("Flushed"), "only headers were asked for: {told}");
 }
 
 #[test]

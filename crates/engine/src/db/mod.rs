@@ -132,7 +132,7 @@ impl Db {
             None if read.secondary.is_some() => None,
             None => {
                 let families: Vec<_> = read.families.all().iter().map(|f| f.settings()).collect();
-                let events = Events::new(None, Vec::new());
+                let events = Events::new(options.users_log(), Vec::new());
                 events.opened_for_reading(&read.db_options.get(), families.iter().map(|f| &**f));
                 None
             }

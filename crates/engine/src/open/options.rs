@@ -10,7 +10,7 @@
 use super::cache::BlockCache;
 use karst_base::compaction_filter::{CompactionFilter, CompactionFilterFactory};
 use karst_base::error::{Error, ErrorKind, Result};
-use karst_base::events::EventListener;
+use karst_base::events::{EventListener, InfoLog, Logger};
 use karst_base::merge_operator::MergeOperator;
 use karst_base::options::{
     BlockBasedTableOptions, ColumnFamilyOptions, CompactOnDeletion, DbOptions, Instances, OptionError,
@@ -125,6 +125,7 @@ pub struct Options {
     write_buffers: Option<WriteBufferManager>,
     space: Option<SstFileManager>,
     listeners: Vec<Arc<dyn EventListener>>,
+    logger: Option<Arc<dyn Logger>>,
     file_checksums: Option<Arc<dyn FileChecksumGenFactory>>,
     paths: Vec<DbPath>,
     /// By the column family's name, `None` for those that have none of their own.
@@ -239,6 +240,16 @@ impl Options {
     #[must_use]
     pub fn event_listener(mut self, listener: Arc<dyn EventListener>) -> Self {
         self.listeners.push(listener);
+        self
+    }
+
+    /// Who takes the lines of LOG in place of the file, as RocksDB's `info_log`; then no LOG is
+    /// made. Several databases may have one. No file records it. A database that is open for
+    /// reading has no LOG, and tells a logger which options have no effect. Default: none, and LOG
+    /// is written.
+    #[must_use]
+    pub fn logger(mut self, logger: Arc<dyn Logger>) -> Self {
+        self.logger = Some(logger);
         self
     }
 
@@ -499,6 +510,11 @@ impl Options {
 
     pub(crate) fn event_listeners(&self) -> Vec<Arc<dyn EventListener>> {
         self.listeners.clone()
+    }
+
+    /// The user's logger as a log.
+    pub(crate) fn users_log(&self) -> Option<InfoLog> {
+        self.logger.clone().map(InfoLog::of)
     }
 
     pub(crate) fn environment(&self) -> Env {

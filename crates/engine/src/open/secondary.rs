@@ -179,7 +179,7 @@ pub(crate) fn open_secondary(
     env.fs().create_dir_durably(secondary_path)?;
     // Why: the primary's LOG may be there.
     let log_options = DbOptions { db_log_dir: String::new(), ..db_options.clone() };
-    let log = InfoLog::open(&env, secondary_path, &log_options);
+    let log = options.users_log().unwrap_or_else(|| InfoLog::open(&env, secondary_path, &log_options));
     let events = Events::new(Some(log), options.event_listeners());
     events.opened(path, db_options);
     events.opened_families(loaded.families.iter().map(|family| family.settings()));

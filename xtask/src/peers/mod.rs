@@ -1,9 +1,16 @@
 //! The task `peers`: the tests of published bindings of RocksDB's C API, linked with KarstDB.
 //!
+//! First the two headers are compared (`headers`), and a program is switched (`switched`).
+//!
 //! In: the list of expected failures in `docs/peers.md`. Out: each test that failed, by program;
 //! the counts; and an error if the failures are not the expected ones, in either direction. Each
-//! test has a process of its own and a time limit, so one that crashes or hangs is one failure.
-//! The sources come from the registry, and stay in the cache.
+//! test has a process of its own and a time limit, so one that crashes or hangs is one failure. The
+//! sources come from the registry, and stay in the cache. The programs are linked with a library
+//! that is named as RocksDB 11's and does nothing, and find KarstDB's when they run: so do programs
+//! that were linked with RocksDB.
+
+mod headers;
+mod switched;
 
 use crate::capi;
 use crate::run::{Result, cache_dir, repository_root, step_in};
@@ -94,7 +101,13 @@ pub(crate) fn peers(args: &[String]) -> Result {
     let tmp = root.join("tmp");
     let _ = fs::remove_dir_all(&tmp);
     fs::create_dir_all(&tmp).map_err(|e| format!("{}: {e}", tmp.display()))?;
-    let place = Place { library, target: root.join("target"), tmp, logs: root.join("logs") };
+    let stand_in = stand_in(&root.join("stand-in"))?;
+    let place = Place { library, stand_in, target: root.join("target"), tmp, logs: root.join("logs") };
+
+    let sys = source(&root, &PEERS[1])?;
+    let ours = place.library.with_file_name("include");
+    headers::compare(&sys.join("rocksdb/include/rocksdb/c.h"), &ours.join("rocksdb/c.h"), &place.tmp)?;
+    switched::run(&place.library, &place.tmp)?;
 
     let mut outcomes = BTreeMap::new();
     for peer in PEERS {
@@ -121,6 +134,21 @@ pub(crate) fn peers(args: &[String]) -> Result {
     println!("\nall programs: {}; output in {}", counts(outcomes.values()), place.logs.display());
     let wrong = differences(&said, &outcomes, asked.only.is_none());
     if wrong.is_empty() { Ok(()) } else { Err(format!("{EXPECTED} does not agree:\n{}", wrong.join("\n"))) }
+}
+
+/// A library with all functions of RocksDB's C API, which do nothing, under the name of RocksDB
+/// 11's.
+fn stand_in(folder: &Path) -> Result<PathBuf> {
+    const FUNCTIONS: &str = include_str!("../../../crates/capi/tests/functions.txt");
+    fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let source = folder.join("stand_in.c");
+    let text: String = FUNCTIONS.lines().map(|name| format!("void {name}(void) {{}}\n")).collect();
+    fs::write(&source, text).map_err(|e| format!("{}: {e}", source.display()))?;
+    let (source, library) = (source.to_string_lossy(), folder.join("librocksdb.so"));
+    let named = "-Wl,-soname,librocksdb.so.11";
+    let args = ["-shared", "-fPIC", "-O0", named, &source, "-o", &library.to_string_lossy()];
+    crate::run::step("cc", &args, &[])?;
+    Ok(folder.to_path_buf())
 }
 
 /// `12 passed, 1 failed, 3 skipped`, and the share of those that were run.
@@ -276,6 +304,8 @@ struct Test {
 /// Where programs are built and run.
 struct Place {
     library: PathBuf,
+    /// What programs are linked with.
+    stand_in: PathBuf,
     target: PathBuf,
     tmp: PathBuf,
     logs: PathBuf,
@@ -284,7 +314,7 @@ struct Place {
 impl Place {
     fn env(&self, command: &mut Command) {
         command
-            .env("ROCKSDB_LIB_DIR", &self.library)
+            .env("ROCKSDB_LIB_DIR", &self.stand_in)
             .env("LD_LIBRARY_PATH", &self.library)
             .env("CARGO_TARGET_DIR", &self.target)
             .env("CARGO_PROFILE_DEV_DEBUG", "0")
