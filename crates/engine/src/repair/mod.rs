@@ -517,12 +517,17 @@ impl Work {
             return Some(doubt.clone());
         }
         let (mut there, mut strays) = (BTreeSet::new(), 0);
-        for table in self.examined.values().flatten() {
-            let (number, newest) = (table.file.number, table.file.largest_seq);
-            there.insert(number);
-            if !salvaged.named.contains_key(&number) {
+        for tables in self.examined.values() {
+            let newest_known = newest_known(salvaged, tables);
+            for table in tables {
+                there.insert(table.file.number);
+                if salvaged.named.contains_key(&table.file.number) {
+                    continue;
+                }
                 strays += 1;
-                if newest > salvaged.last_seq {
+                // Why by family: another one's flush may have told a newer number since. What a
+                // compaction has written, and nobody knows, is no newer than what it has read.
+                if table.file.largest_seq > newest_known {
                     let path = table.path.display();
                     return Some(format!("{path} has what came behind all that it knows"));
                 }
@@ -730,6 +735,15 @@ impl Work {
         fs.sync_dir(&self.path)?;
         write_current(fs.as_ref(), &self.path, name, temporary)
     }
+}
+
+/// The largest sequence number of a family's tables that the MANIFEST has in its tree.
+fn newest_known(salvaged: &Salvaged, tables: &[Examined]) -> SeqNo {
+    let known = tables.iter().filter(|table| salvaged.live.contains(&table.file.number)).map(|table| {
+        let named = salvaged.named.get(&table.file.number).map(|file| file.largest_seq);
+        named.unwrap_or_default().max(table.file.largest_seq)
+    });
+    known.max().unwrap_or_default()
 }
 
 /// The family that a table says it is of.
