@@ -46,7 +46,7 @@ impl Loss {
             Loss::Nothing => Vec::new(),
             Loss::Table => ending(".sst"),
             Loss::Blob => ending(".blob"),
-            Loss::Current => vec!["CURRENT".into()],
+            Loss::Current => ending("CURRENT"),
             Loss::Manifest | Loss::ManifestEnd => newest_manifest().cloned().into_iter().collect(),
         }
     }
