@@ -205,7 +205,8 @@ impl Work {
         let salvaged = Salvaged::read(&directory)?;
         let mut places = Vec::new();
         for (_, place) in options.all_directories(path) {
-            // Why each once: one directory may stand for several path ids, and for several families.
+            // Why each once: one directory may stand for several path ids, and for several
+            // families.
             if !places.contains(&place) {
                 places.push(place);
             }
