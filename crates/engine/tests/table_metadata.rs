@@ -227,7 +227,7 @@ fn the_block_cache_says_what_its_entries_are_for() {
         assert!(db.get(format!("{n:04}")).unwrap().is_some());
     }
     let properties = db.properties_of_all_tables(db.default_column_family()).unwrap();
-    let blocks: u64 = properties.iter().map(|(_, properties)| properties.num_data_blocks).sum();
+    let blocks: u64 = properties.values().map(|properties| properties.num_data_blocks).sum();
     assert!(blocks > 10);
     for name in ["rocksdb.block-cache-entry-stats", "rocksdb.fast-block-cache-entry-stats"] {
         let map = db.map_property(name).unwrap();

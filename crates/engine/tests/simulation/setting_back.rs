@@ -21,8 +21,10 @@ enum Loss {
     Table,
     Blob,
     Current,
+    /// With the logs, as with [`Loss::ManifestEnd`].
     Manifest,
-    /// Only the end of it.
+    /// Only the end of it; and the logs. Why those: an ingested file is in no log, so what is
+    /// logged behind one of which the MANIFEST does not tell any more is not what was.
     ManifestEnd,
 }
 
@@ -171,6 +173,12 @@ fn lose(
         } else {
             names.retain(|other| *other != name);
             lost.push(name);
+        }
+        if matches!(loss, Loss::Manifest | Loss::ManifestEnd) {
+            for name in names.extract_if(.., |name| name.ends_with(".log")) {
+                fs.remove(&to.join(&name))?;
+                lost.push(name);
+            }
         }
     }
     Ok(Some(lost))
