@@ -262,7 +262,7 @@ pub(crate) async fn live(
         true => options.clone().set("best_efforts_recovery", "true").unwrap(),
         false => options.clone(),
     };
-    if after.is_some() && random.one_in(2) {
+    if after.is_some() {
         let power = world.power_failed.load(Ordering::Relaxed);
         setting_back::check(&world, &env, &mut random, power).await;
     }
