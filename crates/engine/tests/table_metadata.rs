@@ -211,3 +211,36 @@ fn a_block_ends_early_if_it_is_nearly_full() {
     // a tenth.
     assert!(blocks(10) < blocks(50), "{} {}", blocks(10), blocks(50));
 }
+
+#[test]
+fn the_block_cache_says_what_its_entries_are_for() {
+    let options = options()
+        .set_all("cache_index_and_filter_blocks=true;filter_policy=bloomfilter:10:false;block_size=256;enable_blob_files=true;min_blob_size=1000")
+        .unwrap()
+        .block_cache_bytes(1 << 20);
+    let db = Db::open("/db", &options).unwrap();
+    for n in 0..100 {
+        db.put(format!("{n:04}"), [b'v'; 100]).unwrap();
+    }
+    db.flush(&FlushOptions::default()).unwrap();
+    for n in 0..100 {
+        assert!(db.get(format!("{n:04}")).unwrap().is_some());
+    }
+    let properties = db.properties_of_all_tables(db.default_column_family()).unwrap();
+    let blocks: u64 = properties.values().map(|properties| properties.num_data_blocks).sum();
+    assert!(blocks > 10);
+    for name in ["rocksdb.block-cache-entry-stats", "rocksdb.fast-block-cache-entry-stats"] {
+        let map = db.map_property(name).unwrap();
+        let counts = ["data-block", "index-block", "filter-block", "blob-value", "other-block"]
+            .map(|role| map[&format!("count.{role}")].parse::<u64>().unwrap());
+        assert_eq!(counts, [blocks, 1, 1, 0, 0], "{map:?}");
+        assert_eq!(map["capacity"], "1048576");
+        let of_bytes = map.keys().filter(|key| key.starts_with("bytes."));
+        let bytes: u64 = of_bytes.map(|key| map[key].parse::<u64>().unwrap()).sum();
+        assert_eq!(Some(bytes), db.int_property("rocksdb.block-cache-usage"));
+        let text = db.property(name).unwrap();
+        assert!(text.contains(&format!(" occupancy: {} collections: 1 ", blocks + 2)), "{text}");
+        assert!(text.contains(&format!("(count,size,portion): DataBlock({blocks},")), "{text}");
+        assert_eq!((db.int_property(name), db.aggregated_int_property(name)), (None, None));
+    }
+}

@@ -27,6 +27,8 @@ pub struct Chronicle {
     writers: Vec<Writer>,
     /// Counts beginnings and acknowledgements, of all writers.
     moment: u64,
+    /// Whether states of before a crash may still be asked for.
+    keeps_history: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -86,7 +88,12 @@ impl Chronicle {
     /// Of a new database with so many column families and writers.
     #[must_use]
     pub fn new(families: usize, writers: usize) -> Self {
-        Self { families, writers: (0..writers).map(|_| Writer::default()).collect(), moment: 0 }
+        Self {
+            families,
+            writers: (0..writers).map(|_| Writer::default()).collect(),
+            moment: 0,
+            keeps_history: false,
+        }
     }
 
     /// How many writers there are.
@@ -99,6 +106,12 @@ impl Chronicle {
     /// says, though in their order.
     pub fn set_unlogged(&mut self, writer: usize) {
         self.writers[writer].unlogged = true;
+    }
+
+    /// From now on states of before a crash are known after it too, as
+    /// [`Chronicle::check_old_state`] needs it.
+    pub fn keep_history(&mut self) {
+        self.keeps_history = true;
     }
 
     /// How many batches have begun.
@@ -307,9 +320,39 @@ impl Chronicle {
         }
         self.check_order(cut, false)?;
         for (own, seen) in self.writers.iter_mut().zip(&cut.0) {
-            own.forget_after(*seen, power);
+            own.forget_after(*seen, power, self.keeps_history);
         }
         Ok(())
+    }
+
+    /// Whether these entries of a column family are what it had after some batches of each writer,
+    /// up to the last that has begun. Returns which batches: the last of each that touched the
+    /// family.
+    ///
+    /// # Errors
+    /// They are not.
+    pub fn check_old_state(&self, family: usize, entries: &[Entry]) -> Result<Cut, String> {
+        let find = |key: Vec<u8>| {
+            let at = entries.binary_search_by(|(other, _)| other.cmp(&key)).ok()?;
+            Some(entries[at].1.as_slice())
+        };
+        let seen: Result<Vec<u64>, String> =
+            (0..self.writers.len()).map(|writer| marked(find(mark(writer)))).collect();
+        let (cut, begun) = (Cut(seen?), self.begun());
+        if let Some(writer) = cut.0.iter().zip(&begun.0).position(|(seen, begun)| seen > begun) {
+            return Err(format!("family {family}: batch {} of writer {writer} never was", cut.0[writer]));
+        }
+        let right = self.entries(family, &cut);
+        if right == entries {
+            return Ok(cut);
+        }
+        let differs = right.iter().zip(entries).position(|(a, b)| a != b);
+        let at = differs.unwrap_or(right.len().min(entries.len()));
+        let text = |entries: &[Entry]| match entries.get(at) {
+            Some((key, value)) => format!("{} = {}", show(key), show(value)),
+            None => "the end".into(),
+        };
+        Err(format!("family {family} with {cut:?} has {}, not {}", text(entries), text(&right)))
     }
 
     /// How many column families there are.
@@ -346,8 +389,11 @@ impl Writer {
 
     /// A key of its own is put, or one that was put once is deleted singly.
     fn single(&mut self, writer: usize, family: usize, number: u64, random: &mut Random) -> Write {
-        if !self.singles.is_empty() && random.one_in(2) {
-            let (family, key) = self.singles.swap_remove(random.index(self.singles.len()));
+        // Why only of this family: in others the batch has no mark.
+        let of_family = self.singles.iter().enumerate().filter(|(_, (of, _))| *of == family);
+        let candidates: Vec<usize> = of_family.map(|(at, _)| at).collect();
+        if !candidates.is_empty() && random.one_in(2) {
+            let (family, key) = self.singles.swap_remove(candidates[random.index(candidates.len())]);
             return Write::SingleDelete { family, key };
         }
         self.singles_made += 1;
@@ -381,7 +427,7 @@ impl Writer {
     }
 
     /// The batches after `last` never were.
-    fn forget_after(&mut self, last: u64, power: bool) {
+    fn forget_after(&mut self, last: u64, power: bool, keeps_history: bool) {
         self.batches.truncate(last as usize);
         self.acknowledged = last;
         // What is there after a power failure is on the device; after a process's end it may be in
@@ -393,14 +439,18 @@ impl Writer {
         for versions in self.keys.values_mut() {
             let count = versions.partition_point(|(number, _)| *number <= last);
             versions.truncate(count);
-            // What no cut will ever see again.
-            versions.drain(..count.saturating_sub(1));
+            if !keeps_history {
+                // What no cut will ever see again.
+                versions.drain(..count.saturating_sub(1));
+            }
         }
-        self.keys.retain(|_, versions| versions.last().is_some_and(|(_, value)| value.is_some()));
-        let there = |(family, key): &(usize, Vec<u8>)| self.keys.contains_key(&(*family, key.clone()));
+        let is_there = |versions: &Versions| versions.last().is_some_and(|(_, value)| value.is_some());
+        self.keys.retain(|_, versions| is_there(versions) || (keeps_history && !versions.is_empty()));
+        let there =
+            |(family, key): &(usize, Vec<u8>)| self.keys.get(&(*family, key.clone())).is_some_and(is_there);
         self.singles.retain(there);
         // A single whose deletion was lost may be deleted again, and is not put again.
-        for (family, key) in self.keys.keys() {
+        for (family, key) in self.keys.iter().filter(|(_, versions)| is_there(versions)).map(|(key, _)| key) {
             let is_single =
                 key.iter().position(|b| *b == b'/').is_some_and(|at| key.get(at + 1) == Some(&b's'));
             if is_single && !self.singles.contains(&(*family, key.clone())) {
@@ -487,6 +537,26 @@ mod tests {
         chronicle.survive(&Cut(vec![3, 2]), true).unwrap();
         assert_eq!(chronicle.begun(), Cut(vec![3, 2]));
         assert_eq!(chronicle.value(0, b"w1", &Cut(vec![3, 2])), Some(b"2".as_slice()));
+    }
+
+    #[test]
+    fn an_old_state_is_one_that_was() {
+        let mut chronicle = chronicle();
+        chronicle.keep_history();
+        let old = chronicle.entries(0, &Cut(vec![1, 2]));
+        chronicle.survive(&Cut(vec![2, 2]), true).unwrap();
+        assert_eq!(chronicle.check_old_state(0, &old), Ok(Cut(vec![1, 2])));
+        assert_eq!(chronicle.check_old_state(0, &[]), Ok(Cut(vec![0, 0])));
+        // A value of another batch, a key too few, and a batch that is no more.
+        for wrong in 0..3 {
+            let mut entries = old.clone();
+            match wrong {
+                0 => entries[0].1 = b"2".to_vec(),
+                1 => drop(entries.pop()),
+                _ => entries[0].1 = b"3".to_vec(),
+            }
+            assert!(chronicle.check_old_state(0, &entries).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -79,6 +79,7 @@ pub(crate) struct Inner {
     opened_at: std::time::Duration,
     /// When the statistics of writes were last asked for.
     last_asked: properties::LastAsked,
+    cache_entries: properties::CacheEntries,
 }
 
 impl Inner {
@@ -90,6 +91,7 @@ impl Inner {
             snapshots: &self.snapshots,
             opened_at: self.opened_at,
             last_asked: &self.last_asked,
+            cache_entries: &self.cache_entries,
         }
     }
 }
@@ -146,6 +148,7 @@ impl Db {
             opened_at: read.env.now(),
             sections: Mutex::new(Sections::found(&prepared)),
             last_asked: properties::LastAsked::default(),
+            cache_entries: properties::CacheEntries::default(),
             read,
         }));
         db.dump_stats_periodically();

@@ -586,11 +586,6 @@ impl Options {
         }
     }
 
-    /// Whether any column family may have paths of its own.
-    pub(crate) fn has_family_paths(&self) -> bool {
-        self.family_paths.values().any(|paths| !paths.is_empty())
-    }
-
     /// The directories of all column families, as far as these options say, each with its path id.
     pub(crate) fn all_directories(&self, path: &Path) -> Vec<(u8, PathBuf)> {
         let own = self.family_paths.values().map(|paths| paths.iter().map(|at| at.path.clone()).collect());

@@ -5,6 +5,7 @@
 //! something KarstDB does not have (yet) is answered as RocksDB does when nothing is going on, or
 //! not at all if any answer would be a guess.
 
+mod cache_entries;
 mod database_stats;
 mod family_metadata;
 mod family_stats;
@@ -22,6 +23,8 @@ pub use table_text::table_properties_text;
 use crate::background::compaction_options;
 use crate::open::ReadHalf;
 use crate::write_half::WriteHalf;
+use cache_entries::Asks;
+pub(crate) use cache_entries::CacheEntries;
 pub(crate) use database_stats::LastAsked;
 use family_stats::Activity;
 use karst_base::events::LogLevel;
@@ -45,6 +48,7 @@ pub(crate) struct Subject<'a> {
     pub(crate) snapshots: &'a Snapshots,
     pub(crate) opened_at: Duration,
     pub(crate) last_asked: &'a LastAsked,
+    pub(crate) cache_entries: &'a CacheEntries,
 }
 
 impl Subject<'_> {
@@ -210,12 +214,22 @@ pub(crate) fn map(db: Subject<'_>, family: &Arc<Family>, name: &str) -> Option<B
             Some(database_stats::database_map(uptime, &write_counts(db), budget_stops(db)))
         }
         "aggregated-table-properties" => tables::aggregated_map(family, &view, None).ok(),
+        "block-cache-entry-stats" => Some(cache_entries_map(db, Asks::Now)),
+        "fast-block-cache-entry-stats" => Some(cache_entries_map(db, Asks::Fast)),
         name => {
             let level = name.strip_prefix("aggregated-table-properties-at-level")?;
             let level = level.parse().ok().filter(|n| usize::from(*n) < view.version().levels().len())?;
             tables::aggregated_map(family, &view, Some(Level(level))).ok()
         }
     }
+}
+
+fn cache_entries_map(db: Subject<'_>, asks: Asks) -> BTreeMap<String, String> {
+    db.cache_entries.map(&db.read.shared.cache, asks, || db.read.env.now())
+}
+
+fn cache_entries_text(db: Subject<'_>, asks: Asks) -> String {
+    db.cache_entries.text(&db.read.shared.cache, asks, || db.read.env.now())
 }
 
 /// The sum of a number over all column families; `None` if one of them has no answer.
@@ -269,6 +283,8 @@ pub(crate) fn text(db: Subject<'_>, family: &Arc<Family>, name: &str) -> Option<
             return Some(family_stats::stall_text(&stalls.unwrap_or_default()));
         }
         "db-write-stall-stats" => return Some(database_stats::stall_text(budget_stops(db))),
+        "block-cache-entry-stats" => return Some(cache_entries_text(db, Asks::Now)),
+        "fast-block-cache-entry-stats" => return Some(cache_entries_text(db, Asks::Fast)),
         "blob-stats" => return Some(tree::blob_stats(view.version())),
         "options-statistics" => {
             let statistics = &db.read.statistics;

@@ -36,6 +36,7 @@ mod verify;
 pub use report::{LostFile, RepairReport, RepairedFamily};
 pub use verify::{DamagedFile, VerifyProgress, VerifyReport};
 
+use crate::copies::copying;
 use crate::db::Db;
 use crate::ingest::Numbers;
 use crate::open::find_options::{FoundOptions, Purpose, Search};
@@ -179,8 +180,8 @@ struct Work {
     path: PathBuf,
     options: Options,
     directory: Directory,
-    /// Of tables, by path id.
-    directories: Vec<PathBuf>,
+    /// All directories of tables, each once.
+    places: Vec<PathBuf>,
     shared: Arc<Shared>,
     salvaged: Salvaged,
     found: Vec<FoundTable>,
@@ -200,24 +201,28 @@ struct Work {
 impl Work {
     /// Reads the MANIFESTs. Changes nothing.
     fn look(env: &Env, path: &Path, options: &Options) -> Result<Work> {
-        if options.has_family_paths() {
-            // Why: which family a table has belonged to is found out only by what it says itself.
-            return Err(Error::not_supported("cf_paths; bring all files into the directories of db_paths"));
-        }
         let directory = Directory::list(env, path)?;
         let salvaged = Salvaged::read(&directory)?;
+        let mut places = Vec::new();
+        for (_, place) in options.all_directories(path) {
+            // Why each once: one directory may stand for several path ids, and for several
+            // families.
+            if !places.contains(&place) {
+                places.push(place);
+            }
+        }
         let directories = options.directories(path);
         let statistics = Arc::new(Statistics::new(StatsLevel::DisableAll));
         let cache = BlockCache::with_options(CacheOptions::default()).shared().clone();
         let db_options = DbOptions::default();
-        let shared = Shared::new(env.clone(), cache, statistics, directories.clone(), &db_options, false);
+        let shared = Shared::new(env.clone(), cache, statistics, directories, &db_options, false);
         let mut work = Work {
             env: env.clone(),
             path: path.to_owned(),
             // Why: what stands in for an OPTIONS file is told, and a repair is not the time to ask.
             options: options.clone().damaged_options(DamagedOptions::UseOlder),
             directory,
-            directories,
+            places,
             shared: Arc::new(shared),
             families: salvaged.families.clone(),
             salvaged,
@@ -239,13 +244,13 @@ impl Work {
     /// Lists the tables.
     fn list_tables(&mut self) -> Result<()> {
         let mut used = self.salvaged.next_file.0;
-        for (path_id, place) in self.directories.iter().enumerate() {
+        for place in &self.places {
             for name in Directory::list(&self.env, place)?.files() {
                 used = used.max(name.number().unwrap_or_default().0);
                 if let FileName::Table(number) | FileName::LevelDbTable(number) = *name {
                     let path = place.join(name.to_string());
                     let size_bytes = self.env.fs().metadata(&path)?.len;
-                    self.found.push(FoundTable { number, path_id: path_id as u8, path, size_bytes });
+                    self.found.push(FoundTable { number, path_id: 0, path, size_bytes });
                 }
             }
         }
@@ -270,12 +275,16 @@ impl Work {
     /// Of several tables with one number all but one get another: the one that the MANIFEST means
     /// keeps it, or the first.
     fn renumber(&mut self) -> Result<()> {
-        let named = &self.salvaged.named;
+        let (named, directories) = (&self.salvaged.named, self.options.all_directories(&self.path));
         self.found.sort_by_key(|table| {
+            let is_there = |file: &NewFile| {
+                let place = copying::parent(&table.path);
+                directories.iter().any(|(id, of)| *id == file.path_id && of == place)
+            };
             let is_meant = named
                 .get(&table.number)
-                .is_some_and(|file| (file.path_id, file.size_bytes) == (table.path_id, table.size_bytes));
-            (table.number, !is_meant, table.path_id, table.path.extension() != Some("sst".as_ref()))
+                .is_some_and(|file| file.size_bytes == table.size_bytes && is_there(file));
+            (table.number, !is_meant, table.path.extension() != Some("sst".as_ref()))
         });
         let mut before = None;
         for table in &mut self.found {
@@ -285,18 +294,43 @@ impl Work {
             table.number = FileNumber(self.numbers.next());
             let to = table.path.with_file_name(FileName::Table(table.number).to_string());
             self.env.fs().rename(&table.path, &to)?;
-            self.env.fs().sync_dir(&self.directories[usize::from(table.path_id)])?;
+            self.env.fs().sync_dir(copying::parent(&to))?;
             self.report.renumbered.push((table.path.clone(), to.clone()));
             table.path = to;
         }
         Ok(())
     }
 
-    /// What reads tables of any family, as far as their properties.
-    fn any_tables(&self) -> Result<Arc<TableCache>> {
+    /// What reads tables of any family in each of the directories, as far as their properties.
+    fn any_tables(&self) -> Result<BTreeMap<PathBuf, Arc<TableCache>>> {
         let (id, options) = (ColumnFamilyId::DEFAULT, new_family_options());
         let config = FamilyConfig::resolve(id, DEFAULT, options, None, Default::default())?;
-        Ok(Arc::new(TableCache::new(self.shared.clone(), &config, None)))
+        let reader = |place: &PathBuf| {
+            let shared = Arc::new(self.shared.in_directories(vec![place.clone()], Vec::new()));
+            (place.clone(), Arc::new(TableCache::new(shared, &config, None)))
+        };
+        Ok(self.places.iter().map(reader).collect())
+    }
+
+    /// The directories of a family, by path id.
+    fn directories_of(&self, id: ColumnFamilyId) -> Vec<PathBuf> {
+        match self.configs.get(&id) {
+            Some(config) => self.options.directories_of(&self.path, &config.name),
+            None => self.options.directories(&self.path),
+        }
+    }
+
+    fn blob_path(&self, id: ColumnFamilyId, number: FileNumber) -> PathBuf {
+        self.directories_of(id)[0].join(FileName::Blob(number).to_string())
+    }
+
+    /// Which of its family's paths a table is in: the one that the MANIFEST says, if it is in that
+    /// directory, or else the first that has it. `None` if it is elsewhere.
+    fn path_id_of(&self, id: ColumnFamilyId, table: &FoundTable) -> Option<u8> {
+        let (directories, place) = (self.directories_of(id), copying::parent(&table.path));
+        let is_there = |path_id: &u8| directories.get(usize::from(*path_id)).is_some_and(|of| of == place);
+        let named = self.salvaged.named.get(&table.number).map(|file| file.path_id);
+        named.filter(is_there).or_else(|| (0..=u8::MAX).zip(&directories).map(|(id, _)| id).find(is_there))
     }
 
     /// Finds the column families: those of the MANIFEST that were not dropped, and those that
@@ -306,7 +340,7 @@ impl Work {
         let mut by_tables: BTreeMap<ColumnFamilyId, KnownFamily> = BTreeMap::new();
         let mut readable = Vec::new();
         for table in std::mem::take(&mut self.found) {
-            let properties = match tables::properties(&any, &table) {
+            let properties = match tables::properties(&any[copying::parent(&table.path)], &table) {
                 Ok(properties) => properties,
                 Err(error) if is_damage(&error) => {
                     self.lost.take(&table.path, error.to_string())?;
@@ -374,7 +408,8 @@ impl Work {
         self.db_options = found.db_options;
         self.configs = found.configs;
         for (id, config) in &self.configs {
-            let cache = TableCache::new(self.shared.clone(), config, None);
+            let shared = self.options.shared_of(&self.shared, &config.name)?;
+            let cache = TableCache::new(shared, config, None);
             self.caches.insert(*id, Arc::new(cache));
         }
         Ok(())
@@ -396,6 +431,9 @@ impl Work {
                 self.lost.take(&table.path, what)?;
                 continue;
             };
+            // Why an error: with other paths it may be just where it is to be.
+            let path_id = self.path_id_of(id, &table).ok_or_else(|| self.elsewhere(id, &table))?;
+            let table = table.in_path(path_id);
             let named = self.salvaged.named.get(&table.number);
             let named = named.filter(|file| file.size_bytes == table.size_bytes);
             match tables::examine(tables, &table, named) {
@@ -404,21 +442,43 @@ impl Work {
                 Err(error) => return Err(error),
             }
         }
-        for name in Directory::list(&self.env, &self.directories[0])?.files() {
-            let FileName::Blob(number) = *name else { continue };
-            match tables::blob_file(&self.env, &self.directories[0], number) {
-                Ok(found) => drop(self.blob_files.insert(number, found)),
-                Err(error) if is_damage(&error) => {
-                    let path = self.directories[0].join(name.to_string());
-                    self.lost.take(&path, error.to_string())?;
-                }
-                Err(error) => return Err(error),
-            }
+        let firsts: BTreeSet<PathBuf> =
+            self.configs.keys().map(|id| self.directories_of(*id).swap_remove(0)).collect();
+        for place in &firsts {
+            self.examine_blob_files(place)?;
         }
         for (name, what) in std::mem::take(&mut self.salvaged.damaged) {
             self.lost.keep(&self.directory.file(name), what)?;
         }
         Ok(())
+    }
+
+    /// Reads what the blob files in a directory say of themselves.
+    fn examine_blob_files(&mut self, place: &Path) -> Result<()> {
+        for name in Directory::list(&self.env, place)?.files() {
+            let FileName::Blob(number) = *name else { continue };
+            let path = place.join(name.to_string());
+            match tables::blob_file(&self.env, place, number) {
+                Ok(found) if self.blob_path(found.family, number) == path => {
+                    self.blob_files.insert(number, found);
+                }
+                Ok(found) => {
+                    let what = format!("it is of column family {}, which has others", found.family);
+                    self.lost.take(&path, what)?;
+                }
+                Err(error) if is_damage(&error) => self.lost.take(&path, error.to_string())?,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn elsewhere(&self, id: ColumnFamilyId, table: &FoundTable) -> Error {
+        let (path, name) = (table.path.display(), &self.configs[&id].name);
+        let text = format!(
+            "{path}: column family {name:?} has no such directory; set its cf_paths, or move the table"
+        );
+        Error::invalid_argument(text)
     }
 
     /// Keeps a copy of each log of which a part cannot be replayed.
@@ -461,7 +521,7 @@ impl Work {
         for id in self.configs.keys().copied().collect::<Vec<_>>() {
             let examined = self.examined.remove(&id).unwrap_or_default();
             let tree = match &versions {
-                Some(set) => self.tree_of_version(&set.column_families[&id].version, examined)?,
+                Some(set) => self.tree_of_version(id, &set.column_families[&id].version, examined)?,
                 None => self.new_tree(id, examined)?,
             };
             trees.insert(id, tree);
@@ -535,7 +595,7 @@ impl Work {
         }
         let gone = salvaged.live.iter().find(|number| {
             let lost = |place: &PathBuf| self.lost.has(&place.join(FileName::Table(**number).to_string()));
-            !there.contains(number) && !self.directories.iter().any(lost)
+            !there.contains(number) && !self.places.iter().any(lost)
         });
         // Why: they may have come in place of it.
         match gone {
@@ -561,7 +621,13 @@ impl Work {
     }
 
     /// A tree as the MANIFEST has it, without what is not there.
-    fn tree_of_version(&mut self, version: &Version, examined: Vec<Examined>) -> Result<NewTree> {
+    fn tree_of_version(
+        &mut self,
+        id: ColumnFamilyId,
+        version: &Version,
+        examined: Vec<Examined>,
+    ) -> Result<NewTree> {
+        let shared = self.caches[&id].shared.clone();
         let mut edit = VersionEdit {
             compact_cursors: version.compact_cursors().iter().map(|(l, key)| (*l, key.clone())).collect(),
             ..VersionEdit::default()
@@ -569,7 +635,7 @@ impl Work {
         let mut examined: BTreeMap<FileNumber, Examined> =
             examined.into_iter().map(|table| (table.file.number, table)).collect();
         for (level, file) in version.all_files() {
-            let path = self.shared.table_path(file.number, file.path_id)?;
+            let path = shared.table_path(file.number, file.path_id)?;
             match examined.remove(&file.number) {
                 Some(table) if table.file.size_bytes == file.size_bytes => {
                     edit.new_files.push((level, NewFile::clone(file)));
@@ -587,7 +653,7 @@ impl Work {
         }
         for (number, blob) in version.blob_files() {
             if !self.blob_files.contains_key(number) {
-                self.miss_blob_file(*number);
+                self.miss_blob_file(id, *number);
                 continue;
             }
             edit.blob_file_additions.push(blob.file.clone());
@@ -599,8 +665,8 @@ impl Work {
         Ok(NewTree { edit, merged: 0 })
     }
 
-    fn miss_blob_file(&mut self, number: FileNumber) {
-        let path = self.directories[0].join(FileName::Blob(number).to_string());
+    fn miss_blob_file(&mut self, id: ColumnFamilyId, number: FileNumber) {
+        let path = self.blob_path(id, number);
         if !self.lost.has(&path) {
             self.report.missing.push(path);
         }
@@ -637,7 +703,7 @@ impl Work {
                 host_id: host_id(&self.db_options),
             }),
             numbers: &self.numbers,
-            directory: self.directories[0].clone(),
+            directory: self.directories_of(id).swap_remove(0),
             level,
         };
         let tree = merging.carry_out(plan)?;
@@ -650,7 +716,7 @@ impl Work {
     fn register_blob_files(&mut self, id: ColumnFamilyId, references: &References, edit: &mut VersionEdit) {
         for (number, (count, bytes)) in references {
             let Some(found) = self.blob_files.get(number).filter(|found| found.family == id) else {
-                self.miss_blob_file(*number);
+                self.miss_blob_file(id, *number);
                 continue;
             };
             let (total_count, total_bytes) = (found.addition.total_count, found.addition.total_bytes);
@@ -667,8 +733,8 @@ impl Work {
     fn leave_unneeded_blob_files(&mut self, trees: &BTreeMap<ColumnFamilyId, NewTree>) -> Result<()> {
         let additions = trees.values().flat_map(|tree| &tree.edit.blob_file_additions);
         let needed: BTreeSet<FileNumber> = additions.map(|blob| blob.number).collect();
-        for number in self.blob_files.keys().filter(|number| !needed.contains(number)) {
-            let path = self.directories[0].join(FileName::Blob(*number).to_string());
+        for (number, found) in self.blob_files.iter().filter(|(number, _)| !needed.contains(number)) {
+            let path = self.blob_path(found.family, *number);
             self.lost.take(&path, "no table refers to it")?;
         }
         Ok(())
@@ -729,8 +795,8 @@ impl Work {
         let unfinished = self.directory.file(FileName::Temp(written));
         write_synced(fs.as_ref(), &unfinished, &bytes)?;
         fs.rename(&unfinished, &self.directory.file(name))?;
-        for directory in &self.directories {
-            fs.sync_dir(directory)?;
+        for place in &self.places {
+            fs.sync_dir(place)?;
         }
         fs.sync_dir(&self.path)?;
         write_current(fs.as_ref(), &self.path, name, temporary)

@@ -32,9 +32,17 @@ const READAHEAD_BYTES: u64 = 2 << 20;
 #[derive(Clone, Debug)]
 pub(super) struct FoundTable {
     pub(super) number: FileNumber,
+    /// Of its family's, once that is known; until then it is read as if there were but its own
+    /// directory.
     pub(super) path_id: u8,
     pub(super) path: PathBuf,
     pub(super) size_bytes: u64,
+}
+
+impl FoundTable {
+    pub(super) fn in_path(&self, path_id: u8) -> FoundTable {
+        FoundTable { path_id, ..self.clone() }
+    }
 }
 
 /// How many blobs of a file are referred to, and the bytes of their records.

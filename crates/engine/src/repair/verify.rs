@@ -8,6 +8,7 @@
 //! open database.
 
 use super::{Work, family_id, look_at_log, tables};
+use crate::copies::copying;
 use crate::db::Db;
 use crate::open::{Directory, Options, check_path};
 use karst_base::error::{Error, ErrorKind, Result};
@@ -132,12 +133,13 @@ fn verify_files(
     if whole {
         let set = work.trees_of_manifest()?;
         for (id, family) in &set.column_families {
+            let Some(tables) = work.caches.get(id) else { continue };
             for (_, file) in family.version.all_files() {
-                let path = work.shared.table_path(file.number, file.path_id)?;
+                let path = tables.shared.table_path(file.number, file.path_id)?;
                 parts.push((path, file.size_bytes, Part::Table(*id, file.clone())));
             }
             for (number, blob) in family.version.blob_files() {
-                let path = work.directories[0].join(FileName::Blob(*number).to_string());
+                let path = work.blob_path(*id, *number);
                 parts.push((path, blob.file_bytes(), Part::Blob(*id, blob.clone())));
             }
         }
@@ -145,7 +147,7 @@ fn verify_files(
         work.list_tables()?;
         let any = work.any_tables()?;
         for table in &work.found {
-            let properties = match tables::properties(&any, table) {
+            let properties = match tables::properties(&any[copying::parent(&table.path)], table) {
                 Ok(properties) => properties,
                 Err(error) => {
                     damaged(&table.path, error.to_string());
@@ -153,10 +155,15 @@ fn verify_files(
                 }
             };
             let id = family_id(&properties);
-            let part = Part::Table(id, tables::unknown(table, SeqNo::ZERO));
-            if work.caches.contains_key(&id) {
-                parts.push((table.path.clone(), table.size_bytes, part));
+            if !work.caches.contains_key(&id) {
+                continue;
             }
+            let Some(path_id) = work.path_id_of(id, table) else {
+                damaged(&table.path, work.elsewhere(id, table).to_string());
+                continue;
+            };
+            let part = Part::Table(id, tables::unknown(&table.in_path(path_id), SeqNo::ZERO));
+            parts.push((table.path.clone(), table.size_bytes, part));
         }
     }
     let wal_path = work.wal_path();

@@ -4,11 +4,13 @@
 //! |---|---|
 //! | `damage` | each kind of file lost, cut short, changed; what is found again, and what is told |
 //! | `interop` | RocksDB's databases repaired by KarstDB and read by RocksDB, and the other way round |
+//! | `paths` | the same where tables are in several directories |
 //! | `crashes` | the power fails at every change of the disk while a repair is under way; a full disk |
 
 mod crashes;
 mod damage;
 mod interop;
+mod paths;
 
 use karst_engine::merge_operator::MergeOperator;
 use karst_engine::{Db, FlushOptions, Options, ReadOptions, WriteBatch, WriteOptions};

@@ -45,7 +45,7 @@ impl User {
             let is_there = fs.exists(&directory.join(CURRENT)).map_err(Into::into);
             let is_there = world.ok("looking for a copy", is_there).await;
             if name.starts_with(COPY) && !name.ends_with(".tmp") && is_there {
-                let options = world.plan.options(&self.env);
+                let options = world.plan.options_of_copy(&self.env, &directory);
                 let opened = store::open_copy(&directory, &options);
                 let copy = world.ok("opening a copy that was left", opened).await;
                 world.ok("verifying a copy that was left", copy.verify_checksum()).await;
@@ -111,7 +111,7 @@ impl User {
         let world = &self.world;
         // Why for reading: this is a job, and a database that is open for writing is not closed in
         // one.
-        let opened = Db::open_read_only(directory, &world.plan.options(&self.env));
+        let opened = Db::open_read_only(directory, &world.plan.options_of_copy(&self.env, directory));
         let Some(copy) = world.unless_foul("opening a copy", opened).await else { return };
         let families = Families::of(&copy, &world.plan);
         let snapshot = copy.snapshot();

@@ -7,18 +7,21 @@
 
 use crate::ingesting::ingest;
 use crate::reading::Reading;
+use crate::setting_back;
 use crate::store::{self, Families, Plan};
 use crate::writing::batch;
 use karst_engine::{
     ColumnFamily, CompactRangeOptions, Db, DbIterator, ErrorKind, FlushOptions, Options, ReadOptions,
     Severity, Snapshot, WriteOptions,
 };
-use karst_io::{Crash, Env, Priority, SimulatedFileSystem, Simulation, Task, Trouble, sleep};
+use karst_io::{Crash, Env, FileSystem, Priority, SimulatedFileSystem, Simulation, Task, Trouble, sleep};
 use karst_testkit::chronicle::{Chronicle, Cut, mark, marked};
 use karst_testkit::random::Random;
 use karst_testkit::show;
 use karst_testkit::tally::Tally;
+use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -27,6 +30,11 @@ use std::time::Duration;
 
 /// Lines of earlier lives' traces that a panic prints.
 const TRACE_SHOWN: usize = 4000;
+
+/// Whether a file's name has one of these ends.
+pub(crate) fn ends_with(path: &Path, ends: &[&str]) -> bool {
+    path.file_name().is_some_and(|name| ends.iter().any(|end| name.to_string_lossy().ends_with(end)))
+}
 
 /// What all lives of a machine have in common.
 pub(crate) struct World {
@@ -51,6 +59,8 @@ pub(crate) struct World {
     pub(crate) lost: AtomicU64,
     /// How often a secondary was.
     pub(crate) followed: AtomicU64,
+    /// How often a copy that lacked something was set back to a state that was not empty.
+    pub(crate) set_back: AtomicU64,
     /// What happened in all lives that have ended, if that is kept.
     pub(crate) trace: Mutex<Vec<String>>,
 }
@@ -70,6 +80,7 @@ impl Drop for World {
 impl World {
     pub(crate) fn new(plan: Plan, weather: Weather, disk: SimulatedFileSystem) -> Arc<Self> {
         let mut chronicle = Chronicle::new(plan.families, plan.writers);
+        chronicle.keep_history();
         if plan.unlogged_writer {
             chronicle.set_unlogged(0);
         }
@@ -87,6 +98,7 @@ impl World {
             crashes: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             followed: AtomicU64::new(0),
+            set_back: AtomicU64::new(0),
             trace: Mutex::default(),
         })
     }
@@ -99,6 +111,10 @@ impl World {
 
     pub(crate) fn operations(&self) -> u64 {
         self.operations.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_off(&self) -> bool {
+        self.disk.is_off()
     }
 
     /// What the engine returned, which must be no error while the machine is on. If it is off,
@@ -144,6 +160,16 @@ impl World {
             }
         });
         self.disk.set_trouble(trouble.unwrap_or_default());
+    }
+
+    /// What is in the directories of tables.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        let directories = self.plan.directories();
+        let in_each = directories.iter().flat_map(|directory| {
+            let names = self.disk.list_dir(directory).unwrap_or_default();
+            names.into_iter().map(move |name| directory.join(name))
+        });
+        in_each.collect()
     }
 
     fn is_over(&self) -> bool {
@@ -232,7 +258,15 @@ pub(crate) async fn live(
     world.set_foul(None);
     let until = world.operations() + operations;
     let options = world.plan.options(&env);
-    let db = open(&world, &options, &mut random, after).await;
+    let opening = match after.is_some() && random.one_in(4) {
+        true => options.clone().set("best_efforts_recovery", "true").unwrap(),
+        false => options.clone(),
+    };
+    if after.is_some() {
+        let power = world.power_failed.load(Ordering::Relaxed);
+        setting_back::check(&world, &env, &mut random, power).await;
+    }
+    let db = open(&world, &opening, &mut random, after).await;
     let families = Families::of(&db, &world.plan);
     check_survivors(&world, &db, &families, after).await;
     pass(&world, &db, &options, &mut random).await;
@@ -277,7 +311,10 @@ pub(crate) async fn live(
             world.chronicle().make_durable(&Cut(vec![cut.0[0]]));
         }
         if !world.disk.is_off() {
-            check_files(&db);
+            check_files(&world, &db);
+            if world.weather == Weather::Fair && operations == 0 {
+                check_trash_goes(&world, &env).await;
+            }
         }
     }
     drop((families, db));
@@ -465,14 +502,31 @@ fn same(family: usize, cursor: &DbIterator, expected: Option<&karst_testkit::Ent
     assert!(got == expected, "family {family}: the cursor is at {}, not at {}", text(got), text(expected));
 }
 
-/// After closing: no table or blob file is left that the database does not need.
-fn check_files(db: &Db) {
-    let (live, _) = db.live_file_names();
-    let names = db.env().fs().list_dir(db.path()).unwrap();
-    let left = names.iter().filter(|name| name.ends_with(".sst") || name.ends_with(".blob"));
-    let leaked: Vec<_> =
-        left.filter(|name| !live.iter().any(|l| l.trim_start_matches('/') == *name)).collect();
+/// After closing: no table or blob file is left that the database does not need, in any of its
+/// directories.
+fn check_files(world: &World, db: &Db) {
+    let live: BTreeSet<PathBuf> =
+        db.live_files().into_iter().map(|file| file.directory.join(file.name)).collect();
+    let left: BTreeSet<PathBuf> =
+        world.files().into_iter().filter(|path| ends_with(path, &[".sst", ".blob"])).collect();
+    let leaked: Vec<_> = left.difference(&live).collect();
+    let lost = world.files().into_iter().find(|path| ends_with(path, &["lost"]));
+    assert!(lost.is_none(), "nothing was missing, and {lost:?} is there");
     assert!(leaked.is_empty(), "files that nobody needs: {leaked:?}; needed: {live:?}");
+    let trash = world.files().into_iter().filter(|path| ends_with(path, &[".trash"])).collect::<Vec<_>>();
+    assert!(trash.is_empty() || world.plan.has_trash(), "trash without a manager: {trash:?}");
+}
+
+/// What lives before have left in the trash goes while the last one's manager lives.
+async fn check_trash_goes(world: &World, env: &Env) {
+    for _ in 0..100_000 {
+        let trash = world.files().into_iter().find(|path| ends_with(path, &[".trash"]));
+        if trash.is_none() || world.disk.is_off() {
+            return;
+        }
+        sleep(env, Duration::from_millis(100)).await;
+    }
+    panic!("trash stays: {:?}", world.files());
 }
 
 /// Someone who uses the database for the length of a life.

@@ -13,6 +13,7 @@ mod opening;
 #[path = "../kill/reading.rs"]
 mod reading;
 mod reads;
+mod setting_back;
 mod store;
 mod writes;
 #[path = "../kill/writing.rs"]

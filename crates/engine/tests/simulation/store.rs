@@ -1,10 +1,14 @@
 //! How a simulated database is set up, and the calls that the simulation makes of it.
 
-use karst_engine::{ColumnFamily, Db, OptionSet, Options};
+use karst_engine::{
+    ColumnFamily, Db, DbPath, OptionSet, Options, SstFileManager, SstPartitionerFixedPrefixFactory,
+};
 use karst_io::Env;
 use karst_testkit::random::Random;
 use karst_testkit::tally;
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 pub(crate) const DIRECTORY: &str = "/db";
 
@@ -29,8 +33,21 @@ pub(crate) struct Plan {
     pub(crate) counts: bool,
     /// Whether opening leaves what it found in logs there.
     pub(crate) keeps_logs: bool,
+    /// Where tables go, by column family; `None` for all that have no place of their own.
+    paths: Vec<(Option<&'static str>, Vec<DbPath>)>,
+    /// How obsolete files leave the disk, if not at once.
+    trash: Option<Trash>,
+    /// How long the prefixes are where tables are cut.
+    partition_prefix: Option<usize>,
     options: String,
     cache_bytes: usize,
+}
+
+/// Settings of an `SstFileManager`.
+#[derive(Clone, Copy, Debug)]
+struct Trash {
+    bytes_per_second: u64,
+    max_db_ratio: f64,
 }
 
 impl Plan {
@@ -80,6 +97,17 @@ impl Plan {
         options += &format!("avoid_flush_during_recovery={keeps_logs};");
         // Those that write no log do not go with logs that are recycled.
         let unlogged_writer = random.one_in(3);
+        let trash = random.one_in(2).then(|| Trash {
+            bytes_per_second: [2_000, 50_000, 2_000_000][random.index(3)],
+            max_db_ratio: [0.25, 100.0][random.index(2)],
+        });
+        let mut paths = Vec::new();
+        for (family, one_in) in [(None, 3), (Some(NAMES[1]), 4), (Some(BEHIND), 6)] {
+            if random.one_in(one_in) {
+                paths.push((family, draw_paths(random)));
+            }
+        }
+        let partition_prefix = random.one_in(3).then(|| 2 + random.index(5));
         let recycled = if !unlogged_writer && random.one_in(2) { 2 } else { 0 };
         options += &format!("recycle_log_file_num={recycled};");
         Self {
@@ -90,12 +118,25 @@ impl Plan {
             atomic_flush: options.contains("atomic_flush=true"),
             counts: random.one_in(2),
             keeps_logs,
+            paths,
+            trash,
+            partition_prefix,
             options,
             cache_bytes: [0, 20_000, 1 << 20][random.index(3)],
         }
     }
 
+    /// For the database where it is, with a manager of its files of its own.
     pub(crate) fn options(&self, env: &Env) -> Options {
+        self.options_with(env, DbPath::clone)
+    }
+
+    /// For a copy of the database, which has all files in one directory.
+    pub(crate) fn options_of_copy(&self, env: &Env, directory: &Path) -> Options {
+        self.options_with(env, |path| DbPath::new(directory, path.target_size))
+    }
+
+    fn options_with(&self, env: &Env, place: impl Fn(&DbPath) -> DbPath) -> Options {
         let options =
             Options::new().set_all(&self.options).unwrap_or_else(|e| panic!("{}: {e}", self.options));
         let mut options = options.env(env.clone()).block_cache_bytes(self.cache_bytes);
@@ -104,15 +145,58 @@ impl Plan {
                 cf.set("merge_operator", operator).unwrap();
             });
         }
+        if let Some(trash) = self.trash {
+            // Why nothing is cut: secondary instances still read what is trash.
+            let manager = SstFileManager::with_bytes_max_delete_chunk(0);
+            manager.set_delete_rate_bytes_per_second(trash.bytes_per_second);
+            manager.set_max_trash_db_ratio(trash.max_db_ratio);
+            options = options.sst_file_manager(manager);
+        }
+        if let Some(length) = self.partition_prefix {
+            let factory = Arc::new(SstPartitionerFixedPrefixFactory { length });
+            options = options.sst_partitioner_factory(None, factory);
+        }
+        let names = self.names();
+        for (family, paths) in &self.paths {
+            let paths = paths.iter().map(&place);
+            options = match family {
+                None => options.db_paths(paths),
+                Some(family) if names.iter().any(|name| name == family) => {
+                    options.cf_paths(Some(family), paths)
+                }
+                Some(_) => options,
+            };
+        }
         options
     }
 
+    pub(crate) fn has_trash(&self) -> bool {
+        self.trash.is_some()
+    }
+
+    /// All directories that may have tables, the database's own first.
+    pub(crate) fn directories(&self) -> Vec<PathBuf> {
+        let own = PathBuf::from(DIRECTORY);
+        let others: BTreeSet<&PathBuf> =
+            self.paths.iter().flat_map(|(_, paths)| paths.iter().map(|path| &path.path)).collect();
+        let others: Vec<PathBuf> = others.into_iter().filter(|path| **path != own).cloned().collect();
+        [vec![own], others].concat()
+    }
+
     /// The families of the chronicle, then those of the tally, then one for what nobody checks.
-    fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         let counting = tally::FAMILIES.iter().filter(|_| self.counts).map(|(name, _)| (*name).to_string());
         let own = NAMES[..self.families].iter().map(ToString::to_string);
         own.chain(counting).chain([BEHIND.to_string()]).collect()
     }
+}
+
+/// Some of a few directories, each with room for a few tables; one may be there more than once.
+fn draw_paths(random: &mut Random) -> Vec<DbPath> {
+    let places = [DIRECTORY, "/paths-0", "/paths-1", "/deep/paths-2"];
+    (0..1 + random.index(4))
+        .map(|_| DbPath::new(places[random.index(4)], [0, 20_000, 60_000, 500_000][random.index(4)]))
+        .collect()
 }
 
 /// The column families, by number.

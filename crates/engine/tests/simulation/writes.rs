@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 #[test]
 fn what_is_seen_is_what_was_written_whatever_crashes() {
-    let (mut operations, mut crashes, mut lost, mut followed) = (0, 0, 0, 0);
+    let (mut operations, mut crashes, mut lost, mut followed, mut set_back) = (0, 0, 0, 0, 0);
     let in_one = if long() { 4000 } else { 1500 };
     each_seed("what_is_seen_is_what_was_written_whatever_crashes", 8, 400, |seed| {
         let trace = std::env::var_os("KARST_TRACE").is_some();
@@ -16,14 +16,15 @@ fn what_is_seen_is_what_was_written_whatever_crashes() {
         crashes += world.crashes.load(Ordering::Relaxed);
         lost += world.lost.load(Ordering::Relaxed);
         followed += world.followed.load(Ordering::Relaxed);
+        set_back += world.set_back.load(Ordering::Relaxed);
     });
     println!(
-        "{operations} operations, {crashes} crashes, {lost} acknowledged and unsynced batches lost, followed {followed} times"
+        "{operations} operations, {crashes} crashes, {lost} acknowledged and unsynced batches lost, followed {followed} times, set back {set_back} times"
     );
     let one_seed = number("KARST_SEED").is_some() || number("KARST_SEEDS").is_some();
     assert!(
-        one_seed || (crashes > 8 && lost > 0 && followed > 20),
-        "nothing was tried: {crashes} crashes, {lost} batches lost, followed {followed} times"
+        one_seed || (crashes > 8 && lost > 0 && followed > 20 && set_back > 0),
+        "nothing was tried: {crashes} crashes, {lost} batches lost, followed {followed} times, set back {set_back} times"
     );
     assert!(one_seed || !long() || operations >= 1_000_000, "{operations} operations only");
 }

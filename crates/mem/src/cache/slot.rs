@@ -170,6 +170,21 @@ impl<V> Slot<V> {
         false
     }
 
+    /// Pin the slot if its word is still `seen`, which is visible, to look at it; the pin is taken
+    /// back by [`look_away`](Self::look_away), and nobody counts it as a use.
+    pub(super) fn try_look(&self, seen: Word) -> bool {
+        debug_assert!(seen.is_visible());
+        // Ordering: Acquire pairs with the Release of `publish`, so that the value is seen.
+        let pinned = seen.0 + TAKEN_ONE;
+        self.word.compare_exchange(seen.0, pinned, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// REQUIRES: a pin of `try_look` is held.
+    pub(super) fn look_away(&self) {
+        // Ordering: Release; whatever this thread read of the slot comes before its reuse.
+        self.word.fetch_sub(TAKEN_ONE, Ordering::Release);
+    }
+
     /// Another pin by one who holds a pin.
     pub(super) fn pin_again(&self) {
         // Ordering: Relaxed, as for `Arc`: the pin held keeps the value; nothing is learnt from

@@ -45,6 +45,8 @@ const EACH_TAG: u64 = 0x0001_0101_0101_0101;
 const PASSED_SHIFT: u32 = 56;
 const PASSED_ONE: u64 = 1 << PASSED_SHIFT;
 const PASSED_MOST: u64 = 0xff;
+/// How often an entry is tried to be looked at while others use it.
+const LOOKS_AT_MOST: usize = 100;
 
 /// Bit 7 of each byte of `word` that is 0, among the tags; above the lowest such byte it may err.
 #[inline(always)]
@@ -417,6 +419,35 @@ impl<V> Table<V> {
             if word.is_shareable() && word.pins() != 0 { slot.charge() } else { 0 }
         };
         if self.live() == 0 { 0 } else { self.taken().map(pinned).sum() }
+    }
+
+    /// Show all visible entries, each with its charge. One that others use at this very moment may
+    /// be passed over.
+    pub(super) fn for_each(&self, show: &mut impl FnMut(&V, usize)) {
+        struct Looking<'a, V>(&'a Slot<V>);
+        impl<V> Drop for Looking<'_, V> {
+            fn drop(&mut self) {
+                self.0.look_away();
+            }
+        }
+        if self.live() == 0 {
+            return;
+        }
+        for (slot, mut word) in self.taken() {
+            // Why again: a hit at this moment changes the word.
+            for _ in 0..LOOKS_AT_MOST {
+                if !word.is_visible() {
+                    break;
+                }
+                if slot.try_look(word) {
+                    let looking = Looking(slot);
+                    // SAFETY: `looking` holds a pin.
+                    show(unsafe { looking.0.value() }, slot.charge());
+                    break;
+                }
+                word = slot.load(Ordering::Relaxed);
+            }
+        }
     }
 
     /// Drop all values that nobody pins and free the table; if some are pinned, the last pin frees

@@ -54,6 +54,75 @@ fn what_was_put_in_is_found() {
 }
 
 #[test]
+fn a_walk_shows_each_entry_and_is_no_use_of_it() {
+    let cache = cache(100, 1000);
+    for number in 0..50 {
+        drop(cache.insert(CacheKey(1, number), number, 1000, Priority::Low));
+    }
+    let held = cache.get(CacheKey(1, 7)).unwrap();
+    let gone = cache.get(CacheKey(1, 8)).unwrap();
+    assert!(cache.erase(CacheKey(1, 8)));
+    let walk = || {
+        let (mut seen, mut bytes) = (Vec::new(), 0);
+        cache.for_each(|number, charge| {
+            seen.push(*number);
+            bytes += charge;
+        });
+        seen.sort_unstable();
+        (seen, bytes)
+    };
+    let expected: Vec<u64> = (0..50).filter(|number| *number != 8).collect();
+    for _ in 0..20 {
+        assert_eq!(walk(), (expected.clone(), 49 * (1000 + OVERHEAD)));
+    }
+    assert_eq!(cache.pinned_bytes(), 2 * (1000 + OVERHEAD), "no pin stays");
+    drop((held, gone));
+    // What was shown twenty times goes as what never was does.
+    let rounds = |walks: usize| {
+        let cache = self::cache(10, 1000);
+        (0..10).for_each(|number| drop(cache.insert(CacheKey(1, number), number, 1000, Priority::Low)));
+        (0..walks).for_each(|_| cache.for_each(|_, _| {}));
+        (10..15).for_each(|number| drop(cache.insert(CacheKey(1, number), number, 1000, Priority::Low)));
+        (0..15).filter(|number| cache.get(CacheKey(1, *number)).is_some()).collect::<Vec<_>>()
+    };
+    assert_eq!(rounds(20), rounds(0));
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| cache.for_each(|_, _| panic!())));
+    assert!(panicked.is_err());
+    assert_eq!(cache.pinned_bytes(), 0);
+}
+
+#[test]
+fn a_walk_beside_others_shows_what_stays() {
+    let cache = cache(200, 1000);
+    let held: Vec<_> =
+        (0..50).map(|number| cache.insert(CacheKey(1, number), number, 1000, Priority::Low)).collect();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..2u64 {
+            let (cache, over) = (&cache, &over);
+            scope.spawn(move || {
+                for round in 0.. {
+                    if over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let key = CacheKey(2, round * 2 + thread);
+                    drop(cache.insert(key, 1000 + round, 1000, Priority::Low));
+                    assert!(cache.get(CacheKey(1, round % 50)).is_some());
+                }
+            });
+        }
+        for _ in 0..if cfg!(miri) { 3 } else { 200 } {
+            let mut seen = 0;
+            cache.for_each(|number, _| seen += u64::from(*number < 50));
+            assert_eq!(seen, 50);
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    drop(held);
+    assert_eq!(cache.pinned_bytes(), 0);
+}
+
+#[test]
 fn a_cache_without_capacity_gives_usable_handles() {
     let cache = cache(0, 1000);
     let handle = cache.insert(CacheKey(1, 2), 7, 1000, Priority::High);
