@@ -130,12 +130,14 @@ impl CompactionJob {
     async fn run_inner(&self, stats: &Statistics) -> Result<CompactionSummary> {
         let env = self.family.tables.shared.env.clone();
         let began = env.now();
-        self.progress.check()?;
         let mut summary = CompactionSummary::default();
         let work = self.work_to_do();
         summary.work = Some(work);
         let change = match work {
             CompactionWork::Merge => {
+                // Compat: as in RocksDB, a job that moves or deletes files is not cancelled once it
+                // was picked. It costs one record of the MANIFEST.
+                self.progress.check()?;
                 let change = self.merge(&env, &mut summary).await?;
                 if let Some(logs) = &self.logs {
                     // Why: a transaction whose decision is lost with the end of a log is prepared
