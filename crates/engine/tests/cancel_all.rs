@@ -149,6 +149,42 @@ fn a_compaction_by_hand_that_runs_is_told_and_leaves_nothing() {
     assert_eq!(db.get("050").unwrap().as_deref(), Some(&b"1"[..]));
 }
 
+/// As in RocksDB: it costs one record of the MANIFEST.
+#[test]
+fn a_file_that_is_being_moved_arrives() {
+    for closes in [false, true] {
+        let files = Arc::new(MemoryFileSystem::new());
+        let keeps = Arc::new(Keeps::default());
+        let options = options(&files).event_listener(Arc::new(KeepsCompactions(keeps.clone())));
+        let db = Db::open("/db", &options).unwrap();
+        db.put("key", "value").unwrap();
+        db.flush(&FlushOptions::default()).unwrap();
+        let runs = {
+            let db = db.clone();
+            std::thread::spawn(move || compact(&db))
+        };
+        keeps.wait_until_begun();
+        if closes {
+            let closing = {
+                let db = db.clone();
+                std::thread::spawn(move || db.close())
+            };
+            eventually(true, || db.put("key", "value").is_err_and(|error| error.kind() == ErrorKind::Closed));
+            keeps.let_go();
+            closing.join().unwrap().unwrap();
+        } else {
+            db.cancel_all_background_work(false).unwrap();
+            keeps.let_go();
+            db.cancel_all_background_work(true).unwrap();
+            db.close().unwrap();
+        }
+        let _either_it_was_in_time_or_it_is_told = runs.join().unwrap();
+        let db = Db::open_read_only("/db", &options).unwrap();
+        let levels = [0, 6].map(|level| db.property(&format!("rocksdb.num-files-at-level{level}")).unwrap());
+        assert_eq!(levels, ["0", "1"], "closed meanwhile: {closes}");
+    }
+}
+
 #[test]
 fn a_flush_that_runs_ends_and_what_it_had_stays_in_memory_and_in_the_log() {
     let files = Arc::new(MemoryFileSystem::new());
