@@ -244,3 +244,13 @@ fn the_block_cache_says_what_its_entries_are_for() {
         assert_eq!((db.int_property(name), db.aggregated_int_property(name)), (None, None));
     }
 }
+
+#[test]
+fn tables_tell_the_host_unless_they_are_told_another() {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    for (given, expected) in [("__hostname__", host.trim_end()), ("elsewhere", "elsewhere"), ("", "")] {
+        let db = filled(&options().db(|db| db.db_host_id = given.to_owned()));
+        let all = db.properties_of_all_tables(&db.column_family("other").unwrap()).unwrap();
+        assert!(all.values().all(|of| of.db_host_id == expected), "{given}");
+    }
+}

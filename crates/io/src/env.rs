@@ -286,6 +286,12 @@ impl Env {
         &self.0.clock
     }
 
+    /// The name of this machine, at most 255 bytes. Empty in a simulation, which is to be the same
+    /// everywhere.
+    pub fn host_name(&self) -> String {
+        if self.0.simulation.is_some() { String::new() } else { posix::host_name() }
+    }
+
     /// A number for seeding a random generator; each call returns another, all determined by the
     /// environment's seed.
     pub fn random_seed(&self) -> u64 {

@@ -365,7 +365,7 @@ impl BulkLoader {
             identity: Arc::new(WriterIdentity {
                 db_id: self.identity.db_id.clone(),
                 session_id: self.identity.session_id.clone(),
-                host_id: host_id(&self.db_options),
+                host_id: host_id(&self.env, &self.db_options),
             }),
             new_files: Arc::new(self.files.clone()),
             table_directory: self.path.clone(),

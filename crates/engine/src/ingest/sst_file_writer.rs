@@ -155,7 +155,7 @@ impl SstFileWriter {
         let file_checksums = options.file_checksums(&db_options)?;
         // Compat: as RocksDB's writer; a file that is ingested stands for itself.
         config.options.enable_blob_files = false;
-        let (host_id, session_id) = (host_id(&db_options), identity::new_session_id(&env));
+        let (host_id, session_id) = (host_id(&env, &db_options), identity::new_session_id(&env));
         let identity = Arc::new(Identity { db_id: CREATOR.to_owned(), session_id, host_id });
         let (config, files) = (Arc::new(config), Arc::default());
         Ok(SstFileWriter { env, config, db_options, file_checksums, identity, files, open: None })

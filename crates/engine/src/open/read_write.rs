@@ -403,7 +403,7 @@ fn identity_of(loaded: &Loaded) -> Identity {
     Identity {
         db_id: loaded.db_id.clone().unwrap_or_else(|| identity::new_db_id(env)),
         session_id: identity::new_session_id(env),
-        host_id: host_id(&loaded.db_options),
+        host_id: host_id(env, &loaded.db_options),
     }
 }
 

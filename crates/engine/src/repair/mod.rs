@@ -700,7 +700,7 @@ impl Work {
             identity: &Arc::new(Identity {
                 db_id: db_id.unwrap_or_default(),
                 session_id: identity::new_session_id(&self.env),
-                host_id: host_id(&self.db_options),
+                host_id: host_id(&self.env, &self.db_options),
             }),
             numbers: &self.numbers,
             directory: self.directories_of(id).swap_remove(0),

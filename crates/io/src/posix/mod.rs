@@ -196,6 +196,16 @@ impl FileSystem for PosixFileSystem {
     }
 }
 
+/// The name of this machine; empty if the operating system does not say it.
+pub(crate) fn host_name() -> String {
+    // Compat: as much as RocksDB takes of it.
+    let mut name = [0u8; 256];
+    // SAFETY: the call writes at most as many bytes as it is told that there are.
+    let failed = unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len()) };
+    let len = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+    if failed == 0 { String::from_utf8_lossy(&name[..len]).into_owned() } else { String::new() }
+}
+
 /// What a user without privileges may still write.
 fn free_bytes(path: &Path) -> io::Result<u64> {
     use std::os::unix::ffi::OsStrExt;

@@ -221,9 +221,9 @@ pub fn writer_options(options: &DbOptions) -> WriterOptions {
 }
 
 /// The name of the host that tables tell, from `db_host_id`.
-pub fn host_id(options: &DbOptions) -> String {
+pub fn host_id(env: &Env, options: &DbOptions) -> String {
     match options.db_host_id.as_str() {
-        "__hostname__" => String::new(),
+        "__hostname__" => env.host_name(),
         given => given.to_owned(),
     }
 }
