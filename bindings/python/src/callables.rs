@@ -5,13 +5,14 @@
 //! unwinds through Python.
 
 use crate::error::CallbackFailed;
+use crate::shared::lock;
 use karstdb::compaction_filter::{FilterDecision, FilterInput};
 use karstdb::merge_operator::{MergeFailed, Merged};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyList, PyString};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Exceptions of operators, by the text that the engine's error has of them. Few are kept, as not
 /// every one is asked for.
@@ -21,7 +22,7 @@ const KEPT: usize = 16;
 /// Notes an exception for [`cause_of`], and has the text for the engine's error.
 fn noted(py: Python<'_>, exception: PyErr) -> String {
     let what = exception.value(py).repr().map_or_else(|_| "an exception".into(), |text| text.to_string());
-    let mut kept = RAISED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut kept = lock(&RAISED);
     if kept.len() == KEPT {
         kept.pop_front();
     }
@@ -31,7 +32,7 @@ fn noted(py: Python<'_>, exception: PyErr) -> String {
 
 /// The exception that the engine's error came of.
 pub fn cause_of(error: &str) -> Option<PyErr> {
-    let mut kept = RAISED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut kept = lock(&RAISED);
     let at = kept.iter().rposition(|(what, _)| error.contains(what.as_str()))?;
     kept.remove(at).map(|(_, exception)| exception)
 }
@@ -186,7 +187,7 @@ pub struct FilterFailure(Mutex<Option<PyErr>>);
 impl FilterFailure {
     /// What a compaction that somebody waited for ends with.
     pub fn take(&self) -> PyResult<()> {
-        match self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        match lock(&self.0).take() {
             None => Ok(()),
             Some(cause) => {
                 Python::attach(|py| Err(failed(py, "a compaction filter failed; it kept the entry", cause)))
@@ -250,7 +251,7 @@ impl karstdb::CompactionFilter for Filter {
                 })
             });
             outcome.unwrap_or_else(|exception| {
-                self.failure.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(exception);
+                lock(&self.failure.0).get_or_insert(exception);
                 FilterDecision::Keep
             })
         });

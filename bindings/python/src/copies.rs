@@ -3,13 +3,12 @@
 use crate::db::Rdict;
 use crate::error::{Closed, raised};
 use crate::options::Settings;
-use crate::shared::Owned;
+use crate::shared::{Owned, lock};
 use karstdb::{BackupEngineOptions, CreateBackupOptions, Db, Options, RestoreOptions, Result};
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// Makes copies of a database, which a checkpoint is: a directory that can be opened, with hard
 /// links where it is on the same file system.
@@ -64,8 +63,7 @@ impl BackupInfo {
 /// Backups in a directory, which share the files that they have in common. One call at a time.
 #[pyclass(frozen, module = "karstdb")]
 pub struct BackupEngine {
-    engine: Mutex<Option<Owned<karstdb::BackupEngine>>>,
-    process: u32,
+    engine: Owned<Mutex<Option<karstdb::BackupEngine>>>,
 }
 
 impl BackupEngine {
@@ -74,13 +72,9 @@ impl BackupEngine {
         py: Python<'_>,
         call: impl FnOnce(&mut karstdb::BackupEngine) -> Result<T> + Send,
     ) -> PyResult<T> {
-        if self.process != std::process::id() {
-            return Err(PyRuntimeError::new_err(
-                "it was opened before this process was forked: open it here",
-            ));
-        }
+        self.engine.here("it")?;
         py.detach(|| {
-            let mut engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut engine = lock(&self.engine);
             let engine = engine.as_mut().ok_or_else(|| Closed::new_err("the backup engine is closed"))?;
             call(engine).map_err(raised)
         })
@@ -120,8 +114,7 @@ impl BackupEngine {
                 false => karstdb::BackupEngine::open(&options, &env),
             }
         });
-        let engine = Owned::new(engine.map_err(raised)?);
-        Ok(BackupEngine { engine: Mutex::new(Some(engine)), process: std::process::id() })
+        Ok(BackupEngine { engine: Owned::new(Mutex::new(Some(engine.map_err(raised)?))) })
     }
 
     /// Backs a database up, while others write to it, and returns the backup's number.
@@ -212,8 +205,8 @@ impl BackupEngine {
 
     /// Lets go of the directory.
     fn close(&self, py: Python<'_>) {
-        if self.process == std::process::id() {
-            py.detach(|| drop(self.engine.lock().unwrap_or_else(PoisonError::into_inner).take()));
+        if self.engine.is_here() {
+            py.detach(|| drop(lock(&self.engine).take()));
         }
     }
 

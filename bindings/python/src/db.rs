@@ -5,7 +5,7 @@ use crate::error::raised;
 use crate::iter::{Cursor, RdictIter};
 use crate::operation::{Operation, Outcome};
 use crate::options::{Families, NamedTexts, Settings};
-use crate::shared::{Kind, Owned, Shared};
+use crate::shared::{Kind, Owned, Shared, lock};
 use karstdb::{
     BottommostLevelCompaction, Checkpoint, ColumnFamily, CompactRangeOptions, Db, FlushOptions,
     IngestExternalFileArg, IngestExternalFileOptions, Options, ReadOptions, Result, SizeApproximationOptions,
@@ -14,7 +14,7 @@ use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// A snapshot: the database as it was.
@@ -43,11 +43,11 @@ pub struct WriteBatch(Mutex<karstdb::WriteBatch>);
 
 impl WriteBatch {
     fn with(&self, call: impl FnOnce(&mut karstdb::WriteBatch) -> Result<()>) -> PyResult<()> {
-        call(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner)).map_err(raised)
+        call(&mut lock(&self.0)).map_err(raised)
     }
 
     fn copied(&self, py: Python<'_>) -> karstdb::WriteBatch {
-        py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).clone())
+        py.detach(|| lock(&self.0).clone())
     }
 }
 
@@ -96,7 +96,7 @@ impl WriteBatch {
 
     /// Empties the batch.
     fn clear(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = karstdb::WriteBatch::new();
+        *lock(&self.0) = karstdb::WriteBatch::new();
     }
 }
 

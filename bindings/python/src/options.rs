@@ -2,6 +2,7 @@
 
 use crate::callables::{Filter, FilterFailure, Operator};
 use crate::error::raised;
+use crate::shared::lock;
 use crate::stats::Statistics;
 use karstdb::{
     BlockBasedTableOptions, ColumnFamilyOptions, DbOptions, Error, ErrorKind, OptionSet, Options, Result,
@@ -9,7 +10,7 @@ use karstdb::{
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyMapping, PyString};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// One thing that was given.
 #[derive(Clone)]
@@ -207,7 +208,7 @@ pub struct PyOptions(Mutex<Settings>);
 
 impl PyOptions {
     fn settings(&self) -> Settings {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.0).clone()
     }
 }
 
@@ -225,7 +226,7 @@ impl PyOptions {
     fn set(&self, name: String, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let part = Part::of(name, value)?;
         Settings(vec![part.clone()]).over(Options::new())?;
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).0.push(part);
+        lock(&self.0).0.push(part);
         Ok(())
     }
 

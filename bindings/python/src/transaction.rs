@@ -6,7 +6,7 @@ use crate::error::{Busy, raised};
 use crate::iter::{Cursor, RdictIter};
 use crate::operation::{Operation, Outcome};
 use crate::options::{Families, Settings};
-use crate::shared::{Kind, Owned, Shared};
+use crate::shared::{Kind, Owned, Shared, lock};
 use karstdb::{
     ColumnFamily, Error, ErrorKind, OptimisticTransactionDb, OptimisticTransactionDbOptions,
     OptimisticTransactionOptions, ReadOptions, Result, TransactionDb, TransactionDbOptions,
@@ -17,7 +17,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::future::poll_fn;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 use std::thread::ThreadId;
 
@@ -26,11 +26,10 @@ use std::thread::ThreadId;
 pub struct TransactionDB;
 
 impl TransactionDB {
-    fn locking<'a>(this: &'a PyRef<'_, Self>) -> PyResult<(&'a Arc<Shared>, &'a TransactionDb)> {
+    fn locking<'a>(this: &'a PyRef<'_, Self>) -> (&'a Arc<Shared>, &'a TransactionDb) {
         let shared = &this.as_super().shared;
-        shared.here()?;
         match shared.kind() {
-            Kind::Locking(db) => Ok((shared, db)),
+            Kind::Locking(db) => (shared, db),
             _ => unreachable!("it was opened as one"),
         }
     }
@@ -101,7 +100,7 @@ impl TransactionDB {
         skip_concurrency_control: bool,
         skip_prepare: bool,
     ) -> PyResult<Transaction> {
-        let (shared, db) = Self::locking(&this)?;
+        let (shared, db) = Self::locking(&this);
         let options = TransactionOptions {
             set_snapshot,
             deadlock_detect,
@@ -124,7 +123,7 @@ impl TransactionDB {
         this: PyRef<'_, Self>,
         py: Python<'py>,
     ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let (shared, db) = Self::locking(&this)?;
+        let (shared, db) = Self::locking(&this);
         let names = shared.run(py, |opened| {
             opened.check_open()?;
             Ok(db.get_all_prepared_transactions())
@@ -134,7 +133,7 @@ impl TransactionDB {
 
     /// A prepared transaction that nobody has: one that was recovered, or was dropped.
     fn get_transaction_by_name(this: PyRef<'_, Self>, py: Python<'_>, name: Given) -> PyResult<Transaction> {
-        let (shared, db) = Self::locking(&this)?;
+        let (shared, db) = Self::locking(&this);
         let found = shared.run(py, |_| db.get_transaction_by_name(name))?;
         Ok(Transaction::over(Engine::Locking(found), shared))
     }
@@ -176,7 +175,6 @@ impl OptimisticTransactionDB {
         set_snapshot: bool,
     ) -> PyResult<Transaction> {
         let shared = &this.as_super().shared;
-        shared.here()?;
         let Kind::Optimistic(db) = shared.kind() else { unreachable!("it was opened as one") };
         let options = OptimisticTransactionOptions { set_snapshot };
         let begun = shared.run(py, |opened| {
@@ -320,15 +318,7 @@ struct State {
 }
 
 impl Place {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn take(
-        self: &Arc<Self>,
-        mut state: MutexGuard<'_, State>,
-        user: User,
-    ) -> std::result::Result<Turn, User> {
+    fn take(self: &Arc<Self>, state: &mut State, user: User) -> std::result::Result<Turn, User> {
         match std::mem::replace(&mut state.held, Err(user)) {
             Ok(held) => Ok(Turn { held: Some(held), place: self.clone() }),
             Err(other) => {
@@ -342,31 +332,27 @@ impl Place {
     /// nor for itself.
     fn turn(self: &Arc<Self>) -> PyResult<Turn> {
         let me = User::Thread(std::thread::current().id());
+        let mut state = lock(&self.state);
         loop {
-            match self.take(self.state(), me) {
+            match self.take(&mut state, me) {
                 Ok(turn) => return Ok(turn),
                 Err(other) if other == User::Task || other == me => {
                     return Err(Busy::new_err("another call of this transaction is under way"));
                 }
-                Err(_) => {}
-            }
-            let state = self.state();
-            if state.held.is_err() {
-                drop(self.returned.wait(state).unwrap_or_else(PoisonError::into_inner));
+                Err(_) => state = self.returned.wait(state).unwrap_or_else(PoisonError::into_inner),
             }
         }
     }
 
     async fn turn_async(self: &Arc<Self>) -> Turn {
         poll_fn(|context| {
-            let mut state = self.state();
-            if state.held.is_err() {
-                state.waiting.push(context.waker().clone());
-                return Poll::Pending;
-            }
-            match self.take(state, User::Task) {
+            let mut state = lock(&self.state);
+            match self.take(&mut state, User::Task) {
                 Ok(turn) => Poll::Ready(turn),
-                Err(_) => unreachable!("it was there, under the lock"),
+                Err(_) => {
+                    state.waiting.push(context.waker().clone());
+                    Poll::Pending
+                }
             }
         })
         .await
@@ -388,7 +374,7 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         let Some(held) = self.held.take() else { return };
-        let mut state = self.place.state();
+        let mut state = lock(&self.place.state);
         state.held = Ok(held);
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
