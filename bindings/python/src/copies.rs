@@ -1,7 +1,7 @@
 //! Backups, checkpoints, and what is done to databases that are not open.
 
 use crate::db::Rdict;
-use crate::error::{Closed, raised};
+use crate::error::{Closed, detached, raised, unless_it_panics};
 use crate::options::Settings;
 use crate::shared::{Owned, lock};
 use karstdb::{BackupEngineOptions, CreateBackupOptions, Db, Options, RestoreOptions, Result};
@@ -76,7 +76,7 @@ impl BackupEngine {
         py.detach(|| {
             let mut engine = lock(&self.engine);
             let engine = engine.as_mut().ok_or_else(|| Closed::new_err("the backup engine is closed"))?;
-            call(engine).map_err(raised)
+            unless_it_panics(|| call(engine)).map_err(raised)
         })
     }
 }
@@ -230,7 +230,7 @@ pub fn destroy(
     named: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<()> {
     let options = options.and(named)?.over(Options::new())?;
-    py.detach(|| Db::destroy(path, &options)).map_err(raised)
+    detached(py, || Db::destroy(path, &options))
 }
 
 /// Saves what can be had from the files of a damaged database that is not open, and tells what was
@@ -244,7 +244,7 @@ pub fn repair<'py>(
     named: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let options = options.and(named)?.over(Options::new())?;
-    let report = py.detach(|| Db::repair(path, &options)).map_err(raised)?;
+    let report = detached(py, || Db::repair(path, &options))?;
     let told = PyDict::new(py);
     let families = PyDict::new(py);
     for family in report.column_families {
@@ -268,5 +268,5 @@ pub fn list_cf(
     named: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Vec<String>> {
     let options = options.and(named)?.over(Options::new())?;
-    py.detach(|| Db::list_column_families(path, &options)).map_err(raised)
+    detached(py, || Db::list_column_families(path, &options))
 }

@@ -1,7 +1,7 @@
 //! The database, write batches and snapshots.
 
 use crate::bytes::Given;
-use crate::error::raised;
+use crate::error::{detached, raised};
 use crate::iter::{Cursor, RdictIter};
 use crate::operation::{Operation, Outcome};
 use crate::options::{Families, NamedTexts, Settings};
@@ -111,11 +111,10 @@ pub struct Rdict {
 macro_rules! written {
     ($self:ident, $py:ident, $call:ident($($given:expr),*)) => {{
         $self.shared.here()?;
-        $py.detach(|| match $self.shared.kind() {
+        detached($py, || match $self.shared.kind() {
             Kind::Locking(db) => db.$call($($given),*),
             _ => $self.shared.db().$call($($given),*),
         })
-        .map_err(raised)
     }};
 }
 
@@ -130,7 +129,8 @@ impl Rdict {
         open: impl FnOnce(&Options) -> PyResult<Kind> + Send,
     ) -> PyResult<Self> {
         let failures: Vec<_> = settings.failures().chain(families.failures()).collect();
-        let options = if writing { settings.for_writing()? } else { settings.over(Options::new())? };
+        let options =
+            if writing { settings.clone().for_writing()? } else { settings.clone().over(Options::new())? };
         // What cannot be listed is missing, or opening says what is wrong with it.
         let existing = match writing && !families.0.is_empty() {
             true => py.detach(|| Db::list_column_families(path, &options)).unwrap_or_default(),
@@ -141,9 +141,12 @@ impl Rdict {
             .into_iter()
             .partition(|(name, _)| !writing || name == "default" || existing.contains(name));
         let options = Families(old).set(options)?;
-        let new = new.into_iter().map(|(name, own)| Ok((name, own.over(Options::new())?)));
+        let new = new.into_iter().map(|(name, own)| {
+            // As it will be opened.
+            Ok((name, own.over(settings.clone().over(Options::new())?)?))
+        });
         let new: Vec<_> = new.collect::<PyResult<_>>()?;
-        let shared = Shared::new(py.detach(|| open(&options))?);
+        let shared = Shared::new(detached(py, || Ok(open(&options)))??);
         shared.watch(failures);
         for (name, own) in new {
             shared.run(py, |db| db.create_column_family(&name, &own).map(|_| ()))?;

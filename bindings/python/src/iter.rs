@@ -1,7 +1,7 @@
 //! Iterators.
 
 use crate::bytes::Given;
-use crate::error::raised;
+use crate::error::detached;
 use crate::operation::{Operation, Outcome};
 use crate::shared::{Owned, Shared, lock};
 use karstdb::{BatchDbIterator, DbIterator, Error, ErrorKind, Result, Value};
@@ -72,11 +72,10 @@ impl RdictIter {
         call: impl FnOnce(&mut Cursor) -> Result<T> + Send,
     ) -> PyResult<T> {
         self.shared.here()?;
-        py.detach(|| {
+        detached(py, || {
             let mut cursor = lock(&self.cursor);
             call(cursor.as_mut().ok_or_else(gone)?)
         })
-        .map_err(raised)
     }
 }
 

@@ -29,6 +29,7 @@ fn _karstdb(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<options::PyOptions>()?;
     module.add_class::<callables::MergeOperator>()?;
     module.add_class::<callables::CompactionFilter>()?;
+    module.add_class::<callables::PyComparator>()?;
     module.add_class::<stats::Statistics>()?;
     module.add_class::<copies::Checkpoint>()?;
     module.add_class::<copies::BackupEngine>()?;

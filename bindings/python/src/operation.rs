@@ -1,6 +1,6 @@
 //! A call that may wait, as a coroutine drives it.
 
-use crate::error::raised;
+use crate::error::{raised, unless_it_panics};
 use crate::shared::lock;
 use karstdb::{Result, Value};
 use pyo3::prelude::*;
@@ -69,7 +69,9 @@ impl Operation {
         let polled = py.detach(|| {
             let mut slot = lock(&self.0);
             let future = slot.as_mut()?;
-            let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
+            let mut context = Context::from_waker(&waker);
+            let polled = unless_it_panics(|| Ok(future.as_mut().poll(&mut context)));
+            let polled = polled.unwrap_or_else(|panicked| Poll::Ready(Err(panicked)));
             if polled.is_ready() {
                 *slot = None;
             }

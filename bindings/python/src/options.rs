@@ -1,9 +1,10 @@
 //! Options as Python gives them: a mapping of RocksDB's names, or an option string.
 
-use crate::callables::{Filter, FilterFailure, Operator};
+use crate::callables::{Filter, FilterFailure, Operator, comparator_of};
 use crate::error::raised;
 use crate::shared::lock;
 use crate::stats::Statistics;
+use karstdb::format::Comparator;
 use karstdb::{
     BlockBasedTableOptions, ColumnFamilyOptions, DbOptions, Error, ErrorKind, OptionSet, Options, Result,
 };
@@ -19,6 +20,7 @@ enum Part {
     Text(String),
     Operator(Arc<Operator>),
     Filter(Arc<Filter>),
+    Comparator(Comparator),
     Statistics(Arc<karstdb::Statistics>),
 }
 
@@ -35,6 +37,7 @@ impl Part {
                     return Ok(Part::Filter(Arc::new(filter)));
                 }
             }
+            "comparator" => return comparator_of(value).map(Part::Comparator),
             "statistics" => {
                 let statistics = value.cast::<Statistics>().map_err(|_| {
                     let given = value.get_type();
@@ -55,6 +58,7 @@ impl Part {
             (Part::Text(text), None) => options.set_all(&text),
             (Part::Operator(operator), family) => Ok(options.merge_operator(family, operator)),
             (Part::Filter(filter), family) => Ok(options.compaction_filter(family, filter)),
+            (Part::Comparator(comparator), family) => Ok(options.comparator(family, comparator)),
             (Part::Named(name, value), Some(family)) => {
                 // It fails here if it fails at all.
                 Options::new().set(&name, &value)?;
@@ -255,6 +259,7 @@ impl PyOptions {
                 Part::Operator(operator) => {
                     format!("merge_operator={}", karstdb::MergeOperator::name(&**operator))
                 }
+                Part::Comparator(comparator) => format!("comparator={}", comparator.name()),
                 Part::Statistics(_) => "statistics=Statistics".into(),
                 Part::Filter(filter) => {
                     format!("compaction_filter={}", karstdb::CompactionFilter::name(&**filter))

@@ -7,7 +7,7 @@
 //!   need that lock to end their work: they call Python's operators and filters.
 
 use crate::callables::FilterFailure;
-use crate::error::raised;
+use crate::error::{detached, unless_it_panics};
 use karstdb::{Db, OptimisticTransactionDb, Result, TransactionDb};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -126,7 +126,7 @@ impl Shared {
     /// Calls with the database, the interpreter's lock released.
     pub fn run<T: Send>(&self, py: Python<'_>, call: impl FnOnce(&Db) -> Result<T> + Send) -> PyResult<T> {
         self.here()?;
-        py.detach(|| call(self.db())).map_err(raised)
+        detached(py, || call(self.db()))
     }
 }
 
@@ -140,7 +140,7 @@ pub fn _close_all(py: Python<'_>) {
         let open: Vec<_> = std::mem::take(&mut *open).iter().filter_map(Weak::upgrade).collect();
         for shared in open.iter().filter(|shared| shared.here().is_ok()) {
             // It may be closed already, and nobody is left to be told of anything else.
-            let _ = shared.db().close();
+            let _ = unless_it_panics(|| shared.db().close());
         }
     });
 }

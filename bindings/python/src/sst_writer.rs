@@ -2,7 +2,7 @@
 
 use crate::bytes::Given;
 use crate::db::Rdict;
-use crate::error::raised;
+use crate::error::detached;
 use crate::options::Settings;
 use crate::shared::{Owned, lock};
 use karstdb::{Options, Result};
@@ -21,7 +21,7 @@ impl SstFileWriter {
         call: impl FnOnce(&mut karstdb::SstFileWriter) -> Result<T> + Send,
     ) -> PyResult<T> {
         self.0.here("it")?;
-        py.detach(|| call(&mut lock(&self.0))).map_err(raised)
+        detached(py, || call(&mut lock(&self.0)))
     }
 }
 
@@ -50,11 +50,11 @@ impl SstFileWriter {
     fn new(py: Python<'_>, options: Settings, column_family: Option<&Rdict>) -> PyResult<Self> {
         let options = options.over(Options::new())?;
         column_family.map_or(Ok(()), |of| of.shared.here())?;
-        let writer = py.detach(|| match column_family {
+        let writer = detached(py, || match column_family {
             Some(of) => karstdb::SstFileWriter::for_column_family(&options, &of.family),
             None => karstdb::SstFileWriter::create(&options),
-        });
-        Ok(SstFileWriter(Owned::new(Mutex::new(writer.map_err(raised)?))))
+        })?;
+        Ok(SstFileWriter(Owned::new(Mutex::new(writer))))
     }
 
     /// Begins a file, in the place of what is there.

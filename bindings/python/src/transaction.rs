@@ -2,7 +2,7 @@
 
 use crate::bytes::Given;
 use crate::db::{Rdict, Snapshot, bounds, read_options, write_options};
-use crate::error::{Busy, raised};
+use crate::error::{Busy, raised, unless_it_panics};
 use crate::iter::{Cursor, RdictIter};
 use crate::operation::{Operation, Outcome};
 use crate::options::{Families, Settings};
@@ -195,6 +195,8 @@ struct Held {
     engine: Engine,
     /// It was committed or rolled back.
     ended: bool,
+    /// A call panicked in it, as of a comparator: what it has of its writes may lack some.
+    broken: bool,
 }
 
 macro_rules! both {
@@ -207,7 +209,15 @@ macro_rules! both {
 }
 
 impl Held {
+    fn check_whole(&self) -> Result<()> {
+        if !self.broken {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Panicked, "a call of the transaction panicked: roll it back"))
+    }
+
     fn commit(&mut self) -> Result<()> {
+        self.check_whole()?;
         both!(self, it => it.commit())?;
         self.ended = true;
         Ok(())
@@ -373,7 +383,8 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let Some(held) = self.held.take() else { return };
+        let Some(mut held) = self.held.take() else { return };
+        held.broken |= std::thread::panicking();
         let mut state = lock(&self.place.state);
         state.held = Ok(held);
         let waiting = std::mem::take(&mut state.waiting);
@@ -392,7 +403,7 @@ pub struct Transaction {
 
 impl Transaction {
     fn over(engine: Engine, shared: &Arc<Shared>) -> Self {
-        let held = Owned::new(Held { engine, ended: false });
+        let held = Owned::new(Held { engine, ended: false, broken: false });
         let place = Place {
             state: Mutex::new(State { held: Ok(held), waiting: Vec::new() }),
             returned: Condvar::new(),
@@ -402,10 +413,22 @@ impl Transaction {
 
     /// Calls with the transaction, the interpreter's lock released.
     fn with<T: Send>(&self, py: Python<'_>, call: impl FnOnce(&mut Held) -> Result<T> + Send) -> PyResult<T> {
+        self.with_any(py, |held| {
+            held.check_whole()?;
+            call(held)
+        })
+    }
+
+    /// The same of one that a call has broken, too.
+    fn with_any<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&mut Held) -> Result<T> + Send,
+    ) -> PyResult<T> {
         self.shared.here()?;
         py.detach(|| {
             let mut turn = self.place.turn()?;
-            call(turn.held()).map_err(raised)
+            unless_it_panics(move || call(turn.held())).map_err(raised)
         })
     }
 
@@ -421,7 +444,11 @@ impl Transaction {
             // It lives as long as the operation, so that the last one out closes it.
             let _shared = shared;
             let mut turn = place.turn_async().await;
-            turn.held().answer(asked, &family).await
+            let held = turn.held();
+            if !matches!(asked, Asked::Rollback) {
+                held.check_whole()?;
+            }
+            held.answer(asked, &family).await
         }))
     }
 }
@@ -521,7 +548,7 @@ impl Transaction {
 
     /// Gives up everything and lets go of the locks.
     fn rollback(&self, py: Python<'_>) -> PyResult<()> {
-        self.with(py, Held::rollback)
+        self.with_any(py, Held::rollback)
     }
 
     /// Marks the present state for `rollback_to_save_point`. Save points nest.
@@ -612,7 +639,7 @@ impl Transaction {
         _traceback: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let failed = kind.is_some();
-        self.with(py, |held| {
+        self.with_any(py, |held| {
             if held.ended {
                 return Ok(());
             }
@@ -631,7 +658,7 @@ impl Transaction {
     /// Whether it was committed or rolled back.
     #[getter]
     fn ended(&self, py: Python<'_>) -> PyResult<bool> {
-        self.with(py, |held| Ok(held.ended))
+        self.with_any(py, |held| Ok(held.ended))
     }
 
     #[pyo3(signature = (key, snapshot, column_family))]

@@ -33,7 +33,8 @@ def options() -> karstdb.Rdict:
     given = karstdb.Options(max_open_files=500, compaction_filter=lambda level, key, value: value == b"")
     given.set_write_buffer_size(1 << 20)
     operator = karstdb.MergeOperator("last", lambda key, existing, operands: operands[-1])
-    return karstdb.open("db", given, {"logs": {"merge_operator": operator}}, merge_operator="uint64add")
+    shortest = karstdb.Comparator("shortest", lambda a, b: len(a) - len(b))
+    return karstdb.open("db", given, {"logs": {"merge_operator": operator, "comparator": shortest}}, comparator=lambda a, b: len(a) - len(b))
 
 
 def copies(db: karstdb.Rdict) -> bytes:

@@ -9,8 +9,20 @@ _T = TypeVar("_T")
 _Path = str | PathLike[str]
 _FullMerge = Callable[[bytes, bytes | None, list[bytes]], Buffer]
 _Filter = Callable[[int, bytes, bytes], Buffer | bool | None]
+_Compare = Callable[[bytes, bytes], int]
 _Option = (
-    str | int | float | bool | None | MergeOperator | CompactionFilter | Statistics | _FullMerge | _Filter
+    str
+    | int
+    | float
+    | bool
+    | None
+    | MergeOperator
+    | CompactionFilter
+    | Comparator
+    | Statistics
+    | _FullMerge
+    | _Filter
+    | _Compare
 )
 _Options = Mapping[str, _Option] | str | Options
 _Families = Mapping[str, _Options | None]
@@ -64,6 +76,12 @@ class MergeOperator:
 @final
 class CompactionFilter:
     def __init__(self, name: str, filter: _Filter) -> None: ...
+    @property
+    def name(self) -> str: ...
+
+@final
+class Comparator:
+    def __init__(self, name: str, compare: _Compare) -> None: ...
     @property
     def name(self) -> str: ...
 
