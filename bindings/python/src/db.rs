@@ -5,6 +5,7 @@ use crate::error::{detached, raised};
 use crate::iter::{Cursor, RdictIter};
 use crate::operation::{Operation, Outcome};
 use crate::options::{Families, NamedTexts, Settings};
+use crate::reads::{Read, bounds, read_options};
 use crate::shared::{Kind, Owned, Shared, lock};
 use karstdb::{
     BottommostLevelCompaction, Checkpoint, ColumnFamily, CompactRangeOptions, Db, FlushOptions,
@@ -24,6 +25,11 @@ pub struct Snapshot(Owned<karstdb::Snapshot>, Arc<Shared>);
 impl Snapshot {
     pub fn of(taken: karstdb::Snapshot, shared: Arc<Shared>) -> Self {
         Snapshot(Owned::new(taken), shared)
+    }
+
+    /// For the options of a read.
+    pub fn taken(&self) -> karstdb::Snapshot {
+        karstdb::Snapshot::clone(&self.0)
     }
 }
 
@@ -171,18 +177,6 @@ impl Rdict {
     }
 }
 
-pub fn read_options(snapshot: Option<&Snapshot>) -> ReadOptions {
-    ReadOptions { snapshot: snapshot.map(|of| karstdb::Snapshot::clone(&of.0)), ..ReadOptions::new() }
-}
-
-pub fn bounds(options: ReadOptions, lower: Option<Given>, upper: Option<Given>) -> ReadOptions {
-    ReadOptions {
-        iterate_lower_bound: lower.map(|key| key.as_ref().to_vec()),
-        iterate_upper_bound: upper.map(|key| key.as_ref().to_vec()),
-        ..options
-    }
-}
-
 pub fn write_options(sync: bool, disable_wal: bool, given: Option<&WriteOptions>) -> karstdb::WriteOptions {
     let given = given.map_or_else(karstdb::WriteOptions::new, |given| given.0);
     karstdb::WriteOptions { sync: given.sync || sync, disable_wal: given.disable_wal || disable_wal, ..given }
@@ -263,33 +257,36 @@ impl Rdict {
         self.close(py)
     }
 
+    #[pyo3(signature = (key, snapshot, read))]
     fn _get<'py>(
         &self,
         py: Python<'py>,
         key: Given,
         snapshot: Option<&Snapshot>,
+        read: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let options = read_options(snapshot);
+        let options = read_options(&self.shared, Read::Get, snapshot, read)?;
         let value = self.run(py, |db, family| db.get_cf(&options, family, key))?;
         Ok(value.map(|value| PyBytes::new(py, &value)))
     }
 
     /// The values of keys, `None` for those that are not there. What has to be read is read at
     /// once.
-    #[pyo3(signature = (keys, snapshot=None))]
+    #[pyo3(signature = (keys, snapshot=None, **read))]
     fn multi_get<'py>(
         &self,
         py: Python<'py>,
         keys: Vec<Given>,
         snapshot: Option<&Snapshot>,
+        read: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let options = read_options(snapshot);
+        let options = read_options(&self.shared, Read::MultiGet, snapshot, read)?;
         let values = self.run(py, |db, family| Ok(db.multi_get_cf(&options, family, &keys)))?;
         Outcome::Values(values).into_python(py)
     }
 
     fn __getitem__<'py>(&self, py: Python<'py>, key: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
-        let found = self._get(py, key.extract()?, None)?;
+        let found = self._get(py, key.extract()?, None, None)?;
         found.ok_or_else(|| PyKeyError::new_err(key.unbind()))
     }
 
@@ -562,30 +559,43 @@ impl Rdict {
     }
 
     /// A cursor, which sees the database as it is now. It has to be sent somewhere first.
-    #[pyo3(signature = (*, snapshot=None, lower=None, upper=None))]
+    #[pyo3(signature = (*, snapshot=None, lower=None, upper=None, **read))]
     fn iter(
         &self,
         py: Python<'_>,
         snapshot: Option<&Snapshot>,
         lower: Option<Given>,
         upper: Option<Given>,
+        read: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<RdictIter> {
-        let options = bounds(read_options(snapshot), lower, upper);
+        let options = bounds(read_options(&self.shared, Read::Iter, snapshot, read)?, lower, upper);
         let cursor = self.run(py, |db, family| db.iter_cf(&options, family))?;
         Ok(RdictIter::over(Cursor::Database(cursor), &self.shared))
     }
 
-    fn _get_operation(&self, key: Given, snapshot: Option<&Snapshot>) -> PyResult<Operation> {
+    #[pyo3(signature = (key, snapshot, read))]
+    fn _get_operation(
+        &self,
+        key: Given,
+        snapshot: Option<&Snapshot>,
+        read: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Operation> {
         let (shared, family) = self.kept()?;
-        let options = read_options(snapshot);
+        let options = read_options(&shared, Read::Get, snapshot, read)?;
         Ok(Operation::new(async move {
             Ok(Outcome::Value(shared.db().get_cf_async(&options, &family, &key).await?))
         }))
     }
 
-    fn _multi_get_operation(&self, keys: Vec<Given>, snapshot: Option<&Snapshot>) -> PyResult<Operation> {
+    #[pyo3(signature = (keys, snapshot, read))]
+    fn _multi_get_operation(
+        &self,
+        keys: Vec<Given>,
+        snapshot: Option<&Snapshot>,
+        read: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Operation> {
         let (shared, family) = self.kept()?;
-        let options = read_options(snapshot);
+        let options = read_options(&shared, Read::MultiGet, snapshot, read)?;
         Ok(Operation::new(async move {
             Ok(Outcome::Values(shared.db().multi_get_cf_async(&options, &family, &keys).await))
         }))

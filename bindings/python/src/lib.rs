@@ -13,6 +13,7 @@ mod error;
 mod iter;
 mod operation;
 mod options;
+mod reads;
 mod shared;
 mod sst_writer;
 mod stats;

@@ -1,11 +1,12 @@
 //! Databases with transactions, and transactions.
 
 use crate::bytes::Given;
-use crate::db::{Rdict, Snapshot, bounds, read_options, write_options};
+use crate::db::{Rdict, Snapshot, write_options};
 use crate::error::{Busy, raised, unless_it_panics};
 use crate::iter::{Cursor, RdictIter};
 use crate::operation::{Operation, Outcome};
 use crate::options::{Families, Settings};
+use crate::reads::{Read, bounds, read_options};
 use crate::shared::{Kind, Owned, Shared, lock};
 use karstdb::{
     ColumnFamily, Error, ErrorKind, OptimisticTransactionDb, OptimisticTransactionDbOptions,
@@ -455,36 +456,40 @@ impl Transaction {
 
 #[pymethods]
 impl Transaction {
-    #[pyo3(signature = (key, snapshot, column_family))]
+    #[pyo3(signature = (key, snapshot, read, column_family))]
     fn _get<'py>(
         &self,
         py: Python<'py>,
         key: Given,
         snapshot: Option<&Snapshot>,
+        read: Option<&Bound<'_, PyDict>>,
         column_family: Option<&Rdict>,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let (options, family) = (read_options(snapshot), self.family(column_family));
+        let options = read_options(&self.shared, Read::Get, snapshot, read)?;
+        let family = self.family(column_family);
         let value = self.with(py, |held| both!(held, it => it.get_cf(&options, family, key)))?;
         Ok(value.map(|value| PyBytes::new(py, &value)))
     }
 
     /// The values of keys as the transaction sees them, `None` for those that are not there.
-    #[pyo3(signature = (keys, column_family=None, *, snapshot=None))]
+    #[pyo3(signature = (keys, column_family=None, *, snapshot=None, **read))]
     fn multi_get<'py>(
         &self,
         py: Python<'py>,
         keys: Vec<Given>,
         column_family: Option<&Rdict>,
         snapshot: Option<&Snapshot>,
+        read: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (options, family) = (read_options(snapshot), self.family(column_family));
+        let options = read_options(&self.shared, Read::MultiGet, snapshot, read)?;
+        let family = self.family(column_family);
         let values = self.with(py, |held| Ok(both!(held, it => it.multi_get_cf(&options, family, &keys))))?;
         Outcome::Values(values).into_python(py)
     }
 
     /// The value of a key. A transaction that locks has the key locked from now on; the commit of
     /// an optimistic one fails if anybody else writes the key.
-    #[pyo3(signature = (key, column_family=None, *, exclusive=true, snapshot=None))]
+    #[pyo3(signature = (key, column_family=None, *, exclusive=true, snapshot=None, **read))]
     fn get_for_update<'py>(
         &self,
         py: Python<'py>,
@@ -492,8 +497,10 @@ impl Transaction {
         column_family: Option<&Rdict>,
         exclusive: bool,
         snapshot: Option<&Snapshot>,
+        read: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let (options, family) = (read_options(snapshot), self.family(column_family));
+        let options = read_options(&self.shared, Read::Get, snapshot, read)?;
+        let family = self.family(column_family);
         let value = self.with(py, |held| match &mut held.engine {
             Engine::Locking(it) => it.get_for_update_cf(&options, family, key, exclusive, true),
             Engine::Optimistic(it) => it.get_for_update_cf(&options, family, key),
@@ -510,7 +517,7 @@ impl Transaction {
     }
 
     fn __contains__(&self, py: Python<'_>, key: Given) -> PyResult<bool> {
-        Ok(self._get(py, key, None, None)?.is_some())
+        Ok(self._get(py, key, None, None, None)?.is_some())
     }
 
     /// Sets a key, which is locked as by `get_for_update`.
@@ -610,7 +617,7 @@ impl Transaction {
     }
 
     /// A cursor over a column family as the transaction sees it now. It locks nothing.
-    #[pyo3(signature = (column_family=None, *, snapshot=None, lower=None, upper=None))]
+    #[pyo3(signature = (column_family=None, *, snapshot=None, lower=None, upper=None, **read))]
     fn iter(
         &self,
         py: Python<'_>,
@@ -618,8 +625,9 @@ impl Transaction {
         snapshot: Option<&Snapshot>,
         lower: Option<Given>,
         upper: Option<Given>,
+        read: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<RdictIter> {
-        let options = bounds(read_options(snapshot), lower, upper);
+        let options = bounds(read_options(&self.shared, Read::Iter, snapshot, read)?, lower, upper);
         let family = self.family(column_family);
         let cursor = self.with(py, |held| both!(held, it => it.iter_cf(&options, family)))?;
         Ok(RdictIter::over(Cursor::Transaction(cursor), &self.shared))
@@ -661,35 +669,41 @@ impl Transaction {
         self.with_any(py, |held| Ok(held.ended))
     }
 
-    #[pyo3(signature = (key, snapshot, column_family))]
+    #[pyo3(signature = (key, snapshot, read, column_family))]
     fn _get_operation(
         &self,
         key: Given,
         snapshot: Option<&Snapshot>,
+        read: Option<&Bound<'_, PyDict>>,
         column_family: Option<&Rdict>,
     ) -> PyResult<Operation> {
-        self.ask(Asked::Get(key, read_options(snapshot)), column_family)
+        let options = read_options(&self.shared, Read::Get, snapshot, read)?;
+        self.ask(Asked::Get(key, options), column_family)
     }
 
-    #[pyo3(signature = (keys, snapshot, column_family))]
+    #[pyo3(signature = (keys, snapshot, read, column_family))]
     fn _multi_get_operation(
         &self,
         keys: Vec<Given>,
         snapshot: Option<&Snapshot>,
+        read: Option<&Bound<'_, PyDict>>,
         column_family: Option<&Rdict>,
     ) -> PyResult<Operation> {
-        self.ask(Asked::MultiGet(keys, read_options(snapshot)), column_family)
+        let options = read_options(&self.shared, Read::MultiGet, snapshot, read)?;
+        self.ask(Asked::MultiGet(keys, options), column_family)
     }
 
-    #[pyo3(signature = (key, exclusive, snapshot, column_family))]
+    #[pyo3(signature = (key, exclusive, snapshot, read, column_family))]
     fn _get_for_update_operation(
         &self,
         key: Given,
         exclusive: bool,
         snapshot: Option<&Snapshot>,
+        read: Option<&Bound<'_, PyDict>>,
         column_family: Option<&Rdict>,
     ) -> PyResult<Operation> {
-        self.ask(Asked::GetForUpdate(key, read_options(snapshot), exclusive), column_family)
+        let options = read_options(&self.shared, Read::Get, snapshot, read)?;
+        self.ask(Asked::GetForUpdate(key, options, exclusive), column_family)
     }
 
     #[pyo3(signature = (key, value, column_family))]

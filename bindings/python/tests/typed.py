@@ -51,6 +51,14 @@ def copies(db: karstdb.Rdict) -> bytes:
         return latest.app_metadata
 
 
+def reads(db: karstdb.Rdict, txn: karstdb.Transaction) -> list[bytes]:
+    txn.get_for_update(b"k", deadline=0.5)
+    assert db.get(b"k", b"", fill_cache=False) == db.multi_get([b"k"], read_tier="block_cache")[0]
+    return list(db.keys(lower=b"a", readahead_size=1 << 20, io_timeout=None))
+
+
 def wrong(db: karstdb.Rdict) -> None:
+    db.get(b"k", fill_cach=False)  # type: ignore[call-overload]
+    db.iter(value_size_soft_limit=1)  # type: ignore[call-arg]
     db["text"] = b"v"  # type: ignore[index]
     db.put(b"k", 1)  # type: ignore[arg-type]

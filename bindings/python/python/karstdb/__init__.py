@@ -121,21 +121,21 @@ def _set_option(self, name):
     return lambda value: self.set(option, value)
 
 
-def _get(self, key, default=None, *, snapshot=None):
-    """The value of ``key``, or ``default``."""
-    value = self._get(key, snapshot)
+def _get(self, key, default=None, *, snapshot=None, **read):
+    """The value of ``key``, or ``default``. ``read`` are options of the read, by RocksDB's names."""
+    value = self._get(key, snapshot, read)
     return default if value is None else value
 
 
-async def _get_async(self, key, default=None, *, snapshot=None):
+async def _get_async(self, key, default=None, *, snapshot=None, **read):
     """As ``get``, for a task of asyncio: many may be under way at once in one thread."""
-    value = await _drive(self._get_operation(key, snapshot))
+    value = await _drive(self._get_operation(key, snapshot, read))
     return default if value is None else value
 
 
-async def _multi_get_async(self, keys, snapshot=None):
+async def _multi_get_async(self, keys, snapshot=None, **read):
     """As ``multi_get``."""
-    return await _drive(self._multi_get_operation(list(keys), snapshot))
+    return await _drive(self._multi_get_operation(list(keys), snapshot, read))
 
 
 async def _write_async(self, batch, *, sync=False, disable_wal=False, write_opt=None):

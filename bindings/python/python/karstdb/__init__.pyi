@@ -1,7 +1,7 @@
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Literal, Self, TypedDict, TypeVar, final, overload
+from typing import Literal, Self, TypedDict, TypeVar, Unpack, final, overload
 
 from typing_extensions import Buffer
 
@@ -26,6 +26,28 @@ _Option = (
 )
 _Options = Mapping[str, _Option] | str | Options
 _Families = Mapping[str, _Options | None]
+
+class _Read(TypedDict, total=False):
+    read_tier: Literal["all", "block_cache", "memtable"]
+    verify_checksums: bool
+    fill_cache: bool
+    ignore_range_deletions: bool
+    async_io: bool
+    deadline: float | None
+    io_timeout: float | None
+
+class _MultiGet(_Read, total=False):
+    optimize_multiget_for_io: bool
+    value_size_soft_limit: int
+
+class _Iteration(_Read, total=False):
+    readahead_size: int
+    max_skippable_internal_keys: int
+    total_order_seek: bool
+    auto_prefix_mode: bool
+    prefix_same_as_start: bool
+    adaptive_readahead: bool
+    auto_readahead_size: bool
 
 class Error(Exception): ...
 class CallbackFailed(Error): ...
@@ -263,10 +285,10 @@ class Rdict:
     def __contains__(self, key: Buffer, /) -> bool: ...
     def __iter__(self) -> Iterator[bytes]: ...
     @overload
-    def get(self, key: Buffer, default: None = None, *, snapshot: Snapshot | None = None) -> bytes | None: ...
+    def get(self, key: Buffer, default: None = None, *, snapshot: Snapshot | None = None, **read: Unpack[_Read]) -> bytes | None: ...
     @overload
-    def get(self, key: Buffer, default: _T, *, snapshot: Snapshot | None = None) -> bytes | _T: ...
-    def multi_get(self, keys: Sequence[Buffer], snapshot: Snapshot | None = None) -> list[bytes | None]: ...
+    def get(self, key: Buffer, default: _T, *, snapshot: Snapshot | None = None, **read: Unpack[_Read]) -> bytes | _T: ...
+    def multi_get(self, keys: Sequence[Buffer], snapshot: Snapshot | None = None, **read: Unpack[_MultiGet]) -> list[bytes | None]: ...
     def put(self, key: Buffer, value: Buffer, *, sync: bool = False, disable_wal: bool = False, write_opt: WriteOptions | None = None) -> None: ...
     def delete(self, key: Buffer, *, sync: bool = False, disable_wal: bool = False, write_opt: WriteOptions | None = None) -> None: ...
     def delete_range(
@@ -326,7 +348,12 @@ class Rdict:
     def drop_column_family(self, name: str) -> None: ...
     def close(self) -> None: ...
     def iter(
-        self, *, snapshot: Snapshot | None = None, lower: Buffer | None = None, upper: Buffer | None = None
+        self,
+        *,
+        snapshot: Snapshot | None = None,
+        lower: Buffer | None = None,
+        upper: Buffer | None = None,
+        **read: Unpack[_Iteration],
     ) -> RdictIter: ...
     def items(
         self,
@@ -337,6 +364,7 @@ class Rdict:
         lower: Buffer | None = None,
         upper: Buffer | None = None,
         snapshot: Snapshot | None = None,
+        **read: Unpack[_Iteration],
     ) -> Iterator[tuple[bytes, bytes]]: ...
     def keys(
         self,
@@ -347,6 +375,7 @@ class Rdict:
         lower: Buffer | None = None,
         upper: Buffer | None = None,
         snapshot: Snapshot | None = None,
+        **read: Unpack[_Iteration],
     ) -> Iterator[bytes]: ...
     def values(
         self,
@@ -357,6 +386,7 @@ class Rdict:
         lower: Buffer | None = None,
         upper: Buffer | None = None,
         snapshot: Snapshot | None = None,
+        **read: Unpack[_Iteration],
     ) -> Iterator[bytes]: ...
     def items_async(
         self,
@@ -367,17 +397,18 @@ class Rdict:
         lower: Buffer | None = None,
         upper: Buffer | None = None,
         snapshot: Snapshot | None = None,
+        **read: Unpack[_Iteration],
     ) -> AsyncIterator[tuple[bytes, bytes]]: ...
     @overload
     async def get_async(
-        self, key: Buffer, default: None = None, *, snapshot: Snapshot | None = None
+        self, key: Buffer, default: None = None, *, snapshot: Snapshot | None = None, **read: Unpack[_Read]
     ) -> bytes | None: ...
     @overload
     async def get_async(
-        self, key: Buffer, default: _T, *, snapshot: Snapshot | None = None
+        self, key: Buffer, default: _T, *, snapshot: Snapshot | None = None, **read: Unpack[_Read]
     ) -> bytes | _T: ...
     async def multi_get_async(
-        self, keys: Iterable[Buffer], snapshot: Snapshot | None = None
+        self, keys: Iterable[Buffer], snapshot: Snapshot | None = None, **read: Unpack[_MultiGet]
     ) -> list[bytes | None]: ...
     async def put_async(
         self, key: Buffer, value: Buffer, *, sync: bool = False, disable_wal: bool = False, write_opt: WriteOptions | None = None
@@ -482,6 +513,7 @@ class Transaction:
         column_family: Rdict | None = None,
         *,
         snapshot: Snapshot | None = None,
+        **read: Unpack[_Read],
     ) -> bytes | None: ...
     @overload
     def get(
@@ -491,6 +523,7 @@ class Transaction:
         column_family: Rdict | None = None,
         *,
         snapshot: Snapshot | None = None,
+        **read: Unpack[_Read],
     ) -> bytes | _T: ...
     def multi_get(
         self,
@@ -498,6 +531,7 @@ class Transaction:
         column_family: Rdict | None = None,
         *,
         snapshot: Snapshot | None = None,
+        **read: Unpack[_MultiGet],
     ) -> list[bytes | None]: ...
     def get_for_update(
         self,
@@ -506,6 +540,7 @@ class Transaction:
         *,
         exclusive: bool = True,
         snapshot: Snapshot | None = None,
+        **read: Unpack[_Read],
     ) -> bytes | None: ...
     def put(self, key: Buffer, value: Buffer, column_family: Rdict | None = None) -> None: ...
     def delete(self, key: Buffer, column_family: Rdict | None = None) -> None: ...
@@ -528,6 +563,7 @@ class Transaction:
         snapshot: Snapshot | None = None,
         lower: Buffer | None = None,
         upper: Buffer | None = None,
+        **read: Unpack[_Iteration],
     ) -> RdictIter: ...
     def items(
         self,
@@ -539,6 +575,7 @@ class Transaction:
         upper: Buffer | None = None,
         snapshot: Snapshot | None = None,
         column_family: Rdict | None = None,
+        **read: Unpack[_Iteration],
     ) -> Iterator[tuple[bytes, bytes]]: ...
     def keys(
         self,
@@ -550,6 +587,7 @@ class Transaction:
         upper: Buffer | None = None,
         snapshot: Snapshot | None = None,
         column_family: Rdict | None = None,
+        **read: Unpack[_Iteration],
     ) -> Iterator[bytes]: ...
     def values(
         self,
@@ -561,6 +599,7 @@ class Transaction:
         upper: Buffer | None = None,
         snapshot: Snapshot | None = None,
         column_family: Rdict | None = None,
+        **read: Unpack[_Iteration],
     ) -> Iterator[bytes]: ...
     def items_async(
         self,
@@ -572,6 +611,7 @@ class Transaction:
         upper: Buffer | None = None,
         snapshot: Snapshot | None = None,
         column_family: Rdict | None = None,
+        **read: Unpack[_Iteration],
     ) -> AsyncIterator[tuple[bytes, bytes]]: ...
     @overload
     async def get_async(
@@ -581,6 +621,7 @@ class Transaction:
         column_family: Rdict | None = None,
         *,
         snapshot: Snapshot | None = None,
+        **read: Unpack[_Read],
     ) -> bytes | None: ...
     @overload
     async def get_async(
@@ -590,6 +631,7 @@ class Transaction:
         column_family: Rdict | None = None,
         *,
         snapshot: Snapshot | None = None,
+        **read: Unpack[_Read],
     ) -> bytes | _T: ...
     async def multi_get_async(
         self,
@@ -597,6 +639,7 @@ class Transaction:
         column_family: Rdict | None = None,
         *,
         snapshot: Snapshot | None = None,
+        **read: Unpack[_MultiGet],
     ) -> list[bytes | None]: ...
     async def get_for_update_async(
         self,
@@ -605,6 +648,7 @@ class Transaction:
         *,
         exclusive: bool = True,
         snapshot: Snapshot | None = None,
+        **read: Unpack[_Read],
     ) -> bytes | None: ...
     async def put_async(self, key: Buffer, value: Buffer, column_family: Rdict | None = None) -> None: ...
     async def delete_async(self, key: Buffer, column_family: Rdict | None = None) -> None: ...
