@@ -5,13 +5,13 @@ use crate::error::{detached, raised};
 use crate::iter::{Cursor, RdictIter};
 use crate::operation::{Operation, Outcome};
 use crate::options::{Families, NamedTexts, Settings};
-use crate::reads::{Read, bounds, read_options};
+use crate::reads::{Read, bounds, did_you_mean, read_options};
 use crate::shared::{Kind, Owned, Shared, lock};
 use karstdb::{
     BottommostLevelCompaction, Checkpoint, ColumnFamily, CompactRangeOptions, Db, FlushOptions,
     IngestExternalFileArg, IngestExternalFileOptions, Options, ReadOptions, Result, SizeApproximationOptions,
 };
-use pyo3::exceptions::{PyKeyError, PyValueError};
+use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::path::{Path, PathBuf};
@@ -170,11 +170,47 @@ impl Rdict {
         self.shared.run(py, |db| call(db, &self.family))
     }
 
+    /// Makes a checkpoint in a task.
+    pub fn checkpoint(&self, path: PathBuf, log_size_for_flush: u64) -> PyResult<Operation> {
+        let (shared, _) = self.kept()?;
+        Ok(Operation::new(async move {
+            let checkpoint = Checkpoint::new(shared.db())?;
+            checkpoint.create_checkpoint_async(&path, log_size_for_flush).await?;
+            Ok(Outcome::Nothing)
+        }))
+    }
+
     /// What a future takes along, so that it outlives the Python object.
-    fn kept(&self) -> PyResult<(Arc<Shared>, ColumnFamily)> {
+    pub fn kept(&self) -> PyResult<(Arc<Shared>, ColumnFamily)> {
         self.shared.here()?;
         Ok((self.shared.clone(), ColumnFamily::clone(&self.family)))
     }
+}
+
+/// The options of an ingestion: all are flags.
+fn ingest_options(named: Option<&Bound<'_, PyDict>>) -> PyResult<IngestExternalFileOptions> {
+    type Flag = fn(&mut IngestExternalFileOptions) -> &mut bool;
+    const FLAGS: &[(&str, Flag)] = &[
+        ("move_files", |options| &mut options.move_files),
+        ("link_files", |options| &mut options.link_files),
+        ("snapshot_consistency", |options| &mut options.snapshot_consistency),
+        ("allow_global_seqno", |options| &mut options.allow_global_seqno),
+        ("allow_blocking_flush", |options| &mut options.allow_blocking_flush),
+        ("ingest_behind", |options| &mut options.ingest_behind),
+        ("verify_checksums_before_ingest", |options| &mut options.verify_checksums_before_ingest),
+        ("fail_if_not_bottommost_level", |options| &mut options.fail_if_not_bottommost_level),
+        ("allow_db_generated_files", |options| &mut options.allow_db_generated_files),
+    ];
+    let mut options = IngestExternalFileOptions::default();
+    for (name, value) in named.into_iter().flat_map(|named| named.iter()) {
+        let name: String = name.extract()?;
+        let Some((_, flag)) = FLAGS.iter().find(|(known, _)| *known == name) else {
+            let meant = did_you_mean(value.py(), &name, FLAGS.iter().map(|(known, _)| *known));
+            return Err(PyTypeError::new_err(format!("an ingestion has no option {name}{meant}")));
+        };
+        *flag(&mut options) = value.extract()?;
+    }
+    Ok(options)
 }
 
 pub fn write_options(sync: bool, disable_wal: bool, given: Option<&WriteOptions>) -> karstdb::WriteOptions {
@@ -440,41 +476,21 @@ impl Rdict {
         self.run(py, |db, family| Ok(db.key_may_exist_cf(&options, family, key)?.0))
     }
 
-    /// Takes in files of `SstFileWriter`, all of them at one moment or none.
-    #[pyo3(signature = (
-        paths, *, move_files=false, link_files=false, snapshot_consistency=true, allow_global_seqno=true,
-        allow_blocking_flush=true, ingest_behind=false, verify_checksums_before_ingest=false,
-        fail_if_not_bottommost_level=false, allow_db_generated_files=false
-    ))]
-    #[allow(clippy::too_many_arguments, reason = "the options are RocksDB's")]
+    /// Takes in files of `SstFileWriter`, all of them at one moment or none. The options are flags:
+    /// `move_files`, `link_files`, `snapshot_consistency`, `allow_global_seqno`,
+    /// `allow_blocking_flush`, `ingest_behind`, `verify_checksums_before_ingest`,
+    /// `fail_if_not_bottommost_level` and `allow_db_generated_files`.
+    #[pyo3(signature = (paths, **options))]
     fn ingest_external_file(
         &self,
         py: Python<'_>,
         paths: Vec<PathBuf>,
-        move_files: bool,
-        link_files: bool,
-        snapshot_consistency: bool,
-        allow_global_seqno: bool,
-        allow_blocking_flush: bool,
-        ingest_behind: bool,
-        verify_checksums_before_ingest: bool,
-        fail_if_not_bottommost_level: bool,
-        allow_db_generated_files: bool,
+        options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<()> {
-        let options = IngestExternalFileOptions {
-            move_files,
-            link_files,
-            snapshot_consistency,
-            allow_global_seqno,
-            allow_blocking_flush,
-            ingest_behind,
-            verify_checksums_before_ingest,
-            fail_if_not_bottommost_level,
-            allow_db_generated_files,
-            ..IngestExternalFileOptions::default()
-        };
-        let arg = IngestExternalFileArg::new(&self.family, paths, options);
-        self.run(py, |db, _| db.ingest_external_files(&[arg]))
+        let options = ingest_options(options)?;
+        self.run(py, |db, family| {
+            db.ingest_external_files(&[IngestExternalFileArg::new(family, paths, options)])
+        })
     }
 
     /// Changes options of the column family while the database is open:
@@ -619,6 +635,24 @@ impl Rdict {
             }
             Ok(Outcome::Nothing)
         }))
+    }
+
+    #[pyo3(signature = (paths, options))]
+    fn _ingest_operation(
+        &self,
+        paths: Vec<PathBuf>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Operation> {
+        let (shared, family) = self.kept()?;
+        let arg = IngestExternalFileArg::new(&family, paths, ingest_options(options)?);
+        Ok(Operation::new(async move {
+            shared.db().ingest_external_files_async(&[arg]).await?;
+            Ok(Outcome::Nothing)
+        }))
+    }
+
+    fn _create_checkpoint_operation(&self, path: PathBuf) -> PyResult<Operation> {
+        self.checkpoint(path, 0)
     }
 
     fn _flush_operation(&self) -> PyResult<Operation> {

@@ -18,6 +18,7 @@ mod shared;
 mod sst_writer;
 mod stats;
 mod transaction;
+mod turns;
 
 use pyo3::prelude::*;
 

@@ -16,6 +16,8 @@ use std::task::{Context, Poll, Wake, Waker};
 /// What operations end with.
 pub enum Outcome {
     Nothing,
+    /// Of a backup.
+    Number(u32),
     Value(Option<Value>),
     Values(Vec<Result<Option<Value>>>),
     /// Entries of an iterator; fewer than were asked for at its end.
@@ -30,6 +32,7 @@ impl Outcome {
         };
         match self {
             Outcome::Nothing => Ok(py.None().into_bound(py)),
+            Outcome::Number(number) => Ok(number.into_pyobject(py)?.into_any()),
             Outcome::Value(value) => Ok(bytes(value)),
             Outcome::Values(values) => {
                 let list = PyList::empty(py);

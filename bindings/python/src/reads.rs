@@ -111,19 +111,21 @@ fn unknown(py: Python<'_>, read: Read, name: &str) -> PyErr {
     if OPTIONS.iter().any(|(known, ..)| *known == name) {
         return PyTypeError::new_err(format!("{what} has no option {name}; other reads have"));
     }
+    let known = OPTIONS.iter().filter(|(_, of, _)| of.contains(&read)).map(|(known, ..)| *known);
     let meant = match name {
-        "iterate_lower_bound" => Some("lower".to_owned()),
-        "iterate_upper_bound" => Some("upper".to_owned()),
-        _ => {
-            let known = OPTIONS.iter().filter(|(_, of, _)| of.contains(&read)).map(|(known, ..)| *known);
-            let known: Vec<_> = known.chain(["snapshot", "lower", "upper"]).collect();
-            let near =
-                py.import("difflib").and_then(|it| it.call_method1("get_close_matches", (name, known)));
-            near.and_then(|near| near.get_item(0)?.extract()).ok()
-        }
+        "iterate_lower_bound" => "; did you mean lower?".to_owned(),
+        "iterate_upper_bound" => "; did you mean upper?".to_owned(),
+        _ => did_you_mean(py, name, known.chain(["snapshot", "lower", "upper"])),
     };
-    let meant = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
     PyTypeError::new_err(format!("{what} has no option {name}{meant}"))
+}
+
+/// A question to put behind a message, if a name is like one that is known.
+pub fn did_you_mean<'a>(py: Python<'_>, name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let known: Vec<_> = known.collect();
+    let near = py.import("difflib").and_then(|it| it.call_method1("get_close_matches", (name, known)));
+    let near = near.and_then(|near| near.get_item(0)?.extract::<String>());
+    near.map(|near| format!("; did you mean {near}?")).unwrap_or_default()
 }
 
 pub fn bounds(options: ReadOptions, lower: Option<Given>, upper: Option<Given>) -> ReadOptions {

@@ -2,12 +2,13 @@
 
 use crate::bytes::Given;
 use crate::db::{Rdict, Snapshot, write_options};
-use crate::error::{Busy, raised, unless_it_panics};
+use crate::error::{raised, unless_it_panics};
 use crate::iter::{Cursor, RdictIter};
 use crate::operation::{Operation, Outcome};
 use crate::options::{Families, Settings};
 use crate::reads::{Read, bounds, read_options};
-use crate::shared::{Kind, Owned, Shared, lock};
+use crate::shared::{Kind, Shared};
+use crate::turns::{Place, TakesTurns};
 use karstdb::{
     ColumnFamily, Error, ErrorKind, OptimisticTransactionDb, OptimisticTransactionDbOptions,
     OptimisticTransactionOptions, ReadOptions, Result, TransactionDb, TransactionDbOptions,
@@ -16,11 +17,8 @@ use karstdb::{
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use std::future::poll_fn;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::task::{Poll, Waker};
-use std::thread::ThreadId;
+use std::sync::Arc;
 
 /// A database whose transactions, and plain writes, lock the keys that they write.
 #[pyclass(frozen, extends = Rdict, name = "TransactionDB", module = "karstdb")]
@@ -209,6 +207,14 @@ macro_rules! both {
     };
 }
 
+impl TakesTurns for Held {
+    const NAME: &'static str = "transaction";
+
+    fn panicked(&mut self) {
+        self.broken = true;
+    }
+}
+
 impl Held {
     fn check_whole(&self) -> Result<()> {
         if !self.broken {
@@ -309,107 +315,17 @@ enum Asked {
     Rollback,
 }
 
-/// Who has the transaction out of its place.
-#[derive(Clone, Copy, PartialEq)]
-enum User {
-    Task,
-    Thread(ThreadId),
-}
-
-/// Where a transaction is between calls. One call at a time has it; others wait for their turn.
-struct Place {
-    state: Mutex<State>,
-    returned: Condvar,
-}
-
-struct State {
-    /// Or who has it.
-    held: std::result::Result<Owned<Held>, User>,
-    waiting: Vec<Waker>,
-}
-
-impl Place {
-    fn take(self: &Arc<Self>, state: &mut State, user: User) -> std::result::Result<Turn, User> {
-        match std::mem::replace(&mut state.held, Err(user)) {
-            Ok(held) => Ok(Turn { held: Some(held), place: self.clone() }),
-            Err(other) => {
-                state.held = Err(other);
-                Err(other)
-            }
-        }
-    }
-
-    /// For a call that blocks. It does not wait for a task, which this thread may have to drive,
-    /// nor for itself.
-    fn turn(self: &Arc<Self>) -> PyResult<Turn> {
-        let me = User::Thread(std::thread::current().id());
-        let mut state = lock(&self.state);
-        loop {
-            match self.take(&mut state, me) {
-                Ok(turn) => return Ok(turn),
-                Err(other) if other == User::Task || other == me => {
-                    return Err(Busy::new_err("another call of this transaction is under way"));
-                }
-                Err(_) => state = self.returned.wait(state).unwrap_or_else(PoisonError::into_inner),
-            }
-        }
-    }
-
-    async fn turn_async(self: &Arc<Self>) -> Turn {
-        poll_fn(|context| {
-            let mut state = lock(&self.state);
-            match self.take(&mut state, User::Task) {
-                Ok(turn) => Poll::Ready(turn),
-                Err(_) => {
-                    state.waiting.push(context.waker().clone());
-                    Poll::Pending
-                }
-            }
-        })
-        .await
-    }
-}
-
-/// The transaction, which goes back to its place when whoever has it is done or given up.
-struct Turn {
-    held: Option<Owned<Held>>,
-    place: Arc<Place>,
-}
-
-impl Turn {
-    fn held(&mut self) -> &mut Held {
-        self.held.as_mut().expect("it is there until the turn ends")
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        let Some(mut held) = self.held.take() else { return };
-        held.broken |= std::thread::panicking();
-        let mut state = lock(&self.place.state);
-        state.held = Ok(held);
-        let waiting = std::mem::take(&mut state.waiting);
-        drop(state);
-        self.place.returned.notify_all();
-        waiting.into_iter().for_each(Waker::wake);
-    }
-}
-
 /// Reads and writes that take effect together, or not at all.
 #[pyclass(frozen, module = "karstdb")]
 pub struct Transaction {
-    place: Arc<Place>,
+    place: Arc<Place<Held>>,
     shared: Arc<Shared>,
 }
 
 impl Transaction {
     fn over(engine: Engine, shared: &Arc<Shared>) -> Self {
-        let held = Owned::new(Held { engine, ended: false, broken: false });
-        let place = Place {
-            state: Mutex::new(State { held: Ok(held), waiting: Vec::new() }),
-            returned: Condvar::new(),
-        };
-        Transaction { place: Arc::new(place), shared: shared.clone() }
+        let place = Place::of(Held { engine, ended: false, broken: false });
+        Transaction { place, shared: shared.clone() }
     }
 
     /// Calls with the transaction, the interpreter's lock released.

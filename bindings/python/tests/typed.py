@@ -51,6 +51,15 @@ def copies(db: karstdb.Rdict) -> bytes:
         return latest.app_metadata
 
 
+async def copies_of_tasks(db: karstdb.Rdict, backups: karstdb.BackupEngine) -> int:
+    await db.create_checkpoint_async("copy")
+    await db.ingest_external_file_async(["1.sst"], move_files=True)
+    made: int = await backups.create_new_backup_async(db)
+    await backups.verify_backup_async(made)
+    await backups.restore_db_from_backup_async(made, "restored", keep_log_files=True)
+    return made
+
+
 def reads(db: karstdb.Rdict, txn: karstdb.Transaction) -> list[bytes]:
     txn.get_for_update(b"k", deadline=0.5)
     assert db.get(b"k", b"", fill_cache=False) == db.multi_get([b"k"], read_tier="block_cache")[0]
@@ -58,6 +67,7 @@ def reads(db: karstdb.Rdict, txn: karstdb.Transaction) -> list[bytes]:
 
 
 def wrong(db: karstdb.Rdict) -> None:
+    db.ingest_external_file([], move_file=True)  # type: ignore[call-arg]
     db.get(b"k", fill_cach=False)  # type: ignore[call-overload]
     db.iter(value_size_soft_limit=1)  # type: ignore[call-arg]
     db["text"] = b"v"  # type: ignore[index]

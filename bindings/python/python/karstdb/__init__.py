@@ -13,7 +13,7 @@ where it has them.
 
 import atexit as _atexit
 
-from . import _transaction  # noqa: F401: it completes the classes
+from . import _copies, _transaction  # noqa: F401: they complete the classes
 from ._asyncio import drive as _drive
 from ._karstdb import (
     BackupEngine,
