@@ -1,6 +1,9 @@
 """Orders of keys: built-in ones by name, and functions of Python's, which may raise."""
 
 import asyncio
+import subprocess
+import sys
+import threading
 
 import karstdb
 import pytest
@@ -248,3 +251,49 @@ def test_what_is_no_comparator_is_refused(tmp_path):
             karstdb.Comparator(name, by_number)
     assert repr(karstdb.Options(comparator=NUMBERS)) == 'Options("comparator=tests.numbers")'
     assert NUMBERS.name == "tests.numbers"
+
+
+def test_threads_and_compactions_ask_it_at_the_same_time(tmp_path):
+    small = {"comparator": NUMBERS, "write_buffer_size": 16 << 10, "level0_file_num_compaction_trigger": 2}
+    with karstdb.open(tmp_path, **small) as db:
+        failed = []
+
+        def work(first):
+            try:
+                for n in range(first, 1200, 4):
+                    db[b"%d" % n] = b"%d" % n * 10
+                    assert db[b"%d" % n] == b"%d" % n * 10
+                    if n % 100 == first:
+                        seen = list(db.keys(upper=b"%d" % n))
+                        assert seen == sorted(seen, key=int)
+            except BaseException as error:
+                failed.append(error)
+
+        async def task():
+            for n in range(1200, 1300):
+                await db.put_async(b"%d" % n, b"t")
+                assert await db.get_async(b"%d" % n) == b"t"
+
+        threads = [threading.Thread(target=work, args=(first,)) for first in range(4)]
+        for thread in threads:
+            thread.start()
+        asyncio.run(task())
+        for thread in threads:
+            thread.join(120)
+        assert failed == []
+        assert list(db) == [b"%d" % n for n in range(1300)]
+
+
+def test_the_interpreter_ends_while_compactions_ask_it(tmp_path):
+    program = f"""
+import karstdb
+numbers = karstdb.Comparator("tests.numbers", lambda a, b: int(a) - int(b))
+db = karstdb.open({str(tmp_path)!r}, comparator=numbers, write_buffer_size=64 << 10,
+    level0_file_num_compaction_trigger=2)
+for i in range(2000):
+    db[b"%d" % (i % 500)] = b"x" * 200
+"""
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    with karstdb.open(tmp_path, comparator=NUMBERS) as db:
+        assert list(db) == [b"%d" % n for n in range(500)]
