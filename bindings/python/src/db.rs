@@ -187,6 +187,22 @@ impl Rdict {
     }
 }
 
+/// The options of a compaction of a range.
+fn compaction(bottommost_level: &str) -> PyResult<CompactRangeOptions> {
+    let bottommost_level_compaction = match bottommost_level {
+        "skip" => BottommostLevelCompaction::Skip,
+        "if_have_compaction_filter" => BottommostLevelCompaction::IfHaveCompactionFilter,
+        "force" => BottommostLevelCompaction::Force,
+        "force_optimized" => BottommostLevelCompaction::ForceOptimized,
+        _ => {
+            return Err(PyValueError::new_err(
+                "bottommost_level_compaction is skip, if_have_compaction_filter, force or force_optimized",
+            ));
+        }
+    };
+    Ok(CompactRangeOptions { bottommost_level_compaction, ..Default::default() })
+}
+
 /// The options of an ingestion: all are flags.
 fn ingest_options(named: Option<&Bound<'_, PyDict>>) -> PyResult<IngestExternalFileOptions> {
     type Flag = fn(&mut IngestExternalFileOptions) -> &mut bool;
@@ -435,18 +451,7 @@ impl Rdict {
         end: Option<Given>,
         bottommost_level_compaction: &str,
     ) -> PyResult<()> {
-        let bottommost_level_compaction = match bottommost_level_compaction {
-            "skip" => BottommostLevelCompaction::Skip,
-            "if_have_compaction_filter" => BottommostLevelCompaction::IfHaveCompactionFilter,
-            "force" => BottommostLevelCompaction::Force,
-            "force_optimized" => BottommostLevelCompaction::ForceOptimized,
-            _ => {
-                return Err(PyValueError::new_err(
-                    "bottommost_level_compaction is skip, if_have_compaction_filter, force or force_optimized",
-                ));
-            }
-        };
-        let options = CompactRangeOptions { bottommost_level_compaction, ..Default::default() };
+        let options = compaction(bottommost_level_compaction)?;
         self.run(py, |db, family| {
             let (begin, end) = (begin.as_ref().map(AsRef::as_ref), end.as_ref().map(AsRef::as_ref));
             db.compact_range_cf(&options, family, begin, end)
@@ -653,6 +658,43 @@ impl Rdict {
 
     fn _create_checkpoint_operation(&self, path: PathBuf) -> PyResult<Operation> {
         self.checkpoint(path, 0)
+    }
+
+    #[pyo3(signature = (begin, end, bottommost_level_compaction))]
+    fn _compact_range_operation(
+        &self,
+        begin: Option<Given>,
+        end: Option<Given>,
+        bottommost_level_compaction: &str,
+    ) -> PyResult<Operation> {
+        let (shared, family) = self.kept()?;
+        let options = compaction(bottommost_level_compaction)?;
+        Ok(Operation::new(async move {
+            let (begin, end) = (begin.as_ref().map(AsRef::as_ref), end.as_ref().map(AsRef::as_ref));
+            shared.db().compact_range_cf_async(&options, &family, begin, end).await?;
+            Ok(Outcome::Nothing)
+        }))
+    }
+
+    /// Raises what a compaction filter raised since somebody asked.
+    fn _filtered(&self) -> PyResult<()> {
+        self.shared.filtered()
+    }
+
+    fn _verify_checksum_operation(&self) -> PyResult<Operation> {
+        let (shared, _) = self.kept()?;
+        Ok(Operation::new(async move {
+            shared.db().verify_checksum_async().await?;
+            Ok(Outcome::Nothing)
+        }))
+    }
+
+    fn _close_operation(&self) -> PyResult<Operation> {
+        let (shared, _) = self.kept()?;
+        Ok(Operation::new(async move {
+            shared.db().close_async().await?;
+            Ok(Outcome::Nothing)
+        }))
     }
 
     fn _flush_operation(&self) -> PyResult<Operation> {

@@ -378,3 +378,48 @@ def test_files_are_ingested_in_tasks(tmp_path):
                 ingest([], move_file=True)
             with pytest.raises(TypeError):
                 ingest([], move_files=1)
+
+
+def test_the_life_of_a_database_in_tasks(tmp_path):
+    def kept(level, key, value):
+        if key == b"odd":
+            raise LookupError("no odds")
+        return key == b"gone"
+
+    async def work():
+        async with karstdb.open(tmp_path / "db", compaction_filter=kept) as db:
+            for key in (b"a", b"gone"):
+                await db.put_async(key, b"1")
+            await db.flush_async()
+            await db.verify_checksum_async()
+            await db.compact_range_async(b"x", b"z")
+            assert list(db) == [b"a", b"gone"]
+            await db.compact_range_async()
+            assert list(db) == [b"a"]
+            with pytest.raises(ValueError, match="bottommost_level_compaction is"):
+                await db.compact_range_async(bottommost_level_compaction="sometimes")
+            await db.put_async(b"odd", b"1")
+            await db.flush_async()
+            with pytest.raises(karstdb.CallbackFailed, match="no odds"):
+                await db.compact_range_async(bottommost_level_compaction="force")
+        for call in (db.compact_range_async, db.verify_checksum_async, lambda: db.get_async(b"a")):
+            with pytest.raises(karstdb.Closed):
+                await call()
+        await db.close_async()
+        # It is closed in time to be opened again, also if the task did not stay for it.
+        db = karstdb.open(tmp_path / "db")
+        task = asyncio.ensure_future(db.close_async())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        db.close()
+        async with karstdb.TransactionDB(tmp_path / "db") as again:
+            assert list(again) == [b"a", b"odd"]
+            [table, *_] = (tmp_path / "db").glob("*.sst")
+            content = bytearray(table.read_bytes())
+            content[8] ^= 1
+            table.write_bytes(content)
+            with pytest.raises(karstdb.Corruption):
+                await again.verify_checksum_async()
+
+    asyncio.run(work())

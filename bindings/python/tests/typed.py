@@ -52,6 +52,8 @@ def copies(db: karstdb.Rdict) -> bytes:
 
 
 async def copies_of_tasks(db: karstdb.Rdict, backups: karstdb.BackupEngine) -> int:
+    async with karstdb.open("other") as other:
+        await other.compact_range_async(b"a", bottommost_level_compaction="force")
     await db.create_checkpoint_async("copy")
     await db.ingest_external_file_async(["1.sst"], move_files=True)
     made: int = await backups.create_new_backup_async(db)

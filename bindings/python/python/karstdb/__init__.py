@@ -176,6 +176,32 @@ async def _flush_async(self):
     await _drive(self._flush_operation())
 
 
+async def _compact_range_async(
+    self, begin=None, end=None, *, bottommost_level_compaction="if_have_compaction_filter"
+):
+    """As ``compact_range``."""
+    await _drive(self._compact_range_operation(begin, end, bottommost_level_compaction))
+    self._filtered()
+
+
+async def _verify_checksum_async(self):
+    """As ``verify_checksum``."""
+    await _drive(self._verify_checksum_operation())
+
+
+async def _close_async(self):
+    """As ``close``, and ``async with`` does it. It goes on when the task is cancelled."""
+    await _drive(self._close_operation())
+
+
+async def _aenter(self):
+    return self
+
+
+async def _aexit(self, *_raised):
+    await self.close_async()
+
+
 _attach(
     Rdict,
     _get,
@@ -187,8 +213,13 @@ _attach(
     _merge_async,
     _delete_range_async,
     _flush_async,
+    _compact_range_async,
+    _verify_checksum_async,
+    _close_async,
 )
 _attach_entries(Rdict)
+Rdict.__aenter__ = _aenter
+Rdict.__aexit__ = _aexit
 Options.__getattr__ = _set_option
 for _function in (destroy, repair, list_cf):
     setattr(Rdict, _function.__name__, staticmethod(_function))
