@@ -1,17 +1,22 @@
-//! Merge operators and compaction filters that are written in Python.
+//! Merge operators, compaction filters and comparators that are written in Python.
 //!
 //! The engine calls them from any thread. They take the interpreter's lock, so no call of the
 //! engine is made while one holds it; an exception becomes an error, and no thread of the engine
-//! unwinds through Python.
+//! unwinds through Python. A comparator has no error to return: it unwinds, and the call into the
+//! engine ends that ([`unless_it_panics`](crate::error::unless_it_panics)).
 
-use crate::error::CallbackFailed;
+use crate::error::{CallbackFailed, InvalidArgument};
+use crate::shared::lock;
 use karstdb::compaction_filter::{FilterDecision, FilterInput};
+use karstdb::format::{Comparator, UserComparator};
 use karstdb::merge_operator::{MergeFailed, Merged};
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyList, PyString};
+use pyo3::types::{PyBool, PyBytes, PyInt, PyList, PyString};
+use std::cmp::Ordering;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::panic::resume_unwind;
+use std::sync::{Arc, Mutex};
 
 /// Exceptions of operators, by the text that the engine's error has of them. Few are kept, as not
 /// every one is asked for.
@@ -21,7 +26,7 @@ const KEPT: usize = 16;
 /// Notes an exception for [`cause_of`], and has the text for the engine's error.
 fn noted(py: Python<'_>, exception: PyErr) -> String {
     let what = exception.value(py).repr().map_or_else(|_| "an exception".into(), |text| text.to_string());
-    let mut kept = RAISED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut kept = lock(&RAISED);
     if kept.len() == KEPT {
         kept.pop_front();
     }
@@ -31,7 +36,7 @@ fn noted(py: Python<'_>, exception: PyErr) -> String {
 
 /// The exception that the engine's error came of.
 pub fn cause_of(error: &str) -> Option<PyErr> {
-    let mut kept = RAISED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut kept = lock(&RAISED);
     let at = kept.iter().rposition(|(what, _)| error.contains(what.as_str()))?;
     kept.remove(at).map(|(_, exception)| exception)
 }
@@ -186,7 +191,7 @@ pub struct FilterFailure(Mutex<Option<PyErr>>);
 impl FilterFailure {
     /// What a compaction that somebody waited for ends with.
     pub fn take(&self) -> PyResult<()> {
-        match self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        match lock(&self.0).take() {
             None => Ok(()),
             Some(cause) => {
                 Python::attach(|py| Err(failed(py, "a compaction filter failed; it kept the entry", cause)))
@@ -250,10 +255,94 @@ impl karstdb::CompactionFilter for Filter {
                 })
             });
             outcome.unwrap_or_else(|exception| {
-                self.failure.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(exception);
+                lock(&self.failure.0).get_or_insert(exception);
                 FilterDecision::Keep
             })
         });
         decided.unwrap_or(FilterDecision::Keep)
+    }
+}
+
+/// The order of the keys of a column family: `compare(a, b)` returns a negative number if `a` comes
+/// before `b`, 0 if they are the same key, and a positive number otherwise.
+///
+/// The name is kept with the column family, which opens with a comparator of that name only. The
+/// order must be total and must never change. It is called from any thread and must not use the
+/// database.
+#[pyclass(frozen, name = "Comparator", module = "karstdb")]
+pub struct PyComparator {
+    name: String,
+    compare: Py<PyAny>,
+}
+
+impl PyComparator {
+    fn named(name: String, compare: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if name.is_empty() || Comparator::from_name(&name).is_some() {
+            let what = format!("a comparator has a name of its own, not {name:?}");
+            return Err(PyValueError::new_err(what));
+        }
+        Ok(PyComparator { name, compare: compare.clone().unbind() })
+    }
+}
+
+#[pymethods]
+impl PyComparator {
+    #[new]
+    fn new(name: String, compare: &Bound<'_, PyAny>) -> PyResult<Self> {
+        name_of(compare)?;
+        PyComparator::named(name, compare)
+    }
+
+    /// The name that the column family keeps.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// A [`PyComparator`] as the engine has it.
+struct Order(Py<PyComparator>);
+
+impl std::fmt::Debug for Order {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Order").field(&self.0.get().name).finish()
+    }
+}
+
+/// The comparator that is given: one of Python's, a function, which counts under its own name, or
+/// a built-in one's name.
+pub fn comparator_of(given: &Bound<'_, PyAny>) -> PyResult<Comparator> {
+    if given.is_instance_of::<PyString>() {
+        let built_in = Comparator::lookup(&given.extract::<String>()?);
+        return built_in.map_err(|unknown| InvalidArgument::new_err(unknown.to_string()));
+    }
+    let order = match given.cast::<PyComparator>() {
+        Ok(comparator) => comparator.clone().unbind(),
+        Err(_) => Py::new(given.py(), PyComparator::named(name_of(given)?, given)?)?,
+    };
+    Ok(Comparator::Custom(Arc::new(Order(order))))
+}
+
+impl UserComparator for Order {
+    fn name(&self) -> &str {
+        &self.0.get().name
+    }
+
+    fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
+        let compared = called(|py| {
+            let said = self.0.get().compare.bind(py).call1((PyBytes::new(py, a), PyBytes::new(py, b)))?;
+            // Why no bool: `a < b` would be an order in which no key comes before another.
+            if !said.is_instance_of::<PyInt>() || said.is_instance_of::<PyBool>() {
+                let what = format!("a comparator returns an int, not {}", said.get_type());
+                return Err(PyTypeError::new_err(what));
+            }
+            said.compare(0)
+        });
+        // Why: any answer may be the wrong one, and the key would be lost in a wrong place. The
+        // engine reads no memtable, and installs no table, that was being made.
+        compared.unwrap_or_else(|what| {
+            let name = &self.0.get().name;
+            resume_unwind(Box::new(format!("the comparator {name} failed: {what}")))
+        })
     }
 }

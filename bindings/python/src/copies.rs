@@ -1,15 +1,18 @@
 //! Backups, checkpoints, and what is done to databases that are not open.
 
 use crate::db::Rdict;
-use crate::error::{Closed, raised};
+use crate::error::{detached, raised, unless_it_panics};
+use crate::operation::{Operation, Outcome};
 use crate::options::Settings;
 use crate::shared::Owned;
-use karstdb::{BackupEngineOptions, CreateBackupOptions, Db, Options, RestoreOptions, Result};
-use pyo3::exceptions::PyRuntimeError;
+use crate::turns::{Place, TakesTurns};
+use karstdb::{
+    BackupEngineOptions, CreateBackupOptions, Db, Error, ErrorKind, Options, RestoreOptions, Result,
+};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Makes copies of a database, which a checkpoint is: a directory that can be opened, with hard
 /// links where it is on the same file system.
@@ -31,6 +34,10 @@ impl Checkpoint {
             .get()
             .shared
             .run(py, |db| karstdb::Checkpoint::new(db)?.create_checkpoint(path, log_size_for_flush))
+    }
+
+    fn _create_checkpoint_operation(&self, path: PathBuf, log_size_for_flush: u64) -> PyResult<Operation> {
+        self.0.get().checkpoint(path, log_size_for_flush)
     }
 }
 
@@ -61,12 +68,23 @@ impl BackupInfo {
     }
 }
 
-/// Backups in a directory, which share the files that they have in common. One call at a time.
-#[pyclass(frozen, module = "karstdb")]
-pub struct BackupEngine {
-    engine: Mutex<Option<Owned<karstdb::BackupEngine>>>,
-    process: u32,
+/// A backup engine, until it is closed.
+struct Backups(Option<karstdb::BackupEngine>);
+
+impl TakesTurns for Backups {
+    const NAME: &'static str = "backup engine";
 }
+
+impl Backups {
+    fn engine(&mut self) -> Result<&mut karstdb::BackupEngine> {
+        self.0.as_mut().ok_or_else(|| Error::new(ErrorKind::Closed, "the backup engine is closed"))
+    }
+}
+
+/// Backups in a directory, which share the files that they have in common. Calls take turns; one
+/// that blocks does not wait for a task's, and raises `Busy`.
+#[pyclass(frozen, module = "karstdb")]
+pub struct BackupEngine(Owned<Arc<Place<Backups>>>);
 
 impl BackupEngine {
     fn with<T: Send>(
@@ -74,16 +92,17 @@ impl BackupEngine {
         py: Python<'_>,
         call: impl FnOnce(&mut karstdb::BackupEngine) -> Result<T> + Send,
     ) -> PyResult<T> {
-        if self.process != std::process::id() {
-            return Err(PyRuntimeError::new_err(
-                "it was opened before this process was forked: open it here",
-            ));
-        }
+        self.0.here("it")?;
         py.detach(|| {
-            let mut engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
-            let engine = engine.as_mut().ok_or_else(|| Closed::new_err("the backup engine is closed"))?;
-            call(engine).map_err(raised)
+            let mut turn = self.0.turn()?;
+            unless_it_panics(|| call(turn.held().engine()?)).map_err(raised)
         })
+    }
+
+    /// What an operation takes along.
+    fn place(&self) -> PyResult<Arc<Place<Backups>>> {
+        self.0.here("it")?;
+        Ok(Arc::clone(&self.0))
     }
 }
 
@@ -120,8 +139,7 @@ impl BackupEngine {
                 false => karstdb::BackupEngine::open(&options, &env),
             }
         });
-        let engine = Owned::new(engine.map_err(raised)?);
-        Ok(BackupEngine { engine: Mutex::new(Some(engine)), process: std::process::id() })
+        Ok(BackupEngine(Owned::new(Place::of(Backups(Some(engine.map_err(raised)?))))))
     }
 
     /// Backs a database up, while others write to it, and returns the backup's number.
@@ -211,10 +229,14 @@ impl BackupEngine {
     }
 
     /// Lets go of the directory.
-    fn close(&self, py: Python<'_>) {
-        if self.process == std::process::id() {
-            py.detach(|| drop(self.engine.lock().unwrap_or_else(PoisonError::into_inner).take()));
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.0.is_here() {
+            return Ok(());
         }
+        py.detach(|| {
+            self.0.turn()?.held().0 = None;
+            Ok(())
+        })
     }
 
     fn __enter__(this: Py<Self>) -> Py<Self> {
@@ -222,8 +244,56 @@ impl BackupEngine {
     }
 
     #[pyo3(signature = (*_raised))]
-    fn __exit__(&self, py: Python<'_>, _raised: &Bound<'_, PyAny>) {
-        self.close(py);
+    fn __exit__(&self, py: Python<'_>, _raised: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close(py)
+    }
+
+    fn _create_new_backup_operation(
+        &self,
+        db: &Rdict,
+        flush_before_backup: bool,
+        app_metadata: Vec<u8>,
+    ) -> PyResult<Operation> {
+        let (place, (shared, _)) = (self.place()?, db.kept()?);
+        let options =
+            CreateBackupOptions { flush_before_backup, app_metadata, ..CreateBackupOptions::default() };
+        Ok(Operation::new(async move {
+            let mut turn = place.turn_async().await;
+            let made = turn.held().engine()?.create_new_backup_async(shared.db(), &options).await?;
+            Ok(Outcome::Number(made))
+        }))
+    }
+
+    fn _verify_backup_operation(&self, backup_id: u32, verify_with_checksum: bool) -> PyResult<Operation> {
+        let place = self.place()?;
+        Ok(Operation::new(async move {
+            let mut turn = place.turn_async().await;
+            turn.held().engine()?.verify_backup_async(backup_id, verify_with_checksum).await?;
+            Ok(Outcome::Nothing)
+        }))
+    }
+
+    /// Of the newest backup, if none is named.
+    #[pyo3(signature = (backup_id, db_dir, wal_dir, keep_log_files))]
+    fn _restore_operation(
+        &self,
+        backup_id: Option<u32>,
+        db_dir: PathBuf,
+        wal_dir: Option<PathBuf>,
+        keep_log_files: bool,
+    ) -> PyResult<Operation> {
+        let place = self.place()?;
+        let options = RestoreOptions { keep_log_files };
+        let wal_dir = wal_dir.unwrap_or_else(|| db_dir.clone());
+        Ok(Operation::new(async move {
+            let mut turn = place.turn_async().await;
+            let engine = turn.held().engine()?;
+            let newest = || engine.get_backup_info().last().map(|info| info.backup_id);
+            let id = backup_id.or_else(newest);
+            let id = id.ok_or_else(|| Error::new(ErrorKind::NotFound, "there is no backup"))?;
+            engine.restore_db_from_backup_async(id, &db_dir, &wal_dir, &options).await?;
+            Ok(Outcome::Nothing)
+        }))
     }
 }
 
@@ -237,7 +307,7 @@ pub fn destroy(
     named: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<()> {
     let options = options.and(named)?.over(Options::new())?;
-    py.detach(|| Db::destroy(path, &options)).map_err(raised)
+    detached(py, || Db::destroy(path, &options))
 }
 
 /// Saves what can be had from the files of a damaged database that is not open, and tells what was
@@ -251,7 +321,7 @@ pub fn repair<'py>(
     named: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let options = options.and(named)?.over(Options::new())?;
-    let report = py.detach(|| Db::repair(path, &options)).map_err(raised)?;
+    let report = detached(py, || Db::repair(path, &options))?;
     let told = PyDict::new(py);
     let families = PyDict::new(py);
     for family in report.column_families {
@@ -275,5 +345,5 @@ pub fn list_cf(
     named: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Vec<String>> {
     let options = options.and(named)?.over(Options::new())?;
-    py.detach(|| Db::list_column_families(path, &options)).map_err(raised)
+    detached(py, || Db::list_column_families(path, &options))
 }

@@ -1,20 +1,21 @@
 //! The database, write batches and snapshots.
 
 use crate::bytes::Given;
-use crate::error::raised;
+use crate::error::{detached, raised};
 use crate::iter::{Cursor, RdictIter};
 use crate::operation::{Operation, Outcome};
 use crate::options::{Families, NamedTexts, Settings};
-use crate::shared::{Kind, Owned, Shared};
+use crate::reads::{Read, bounds, did_you_mean, read_options};
+use crate::shared::{Kind, Owned, Shared, lock};
 use karstdb::{
     BottommostLevelCompaction, Checkpoint, ColumnFamily, CompactRangeOptions, Db, FlushOptions,
     IngestExternalFileArg, IngestExternalFileOptions, Options, ReadOptions, Result, SizeApproximationOptions,
 };
-use pyo3::exceptions::{PyKeyError, PyValueError};
+use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// A snapshot: the database as it was.
@@ -24,6 +25,11 @@ pub struct Snapshot(Owned<karstdb::Snapshot>, Arc<Shared>);
 impl Snapshot {
     pub fn of(taken: karstdb::Snapshot, shared: Arc<Shared>) -> Self {
         Snapshot(Owned::new(taken), shared)
+    }
+
+    /// For the options of a read.
+    pub fn taken(&self) -> karstdb::Snapshot {
+        karstdb::Snapshot::clone(&self.0)
     }
 }
 
@@ -43,11 +49,11 @@ pub struct WriteBatch(Mutex<karstdb::WriteBatch>);
 
 impl WriteBatch {
     fn with(&self, call: impl FnOnce(&mut karstdb::WriteBatch) -> Result<()>) -> PyResult<()> {
-        call(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner)).map_err(raised)
+        call(&mut lock(&self.0)).map_err(raised)
     }
 
     fn copied(&self, py: Python<'_>) -> karstdb::WriteBatch {
-        py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).clone())
+        py.detach(|| lock(&self.0).clone())
     }
 }
 
@@ -96,7 +102,7 @@ impl WriteBatch {
 
     /// Empties the batch.
     fn clear(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = karstdb::WriteBatch::new();
+        *lock(&self.0) = karstdb::WriteBatch::new();
     }
 }
 
@@ -111,11 +117,10 @@ pub struct Rdict {
 macro_rules! written {
     ($self:ident, $py:ident, $call:ident($($given:expr),*)) => {{
         $self.shared.here()?;
-        $py.detach(|| match $self.shared.kind() {
+        detached($py, || match $self.shared.kind() {
             Kind::Locking(db) => db.$call($($given),*),
             _ => $self.shared.db().$call($($given),*),
         })
-        .map_err(raised)
     }};
 }
 
@@ -130,7 +135,8 @@ impl Rdict {
         open: impl FnOnce(&Options) -> PyResult<Kind> + Send,
     ) -> PyResult<Self> {
         let failures: Vec<_> = settings.failures().chain(families.failures()).collect();
-        let options = if writing { settings.for_writing()? } else { settings.over(Options::new())? };
+        let options =
+            if writing { settings.clone().for_writing()? } else { settings.clone().over(Options::new())? };
         // What cannot be listed is missing, or opening says what is wrong with it.
         let existing = match writing && !families.0.is_empty() {
             true => py.detach(|| Db::list_column_families(path, &options)).unwrap_or_default(),
@@ -141,9 +147,12 @@ impl Rdict {
             .into_iter()
             .partition(|(name, _)| !writing || name == "default" || existing.contains(name));
         let options = Families(old).set(options)?;
-        let new = new.into_iter().map(|(name, own)| Ok((name, own.over(Options::new())?)));
+        let new = new.into_iter().map(|(name, own)| {
+            // As it will be opened.
+            Ok((name, own.over(settings.clone().over(Options::new())?)?))
+        });
         let new: Vec<_> = new.collect::<PyResult<_>>()?;
-        let shared = Shared::new(py.detach(|| open(&options))?);
+        let shared = Shared::new(detached(py, || Ok(open(&options)))??);
         shared.watch(failures);
         for (name, own) in new {
             shared.run(py, |db| db.create_column_family(&name, &own).map(|_| ()))?;
@@ -161,23 +170,63 @@ impl Rdict {
         self.shared.run(py, |db| call(db, &self.family))
     }
 
+    /// Makes a checkpoint in a task.
+    pub fn checkpoint(&self, path: PathBuf, log_size_for_flush: u64) -> PyResult<Operation> {
+        let (shared, _) = self.kept()?;
+        Ok(Operation::new(async move {
+            let checkpoint = Checkpoint::new(shared.db())?;
+            checkpoint.create_checkpoint_async(&path, log_size_for_flush).await?;
+            Ok(Outcome::Nothing)
+        }))
+    }
+
     /// What a future takes along, so that it outlives the Python object.
-    fn kept(&self) -> PyResult<(Arc<Shared>, ColumnFamily)> {
+    pub fn kept(&self) -> PyResult<(Arc<Shared>, ColumnFamily)> {
         self.shared.here()?;
         Ok((self.shared.clone(), ColumnFamily::clone(&self.family)))
     }
 }
 
-pub fn read_options(snapshot: Option<&Snapshot>) -> ReadOptions {
-    ReadOptions { snapshot: snapshot.map(|of| karstdb::Snapshot::clone(&of.0)), ..ReadOptions::new() }
+/// The options of a compaction of a range.
+fn compaction(bottommost_level: &str) -> PyResult<CompactRangeOptions> {
+    let bottommost_level_compaction = match bottommost_level {
+        "skip" => BottommostLevelCompaction::Skip,
+        "if_have_compaction_filter" => BottommostLevelCompaction::IfHaveCompactionFilter,
+        "force" => BottommostLevelCompaction::Force,
+        "force_optimized" => BottommostLevelCompaction::ForceOptimized,
+        _ => {
+            return Err(PyValueError::new_err(
+                "bottommost_level_compaction is skip, if_have_compaction_filter, force or force_optimized",
+            ));
+        }
+    };
+    Ok(CompactRangeOptions { bottommost_level_compaction, ..Default::default() })
 }
 
-pub fn bounds(options: ReadOptions, lower: Option<Given>, upper: Option<Given>) -> ReadOptions {
-    ReadOptions {
-        iterate_lower_bound: lower.map(|key| key.as_ref().to_vec()),
-        iterate_upper_bound: upper.map(|key| key.as_ref().to_vec()),
-        ..options
+/// The options of an ingestion: all are flags.
+fn ingest_options(named: Option<&Bound<'_, PyDict>>) -> PyResult<IngestExternalFileOptions> {
+    type Flag = fn(&mut IngestExternalFileOptions) -> &mut bool;
+    const FLAGS: &[(&str, Flag)] = &[
+        ("move_files", |options| &mut options.move_files),
+        ("link_files", |options| &mut options.link_files),
+        ("snapshot_consistency", |options| &mut options.snapshot_consistency),
+        ("allow_global_seqno", |options| &mut options.allow_global_seqno),
+        ("allow_blocking_flush", |options| &mut options.allow_blocking_flush),
+        ("ingest_behind", |options| &mut options.ingest_behind),
+        ("verify_checksums_before_ingest", |options| &mut options.verify_checksums_before_ingest),
+        ("fail_if_not_bottommost_level", |options| &mut options.fail_if_not_bottommost_level),
+        ("allow_db_generated_files", |options| &mut options.allow_db_generated_files),
+    ];
+    let mut options = IngestExternalFileOptions::default();
+    for (name, value) in named.into_iter().flat_map(|named| named.iter()) {
+        let name: String = name.extract()?;
+        let Some((_, flag)) = FLAGS.iter().find(|(known, _)| *known == name) else {
+            let meant = did_you_mean(value.py(), &name, FLAGS.iter().map(|(known, _)| *known));
+            return Err(PyTypeError::new_err(format!("an ingestion has no option {name}{meant}")));
+        };
+        *flag(&mut options) = value.extract()?;
     }
+    Ok(options)
 }
 
 pub fn write_options(sync: bool, disable_wal: bool, given: Option<&WriteOptions>) -> karstdb::WriteOptions {
@@ -260,33 +309,36 @@ impl Rdict {
         self.close(py)
     }
 
+    #[pyo3(signature = (key, snapshot, read))]
     fn _get<'py>(
         &self,
         py: Python<'py>,
         key: Given,
         snapshot: Option<&Snapshot>,
+        read: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let options = read_options(snapshot);
+        let options = read_options(&self.shared, Read::Get, snapshot, read)?;
         let value = self.run(py, |db, family| db.get_cf(&options, family, key))?;
         Ok(value.map(|value| PyBytes::new(py, &value)))
     }
 
     /// The values of keys, `None` for those that are not there. What has to be read is read at
     /// once.
-    #[pyo3(signature = (keys, snapshot=None))]
+    #[pyo3(signature = (keys, snapshot=None, **read))]
     fn multi_get<'py>(
         &self,
         py: Python<'py>,
         keys: Vec<Given>,
         snapshot: Option<&Snapshot>,
+        read: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let options = read_options(snapshot);
+        let options = read_options(&self.shared, Read::MultiGet, snapshot, read)?;
         let values = self.run(py, |db, family| Ok(db.multi_get_cf(&options, family, &keys)))?;
         Outcome::Values(values).into_python(py)
     }
 
     fn __getitem__<'py>(&self, py: Python<'py>, key: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
-        let found = self._get(py, key.extract()?, None)?;
+        let found = self._get(py, key.extract()?, None, None)?;
         found.ok_or_else(|| PyKeyError::new_err(key.unbind()))
     }
 
@@ -399,18 +451,7 @@ impl Rdict {
         end: Option<Given>,
         bottommost_level_compaction: &str,
     ) -> PyResult<()> {
-        let bottommost_level_compaction = match bottommost_level_compaction {
-            "skip" => BottommostLevelCompaction::Skip,
-            "if_have_compaction_filter" => BottommostLevelCompaction::IfHaveCompactionFilter,
-            "force" => BottommostLevelCompaction::Force,
-            "force_optimized" => BottommostLevelCompaction::ForceOptimized,
-            _ => {
-                return Err(PyValueError::new_err(
-                    "bottommost_level_compaction is skip, if_have_compaction_filter, force or force_optimized",
-                ));
-            }
-        };
-        let options = CompactRangeOptions { bottommost_level_compaction, ..Default::default() };
+        let options = compaction(bottommost_level_compaction)?;
         self.run(py, |db, family| {
             let (begin, end) = (begin.as_ref().map(AsRef::as_ref), end.as_ref().map(AsRef::as_ref));
             db.compact_range_cf(&options, family, begin, end)
@@ -440,41 +481,21 @@ impl Rdict {
         self.run(py, |db, family| Ok(db.key_may_exist_cf(&options, family, key)?.0))
     }
 
-    /// Takes in files of `SstFileWriter`, all of them at one moment or none.
-    #[pyo3(signature = (
-        paths, *, move_files=false, link_files=false, snapshot_consistency=true, allow_global_seqno=true,
-        allow_blocking_flush=true, ingest_behind=false, verify_checksums_before_ingest=false,
-        fail_if_not_bottommost_level=false, allow_db_generated_files=false
-    ))]
-    #[allow(clippy::too_many_arguments, reason = "the options are RocksDB's")]
+    /// Takes in files of `SstFileWriter`, all of them at one moment or none. The options are flags:
+    /// `move_files`, `link_files`, `snapshot_consistency`, `allow_global_seqno`,
+    /// `allow_blocking_flush`, `ingest_behind`, `verify_checksums_before_ingest`,
+    /// `fail_if_not_bottommost_level` and `allow_db_generated_files`.
+    #[pyo3(signature = (paths, **options))]
     fn ingest_external_file(
         &self,
         py: Python<'_>,
         paths: Vec<PathBuf>,
-        move_files: bool,
-        link_files: bool,
-        snapshot_consistency: bool,
-        allow_global_seqno: bool,
-        allow_blocking_flush: bool,
-        ingest_behind: bool,
-        verify_checksums_before_ingest: bool,
-        fail_if_not_bottommost_level: bool,
-        allow_db_generated_files: bool,
+        options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<()> {
-        let options = IngestExternalFileOptions {
-            move_files,
-            link_files,
-            snapshot_consistency,
-            allow_global_seqno,
-            allow_blocking_flush,
-            ingest_behind,
-            verify_checksums_before_ingest,
-            fail_if_not_bottommost_level,
-            allow_db_generated_files,
-            ..IngestExternalFileOptions::default()
-        };
-        let arg = IngestExternalFileArg::new(&self.family, paths, options);
-        self.run(py, |db, _| db.ingest_external_files(&[arg]))
+        let options = ingest_options(options)?;
+        self.run(py, |db, family| {
+            db.ingest_external_files(&[IngestExternalFileArg::new(family, paths, options)])
+        })
     }
 
     /// Changes options of the column family while the database is open:
@@ -559,30 +580,43 @@ impl Rdict {
     }
 
     /// A cursor, which sees the database as it is now. It has to be sent somewhere first.
-    #[pyo3(signature = (*, snapshot=None, lower=None, upper=None))]
+    #[pyo3(signature = (*, snapshot=None, lower=None, upper=None, **read))]
     fn iter(
         &self,
         py: Python<'_>,
         snapshot: Option<&Snapshot>,
         lower: Option<Given>,
         upper: Option<Given>,
+        read: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<RdictIter> {
-        let options = bounds(read_options(snapshot), lower, upper);
+        let options = bounds(read_options(&self.shared, Read::Iter, snapshot, read)?, lower, upper);
         let cursor = self.run(py, |db, family| db.iter_cf(&options, family))?;
         Ok(RdictIter::over(Cursor::Database(cursor), &self.shared))
     }
 
-    fn _get_operation(&self, key: Given, snapshot: Option<&Snapshot>) -> PyResult<Operation> {
+    #[pyo3(signature = (key, snapshot, read))]
+    fn _get_operation(
+        &self,
+        key: Given,
+        snapshot: Option<&Snapshot>,
+        read: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Operation> {
         let (shared, family) = self.kept()?;
-        let options = read_options(snapshot);
+        let options = read_options(&shared, Read::Get, snapshot, read)?;
         Ok(Operation::new(async move {
             Ok(Outcome::Value(shared.db().get_cf_async(&options, &family, &key).await?))
         }))
     }
 
-    fn _multi_get_operation(&self, keys: Vec<Given>, snapshot: Option<&Snapshot>) -> PyResult<Operation> {
+    #[pyo3(signature = (keys, snapshot, read))]
+    fn _multi_get_operation(
+        &self,
+        keys: Vec<Given>,
+        snapshot: Option<&Snapshot>,
+        read: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Operation> {
         let (shared, family) = self.kept()?;
-        let options = read_options(snapshot);
+        let options = read_options(&shared, Read::MultiGet, snapshot, read)?;
         Ok(Operation::new(async move {
             Ok(Outcome::Values(shared.db().multi_get_cf_async(&options, &family, &keys).await))
         }))
@@ -604,6 +638,61 @@ impl Rdict {
                 Kind::Locking(db) => db.write_async(&options, batch).await?,
                 _ => shared.db().write_async(&options, &batch).await?,
             }
+            Ok(Outcome::Nothing)
+        }))
+    }
+
+    #[pyo3(signature = (paths, options))]
+    fn _ingest_operation(
+        &self,
+        paths: Vec<PathBuf>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Operation> {
+        let (shared, family) = self.kept()?;
+        let arg = IngestExternalFileArg::new(&family, paths, ingest_options(options)?);
+        Ok(Operation::new(async move {
+            shared.db().ingest_external_files_async(&[arg]).await?;
+            Ok(Outcome::Nothing)
+        }))
+    }
+
+    fn _create_checkpoint_operation(&self, path: PathBuf) -> PyResult<Operation> {
+        self.checkpoint(path, 0)
+    }
+
+    #[pyo3(signature = (begin, end, bottommost_level_compaction))]
+    fn _compact_range_operation(
+        &self,
+        begin: Option<Given>,
+        end: Option<Given>,
+        bottommost_level_compaction: &str,
+    ) -> PyResult<Operation> {
+        let (shared, family) = self.kept()?;
+        let options = compaction(bottommost_level_compaction)?;
+        Ok(Operation::new(async move {
+            let (begin, end) = (begin.as_ref().map(AsRef::as_ref), end.as_ref().map(AsRef::as_ref));
+            shared.db().compact_range_cf_async(&options, &family, begin, end).await?;
+            Ok(Outcome::Nothing)
+        }))
+    }
+
+    /// Raises what a compaction filter raised since somebody asked.
+    fn _filtered(&self) -> PyResult<()> {
+        self.shared.filtered()
+    }
+
+    fn _verify_checksum_operation(&self) -> PyResult<Operation> {
+        let (shared, _) = self.kept()?;
+        Ok(Operation::new(async move {
+            shared.db().verify_checksum_async().await?;
+            Ok(Outcome::Nothing)
+        }))
+    }
+
+    fn _close_operation(&self) -> PyResult<Operation> {
+        let (shared, _) = self.kept()?;
+        Ok(Operation::new(async move {
+            shared.db().close_async().await?;
             Ok(Outcome::Nothing)
         }))
     }

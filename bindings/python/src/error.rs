@@ -1,13 +1,19 @@
 //! The exceptions: one for each kind of error, all of them `karstdb.Error`.
 
 use crate::callables::{cause_of, failed};
-use karstdb::ErrorKind;
+use karstdb::{ErrorKind, Result};
 use pyo3::create_exception;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 create_exception!(karstdb, Error, PyException, "KarstDB failed; the base of the others.");
-create_exception!(karstdb, CallbackFailed, Error, "An operator or a filter raised; `__cause__` is what.");
+create_exception!(
+    karstdb,
+    CallbackFailed,
+    Error,
+    "An operator, a filter or a comparator raised; `__cause__` is what."
+);
 
 /// Declares an exception for each kind, and says which is raised for which.
 macro_rules! kinds {
@@ -52,5 +58,20 @@ kinds! {
     Deadlock: Error, "Transactions wait for each other.";
     Expired: Error, "The transaction has expired.";
     Closed: Error, "The database is closed.";
-    Panicked: Error, "A defect in KarstDB.";
+    Panicked: Error, "A defect in KarstDB, or a write that a comparator raised on.";
+}
+
+/// A call of the engine, in which a comparator may have raised.
+pub fn unless_it_panics<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
+    // Safe to go on: the engine says itself what cannot be used any more.
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|payload| {
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
+        Err(karstdb::Error::new(ErrorKind::Panicked, text.to_owned()))
+    })
+}
+
+/// A call of the engine, with the interpreter's lock released.
+pub fn detached<T: Send>(py: Python<'_>, call: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
+    py.detach(|| unless_it_panics(call)).map_err(raised)
 }

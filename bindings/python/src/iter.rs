@@ -1,13 +1,13 @@
 //! Iterators.
 
 use crate::bytes::Given;
-use crate::error::raised;
+use crate::error::detached;
 use crate::operation::{Operation, Outcome};
-use crate::shared::{Owned, Shared};
+use crate::shared::{Owned, Shared, lock};
 use karstdb::{BatchDbIterator, DbIterator, Error, ErrorKind, Result, Value};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Over a column family, or over one as a transaction sees it.
 pub enum Cursor {
@@ -72,11 +72,10 @@ impl RdictIter {
         call: impl FnOnce(&mut Cursor) -> Result<T> + Send,
     ) -> PyResult<T> {
         self.shared.here()?;
-        py.detach(|| {
-            let mut cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
+        detached(py, || {
+            let mut cursor = lock(&self.cursor);
             call(cursor.as_mut().ok_or_else(gone)?)
         })
-        .map_err(raised)
     }
 }
 
@@ -141,7 +140,7 @@ impl RdictIter {
         if self.shared.here().is_err() {
             return;
         }
-        py.detach(|| drop(self.cursor.lock().unwrap_or_else(PoisonError::into_inner).take()));
+        py.detach(|| drop(lock(&self.cursor).take()));
     }
 
     /// The next entries, at most `count`, and moves past them.
@@ -170,7 +169,7 @@ impl RdictIter {
         let slot = self.cursor.clone();
         Ok(Operation::new(async move {
             // The cursor goes with the future; one that is dropped half-way takes it along.
-            let taken = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let taken = lock(&slot).take();
             let mut cursor = taken.ok_or_else(gone)?;
             if first {
                 cursor.begin_async(start.as_ref().map(AsRef::as_ref), backwards).await?;
@@ -180,7 +179,7 @@ impl RdictIter {
                 entries.push(cursor.entry());
                 cursor.step_async(backwards).await?;
             }
-            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(cursor);
+            *lock(&slot) = Some(cursor);
             Ok(Outcome::Entries(entries))
         }))
     }

@@ -13,10 +13,12 @@ mod error;
 mod iter;
 mod operation;
 mod options;
+mod reads;
 mod shared;
 mod sst_writer;
 mod stats;
 mod transaction;
+mod turns;
 
 use pyo3::prelude::*;
 
@@ -29,6 +31,7 @@ fn _karstdb(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<options::PyOptions>()?;
     module.add_class::<callables::MergeOperator>()?;
     module.add_class::<callables::CompactionFilter>()?;
+    module.add_class::<callables::PyComparator>()?;
     module.add_class::<stats::Statistics>()?;
     module.add_class::<copies::Checkpoint>()?;
     module.add_class::<copies::BackupEngine>()?;

@@ -1,6 +1,7 @@
 //! A call that may wait, as a coroutine drives it.
 
-use crate::error::raised;
+use crate::error::{raised, unless_it_panics};
+use crate::shared::lock;
 use karstdb::{Result, Value};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
@@ -9,12 +10,14 @@ use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 /// What operations end with.
 pub enum Outcome {
     Nothing,
+    /// Of a backup.
+    Number(u32),
     Value(Option<Value>),
     Values(Vec<Result<Option<Value>>>),
     /// Entries of an iterator; fewer than were asked for at its end.
@@ -29,6 +32,7 @@ impl Outcome {
         };
         match self {
             Outcome::Nothing => Ok(py.None().into_bound(py)),
+            Outcome::Number(number) => Ok(number.into_pyobject(py)?.into_any()),
             Outcome::Value(value) => Ok(bytes(value)),
             Outcome::Values(values) => {
                 let list = PyList::empty(py);
@@ -66,9 +70,11 @@ impl Operation {
     fn poll<'py>(&self, py: Python<'py>, ready: &Ready, id: u64) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let waker = Waker::from(Arc::new(Woken { queue: ready.0.clone(), id }));
         let polled = py.detach(|| {
-            let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut slot = lock(&self.0);
             let future = slot.as_mut()?;
-            let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
+            let mut context = Context::from_waker(&waker);
+            let polled = unless_it_panics(|| Ok(future.as_mut().poll(&mut context)));
+            let polled = polled.unwrap_or_else(|panicked| Poll::Ready(Err(panicked)));
             if polled.is_ready() {
                 *slot = None;
             }
@@ -85,7 +91,7 @@ impl Operation {
 
     /// Drops the future, and with it what it waits for.
     fn cancel(&self, py: Python<'_>) {
-        py.detach(|| drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take()));
+        py.detach(|| drop(lock(&self.0).take()));
     }
 }
 
@@ -105,7 +111,7 @@ impl Wake for Woken {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let mut woken = self.queue.woken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut woken = lock(&self.queue.woken);
         woken.push(self.id);
         // Whoever takes one takes all, so one byte is enough; if the loop is gone nobody waits.
         if woken.len() == 1 {
@@ -135,7 +141,7 @@ impl Ready {
 
     /// The operations that were woken since the last call.
     fn take(&self) -> Vec<u64> {
-        let mut woken = self.0.woken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut woken = lock(&self.0.woken);
         let _ = (&self.1).read(&mut [0; 16]);
         std::mem::take(&mut *woken)
     }

@@ -1,15 +1,17 @@
 //! Options as Python gives them: a mapping of RocksDB's names, or an option string.
 
-use crate::callables::{Filter, FilterFailure, Operator};
+use crate::callables::{Filter, FilterFailure, Operator, comparator_of};
 use crate::error::raised;
+use crate::shared::lock;
 use crate::stats::Statistics;
+use karstdb::format::Comparator;
 use karstdb::{
     BlockBasedTableOptions, ColumnFamilyOptions, DbOptions, Error, ErrorKind, OptionSet, Options, Result,
 };
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyMapping, PyString};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// One thing that was given.
 #[derive(Clone)]
@@ -18,6 +20,7 @@ enum Part {
     Text(String),
     Operator(Arc<Operator>),
     Filter(Arc<Filter>),
+    Comparator(Comparator),
     Statistics(Arc<karstdb::Statistics>),
 }
 
@@ -34,6 +37,7 @@ impl Part {
                     return Ok(Part::Filter(Arc::new(filter)));
                 }
             }
+            "comparator" => return comparator_of(value).map(Part::Comparator),
             "statistics" => {
                 let statistics = value.cast::<Statistics>().map_err(|_| {
                     let given = value.get_type();
@@ -54,6 +58,7 @@ impl Part {
             (Part::Text(text), None) => options.set_all(&text),
             (Part::Operator(operator), family) => Ok(options.merge_operator(family, operator)),
             (Part::Filter(filter), family) => Ok(options.compaction_filter(family, filter)),
+            (Part::Comparator(comparator), family) => Ok(options.comparator(family, comparator)),
             (Part::Named(name, value), Some(family)) => {
                 // It fails here if it fails at all.
                 Options::new().set(&name, &value)?;
@@ -207,7 +212,7 @@ pub struct PyOptions(Mutex<Settings>);
 
 impl PyOptions {
     fn settings(&self) -> Settings {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.0).clone()
     }
 }
 
@@ -225,7 +230,7 @@ impl PyOptions {
     fn set(&self, name: String, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let part = Part::of(name, value)?;
         Settings(vec![part.clone()]).over(Options::new())?;
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).0.push(part);
+        lock(&self.0).0.push(part);
         Ok(())
     }
 
@@ -254,6 +259,7 @@ impl PyOptions {
                 Part::Operator(operator) => {
                     format!("merge_operator={}", karstdb::MergeOperator::name(&**operator))
                 }
+                Part::Comparator(comparator) => format!("comparator={}", comparator.name()),
                 Part::Statistics(_) => "statistics=Statistics".into(),
                 Part::Filter(filter) => {
                     format!("compaction_filter={}", karstdb::CompactionFilter::name(&**filter))

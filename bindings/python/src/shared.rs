@@ -7,13 +7,18 @@
 //!   need that lock to end their work: they call Python's operators and filters.
 
 use crate::callables::FilterFailure;
-use crate::error::raised;
+use crate::error::{detached, unless_it_panics};
 use karstdb::{Db, OptimisticTransactionDb, Result, TransactionDb};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Locks; what a panic of another thread left behind is used as it is.
+pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Something of the engine's that belongs to this process; left alone in its forks.
 pub struct Owned<T: Send> {
@@ -26,8 +31,17 @@ impl<T: Send> Owned<T> {
         Owned { value: ManuallyDrop::new(value), process: std::process::id() }
     }
 
-    fn is_here(&self) -> bool {
+    pub fn is_here(&self) -> bool {
         self.process == std::process::id()
+    }
+
+    /// Refuses to go on in a process that was forked from the one that `what` was opened in.
+    pub fn here(&self, what: &str) -> PyResult<()> {
+        if self.is_here() {
+            return Ok(());
+        }
+        let told = format!("{what} was opened before this process was forked: open it here");
+        Err(PyRuntimeError::new_err(told))
     }
 }
 
@@ -75,7 +89,7 @@ static OPEN: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 impl Shared {
     pub fn new(kind: Kind) -> Arc<Self> {
         let shared = Arc::new(Shared { opened: Owned::new(kind), failures: Mutex::default() });
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = lock(&OPEN);
         open.retain(|other| other.strong_count() > 0);
         open.push(Arc::downgrade(&shared));
         shared
@@ -83,10 +97,7 @@ impl Shared {
 
     /// Refuses to go on in a process that was forked from the one that opened the database.
     pub fn here(&self) -> PyResult<()> {
-        if self.opened.is_here() {
-            return Ok(());
-        }
-        Err(PyRuntimeError::new_err("the database was opened before this process was forked: open it here"))
+        self.opened.here("the database")
     }
 
     pub fn kind(&self) -> &Kind {
@@ -103,19 +114,19 @@ impl Shared {
 
     /// Has a column family with these filters.
     pub fn watch(&self, failures: impl IntoIterator<Item = Arc<FilterFailure>>) {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner).extend(failures);
+        lock(&self.failures).extend(failures);
     }
 
     /// What a filter raised since somebody asked.
     pub fn filtered(&self) -> PyResult<()> {
-        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let failures = lock(&self.failures).clone();
         failures.iter().try_for_each(|failure| failure.take())
     }
 
     /// Calls with the database, the interpreter's lock released.
     pub fn run<T: Send>(&self, py: Python<'_>, call: impl FnOnce(&Db) -> Result<T> + Send) -> PyResult<T> {
         self.here()?;
-        py.detach(|| call(self.db())).map_err(raised)
+        detached(py, || call(self.db()))
     }
 }
 
@@ -129,7 +140,7 @@ pub fn _close_all(py: Python<'_>) {
         let open: Vec<_> = std::mem::take(&mut *open).iter().filter_map(Weak::upgrade).collect();
         for shared in open.iter().filter(|shared| shared.here().is_ok()) {
             // It may be closed already, and nobody is left to be told of anything else.
-            let _ = shared.db().close();
+            let _ = unless_it_panics(|| shared.db().close());
         }
     });
 }

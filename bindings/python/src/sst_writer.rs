@@ -2,21 +2,17 @@
 
 use crate::bytes::Given;
 use crate::db::Rdict;
-use crate::error::raised;
+use crate::error::detached;
 use crate::options::Settings;
-use crate::shared::Owned;
+use crate::shared::{Owned, lock};
 use karstdb::{Options, Result};
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// Writes a table file of keys in their order, which `Rdict.ingest_external_file` takes in.
 #[pyclass(frozen, module = "karstdb")]
-pub struct SstFileWriter {
-    writer: Mutex<Owned<karstdb::SstFileWriter>>,
-    process: u32,
-}
+pub struct SstFileWriter(Owned<Mutex<karstdb::SstFileWriter>>);
 
 impl SstFileWriter {
     fn with<T: Send>(
@@ -24,12 +20,8 @@ impl SstFileWriter {
         py: Python<'_>,
         call: impl FnOnce(&mut karstdb::SstFileWriter) -> Result<T> + Send,
     ) -> PyResult<T> {
-        if self.process != std::process::id() {
-            return Err(PyRuntimeError::new_err(
-                "it was opened before this process was forked: open it here",
-            ));
-        }
-        py.detach(|| call(&mut self.writer.lock().unwrap_or_else(PoisonError::into_inner))).map_err(raised)
+        self.0.here("it")?;
+        detached(py, || call(&mut lock(&self.0)))
     }
 }
 
@@ -58,12 +50,11 @@ impl SstFileWriter {
     fn new(py: Python<'_>, options: Settings, column_family: Option<&Rdict>) -> PyResult<Self> {
         let options = options.over(Options::new())?;
         column_family.map_or(Ok(()), |of| of.shared.here())?;
-        let writer = py.detach(|| match column_family {
+        let writer = detached(py, || match column_family {
             Some(of) => karstdb::SstFileWriter::for_column_family(&options, &of.family),
             None => karstdb::SstFileWriter::create(&options),
-        });
-        let writer = Mutex::new(Owned::new(writer.map_err(raised)?));
-        Ok(SstFileWriter { writer, process: std::process::id() })
+        })?;
+        Ok(SstFileWriter(Owned::new(Mutex::new(writer))))
     }
 
     /// Begins a file, in the place of what is there.

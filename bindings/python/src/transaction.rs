@@ -1,12 +1,14 @@
 //! Databases with transactions, and transactions.
 
 use crate::bytes::Given;
-use crate::db::{Rdict, Snapshot, bounds, read_options, write_options};
-use crate::error::{Busy, raised};
+use crate::db::{Rdict, Snapshot, write_options};
+use crate::error::{raised, unless_it_panics};
 use crate::iter::{Cursor, RdictIter};
 use crate::operation::{Operation, Outcome};
 use crate::options::{Families, Settings};
-use crate::shared::{Kind, Owned, Shared};
+use crate::reads::{Read, bounds, read_options};
+use crate::shared::{Kind, Shared};
+use crate::turns::{Place, TakesTurns};
 use karstdb::{
     ColumnFamily, Error, ErrorKind, OptimisticTransactionDb, OptimisticTransactionDbOptions,
     OptimisticTransactionOptions, ReadOptions, Result, TransactionDb, TransactionDbOptions,
@@ -15,22 +17,18 @@ use karstdb::{
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use std::future::poll_fn;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::task::{Poll, Waker};
-use std::thread::ThreadId;
+use std::sync::Arc;
 
 /// A database whose transactions, and plain writes, lock the keys that they write.
 #[pyclass(frozen, extends = Rdict, name = "TransactionDB", module = "karstdb")]
 pub struct TransactionDB;
 
 impl TransactionDB {
-    fn locking<'a>(this: &'a PyRef<'_, Self>) -> PyResult<(&'a Arc<Shared>, &'a TransactionDb)> {
+    fn locking<'a>(this: &'a PyRef<'_, Self>) -> (&'a Arc<Shared>, &'a TransactionDb) {
         let shared = &this.as_super().shared;
-        shared.here()?;
         match shared.kind() {
-            Kind::Locking(db) => Ok((shared, db)),
+            Kind::Locking(db) => (shared, db),
             _ => unreachable!("it was opened as one"),
         }
     }
@@ -101,7 +99,7 @@ impl TransactionDB {
         skip_concurrency_control: bool,
         skip_prepare: bool,
     ) -> PyResult<Transaction> {
-        let (shared, db) = Self::locking(&this)?;
+        let (shared, db) = Self::locking(&this);
         let options = TransactionOptions {
             set_snapshot,
             deadlock_detect,
@@ -124,7 +122,7 @@ impl TransactionDB {
         this: PyRef<'_, Self>,
         py: Python<'py>,
     ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let (shared, db) = Self::locking(&this)?;
+        let (shared, db) = Self::locking(&this);
         let names = shared.run(py, |opened| {
             opened.check_open()?;
             Ok(db.get_all_prepared_transactions())
@@ -134,7 +132,7 @@ impl TransactionDB {
 
     /// A prepared transaction that nobody has: one that was recovered, or was dropped.
     fn get_transaction_by_name(this: PyRef<'_, Self>, py: Python<'_>, name: Given) -> PyResult<Transaction> {
-        let (shared, db) = Self::locking(&this)?;
+        let (shared, db) = Self::locking(&this);
         let found = shared.run(py, |_| db.get_transaction_by_name(name))?;
         Ok(Transaction::over(Engine::Locking(found), shared))
     }
@@ -176,7 +174,6 @@ impl OptimisticTransactionDB {
         set_snapshot: bool,
     ) -> PyResult<Transaction> {
         let shared = &this.as_super().shared;
-        shared.here()?;
         let Kind::Optimistic(db) = shared.kind() else { unreachable!("it was opened as one") };
         let options = OptimisticTransactionOptions { set_snapshot };
         let begun = shared.run(py, |opened| {
@@ -197,6 +194,8 @@ struct Held {
     engine: Engine,
     /// It was committed or rolled back.
     ended: bool,
+    /// A call panicked in it, as of a comparator: what it has of its writes may lack some.
+    broken: bool,
 }
 
 macro_rules! both {
@@ -208,8 +207,24 @@ macro_rules! both {
     };
 }
 
+impl TakesTurns for Held {
+    const NAME: &'static str = "transaction";
+
+    fn panicked(&mut self) {
+        self.broken = true;
+    }
+}
+
 impl Held {
+    fn check_whole(&self) -> Result<()> {
+        if !self.broken {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Panicked, "a call of the transaction panicked: roll it back"))
+    }
+
     fn commit(&mut self) -> Result<()> {
+        self.check_whole()?;
         both!(self, it => it.commit())?;
         self.ended = true;
         Ok(())
@@ -300,126 +315,37 @@ enum Asked {
     Rollback,
 }
 
-/// Who has the transaction out of its place.
-#[derive(Clone, Copy, PartialEq)]
-enum User {
-    Task,
-    Thread(ThreadId),
-}
-
-/// Where a transaction is between calls. One call at a time has it; others wait for their turn.
-struct Place {
-    state: Mutex<State>,
-    returned: Condvar,
-}
-
-struct State {
-    /// Or who has it.
-    held: std::result::Result<Owned<Held>, User>,
-    waiting: Vec<Waker>,
-}
-
-impl Place {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn take(
-        self: &Arc<Self>,
-        mut state: MutexGuard<'_, State>,
-        user: User,
-    ) -> std::result::Result<Turn, User> {
-        match std::mem::replace(&mut state.held, Err(user)) {
-            Ok(held) => Ok(Turn { held: Some(held), place: self.clone() }),
-            Err(other) => {
-                state.held = Err(other);
-                Err(other)
-            }
-        }
-    }
-
-    /// For a call that blocks. It does not wait for a task, which this thread may have to drive,
-    /// nor for itself.
-    fn turn(self: &Arc<Self>) -> PyResult<Turn> {
-        let me = User::Thread(std::thread::current().id());
-        loop {
-            match self.take(self.state(), me) {
-                Ok(turn) => return Ok(turn),
-                Err(other) if other == User::Task || other == me => {
-                    return Err(Busy::new_err("another call of this transaction is under way"));
-                }
-                Err(_) => {}
-            }
-            let state = self.state();
-            if state.held.is_err() {
-                drop(self.returned.wait(state).unwrap_or_else(PoisonError::into_inner));
-            }
-        }
-    }
-
-    async fn turn_async(self: &Arc<Self>) -> Turn {
-        poll_fn(|context| {
-            let mut state = self.state();
-            if state.held.is_err() {
-                state.waiting.push(context.waker().clone());
-                return Poll::Pending;
-            }
-            match self.take(state, User::Task) {
-                Ok(turn) => Poll::Ready(turn),
-                Err(_) => unreachable!("it was there, under the lock"),
-            }
-        })
-        .await
-    }
-}
-
-/// The transaction, which goes back to its place when whoever has it is done or given up.
-struct Turn {
-    held: Option<Owned<Held>>,
-    place: Arc<Place>,
-}
-
-impl Turn {
-    fn held(&mut self) -> &mut Held {
-        self.held.as_mut().expect("it is there until the turn ends")
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        let Some(held) = self.held.take() else { return };
-        let mut state = self.place.state();
-        state.held = Ok(held);
-        let waiting = std::mem::take(&mut state.waiting);
-        drop(state);
-        self.place.returned.notify_all();
-        waiting.into_iter().for_each(Waker::wake);
-    }
-}
-
 /// Reads and writes that take effect together, or not at all.
 #[pyclass(frozen, module = "karstdb")]
 pub struct Transaction {
-    place: Arc<Place>,
+    place: Arc<Place<Held>>,
     shared: Arc<Shared>,
 }
 
 impl Transaction {
     fn over(engine: Engine, shared: &Arc<Shared>) -> Self {
-        let held = Owned::new(Held { engine, ended: false });
-        let place = Place {
-            state: Mutex::new(State { held: Ok(held), waiting: Vec::new() }),
-            returned: Condvar::new(),
-        };
-        Transaction { place: Arc::new(place), shared: shared.clone() }
+        let place = Place::of(Held { engine, ended: false, broken: false });
+        Transaction { place, shared: shared.clone() }
     }
 
     /// Calls with the transaction, the interpreter's lock released.
     fn with<T: Send>(&self, py: Python<'_>, call: impl FnOnce(&mut Held) -> Result<T> + Send) -> PyResult<T> {
+        self.with_any(py, |held| {
+            held.check_whole()?;
+            call(held)
+        })
+    }
+
+    /// The same of one that a call has broken, too.
+    fn with_any<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&mut Held) -> Result<T> + Send,
+    ) -> PyResult<T> {
         self.shared.here()?;
         py.detach(|| {
             let mut turn = self.place.turn()?;
-            call(turn.held()).map_err(raised)
+            unless_it_panics(move || call(turn.held())).map_err(raised)
         })
     }
 
@@ -435,43 +361,51 @@ impl Transaction {
             // It lives as long as the operation, so that the last one out closes it.
             let _shared = shared;
             let mut turn = place.turn_async().await;
-            turn.held().answer(asked, &family).await
+            let held = turn.held();
+            if !matches!(asked, Asked::Rollback) {
+                held.check_whole()?;
+            }
+            held.answer(asked, &family).await
         }))
     }
 }
 
 #[pymethods]
 impl Transaction {
-    #[pyo3(signature = (key, snapshot, column_family))]
+    #[pyo3(signature = (key, snapshot, read, column_family))]
     fn _get<'py>(
         &self,
         py: Python<'py>,
         key: Given,
         snapshot: Option<&Snapshot>,
+        read: Option<&Bound<'_, PyDict>>,
         column_family: Option<&Rdict>,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let (options, family) = (read_options(snapshot), self.family(column_family));
+        let options = read_options(&self.shared, Read::Get, snapshot, read)?;
+        let family = self.family(column_family);
         let value = self.with(py, |held| both!(held, it => it.get_cf(&options, family, key)))?;
         Ok(value.map(|value| PyBytes::new(py, &value)))
     }
 
     /// The values of keys as the transaction sees them, `None` for those that are not there.
-    #[pyo3(signature = (keys, column_family=None, *, snapshot=None))]
+    #[pyo3(signature = (keys, column_family=None, *, snapshot=None, **read))]
     fn multi_get<'py>(
         &self,
         py: Python<'py>,
         keys: Vec<Given>,
         column_family: Option<&Rdict>,
         snapshot: Option<&Snapshot>,
+        read: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (options, family) = (read_options(snapshot), self.family(column_family));
+        let options = read_options(&self.shared, Read::MultiGet, snapshot, read)?;
+        let family = self.family(column_family);
         let values = self.with(py, |held| Ok(both!(held, it => it.multi_get_cf(&options, family, &keys))))?;
         Outcome::Values(values).into_python(py)
     }
 
     /// The value of a key. A transaction that locks has the key locked from now on; the commit of
     /// an optimistic one fails if anybody else writes the key.
-    #[pyo3(signature = (key, column_family=None, *, exclusive=true, snapshot=None))]
+    #[pyo3(signature = (key, column_family=None, *, exclusive=true, snapshot=None, **read))]
     fn get_for_update<'py>(
         &self,
         py: Python<'py>,
@@ -479,8 +413,10 @@ impl Transaction {
         column_family: Option<&Rdict>,
         exclusive: bool,
         snapshot: Option<&Snapshot>,
+        read: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let (options, family) = (read_options(snapshot), self.family(column_family));
+        let options = read_options(&self.shared, Read::Get, snapshot, read)?;
+        let family = self.family(column_family);
         let value = self.with(py, |held| match &mut held.engine {
             Engine::Locking(it) => it.get_for_update_cf(&options, family, key, exclusive, true),
             Engine::Optimistic(it) => it.get_for_update_cf(&options, family, key),
@@ -497,7 +433,7 @@ impl Transaction {
     }
 
     fn __contains__(&self, py: Python<'_>, key: Given) -> PyResult<bool> {
-        Ok(self._get(py, key, None, None)?.is_some())
+        Ok(self._get(py, key, None, None, None)?.is_some())
     }
 
     /// Sets a key, which is locked as by `get_for_update`.
@@ -535,7 +471,7 @@ impl Transaction {
 
     /// Gives up everything and lets go of the locks.
     fn rollback(&self, py: Python<'_>) -> PyResult<()> {
-        self.with(py, Held::rollback)
+        self.with_any(py, Held::rollback)
     }
 
     /// Marks the present state for `rollback_to_save_point`. Save points nest.
@@ -597,7 +533,7 @@ impl Transaction {
     }
 
     /// A cursor over a column family as the transaction sees it now. It locks nothing.
-    #[pyo3(signature = (column_family=None, *, snapshot=None, lower=None, upper=None))]
+    #[pyo3(signature = (column_family=None, *, snapshot=None, lower=None, upper=None, **read))]
     fn iter(
         &self,
         py: Python<'_>,
@@ -605,8 +541,9 @@ impl Transaction {
         snapshot: Option<&Snapshot>,
         lower: Option<Given>,
         upper: Option<Given>,
+        read: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<RdictIter> {
-        let options = bounds(read_options(snapshot), lower, upper);
+        let options = bounds(read_options(&self.shared, Read::Iter, snapshot, read)?, lower, upper);
         let family = self.family(column_family);
         let cursor = self.with(py, |held| both!(held, it => it.iter_cf(&options, family)))?;
         Ok(RdictIter::over(Cursor::Transaction(cursor), &self.shared))
@@ -626,7 +563,7 @@ impl Transaction {
         _traceback: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let failed = kind.is_some();
-        self.with(py, |held| {
+        self.with_any(py, |held| {
             if held.ended {
                 return Ok(());
             }
@@ -645,38 +582,44 @@ impl Transaction {
     /// Whether it was committed or rolled back.
     #[getter]
     fn ended(&self, py: Python<'_>) -> PyResult<bool> {
-        self.with(py, |held| Ok(held.ended))
+        self.with_any(py, |held| Ok(held.ended))
     }
 
-    #[pyo3(signature = (key, snapshot, column_family))]
+    #[pyo3(signature = (key, snapshot, read, column_family))]
     fn _get_operation(
         &self,
         key: Given,
         snapshot: Option<&Snapshot>,
+        read: Option<&Bound<'_, PyDict>>,
         column_family: Option<&Rdict>,
     ) -> PyResult<Operation> {
-        self.ask(Asked::Get(key, read_options(snapshot)), column_family)
+        let options = read_options(&self.shared, Read::Get, snapshot, read)?;
+        self.ask(Asked::Get(key, options), column_family)
     }
 
-    #[pyo3(signature = (keys, snapshot, column_family))]
+    #[pyo3(signature = (keys, snapshot, read, column_family))]
     fn _multi_get_operation(
         &self,
         keys: Vec<Given>,
         snapshot: Option<&Snapshot>,
+        read: Option<&Bound<'_, PyDict>>,
         column_family: Option<&Rdict>,
     ) -> PyResult<Operation> {
-        self.ask(Asked::MultiGet(keys, read_options(snapshot)), column_family)
+        let options = read_options(&self.shared, Read::MultiGet, snapshot, read)?;
+        self.ask(Asked::MultiGet(keys, options), column_family)
     }
 
-    #[pyo3(signature = (key, exclusive, snapshot, column_family))]
+    #[pyo3(signature = (key, exclusive, snapshot, read, column_family))]
     fn _get_for_update_operation(
         &self,
         key: Given,
         exclusive: bool,
         snapshot: Option<&Snapshot>,
+        read: Option<&Bound<'_, PyDict>>,
         column_family: Option<&Rdict>,
     ) -> PyResult<Operation> {
-        self.ask(Asked::GetForUpdate(key, read_options(snapshot), exclusive), column_family)
+        let options = read_options(&self.shared, Read::Get, snapshot, read)?;
+        self.ask(Asked::GetForUpdate(key, options, exclusive), column_family)
     }
 
     #[pyo3(signature = (key, value, column_family))]

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+import time
 
 import pytest
 
@@ -237,3 +238,188 @@ def test_long_calls_let_other_threads_run(db, tmp_path):
         assert len(counted) > before
     done.set()
     counter.join()
+
+
+def filled(path, count=100):
+    db = karstdb.open(path, compression="kNoCompression")
+    for n in range(count):
+        db[b"%04d" % n] = bytes([n % 251]) * 1000
+    return db
+
+
+def test_copies_and_backups_in_tasks(tmp_path):
+    with filled(tmp_path / "db") as db, karstdb.BackupEngine(tmp_path / "backups") as backups:
+        before = list(db.items())
+
+        async def work():
+            with pytest.raises(karstdb.NotFound, match="no backup"):
+                await backups.restore_db_from_latest_backup_async(tmp_path / "none")
+            # Calls of one engine take turns, and others go on meanwhile.
+            outcomes = await asyncio.gather(
+                backups.create_new_backup_async(db, flush_before_backup=True, app_metadata=b"first"),
+                backups.create_new_backup_async(db),
+                db.create_checkpoint_async(tmp_path / "copy"),
+                karstdb.Checkpoint(db).create_checkpoint_async(tmp_path / "other", 1 << 40),
+                db.put_async(b"9999", b"later"),
+            )
+            assert outcomes == [1, 2, None, None, None]
+            await asyncio.gather(backups.verify_backup_async(1), backups.verify_backup_async(2, False))
+            await backups.restore_db_from_backup_async(1, tmp_path / "restored", tmp_path / "logs")
+            await backups.restore_db_from_latest_backup_async(tmp_path / "latest", keep_log_files=True)
+            with pytest.raises(karstdb.NotFound):
+                await backups.verify_backup_async(3)
+            with pytest.raises(karstdb.InvalidArgument):
+                await db.create_checkpoint_async(tmp_path / "copy")
+
+        asyncio.run(work())
+        assert [info.app_metadata for info in backups.get_backup_info()] == [b"first", b""]
+    for name in ("copy", "other", "latest", "restored"):
+        named = {"wal_dir": str(tmp_path / "logs")} if name == "restored" else {}
+        with karstdb.open(tmp_path / name, **named) as copy:
+            assert [entry for entry in copy.items() if entry[0] != b"9999"] == before
+    with pytest.raises(karstdb.Closed):
+        asyncio.run(backups.create_new_backup_async(db))
+
+
+def test_a_damaged_backup_is_found_in_a_task(tmp_path):
+    with filled(tmp_path / "db") as db, karstdb.BackupEngine(tmp_path / "backups") as backups:
+        made = asyncio.run(backups.create_new_backup_async(db, flush_before_backup=True))
+        [table] = (tmp_path / "backups").rglob("*.sst")
+        content = bytearray(table.read_bytes())
+        content[len(content) // 2] ^= 1
+        table.write_bytes(content)
+        asyncio.run(backups.verify_backup_async(made, False))
+        with pytest.raises(karstdb.Corruption):
+            asyncio.run(backups.verify_backup_async(made))
+
+
+def test_a_backup_that_is_cancelled_leaves_the_engine_whole(tmp_path):
+    with filled(tmp_path / "db", 3000) as db, karstdb.BackupEngine(tmp_path / "backups") as backups:
+        db.flush()
+
+        async def cancelled(call, steps):
+            task = asyncio.ensure_future(call)
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            if not task.done():
+                # A call that blocks would wait for a task that its own thread drives.
+                with pytest.raises(karstdb.Busy, match="backup engine"):
+                    backups.get_backup_info()
+                with pytest.raises(karstdb.Busy):
+                    backups.close()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            return task.cancelled()
+
+        ended_early = 0
+        for steps in range(1, 6):
+            ended_early += asyncio.run(cancelled(backups.create_new_backup_async(db), steps))
+            ended_early += asyncio.run(cancelled(backups.verify_backup_async(1), steps))
+        assert ended_early > 0
+        # Each backup that is there is whole, and another one can be made.
+        made = backups.create_new_backup(db)
+        for info in backups.get_backup_info():
+            backups.verify_backup(info.backup_id)
+        assert backups.get_corrupted_backups() == []
+        path = tmp_path / "restored"
+        asyncio.run(cancelled(backups.restore_db_from_backup_async(made, path), 2))
+        for _ in range(1000):
+            try:
+                backups.restore_db_from_backup(made, path)
+                break
+            except karstdb.Locked:
+                time.sleep(0.01)
+        with karstdb.open(path) as restored:
+            assert list(restored.items()) == list(db.items())
+
+
+def test_a_checkpoint_that_is_cancelled_leaves_nothing_or_all(tmp_path):
+    with filled(tmp_path / "db") as db:
+
+        async def cancelled(path, steps):
+            task = asyncio.ensure_future(db.create_checkpoint_async(path))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+        paths = [tmp_path / str(steps) for steps in range(5)]
+        for steps, path in enumerate(paths):
+            asyncio.run(cancelled(path, steps))
+        asyncio.run(db.create_checkpoint_async(tmp_path / "whole"))
+        entries = list(db.items())
+    for _ in range(1000):
+        # What was made is taken away soon.
+        if not list(tmp_path.glob("*.tmp")):
+            break
+        time.sleep(0.01)
+    assert not list(tmp_path.glob("*.tmp"))
+    for path in paths:
+        if path.exists():
+            with karstdb.open(path) as copy:
+                assert list(copy.items()) == entries
+
+
+def test_files_are_ingested_in_tasks(tmp_path):
+    for name in ("1.sst", "2.sst"):
+        writer = karstdb.SstFileWriter()
+        writer.open(tmp_path / name)
+        writer[name.encode()] = b"v"
+        writer.finish()
+    with karstdb.open(tmp_path / "db") as db:
+        asyncio.run(db.ingest_external_file_async(iter([tmp_path / "1.sst", tmp_path / "2.sst"]), move_files=True))
+        assert list(db) == [b"1.sst", b"2.sst"]
+        assert not (tmp_path / "1.sst").exists()
+        logs = db.create_column_family("logs")
+        with pytest.raises(karstdb.NotFound):
+            asyncio.run(logs.ingest_external_file_async([tmp_path / "3.sst"]))
+        for ingest in (db.ingest_external_file, lambda *a, **o: asyncio.run(db.ingest_external_file_async(*a, **o))):
+            with pytest.raises(TypeError, match="no option move_file; did you mean move_files?"):
+                ingest([], move_file=True)
+            with pytest.raises(TypeError):
+                ingest([], move_files=1)
+
+
+def test_the_life_of_a_database_in_tasks(tmp_path):
+    def kept(level, key, value):
+        if key == b"odd":
+            raise LookupError("no odds")
+        return key == b"gone"
+
+    async def work():
+        async with karstdb.open(tmp_path / "db", compaction_filter=kept) as db:
+            for key in (b"a", b"gone"):
+                await db.put_async(key, b"1")
+            await db.flush_async()
+            await db.verify_checksum_async()
+            await db.compact_range_async(b"x", b"z")
+            assert list(db) == [b"a", b"gone"]
+            await db.compact_range_async()
+            assert list(db) == [b"a"]
+            with pytest.raises(ValueError, match="bottommost_level_compaction is"):
+                await db.compact_range_async(bottommost_level_compaction="sometimes")
+            await db.put_async(b"odd", b"1")
+            await db.flush_async()
+            with pytest.raises(karstdb.CallbackFailed, match="no odds"):
+                await db.compact_range_async(bottommost_level_compaction="force")
+        for call in (db.compact_range_async, db.verify_checksum_async, lambda: db.get_async(b"a")):
+            with pytest.raises(karstdb.Closed):
+                await call()
+        await db.close_async()
+        # It is closed in time to be opened again, also if the task did not stay for it.
+        db = karstdb.open(tmp_path / "db")
+        task = asyncio.ensure_future(db.close_async())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        db.close()
+        async with karstdb.TransactionDB(tmp_path / "db") as again:
+            assert list(again) == [b"a", b"odd"]
+            [table, *_] = (tmp_path / "db").glob("*.sst")
+            content = bytearray(table.read_bytes())
+            content[8] ^= 1
+            table.write_bytes(content)
+            with pytest.raises(karstdb.Corruption):
+                await again.verify_checksum_async()
+
+    asyncio.run(work())

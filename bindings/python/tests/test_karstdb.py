@@ -108,7 +108,7 @@ def test_gets_of_one_thread_are_under_way_at_once(tmp_path):
         keys = [b"%06d" % (i * 300) for i in range(64)]
         threads = threading.active_count()
         ready = karstdb._karstdb.Ready()
-        operations = [db._get_operation(key, None) for key in keys]
+        operations = [db._get_operation(key, None, None) for key in keys]
         waiting = [one.poll(ready, i) is None for i, one in enumerate(operations)]
         assert sum(waiting) > 32 and threading.active_count() == threads
         for one in operations:
@@ -159,7 +159,7 @@ def test_after_closing_calls_are_refused(tmp_path):
     db = karstdb.open(tmp_path / "db")
     db[b"a"] = b"1"
     cursor, entries = db.iter(), db.items()
-    operation = db._get_operation(b"a", None)
+    operation = db._get_operation(b"a", None, None)
     db.close()
     for call in (
         lambda: db[b"a"],

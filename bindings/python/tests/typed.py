@@ -33,7 +33,8 @@ def options() -> karstdb.Rdict:
     given = karstdb.Options(max_open_files=500, compaction_filter=lambda level, key, value: value == b"")
     given.set_write_buffer_size(1 << 20)
     operator = karstdb.MergeOperator("last", lambda key, existing, operands: operands[-1])
-    return karstdb.open("db", given, {"logs": {"merge_operator": operator}}, merge_operator="uint64add")
+    shortest = karstdb.Comparator("shortest", lambda a, b: len(a) - len(b))
+    return karstdb.open("db", given, {"logs": {"merge_operator": operator, "comparator": shortest}}, comparator=lambda a, b: len(a) - len(b))
 
 
 def copies(db: karstdb.Rdict) -> bytes:
@@ -50,6 +51,26 @@ def copies(db: karstdb.Rdict) -> bytes:
         return latest.app_metadata
 
 
+async def copies_of_tasks(db: karstdb.Rdict, backups: karstdb.BackupEngine) -> int:
+    async with karstdb.open("other") as other:
+        await other.compact_range_async(b"a", bottommost_level_compaction="force")
+    await db.create_checkpoint_async("copy")
+    await db.ingest_external_file_async(["1.sst"], move_files=True)
+    made: int = await backups.create_new_backup_async(db)
+    await backups.verify_backup_async(made)
+    await backups.restore_db_from_backup_async(made, "restored", keep_log_files=True)
+    return made
+
+
+def reads(db: karstdb.Rdict, txn: karstdb.Transaction) -> list[bytes]:
+    txn.get_for_update(b"k", deadline=0.5)
+    assert db.get(b"k", b"", fill_cache=False) == db.multi_get([b"k"], read_tier="block_cache")[0]
+    return list(db.keys(lower=b"a", readahead_size=1 << 20, io_timeout=None))
+
+
 def wrong(db: karstdb.Rdict) -> None:
+    db.ingest_external_file([], move_file=True)  # type: ignore[call-arg]
+    db.get(b"k", fill_cach=False)  # type: ignore[call-overload]
+    db.iter(value_size_soft_limit=1)  # type: ignore[call-arg]
     db["text"] = b"v"  # type: ignore[index]
     db.put(b"k", 1)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ where it has them.
 
 import atexit as _atexit
 
-from . import _transaction  # noqa: F401: it completes the classes
+from . import _copies, _transaction  # noqa: F401: they complete the classes
 from ._asyncio import drive as _drive
 from ._karstdb import (
     BackupEngine,
@@ -23,6 +23,7 @@ from ._karstdb import (
     Checkpoint,
     Closed,
     CompactionFilter,
+    Comparator,
     Corruption,
     Deadlock,
     Error,
@@ -66,6 +67,7 @@ __all__ = [
     "Checkpoint",
     "Closed",
     "CompactionFilter",
+    "Comparator",
     "Corruption",
     "Deadlock",
     "Error",
@@ -119,21 +121,21 @@ def _set_option(self, name):
     return lambda value: self.set(option, value)
 
 
-def _get(self, key, default=None, *, snapshot=None):
-    """The value of ``key``, or ``default``."""
-    value = self._get(key, snapshot)
+def _get(self, key, default=None, *, snapshot=None, **read):
+    """The value of ``key``, or ``default``. ``read`` are options of the read, by RocksDB's names."""
+    value = self._get(key, snapshot, read)
     return default if value is None else value
 
 
-async def _get_async(self, key, default=None, *, snapshot=None):
+async def _get_async(self, key, default=None, *, snapshot=None, **read):
     """As ``get``, for a task of asyncio: many may be under way at once in one thread."""
-    value = await _drive(self._get_operation(key, snapshot))
+    value = await _drive(self._get_operation(key, snapshot, read))
     return default if value is None else value
 
 
-async def _multi_get_async(self, keys, snapshot=None):
+async def _multi_get_async(self, keys, snapshot=None, **read):
     """As ``multi_get``."""
-    return await _drive(self._multi_get_operation(list(keys), snapshot))
+    return await _drive(self._multi_get_operation(list(keys), snapshot, read))
 
 
 async def _write_async(self, batch, *, sync=False, disable_wal=False, write_opt=None):
@@ -174,6 +176,32 @@ async def _flush_async(self):
     await _drive(self._flush_operation())
 
 
+async def _compact_range_async(
+    self, begin=None, end=None, *, bottommost_level_compaction="if_have_compaction_filter"
+):
+    """As ``compact_range``."""
+    await _drive(self._compact_range_operation(begin, end, bottommost_level_compaction))
+    self._filtered()
+
+
+async def _verify_checksum_async(self):
+    """As ``verify_checksum``."""
+    await _drive(self._verify_checksum_operation())
+
+
+async def _close_async(self):
+    """As ``close``, and ``async with`` does it. It goes on when the task is cancelled."""
+    await _drive(self._close_operation())
+
+
+async def _aenter(self):
+    return self
+
+
+async def _aexit(self, *_raised):
+    await self.close_async()
+
+
 _attach(
     Rdict,
     _get,
@@ -185,8 +213,13 @@ _attach(
     _merge_async,
     _delete_range_async,
     _flush_async,
+    _compact_range_async,
+    _verify_checksum_async,
+    _close_async,
 )
 _attach_entries(Rdict)
+Rdict.__aenter__ = _aenter
+Rdict.__aexit__ = _aexit
 Options.__getattr__ = _set_option
 for _function in (destroy, repair, list_cf):
     setattr(Rdict, _function.__name__, staticmethod(_function))

@@ -1,7 +1,7 @@
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Literal, Self, TypedDict, TypeVar, final, overload
+from typing import Literal, Self, TypedDict, TypeVar, Unpack, final, overload
 
 from typing_extensions import Buffer
 
@@ -9,11 +9,56 @@ _T = TypeVar("_T")
 _Path = str | PathLike[str]
 _FullMerge = Callable[[bytes, bytes | None, list[bytes]], Buffer]
 _Filter = Callable[[int, bytes, bytes], Buffer | bool | None]
+_Compare = Callable[[bytes, bytes], int]
 _Option = (
-    str | int | float | bool | None | MergeOperator | CompactionFilter | Statistics | _FullMerge | _Filter
+    str
+    | int
+    | float
+    | bool
+    | None
+    | MergeOperator
+    | CompactionFilter
+    | Comparator
+    | Statistics
+    | _FullMerge
+    | _Filter
+    | _Compare
 )
 _Options = Mapping[str, _Option] | str | Options
 _Families = Mapping[str, _Options | None]
+
+class _Read(TypedDict, total=False):
+    read_tier: Literal["all", "block_cache", "memtable"]
+    verify_checksums: bool
+    fill_cache: bool
+    ignore_range_deletions: bool
+    async_io: bool
+    deadline: float | None
+    io_timeout: float | None
+
+class _MultiGet(_Read, total=False):
+    optimize_multiget_for_io: bool
+    value_size_soft_limit: int
+
+class _Iteration(_Read, total=False):
+    readahead_size: int
+    max_skippable_internal_keys: int
+    total_order_seek: bool
+    auto_prefix_mode: bool
+    prefix_same_as_start: bool
+    adaptive_readahead: bool
+    auto_readahead_size: bool
+
+class _Ingestion(TypedDict, total=False):
+    move_files: bool
+    link_files: bool
+    snapshot_consistency: bool
+    allow_global_seqno: bool
+    allow_blocking_flush: bool
+    ingest_behind: bool
+    verify_checksums_before_ingest: bool
+    fail_if_not_bottommost_level: bool
+    allow_db_generated_files: bool
 
 class Error(Exception): ...
 class CallbackFailed(Error): ...
@@ -64,6 +109,12 @@ class MergeOperator:
 @final
 class CompactionFilter:
     def __init__(self, name: str, filter: _Filter) -> None: ...
+    @property
+    def name(self) -> str: ...
+
+@final
+class Comparator:
+    def __init__(self, name: str, compare: _Compare) -> None: ...
     @property
     def name(self) -> str: ...
 
@@ -123,6 +174,7 @@ class Statistics:
 class Checkpoint:
     def __init__(self, db: Rdict) -> None: ...
     def create_checkpoint(self, path: _Path, log_size_for_flush: int = 0) -> None: ...
+    async def create_checkpoint_async(self, path: _Path, log_size_for_flush: int = 0) -> None: ...
 
 @final
 class BackupInfo:
@@ -170,6 +222,16 @@ class BackupEngine:
         self, db_dir: _Path, wal_dir: _Path | None = None, *, keep_log_files: bool = False
     ) -> None: ...
     def close(self) -> None: ...
+    async def create_new_backup_async(
+        self, db: Rdict, *, flush_before_backup: bool = False, app_metadata: bytes = b""
+    ) -> int: ...
+    async def verify_backup_async(self, backup_id: int, verify_with_checksum: bool = True) -> None: ...
+    async def restore_db_from_backup_async(
+        self, backup_id: int, db_dir: _Path, wal_dir: _Path | None = None, *, keep_log_files: bool = False
+    ) -> None: ...
+    async def restore_db_from_latest_backup_async(
+        self, db_dir: _Path, wal_dir: _Path | None = None, *, keep_log_files: bool = False
+    ) -> None: ...
 
 @final
 class ExternalSstFileInfo:
@@ -245,10 +307,10 @@ class Rdict:
     def __contains__(self, key: Buffer, /) -> bool: ...
     def __iter__(self) -> Iterator[bytes]: ...
     @overload
-    def get(self, key: Buffer, default: None = None, *, snapshot: Snapshot | None = None) -> bytes | None: ...
+    def get(self, key: Buffer, default: None = None, *, snapshot: Snapshot | None = None, **read: Unpack[_Read]) -> bytes | None: ...
     @overload
-    def get(self, key: Buffer, default: _T, *, snapshot: Snapshot | None = None) -> bytes | _T: ...
-    def multi_get(self, keys: Sequence[Buffer], snapshot: Snapshot | None = None) -> list[bytes | None]: ...
+    def get(self, key: Buffer, default: _T, *, snapshot: Snapshot | None = None, **read: Unpack[_Read]) -> bytes | _T: ...
+    def multi_get(self, keys: Sequence[Buffer], snapshot: Snapshot | None = None, **read: Unpack[_MultiGet]) -> list[bytes | None]: ...
     def put(self, key: Buffer, value: Buffer, *, sync: bool = False, disable_wal: bool = False, write_opt: WriteOptions | None = None) -> None: ...
     def delete(self, key: Buffer, *, sync: bool = False, disable_wal: bool = False, write_opt: WriteOptions | None = None) -> None: ...
     def delete_range(
@@ -271,19 +333,9 @@ class Rdict:
         self, begin: Buffer, end: Buffer, *, include_memtables: bool = False, include_files: bool = True
     ) -> int: ...
     def key_may_exist(self, key: Buffer) -> bool: ...
-    def ingest_external_file(
-        self,
-        paths: Sequence[_Path],
-        *,
-        move_files: bool = False,
-        link_files: bool = False,
-        snapshot_consistency: bool = True,
-        allow_global_seqno: bool = True,
-        allow_blocking_flush: bool = True,
-        ingest_behind: bool = False,
-        verify_checksums_before_ingest: bool = False,
-        fail_if_not_bottommost_level: bool = False,
-        allow_db_generated_files: bool = False,
+    def ingest_external_file(self, paths: Sequence[_Path], **options: Unpack[_Ingestion]) -> None: ...
+    async def ingest_external_file_async(
+        self, paths: Iterable[_Path], **options: Unpack[_Ingestion]
     ) -> None: ...
     def set_options(self, options: Mapping[str, str | int | float | bool | None]) -> None: ...
     def set_db_options(self, options: Mapping[str, str | int | float | bool | None]) -> None: ...
@@ -301,6 +353,7 @@ class Rdict:
     def latest_sequence_number(self) -> int: ...
     def try_catch_up_with_primary(self) -> None: ...
     def create_checkpoint(self, path: _Path) -> None: ...
+    async def create_checkpoint_async(self, path: _Path) -> None: ...
     def create_column_family(
         self, name: str, options: _Options | None = None, **named: _Option
     ) -> Rdict: ...
@@ -308,7 +361,12 @@ class Rdict:
     def drop_column_family(self, name: str) -> None: ...
     def close(self) -> None: ...
     def iter(
-        self, *, snapshot: Snapshot | None = None, lower: Buffer | None = None, upper: Buffer | None = None
+        self,
+        *,
+        snapshot: Snapshot | None = None,
+        lower: Buffer | None = None,
+        upper: Buffer | None = None,
+        **read: Unpack[_Iteration],
     ) -> RdictIter: ...
     def items(
         self,
@@ -319,6 +377,7 @@ class Rdict:
         lower: Buffer | None = None,
         upper: Buffer | None = None,
         snapshot: Snapshot | None = None,
+        **read: Unpack[_Iteration],
     ) -> Iterator[tuple[bytes, bytes]]: ...
     def keys(
         self,
@@ -329,6 +388,7 @@ class Rdict:
         lower: Buffer | None = None,
         upper: Buffer | None = None,
         snapshot: Snapshot | None = None,
+        **read: Unpack[_Iteration],
     ) -> Iterator[bytes]: ...
     def values(
         self,
@@ -339,6 +399,7 @@ class Rdict:
         lower: Buffer | None = None,
         upper: Buffer | None = None,
         snapshot: Snapshot | None = None,
+        **read: Unpack[_Iteration],
     ) -> Iterator[bytes]: ...
     def items_async(
         self,
@@ -349,17 +410,18 @@ class Rdict:
         lower: Buffer | None = None,
         upper: Buffer | None = None,
         snapshot: Snapshot | None = None,
+        **read: Unpack[_Iteration],
     ) -> AsyncIterator[tuple[bytes, bytes]]: ...
     @overload
     async def get_async(
-        self, key: Buffer, default: None = None, *, snapshot: Snapshot | None = None
+        self, key: Buffer, default: None = None, *, snapshot: Snapshot | None = None, **read: Unpack[_Read]
     ) -> bytes | None: ...
     @overload
     async def get_async(
-        self, key: Buffer, default: _T, *, snapshot: Snapshot | None = None
+        self, key: Buffer, default: _T, *, snapshot: Snapshot | None = None, **read: Unpack[_Read]
     ) -> bytes | _T: ...
     async def multi_get_async(
-        self, keys: Iterable[Buffer], snapshot: Snapshot | None = None
+        self, keys: Iterable[Buffer], snapshot: Snapshot | None = None, **read: Unpack[_MultiGet]
     ) -> list[bytes | None]: ...
     async def put_async(
         self, key: Buffer, value: Buffer, *, sync: bool = False, disable_wal: bool = False, write_opt: WriteOptions | None = None
@@ -387,6 +449,19 @@ class Rdict:
         write_opt: WriteOptions | None = None,
     ) -> None: ...
     async def flush_async(self) -> None: ...
+    async def compact_range_async(
+        self,
+        begin: Buffer | None = None,
+        end: Buffer | None = None,
+        *,
+        bottommost_level_compaction: Literal[
+            "skip", "if_have_compaction_filter", "force", "force_optimized"
+        ] = "if_have_compaction_filter",
+    ) -> None: ...
+    async def verify_checksum_async(self) -> None: ...
+    async def close_async(self) -> None: ...
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(self, *_raised: object) -> None: ...
 
 @final
 class TransactionDB(Rdict):
@@ -464,6 +539,7 @@ class Transaction:
         column_family: Rdict | None = None,
         *,
         snapshot: Snapshot | None = None,
+        **read: Unpack[_Read],
     ) -> bytes | None: ...
     @overload
     def get(
@@ -473,6 +549,7 @@ class Transaction:
         column_family: Rdict | None = None,
         *,
         snapshot: Snapshot | None = None,
+        **read: Unpack[_Read],
     ) -> bytes | _T: ...
     def multi_get(
         self,
@@ -480,6 +557,7 @@ class Transaction:
         column_family: Rdict | None = None,
         *,
         snapshot: Snapshot | None = None,
+        **read: Unpack[_MultiGet],
     ) -> list[bytes | None]: ...
     def get_for_update(
         self,
@@ -488,6 +566,7 @@ class Transaction:
         *,
         exclusive: bool = True,
         snapshot: Snapshot | None = None,
+        **read: Unpack[_Read],
     ) -> bytes | None: ...
     def put(self, key: Buffer, value: Buffer, column_family: Rdict | None = None) -> None: ...
     def delete(self, key: Buffer, column_family: Rdict | None = None) -> None: ...
@@ -510,6 +589,7 @@ class Transaction:
         snapshot: Snapshot | None = None,
         lower: Buffer | None = None,
         upper: Buffer | None = None,
+        **read: Unpack[_Iteration],
     ) -> RdictIter: ...
     def items(
         self,
@@ -521,6 +601,7 @@ class Transaction:
         upper: Buffer | None = None,
         snapshot: Snapshot | None = None,
         column_family: Rdict | None = None,
+        **read: Unpack[_Iteration],
     ) -> Iterator[tuple[bytes, bytes]]: ...
     def keys(
         self,
@@ -532,6 +613,7 @@ class Transaction:
         upper: Buffer | None = None,
         snapshot: Snapshot | None = None,
         column_family: Rdict | None = None,
+        **read: Unpack[_Iteration],
     ) -> Iterator[bytes]: ...
     def values(
         self,
@@ -543,6 +625,7 @@ class Transaction:
         upper: Buffer | None = None,
         snapshot: Snapshot | None = None,
         column_family: Rdict | None = None,
+        **read: Unpack[_Iteration],
     ) -> Iterator[bytes]: ...
     def items_async(
         self,
@@ -554,6 +637,7 @@ class Transaction:
         upper: Buffer | None = None,
         snapshot: Snapshot | None = None,
         column_family: Rdict | None = None,
+        **read: Unpack[_Iteration],
     ) -> AsyncIterator[tuple[bytes, bytes]]: ...
     @overload
     async def get_async(
@@ -563,6 +647,7 @@ class Transaction:
         column_family: Rdict | None = None,
         *,
         snapshot: Snapshot | None = None,
+        **read: Unpack[_Read],
     ) -> bytes | None: ...
     @overload
     async def get_async(
@@ -572,6 +657,7 @@ class Transaction:
         column_family: Rdict | None = None,
         *,
         snapshot: Snapshot | None = None,
+        **read: Unpack[_Read],
     ) -> bytes | _T: ...
     async def multi_get_async(
         self,
@@ -579,6 +665,7 @@ class Transaction:
         column_family: Rdict | None = None,
         *,
         snapshot: Snapshot | None = None,
+        **read: Unpack[_MultiGet],
     ) -> list[bytes | None]: ...
     async def get_for_update_async(
         self,
@@ -587,6 +674,7 @@ class Transaction:
         *,
         exclusive: bool = True,
         snapshot: Snapshot | None = None,
+        **read: Unpack[_Read],
     ) -> bytes | None: ...
     async def put_async(self, key: Buffer, value: Buffer, column_family: Rdict | None = None) -> None: ...
     async def delete_async(self, key: Buffer, column_family: Rdict | None = None) -> None: ...

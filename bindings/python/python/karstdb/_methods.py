@@ -30,7 +30,8 @@ def _cursor(self, prefix, lower, upper, more):
 def _items(self, backwards=False, from_key=None, *, prefix=None, lower=None, upper=None, **more):
     """The entries in order: of all keys, of a prefix, or from ``lower`` up to but without ``upper``.
 
-    They are those of the moment of the call. ``from_key`` is where to begin.
+    They are those of the moment of the call. ``from_key`` is where to begin, and ``more`` are
+    ``snapshot=`` and options of the read, by RocksDB's names.
     Of a transaction they are those that it sees, and ``column_family=`` says of which family.
     """
     cursor = _cursor(self, prefix, lower, upper, more)

@@ -5,33 +5,33 @@ from ._karstdb import Transaction
 from ._methods import attach, attach_entries
 
 
-def _get(self, key, default=None, column_family=None, *, snapshot=None):
+def _get(self, key, default=None, column_family=None, *, snapshot=None, **read):
     """The value of ``key`` as the transaction sees it, or ``default``."""
-    value = self._get(key, snapshot, column_family)
+    value = self._get(key, snapshot, read, column_family)
     return default if value is None else value
 
 
 def _getitem(self, key):
-    value = self._get(key, None, None)
+    value = self._get(key, None, None, None)
     if value is None:
         raise KeyError(key)
     return value
 
 
-async def _get_async(self, key, default=None, column_family=None, *, snapshot=None):
+async def _get_async(self, key, default=None, column_family=None, *, snapshot=None, **read):
     """As ``get``, for a task of asyncio. Calls of one transaction take turns."""
-    value = await drive(self._get_operation(key, snapshot, column_family))
+    value = await drive(self._get_operation(key, snapshot, read, column_family))
     return default if value is None else value
 
 
-async def _multi_get_async(self, keys, column_family=None, *, snapshot=None):
+async def _multi_get_async(self, keys, column_family=None, *, snapshot=None, **read):
     """As ``multi_get``."""
-    return await drive(self._multi_get_operation(list(keys), snapshot, column_family))
+    return await drive(self._multi_get_operation(list(keys), snapshot, read, column_family))
 
 
-async def _get_for_update_async(self, key, column_family=None, *, exclusive=True, snapshot=None):
+async def _get_for_update_async(self, key, column_family=None, *, exclusive=True, snapshot=None, **read):
     """As ``get_for_update``: a task that waits for a lock holds up no other."""
-    return await drive(self._get_for_update_operation(key, exclusive, snapshot, column_family))
+    return await drive(self._get_for_update_operation(key, exclusive, snapshot, read, column_family))
 
 
 async def _put_async(self, key, value, column_family=None):
