@@ -1,7 +1,7 @@
 //! Opening with `best_efforts_recovery`: the newest state of each column family whose files are all
 //! there, and what that leaves out is kept.
 
-use karst_engine::{Db, ErrorKind, FlushOptions, Options, ReadOptions, WriteOptions};
+use karst_engine::{Db, DbPath, ErrorKind, FlushOptions, Options, ReadOptions, WriteOptions};
 use karst_testkit::rocksdb_tools::{ldb, ldb_scan};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -143,6 +143,21 @@ fn a_family_is_set_back_to_where_its_tables_are_all_there() {
             std::fs::write(gone, bytes).unwrap();
         }
     }
+}
+
+#[test]
+fn a_table_in_another_familys_directory_is_not_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, own) = (directory.path().join("db"), directory.path().join("own"));
+    let paths = |options: Options| options.cf_paths(Some("other"), [DbPath::new(&own, 0)]);
+    let states = fill(&path, &paths(plain("avoid_flush_during_recovery=true")));
+    let newest = files(&own, ".sst").pop().unwrap();
+    std::fs::rename(&newest, path.join(newest.file_name().unwrap())).unwrap();
+    assert_eq!(Db::open(&path, &paths(plain(""))).unwrap_err().kind(), ErrorKind::Corruption);
+    let db = Db::open(&path, &paths(best_efforts(""))).unwrap();
+    let found = ["default", "other"].map(|family| contents(&db, family));
+    assert_eq!(found, [states[4][0].clone(), states[3][1].clone()]);
+    db.close().unwrap();
 }
 
 #[test]

@@ -186,30 +186,26 @@ fn read_whole_manifest(
     options: &Options,
 ) -> Result<(Manifest, Directory, Vec<String>)> {
     let directory = Directory::list(env, path)?;
-    let directories = options.all_directories(path);
     let mut names = directory.manifests();
     if let Ok(current) = directory.current_manifest() {
         names.sort_by_key(|name| *name != current);
     }
     let mut first = None;
     for name in names {
-        let read = Manifest::read_whole(&directory, name, |file| {
+        let read = Manifest::read_whole(&directory, name, |family, file| {
             let (name, path_id, bytes) = match file {
                 AddedFile::Table(table) => {
                     (FileName::Table(table.number), table.path_id, Some(table.size_bytes))
                 }
                 AddedFile::Blob(number) => (FileName::Blob(number), 0, None),
             };
-            // Why in whichever family's directory: numbers are unique in a database.
-            for (_, directory) in directories.iter().filter(|(id, _)| *id == path_id) {
-                match env.fs().metadata(&directory.join(name.to_string())) {
-                    Ok(metadata) if bytes.is_none_or(|bytes| bytes == metadata.len) => return Ok(true),
-                    Ok(_) => {}
-                    Err(e) if e.is_not_found() => {}
-                    Err(e) => return Err(io_error("best_efforts_recovery", e)),
-                }
+            let directories = options.directories_of(path, family);
+            let Some(directory) = directories.get(usize::from(path_id)) else { return Ok(false) };
+            match env.fs().metadata(&directory.join(name.to_string())) {
+                Ok(metadata) => Ok(bytes.is_none_or(|bytes| bytes == metadata.len)),
+                Err(e) if e.is_not_found() => Ok(false),
+                Err(e) => Err(io_error("best_efforts_recovery", e)),
             }
-            Ok(false)
         });
         match read {
             Ok((manifest, left_out)) => return Ok((manifest, directory, left_out)),

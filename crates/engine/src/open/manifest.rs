@@ -48,14 +48,15 @@ impl Manifest {
     }
 
     /// Reads the MANIFEST `name`, as far as it can be read, with each column family in its newest
-    /// state of which `is_there` says that all files are. Says besides what that leaves out.
+    /// state of which `is_there`, which is told its name, says that all files are. Says besides what
+    /// that leaves out.
     ///
     /// # Errors
     /// It cannot be read, or not far enough for any state; or `is_there` failed.
     pub(crate) fn read_whole(
         directory: &Directory,
         name: FileName,
-        mut is_there: impl FnMut(AddedFile<'_>) -> Result<bool>,
+        mut is_there: impl FnMut(&str, AddedFile<'_>) -> Result<bool>,
     ) -> Result<(Manifest, Vec<String>)> {
         let path = directory.file(name);
         let bytes = directory.read(name)?;

@@ -183,7 +183,7 @@ fn whole(edits: Vec<VersionEdit>, missing: &[u64]) -> (BTreeMap<String, Vec<u64>
     let mut replay = whole::WholeReplay::new();
     for edit in edits {
         replay
-            .add(edit, |file| {
+            .add(edit, |_, file| {
                 let number = match file {
                     whole::AddedFile::Table(table) => table.number,
                     whole::AddedFile::Blob(number) => number,

@@ -63,15 +63,15 @@ impl WholeReplay {
         WholeReplay::default()
     }
 
-    /// Adds the MANIFEST's next edit. `is_there` says of each file that it adds whether it is
-    /// there, and is what the tree needs.
+    /// Adds the MANIFEST's next edit. `is_there` says of each file that it adds to the tree of a
+    /// column family, whose name it is told, whether it is there, and is what the tree needs.
     ///
     /// # Errors
     /// As [`WholeError`] says.
     pub fn add<E>(
         &mut self,
         edit: VersionEdit,
-        mut is_there: impl FnMut(AddedFile<'_>) -> Result<bool, E>,
+        mut is_there: impl FnMut(&str, AddedFile<'_>) -> Result<bool, E>,
     ) -> Result<(), WholeError<E>> {
         let to_come = edit.remaining_in_atomic_group.is_some_and(|remaining| remaining > 0);
         self.group.push(edit.clone());
@@ -82,13 +82,18 @@ impl WholeReplay {
         let mut lost = Vec::new();
         for edit in &group {
             let id = edit.column_family;
+            let of_it = group.iter().filter(|edit| edit.column_family == id);
+            let added = of_it.filter_map(|edit| edit.column_family_add.as_deref()).last();
+            let known = || self.replay.families.get(&id).map(|family| family.name.as_str());
+            // Why then nothing: what is about no family the replay refuses.
+            let Some(name) = added.or_else(known) else { continue };
             for (_, table) in &edit.new_files {
-                if !is_there(AddedFile::Table(table)).map_err(WholeError::Asking)? {
+                if !is_there(name, AddedFile::Table(table)).map_err(WholeError::Asking)? {
                     lost.push((id, AddedFile::Table(table)));
                 }
             }
             for blob in &edit.blob_file_additions {
-                if !is_there(AddedFile::Blob(blob.number)).map_err(WholeError::Asking)? {
+                if !is_there(name, AddedFile::Blob(blob.number)).map_err(WholeError::Asking)? {
                     lost.push((id, AddedFile::Blob(blob.number)));
                 }
             }
