@@ -8,6 +8,7 @@ mod command_line;
 mod inspect;
 mod ldb;
 mod output;
+mod paths;
 mod random;
 mod sst_dump;
 mod stress;

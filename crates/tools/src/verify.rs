@@ -5,6 +5,7 @@
 //! there is any.
 
 use crate::output::{Fault, is_watched, note, say};
+use crate::paths::with_paths;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use karst_engine::pacing::RateLimiter;
 use karst_engine::{Db, Options, VerifyProgress, VerifyReport};
@@ -22,13 +23,18 @@ pub(crate) fn command() -> Command {
     let db = Arg::new("DB").value_parser(value_parser!(PathBuf)).help("The database's directory");
     let named = db.clone().id("db").long("db").value_name("DB").help("The same, as ldb has it");
     let json = Arg::new("json").long("json").action(ArgAction::SetTrue);
-    let limit = Arg::new("rate-limit").long("rate-limit").alias("rate_limit").value_name("BYTES");
+    let of = |name: &'static str, alias: &'static str, value: &'static str| {
+        Arg::new(name).long(name).alias(alias).value_name(value)
+    };
+    let limit = of("rate-limit", "rate_limit", "BYTES");
     Command::new("verify")
         .about(ABOUT)
         .long_about(HELP)
         .arg(db.required_unless_present("db").conflicts_with("db"))
         .arg(named)
         .arg(json.help("Say what was found as one JSON object on standard output"))
+        .arg(of("db-paths", "db_paths", "DIRECTORY,...").help("Where tables are, if not only in DB"))
+        .arg(of("cf-paths", "cf_paths", "FAMILY=DIRECTORY,...;...").help("The same of column families"))
         .arg(
             limit
                 .value_parser(value_parser!(u64).range(1..))
@@ -43,7 +49,9 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<(), Fault> {
     let limiter = matches.get_one::<u64>("rate-limit").map(|bytes| RateLimiter::new(*bytes));
     let watched = is_watched();
     let mut told: Option<Instant> = None;
-    let report = Db::verify_files(db, &Options::new(), limiter.as_ref(), |now| {
+    let text = |name: &str| matches.get_one::<String>(name).map(String::as_str);
+    let options = with_paths(Options::new(), text("db-paths"), text("cf-paths"))?;
+    let report = Db::verify_files(db, &options, limiter.as_ref(), |now| {
         let is_due = told.is_none_or(|last| last.elapsed() >= Duration::from_millis(200));
         if watched && (is_due || now.files == now.all_files) {
             told = Some(Instant::now());

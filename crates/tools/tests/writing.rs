@@ -79,6 +79,55 @@ fn a_damaged_options_file_keeps_no_command_from_going_on() {
 }
 
 #[test]
+fn tables_in_several_directories_are_found_where_flags_say() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let (db, paths) = (format!("--db={}", at("db")), format!("--db_paths={},{}:5", at("first"), at("db")));
+    let of_family = format!("--cf_paths=own={}", at("own"));
+    let run = |tool: &str, args: &[&str]| {
+        let output = karst(&[&[tool, &db], args].concat(), "");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.success(), text(&output.stdout), text(&output.stderr))
+    };
+    let with = |args: &[&str]| run("ldb", &[&[&paths[..], &of_family], args].concat());
+    let succeeds = |args: &[&str]| {
+        let (succeeds, out, err) = with(args);
+        assert!(succeeds, "{args:?}: {err}");
+        out
+    };
+    succeeds(&["--create_if_missing", "put", "a", "1"]);
+    succeeds(&["create_column_family", "own"]);
+    succeeds(&["--column_family=own", "put", "b", "2"]);
+    succeeds(&["compact"]);
+    succeeds(&["--column_family=own", "compact"]);
+    let tables = |name: &str| {
+        let names = std::fs::read_dir(dir.path().join(name)).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_string_lossy().ends_with(".sst")).count()
+    };
+    assert_eq!((tables("db"), tables("first"), tables("own")), (0, 1, 1));
+    assert!(!run("ldb", &["get", "a"]).0, "where it is nobody has said");
+    let (succeeds_without, _, _) = run("verify", &[]);
+    assert!(!succeeds_without);
+    let (succeeds_with, out, err) = run("verify", &[&paths, &of_family]);
+    assert!(succeeds_with, "{out}{err}");
+    for name in ["CURRENT", "MANIFEST"] {
+        let mut files = std::fs::read_dir(dir.path().join("db")).unwrap().map(|entry| entry.unwrap().path());
+        let file = files.find(|path| path.display().to_string().contains(name)).unwrap();
+        std::fs::remove_file(file).unwrap();
+    }
+    let (_, _, err) = with(&["repair"]);
+    assert_eq!(
+        (succeeds(&["get", "a"]), succeeds(&["--column_family=own", "get", "b"])),
+        ("1\n".into(), "2\n".into()),
+        "{err}"
+    );
+    for wrong in ["--db_paths=", "--cf_paths=own"] {
+        let (succeeds, _, err) = run("ldb", &[wrong, "get", "a"]);
+        assert!(!succeeds && err.contains("expected"), "{wrong}: {err}");
+    }
+}
+
+#[test]
 fn tables_are_made_and_ingested() {
     let dir = tempfile::tempdir().unwrap();
     let db = dir.path().join("ingested");

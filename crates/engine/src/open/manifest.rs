@@ -48,8 +48,8 @@ impl Manifest {
     }
 
     /// Reads the MANIFEST `name`, as far as it can be read, with each column family in its newest
-    /// state of which `is_there`, which is told its name, says that all files are. Says besides what
-    /// that leaves out.
+    /// state of which `is_there`, which is told its name, says that all files are. Says besides
+    /// what that leaves out.
     ///
     /// # Errors
     /// It cannot be read, or not far enough for any state; or `is_there` failed.

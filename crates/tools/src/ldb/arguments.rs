@@ -2,6 +2,7 @@
 //! command.
 
 use crate::output::Fault;
+use crate::paths::with_paths;
 use crate::text::{Form, parse_bytes};
 use karst_engine::Options;
 use std::collections::BTreeMap;
@@ -71,7 +72,8 @@ impl Arguments {
     }
 
     /// Takes what concerns the OPTIONS file: `--try_load_options=false`,
-    /// `--ignore_unknown_options`, `--damaged_options=use_older|ignore`.
+    /// `--ignore_unknown_options`, `--damaged_options=use_older|ignore`; and where tables are:
+    /// `--db_paths`, `--cf_paths`.
     ///
     /// Compat: ldb goes without the file unless `--try_load_options` is given; here it is read
     /// unless that is false.
@@ -85,6 +87,8 @@ impl Arguments {
             let choice = choice.parse().map_err(misused)?;
             self.opening = self.opening.clone().damaged_options(choice);
         }
+        let (db_paths, cf_paths) = (self.take_value("db_paths"), self.take_value("cf_paths"));
+        self.opening = with_paths(self.opening.clone(), db_paths.as_deref(), cf_paths.as_deref())?;
         Ok(())
     }
 

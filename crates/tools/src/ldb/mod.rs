@@ -65,6 +65,10 @@ const HELP: &str = "karst ldb --db=PATH COMMAND [--OPTION[=VALUE] ...]
   --ignore_unknown_options accept an OPTIONS file with options that are not known
   --damaged_options=use_older|ignore
                            where the newest OPTIONS file cannot be used: take the newest older one, or none
+  --db_paths=DIRECTORY[:BYTES],...
+                           where tables are, if not in the database's directory only; no file of the database says it
+  --cf_paths=FAMILY=DIRECTORY[:BYTES],...[;FAMILY=...]
+                           the same of column families that have directories of their own
 
 Commands that write also take options of the database: --bloom_bits, --fix_prefix_len, --compression_type,
 --compression_max_dict_bytes, --block_size, --auto_compaction, --db_write_buffer_size, --write_buffer_size, --file_size,
