@@ -128,8 +128,8 @@ impl WriteHalf {
             log,
         });
         let reports = health.clone();
-        versions.on_failure(Box::new(move |error| {
-            reports.report(error, BackgroundErrorReason::ManifestWrite);
+        versions.on_failure(Box::new(move |error, reason| {
+            reports.report(error, reason);
         }));
         let background = Background::new(Parts {
             flush: FlushContext {

@@ -3,15 +3,16 @@
 
 use karst_engine::{
     BackupEngine, BackupEngineOptions, Checkpoint, CompactRangeOptions, CompactionInfo, CreateBackupOptions,
-    Db, ErrorKind, EventListener, FlushOptions, IngestExternalFileOptions, Options, ReadOptions, Severity,
-    SstFileManager, SstFileWriter, Statistics, StatsLevel, Ticker, WaitForCompactOptions, WriteOptions,
+    Db, ErrorKind, EventListener, FlushInfo, FlushOptions, IngestExternalFileOptions, Options, ReadOptions,
+    Severity, SstFileManager, SstFileWriter, Statistics, StatsLevel, Ticker, WaitForCompactOptions,
+    WriteOptions,
 };
 use karst_io::{Disturb, Disturbance, DisturbedFileSystem, Env, FileSystem, MemoryFileSystem};
 use karst_testkit::eventually;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 fn env_of(files: Arc<dyn FileSystem>) -> Env {
@@ -152,6 +153,32 @@ fn a_flush_that_reaches_the_limit_stays_and_writes_are_refused() {
         check(&db, 2);
         db.close().unwrap();
     }
+}
+
+/// Looks for a background error when a flush has ended.
+#[derive(Debug, Default)]
+struct Looks(OnceLock<Db>, Mutex<Vec<bool>>);
+
+impl EventListener for Looks {
+    fn flush_completed(&self, _: &FlushInfo) {
+        let found = self.0.get().is_some_and(|db| db.background_error().is_some());
+        self.1.lock().unwrap().push(found);
+    }
+}
+
+/// Whoever waits for the flush may return as soon as its table is in the tree.
+#[test]
+fn writes_are_refused_before_the_flush_is_over() {
+    let (env, manager) = (env_of(Arc::new(MemoryFileSystem::new())), SstFileManager::new());
+    let looks = Arc::new(Looks::default());
+    let options = by_hand(options(&env, &manager)).event_listener(looks.clone());
+    let db = Db::open("/db", &options).unwrap();
+    assert!(looks.0.set(db.clone()).is_ok());
+    manager.set_max_allowed_space_usage(150_000);
+    table(&db, 0);
+    table(&db, 1);
+    db.close().unwrap();
+    assert_eq!(*looks.1.lock().unwrap(), [false, true]);
 }
 
 #[test]

@@ -313,13 +313,6 @@ impl Background {
                 jobs.flush_failure = None;
             }
         }
-        drop(state);
-        // Compat: what was flushed stays so; writers are told.
-        if let Some(space) = &self.parts.flush.shared.space
-            && let Err(error) = space.check()
-        {
-            self.parts.health.report(&error, BackgroundErrorReason::Flush);
-        }
     }
 
     /// Sorts out what a failed flush means.

@@ -108,13 +108,19 @@ impl Background {
                 return Some(Ok(()));
             }
             let state = self.state.lock();
-            let failed = left.find_map(|(family, _)| {
-                let (number, error) = state.families.get(&family.id())?.flush_failure.as_ref()?;
+            let jobs: Vec<_> = left.filter_map(|(family, _)| state.families.get(&family.id())).collect();
+            let failed = jobs.iter().find_map(|jobs| {
+                let (number, error) = jobs.flush_failure.as_ref()?;
                 (*number > failed_before).then(|| error.clone())
             });
+            let runs = jobs.iter().any(|jobs| jobs.flushing);
             drop(state);
-            // Why not every error: a soft one leaves flushes alone.
-            let stopped = if self.parts.health.allows_flush() { None } else { self.parts.health.current() };
+            // Why not every error: a soft one leaves flushes alone. And one that runs ends all the
+            // same: it may be the one that has reached the limit of space.
+            let stopped = match runs || self.parts.health.allows_flush() {
+                true => None,
+                false => self.parts.health.current(),
+            };
             let error = stopped.map(|stopped| stopped.error).or(failed);
             error.map(|error| Err(error.in_context("flush"))).or_else(|| self.check_works().err().map(Err))
         })

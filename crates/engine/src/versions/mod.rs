@@ -34,6 +34,7 @@ pub(crate) use obsolete::{FileGuard, Gone, Hold, JobFiles, ObsoleteFiles};
 
 use change::Request;
 use karst_base::error::{Error, ErrorKind, Result};
+use karst_base::health::BackgroundErrorReason;
 use karst_base::stats::HistogramKind;
 use karst_base::sync::ArcSwap;
 use karst_base::sync::Mutex;
@@ -56,8 +57,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Is told of a failed MANIFEST write.
-pub(crate) type OnFailure = Box<dyn Fn(&Error) + Send + Sync>;
+/// Is told of a failed MANIFEST write, or that a flush has reached the limit of space.
+pub(crate) type OnFailure = Box<dyn Fn(&Error, BackgroundErrorReason) + Send + Sync>;
 
 /// How the MANIFEST is kept.
 #[derive(Clone, Debug)]
@@ -250,7 +251,8 @@ impl Versions {
         &self.shared.env
     }
 
-    /// Has `hook` told of failed MANIFEST writes, on the thread that installs.
+    /// Has `hook` told of failed MANIFEST writes, and of flushes with which the files have as many
+    /// bytes as they may; on the thread that installs.
     pub(crate) fn on_failure(&self, hook: OnFailure) {
         *self.on_failure.lock() = Some(hook);
     }
@@ -635,7 +637,8 @@ impl Versions {
         }
     }
 
-    /// Has the manager of files, if there is one, count those that enter the trees.
+    /// Has the manager of files, if there is one, count those that enter the trees, and tells if
+    /// those of a flush are too many.
     fn count_space(&self, new: &ManifestState, requests: &[Request]) {
         let Some(space) = &self.shared.space else { return };
         for edit in requests.iter().flat_map(|request| &request.change.edits) {
@@ -650,6 +653,15 @@ impl Versions {
                 space.add(shared.blob_path(file.number), blob::added_bytes(file));
             }
         }
+        // Compat: what was flushed stays so; writers are told. Why before it is published: whoever
+        // waits for the flush returns as soon as it is, and finds writes refused.
+        let flushes = requests.iter().any(|request| !request.change.flushed.is_empty());
+        if flushes
+            && let Err(error) = space.check()
+            && let Some(hook) = &*self.on_failure.lock()
+        {
+            hook(&error, BackgroundErrorReason::Flush);
+        }
     }
 
     fn fail(&self, NotWritten { error, may_count }: NotWritten, requests: Vec<Request>) {
@@ -658,7 +670,7 @@ impl Versions {
         }
         report!(error, database = %self.path.display(), %error, "the MANIFEST could not be written");
         if let Some(hook) = &*self.on_failure.lock() {
-            hook(&error);
+            hook(&error, BackgroundErrorReason::ManifestWrite);
         }
         let error = error.in_context("writing the MANIFEST");
         for request in requests {

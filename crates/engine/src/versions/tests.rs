@@ -425,7 +425,7 @@ fn after_a_failed_write_memory_is_as_before_and_nothing_that_may_be_named_is_rem
         });
         let told = Arc::new(AtomicU64::new(0));
         let counter = told.clone();
-        database.versions().on_failure(Box::new(move |_| {
+        database.versions().on_failure(Box::new(move |_, _| {
             counter.fetch_add(1, Ordering::Relaxed);
         }));
         database.between.fail_after(fails_after);
