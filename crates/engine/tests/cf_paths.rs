@@ -244,3 +244,46 @@ fn copies_have_all_in_one_directory() {
     let there = files(&spread.at("imported"));
     assert!(!there.is_empty() && there.is_subset(&live(&db)));
 }
+
+/// Which file is needed is known by where it is, whatever its directory is called.
+#[test]
+fn one_directory_may_have_several_names() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    std::fs::create_dir(at("db")).unwrap();
+    std::os::unix::fs::symlink(at("db"), at("alias")).unwrap();
+    for own in [at("alias"), at("db/../db"), at("./db/"), at("alias/own"), at("db/own")] {
+        let options = Spread::plain()
+            .cf_paths(Some(OWN), [DbPath::new(&own, 0)])
+            .cf_paths(Some("beside"), [DbPath::new(at("db/own"), 0)]);
+        let open = || Db::open_cf(at("db"), &options, &["default", OWN, "beside"]).unwrap();
+        let families = |db: &Db| {
+            [
+                db.default_column_family().clone(),
+                db.column_family(OWN).unwrap(),
+                db.column_family("beside").unwrap(),
+            ]
+        };
+        let db = open();
+        let all = families(&db);
+        fill(&db, &all.iter().collect::<Vec<_>>(), 500);
+        let expected = all.each_ref().map(|family| contents(&db, family));
+        db.close().unwrap();
+        drop((db, all));
+        for round in 0..3 {
+            if round == 1 {
+                let report = Db::repair(at("db"), &options).unwrap();
+                assert!(
+                    report.lost.is_empty() && report.missing.is_empty() && report.renumbered.is_empty(),
+                    "{report}"
+                );
+            }
+            let db = open();
+            let found = families(&db).each_ref().map(|family| contents(&db, family));
+            assert_eq!(found, expected, "{}, {round}", own.display());
+            db.close().unwrap();
+        }
+        Db::destroy(at("db"), &options).unwrap();
+        std::fs::create_dir_all(at("db")).unwrap();
+    }
+}

@@ -13,7 +13,7 @@ use crate::sync::counting::{self, AtomicU64};
 use std::fmt::Debug;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -283,6 +283,14 @@ pub trait FileSystem: Send + Sync + Debug {
             Err(e) if e.is_not_found() => Ok(false),
             Err(e) => Err(e),
         }
+    }
+
+    /// A path that is the same for all spellings of one directory, as far as can be told: without
+    /// symbolic links, `.` and `..`, and from the root. The directory need not be there.
+    ///
+    /// Provided for file systems that have none of these but `.`.
+    fn canonical(&self, path: &Path) -> PathBuf {
+        path.components().collect()
     }
 
     /// Create a file, or cut an existing one to nothing, and open it for appending.

@@ -12,7 +12,7 @@ use crate::file::{
     FileLock, FileSystem, MappedRange, Metadata, OpenOptions, PositionalFile, RandomAccessFile, WritableFile,
 };
 use crate::sync::Mutex;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -138,6 +138,9 @@ impl FileSystem for ObservedFileSystem {
     }
     fn exists(&self, path: &Path) -> Result<bool> {
         self.inner.exists(path)
+    }
+    fn canonical(&self, path: &Path) -> PathBuf {
+        self.inner.canonical(path)
     }
     fn create(&self, path: &Path) -> Result<Box<dyn WritableFile>> {
         self.writable(self.inner.create(path))

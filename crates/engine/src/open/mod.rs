@@ -175,6 +175,7 @@ impl Opened {
 pub(crate) fn read_only(path: &Path, options: &Options, wanted: Option<&[&str]>) -> Result<Opened> {
     check_path(path)?;
     let env = options.environment();
+    let options = &options.spelled_once(&env, path);
     let wanted = wanted.map_or(Wanted::All, Wanted::Named);
     again_if_moved(&env, path, || load_and_replay(&env, path, options, wanted))
 }

@@ -66,6 +66,14 @@ impl std::str::FromStr for DamagedOptions {
     }
 }
 
+/// Refuses more than the MANIFEST can tell apart.
+fn check_cf_paths(own: &[DbPath]) -> Result<()> {
+    match own.len() {
+        0..=4 => Ok(()),
+        more => Err(Error::not_supported(format!("{more} cf_paths; four are the most"))),
+    }
+}
+
 /// A directory of tables; see [`Options::db_paths`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DbPath {
@@ -555,6 +563,32 @@ impl Options {
         }
     }
 
+    /// Refuses more paths than the MANIFEST can tell apart.
+    ///
+    /// # Errors
+    /// `NotSupported`: there are.
+    pub(crate) fn check_paths(&self) -> Result<()> {
+        self.path_target_sizes()?;
+        self.family_paths.values().try_for_each(|own| check_cf_paths(own))
+    }
+
+    /// The same with each directory spelled in one way: as the database's own, `path`, if it is
+    /// that one, or as it is named first.
+    ///
+    /// Why: which tree a file is in is known by where it is. Under another spelling of its
+    /// directory a file that is needed would pass for one that a crash has left.
+    pub(crate) fn spelled_once(&self, env: &Env, path: &Path) -> Options {
+        let mut spellings = BTreeMap::from([(env.fs().canonical(path), path.to_owned())]);
+        let mut spell = |place: &mut DbPath| {
+            let spelling = spellings.entry(env.fs().canonical(&place.path));
+            place.path = spelling.or_insert_with(|| place.path.clone()).clone();
+        };
+        let mut same = self.clone();
+        same.paths.iter_mut().for_each(&mut spell);
+        same.family_paths.values_mut().flatten().for_each(spell);
+        same
+    }
+
     /// The paths that a column family has of its own; empty if it has none.
     fn paths_of(&self, family: &str) -> &[DbPath] {
         let own = self.family_paths.get(&Some(family.to_owned())).filter(|paths| !paths.is_empty());
@@ -575,15 +609,13 @@ impl Options {
     /// It has more paths than the MANIFEST can tell apart.
     pub(crate) fn shared_of(&self, shared: &Arc<Shared>, family: &str) -> Result<Arc<Shared>> {
         let own = self.paths_of(family);
-        match own.len() {
-            0 => Ok(shared.clone()),
-            1..=4 => {
-                let sizes = own.iter().map(|place| place.target_size).collect();
-                let directories = own.iter().map(|place| place.path.clone()).collect();
-                Ok(Arc::new(shared.in_directories(directories, sizes)))
-            }
-            more => Err(Error::not_supported(format!("{more} cf_paths; four are the most"))),
+        check_cf_paths(own)?;
+        if own.is_empty() {
+            return Ok(shared.clone());
         }
+        let sizes = own.iter().map(|place| place.target_size).collect();
+        let directories = own.iter().map(|place| place.path.clone()).collect();
+        Ok(Arc::new(shared.in_directories(directories, sizes)))
     }
 
     /// The directories of all column families, as far as these options say, each with its path id.

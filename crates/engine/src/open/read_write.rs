@@ -107,6 +107,7 @@ pub(crate) fn read_write_locked(
     how: How,
 ) -> Result<Opened> {
     let env = options.environment();
+    let options = &options.spelled_once(&env, path);
     let names = families.unwrap_or_default();
     let mut loaded = load(&env, path, options, wanted, Purpose::Writing)?;
     loaded.db_options.create_if_missing = choices.create_if_missing;

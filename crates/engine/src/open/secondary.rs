@@ -169,6 +169,7 @@ pub(crate) fn open_secondary(
     check_path(path)?;
     check_path(secondary_path)?;
     let env = options.environment();
+    let options = &options.spelled_once(&env, path);
     let wanted = wanted.map_or(Wanted::All, Wanted::Named);
     let loaded = again_if_moved(&env, path, || load(&env, path, options, wanted, Purpose::Following))?;
     let db_options = &loaded.db_options;

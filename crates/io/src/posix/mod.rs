@@ -120,6 +120,15 @@ impl FileSystem for PosixFileSystem {
         Ok(Some(fs::metadata(path).context("stat", path)?.nlink()))
     }
 
+    fn canonical(&self, path: &Path) -> PathBuf {
+        let of_parent = || {
+            let name = path.file_name()?;
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            Some(std::fs::canonicalize(parent.unwrap_or(Path::new("."))).ok()?.join(name))
+        };
+        let found = std::fs::canonicalize(path).ok().or_else(of_parent);
+        found.or_else(|| std::path::absolute(path).ok()).unwrap_or_else(|| path.to_owned())
+    }
     fn create(&self, path: &Path) -> Result<Box<dyn WritableFile>> {
         let file = fs::OpenOptions::new().write(true).create(true).truncate(true).open(path);
         Ok(Box::new(Appender { file: file.context("create", path)?, path: path.into(), size: 0 }))

@@ -8,7 +8,7 @@ use crate::file::{
 };
 use std::fmt::Debug;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What is between a file system and its user.
@@ -236,6 +236,9 @@ impl<D: Disturb> FileSystem for DisturbedFileSystem<D> {
     }
     fn link_count(&self, path: &Path) -> Result<Option<u64>> {
         self.inner.link_count(path)
+    }
+    fn canonical(&self, path: &Path) -> PathBuf {
+        self.inner.canonical(path)
     }
     fn create(&self, path: &Path) -> Result<Box<dyn WritableFile>> {
         self.between.write(path).context("create", path)?;
