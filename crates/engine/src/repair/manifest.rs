@@ -41,8 +41,8 @@ pub(super) struct Salvaged {
     pub(super) replay: ManifestReplay,
     pub(super) families: BTreeMap<ColumnFamilyId, KnownFamily>,
     pub(super) dropped: BTreeSet<ColumnFamilyId>,
-    /// Every table that it has named, as it was named last.
-    pub(super) named: BTreeMap<FileNumber, NewFile>,
+    /// Every table that it has named, as it was named last, with the family whose tree it was in.
+    pub(super) named: BTreeMap<FileNumber, (ColumnFamilyId, NewFile)>,
     /// The tables of its trees.
     pub(super) live: BTreeSet<FileNumber>,
     pub(super) last_seq: SeqNo,
@@ -54,6 +54,16 @@ pub(super) struct Salvaged {
 }
 
 impl Salvaged {
+    /// What was said of the table of this number and size, with the family that it was in.
+    pub(super) fn known_as(&self, number: FileNumber, size_bytes: u64) -> Option<&(ColumnFamilyId, NewFile)> {
+        self.named.get(&number).filter(|(_, file)| file.size_bytes == size_bytes)
+    }
+
+    /// Whether the table of this number was in a tree, and is in none.
+    pub(super) fn has_left(&self, number: FileNumber) -> bool {
+        self.named.contains_key(&number) && !self.live.contains(&number)
+    }
+
     /// Reads the MANIFESTs of a directory.
     pub(super) fn read(directory: &Directory) -> Result<Salvaged> {
         let mut candidates = directory.manifests();
@@ -139,6 +149,8 @@ impl Salvaged {
         if edit.column_family_drop {
             self.families.remove(&id);
             self.dropped.insert(id);
+            let named = &self.named;
+            self.live.retain(|number| named.get(number).is_none_or(|(of, _)| *of != id));
         } else {
             let family = self.families.entry(id).or_default();
             if let Some(name) = &edit.column_family_add {
@@ -156,7 +168,7 @@ impl Salvaged {
         }
         for (_, file) in &edit.new_files {
             self.live.insert(file.number);
-            self.named.insert(file.number, file.clone());
+            self.named.insert(file.number, (id, file.clone()));
         }
         self.last_seq = self.last_seq.max(edit.last_sequence.unwrap_or_default());
         self.next_file = self.next_file.max(edit.next_file_number.unwrap_or_default());

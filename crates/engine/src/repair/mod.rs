@@ -202,6 +202,8 @@ impl Work {
     /// Reads the MANIFESTs. Changes nothing.
     fn look(env: &Env, path: &Path, options: &Options) -> Result<Work> {
         let directory = Directory::list(env, path)?;
+        options.check_paths()?;
+        let options = &options.spelled_once(env, path);
         let salvaged = Salvaged::read(&directory)?;
         let mut places = Vec::new();
         for (_, place) in options.all_directories(path) {
@@ -275,15 +277,16 @@ impl Work {
     /// Of several tables with one number all but one get another: the one that the MANIFEST means
     /// keeps it, or the first.
     fn renumber(&mut self) -> Result<()> {
-        let (named, directories) = (&self.salvaged.named, self.options.all_directories(&self.path));
+        let (salvaged, options, path) = (&self.salvaged, &self.options, &self.path);
         self.found.sort_by_key(|table| {
-            let is_there = |file: &NewFile| {
-                let place = copying::parent(&table.path);
-                directories.iter().any(|(id, of)| *id == file.path_id && of == place)
-            };
-            let is_meant = named
-                .get(&table.number)
-                .is_some_and(|file| file.size_bytes == table.size_bytes && is_there(file));
+            let known = salvaged.known_as(table.number, table.size_bytes);
+            let is_meant = known.is_some_and(|(id, file)| {
+                let family = salvaged.families.get(id);
+                let directories = family.map(|family| options.directories_of(path, &family.name));
+                directories.is_some_and(|of| {
+                    of.get(usize::from(file.path_id)).is_some_and(|of| of == copying::parent(&table.path))
+                })
+            });
             (table.number, !is_meant, table.path.extension() != Some("sst".as_ref()))
         });
         let mut before = None;
@@ -312,6 +315,13 @@ impl Work {
         Ok(self.places.iter().map(reader).collect())
     }
 
+    /// The family of a table: the one that the MANIFEST says, or else what it says itself, which a
+    /// table that was ingested or imported cannot know.
+    fn family_of(&self, table: &FoundTable, properties: &TableProperties) -> ColumnFamilyId {
+        let known = self.salvaged.known_as(table.number, table.size_bytes);
+        known.map_or_else(|| family_id(properties), |(id, _)| *id)
+    }
+
     /// The directories of a family, by path id.
     fn directories_of(&self, id: ColumnFamilyId) -> Vec<PathBuf> {
         match self.configs.get(&id) {
@@ -329,7 +339,7 @@ impl Work {
     fn path_id_of(&self, id: ColumnFamilyId, table: &FoundTable) -> Option<u8> {
         let (directories, place) = (self.directories_of(id), copying::parent(&table.path));
         let is_there = |path_id: &u8| directories.get(usize::from(*path_id)).is_some_and(|of| of == place);
-        let named = self.salvaged.named.get(&table.number).map(|file| file.path_id);
+        let named = self.salvaged.named.get(&table.number).map(|(_, file)| file.path_id);
         named.filter(is_there).or_else(|| (0..=u8::MAX).zip(&directories).map(|(id, _)| id).find(is_there))
     }
 
@@ -348,7 +358,7 @@ impl Work {
                 }
                 Err(error) => return Err(error),
             };
-            let id = family_id(&properties);
+            let id = self.family_of(&table, &properties);
             let comparator = Some(properties.comparator_name).filter(|name| !name.is_empty());
             let name = match id {
                 ColumnFamilyId::DEFAULT => DEFAULT.to_owned(),
@@ -431,11 +441,15 @@ impl Work {
                 self.lost.take(&table.path, what)?;
                 continue;
             };
+            if self.salvaged.has_left(table.number) && self.path_id_of(id, &table).is_none() {
+                self.lost.take(&table.path, "it had left the tree; what it has is in others")?;
+                continue;
+            }
             // Why an error: with other paths it may be just where it is to be.
             let path_id = self.path_id_of(id, &table).ok_or_else(|| self.elsewhere(id, &table))?;
             let table = table.in_path(path_id);
-            let named = self.salvaged.named.get(&table.number);
-            let named = named.filter(|file| file.size_bytes == table.size_bytes);
+            let known = self.salvaged.known_as(table.number, table.size_bytes);
+            let named = known.map(|(_, file)| file);
             match tables::examine(tables, &table, named) {
                 Ok(examined) => self.examined.entry(id).or_default().push(examined),
                 Err(error) if is_damage(&error) => self.lost.take(&table.path, error.to_string())?,
@@ -638,7 +652,9 @@ impl Work {
             let path = shared.table_path(file.number, file.path_id)?;
             match examined.remove(&file.number) {
                 Some(table) if table.file.size_bytes == file.size_bytes => {
-                    edit.new_files.push((level, NewFile::clone(file)));
+                    // Why its path: it may have been moved to another one of its family.
+                    let path_id = table.file.path_id;
+                    edit.new_files.push((level, NewFile { path_id, ..NewFile::clone(file) }));
                 }
                 Some(table) => {
                     let text = format!("the MANIFEST says that it has {} bytes", file.size_bytes);
@@ -675,10 +691,7 @@ impl Work {
     /// A tree made of tables.
     fn new_tree(&mut self, id: ColumnFamilyId, examined: Vec<Examined>) -> Result<NewTree> {
         let salvaged = &self.salvaged;
-        let has_left = |table: &Examined| {
-            let number = table.file.number;
-            salvaged.named.contains_key(&number) && !salvaged.live.contains(&number)
-        };
+        let has_left = |table: &Examined| salvaged.has_left(table.file.number);
         let (gone, mut kept): (Vec<_>, Vec<_>) = examined.into_iter().partition(has_left);
         for table in gone {
             self.lost.take(&table.path, "it had left the tree; what it has is in others")?;
@@ -806,7 +819,7 @@ impl Work {
 /// The largest sequence number of a family's tables that the MANIFEST has in its tree.
 fn newest_known(salvaged: &Salvaged, tables: &[Examined]) -> SeqNo {
     let known = tables.iter().filter(|table| salvaged.live.contains(&table.file.number)).map(|table| {
-        let named = salvaged.named.get(&table.file.number).map(|file| file.largest_seq);
+        let named = salvaged.named.get(&table.file.number).map(|(_, file)| file.largest_seq);
         named.unwrap_or_default().max(table.file.largest_seq)
     });
     known.max().unwrap_or_default()

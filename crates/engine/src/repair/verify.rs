@@ -7,7 +7,7 @@
 //! Compat: `Db::verify_checksum` and RocksDB's `VerifyChecksum` end at the first error, and need an
 //! open database.
 
-use super::{Work, family_id, look_at_log, tables};
+use super::{Work, look_at_log, tables};
 use crate::copies::copying;
 use crate::db::Db;
 use crate::open::{Directory, Options, check_path};
@@ -154,7 +154,7 @@ fn verify_files(
                     continue;
                 }
             };
-            let id = family_id(&properties);
+            let id = work.family_of(table, &properties);
             if !work.caches.contains_key(&id) {
                 continue;
             }

@@ -2,7 +2,10 @@
 //! each of them, and what is found again where only the options say where things are.
 
 use crate::*;
-use karst_engine::{CompactRangeOptions, DbPath, ErrorKind, LiveFile};
+use karst_engine::{
+    CompactRangeOptions, DbPath, ErrorKind, IngestExternalFileArg, IngestExternalFileOptions, LiveFile,
+    SstFileWriter,
+};
 use std::collections::BTreeSet;
 
 /// The last is of two families, and the first of the second family is there twice.
@@ -207,5 +210,91 @@ fn one_directory_may_stand_for_all_path_ids() {
             db.close().unwrap();
             assert_eq!(Db::verify_files("/db", &options, None, |_| {}).unwrap().damaged, vec![]);
         }
+    }
+}
+
+#[test]
+fn a_copy_of_a_table_elsewhere_takes_its_place_from_none() {
+    let sound = spread();
+    for file in sound.live.iter().filter(|file| file.level.is_some()) {
+        for place in PLACES.map(Path::new).into_iter().filter(|place| *place != file.directory) {
+            let more = sound.copy();
+            let bytes = more.files.read_file(&file.directory.join(&file.name)).unwrap();
+            rewrite(&*more.files, &place.join(&file.name), &bytes);
+            let outcome = Db::repair("/db", &more.options);
+            // Where its family has no path it is an error, as some other place may be meant.
+            let refused = outcome.is_err_and(|error| error.kind() == ErrorKind::InvalidArgument);
+            let what = format!("{} also in {}, refused: {refused}", file.name, place.display());
+            let db = Db::open("/db", &more.options).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!(all(&db), sound.there, "{what}");
+            db.close().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_table_that_was_moved_to_another_path_of_its_family_is_found_there() {
+    let sound = spread();
+    let moved = sound.copy();
+    for file in &sound.live {
+        if file.level.is_some() && file.directory == Path::new("/own/first") {
+            let to = Path::new("/own/last").join(&file.name);
+            moved.files.rename(&file.directory.join(&file.name), &to).unwrap();
+        }
+    }
+    assert!(Db::open("/db", &moved.options).is_err());
+    let report = Db::repair("/db", &moved.options).unwrap();
+    assert!(report.lost.is_empty() && report.missing.is_empty(), "{report}");
+    assert_eq!(moved.all(), sound.there);
+}
+
+/// What they say of themselves is no family, or another database's.
+#[test]
+fn ingested_tables_are_of_the_family_that_has_them() {
+    let sound = spread();
+    let env = Env::builder().file_system(sound.files.clone()).build();
+    let mut writer = SstFileWriter::create(&options(&env, "")).unwrap();
+    writer.open("/outside.sst").unwrap();
+    (0..30).for_each(|number| writer.put(key(number * 7), [b'i'; 50]).unwrap());
+    writer.finish().unwrap();
+    let db = Db::open("/db", &sound.options).unwrap();
+    for name in ["default", "second"] {
+        let family = db.column_family(name).unwrap();
+        let how = IngestExternalFileOptions::default();
+        db.ingest_external_files(&[IngestExternalFileArg::new(&family, ["/outside.sst"], how)]).unwrap();
+    }
+    let there = all(&db);
+    db.close().unwrap();
+    drop(db);
+    for _ in 0..2 {
+        let report = Db::repair("/db", &sound.options).unwrap();
+        assert!(report.lost.is_empty() && report.missing.is_empty(), "{report}");
+        assert_eq!(report.trees_made_anew, None);
+        assert_eq!(sound.all(), there);
+    }
+}
+
+/// What is missing of a family that was dropped is missed by none.
+#[test]
+fn tables_of_a_dropped_family_are_no_reason_for_doubt() {
+    let (env, files) = memory();
+    let options = options(&env, "");
+    let mut there = fill(Path::new("/db"), &options, 9);
+    there.remove("third");
+    let db = Db::open("/db", &options).unwrap();
+    // What follows is without the options of a family that is gone.
+    let options = plain(&env, "");
+    db.drop_column_family(&db.column_family("third").unwrap()).unwrap();
+    let table = db.live_files().into_iter().find(|file| file.level.is_some()).unwrap();
+    db.close().unwrap();
+    drop(db);
+    // As a compaction leaves it that a crash has ended.
+    let bytes = files.read_file(&table.directory.join(&table.name)).unwrap();
+    rewrite(&*files, Path::new("/db/900000.sst"), &bytes);
+    let report = Db::repair("/db", &options).unwrap();
+    assert_eq!(report.trees_made_anew, None, "{report}");
+    let db = Db::open("/db", &options).unwrap();
+    for (name, expected) in &there {
+        assert_eq!(contents(&db, name), *expected, "{name}");
     }
 }
