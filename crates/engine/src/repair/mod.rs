@@ -180,7 +180,7 @@ struct Work {
     path: PathBuf,
     options: Options,
     directory: Directory,
-    /// All directories of tables, each once.
+    /// All directories of tables that are there, each once.
     places: Vec<PathBuf>,
     shared: Arc<Shared>,
     salvaged: Salvaged,
@@ -208,8 +208,8 @@ impl Work {
         let mut places = Vec::new();
         for (_, place) in options.all_directories(path) {
             // Why each once: one directory may stand for several path ids, and for several
-            // families.
-            if !places.contains(&place) {
+            // families. And it may be there for families that are yet to come.
+            if !places.contains(&place) && env.fs().exists(&place)? {
                 places.push(place);
             }
         }
@@ -274,8 +274,9 @@ impl Work {
         }
     }
 
-    /// Of several tables with one number all but one get another: the one that the MANIFEST means
-    /// keeps it, or the first.
+    /// Of several tables with one number the one that the MANIFEST means keeps it, or the first.
+    /// The others get numbers of their own, or are kept as lost if they are as large as the one
+    /// that it means: they are copies.
     fn renumber(&mut self) -> Result<()> {
         let (salvaged, options, path) = (&self.salvaged, &self.options, &self.path);
         self.found.sort_by_key(|table| {
@@ -290,8 +291,14 @@ impl Work {
             (table.number, !is_meant, table.path.extension() != Some("sst".as_ref()))
         });
         let mut before = None;
-        for table in &mut self.found {
+        for mut table in std::mem::take(&mut self.found) {
             if before.replace(table.number) != Some(table.number) {
+                self.found.push(table);
+                continue;
+            }
+            if self.salvaged.known_as(table.number, table.size_bytes).is_some() {
+                let what = format!("there is another table {} of this size", table.number);
+                self.lost.take(&table.path, what)?;
                 continue;
             }
             table.number = FileNumber(self.numbers.next());
@@ -300,6 +307,7 @@ impl Work {
             self.env.fs().sync_dir(copying::parent(&to))?;
             self.report.renumbered.push((table.path.clone(), to.clone()));
             table.path = to;
+            self.found.push(table);
         }
         Ok(())
     }
@@ -371,7 +379,9 @@ impl Work {
         }
         self.found = readable;
         for (id, family) in by_tables {
-            if self.salvaged.dropped.contains(&id) {
+            // Why not the second: only one family can have that name, and it has another id.
+            let usurps = id != ColumnFamilyId::DEFAULT && family.name == DEFAULT;
+            if usurps || self.salvaged.dropped.contains(&id) {
                 continue;
             }
             if let Some(known) = self.families.get_mut(&id) {
@@ -456,8 +466,8 @@ impl Work {
                 Err(error) => return Err(error),
             }
         }
-        let firsts: BTreeSet<PathBuf> =
-            self.configs.keys().map(|id| self.directories_of(*id).swap_remove(0)).collect();
+        let firsts = self.configs.keys().map(|id| self.directories_of(*id).swap_remove(0));
+        let firsts: BTreeSet<PathBuf> = firsts.filter(|place| self.places.contains(place)).collect();
         for place in &firsts {
             self.examine_blob_files(place)?;
         }
