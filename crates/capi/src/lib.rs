@@ -38,6 +38,7 @@ mod family;
 mod handle;
 mod header;
 mod iterator;
+mod levels;
 mod loaded;
 mod logger;
 mod metadata;

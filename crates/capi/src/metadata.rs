@@ -1,10 +1,9 @@
-//! What a database consists of: live files, column family metadata, logs.
+//! What a database consists of: live files and logs.
 
 use crate::batch::Batch;
 use crate::boundary::*;
-use crate::family::Family;
 use crate::handle::Database;
-use karstdb::{ColumnFamily, Db, Error, LiveFile, WalUpdates, WriteBatch};
+use karstdb::{Db, Error, LiveFile, WalUpdates, WriteBatch};
 use libc::{c_char, c_int, c_uchar, c_void};
 use std::ffi::CString;
 
@@ -59,21 +58,6 @@ unsafe fn live<'a>(files: *const LiveFiles, at: c_int) -> Option<&'a Live> {
     unsafe { files.as_ref() }?.0.get(usize::try_from(at).ok()?)
 }
 
-/// `rocksdb_column_family_metadata_t`.
-#[derive(Debug)]
-pub struct FamilyMetadata {
-    name: String,
-    files: Vec<LiveFile>,
-}
-
-fn metadata(db: &Db, family: &ColumnFamily) -> FamilyMetadata {
-    let of_family = |file: &LiveFile| file.level.is_some() && file.column_family == family.name();
-    FamilyMetadata {
-        name: family.name().to_owned(),
-        files: db.live_files().into_iter().filter(of_family).collect(),
-    }
-}
-
 /// `rocksdb_wal_iterator_t`.
 #[derive(Debug)]
 pub struct WalIter {
@@ -110,20 +94,6 @@ capi! {
     call rocksdb_livefiles_smallest_seqno(files: *const LiveFiles, at: c_int) -> u64 { live(files, at).map_or(0, |live| live.file.smallest_seq) }
     call rocksdb_livefiles_largest_seqno(files: *const LiveFiles, at: c_int) -> u64 { live(files, at).map_or(0, |live| live.file.largest_seq) }
     call rocksdb_livefiles_destroy(files: *mut LiveFiles) { end(files); }
-
-    call rocksdb_get_column_family_metadata(db: *const Database) -> *mut FamilyMetadata {
-        db.as_ref().map_or(std::ptr::null_mut(), |db| give(metadata(&db.db, db.db.default_column_family())))
-    }
-    call rocksdb_get_column_family_metadata_cf(db: *const Database, family: *const Family) -> *mut FamilyMetadata {
-        match (db.as_ref(), family.as_ref()) {
-            (Some(db), Some(family)) => give(metadata(&db.db, &family.0)),
-            _ => std::ptr::null_mut(),
-        }
-    }
-    call rocksdb_column_family_metadata_destroy(metadata: *mut FamilyMetadata) { end(metadata); }
-    call rocksdb_column_family_metadata_get_name(metadata: *const FamilyMetadata) -> *mut c_char { metadata.as_ref().map_or(std::ptr::null_mut(), |metadata| text_out(&metadata.name)) }
-    call rocksdb_column_family_metadata_get_size(metadata: *const FamilyMetadata) -> u64 { metadata.as_ref().map_or(0, |metadata| metadata.files.iter().map(|file| file.size_bytes).sum()) }
-    call rocksdb_column_family_metadata_get_file_count(metadata: *const FamilyMetadata) -> usize { metadata.as_ref().map_or(0, |metadata| metadata.files.len()) }
 
     attempt rocksdb_get_updates_since(db: *const Database, sequence: u64, _options: *const WalRead) -> *mut WalIter {
         let mut iter = WalIter { updates: of(db)?.db.get_updates_since(sequence)?, current: None, failed: None };

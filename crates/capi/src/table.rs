@@ -33,6 +33,7 @@ fn served() -> impl Iterator<Item = &'static Signature> {
         crate::db::NAMES,
         crate::family::NAMES,
         crate::iterator::NAMES,
+        crate::levels::NAMES,
         crate::logger::NAMES,
         crate::metadata::NAMES,
         crate::observe::NAMES,

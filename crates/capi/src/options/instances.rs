@@ -218,6 +218,10 @@ capi! {
     call rocksdb_options_get_db_log_dir(options: *const OptionsHandle, size: *mut usize) -> *const c_char {
         options.as_ref().map_or(std::ptr::null(), |options| lend(options.db.db_log_dir.as_bytes(), size))
     }
+    call rocksdb_options_set_db_host_id(options: *mut OptionsHandle, id: *const c_char) { set_c_text(options, "rocksdb_options_set_db_host_id", "db_host_id", id) }
+    call rocksdb_options_get_db_host_id(options: *const OptionsHandle, size: *mut usize) -> *const c_char {
+        options.as_ref().map_or(std::ptr::null(), |options| lend(options.db.db_host_id.as_bytes(), size))
+    }
     call rocksdb_options_get_wal_dir(options: *const OptionsHandle, size: *mut usize) -> *const c_char {
         options.as_ref().map_or(std::ptr::null(), |options| lend(options.db.wal_dir.as_bytes(), size))
     }

@@ -451,3 +451,100 @@ fn entries_of_a_database_with_a_ttl_expire_and_hide_their_times() {
         rocksdb_close(db);
     }
 }
+
+/// A text that the caller frees.
+unsafe fn text_of(text: *mut c_char) -> String {
+    let copy = unsafe { CStr::from_ptr(text) }.to_str().unwrap().to_owned();
+    unsafe { libc::free(text.cast()) };
+    copy
+}
+
+#[test]
+fn a_family_is_told_level_by_level_and_the_files_of_a_copy_by_kind() {
+    let setup = Setup::new();
+    let host = CString::new("a host").unwrap();
+    unsafe {
+        rocksdb_options_set_db_host_id(setup.options, host.as_ptr());
+        let mut length = 0;
+        let told = rocksdb_options_get_db_host_id(setup.options, &mut length);
+        assert_eq!(std::slice::from_raw_parts(told.cast::<u8>(), length), b"a host");
+        let db = setup.open();
+        let flush = rocksdb_flushoptions_create();
+        for key in [b"a", b"b"] {
+            setup.put(db, key, b"v");
+        }
+        ok(|e| rocksdb_flush(db, flush, e));
+        rocksdb_flushoptions_destroy(flush);
+        rocksdb_compact_range(db, null(), 0, null(), 0);
+
+        let metadata = rocksdb_get_column_family_metadata(db);
+        let levels = rocksdb_column_family_metadata_get_level_count(metadata);
+        assert_eq!((levels, rocksdb_column_family_metadata_get_file_count(metadata)), (7, 1));
+        assert!(rocksdb_column_family_metadata_get_level_metadata(metadata, levels).is_null());
+        let mut bytes = 0;
+        for at in 0..levels {
+            let level = rocksdb_column_family_metadata_get_level_metadata(metadata, at);
+            assert_eq!(rocksdb_level_metadata_get_level(level), at as c_int);
+            bytes += rocksdb_level_metadata_get_size(level);
+            let count = rocksdb_level_metadata_get_file_count(level);
+            assert!(rocksdb_level_metadata_get_sst_file_metadata(level, count).is_null());
+            if count == 1 {
+                let table = rocksdb_level_metadata_get_sst_file_metadata(level, 0);
+                // The table outlives its level here.
+                rocksdb_level_metadata_destroy(level);
+                let directory = text_of(rocksdb_sst_file_metadata_get_directory(table));
+                let name = text_of(rocksdb_sst_file_metadata_get_relative_filename(table));
+                let size = std::fs::metadata(format!("{directory}/{name}")).unwrap().len();
+                assert_eq!(rocksdb_sst_file_metadata_get_size(table), size);
+                let key = |get: unsafe extern "C" fn(H, *mut usize) -> *mut c_char| {
+                    let mut length = 0;
+                    let key = get(table, &mut length);
+                    (length, text_of(key))
+                };
+                assert_eq!(key(rocksdb_sst_file_metadata_get_smallestkey), (1, "a".to_owned()));
+                assert_eq!(key(rocksdb_sst_file_metadata_get_largestkey), (1, "b".to_owned()));
+                rocksdb_sst_file_metadata_destroy(table);
+            } else {
+                assert_eq!(count, 0);
+                rocksdb_level_metadata_destroy(level);
+            }
+        }
+        assert_eq!(rocksdb_column_family_metadata_get_size(metadata), bytes);
+        rocksdb_column_family_metadata_destroy(metadata);
+
+        setup.put(db, b"c", b"in the log");
+        let options = rocksdb_livefiles_storage_info_options_create();
+        assert_eq!(rocksdb_livefiles_storage_info_options_get_wal_size_for_flush(options), 0);
+        rocksdb_livefiles_storage_info_options_set_wal_size_for_flush(options, u64::MAX);
+        assert_eq!(rocksdb_livefiles_storage_info_options_get_wal_size_for_flush(options), u64::MAX);
+        rocksdb_livefiles_storage_info_options_set_include_checksum_info(options, 1);
+        assert_eq!(rocksdb_livefiles_storage_info_options_get_include_checksum_info(options), 1);
+        let info = ok(|e| rocksdb_get_livefiles_storage_info(db, options, e));
+        rocksdb_livefiles_storage_info_options_destroy(options);
+        let count = rocksdb_livefiles_storage_info_count(info);
+        assert!(rocksdb_livefiles_storage_info_directory(info, count).is_null());
+        let mut kinds = Vec::new();
+        for at in 0..count {
+            let text = |text: B| CStr::from_ptr(text).to_str().unwrap().to_owned();
+            let name = text(rocksdb_livefiles_storage_info_relative_filename(info, at));
+            let directory = text(rocksdb_livefiles_storage_info_directory(info, at));
+            let kind = rocksdb_livefiles_storage_info_file_type(info, at);
+            let number = rocksdb_livefiles_storage_info_file_number(info, at);
+            assert!(name == "CURRENT" || name.contains(&number.to_string()), "{name}: {number}");
+            let size = rocksdb_livefiles_storage_info_size(info, at);
+            assert!(size <= std::fs::metadata(format!("{directory}/{name}")).unwrap().len(), "{name}");
+            let mut length = 0;
+            let contents = rocksdb_livefiles_storage_info_replacement_contents(info, at, &mut length);
+            assert_eq!((length > 0, !contents.is_null()), (name == "CURRENT", true), "{name}");
+            let grows = rocksdb_livefiles_storage_info_trim_to_size(info, at) != 0;
+            assert_eq!(grows, matches!(kind, 0 | 3), "{name}");
+            assert_eq!(text(rocksdb_livefiles_storage_info_file_checksum(info, at)), "");
+            assert_eq!(text(rocksdb_livefiles_storage_info_file_checksum_func_name(info, at)), "");
+            kinds.push(kind);
+        }
+        kinds.sort_unstable();
+        assert_eq!(kinds, [0, 2, 3, 4, 9]);
+        rocksdb_livefiles_storage_info_destroy(info);
+        rocksdb_close(db);
+    }
+}
