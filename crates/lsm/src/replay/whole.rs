@@ -83,7 +83,7 @@ impl WholeReplay {
         for edit in &group {
             let id = edit.column_family;
             let of_it = group.iter().filter(|edit| edit.column_family == id);
-            let added = of_it.filter_map(|edit| edit.column_family_add.as_deref()).last();
+            let added = of_it.filter_map(|edit| edit.column_family_add.as_deref()).next_back();
             let known = || self.replay.families.get(&id).map(|family| family.name.as_str());
             // Why then nothing: what is about no family the replay refuses.
             let Some(name) = added.or_else(known) else { continue };
