@@ -128,8 +128,9 @@ fn another_thread_wakes_a_sleeping_reactor() {
         let mut slept = 0;
         for (i, waker) in wakers.iter().enumerate() {
             if i % 20 == 0 && idle != IdlePolicy::Spin {
-                // It goes to sleep, once more each time.
-                while reactor.stats()[0].sleeps == slept {
+                // It goes to sleep, once more each time, until the task has ended: two wakes can
+                // be two polls, so that the task may end while wakers of it are left here.
+                while reactor.stats()[0].sleeps == slept && count.load(Ordering::SeqCst) <= 200 {
                     std::thread::yield_now();
                 }
                 slept = reactor.stats()[0].sleeps;
