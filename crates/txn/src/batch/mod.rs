@@ -12,6 +12,7 @@
 
 mod entries;
 mod index;
+mod ingest;
 mod iter;
 mod read;
 mod stream;
