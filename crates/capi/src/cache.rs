@@ -137,6 +137,9 @@ capi! {
     call rocksdb_create_mem_env() -> *mut Environment {
         give(Environment(Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build()))
     }
+    attempt rocksdb_create_dir_if_missing(env: *const Environment, dir: *const c_char) {
+        Ok(of(env)?.0.fs().create_dir(path(dir)?)?)
+    }
     call rocksdb_env_destroy(env: *mut Environment) { end(env); }
     call rocksdb_env_set_background_threads(env: *const Environment, n: c_int) { threads(env, Priority::Low, n) }
     call rocksdb_env_get_background_threads(env: *const Environment) -> c_int { threads_of(env, Priority::Low) }

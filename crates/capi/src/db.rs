@@ -342,6 +342,12 @@ capi! {
         let options = options.as_ref().map(|wait| wait.options).unwrap_or_default();
         base(db)?.wait_for_compact(&options)
     }
+    call rocksdb_disable_manual_compaction(db: *const Database) {
+        if let Ok(db) = base(db) { or_say("rocksdb_disable_manual_compaction", db.disable_manual_compaction()); }
+    }
+    call rocksdb_enable_manual_compaction(db: *const Database) {
+        if let Ok(db) = base(db) { or_say("rocksdb_enable_manual_compaction", db.enable_manual_compaction()); }
+    }
     call rocksdb_cancel_all_background_work(db: *const Database, wait: c_uchar) {
         if let Ok(db) = base(db) { or_say("rocksdb_cancel_all_background_work", db.cancel_all_background_work(wait != 0)); }
     }

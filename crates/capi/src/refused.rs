@@ -318,11 +318,8 @@ refused! {
     rocksdb_create_backup_options_set_decrease_background_thread_cpu_priority word "void" "rocksdb_create_backup_options_t*, unsigned char";
     rocksdb_create_backup_options_set_exclude_files_callback word "void" "rocksdb_create_backup_options_t*, void*, rocksdb_create_backup_options_exclude_files_cb";
     rocksdb_create_column_family_with_import word error 5 "rocksdb_column_family_handle_t*" "rocksdb_t*, rocksdb_options_t*, const char*, rocksdb_import_column_family_options_t*, rocksdb_export_import_files_metadata_t*, char**";
-    rocksdb_create_dir_if_missing word error 2 "void" "rocksdb_env_t*, const char*, char**";
     rocksdb_delete_cf_with_ts word error 7 "void" "rocksdb_t*, const rocksdb_writeoptions_t*, rocksdb_column_family_handle_t*, const char*, size_t, const char*, size_t, char**";
     rocksdb_delete_with_ts word error 6 "void" "rocksdb_t*, const rocksdb_writeoptions_t*, const char*, size_t, const char*, size_t, char**";
-    rocksdb_disable_manual_compaction word "void" "rocksdb_t*";
-    rocksdb_enable_manual_compaction word "void" "rocksdb_t*";
     rocksdb_end_block_cache_trace word error 1 "void" "rocksdb_t*, char**";
     rocksdb_end_io_trace word error 1 "void" "rocksdb_t*, char**";
     rocksdb_end_trace word error 1 "void" "rocksdb_t*, char**";
