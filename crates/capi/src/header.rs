@@ -62,6 +62,7 @@ const HANDLES: &[(&str, &str)] = &[
     ("Flush", "rocksdb_flushoptions_t"),
     ("HyperClockSettings", "rocksdb_hyper_clock_cache_options_t"),
     ("HistogramData", "rocksdb_statistics_histogram_data_t"),
+    ("IndexedBatch", "rocksdb_writebatch_wi_t"),
     ("Infos", "rocksdb_backup_engine_info_t"),
     ("Ingest", "rocksdb_ingestexternalfileoptions_t"),
     ("Iter", "rocksdb_iterator_t"),

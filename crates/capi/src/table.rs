@@ -47,7 +47,7 @@ fn served() -> impl Iterator<Item = &'static Signature> {
         crate::transaction::NAMES,
         crate::transaction_db::NAMES,
     ];
-    FILES.iter().chain(crate::batch::NAMES).flat_map(|file| file.iter())
+    FILES.iter().chain(crate::batch::NAMES).chain(crate::indexed_batch::NAMES).flat_map(|file| file.iter())
 }
 
 /// All functions of RocksDB's API that are not refused.
