@@ -37,6 +37,7 @@ mod db;
 mod family;
 mod handle;
 mod header;
+mod indexed_batch;
 mod iterator;
 mod levels;
 mod loaded;

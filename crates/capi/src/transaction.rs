@@ -5,13 +5,14 @@ use crate::boundary::*;
 use crate::db::{families_of, values_out};
 use crate::family::Family;
 use crate::handle::{Pinned, SnapshotHandle};
+use crate::indexed_batch::{IndexedBatch, batch_of};
 use crate::iterator::Iter;
 use crate::requests::{Read, reading};
 use karstdb::format::Op;
 use karstdb::{
     ColumnFamily, Db, OptimisticTransaction, OptimisticTransactionDb, OptimisticTransactionOptions,
     ReadOptions, Snapshot, Transaction, TransactionDb, TransactionOptions, TransactionState, Value,
-    WriteOptions,
+    WriteBatchWithIndex, WriteOptions,
 };
 use libc::{c_char, c_uchar};
 
@@ -139,6 +140,15 @@ impl TransactionHandle {
         }
         self.is_over = false;
         Ok(())
+    }
+
+    /// What was written so far; nothing once the transaction has ended.
+    pub(crate) fn indexed_batch(&self) -> Option<&WriteBatchWithIndex> {
+        match &self.inner {
+            Kind::Locking(transaction) => transaction.write_batch(),
+            Kind::Optimistic(transaction) => Some(transaction.write_batch()),
+            Kind::Committing => None,
+        }
     }
 
     fn family(&self, family: Option<&Family>) -> ColumnFamily {
@@ -293,6 +303,14 @@ capi! {
     }
     attempt rocksdb_transaction_rebuild_from_writebatch(handle: *mut TransactionHandle, batch: *const Batch) {
         ready(handle)?.rebuild(&of(batch)?.batch)
+    }
+    attempt rocksdb_transaction_rebuild_from_writebatch_wi(handle: *mut TransactionHandle, batch: *const IndexedBatch) {
+        // Why a copy: it may be the transaction's own.
+        let batch = batch_of(batch)?.write_batch().clone();
+        ready(handle)?.rebuild(&batch)
+    }
+    call rocksdb_transaction_get_writebatch_wi(handle: *mut TransactionHandle) -> *mut IndexedBatch {
+        if handle.is_null() { std::ptr::null_mut() } else { IndexedBatch::of_transaction(handle) }
     }
     call rocksdb_transaction_get_snapshot(handle: *mut TransactionHandle) -> *mut SnapshotHandle {
         let Some(handle) = ready_or_say("rocksdb_transaction_get_snapshot", handle) else { return std::ptr::null_mut() };
