@@ -2,7 +2,6 @@
 //! may share.
 
 use crate::boundary::*;
-use crate::requests::{CacheSettings, HyperClockSettings};
 use karstdb::io::{Env, MemoryFileSystem, Priority};
 use karstdb::{BlockCache, CacheOptions, RateLimiter, SstFileManager, WriteBufferManager};
 use libc::{c_char, c_int};
@@ -68,14 +67,8 @@ unsafe fn threads_of(env: *const Environment, priority: Priority) -> c_int {
 capi! {
     call rocksdb_cache_create_lru(capacity: usize) -> *mut Cache { cache(capacity, false) }
     call rocksdb_cache_create_lru_with_strict_capacity_limit(capacity: usize) -> *mut Cache { cache(capacity, true) }
-    call rocksdb_cache_create_lru_opts(options: *const CacheSettings) -> *mut Cache {
-        options.as_ref().map_or(std::ptr::null_mut(), |options| give(Cache(BlockCache::with_options(options.options.clone()))))
-    }
     call rocksdb_cache_create_hyper_clock(capacity: usize, estimated_entry_charge: usize) -> *mut Cache {
         give(Cache(BlockCache::with_options(CacheOptions { capacity_bytes: capacity, estimated_entry_bytes: estimated_entry_charge, ..CacheOptions::default() })))
-    }
-    call rocksdb_cache_create_hyper_clock_opts(options: *const HyperClockSettings) -> *mut Cache {
-        options.as_ref().map_or(std::ptr::null_mut(), |options| give(Cache(BlockCache::with_options(options.options.clone()))))
     }
     call rocksdb_cache_destroy(cache: *mut Cache) { end(cache); }
     call rocksdb_cache_set_capacity(cache: *const Cache, capacity: usize) { if let Some(cache) = cache.as_ref() { cache.0.set_capacity(capacity) } }
@@ -83,16 +76,6 @@ capi! {
     call rocksdb_cache_get_usage(cache: *const Cache) -> usize { cache.as_ref().map_or(0, |cache| cache.0.usage_bytes()) }
     call rocksdb_cache_get_pinned_usage(cache: *const Cache) -> usize { cache.as_ref().map_or(0, |cache| cache.0.pinned_bytes()) }
     call rocksdb_cache_get_occupancy_count(cache: *const Cache) -> usize { cache.as_ref().map_or(0, |cache| cache.0.entry_count()) }
-
-    call rocksdb_lru_cache_options_create() -> *mut CacheSettings { give(CacheSettings::new(CacheOptions::default())) }
-    call rocksdb_lru_cache_options_destroy(options: *mut CacheSettings) { end(options); }
-    call rocksdb_lru_cache_options_set_capacity(options: *mut CacheSettings, capacity: usize) { if let Some(options) = options.as_mut() { options.options.capacity_bytes = capacity } }
-    call rocksdb_hyper_clock_cache_options_create(capacity: usize, estimated_entry_charge: usize) -> *mut HyperClockSettings {
-        give(CacheSettings::new(CacheOptions { capacity_bytes: capacity, estimated_entry_bytes: estimated_entry_charge, ..CacheOptions::default() }))
-    }
-    call rocksdb_hyper_clock_cache_options_destroy(options: *mut HyperClockSettings) { end(options); }
-    call rocksdb_hyper_clock_cache_options_set_capacity(options: *mut HyperClockSettings, capacity: usize) { if let Some(options) = options.as_mut() { options.options.capacity_bytes = capacity } }
-    call rocksdb_hyper_clock_cache_options_set_estimated_entry_charge(options: *mut HyperClockSettings, charge: usize) { if let Some(options) = options.as_mut() { options.options.estimated_entry_bytes = charge } }
 
     call rocksdb_write_buffer_manager_create(size: usize, allow_stall: bool) -> *mut WriteBuffers {
         give(WriteBuffers { manager: WriteBufferManager::new(size, allow_stall), in_cache: false })

@@ -12,7 +12,7 @@ use crate::handle::{Database, Pinned};
 use crate::iterator::Iter;
 use crate::options::OptionsHandle;
 use crate::requests::{Read, Write, reading};
-use crate::transaction::TransactionHandle;
+use crate::transaction::{TransactionHandle, ready};
 use karstdb::format::Comparator;
 use karstdb::{BatchParams, InBatch, Value, WriteBatchWithIndex};
 use libc::{c_char, c_int, c_uchar, c_void};
@@ -154,6 +154,14 @@ mod parts {
 mod whole {
     use super::*;
     capi! {
+        attempt rocksdb_transaction_rebuild_from_writebatch_wi(handle: *mut TransactionHandle, batch: *const IndexedBatch) {
+            // Why a copy: it may be the transaction's own.
+            let batch = batch_of(batch)?.write_batch().clone();
+            ready(handle)?.rebuild(&batch)
+        }
+        call rocksdb_transaction_get_writebatch_wi(handle: *mut TransactionHandle) -> *mut IndexedBatch {
+            if handle.is_null() { std::ptr::null_mut() } else { IndexedBatch::of_transaction(handle) }
+        }
         call rocksdb_writebatch_wi_create(reserved_bytes: usize, overwrite_keys: c_uchar) -> *mut IndexedBatch {
             IndexedBatch::given(BatchParams { reserved_bytes, overwrite_key: overwrite_keys != 0, ..BatchParams::default() })
         }

@@ -1,13 +1,15 @@
 //! Options of single calls: reads, writes, flushes, compactions, ingests, transactions, backups.
 
 use crate::boundary::*;
+use crate::cache::Cache;
 use crate::callbacks::{Destructor, TableFilter, table_filter};
 use crate::handle::SnapshotHandle;
 use crate::options::{CNumber, Kept};
 use karstdb::{
-    BackupEngineOptions, BottommostLevelCompaction, CacheOptions, CompactRangeOptions, FlushOptions,
-    IngestExternalFileOptions, OptimisticTransactionDbOptions, OptimisticTransactionOptions, ReadOptions, ReadTier, RestoreOptions, SizeApproximationOptions,
-    TransactionDbOptions, TransactionOptions, WaitForCompactOptions, WriteOptions, WritePolicy,
+    BackupEngineOptions, BlockCache, BottommostLevelCompaction, CacheOptions, CompactRangeOptions,
+    FlushOptions, IngestExternalFileOptions, OptimisticTransactionDbOptions, OptimisticTransactionOptions,
+    ReadOptions, ReadTier, RestoreOptions, SizeApproximationOptions, TransactionDbOptions,
+    TransactionOptions, WaitForCompactOptions, WriteOptions, WritePolicy,
 };
 use libc::{c_char, c_int, c_uchar, c_void};
 use std::time::Duration;
@@ -86,7 +88,9 @@ impl OptimisticDbSettings {
     /// What a database is opened with: shared buckets go before their number.
     pub(crate) fn effective(&self) -> OptimisticTransactionDbOptions {
         match self.kept.has(SHARED_BUCKETS) {
-            true => OptimisticTransactionDbOptions { occ_lock_buckets: u32::of(self.kept.get(SHARED_BUCKETS)) },
+            true => {
+                OptimisticTransactionDbOptions { occ_lock_buckets: u32::of(self.kept.get(SHARED_BUCKETS)) }
+            }
             false => self.options,
         }
     }
@@ -280,6 +284,21 @@ macro_rules! fields {
 }
 
 capi! {
+    call rocksdb_cache_create_lru_opts(options: *const CacheSettings) -> *mut Cache {
+        options.as_ref().map_or(std::ptr::null_mut(), |options| give(Cache(BlockCache::with_options(options.options.clone()))))
+    }
+    call rocksdb_cache_create_hyper_clock_opts(options: *const HyperClockSettings) -> *mut Cache {
+        options.as_ref().map_or(std::ptr::null_mut(), |options| give(Cache(BlockCache::with_options(options.options.clone()))))
+    }
+    call rocksdb_lru_cache_options_create() -> *mut CacheSettings { give(CacheSettings::new(CacheOptions::default())) }
+    call rocksdb_lru_cache_options_destroy(options: *mut CacheSettings) { end(options); }
+    call rocksdb_lru_cache_options_set_capacity(options: *mut CacheSettings, capacity: usize) { if let Some(options) = options.as_mut() { options.options.capacity_bytes = capacity } }
+    call rocksdb_hyper_clock_cache_options_create(capacity: usize, estimated_entry_charge: usize) -> *mut HyperClockSettings {
+        give(CacheSettings::new(CacheOptions { capacity_bytes: capacity, estimated_entry_bytes: estimated_entry_charge, ..CacheOptions::default() }))
+    }
+    call rocksdb_hyper_clock_cache_options_destroy(options: *mut HyperClockSettings) { end(options); }
+    call rocksdb_hyper_clock_cache_options_set_capacity(options: *mut HyperClockSettings, capacity: usize) { if let Some(options) = options.as_mut() { options.options.capacity_bytes = capacity } }
+    call rocksdb_hyper_clock_cache_options_set_estimated_entry_charge(options: *mut HyperClockSettings, charge: usize) { if let Some(options) = options.as_mut() { options.options.estimated_entry_bytes = charge } }
     call rocksdb_readoptions_create() -> *mut Read { give(Read::new(ReadOptions::default())) }
     call rocksdb_readoptions_destroy(options: *mut Read) { end(options); }
     call rocksdb_readoptions_set_snapshot(options: *mut Read, snapshot: *const SnapshotHandle) {

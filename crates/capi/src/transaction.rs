@@ -5,7 +5,6 @@ use crate::boundary::*;
 use crate::db::{families_of, values_out};
 use crate::family::Family;
 use crate::handle::{Pinned, SnapshotHandle};
-use crate::indexed_batch::{IndexedBatch, batch_of};
 use crate::iterator::Iter;
 use crate::requests::{Read, reading};
 use karstdb::format::Op;
@@ -183,7 +182,7 @@ impl TransactionHandle {
     }
 
     /// Adds what a batch has, as if each operation was called.
-    fn rebuild(&mut self, batch: &karstdb::WriteBatch) -> karstdb::Result<()> {
+    pub(crate) fn rebuild(&mut self, batch: &karstdb::WriteBatch) -> karstdb::Result<()> {
         let families = self.db.column_families();
         let family = |id: u32| {
             let found = families.iter().find(|family| family.id() == id);
@@ -303,14 +302,6 @@ capi! {
     }
     attempt rocksdb_transaction_rebuild_from_writebatch(handle: *mut TransactionHandle, batch: *const Batch) {
         ready(handle)?.rebuild(&of(batch)?.batch)
-    }
-    attempt rocksdb_transaction_rebuild_from_writebatch_wi(handle: *mut TransactionHandle, batch: *const IndexedBatch) {
-        // Why a copy: it may be the transaction's own.
-        let batch = batch_of(batch)?.write_batch().clone();
-        ready(handle)?.rebuild(&batch)
-    }
-    call rocksdb_transaction_get_writebatch_wi(handle: *mut TransactionHandle) -> *mut IndexedBatch {
-        if handle.is_null() { std::ptr::null_mut() } else { IndexedBatch::of_transaction(handle) }
     }
     call rocksdb_transaction_get_snapshot(handle: *mut TransactionHandle) -> *mut SnapshotHandle {
         let Some(handle) = ready_or_say("rocksdb_transaction_get_snapshot", handle) else { return std::ptr::null_mut() };

@@ -10,8 +10,8 @@ use crate::iterator::Iter;
 use crate::open::{Named, handles_out, wanted};
 use crate::options::OptionsHandle;
 use crate::requests::{
-    Flush, LockingSettings, OptimisticDbSettings, OptimisticSettings, Read, TransactionSettings, WalFlush, Write,
-    reading,
+    Flush, LockingSettings, OptimisticDbSettings, OptimisticSettings, Read, TransactionSettings, WalFlush,
+    Write, reading,
 };
 use crate::transaction::{Again, TransactionHandle};
 use karstdb::{Db, OptimisticTransactionDb, TransactionDb, Value};

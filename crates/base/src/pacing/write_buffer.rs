@@ -93,8 +93,8 @@ impl WriteBufferManager {
         self.0.shrunk.notify(usize::MAX);
     }
 
-    /// Says whether writers wait from now on while the budget is exceeded. Those who wait go on once
-    /// they need not.
+    /// Says whether writers wait from now on while the budget is exceeded. Those who wait go on
+    /// once they need not.
     pub fn set_allow_stall(&self, allow: bool) {
         self.0.allow_stall.store(allow, Ordering::Relaxed);
         self.0.shrunk.notify(usize::MAX);

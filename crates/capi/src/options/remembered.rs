@@ -72,7 +72,8 @@ mod others {
         call rocksdb_options_get_daily_offpeak_time_utc(options: *const OptionsHandle, size: *mut usize) -> *const c_char {
             options.as_ref().map_or(std::ptr::null(), |options| lend(options.db.daily_offpeak_time_utc.as_bytes(), size))
         }
-        // The memtable is the one there is; RocksDB's names of others do not go to the OPTIONS file.
+        // The memtable is the one there is; RocksDB's names of others do not go to the OPTIONS
+        // file.
         call rocksdb_options_set_memtable_vector_rep(options: *mut OptionsHandle) {
             if let Some(options) = options.as_mut() { options.kept.set("rocksdb_options_set_memtable_vector_rep", 1_u8.number()) }
         }

@@ -17,10 +17,43 @@ unsafe extern "C" {
     fn rocksdb_size_approximation_options_get_include_blob_files(o: H) -> c_uchar;
     fn rocksdb_size_approximation_options_set_files_size_error_margin(o: H, v: f64);
     fn rocksdb_size_approximation_options_get_files_size_error_margin(o: H) -> f64;
-    fn rocksdb_approximate_sizes_with_options(db: H, o: H, n: c_int, s: *const B, sn: *const usize, l: *const B, ln: *const usize, out: *mut u64, e: E);
-    fn rocksdb_approximate_sizes_cf_with_options(db: H, cf: H, o: H, n: c_int, s: *const B, sn: *const usize, l: *const B, ln: *const usize, out: *mut u64, e: E);
-    fn rocksdb_approximate_sizes_cf_with_flags(db: H, cf: H, n: c_int, s: *const B, sn: *const usize, l: *const B, ln: *const usize, f: u8, out: *mut u64, e: E);
+    fn rocksdb_approximate_sizes_with_options(
+        db: H,
+        o: H,
+        n: c_int,
+        s: *const B,
+        sn: *const usize,
+        l: *const B,
+        ln: *const usize,
+        out: *mut u64,
+        e: E,
+    );
+    fn rocksdb_approximate_sizes_cf_with_options(
+        db: H,
+        cf: H,
+        o: H,
+        n: c_int,
+        s: *const B,
+        sn: *const usize,
+        l: *const B,
+        ln: *const usize,
+        out: *mut u64,
+        e: E,
+    );
+    fn rocksdb_approximate_sizes_cf_with_flags(
+        db: H,
+        cf: H,
+        n: c_int,
+        s: *const B,
+        sn: *const usize,
+        l: *const B,
+        ln: *const usize,
+        f: u8,
+        out: *mut u64,
+        e: E,
+    );
     fn rocksdb_get_default_column_family_handle(db: H) -> H;
+    fn rocksdb_options_set_max_write_buffer_number(o: H, n: c_int);
     fn rocksdb_options_set_enable_blob_files(o: H, v: c_uchar);
     fn rocksdb_options_set_manual_wal_flush(o: H, v: c_uchar);
     fn rocksdb_options_enable_statistics(o: H);
@@ -48,9 +81,24 @@ unsafe extern "C" {
     fn rocksdb_optimistictransactiondb_lock_buckets_approximate_memory_usage(b: H) -> usize;
     fn rocksdb_optimistictransactiondb_lock_buckets_destroy(b: H);
     fn rocksdb_optimistictransactiondb_open_with_otxn_db_options(o: H, t: H, n: B, e: E) -> H;
-    fn rocksdb_optimistictransactiondb_open_column_families_with_otxn_db_options(o: H, t: H, n: B, count: c_int, names: *const B, os: *const H, hs: *mut H, e: E) -> H;
+    fn rocksdb_optimistictransactiondb_open_column_families_with_otxn_db_options(
+        o: H,
+        t: H,
+        n: B,
+        count: c_int,
+        names: *const B,
+        os: *const H,
+        hs: *mut H,
+        e: E,
+    ) -> H;
     fn rocksdb_ratelimiter_create_auto_tuned(rate: i64, period: i64, fairness: i32) -> H;
-    fn rocksdb_ratelimiter_create_with_mode(rate: i64, period: i64, fairness: i32, mode: c_int, tuned: bool) -> H;
+    fn rocksdb_ratelimiter_create_with_mode(
+        rate: i64,
+        period: i64,
+        fairness: i32,
+        mode: c_int,
+        tuned: bool,
+    ) -> H;
     fn rocksdb_ratelimiter_destroy(l: H);
     fn rocksdb_options_set_ratelimiter(o: H, l: H);
     fn rocksdb_cache_create_lru(n: usize) -> H;
@@ -154,9 +202,35 @@ fn sizes_are_those_of_what_the_options_include() {
             assert_eq!(rocksdb_size_approximation_options_get_include_blob_files(options), blobs);
             let [mut plain, mut of_family, mut by_flags] = [[0; 2]; 3];
             ok(|e| rocksdb_approximate_sizes_with_options(db, options, 2, s, n, l, n, plain.as_mut_ptr(), e));
-            ok(|e| rocksdb_approximate_sizes_cf_with_options(db, family, options, 2, s, n, l, n, of_family.as_mut_ptr(), e));
+            ok(|e| {
+                rocksdb_approximate_sizes_cf_with_options(
+                    db,
+                    family,
+                    options,
+                    2,
+                    s,
+                    n,
+                    l,
+                    n,
+                    of_family.as_mut_ptr(),
+                    e,
+                )
+            });
             let flags = memory | files << 1 | blobs << 2;
-            ok(|e| rocksdb_approximate_sizes_cf_with_flags(db, family, 2, s, n, l, n, flags, by_flags.as_mut_ptr(), e));
+            ok(|e| {
+                rocksdb_approximate_sizes_cf_with_flags(
+                    db,
+                    family,
+                    2,
+                    s,
+                    n,
+                    l,
+                    n,
+                    flags,
+                    by_flags.as_mut_ptr(),
+                    e,
+                )
+            });
             assert_eq!((plain, plain), (of_family, by_flags));
             plain
         };
@@ -251,7 +325,8 @@ fn files_are_verified_with_read_options() {
             assert!(failed(|e| call(db, limited, e)).starts_with("Not implemented"));
         }
         rocksdb_readoptions_destroy(limited);
-        let files = std::fs::read_dir(setup.path("db").to_str().unwrap()).unwrap().map(|file| file.unwrap().path());
+        let files =
+            std::fs::read_dir(setup.path("db").to_str().unwrap()).unwrap().map(|file| file.unwrap().path());
         let table = { files }.find(|path| path.extension().is_some_and(|ext| ext == "sst")).unwrap();
         let mut bytes = std::fs::read(&table).unwrap();
         bytes[10] ^= 1;
@@ -305,7 +380,16 @@ fn optimistic_transactions_have_options_of_their_database() {
         let (names, families, mut handles) = ([c"default".as_ptr()], [setup.options], [null_mut()]);
         let open = rocksdb_optimistictransactiondb_open_column_families_with_otxn_db_options;
         let db = ok(|e| {
-            open(setup.options, options, path.as_ptr(), 1, names.as_ptr(), families.as_ptr(), handles.as_mut_ptr(), e)
+            open(
+                setup.options,
+                options,
+                path.as_ptr(),
+                1,
+                names.as_ptr(),
+                families.as_ptr(),
+                handles.as_mut_ptr(),
+                e,
+            )
         });
         one_wins(db);
         rocksdb_column_family_handle_destroy(handles[0]);
@@ -320,7 +404,8 @@ fn optimistic_transactions_have_options_of_their_database() {
 fn limiters_of_writes_slow_flushes_down() {
     let value: Vec<u8> = (0..300_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     unsafe {
-        // Both let 100 KB through in a period of 100 ms; the one that tunes itself begins with half.
+        // Both let 100 KB through in a period of 100 ms; the one that tunes itself begins with
+        // half.
         let tuned = rocksdb_ratelimiter_create_auto_tuned(2_000_000, 100_000, 10);
         let plain = rocksdb_ratelimiter_create_with_mode(1_000_000, 100_000, 10, 1, false);
         for limiter in [tuned, plain] {
@@ -352,6 +437,8 @@ fn a_budget_of_memtables_is_told_and_stalls_while_it_may() {
         let buffers = rocksdb_write_buffer_manager_create_with_cache(LIMIT, cache, true);
         assert_eq!(rocksdb_write_buffer_manager_dummy_entries_in_cache_usage(buffers), 0);
         rocksdb_options_set_write_buffer_manager(setup.options, buffers);
+        // The budget stops writers, not the number of memtables.
+        rocksdb_options_set_max_write_buffer_number(setup.options, 100);
         let db = setup.open();
         // Nothing is flushed, so that the budget stays used up.
         ok(|e| rocksdb_pause_background_work(db, e));
@@ -451,7 +538,9 @@ fn what_has_no_effect_is_remembered() {
         assert_eq!(std::mem::replace(&mut length, 9), 0);
         let table = rocksdb_block_based_options_create();
         rocksdb_block_based_options_clear_user_defined_index_factory(table);
-        assert!(rocksdb_block_based_options_get_user_defined_index_factory_name(table, &mut length).is_null());
+        assert!(
+            rocksdb_block_based_options_get_user_defined_index_factory_name(table, &mut length).is_null()
+        );
         assert_eq!(length, 0);
         rocksdb_block_based_options_destroy(table);
 
