@@ -7,9 +7,9 @@ const HEAD: &str = "\
 # Benchmarks
 
 `cargo xtask compare --report DIR` measures RocksDB and KarstDB in turns, on the same files and with
-the same options, and makes this page and one in HTML, with plots. Every figure is a median of its
-runs, and CPU is that of the whole process. The last column is KarstDB's first figure divided by
-RocksDB's: more is better for a throughput, and less is better for a time.
+the same options, and makes this page and one in HTML, with plots. Every figure is a median of three
+runs, or of as many as `--repeat` says, and CPU is that of the whole process. The last column is
+KarstDB's first figure divided by RocksDB's; more is better.
 
 \"In flight\" means threads for RocksDB, each with one read in flight, and futures on one thread for
 KarstDB. RocksDB is built by the crate `rocksdb`, without coroutines, which its batches need to read
