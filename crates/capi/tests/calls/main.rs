@@ -5,6 +5,7 @@
 )]
 
 mod as_rocksdb;
+mod files;
 
 use libc::{c_char, c_int, c_uchar, c_void};
 use std::ffi::{CStr, CString};
