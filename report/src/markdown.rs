@@ -3,6 +3,20 @@
 use crate::report::Report;
 use std::fmt::Write;
 
+const HEAD: &str = "\
+# Benchmarks
+
+`cargo xtask compare --report DIR` measures RocksDB and KarstDB in turns, on the same files and with
+the same options, and makes this page and one in HTML, with plots. Every figure is a median of three
+runs, or of as many as `--repeat` says, and CPU is that of the whole process. The last column is
+KarstDB's first figure divided by RocksDB's; more is better.
+
+\"In flight\" means threads for RocksDB, each with one read in flight, and futures on one thread for
+KarstDB. RocksDB is built by the crate `rocksdb`, without coroutines, which its batches need to read
+several levels at once. \"fio\" is the device with as many reads in flight.
+[measurements.md](measurements.md) has what takes longer, and what differs from day to day.
+";
+
 pub(crate) fn write(report: &Report) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
@@ -11,10 +25,7 @@ pub(crate) fn write(report: &Report) -> String {
 }
 
 fn write_into(out: &mut String, report: &Report) -> std::fmt::Result {
-    writeln!(
-        out,
-        "# Benchmarks\n\n`cargo xtask report` made this page of the results of these runs. Every figure is a median.\n"
-    )?;
+    writeln!(out, "{HEAD}")?;
     writeln!(out, "| run | commit | processor | processors | memory GB | kernel |")?;
     writeln!(out, "|---|---|---|---:|---:|---|")?;
     for run in &report.runs {

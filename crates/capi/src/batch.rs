@@ -3,7 +3,7 @@
 use crate::boundary::*;
 use crate::family::Family;
 use karstdb::WriteBatch;
-use karstdb::format::Op;
+use karstdb::format::{ColumnFamilyId, Op};
 use libc::{c_char, c_int, c_void};
 
 /// `rocksdb_writebatch_t`.
@@ -12,12 +12,18 @@ pub struct Batch {
     pub(crate) batch: WriteBatch,
 }
 
-type Visit2 = Option<unsafe extern "C" fn(*mut c_void, *const c_char, usize, *const c_char, usize)>;
-type Visit1 = Option<unsafe extern "C" fn(*mut c_void, *const c_char, usize)>;
+pub(crate) type Visit2 =
+    Option<unsafe extern "C" fn(*mut c_void, *const c_char, usize, *const c_char, usize)>;
+pub(crate) type Visit1 = Option<unsafe extern "C" fn(*mut c_void, *const c_char, usize)>;
 type VisitCf2 = Option<unsafe extern "C" fn(*mut c_void, u32, *const c_char, usize, *const c_char, usize)>;
 type VisitCf1 = Option<unsafe extern "C" fn(*mut c_void, u32, *const c_char, usize)>;
 
-/// What is called for each operation, by its kind.
+/// What is called for each operation, by its kind. None is called for single deletions.
+///
+/// Compat: RocksDB's calls give a handler that has methods for these kinds alone, and its base says
+/// of single deletions and, where families are not told, of operands in the default column family
+/// that there is nothing to do; of everything else that it is an error, at which the walk ends
+/// without a word.
 pub(crate) struct Visitors {
     pub(crate) put: VisitCf2,
     pub(crate) deleted: VisitCf1,
@@ -25,8 +31,26 @@ pub(crate) struct Visitors {
     pub(crate) log: Visit1,
 }
 
+fn at(bytes: &[u8]) -> *const c_char {
+    bytes.as_ptr().cast()
+}
+
+/// Calls `log` for an operation that has no method; whether the walk goes on.
+unsafe fn pass(op: &Op<'_>, state: *mut c_void, log: Visit1) -> bool {
+    match op {
+        Op::SingleDelete { cf, .. } | Op::Merge { cf, .. } => *cf == ColumnFamilyId::DEFAULT,
+        Op::LogData(data) => {
+            if let Some(log) = log {
+                unsafe { log(state, at(data), data.len()) }
+            }
+            true
+        }
+        Op::Noop => true,
+        _ => false,
+    }
+}
+
 pub(crate) unsafe fn visit(batch: &WriteBatch, state: *mut c_void, visitors: &Visitors) {
-    let at = |bytes: &[u8]| bytes.as_ptr().cast::<c_char>();
     for op in batch.iter() {
         unsafe {
             match op {
@@ -35,7 +59,7 @@ pub(crate) unsafe fn visit(batch: &WriteBatch, state: *mut c_void, visitors: &Vi
                         put(state, cf.0, at(key), key.len(), at(value), value.len())
                     }
                 }
-                Op::Delete { cf, key } | Op::SingleDelete { cf, key } => {
+                Op::Delete { cf, key } => {
                     if let Some(deleted) = visitors.deleted {
                         deleted(state, cf.0, at(key), key.len())
                     }
@@ -45,18 +69,18 @@ pub(crate) unsafe fn visit(batch: &WriteBatch, state: *mut c_void, visitors: &Vi
                         merge(state, cf.0, at(key), key.len(), at(operand), operand.len())
                     }
                 }
-                Op::LogData(data) => {
-                    if let Some(log) = visitors.log {
-                        log(state, at(data), data.len())
+                other => {
+                    if !pass(&other, state, visitors.log) {
+                        return;
                     }
                 }
-                _ => {}
             }
         }
     }
 }
 
-/// As [`visit`], of the default column family, with callbacks that are not told of families.
+/// As [`visit`], of the default column family up to the first operation on another one, with
+/// callbacks that are not told of families.
 pub(crate) unsafe fn visit_default(
     batch: &WriteBatch,
     state: *mut c_void,
@@ -64,26 +88,24 @@ pub(crate) unsafe fn visit_default(
     deleted: Visit1,
     log: Visit1,
 ) {
-    let at = |bytes: &[u8]| bytes.as_ptr().cast::<c_char>();
     for op in batch.iter() {
         unsafe {
             match op {
-                Op::Put { key, value, .. } => {
+                Op::Put { cf: ColumnFamilyId::DEFAULT, key, value } => {
                     if let Some(put) = put {
                         put(state, at(key), key.len(), at(value), value.len())
                     }
                 }
-                Op::Delete { key, .. } | Op::SingleDelete { key, .. } => {
+                Op::Delete { cf: ColumnFamilyId::DEFAULT, key } => {
                     if let Some(deleted) = deleted {
                         deleted(state, at(key), key.len())
                     }
                 }
-                Op::LogData(data) => {
-                    if let Some(log) = log {
-                        log(state, at(data), data.len())
+                other => {
+                    if !pass(&other, state, log) {
+                        return;
                     }
                 }
-                _ => {}
             }
         }
     }
@@ -134,12 +156,8 @@ mod whole {
             or_say("rocksdb_writebatch_create_from", batch).map_or(std::ptr::null_mut(), |batch| give(Batch { batch }))
         }
         call rocksdb_writebatch_create_with_params(reserved: usize, max: usize, protection: usize, _timestamps: usize) -> *mut Batch {
-            let batch = if protection == 0 {
-                WriteBatch::with_capacity(reserved, if max == 0 { usize::MAX } else { max })
-            } else {
-                WriteBatch::protected()
-            };
-            give(Batch { batch })
+            let batch = WriteBatch::with_capacity(reserved, max);
+            give(Batch { batch: if protection == 0 { batch } else { batch.to_protected() } })
         }
         call rocksdb_writebatch_destroy(batch: *mut Batch) { end(batch); }
         call rocksdb_writebatch_clear(batch: *mut Batch) { if let Some(batch) = batch.as_mut() { batch.batch.clear() } }

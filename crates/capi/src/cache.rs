@@ -12,13 +12,6 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Cache(pub(crate) BlockCache);
 
-/// `rocksdb_lru_cache_options_t`.
-#[derive(Debug, Default)]
-pub struct CacheSettings(CacheOptions);
-
-/// `rocksdb_hyper_clock_cache_options_t`: the header has two types.
-pub type HyperClockSettings = CacheSettings;
-
 /// `rocksdb_write_buffer_manager_t`.
 #[derive(Debug)]
 pub struct WriteBuffers {
@@ -50,11 +43,15 @@ fn cache(capacity: usize, strict_capacity: bool) -> *mut Cache {
     })))
 }
 
-fn limiter(rate: i64, period_us: i64, fairness: i32) -> *mut Limiter {
+fn limiter(rate: i64, period_us: i64, fairness: i32, auto_tuned: bool) -> *mut Limiter {
     let number = |number: i64| u64::try_from(number).unwrap_or(0).max(1);
     let period = Duration::from_micros(number(period_us));
-    give(Limiter(RateLimiter::with_periods(number(rate), period, number(fairness.into()))))
+    let make = if auto_tuned { RateLimiter::auto_tuned } else { RateLimiter::with_periods };
+    give(Limiter(make(number(rate), period, number(fairness.into()))))
 }
+
+/// RocksDB's number for a limiter of writes alone.
+const WRITES_ONLY: c_int = 1;
 
 unsafe fn threads(env: *const Environment, priority: Priority, count: c_int) {
     if let (Some(env), Ok(count)) = (unsafe { env.as_ref() }, usize::try_from(count)) {
@@ -70,14 +67,8 @@ unsafe fn threads_of(env: *const Environment, priority: Priority) -> c_int {
 capi! {
     call rocksdb_cache_create_lru(capacity: usize) -> *mut Cache { cache(capacity, false) }
     call rocksdb_cache_create_lru_with_strict_capacity_limit(capacity: usize) -> *mut Cache { cache(capacity, true) }
-    call rocksdb_cache_create_lru_opts(options: *const CacheSettings) -> *mut Cache {
-        options.as_ref().map_or(std::ptr::null_mut(), |options| give(Cache(BlockCache::with_options(options.0.clone()))))
-    }
     call rocksdb_cache_create_hyper_clock(capacity: usize, estimated_entry_charge: usize) -> *mut Cache {
         give(Cache(BlockCache::with_options(CacheOptions { capacity_bytes: capacity, estimated_entry_bytes: estimated_entry_charge, ..CacheOptions::default() })))
-    }
-    call rocksdb_cache_create_hyper_clock_opts(options: *const HyperClockSettings) -> *mut Cache {
-        options.as_ref().map_or(std::ptr::null_mut(), |options| give(Cache(BlockCache::with_options(options.0.clone()))))
     }
     call rocksdb_cache_destroy(cache: *mut Cache) { end(cache); }
     call rocksdb_cache_set_capacity(cache: *const Cache, capacity: usize) { if let Some(cache) = cache.as_ref() { cache.0.set_capacity(capacity) } }
@@ -85,16 +76,6 @@ capi! {
     call rocksdb_cache_get_usage(cache: *const Cache) -> usize { cache.as_ref().map_or(0, |cache| cache.0.usage_bytes()) }
     call rocksdb_cache_get_pinned_usage(cache: *const Cache) -> usize { cache.as_ref().map_or(0, |cache| cache.0.pinned_bytes()) }
     call rocksdb_cache_get_occupancy_count(cache: *const Cache) -> usize { cache.as_ref().map_or(0, |cache| cache.0.entry_count()) }
-
-    call rocksdb_lru_cache_options_create() -> *mut CacheSettings { give(CacheSettings::default()) }
-    call rocksdb_lru_cache_options_destroy(options: *mut CacheSettings) { end(options); }
-    call rocksdb_lru_cache_options_set_capacity(options: *mut CacheSettings, capacity: usize) { if let Some(options) = options.as_mut() { options.0.capacity_bytes = capacity } }
-    call rocksdb_hyper_clock_cache_options_create(capacity: usize, estimated_entry_charge: usize) -> *mut HyperClockSettings {
-        give(CacheSettings(CacheOptions { capacity_bytes: capacity, estimated_entry_bytes: estimated_entry_charge, ..CacheOptions::default() }))
-    }
-    call rocksdb_hyper_clock_cache_options_destroy(options: *mut HyperClockSettings) { end(options); }
-    call rocksdb_hyper_clock_cache_options_set_capacity(options: *mut HyperClockSettings, capacity: usize) { if let Some(options) = options.as_mut() { options.0.capacity_bytes = capacity } }
-    call rocksdb_hyper_clock_cache_options_set_estimated_entry_charge(options: *mut HyperClockSettings, charge: usize) { if let Some(options) = options.as_mut() { options.0.estimated_entry_bytes = charge } }
 
     call rocksdb_write_buffer_manager_create(size: usize, allow_stall: bool) -> *mut WriteBuffers {
         give(WriteBuffers { manager: WriteBufferManager::new(size, allow_stall), in_cache: false })
@@ -111,9 +92,18 @@ capi! {
     call rocksdb_write_buffer_manager_memory_usage(buffers: *const WriteBuffers) -> usize { buffers.as_ref().map_or(0, |buffers| buffers.manager.used_bytes()) }
     call rocksdb_write_buffer_manager_mutable_memtable_memory_usage(buffers: *const WriteBuffers) -> usize { buffers.as_ref().map_or(0, |buffers| buffers.manager.active_bytes()) }
     call rocksdb_write_buffer_manager_buffer_size(buffers: *const WriteBuffers) -> usize { buffers.as_ref().map_or(0, |buffers| buffers.manager.limit_bytes()) }
+    call rocksdb_write_buffer_manager_dummy_entries_in_cache_usage(buffers: *const WriteBuffers) -> usize { buffers.as_ref().map_or(0, |buffers| buffers.manager.charged_cache_bytes()) }
+    call rocksdb_write_buffer_manager_set_allow_stall(buffers: *const WriteBuffers, allow: bool) { if let Some(buffers) = buffers.as_ref() { buffers.manager.set_allow_stall(allow) } }
     call rocksdb_write_buffer_manager_set_buffer_size(buffers: *const WriteBuffers, size: usize) { if let Some(buffers) = buffers.as_ref() { buffers.manager.set_limit_bytes(size) } }
 
-    call rocksdb_ratelimiter_create(rate: i64, period_us: i64, fairness: i32) -> *mut Limiter { limiter(rate, period_us, fairness) }
+    call rocksdb_ratelimiter_create(rate: i64, period_us: i64, fairness: i32) -> *mut Limiter { limiter(rate, period_us, fairness, false) }
+    call rocksdb_ratelimiter_create_auto_tuned(rate: i64, period_us: i64, fairness: i32) -> *mut Limiter { limiter(rate, period_us, fairness, true) }
+    // Writes are what is limited; a limiter of reads is refused.
+    call rocksdb_ratelimiter_create_with_mode(rate: i64, period_us: i64, fairness: i32, mode: c_int, auto_tuned: bool) -> *mut Limiter {
+        if mode == WRITES_ONLY { return limiter(rate, period_us, fairness, auto_tuned) }
+        say_once("rocksdb_ratelimiter_create_with_mode", "reads are not limited: there is no limiter");
+        std::ptr::null_mut()
+    }
     call rocksdb_ratelimiter_destroy(limiter: *mut Limiter) { end(limiter); }
 
     call rocksdb_sst_file_manager_create(_env: *const Environment) -> *mut FileManager { give(FileManager(SstFileManager::new())) }
@@ -136,6 +126,9 @@ capi! {
     call rocksdb_create_default_env() -> *mut Environment { give(Environment(Env::posix())) }
     call rocksdb_create_mem_env() -> *mut Environment {
         give(Environment(Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build()))
+    }
+    attempt rocksdb_create_dir_if_missing(env: *const Environment, dir: *const c_char) {
+        Ok(of(env)?.0.fs().create_dir(path(dir)?)?)
     }
     call rocksdb_env_destroy(env: *mut Environment) { end(env); }
     call rocksdb_env_set_background_threads(env: *const Environment, n: c_int) { threads(env, Priority::Low, n) }

@@ -5,7 +5,9 @@ use crate::family::{Family, family_or_default};
 use crate::handle::{Database, Pinned, SnapshotHandle};
 use crate::iterator::{Iter, iterators_of};
 use crate::observe::Slice;
-use crate::requests::{Compaction, Flush, Read, Wait, Write, reading};
+use crate::requests::{
+    Compaction, Flush, Read, SizeApproximation, Wait, WalFlush, Write, reading, verifying,
+};
 use karstdb::{Db, FlushOptions, Snapshot, WriteOptions};
 use libc::{c_char, c_int, c_uchar};
 
@@ -16,6 +18,11 @@ pub(crate) unsafe fn writing(options: *const Write) -> WriteOptions {
 
 pub(crate) unsafe fn flushing(options: *const Flush) -> FlushOptions {
     unsafe { options.as_ref() }.map(|flush| flush.options).unwrap_or_default()
+}
+
+/// Whether a flush of the log syncs it; null for the defaults.
+pub(crate) unsafe fn syncs(options: *const WalFlush) -> bool {
+    unsafe { options.as_ref() }.is_some_and(|options| options.options.sync)
 }
 
 /// Values of a `multi_get`, as three arrays.
@@ -71,7 +78,7 @@ unsafe fn multi_get(
     found.into_iter().map(|found| found.and_then(|found| own.shown(found))).collect()
 }
 
-/// Sizes of ranges, with what `flags` has of memtables (1) and files (2).
+/// Sizes of ranges, of what the options include.
 unsafe fn sizes(
     db: &Db,
     family: *const Family,
@@ -336,11 +343,26 @@ capi! {
     attempt rocksdb_pause_background_work(db: *const Database) { base(db)?.pause_background_work() }
     attempt rocksdb_continue_background_work(db: *const Database) { base(db)?.continue_background_work() }
     attempt rocksdb_verify_checksum(db: *const Database) { base(db)?.verify_checksum() }
+    attempt rocksdb_flush_wal_with_options(db: *const Database, options: *const WalFlush) { base(db)?.flush_wal(syncs(options)) }
+    attempt rocksdb_verify_checksum_with_options(db: *const Database, options: *const Read) {
+        verifying(options)?;
+        base(db)?.verify_checksum()
+    }
+    attempt rocksdb_verify_file_checksums_with_options(db: *const Database, options: *const Read) {
+        verifying(options)?;
+        base(db)?.verify_file_checksums().map(drop)
+    }
     attempt rocksdb_verify_file_checksums(db: *const Database) { base(db)?.verify_file_checksums().map(drop) }
     attempt rocksdb_try_catch_up_with_primary(db: *const Database) { base(db)?.try_catch_up_with_primary() }
     attempt rocksdb_wait_for_compact(db: *const Database, options: *const Wait) {
         let options = options.as_ref().map(|wait| wait.options).unwrap_or_default();
         base(db)?.wait_for_compact(&options)
+    }
+    call rocksdb_disable_manual_compaction(db: *const Database) {
+        if let Ok(db) = base(db) { or_say("rocksdb_disable_manual_compaction", db.disable_manual_compaction()); }
+    }
+    call rocksdb_enable_manual_compaction(db: *const Database) {
+        if let Ok(db) = base(db) { or_say("rocksdb_enable_manual_compaction", db.enable_manual_compaction()); }
     }
     call rocksdb_cancel_all_background_work(db: *const Database, wait: c_uchar) {
         if let Ok(db) = base(db) { or_say("rocksdb_cancel_all_background_work", db.cancel_all_background_work(wait != 0)); }
@@ -408,8 +430,17 @@ capi! {
         let options = karstdb::SizeApproximationOptions {
             include_memtables: flags & 1 != 0,
             include_files: flags & 2 != 0,
+            include_blob_files: flags & 4 != 0,
             ..Default::default()
         };
+        sizes(base(db)?, cf, count, (starts, startlens), (limits, limitlens), options, out)
+    }
+    attempt rocksdb_approximate_sizes_with_options(db: *const Database, options: *const SizeApproximation, count: c_int, starts: *const *const c_char, startlens: *const usize, limits: *const *const c_char, limitlens: *const usize, out: *mut u64) {
+        let options = options.as_ref().map(|options| options.options).unwrap_or_default();
+        sizes(base(db)?, std::ptr::null(), count, (starts, startlens), (limits, limitlens), options, out)
+    }
+    attempt rocksdb_approximate_sizes_cf_with_options(db: *const Database, cf: *const Family, options: *const SizeApproximation, count: c_int, starts: *const *const c_char, startlens: *const usize, limits: *const *const c_char, limitlens: *const usize, out: *mut u64) {
+        let options = options.as_ref().map(|options| options.options).unwrap_or_default();
         sizes(base(db)?, cf, count, (starts, startlens), (limits, limitlens), options, out)
     }
     call rocksdb_free(memory: *mut libc::c_void) { libc::free(memory) }

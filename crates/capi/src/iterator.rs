@@ -1,11 +1,12 @@
 //! Iterators, of databases and of transactions.
 
 use crate::boundary::*;
+use crate::family::Family;
 use crate::handle::Database;
 use crate::observe::Slice;
 use crate::requests::{Read, reading};
 use crate::ttl::STAMP;
-use karstdb::{BatchDbIterator, ColumnFamily, Db, DbIterator, Error};
+use karstdb::{BatchDbIterator, ColumnFamily, Db, DbIterator, Error, ReadOptions, WriteBatchWithIndex};
 use libc::{c_char, c_uchar};
 
 /// `rocksdb_iterator_t`.
@@ -13,8 +14,10 @@ use libc::{c_char, c_uchar};
 pub struct Iter {
     at: At,
     failed: Option<Error>,
-    /// What `refresh` needs.
+    /// Where it is of; `refresh` needs it.
     origin: Option<(Db, ColumnFamily)>,
+    /// It keeps to the prefix that it was sent to.
+    keeps_to_prefix: bool,
     /// Values have times behind them, which are not shown.
     stamps: bool,
     /// Of a tailing iterator: the newest write when it was looked at last.
@@ -45,6 +48,7 @@ impl Iter {
         let origin = Some((db.clone(), family.clone()));
         let is_tailing = unsafe { options.as_ref() }.is_some_and(Read::is_tailing);
         let mut options = unsafe { reading(options) };
+        let keeps_to_prefix = options.prefix_same_as_start;
         // Why before the iterator is made: it may see more than this, and not less.
         let tail = is_tailing.then(|| db.latest_sequence_number());
         if is_tailing {
@@ -52,8 +56,8 @@ impl Iter {
             options.snapshot = None;
         }
         give(match db.iter_cf(&options, family) {
-            Ok(it) => Iter { at: At::Db(Box::new(it)), failed: None, origin, stamps: false, tail },
-            Err(error) => Iter { at: At::Nowhere, failed: Some(error), origin, stamps: false, tail },
+            Ok(it) => Iter { at: At::Db(Box::new(it)), origin, keeps_to_prefix, tail, ..Iter::nowhere(None) },
+            Err(error) => Iter { origin, tail, ..Iter::nowhere(Some(error)) },
         })
     }
 
@@ -117,13 +121,55 @@ impl Iter {
 
     pub(crate) fn over_batch(made: karstdb::Result<BatchDbIterator>) -> *mut Iter {
         give(match made {
-            Ok(it) => {
-                Iter { at: At::Batch(Box::new(it)), failed: None, origin: None, stamps: false, tail: None }
-            }
-            Err(error) => {
-                Iter { at: At::Nowhere, failed: Some(error), origin: None, stamps: false, tail: None }
-            }
+            Ok(it) => Iter { at: At::Batch(Box::new(it)), ..Iter::nowhere(None) },
+            Err(error) => Iter::nowhere(Some(error)),
         })
+    }
+
+    fn nowhere(failed: Option<Error>) -> Iter {
+        Iter { at: At::Nowhere, failed, origin: None, keeps_to_prefix: false, stamps: false, tail: None }
+    }
+
+    /// A batch over an iterator, which it takes over; without a family, over one of the default
+    /// family. The options have the bounds of what the batch adds.
+    pub(crate) unsafe fn with_batch(
+        batch: karstdb::Result<&WriteBatchWithIndex>,
+        base: *mut Iter,
+        family: Option<&Family>,
+        options: *const Read,
+    ) -> *mut Iter {
+        let Some(base) = (unsafe { take(base) }) else { return std::ptr::null_mut() };
+        let options = unsafe { reading(options) };
+        let made = batch.and_then(|batch| base.below(batch, family, options));
+        Iter::over_batch(made)
+    }
+
+    fn below(
+        self,
+        batch: &WriteBatchWithIndex,
+        family: Option<&Family>,
+        options: ReadOptions,
+    ) -> karstdb::Result<BatchDbIterator> {
+        if let Some(failed) = self.failed {
+            return Err(failed);
+        }
+        let (At::Db(base), Some((db, own))) = (self.at, &self.origin) else {
+            return Err(not_supported("a batch over an iterator that is over a batch already"));
+        };
+        let family = family.map_or(db.default_column_family(), |family| &family.0);
+        if family.id() != own.id() || !family.is_beside(own) {
+            return Err(invalid("the iterator below the batch is over another column family"));
+        }
+        if self.keeps_to_prefix || options.prefix_same_as_start {
+            return Err(not_supported("prefix_same_as_start in an iterator over a batch"));
+        }
+        if self.tail.is_some() {
+            return Err(not_supported("a batch over a tailing iterator"));
+        }
+        if self.stamps {
+            return Err(not_supported("a batch over an iterator of a database with a TTL"));
+        }
+        batch.iter_over(*base, family, (options.iterate_lower_bound, options.iterate_upper_bound))
     }
 
     fn valid(&self) -> bool {
@@ -135,9 +181,12 @@ impl Iter {
         }
     }
 
-    /// Compat: a move that fails leaves the iterator invalid, and the error in its status.
+    /// Compat: a move that fails leaves the iterator invalid, and the error in its status. One that
+    /// could not be made keeps its error, wherever it is sent.
     fn moved(&mut self, outcome: karstdb::Result<()>) {
-        self.failed = outcome.err();
+        if !matches!(self.at, At::Nowhere) {
+            self.failed = outcome.err();
+        }
     }
 }
 

@@ -39,6 +39,7 @@ mod family;
 mod handle;
 mod header;
 mod import;
+mod indexed_batch;
 mod iterator;
 mod levels;
 mod loaded;

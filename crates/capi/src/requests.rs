@@ -1,16 +1,18 @@
 //! Options of single calls: reads, writes, flushes, compactions, ingests, transactions, backups.
 
 use crate::boundary::*;
+use crate::cache::Cache;
 use crate::callbacks::{Destructor, TableFilter, table_filter};
 use crate::handle::SnapshotHandle;
 use crate::options::{CNumber, Kept};
 use karstdb::io::Env;
 use karstdb::options::Compression;
 use karstdb::{
-    BackupEngineOptions, BottommostLevelCompaction, CompactFilesOptions, CompactRangeOptions,
-    CreateBackupOptions, FlushOptions,
-    IngestExternalFileOptions, OptimisticTransactionOptions, ReadOptions, ReadTier, RestoreOptions,
-    TransactionDbOptions, TransactionOptions, WaitForCompactOptions, WriteOptions, WritePolicy,
+    BackupEngineOptions, BlockCache, BottommostLevelCompaction, CacheOptions, CompactFilesOptions,
+    CompactRangeOptions, CreateBackupOptions, FlushOptions, IngestExternalFileOptions,
+    OptimisticTransactionDbOptions, OptimisticTransactionOptions, ReadOptions, ReadTier, RestoreOptions,
+    SizeApproximationOptions, TransactionDbOptions, TransactionOptions, WaitForCompactOptions, WriteOptions,
+    WritePolicy,
 };
 use libc::{c_char, c_int, c_uchar, c_void};
 use std::time::Duration;
@@ -24,7 +26,7 @@ macro_rules! handles {
             #[allow(dead_code, reason = "not every kind of options has any with an effect")]
             pub(crate) options: $options,
             #[allow(dead_code, reason = "not every kind of options has settings without effect")]
-            kept: Kept,
+            pub(crate) kept: Kept,
         }
 
         impl $handle {
@@ -56,6 +58,14 @@ handles! {
     OptimisticSettings(OptimisticTransactionOptions);
     /// `rocksdb_create_backup_options_t`.
     CreateBackup(CreateBackupOptions);
+    /// `rocksdb_optimistictransactiondb_options_t`.
+    OptimisticDbSettings(OptimisticTransactionDbOptions);
+    /// `rocksdb_size_approximation_options_t`.
+    SizeApproximation(SizeApproximationOptions);
+    /// `rocksdb_flushwaloptions_t`.
+    WalFlush(WalFlushOptions);
+    /// `rocksdb_lru_cache_options_t`.
+    CacheSettings(CacheOptions);
     /// `rocksdb_restore_options_t`.
     Restore(RestoreOptions);
     /// `rocksdb_wal_readoptions_t`. All that is read of a log is verified.
@@ -124,11 +134,52 @@ impl EnvOptions {
     }
 }
 
+/// `rocksdb_hyper_clock_cache_options_t`: the header has two types.
+pub type HyperClockSettings = CacheSettings;
+
+/// How the log is flushed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WalFlushOptions {
+    pub(crate) sync: bool,
+}
+
+/// `rocksdb_optimistictransactiondb_lock_buckets_t`: how many there are. Each database that is
+/// opened with them has as many of its own.
+#[derive(Debug)]
+pub struct LockBuckets {
+    count: u32,
+}
+
+const SHARED_BUCKETS: &str = "rocksdb_optimistictransactiondb_options_set_shared_lock_buckets";
+
+impl OptimisticDbSettings {
+    /// What a database is opened with: shared buckets go before their number.
+    pub(crate) fn effective(&self) -> OptimisticTransactionDbOptions {
+        match self.kept.has(SHARED_BUCKETS) {
+            true => {
+                OptimisticTransactionDbOptions { occ_lock_buckets: u32::of(self.kept.get(SHARED_BUCKETS)) }
+            }
+            false => self.options,
+        }
+    }
+}
+
+/// Read options of a call that verifies files; null for the defaults. Of what they say nothing
+/// counts there but the time limit, which such a call does not keep.
+pub(crate) unsafe fn verifying(options: *const Read) -> karstdb::Result<()> {
+    match unsafe { reading(options) }.io_timeout {
+        Some(_) => Err(not_supported("verifying files with io_timeout")),
+        None => Ok(()),
+    }
+}
+
 /// Read options; null for the defaults.
 pub(crate) unsafe fn reading(options: *const Read) -> ReadOptions {
     unsafe { options.as_ref() }.map(|read| read.options.clone()).unwrap_or_default()
 }
 
+const MERGE_OPERANDS: &str = "rocksdb_readoptions_set_merge_operand_count_threshold";
+const REQUEST_ID: &str = "rocksdb_readoptions_set_request_id";
 const TAILING: &str = "rocksdb_readoptions_set_tailing";
 
 impl Read {
@@ -185,6 +236,15 @@ macro_rules! numbers {
     )*};
 }
 numbers! { c_int, u8; c_int, u32; c_int, usize; u32, u32; u64, u64; usize, usize; i64, i64; usize, u64; u64, usize; }
+
+impl Field<f64> for f64 {
+    fn assign(&mut self, value: f64) {
+        *self = value;
+    }
+    fn read(&self) -> f64 {
+        *self
+    }
+}
 
 impl Field<u64> for Duration {
     fn assign(&mut self, value: u64) {
@@ -302,6 +362,21 @@ macro_rules! fields {
 }
 
 capi! {
+    call rocksdb_cache_create_lru_opts(options: *const CacheSettings) -> *mut Cache {
+        options.as_ref().map_or(std::ptr::null_mut(), |options| give(Cache(BlockCache::with_options(options.options.clone()))))
+    }
+    call rocksdb_cache_create_hyper_clock_opts(options: *const HyperClockSettings) -> *mut Cache {
+        options.as_ref().map_or(std::ptr::null_mut(), |options| give(Cache(BlockCache::with_options(options.options.clone()))))
+    }
+    call rocksdb_lru_cache_options_create() -> *mut CacheSettings { give(CacheSettings::new(CacheOptions::default())) }
+    call rocksdb_lru_cache_options_destroy(options: *mut CacheSettings) { end(options); }
+    call rocksdb_lru_cache_options_set_capacity(options: *mut CacheSettings, capacity: usize) { if let Some(options) = options.as_mut() { options.options.capacity_bytes = capacity } }
+    call rocksdb_hyper_clock_cache_options_create(capacity: usize, estimated_entry_charge: usize) -> *mut HyperClockSettings {
+        give(CacheSettings::new(CacheOptions { capacity_bytes: capacity, estimated_entry_bytes: estimated_entry_charge, ..CacheOptions::default() }))
+    }
+    call rocksdb_hyper_clock_cache_options_destroy(options: *mut HyperClockSettings) { end(options); }
+    call rocksdb_hyper_clock_cache_options_set_capacity(options: *mut HyperClockSettings, capacity: usize) { if let Some(options) = options.as_mut() { options.options.capacity_bytes = capacity } }
+    call rocksdb_hyper_clock_cache_options_set_estimated_entry_charge(options: *mut HyperClockSettings, charge: usize) { if let Some(options) = options.as_mut() { options.options.estimated_entry_bytes = charge } }
     call rocksdb_readoptions_create() -> *mut Read { give(Read::new(ReadOptions::default())) }
     call rocksdb_readoptions_destroy(options: *mut Read) { end(options); }
     call rocksdb_readoptions_set_snapshot(options: *mut Read, snapshot: *const SnapshotHandle) {
@@ -327,6 +402,43 @@ capi! {
         if let Some(options) = options.as_mut() { options.kept.set(TAILING, tailing.number()) }
     }
     call rocksdb_readoptions_get_tailing(options: *const Read) -> c_uchar { options.as_ref().is_some_and(Read::is_tailing).into() }
+    // There are no indexes of the user's own, so that there is none to clear or to name.
+    call rocksdb_readoptions_clear_table_index_factory(_options: *mut Read) {}
+    call rocksdb_readoptions_get_table_index_factory_name(_options: *const Read, size: *mut usize) -> *const c_char {
+        put(size, 0);
+        std::ptr::null()
+    }
+    call rocksdb_size_approximation_options_create() -> *mut SizeApproximation { give(SizeApproximation::new(SizeApproximationOptions::default())) }
+    call rocksdb_size_approximation_options_destroy(options: *mut SizeApproximation) { end(options); }
+    call rocksdb_flushwaloptions_create() -> *mut WalFlush {
+        let mut options = WalFlush::new(WalFlushOptions::default());
+        // RocksDB's default: not by the rate limiter.
+        options.kept.set("rocksdb_flushwaloptions_set_rate_limiter_priority", 4_i32.number());
+        give(options)
+    }
+    call rocksdb_flushwaloptions_destroy(options: *mut WalFlush) { end(options); }
+    call rocksdb_optimistictransactiondb_options_create() -> *mut OptimisticDbSettings {
+        let mut options = OptimisticDbSettings::new(OptimisticTransactionDbOptions::default());
+        // RocksDB's default: at the same time.
+        options.kept.set("rocksdb_optimistictransactiondb_options_set_validate_policy", 1_i32.number());
+        give(options)
+    }
+    call rocksdb_optimistictransactiondb_options_destroy(options: *mut OptimisticDbSettings) { end(options); }
+    call rocksdb_optimistictransactiondb_options_set_shared_lock_buckets(options: *mut OptimisticDbSettings, buckets: *const LockBuckets) {
+        match (options.as_mut(), buckets.as_ref()) {
+            (Some(options), Some(buckets)) => options.kept.set(SHARED_BUCKETS, buckets.count.number()),
+            (Some(options), None) => options.kept.forget(SHARED_BUCKETS),
+            (None, _) => {}
+        }
+    }
+    call rocksdb_optimistictransactiondb_lock_buckets_create(count: usize, _cache_aligned: c_uchar) -> *mut LockBuckets {
+        give(LockBuckets { count: u32::try_from(count).unwrap_or(u32::MAX).max(1) })
+    }
+    // Eight bytes for each bucket of a database.
+    call rocksdb_optimistictransactiondb_lock_buckets_approximate_memory_usage(buckets: *const LockBuckets) -> usize {
+        buckets.as_ref().map_or(0, |buckets| 8 * buckets.count as usize)
+    }
+    call rocksdb_optimistictransactiondb_lock_buckets_destroy(buckets: *mut LockBuckets) { end(buckets); }
     call rocksdb_writeoptions_create() -> *mut Write { give(Write::new(WriteOptions::default())) }
     call rocksdb_writeoptions_destroy(options: *mut Write) { end(options); }
     call rocksdb_flushoptions_create() -> *mut Flush { give(Flush::new(FlushOptions::default())) }
@@ -353,8 +465,49 @@ capi! {
     call rocksdb_optimistictransaction_options_destroy(options: *mut OptimisticSettings) { end(options); }
 }
 
+/// What is remembered besides numbers.
+mod remembered {
+    use super::*;
+    capi! {
+        // RocksDB notes in the status of a read that succeeds that a key has more operands, and C
+        // does not see such a status.
+        call rocksdb_readoptions_has_merge_operand_count_threshold(options: *const Read) -> c_uchar {
+            options.as_ref().is_some_and(|options| options.kept.has(MERGE_OPERANDS)).into()
+        }
+        call rocksdb_readoptions_clear_merge_operand_count_threshold(options: *mut Read) {
+            if let Some(options) = options.as_mut() { options.kept.forget(MERGE_OPERANDS) }
+        }
+        // It is for file systems of RocksDB's users.
+        call rocksdb_readoptions_set_request_id(options: *mut Read, id: *const c_char, length: usize) {
+            if let Some(options) = options.as_mut() { options.kept.set_bytes(REQUEST_ID, bound(id, length)) }
+        }
+        call rocksdb_readoptions_clear_request_id(options: *mut Read) {
+            if let Some(options) = options.as_mut() { options.kept.set_bytes(REQUEST_ID, None) }
+        }
+        call rocksdb_readoptions_get_request_id(options: *const Read, length: *mut usize) -> *const c_char {
+            match options.as_ref().and_then(|options| options.kept.bytes(REQUEST_ID)) {
+                Some(id) => lend(id, length),
+                None => { put(length, 0); std::ptr::null() }
+            }
+        }
+    }
+}
+pub(crate) use remembered::NAMES as REMEMBERED;
+
 fields! {
     served {
+        get rocksdb_flushwaloptions_get_sync WalFlush c_uchar sync;
+        set rocksdb_flushwaloptions_set_sync WalFlush c_uchar sync;
+        get rocksdb_optimistictransactiondb_options_get_occ_lock_buckets OptimisticDbSettings u32 occ_lock_buckets;
+        set rocksdb_optimistictransactiondb_options_set_occ_lock_buckets OptimisticDbSettings u32 occ_lock_buckets;
+        get rocksdb_size_approximation_options_get_files_size_error_margin SizeApproximation f64 files_size_error_margin;
+        get rocksdb_size_approximation_options_get_include_blob_files SizeApproximation c_uchar include_blob_files;
+        get rocksdb_size_approximation_options_get_include_files SizeApproximation c_uchar include_files;
+        get rocksdb_size_approximation_options_get_include_memtables SizeApproximation c_uchar include_memtables;
+        set rocksdb_size_approximation_options_set_files_size_error_margin SizeApproximation f64 files_size_error_margin;
+        set rocksdb_size_approximation_options_set_include_blob_files SizeApproximation c_uchar include_blob_files;
+        set rocksdb_size_approximation_options_set_include_files SizeApproximation c_uchar include_files;
+        set rocksdb_size_approximation_options_set_include_memtables SizeApproximation c_uchar include_memtables;
         get rocksdb_backup_engine_options_get_backup_log_files BackupSettings c_uchar backup_log_files;
         get rocksdb_backup_engine_options_get_callback_trigger_interval_size BackupSettings u64 callback_trigger_interval_size;
         get rocksdb_backup_engine_options_get_destroy_old_data BackupSettings c_uchar destroy_old_data;
@@ -497,6 +650,12 @@ fields! {
         set rocksdb_writeoptions_set_sync Write c_uchar sync;
     }
     kept {
+        get rocksdb_flushwaloptions_get_rate_limiter_priority WalFlush c_int rocksdb_flushwaloptions_set_rate_limiter_priority;
+        set rocksdb_flushwaloptions_set_rate_limiter_priority WalFlush c_int rocksdb_flushwaloptions_set_rate_limiter_priority;
+        set rocksdb_hyper_clock_cache_options_set_num_shard_bits HyperClockSettings c_int rocksdb_hyper_clock_cache_options_set_num_shard_bits;
+        set rocksdb_lru_cache_options_set_num_shard_bits CacheSettings c_int rocksdb_lru_cache_options_set_num_shard_bits;
+        get rocksdb_optimistictransactiondb_options_get_validate_policy OptimisticDbSettings c_int rocksdb_optimistictransactiondb_options_set_validate_policy;
+        set rocksdb_optimistictransactiondb_options_set_validate_policy OptimisticDbSettings c_int rocksdb_optimistictransactiondb_options_set_validate_policy;
         get rocksdb_backup_engine_options_get_backup_rate_limit BackupSettings u64 rocksdb_backup_engine_options_set_backup_rate_limit;
         get rocksdb_backup_engine_options_get_current_temperatures_override_manifest BackupSettings c_uchar rocksdb_backup_engine_options_set_current_temperatures_override_manifest;
         get rocksdb_backup_engine_options_get_io_buffer_size BackupSettings u64 rocksdb_backup_engine_options_set_io_buffer_size;

@@ -49,7 +49,13 @@ fn served() -> impl Iterator<Item = &'static Signature> {
         crate::transaction::NAMES,
         crate::transaction_db::NAMES,
     ];
-    FILES.iter().chain(crate::batch::NAMES).flat_map(|file| file.iter())
+    FILES.iter().chain(crate::batch::NAMES).chain(crate::indexed_batch::NAMES).flat_map(|file| file.iter())
+}
+
+/// Those that only remember what is no number.
+fn remembered() -> impl Iterator<Item = &'static Signature> {
+    let options = crate::options::REMEMBERED.iter().flat_map(|file| file.iter());
+    options.chain(crate::requests::REMEMBERED)
 }
 
 /// All functions of RocksDB's API that are not refused.
@@ -57,6 +63,7 @@ pub(crate) fn signatures() -> impl Iterator<Item = &'static Signature> {
     served()
         .chain(crate::options::CUCKOO)
         .chain(crate::no_effect::NAMES)
+        .chain(remembered())
         .chain(crate::options::SIGNATURES)
         .chain(crate::requests::SIGNATURES)
 }
@@ -70,6 +77,7 @@ pub fn functions() -> Vec<Function> {
     });
     let others = crate::options::CUCKOO.iter().chain(crate::no_effect::NAMES).map(Signature::name);
     let kept = crate::options::KEPT.iter().chain(crate::requests::KEPT).copied().chain(others);
+    let kept = kept.chain(remembered().map(Signature::name));
     let mut all: Vec<_> = served.map(|name| Function { name, served: Served::Yes }).collect();
     all.extend(by_name);
     all.extend(kept.map(|name| Function { name, served: Served::NoEffect }));

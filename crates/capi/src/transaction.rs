@@ -11,7 +11,7 @@ use karstdb::format::Op;
 use karstdb::{
     ColumnFamily, Db, OptimisticTransaction, OptimisticTransactionDb, OptimisticTransactionOptions,
     ReadOptions, Snapshot, Transaction, TransactionDb, TransactionOptions, TransactionState, Value,
-    WriteOptions,
+    WriteBatchWithIndex, WriteOptions,
 };
 use libc::{c_char, c_uchar};
 
@@ -141,6 +141,15 @@ impl TransactionHandle {
         Ok(())
     }
 
+    /// What was written so far; nothing once the transaction has ended.
+    pub(crate) fn indexed_batch(&self) -> Option<&WriteBatchWithIndex> {
+        match &self.inner {
+            Kind::Locking(transaction) => transaction.write_batch(),
+            Kind::Optimistic(transaction) => Some(transaction.write_batch()),
+            Kind::Committing => None,
+        }
+    }
+
     fn family(&self, family: Option<&Family>) -> ColumnFamily {
         family.map_or_else(|| self.db.default_column_family().clone(), |family| family.0.clone())
     }
@@ -173,7 +182,7 @@ impl TransactionHandle {
     }
 
     /// Adds what a batch has, as if each operation was called.
-    fn rebuild(&mut self, batch: &karstdb::WriteBatch) -> karstdb::Result<()> {
+    pub(crate) fn rebuild(&mut self, batch: &karstdb::WriteBatch) -> karstdb::Result<()> {
         let families = self.db.column_families();
         let family = |id: u32| {
             let found = families.iter().find(|family| family.id() == id);

@@ -3,17 +3,18 @@
 use crate::batch::Batch;
 use crate::boundary::*;
 use crate::copies::CheckpointHandle;
-use crate::db::{families_of, flushing, int_property, property, values_out, writing};
+use crate::db::{families_of, flushing, int_property, property, syncs, values_out, writing};
 use crate::family::{Family, create};
 use crate::handle::{Database, Pinned, SnapshotHandle};
 use crate::iterator::Iter;
 use crate::open::{Named, handles_out, wanted};
 use crate::options::OptionsHandle;
 use crate::requests::{
-    Flush, LockingSettings, OptimisticSettings, Read, TransactionSettings, Write, reading,
+    Flush, LockingSettings, OptimisticDbSettings, OptimisticSettings, Read, TransactionSettings, WalFlush,
+    Write, reading,
 };
 use crate::transaction::{Again, TransactionHandle};
-use karstdb::{Db, OptimisticTransactionDb, OptimisticTransactionDbOptions, TransactionDb, Value};
+use karstdb::{Db, OptimisticTransactionDb, TransactionDb, Value};
 use libc::{c_char, c_int, c_uchar};
 
 /// `rocksdb_transactiondb_t`.
@@ -51,6 +52,7 @@ unsafe fn open(
 
 unsafe fn open_optimistic(
     options: *const OptionsHandle,
+    settings: *const OptimisticDbSettings,
     name: *const c_char,
     named: Named,
 ) -> karstdb::Result<*mut OptimisticDatabase> {
@@ -59,7 +61,8 @@ unsafe fn open_optimistic(
     let db = Db::open_cf(wanted.path, &wanted.options, names)?;
     unsafe { handles_out(&db, &wanted, named)? };
     let base = Database::plain(db.clone());
-    let db = OptimisticTransactionDb::over(db, &OptimisticTransactionDbOptions::default())?;
+    let settings = unsafe { settings.as_ref() }.map(OptimisticDbSettings::effective).unwrap_or_default();
+    let db = OptimisticTransactionDb::over(db, &settings)?;
     Ok(give(OptimisticDatabase { base, db }))
 }
 
@@ -174,9 +177,15 @@ capi! {
     }
     attempt rocksdb_transactiondb_flush_wal(db: *const LockingDatabase, sync: c_uchar) { base(db)?.flush_wal(sync != 0) }
 
-    attempt rocksdb_optimistictransactiondb_open(options: *const OptionsHandle, name: *const c_char) -> *mut OptimisticDatabase { open_optimistic(options, name, Named::NONE) }
+    attempt rocksdb_transactiondb_flush_wal_with_options(db: *const LockingDatabase, options: *const WalFlush) { base(db)?.flush_wal(syncs(options)) }
+
+    attempt rocksdb_optimistictransactiondb_open(options: *const OptionsHandle, name: *const c_char) -> *mut OptimisticDatabase { open_optimistic(options, std::ptr::null(), name, Named::NONE) }
     attempt rocksdb_optimistictransactiondb_open_column_families(options: *const OptionsHandle, name: *const c_char, count: c_int, names: *const *const c_char, family_options: *const *const OptionsHandle, handles: *mut *mut Family) -> *mut OptimisticDatabase {
-        open_optimistic(options, name, Named { count, names, options: family_options, handles })
+        open_optimistic(options, std::ptr::null(), name, Named { count, names, options: family_options, handles })
+    }
+    attempt rocksdb_optimistictransactiondb_open_with_otxn_db_options(options: *const OptionsHandle, settings: *const OptimisticDbSettings, name: *const c_char) -> *mut OptimisticDatabase { open_optimistic(options, settings, name, Named::NONE) }
+    attempt rocksdb_optimistictransactiondb_open_column_families_with_otxn_db_options(options: *const OptionsHandle, settings: *const OptimisticDbSettings, name: *const c_char, count: c_int, names: *const *const c_char, family_options: *const *const OptionsHandle, handles: *mut *mut Family) -> *mut OptimisticDatabase {
+        open_optimistic(options, settings, name, Named { count, names, options: family_options, handles })
     }
     call rocksdb_optimistictransactiondb_close(db: *mut OptimisticDatabase) {
         if let Some(db) = take(db) { or_say("rocksdb_optimistictransactiondb_close", db.base.db.close()); }

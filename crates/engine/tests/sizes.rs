@@ -1,7 +1,7 @@
 //! What is told of keys without reading them: sizes of ranges, and whether a key may be there.
 
 use karst_engine::{
-    BlockCache, CompactRangeOptions, Db, FlushOptions, KeyRange, Options, ReadOptions,
+    BlockCache, CompactRangeOptions, Db, ErrorKind, FlushOptions, KeyRange, Options, ReadOptions,
     SizeApproximationOptions,
 };
 use std::future::Future;
@@ -139,6 +139,26 @@ fn what_is_in_memory_counts_if_asked_for() {
     assert!(files > bytes);
     let neither = SizeApproximationOptions { include_files: false, ..memtables };
     assert_eq!(of(neither, (&from, &to)), 0);
+}
+
+#[test]
+fn blob_files_count_by_the_tables_share_of_a_range() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = open(&folder, "enable_blob_files=true");
+    fill(&db);
+    let blobs = db.int_property("rocksdb.live-blob-file-size").unwrap();
+    let (from, middle, to) = (key(0), key(KEYS / 2), key(KEYS));
+    let of = |include_files: bool, include_blob_files: bool, range: KeyRange<'_>| {
+        let options = SizeApproximationOptions { include_files, include_blob_files, ..Default::default() };
+        db.approximate_sizes_cf(&options, db.default_column_family(), &[range]).map(|sizes| sizes[0])
+    };
+    let whole = (&from[..], &to[..]);
+    let alone = of(false, true, whole).unwrap();
+    assert!(blobs > u64::from(KEYS) * VALUE_BYTES && alone.abs_diff(blobs) <= 1, "{alone} {blobs}");
+    assert_eq!(of(true, true, whole).unwrap(), alone + of(true, false, whole).unwrap());
+    let half = of(false, true, (&from, &middle)).unwrap();
+    assert!(half > blobs / 4 && half < blobs / 4 * 3, "{half} of {blobs}");
+    assert_eq!(of(false, false, whole).unwrap_err().kind(), ErrorKind::InvalidArgument);
 }
 
 #[test]

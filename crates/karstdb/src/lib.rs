@@ -218,10 +218,10 @@ pub use karst_engine::{
 };
 #[doc(inline)]
 pub use karst_txn::{
-    BatchDbIterator, BatchEntry, BatchEntryKind, BatchEntryStream, BatchIterator, DeadlockInfo, DeadlockPath,
-    InBatch, LockStatus, OptimisticTransaction, OptimisticTransactionDb, OptimisticTransactionDbOptions,
-    OptimisticTransactionOptions, Transaction, TransactionDb, TransactionDbOptions, TransactionOptions,
-    TransactionState, WriteBatchWithIndex, WritePolicy,
+    BatchDbIterator, BatchEntry, BatchEntryKind, BatchEntryStream, BatchIterator, BatchParams, DeadlockInfo,
+    DeadlockPath, InBatch, LockStatus, OptimisticTransaction, OptimisticTransactionDb,
+    OptimisticTransactionDbOptions, OptimisticTransactionOptions, Transaction, TransactionDb,
+    TransactionDbOptions, TransactionOptions, TransactionState, WriteBatchWithIndex, WritePolicy,
 };
 
 /// The environment: file systems, clock, threads, reactors.

@@ -1,22 +1,27 @@
 //! `karst verify DB`: whether all files of a database are what was written.
 //!
 //! In: a database directory, which is only read, and need not open. Out: a line for each damaged
-//! file, with what is wrong and at which offset; with `--json` one object. The exit code is 1 if
-//! there is any.
+//! file, with what is wrong and at which offset; with `--json` one object a round. The exit code is
+//! 1 if there is any. With `--schedule` rounds follow each other until one finds damage.
 
+use crate::command_line::{FlagValue, Span};
 use crate::output::{Fault, is_watched, note, say};
 use crate::paths::with_paths;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use karst_engine::pacing::RateLimiter;
 use karst_engine::{Db, Options, VerifyProgress, VerifyReport};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const ABOUT: &str = "Read all files of a database and verify their checksums";
 const HELP: &str = "\
 Reads MANIFEST, OPTIONS, tables, blob files and logs, and verifies every checksum in them. Nothing is
 changed, and the database need not be in a state in which it can be opened. It should not be written
-to meanwhile. Ends with exit code 1 if a file is damaged or missing, and says which, and where.";
+to meanwhile. Ends with exit code 1 if a file is damaged or missing, and says which, and where.
+
+With --schedule the files are read again each PERIOD, until a round finds damage. The database may be
+written to: where a round finds damage it is done once more, and what both found is damage. A file that
+the database has removed meanwhile is missed by the first only.";
 
 /// The command line.
 pub(crate) fn command() -> Command {
@@ -33,6 +38,13 @@ pub(crate) fn command() -> Command {
         .arg(db.required_unless_present("db").conflicts_with("db"))
         .arg(named)
         .arg(json.help("Say what was found as one JSON object on standard output"))
+        .arg(
+            Arg::new("schedule")
+                .long("schedule")
+                .value_name("PERIOD")
+                .value_parser(Span::parse_flag)
+                .help("Verify again each PERIOD (such as 30s, 15m or 24h), until there is damage"),
+        )
         .arg(of("db-paths", "db_paths", "DIRECTORY,...").help("Where tables are, if not only in DB"))
         .arg(of("cf-paths", "cf_paths", "FAMILY=DIRECTORY,...;...").help("The same of column families"))
         .arg(
@@ -47,11 +59,29 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<(), Fault> {
     let path = |name: &str| matches.get_one::<PathBuf>(name);
     let db = path("DB").or(path("db")).expect("clap asks for one of both");
     let limiter = matches.get_one::<u64>("rate-limit").map(|bytes| RateLimiter::new(*bytes));
-    let watched = is_watched();
-    let mut told: Option<Instant> = None;
     let text = |name: &str| matches.get_one::<String>(name).map(String::as_str);
     let options = with_paths(Options::new(), text("db-paths"), text("cf-paths"))?;
-    let report = Db::verify_files(db, &options, limiter.as_ref(), |now| {
+    let in_json = matches.get_flag("json");
+    let look = || look(db, &options, limiter.as_ref());
+    let Some(Span(period)) = matches.get_one::<Span>("schedule").copied() else {
+        return tell(db, &look()?, in_json);
+    };
+    loop {
+        let begun = Instant::now();
+        let mut report = look()?;
+        if !report.damaged.is_empty() {
+            report = in_both(&report, look()?);
+        }
+        tell(db, &report, in_json)?;
+        std::thread::sleep(period.saturating_sub(begun.elapsed()));
+    }
+}
+
+/// One round.
+fn look(db: &Path, options: &Options, limiter: Option<&RateLimiter>) -> Result<VerifyReport, Fault> {
+    let watched = is_watched();
+    let mut told: Option<Instant> = None;
+    let report = Db::verify_files(db, options, limiter, |now| {
         let is_due = told.is_none_or(|last| last.elapsed() >= Duration::from_millis(200));
         if watched && (is_due || now.files == now.all_files) {
             told = Some(Instant::now());
@@ -61,9 +91,19 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<(), Fault> {
     if watched && told.is_some() {
         note!("");
     }
-    let report = report?;
-    if matches.get_flag("json") {
-        say!("{}", json_of(&report))?;
+    Ok(report?)
+}
+
+/// The second of two reports, with the damage that the first had too.
+fn in_both(first: &VerifyReport, mut second: VerifyReport) -> VerifyReport {
+    second.damaged.retain(|file| first.damaged.iter().any(|before| before.path == file.path));
+    second
+}
+
+/// Says what a round has found; damage is a fault.
+fn tell(db: &Path, report: &VerifyReport, in_json: bool) -> Result<(), Fault> {
+    if in_json {
+        say!("{}", json_of(report))?;
     } else {
         for file in &report.damaged {
             say!("{}", line_of(&file.path.display().to_string(), &file.error))?;
@@ -121,6 +161,15 @@ mod tests {
         assert_eq!(parsed["damaged"][0]["file"], "/db/\"x\".sst");
         assert_eq!(parsed["damaged"][0]["offset"], 4096);
         assert!(parsed["damaged"][1]["offset"].is_null());
+    }
+
+    #[test]
+    fn what_only_one_of_two_rounds_missed_is_no_damage() {
+        let report = |names: &[&str]| {
+            let damaged = |name: &&str| DamagedFile { path: name.into(), error: "missing".into() };
+            VerifyReport { damaged: names.iter().map(damaged).collect(), ..VerifyReport::default() }
+        };
+        assert_eq!(in_both(&report(&["1.sst", "2.sst"]), report(&["2.sst", "3.sst"])), report(&["2.sst"]));
     }
 
     #[test]

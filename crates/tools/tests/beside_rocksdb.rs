@@ -2,8 +2,9 @@
 //! must be equal byte for byte.
 
 use karst_testkit::rocksdb_tools::{db_bench, ldb, run};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn karst(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_karst")).args(args).output().expect("the program under test runs")
@@ -246,4 +247,28 @@ fn ldb_repairs_and_removes_tables_and_rocksdb_reads_what_is_left() {
     assert!(json.status.success(), "{}", String::from_utf8_lossy(&json.stderr));
     let text = String::from_utf8(json.stdout).unwrap();
     assert!(text.contains("\"damaged\":[]"), "{text}");
+}
+
+#[test]
+fn verify_on_a_schedule_goes_on_until_there_is_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = mixed(dir.path());
+    let mut karst = Command::new(env!("CARGO_BIN_EXE_karst"))
+        .args(["verify", "--schedule", "20ms", db.to_str().unwrap()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(karst.stdout.take().unwrap()).lines().map(Result::unwrap);
+    for _ in 0..3 {
+        let line = lines.next().unwrap();
+        assert!(line.ends_with("verified, 0 damaged or missing"), "{line}");
+    }
+    let tables = std::fs::read_dir(&db).unwrap().map(|entry| entry.unwrap().path());
+    let table = tables.filter(|path| path.extension().is_some_and(|end| end == "sst")).max().unwrap();
+    std::fs::remove_file(&table).unwrap();
+    let rest: Vec<String> = lines.collect();
+    assert!(rest.iter().any(|line| line.contains(&table.display().to_string())), "{rest:?}");
+    assert!(rest.last().unwrap().ends_with("verified, 1 damaged or missing"), "{rest:?}");
+    assert_eq!(karst.wait().unwrap().code(), Some(1));
 }

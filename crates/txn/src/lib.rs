@@ -30,7 +30,7 @@ mod undo;
 mod workspace;
 
 pub use batch::{
-    BatchDbIterator, BatchEntry, BatchEntryKind, BatchEntryStream, BatchIterator, InBatch,
+    BatchDbIterator, BatchEntry, BatchEntryKind, BatchEntryStream, BatchIterator, BatchParams, InBatch,
     WriteBatchWithIndex,
 };
 pub use holder::TransactionState;

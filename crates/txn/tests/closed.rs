@@ -300,7 +300,16 @@ fn every_call_of_a_closed_transaction_database_says_so() {
         check("a transaction", of_transaction(transaction, family), OTHERS_OF_TRANSACTION, &sources);
     }
     let moves = iterators.into_iter().map(|call| call()).collect();
-    let others = ["valid", "key", "value", "pinned_value", "status", "iter_with_base", "iter_with_base_cf"];
+    let others = [
+        "valid",
+        "key",
+        "value",
+        "pinned_value",
+        "status",
+        "iter_with_base",
+        "iter_with_base_cf",
+        "iter_over",
+    ];
     check("an iterator", moves, &others, &["batch/iter.rs"]);
     // What is prepared is found so, and what is not is gone with its locks.
     drop((open, prepared));

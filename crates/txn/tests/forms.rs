@@ -3,16 +3,18 @@
 
 use futures_core::Stream;
 use karst_engine::{
-    ColumnFamily, Direction, ErrorKind, FlushOptions, Options, ReadOptions, Result, Value, WriteOptions,
+    ColumnFamily, Direction, ErrorKind, FlushOptions, Options, ReadOptions, Result, Statistics, StatsLevel,
+    Ticker, Value, WriteOptions,
 };
 use karst_txn::{
     BatchDbIterator, BatchEntryStream, OptimisticTransaction, OptimisticTransactionDb,
     OptimisticTransactionDbOptions, OptimisticTransactionOptions, Transaction, TransactionDb,
-    TransactionDbOptions, TransactionOptions, WritePolicy,
+    TransactionDbOptions, TransactionOptions, WriteBatchWithIndex, WritePolicy,
 };
 use std::future::poll_fn;
 use std::path::Path;
 use std::pin::pin;
+use std::sync::Arc;
 
 const FAMILIES: [&str; 2] = ["default", "other"];
 const POLICIES: [WritePolicy; 2] = [WritePolicy::WriteCommitted, WritePolicy::WritePrepared];
@@ -678,4 +680,47 @@ fn every_form_of_an_optimistic_read_for_update_fails_the_commit_where_others_wro
             assert_eq!(outcome, (others == family).then_some(ErrorKind::Busy), "{form:?} {family} {others}");
         }
     }
+}
+
+#[test]
+fn a_batch_with_its_index_is_ingested_whole_without_a_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = options().statistics(Arc::new(Statistics::new(StatsLevel::ExceptTimers)));
+    let transactions = TransactionDbOptions::default();
+    let db = TransactionDb::open_cf(directory.path(), &options, &transactions, &FAMILIES).unwrap();
+    let other = db.db().column_family("other").unwrap();
+    let unlogged = WriteOptions { disable_wal: true, ..WriteOptions::new() };
+    let of = |overwrite_key| {
+        let mut batch = WriteBatchWithIndex::new(db.db(), overwrite_key);
+        batch.put("a", 1u64.to_le_bytes()).unwrap();
+        batch.merge("a", 2u64.to_le_bytes()).unwrap();
+        batch.put_cf(&other, "b", "once").unwrap();
+        batch.delete_cf(&other, "b").unwrap();
+        batch.put_cf(&other, "c", "kept").unwrap();
+        batch
+    };
+    for (batch, options) in [(of(true), WriteOptions::new()), (of(false), unlogged.clone())] {
+        assert_eq!(kind(batch.ingest(db.db(), &options)), Some(ErrorKind::NotSupported));
+        let asynchronous = pollster::block_on(batch.ingest_async(db.db(), &options));
+        assert_eq!(kind(asynchronous), Some(ErrorKind::NotSupported));
+    }
+    assert_eq!(db.db().latest_sequence_number(), 0);
+    let wal = |db: &TransactionDb| db.db().statistics().ticker(Ticker::WalFileBytes);
+    db.put("logged", 1u64.to_le_bytes()).unwrap();
+    let logged = wal(&db);
+    assert!(logged > 0);
+    of(true).ingest(db.db(), &unlogged).unwrap();
+    pollster::block_on(of(true).ingest_async(db.db(), &unlogged)).unwrap();
+    assert_eq!((wal(&db), db.db().statistics().ticker(Ticker::NumberWbwiIngest)), (logged, 2));
+    let seen = |db: &TransactionDb| {
+        let (read, other) = (ReadOptions::new(), db.db().column_family("other").unwrap());
+        let keys = [db.get("a"), db.get_cf(&read, &other, "b"), db.get_cf(&read, &other, "c")];
+        keys.map(|value| value.unwrap().map(|value| value.to_vec()))
+    };
+    let all = [Some(3u64.to_le_bytes().to_vec()), None, Some(b"kept".to_vec())];
+    assert_eq!(seen(&db), all);
+    let families = [db.db().default_column_family(), &other];
+    db.db().flush_cfs(&FlushOptions::default(), &families).unwrap();
+    drop((db, other));
+    assert_eq!(seen(&open(directory.path(), WritePolicy::WriteCommitted)), all);
 }

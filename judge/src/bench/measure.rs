@@ -37,8 +37,13 @@ impl Figures {
     /// As the report has them.
     fn named(&self, unit: &str) -> Vec<Figure> {
         let each = |total: Option<f64>| total.map(|total| total / self.operations);
+        let several = match unit {
+            "MB" => unit.to_string(),
+            "batch" => format!("{unit}es"),
+            _ => format!("{unit}s"),
+        };
         let all = [
-            figure(format!("{unit}s/s"), Some(self.rate())),
+            figure(format!("{several}/s"), Some(self.rate())),
             figure(format!("CPU us/{unit}"), Some(self.cpu_us())),
             figure(format!("reads/{unit}"), each(self.reads)),
             figure(format!("bytes/{unit}"), each(self.bytes)),

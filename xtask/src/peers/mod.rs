@@ -5,10 +5,11 @@
 //! In: the list of expected failures in `docs/peers.md`. Out: each test that failed, by program;
 //! the counts; and an error if the failures are not the expected ones, in either direction. Each
 //! test has a process of its own and a time limit, so one that crashes or hangs is one failure. The
-//! sources come from the registry, and stay in the cache. The programs are linked with a library
-//! that is named as RocksDB 11's and does nothing, and find KarstDB's when they run: so do programs
-//! that were linked with RocksDB.
+//! sources come from the registry, and stay in the cache; those for Go come from its proxy (`go`).
+//! The programs are linked with a library that is named as RocksDB 11's and does nothing, and find
+//! KarstDB's when they run: so do programs that were linked with RocksDB.
 
+mod go;
 mod headers;
 mod switched;
 
@@ -110,19 +111,23 @@ pub(crate) fn peers(args: &[String]) -> Result {
     switched::run(&place.library, &place.tmp)?;
 
     let mut outcomes = BTreeMap::new();
+    let mut run = |name: &str, mut tests: Vec<Test>| {
+        if let Some(only) = &asked.only {
+            tests.retain(|test| test.name.contains(only.as_str()));
+        }
+        let found = place.run(&said, tests);
+        println!("\n{name}: {}", counts(found.values()));
+        outcomes.extend(found);
+    };
     for peer in PEERS {
         let source = source(&root, peer)?;
         let mut tests = Vec::new();
         for binary in place.build(&source)? {
             tests.extend(place.tests(peer.name, &source, &binary)?);
         }
-        if let Some(only) = &asked.only {
-            tests.retain(|test| test.name.contains(only.as_str()));
-        }
-        let found = place.run(&said, tests);
-        println!("\n{} {}: {}", peer.name, peer.version, counts(found.values()));
-        outcomes.extend(found);
+        run(&format!("{} {}", peer.name, peer.version), tests);
     }
+    run(go::NAME, go::tests(&place)?);
     let _ = fs::remove_dir_all(&place.tmp);
     println!();
     for (name, outcome) in &outcomes {
@@ -296,7 +301,8 @@ struct Test {
     /// `program binary test`, as the list has it.
     name: String,
     binary: PathBuf,
-    filter: String,
+    /// What has the program run this test alone.
+    args: Vec<String>,
     dir: PathBuf,
     ignored: bool,
 }
@@ -368,7 +374,7 @@ impl Place {
             name: format!("{peer} {short} {filter}"),
             binary: binary.to_path_buf(),
             ignored: ignored.contains(&filter),
-            filter,
+            args: vec!["--exact".into(), filter, "--test-threads=1".into()],
             dir: source.to_path_buf(),
         };
         Ok(list(&[])?.into_iter().map(test).collect())
@@ -404,7 +410,7 @@ impl Place {
         self.env(&mut command);
         let start = Instant::now();
         let mut child = command
-            .args(["--exact", &test.filter, "--test-threads=1"])
+            .args(&test.args)
             .current_dir(&test.dir)
             .stdin(Stdio::null())
             .stdout(output.try_clone().map_err(failed)?)
@@ -433,9 +439,13 @@ impl Place {
     }
 }
 
-/// Where the first panic in a test's output was, and what it said.
+/// Where the first panic in a test's output was, and what it said; or the first line that names a
+/// place in a test in Go.
 fn first_panic(text: &str) -> String {
     let mut lines = text.lines();
+    if let Some(line) = lines.clone().find(|line| line.contains(".go:")) {
+        return line.trim().chars().take(200).collect();
+    }
     let Some(line) = lines.find(|line| line.contains("' panicked at ") || line.contains(") panicked at "))
     else {
         return "no panic".into();
@@ -487,6 +497,8 @@ mod tests {
     fn reads_what_programs_say() {
         let text = "running 1 test\n\nthread 'x' (12) panicked at a.rs:1:2:\nleft is not right\nnote";
         assert_eq!(first_panic(text), "a.rs:1:2: left is not right");
+        let text = "=== RUN   TestX\n    x_test.go:55: expected true\n--- FAIL: TestX (0.1s)\n";
+        assert_eq!(first_panic(text), "x_test.go:55: expected true");
         let json = r#"{"executable":"/a/b-12","x":1}{"executable":null}{"executable":"/c"}"#;
         assert_eq!(strings(json, "executable").collect::<Vec<_>>(), ["/a/b-12", "/c"]);
     }

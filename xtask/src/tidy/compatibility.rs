@@ -1,12 +1,14 @@
 //! Compares docs/compatibility.md with the repository: the tests that it names exist, and its
-//! counts of options are those of the option tables.
+//! counts of options are those of the option tables; and no cell of it is long.
 //!
 //! In: the paths that git knows, the document, the sources with the tables. Out: a path that is not
-//! there, a count that differs, a row of counts that is missing.
+//! there, a count that differs, a row of counts that is missing, a cell that is too long.
 
 use super::Tree;
 
 const DOCUMENT: &str = "docs/compatibility.md";
+/// More than this is for a footnote.
+const LONGEST_CELL: usize = 100;
 const TABLES: &str = "crates/format/src/options/";
 /// What the document calls a struct of options, and the tables that it counts.
 const COUNTED: [(&str, &[&str]); 7] = [
@@ -21,9 +23,17 @@ const COUNTED: [(&str, &[&str]); 7] = [
 
 pub(super) fn check(tree: &Tree, found: &mut Vec<String>) {
     let document = tree.text(DOCUMENT).unwrap_or_default();
-    for named in document.split('`').skip(1).step_by(2).filter(|code| is_source(code)) {
-        if tree.text(named).is_none() {
-            found.push(format!("{DOCUMENT}: `{named}` is not there"));
+    for row in document.lines().filter(|line| line.starts_with('|')) {
+        let cells: Vec<&str> = row.trim_end_matches('|').split('|').map(str::trim).collect();
+        // The first is what stands before the row. A table of counts has no tests.
+        let shown_by = if cells.len() == 5 { cells[4] } else { "" };
+        for named in shown_by.split('`').skip(1).step_by(2) {
+            if !places(named).iter().any(|path| tree.text(path).is_some()) {
+                found.push(format!("{DOCUMENT}: `{named}` is not there"));
+            }
+        }
+        if let Some(cell) = cells.iter().find(|cell| shown_text(cell).chars().count() > LONGEST_CELL) {
+            found.push(format!("{DOCUMENT}: a cell of over {LONGEST_CELL} characters: {cell}"));
         }
     }
     let sources = tree.sources().filter(|(path, _)| path.starts_with(TABLES));
@@ -43,8 +53,19 @@ pub(super) fn check(tree: &Tree, found: &mut Vec<String>) {
     }
 }
 
-fn is_source(code: &str) -> bool {
-    code.ends_with(".rs") && ["crates/", "judge/", "xtask/"].iter().any(|folder| code.starts_with(folder))
+/// The paths that the name of a test may mean.
+fn places(named: &str) -> Vec<String> {
+    let in_crates = format!("crates/{named}");
+    let (folder, test) = named.split_once('/').unwrap_or((named, ""));
+    let tests = format!("crates/{folder}/tests/{test}");
+    vec![named.to_string(), in_crates, format!("{tests}.rs"), format!("{tests}/main.rs")]
+}
+
+/// A cell as it is shown: links without where they lead.
+fn shown_text(cell: &str) -> String {
+    let mut parts = cell.split("](");
+    let first = parts.next().unwrap_or_default().to_string();
+    parts.fold(first, |text, part| text + part.split_once(')').map_or(part, |(_, rest)| rest))
 }
 
 /// How many options of a table are honoured, and how many are kept without effect.
@@ -77,7 +98,17 @@ mod tests {
             )
         });
         let (path, tables) = (format!("{TABLES}db.rs"), tables.collect::<String>());
-        said(super::check, &[(&path, &tables), ("judge/src/main.rs", ""), (DOCUMENT, document)])
+        said(
+            super::check,
+            &[
+                (&path, &tables),
+                ("judge/src/main.rs", ""),
+                ("crates/x/tests/here.rs", ""),
+                ("crates/x/tests/dir/main.rs", ""),
+                ("crates/x/src/a.rs", ""),
+                (DOCUMENT, document),
+            ],
+        )
     }
 
     #[test]
@@ -90,10 +121,16 @@ mod tests {
             first.to_string() + &rest.collect::<String>()
         };
         let right = rows("| `DBOptions` | 2 | 1 | 0 | 1 |\n");
-        assert_eq!(found(&(right.clone() + "`judge/src/main.rs`, `Db::get`")), Vec::<String>::new());
+        let good = "| `Get` | done | `Db::get` | `judge/src/main.rs`, `x/here`, `x/dir`, `x/src/a.rs` |\n";
+        assert_eq!(found(&(right.clone() + good)), Vec::<String>::new());
         assert_eq!(
-            found(&(right + "`crates/x/tests/gone.rs`")),
-            ["docs/compatibility.md: `crates/x/tests/gone.rs` is not there"]
+            found(&(right.clone() + "| `Get` | done |  | `x/gone` |\n")),
+            ["docs/compatibility.md: `x/gone` is not there"]
+        );
+        let long = "x".repeat(101);
+        assert_eq!(
+            found(&(right + &format!("| `Get` | done | [y]({long}) {long} | |\n"))),
+            [format!("docs/compatibility.md: a cell of over 100 characters: [y]({long}) {long}")]
         );
         assert_eq!(
             found(&rows("| `DBOptions` | 2 | 2 | 0 | 0 |\n")),

@@ -7,6 +7,8 @@
 //! Fairness: higher priorities go first, but in one of `fairness` refills the lower ones do, so
 //! that nothing starves. No thread fills it: whoever waits longest past the end of a period fills
 //! it for all.
+//! One that tunes itself looks now and then at how many periods were too short for what was asked,
+//! and makes the rate a little larger or smaller, up to the one it was made with.
 //! Invariant: a request is in a queue exactly while its future lives and is not granted. Lock: its
 //! own; never held while waiting.
 
@@ -65,6 +67,50 @@ struct State {
     refills: u64,
     next_ticket: u64,
     queues: [VecDeque<Request>; IoPriority::COUNT],
+    tuning: Option<Tuning>,
+}
+
+/// How the rate follows what is asked for.
+///
+/// Compat: the numbers are those of RocksDB's limiters that tune themselves.
+#[derive(Debug)]
+struct Tuning {
+    max_bytes_per_sec: u64,
+    /// When it was tuned last.
+    since: Option<Duration>,
+    /// Periods since then at whose end somebody waited.
+    drained: u64,
+}
+
+impl Tuning {
+    /// Periods from one look to the next.
+    const PERIODS: u32 = 100;
+    /// The rate is not smaller than this part of the largest.
+    const RANGE: u64 = 20;
+
+    /// The rate from now on, if it is time to look.
+    fn rate(&mut self, now: Duration, period: Duration, before: u64) -> Option<u64> {
+        let since = *self.since.get_or_insert(now);
+        // Why a clock that goes back is taken for one of another environment, as in `refill`.
+        let elapsed = now.checked_sub(since).unwrap_or_else(|| period * Self::PERIODS);
+        if elapsed < period * Self::PERIODS {
+            return None;
+        }
+        let periods = elapsed.as_nanos().div_ceil(period.as_nanos());
+        let percent = u128::from(std::mem::take(&mut self.drained)) * 100 / periods;
+        self.since = Some(now);
+        let least = (self.max_bytes_per_sec / Self::RANGE).max(1);
+        let by_five_percent = |from: u64, to: u64| {
+            let changed = u128::from(before) * u128::from(from) / u128::from(to);
+            u64::try_from(changed).unwrap_or(u64::MAX)
+        };
+        Some(match percent {
+            0 => least,
+            1..50 => by_five_percent(100, 105).max(least),
+            50..=90 => before,
+            _ => by_five_percent(105, 100).max(before.saturating_add(1)).min(self.max_bytes_per_sec),
+        })
+    }
 }
 
 #[derive(Debug)]
@@ -95,6 +141,18 @@ impl RateLimiter {
             state: Mutex::default(),
             through: Default::default(),
         }))
+    }
+
+    /// One that tunes itself: at most `max_bytes_per_sec`, and less while less is asked for, down
+    /// to a twentieth of it. It begins with half.
+    ///
+    /// # Panics
+    /// When a number is 0.
+    pub fn auto_tuned(max_bytes_per_sec: u64, refill_period: Duration, fairness: u64) -> Self {
+        assert!(max_bytes_per_sec > 0, "a rate limiter has a rate");
+        let limiter = Self::with_periods((max_bytes_per_sec / 2).max(1), refill_period, fairness);
+        limiter.0.state.lock().tuning = Some(Tuning { max_bytes_per_sec, since: None, drained: 0 });
+        limiter
     }
 
     /// The rate in bytes per second.
@@ -159,6 +217,12 @@ impl RateLimiter {
     /// Takes what is there at once; returns the request that has to wait for the rest.
     fn enqueue(&self, now: Duration, bytes: u64, priority: IoPriority) -> Option<Queued<'_>> {
         let mut state = self.0.state.lock();
+        let tuned = state.tuning.as_mut();
+        if let Some(rate) =
+            tuned.and_then(|tuning| tuning.rate(now, self.0.refill_period, self.bytes_per_sec()))
+        {
+            self.set_bytes_per_sec(rate);
+        }
         self.refill(&mut state, now);
         let nobody_waits = state.queues.iter().all(VecDeque::is_empty);
         let taken = if nobody_waits { bytes.min(state.available) } else { 0 };
@@ -182,6 +246,11 @@ impl RateLimiter {
             return;
         }
         state.next_refill = Some(now + period);
+        if state.queues.iter().any(|queue| !queue.is_empty())
+            && let Some(tuning) = &mut state.tuning
+        {
+            tuning.drained += 1;
+        }
         state.refills += 1;
         // Why not added to what is left: idle periods save nothing up.
         state.available = self.single_burst_bytes();
@@ -266,6 +335,36 @@ mod tests {
         }
         // The first period was the first refill; so the third is the one in which the low go first.
         assert_eq!(order, [(0, 1), (1, 1), (1, 2), (1, 3), (2, 3), (3, 3)]);
+    }
+
+    #[test]
+    fn a_limiter_that_tunes_itself_follows_what_is_asked_for() {
+        let limiter = RateLimiter::auto_tuned(100_000, PERIOD, 10);
+        let mut now = Duration::from_secs(1);
+        let mut rates = vec![limiter.bytes_per_sec()];
+        // So many of 100 periods are too short for what is asked in them.
+        for too_short in [95, 95, 70, 10, 10, 0, 100] {
+            for period in 0..100 {
+                let bytes = if period < too_short { limiter.single_burst_bytes() + 1 } else { 1 };
+                let queued = limiter.enqueue(now, bytes, IoPriority::Low);
+                now += PERIOD;
+                if let Some(queued) = queued {
+                    assert_eq!(queued.left_to_wait(now), None);
+                }
+            }
+            drop(limiter.enqueue(now, 0, IoPriority::Low));
+            rates.push(limiter.bytes_per_sec());
+        }
+        assert_eq!(rates, [50_000, 52_500, 55_125, 55_125, 52_500, 50_000, 5_000, 5_250]);
+        // Not above the largest.
+        let limiter = RateLimiter::auto_tuned(102, PERIOD, 10);
+        limiter.set_bytes_per_sec(100);
+        let queued = limiter.enqueue(Duration::ZERO, u64::MAX, IoPriority::Low);
+        for period in 1..=100 {
+            queued.as_ref().unwrap().left_to_wait(PERIOD * period);
+        }
+        drop(limiter.enqueue(PERIOD * 100, 1, IoPriority::Low));
+        assert_eq!(limiter.bytes_per_sec(), 102);
     }
 
     #[test]

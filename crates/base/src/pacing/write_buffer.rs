@@ -10,7 +10,7 @@
 //! Ordering: counters only; they steer, nothing is published with them.
 
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Event, EventListener};
 use std::fmt;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ const STOCK_PART: usize = 32;
 
 struct Shared {
     limit_bytes: AtomicUsize,
-    allow_stall: bool,
+    allow_stall: AtomicBool,
     /// What is charged with the memtables' memory as well.
     cache: Option<ChargedCache>,
     /// What that is charged with. Lock: held to bring it up to what is used, or down.
@@ -72,7 +72,7 @@ impl WriteBufferManager {
     fn charging(limit_bytes: usize, cache: Option<ChargedCache>, allow_stall: bool) -> Self {
         Self(Arc::new(Shared {
             limit_bytes: AtomicUsize::new(limit_bytes),
-            allow_stall,
+            allow_stall: AtomicBool::new(allow_stall),
             cache,
             of_cache: Mutex::new(None),
             used: AtomicUsize::new(0),
@@ -91,6 +91,18 @@ impl WriteBufferManager {
     pub fn set_limit_bytes(&self, bytes: usize) {
         self.0.limit_bytes.store(bytes, Ordering::Relaxed);
         self.0.shrunk.notify(usize::MAX);
+    }
+
+    /// Says whether writers wait from now on while the budget is exceeded. Those who wait go on
+    /// once they need not.
+    pub fn set_allow_stall(&self, allow: bool) {
+        self.0.allow_stall.store(allow, Ordering::Relaxed);
+        self.0.shrunk.notify(usize::MAX);
+    }
+
+    /// Bytes that the cache is charged with now for the memtables; 0 without a cache.
+    pub fn charged_cache_bytes(&self) -> usize {
+        self.0.of_cache.lock().as_ref().map_or(0, karst_mem::Charge::bytes)
     }
 
     /// Bytes of all memtables.
@@ -149,7 +161,7 @@ impl WriteBufferManager {
     #[inline]
     pub fn should_stall(&self) -> bool {
         let limit = self.limit_bytes();
-        self.0.allow_stall && limit > 0 && self.used_bytes() >= limit
+        self.0.allow_stall.load(Ordering::Relaxed) && limit > 0 && self.used_bytes() >= limit
     }
 
     /// Resolves when memory was given back. Listen, ask [`should_stall`](Self::should_stall) again,
@@ -308,6 +320,13 @@ mod tests {
         assert!(!budget.should_flush() && budget.should_stall());
         b.follow(600 * KIB);
         assert!(budget.should_flush());
+        // Who waits is woken where waiting is no more allowed.
+        let listener = budget.listen();
+        budget.set_allow_stall(false);
+        assert!(!budget.should_stall());
+        karst_io::block_on(&karst_io::Env::posix(), listener);
+        budget.set_allow_stall(true);
+        assert!(budget.should_stall());
         let listener = budget.listen();
         drop(a);
         assert!(!budget.should_stall());

@@ -8,11 +8,13 @@
 mod cuckoo;
 mod instances;
 mod latest;
+mod remembered;
 mod scalars;
 
 pub(crate) use cuckoo::NAMES as CUCKOO;
 pub(crate) use instances::NAMES as INSTANCES;
 pub(crate) use latest::NAMES as LATEST;
+pub(crate) use remembered::NAMES as REMEMBERED;
 pub(crate) use scalars::{KEPT, SERVED, SIGNATURES};
 
 use crate::boundary::*;
@@ -30,6 +32,7 @@ use karstdb::{
     BlockCache, CompactOnDeletion, CompactionFilter, CompactionFilterFactory, Logger, MergeOperator, Options,
     RateLimiter, SstFileManager, SstPartitionerFactory, Statistics, StatsLevel, WriteBufferManager,
 };
+use libc::c_int;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -39,6 +42,8 @@ pub struct OptionsHandle {
     db: DbOptions,
     family: ColumnFamilyOptions,
     kept: Kept,
+    /// Settings without effect that are sets of numbers, by what they are called in the options.
+    kept_sets: BTreeMap<&'static str, BTreeSet<c_int>>,
     comparator: Option<Comparator>,
     merge_operator: Option<Arc<dyn MergeOperator>>,
     compaction_filter: Option<Arc<dyn CompactionFilter>>,
@@ -66,6 +71,7 @@ impl Default for OptionsHandle {
             db: DbOptions::default(),
             family,
             kept: Kept::default(),
+            kept_sets: remembered::sets(),
             comparator: None,
             merge_operator: None,
             compaction_filter: None,
@@ -194,9 +200,9 @@ impl OptionsHandle {
     }
 }
 
-/// Settings without effect, by the name of their setter, as bits.
+/// Settings without effect, by the name of their setter: numbers, and bytes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Kept(BTreeMap<&'static str, Number>);
+pub(crate) struct Kept(BTreeMap<&'static str, Number>, BTreeMap<&'static str, Vec<u8>>);
 
 impl Kept {
     pub(crate) fn set(&mut self, name: &'static str, value: Number) {
@@ -205,6 +211,25 @@ impl Kept {
 
     pub(crate) fn get(&self, name: &str) -> Number {
         self.0.get(name).copied().unwrap_or(Number::Whole(0))
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    pub(crate) fn forget(&mut self, name: &str) {
+        self.0.remove(name);
+    }
+
+    pub(crate) fn set_bytes(&mut self, name: &'static str, bytes: Option<&[u8]>) {
+        match bytes {
+            Some(bytes) => self.1.insert(name, bytes.to_vec()),
+            None => self.1.remove(name),
+        };
+    }
+
+    pub(crate) fn bytes(&self, name: &str) -> Option<&[u8]> {
+        self.1.get(name).map(Vec::as_slice)
     }
 
     fn names(&self) -> BTreeSet<&'static str> {

@@ -548,3 +548,50 @@ fn a_family_is_told_level_by_level_and_the_files_of_a_copy_by_kind() {
         rocksdb_close(db);
     }
 }
+
+unsafe extern "C" {
+    fn rocksdb_disable_manual_compaction(db: H);
+    fn rocksdb_enable_manual_compaction(db: H);
+    fn rocksdb_create_dir_if_missing(env: H, dir: B, e: E);
+    fn rocksdb_create_default_env() -> H;
+    fn rocksdb_env_destroy(env: H);
+}
+
+#[test]
+fn compaction_by_hand_is_switched_off_and_on() {
+    let setup = Setup::new();
+    let db = setup.open();
+    let in_level_0 = || unsafe {
+        let files = rocksdb_property_value(db, c"rocksdb.num-files-at-level0".as_ptr());
+        let text = CStr::from_ptr(files).to_owned();
+        rocksdb_free(files.cast());
+        text
+    };
+    setup.put(db, b"a", b"1");
+    unsafe {
+        let flush = rocksdb_flushoptions_create();
+        ok(|e| rocksdb_flush(db, flush, e));
+        rocksdb_flushoptions_destroy(flush);
+        rocksdb_disable_manual_compaction(db);
+        rocksdb_compact_range(db, null(), 0, null(), 0);
+        assert_eq!(in_level_0().as_c_str(), c"1");
+        rocksdb_enable_manual_compaction(db);
+        rocksdb_compact_range(db, null(), 0, null(), 0);
+        assert_eq!(in_level_0().as_c_str(), c"0");
+        rocksdb_close(db);
+    }
+}
+
+#[test]
+fn an_environment_makes_directories() {
+    let setup = Setup::new();
+    let env = unsafe { rocksdb_create_default_env() };
+    for _ in 0..2 {
+        ok(|e| unsafe { rocksdb_create_dir_if_missing(env, setup.path("made").as_ptr(), e) });
+    }
+    let made = std::path::PathBuf::from(setup.path("made").to_str().unwrap());
+    assert!(made.is_dir());
+    std::fs::write(made.join("file"), "").unwrap();
+    failed(|e| unsafe { rocksdb_create_dir_if_missing(env, setup.path("made/file").as_ptr(), e) });
+    unsafe { rocksdb_env_destroy(env) };
+}

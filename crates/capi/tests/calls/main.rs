@@ -6,6 +6,8 @@
 
 mod as_rocksdb;
 mod files;
+mod indexed_batch;
+mod settings;
 
 use libc::{c_char, c_int, c_uchar, c_void};
 use std::ffi::{CStr, CString};

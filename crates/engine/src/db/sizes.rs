@@ -3,7 +3,7 @@
 
 use super::Db;
 use crate::read::sizes::{self, KeyRange, SizeApproximationOptions};
-use karst_base::error::{ErrorKind, Result};
+use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::options::{ReadOptions, ReadTier};
 use karst_storage::column_family::ColumnFamily;
 use karst_storage::value::Value;
@@ -19,10 +19,11 @@ impl Db {
         self.approximate_sizes_cf(&SizeApproximationOptions::default(), &self.0.default_family, ranges)
     }
 
-    /// The same of any column family, and of what `options` say. Blob files do not count.
+    /// The same of any column family, and of what `options` say.
     ///
     /// # Errors
     /// As [`Db::approximate_sizes`], and if the column family is of another database.
+    /// `InvalidArgument`: the options include nothing.
     pub fn approximate_sizes_cf(
         &self,
         options: &SizeApproximationOptions,
@@ -42,6 +43,10 @@ impl Db {
         family: &ColumnFamily,
         ranges: &[KeyRange<'_>],
     ) -> Result<Vec<u64>> {
+        let SizeApproximationOptions { include_memtables, include_files, include_blob_files, .. } = *options;
+        if !include_memtables && !include_files && !include_blob_files {
+            return Err(Error::new(ErrorKind::InvalidArgument, "sizes of nothing were asked for"));
+        }
         let family = self.family(family)?;
         sizes::approximate_sizes(&family.tables, &family.superversion(), options, ranges).await
     }

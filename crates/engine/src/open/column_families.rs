@@ -69,11 +69,11 @@ pub(super) fn create(
     }
     let new = names.iter().map(|name| new_family(read, versions, name, options));
     let new = new.collect::<Result<Vec<_>>>()?;
-    let installs = new.iter().map(|(family, edit)| {
+    let changes = new.iter().map(|(family, edit)| {
         let created = Some(family.clone());
-        versions.install(Change { created, ..Change::edit(edit.clone()) })
+        Change { created, ..Change::edit(edit.clone()) }
     });
-    let outcomes = installs.collect::<Vec<_>>().into_iter().map(|install| block_on(&read.env, install));
+    let outcomes = versions.install_together(changes).into_iter().map(|new| block_on(&read.env, new));
     outcomes.fold(Ok(()), Result::and)?;
     Ok(new.into_iter().map(|(family, _)| family).collect())
 }

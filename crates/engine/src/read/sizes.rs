@@ -9,7 +9,8 @@ use super::View;
 use karst_base::error::Result;
 use karst_base::options::ReadOptions;
 use karst_format::key;
-use karst_lsm::FileMetadata;
+use karst_lsm::{FileMetadata, Version};
+use karst_storage::blob::file_bytes;
 use karst_storage::superversion::SuperVersion;
 use karst_storage::table::cache::TableCache;
 use karst_storage::table::context::ReadCtx;
@@ -26,6 +27,9 @@ pub struct SizeApproximationOptions {
     pub include_memtables: bool,
     /// Count files. On by default.
     pub include_files: bool,
+    /// Count blob files: as large a part of them as the range has of the table files. Off by
+    /// default.
+    pub include_blob_files: bool,
     /// If above 0: files that lie partly in a range count half, without a look at their indexes, as
     /// long as they are together no larger than this share of the files that lie wholly in it.
     /// Below 0 by default.
@@ -34,7 +38,12 @@ pub struct SizeApproximationOptions {
 
 impl Default for SizeApproximationOptions {
     fn default() -> Self {
-        Self { include_memtables: false, include_files: true, files_size_error_margin: -1.0 }
+        Self {
+            include_memtables: false,
+            include_files: true,
+            include_blob_files: false,
+            files_size_error_margin: -1.0,
+        }
     }
 }
 
@@ -111,17 +120,19 @@ pub(crate) async fn approximate_sizes(
     let read_options = ReadOptions::new();
     let view = View::new(tables, superversion, &read_options);
     let comparator = view.version().comparator();
+    // Of table files, and of memtables.
     let mut sizes = vec![0_u64; ranges.len()];
+    let mut in_memory = vec![0_u64; ranges.len()];
     let mut partial = Vec::new();
-    for (range, ((start, end), size)) in ranges.iter().zip(&mut sizes).enumerate() {
+    for (range, (start, end)) in ranges.iter().enumerate() {
         if !comparator.compare_user(start, end).is_lt() {
             continue;
         }
         if options.include_memtables {
-            let in_memory = superversion.memtables().map(|memtable| memtable.estimate_between(start, end).1);
-            *size = in_memory.fold(*size, u64::saturating_add);
+            let of_each = superversion.memtables().map(|memtable| memtable.estimate_between(start, end).1);
+            in_memory[range] = of_each.fold(0, u64::saturating_add);
         }
-        if !options.include_files {
+        if !options.include_files && !options.include_blob_files {
             continue;
         }
         let first = partial.len();
@@ -138,10 +149,10 @@ pub(crate) async fn approximate_sizes(
                 partial.push(Partial { range, level, file, edges, bytes: None });
             }
         }
-        *size = size.saturating_add(whole_bytes);
+        sizes[range] = whole_bytes;
         if (partial_bytes as f64) < whole_bytes as f64 * options.files_size_error_margin {
             partial.truncate(first);
-            *size = size.saturating_add(partial_bytes / 2);
+            sizes[range] = whole_bytes.saturating_add(partial_bytes / 2);
         }
     }
     for some in partial.chunks_mut(TOGETHER) {
@@ -155,7 +166,20 @@ pub(crate) async fn approximate_sizes(
         let bytes = partial.bytes.expect("every file was measured");
         sizes[partial.range] = sizes[partial.range].saturating_add(bytes);
     }
+    let blob_share = if options.include_blob_files { blobs_per_table_byte(view.version()) } else { 0.0 };
+    for (size, in_memory) in sizes.iter_mut().zip(in_memory) {
+        let blobs = (*size as f64 * blob_share) as u64;
+        let tables = if options.include_files { *size } else { 0 };
+        *size = tables.saturating_add(in_memory).saturating_add(blobs);
+    }
     Ok(sizes)
+}
+
+/// Bytes of blob files for each byte of table files; 0 without table files.
+fn blobs_per_table_byte(version: &Version) -> f64 {
+    let table_bytes: u64 = version.all_files().map(|(_, file)| file.size_bytes).sum();
+    let blob_bytes: u64 = version.blob_files().values().map(|blob| file_bytes(blob)).sum();
+    if table_bytes == 0 { 0.0 } else { blob_bytes as f64 / table_bytes as f64 }
 }
 
 /// The files that overlap a range, with their levels.

@@ -391,20 +391,34 @@ impl Versions {
     /// found done after a crash. `Closed`: the database is closed.
     pub(crate) fn install(self: &Arc<Self>, change: Change) -> Installed {
         let (request, installed) = Request::new(change);
+        self.queue([request]);
+        installed
+    }
+
+    /// As [`install`](Self::install), for each of `changes`; all of them come together.
+    pub(crate) fn install_together(
+        self: &Arc<Self>,
+        changes: impl IntoIterator<Item = Change>,
+    ) -> Vec<Installed> {
+        let (requests, installs): (Vec<_>, Vec<_>) = changes.into_iter().map(Request::new).unzip();
+        self.queue(requests);
+        installs
+    }
+
+    fn queue(self: &Arc<Self>, requests: impl IntoIterator<Item = Request>) {
         let mut state = self.state.lock();
         if state.closed {
             drop(state);
-            request.complete(Err(Error::new(ErrorKind::Closed, "the database is closed")));
-            return installed;
+            let closed = || Error::new(ErrorKind::Closed, "the database is closed");
+            return requests.into_iter().for_each(|request| request.complete(Err(closed())));
         }
-        state.queue.push_back(request);
+        state.queue.extend(requests);
         if !state.installing {
             state.installing = true;
             let this = self.clone();
             drop(state);
             drop(self.shared.env.run_blocking(move |_| this.install_all()));
         }
-        installed
     }
 
     /// Refuses further changes. Those that were begun are carried out; the future ends when they

@@ -5,6 +5,7 @@
 
 use super::WriteBatchWithIndex;
 use super::index::{FamilyIndex, From, Update, Updates};
+use karst_engine::format::ColumnFamilyId;
 use karst_engine::{ColumnFamily, Result};
 use std::sync::Arc;
 
@@ -57,7 +58,7 @@ impl WriteBatchWithIndex {
     /// operands behind it; otherwise every operation. It shows the batch as it is now, whatever is
     /// added later.
     pub fn iter(&self) -> BatchIterator {
-        self.iter_of(&self.default_family)
+        self.iter_of(ColumnFamilyId::DEFAULT.0)
     }
 
     /// The same of a column family.
@@ -66,11 +67,11 @@ impl WriteBatchWithIndex {
     /// The column family is of another database.
     pub fn iter_cf(&self, family: &ColumnFamily) -> Result<BatchIterator> {
         self.check(family)?;
-        Ok(self.iter_of(family))
+        Ok(self.iter_of(family.id()))
     }
 
-    fn iter_of(&self, family: &ColumnFamily) -> BatchIterator {
-        BatchIterator { index: self.families.get(&family.id()).cloned(), at: None }
+    fn iter_of(&self, family: u32) -> BatchIterator {
+        BatchIterator { index: self.families.get(&family).cloned(), at: None }
     }
 }
 

@@ -5,7 +5,7 @@
 
 use karst_engine::format::Comparator;
 use karst_engine::merge_operator::{Merged, full_merge};
-use karst_engine::{ColumnFamily, Result, Value};
+use karst_engine::{ColumnFamily, Error, Result, Value};
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -98,7 +98,7 @@ impl Eq for Key {}
 /// What a batch does to one column family.
 #[derive(Clone, Debug)]
 pub(super) struct FamilyIndex {
-    family: ColumnFamily,
+    order: Comparator,
     keys: BTreeMap<Key, Updates>,
 }
 
@@ -111,12 +111,12 @@ pub(super) enum From<'a> {
 }
 
 impl FamilyIndex {
-    pub(super) fn new(family: &ColumnFamily) -> Self {
-        Self { family: family.clone(), keys: BTreeMap::new() }
+    pub(super) fn new(order: &Comparator) -> Self {
+        Self { order: order.clone(), keys: BTreeMap::new() }
     }
 
     pub(super) fn order(&self) -> &Comparator {
-        self.family.comparator()
+        &self.order
     }
 
     /// Adds an update. If `remember`, returns the key and what it had before.
@@ -127,7 +127,7 @@ impl FamilyIndex {
         overwrite: bool,
         remember: bool,
     ) -> Option<(Arc<[u8]>, Option<Updates>)> {
-        let order = self.family.comparator();
+        let order = &self.order;
         if let Some(updates) = self.keys.get_mut(&(key, order) as &dyn Probe) {
             let before = remember.then(|| (key.into(), Some(updates.clone())));
             // Why not for operands: what is below them counts.
@@ -144,7 +144,7 @@ impl FamilyIndex {
 
     /// Puts back what [`add`](Self::add) said was there before.
     pub(super) fn restore(&mut self, key: Arc<[u8]>, before: Option<Updates>) {
-        let key = Key { bytes: key, order: self.family.comparator().clone() };
+        let key = Key { bytes: key, order: self.order.clone() };
         match before {
             Some(updates) => self.keys.insert(key, updates),
             None => self.keys.remove(&key),
@@ -152,12 +152,12 @@ impl FamilyIndex {
     }
 
     pub(super) fn get(&self, key: &[u8]) -> Option<&Updates> {
-        self.keys.get(&(key, self.family.comparator()) as &dyn Probe)
+        self.keys.get(&(key, &self.order) as &dyn Probe)
     }
 
     /// The first key from a place on, in the family's order or against it.
     pub(super) fn walk(&self, from: From<'_>, forward: bool) -> Option<(&Key, &Updates)> {
-        let order = self.family.comparator();
+        let order = &self.order;
         let probe = match from {
             From::End => None,
             From::At(key) | From::Beyond(key) => Some((key, order)),
@@ -182,8 +182,8 @@ pub(super) enum Amount {
     Operands(Vec<Arc<[u8]>>),
 }
 
-/// What `updates` of `key` amount to.
-pub(super) fn amount(family: &ColumnFamily, key: &[u8], updates: &[Update]) -> Result<Amount> {
+/// What `updates` of `key` amount to. The family, if it is known, says how they are merged.
+pub(super) fn amount(family: Option<&ColumnFamily>, key: &[u8], updates: &[Update]) -> Result<Amount> {
     let base = updates.iter().rposition(|update| !matches!(update, Update::Merge(_)));
     let operands: Vec<Arc<[u8]>> = updates[base.map_or(0, |base| base + 1)..]
         .iter()
@@ -201,6 +201,10 @@ pub(super) fn amount(family: &ColumnFamily, key: &[u8], updates: &[Update]) -> R
         return Ok(existing.map_or(Amount::Deleted, |value| Amount::Value(value.clone())));
     }
     let existing = existing.map(|value| Value::from(value.clone()));
+    let Some(family) = family else {
+        let text = "merging in a batch that was made for no database needs a column family";
+        return Err(Error::invalid_argument(text));
+    };
     Ok(Amount::Value(merged(family, key, existing, &operands)?.to_vec().into()))
 }
 

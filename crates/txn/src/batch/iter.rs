@@ -69,12 +69,30 @@ impl WriteBatchWithIndex {
         if options.prefix_same_as_start {
             return Err(Error::not_supported("prefix_same_as_start in an iterator over a batch"));
         }
+        let bounds = (options.iterate_lower_bound.clone(), options.iterate_upper_bound.clone());
+        self.iter_over(db.iter_cf(options, family)?, family, bounds)
+    }
+
+    /// The same over an iterator that there is already, which must be one of this column family,
+    /// and not one that keeps to a prefix or that follows writes. It goes with the new iterator,
+    /// wherever it stood. The bounds, lower and upper, are those of what the batch adds; the
+    /// database's side keeps its own.
+    ///
+    /// # Errors
+    /// The column family is of another database than the batch.
+    pub fn iter_over(
+        &self,
+        base: DbIterator,
+        family: &ColumnFamily,
+        (lower, upper): (Option<Vec<u8>>, Option<Vec<u8>>),
+    ) -> Result<BatchDbIterator> {
+        self.check(family)?;
         Ok(BatchDbIterator {
-            base: db.iter_cf(options, family)?,
+            base,
             family: family.clone(),
             delta: self.families.get(&family.id()).cloned(),
-            lower: options.iterate_lower_bound.clone(),
-            upper: options.iterate_upper_bound.clone(),
+            lower,
+            upper,
             forward: true,
             at: None,
             current: Current::Nowhere,
@@ -87,7 +105,7 @@ impl WriteBatchWithIndex {
     /// # Errors
     /// As [`iter_with_base_cf`](Self::iter_with_base_cf).
     pub fn iter_with_base(&self, db: &Db, options: &ReadOptions) -> Result<BatchDbIterator> {
-        self.iter_with_base_cf(db, options, &self.default_family)
+        self.iter_with_base_cf(db, options, self.default_of(db))
     }
 }
 
@@ -225,7 +243,7 @@ impl BatchDbIterator {
                 return Ok(());
             }
             let both = ahead.is_eq();
-            let value = match amount(&self.family, key, updates)? {
+            let value = match amount(Some(&self.family), key, updates)? {
                 Amount::Value(value) => Some(Value::from(value)),
                 Amount::Deleted => None,
                 Amount::Operands(operands) => {

@@ -12,6 +12,7 @@
 
 mod entries;
 mod index;
+mod ingest;
 mod iter;
 mod read;
 mod stream;
@@ -26,6 +27,7 @@ pub use stream::BatchEntryStream;
 
 use crate::undo::UndoLog;
 use index::{FamilyIndex, Update, Updates};
+use karst_engine::format::{ColumnFamilyId, Comparator};
 use karst_engine::{ColumnFamily, Db, Error, Named, Result, WriteBatch};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,7 +53,12 @@ pub struct WriteBatchWithIndex {
     batch: WriteBatch,
     /// A put or delete replaces what the index had for its key; otherwise it keeps all.
     overwrite_key: bool,
-    default_family: ColumnFamily,
+    /// The column family of calls that name none; `None` in a batch that was made for no database.
+    default_family: Option<ColumnFamily>,
+    /// The order of that column family while it is not known.
+    default_order: Comparator,
+    /// One of the column families of the database it is for, once that is known.
+    home: Option<ColumnFamily>,
     families: BTreeMap<u32, Arc<FamilyIndex>>,
     /// What the index had before each change.
     undo: UndoLog<Undo>,
@@ -64,6 +71,28 @@ struct Undo {
     before: Option<Updates>,
 }
 
+/// How a batch that is made for no database is made.
+#[derive(Clone, Debug)]
+pub struct BatchParams {
+    /// Room for so many bytes, which is a hint.
+    pub reserved_bytes: usize,
+    /// The index keeps what a key's newest operations amount to; otherwise all of them.
+    pub overwrite_key: bool,
+    /// The batch refuses to grow over so many bytes (0: no limit).
+    pub max_bytes: usize,
+    /// Each operation carries a checksum; see [`WriteBatch::protected`].
+    pub is_protected: bool,
+    /// The order of the default column family, for calls that name no column family.
+    pub comparator: Comparator,
+}
+
+impl Default for BatchParams {
+    fn default() -> Self {
+        let comparator = Comparator::Bytewise;
+        Self { reserved_bytes: 0, overwrite_key: false, max_bytes: 0, is_protected: false, comparator }
+    }
+}
+
 impl WriteBatchWithIndex {
     /// An empty batch for `db`. With `overwrite_key` the index keeps what a key's newest operations
     /// amount to; otherwise all of them.
@@ -73,10 +102,27 @@ impl WriteBatchWithIndex {
 
     /// The same, refusing to grow over `max_bytes` (0: no limit).
     pub fn with_limit(db: &Db, overwrite_key: bool, max_bytes: usize) -> Self {
+        let (default_family, params) =
+            (db.default_column_family(), BatchParams { overwrite_key, max_bytes, ..Default::default() });
         Self {
-            batch: WriteBatch::with_capacity(0, max_bytes),
-            overwrite_key,
-            default_family: db.default_column_family().clone(),
+            default_family: Some(default_family.clone()),
+            home: Some(default_family.clone()),
+            default_order: default_family.comparator().clone(),
+            ..Self::with_params(params)
+        }
+    }
+
+    /// An empty batch for no database yet: it is for the one of the first column family that is
+    /// named, and calls that name none are on the default column family of whatever database it is
+    /// read with or written to.
+    pub fn with_params(params: BatchParams) -> Self {
+        let batch = WriteBatch::with_capacity(params.reserved_bytes, params.max_bytes);
+        Self {
+            batch: if params.is_protected { batch.to_protected() } else { batch },
+            overwrite_key: params.overwrite_key,
+            default_family: None,
+            default_order: params.comparator,
+            home: None,
             families: BTreeMap::new(),
             undo: UndoLog::default(),
         }
@@ -87,7 +133,7 @@ impl WriteBatchWithIndex {
     /// # Errors
     /// The key, the value or the batch would be too large.
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.put_cf(&self.default_family.clone(), key, value)
+        self.add(None, key.as_ref(), Update::Put(value.as_ref().into()))
     }
 
     /// Sets a key of a column family.
@@ -100,11 +146,7 @@ impl WriteBatchWithIndex {
         key: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
     ) -> Result<()> {
-        let (key, value) = (key.as_ref(), value.as_ref());
-        self.check(family)?;
-        self.batch.put_cf(family, key, value)?;
-        self.note(family, key, Update::Put(value.into()));
-        Ok(())
+        self.add(Some(family), key.as_ref(), Update::Put(value.as_ref().into()))
     }
 
     /// Removes a key of the default column family.
@@ -112,7 +154,7 @@ impl WriteBatchWithIndex {
     /// # Errors
     /// As [`put`](Self::put).
     pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
-        self.delete_cf(&self.default_family.clone(), key)
+        self.add(None, key.as_ref(), Update::Delete)
     }
 
     /// Removes a key of a column family.
@@ -120,10 +162,7 @@ impl WriteBatchWithIndex {
     /// # Errors
     /// As [`put_cf`](Self::put_cf).
     pub fn delete_cf(&mut self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<()> {
-        self.check(family)?;
-        self.batch.delete_cf(family, key.as_ref())?;
-        self.note(family, key.as_ref(), Update::Delete);
-        Ok(())
+        self.add(Some(family), key.as_ref(), Update::Delete)
     }
 
     /// Removes a key of the default column family that was put at most once since it was last
@@ -132,7 +171,7 @@ impl WriteBatchWithIndex {
     /// # Errors
     /// As [`put`](Self::put).
     pub fn single_delete(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
-        self.single_delete_cf(&self.default_family.clone(), key)
+        self.add(None, key.as_ref(), Update::SingleDelete)
     }
 
     /// The same in a column family.
@@ -140,18 +179,15 @@ impl WriteBatchWithIndex {
     /// # Errors
     /// As [`put_cf`](Self::put_cf).
     pub fn single_delete_cf(&mut self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<()> {
-        self.check(family)?;
-        self.batch.single_delete_cf(family, key.as_ref())?;
-        self.note(family, key.as_ref(), Update::SingleDelete);
-        Ok(())
+        self.add(Some(family), key.as_ref(), Update::SingleDelete)
     }
 
     /// Adds a merge operand to a key of the default column family.
     ///
     /// # Errors
-    /// As [`put`](Self::put); the column family has no merge operator.
+    /// As [`put`](Self::put); the column family is known and has no merge operator.
     pub fn merge(&mut self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
-        self.merge_cf(&self.default_family.clone(), key, operand)
+        self.add(None, key.as_ref(), Update::Merge(operand.as_ref().into()))
     }
 
     /// Adds a merge operand to a key of a column family.
@@ -164,12 +200,7 @@ impl WriteBatchWithIndex {
         key: impl AsRef<[u8]>,
         operand: impl AsRef<[u8]>,
     ) -> Result<()> {
-        let (key, operand) = (key.as_ref(), operand.as_ref());
-        self.check(family)?;
-        family.merge_operator()?;
-        self.batch.merge_cf(family, key, operand)?;
-        self.note(family, key, Update::Merge(operand.into()));
-        Ok(())
+        self.add(Some(family), key.as_ref(), Update::Merge(operand.as_ref().into()))
     }
 
     /// Compat: as in RocksDB, ranges cannot be removed in a batch that is read.
@@ -223,6 +254,7 @@ impl WriteBatchWithIndex {
         self.batch.clear();
         self.families.clear();
         self.undo.clear();
+        self.home = self.default_family.clone();
     }
 
     /// The batch, to be written.
@@ -245,25 +277,60 @@ impl WriteBatchWithIndex {
         self.batch.data_size()
     }
 
-    /// The column family of calls that name none.
-    pub(crate) fn default_family(&self) -> &ColumnFamily {
-        &self.default_family
+    /// The column family of calls that name none, with `db` below.
+    fn default_of<'a>(&'a self, db: &'a Db) -> &'a ColumnFamily {
+        self.default_family.as_ref().unwrap_or_else(|| db.default_column_family())
     }
 
     /// Refuses a column family of another database.
     pub(crate) fn check(&self, family: &ColumnFamily) -> Result<()> {
-        if family.is_beside(&self.default_family) {
+        if self.home.as_ref().is_none_or(|home| family.is_beside(home)) {
             return Ok(());
         }
         let text = format!("column family {:?} is of another database", Named(family.name()));
         Err(Error::invalid_argument(text))
     }
 
-    fn note(&mut self, family: &ColumnFamily, key: &[u8], update: Update) {
-        let new = || Arc::new(FamilyIndex::new(family));
-        let index = Arc::make_mut(self.families.entry(family.id()).or_insert_with(new));
-        if let Some((key, before)) = index.add(key, update, self.overwrite_key, self.undo.is_kept()) {
-            self.undo.push(Undo { family: family.id(), key, before });
+    /// Adds an operation; without a family, on the default one.
+    fn add(&mut self, family: Option<&ColumnFamily>, key: &[u8], update: Update) -> Result<()> {
+        let default = self.default_family.clone();
+        let family = family.or(default.as_ref());
+        let (id, order) = match family {
+            Some(family) => (family.id(), family.comparator()),
+            None => (ColumnFamilyId::DEFAULT.0, &self.default_order),
+        };
+        if let Some(family) = family {
+            self.check(family)?;
         }
+        // Why this can be: the default column family was first used without being named.
+        if let Some(index) = self.families.get(&id)
+            && index.order().name() != order.name()
+        {
+            let (had, has) = (index.order().name(), order.name());
+            let text = format!("the batch has keys of the column family in the order {had:?}, not {has:?}");
+            return Err(Error::invalid_argument(text));
+        }
+        match (family, &update) {
+            (Some(family), Update::Put(value)) => self.batch.put_cf(family, key, value)?,
+            (Some(family), Update::Delete) => self.batch.delete_cf(family, key)?,
+            (Some(family), Update::SingleDelete) => self.batch.single_delete_cf(family, key)?,
+            (Some(family), Update::Merge(operand)) => {
+                family.merge_operator()?;
+                self.batch.merge_cf(family, key, operand)?;
+            }
+            (None, Update::Put(value)) => self.batch.put(key, value)?,
+            (None, Update::Delete) => self.batch.delete(key)?,
+            (None, Update::SingleDelete) => self.batch.single_delete(key)?,
+            (None, Update::Merge(operand)) => self.batch.merge(key, operand)?,
+        }
+        let new = || Arc::new(FamilyIndex::new(order));
+        let index = Arc::make_mut(self.families.entry(id).or_insert_with(new));
+        if let Some((key, before)) = index.add(key, update, self.overwrite_key, self.undo.is_kept()) {
+            self.undo.push(Undo { family: id, key, before });
+        }
+        if let (None, Some(family)) = (&self.home, family) {
+            self.home = Some(family.clone());
+        }
+        Ok(())
     }
 }

@@ -6,6 +6,7 @@
 use super::WriteBatchWithIndex;
 use super::index::{Amount, amount, merged};
 use karst_engine::caller::{Caller, finish};
+use karst_engine::format::ColumnFamilyId;
 use karst_engine::{ColumnFamily, Db, ReadOptions, Result, Value};
 use std::sync::Arc;
 
@@ -47,9 +48,13 @@ impl WriteBatchWithIndex {
     /// What the batch alone says of a key of the default column family.
     ///
     /// # Errors
-    /// The merge operator failed.
+    /// The merge operator failed; or there is something to merge, and the batch was made for no
+    /// database.
     pub fn get_from_batch(&self, key: impl AsRef<[u8]>) -> Result<InBatch> {
-        self.get_from_batch_cf(&self.default_family, key)
+        match &self.default_family {
+            Some(family) => self.get_from_batch_cf(family, key),
+            None => self.said(None, ColumnFamilyId::DEFAULT.0, key.as_ref()),
+        }
     }
 
     /// The same in a column family.
@@ -59,8 +64,11 @@ impl WriteBatchWithIndex {
     /// database.
     pub fn get_from_batch_cf(&self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<InBatch> {
         self.check(family)?;
-        let key = key.as_ref();
-        let Some(updates) = self.families.get(&family.id()).and_then(|index| index.get(key)) else {
+        self.said(Some(family), family.id(), key.as_ref())
+    }
+
+    fn said(&self, family: Option<&ColumnFamily>, id: u32, key: &[u8]) -> Result<InBatch> {
+        let Some(updates) = self.families.get(&id).and_then(|index| index.get(key)) else {
             return Ok(InBatch::Absent);
         };
         Ok(match amount(family, key, updates)? {
@@ -81,7 +89,7 @@ impl WriteBatchWithIndex {
         options: &ReadOptions,
         key: impl AsRef<[u8]>,
     ) -> Result<Option<Value>> {
-        self.get_from_batch_and_db_cf(db, options, &self.default_family, key)
+        self.get_from_batch_and_db_cf(db, options, self.default_of(db), key)
     }
 
     /// The asynchronous form of [`get_from_batch_and_db`](Self::get_from_batch_and_db).
@@ -94,7 +102,7 @@ impl WriteBatchWithIndex {
         options: &ReadOptions,
         key: &[u8],
     ) -> Result<Option<Value>> {
-        self.get_by(Caller::Task, db, options, &self.default_family, key).await
+        self.get_by(Caller::Task, db, options, self.default_of(db), key).await
     }
 
     /// The same in a column family.
@@ -159,7 +167,7 @@ impl WriteBatchWithIndex {
         options: &ReadOptions,
         keys: &[K],
     ) -> Vec<Result<Option<Value>>> {
-        self.multi_get_from_batch_and_db_cf(db, options, &self.default_family, keys)
+        self.multi_get_from_batch_and_db_cf(db, options, self.default_of(db), keys)
     }
 
     /// The asynchronous form of [`multi_get_from_batch_and_db`](Self::multi_get_from_batch_and_db).
@@ -169,7 +177,7 @@ impl WriteBatchWithIndex {
         options: &ReadOptions,
         keys: &[K],
     ) -> Vec<Result<Option<Value>>> {
-        self.multi_get_from_batch_and_db_cf_async(db, options, &self.default_family, keys).await
+        self.multi_get_from_batch_and_db_cf_async(db, options, self.default_of(db), keys).await
     }
 
     /// The same in a column family.

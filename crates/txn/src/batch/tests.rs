@@ -358,3 +358,128 @@ fn a_batch_that_may_not_grow_stays_as_it_was() {
     assert!(batch.is_empty() && matches!(batch.get_from_batch("a").unwrap(), InBatch::Absent));
     assert_eq!(batch.pop_save_point().unwrap_err().kind(), ErrorKind::NotFound);
 }
+
+#[test]
+fn a_batch_for_no_database_is_for_the_one_it_is_read_with() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (db, foreign) = (open(&one), open(&other));
+    let family = db.create_column_family("side", &Options::new()).unwrap();
+    db.put("a", "below").unwrap();
+    let read = ReadOptions::new();
+    let mut batch =
+        WriteBatchWithIndex::with_params(BatchParams { overwrite_key: true, ..Default::default() });
+    batch.put("b", "1").unwrap();
+    batch.merge("a", "above").unwrap();
+    let merged = batch.get_from_batch_and_db(&db, &read, "a").unwrap();
+    assert_eq!(merged.as_deref(), Some(&b"below,above"[..]));
+    assert!(matches!(batch.get_from_batch("b").unwrap(), InBatch::Value(value) if &*value == b"1"));
+    let merged = batch.get_from_batch_and_db(&foreign, &read, "a").unwrap();
+    assert_eq!(merged.as_deref(), Some(&b"above"[..]), "it is for no database yet");
+
+    // What lies below in the batch is merged where the family says how.
+    batch.merge("b", "2").unwrap();
+    assert_eq!(batch.get_from_batch("b").unwrap_err().kind(), ErrorKind::InvalidArgument);
+    let InBatch::Value(value) = batch.get_from_batch_cf(db.default_column_family(), "b").unwrap() else {
+        panic!("it is merged within the batch");
+    };
+    assert_eq!(&*value, b"1,2");
+
+    // The first family that is named says which database it is for, until it is emptied.
+    batch.put_cf(&family, "c", "3").unwrap();
+    let refused = batch.put_cf(foreign.default_column_family(), "d", "4").unwrap_err();
+    assert_eq!((refused.kind(), batch.count()), (ErrorKind::InvalidArgument, 4));
+    assert!(batch.get_from_batch_and_db(&foreign, &read, "a").is_err());
+    assert_eq!(batch.iter().entries(), ["Merge a above", "Put b 1", "Merge b 2"]);
+    db.write(&WriteOptions::new(), batch.write_batch()).unwrap();
+    assert_eq!(db.get("b").unwrap().as_deref(), Some(&b"1,2"[..]));
+    batch.clear();
+    batch.put_cf(foreign.default_column_family(), "d", "4").unwrap();
+}
+
+impl BatchIterator {
+    fn entries(mut self) -> Vec<String> {
+        let mut found = Vec::new();
+        self.seek_to_first();
+        while self.valid() {
+            let BatchEntry { kind, key, value } = self.entry();
+            found.push(format!("{kind:?} {} {}", key.escape_ascii(), value.escape_ascii()));
+            self.next();
+        }
+        found
+    }
+}
+
+#[derive(Debug)]
+struct Backward;
+
+impl karst_engine::format::UserComparator for Backward {
+    fn name(&self) -> &str {
+        "test.Backward"
+    }
+    fn compare(&self, a: &[u8], b: &[u8]) -> std::cmp::Ordering {
+        b.cmp(a)
+    }
+}
+
+#[test]
+fn the_parameters_of_a_batch_for_no_database_have_their_effects() {
+    let comparator = Comparator::Custom(Arc::new(Backward));
+    let params = BatchParams {
+        reserved_bytes: 100,
+        max_bytes: 60,
+        is_protected: true,
+        comparator,
+        ..Default::default()
+    };
+    let mut batch = WriteBatchWithIndex::with_params(params);
+    for (key, value) in [("a", "1"), ("b", "2"), ("a", "3")] {
+        batch.put(key, value).unwrap();
+    }
+    // In the order of the comparator, and nothing is overwritten.
+    assert_eq!(batch.iter().entries(), ["Put b 2", "Put a 1", "Put a 3"]);
+    assert!(batch.write_batch().is_protected());
+    let refused = batch.put("c", [b'v'; 60]).unwrap_err();
+    assert_eq!((refused.kind(), batch.count()), (ErrorKind::LimitReached, 3));
+
+    // A family in another order would be looked up wrongly.
+    let directory = tempfile::tempdir().unwrap();
+    let db = open(&directory);
+    let refused = batch.put_cf(db.default_column_family(), "c", "").unwrap_err();
+    assert_eq!((refused.kind(), batch.count()), (ErrorKind::InvalidArgument, 3));
+}
+
+#[test]
+fn an_iterator_that_there_is_gets_the_batch_over_it() {
+    let (directory, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (db, foreign) = (open(&directory), open(&other));
+    for (key, value) in [("b", "below"), ("d", "below"), ("f", "below")] {
+        db.put(key, value).unwrap();
+    }
+    let mut batch = WriteBatchWithIndex::with_params(BatchParams::default());
+    for key in ["a", "c", "g"] {
+        batch.put(key, "above").unwrap();
+    }
+    batch.delete("d").unwrap();
+    batch.merge("b", "above").unwrap();
+    let family = db.default_column_family();
+    let base = || db.iter_cf(&ReadOptions::new(), family).unwrap();
+    let keys = |iter: &mut BatchDbIterator| {
+        let found = forward(iter).into_iter();
+        found
+            .map(|(key, value)| String::from_utf8([&key[..], b"=", &value].concat()).unwrap())
+            .collect::<Vec<_>>()
+    };
+    let mut whole = batch.iter_over(base(), family, (None, None)).unwrap();
+    assert_eq!(keys(&mut whole), ["a=above", "b=below,above", "c=above", "f=below", "g=above"]);
+    // The bounds are the batch's alone.
+    let mut bounded = batch.iter_over(base(), family, (Some(b"b".to_vec()), Some(b"g".to_vec()))).unwrap();
+    assert_eq!(keys(&mut bounded), ["b=below,above", "c=above", "f=below"]);
+    // Wherever the other stood.
+    let mut sent = base();
+    sent.seek_to_last().unwrap();
+    assert_eq!(keys(&mut batch.iter_over(sent, family, (None, None)).unwrap()).len(), 5);
+
+    let bound = WriteBatchWithIndex::new(&foreign, true);
+    let refused = bound.iter_over(base(), family, (None, None)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+}

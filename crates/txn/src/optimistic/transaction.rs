@@ -98,7 +98,7 @@ impl OptimisticTransaction {
     }
 
     fn default_family(&self) -> &ColumnFamily {
-        self.work.batch.default_family()
+        self.work.db.default_column_family()
     }
 
     async fn get_by(
@@ -198,7 +198,7 @@ impl OptimisticTransaction {
     /// # Errors
     /// As [`iter_cf`](Self::iter_cf).
     pub fn iter(&self, options: &ReadOptions) -> Result<BatchDbIterator> {
-        self.iter_cf(options, self.work.batch.default_family())
+        self.iter_cf(options, self.work.db.default_column_family())
     }
 
     /// Marks the present state for [`rollback_to_save_point`](Self::rollback_to_save_point). Save
