@@ -4,9 +4,11 @@ use crate::boundary::*;
 use crate::cache::{Environment, Limiter};
 use crate::handle::Database;
 use crate::options::OptionsHandle;
-use crate::requests::{BackupSettings, Restore};
+use crate::requests::{BackupSettings, CreateBackup, Restore};
+use karstdb::io::Env;
 use karstdb::{BackupEngine, BackupEngineOptions, BackupInfo, CreateBackupOptions};
 use libc::{c_char, c_int, c_uchar, c_void};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 /// `rocksdb_backup_engine_t`.
@@ -16,10 +18,6 @@ pub struct Engine(BackupEngine);
 /// `rocksdb_backup_engine_info_t`.
 #[derive(Debug)]
 pub struct Infos(Vec<BackupInfo>);
-
-/// `rocksdb_create_backup_options_t`.
-#[derive(Debug, Default)]
-pub struct CreateBackup(CreateBackupOptions);
 
 /// The user's state, given to the user's callback from the thread that copies.
 #[derive(Clone, Copy)]
@@ -34,6 +32,11 @@ impl State {
         // SAFETY: the user's function on the user's state.
         unsafe { callback(self.0) }
     }
+}
+
+/// Whether two environments have the same files.
+fn is_one(a: &Env, b: &Env) -> bool {
+    Arc::ptr_eq(a.fs(), b.fs()) || (a.fs().is_posix() && b.fs().is_posix())
 }
 
 unsafe fn create(
@@ -54,21 +57,23 @@ capi! {
         Ok(give(Engine(BackupEngine::open(&BackupEngineOptions::new(path(dir)?), &options.environment())?)))
     }
     attempt rocksdb_backup_engine_open_opts(options: *const BackupSettings, env: *const Environment) -> *mut Engine {
-        Ok(give(Engine(BackupEngine::open(&of(options)?.options, &OptionsHandle::env_of(env))?)))
+        let (settings, env) = (of(options)?, OptionsHandle::env_of(env));
+        if settings.env.as_ref().is_some_and(|own| !is_one(own, &env)) {
+            return Err(not_supported("a backup engine with backups in another environment than databases"));
+        }
+        Ok(give(Engine(BackupEngine::open(&settings.options, &env)?)))
     }
     call rocksdb_backup_engine_close(engine: *mut Engine) { end(engine); }
-    call rocksdb_create_backup_options_create() -> *mut CreateBackup { give(CreateBackup::default()) }
-    call rocksdb_create_backup_options_destroy(options: *mut CreateBackup) { end(options); }
     call rocksdb_create_backup_options_set_flush_before_backup(options: *mut CreateBackup, flush: c_uchar) {
-        if let Some(options) = options.as_mut() { options.0.flush_before_backup = flush != 0 }
+        if let Some(options) = options.as_mut() { options.options.flush_before_backup = flush != 0 }
     }
     call rocksdb_create_backup_options_get_flush_before_backup(options: *const CreateBackup) -> c_uchar {
-        options.as_ref().is_some_and(|options| options.0.flush_before_backup).into()
+        options.as_ref().is_some_and(|options| options.options.flush_before_backup).into()
     }
     call rocksdb_create_backup_options_set_progress_callback(options: *mut CreateBackup, state: *mut c_void, callback: Option<unsafe extern "C" fn(*mut c_void)>) {
         let state = State(state);
         if let Some(options) = options.as_mut() {
-            options.0.progress_callback = callback.map(|callback| Arc::new(move || state.call(callback)) as karstdb::BackupProgress);
+            options.options.progress_callback = callback.map(|callback| Arc::new(move || state.call(callback)) as karstdb::BackupProgress);
         }
     }
     attempt rocksdb_backup_engine_create_new_backup(engine: *mut Engine, db: *const Database) {
@@ -78,12 +83,12 @@ capi! {
         create(engine, db, &CreateBackupOptions { flush_before_backup: flush != 0, ..Default::default() }).map(drop)
     }
     attempt rocksdb_backup_engine_create_new_backup_with_options(engine: *mut Engine, db: *const Database, options: *const CreateBackup, id: *mut u32) {
-        let made = create(engine, db, &options.as_ref().map(|options| options.0.clone()).unwrap_or_default())?;
+        let made = create(engine, db, &options.as_ref().map(|options| options.options.clone()).unwrap_or_default())?;
         put(id, made);
         Ok(())
     }
     attempt rocksdb_backup_engine_create_new_backup_with_metadata(engine: *mut Engine, db: *const Database, options: *const CreateBackup, metadata: *const c_char, length: usize, id: *mut u32) {
-        let options = options.as_ref().map(|options| options.0.clone()).unwrap_or_default();
+        let options = options.as_ref().map(|options| options.options.clone()).unwrap_or_default();
         let made = create(engine, db, &CreateBackupOptions { app_metadata: bytes(metadata, length).to_vec(), ..options })?;
         put(id, made);
         Ok(())
@@ -114,6 +119,16 @@ capi! {
         or_say("rocksdb_backup_engine_options_create", path(dir)).map_or(std::ptr::null_mut(), |dir| give(BackupSettings::in_folder(BackupEngineOptions::new(dir))))
     }
     call rocksdb_backup_engine_options_destroy(options: *mut BackupSettings) { end(options); }
+    call rocksdb_backup_engine_options_set_backup_dir(options: *mut BackupSettings, dir: *const c_char) {
+        let dir = or_say("rocksdb_backup_engine_options_set_backup_dir", path(dir));
+        if let (Some(options), Some(dir)) = (options.as_mut(), dir) { options.options.backup_dir = dir.to_owned() }
+    }
+    call rocksdb_backup_engine_options_get_backup_dir(options: *const BackupSettings, length: *mut usize) -> *const c_char {
+        options.as_ref().map_or(std::ptr::null(), |options| lend(options.options.backup_dir.as_os_str().as_bytes(), length))
+    }
+    call rocksdb_backup_engine_options_set_env(options: *mut BackupSettings, env: *const Environment) {
+        if let Some(options) = options.as_mut() { options.env = env.as_ref().map(|env| env.0.clone()) }
+    }
     call rocksdb_backup_engine_options_set_backup_rate_limiter(options: *mut BackupSettings, limiter: *const Limiter) {
         if let Some(options) = options.as_mut() { options.options.backup_rate_limiter = limiter.as_ref().map(|limiter| limiter.0.clone()) }
     }

@@ -32,6 +32,33 @@ impl LevelMetadata {
 #[derive(Debug)]
 pub struct TableMetadata(LiveFile);
 
+/// `rocksdb_column_family_metadata_options_t`.
+#[derive(Debug, Default)]
+pub struct MetadataSettings {
+    start: Option<Vec<u8>>,
+    end: Option<Vec<u8>>,
+    /// `None` for all.
+    level: Option<u32>,
+}
+
+/// The part of a family that the options ask for. Levels that have none of it are left out.
+fn part(db: &Db, family: &ColumnFamily, options: &MetadataSettings) -> *mut FamilyMetadata {
+    let range = (options.start.as_deref(), options.end.as_deref());
+    let found = db.column_family_metadata_in_range(family, range, options.level);
+    let found = or_say("rocksdb_get_column_family_metadata_with_options", found);
+    found.map_or(std::ptr::null_mut(), |found| give(FamilyMetadata(Arc::new(found))))
+}
+
+unsafe fn lend_key(key: Option<&Vec<u8>>, length: *mut usize) -> *const c_char {
+    match key {
+        Some(key) => unsafe { lend(key, length) },
+        None => {
+            unsafe { put(length, 0) };
+            std::ptr::null()
+        }
+    }
+}
+
 fn metadata(db: &Db, family: &ColumnFamily) -> *mut FamilyMetadata {
     let found = or_say("rocksdb_get_column_family_metadata", db.column_family_metadata(family));
     found.map_or(std::ptr::null_mut(), |found| give(FamilyMetadata(Arc::new(found))))
@@ -99,6 +126,40 @@ capi! {
             _ => std::ptr::null_mut(),
         }
     }
+    call rocksdb_get_column_family_metadata_with_options(db: *const Database, options: *const MetadataSettings) -> *mut FamilyMetadata {
+        let none = MetadataSettings::default();
+        let options = options.as_ref().unwrap_or(&none);
+        db.as_ref().map_or(std::ptr::null_mut(), |db| part(&db.db, db.db.default_column_family(), options))
+    }
+    call rocksdb_get_column_family_metadata_cf_with_options(db: *const Database, family: *const Family, options: *const MetadataSettings) -> *mut FamilyMetadata {
+        let none = MetadataSettings::default();
+        let options = options.as_ref().unwrap_or(&none);
+        match (db.as_ref(), family.as_ref()) {
+            (Some(db), Some(family)) => part(&db.db, &family.0, options),
+            _ => std::ptr::null_mut(),
+        }
+    }
+    call rocksdb_column_family_metadata_options_create() -> *mut MetadataSettings { give(MetadataSettings::default()) }
+    call rocksdb_column_family_metadata_options_destroy(options: *mut MetadataSettings) { end(options); }
+    call rocksdb_column_family_metadata_options_set_start_key(options: *mut MetadataSettings, key: *const c_char, keylen: usize) {
+        if let Some(options) = options.as_mut() { options.start = bound(key, keylen).map(<[u8]>::to_vec) }
+    }
+    call rocksdb_column_family_metadata_options_get_start_key(options: *const MetadataSettings, keylen: *mut usize) -> *const c_char {
+        lend_key(options.as_ref().and_then(|options| options.start.as_ref()), keylen)
+    }
+    call rocksdb_column_family_metadata_options_set_end_key(options: *mut MetadataSettings, key: *const c_char, keylen: usize) {
+        if let Some(options) = options.as_mut() { options.end = bound(key, keylen).map(<[u8]>::to_vec) }
+    }
+    call rocksdb_column_family_metadata_options_get_end_key(options: *const MetadataSettings, keylen: *mut usize) -> *const c_char {
+        lend_key(options.as_ref().and_then(|options| options.end.as_ref()), keylen)
+    }
+    // Below 0 is all levels.
+    call rocksdb_column_family_metadata_options_set_level(options: *mut MetadataSettings, level: c_int) {
+        if let Some(options) = options.as_mut() { options.level = u32::try_from(level).ok() }
+    }
+    call rocksdb_column_family_metadata_options_get_level(options: *const MetadataSettings) -> c_int {
+        options.as_ref().and_then(|options| options.level).map_or(-1, |level| level as c_int)
+    }
     call rocksdb_column_family_metadata_destroy(metadata: *mut FamilyMetadata) { end(metadata); }
     call rocksdb_column_family_metadata_get_name(metadata: *const FamilyMetadata) -> *mut c_char { metadata.as_ref().map_or(std::ptr::null_mut(), |metadata| text_out(&metadata.0.name)) }
     call rocksdb_column_family_metadata_get_size(metadata: *const FamilyMetadata) -> u64 { metadata.as_ref().map_or(0, |metadata| metadata.0.size_bytes) }
@@ -145,6 +206,8 @@ capi! {
     call rocksdb_livefiles_storage_info_file_number(info: *const StorageInfo, at: usize) -> u64 { stored(info, at).map_or(0, |stored| stored.file.number) }
     call rocksdb_livefiles_storage_info_file_type(info: *const StorageInfo, at: usize) -> c_int { stored(info, at).map_or(0, StoredFile::kind) }
     call rocksdb_livefiles_storage_info_size(info: *const StorageInfo, at: usize) -> u64 { stored(info, at).map_or(0, |stored| stored.file.size_bytes) }
+    // Nothing is kept by temperature: that of every file is unknown, which is 0.
+    call rocksdb_livefiles_storage_info_temperature(_info: *const StorageInfo, _at: usize) -> c_int { 0 }
     call rocksdb_livefiles_storage_info_file_checksum(info: *const StorageInfo, at: usize) -> *const c_char { stored(info, at).map_or(std::ptr::null(), |stored| stored.checksum.as_ptr()) }
     call rocksdb_livefiles_storage_info_file_checksum_func_name(info: *const StorageInfo, at: usize) -> *const c_char { stored(info, at).map_or(std::ptr::null(), |stored| stored.checksum_function.as_ptr()) }
     call rocksdb_livefiles_storage_info_replacement_contents(info: *const StorageInfo, at: usize, size: *mut usize) -> *const c_char {

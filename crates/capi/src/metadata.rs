@@ -1,42 +1,126 @@
-//! What a database consists of: live files and logs.
+//! What a database consists of: live files and logs. Descriptions of files are put together by
+//! hand too, to import what was exported elsewhere.
 
 use crate::batch::Batch;
 use crate::boundary::*;
 use crate::handle::Database;
-use karstdb::{Db, Error, LiveFile, WalUpdates, WriteBatch};
-use libc::{c_char, c_int, c_uchar, c_void};
-use std::ffi::CString;
-
-/// `rocksdb_wal_readoptions_t`, of which there is none but null.
-pub type WalRead = c_void;
+use crate::requests::WalRead;
+use karstdb::{Db, Error, ExportedFile, LiveFile, WalFile, WalUpdates, WriteBatch};
+use libc::{c_char, c_int, c_uchar};
+use std::ffi::{CStr, CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// `rocksdb_livefiles_t`: tables, with their texts as C has them.
-#[derive(Debug)]
-pub struct LiveFiles(Vec<Live>);
+#[derive(Debug, Default)]
+pub struct LiveFiles(pub(crate) Vec<Live>);
 
-#[derive(Debug)]
-struct Live {
-    file: LiveFile,
+/// `rocksdb_livefile_t`: one table.
+#[derive(Clone, Debug, Default)]
+pub struct Live {
     name: CString,
     family: CString,
     directory: CString,
+    level: c_int,
+    size: usize,
+    smallest_key: Vec<u8>,
+    largest_key: Vec<u8>,
+    smallest_seq: u64,
+    largest_seq: u64,
+    entries: u64,
+    deletions: u64,
+    /// What is known of one that was exported, and nobody can set.
+    exported: Exported,
 }
 
-fn c_text(text: &str) -> CString {
-    CString::new(text.replace('\0', "")).unwrap_or_default()
+#[derive(Clone, Debug, Default)]
+struct Exported {
+    smallest: Vec<u8>,
+    largest: Vec<u8>,
+    epoch_number: u64,
+    checksum: Option<(Vec<u8>, String)>,
+}
+
+fn c_bytes(text: &[u8]) -> CString {
+    CString::new(text.iter().copied().filter(|byte| *byte != 0).collect::<Vec<_>>()).unwrap_or_default()
+}
+
+fn c_path(path: &Path) -> CString {
+    c_bytes(path.as_os_str().as_bytes())
+}
+
+/// The name as RocksDB has that of a live file: it begins with a slash.
+fn name_of(file: &str) -> CString {
+    c_bytes(format!("/{file}").as_bytes())
+}
+
+/// The user key of an internal key.
+fn user_key(internal: &[u8]) -> Vec<u8> {
+    internal[..internal.len().saturating_sub(8)].to_vec()
 }
 
 impl Live {
     fn new(file: LiveFile) -> Live {
-        // Compat: RocksDB's names of live files begin with a slash.
-        let (name, family) = (c_text(&format!("/{}", file.name)), c_text(&file.column_family));
-        let directory = c_text(&file.directory.to_string_lossy());
-        Live { file, name, family, directory }
+        Live {
+            name: name_of(&file.name),
+            family: c_bytes(file.column_family.as_bytes()),
+            directory: c_path(&file.directory),
+            level: file.level.map_or(0, |level| level as c_int),
+            size: file.size_bytes as usize,
+            smallest_key: file.smallest_key,
+            largest_key: file.largest_key,
+            smallest_seq: file.smallest_seq,
+            largest_seq: file.largest_seq,
+            entries: file.num_entries.unwrap_or(0),
+            deletions: file.num_deletions.unwrap_or(0),
+            exported: Exported::default(),
+        }
+    }
+
+    /// One of `family` that was exported; `live` is what it is in the database.
+    pub(crate) fn exported(file: ExportedFile, family: &str, live: Option<&LiveFile>) -> Live {
+        Live {
+            name: name_of(&file.name),
+            family: c_bytes(family.as_bytes()),
+            directory: c_path(&file.directory),
+            level: file.level as c_int,
+            size: file.size_bytes as usize,
+            smallest_key: user_key(&file.smallest),
+            largest_key: user_key(&file.largest),
+            smallest_seq: file.smallest_seq,
+            largest_seq: file.largest_seq,
+            entries: live.and_then(|live| live.num_entries).unwrap_or(0),
+            deletions: live.and_then(|live| live.num_deletions).unwrap_or(0),
+            exported: Exported {
+                smallest: file.smallest,
+                largest: file.largest,
+                epoch_number: file.epoch_number,
+                checksum: file.checksum,
+            },
+        }
+    }
+
+    /// As an import wants it.
+    pub(crate) fn to_exported(&self) -> karstdb::Result<ExportedFile> {
+        let name = self.name.to_str().map_err(|_| invalid(format!("{:?} is not UTF-8", self.name)))?;
+        let level = u32::try_from(self.level);
+        Ok(ExportedFile {
+            name: name.trim_start_matches('/').to_owned(),
+            directory: Path::new(OsStr::from_bytes(self.directory.to_bytes())).to_owned(),
+            level: level.map_err(|_| invalid(format!("{name} has level {}", self.level)))?,
+            size_bytes: self.size as u64,
+            smallest: self.exported.smallest.clone(),
+            largest: self.exported.largest.clone(),
+            smallest_seq: self.smallest_seq,
+            largest_seq: self.largest_seq,
+            epoch_number: self.exported.epoch_number,
+            checksum: self.exported.checksum.clone(),
+        })
     }
 }
 
 /// The tables of all families, with what their properties say. Opens those that are not open.
-fn tables(db: &Db) -> Vec<LiveFile> {
+pub(crate) fn tables(db: &Db) -> Vec<LiveFile> {
     let mut tables: Vec<LiveFile> = db.live_files().into_iter().filter(|file| file.level.is_some()).collect();
     if tables.iter().all(|table| table.num_entries.is_some()) {
         return tables;
@@ -77,23 +161,81 @@ impl WalIter {
     }
 }
 
+/// `rocksdb_wal_files_t`, and one file of it as `rocksdb_wal_file_t`.
+#[derive(Debug)]
+pub struct Logs(Vec<Log>);
+
+/// `rocksdb_wal_file_t`.
+#[derive(Debug)]
+pub struct Log {
+    name: CString,
+    file: WalFile,
+}
+
+impl Log {
+    fn new(file: WalFile) -> Log {
+        Log { name: c_bytes(file.name.as_bytes()), file }
+    }
+}
+
+unsafe fn text_in(text: *const c_char) -> CString {
+    if text.is_null() { CString::default() } else { unsafe { CStr::from_ptr(text) }.to_owned() }
+}
+
 capi! {
     call rocksdb_livefiles(db: *const Database) -> *mut LiveFiles {
         db.as_ref().map_or(std::ptr::null_mut(), |db| give(LiveFiles(tables(&db.db).into_iter().map(Live::new).collect())))
     }
-    call rocksdb_livefiles_entries(files: *const LiveFiles, at: c_int) -> u64 { live(files, at).and_then(|live| live.file.num_entries).unwrap_or(0) }
-    call rocksdb_livefiles_deletions(files: *const LiveFiles, at: c_int) -> u64 { live(files, at).and_then(|live| live.file.num_deletions).unwrap_or(0) }
+    call rocksdb_livefiles_entries(files: *const LiveFiles, at: c_int) -> u64 { live(files, at).map_or(0, |live| live.entries) }
+    call rocksdb_livefiles_deletions(files: *const LiveFiles, at: c_int) -> u64 { live(files, at).map_or(0, |live| live.deletions) }
     call rocksdb_livefiles_count(files: *const LiveFiles) -> c_int { files.as_ref().map_or(0, |files| files.0.len() as c_int) }
     call rocksdb_livefiles_column_family_name(files: *const LiveFiles, at: c_int) -> *const c_char { live(files, at).map_or(std::ptr::null(), |live| live.family.as_ptr()) }
     call rocksdb_livefiles_name(files: *const LiveFiles, at: c_int) -> *const c_char { live(files, at).map_or(std::ptr::null(), |live| live.name.as_ptr()) }
     call rocksdb_livefiles_directory(files: *const LiveFiles, at: c_int) -> *const c_char { live(files, at).map_or(std::ptr::null(), |live| live.directory.as_ptr()) }
-    call rocksdb_livefiles_level(files: *const LiveFiles, at: c_int) -> c_int { live(files, at).and_then(|live| live.file.level).map_or(0, |level| level as c_int) }
-    call rocksdb_livefiles_size(files: *const LiveFiles, at: c_int) -> usize { live(files, at).map_or(0, |live| live.file.size_bytes as usize) }
-    call rocksdb_livefiles_smallestkey(files: *const LiveFiles, at: c_int, size: *mut usize) -> *const c_char { live(files, at).map_or(std::ptr::null(), |live| lend(&live.file.smallest_key, size)) }
-    call rocksdb_livefiles_largestkey(files: *const LiveFiles, at: c_int, size: *mut usize) -> *const c_char { live(files, at).map_or(std::ptr::null(), |live| lend(&live.file.largest_key, size)) }
-    call rocksdb_livefiles_smallest_seqno(files: *const LiveFiles, at: c_int) -> u64 { live(files, at).map_or(0, |live| live.file.smallest_seq) }
-    call rocksdb_livefiles_largest_seqno(files: *const LiveFiles, at: c_int) -> u64 { live(files, at).map_or(0, |live| live.file.largest_seq) }
+    call rocksdb_livefiles_level(files: *const LiveFiles, at: c_int) -> c_int { live(files, at).map_or(0, |live| live.level) }
+    call rocksdb_livefiles_size(files: *const LiveFiles, at: c_int) -> usize { live(files, at).map_or(0, |live| live.size) }
+    call rocksdb_livefiles_smallestkey(files: *const LiveFiles, at: c_int, size: *mut usize) -> *const c_char { live(files, at).map_or(std::ptr::null(), |live| lend(&live.smallest_key, size)) }
+    call rocksdb_livefiles_largestkey(files: *const LiveFiles, at: c_int, size: *mut usize) -> *const c_char { live(files, at).map_or(std::ptr::null(), |live| lend(&live.largest_key, size)) }
+    call rocksdb_livefiles_smallest_seqno(files: *const LiveFiles, at: c_int) -> u64 { live(files, at).map_or(0, |live| live.smallest_seq) }
+    call rocksdb_livefiles_largest_seqno(files: *const LiveFiles, at: c_int) -> u64 { live(files, at).map_or(0, |live| live.largest_seq) }
     call rocksdb_livefiles_destroy(files: *mut LiveFiles) { end(files); }
+    call rocksdb_livefiles_create() -> *mut LiveFiles { give(LiveFiles::default()) }
+    call rocksdb_livefile_create() -> *mut Live { give(Live::default()) }
+    call rocksdb_livefile_destroy(file: *mut Live) { end(file); }
+    call rocksdb_livefile_set_column_family_name(file: *mut Live, name: *const c_char) { if let Some(file) = file.as_mut() { file.family = text_in(name) } }
+    call rocksdb_livefile_set_directory(file: *mut Live, directory: *const c_char) { if let Some(file) = file.as_mut() { file.directory = text_in(directory) } }
+    call rocksdb_livefile_set_name(file: *mut Live, name: *const c_char) { if let Some(file) = file.as_mut() { file.name = text_in(name) } }
+    call rocksdb_livefile_set_level(file: *mut Live, level: c_int) { if let Some(file) = file.as_mut() { file.level = level } }
+    call rocksdb_livefile_set_size(file: *mut Live, size: usize) { if let Some(file) = file.as_mut() { file.size = size } }
+    call rocksdb_livefile_set_smallest_key(file: *mut Live, key: *const c_char, keylen: usize) { if let Some(file) = file.as_mut() { file.smallest_key = bytes(key, keylen).to_vec() } }
+    call rocksdb_livefile_set_largest_key(file: *mut Live, key: *const c_char, keylen: usize) { if let Some(file) = file.as_mut() { file.largest_key = bytes(key, keylen).to_vec() } }
+    call rocksdb_livefile_set_smallest_seqno(file: *mut Live, number: u64) { if let Some(file) = file.as_mut() { file.smallest_seq = number } }
+    call rocksdb_livefile_set_largest_seqno(file: *mut Live, number: u64) { if let Some(file) = file.as_mut() { file.largest_seq = number } }
+    call rocksdb_livefile_set_num_entries(file: *mut Live, count: u64) { if let Some(file) = file.as_mut() { file.entries = count } }
+    call rocksdb_livefile_set_num_deletions(file: *mut Live, count: u64) { if let Some(file) = file.as_mut() { file.deletions = count } }
+    // It ends the handle of the file.
+    call rocksdb_livefiles_add(files: *mut LiveFiles, file: *mut Live) {
+        let file = take(file);
+        if let Some(files) = files.as_mut() { files.0.extend(file) }
+    }
+
+    attempt rocksdb_get_sorted_wal_files(db: *const Database) -> *mut Logs {
+        Ok(give(Logs(of(db)?.db.get_sorted_wal_files()?.into_iter().map(Log::new).collect())))
+    }
+    attempt rocksdb_get_current_wal_file(db: *const Database) -> *mut Log { Ok(give(Log::new(of(db)?.db.get_current_wal_file()?))) }
+    call rocksdb_wal_files_count(logs: *const Logs) -> usize { logs.as_ref().map_or(0, |logs| logs.0.len()) }
+    // One that `rocksdb_wal_files_destroy` ends.
+    call rocksdb_wal_files_get_wal_file(logs: *const Logs, at: usize) -> *const Log {
+        logs.as_ref().and_then(|logs| logs.0.get(at)).map_or(std::ptr::null(), std::ptr::from_ref)
+    }
+    call rocksdb_wal_files_destroy(logs: *mut Logs) { end(logs); }
+    call rocksdb_wal_file_path_name(log: *const Log) -> *const c_char { log.as_ref().map_or(std::ptr::null(), |log| log.name.as_ptr()) }
+    call rocksdb_wal_file_log_number(log: *const Log) -> u64 { log.as_ref().map_or(0, |log| log.file.number) }
+    // 0 of an archived one, 1 of one that is alive.
+    call rocksdb_wal_file_type(log: *const Log) -> c_int { log.as_ref().map_or(0, |log| (!log.file.archived).into()) }
+    call rocksdb_wal_file_start_sequence(log: *const Log) -> u64 { log.as_ref().map_or(0, |log| log.file.start_sequence) }
+    call rocksdb_wal_file_size_file_bytes(log: *const Log) -> u64 { log.as_ref().map_or(0, |log| log.file.size_bytes) }
+    call rocksdb_wal_file_destroy(log: *mut Log) { end(log); }
 
     attempt rocksdb_get_updates_since(db: *const Database, sequence: u64, _options: *const WalRead) -> *mut WalIter {
         let mut iter = WalIter { updates: of(db)?.db.get_updates_since(sequence)?, current: None, failed: None };

@@ -5,11 +5,14 @@ use crate::cache::Cache;
 use crate::callbacks::{Destructor, TableFilter, table_filter};
 use crate::handle::SnapshotHandle;
 use crate::options::{CNumber, Kept};
+use karstdb::io::Env;
+use karstdb::options::Compression;
 use karstdb::{
-    BackupEngineOptions, BlockCache, BottommostLevelCompaction, CacheOptions, CompactRangeOptions,
-    FlushOptions, IngestExternalFileOptions, OptimisticTransactionDbOptions, OptimisticTransactionOptions,
-    ReadOptions, ReadTier, RestoreOptions, SizeApproximationOptions, TransactionDbOptions,
-    TransactionOptions, WaitForCompactOptions, WriteOptions, WritePolicy,
+    BackupEngineOptions, BlockCache, BottommostLevelCompaction, CacheOptions, CompactFilesOptions,
+    CompactRangeOptions, CreateBackupOptions, FlushOptions, IngestExternalFileOptions,
+    OptimisticTransactionDbOptions, OptimisticTransactionOptions, ReadOptions, ReadTier, RestoreOptions,
+    SizeApproximationOptions, TransactionDbOptions, TransactionOptions, WaitForCompactOptions, WriteOptions,
+    WritePolicy,
 };
 use libc::{c_char, c_int, c_uchar, c_void};
 use std::time::Duration;
@@ -20,6 +23,7 @@ macro_rules! handles {
         $(#[$about])*
         #[derive(Debug)]
         pub struct $handle {
+            #[allow(dead_code, reason = "not every kind of options has any with an effect")]
             pub(crate) options: $options,
             #[allow(dead_code, reason = "not every kind of options has settings without effect")]
             pub(crate) kept: Kept,
@@ -52,6 +56,8 @@ handles! {
     TransactionSettings(TransactionOptions);
     /// `rocksdb_optimistictransaction_options_t`.
     OptimisticSettings(OptimisticTransactionOptions);
+    /// `rocksdb_create_backup_options_t`.
+    CreateBackup(CreateBackupOptions);
     /// `rocksdb_optimistictransactiondb_options_t`.
     OptimisticDbSettings(OptimisticTransactionDbOptions);
     /// `rocksdb_size_approximation_options_t`.
@@ -60,10 +66,72 @@ handles! {
     WalFlush(WalFlushOptions);
     /// `rocksdb_lru_cache_options_t`.
     CacheSettings(CacheOptions);
-    /// `rocksdb_backup_engine_options_t`.
-    BackupSettings(BackupEngineOptions);
     /// `rocksdb_restore_options_t`.
     Restore(RestoreOptions);
+    /// `rocksdb_wal_readoptions_t`. All that is read of a log is verified.
+    WalRead(());
+    /// `rocksdb_envoptions_t`. Files are read and written as their environment does.
+    EnvOptions(());
+}
+
+/// `rocksdb_backup_engine_options_t`.
+#[derive(Debug)]
+pub struct BackupSettings {
+    pub(crate) options: BackupEngineOptions,
+    /// Where the backups are, if that is told.
+    pub(crate) env: Option<Env>,
+    kept: Kept,
+}
+
+/// `rocksdb_compaction_options_t`.
+#[derive(Debug)]
+pub struct CompactionSettings {
+    pub(crate) options: CompactFilesOptions,
+    /// Cancels a compaction, if it is not null. The caller keeps it.
+    pub(crate) canceled: *mut c_uchar,
+    kept: Kept,
+}
+
+impl Default for CompactionSettings {
+    fn default() -> Self {
+        let options = CompactFilesOptions::default();
+        CompactionSettings { options, canceled: std::ptr::null_mut(), kept: Kept::default() }
+    }
+}
+
+impl CreateBackup {
+    /// Those of a new handle: RocksDB's normal priority.
+    fn defaults() -> Self {
+        let mut options = CreateBackup::new(CreateBackupOptions::default());
+        options.kept.set("rocksdb_create_backup_options_set_background_thread_cpu_priority", 2_i32.number());
+        options
+    }
+}
+
+impl WalRead {
+    /// Those of a new handle. What is read is verified, and that is the default of the setting too.
+    fn defaults() -> Self {
+        let mut options = WalRead::new(());
+        options.kept.set("rocksdb_wal_readoptions_set_verify_checksums", 1_u8.number());
+        options
+    }
+}
+
+impl EnvOptions {
+    /// Those of a new handle, as RocksDB has them.
+    fn defaults() -> Self {
+        let mut options = EnvOptions::new(());
+        for set in [
+            "rocksdb_envoptions_set_use_mmap_writes",
+            "rocksdb_envoptions_set_allow_fallocate",
+            "rocksdb_envoptions_set_fd_cloexec",
+            "rocksdb_envoptions_set_fallocate_with_keep_size",
+        ] {
+            options.kept.set(set, 1_u8.number());
+        }
+        options.kept.set("rocksdb_envoptions_set_writable_file_max_buffer_size", (1_usize << 20).number());
+        options
+    }
 }
 
 /// `rocksdb_hyper_clock_cache_options_t`: the header has two types.
@@ -123,7 +191,7 @@ impl Read {
 impl BackupSettings {
     /// Those of a new handle. Every backup is synced, and that is the default of the setting too.
     pub(crate) fn in_folder(options: BackupEngineOptions) -> Self {
-        let mut settings = BackupSettings::new(options);
+        let mut settings = BackupSettings { options, env: None, kept: Kept::default() };
         settings.kept.set("rocksdb_backup_engine_options_set_sync", 1_u8.number());
         settings
     }
@@ -233,6 +301,16 @@ impl Field<c_int> for Option<usize> {
     }
     fn read(&self) -> c_int {
         self.map_or(-1, |value| c_int::try_from(value).unwrap_or(c_int::MAX))
+    }
+}
+
+impl Field<c_int> for Compression {
+    fn assign(&mut self, value: c_int) {
+        let known = u8::try_from(value).ok().and_then(Compression::from_number);
+        *self = known.unwrap_or(Compression::Disable);
+    }
+    fn read(&self) -> c_int {
+        self.number().into()
     }
 }
 
@@ -369,6 +447,14 @@ capi! {
     call rocksdb_compactoptions_destroy(options: *mut Compaction) { end(options); }
     call rocksdb_ingestexternalfileoptions_create() -> *mut Ingest { give(Ingest::new(IngestExternalFileOptions::default())) }
     call rocksdb_ingestexternalfileoptions_destroy(options: *mut Ingest) { end(options); }
+    call rocksdb_compaction_options_create() -> *mut CompactionSettings { give(CompactionSettings::default()) }
+    call rocksdb_compaction_options_destroy(options: *mut CompactionSettings) { end(options); }
+    call rocksdb_create_backup_options_create() -> *mut CreateBackup { give(CreateBackup::defaults()) }
+    call rocksdb_create_backup_options_destroy(options: *mut CreateBackup) { end(options); }
+    call rocksdb_wal_readoptions_create() -> *mut WalRead { give(WalRead::defaults()) }
+    call rocksdb_wal_readoptions_destroy(options: *mut WalRead) { end(options); }
+    call rocksdb_envoptions_create() -> *mut EnvOptions { give(EnvOptions::defaults()) }
+    call rocksdb_envoptions_destroy(options: *mut EnvOptions) { end(options); }
     call rocksdb_wait_for_compact_options_create() -> *mut Wait { give(Wait::new(WaitForCompactOptions::default())) }
     call rocksdb_wait_for_compact_options_destroy(options: *mut Wait) { end(options); }
     call rocksdb_transactiondb_options_create() -> *mut LockingSettings { give(LockingSettings::new(TransactionDbOptions::default())) }
@@ -434,6 +520,12 @@ fields! {
         set rocksdb_backup_engine_options_set_max_background_operations BackupSettings c_int max_background_operations;
         set rocksdb_backup_engine_options_set_share_files_with_checksum BackupSettings c_uchar share_files_with_checksum;
         set rocksdb_backup_engine_options_set_share_table_files BackupSettings c_uchar share_table_files;
+        get rocksdb_compaction_options_get_compression CompactionSettings c_int compression;
+        set rocksdb_compaction_options_set_compression CompactionSettings c_int compression;
+        get rocksdb_compaction_options_get_output_file_size_limit CompactionSettings u64 output_file_size_limit;
+        set rocksdb_compaction_options_set_output_file_size_limit CompactionSettings u64 output_file_size_limit;
+        get rocksdb_compaction_options_get_max_subcompactions CompactionSettings u32 max_subcompactions;
+        set rocksdb_compaction_options_set_max_subcompactions CompactionSettings u32 max_subcompactions;
         get rocksdb_compactoptions_get_allow_write_stall Compaction c_uchar allow_write_stall;
         get rocksdb_compactoptions_get_bottommost_level_compaction Compaction c_uchar bottommost_level_compaction;
         get rocksdb_compactoptions_get_change_level Compaction c_uchar change_level;
@@ -580,6 +672,38 @@ fields! {
         set rocksdb_backup_engine_options_set_schema_version BackupSettings c_int rocksdb_backup_engine_options_set_schema_version;
         set rocksdb_backup_engine_options_set_share_files_with_checksum_naming BackupSettings c_int rocksdb_backup_engine_options_set_share_files_with_checksum_naming;
         set rocksdb_backup_engine_options_set_sync BackupSettings c_uchar rocksdb_backup_engine_options_set_sync;
+        get rocksdb_compaction_options_get_allow_trivial_move CompactionSettings c_uchar rocksdb_compaction_options_set_allow_trivial_move;
+        set rocksdb_compaction_options_set_allow_trivial_move CompactionSettings c_uchar rocksdb_compaction_options_set_allow_trivial_move;
+        get rocksdb_compaction_options_get_output_temperature_override CompactionSettings c_int rocksdb_compaction_options_set_output_temperature_override;
+        set rocksdb_compaction_options_set_output_temperature_override CompactionSettings c_int rocksdb_compaction_options_set_output_temperature_override;
+        get rocksdb_create_backup_options_get_background_thread_cpu_priority CreateBackup c_int rocksdb_create_backup_options_set_background_thread_cpu_priority;
+        set rocksdb_create_backup_options_set_background_thread_cpu_priority CreateBackup c_int rocksdb_create_backup_options_set_background_thread_cpu_priority;
+        get rocksdb_create_backup_options_get_decrease_background_thread_cpu_priority CreateBackup c_uchar rocksdb_create_backup_options_set_decrease_background_thread_cpu_priority;
+        set rocksdb_create_backup_options_set_decrease_background_thread_cpu_priority CreateBackup c_uchar rocksdb_create_backup_options_set_decrease_background_thread_cpu_priority;
+        get rocksdb_envoptions_get_allow_fallocate EnvOptions c_uchar rocksdb_envoptions_set_allow_fallocate;
+        set rocksdb_envoptions_set_allow_fallocate EnvOptions c_uchar rocksdb_envoptions_set_allow_fallocate;
+        get rocksdb_envoptions_get_bytes_per_sync EnvOptions u64 rocksdb_envoptions_set_bytes_per_sync;
+        set rocksdb_envoptions_set_bytes_per_sync EnvOptions u64 rocksdb_envoptions_set_bytes_per_sync;
+        get rocksdb_envoptions_get_compaction_readahead_size EnvOptions usize rocksdb_envoptions_set_compaction_readahead_size;
+        set rocksdb_envoptions_set_compaction_readahead_size EnvOptions usize rocksdb_envoptions_set_compaction_readahead_size;
+        get rocksdb_envoptions_get_fallocate_with_keep_size EnvOptions c_uchar rocksdb_envoptions_set_fallocate_with_keep_size;
+        set rocksdb_envoptions_set_fallocate_with_keep_size EnvOptions c_uchar rocksdb_envoptions_set_fallocate_with_keep_size;
+        get rocksdb_envoptions_get_fd_cloexec EnvOptions c_uchar rocksdb_envoptions_set_fd_cloexec;
+        set rocksdb_envoptions_set_fd_cloexec EnvOptions c_uchar rocksdb_envoptions_set_fd_cloexec;
+        get rocksdb_envoptions_get_strict_bytes_per_sync EnvOptions c_uchar rocksdb_envoptions_set_strict_bytes_per_sync;
+        set rocksdb_envoptions_set_strict_bytes_per_sync EnvOptions c_uchar rocksdb_envoptions_set_strict_bytes_per_sync;
+        get rocksdb_envoptions_get_use_direct_reads EnvOptions c_uchar rocksdb_envoptions_set_use_direct_reads;
+        set rocksdb_envoptions_set_use_direct_reads EnvOptions c_uchar rocksdb_envoptions_set_use_direct_reads;
+        get rocksdb_envoptions_get_use_direct_writes EnvOptions c_uchar rocksdb_envoptions_set_use_direct_writes;
+        set rocksdb_envoptions_set_use_direct_writes EnvOptions c_uchar rocksdb_envoptions_set_use_direct_writes;
+        get rocksdb_envoptions_get_use_mmap_reads EnvOptions c_uchar rocksdb_envoptions_set_use_mmap_reads;
+        set rocksdb_envoptions_set_use_mmap_reads EnvOptions c_uchar rocksdb_envoptions_set_use_mmap_reads;
+        get rocksdb_envoptions_get_use_mmap_writes EnvOptions c_uchar rocksdb_envoptions_set_use_mmap_writes;
+        set rocksdb_envoptions_set_use_mmap_writes EnvOptions c_uchar rocksdb_envoptions_set_use_mmap_writes;
+        get rocksdb_envoptions_get_writable_file_max_buffer_size EnvOptions usize rocksdb_envoptions_set_writable_file_max_buffer_size;
+        set rocksdb_envoptions_set_writable_file_max_buffer_size EnvOptions usize rocksdb_envoptions_set_writable_file_max_buffer_size;
+        get rocksdb_wal_readoptions_get_verify_checksums WalRead c_uchar rocksdb_wal_readoptions_set_verify_checksums;
+        set rocksdb_wal_readoptions_set_verify_checksums WalRead c_uchar rocksdb_wal_readoptions_set_verify_checksums;
         get rocksdb_compactoptions_get_blob_garbage_collection_age_cutoff Compaction f64 rocksdb_compactoptions_set_blob_garbage_collection_age_cutoff;
         get rocksdb_compactoptions_get_blob_garbage_collection_policy Compaction c_int rocksdb_compactoptions_set_blob_garbage_collection_policy;
         set rocksdb_compactoptions_set_blob_garbage_collection_age_cutoff Compaction f64 rocksdb_compactoptions_set_blob_garbage_collection_age_cutoff;

@@ -2,11 +2,9 @@
 
 use crate::boundary::*;
 use crate::options::OptionsHandle;
+use crate::requests::EnvOptions;
 use karstdb::SstFileWriter;
-use libc::{c_char, c_void};
-
-/// `rocksdb_envoptions_t`, of which there is none but null.
-pub type EnvOptions = c_void;
+use libc::c_char;
 
 /// `rocksdb_sstfilewriter_t`, and the size of the last table that was finished.
 #[derive(Debug)]

@@ -29,9 +29,11 @@ fn served() -> impl Iterator<Item = &'static Signature> {
         crate::backup::NAMES,
         crate::cache::NAMES,
         crate::callbacks::NAMES,
+        crate::compact_files::NAMES,
         crate::copies::NAMES,
         crate::db::NAMES,
         crate::family::NAMES,
+        crate::import::NAMES,
         crate::iterator::NAMES,
         crate::levels::NAMES,
         crate::logger::NAMES,
@@ -60,6 +62,7 @@ fn remembered() -> impl Iterator<Item = &'static Signature> {
 pub(crate) fn signatures() -> impl Iterator<Item = &'static Signature> {
     served()
         .chain(crate::options::CUCKOO)
+        .chain(crate::no_effect::NAMES)
         .chain(remembered())
         .chain(crate::options::SIGNATURES)
         .chain(crate::requests::SIGNATURES)
@@ -72,8 +75,8 @@ pub fn functions() -> Vec<Function> {
         name,
         served: if honoured() { Served::Yes } else { Served::NoEffect },
     });
-    let cuckoo = crate::options::CUCKOO.iter().map(Signature::name);
-    let kept = crate::options::KEPT.iter().chain(crate::requests::KEPT).copied().chain(cuckoo);
+    let others = crate::options::CUCKOO.iter().chain(crate::no_effect::NAMES).map(Signature::name);
+    let kept = crate::options::KEPT.iter().chain(crate::requests::KEPT).copied().chain(others);
     let kept = kept.chain(remembered().map(Signature::name));
     let mut all: Vec<_> = served.map(|name| Function { name, served: Served::Yes }).collect();
     all.extend(by_name);

@@ -66,6 +66,16 @@ capi! {
     call rocksdb_table_properties_seqno_to_time_mapping(table: *const TableProperties, size: *mut usize) -> *const c_char {
         text_of(table, size, |table| table.user_collected.get(SEQNO_TO_TIME).map(Vec::as_slice).unwrap_or_default())
     }
+    // No collector that can be had from C tells anything for people, with RocksDB either.
+    call rocksdb_table_properties_readable_properties_count(_table: *const TableProperties) -> usize { 0 }
+    call rocksdb_table_properties_readable_properties_key_at(_table: *const TableProperties, _at: usize, size: *mut usize) -> *const c_char {
+        put(size, 0);
+        std::ptr::null()
+    }
+    call rocksdb_table_properties_readable_properties_value_at(_table: *const TableProperties, _at: usize, size: *mut usize) -> *const c_char {
+        put(size, 0);
+        std::ptr::null()
+    }
     call rocksdb_table_properties_user_collected_properties_count(table: *const TableProperties) -> usize {
         table.as_ref().map_or(0, |table| table.user_collected.len())
     }
@@ -83,6 +93,7 @@ getters! {
         rocksdb_table_properties_creation_time creation_time;
         rocksdb_table_properties_data_block_restart_interval data_block_restart_interval;
         rocksdb_table_properties_data_size data_size;
+        rocksdb_table_properties_external_sst_file_global_seqno_offset external_sst_file_global_seqno_offset;
         rocksdb_table_properties_fast_compression_estimated_data_size fast_compression_estimated_data_size;
         rocksdb_table_properties_file_creation_time file_creation_time;
         rocksdb_table_properties_filter_size filter_size;

@@ -254,3 +254,41 @@ fn tables_tell_the_host_unless_they_are_told_another() {
         assert!(all.values().all(|of| of.db_host_id == expected), "{given}");
     }
 }
+
+#[test]
+fn a_family_is_told_by_range_and_level() {
+    let options = options();
+    let db = filled(&options);
+    let other = db.column_family("other").unwrap();
+    let told = |start: Option<&str>, end: Option<&str>, level| {
+        let range = (start.map(str::as_bytes), end.map(str::as_bytes));
+        let found = db.column_family_metadata_in_range(&other, range, level).unwrap();
+        let size: u64 = found.levels.iter().flat_map(|of| &of.files).map(|file| file.size_bytes).sum();
+        assert_eq!(found.size_bytes, size);
+        assert_eq!(found.levels.iter().map(|of| of.size_bytes).sum::<u64>(), size);
+        let levels = found.levels.iter().map(|of| {
+            let firsts: Vec<_> = of.files.iter().map(|file| file.smallest_key.clone()).collect();
+            (of.level, firsts.concat())
+        });
+        let levels: Vec<_> = levels.collect();
+        assert_eq!(found.file_count, levels.iter().map(|(_, firsts)| firsts.len() / 2).sum::<usize>());
+        levels
+    };
+    // L0, from new to old.
+    assert_eq!(told(None, None, None), [(0, b"201000".to_vec())]);
+    assert_eq!(told(Some("09"), Some("10"), None), [(0, b"1000".to_vec())], "both ends count");
+    assert_eq!(told(Some("20"), None, Some(0)), [(0, b"20".to_vec())]);
+    assert_eq!(told(None, Some("195"), Some(0)), [(0, b"1000".to_vec())]);
+    assert!(told(None, None, Some(1)).is_empty() && told(Some("3"), None, None).is_empty());
+    // What overlaps a table of L0 that counts does too.
+    let cf = db.cf("other").unwrap();
+    cf.put("08", "value").unwrap();
+    cf.put("11", "value").unwrap();
+    cf.flush(&FlushOptions::default()).unwrap();
+    assert_eq!(told(Some("00"), Some("01"), None), [(0, b"00".to_vec())]);
+    assert_eq!(told(Some("00"), Some("08"), None), [(0, b"081000".to_vec())]);
+    db.compact_range_cf(&CompactRangeOptions::default(), &other, None, None).unwrap();
+    let [(level, _)] = told(None, None, None)[..] else { panic!("one level has all") };
+    assert!(level > 0 && told(None, None, Some(0)).is_empty());
+    assert_eq!(told(Some("05"), Some("05"), Some(level)).len(), 1);
+}

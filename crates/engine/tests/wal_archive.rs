@@ -2,7 +2,9 @@
 //! and that they disturb nobody.
 
 use karst_engine::io::Env;
-use karst_engine::{Db, ErrorKind, FlushOptions, Options, WalUpdates, WriteBatch, WriteOptions};
+use karst_engine::{
+    Db, ErrorKind, FlushOptions, Options, WalFile, WalUpdates, WriteBatch, WriteOptions,
+};
 use karst_testkit::eventually;
 use karst_testkit::rocksdb_tools::{ldb, ldb_scan, run};
 use std::path::Path;
@@ -212,4 +214,22 @@ fn a_follower_of_many_writers_misses_nothing() {
         let key = n.to_string();
         assert_eq!(db.get(&key).unwrap().as_deref(), replica.get(&key).unwrap().as_deref());
     }
+}
+
+#[test]
+fn the_log_that_is_written_is_told_without_a_look_into_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Db::open(directory.path(), &options("")).unwrap();
+    let size = |file: &WalFile| std::fs::metadata(directory.path().join(&file.name[1..])).unwrap().len();
+    db.put("a", "1").unwrap();
+    let first = db.get_current_wal_file().unwrap();
+    assert_eq!((first.size_bytes, first.start_sequence), (size(&first), 0));
+    assert!(first.size_bytes > 0 && !first.archived);
+    db.flush(&FlushOptions::default()).unwrap();
+    db.put("b", "2").unwrap();
+    let second = db.get_current_wal_file().unwrap();
+    assert!(second.number > first.number, "{second:?}");
+    assert_eq!(second.size_bytes, size(&second));
+    let sorted = db.get_sorted_wal_files().unwrap();
+    assert_eq!(sorted.last().unwrap().number, second.number);
 }

@@ -5,6 +5,7 @@
 )]
 
 mod as_rocksdb;
+mod files;
 mod indexed_batch;
 mod settings;
 

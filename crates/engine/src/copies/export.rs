@@ -13,7 +13,7 @@
 
 use super::checkpoint::Checkpoint;
 use super::copying::{self, Halt, Staging};
-use crate::background::FlushOptions;
+use crate::background::{FileEnd, FlushOptions};
 use crate::db::Db;
 use crate::ingest::{LookOver, is_in_blob_file, look_over};
 use crate::open::Options;
@@ -23,7 +23,7 @@ use karst_base::error::{Error, ErrorKind, Named, Result, Shown};
 use karst_base::events::FlushReason;
 use karst_format::file_name::FileName;
 use karst_format::ids::{FileNumber, Level};
-use karst_format::key::{self, InternalKey, SeqNo};
+use karst_format::key::{self, InternalKey, SeqNo, ValueType};
 use karst_format::unique_id::table_unique_id;
 use karst_format::version_edit::{FileChecksum, NewFile, VersionEdit};
 use karst_io::block_on;
@@ -43,9 +43,10 @@ pub struct ExportedFile {
     pub directory: PathBuf,
     /// The level that it was in.
     pub level: u32,
-    /// Its size in bytes.
+    /// Its size in bytes; 0 has an import take what the file has.
     pub size_bytes: u64,
-    /// The smallest internal key: the user key and eight bytes.
+    /// The smallest internal key: the user key and eight bytes. If this and the largest one are
+    /// empty, an import takes both from the table.
     pub smallest: Vec<u8>,
     /// The largest internal key.
     pub largest: Vec<u8>,
@@ -223,7 +224,8 @@ fn check(metadata: &ExportImportFilesMetaData) -> Result<()> {
     for file in &metadata.files {
         let name = &file.name;
         let keys = [&file.smallest, &file.largest];
-        if keys.iter().any(|key| key.len() < key::TRAILER_BYTES)
+        let are_missing = keys.iter().all(|key| key.is_empty());
+        if !are_missing && keys.iter().any(|key| key.len() < key::TRAILER_BYTES)
             || file.smallest_seq > file.largest_seq
             // The last number of all would leave none for writes.
             || file.largest_seq >= SeqNo::MAX.0
@@ -240,11 +242,8 @@ fn check(metadata: &ExportImportFilesMetaData) -> Result<()> {
     Ok(())
 }
 
-/// Tables by level, and in the order in which they reached L0, or lie in their level.
-fn in_order<'a>(
-    family: &ColumnFamily,
-    metadata: &'a ExportImportFilesMetaData,
-) -> Result<Vec<&'a ExportedFile>> {
+/// Whether the family can have such files.
+fn check_family(family: &ColumnFamily, metadata: &ExportImportFilesMetaData) -> Result<()> {
     let config = &family.0.config;
     let comparator = &config.comparator;
     if metadata.db_comparator_name != comparator.name() {
@@ -254,16 +253,27 @@ fn in_order<'a>(
         return Err(Error::invalid_argument(text));
     }
     let levels = usize::try_from(config.options.num_levels).unwrap_or(1);
-    let mut files: Vec<&ExportedFile> = metadata.files.iter().collect();
-    let is_none = |file: &&&ExportedFile| comparator.compare_internal(&file.smallest, &file.largest).is_gt();
-    if let Some(file) = files.iter().find(is_none) {
-        return Err(Error::invalid_argument(format!("{}: its bounds are none", file.name)));
-    }
-    if let Some(file) = files.iter().find(|file| file.level as usize >= levels) {
+    if let Some(file) = metadata.files.iter().find(|file| file.level as usize >= levels) {
         let text = format!("{} is of level {}, and the family has {levels}", file.name, file.level);
         return Err(Error::invalid_argument(text));
     }
-    files.sort_by(|a, b| {
+    Ok(())
+}
+
+/// Tables, with the numbers that they have here, by level, and in the order in which they reached
+/// L0, or lie in their level.
+fn in_order(
+    family: &ColumnFamily,
+    mut files: Vec<(FileNumber, ExportedFile)>,
+) -> Result<Vec<(FileNumber, ExportedFile)>> {
+    let comparator = &family.0.config.comparator;
+    let is_none = |(_, file): &&(FileNumber, ExportedFile)| {
+        comparator.compare_internal(&file.smallest, &file.largest).is_gt()
+    };
+    if let Some((_, file)) = files.iter().find(is_none) {
+        return Err(Error::invalid_argument(format!("{}: its bounds are none", file.name)));
+    }
+    files.sort_by(|(_, a), (_, b)| {
         // Why L0 last: what is there is newer than what is below.
         let by_level = b.level.cmp(&a.level);
         by_level.then_with(|| match a.level {
@@ -271,14 +281,65 @@ fn in_order<'a>(
             _ => comparator.compare_internal(&a.smallest, &b.smallest),
         })
     });
-    for pair in files.windows(2).filter(|pair| pair[0].level == pair[1].level && pair[0].level > 0) {
-        let (end, begin) = (&pair[0].largest, &pair[1].smallest);
-        if comparator.compare_internal(end, begin).is_ge() {
-            let text = format!("{} and {} of level {} overlap", pair[0].name, pair[1].name, pair[0].level);
+    for pair in files.windows(2) {
+        let (one, next) = (&pair[0].1, &pair[1].1);
+        if one.level != next.level || one.level == 0 {
+            continue;
+        }
+        if comparator.compare_internal(&one.largest, &next.smallest).is_ge() {
+            let text = format!("{} and {} of level {} overlap", one.name, next.name, one.level);
             return Err(Error::invalid_argument(text));
         }
     }
     Ok(files)
+}
+
+/// The file that was put in its place, with what the metadata leaves out: its size, or where it
+/// begins and ends.
+///
+/// Compat: a program in C that puts metadata together cannot give internal keys, and RocksDB reads
+/// them from the table then.
+fn completed(family: &ColumnFamily, file: &ExportedFile, number: FileNumber) -> Result<ExportedFile> {
+    let (tables, mut file) = (&family.0.tables, file.clone());
+    let env = &tables.shared.env;
+    if file.size_bytes == 0 {
+        file.size_bytes = env.fs().metadata(&tables.shared.table_path(number, 0)?)?.len;
+    }
+    if !file.smallest.is_empty() {
+        return Ok(file);
+    }
+    let nothing = || vec![0; key::TRAILER_BYTES];
+    let seqs = (SeqNo(file.smallest_seq), SeqNo(file.largest_seq));
+    let described = NewFile::new(number, file.size_bytes, nothing(), nothing(), seqs.0, seqs.1);
+    let described = Arc::new(FileMetadata::new(described));
+    let opened = block_on(env, tables.clone().open(&described, file.level));
+    // Why: it was opened as what it is without its bounds; whoever reads it from now on opens it
+    // anew.
+    tables.shared.open_files.forget(number);
+    let table = opened?;
+    let mut ends = Vec::new();
+    let first_and_last = LookOver { all: false, fill_cache: false };
+    block_on(
+        env,
+        look_over(tables, (&table, &described), first_and_last, |key, _| {
+            ends.push(key.to_vec());
+            Ok(())
+        }),
+    )?;
+    if let Some(tombstones) = table.range_tombstones() {
+        for at in 0..tombstones.len() {
+            let newest = tombstones.seqs(at).iter().copied().max().unwrap_or_default();
+            let start = FileEnd::Entry(tombstones.start(at).to_vec(), newest, ValueType::RangeDeletion);
+            let end = FileEnd::TombstoneEnd(tombstones.end(at).to_vec());
+            ends.extend([start, end].map(|end| end.internal_key(None)));
+        }
+    }
+    let comparator = &tables.configuration.comparator;
+    ends.sort_by(|a, b| comparator.compare_internal(a, b));
+    let nothing = || Error::invalid_argument(format!("{} has no entry", file.name));
+    file.largest = ends.last().cloned().ok_or_else(nothing)?;
+    file.smallest = ends.swap_remove(0);
+    Ok(file)
 }
 
 fn import_into(
@@ -289,21 +350,26 @@ fn import_into(
 ) -> Result<()> {
     let (env, write, shared) = (db.env(), db.write_half()?, &family.0.tables.shared);
     let ownership = &write.ownership;
-    let files = in_order(family, metadata)?;
+    check_family(family, metadata)?;
     let new_files = ownership.versions.job_files(0);
     let stop = Halt::default();
-    let mut edit = VersionEdit { column_family: family.0.id(), ..VersionEdit::default() };
-    let mut counts = Vec::new();
-    let below = ownership.versions.new_epoch(family.0.id());
-    for file in &files {
+    let mut files = Vec::new();
+    for file in &metadata.files {
         let number = new_number(&new_files);
         let (from, to) = (file.directory.join(&file.name), shared.table_path(number, 0)?);
         match import.move_files {
             true => copying::link_or_copy(env, &from, &to, &stop)?,
             false => copying::copy(env, &from, &to, None, &stop, |_| {}).map(drop)?,
         }
+        files.push((number, completed(family, file, number)?));
+    }
+    let files = in_order(family, files)?;
+    let mut edit = VersionEdit { column_family: family.0.id(), ..VersionEdit::default() };
+    let mut counts = Vec::new();
+    let below = ownership.versions.new_epoch(family.0.id());
+    for (number, file) in files {
         let epoch = if file.level == 0 { ownership.versions.new_epoch(family.0.id()) } else { below };
-        let (table, known) = described(family, file, number, epoch)?;
+        let (table, known) = described(family, &file, number, epoch)?;
         counts.push((number, known));
         edit.new_files.push((Level(file.level as u8), table));
     }
@@ -312,7 +378,7 @@ fn import_into(
     write.background.family_added(&family.0);
     write.background.schedule();
     if import.move_files {
-        for file in &files {
+        for file in &metadata.files {
             // Why its outcome does not matter: the family is there.
             let _ = env.fs().remove(&file.directory.join(&file.name));
         }

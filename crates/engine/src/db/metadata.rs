@@ -95,6 +95,58 @@ impl Db {
         Ok(properties::column_family_metadata(self.0.as_subject(), family))
     }
 
+    /// The part of it that lies between two keys, both included, on one level or all: tables that
+    /// overlap the range, and levels that have such. No blob files. `None` is open. On L0 a table
+    /// that overlaps one that counts counts too.
+    ///
+    /// # Errors
+    /// As [`Db::column_family_metadata`].
+    pub fn column_family_metadata_in_range(
+        &self,
+        family: &ColumnFamily,
+        (start, end): (Option<&[u8]>, Option<&[u8]>),
+        level: Option<u32>,
+    ) -> Result<ColumnFamilyMetaData> {
+        let mut found = self.column_family_metadata(family)?;
+        let comparator = &family.0.config.comparator;
+        found.levels.retain(|of| level.is_none_or(|level| of.level == level));
+        for of in &mut found.levels {
+            let (mut start, mut end) = (start.map(<[u8]>::to_vec), end.map(<[u8]>::to_vec));
+            let mut counts = vec![false; of.files.len()];
+            // Compat: RocksDB widens the range on L0 by what it finds there, until nothing is
+            // added.
+            let mut again = true;
+            while again {
+                again = false;
+                for (file, counts) in of.files.iter().zip(&mut counts).filter(|(_, counts)| !**counts) {
+                    let (from, to) = (&file.smallest_key, &file.largest_key);
+                    let behind = end.as_ref().is_some_and(|end| comparator.compare_user(from, end).is_gt());
+                    let before =
+                        start.as_ref().is_some_and(|start| comparator.compare_user(to, start).is_lt());
+                    if behind || before {
+                        continue;
+                    }
+                    *counts = true;
+                    if of.level == 0 {
+                        let lower = |start: &Vec<u8>| comparator.compare_user(from, start).is_lt();
+                        start = start.map(|start| if lower(&start) { from.clone() } else { start });
+                        let higher = |end: &Vec<u8>| comparator.compare_user(to, end).is_gt();
+                        end = end.map(|end| if higher(&end) { to.clone() } else { end });
+                        again = true;
+                    }
+                }
+            }
+            let mut counts = counts.into_iter();
+            of.files.retain(|_| counts.next() == Some(true));
+            of.size_bytes = of.files.iter().map(|file| file.size_bytes).sum();
+        }
+        found.levels.retain(|of| !of.files.is_empty());
+        found.size_bytes = found.levels.iter().map(|of| of.size_bytes).sum();
+        found.file_count = found.levels.iter().map(|of| of.files.len()).sum();
+        (found.blob_files, found.blob_file_size_bytes) = (Vec::new(), 0);
+        Ok(found)
+    }
+
     /// A property of a column family as a map from names to texts; `None` if it is none that is
     /// one, or if what it tells of cannot be read. Those of tables open them, which blocks.
     pub fn map_property_cf(&self, family: &ColumnFamily, name: &str) -> Option<BTreeMap<String, String>> {

@@ -1,7 +1,7 @@
 //! The logs of a database, archived ones included, for those who copy or follow it.
 
 use super::Db;
-use karst_base::error::Result;
+use karst_base::error::{Error, ErrorKind, Result};
 use karst_commit::wal::archive::{Archive, archive_of, archived, logs_in};
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
@@ -109,5 +109,26 @@ impl Db {
             });
         }
         Ok(files)
+    }
+
+    /// The log that is written at the moment, without looking into it: its start is told as 0.
+    /// Blocks.
+    ///
+    /// # Errors
+    /// `NotFound`: there is no log yet. `Io`: its size cannot be read.
+    pub fn get_current_wal_file(&self) -> Result<WalFile> {
+        self.check_open()?;
+        let none = || Error::new(ErrorKind::NotFound, "there is no log");
+        let number = self.0.as_subject().logs().last().copied().ok_or_else(none)?;
+        let name = FileName::Wal(number).to_string();
+        let found = self.env().fs().metadata(&directory_of(self).join(&name));
+        let size_bytes = found.map_err(|e| if e.is_not_found() { none() } else { e.into() })?.len;
+        Ok(WalFile {
+            name: format!("/{name}"),
+            number: number.0,
+            archived: false,
+            size_bytes,
+            start_sequence: 0,
+        })
     }
 }

@@ -95,6 +95,46 @@ fn what_is_exported_is_there_where_it_is_imported() {
 }
 
 #[test]
+fn sizes_and_bounds_that_the_metadata_leaves_out_are_those_of_the_tables() {
+    let (env, _files) = memory();
+    let (db, mut metadata) = exported(&env, calm());
+    let goods = db.column_family("goods").unwrap();
+    // A table of which only a range tombstone is left, in front of all keys.
+    db.delete_range_cf(&WriteOptions::default(), &goods, key(0), key(3)).unwrap();
+    let checkpoint = Checkpoint::new(&db).unwrap();
+    let newer = checkpoint.export_column_family(&goods, "/newer").unwrap();
+    let expected = entries(&db, "goods");
+    let whole = newer.clone();
+    metadata.files = newer.files;
+    for file in &mut metadata.files {
+        (file.size_bytes, file.epoch_number) = (0, 0);
+        (file.smallest, file.largest) = (Vec::new(), Vec::new());
+    }
+    let all = options(&env, calm());
+    let other = Db::open("/other", &all).unwrap();
+    let import = ImportColumnFamilyOptions::default();
+    let imported = other.create_column_family_with_import("imported", &all, &import, &metadata).unwrap();
+    assert_eq!(entries(&other, "imported"), expected);
+    other.verify_checksum().unwrap();
+    // What the MANIFEST has is what it would have been with them.
+    let bounds = |files: &[ExportedFile]| -> Vec<_> {
+        let mut all: Vec<_> = files
+            .iter()
+            .map(|file| (file.level, file.size_bytes, file.smallest.clone(), file.largest.clone()))
+            .collect();
+        all.sort();
+        all
+    };
+    let checkpoint = Checkpoint::new(&other).unwrap();
+    let again = checkpoint.export_column_family(&imported, "/again").unwrap();
+    assert_eq!(bounds(&again.files), bounds(&whole.files));
+    // One end alone is none.
+    metadata.files[0].largest = b"12345678".to_vec();
+    let told = other.create_column_family_with_import("half", &all, &import, &metadata).unwrap_err();
+    assert_eq!(told.kind(), ErrorKind::InvalidArgument, "{told}");
+}
+
+#[test]
 fn entities_with_columns_in_blob_files_and_tables_in_another_order_are_not_imported() {
     let (env, files) = memory();
     let plain = "checksum=kNoChecksum;compression=kNoCompression";

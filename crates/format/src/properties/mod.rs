@@ -62,6 +62,9 @@ macro_rules! properties {
         pub struct TableProperties {
             $($(#[$number_doc])* pub $number: u64,)*
             $($(#[$text_doc])* pub $text: String,)*
+            /// Where in the file the sequence number stands that a file made for ingestion gives
+            /// to all its entries; 0 in other files, and where a table was not read from a file.
+            pub external_sst_file_global_seqno_offset: u64,
             /// Everything else, by name: what property collectors added, and names this version
             /// does not know.
             pub user_collected: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -72,6 +75,7 @@ macro_rules! properties {
                 TableProperties {
                     $($number: $default,)*
                     $($text: String::new(),)*
+                    external_sst_file_global_seqno_offset: 0,
                     user_collected: BTreeMap::new(),
                 }
             }
@@ -249,7 +253,9 @@ impl TableProperties {
         if compression != 0 {
             return Err(Corruption::new("properties block is compressed", size));
         }
-        Ok(decoded?.0)
+        let (mut properties, place) = decoded?;
+        properties.external_sst_file_global_seqno_offset = place.map_or(0, |at| offset + at.start as u64);
+        Ok(properties)
     }
 
     /// The block's contents.

@@ -62,6 +62,7 @@ fn an_overwritten_global_seqno_passes_the_checksum() {
     let back = TableProperties::decode_verified(&bytes, &footer(6), 7).unwrap();
     assert_eq!(back.external_global_seqno(), Some(SeqNo(42)));
     assert_eq!(back.external_file_version(), Some(2));
+    assert_eq!(back.external_sst_file_global_seqno_offset, 7 + place.start as u64);
     bytes[place.start - 1] ^= 1;
     assert!(TableProperties::decode_verified(&bytes, &footer(6), 7).is_err());
 }

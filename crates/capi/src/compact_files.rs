@@ -1,0 +1,127 @@
+//! Compactions of files that the caller names.
+
+use crate::boundary::*;
+use crate::family::{Family, family_or_default};
+use crate::handle::Database;
+use crate::requests::CompactionSettings;
+use karstdb::io::{block_on, sleep};
+use karstdb::{Db, Error, ErrorKind};
+use libc::{c_char, c_int, c_uchar, c_void};
+use std::future::{Future, poll_fn};
+use std::path::Path;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+/// `rocksdb_compactionjobinfo_t`, where none but null is taken.
+pub type NoJobInfo = c_void;
+
+/// How often a compaction looks whether it was cancelled.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// The flag that cancels compactions, where `options` has one; the caller keeps it.
+unsafe fn flag<'a>(options: *const CompactionSettings) -> Option<&'a AtomicBool> {
+    unsafe { options.as_ref()?.canceled.cast::<AtomicBool>().as_ref() }
+}
+
+/// The number in the name of a table, which may have directories before it.
+fn number(name: &str) -> karstdb::Result<u64> {
+    let file = Path::new(name).file_stem().and_then(|stem| stem.to_str());
+    let number = file.and_then(|stem| stem.parse().ok());
+    number.ok_or_else(|| invalid(format!("{name:?} is no name of a table")))
+}
+
+/// The path of a table, which RocksDB's output names are.
+fn path_of(db: &Db, number: u64) -> String {
+    let live = db.live_files().into_iter().find(|file| file.number == number);
+    // Why there may be none: it may be compacted further already.
+    let path = live.map_or_else(|| db.path().join(format!("{number:06}.sst")), |file| file.directory.join(file.name));
+    path.to_string_lossy().into_owned()
+}
+
+/// What `work` comes to, unless the flag is set before.
+async fn unless_cancelled<T>(
+    db: &Db,
+    flag: Option<&AtomicBool>,
+    work: impl Future<Output = karstdb::Result<T>>,
+) -> karstdb::Result<T> {
+    let Some(flag) = flag else { return work.await };
+    let (mut work, mut wait) = (pin!(work), Box::pin(sleep(db.env(), Duration::ZERO)));
+    poll_fn(|context| {
+        while wait.as_mut().poll(context).is_ready() {
+            if flag.load(Ordering::Acquire) {
+                let text = "Manual compaction paused: the caller has cancelled it";
+                return Poll::Ready(Err(Error::new(ErrorKind::Incomplete, text)));
+            }
+            wait = Box::pin(sleep(db.env(), LOOK_EVERY));
+        }
+        work.as_mut().poll(context)
+    })
+    .await
+}
+
+unsafe fn compact(
+    db: &Db,
+    family: *const Family,
+    options: *const CompactionSettings,
+    files: &[*const c_char],
+    (level, path): (c_int, c_int),
+) -> karstdb::Result<Vec<u64>> {
+    let family = unsafe { family_or_default(db, family) };
+    let files = files.iter().map(|file| number(unsafe { text(*file)? }));
+    let files = files.collect::<karstdb::Result<Vec<_>>>()?;
+    let level = usize::try_from(level).map_err(|_| invalid(format!("the output level is {level}")))?;
+    let mut how = unsafe { options.as_ref() }.map(|options| options.options).unwrap_or_default();
+    // Compat: a negative path is for RocksDB to choose, which takes the only one.
+    how.output_path_id = u8::try_from(path.max(0)).map_err(|_| invalid(format!("there is no path {path}")))?;
+    let work = db.compact_files_async(&how, family, &files, level);
+    block_on(db.env(), unless_cancelled(db, unsafe { flag(options) }, work))
+}
+
+unsafe fn compact_files(
+    db: *const Database,
+    family: *const Family,
+    options: *const CompactionSettings,
+    files: &[*const c_char],
+    to: (c_int, c_int),
+    (names, count): (*mut *mut *mut c_char, *mut usize),
+    info: *const NoJobInfo,
+) -> karstdb::Result<()> {
+    let db = unsafe { &of(db)?.db };
+    if !info.is_null() {
+        return Err(not_supported("rocksdb_compact_files with a job info"));
+    }
+    let made = unsafe { compact(db, family, options, files, to)? };
+    let made: Vec<_> = match names.is_null() {
+        // Compat: they are counted where they are wanted.
+        true => Vec::new(),
+        false => made.into_iter().map(|number| text_out(&path_of(db, number))).collect(),
+    };
+    unsafe {
+        put(count, made.len());
+        put(names, if made.is_empty() { std::ptr::null_mut() } else { array_out(&made) });
+    }
+    Ok(())
+}
+
+capi! {
+    attempt rocksdb_compact_files(db: *const Database, options: *const CompactionSettings, files: *const *const c_char, count: usize, output_level: c_int, output_path_id: c_int, output_names: *mut *mut *mut c_char, output_count: *mut usize, info: *mut NoJobInfo) {
+        compact_files(db, std::ptr::null(), options, list(files, count), (output_level, output_path_id), (output_names, output_count), info)
+    }
+    attempt rocksdb_compact_files_cf(db: *const Database, family: *const Family, options: *const CompactionSettings, files: *const *const c_char, count: usize, output_level: c_int, output_path_id: c_int, output_names: *mut *mut *mut c_char, output_count: *mut usize, info: *mut NoJobInfo) {
+        compact_files(db, family, options, list(files, count), (output_level, output_path_id), (output_names, output_count), info)
+    }
+    call rocksdb_compact_files_output_file_names_destroy(names: *mut *mut c_char, count: usize) {
+        for name in list(names, count) { libc::free((*name).cast()) }
+        libc::free(names.cast());
+    }
+    call rocksdb_compaction_options_canceled_create() -> *mut c_uchar { give(AtomicBool::new(false)).cast() }
+    call rocksdb_compaction_options_canceled_destroy(canceled: *mut c_uchar) { end(canceled.cast::<AtomicBool>()); }
+    call rocksdb_compaction_options_canceled_set(canceled: *const c_uchar, value: c_uchar) {
+        if let Some(flag) = canceled.cast::<AtomicBool>().as_ref() { flag.store(value != 0, Ordering::Release) }
+    }
+    call rocksdb_compaction_options_set_canceled(options: *mut CompactionSettings, canceled: *mut c_uchar) {
+        if let Some(options) = options.as_mut() { options.canceled = canceled }
+    }
+}
