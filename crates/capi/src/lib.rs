@@ -34,6 +34,8 @@ mod cache;
 mod callbacks;
 mod copies;
 mod db;
+mod event_infos;
+mod events;
 mod family;
 mod handle;
 mod header;
