@@ -64,7 +64,8 @@ impl BackgroundErrorReason {
     }
 
     /// Whether a job failed, which can be tried again.
-    fn is_of_job(self) -> bool {
+    #[doc(hidden)]
+    pub fn is_of_job(self) -> bool {
         matches!(self, Self::Flush | Self::FlushNoWal | Self::Compaction)
     }
 

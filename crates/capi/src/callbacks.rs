@@ -19,8 +19,8 @@ type Name = Option<unsafe extern "C" fn(*mut c_void) -> *const c_char>;
 
 /// The user's state, its name and its end.
 #[derive(Debug)]
-struct State {
-    state: *mut c_void,
+pub(crate) struct State {
+    pub(crate) state: *mut c_void,
     destructor: Destructor,
     name: String,
 }
@@ -32,7 +32,7 @@ unsafe impl Send for State {}
 unsafe impl Sync for State {}
 
 impl State {
-    unsafe fn new(state: *mut c_void, destructor: Destructor, name: Name) -> State {
+    pub(crate) unsafe fn new(state: *mut c_void, destructor: Destructor, name: Name) -> State {
         let text = name.map(|name| unsafe { name(state) }).filter(|text| !text.is_null());
         let name = text.map(|text| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned());
         State { state, destructor, name: name.unwrap_or_default() }

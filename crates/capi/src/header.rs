@@ -37,12 +37,17 @@ fn declared(signature: &Signature) -> Result<String, String> {
 const HANDLES: &[(&str, &str)] = &[
     ("Batch", "rocksdb_writebatch_t"),
     ("BackupSettings", "rocksdb_backup_engine_options_t"),
+    ("BlobFileAdditionInfo", "rocksdb_blob_file_addition_info_t"),
+    ("BlobFileGarbageInfo", "rocksdb_blob_file_garbage_info_t"),
     ("Cache", "rocksdb_cache_t"),
     ("CacheSettings", "rocksdb_lru_cache_options_t"),
     ("CheckpointHandle", "rocksdb_checkpoint_t"),
     ("Compaction", "rocksdb_compactoptions_t"),
     ("CompactionSettings", "rocksdb_compaction_options_t"),
     ("ChecksumHandle", "rocksdb_file_checksum_gen_factory_t"),
+    ("CompactionFileInfo", "rocksdb_compaction_file_info_t"),
+    ("CompactionInfo", "rocksdb_compactionjobinfo_t"),
+    ("CompactionStats", "rocksdb_compaction_job_stats_t"),
     ("ComparatorHandle", "rocksdb_comparator_t"),
     ("Consumers", "rocksdb_memory_consumers_t"),
     ("ContextHandle", "rocksdb_compactionfiltercontext_t"),
@@ -54,6 +59,7 @@ const HANDLES: &[(&str, &str)] = &[
     ("EnvOptions", "rocksdb_envoptions_t"),
     ("Environment", "rocksdb_env_t"),
     ("Exports", "rocksdb_export_import_files_metadata_t"),
+    ("ExternalFileIngestionInfo", "rocksdb_externalfileingestioninfo_t"),
     ("FactoryHandle", "rocksdb_compactionfilterfactory_t"),
     ("Family", "rocksdb_column_family_handle_t"),
     ("FamilyMetadata", "rocksdb_column_family_metadata_t"),
@@ -62,6 +68,7 @@ const HANDLES: &[(&str, &str)] = &[
     ("FilterHandle", "rocksdb_compactionfilter_t"),
     ("FilterPolicy", "rocksdb_filterpolicy_t"),
     ("Flush", "rocksdb_flushoptions_t"),
+    ("FlushInfo", "rocksdb_flushjobinfo_t"),
     ("HyperClockSettings", "rocksdb_hyper_clock_cache_options_t"),
     ("HistogramData", "rocksdb_statistics_histogram_data_t"),
     ("Import", "rocksdb_import_column_family_options_t"),
@@ -72,6 +79,7 @@ const HANDLES: &[(&str, &str)] = &[
     ("LevelMetadata", "rocksdb_level_metadata_t"),
     ("Limiter", "rocksdb_ratelimiter_t"),
     ("Live", "rocksdb_livefile_t"),
+    ("ListenerHandle", "rocksdb_eventlistener_t"),
     ("LiveFiles", "rocksdb_livefiles_t"),
     ("LockBuckets", "rocksdb_optimistictransactiondb_lock_buckets_t"),
     ("LockingDatabase", "rocksdb_transactiondb_t"),
@@ -79,6 +87,7 @@ const HANDLES: &[(&str, &str)] = &[
     ("Log", "rocksdb_wal_file_t"),
     ("LoggerHandle", "rocksdb_logger_t"),
     ("Logs", "rocksdb_wal_files_t"),
+    ("MemTableInfo", "rocksdb_memtableinfo_t"),
     ("MemoryUsage", "rocksdb_memory_usage_t"),
     ("MergeHandle", "rocksdb_mergeoperator_t"),
     ("MetadataSettings", "rocksdb_column_family_metadata_options_t"),
@@ -96,8 +105,11 @@ const HANDLES: &[(&str, &str)] = &[
     ("Restore", "rocksdb_restore_options_t"),
     ("SizeApproximation", "rocksdb_size_approximation_options_t"),
     ("SnapshotHandle", "rocksdb_snapshot_t"),
+    ("StallCondition", "rocksdb_writestallcondition_t"),
+    ("StatusPtr", "rocksdb_status_ptr_t"),
     ("StorageInfo", "rocksdb_livefiles_storage_info_t"),
     ("StorageInfoSettings", "rocksdb_livefiles_storage_info_options_t"),
+    ("SubcompactionInfo", "rocksdb_subcompactionjobinfo_t"),
     ("TableHandle", "rocksdb_block_based_table_options_t"),
     ("TableMetadata", "rocksdb_sst_file_metadata_t"),
     ("TableProperties", "rocksdb_table_properties_t"),
@@ -110,6 +122,7 @@ const HANDLES: &[(&str, &str)] = &[
     ("WalRead", "rocksdb_wal_readoptions_t"),
     ("Write", "rocksdb_writeoptions_t"),
     ("WriteBuffers", "rocksdb_write_buffer_manager_t"),
+    ("WriteStallInfo", "rocksdb_writestallinfo_t"),
     ("Writer", "rocksdb_sstfilewriter_t"),
 ];
 
@@ -165,6 +178,44 @@ const CALLBACKS: &[(&str, &str, &str)] = &[
     ("InDomain", "karst_in_domain_fn", "unsigned char (*%)(void*, const char*, size_t)"),
     ("LogLine", "karst_log_fn", "void (*%)(void*, unsigned int, char*, size_t)"),
     ("Name", "karst_name_fn", "const char* (*%)(void*)"),
+    ("OnBackgroundError", "on_background_error_cb", "void (*%)(void*, uint32_t, rocksdb_status_ptr_t*)"),
+    (
+        "OnCompactionBegin",
+        "on_compaction_begin_cb",
+        "void (*%)(void*, rocksdb_t*, const rocksdb_compactionjobinfo_t*)",
+    ),
+    (
+        "OnCompactionCompleted",
+        "on_compaction_completed_cb",
+        "void (*%)(void*, rocksdb_t*, const rocksdb_compactionjobinfo_t*)",
+    ),
+    (
+        "OnExternalFileIngested",
+        "on_external_file_ingested_cb",
+        "void (*%)(void*, rocksdb_t*, const rocksdb_externalfileingestioninfo_t*)",
+    ),
+    ("OnFlushBegin", "on_flush_begin_cb", "void (*%)(void*, rocksdb_t*, const rocksdb_flushjobinfo_t*)"),
+    (
+        "OnFlushCompleted",
+        "on_flush_completed_cb",
+        "void (*%)(void*, rocksdb_t*, const rocksdb_flushjobinfo_t*)",
+    ),
+    ("OnMemtableSealed", "on_memtable_sealed_cb", "void (*%)(void*, const rocksdb_memtableinfo_t*)"),
+    (
+        "OnStallConditionsChanged",
+        "on_stall_conditions_changed_cb",
+        "void (*%)(void*, const rocksdb_writestallinfo_t*)",
+    ),
+    (
+        "OnSubcompactionBegin",
+        "on_subcompaction_begin_cb",
+        "void (*%)(void*, const rocksdb_subcompactionjobinfo_t*)",
+    ),
+    (
+        "OnSubcompactionCompleted",
+        "on_subcompaction_completed_cb",
+        "void (*%)(void*, const rocksdb_subcompactionjobinfo_t*)",
+    ),
     (
         "PartialMerge",
         "karst_partial_merge_fn",
@@ -187,28 +238,17 @@ const CALLBACKS: &[(&str, &str, &str)] = &[
 ];
 
 /// Types that no function has: those that only callbacks are given, and those of RocksDB's past.
-const OTHER_TYPES: [&str; 6] = [
+const OTHER_TYPES: [&str; 5] = [
     "rocksdb_compactionservice_jobinfo_t",
     "rocksdb_filelock_t",
     "rocksdb_randomfile_t",
     "rocksdb_seqfile_t",
-    "rocksdb_subcompactionjobinfo_t",
     "rocksdb_writablefile_t",
 ];
 
 /// Types of callbacks that only functions that are refused take, or that RocksDB has a name for,
 /// under that name.
 const CALLBACKS_OF_REFUSED: &[&str] = &[
-    "void (*on_background_error_cb)(void*, uint32_t, rocksdb_status_ptr_t*)",
-    "void (*on_compaction_begin_cb)(void*, rocksdb_t*, const rocksdb_compactionjobinfo_t*)",
-    "void (*on_compaction_completed_cb)(void*, rocksdb_t*, const rocksdb_compactionjobinfo_t*)",
-    "void (*on_external_file_ingested_cb)(void*, rocksdb_t*, const rocksdb_externalfileingestioninfo_t*)",
-    "void (*on_flush_begin_cb)(void*, rocksdb_t*, const rocksdb_flushjobinfo_t*)",
-    "void (*on_flush_completed_cb)(void*, rocksdb_t*, const rocksdb_flushjobinfo_t*)",
-    "void (*on_memtable_sealed_cb)(void*, const rocksdb_memtableinfo_t*)",
-    "void (*on_stall_conditions_changed_cb)(void*, const rocksdb_writestallinfo_t*)",
-    "void (*on_subcompaction_begin_cb)(void*, const rocksdb_subcompactionjobinfo_t*)",
-    "void (*on_subcompaction_completed_cb)(void*, const rocksdb_subcompactionjobinfo_t*)",
     "void (*rocksdb_compaction_service_cancel_awaiting_jobs_cb)(void*)",
     "void (*rocksdb_compaction_service_on_installation_cb)(void*, const char*, int)",
     "rocksdb_compactionservice_scheduleresponse_t* (*rocksdb_compaction_service_schedule_cb)(void*, const rocksdb_compactionservice_jobinfo_t*, const char*, size_t)",

@@ -35,6 +35,8 @@ mod callbacks;
 mod compact_files;
 mod copies;
 mod db;
+mod event_infos;
+mod events;
 mod family;
 mod handle;
 mod header;

@@ -72,6 +72,14 @@ fn asynchronous_calls_from_c() {
 }
 
 #[test]
+fn a_listener_by_the_types_of_the_header() {
+    assert_eq!(
+        run("cc", &["-std=c99"], "tests/c/events.c", &[]),
+        "3 flushes of 6 entries, 3 sealed; 1 compactions of 1 parts from 0 to 6, 4 replaced; 0 stalls; 1 ends\n"
+    );
+}
+
+#[test]
 fn the_example_reads_what_it_has_written() {
     let flags = ["-std=c99", "-D_POSIX_C_SOURCE=200809L", "-O1"];
     let said = run("cc", &flags, "examples/async_gets.c", &["500", "3000", "64"]);

@@ -49,9 +49,10 @@ pub use karst_base::error::{Error, ErrorKind, Result};
 #[doc(hidden)]
 pub use karst_base::error::{Named, Shown};
 pub use karst_base::events::{
-    BlobFileCreationInfo, CompactionInfo, EventListener, ExternalFileIngestionInfo, FileCreationInfo,
-    FileDeletionInfo, FlushInfo, FlushReason, LogLevel, Logger, MemTableInfo, SubcompactionInfo,
-    TableFileCreationInfo, TableFileCreationReason,
+    BlobFileAdditionInfo, BlobFileCreationInfo, BlobFileGarbageInfo, CompactionFileInfo, CompactionInfo,
+    CompactionStats, EventListener, ExternalFileIngestionInfo, FileCreationInfo, FileDeletionInfo, FlushInfo,
+    FlushReason, LogLevel, Logger, MemTableInfo, SubcompactionInfo, TableFileCreationInfo,
+    TableFileCreationReason, WriteStallCondition, WriteStallInfo,
 };
 pub use karst_base::health::{BackgroundError, BackgroundErrorReason, Severity};
 pub use karst_base::merge_operator::{Associative, AssociativeMergeOperator, MergeOperator};
@@ -96,9 +97,10 @@ pub mod error {
 /// What listeners are told of flushes, compactions, errors and stalls.
 pub mod events {
     pub use karst_base::events::{
-        BlobFileCreationInfo, CompactionInfo, EventListener, ExternalFileIngestionInfo, FileCreationInfo,
-        FileDeletionInfo, FlushInfo, FlushReason, LogLevel, Logger, MemTableInfo, SubcompactionInfo,
-        TableFileCreationInfo, TableFileCreationReason,
+        BlobFileAdditionInfo, BlobFileCreationInfo, BlobFileGarbageInfo, CompactionFileInfo, CompactionInfo,
+        CompactionStats, EventListener, ExternalFileIngestionInfo, FileCreationInfo, FileDeletionInfo,
+        FlushInfo, FlushReason, LogLevel, Logger, MemTableInfo, SubcompactionInfo, TableFileCreationInfo,
+        TableFileCreationReason, WriteStallCondition, WriteStallInfo,
     };
     pub use karst_io::{FileOperation, FileOperationInfo};
 }

@@ -216,7 +216,8 @@ impl Sealer {
             let counts = (memtable.entry_count(), memtable.delete_count());
             let bytes = memtable.memory_bytes() as u64;
             let largest = memtable.sealed().map_or(0, |seal| seal.largest_seq.0);
-            self.events.memtable_sealed(&MemTableInfo::new(&family.config.name, counts, bytes, largest));
+            let seqs = (memtable.begun_behind().0, largest);
+            self.events.memtable_sealed(&MemTableInfo::new(&family.config.name, counts, bytes, seqs));
         }
     }
 

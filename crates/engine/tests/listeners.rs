@@ -135,6 +135,7 @@ fn a_flush_is_told_from_the_sealed_memtable_to_the_table_with_its_properties() {
         panic!("{told:?}")
     };
     assert_eq!((memtable.entries, memtable.deletions, memtable.largest_seq), (3, 1, 3));
+    assert_eq!(memtable.earliest_seq, 0);
     assert!(memtable.memory_bytes > 1000 && memtable.column_family == "default");
     assert!(begun.table_path.is_none() && begun.table_properties.is_none());
     assert_eq!((table_started.job, table_started.reason), (begun.job, TableFileCreationReason::Flush));
@@ -162,7 +163,12 @@ fn a_flush_is_told_from_the_sealed_memtable_to_the_table_with_its_properties() {
     assert!(blob.total_blob_bytes > 1000 && blob.file.path == on_disk(None).0);
     assert_eq!(completed.table_path.as_ref(), Some(&table.file.path));
     assert_eq!(completed.table_properties.as_deref(), Some(&*table.table_properties));
-    assert_eq!(completed.blob_paths, std::slice::from_ref(&blob.file.path));
+    let [added] = &completed.blob_files[..] else { panic!("{completed:?}") };
+    assert_eq!((&added.path, added.total_blob_count), (&blob.file.path, 1));
+    assert_eq!(added.total_blob_bytes, blob.total_blob_bytes);
+    assert!(added.path.ends_with(format!("{:06}.blob", added.number)), "{added:?}");
+    assert_eq!(completed.oldest_blob_file, Some(added.number));
+    assert_eq!((completed.column_family_id, completed.slows_writes), (0, false));
     assert_eq!((completed.seqs, completed.job), (Some((1, 3)), begun.job));
 }
 
@@ -216,6 +222,27 @@ fn a_compaction_is_told_with_its_files_and_so_are_those_that_go() {
     let created = created.unwrap();
     assert_eq!((created.file.job, created.file.reason), (first.job, TableFileCreationReason::Compaction));
     assert_eq!(*created.table_properties, *first.table_properties[output]);
+    let merged: Vec<_> = first.input_table_properties.keys().cloned().collect();
+    assert_eq!(merged, wanted);
+    assert!(first.input_table_properties.values().all(|table| table.num_entries == 2));
+    assert_eq!((begun.l0_files, first.l0_files), (2, 0));
+    assert_eq!((first.reason.as_str(), first.reason_number), ("ManualCompaction", 9));
+    let levels: Vec<_> = first.input_infos.iter().map(|file| (file.level, file.oldest_blob_file)).collect();
+    assert!(levels.iter().all(|(level, blobs)| *level == 0 && blobs.is_some()), "{levels:?}");
+    let [written] = &first.output_infos[..] else { panic!("{first:?}") };
+    assert!(output.ends_with(format!("{:06}.sst", written.number)), "{written:?}");
+    let [garbage] = &first.blob_garbage[..] else { panic!("{first:?}") };
+    assert_eq!((written.level, garbage.garbage_blob_count), (first.output_level, 1));
+    assert!(told.iter().any(|t| matches!(t, Told::BlobDeleted(f) if f.path == garbage.path)), "{told:?}");
+    assert!(first.blob_files.is_empty() && garbage.garbage_blob_bytes > 200, "{first:?}");
+    assert!(begun.stats.is_manual && begun.stats.input_files == 2 && begun.stats.input_entries == 0);
+    let stats = &first.stats;
+    assert_eq!((stats.input_entries, stats.output_entries, stats.replaced), (4, 2, 2));
+    assert_eq!((stats.input_files, stats.output_files, stats.input_bytes), (2, 1, first.input_bytes));
+    assert_eq!((&stats.smallest_output_prefix[..], &stats.largest_output_prefix[..]), (&b"a"[..], &b"z"[..]));
+    assert_eq!((stats.output_bytes, stats.moved_files), (first.output_bytes, 0));
+    // Of each entry a key of one byte with its eight of number and kind.
+    assert_eq!(stats.input_key_bytes, 4 * 9);
     for one in &told {
         if let Told::TableDeleted(file) | Told::BlobDeleted(file) = one {
             assert!(file.error.is_none());
@@ -244,6 +271,8 @@ fn a_file_that_moves_is_told_where_it_is_and_no_file_is_made() {
     };
     assert_eq!((begun.input_paths.len(), &completed.output_paths), (1, &begun.input_paths));
     assert!(completed.table_properties.is_empty());
+    assert_eq!((completed.stats.moved_files, completed.stats.output_files), (1, 0));
+    assert_eq!(completed.output_infos[0].number, completed.input_infos[0].number);
 }
 
 #[test]

@@ -23,6 +23,7 @@ enum Told {
     PartCompleted(SubcompactionInfo),
     PreCommit(CompactionInfo),
     Completed(CompactionInfo),
+    Failed(CompactionInfo),
     Asked(BackgroundError),
     Error,
     Shutdown,
@@ -59,6 +60,9 @@ impl EventListener for Listens {
     }
     fn compaction_completed(&self, compaction: &CompactionInfo) {
         self.hears(Told::Completed(compaction.clone()));
+    }
+    fn compaction_failed(&self, compaction: &CompactionInfo) {
+        self.hears(Told::Failed(compaction.clone()));
     }
     fn suppresses_background_error(&self, error: &BackgroundError) -> bool {
         self.hears(Told::Asked(error.clone()));
@@ -113,20 +117,23 @@ fn parts_are_told_between_the_begin_and_what_goes_to_the_manifest() {
     let Told::Begun(begun) = &told[0] else { panic!("{told:?}") };
     let [.., Told::PreCommit(next), Told::Completed(completed)] = &told[..] else { panic!("{told:?}") };
     let parts = completed.subcompactions;
-    let (mut begins, mut ends, mut entries, mut bytes) = (Vec::new(), Vec::new(), (0, 0), 0);
+    let (mut begins, mut ends, mut entries) = (Vec::new(), Vec::new(), (0, 0));
+    let (mut bytes, mut replaced) = (0, 0);
     for told in &told[1..told.len() - 2] {
         match told {
             Told::PartBegun(part) => {
                 assert!(!ends.contains(&part.subcompaction) && part.input_entries == 0);
                 assert_eq!((part.column_family.as_str(), part.job), ("default", begun.job));
                 assert_eq!((part.base_level, part.output_level), (begun.base_level, begun.output_level));
-                assert_eq!(part.reason, begun.reason);
+                assert_eq!((&part.reason, part.reason_number), (&begun.reason, begun.reason_number));
                 begins.push(part.subcompaction);
             }
             Told::PartCompleted(part) => {
                 assert!(begins.contains(&part.subcompaction) && part.error.is_none());
                 ends.push(part.subcompaction);
                 entries = (entries.0 + part.input_entries, entries.1 + part.output_entries);
+                assert_eq!((part.stats.input_entries, part.stats.input_files), (part.input_entries, 0));
+                replaced += part.stats.replaced;
                 bytes += part.output_bytes;
             }
             other => panic!("{other:?}"),
@@ -138,6 +145,7 @@ fn parts_are_told_between_the_begin_and_what_goes_to_the_manifest() {
     assert_eq!(begins, (0..parts as u32).collect::<Vec<_>>());
     assert_eq!(entries, (completed.input_entries, completed.output_entries));
     assert!(entries == (400, 200) && bytes > 0);
+    assert_eq!((replaced, completed.stats.replaced), (200, 200));
     assert_eq!((next.job, &next.output_paths), (begun.job, &completed.output_paths));
     assert_eq!(next.output_bytes, completed.output_bytes);
     assert!(next.output_files > 0 && !next.table_properties.is_empty());
@@ -159,6 +167,9 @@ fn a_move_has_no_parts_and_a_part_that_fails_says_why() {
     };
     assert_eq!(part.error.as_ref().unwrap().kind(), ErrorKind::Panicked);
     assert!(!rest.iter().any(|told| matches!(told, Told::PreCommit(_) | Told::Completed(_))), "{told:?}");
+    let ended = rest.iter().find_map(|told| if let Told::Failed(info) = told { Some(info) } else { None });
+    let (ended, Told::Begun(begun)) = (ended.unwrap(), &told[0]) else { panic!("{told:?}") };
+    assert_eq!((ended.job, ended.error.as_ref().unwrap().kind()), (begun.job, ErrorKind::Panicked));
     db.close().unwrap();
 
     let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();

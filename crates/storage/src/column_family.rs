@@ -93,6 +93,7 @@ impl Family {
     /// Lock: called under the lock that orders writes, so that no write is between the two.
     pub fn seal(&self, seal: Seal, mem: Arc<MemTable>) -> Arc<MemTable> {
         let mut sealed = None;
+        mem.begins_behind(seal.largest_seq);
         self.exchange(|old| {
             old.mem.seal(seal);
             sealed = Some(old.mem.clone());

@@ -88,6 +88,8 @@ pub struct MemTableInfo {
     pub deletions: u64,
     /// Memory it has, in bytes.
     pub memory_bytes: u64,
+    /// Every entry in it has a sequence number above this.
+    pub earliest_seq: u64,
     /// No entry in it has a larger sequence number.
     pub largest_seq: u64,
 }
@@ -99,10 +101,11 @@ impl MemTableInfo {
         column_family: &str,
         (entries, deletions): (u64, u64),
         memory_bytes: u64,
-        largest: u64,
+        (earliest, largest): (u64, u64),
     ) -> Self {
         let column_family = column_family.to_owned();
-        Self { column_family, entries, deletions, memory_bytes, largest_seq: largest }
+        let (earliest_seq, largest_seq) = (earliest, largest);
+        Self { column_family, entries, deletions, memory_bytes, earliest_seq, largest_seq }
     }
 }
 

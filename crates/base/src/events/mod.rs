@@ -10,6 +10,7 @@ mod date;
 mod file_io;
 mod files;
 mod info_log;
+mod jobs;
 
 pub use file_io::FileIoEvents;
 pub use files::{
@@ -17,15 +18,22 @@ pub use files::{
     TableFileCreationInfo, TableFileCreationReason,
 };
 pub use info_log::{InfoLog, Logger};
+pub use jobs::{
+    BlobFileAdditionInfo, BlobFileGarbageInfo, CompactionFileInfo, CompactionStats, WriteStallCondition,
+    WriteStallInfo,
+};
 
 use crate::error::Error;
 use crate::health::BackgroundError;
 use crate::options::{CompactOnDeletion, FamilyConfig};
+use crate::pacing::describe;
 use crate::sync::counting::{AtomicBool, AtomicU64, Ordering};
 use karst_format::ids::Level;
+use karst_format::options::choice::Compression;
 use karst_format::options::{BlockBasedTableOptions, ColumnFamilyOptions, DbOptions, OptionSet};
 use karst_format::properties::TableProperties;
 use karst_io::{FileOperationInfo, report};
+use karst_lsm::stall::WriteStall;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -127,6 +135,8 @@ impl FlushReason {
 pub struct FlushInfo {
     /// The column family.
     pub column_family: String,
+    /// Its number.
+    pub column_family_id: u32,
     /// The job's number.
     pub job: u64,
     /// Why.
@@ -149,18 +159,27 @@ pub struct FlushInfo {
     pub table_properties: Option<Arc<TableProperties>>,
     /// The smallest and the largest sequence number in it.
     pub seqs: Option<(u64, u64)>,
-    /// Where the blob files are.
-    pub blob_paths: Vec<PathBuf>,
+    /// The oldest blob file that the table refers to.
+    pub oldest_blob_file: Option<u64>,
+    /// The blob files that were written.
+    pub blob_files: Vec<BlobFileAdditionInfo>,
+    /// How blobs are compressed.
+    pub blob_compression: Compression,
+    /// L0 has so many files that writes are slowed down.
+    pub slows_writes: bool,
+    /// L0 has so many files that writes are stopped.
+    pub stops_writes: bool,
 }
 
 impl FlushInfo {
     /// A job that has done nothing yet.
     #[doc(hidden)]
-    pub fn new(column_family: String, job: u64, reason: FlushReason) -> Self {
+    pub fn new(family: &FamilyConfig, job: u64, reason: FlushReason) -> Self {
         let (memtables, entries, memory_bytes) = (0, 0, 0);
         let (table, table_bytes, blob_bytes) = (None, 0, 0);
         Self {
-            column_family,
+            column_family: family.name.clone(),
+            column_family_id: family.id.0,
             job,
             reason,
             memtables,
@@ -172,8 +191,20 @@ impl FlushInfo {
             table_path: None,
             table_properties: None,
             seqs: None,
-            blob_paths: Vec::new(),
+            oldest_blob_file: None,
+            blob_files: Vec::new(),
+            blob_compression: family.options.blob_compression_type,
+            slows_writes: false,
+            stops_writes: false,
         }
+    }
+
+    /// Takes note of how many files L0 has.
+    #[doc(hidden)]
+    pub fn set_l0_files(&mut self, files: usize, options: &ColumnFamilyOptions) {
+        let reaches = |trigger: i32| usize::try_from(trigger).is_ok_and(|trigger| files >= trigger);
+        self.slows_writes = reaches(options.level0_slowdown_writes_trigger);
+        self.stops_writes = reaches(options.level0_stop_writes_trigger);
     }
 }
 
@@ -183,10 +214,14 @@ impl FlushInfo {
 pub struct CompactionInfo {
     /// The column family.
     pub column_family: String,
+    /// Its number.
+    pub column_family_id: u32,
     /// The job's number.
     pub job: u64,
     /// Why, in RocksDB's words.
     pub reason: String,
+    /// RocksDB's number for that.
+    pub reason_number: u32,
     /// The level of the first input.
     pub base_level: u32,
     /// The level of the output.
@@ -216,6 +251,26 @@ pub struct CompactionInfo {
     pub micros: u64,
     /// Its time on processors, in microseconds; 0 before the end.
     pub cpu_micros: u64,
+    /// Files of L0 when it begins, or once it is in the tree.
+    pub l0_files: usize,
+    /// The files of `input_paths`, in their order.
+    pub input_infos: Vec<CompactionFileInfo>,
+    /// The files of `output_paths`, in their order.
+    pub output_infos: Vec<CompactionFileInfo>,
+    /// What the tables say of themselves that were merged, by where they are; none before the end.
+    pub input_table_properties: BTreeMap<PathBuf, Arc<TableProperties>>,
+    /// How tables are compressed that are written.
+    pub compression: Compression,
+    /// How blobs are compressed.
+    pub blob_compression: Compression,
+    /// The blob files that were written; none before the end.
+    pub blob_files: Vec<BlobFileAdditionInfo>,
+    /// What of blob files became garbage; none before the end.
+    pub blob_garbage: Vec<BlobFileGarbageInfo>,
+    /// What it came to.
+    pub stats: CompactionStats,
+    /// Why it has failed; `None` before the end, and if it has not.
+    pub error: Option<Error>,
 }
 
 /// A part of a compaction, as listeners see it.
@@ -224,12 +279,16 @@ pub struct CompactionInfo {
 pub struct SubcompactionInfo {
     /// The column family.
     pub column_family: String,
+    /// Its number.
+    pub column_family_id: u32,
     /// The number of the compaction's job.
     pub job: u64,
     /// Which part of the compaction it is, from 0.
     pub subcompaction: u32,
     /// Why there is the compaction, in RocksDB's words.
     pub reason: String,
+    /// RocksDB's number for that.
+    pub reason_number: u32,
     /// The level of the first input.
     pub base_level: u32,
     /// The level of the output.
@@ -240,6 +299,12 @@ pub struct SubcompactionInfo {
     pub output_entries: u64,
     /// Bytes of tables and blob files written; 0 before the end.
     pub output_bytes: u64,
+    /// How tables are compressed that are written.
+    pub compression: Compression,
+    /// How blobs are compressed.
+    pub blob_compression: Compression,
+    /// What it came to.
+    pub stats: CompactionStats,
     /// Why it has failed; `None` before the end, and if it has not.
     pub error: Option<Error>,
 }
@@ -309,6 +374,12 @@ pub trait EventListener: Send + Sync + std::fmt::Debug {
     }
     /// A compaction is in the MANIFEST.
     fn compaction_completed(&self, compaction: &CompactionInfo) {
+        let _ = compaction;
+    }
+    /// A compaction that has begun came to nothing: its `error` says why. It may be tried again.
+    ///
+    /// Compat: RocksDB tells it by `OnCompactionCompleted`.
+    fn compaction_failed(&self, compaction: &CompactionInfo) {
         let _ = compaction;
     }
     /// A file was ingested: it is in the MANIFEST, and whoever reads from now on sees it.
@@ -414,6 +485,10 @@ pub trait EventListener: Send + Sync + std::fmt::Debug {
     /// Writers of a column family are slowed down, stopped, or let go again; the text says why.
     fn stall_changed(&self, column_family: &str, state: &str) {
         let _ = (column_family, state);
+    }
+    /// The same, but told only where more than the reason has changed.
+    fn write_stall_condition_changed(&self, stall: &WriteStallInfo) {
+        let _ = stall;
     }
 }
 
@@ -741,6 +816,12 @@ impl Events {
         self.tell(|listener| listener.compaction_completed(compaction));
     }
 
+    /// A compaction failed.
+    pub fn compaction_failed(&self, compaction: &CompactionInfo, error: &Error) {
+        self.job_failed(&compaction.column_family, compaction.job, "compaction", error);
+        self.tell(|listener| listener.compaction_failed(compaction));
+    }
+
     /// A file was ingested.
     pub fn external_file_ingested(
         &self,
@@ -784,9 +865,15 @@ impl Events {
     }
 
     /// What holds up writers of a family changed.
-    pub fn stall_changed(&self, column_family: &str, state: &str) {
+    pub fn stall_changed(&self, column_family: &str, before: WriteStall, now: WriteStall) {
+        let state = describe(now);
         self.log(LogLevel::Warn, format_args!("[{column_family}] Stall state: {state}"));
         self.tell(|listener| listener.stall_changed(column_family, state));
+        let [before, now] = [before, now].map(WriteStallCondition::of);
+        if before != now {
+            let info = WriteStallInfo { column_family: column_family.to_owned(), before, now };
+            self.tell(|listener| listener.write_stall_condition_changed(&info));
+        }
     }
 }
 
@@ -801,6 +888,9 @@ fn levels(files: &[usize]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sync::Mutex;
+    use karst_format::ids::ColumnFamilyId;
+    use karst_lsm::stall::StallCause;
 
     #[derive(Debug)]
     struct Panics;
@@ -824,8 +914,48 @@ mod tests {
     fn a_listener_that_panics_harms_nobody() {
         let counts = Arc::new(Counts::default());
         let events = Events::new(None, vec![Arc::new(Panics), counts.clone()]);
-        events.stall_changed("default", "stopped");
-        events.stall_changed("default", "normal");
+        let stopped = WriteStall::Stopped(StallCause::MemtableLimit);
+        events.stall_changed("default", WriteStall::Normal, stopped);
+        events.stall_changed("default", stopped, WriteStall::Normal);
         assert_eq!(counts.0.load(Ordering::Relaxed), 2);
+    }
+
+    #[derive(Debug, Default)]
+    struct Conditions(Mutex<Vec<WriteStallInfo>>);
+
+    impl EventListener for Conditions {
+        fn write_stall_condition_changed(&self, stall: &WriteStallInfo) {
+            self.0.lock().push(stall.clone());
+        }
+    }
+
+    #[test]
+    fn another_reason_is_no_other_condition() {
+        let heard = Arc::new(Conditions::default());
+        let events = Events::new(None, vec![heard.clone()]);
+        let [first, second] = [StallCause::MemtableLimit, StallCause::L0FileCountLimit];
+        let states = [
+            WriteStall::Normal,
+            WriteStall::Delayed(first),
+            WriteStall::Delayed(second),
+            WriteStall::Stopped(second),
+        ];
+        for pair in states.windows(2) {
+            events.stall_changed("default", pair[0], pair[1]);
+        }
+        use WriteStallCondition::{Delayed, Normal, Stopped};
+        let heard: Vec<_> = heard.0.lock().iter().map(|stall| (stall.before, stall.now)).collect();
+        assert_eq!(heard, [(Normal, Delayed), (Delayed, Stopped)]);
+    }
+
+    #[test]
+    fn files_of_l0_count_from_the_triggers_on() {
+        let (id, options) = (ColumnFamilyId(0), ColumnFamilyOptions::default());
+        let family = FamilyConfig::resolve(id, "default", options, None, Default::default()).unwrap();
+        let mut flush = FlushInfo::new(&family, 1, FlushReason::ManualFlush);
+        for (files, held) in [(19, (false, false)), (20, (true, false)), (36, (true, true))] {
+            flush.set_l0_files(files, &family.options);
+            assert_eq!((flush.slows_writes, flush.stops_writes), held, "{files}");
+        }
     }
 }

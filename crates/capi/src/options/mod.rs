@@ -29,8 +29,9 @@ use karstdb::options::{
     UniversalOptions,
 };
 use karstdb::{
-    BlockCache, CompactOnDeletion, CompactionFilter, CompactionFilterFactory, Logger, MergeOperator, Options,
-    RateLimiter, SstFileManager, SstPartitionerFactory, Statistics, StatsLevel, WriteBufferManager,
+    BlockCache, CompactOnDeletion, CompactionFilter, CompactionFilterFactory, EventListener, Logger,
+    MergeOperator, Options, RateLimiter, SstFileManager, SstPartitionerFactory, Statistics, StatsLevel,
+    WriteBufferManager,
 };
 use libc::c_int;
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,6 +57,7 @@ pub struct OptionsHandle {
     rate_limiter: Option<RateLimiter>,
     file_manager: Option<SstFileManager>,
     write_buffers: Option<WriteBufferManager>,
+    pub(crate) listeners: Vec<Arc<dyn EventListener>>,
     paths: Vec<karstdb::DbPath>,
     family_paths: Vec<karstdb::DbPath>,
     pub(crate) logger: Option<Arc<dyn Logger>>,
@@ -84,6 +86,7 @@ impl Default for OptionsHandle {
             rate_limiter: None,
             file_manager: None,
             write_buffers: None,
+            listeners: Vec::new(),
             paths: Vec::new(),
             family_paths: Vec::new(),
             logger: None,
@@ -123,6 +126,9 @@ impl OptionsHandle {
         }
         if let Some(buffers) = &self.write_buffers {
             options = options.write_buffer_manager(buffers.clone());
+        }
+        for listener in &self.listeners {
+            options = options.event_listener(listener.clone());
         }
         if let Some(logger) = &self.logger {
             options = options.logger(logger.clone());

@@ -256,6 +256,8 @@ api! {
     fn rocksdb_load_latest_options_destroy(o: H, names: *mut *mut c_char, os: *mut H, n: usize);
 }
 
+mod events;
+
 // Why: without a use of the crate its symbols would not be linked.
 #[test]
 fn the_library_is_linked() {

@@ -2,16 +2,19 @@
 //! somebody asks for.
 
 use super::{Background, FamilyJobs, Limits, RoomWanted, State};
-use crate::compact::job::{CompactionJob, CompactionSummary, PreCommit};
+use crate::compact::job::{CompactionJob, CompactionSummary, PreCommit, add_outcome_stats, input_stats};
 use crate::compact::progress::Progress;
 use karst_base::error::{Error, ErrorKind, Result, caught};
-use karst_base::events::{CompactionInfo, FileCreations, LogLevel, TableFileCreationReason};
+use karst_base::events::{
+    BlobFileAdditionInfo, BlobFileGarbageInfo, CompactionFileInfo, CompactionInfo, FileCreations, LogLevel,
+    TableFileCreationReason,
+};
 use karst_base::health::{BackgroundErrorReason, Reaction};
 use karst_base::pacing::Relief;
 use karst_base::sst_file_manager::SpaceReservation;
 use karst_base::stats::Ticker;
 use karst_base::sync::counting::{AtomicU64, Ordering};
-use karst_format::ids::{ColumnFamilyId, FileNumber};
+use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
 use karst_io::Priority;
 use karst_lsm::pick::{self, Compaction, CompactionOptions, CompactionWork, PickContext, RunningId};
 use karst_storage::column_family::Family;
@@ -123,6 +126,27 @@ fn add_outcome(
         properties.filter_map(|(number, of)| Some((path(*number)?, of.clone()))).collect();
     info.subcompactions = summary.parts;
     (info.micros, info.cpu_micros) = (summary.micros, summary.cpu_micros);
+    let tables = summary.tables.iter();
+    info.output_infos = tables.map(|file| CompactionFileInfo::new(compaction.output_level, file)).collect();
+    let inputs = || info.input_infos.iter().map(|file| file.number).zip(&info.input_paths);
+    let properties = summary.input_properties.iter().filter_map(|(number, of)| {
+        let (_, path) = inputs().find(|(input, _)| *input == number.0)?;
+        Some((path.clone(), of.clone()))
+    });
+    info.input_table_properties = properties.collect();
+    let shared = &family.tables.shared;
+    let blobs = summary.blob_files.iter();
+    info.blob_files =
+        blobs.map(|blob| BlobFileAdditionInfo::new(shared.blob_path(blob.number), blob)).collect();
+    let garbage = summary.blob_garbage.iter();
+    info.blob_garbage =
+        garbage.map(|blob| BlobFileGarbageInfo::new(shared.blob_path(blob.number), blob)).collect();
+    add_outcome_stats(&mut info.stats, summary);
+}
+
+/// Files of a family's L0.
+fn l0_files(family: &Family) -> usize {
+    family.superversion().version().files(Level(0)).len()
 }
 
 impl Background {
@@ -302,8 +326,10 @@ impl Background {
         let events = &self.parts.flush.events;
         let mut info = CompactionInfo::default();
         info.column_family = family.config.name.clone();
+        info.column_family_id = family.id().0;
         info.job = events.next_job();
         info.reason = compaction.reason.name().to_owned();
+        info.reason_number = compaction.reason.number();
         info.base_level = u32::from(compaction.start_level().0);
         info.output_level = u32::from(compaction.output_level.0);
         info.input_files = compaction.input_files().count();
@@ -311,7 +337,14 @@ impl Background {
         let shared = &family.tables.shared;
         let path = |number, path_id| shared.table_path(number, path_id).ok();
         let inputs = compaction.input_files();
-        info.input_paths = inputs.filter_map(|(_, file)| path(file.number, file.path_id)).collect();
+        let inputs = inputs.filter_map(|(level, file)| {
+            Some((path(file.number, file.path_id)?, CompactionFileInfo::new(level, file)))
+        });
+        (info.input_paths, info.input_infos) = inputs.unzip();
+        info.l0_files = l0_files(family);
+        info.compression = compaction.compression;
+        info.blob_compression = family.settings().options.blob_compression_type;
+        info.stats = input_stats(compaction);
         events.compaction_begun(&info);
         // Why: a file that is being ingested is in the tree a moment before its number is visible.
         let newest = compaction.input_files().map(|(_, file)| file.largest_seq).max();
@@ -346,6 +379,7 @@ impl Background {
         match caught("a compaction", job.run()).await {
             Ok(summary) => {
                 add_outcome(&mut info, family, compaction, &summary);
+                info.l0_files = l0_files(family);
                 let version = family.superversion().version().clone();
                 let files: Vec<usize> = version.levels().iter().map(|level| level.files().len()).collect();
                 events.compaction_completed(&info, self.env().now().saturating_sub(start), &files);
@@ -354,7 +388,8 @@ impl Background {
                 Ok(summary)
             }
             Err(error) => {
-                events.job_failed(&info.column_family, info.job, "compaction", &error);
+                info.error = Some(error.clone());
+                events.compaction_failed(&info, &error);
                 Err(error)
             }
         }

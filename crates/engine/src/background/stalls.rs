@@ -2,7 +2,6 @@
 //! changed. The rules are `lsm`'s.
 
 use super::{Background, FamilyJobs};
-use karst_base::pacing::describe;
 use karst_lsm::pick::CompactionOptions;
 use karst_lsm::stall::{self, Backlog, DelayedWriteRate, RateSignal, WriteStall};
 use karst_storage::column_family::Family;
@@ -51,7 +50,7 @@ impl Background {
         stalls.set(family.id(), now, speed_up, l0_compacts);
         drop(state);
         if before != now {
-            self.parts.flush.events.stall_changed(&family.config.name, describe(now));
+            self.parts.flush.events.stall_changed(&family.config.name, before, now);
         }
     }
 

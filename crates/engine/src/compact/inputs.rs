@@ -6,7 +6,8 @@
 
 use karst_base::error::Result;
 use karst_format::comparator::Comparator;
-use karst_format::ids::Level;
+use karst_format::ids::{FileNumber, Level};
+use karst_format::properties::TableProperties;
 use karst_lsm::FileMetadata;
 use karst_lsm::pick::CompactionInput;
 use karst_lsm::range_del::{Fragments, RangeTombstone};
@@ -27,6 +28,8 @@ pub(crate) struct InputFacts {
     pub(crate) tombstones: Option<Arc<Fragments>>,
     /// Entries that are not range tombstones.
     pub(crate) records: u64,
+    /// What the tables say of themselves.
+    pub(crate) properties: Vec<(FileNumber, Arc<TableProperties>)>,
 }
 
 type Opening = Pin<Box<dyn Future<Output = Result<Arc<Table>>> + Send>>;
@@ -41,7 +44,7 @@ pub(crate) async fn look_at(tables: &Arc<TableCache>, inputs: &[CompactionInput]
     let mut files = files.into_iter();
     let mut running: Vec<(&Arc<FileMetadata>, Opening)> = Vec::new();
     let mut tombstones = Vec::new();
-    let mut records = 0;
+    let (mut records, mut all_properties) = (0, Vec::new());
     loop {
         while running.len() < OPENED_TOGETHER
             && let Some((level, file)) = files.next()
@@ -66,12 +69,13 @@ pub(crate) async fn look_at(tables: &Arc<TableCache>, inputs: &[CompactionInput]
         let table = opened?;
         let properties = table.properties();
         records += properties.num_entries.saturating_sub(properties.num_range_deletions);
+        all_properties.push((file.number, properties.clone()));
         if let Some(fragments) = table.range_tombstones() {
             clip(comparator, file, fragments, &mut tombstones);
         }
     }
     let tombstones = (!tombstones.is_empty()).then(|| Arc::new(Fragments::build(comparator, tombstones)));
-    Ok(InputFacts { tombstones, records })
+    Ok(InputFacts { tombstones, records, properties: all_properties })
 }
 
 /// Adds a file's tombstones as far as they lie within its boundaries.

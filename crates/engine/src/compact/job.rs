@@ -26,16 +26,17 @@ use super::stripes::Stripes;
 use crate::sealing::SealsMemtables;
 use crate::versions::{Change, Versions};
 use karst_base::error::{Error, ErrorKind, Named, Result, caught};
-use karst_base::events::{FileCreations, SubcompactionInfo};
+use karst_base::events::{CompactionStats, FileCreations, SubcompactionInfo};
 use karst_base::options::CurrentDbOptions;
 use karst_base::pacing::{IoPriority, RateLimiter};
 use karst_base::snapshot::Readers;
 use karst_base::stats::level_jobs::JobSums;
 use karst_base::stats::{HistogramKind, Statistics, Ticker};
 use karst_base::sync::atomic::Ordering;
+use karst_base::sync::counting::AtomicU64;
 use karst_format::ids::FileNumber;
 use karst_format::properties::TableProperties;
-use karst_format::version_edit::{NewFile, VersionEdit};
+use karst_format::version_edit::{BlobFileAddition, BlobFileGarbage, NewFile, VersionEdit};
 use karst_io::{Env, Priority};
 use karst_lsm::pick::{Compaction, CompactionReason, CompactionWork};
 use karst_storage::column_family::Family;
@@ -93,8 +94,16 @@ impl std::fmt::Debug for PreCommit {
 pub(crate) struct CompactionSummary {
     /// Tables that entered the tree, with their numbers and sizes.
     pub(crate) output_files: Vec<(FileNumber, u64)>,
+    /// The same tables as the MANIFEST has them.
+    pub(crate) tables: Vec<NewFile>,
     /// What the new ones say of themselves.
     pub(crate) properties: Vec<(FileNumber, Arc<TableProperties>)>,
+    /// What the merged ones say of themselves.
+    pub(crate) input_properties: Vec<(FileNumber, Arc<TableProperties>)>,
+    /// Blob files that entered the tree.
+    pub(crate) blob_files: Vec<BlobFileAddition>,
+    /// What of blob files became garbage.
+    pub(crate) blob_garbage: Vec<BlobFileGarbage>,
     pub(crate) counts: EntryCounts,
     /// Bytes of input tables above the output level, and of the output level.
     pub(crate) read_bytes: (u64, u64),
@@ -198,6 +207,7 @@ impl CompactionJob {
         let mut edit = self.edit();
         for (_, file) in self.compaction.input_files() {
             let info = NewFile { marked_for_compaction: file.is_marked(), ..(**file).clone() };
+            summary.tables.push(info.clone());
             edit.new_files.push((self.compaction.output_level, info));
             summary.output_files.push((file.number, file.size_bytes));
         }
@@ -251,6 +261,10 @@ impl CompactionJob {
             edit.blob_file_additions.extend(blob_files);
         }
         edit.blob_file_garbages = garbage.total();
+        summary.tables = edit.new_files.iter().map(|(_, file)| file.clone()).collect();
+        summary.blob_files.clone_from(&edit.blob_file_additions);
+        summary.blob_garbage.clone_from(&edit.blob_file_garbages);
+        summary.input_properties.clone_from(&work.facts.properties);
         self.verify(&work, &summary.counts)?;
         for input in &compaction.inputs {
             let of_output_level = input.level == compaction.output_level;
@@ -397,8 +411,13 @@ async fn run_part(env: &Env, work: &Work, range: &PartRange, number: u32) -> Res
     let mut info = creations.map(|_| {
         let compaction = &work.compaction;
         let mut info = SubcompactionInfo::default();
+        info.column_family_id = work.family.id().0;
+        info.compression = compaction.compression;
+        info.blob_compression = work.outputs.config.options.blob_compression_type;
+        (info.stats.is_full, info.stats.is_manual) = (compaction.full, compaction.is_manual());
         info.subcompaction = number;
         info.reason = compaction.reason.name().to_owned();
+        info.reason_number = compaction.reason.number();
         info.base_level = u32::from(compaction.start_level().0);
         info.output_level = u32::from(compaction.output_level.0);
         info
@@ -406,20 +425,79 @@ async fn run_part(env: &Env, work: &Work, range: &PartRange, number: u32) -> Res
     if let (Some(creations), Some(info)) = (creations, &info) {
         creations.subcompaction(info.clone(), false);
     }
-    let part = env.cpu_timed(part::run(work, range), &work.progress.cpu_nanos);
+    let (began, cpu_nanos) = (env.now(), AtomicU64::new(0));
+    let part = env.cpu_timed(part::run(work, range), &cpu_nanos);
     let result = caught("a part of a compaction", part).await;
+    let cpu_nanos = cpu_nanos.into_inner();
+    work.progress.cpu_nanos.fetch_add(cpu_nanos, Ordering::Relaxed);
     if let (Some(creations), Some(mut info)) = (creations, info.take()) {
         match &result {
             Ok(part) => {
                 info.input_entries = part.counts.input_records;
                 info.output_entries = part.counts.output_records;
                 info.output_bytes = part.written_bytes.0 + part.written_bytes.1;
+                add_counts(&mut info.stats, &part.counts, part.written_bytes);
+                info.stats.output_files = part.files.tables.len();
+                info.stats.output_blob_files = part.files.blob_files.len();
+                add_output_keys(&mut info.stats, part.files.tables.iter().map(|table| &table.file));
             }
             Err(error) => info.error = Some(error.clone()),
         }
+        info.stats.micros = u64::try_from((env.now() - began).as_micros()).unwrap_or(u64::MAX);
+        info.stats.cpu_micros = cpu_nanos / 1000;
         creations.subcompaction(info, true);
     }
     result
+}
+
+/// Adds what was read and written to what listeners are told.
+fn add_counts(stats: &mut CompactionStats, counts: &EntryCounts, written_bytes: (u64, u64)) {
+    stats.input_entries = counts.input_records;
+    stats.input_deletions = counts.input_deletions;
+    stats.input_key_bytes = counts.input_key_bytes;
+    stats.input_value_bytes = counts.input_value_bytes;
+    stats.blobs_read = counts.blobs_read;
+    stats.blob_bytes_read = counts.blob_bytes_read;
+    stats.output_entries = counts.output_records;
+    (stats.output_bytes, stats.output_blob_bytes) = written_bytes;
+    stats.replaced = counts.dropped_hidden;
+    stats.expired_deletions = counts.dropped_obsolete;
+    stats.single_deletes_without_entry = counts.single_deletes_without_entry;
+    stats.single_deletes_mismatched = counts.single_deletes_mismatched;
+}
+
+/// Adds the ends of what was written; the tables are in the order of their keys.
+fn add_output_keys<'f>(stats: &mut CompactionStats, tables: impl Iterator<Item = &'f NewFile>) {
+    let tables: Vec<_> = tables.collect();
+    if let (Some(first), Some(last)) = (tables.first(), tables.last()) {
+        stats.set_output_keys(first.smallest_user_key(), last.largest_user_key());
+    }
+}
+
+/// What a compaction takes in, for listeners.
+pub(crate) fn input_stats(compaction: &Compaction) -> CompactionStats {
+    let mut stats = CompactionStats::default();
+    (stats.is_full, stats.is_manual) = (compaction.full, compaction.is_manual());
+    stats.input_files = compaction.input_files().count();
+    stats.input_bytes = compaction.input_bytes();
+    let files = compaction.input_files();
+    stats.input_files_at_output_level = files.filter(|(level, _)| *level == compaction.output_level).count();
+    stats
+}
+
+/// Adds what it came to. Files that only move are no output.
+pub(crate) fn add_outcome_stats(stats: &mut CompactionStats, summary: &CompactionSummary) {
+    (stats.micros, stats.cpu_micros) = (summary.micros, summary.cpu_micros);
+    match summary.work {
+        Some(CompactionWork::Merge) => {
+            add_counts(stats, &summary.counts, summary.written_bytes);
+            stats.output_files = summary.tables.len();
+            stats.output_blob_files = summary.blob_files.len();
+            add_output_keys(stats, summary.tables.iter());
+        }
+        Some(CompactionWork::Move) => stats.moved_files = stats.input_files,
+        Some(CompactionWork::Delete) | None => {}
+    }
 }
 
 /// What the job adds to its level's sums.

@@ -19,7 +19,9 @@ use crate::sealing::SealsMemtables;
 use crate::versions::{Change, FileGuard, Versions};
 use karst_base::compaction_filter::{FilterContext, TableCreationReason};
 use karst_base::error::{Error, ErrorKind, Named, Result, caught};
-use karst_base::events::{Events, FileCreations, FlushInfo, FlushReason, TableFileCreationReason};
+use karst_base::events::{
+    BlobFileAdditionInfo, Events, FileCreations, FlushInfo, FlushReason, TableFileCreationReason,
+};
 use karst_base::options::CurrentDbOptions;
 use karst_base::pacing::{IoPriority, RateLimiter};
 use karst_base::snapshot::Snapshots;
@@ -153,7 +155,7 @@ impl FlushContext {
         let mut jobs = Vec::with_capacity(flushes.len());
         for flush in flushes {
             let job = self.events.next_job();
-            let mut info = FlushInfo::new(flush.family.config.name.clone(), job, reason);
+            let mut info = FlushInfo::new(&flush.family.settings(), job, reason);
             info.memtables = flush.memtables.len();
             info.entries = flush.sum(MemTable::entry_count);
             info.memory_bytes = flush.sum(|m| m.memory_bytes() as u64);
@@ -221,10 +223,13 @@ impl FlushContext {
             if let Some((_, file)) = written.edit.new_files.first() {
                 info.table_path = flush.family.tables.shared.table_path(file.number, file.path_id).ok();
                 info.seqs = Some((file.smallest_seq.0, file.largest_seq.0));
+                info.oldest_blob_file = file.oldest_blob_file.map(|number| number.0);
             }
             info.table_properties = written.properties;
             let (blobs, shared) = (&written.edit.blob_file_additions, &flush.family.tables.shared);
-            info.blob_paths = blobs.iter().map(|blob| shared.blob_path(blob.number)).collect();
+            let blobs =
+                blobs.iter().map(|blob| BlobFileAdditionInfo::new(shared.blob_path(blob.number), blob));
+            info.blob_files = blobs.collect();
             flushed.tables += usize::from(written.table.is_some());
             flushed.bytes += written.table_bytes + written.blob_bytes;
             change.edits.push(written.edit);
@@ -258,9 +263,10 @@ impl FlushContext {
         self.versions.install(change).await.map_err(|e| (Phase::Install, e))?;
         self.pipeline.installed();
         let took = self.env.now().saturating_sub(start);
-        for (flush, info) in jobs.iter() {
+        for (flush, info) in jobs.iter_mut() {
             let version = flush.family.superversion().version().clone();
             let files: Vec<usize> = version.levels().iter().map(|level| level.files().len()).collect();
+            info.set_l0_files(files[0], &flush.family.settings().options);
             self.events.flush_completed(info, took, &files);
         }
         Ok(flushed)
@@ -287,6 +293,8 @@ impl FlushContext {
         let entries = flush.sum(MemTable::entry_count);
         let mut begun = info.clone();
         begun.entries = entries;
+        let l0_files = flush.family.superversion().version().files(Level(0)).len();
+        begun.set_l0_files(l0_files, &flush.family.settings().options);
         self.events.flush_begun(&begun);
         let files = GuardedFiles::new(self.versions.clone(), 0);
         let outputs = self.outputs(flush, info, files.clone())?;

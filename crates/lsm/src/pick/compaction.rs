@@ -53,16 +53,21 @@ pub enum CompactionReason {
     /// No compaction: the place is kept for a file that is being ingested.
     ExternalSstIngestion = 14,
     /// Files have not been rewritten for longer than `periodic_compaction_seconds`.
-    PeriodicCompaction = 16,
+    PeriodicCompaction = 15,
     /// The oldest blob files are mostly garbage.
-    ForcedBlobGc = 18,
+    ForcedBlobGc = 17,
     /// Leveled with round-robin priority: files are older than the time to live.
-    RoundRobinTtl = 19,
+    RoundRobinTtl = 18,
     /// Files move to another level as they are, because `change_level` asked for it.
-    RefitLevel = 20,
+    RefitLevel = 19,
 }
 
 impl CompactionReason {
+    /// RocksDB's number for it, as its listeners have it.
+    pub fn number(self) -> u32 {
+        self as u32
+    }
+
     /// RocksDB's name for it, as in its LOG.
     pub fn name(self) -> &'static str {
         match self {

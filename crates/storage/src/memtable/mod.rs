@@ -20,6 +20,7 @@
 
 mod filter;
 mod protection;
+mod seal;
 #[cfg(test)]
 mod tests;
 mod tombstones;
@@ -39,6 +40,7 @@ use std::sync::{Arc, OnceLock};
 use tombstones::Tombstones;
 
 pub use protection::{Protection, pair as pair_checksum};
+pub use seal::Seal;
 
 /// Internal keys in a comparator's order.
 #[derive(Clone, Debug)]
@@ -63,6 +65,8 @@ pub struct MemTable {
     tombstones: Tombstones,
     counts: Counts,
     sealed: OnceLock<Seal>,
+    /// See `begins_behind`.
+    begun_behind: OnceLock<SeqNo>,
     /// Its part of the budget of all memtables, once a writer follows it.
     charge: OnceLock<Charge>,
     /// Somebody was told that it should be sealed.
@@ -87,19 +91,6 @@ impl Drop for Inserting<'_> {
         // before.
         self.0.mark_broken();
     }
-}
-
-/// What is known of a memtable once no write goes to it any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seal {
-    /// Every entry in it has a sequence number of at most this.
-    ///
-    /// Invariant: when everything up to this number is visible, every insert into the memtable has
-    /// ended; then it may be flushed.
-    pub largest_seq: SeqNo,
-    /// Entries of the family written later are in this log or a later one; so it becomes the
-    /// family's log number once the memtable is in a table.
-    pub next_log: FileNumber,
 }
 
 #[derive(Debug, Default)]
@@ -191,6 +182,7 @@ impl MemTable {
             comparator,
             counts: Counts::default(),
             sealed: OnceLock::new(),
+            begun_behind: OnceLock::new(),
             charge: OnceLock::new(),
             asked: AtomicBool::new(false),
             touched: AtomicBool::new(false),

@@ -356,3 +356,12 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn reasons_have_rocksdbs_numbers() {
+    use crate::pick::CompactionReason::{
+        self, ForcedBlobGc, ManualCompaction, PeriodicCompaction, RefitLevel, RoundRobinTtl,
+    };
+    let reasons = [ManualCompaction, PeriodicCompaction, ForcedBlobGc, RoundRobinTtl, RefitLevel];
+    assert_eq!(reasons.map(CompactionReason::number), [9, 15, 17, 18, 19]);
+}
