@@ -36,7 +36,8 @@ fn number(name: &str) -> karstdb::Result<u64> {
 fn path_of(db: &Db, number: u64) -> String {
     let live = db.live_files().into_iter().find(|file| file.number == number);
     // Why there may be none: it may be compacted further already.
-    let path = live.map_or_else(|| db.path().join(format!("{number:06}.sst")), |file| file.directory.join(file.name));
+    let path = live
+        .map_or_else(|| db.path().join(format!("{number:06}.sst")), |file| file.directory.join(file.name));
     path.to_string_lossy().into_owned()
 }
 
@@ -74,7 +75,8 @@ unsafe fn compact(
     let level = usize::try_from(level).map_err(|_| invalid(format!("the output level is {level}")))?;
     let mut how = unsafe { options.as_ref() }.map(|options| options.options).unwrap_or_default();
     // Compat: a negative path is for RocksDB to choose, which takes the only one.
-    how.output_path_id = u8::try_from(path.max(0)).map_err(|_| invalid(format!("there is no path {path}")))?;
+    how.output_path_id =
+        u8::try_from(path.max(0)).map_err(|_| invalid(format!("there is no path {path}")))?;
     let work = db.compact_files_async(&how, family, &files, level);
     block_on(db.env(), unless_cancelled(db, unsafe { flag(options) }, work))
 }

@@ -128,6 +128,14 @@ unsafe extern "C" {
     fn rocksdb_backup_engine_open_opts(o: H, env: H, e: E) -> H;
     fn rocksdb_create_backup_options_create() -> H;
     fn rocksdb_create_backup_options_destroy(o: H);
+    fn rocksdb_create_backup_options_set_atomic_flush(o: H, v: c_uchar);
+    fn rocksdb_create_backup_options_get_atomic_flush(o: H) -> c_uchar;
+    fn rocksdb_create_backup_options_set_flush_before_backup(o: H, v: c_uchar);
+    fn rocksdb_backup_engine_options_set_backup_log_files(o: H, v: c_uchar);
+    fn rocksdb_backup_engine_create_new_backup_with_options(b: H, db: H, o: H, id: *mut u32, e: E);
+    fn rocksdb_livefiles_storage_info_options_set_atomic_flush(o: H, v: c_uchar);
+    fn rocksdb_livefiles_storage_info_options_get_atomic_flush(o: H) -> c_uchar;
+    fn rocksdb_options_set_atomic_flush(o: H, v: c_uchar);
     fn rocksdb_create_backup_options_set_background_thread_cpu_priority(o: H, v: c_int);
     fn rocksdb_create_backup_options_get_background_thread_cpu_priority(o: H) -> c_int;
     fn rocksdb_create_backup_options_set_decrease_background_thread_cpu_priority(o: H, v: c_uchar);
@@ -183,7 +191,8 @@ unsafe fn tables(db: H) -> Vec<(String, c_int, Vec<u8>)> {
 impl Setup {
     fn get_of(&self, db: H, family: H, key: &[u8]) -> Option<Vec<u8>> {
         let mut length = 0;
-        let value = ok(|e| unsafe { rocksdb_get_cf(db, self.read, family, at(key), key.len(), &mut length, e) });
+        let value =
+            ok(|e| unsafe { rocksdb_get_cf(db, self.read, family, at(key), key.len(), &mut length, e) });
         owned(value, length)
     }
 
@@ -250,9 +259,8 @@ fn a_family_is_exported_and_imported_also_by_metadata_made_by_hand() {
         let family = rocksdb_get_default_column_family_handle(db);
         let checkpoint = ok(|e| rocksdb_checkpoint_object_create(db, e));
         let directory = setup.path("export");
-        let exports = ok(|e| {
-            rocksdb_checkpoint_export_column_family(checkpoint, family, directory.as_ptr(), e)
-        });
+        let exports =
+            ok(|e| rocksdb_checkpoint_export_column_family(checkpoint, family, directory.as_ptr(), e));
         failed(|e| rocksdb_checkpoint_export_column_family(checkpoint, family, directory.as_ptr(), e));
         rocksdb_checkpoint_object_destroy(checkpoint);
         rocksdb_column_family_handle_destroy(family);
@@ -430,7 +438,8 @@ fn named_files_are_compacted_to_a_level() {
         }
         rocksdb_compact_files_output_file_names_destroy(out, count);
         let now = tables(db);
-        let below: Vec<_> = now.iter().filter(|(_, level, _)| *level == 3).map(|(name, ..)| name.clone()).collect();
+        let below: Vec<_> =
+            now.iter().filter(|(_, level, _)| *level == 3).map(|(name, ..)| name.clone()).collect();
         let sorted = |mut names: Vec<String>| {
             names.sort();
             names
@@ -514,13 +523,17 @@ fn a_compaction_of_named_files_is_cancelled_by_a_flag() {
             let (out, count) = (null_mut(), null_mut());
             rocksdb_compact_files(db, options, names.as_ptr(), 3, 2, 0, out, count, null_mut(), e);
         };
+        let is_paused = |error: &str| {
+            let told = error.starts_with("Result incomplete: ") && error.contains("Manual compaction paused");
+            assert!(told, "{error}");
+        };
         // While it runs: all of it would take more than two seconds.
         let error = failed(compact);
-        assert!(error.starts_with("Result incomplete: Manual compaction paused"), "{error}");
+        is_paused(&error);
         assert_eq!(tables(db).iter().filter(|(_, level, _)| *level == 0).count(), 3);
         // Before it begins.
         let error = failed(compact);
-        assert!(error.starts_with("Result incomplete: Manual compaction paused"), "{error}");
+        is_paused(&error);
         // Without a flag it goes on to its end.
         rocksdb_compaction_options_set_canceled(options, null_mut());
         ok(compact);
@@ -633,6 +646,60 @@ fn backups_go_where_their_options_say() {
         rocksdb_env_lower_high_priority_thread_pool_cpu_priority(disk);
         rocksdb_env_destroy(memory);
         rocksdb_env_destroy(disk);
+    }
+}
+
+#[test]
+fn families_that_have_to_be_flushed_together_are_or_the_call_fails() {
+    for together in [false, true] {
+        let setup = Setup::new();
+        unsafe {
+            rocksdb_options_set_atomic_flush(setup.options, together.into());
+            let db = setup.open();
+            let family = ok(|e| rocksdb_create_column_family(db, setup.options, c"own".as_ptr(), e));
+            let wants = |call: &dyn Fn(E)| {
+                if together {
+                    return ok(|e| call(e));
+                }
+                let error = failed(|e| call(e));
+                assert!(error.starts_with("Not implemented"), "{error}");
+            };
+            let create = rocksdb_create_backup_options_create();
+            assert_eq!(rocksdb_create_backup_options_get_atomic_flush(create), 0);
+            rocksdb_create_backup_options_set_atomic_flush(create, 1);
+            assert_eq!(rocksdb_create_backup_options_get_atomic_flush(create), 1);
+            rocksdb_create_backup_options_set_flush_before_backup(create, 1);
+            let settings = rocksdb_backup_engine_options_create(setup.path("backups").as_ptr());
+            for with_logs in [true, false] {
+                rocksdb_backup_engine_options_set_backup_log_files(settings, with_logs.into());
+                let engine = ok(|e| rocksdb_backup_engine_open_opts(settings, null_mut(), e));
+                let make = |e: E| {
+                    rocksdb_backup_engine_create_new_backup_with_options(engine, db, create, null_mut(), e);
+                };
+                if with_logs {
+                    ok(make)
+                } else {
+                    wants(&make)
+                }
+                rocksdb_backup_engine_close(engine);
+            }
+            rocksdb_backup_engine_options_destroy(settings);
+            rocksdb_create_backup_options_destroy(create);
+
+            let options = rocksdb_livefiles_storage_info_options_create();
+            assert_eq!(rocksdb_livefiles_storage_info_options_get_atomic_flush(options), 0);
+            rocksdb_livefiles_storage_info_options_set_atomic_flush(options, 1);
+            assert_eq!(rocksdb_livefiles_storage_info_options_get_atomic_flush(options), 1);
+            wants(&|e| {
+                rocksdb_livefiles_storage_info_destroy(rocksdb_get_livefiles_storage_info(db, options, e))
+            });
+            rocksdb_livefiles_storage_info_options_set_wal_size_for_flush(options, u64::MAX);
+            let info = ok(|e| rocksdb_get_livefiles_storage_info(db, options, e));
+            rocksdb_livefiles_storage_info_destroy(info);
+            rocksdb_livefiles_storage_info_options_destroy(options);
+            rocksdb_column_family_handle_destroy(family);
+            rocksdb_close(db);
+        }
     }
 }
 
