@@ -374,13 +374,13 @@ fn logs_are_told_alive_and_archived() {
     }
 }
 
-/// Three tables in L0, of 40 keys each.
-unsafe fn with_three_tables(setup: &Setup) -> H {
+/// Three tables in L0, of so many keys each.
+unsafe fn with_three_tables(setup: &Setup, keys: usize, value: &[u8]) -> H {
     unsafe {
         let db = setup.open_calm();
         for table in 0..3 {
-            for n in 0..40 {
-                setup.put(db, format!("{table}{n:02}").as_bytes(), &[b'v'; 1000]);
+            for n in 0..keys {
+                setup.put(db, format!("{table}{n:02}").as_bytes(), value);
             }
             flush(db);
         }
@@ -392,7 +392,7 @@ unsafe fn with_three_tables(setup: &Setup) -> H {
 fn named_files_are_compacted_to_a_level() {
     let setup = Setup::new();
     unsafe {
-        let db = with_three_tables(&setup);
+        let db = with_three_tables(&setup, 40, &[b'v'; 1000]);
         let named: Vec<_> = tables(db).into_iter().filter(|(.., first)| first < &b"2".to_vec()).collect();
         assert_eq!(named.len(), 2);
         let names: Vec<_> = named.iter().map(|(name, ..)| CString::new(name.as_str()).unwrap()).collect();
@@ -485,7 +485,10 @@ fn named_files_are_compacted_to_a_level() {
     }
 }
 
-/// A filter that cancels with the first key, and takes its time for each.
+/// How many keys the filter has seen.
+static FILTERED: AtomicUsize = AtomicUsize::new(0);
+
+/// A filter that cancels with the first key, and then gives the caller time to see it.
 unsafe extern "C" fn cancelling(
     flag: H,
     _: c_int,
@@ -497,8 +500,10 @@ unsafe extern "C" fn cancelling(
     _: *mut usize,
     _: *mut c_uchar,
 ) -> c_uchar {
-    unsafe { rocksdb_compaction_options_canceled_set(flag.cast(), 1) };
-    std::thread::sleep(Duration::from_millis(20));
+    if FILTERED.fetch_add(1, Ordering::Relaxed) == 0 {
+        unsafe { rocksdb_compaction_options_canceled_set(flag.cast(), 1) };
+        std::thread::sleep(Duration::from_millis(500));
+    }
     0
 }
 
@@ -514,7 +519,7 @@ fn a_compaction_of_named_files_is_cancelled_by_a_flag() {
         // The options have it from now on.
         let filter = rocksdb_compactionfilter_create(flag.cast(), None, cancelling, name);
         rocksdb_options_set_compaction_filter(setup.options, filter);
-        let db = with_three_tables(&setup);
+        let db = with_three_tables(&setup, 3000, b"value");
         let options = rocksdb_compaction_options_create();
         rocksdb_compaction_options_set_canceled(options, flag);
         let names: Vec<_> = tables(db).into_iter().map(|(name, ..)| CString::new(name).unwrap()).collect();
@@ -527,13 +532,16 @@ fn a_compaction_of_named_files_is_cancelled_by_a_flag() {
             let told = error.starts_with("Result incomplete: ") && error.contains("Manual compaction paused");
             assert!(told, "{error}");
         };
-        // While it runs: all of it would take more than two seconds.
+        // While it runs.
         let error = failed(compact);
         is_paused(&error);
+        let seen = FILTERED.load(Ordering::Relaxed);
+        assert!((1..9000).contains(&seen), "{seen} of 9000 keys were seen");
         assert_eq!(tables(db).iter().filter(|(_, level, _)| *level == 0).count(), 3);
         // Before it begins.
         let error = failed(compact);
         is_paused(&error);
+        assert_eq!(FILTERED.load(Ordering::Relaxed), seen);
         // Without a flag it goes on to its end.
         rocksdb_compaction_options_set_canceled(options, null_mut());
         ok(compact);
@@ -548,7 +556,7 @@ fn a_compaction_of_named_files_is_cancelled_by_a_flag() {
 fn a_part_of_a_family_is_told() {
     let setup = Setup::new();
     unsafe {
-        let db = with_three_tables(&setup);
+        let db = with_three_tables(&setup, 40, b"value");
         let options = rocksdb_column_family_metadata_options_create();
         let mut length = 7;
         assert!(rocksdb_column_family_metadata_options_get_start_key(options, &mut length).is_null());
