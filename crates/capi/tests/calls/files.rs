@@ -667,9 +667,9 @@ fn families_that_have_to_be_flushed_together_are_or_the_call_fails() {
             let family = ok(|e| rocksdb_create_column_family(db, setup.options, c"own".as_ptr(), e));
             let wants = |call: &dyn Fn(E)| {
                 if together {
-                    return ok(|e| call(e));
+                    return ok(call);
                 }
-                let error = failed(|e| call(e));
+                let error = failed(call);
                 assert!(error.starts_with("Not implemented"), "{error}");
             };
             let create = rocksdb_create_backup_options_create();
