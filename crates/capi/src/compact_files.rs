@@ -36,29 +36,35 @@ fn number(name: &str) -> karstdb::Result<u64> {
 fn path_of(db: &Db, number: u64) -> String {
     let live = db.live_files().into_iter().find(|file| file.number == number);
     // Why there may be none: it may be compacted further already.
-    let path = live.map_or_else(|| db.path().join(format!("{number:06}.sst")), |file| file.directory.join(file.name));
+    let path = live
+        .map_or_else(|| db.path().join(format!("{number:06}.sst")), |file| file.directory.join(file.name));
     path.to_string_lossy().into_owned()
 }
 
-/// What `work` comes to, unless the flag is set before.
-async fn unless_cancelled<T>(
-    db: &Db,
-    flag: Option<&AtomicBool>,
-    work: impl Future<Output = karstdb::Result<T>>,
-) -> karstdb::Result<T> {
-    let Some(flag) = flag else { return work.await };
-    let (mut work, mut wait) = (pin!(work), Box::pin(sleep(db.env(), Duration::ZERO)));
+/// What `work` comes to; `None` if the flag is set before it ends.
+async fn unless_cancelled<T>(db: &Db, flag: &AtomicBool, work: impl Future<Output = T>) -> Option<T> {
+    let is_set = || flag.load(Ordering::Acquire);
+    if is_set() {
+        return None;
+    }
+    let (mut work, mut wait) = (pin!(work), Box::pin(sleep(db.env(), LOOK_EVERY)));
     poll_fn(|context| {
         while wait.as_mut().poll(context).is_ready() {
-            if flag.load(Ordering::Acquire) {
-                let text = "Manual compaction paused: the caller has cancelled it";
-                return Poll::Ready(Err(Error::new(ErrorKind::Incomplete, text)));
+            if is_set() {
+                return Poll::Ready(None);
             }
             wait = Box::pin(sleep(db.env(), LOOK_EVERY));
         }
-        work.as_mut().poll(context)
+        work.as_mut().poll(context).map(Some)
     })
     .await
+}
+
+/// Waits until a job that was cancelled has let go of these files, as RocksDB's call does.
+async fn until_free(db: &Db, files: &[u64]) {
+    while db.live_files().iter().any(|file| file.being_compacted && files.contains(&file.number)) {
+        sleep(db.env(), LOOK_EVERY).await;
+    }
 }
 
 unsafe fn compact(
@@ -74,9 +80,17 @@ unsafe fn compact(
     let level = usize::try_from(level).map_err(|_| invalid(format!("the output level is {level}")))?;
     let mut how = unsafe { options.as_ref() }.map(|options| options.options).unwrap_or_default();
     // Compat: a negative path is for RocksDB to choose, which takes the only one.
-    how.output_path_id = u8::try_from(path.max(0)).map_err(|_| invalid(format!("there is no path {path}")))?;
+    how.output_path_id =
+        u8::try_from(path.max(0)).map_err(|_| invalid(format!("there is no path {path}")))?;
     let work = db.compact_files_async(&how, family, &files, level);
-    block_on(db.env(), unless_cancelled(db, unsafe { flag(options) }, work))
+    let Some(flag) = (unsafe { flag(options) }) else { return block_on(db.env(), work) };
+    block_on(db.env(), async {
+        if let Some(done) = unless_cancelled(db, flag, work).await {
+            return done;
+        }
+        until_free(db, &files).await;
+        Err(Error::new(ErrorKind::Incomplete, "Manual compaction paused: the caller has cancelled it"))
+    })
 }
 
 unsafe fn compact_files(

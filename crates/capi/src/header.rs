@@ -24,7 +24,8 @@ fn declared(signature: &Signature) -> Result<String, String> {
         let name = if matches!(name, "new" | "operator") { &format!("{name}_") } else { name };
         arguments.push(format!("{} {name}", c_type(rust)?));
     }
-    if signature.head.starts_with("attempt ") {
+    // Why not by a space: the compiler breaks the line before a long name.
+    if signature.head.split_whitespace().next() == Some("attempt") {
         arguments.push("char** errptr".into());
     }
     let arguments = if arguments.is_empty() { "void".into() } else { arguments.join(", ") };

@@ -64,9 +64,9 @@ fn metadata(db: &Db, family: &ColumnFamily) -> *mut FamilyMetadata {
     found.map_or(std::ptr::null_mut(), |found| give(FamilyMetadata(Arc::new(found))))
 }
 
-/// `rocksdb_livefiles_storage_info_options_t`.
+/// `rocksdb_livefiles_storage_info_options_t`, and whether memtables are flushed in one change.
 #[derive(Debug, Default)]
-pub struct StorageInfoSettings(LiveFilesStorageInfoOptions);
+pub struct StorageInfoSettings(LiveFilesStorageInfoOptions, bool);
 
 /// `rocksdb_livefiles_storage_info_t`: files, with their texts as C has them.
 #[derive(Debug)]
@@ -194,7 +194,14 @@ capi! {
         if let Some(options) = options.as_mut() { options.0.wal_size_for_flush = bytes }
     }
     call rocksdb_livefiles_storage_info_options_get_wal_size_for_flush(options: *const StorageInfoSettings) -> u64 { options.as_ref().map_or(0, |options| options.0.wal_size_for_flush) }
+    call rocksdb_livefiles_storage_info_options_set_atomic_flush(options: *mut StorageInfoSettings, value: c_uchar) {
+        if let Some(options) = options.as_mut() { options.1 = value != 0 }
+    }
+    call rocksdb_livefiles_storage_info_options_get_atomic_flush(options: *const StorageInfoSettings) -> c_uchar { options.as_ref().is_some_and(|options| options.1).into() }
     attempt rocksdb_get_livefiles_storage_info(db: *const Database, options: *const StorageInfoSettings) -> *mut StorageInfo {
+        if options.as_ref().is_some_and(|options| options.1 && options.0.wal_size_for_flush != u64::MAX) {
+            of(db)?.check_atomic_flush("rocksdb_livefiles_storage_info_options_set_atomic_flush")?;
+        }
         let options = options.as_ref().map(|options| options.0).unwrap_or_default();
         let files = of(db)?.db.live_files_storage_info(&options)?;
         Ok(give(StorageInfo(files.into_iter().map(StoredFile::new).collect())))

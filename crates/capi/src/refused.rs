@@ -190,8 +190,6 @@ refused! {
     rocksdb_compactionservice_scheduleresponse_t_destroy word "void" "rocksdb_compactionservice_scheduleresponse_t*";
     rocksdb_compactoptions_set_full_history_ts_low word "void" "rocksdb_compactoptions_t*, char*, size_t";
     rocksdb_comparator_with_ts_create word "rocksdb_comparator_t*" "void*, void (*)(void*), int (*)(void*, const char*, size_t, const char*, size_t), int (*)(void*, const char*, size_t, const char*, size_t), int (*)(void*, const char*, size_t, unsigned char, const char*, size_t, unsigned char), const char* (*)(void*), size_t";
-    rocksdb_create_backup_options_get_atomic_flush word "unsigned char" "rocksdb_create_backup_options_t*";
-    rocksdb_create_backup_options_set_atomic_flush word "void" "rocksdb_create_backup_options_t*, unsigned char";
     rocksdb_create_backup_options_set_exclude_files_callback word "void" "rocksdb_create_backup_options_t*, void*, rocksdb_create_backup_options_exclude_files_cb";
     rocksdb_delete_cf_with_ts word error 7 "void" "rocksdb_t*, const rocksdb_writeoptions_t*, rocksdb_column_family_handle_t*, const char*, size_t, const char*, size_t, char**";
     rocksdb_delete_with_ts word error 6 "void" "rocksdb_t*, const rocksdb_writeoptions_t*, const char*, size_t, const char*, size_t, char**";
@@ -205,8 +203,6 @@ refused! {
     rocksdb_hyper_clock_cache_options_set_memory_allocator word "void" "rocksdb_hyper_clock_cache_options_t*, rocksdb_memory_allocator_t*";
     rocksdb_increase_full_history_ts_low word error 4 "void" "rocksdb_t*, rocksdb_column_family_handle_t*, const char*, size_t, char**";
     rocksdb_jemalloc_nodump_allocator_create word error 0 "rocksdb_memory_allocator_t*" "char**";
-    rocksdb_livefiles_storage_info_options_get_atomic_flush word "unsigned char" "rocksdb_livefiles_storage_info_options_t*";
-    rocksdb_livefiles_storage_info_options_set_atomic_flush word "void" "rocksdb_livefiles_storage_info_options_t*, unsigned char";
     rocksdb_lru_cache_options_set_memory_allocator word "void" "rocksdb_lru_cache_options_t*, rocksdb_memory_allocator_t*";
     rocksdb_memory_allocator_destroy word "void" "rocksdb_memory_allocator_t*";
     rocksdb_multi_get_cf_with_ts word each of_its_family "void" "rocksdb_t*, const rocksdb_readoptions_t*, const rocksdb_column_family_handle_t* const*, size_t, const char* const*, const size_t*, char**, size_t*, char**, size_t*, char**";

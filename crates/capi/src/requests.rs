@@ -56,8 +56,6 @@ handles! {
     TransactionSettings(TransactionOptions);
     /// `rocksdb_optimistictransaction_options_t`.
     OptimisticSettings(OptimisticTransactionOptions);
-    /// `rocksdb_create_backup_options_t`.
-    CreateBackup(CreateBackupOptions);
     /// `rocksdb_optimistictransactiondb_options_t`.
     OptimisticDbSettings(OptimisticTransactionDbOptions);
     /// `rocksdb_size_approximation_options_t`.
@@ -72,6 +70,15 @@ handles! {
     WalRead(());
     /// `rocksdb_envoptions_t`. Files are read and written as their environment does.
     EnvOptions(());
+}
+
+/// `rocksdb_create_backup_options_t`.
+#[derive(Debug)]
+pub struct CreateBackup {
+    pub(crate) options: CreateBackupOptions,
+    /// What is flushed before is flushed in one change.
+    pub(crate) atomic_flush: bool,
+    kept: Kept,
 }
 
 /// `rocksdb_backup_engine_options_t`.
@@ -102,9 +109,9 @@ impl Default for CompactionSettings {
 impl CreateBackup {
     /// Those of a new handle: RocksDB's normal priority.
     fn defaults() -> Self {
-        let mut options = CreateBackup::new(CreateBackupOptions::default());
-        options.kept.set("rocksdb_create_backup_options_set_background_thread_cpu_priority", 2_i32.number());
-        options
+        let mut kept = Kept::default();
+        kept.set("rocksdb_create_backup_options_set_background_thread_cpu_priority", 2_i32.number());
+        CreateBackup { options: CreateBackupOptions::default(), atomic_flush: false, kept }
     }
 }
 

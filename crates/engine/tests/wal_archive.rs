@@ -2,9 +2,7 @@
 //! and that they disturb nobody.
 
 use karst_engine::io::Env;
-use karst_engine::{
-    Db, ErrorKind, FlushOptions, Options, WalFile, WalUpdates, WriteBatch, WriteOptions,
-};
+use karst_engine::{Db, ErrorKind, FlushOptions, Options, WalFile, WalUpdates, WriteBatch, WriteOptions};
 use karst_testkit::eventually;
 use karst_testkit::rocksdb_tools::{ldb, ldb_scan, run};
 use std::path::Path;

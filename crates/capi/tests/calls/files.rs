@@ -128,6 +128,14 @@ unsafe extern "C" {
     fn rocksdb_backup_engine_open_opts(o: H, env: H, e: E) -> H;
     fn rocksdb_create_backup_options_create() -> H;
     fn rocksdb_create_backup_options_destroy(o: H);
+    fn rocksdb_create_backup_options_set_atomic_flush(o: H, v: c_uchar);
+    fn rocksdb_create_backup_options_get_atomic_flush(o: H) -> c_uchar;
+    fn rocksdb_create_backup_options_set_flush_before_backup(o: H, v: c_uchar);
+    fn rocksdb_backup_engine_options_set_backup_log_files(o: H, v: c_uchar);
+    fn rocksdb_backup_engine_create_new_backup_with_options(b: H, db: H, o: H, id: *mut u32, e: E);
+    fn rocksdb_livefiles_storage_info_options_set_atomic_flush(o: H, v: c_uchar);
+    fn rocksdb_livefiles_storage_info_options_get_atomic_flush(o: H) -> c_uchar;
+    fn rocksdb_options_set_atomic_flush(o: H, v: c_uchar);
     fn rocksdb_create_backup_options_set_background_thread_cpu_priority(o: H, v: c_int);
     fn rocksdb_create_backup_options_get_background_thread_cpu_priority(o: H) -> c_int;
     fn rocksdb_create_backup_options_set_decrease_background_thread_cpu_priority(o: H, v: c_uchar);
@@ -183,7 +191,8 @@ unsafe fn tables(db: H) -> Vec<(String, c_int, Vec<u8>)> {
 impl Setup {
     fn get_of(&self, db: H, family: H, key: &[u8]) -> Option<Vec<u8>> {
         let mut length = 0;
-        let value = ok(|e| unsafe { rocksdb_get_cf(db, self.read, family, at(key), key.len(), &mut length, e) });
+        let value =
+            ok(|e| unsafe { rocksdb_get_cf(db, self.read, family, at(key), key.len(), &mut length, e) });
         owned(value, length)
     }
 
@@ -250,9 +259,8 @@ fn a_family_is_exported_and_imported_also_by_metadata_made_by_hand() {
         let family = rocksdb_get_default_column_family_handle(db);
         let checkpoint = ok(|e| rocksdb_checkpoint_object_create(db, e));
         let directory = setup.path("export");
-        let exports = ok(|e| {
-            rocksdb_checkpoint_export_column_family(checkpoint, family, directory.as_ptr(), e)
-        });
+        let exports =
+            ok(|e| rocksdb_checkpoint_export_column_family(checkpoint, family, directory.as_ptr(), e));
         failed(|e| rocksdb_checkpoint_export_column_family(checkpoint, family, directory.as_ptr(), e));
         rocksdb_checkpoint_object_destroy(checkpoint);
         rocksdb_column_family_handle_destroy(family);
@@ -366,13 +374,13 @@ fn logs_are_told_alive_and_archived() {
     }
 }
 
-/// Three tables in L0, of 40 keys each.
-unsafe fn with_three_tables(setup: &Setup) -> H {
+/// Three tables in L0, of so many keys each.
+unsafe fn with_three_tables(setup: &Setup, keys: usize, value: &[u8]) -> H {
     unsafe {
         let db = setup.open_calm();
         for table in 0..3 {
-            for n in 0..40 {
-                setup.put(db, format!("{table}{n:02}").as_bytes(), &[b'v'; 1000]);
+            for n in 0..keys {
+                setup.put(db, format!("{table}{n:02}").as_bytes(), value);
             }
             flush(db);
         }
@@ -384,7 +392,7 @@ unsafe fn with_three_tables(setup: &Setup) -> H {
 fn named_files_are_compacted_to_a_level() {
     let setup = Setup::new();
     unsafe {
-        let db = with_three_tables(&setup);
+        let db = with_three_tables(&setup, 40, &[b'v'; 1000]);
         let named: Vec<_> = tables(db).into_iter().filter(|(.., first)| first < &b"2".to_vec()).collect();
         assert_eq!(named.len(), 2);
         let names: Vec<_> = named.iter().map(|(name, ..)| CString::new(name.as_str()).unwrap()).collect();
@@ -430,7 +438,8 @@ fn named_files_are_compacted_to_a_level() {
         }
         rocksdb_compact_files_output_file_names_destroy(out, count);
         let now = tables(db);
-        let below: Vec<_> = now.iter().filter(|(_, level, _)| *level == 3).map(|(name, ..)| name.clone()).collect();
+        let below: Vec<_> =
+            now.iter().filter(|(_, level, _)| *level == 3).map(|(name, ..)| name.clone()).collect();
         let sorted = |mut names: Vec<String>| {
             names.sort();
             names
@@ -476,7 +485,10 @@ fn named_files_are_compacted_to_a_level() {
     }
 }
 
-/// A filter that cancels with the first key, and takes its time for each.
+/// How many keys the filter has seen.
+static FILTERED: AtomicUsize = AtomicUsize::new(0);
+
+/// A filter that cancels with the first key, and then gives the caller time to see it.
 unsafe extern "C" fn cancelling(
     flag: H,
     _: c_int,
@@ -488,8 +500,10 @@ unsafe extern "C" fn cancelling(
     _: *mut usize,
     _: *mut c_uchar,
 ) -> c_uchar {
-    unsafe { rocksdb_compaction_options_canceled_set(flag.cast(), 1) };
-    std::thread::sleep(Duration::from_millis(20));
+    if FILTERED.fetch_add(1, Ordering::Relaxed) == 0 {
+        unsafe { rocksdb_compaction_options_canceled_set(flag.cast(), 1) };
+        std::thread::sleep(Duration::from_millis(500));
+    }
     0
 }
 
@@ -505,7 +519,7 @@ fn a_compaction_of_named_files_is_cancelled_by_a_flag() {
         // The options have it from now on.
         let filter = rocksdb_compactionfilter_create(flag.cast(), None, cancelling, name);
         rocksdb_options_set_compaction_filter(setup.options, filter);
-        let db = with_three_tables(&setup);
+        let db = with_three_tables(&setup, 3000, b"value");
         let options = rocksdb_compaction_options_create();
         rocksdb_compaction_options_set_canceled(options, flag);
         let names: Vec<_> = tables(db).into_iter().map(|(name, ..)| CString::new(name).unwrap()).collect();
@@ -514,13 +528,20 @@ fn a_compaction_of_named_files_is_cancelled_by_a_flag() {
             let (out, count) = (null_mut(), null_mut());
             rocksdb_compact_files(db, options, names.as_ptr(), 3, 2, 0, out, count, null_mut(), e);
         };
-        // While it runs: all of it would take more than two seconds.
+        let is_paused = |error: &str| {
+            let told = error.starts_with("Result incomplete: ") && error.contains("Manual compaction paused");
+            assert!(told, "{error}");
+        };
+        // While it runs.
         let error = failed(compact);
-        assert!(error.starts_with("Result incomplete: Manual compaction paused"), "{error}");
+        is_paused(&error);
+        let seen = FILTERED.load(Ordering::Relaxed);
+        assert!((1..9000).contains(&seen), "{seen} of 9000 keys were seen");
         assert_eq!(tables(db).iter().filter(|(_, level, _)| *level == 0).count(), 3);
         // Before it begins.
         let error = failed(compact);
-        assert!(error.starts_with("Result incomplete: Manual compaction paused"), "{error}");
+        is_paused(&error);
+        assert_eq!(FILTERED.load(Ordering::Relaxed), seen);
         // Without a flag it goes on to its end.
         rocksdb_compaction_options_set_canceled(options, null_mut());
         ok(compact);
@@ -535,7 +556,7 @@ fn a_compaction_of_named_files_is_cancelled_by_a_flag() {
 fn a_part_of_a_family_is_told() {
     let setup = Setup::new();
     unsafe {
-        let db = with_three_tables(&setup);
+        let db = with_three_tables(&setup, 40, b"value");
         let options = rocksdb_column_family_metadata_options_create();
         let mut length = 7;
         assert!(rocksdb_column_family_metadata_options_get_start_key(options, &mut length).is_null());
@@ -633,6 +654,60 @@ fn backups_go_where_their_options_say() {
         rocksdb_env_lower_high_priority_thread_pool_cpu_priority(disk);
         rocksdb_env_destroy(memory);
         rocksdb_env_destroy(disk);
+    }
+}
+
+#[test]
+fn families_that_have_to_be_flushed_together_are_or_the_call_fails() {
+    for together in [false, true] {
+        let setup = Setup::new();
+        unsafe {
+            rocksdb_options_set_atomic_flush(setup.options, together.into());
+            let db = setup.open();
+            let family = ok(|e| rocksdb_create_column_family(db, setup.options, c"own".as_ptr(), e));
+            let wants = |call: &dyn Fn(E)| {
+                if together {
+                    return ok(call);
+                }
+                let error = failed(call);
+                assert!(error.starts_with("Not implemented"), "{error}");
+            };
+            let create = rocksdb_create_backup_options_create();
+            assert_eq!(rocksdb_create_backup_options_get_atomic_flush(create), 0);
+            rocksdb_create_backup_options_set_atomic_flush(create, 1);
+            assert_eq!(rocksdb_create_backup_options_get_atomic_flush(create), 1);
+            rocksdb_create_backup_options_set_flush_before_backup(create, 1);
+            let settings = rocksdb_backup_engine_options_create(setup.path("backups").as_ptr());
+            for with_logs in [true, false] {
+                rocksdb_backup_engine_options_set_backup_log_files(settings, with_logs.into());
+                let engine = ok(|e| rocksdb_backup_engine_open_opts(settings, null_mut(), e));
+                let make = |e: E| {
+                    rocksdb_backup_engine_create_new_backup_with_options(engine, db, create, null_mut(), e);
+                };
+                if with_logs {
+                    ok(make)
+                } else {
+                    wants(&make)
+                }
+                rocksdb_backup_engine_close(engine);
+            }
+            rocksdb_backup_engine_options_destroy(settings);
+            rocksdb_create_backup_options_destroy(create);
+
+            let options = rocksdb_livefiles_storage_info_options_create();
+            assert_eq!(rocksdb_livefiles_storage_info_options_get_atomic_flush(options), 0);
+            rocksdb_livefiles_storage_info_options_set_atomic_flush(options, 1);
+            assert_eq!(rocksdb_livefiles_storage_info_options_get_atomic_flush(options), 1);
+            wants(&|e| {
+                rocksdb_livefiles_storage_info_destroy(rocksdb_get_livefiles_storage_info(db, options, e))
+            });
+            rocksdb_livefiles_storage_info_options_set_wal_size_for_flush(options, u64::MAX);
+            let info = ok(|e| rocksdb_get_livefiles_storage_info(db, options, e));
+            rocksdb_livefiles_storage_info_destroy(info);
+            rocksdb_livefiles_storage_info_options_destroy(options);
+            rocksdb_column_family_handle_destroy(family);
+            rocksdb_close(db);
+        }
     }
 }
 
