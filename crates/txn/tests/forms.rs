@@ -699,7 +699,7 @@ fn a_batch_with_its_index_is_ingested_whole_without_a_log() {
         batch.put_cf(&other, "c", "kept").unwrap();
         batch
     };
-    for (batch, options) in [(of(true), WriteOptions::new()), (of(false), unlogged.clone())] {
+    for (batch, options) in [(of(true), WriteOptions::new()), (of(false), unlogged)] {
         assert_eq!(kind(batch.ingest(db.db(), &options)), Some(ErrorKind::NotSupported));
         let asynchronous = pollster::block_on(batch.ingest_async(db.db(), &options));
         assert_eq!(kind(asynchronous), Some(ErrorKind::NotSupported));
