@@ -317,8 +317,8 @@ impl Background {
         self.settle(_slot);
     }
 
-    /// Runs a compaction, whoever has asked for it, and tells of its beginning and end. Returns what
-    /// came of it, and what listeners were told at the end.
+    /// Runs a compaction, whoever has asked for it, and tells of its beginning and end. Returns
+    /// what came of it, and what listeners were told at the end.
     ///
     /// # Errors
     /// As [`CompactionJob::run`].
