@@ -5,17 +5,15 @@ use crate::family::{Family, family_or_default};
 use crate::handle::Database;
 use crate::requests::CompactionSettings;
 use karstdb::io::{block_on, sleep};
-use karstdb::{Db, Error, ErrorKind};
-use libc::{c_char, c_int, c_uchar, c_void};
+use karstdb::{CompactionInfo, Db, Error, ErrorKind};
+use libc::{c_char, c_int, c_uchar};
 use std::future::{Future, poll_fn};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
-
-/// `rocksdb_compactionjobinfo_t`, where none but null is taken.
-pub type NoJobInfo = c_void;
 
 /// How often a compaction looks whether it was cancelled.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -30,15 +28,6 @@ fn number(name: &str) -> karstdb::Result<u64> {
     let file = Path::new(name).file_stem().and_then(|stem| stem.to_str());
     let number = file.and_then(|stem| stem.parse().ok());
     number.ok_or_else(|| invalid(format!("{name:?} is no name of a table")))
-}
-
-/// The path of a table, which RocksDB's output names are.
-fn path_of(db: &Db, number: u64) -> String {
-    let live = db.live_files().into_iter().find(|file| file.number == number);
-    // Why there may be none: it may be compacted further already.
-    let path = live
-        .map_or_else(|| db.path().join(format!("{number:06}.sst")), |file| file.directory.join(file.name));
-    path.to_string_lossy().into_owned()
 }
 
 /// What `work` comes to; `None` if the flag is set before it ends.
@@ -73,7 +62,7 @@ unsafe fn compact(
     options: *const CompactionSettings,
     files: &[*const c_char],
     (level, path): (c_int, c_int),
-) -> karstdb::Result<Vec<u64>> {
+) -> karstdb::Result<CompactionInfo> {
     let family = unsafe { family_or_default(db, family) };
     let files = files.iter().map(|file| number(unsafe { text(*file)? }));
     let files = files.collect::<karstdb::Result<Vec<_>>>()?;
@@ -82,7 +71,7 @@ unsafe fn compact(
     // Compat: a negative path is for RocksDB to choose, which takes the only one.
     how.output_path_id =
         u8::try_from(path.max(0)).map_err(|_| invalid(format!("there is no path {path}")))?;
-    let work = db.compact_files_async(&how, family, &files, level);
+    let work = async { Ok(db.compact_files_with_info_async(&how, family, &files, level).await?.1) };
     let Some(flag) = (unsafe { flag(options) }) else { return block_on(db.env(), work) };
     block_on(db.env(), async {
         if let Some(done) = unless_cancelled(db, flag, work).await {
@@ -100,30 +89,30 @@ unsafe fn compact_files(
     files: &[*const c_char],
     to: (c_int, c_int),
     (names, count): (*mut *mut *mut c_char, *mut usize),
-    info: *const NoJobInfo,
+    info: *mut CompactionInfo,
 ) -> karstdb::Result<()> {
     let db = unsafe { &of(db)?.db };
-    if !info.is_null() {
-        return Err(not_supported("rocksdb_compact_files with a job info"));
-    }
-    let made = unsafe { compact(db, family, options, files, to)? };
+    let told = unsafe { compact(db, family, options, files, to)? };
     let made: Vec<_> = match names.is_null() {
         // Compat: they are counted where they are wanted.
         true => Vec::new(),
-        false => made.into_iter().map(|number| text_out(&path_of(db, number))).collect(),
+        false => told.output_paths.iter().map(|path| bytes_out(path.as_os_str().as_bytes())).collect(),
     };
     unsafe {
         put(count, made.len());
         put(names, if made.is_empty() { std::ptr::null_mut() } else { array_out(&made) });
+        if let Some(info) = info.as_mut() {
+            *info = told;
+        }
     }
     Ok(())
 }
 
 capi! {
-    attempt rocksdb_compact_files(db: *const Database, options: *const CompactionSettings, files: *const *const c_char, count: usize, output_level: c_int, output_path_id: c_int, output_names: *mut *mut *mut c_char, output_count: *mut usize, info: *mut NoJobInfo) {
+    attempt rocksdb_compact_files(db: *const Database, options: *const CompactionSettings, files: *const *const c_char, count: usize, output_level: c_int, output_path_id: c_int, output_names: *mut *mut *mut c_char, output_count: *mut usize, info: *mut CompactionInfo) {
         compact_files(db, std::ptr::null(), options, list(files, count), (output_level, output_path_id), (output_names, output_count), info)
     }
-    attempt rocksdb_compact_files_cf(db: *const Database, family: *const Family, options: *const CompactionSettings, files: *const *const c_char, count: usize, output_level: c_int, output_path_id: c_int, output_names: *mut *mut *mut c_char, output_count: *mut usize, info: *mut NoJobInfo) {
+    attempt rocksdb_compact_files_cf(db: *const Database, family: *const Family, options: *const CompactionSettings, files: *const *const c_char, count: usize, output_level: c_int, output_path_id: c_int, output_names: *mut *mut *mut c_char, output_count: *mut usize, info: *mut CompactionInfo) {
         compact_files(db, family, options, list(files, count), (output_level, output_path_id), (output_names, output_count), info)
     }
     call rocksdb_compact_files_output_file_names_destroy(names: *mut *mut c_char, count: usize) {

@@ -92,7 +92,6 @@ const HANDLES: &[(&str, &str)] = &[
     ("MemoryUsage", "rocksdb_memory_usage_t"),
     ("MergeHandle", "rocksdb_mergeoperator_t"),
     ("MetadataSettings", "rocksdb_column_family_metadata_options_t"),
-    ("NoJobInfo", "rocksdb_compactionjobinfo_t"),
     ("OptimisticDatabase", "rocksdb_optimistictransactiondb_t"),
     ("OptimisticDbSettings", "rocksdb_optimistictransactiondb_options_t"),
     ("OptimisticSettings", "rocksdb_optimistictransaction_options_t"),

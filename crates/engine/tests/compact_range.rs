@@ -1,5 +1,6 @@
 //! Compactions by hand on databases that take writes.
 
+use karst_engine::io::block_on;
 use karst_engine::{
     BottommostLevelCompaction, CompactFilesOptions, CompactRangeOptions, Db, FlushOptions, Options,
     ReadOptions,
@@ -163,6 +164,14 @@ fn named_files_and_what_has_to_go_along() {
     assert_eq!(contents(&db), model);
     let error = db.compact_files(&CompactFilesOptions::default(), family, &[newest], 3).unwrap_err();
     assert!(error.to_string().contains(&newest.to_string()), "{error}");
+    // With what listeners are told of it.
+    let options = CompactFilesOptions::default();
+    let work = db.compact_files_with_info_async(&options, family, &made, 4);
+    let (again, info) = block_on(db.env(), work).unwrap();
+    assert_eq!((info.input_paths.len(), info.output_level), (made.len(), 4));
+    let numbers: Vec<u64> = info.output_infos.iter().map(|file| file.number).collect();
+    assert_eq!((info.output_paths.len(), numbers), (again.len(), again));
+    assert!(info.output_paths.iter().all(|path| path.exists()) && info.error.is_none());
 }
 
 #[test]

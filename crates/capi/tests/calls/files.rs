@@ -89,6 +89,13 @@ unsafe extern "C" {
         info: H,
         e: E,
     );
+    fn rocksdb_compactionjobinfo_create() -> H;
+    fn rocksdb_compactionjobinfo_destroy(i: H);
+    fn rocksdb_compactionjobinfo_output_level(i: H) -> c_int;
+    fn rocksdb_compactionjobinfo_input_files_count(i: H) -> usize;
+    fn rocksdb_compactionjobinfo_output_records(i: H) -> u64;
+    fn rocksdb_compactionjobinfo_output_files_count(i: H) -> usize;
+    fn rocksdb_compactionjobinfo_output_file_at(i: H, at: usize, n: *mut usize) -> B;
     fn rocksdb_compact_files_output_file_names_destroy(names: *mut *mut c_char, n: usize);
     fn rocksdb_compaction_options_create() -> H;
     fn rocksdb_compaction_options_destroy(o: H);
@@ -464,10 +471,6 @@ fn named_files_are_compacted_to_a_level() {
         ] {
             assert!(error.starts_with("Invalid argument"), "{what}: {error}");
         }
-        let mut info = 0;
-        let info = std::ptr::from_mut::<c_int>(&mut info).cast();
-        let error = failed(|e| to(&left, 3, 0, info, e));
-        assert!(error.starts_with("Not implemented"), "{error}");
         // In a family of its own.
         let family = ok(|e| rocksdb_create_column_family(db, setup.options, c"own".as_ptr(), e));
         ok(|e| rocksdb_put_cf(db, setup.write, family, at(b"k"), 1, at(b"v"), 1, e));
@@ -478,7 +481,19 @@ fn named_files_are_compacted_to_a_level() {
         let error = failed(of_family);
         assert!(error.starts_with("Invalid argument"), "the file is of another family: {error}");
         rocksdb_column_family_handle_destroy(family);
-        ok(|e| to(&left, 3, 0, null_mut(), e));
+        let info = rocksdb_compactionjobinfo_create();
+        failed(|e| to(&left, 70, 0, info, e));
+        assert_eq!(rocksdb_compactionjobinfo_input_files_count(info), 0);
+        ok(|e| to(&left, 3, 0, info, e));
+        assert_eq!(rocksdb_compactionjobinfo_input_files_count(info), 1);
+        assert_eq!(rocksdb_compactionjobinfo_output_level(info), 3);
+        assert_eq!(rocksdb_compactionjobinfo_output_records(info), 40);
+        assert!(rocksdb_compactionjobinfo_output_files_count(info) >= 2);
+        let mut length = 0;
+        let path = rocksdb_compactionjobinfo_output_file_at(info, 0, &mut length);
+        let path = std::slice::from_raw_parts(path.cast::<u8>(), length);
+        assert!(std::path::Path::new(std::str::from_utf8(path).unwrap()).exists());
+        rocksdb_compactionjobinfo_destroy(info);
         assert!(tables(db).iter().all(|(_, level, _)| *level == 3));
         rocksdb_compaction_options_destroy(options);
         rocksdb_close(db);

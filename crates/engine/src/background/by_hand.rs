@@ -11,7 +11,7 @@ use crate::compact::job::CompactionSummary;
 use crate::compact::progress::Progress;
 use crate::sealing::Sealing;
 use karst_base::error::{Error, ErrorKind, Result};
-use karst_base::events::FlushReason;
+use karst_base::events::{CompactionInfo, FlushReason};
 use karst_base::health::Health;
 use karst_base::stats::Ticker;
 use karst_format::ids::FileNumber;
@@ -189,7 +189,7 @@ impl Background {
     }
 
     /// Compacts these files, and those that have to go along, to `output_level`. Returns what came
-    /// of it.
+    /// of it, and what listeners were told.
     ///
     /// # Errors
     /// `InvalidArgument`: a file is not in the tree, or the level cannot be. `TryAgain`: a file is
@@ -200,7 +200,7 @@ impl Background {
         options: CompactFilesOptions,
         files: &[FileNumber],
         output_level: usize,
-    ) -> Result<CompactionSummary> {
+    ) -> Result<(CompactionSummary, CompactionInfo)> {
         let mut why = None;
         let choose = || {
             self.reserve_by_hand(family, Purpose::Compact, |context| {
@@ -267,7 +267,10 @@ impl Background {
     }
 
     /// Runs a compaction on the threads of its priority and waits for it.
-    async fn run_by_hand(self: &Arc<Self>, reserved: Reserved) -> Result<CompactionSummary> {
+    async fn run_by_hand(
+        self: &Arc<Self>,
+        reserved: Reserved,
+    ) -> Result<(CompactionSummary, CompactionInfo)> {
         let _hurry = self.hurry();
         let mut guard = CancelOnDrop(Some(reserved.progress.clone()));
         let this = self.clone();

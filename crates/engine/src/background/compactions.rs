@@ -317,11 +317,15 @@ impl Background {
         self.settle(_slot);
     }
 
-    /// Runs a compaction, whoever has asked for it, and tells of its beginning and end.
+    /// Runs a compaction, whoever has asked for it, and tells of its beginning and end. Returns
+    /// what came of it, and what listeners were told at the end.
     ///
     /// # Errors
     /// As [`CompactionJob::run`].
-    pub(crate) async fn run_reserved(&self, reserved: &Reserved) -> Result<CompactionSummary> {
+    pub(crate) async fn run_reserved(
+        &self,
+        reserved: &Reserved,
+    ) -> Result<(CompactionSummary, CompactionInfo)> {
         let (family, compaction) = (&reserved.family, &reserved.compaction);
         let events = &self.parts.flush.events;
         let mut info = CompactionInfo::default();
@@ -385,7 +389,7 @@ impl Background {
                 events.compaction_completed(&info, self.env().now().saturating_sub(start), &files);
                 self.parts.flush.pipeline.installed();
                 self.compaction_succeeded(reserved, summary.work != Some(CompactionWork::Merge));
-                Ok(summary)
+                Ok((summary, info))
             }
             Err(error) => {
                 info.error = Some(error.clone());

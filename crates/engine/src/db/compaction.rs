@@ -3,6 +3,7 @@
 
 use super::Db;
 use karst_base::error::Result;
+use karst_base::events::CompactionInfo;
 use karst_format::ids::FileNumber;
 use karst_lsm::pick::{CompactFilesOptions, CompactRangeOptions, UserKeyRange};
 use karst_storage::column_family::ColumnFamily;
@@ -172,10 +173,25 @@ impl Db {
         files: &[u64],
         output_level: usize,
     ) -> Result<Vec<u64>> {
+        let told = self.compact_files_with_info_async(options, family, files, output_level).await?;
+        Ok(told.0)
+    }
+
+    /// As [`Db::compact_files_async`], and returns besides what listeners are told at the end.
+    ///
+    /// # Errors
+    /// As [`Db::compact_files`].
+    pub async fn compact_files_with_info_async(
+        &self,
+        options: &CompactFilesOptions,
+        family: &ColumnFamily,
+        files: &[u64],
+        output_level: usize,
+    ) -> Result<(Vec<u64>, CompactionInfo)> {
         let family = self.family(family)?;
         let files: Vec<FileNumber> = files.iter().map(|number| FileNumber(*number)).collect();
         let background = &self.write_half()?.background;
-        let summary = background.compact_files(family, *options, &files, output_level).await?;
-        Ok(summary.output_files.iter().map(|(number, _)| number.0).collect())
+        let (summary, info) = background.compact_files(family, *options, &files, output_level).await?;
+        Ok((summary.output_files.iter().map(|(number, _)| number.0).collect(), info))
     }
 }
