@@ -120,6 +120,7 @@ fn of_database(db: &Db, before: &Snapshot) -> Vec<(&'static str, Option<Error>)>
         delete_files_in_ranges_async wait(db.delete_files_in_ranges_async(family, &[(None, None)], true));
         compact_files db.compact_files(&files, family, &[1], 1);
         compact_files_async wait(db.compact_files_async(&files, family, &[1], 1));
+        compact_files_with_info_async wait(db.compact_files_with_info_async(&files, family, &[1], 1));
         create_column_family db.create_column_family("new", &options(db.env()));
         create_column_family_async wait(db.create_column_family_async("new", &options(db.env())));
         drop_column_family_async wait(db.drop_column_family_async(&db.column_family("other").unwrap()));
@@ -147,11 +148,13 @@ fn of_database(db: &Db, before: &Snapshot) -> Vec<(&'static str, Option<Error>)>
         properties_of_tables_in_range db.properties_of_tables_in_range(family, &ranges);
         properties_of_tables_in_range_async wait(db.properties_of_tables_in_range_async(family, &ranges));
         column_family_metadata db.column_family_metadata(family);
+        column_family_metadata_in_range db.column_family_metadata_in_range(family, (None, None), None);
         verify_checksum db.verify_checksum();
         verify_checksum_async wait(db.verify_checksum_async());
         verify_file_checksums db.verify_file_checksums();
         verify_file_checksums_async wait(db.verify_file_checksums_async());
         get_sorted_wal_files db.get_sorted_wal_files();
+        get_current_wal_file db.get_current_wal_file();
         get_updates_since db.get_updates_since(1);
         put db.put("a", "2");
         put_opt db.put_opt(&write, "a", "2");
