@@ -413,7 +413,7 @@ impl Versions {
             return requests.into_iter().for_each(|request| request.complete(Err(closed())));
         }
         state.queue.extend(requests);
-        if !state.installing {
+        if !state.installing && !state.queue.is_empty() {
             state.installing = true;
             let this = self.clone();
             drop(state);
