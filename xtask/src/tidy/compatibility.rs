@@ -23,11 +23,16 @@ const COUNTED: [(&str, &[&str]); 7] = [
 
 pub(super) fn check(tree: &Tree, found: &mut Vec<String>) {
     let document = tree.text(DOCUMENT).unwrap_or_default();
+    for named in document.split('`').skip(1).step_by(2).filter(|code| is_source(code)) {
+        if tree.text(named).is_none() {
+            found.push(format!("{DOCUMENT}: `{named}` is not there"));
+        }
+    }
     for row in document.lines().filter(|line| line.starts_with('|')) {
         let cells: Vec<&str> = row.trim_end_matches('|').split('|').map(str::trim).collect();
         // The first is what stands before the row. A table of counts has no tests.
         let shown_by = if cells.len() == 5 { cells[4] } else { "" };
-        for named in shown_by.split('`').skip(1).step_by(2) {
+        for named in shown_by.split('`').skip(1).step_by(2).filter(|code| !is_source(code)) {
             if !places(named).iter().any(|path| tree.text(path).is_some()) {
                 found.push(format!("{DOCUMENT}: `{named}` is not there"));
             }
@@ -53,12 +58,16 @@ pub(super) fn check(tree: &Tree, found: &mut Vec<String>) {
     }
 }
 
-/// The paths that the name of a test may mean.
-fn places(named: &str) -> Vec<String> {
-    let in_crates = format!("crates/{named}");
+/// Whether it is a path from the root.
+fn is_source(code: &str) -> bool {
+    code.ends_with(".rs") && ["crates/", "judge/", "xtask/"].iter().any(|folder| code.starts_with(folder))
+}
+
+/// The paths that the short name of a test may mean.
+fn places(named: &str) -> [String; 3] {
     let (folder, test) = named.split_once('/').unwrap_or((named, ""));
     let tests = format!("crates/{folder}/tests/{test}");
-    vec![named.to_string(), in_crates, format!("{tests}.rs"), format!("{tests}/main.rs")]
+    [format!("crates/{named}"), format!("{tests}.rs"), format!("{tests}/main.rs")]
 }
 
 /// A cell as it is shown: links without where they lead.
@@ -123,6 +132,11 @@ mod tests {
         let right = rows("| `DBOptions` | 2 | 1 | 0 | 1 |\n");
         let good = "| `Get` | done | `Db::get` | `judge/src/main.rs`, `x/here`, `x/dir`, `x/src/a.rs` |\n";
         assert_eq!(found(&(right.clone() + good)), Vec::<String>::new());
+        assert_eq!(found(&(right.clone() + "`judge/src/main.rs`, `Db::get`")), Vec::<String>::new());
+        assert_eq!(
+            found(&(right.clone() + "`crates/x/tests/gone.rs`")),
+            ["docs/compatibility.md: `crates/x/tests/gone.rs` is not there"]
+        );
         assert_eq!(
             found(&(right.clone() + "| `Get` | done |  | `x/gone` |\n")),
             ["docs/compatibility.md: `x/gone` is not there"]
