@@ -224,6 +224,17 @@ pub(crate) unsafe fn lend(bytes: &[u8], length: *mut usize) -> *const c_char {
     bytes.as_ptr().cast()
 }
 
+/// The same of what may not be there: null then, and a length of 0.
+pub(crate) unsafe fn lend_or_null(bytes: Option<&[u8]>, length: *mut usize) -> *const c_char {
+    match bytes {
+        Some(bytes) => unsafe { lend(bytes, length) },
+        None => {
+            unsafe { put(length, 0) };
+            std::ptr::null()
+        }
+    }
+}
+
 /// Writes an answer, where one is wanted.
 pub(crate) unsafe fn put<T>(at: *mut T, value: T) {
     if !at.is_null() {

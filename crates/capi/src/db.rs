@@ -238,10 +238,7 @@ capi! {
         Ok(of(db)?.shown(value)?.map_or(std::ptr::null_mut(), give))
     }
     call rocksdb_pinnableslice_value(slice: *const Pinned, vlen: *mut usize) -> *const c_char {
-        match slice.as_ref() {
-            Some(slice) => lend(slice.as_ref(), vlen),
-            None => { put(vlen, 0); std::ptr::null() }
-        }
+        lend_or_null(slice.as_ref().map(AsRef::as_ref), vlen)
     }
     call rocksdb_pinnableslice_destroy(slice: *mut Pinned) { end(slice); }
 
@@ -272,10 +269,7 @@ capi! {
         Ok(of(db)?.shown(value)?.map_or(std::ptr::null_mut(), give))
     }
     call rocksdb_pinnable_handle_get_value(slice: *const PinnedHandle, vlen: *mut usize) -> *const c_char {
-        match slice.as_ref() {
-            Some(slice) => lend(slice.as_ref(), vlen),
-            None => { put(vlen, 0); std::ptr::null() }
-        }
+        lend_or_null(slice.as_ref().map(AsRef::as_ref), vlen)
     }
     call rocksdb_pinnable_handle_destroy(slice: *mut PinnedHandle) { end(slice); }
     /// Copies a value into `buffer`: 1 if it fits. If not, `vallen` says how long it is; `found` is

@@ -72,13 +72,7 @@ unsafe fn maybe_text_of<T>(
     size: *mut usize,
     of: impl FnOnce(&T) -> Option<&[u8]>,
 ) -> *const c_char {
-    match unsafe { info.as_ref() }.and_then(of) {
-        Some(text) => unsafe { lend(text, size) },
-        None => {
-            unsafe { put(size, 0) };
-            null()
-        }
-    }
+    unsafe { lend_or_null(info.as_ref().and_then(of), size) }
 }
 
 fn path(path: &Path) -> &[u8] {

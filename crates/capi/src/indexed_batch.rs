@@ -185,10 +185,7 @@ mod whole {
             batch_of(batch).map_or(0, |batch| c_int::try_from(batch.count()).unwrap_or(c_int::MAX))
         }
         call rocksdb_writebatch_wi_data(batch: *const IndexedBatch, size: *mut usize) -> *const c_char {
-            match batch_of(batch) {
-                Ok(batch) => lend(batch.write_batch().as_bytes(), size),
-                Err(_) => { put(size, 0); std::ptr::null() }
-            }
+            lend_or_null(batch_of(batch).ok().map(|batch| batch.write_batch().as_bytes()), size)
         }
         call rocksdb_writebatch_wi_put_log_data(batch: *mut IndexedBatch, blob: *const c_char, len: usize) {
             change("rocksdb_writebatch_wi_put_log_data", batch, |batch| batch.put_log_data(bytes(blob, len)))

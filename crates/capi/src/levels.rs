@@ -49,16 +49,6 @@ fn part(db: &Db, family: &ColumnFamily, options: &MetadataSettings) -> *mut Fami
     found.map_or(std::ptr::null_mut(), |found| give(FamilyMetadata(Arc::new(found))))
 }
 
-unsafe fn lend_key(key: Option<&Vec<u8>>, length: *mut usize) -> *const c_char {
-    match key {
-        Some(key) => unsafe { lend(key, length) },
-        None => {
-            unsafe { put(length, 0) };
-            std::ptr::null()
-        }
-    }
-}
-
 fn metadata(db: &Db, family: &ColumnFamily) -> *mut FamilyMetadata {
     let found = or_say("rocksdb_get_column_family_metadata", db.column_family_metadata(family));
     found.map_or(std::ptr::null_mut(), |found| give(FamilyMetadata(Arc::new(found))))
@@ -145,13 +135,13 @@ capi! {
         if let Some(options) = options.as_mut() { options.start = bound(key, keylen).map(<[u8]>::to_vec) }
     }
     call rocksdb_column_family_metadata_options_get_start_key(options: *const MetadataSettings, keylen: *mut usize) -> *const c_char {
-        lend_key(options.as_ref().and_then(|options| options.start.as_ref()), keylen)
+        lend_or_null(options.as_ref().and_then(|options| options.start.as_deref()), keylen)
     }
     call rocksdb_column_family_metadata_options_set_end_key(options: *mut MetadataSettings, key: *const c_char, keylen: usize) {
         if let Some(options) = options.as_mut() { options.end = bound(key, keylen).map(<[u8]>::to_vec) }
     }
     call rocksdb_column_family_metadata_options_get_end_key(options: *const MetadataSettings, keylen: *mut usize) -> *const c_char {
-        lend_key(options.as_ref().and_then(|options| options.end.as_ref()), keylen)
+        lend_or_null(options.as_ref().and_then(|options| options.end.as_deref()), keylen)
     }
     // Below 0 is all levels.
     call rocksdb_column_family_metadata_options_set_level(options: *mut MetadataSettings, level: c_int) {

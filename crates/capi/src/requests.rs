@@ -412,8 +412,7 @@ capi! {
     // There are no indexes of the user's own, so that there is none to clear or to name.
     call rocksdb_readoptions_clear_table_index_factory(_options: *mut Read) {}
     call rocksdb_readoptions_get_table_index_factory_name(_options: *const Read, size: *mut usize) -> *const c_char {
-        put(size, 0);
-        std::ptr::null()
+        lend_or_null(None, size)
     }
     call rocksdb_size_approximation_options_create() -> *mut SizeApproximation { give(SizeApproximation::new(SizeApproximationOptions::default())) }
     call rocksdb_size_approximation_options_destroy(options: *mut SizeApproximation) { end(options); }
@@ -492,10 +491,7 @@ mod remembered {
             if let Some(options) = options.as_mut() { options.kept.set_bytes(REQUEST_ID, None) }
         }
         call rocksdb_readoptions_get_request_id(options: *const Read, length: *mut usize) -> *const c_char {
-            match options.as_ref().and_then(|options| options.kept.bytes(REQUEST_ID)) {
-                Some(id) => lend(id, length),
-                None => { put(length, 0); std::ptr::null() }
-            }
+            lend_or_null(options.as_ref().and_then(|options| options.kept.bytes(REQUEST_ID)), length)
         }
     }
 }

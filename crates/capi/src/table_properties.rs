@@ -69,12 +69,10 @@ capi! {
     // No collector that can be had from C tells anything for people, with RocksDB either.
     call rocksdb_table_properties_readable_properties_count(_table: *const TableProperties) -> usize { 0 }
     call rocksdb_table_properties_readable_properties_key_at(_table: *const TableProperties, _at: usize, size: *mut usize) -> *const c_char {
-        put(size, 0);
-        std::ptr::null()
+        lend_or_null(None, size)
     }
     call rocksdb_table_properties_readable_properties_value_at(_table: *const TableProperties, _at: usize, size: *mut usize) -> *const c_char {
-        put(size, 0);
-        std::ptr::null()
+        lend_or_null(None, size)
     }
     call rocksdb_table_properties_user_collected_properties_count(table: *const TableProperties) -> usize {
         table.as_ref().map_or(0, |table| table.user_collected.len())

@@ -105,8 +105,7 @@ capi! {
     // There are no indexes of the user's own, so that there is none to clear or to name.
     call rocksdb_block_based_options_clear_user_defined_index_factory(_table: *mut TableHandle) {}
     call rocksdb_block_based_options_get_user_defined_index_factory_name(_table: *const TableHandle, size: *mut usize) -> *const c_char {
-        put(size, 0);
-        std::ptr::null()
+        lend_or_null(None, size)
     }
     call rocksdb_options_create() -> *mut OptionsHandle { give(OptionsHandle::default()) }
     call rocksdb_options_create_copy(options: *const OptionsHandle) -> *mut OptionsHandle {

@@ -219,7 +219,7 @@ fn a_comparator_is_not_asked_about_one_key() {
     }
 }
 
-unsafe extern "C" fn merges_nothing(
+pub(crate) unsafe extern "C" fn merges_nothing(
     _: H,
     _: B,
     _: usize,

@@ -833,29 +833,19 @@ unsafe extern "C" fn refusing_name(_: H) -> B {
     c"refuses".as_ptr()
 }
 
-unsafe extern "C" fn refuses(
-    _: H,
-    _: B,
-    _: usize,
-    _: B,
-    _: usize,
-    _: *const B,
-    _: *const usize,
-    _: c_int,
-    success: *mut c_uchar,
-    length: *mut usize,
-) -> *mut c_char {
-    unsafe { (*success, *length) = (0, 0) };
-    null_mut()
-}
-
 #[test]
 fn a_listener_takes_the_error_of_a_job_away_or_leaves_it() {
     let (heard, setup) = (Box::new(Heard::default()), Setup::new());
     heard.listens(setup.options);
     unsafe {
-        let operator =
-            rocksdb_mergeoperator_create(null_mut(), None, Some(refuses), None, None, refusing_name);
+        let operator = rocksdb_mergeoperator_create(
+            null_mut(),
+            None,
+            Some(as_rocksdb::merges_nothing),
+            None,
+            None,
+            refusing_name,
+        );
         rocksdb_options_set_merge_operator(setup.options, operator);
         rocksdb_options_set_disable_auto_compactions(setup.options, 1);
         let db = setup.open();
