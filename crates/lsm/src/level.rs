@@ -15,6 +15,7 @@ use karst_format::comparator::Comparator;
 use karst_format::ids::Level;
 use karst_format::key::{SeqNo, ValueType, pack_trailer};
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
@@ -258,6 +259,50 @@ impl LevelFiles {
         let ends = comparator_allows(comparator, file.largest_user_key(), lower, Ordering::Less);
         ends && starts_within(comparator, file, upper)
     }
+}
+
+/// The indexes of the files that overlap a range of user keys, and of those that overlap one of
+/// them, and so on. `ends` has the smallest and the largest key of each of `count` files; both ends
+/// of the range are included, and `None` is open.
+pub fn overlapping_in_turn<'k>(
+    comparator: &Comparator,
+    count: usize,
+    ends: impl Fn(usize) -> (&'k [u8], &'k [u8]),
+    (mut smallest, mut largest): (Option<&'k [u8]>, Option<&'k [u8]>),
+) -> BTreeSet<usize> {
+    let mut left: BTreeSet<usize> = (0..count).collect();
+    let mut found = BTreeSet::new();
+    loop {
+        let before = found.len();
+        left.retain(|&index| {
+            let (from, to) = ends(index);
+            if !overlap(comparator, (from, to), (smallest, largest)) {
+                return true;
+            }
+            if smallest.is_some_and(|key| comparator.compare_user(from, key).is_lt()) {
+                smallest = Some(from);
+            }
+            if largest.is_some_and(|key| comparator.compare_user(to, key).is_gt()) {
+                largest = Some(to);
+            }
+            found.insert(index);
+            false
+        });
+        if found.len() == before {
+            return found;
+        }
+    }
+}
+
+/// Whether a file with these smallest and largest user keys overlaps a range; all ends are
+/// included, and `None` is open.
+pub fn overlap(
+    comparator: &Comparator,
+    (from, to): (&[u8], &[u8]),
+    (smallest, largest): (Option<&[u8]>, Option<&[u8]>),
+) -> bool {
+    !smallest.is_some_and(|key| comparator.compare_user(to, key).is_lt())
+        && !largest.is_some_and(|key| comparator.compare_user(from, key).is_gt())
 }
 
 /// Whether the file's largest internal key sorts before (`user_key`, `trailer`).

@@ -11,6 +11,7 @@
 
 use super::LogLevel;
 use super::date::Date;
+use crate::stats::micros;
 use crate::sync::Event;
 use crate::sync::Mutex;
 use karst_format::file_name::FileName;
@@ -277,7 +278,7 @@ impl Sink {
         let current = self.place.path(FileName::InfoLog);
         let mut old = self.place.old(env)?;
         if fs.exists(&current)? {
-            let now = u64::try_from(env.unix_time().as_micros()).unwrap_or(u64::MAX);
+            let now = micros(env.unix_time());
             // Why the maximum: two files may be put aside in one microsecond, and clocks are set
             // back.
             let time = now.max(old.last().map_or(0, |last| last + 1));

@@ -87,6 +87,11 @@ impl Default for Statistics {
     }
 }
 
+/// Whole microseconds, as histograms and listeners have them.
+pub fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
 impl Statistics {
     /// Empty statistics that collect what `level` says.
     pub fn new(level: StatsLevel) -> Self {
@@ -133,7 +138,7 @@ impl Statistics {
     #[inline]
     pub fn measure_since(&self, env: &Env, kinds: &[HistogramKind], began: Option<Duration>) -> u64 {
         let Some(began) = began else { return 0 };
-        let micros = u64::try_from(env.now().saturating_sub(began).as_micros()).unwrap_or(u64::MAX);
+        let micros = micros(env.now().saturating_sub(began));
         let recorder = self.recorder();
         kinds.iter().for_each(|kind| recorder.measure(*kind, micros));
         micros

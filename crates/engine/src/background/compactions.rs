@@ -18,7 +18,8 @@ use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
 use karst_io::Priority;
 use karst_lsm::pick::{self, Compaction, CompactionOptions, CompactionWork, PickContext, RunningId};
 use karst_storage::column_family::Family;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -104,23 +105,15 @@ fn add_outcome(
     compaction: &Compaction,
     summary: &CompactionSummary,
 ) {
-    let path = |number, path_id| family.tables.shared.table_path(number, path_id).ok();
-    info.output_files = summary.output_files.len();
-    info.output_bytes = summary.output_files.iter().map(|(_, bytes)| bytes).sum();
+    let shared = &family.tables.shared;
+    info.output_files = summary.tables.len();
+    info.output_bytes = summary.tables.iter().map(|file| file.size_bytes).sum();
     info.input_entries = summary.counts.input_records;
     info.output_entries = summary.counts.output_records;
-    let moved = summary.work != Some(CompactionWork::Merge);
-    let path = |number: FileNumber| match moved {
-        // A file that moves keeps its place.
-        true => {
-            let mut inputs = compaction.input_files();
-            let file = inputs.find(|(_, file)| file.number == number);
-            file.and_then(|(_, file)| path(number, file.path_id))
-        }
-        false => path(number, compaction.output_path_id),
-    };
-    let outputs = summary.output_files.iter();
-    info.output_paths = outputs.filter_map(|(number, _)| path(*number)).collect();
+    let paths = summary.tables.iter().map(|file| shared.table_path(file.number, file.path_id));
+    info.output_paths = paths.filter_map(Result::ok).collect();
+    // Only tables that are merged say something of themselves, and all are written to one path.
+    let path = |number| shared.table_path(number, compaction.output_path_id).ok();
     let properties = summary.properties.iter();
     info.table_properties =
         properties.filter_map(|(number, of)| Some((path(*number)?, of.clone()))).collect();
@@ -128,13 +121,12 @@ fn add_outcome(
     (info.micros, info.cpu_micros) = (summary.micros, summary.cpu_micros);
     let tables = summary.tables.iter();
     info.output_infos = tables.map(|file| CompactionFileInfo::new(compaction.output_level, file)).collect();
-    let inputs = || info.input_infos.iter().map(|file| file.number).zip(&info.input_paths);
-    let properties = summary.input_properties.iter().filter_map(|(number, of)| {
-        let (_, path) = inputs().find(|(input, _)| *input == number.0)?;
-        Some((path.clone(), of.clone()))
-    });
-    info.input_table_properties = properties.collect();
-    let shared = &family.tables.shared;
+    let inputs: BTreeMap<u64, &PathBuf> =
+        info.input_infos.iter().map(|file| file.number).zip(&info.input_paths).collect();
+    let properties = summary.input_properties.iter();
+    let properties: BTreeMap<PathBuf, _> =
+        properties.filter_map(|(number, of)| Some(((*inputs.get(&number.0)?).clone(), of.clone()))).collect();
+    info.input_table_properties = properties;
     let blobs = summary.blob_files.iter();
     info.blob_files =
         blobs.map(|blob| BlobFileAdditionInfo::new(shared.blob_path(blob.number), blob)).collect();

@@ -30,7 +30,7 @@ use karst_base::error::{Error, ErrorKind, Named, Result, caught};
 use karst_base::events::{ExternalFileIngestionInfo, FlushReason, LogLevel};
 use karst_base::pacing::{Raced, race};
 use karst_base::snapshot::HeldOff;
-use karst_base::stats::HistogramKind;
+use karst_base::stats::{HistogramKind, micros};
 use karst_format::comparator::Comparator;
 use karst_format::ids::Level;
 use karst_format::key::{self, SeqNo, ValueType};
@@ -38,6 +38,7 @@ use karst_format::properties::TableProperties;
 use karst_format::version_edit::{NewFile, VersionEdit};
 use karst_io::Priority;
 use karst_lsm::pick::{RunningId, place_behind, place_ingested};
+use karst_lsm::range_del::Fragments;
 use karst_storage::column_family::Family;
 use karst_storage::memtable::MemTable;
 use karst_storage::superversion::SuperVersion;
@@ -115,6 +116,13 @@ pub(crate) enum FileEnd {
 }
 
 impl FileEnd {
+    /// Where a range tombstone begins, with the number of its newest version, and where it ends.
+    pub(crate) fn of_tombstone(tombstones: &Fragments, at: usize) -> [FileEnd; 2] {
+        let newest = tombstones.seqs(at).iter().copied().max().unwrap_or_default();
+        let start = FileEnd::Entry(tombstones.start(at).to_vec(), newest, ValueType::RangeDeletion);
+        [start, FileEnd::TombstoneEnd(tombstones.end(at).to_vec())]
+    }
+
     pub(crate) fn user_key(&self) -> &[u8] {
         match self {
             FileEnd::Entry(key, ..) | FileEnd::TombstoneEnd(key) => key,
@@ -307,7 +315,7 @@ impl Background {
         self.parts.flush.pipeline.installed();
         let took = self.env().now().saturating_sub(began);
         if self.parts.flush.stats.timers_enabled() {
-            let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+            let micros = micros(took);
             self.parts.flush.stats.measure(HistogramKind::IngestExternalFileRunTime, micros);
         }
         for (family, level, info) in &infos {

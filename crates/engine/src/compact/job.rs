@@ -31,7 +31,7 @@ use karst_base::options::CurrentDbOptions;
 use karst_base::pacing::{IoPriority, RateLimiter};
 use karst_base::snapshot::Readers;
 use karst_base::stats::level_jobs::JobSums;
-use karst_base::stats::{HistogramKind, Statistics, Ticker};
+use karst_base::stats::{HistogramKind, Statistics, Ticker, micros};
 use karst_base::sync::atomic::Ordering;
 use karst_base::sync::counting::AtomicU64;
 use karst_format::ids::FileNumber;
@@ -92,9 +92,7 @@ impl std::fmt::Debug for PreCommit {
 /// What a compaction came to.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CompactionSummary {
-    /// Tables that entered the tree, with their numbers and sizes.
-    pub(crate) output_files: Vec<(FileNumber, u64)>,
-    /// The same tables as the MANIFEST has them.
+    /// Tables that entered the tree, as the MANIFEST has them.
     pub(crate) tables: Vec<NewFile>,
     /// What the new ones say of themselves.
     pub(crate) properties: Vec<(FileNumber, Arc<TableProperties>)>,
@@ -159,7 +157,7 @@ impl CompactionJob {
             CompactionWork::Delete => Change::edit(self.edit()),
         };
         let take_times = |summary: &mut CompactionSummary| {
-            summary.micros = u64::try_from((env.now() - began).as_micros()).unwrap_or(u64::MAX);
+            summary.micros = micros(env.now() - began);
             summary.cpu_micros = self.progress.cpu_nanos.load(Ordering::Relaxed) / 1000;
         };
         if let Some(PreCommit(tell)) = &self.pre_commit {
@@ -209,7 +207,6 @@ impl CompactionJob {
             let info = NewFile { marked_for_compaction: file.is_marked(), ..(**file).clone() };
             summary.tables.push(info.clone());
             edit.new_files.push((self.compaction.output_level, info));
-            summary.output_files.push((file.number, file.size_bytes));
         }
         Change::edit(edit)
     }
@@ -252,7 +249,6 @@ impl CompactionJob {
             let RunFiles { tables, blob_files } = run;
             read_back::check(&self.family.tables, compaction.output_level, &tables).await?;
             for table in tables {
-                summary.output_files.push((table.file.number, table.file.size_bytes));
                 summary.raw_bytes += table.properties.raw_key_size + table.properties.raw_value_size;
                 file_facts.push((table.file.number, file_counts(&table.properties)));
                 summary.properties.push((table.file.number, Arc::new(table.properties)));
@@ -443,7 +439,7 @@ async fn run_part(env: &Env, work: &Work, range: &PartRange, number: u32) -> Res
             }
             Err(error) => info.error = Some(error.clone()),
         }
-        info.stats.micros = u64::try_from((env.now() - began).as_micros()).unwrap_or(u64::MAX);
+        info.stats.micros = micros(env.now() - began);
         info.stats.cpu_micros = cpu_nanos / 1000;
         creations.subcompaction(info, true);
     }

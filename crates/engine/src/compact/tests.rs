@@ -256,10 +256,10 @@ fn check(text: &str, change: impl Fn(&mut Compaction)) {
         change(&mut compaction);
         let progress = Arc::new(Progress::default());
         let summary = workshop.run(compaction, &[], progress.clone()).unwrap();
-        assert!(summary.counts.input_records > 500 && !summary.output_files.is_empty(), "{summary:?}");
+        assert!(summary.counts.input_records > 500 && !summary.tables.is_empty(), "{summary:?}");
         assert_eq!(progress.part_done(), 1.0);
         let version = workshop.family.superversion().version().clone();
-        assert_eq!(version.files(Level(output)).len(), summary.output_files.len());
+        assert_eq!(version.files(Level(output)).len(), summary.tables.len());
         assert!(!bottommost || version.all_files().all(|(_, file)| file.largest_seq == SeqNo(0)));
         drop(version);
         workshop.close(path);

@@ -23,7 +23,7 @@ use karst_base::error::{Error, ErrorKind, Named, Result, Shown};
 use karst_base::events::FlushReason;
 use karst_format::file_name::FileName;
 use karst_format::ids::{FileNumber, Level};
-use karst_format::key::{self, InternalKey, SeqNo, ValueType};
+use karst_format::key::{self, InternalKey, SeqNo};
 use karst_format::unique_id::table_unique_id;
 use karst_format::version_edit::{FileChecksum, NewFile, VersionEdit};
 use karst_io::block_on;
@@ -328,10 +328,7 @@ fn completed(family: &ColumnFamily, file: &ExportedFile, number: FileNumber) -> 
     )?;
     if let Some(tombstones) = table.range_tombstones() {
         for at in 0..tombstones.len() {
-            let newest = tombstones.seqs(at).iter().copied().max().unwrap_or_default();
-            let start = FileEnd::Entry(tombstones.start(at).to_vec(), newest, ValueType::RangeDeletion);
-            let end = FileEnd::TombstoneEnd(tombstones.end(at).to_vec());
-            ends.extend([start, end].map(|end| end.internal_key(None)));
+            ends.extend(FileEnd::of_tombstone(tombstones, at).map(|end| end.internal_key(None)));
         }
     }
     let comparator = &tables.configuration.comparator;

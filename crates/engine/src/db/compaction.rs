@@ -192,6 +192,6 @@ impl Db {
         let files: Vec<FileNumber> = files.iter().map(|number| FileNumber(*number)).collect();
         let background = &self.write_half()?.background;
         let (summary, info) = background.compact_files(family, *options, &files, output_level).await?;
-        Ok((summary.output_files.iter().map(|(number, _)| number.0).collect(), info))
+        Ok((summary.tables.iter().map(|file| file.number.0).collect(), info))
     }
 }

@@ -7,6 +7,7 @@ use karst_base::error::Result;
 use karst_format::ids::Level;
 use karst_format::properties::TableProperties;
 use karst_lsm::FileMetadata;
+use karst_lsm::level::{overlap, overlapping_in_turn};
 use karst_storage::column_family::{ColumnFamily, Family};
 use karst_storage::superversion::SuperVersion;
 use std::collections::BTreeMap;
@@ -104,40 +105,23 @@ impl Db {
     pub fn column_family_metadata_in_range(
         &self,
         family: &ColumnFamily,
-        (start, end): (Option<&[u8]>, Option<&[u8]>),
+        range: (Option<&[u8]>, Option<&[u8]>),
         level: Option<u32>,
     ) -> Result<ColumnFamilyMetaData> {
         let mut found = self.column_family_metadata(family)?;
         let comparator = &family.0.config.comparator;
         found.levels.retain(|of| level.is_none_or(|level| of.level == level));
         for of in &mut found.levels {
-            let (mut start, mut end) = (start.map(<[u8]>::to_vec), end.map(<[u8]>::to_vec));
-            let mut counts = vec![false; of.files.len()];
+            let files = std::mem::take(&mut of.files);
+            let ends = |at: usize| (&files[at].smallest_key[..], &files[at].largest_key[..]);
             // Compat: RocksDB widens the range on L0 by what it finds there, until nothing is
             // added.
-            let mut again = true;
-            while again {
-                again = false;
-                for (file, counts) in of.files.iter().zip(&mut counts).filter(|(_, counts)| !**counts) {
-                    let (from, to) = (&file.smallest_key, &file.largest_key);
-                    let behind = end.as_ref().is_some_and(|end| comparator.compare_user(from, end).is_gt());
-                    let before =
-                        start.as_ref().is_some_and(|start| comparator.compare_user(to, start).is_lt());
-                    if behind || before {
-                        continue;
-                    }
-                    *counts = true;
-                    if of.level == 0 {
-                        let lower = |start: &Vec<u8>| comparator.compare_user(from, start).is_lt();
-                        start = start.map(|start| if lower(&start) { from.clone() } else { start });
-                        let higher = |end: &Vec<u8>| comparator.compare_user(to, end).is_gt();
-                        end = end.map(|end| if higher(&end) { to.clone() } else { end });
-                        again = true;
-                    }
-                }
-            }
-            let mut counts = counts.into_iter();
-            of.files.retain(|_| counts.next() == Some(true));
+            let counts = match of.level {
+                0 => overlapping_in_turn(comparator, files.len(), ends, range),
+                _ => (0..files.len()).filter(|at| overlap(comparator, ends(*at), range)).collect(),
+            };
+            let files = files.into_iter().enumerate();
+            of.files = files.filter(|(at, _)| counts.contains(at)).map(|(_, file)| file).collect();
             of.size_bytes = of.files.iter().map(|file| file.size_bytes).sum();
         }
         found.levels.retain(|of| !of.files.is_empty());

@@ -25,7 +25,7 @@ use karst_base::events::{
 use karst_base::options::CurrentDbOptions;
 use karst_base::pacing::{IoPriority, RateLimiter};
 use karst_base::snapshot::Snapshots;
-use karst_base::stats::{HistogramKind, Statistics, Ticker};
+use karst_base::stats::{HistogramKind, Statistics, Ticker, micros};
 use karst_base::sync::atomic::{AtomicBool, Ordering};
 use karst_base::sync::counting::AtomicU64;
 use karst_format::ids::{FileNumber, Level};
@@ -193,7 +193,7 @@ impl FlushContext {
     /// Counts what was written of a family.
     fn count_written(&self, flush: &FamilyFlush, written: &Written, took: Duration, cpu_micros: u64) {
         self.stats.record(Ticker::FlushWriteBytes, written.table_bytes + written.blob_bytes);
-        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let micros = micros(took);
         if self.stats.timers_enabled() {
             self.stats.measure(HistogramKind::FlushTime, micros);
         }

@@ -208,11 +208,8 @@ impl One<'_> {
         if let Some(tombstones) = table.range_tombstones() {
             let comparator = &tables.configuration.comparator;
             for at in 0..tombstones.len() {
-                let seqs = tombstones.seqs(at);
-                let newest = seqs.iter().copied().max().unwrap_or_default();
-                let start = FileEnd::Entry(tombstones.start(at).to_vec(), newest, ValueType::RangeDeletion);
-                let end = FileEnd::TombstoneEnd(tombstones.end(at).to_vec());
-                entries.widen(comparator, start, end, seqs);
+                let [start, end] = FileEnd::of_tombstone(tombstones, at);
+                entries.widen(comparator, start, end, tombstones.seqs(at));
             }
         }
         let Entries { ends: Some((smallest, largest)), seqs: Some(seqs), .. } = entries else {

@@ -14,11 +14,11 @@ use super::compaction::CompactionInput;
 use super::options::CompactionOptions;
 use super::targets::LevelTargets;
 use crate::file::FileMetadata;
+use crate::level::overlapping_in_turn;
 use karst_format::comparator::Comparator;
 use karst_format::ids::Level;
 use karst_format::key::{RANGE_TOMBSTONE_SENTINEL, split, user_key};
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -175,33 +175,10 @@ impl<'a> Tree<'a> {
 
     /// The files of L0 that overlap the span, and those that overlap one of them, and so on.
     pub(crate) fn overlapping_l0(&self, span: Span<'_>) -> Selection {
-        let comparator = self.comparator();
         let files = self.files(0);
-        let (mut smallest, mut largest) = (span.smallest.map(user_key), span.largest.map(user_key));
-        let mut left: BTreeSet<usize> = (0..files.len()).collect();
-        let mut found = BTreeSet::new();
-        loop {
-            let before = found.len();
-            left.retain(|&index| {
-                let (from, to) = (files[index].smallest_user_key(), files[index].largest_user_key());
-                let outside = smallest.is_some_and(|key| comparator.compare_user(to, key).is_lt())
-                    || largest.is_some_and(|key| comparator.compare_user(from, key).is_gt());
-                if outside {
-                    return true;
-                }
-                if smallest.is_some_and(|key| comparator.compare_user(from, key).is_lt()) {
-                    smallest = Some(from);
-                }
-                if largest.is_some_and(|key| comparator.compare_user(to, key).is_gt()) {
-                    largest = Some(to);
-                }
-                found.insert(index);
-                false
-            });
-            if found.len() == before {
-                return Selection::of(0, found);
-            }
-        }
+        let ends = |at: usize| (files[at].smallest_user_key(), files[at].largest_user_key());
+        let range = (span.smallest.map(user_key), span.largest.map(user_key));
+        Selection::of(0, overlapping_in_turn(self.comparator(), files.len(), ends, range))
     }
 
     /// Adds the neighbours that share a user key with the selection's ends. L0 needs none: its

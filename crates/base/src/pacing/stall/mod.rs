@@ -17,7 +17,7 @@ use super::bucket::Bucket;
 use super::{Raced, WriteBufferManager, race};
 use crate::error::{Error, ErrorKind, Result};
 use crate::health::Health;
-use crate::stats::{HistogramKind, Statistics, Ticker};
+use crate::stats::{HistogramKind, Statistics, Ticker, micros};
 use crate::sync::Event;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -422,7 +422,7 @@ impl StallController {
         }
         let start = env.now();
         let outcome = self.wait(env, entry, start).await;
-        let micros = u64::try_from((env.now() - start).as_micros()).unwrap_or(u64::MAX);
+        let micros = micros(env.now() - start);
         self.held_micros.fetch_add(micros, Ordering::Relaxed);
         stats.record(Ticker::StallMicros, micros);
         stats.measure(HistogramKind::WriteStall, micros);
