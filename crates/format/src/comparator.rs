@@ -3,9 +3,19 @@
 //! In: two keys. Out: their order. The built-in orders are variants of an enum so that the common
 //! one inlines into search loops; anything else is a trait object.
 //!
+//! With a comparator that has user-defined timestamps, the last [`Comparator::timestamp_size`] bytes
+//! of every stored user key are its timestamp:
+//!
+//! | function | compares |
+//! |---|---|
+//! | [`Comparator::compare_user`] | stored user keys without their timestamps: whether two are of one key |
+//! | [`Comparator::compare_with_timestamps`] | stored user keys: timestamps descend within a key |
+//! | [`Comparator::compare_bare`] | keys as users say them, which have no timestamps behind them |
+//!
+//! Without timestamps the three are the same.
+//!
 //! Compat: the names are RocksDB's; the MANIFEST and every table's properties carry them, and a
-//! database must be opened with the comparator that it was made with. Comparators with user-defined
-//! timestamps are refused by name.
+//! database must be opened with the comparator that it was made with.
 //!
 //! Invariant: comparing never panics, whatever the bytes; keys too short for an internal trailer
 //! still have a total order.
@@ -39,6 +49,25 @@ pub trait UserComparator: Send + Sync + fmt::Debug {
     fn different_bytes_may_be_equal(&self) -> bool {
         true
     }
+
+    /// How many bytes at the end of each stored key are its timestamp; 0 for keys without. It must
+    /// never change. If it is not 0, [`compare`](Self::compare) gets keys with timestamps, and the
+    /// two functions below must be given.
+    fn timestamp_size(&self) -> usize {
+        0
+    }
+
+    /// The order of two timestamps. [`compare`](Self::compare) has the greater one first, where the
+    /// keys before them are equal.
+    fn compare_timestamps(&self, a: &[u8], b: &[u8]) -> Ordering {
+        let _ = (a, b);
+        unimplemented!("{}: a comparator with timestamps has to compare them", self.name())
+    }
+
+    /// The order of two keys, timestamps left out; whether either has one is said beside it.
+    fn compare_without_timestamp(&self, a: (&[u8], bool), b: (&[u8], bool)) -> Ordering {
+        self.compare(a.0, b.0)
+    }
 }
 
 /// An order of user keys. Cheap to clone.
@@ -51,15 +80,23 @@ pub enum Comparator {
     ReverseBytewise,
     /// `rocksdb.Uint64Comparator`: eight-byte keys as native (little-endian) integers, ascending.
     Uint64,
+    /// `leveldb.BytewiseComparator.u64ts`: by bytes, ascending; eight-byte little-endian integers
+    /// behind them as timestamps, descending.
+    BytewiseU64Ts,
+    /// `rocksdb.ReverseBytewiseComparator.u64ts`: by bytes, descending; timestamps as above.
+    ReverseBytewiseU64Ts,
     /// Anything else.
     Custom(Arc<dyn UserComparator>),
+    /// Anything else that has timestamps, of so many bytes. [`Comparator::custom`] makes it.
+    CustomWithTimestamps(Arc<dyn UserComparator>, usize),
 }
 
 const BYTEWISE: &str = "leveldb.BytewiseComparator";
 const REVERSE_BYTEWISE: &str = "rocksdb.ReverseBytewiseComparator";
 const UINT64: &str = "rocksdb.Uint64Comparator";
-/// What RocksDB appends to the names of comparators with user-defined timestamps.
-const TIMESTAMP_SUFFIX: &str = ".u64ts";
+const BYTEWISE_U64_TS: &str = "leveldb.BytewiseComparator.u64ts";
+const REVERSE_BYTEWISE_U64_TS: &str = "rocksdb.ReverseBytewiseComparator.u64ts";
+const U64_TS_BYTES: usize = size_of::<u64>();
 
 /// A comparator name that cannot be honoured.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,15 +107,7 @@ pub struct UnknownComparator {
 
 impl fmt::Display for UnknownComparator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.name.ends_with(TIMESTAMP_SUFFIX) {
-            write!(
-                f,
-                "comparator {:?} orders keys with user-defined timestamps, which are not supported",
-                self.name
-            )
-        } else {
-            write!(f, "comparator {:?} is not built in; pass it in the column family's options", self.name)
-        }
+        write!(f, "comparator {:?} is not built in; pass it in the column family's options", self.name)
     }
 }
 
@@ -92,13 +121,70 @@ impl Comparator {
             BYTEWISE => Some(Comparator::Bytewise),
             REVERSE_BYTEWISE => Some(Comparator::ReverseBytewise),
             UINT64 => Some(Comparator::Uint64),
+            BYTEWISE_U64_TS => Some(Comparator::BytewiseU64Ts),
+            REVERSE_BYTEWISE_U64_TS => Some(Comparator::ReverseBytewiseU64Ts),
             _ => None,
         }
+    }
+
+    /// A comparator of the user's.
+    #[must_use]
+    pub fn custom(comparator: Arc<dyn UserComparator>) -> Comparator {
+        match comparator.timestamp_size() {
+            0 => Comparator::Custom(comparator),
+            bytes => Comparator::CustomWithTimestamps(comparator, bytes),
+        }
+    }
+
+    /// How many bytes at the end of each stored user key are its timestamp; 0 for keys without.
+    #[inline]
+    #[must_use]
+    pub fn timestamp_size(&self) -> usize {
+        match self {
+            Comparator::Bytewise
+            | Comparator::ReverseBytewise
+            | Comparator::Uint64
+            | Comparator::Custom(_) => 0,
+            Comparator::BytewiseU64Ts | Comparator::ReverseBytewiseU64Ts => U64_TS_BYTES,
+            Comparator::CustomWithTimestamps(_, bytes) => *bytes,
+        }
+    }
+
+    /// A stored user key without its timestamp, and the timestamp. Of a key that is too short for
+    /// one, all is taken as the timestamp.
+    #[inline]
+    #[must_use]
+    pub fn split_timestamp<'k>(&self, user_key: &'k [u8]) -> (&'k [u8], &'k [u8]) {
+        user_key.split_at(user_key.len().saturating_sub(self.timestamp_size()))
+    }
+
+    /// A stored user key without its timestamp.
+    #[inline]
+    #[must_use]
+    pub fn bare<'k>(&self, user_key: &'k [u8]) -> &'k [u8] {
+        self.split_timestamp(user_key).0
     }
 
     /// Like [`Comparator::from_name`], with an error that says why there is none.
     pub fn lookup(name: &str) -> Result<Comparator, UnknownComparator> {
         Comparator::from_name(name).ok_or_else(|| UnknownComparator { name: name.to_owned() })
+    }
+
+    /// `bare` with the timestamp that sorts before all others of the key.
+    ///
+    /// Compat: as in RocksDB the greatest timestamp of every comparator is one of bytes 0xff.
+    #[must_use]
+    pub fn with_greatest_timestamp(&self, bare: &[u8]) -> Vec<u8> {
+        let mut key = bare.to_vec();
+        key.resize(bare.len() + self.timestamp_size(), 0xff);
+        key
+    }
+
+    /// The internal key that sorts before every entry of a stored user key's key, whatever their
+    /// timestamps, and behind those of all keys before it.
+    #[must_use]
+    pub fn before_all_of(&self, user_key: &[u8]) -> Vec<u8> {
+        key::before_all_of(&self.with_greatest_timestamp(self.bare(user_key)))
     }
 
     /// The name that the database carries.
@@ -108,11 +194,13 @@ impl Comparator {
             Comparator::Bytewise => BYTEWISE,
             Comparator::ReverseBytewise => REVERSE_BYTEWISE,
             Comparator::Uint64 => UINT64,
-            Comparator::Custom(c) => c.name(),
+            Comparator::BytewiseU64Ts => BYTEWISE_U64_TS,
+            Comparator::ReverseBytewiseU64Ts => REVERSE_BYTEWISE_U64_TS,
+            Comparator::Custom(c) | Comparator::CustomWithTimestamps(c, _) => c.name(),
         }
     }
 
-    /// The order of two user keys.
+    /// The order of two stored user keys, whatever their timestamps.
     #[inline(always)]
     #[must_use]
     pub fn compare_user(&self, a: &[u8], b: &[u8]) -> Ordering {
@@ -125,35 +213,89 @@ impl Comparator {
     #[inline(never)]
     fn compare_user_uncommon(&self, a: &[u8], b: &[u8]) -> Ordering {
         match self {
-            Comparator::Bytewise => a.cmp(b),
-            Comparator::ReverseBytewise => b.cmp(a),
+            Comparator::BytewiseU64Ts | Comparator::ReverseBytewiseU64Ts => {
+                self.compare_bare(self.bare(a), self.bare(b))
+            }
+            Comparator::CustomWithTimestamps(c, _) => c.compare_without_timestamp((a, true), (b, true)),
+            _ => self.compare_bare(a, b),
+        }
+    }
+
+    /// The order of two keys that have no timestamps behind them, as users say them.
+    #[must_use]
+    pub fn compare_bare(&self, a: &[u8], b: &[u8]) -> Ordering {
+        match self {
+            Comparator::Bytewise | Comparator::BytewiseU64Ts => a.cmp(b),
+            Comparator::ReverseBytewise | Comparator::ReverseBytewiseU64Ts => b.cmp(a),
             Comparator::Uint64 => match (<[u8; 8]>::try_from(a), <[u8; 8]>::try_from(b)) {
                 (Ok(a), Ok(b)) => u64::from_le_bytes(a).cmp(&u64::from_le_bytes(b)),
                 // Why: RocksDB asserts eight bytes; a total order keeps hostile keys harmless.
                 _ => a.len().cmp(&b.len()).then_with(|| a.cmp(b)),
             },
             Comparator::Custom(c) => c.compare(a, b),
+            Comparator::CustomWithTimestamps(c, _) => c.compare_without_timestamp((a, false), (b, false)),
         }
     }
 
-    /// Whether two user keys are the same to this order.
+    /// The order of two stored user keys; of one key, that with the greater timestamp is first.
+    #[inline(always)]
+    #[must_use]
+    pub fn compare_with_timestamps(&self, a: &[u8], b: &[u8]) -> Ordering {
+        match self {
+            Comparator::Bytewise => compare_bytes(a, b),
+            other => other.compare_with_timestamps_uncommon(a, b),
+        }
+    }
+
+    #[inline(never)]
+    fn compare_with_timestamps_uncommon(&self, a: &[u8], b: &[u8]) -> Ordering {
+        match self {
+            Comparator::BytewiseU64Ts | Comparator::ReverseBytewiseU64Ts => {
+                let ((a, a_timestamp), (b, b_timestamp)) = (self.split_timestamp(a), self.split_timestamp(b));
+                self.compare_bare(a, b).then_with(|| self.compare_timestamps(b_timestamp, a_timestamp))
+            }
+            // Why not with keys that are too short: users' code relies on their length.
+            Comparator::CustomWithTimestamps(c, bytes) if a.len() >= *bytes && b.len() >= *bytes => {
+                c.compare(a, b)
+            }
+            Comparator::CustomWithTimestamps(..) => a.len().cmp(&b.len()).then_with(|| a.cmp(b)),
+            _ => self.compare_bare(a, b),
+        }
+    }
+
+    /// The order of two timestamps; the greater one is the later. All are equal without timestamps.
+    #[must_use]
+    pub fn compare_timestamps(&self, a: &[u8], b: &[u8]) -> Ordering {
+        match self {
+            Comparator::BytewiseU64Ts | Comparator::ReverseBytewiseU64Ts => {
+                match (<[u8; U64_TS_BYTES]>::try_from(a), <[u8; U64_TS_BYTES]>::try_from(b)) {
+                    (Ok(a), Ok(b)) => u64::from_le_bytes(a).cmp(&u64::from_le_bytes(b)),
+                    _ => a.len().cmp(&b.len()).then_with(|| a.cmp(b)),
+                }
+            }
+            Comparator::CustomWithTimestamps(c, _) => c.compare_timestamps(a, b),
+            _ => Ordering::Equal,
+        }
+    }
+
+    /// Whether two stored user keys are of one key, whatever their timestamps.
     #[inline(always)]
     #[must_use]
     pub fn equal_user(&self, a: &[u8], b: &[u8]) -> bool {
         match self {
-            Comparator::Custom(c) => c.compare(a, b).is_eq(),
-            _ => equal_bytes(a, b),
+            Comparator::Bytewise | Comparator::ReverseBytewise | Comparator::Uint64 => equal_bytes(a, b),
+            other => other.compare_user_uncommon(a, b).is_eq(),
         }
     }
 
-    /// The order of two encoded internal keys: user key ascending, then trailer descending (newest
-    /// first).
+    /// The order of two encoded internal keys: user key ascending, timestamp descending, then
+    /// trailer descending (newest first).
     #[inline(always)]
     #[must_use]
     pub fn compare_internal(&self, a: &[u8], b: &[u8]) -> Ordering {
         let (user_a, trailer_a) = key::split(a);
         let (user_b, trailer_b) = key::split(b);
-        self.compare_user(user_a, user_b).then_with(|| trailer_b.cmp(&trailer_a))
+        self.compare_with_timestamps(user_a, user_b).then_with(|| trailer_b.cmp(&trailer_a))
     }
 
     /// Replaces the user key `start` by a shorter one in `[start, limit)` where that is easy.
@@ -161,8 +303,12 @@ impl Comparator {
         match self {
             Comparator::Bytewise => shorten_separator_ascending(start, limit),
             Comparator::ReverseBytewise => shorten_separator_descending(start, limit),
-            Comparator::Uint64 => {}
             Comparator::Custom(c) => c.shorten_separator(start, limit),
+            // Why not with timestamps: a key that is shorter would have to end in one.
+            Comparator::Uint64
+            | Comparator::BytewiseU64Ts
+            | Comparator::ReverseBytewiseU64Ts
+            | Comparator::CustomWithTimestamps(..) => {}
         }
     }
 
@@ -175,15 +321,23 @@ impl Comparator {
                     key.truncate(i + 1);
                 }
             }
-            Comparator::ReverseBytewise | Comparator::Uint64 => {}
             Comparator::Custom(c) => c.shorten_successor(key),
+            Comparator::ReverseBytewise
+            | Comparator::Uint64
+            | Comparator::BytewiseU64Ts
+            | Comparator::ReverseBytewiseU64Ts
+            | Comparator::CustomWithTimestamps(..) => {}
         }
     }
 
-    /// Whether two keys with different bytes may compare equal.
+    /// Whether two stored user keys with different bytes may be of one key, as all with timestamps
+    /// may.
     #[must_use]
     pub fn different_bytes_may_be_equal(&self) -> bool {
-        matches!(self, Comparator::Custom(c) if c.different_bytes_may_be_equal())
+        match self {
+            Comparator::Custom(c) => c.different_bytes_may_be_equal(),
+            _ => self.timestamp_size() > 0,
+        }
     }
 }
 
@@ -261,6 +415,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const ALL: [Comparator; 5] = [
+        Comparator::Bytewise,
+        Comparator::ReverseBytewise,
+        Comparator::Uint64,
+        Comparator::BytewiseU64Ts,
+        Comparator::ReverseBytewiseU64Ts,
+    ];
+
     fn short_key() -> impl Strategy<Value = Vec<u8>> {
         proptest::collection::vec(prop_oneof![Just(0u8), Just(1), Just(0xfe), Just(0xff), any::<u8>()], 0..12)
     }
@@ -309,8 +471,29 @@ mod tests {
 
         #[test]
         fn internal_order_is_total(a: Vec<u8>, b: Vec<u8>) {
-            for c in [Comparator::Bytewise, Comparator::ReverseBytewise, Comparator::Uint64] {
+            for c in ALL {
                 prop_assert_eq!(c.compare_internal(&a, &b), c.compare_internal(&b, &a).reverse());
+            }
+        }
+
+        #[test]
+        fn timestamps_descend_within_a_key(a in short_key(), b in short_key(), at: u64, other: u64) {
+            let stored = |key: &[u8], timestamp: u64| [key, &timestamp.to_le_bytes()].concat();
+            for (c, bare) in [
+                (Comparator::BytewiseU64Ts, Comparator::Bytewise),
+                (Comparator::ReverseBytewiseU64Ts, Comparator::ReverseBytewise),
+            ] {
+                let order = bare.compare_user(&a, &b);
+                let (stored_a, stored_b) = (stored(&a, at), stored(&b, other));
+                prop_assert_eq!(c.compare_bare(&a, &b), order);
+                prop_assert_eq!(c.compare_user(&stored_a, &stored_b), order);
+                prop_assert_eq!(c.equal_user(&stored_a, &stored_b), order.is_eq());
+                prop_assert_eq!(
+                    c.compare_with_timestamps(&stored_a, &stored_b),
+                    order.then(other.cmp(&at))
+                );
+                prop_assert_eq!(c.compare_timestamps(&at.to_le_bytes(), &other.to_le_bytes()), at.cmp(&other));
+                prop_assert_eq!(c.split_timestamp(&stored_a), (&a[..], &at.to_le_bytes()[..]));
             }
         }
     }
@@ -325,11 +508,9 @@ mod tests {
 
     #[test]
     fn names() {
-        for c in [Comparator::Bytewise, Comparator::ReverseBytewise, Comparator::Uint64] {
+        for c in ALL {
             assert_eq!(Comparator::from_name(c.name()).unwrap().name(), c.name());
         }
-        let refused = Comparator::lookup("leveldb.BytewiseComparator.u64ts").unwrap_err();
-        assert!(refused.to_string().contains("user-defined timestamps"));
         assert!(Comparator::lookup("mine").unwrap_err().to_string().contains("not built in"));
     }
 }

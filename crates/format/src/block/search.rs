@@ -101,7 +101,7 @@ impl Order for General<'_> {
     fn compare_from(&self, key: &[u8], _known: usize) -> (Ordering, usize) {
         let order = match self.kind {
             KeyKind::Internal => self.comparator.compare_internal(key, self.target),
-            KeyKind::User => self.comparator.compare_user(key, self.target),
+            KeyKind::User => self.comparator.compare_with_timestamps(key, self.target),
         };
         // Why 0: an order of its own need not care for prefixes.
         (order, 0)
