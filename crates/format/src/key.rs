@@ -129,6 +129,14 @@ impl ValueType {
         })
     }
 
+    /// Whether it deletes its key.
+    #[inline]
+    #[must_use]
+    pub const fn is_deletion(self) -> bool {
+        use ValueType::*;
+        matches!(self, Deletion | SingleDeletion | DeletionWithTimestamp)
+    }
+
     /// Whether it may stand in an internal key (in a table, a memtable or a file boundary), not
     /// only in a WAL.
     #[inline]

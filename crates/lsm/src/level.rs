@@ -308,7 +308,7 @@ pub fn overlap(
 /// Whether the file's largest internal key sorts before (`user_key`, `trailer`).
 #[inline]
 fn ends_before(comparator: &Comparator, file: &FileMetadata, user_key: &[u8], trailer: u64) -> bool {
-    match comparator.compare_user(file.largest_user_key(), user_key) {
+    match comparator.compare_with_timestamps(file.largest_user_key(), user_key) {
         Ordering::Less => true,
         Ordering::Greater => false,
         // Trailers sort downwards.

@@ -44,6 +44,28 @@ pub struct Family {
     dropped: AtomicBool,
     /// See [`Family::unnumbered_through`].
     unnumbered_through: AtomicU64,
+    /// Of a family with timestamps.
+    history: Option<History>,
+}
+
+/// What a column family with timestamps has of the past.
+#[derive(Debug)]
+pub struct History {
+    /// Lock: for a look or a change; nothing is called under it.
+    full_history_ts_low: Mutex<Option<Vec<u8>>>,
+}
+
+impl History {
+    /// What was written before this timestamp may have been collected, but for the newest entry of
+    /// each key; reads at earlier ones are refused.
+    pub fn full_history_ts_low(&self) -> Option<Vec<u8>> {
+        self.full_history_ts_low.lock().clone()
+    }
+
+    /// Sets that timestamp, which the MANIFEST has.
+    pub fn set_full_history_ts_low(&self, low: Option<Vec<u8>>) {
+        *self.full_history_ts_low.lock() = low;
+    }
 }
 
 impl Family {
@@ -54,7 +76,9 @@ impl Family {
         tables: Arc<TableCache>,
         superversion: SuperVersion,
     ) -> Self {
+        let has_timestamps = config.comparator.timestamp_size() > 0;
         Self {
+            history: has_timestamps.then(|| History { full_history_ts_low: Mutex::new(None) }),
             config,
             tables,
             database,
@@ -64,6 +88,12 @@ impl Family {
             dropped: AtomicBool::new(false),
             unnumbered_through: AtomicU64::new(0),
         }
+    }
+
+    /// What it has of the past, if its keys have timestamps.
+    #[inline]
+    pub fn history(&self) -> Option<&History> {
+        self.history.as_ref()
     }
 
     /// Its number in all files.

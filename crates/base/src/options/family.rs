@@ -146,6 +146,8 @@ impl FamilyConfig {
         }
         let prefix_extractor = instances.prefix_extractor_for(&options);
         let comparator = match instances.comparator {
+            // Whoever names the variant need not know that there is another with timestamps.
+            Some(Comparator::Custom(supplied)) => Comparator::custom(supplied),
             Some(supplied) => supplied,
             None => {
                 let recorded = manifest_comparator.or(options.comparator.id()).unwrap_or_default();
@@ -158,6 +160,12 @@ impl FamilyConfig {
                 })?
             }
         };
+        if comparator.timestamp_size() > 0 && !options.persist_user_defined_timestamps {
+            return Err(Error::not_supported(format!(
+                "column family {:?}: persist_user_defined_timestamps=false",
+                Named(name)
+            )));
+        }
         let merge_operator =
             instances.merge_operator.or_else(|| merge_operator::from_name(options.merge_operator.text()?));
         let mut notes = Vec::new();
@@ -336,8 +344,11 @@ mod tests {
     fn what_is_unknown_is_named() {
         let error = resolve("", Some("my.Order"), Instances::default()).unwrap_err().to_string();
         assert!(error.contains("\"users\"") && error.contains("\"my.Order\""), "{error}");
-        let error = resolve("", Some("leveldb.BytewiseComparator.u64ts"), Instances::default()).unwrap_err();
-        assert!(error.to_string().contains("timestamps"), "{error}");
+        let timestamped = Some("leveldb.BytewiseComparator.u64ts");
+        assert_eq!(resolve("", timestamped, Instances::default()).unwrap().comparator.timestamp_size(), 8);
+        let error = resolve("persist_user_defined_timestamps=false", timestamped, Instances::default());
+        let error = error.unwrap_err();
+        assert!(error.to_string().contains("persist_user_defined_timestamps"), "{error}");
         let config =
             resolve("merge_operator=my.Op;prefix_extractor=my.Prefix", None, Instances::default()).unwrap();
         let error = config.merge_operator().unwrap_err().to_string();

@@ -117,6 +117,16 @@ pub struct ReadOptions {
     /// What an iterator shows without a table need not be a state that the database was ever in: an
     /// older entry may come to light, and a merge lack operands.
     pub table_filter: Option<TableFilterFn>,
+    /// In a column family whose comparator has timestamps: read as of this timestamp. Of each key
+    /// the newest entry counts that is no later. Every read of such a family needs one, of its
+    /// comparator's size, and no other family takes one; else the read fails with
+    /// `InvalidArgument`, as it does where the timestamp is before the family's
+    /// `full_history_ts_low`. Default: none.
+    pub timestamp: Option<Vec<u8>>,
+    /// An iterator shows every entry of each key whose timestamp is between this one and
+    /// [`timestamp`](Self::timestamp), both included, the latest first, and deletions too. Merge
+    /// operands cannot be shown so. Default: none.
+    pub iter_start_ts: Option<Vec<u8>>,
 }
 
 impl Default for ReadOptions {
@@ -143,6 +153,8 @@ impl Default for ReadOptions {
             adaptive_readahead: false,
             auto_readahead_size: true,
             table_filter: None,
+            timestamp: None,
+            iter_start_ts: None,
         }
     }
 }

@@ -179,7 +179,7 @@ impl PreparedFile {
             order.is_gt() || order.is_eq() && matches!(self.largest, FileEnd::TombstoneEnd(_))
         };
         let from = self.smallest.user_key();
-        let next = mem.seek_ge(&key::before_all_of(from))?;
+        let next = mem.seek_ge(&comparator.before_all_of(from))?;
         if next.is_some_and(|at| !is_behind(key::user_key(mem.key(at)))) {
             return Ok(true);
         }

@@ -112,7 +112,8 @@ pub(crate) fn boundaries(comparator: &Comparator, inputs: &[CompactionInput], pa
         let due = next < u64::from(parts)
             && u128::from(before) * u128::from(parts) >= u128::from(total) * u128::from(next);
         if before > 0 && due && cuts.last().is_none_or(|last| comparator.compare_user(last, start).is_lt()) {
-            cuts.push(start.into());
+            // Why: all of a key is in one part, whatever its timestamps.
+            cuts.push(comparator.with_greatest_timestamp(comparator.bare(start)).into());
             while next < u64::from(parts)
                 && u128::from(before) * u128::from(parts) >= u128::from(total) * u128::from(next)
             {

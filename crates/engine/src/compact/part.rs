@@ -21,7 +21,7 @@ use karst_lsm::pick::{Compaction, CompactionInput, CompactionReason};
 use karst_lsm::{OpenOutput, OutputCutter};
 use karst_storage::blob::BlobNeed;
 use karst_storage::block::CachedBlock;
-use karst_storage::column_family::Family;
+use karst_storage::column_family::{Family, History};
 use karst_storage::table::cache::TableCache;
 use karst_storage::table::writer::{CutPolicy, Outputs, RunFiles, RunWriter};
 use std::sync::Arc;
@@ -197,6 +197,7 @@ pub(crate) async fn run(work: &Work, range: &PartRange) -> Result<PartResult> {
         enforce_single_deletes: work.enforce_single_deletes,
         write_conflict_snapshot: SeqNo::MAX,
         blob_cutoff: work.blob_cutoff,
+        history_low: work.family.history().and_then(History::full_history_ts_low),
         user: work.user_filter()?,
     });
     let options = InputOptions {

@@ -2,6 +2,7 @@
 //! the work is done by background threads either way.
 
 use super::Db;
+use super::timestamps::stored;
 use karst_base::error::Result;
 use karst_base::events::CompactionInfo;
 use karst_format::ids::FileNumber;
@@ -65,8 +66,13 @@ impl Db {
         begin: Option<&[u8]>,
         end: Option<&[u8]>,
     ) -> Result<()> {
+        if let Some(low) = &options.full_history_ts_low {
+            self.increase_full_history_ts_low_async(family, low).await?;
+        }
         let family = self.family(family)?;
-        self.write_half()?.background.compact_range(family, options.clone(), begin, end).await
+        let (begin, end) = (begin.map(|key| stored(family, key)), end.map(|key| stored(family, key)));
+        let background = &self.write_half()?.background;
+        background.compact_range(family, options.clone(), begin.as_deref(), end.as_deref()).await
     }
 
     /// Cancels the compactions that [`Db::compact_range`] and [`Db::compact_files`] run, and
@@ -110,7 +116,9 @@ impl Db {
         end: Option<&[u8]>,
     ) -> Result<()> {
         let family = self.family(family)?;
-        self.write_half()?.background.suggest_compact_range(family, (begin, end));
+        let (begin, end) = (begin.map(|key| stored(family, key)), end.map(|key| stored(family, key)));
+        let background = &self.write_half()?.background;
+        background.suggest_compact_range(family, (begin.as_deref(), end.as_deref()));
         Ok(())
     }
 
@@ -142,7 +150,10 @@ impl Db {
         include_end: bool,
     ) -> Result<()> {
         let family = self.family(family)?;
-        self.write_half()?.background.delete_files_in_ranges(family, ranges, include_end).await
+        let end = |key: Option<&[u8]>| key.map(|key| stored(family, key).into_owned());
+        let owned: Vec<_> = ranges.iter().map(|(from, to)| (end(*from), end(*to))).collect();
+        let ranges: Vec<_> = owned.iter().map(|(from, to)| (from.as_deref(), to.as_deref())).collect();
+        self.write_half()?.background.delete_files_in_ranges(family, &ranges, include_end).await
     }
 
     /// Compacts the files with these numbers, and those that have to go along, to `output_level`.

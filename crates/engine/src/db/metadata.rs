@@ -1,6 +1,7 @@
 //! What the database's files say of themselves, and what is known of them.
 
 use super::Db;
+use super::timestamps::stored;
 use crate::properties::{self, ColumnFamilyMetaData};
 use crate::read::sizes::KeyRange;
 use karst_base::error::Result;
@@ -79,7 +80,8 @@ impl Db {
         let version = view.version();
         let within = |level: Level, index: usize, _: &FileMetadata| {
             ranges.iter().any(|(start, end)| {
-                let (lower, upper) = (Bound::Included(*start), Bound::Included(*end));
+                let (start, end) = (stored(family, start), stored(family, end));
+                let (lower, upper) = (Bound::Included(&*start), Bound::Included(&*end));
                 version.levels()[level.index()].overlaps(version.comparator(), index, lower, upper)
             })
         };
@@ -110,6 +112,9 @@ impl Db {
     ) -> Result<ColumnFamilyMetaData> {
         let mut found = self.column_family_metadata(family)?;
         let comparator = &family.0.config.comparator;
+        let (begin, end) =
+            (range.0.map(|key| stored(&family.0, key)), range.1.map(|key| stored(&family.0, key)));
+        let range = (begin.as_deref(), end.as_deref());
         found.levels.retain(|of| level.is_none_or(|level| of.level == level));
         for of in &mut found.levels {
             let files = std::mem::take(&mut of.files);

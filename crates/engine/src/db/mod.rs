@@ -17,6 +17,7 @@ mod read_at;
 mod secondary;
 mod set_options;
 mod sizes;
+mod timestamps;
 mod two_phase;
 mod validation;
 mod verify;
@@ -547,6 +548,11 @@ impl Db {
             }
             None => pin_with_all(pin, || self.read_at(options), has_all)?,
         };
+        for family in &distinct {
+            if family.history().is_some() || options.timestamp.is_some() {
+                Self::check_timestamps(options, family)?;
+            }
+        }
         let sources = distinct.iter().zip(pinned);
         let sources = sources
             .map(|(family, superversion)| multi_get::Source { tables: family.tables.clone(), superversion })

@@ -2,6 +2,7 @@
 //! key may exist.
 
 use super::Db;
+use super::timestamps::stored;
 use crate::read::sizes::{self, KeyRange, SizeApproximationOptions};
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::options::{ReadOptions, ReadTier};
@@ -48,7 +49,10 @@ impl Db {
             return Err(Error::new(ErrorKind::InvalidArgument, "sizes of nothing were asked for"));
         }
         let family = self.family(family)?;
-        sizes::approximate_sizes(&family.tables, &family.superversion(), options, ranges).await
+        let owned: Vec<_> =
+            ranges.iter().map(|(from, to)| (stored(family, from), stored(family, to))).collect();
+        let ranges: Vec<KeyRange<'_>> = owned.iter().map(|(from, to)| (&**from, &**to)).collect();
+        sizes::approximate_sizes(&family.tables, &family.superversion(), options, &ranges).await
     }
 
     /// About how many entries the memtables of a column family have for the keys of a range, older
@@ -61,7 +65,9 @@ impl Db {
         family: &ColumnFamily,
         (start, end): KeyRange<'_>,
     ) -> Result<(u64, u64)> {
-        let superversion = self.family(family)?.superversion();
+        let family = self.family(family)?;
+        let (start, end) = (&*stored(family, start), &*stored(family, end));
+        let superversion = family.superversion();
         let each = superversion.memtables().map(|memtable| memtable.estimate_between(start, end));
         Ok(each.fold((0, 0), |(entries, bytes), of| (entries + of.0, bytes + of.1)))
     }

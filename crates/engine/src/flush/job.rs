@@ -35,7 +35,7 @@ use karst_format::version_edit::{Temperature, VersionEdit};
 use karst_io::Env;
 use karst_lsm::FileCounts;
 use karst_lsm::range_del::{Fragments, RangeTombstone};
-use karst_storage::column_family::{Families, Family};
+use karst_storage::column_family::{Families, Family, History};
 use karst_storage::memtable::MemTable;
 use karst_storage::open_files::Shared;
 use karst_storage::table::cache::file_counts;
@@ -404,6 +404,7 @@ impl FlushContext {
             enforce_single_deletes: self.options.get().enforce_single_del_contracts,
             write_conflict_snapshot: SeqNo::MAX,
             blob_cutoff: FileNumber(0),
+            history_low: flush.family.history().and_then(History::full_history_ts_low),
             user: config.filter_for(&context).map(|filter| UserFilter::new(filter, 0)).transpose()?,
         });
         let options = InputOptions { readahead_bytes: 0, verify_checksums: true, lower: None, upper: None };

@@ -556,7 +556,17 @@ fn make_families(
         let config = configs[&state.id].clone();
         let memtable = Arc::new(MemTable::of(&config));
         let shared = options.shared_of(shared, &config.name)?;
-        Ok(make_family(database, config, &shared, memtable, state.version.clone()))
+        let family = make_family(database, config, &shared, memtable, state.version.clone());
+        if let Some(history) = family.history() {
+            if !state.persist_user_defined_timestamps {
+                return Err(Error::not_supported(format!(
+                    "column family {:?}: its tables have no timestamps (persist_user_defined_timestamps=false)",
+                    Named(&state.name)
+                )));
+            }
+            history.set_full_history_ts_low(state.full_history_ts_low.clone());
+        }
+        Ok(family)
     };
     set.column_families.values().map(family).collect()
 }

@@ -441,6 +441,10 @@ impl Follow {
                     block_on(env, family.tables.blobs.hold_open(*number))?;
                 }
             }
+            if let Some(history) = family.history() {
+                // Why before the tree is shown: it may lack what was before.
+                history.set_full_history_ts_low(state.full_history_ts_low.clone());
+            }
             goes_back |= state.log_number < followed.log_number;
             (followed.version, followed.log_number) = (state.version.clone(), state.log_number);
         }

@@ -4,7 +4,7 @@
 //! into the loop that waits; only the asynchronous form allocates then.
 
 use crate::read::View;
-use crate::read::lookup::Lookup;
+use crate::read::lookup::{Lookup, Timestamp};
 use karst_base::error::Result;
 use karst_base::options::ReadOptions;
 use karst_base::perf_context::{self, PerfMetric};
@@ -50,7 +50,7 @@ pub(crate) fn get(
 ) -> Result<Option<Value>> {
     let view = View::new(tables, superversion, options).at(at);
     let began = view.ctx.start_timer();
-    let mut lookup = Lookup::new(key, at.seq);
+    let mut lookup = Lookup::new(key, options, at.seq);
     let result = match lookup.step(&view) {
         Ok(value) => Ok(value),
         Err(Stop::Error(error)) => Err(error),
@@ -80,7 +80,7 @@ pub(crate) fn attempt<'a>(
 ) -> Attempt<'a, Result<Option<Value>>> {
     let view = View::new(tables, superversion, options).at(&at);
     let began = view.ctx.start_timer();
-    let mut lookup = Lookup::new(key, at.seq);
+    let mut lookup = Lookup::new(key, options, at.seq);
     let result = match lookup.step(&view) {
         Ok(value) => Ok(value),
         Err(Stop::Error(error)) => Err(error),
@@ -91,6 +91,50 @@ pub(crate) fn attempt<'a>(
     };
     count(&view.ctx, began, &result);
     Attempt::Done(result)
+}
+
+/// A lookup that tells the timestamp too.
+struct TimestampedRead<'a>(PointRead<'a>);
+
+impl Step for TimestampedRead<'_> {
+    type Out = Option<(Value, Timestamp)>;
+
+    fn step(&mut self, ctx: &ReadCtx<'_>) -> Result<Self::Out, Stop> {
+        let value = self.0.step(ctx)?;
+        Ok(value.map(|value| (value, self.0.lookup.take_timestamp().unwrap_or_default())))
+    }
+
+    fn needs(&mut self) -> &mut Needs {
+        self.0.needs()
+    }
+}
+
+/// The value of `key` as of `at` and of the options' timestamp, and the timestamp that it was
+/// written with.
+pub(crate) async fn get_with_timestamp(
+    tables: &Arc<TableCache>,
+    superversion: &SuperVersion,
+    options: &ReadOptions,
+    at: &ReadAt,
+    key: &[u8],
+) -> Result<Option<(Value, Timestamp)>> {
+    let view = View::new(tables, superversion, options).at(at);
+    let began = view.ctx.start_timer();
+    let mut read = TimestampedRead(PointRead { lookup: Lookup::new(key, options, at.seq), view });
+    let result = match read.step(&view.ctx) {
+        Ok(found) => Ok(found),
+        Err(Stop::Error(error)) => Err(error),
+        Err(Stop::Need) => {
+            let mut fetches = Fetches::new(options, HistogramKind::FileReadGetMicros);
+            drive::drive(view.ctx, &mut read, &mut fetches).await
+        }
+    };
+    let counted = match &result {
+        Ok(found) => Ok(found.as_ref().map(|(value, _)| value.clone())),
+        Err(error) => Err(error.clone()),
+    };
+    count(&view.ctx, began, &counted);
+    result
 }
 
 async fn finish(

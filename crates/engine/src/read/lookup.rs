@@ -22,7 +22,7 @@
 use crate::read::base::{Base, existing_value, read_blob, without_packed_seqno};
 use crate::read::{View, merge};
 use karst_base::error::{Error, Result, Shown};
-use karst_base::options::ReadTier;
+use karst_base::options::{ReadOptions, ReadTier};
 use karst_base::perf_context::{self, LevelMetric, PerfMetric};
 use karst_base::stats::Ticker;
 use karst_format::block::BlockCursor;
@@ -54,6 +54,9 @@ enum Phase {
     Tables,
     Resolve(Base),
 }
+
+/// A user-defined timestamp, as its comparator reads it.
+pub type Timestamp = Box<[u8]>;
 
 /// What an entry means for the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,8 +92,11 @@ impl Verdict {
 /// The state of one point lookup. Lives on the caller's stack until the first miss.
 #[derive(Debug)]
 pub(crate) struct Lookup {
-    /// The internal key that is sought: the user key, and the newest sequence number not seen yet.
+    /// The internal key that is sought: the stored user key, and the newest sequence number not seen
+    /// yet.
     key: SmallVec<[u8; 48]>,
+    /// Of the newest entry that was taken, with timestamps.
+    timestamp: Option<Timestamp>,
     snapshot: SeqNo,
     phase: Phase,
     position: SearchPosition,
@@ -112,14 +118,18 @@ pub(crate) struct Lookup {
 }
 
 impl Lookup {
-    /// A lookup of `user_key` as of `snapshot`.
+    /// A lookup of `user_key` as of `snapshot`, and of the options' timestamp, if they have one.
     #[inline]
-    pub(crate) fn new(user_key: &[u8], snapshot: SeqNo) -> Self {
+    pub(crate) fn new(user_key: &[u8], options: &ReadOptions, snapshot: SeqNo) -> Self {
         let mut key = SmallVec::new();
         key.extend_from_slice(user_key);
+        if let Some(timestamp) = &options.timestamp {
+            key.extend_from_slice(timestamp);
+        }
         key.extend_from_slice(&pack_trailer(snapshot, ValueType::FOR_SEEK).to_le_bytes());
         Lookup {
             key,
+            timestamp: None,
             snapshot,
             phase: Phase::Memtables,
             position: SearchPosition::START,
@@ -180,7 +190,7 @@ impl Lookup {
                 self.covered_below = self.covered_below.max(seq);
             }
             if !self.operands.is_empty() {
-                self.move_to(self.snapshot);
+                self.move_to_start(view);
             }
             // Why a copy of the key: taking an operand moves the key while the entries are walked.
             let key = self.key.clone();
@@ -188,6 +198,9 @@ impl Lookup {
                 let entry = entry?;
                 let value = || Value::in_memtable(memtable.clone(), entry.at);
                 let verdict = self.judge(view, entry.seq, entry.kind)?;
+                if verdict != Verdict::Skip && view.ctx.options.timestamp.is_some() {
+                    self.note_timestamp(view, memtable.user_key_of(entry.at));
+                }
                 match verdict {
                     Verdict::Skip => continue,
                     Verdict::Operand if !self.take_operand(view, entry.seq, value())? => continue,
@@ -222,7 +235,7 @@ impl Lookup {
                         return Ok(None);
                     };
                     let next = (next.level.0, next.index as u32);
-                    self.move_to(self.snapshot);
+                    self.move_to_start(view);
                     self.stage = Stage::Tombstones;
                     self.matched = false;
                     *self.file.insert(next)
@@ -282,6 +295,7 @@ impl Lookup {
 
     #[inline]
     fn entries(&mut self, view: &View<'_>, table: &Arc<Table>, level: u8) -> Result<Option<Base>, Stop> {
+        let mut passed = None;
         loop {
             let handle = match self.located {
                 Some(handle) => handle,
@@ -290,6 +304,10 @@ impl Lookup {
                     None => return Ok(None),
                 },
             };
+            if passed == Some(handle) {
+                self.note_absence(table);
+                return Ok(None);
+            }
             let block = table.data_block(&view.ctx, &mut self.needs, handle)?;
             self.located = None;
             let mut cursor = BlockCursor::new();
@@ -309,6 +327,15 @@ impl Lookup {
                 }
                 let (seq, kind) = (entry.seq, entry.kind);
                 let verdict = self.judge(view, seq, kind)?;
+                let has_timestamps = view.ctx.options.timestamp.is_some();
+                if has_timestamps {
+                    // Also where it is passed by: what is looked for next is behind it.
+                    let user_key = entry.user_key;
+                    match verdict {
+                        Verdict::Skip => self.move_to_timestamp_of(user_key),
+                        _ => self.note_timestamp(view, user_key),
+                    }
+                }
                 match verdict {
                     // Why moved: should the block end here, the next one is looked for behind this
                     // entry.
@@ -330,14 +357,18 @@ impl Lookup {
                         return found.base(Value::in_block(block, range)).map(Some).map_err(Stop::Error);
                     }
                 }
-                if table.global_seqno().is_some() || seq == SeqNo::ZERO {
+                if (table.global_seqno().is_some() || seq == SeqNo::ZERO) && !has_timestamps {
                     // Why: such a file has one entry a key, and a sequence number of 0 has nothing
-                    // older.
+                    // older. With timestamps it has one for each.
                     return Ok(None);
                 }
                 at_entry = table.next_entry(&mut cursor, block.as_data(), handle)?;
             }
             if none_here {
+                if view.ctx.options.timestamp.is_some() && self.goes_to_earlier_timestamp(table) {
+                    passed = Some(handle);
+                    continue;
+                }
                 self.note_absence(table);
                 return Ok(None);
             }
@@ -374,7 +405,7 @@ impl Lookup {
         }
         Ok(match kind {
             ValueType::Value => Verdict::Value,
-            ValueType::Deletion | ValueType::SingleDeletion => Verdict::Nothing,
+            kind if kind.is_deletion() => Verdict::Nothing,
             ValueType::Merge => Verdict::Operand,
             ValueType::BlobIndex => Verdict::Blob,
             ValueType::WideColumnEntity => Verdict::Entity,
@@ -395,7 +426,10 @@ impl Lookup {
         let operator = view.superversion.config().merge_operator()?;
         perf_context::count(PerfMetric::InternalMergePointLookupCount, 1);
         // Newest first; they come so, unless an older source has something newer.
-        let place = self.operand_seqs.partition_point(|taken| *taken >= seq);
+        let place = match self.timestamp {
+            None => self.operand_seqs.partition_point(|taken| *taken >= seq),
+            Some(_) => self.operands.len(),
+        };
         self.operands.insert(place, value);
         self.operand_seqs.insert(place, seq);
         self.move_behind(seq);
@@ -414,6 +448,10 @@ impl Lookup {
     #[cold]
     fn drop_operands_behind(&mut self, seq: SeqNo, kind: ValueType) {
         let end = pack_trailer(seq, kind);
+        if self.timestamp.is_some() {
+            // Their order is that of timestamps first, in which they came.
+            return;
+        }
         self.operand_seqs.retain(|taken| pack_trailer(*taken, ValueType::Merge) > end);
         self.operands.truncate(self.operand_seqs.len());
     }
@@ -422,6 +460,64 @@ impl Lookup {
     #[cold]
     fn move_behind(&mut self, seq: SeqNo) {
         self.move_to(SeqNo(seq.0.saturating_sub(1)));
+    }
+
+    /// Looks for the newest entry that the read sees from now on.
+    #[inline]
+    fn move_to_start(&mut self, view: &View<'_>) {
+        if let Some(timestamp) = &view.ctx.options.timestamp {
+            self.set_timestamp(timestamp);
+        }
+        self.move_to(self.snapshot);
+    }
+
+    #[cold]
+    fn set_timestamp(&mut self, timestamp: &[u8]) {
+        let end = self.key.len() - TRAILER_BYTES;
+        self.key[end - timestamp.len()..end].copy_from_slice(timestamp);
+    }
+
+    /// Looks at the timestamp of an entry of the key from now on.
+    #[cold]
+    fn move_to_timestamp_of(&mut self, user_key: &[u8]) {
+        // Why all of it: where users' code compares, an equal key may have other bytes.
+        self.key.clear();
+        self.key.extend_from_slice(user_key);
+        self.key.resize(user_key.len() + TRAILER_BYTES, 0);
+    }
+
+    /// An entry of the key is taken.
+    #[cold]
+    fn note_timestamp(&mut self, view: &View<'_>, user_key: &[u8]) {
+        self.move_to_timestamp_of(user_key);
+        let comparator = view.version().comparator();
+        self.timestamp.get_or_insert_with(|| comparator.split_timestamp(user_key).1.into());
+    }
+
+    /// The timestamp of what was found, if the family has them.
+    pub(crate) fn take_timestamp(&mut self) -> Option<Timestamp> {
+        self.timestamp.take()
+    }
+
+    /// A block ends before the key although the index led to it, whose keys have no sequence
+    /// numbers: goes on with the next earlier timestamp. False if there is none, or it is known that
+    /// nothing of the key is behind.
+    ///
+    /// Compat: RocksDB writes such an index where no two blocks meet within one timestamp of a key.
+    #[cold]
+    fn goes_to_earlier_timestamp(&mut self, table: &Table) -> bool {
+        let timestamp_bytes = table.comparator().timestamp_size();
+        if !table.index_has_user_keys() {
+            return false;
+        }
+        let end = self.key.len() - TRAILER_BYTES;
+        let timestamp = &mut self.key[end - timestamp_bytes..end];
+        let Some(earlier) = table.comparator().timestamp_before(timestamp) else {
+            return false;
+        };
+        timestamp.copy_from_slice(&earlier);
+        self.move_to(SeqNo::MAX);
+        true
     }
 
     /// Looks for entries up to this one from now on.
@@ -446,7 +542,9 @@ impl Lookup {
     fn resolve_indirect(&mut self, view: &View<'_>) -> Result<Option<Value>, Stop> {
         // An older source may have a range tombstone that is newer than what was taken before.
         let covered = self.covered_below;
-        self.operands.truncate(self.operand_seqs.partition_point(|seq| *seq >= covered));
+        if covered > SeqNo::ZERO {
+            self.operands.truncate(self.operand_seqs.partition_point(|seq| *seq >= covered));
+        }
         let Phase::Resolve(base) = &self.phase else { unreachable!("the search is over") };
         let user_key = &self.key[..self.key.len() - TRAILER_BYTES];
         let existing =
@@ -454,7 +552,8 @@ impl Lookup {
         if self.operands.is_empty() {
             return Ok(existing);
         }
-        Ok(Some(merge::full(view, user_key, existing, &self.operands)?))
+        let bare = view.version().comparator().bare(user_key);
+        Ok(Some(merge::full(view, bare, existing, &self.operands)?))
     }
 
     /// While the filter of the file in hand is on its way: asks for what the lookup will most

@@ -7,7 +7,7 @@
 mod base;
 pub(crate) mod get;
 pub mod iter;
-mod lookup;
+pub mod lookup;
 pub(crate) mod merge;
 pub(crate) mod multi_get;
 pub(crate) mod newest;
@@ -62,6 +62,15 @@ impl<'a> View<'a> {
     #[inline]
     pub(crate) fn hides(&self, seq: SeqNo, at: SeqNo) -> bool {
         snapshot::hides(self.pending, at, seq)
+    }
+
+    /// Whether an entry of a stored user key is later than what is read at.
+    #[inline]
+    pub(crate) fn is_later(&self, user_key: &[u8]) -> bool {
+        self.ctx.options.timestamp.as_deref().is_some_and(|timestamp| {
+            let comparator = self.version().comparator();
+            comparator.compare_timestamps(comparator.split_timestamp(user_key).1, timestamp).is_gt()
+        })
     }
 
     /// The same of a column family's tables and superversion in one.

@@ -14,7 +14,7 @@
 //! hit. Reads are sorted by file and offset where it matters, when they are issued.
 
 use crate::read::View;
-use crate::read::lookup::Lookup;
+use crate::read::lookup::{Lookup, Timestamp};
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::options::ReadOptions;
 use karst_base::perf_context::{self, PerfMetric};
@@ -102,6 +102,8 @@ struct Waiting {
 struct Batch {
     results: Results,
     waiting: Vec<Waiting>,
+    /// Of each key's value, where the options have a timestamp.
+    timestamps: Vec<Option<Timestamp>>,
     value_bytes: u64,
     /// When it began, if times are collected.
     began: Option<Duration>,
@@ -120,14 +122,18 @@ fn first_pass<K: AsRef<[u8]>>(
         _ => View::of(sources.get(0), options).ctx.start_timer(),
     };
     let results = Vec::with_capacity(keys.len());
-    let mut batch = Batch { results, waiting: Vec::new(), value_bytes: 0, began };
+    let timestamps = if options.timestamp.is_some() { vec![None; keys.len()] } else { Vec::new() };
+    let mut batch = Batch { results, timestamps, waiting: Vec::new(), value_bytes: 0, began };
     for (index, key) in keys.iter().enumerate() {
         let source = sources.of_key(index);
         let (tables, superversion) = sources.get(source);
         let view = View::new(tables, superversion, options).at(at);
-        let mut lookup = Lookup::new(key.as_ref(), at.seq);
+        let mut lookup = Lookup::new(key.as_ref(), options, at.seq);
         let result = match lookup.step(&view) {
-            Ok(value) => batch.accept(options, Ok(value)),
+            Ok(value) => {
+                batch.note_timestamp(index, &mut lookup);
+                batch.accept(options, Ok(value))
+            }
             Err(Stop::Error(error)) => Err(error),
             Err(Stop::Need) => {
                 batch.waiting.push(Waiting { lookup, index, source, ready: false, done: false });
@@ -140,6 +146,13 @@ fn first_pass<K: AsRef<[u8]>>(
 }
 
 impl Batch {
+    #[inline]
+    fn note_timestamp(&mut self, index: usize, lookup: &mut Lookup) {
+        if let Some(place) = self.timestamps.get_mut(index) {
+            *place = lookup.take_timestamp();
+        }
+    }
+
     /// Applies the limit on the bytes of one batch.
     #[inline]
     fn accept(&mut self, options: &ReadOptions, result: Result<Option<Value>>) -> Result<Option<Value>> {
@@ -203,6 +216,9 @@ impl Batch {
                 waiting.done = true;
                 waiting.lookup.needs = Needs::new();
                 let index = waiting.index;
+                if let Some(place) = self.timestamps.get_mut(index) {
+                    *place = waiting.lookup.take_timestamp();
+                }
                 self.results[index] = self.accept(options, result);
                 unfinished -= 1;
             }
@@ -246,13 +262,23 @@ pub(crate) fn multi_get<K: AsRef<[u8]>>(
     at: &ReadAt,
     keys: &[K],
 ) -> Results {
+    multi_get_with_timestamps(sources, options, at, keys).0
+}
+
+/// The same, and the timestamp of each value if the options have one; otherwise of none.
+pub(crate) fn multi_get_with_timestamps<K: AsRef<[u8]>>(
+    sources: &impl Sources,
+    options: &ReadOptions,
+    at: &ReadAt,
+    keys: &[K],
+) -> (Results, Vec<Option<Timestamp>>) {
     let mut batch = first_pass(sources, options, at, keys);
     if !batch.waiting.is_empty() {
         let env = &sources.get(0).0.shared.env;
         karst_io::block_on(env, batch.finish(sources, options, at));
     }
     batch.count(sources, options);
-    batch.results
+    (batch.results, batch.timestamps)
 }
 
 /// The first pass of the asynchronous form: done from memory, or a future that waits for the rest.

@@ -8,7 +8,6 @@
 use super::View;
 use karst_base::error::Result;
 use karst_base::options::ReadOptions;
-use karst_format::key;
 use karst_lsm::{FileMetadata, Version};
 use karst_storage::blob::file_bytes;
 use karst_storage::superversion::SuperVersion;
@@ -140,7 +139,7 @@ pub(crate) async fn approximate_sizes(
         for (level, file) in files_in(&view, (start, end)) {
             let begins_before = comparator.compare_user(file.smallest_user_key(), start).is_lt();
             let ends_behind = comparator.compare_user(file.largest_user_key(), end).is_ge();
-            let edge = |cut: bool, at: &[u8]| cut.then(|| key::before_all_of(at));
+            let edge = |cut: bool, at: &[u8]| cut.then(|| comparator.before_all_of(at));
             let edges = [edge(begins_before, start), edge(ends_behind, end)];
             if edges.iter().all(Option::is_none) {
                 whole_bytes = whole_bytes.saturating_add(file.size_bytes);

@@ -604,6 +604,10 @@ impl Versions {
             for (id, family) in old.families {
                 if let Some(new) = state.manifest.families.get_mut(&id) {
                     new.log_number = new.log_number.max(family.log_number);
+                    if let Some(history) = new.family.history() {
+                        // Why before the tree: it may lack what was before.
+                        history.set_full_history_ts_low(new.full_history_ts_low.clone());
+                    }
                 }
             }
         }

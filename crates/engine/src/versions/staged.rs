@@ -287,8 +287,12 @@ impl FamilyState {
         if let Some(number) = edit.log_number {
             self.log_number = self.log_number.max(number);
         }
-        if edit.full_history_ts_low.is_some() {
-            self.full_history_ts_low.clone_from(&edit.full_history_ts_low);
+        if let Some(low) = &edit.full_history_ts_low {
+            let comparator = &self.family.config.comparator;
+            let known = self.full_history_ts_low.as_deref();
+            if known.is_none_or(|known| comparator.compare_timestamps(known, low).is_lt()) {
+                self.full_history_ts_low = Some(low.clone());
+            }
         }
     }
 

@@ -223,7 +223,8 @@ impl TableBuilder {
                 FilterBuilder::new(bits, options.prefix_extractor.clone(), options.whole_key_filtering);
             if options.partition_filters {
                 let bytes = options.metadata_block_bytes * (100 - options.block_size_deviation_percent) / 100;
-                Filter::Partitioned(PartitionedFilterBuilder::new(filter, bytes, 0))
+                let timestamp_bytes = options.comparator.timestamp_size();
+                Filter::Partitioned(PartitionedFilterBuilder::new(filter, bytes, timestamp_bytes))
             } else {
                 Filter::Full(filter)
             }
@@ -279,15 +280,15 @@ impl TableBuilder {
             self.close_data_block(Some(internal_key));
         }
         match &mut self.filter {
-            Some(Filter::Full(filter)) => filter.add(parsed.user_key),
-            Some(Filter::Partitioned(filter)) => filter.add(parsed.user_key),
+            Some(Filter::Full(filter)) => filter.add(self.options.comparator.bare(parsed.user_key)),
+            Some(Filter::Partitioned(filter)) => filter.add(self.options.comparator.bare(parsed.user_key)),
             None => {}
         }
         if self.data_block.is_empty() {
             self.first_key.clear();
             self.first_key.extend_from_slice(internal_key);
         }
-        self.index.note_key(parsed.user_key);
+        self.index.note_key(self.options.comparator.bare(parsed.user_key));
         self.data_block.add(internal_key, value);
         self.last_key.clear();
         self.last_key.extend_from_slice(internal_key);
@@ -298,9 +299,7 @@ impl TableBuilder {
         }
         self.count(&parsed, internal_key.len(), value.len());
         match parsed.kind {
-            ValueType::Deletion | ValueType::SingleDeletion | ValueType::DeletionWithTimestamp => {
-                self.properties.num_deletions += 1;
-            }
+            kind if kind.is_deletion() => self.properties.num_deletions += 1,
             ValueType::Merge => self.properties.num_merge_operands += 1,
             _ => {}
         }
@@ -314,6 +313,9 @@ impl TableBuilder {
         end: &[u8],
         seq: SeqNo,
     ) -> Result<(), TableBuildError> {
+        if self.options.comparator.timestamp_size() > 0 {
+            return Err(TableBuildError::Misplaced("a range tombstone among keys with timestamps"));
+        }
         if self.options.comparator.compare_user(start, end).is_ge() {
             return Err(TableBuildError::Misplaced("a range tombstone that ends where it starts, or before"));
         }

@@ -58,6 +58,10 @@ pub struct CompactRangeOptions {
     pub max_subcompactions: u32,
     /// What is done about blobs in old files.
     pub blob_garbage_collection: BlobGarbageCollection,
+    /// In a column family with timestamps: keep no history before this one, as
+    /// `Db::increase_full_history_ts_low` does, and then compact. Default: none. The engine's
+    /// business.
+    pub full_history_ts_low: Option<Vec<u8>>,
 }
 
 /// What to do next.

@@ -112,11 +112,6 @@ impl std::fmt::Debug for MemTable {
 /// An entry to be added: sequence number, kind, user key, value.
 pub type PointEntry<'a> = (SeqNo, ValueType, &'a [u8], &'a [u8]);
 
-#[inline]
-fn is_delete(kind: ValueType) -> bool {
-    matches!(kind, ValueType::Deletion | ValueType::SingleDeletion | ValueType::DeletionWithTimestamp)
-}
-
 /// An entry as a lookup finds it.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
@@ -298,7 +293,7 @@ impl MemTable {
                 if self.protection.is_on() { self.make_protected(entry, pair) } else { self.make(entry) };
             self.link(std::iter::once(made))?;
         }
-        self.count(1, u64::from(is_delete(kind)));
+        self.count(1, u64::from(kind.is_deletion()));
         Ok(())
     }
 
@@ -375,7 +370,7 @@ impl MemTable {
     /// [linked](Self::link).
     pub fn prepare(&self, entry: &PointEntry<'_>) -> Unlinked {
         debug_assert!(entry.1 != ValueType::RangeDeletion, "tombstones are kept apart");
-        self.count(1, u64::from(is_delete(entry.1)));
+        self.count(1, u64::from(entry.1.is_deletion()));
         self.make(entry)
     }
 
@@ -395,7 +390,7 @@ impl MemTable {
     pub fn add_many(&self, entries: &[PointEntry<'_>]) -> Result<(), DuplicateEntry> {
         debug_assert!(entries.iter().all(|e| e.1 != ValueType::RangeDeletion), "tombstones are kept apart");
         self.link(entries.iter().map(|entry| self.make(entry)))?;
-        self.count(entries.len() as u64, entries.iter().filter(|e| is_delete(e.1)).count() as u64);
+        self.count(entries.len() as u64, entries.iter().filter(|e| e.1.is_deletion()).count() as u64);
         Ok(())
     }
 
@@ -411,7 +406,8 @@ impl MemTable {
     pub fn entries_of<'a>(&'a self, seek_key: &'a [u8]) -> Result<Entries<'a>> {
         self.check_whole()?;
         let user_key = key::user_key(seek_key);
-        let may_hold = self.filter.as_ref().is_none_or(|filter| filter.may_hold(user_key));
+        let may_hold =
+            self.filter.as_ref().is_none_or(|filter| filter.may_hold(self.comparator.bare(user_key)));
         let next = if may_hold { self.seek_ge(seek_key)? } else { None };
         Ok(Entries { memtable: self, user_key, next })
     }
@@ -438,7 +434,7 @@ impl MemTable {
     /// memory they take, in bytes, with their share of what the newest block of the arena has left.
     /// Range tombstones do not count.
     pub fn estimate_between(&self, start: &[u8], end: &[u8]) -> (u64, u64) {
-        let (start, end) = (key::before_all_of(start), key::before_all_of(end));
+        let (start, end) = (self.comparator.before_all_of(start), self.comparator.before_all_of(end));
         let all = self.list.len() as u64;
         let entries = (self.list.estimate_between(&start, &end) as u64).min(all);
         let bytes = u128::from(entries) * self.list.memory_usage() as u128 / u128::from(all.max(1));
@@ -514,6 +510,11 @@ impl MemTable {
         // checksum.
         let end = self.list.value(position).len() - self.protection.bytes();
         ValueAt { position, start: 0, end: end as u32 }
+    }
+
+    /// The user key of the entry that has a value, with its timestamp.
+    pub fn user_key_of(&self, at: ValueAt) -> &[u8] {
+        key::user_key(self.list.key(at.position))
     }
 
     /// The bytes of a value.

@@ -95,7 +95,7 @@ impl Storage {
 /// What the properties say about how blocks are encoded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
-    index: IndexLayout,
+    pub(super) index: IndexLayout,
     filter_index: IndexLayout,
     pub(super) index_is_partitioned: bool,
     /// Every entry has this sequence number, whatever its key says (an ingested file).

@@ -52,7 +52,7 @@ impl Table {
         hash: &mut KeyHash,
     ) -> Result<Option<bool>, Stop> {
         let Some(filter) = &self.filter else { return Ok(None) };
-        let user_key = key::user_key(key);
+        let user_key = self.comparator.bare(key::user_key(key));
         let (hashed, hash) = if filter.whole_keys {
             (user_key, *hash.get_or_insert_with(|| FilterHash::new(user_key)))
         } else {
@@ -77,7 +77,7 @@ impl Table {
     ) -> Result<Option<bool>, Stop> {
         let Some(filter) = &self.filter else { return Ok(None) };
         let same = filter.prefixes.as_ref().is_some_and(|own| own.name() == extractor.name());
-        let prefix = if same { extractor.prefix(key::user_key(key)) } else { None };
+        let prefix = if same { extractor.prefix(self.comparator.bare(key::user_key(key))) } else { None };
         let Some(prefix) = prefix else { return Ok(None) };
         self.probe(ctx, needs, filter, key, prefix, FilterHash::new(prefix)).map(Some)
     }

@@ -317,6 +317,11 @@ impl Table {
         Some(cursor.handle())
     }
 
+    /// Whether the keys of its index are stored user keys, without sequence numbers.
+    pub fn index_has_user_keys(&self) -> bool {
+        self.layout.index.user_keys
+    }
+
     /// Moves `cursor` to the first entry of `block` at or behind `key`; false if no entry of the
     /// key is in the table.
     #[inline]

@@ -50,11 +50,7 @@ impl EntryCounts {
         self.input_records += 1;
         self.input_key_bytes += internal_key.len() as u64;
         self.input_value_bytes += value.len() as u64;
-        let deletes = matches!(
-            kind,
-            ValueType::Deletion | ValueType::SingleDeletion | ValueType::DeletionWithTimestamp
-        );
-        self.input_deletions += u64::from(deletes);
+        self.input_deletions += u64::from(kind.is_deletion());
     }
 
     /// Adds another filter's counts.

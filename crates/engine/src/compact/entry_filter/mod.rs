@@ -17,7 +17,12 @@
 //! | reference to a blob file that is to be emptied | the value, for whoever writes it again |
 //! | what every reader sees, at the bottom | the same with sequence number 0 |
 //! | what a transaction inserted that is not decided | the same |
+//! | what is written before `history_low`, and hidden by a newer timestamp before it, for all readers | nothing |
 //! | the newest of a key, if there is a compaction filter | what that says (`by_user`) |
+//!
+//! With user-defined timestamps each timestamp of a key counts as a key of its own, of which
+//! operands are not merged, and a deletion stays until `history_low` has passed it: it hides
+//! earlier timestamps, of which the job may have entries.
 //!
 //! Invariant: without a compaction filter, whoever reads at one of the snapshots, or above all
 //! entries, sees the same in the output as in the input, together with what lies below. (Held as a
@@ -80,6 +85,9 @@ pub(crate) struct FilterOptions<'a> {
     pub(crate) write_conflict_snapshot: SeqNo,
     /// Values in blob files below this number are brought back; 0 for none.
     pub(crate) blob_cutoff: FileNumber,
+    /// Nobody reads at timestamps before this one (`full_history_ts_low`). `None`: it is not known,
+    /// or the family has no timestamps.
+    pub(crate) history_low: Option<Vec<u8>>,
     /// The user's say.
     pub(crate) user: Option<UserFilter>,
 }
@@ -140,6 +148,15 @@ enum Wanted {
     },
 }
 
+/// Of a family with timestamps.
+struct History {
+    low: Option<Vec<u8>>,
+    /// Nobody reads before the current timestamp of the current key.
+    is_past: bool,
+    /// Every reader sees an entry of the key that hides all with earlier timestamps.
+    hides_earlier: bool,
+}
+
 /// How an entry that met a held one goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flow {
@@ -180,6 +197,7 @@ pub(crate) struct EntryFilter<'a> {
     annihilated: bool,
     held: Held,
     operands: Operands,
+    history: Option<History>,
     wanted: Wanted,
     reference: Vec<u8>,
     /// The entity whose column is wanted.
@@ -195,6 +213,7 @@ impl<'a> EntryFilter<'a> {
         debug_assert!(!options.bottommost || options.may_hold.is_some(), "the bottom is known");
         let comparator = options.config.comparator.clone();
         let tombstones = options.tombstones.filter(|fragments| !fragments.is_empty());
+        let comparator_has_timestamps = comparator.timestamp_size() > 0;
         EntryFilter {
             filtering: Filtering::new(options.user, options.stripes.latest()),
             unseen: false,
@@ -216,6 +235,11 @@ impl<'a> EntryFilter<'a> {
             annihilated: false,
             held: Held::Nothing,
             operands: Operands::default(),
+            history: (comparator_has_timestamps).then_some(History {
+                low: options.history_low,
+                is_past: false,
+                hides_earlier: false,
+            }),
             wanted: Wanted::Nothing,
             reference: Vec::new(),
             entity: Vec::new(),
@@ -242,11 +266,23 @@ impl<'a> EntryFilter<'a> {
     ) -> Result<Pushed> {
         let (user_key, trailer) = key::split(internal_key);
         let (seq, kind) = (SeqNo(trailer >> 8), ValueType::from_u8(trailer as u8));
-        let Some(kind) = kind.filter(|kind| kind.is_stored() && *kind != ValueType::RangeDeletion) else {
+        let Some(mut kind) = kind.filter(|kind| kind.is_stored() && *kind != ValueType::RangeDeletion) else {
             return Err(not_an_entry(internal_key));
         };
         self.counts.note_input(kind, internal_key, value);
-        let same = self.has_key && self.comparator.equal_user(user_key, self.user_key());
+        let mut same = self.has_key && self.comparator.equal_user(user_key, self.user_key());
+        if self.history.is_some() {
+            if kind == ValueType::DeletionWithTimestamp {
+                kind = ValueType::Deletion;
+            }
+            let is_earlier =
+                same && self.comparator.compare_with_timestamps(user_key, self.user_key()).is_ne();
+            if is_earlier && self.hides_earlier() {
+                self.counts.dropped_hidden += 1;
+                return Ok(Pushed::Done);
+            }
+            same &= !is_earlier;
+        }
         if !matches!(self.held, Held::Nothing) {
             match self.settle_held(Some((same, seq, kind, value)), sink)? {
                 Flow::Consumed => return Ok(Pushed::Done),
@@ -261,6 +297,7 @@ impl<'a> EntryFilter<'a> {
         }
         if !same {
             self.begin_key(internal_key);
+            self.begin_timestamp();
         }
         if self.unseen && !self.stripes.is_undecided(seq) {
             self.unseen = false;
@@ -339,6 +376,28 @@ impl<'a> EntryFilter<'a> {
         self.unseen = self.filtering.user.is_some();
     }
 
+    #[inline]
+    fn begin_timestamp(&mut self) {
+        let Some(history) = &mut self.history else { return };
+        let user_key = &self.key[..self.key.len() - TRAILER_BYTES];
+        let timestamp = self.comparator.split_timestamp(user_key).1;
+        let is_past = |low: &Vec<u8>| self.comparator.compare_timestamps(timestamp, low).is_lt();
+        history.is_past = history.low.as_ref().is_some_and(is_past);
+        history.hides_earlier = false;
+        // Why: readers before it would miss what the user's filter removes or changes.
+        self.unseen &= history.is_past;
+    }
+
+    fn hides_earlier(&self) -> bool {
+        self.history.as_ref().is_some_and(|history| history.hides_earlier)
+    }
+
+    /// Whether somebody may read at a timestamp before that of the current entry.
+    #[inline]
+    fn is_history_read(&self) -> bool {
+        self.history.as_ref().is_some_and(|history| !history.is_past)
+    }
+
     /// Deals with an entry of the current user key, nothing being held.
     #[inline]
     fn take(
@@ -352,6 +411,12 @@ impl<'a> EntryFilter<'a> {
         let last = self.last.replace(stripe);
         if last != Some(stripe) {
             self.annihilated = false;
+        }
+        if let Some(history) = &mut self.history
+            && history.is_past
+            && kind != ValueType::Merge
+        {
+            history.hides_earlier |= self.stripes.seen_by_all(seq);
         }
         if kind == ValueType::SingleDeletion {
             self.held = Held::SingleDeletion { seq, stripe };
@@ -374,6 +439,11 @@ impl<'a> EntryFilter<'a> {
         self.ended = self.stripes.have_pending() && kind != ValueType::Merge && self.stripes.seen_by_all(seq);
         match kind {
             ValueType::Deletion => self.take_deletion(seq, stripe, sink)?,
+            ValueType::Merge if self.history.is_some() => {
+                // What comes next of this timestamp belongs to the merge.
+                self.last = None;
+                self.emit(seq, ValueType::Merge, value, sink)?;
+            }
             ValueType::Merge => self.begin_operands(seq, stripe, value)?,
             ValueType::ValuePreferredSeqno => self.take_timed_put(seq, stripe, value, sink)?,
             _ if self.is_covered(seq, stripe) => {}
@@ -402,7 +472,7 @@ impl<'a> EntryFilter<'a> {
     /// Whether nothing older than the job's entries holds the current key, and every reader sees
     /// `seq`.
     fn is_last_word(&mut self, seq: SeqNo) -> bool {
-        if !self.stripes.seen_by_all(seq) {
+        if !self.stripes.seen_by_all(seq) || self.is_history_read() {
             return false;
         }
         let Some(may_hold) = &mut self.may_hold else { return false };
@@ -416,7 +486,8 @@ impl<'a> EntryFilter<'a> {
             self.counts.dropped_optimized += u64::from(!self.bottommost);
             return Ok(());
         }
-        if self.bottommost {
+        // Why not with timestamps: entries with earlier ones may follow, which it hides.
+        if self.bottommost && self.history.is_none() {
             self.held = Held::Deletion { seq, stripe };
             return Ok(());
         }
@@ -480,8 +551,15 @@ impl<'a> EntryFilter<'a> {
     /// Emits an entry of the current user key.
     #[inline]
     fn emit(&mut self, seq: SeqNo, kind: ValueType, value: &[u8], sink: &mut impl EntrySink) -> Result<()> {
-        let zeroes = self.bottommost && kind != ValueType::Merge && self.stripes.seen_by_all(seq);
+        let zeroes = self.bottommost
+            && kind != ValueType::Merge
+            && self.stripes.seen_by_all(seq)
+            && !self.is_history_read();
         debug_assert!(!zeroes || !matches!(kind, ValueType::Deletion | ValueType::SingleDeletion));
+        let kind = match kind {
+            ValueType::Deletion if self.history.is_some() => ValueType::DeletionWithTimestamp,
+            kind => kind,
+        };
         let seq = if zeroes { SeqNo::ZERO } else { seq };
         self.zeroed |= zeroes;
         self.has_emitted = true;

@@ -111,7 +111,8 @@ impl InternalIterator {
 
     /// Go to the newest entry of `user_key`, or to the first behind it.
     pub fn seek(&mut self, user_key: impl AsRef<[u8]>) -> Result<()> {
-        let target = before_all_of(user_key.as_ref());
+        let comparator = self.superversion.version().comparator();
+        let target = before_all_of(&comparator.with_greatest_timestamp(user_key.as_ref()));
         self.check_open()?;
         self.merging.begin(To::AtOrAfter, &target, &mut self.needs);
         self.settle()

@@ -36,6 +36,7 @@ use karst_base::perf_context::{self, PerfLevel, PerfMetric, Timer};
 use karst_base::snapshot::ReadAt;
 use karst_base::stats::{HistogramKind, Ticker};
 use karst_format::comparator::Comparator;
+use karst_format::key::ValueType;
 use karst_format::slice_transform::PrefixExtractor;
 use karst_storage::superversion::SuperVersion;
 use karst_storage::table::Table;
@@ -55,7 +56,7 @@ pub use internal::InternalIterator;
 pub use range::{KeyBounds, Range};
 pub use stream::{Direction, Entries, EntryStream, Streamed};
 
-/// The bounds of an iteration, as user keys.
+/// The bounds of an iteration, as stored user keys.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bounds {
     /// Included.
@@ -216,8 +217,12 @@ impl DbIterator {
         if options.read_tier == ReadTier::Memtable {
             return Err(Error::not_supported("an iterator with read_tier Memtable".to_owned()));
         }
-        let bounds =
-            Bounds { lower: options.iterate_lower_bound.clone(), upper: options.iterate_upper_bound.clone() };
+        let order = superversion.version().comparator();
+        let stored = |bound: &Option<Vec<u8>>| bound.as_deref().map(|key| order.with_greatest_timestamp(key));
+        let bounds = Bounds {
+            lower: stored(&options.iterate_lower_bound),
+            upper: stored(&options.iterate_upper_bound),
+        };
         let visible = visible(&superversion, &at, &bounds, &options);
         let prefix = PrefixFilter::new(&options, &superversion, tables.shared.prefix_seek_opt_in_only);
         let fetches = Fetches::new(&options, HistogramKind::FileReadDbIteratorMicros);
@@ -302,7 +307,7 @@ impl DbIterator {
 
     /// How the current key lies to another.
     fn compare(&self, key: &[u8]) -> std::cmp::Ordering {
-        self.scan.superversion.version().comparator().compare_user(self.key(), key)
+        self.scan.superversion.version().comparator().compare_bare(self.key(), key)
     }
 
     /// Whether the iterator stands at an entry.
@@ -319,6 +324,36 @@ impl DbIterator {
     pub fn key(&self) -> &[u8] {
         assert!(self.valid(), "key() of an iterator that is not valid");
         self.scan.visible.key()
+    }
+
+    /// The timestamp of the current entry; empty in a column family without timestamps.
+    ///
+    /// # Panics
+    /// When the iterator is not valid.
+    pub fn timestamp(&self) -> &[u8] {
+        assert!(self.valid(), "timestamp() of an iterator that is not valid");
+        self.scan.visible.timestamp()
+    }
+
+    /// Whether the current entry is a deletion, which only an iterator with
+    /// [`iter_start_ts`](ReadOptions::iter_start_ts) stands at.
+    ///
+    /// # Panics
+    /// When the iterator is not valid.
+    pub fn is_deletion(&self) -> bool {
+        let [kind, ..] = self.trailer().to_le_bytes();
+        ValueType::from_u8(kind).is_some_and(ValueType::is_deletion)
+    }
+
+    /// Sequence number and type of the current entry, as internal keys have them. Exact with
+    /// [`iter_start_ts`](ReadOptions::iter_start_ts) only.
+    ///
+    /// # Panics
+    /// When the iterator is not valid.
+    #[doc(hidden)]
+    pub fn trailer(&self) -> u64 {
+        assert!(self.valid(), "trailer() of an iterator that is not valid");
+        self.scan.visible.trailer()
     }
 
     /// The current value. Nothing is copied.
@@ -455,15 +490,16 @@ impl DbIterator {
         let scan = &mut self.scan;
         scan.adapt_prefix_filter(None);
         // Compat: with a bound there it is a seek to it, and so is its prefix the one to stay in.
-        let start = scan.bounds.lower.as_deref().and_then(|lower| scan.start_prefix(lower));
-        scan.visible.begin_seek(scan.bounds.lower.as_deref(), start, &mut self.needs);
+        let lower = scan.options.iterate_lower_bound.as_deref();
+        let start = lower.and_then(|lower| scan.start_prefix(lower));
+        scan.visible.begin_seek(lower, start, &mut self.needs);
     }
 
     fn begin_seek_to_last(&mut self) {
         self.count_seek();
         let scan = &mut self.scan;
-        let upper = scan.bounds.upper.as_deref().map(|upper| (upper, true));
-        let start = scan.bounds.upper.as_deref().and_then(|upper| scan.start_prefix(upper));
+        let upper = scan.options.iterate_upper_bound.as_deref().map(|upper| (upper, true));
+        let start = upper.and_then(|(upper, _)| scan.start_prefix(upper));
         scan.visible.begin_seek_back(upper, start, &mut self.needs);
     }
 
@@ -472,7 +508,8 @@ impl DbIterator {
         let scan = &mut self.scan;
         scan.adapt_prefix_filter(Some(key));
         let comparator = scan.superversion.version().comparator();
-        let lower = scan.bounds.lower.as_deref().filter(|_| scan.bounds.lower_excludes(comparator, key));
+        let lower = scan.options.iterate_lower_bound.as_deref();
+        let lower = lower.filter(|lower| comparator.compare_bare(key, lower).is_lt());
         let start = scan.start_prefix(key);
         scan.visible.begin_seek(Some(lower.unwrap_or(key)), start, &mut self.needs);
     }
@@ -481,7 +518,8 @@ impl DbIterator {
         self.count_seek();
         let scan = &mut self.scan;
         let comparator = scan.superversion.version().comparator();
-        let upper = scan.bounds.upper.as_deref().filter(|_| scan.bounds.upper_excludes(comparator, key));
+        let upper = scan.options.iterate_upper_bound.as_deref();
+        let upper = upper.filter(|upper| comparator.compare_bare(key, upper).is_ge());
         let start = scan.start_prefix(key);
         let target = upper.map_or((key, false), |upper| (upper, true));
         scan.visible.begin_seek_back(Some(target), start, &mut self.needs);
@@ -616,7 +654,12 @@ fn visible(superversion: &SuperVersion, at: &ReadAt, bounds: &Bounds, options: &
     let readahead = readahead_limits(options, superversion);
     let merging = Merging::new(superversion, at.seq, bounds, readahead, !options.ignore_range_deletions);
     let skips_before_seek = superversion.config().options.max_sequential_skip_in_iterations;
-    Visible::new(merging, at.seq, readahead, skips_before_seek)
+    let comparator = superversion.version().comparator();
+    let visible = Visible::new(merging, at.seq, readahead, skips_before_seek);
+    match comparator.timestamp_size() {
+        0 => visible,
+        bytes => visible.with_timestamps(bytes, options),
+    }
 }
 
 impl Scan {
@@ -651,7 +694,8 @@ impl Scan {
             return;
         }
         let extractor = self.superversion.config().prefix_extractor.as_ref();
-        let range = key.or(self.bounds.lower.as_deref()).zip(self.bounds.upper.as_deref());
+        let lower = key.or(self.options.iterate_lower_bound.as_deref());
+        let range = lower.zip(self.options.iterate_upper_bound.as_deref());
         let one_prefix = extractor.zip(range).is_some_and(|(extractor, (from, upper))| {
             extractor.prefix(from).is_some_and(|prefix| extractor.prefix(upper) == Some(prefix))
         });

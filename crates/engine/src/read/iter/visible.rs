@@ -13,10 +13,13 @@
 //! one seek: forward to behind the key, or to what the snapshot sees of it; backward to its newest
 //! visible entry, from which on the iterator moves forward, or to before the key.
 //!
+//! In a column family with timestamps entries later than the read's timestamp are hidden as those
+//! of later writes are. With `iter_start_ts` each timestamp of a key is one entry, deletions too.
+//!
 //! Invariants:
 //! - Every turn of a loop begins with `settle` and ends by sending the merging iterator on; in
 //!   between nothing can stop. So a repeated call applies no entry twice.
-//! - `key` is the current key, or the one whose versions are being passed.
+//! - `key` is the current stored key, or the one whose versions are being passed.
 
 use crate::read::View;
 use crate::read::base::{Base, existing_value, without_packed_seqno};
@@ -27,8 +30,10 @@ use crate::read::iter::readahead::ReadaheadLimits;
 use crate::read::iter::{Bounds, NO_PREFIX_FILTER, PrefixFilter};
 use crate::read::merge;
 use karst_base::error::{Error, ErrorKind, Named, Result, Shown};
+use karst_base::options::ReadOptions;
 use karst_base::perf_context::{self, PerfMetric};
 use karst_base::stats::Ticker;
+use karst_format::comparator::Comparator;
 use karst_format::key::{self, InternalKey, SeqNo, ValueType};
 use karst_storage::table::needs::{Needs, Stop};
 use karst_storage::value::Value;
@@ -94,6 +99,33 @@ pub(super) struct Visible {
     /// With `prefix_same_as_start`: the prefix that the iteration stays in.
     prefix: Option<Vec<u8>>,
     blobs: BlobFeed,
+    timestamps: Option<Box<Timestamps>>,
+    /// The trailer of the entry that decided what `key` is, if every timestamp is shown.
+    trailer: u64,
+}
+
+/// What is seen of a column family with timestamps.
+#[derive(Debug)]
+struct Timestamps {
+    /// Of each, in bytes.
+    bytes: usize,
+    /// The latest that is seen.
+    read: Vec<u8>,
+    /// With `iter_start_ts`: the first that is seen. Then each timestamp is an entry of its own.
+    start: Option<Vec<u8>>,
+    /// The stored user key of the entry that is the base of the value to be made.
+    base_key: Vec<u8>,
+}
+
+/// Where among the entries of a key to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Before all of them.
+    BeforeNewest,
+    /// To the newest that the read sees.
+    Newest,
+    /// To the oldest.
+    Oldest,
 }
 
 impl Visible {
@@ -125,7 +157,46 @@ impl Visible {
             target: Vec::new(),
             prefix: None,
             blobs: BlobFeed::new(readahead),
+            timestamps: None,
+            trailer: 0,
         }
+    }
+
+    /// The same of a column family with timestamps of so many bytes.
+    pub(super) fn with_timestamps(mut self, bytes: usize, options: &ReadOptions) -> Self {
+        let read = options.timestamp.clone().unwrap_or_default();
+        let start = options.iter_start_ts.clone();
+        if start.is_some() {
+            // Why never: what is passed by is one entry, not all of a key.
+            self.skips_before_seek = u64::MAX;
+        }
+        self.timestamps = Some(Box::new(Timestamps { bytes, read, start, base_key: Vec::new() }));
+        self
+    }
+
+    /// Whether each timestamp of a key is an entry of its own.
+    fn shows_all(&self) -> bool {
+        self.timestamps.as_ref().is_some_and(|timestamps| timestamps.start.is_some())
+    }
+
+    /// Whether an entry of a stored user key is of what `key` stands for.
+    #[inline]
+    fn is_of_key(&self, comparator: &Comparator, user_key: &[u8]) -> bool {
+        match self.timestamps {
+            Some(_) if self.shows_all() => comparator.compare_with_timestamps(user_key, &self.key).is_eq(),
+            _ => comparator.equal_user(user_key, &self.key),
+        }
+    }
+
+    /// Whether the read does not see an entry because of its timestamp.
+    #[inline]
+    fn hides_timestamp(&self, view: &View<'_>, user_key: &[u8]) -> bool {
+        let Some(timestamps) = &self.timestamps else { return false };
+        let comparator = view.superversion.version().comparator();
+        let is_early = |start: &Vec<u8>| {
+            comparator.compare_timestamps(comparator.split_timestamp(user_key).1, start).is_lt()
+        };
+        view.is_later(user_key) || timestamps.start.as_ref().is_some_and(is_early)
     }
 
     #[inline]
@@ -136,7 +207,20 @@ impl Visible {
     /// The current user key.
     #[inline]
     pub(super) fn key(&self) -> &[u8] {
-        &self.key
+        match &self.timestamps {
+            None => &self.key,
+            Some(timestamps) => &self.key[..self.key.len() - timestamps.bytes],
+        }
+    }
+
+    /// Its timestamp.
+    pub(super) fn timestamp(&self) -> &[u8] {
+        &self.key[self.key().len()..]
+    }
+
+    /// See `trailer`.
+    pub(super) fn trailer(&self) -> u64 {
+        self.trailer
     }
 
     /// The current value.
@@ -185,7 +269,7 @@ impl Visible {
         self.prefix = prefix;
         match user_key {
             Some(user_key) => {
-                self.set_target(user_key, self.snapshot, ValueType::FOR_SEEK);
+                self.set_target(user_key, Place::Newest);
                 self.merging.begin(To::AtOrAfter, &self.target, needs);
             }
             None => self.merging.begin(To::First, &[], needs),
@@ -204,28 +288,50 @@ impl Visible {
         self.prefix = prefix;
         match user_key {
             Some((user_key, excluded)) => {
-                self.set_back_target(user_key, excluded);
+                self.set_target(user_key, if excluded { Place::BeforeNewest } else { Place::Oldest });
                 self.merging.begin(To::AtOrBefore, &self.target, needs);
             }
             None => self.merging.begin(To::Last, &[], needs),
         }
     }
 
-    fn set_target(&mut self, user_key: &[u8], seq: SeqNo, kind: ValueType) {
+    /// Makes `target` the internal key of a place among the entries of a key, which has no timestamp
+    /// behind it.
+    #[inline]
+    fn set_target(&mut self, bare: &[u8], place: Place) {
         self.target.clear();
-        self.target.extend_from_slice(user_key);
-        self.target.extend_from_slice(&key::pack_trailer(seq, kind).to_le_bytes());
+        self.target.extend_from_slice(bare);
+        if let Some(timestamps) = &self.timestamps {
+            match place {
+                Place::BeforeNewest => self.target.resize(bare.len() + timestamps.bytes, 0xff),
+                Place::Newest => self.target.extend_from_slice(&timestamps.read),
+                Place::Oldest => self.target.resize(bare.len() + timestamps.bytes, 0),
+            }
+        }
+        self.end_target(place);
     }
 
-    fn set_back_target(&mut self, user_key: &[u8], excluded: bool) {
-        if excluded {
-            // Before the newest entry that the key can have.
-            self.target.clear();
-            self.target.extend_from_slice(user_key);
-            self.target.extend_from_slice(&u64::MAX.to_le_bytes());
+    /// The same among the entries that `key` stands for.
+    fn set_target_in_key(&mut self, place: Place) {
+        let key = std::mem::take(&mut self.key);
+        if self.shows_all() {
+            self.target.clone_from(&key);
+            self.end_target(place);
         } else {
-            self.set_target(user_key, SeqNo::ZERO, ValueType::Deletion);
+            let timestamp_bytes = self.timestamps.as_ref().map_or(0, |timestamps| timestamps.bytes);
+            // It has none before the first key, which then is the empty one.
+            self.set_target(&key[..key.len().saturating_sub(timestamp_bytes)], place);
         }
+        self.key = key;
+    }
+
+    fn end_target(&mut self, place: Place) {
+        let trailer = match place {
+            Place::BeforeNewest => u64::MAX,
+            Place::Newest => key::pack_trailer(self.snapshot, ValueType::FOR_SEEK),
+            Place::Oldest => key::pack_trailer(SeqNo::ZERO, ValueType::Deletion),
+        };
+        self.target.extend_from_slice(&trailer.to_le_bytes());
     }
 
     /// Go to the next key. Must be valid.
@@ -257,9 +363,7 @@ impl Visible {
         // the rest.
         self.start(true, needs);
         self.skipping = true;
-        let user_key = std::mem::take(&mut self.key);
-        self.set_target(&user_key, SeqNo::ZERO, ValueType::Deletion);
-        self.key = user_key;
+        self.set_target_in_key(Place::Oldest);
         self.merging.begin(To::AtOrAfter, &self.target, needs);
         Ok(())
     }
@@ -269,9 +373,7 @@ impl Visible {
         debug_assert!(self.valid);
         if self.forward {
             self.start(false, needs);
-            let user_key = std::mem::take(&mut self.key);
-            self.set_back_target(&user_key, true);
-            self.key = user_key;
+            self.set_target_in_key(Place::BeforeNewest);
             self.merging.begin(To::AtOrBefore, &self.target, needs);
             return;
         }
@@ -329,8 +431,23 @@ impl Visible {
     /// Whether an entry of `key` is a deletion, or a range tombstone hides it.
     #[inline]
     fn is_gone(&mut self, seq: SeqNo, kind: ValueType) -> bool {
-        matches!(kind, ValueType::Deletion | ValueType::SingleDeletion)
-            || self.merging.tombstones.hides(&self.key, seq)
+        kind.is_deletion() || self.merging.tombstones.hides(&self.key, seq)
+    }
+
+    /// Whether the read does not see the merging iterator's entry, which has this number.
+    #[inline]
+    fn hides(&self, view: &View<'_>, seq: SeqNo) -> bool {
+        view.hides(seq, self.snapshot) || self.hides_timestamp(view, key::user_key(self.merging.key()))
+    }
+
+    /// `key` gets the timestamp of the merging iterator's entry, which is of it.
+    #[inline]
+    fn note_timestamp(&mut self) {
+        if let Some(timestamps) = &self.timestamps {
+            let user_key = key::user_key(self.merging.key());
+            self.key.truncate(self.key.len() - timestamps.bytes);
+            self.key.extend_from_slice(&user_key[user_key.len().saturating_sub(timestamps.bytes)..]);
+        }
     }
 
     /// Counts an entry that the user does not see.
@@ -380,11 +497,11 @@ impl Visible {
                 Ok(parsed) => parsed,
                 Err(c) => return Err(bad_key(view, internal, c).into()),
             };
-            if self.skipping && comparator.equal_user(user_key, &self.key) {
+            if self.skipping && self.is_of_key(comparator, user_key) {
                 self.skip(view)?;
                 self.skipped += 1;
-                if self.skipped > self.skips_before_seek && seq > SeqNo::ZERO {
-                    self.seek_within_key(view, To::AtOrAfter, (SeqNo::ZERO, ValueType::Deletion), needs);
+                if self.skipped > self.skips_before_seek && (seq > SeqNo::ZERO || self.timestamps.is_some()) {
+                    self.seek_within_key(view, To::AtOrAfter, Place::Oldest, needs);
                 } else {
                     self.merging.begin_advance()?;
                 }
@@ -395,9 +512,10 @@ impl Visible {
                 self.rest_nowhere();
                 return Ok(());
             }
-            if view.hides(seq, self.snapshot) {
+            let hidden_by_timestamp = self.hides_timestamp(view, user_key);
+            if hidden_by_timestamp || view.hides(seq, self.snapshot) {
                 perf_context::count(PerfMetric::InternalRecentSkippedCount, 1);
-                if comparator.equal_user(user_key, &self.key) {
+                if self.is_of_key(comparator, user_key) {
                     self.skipped += 1;
                 } else {
                     self.key.clear();
@@ -407,8 +525,12 @@ impl Visible {
                 self.skip(view)?;
                 // Why only above: below are those that are hidden for another reason, and a seek
                 // would lead back.
-                if self.skipped > self.skips_before_seek && seq > self.snapshot {
-                    self.seek_within_key(view, To::AtOrAfter, (self.snapshot, ValueType::FOR_SEEK), needs);
+                let is_above = match self.timestamps {
+                    None => seq > self.snapshot,
+                    Some(_) => hidden_by_timestamp,
+                };
+                if self.skipped > self.skips_before_seek && is_above {
+                    self.seek_within_key(view, To::AtOrAfter, Place::Newest, needs);
                 } else {
                     self.merging.begin_advance()?;
                 }
@@ -416,8 +538,11 @@ impl Visible {
             }
             self.key.clear();
             self.key.extend_from_slice(user_key);
-            self.key_is_oldest = seq == SeqNo::ZERO;
+            self.key_is_oldest = seq == SeqNo::ZERO && self.timestamps.is_none();
             self.skipped = 0;
+            if self.shows_all() {
+                return self.take_shown(view, seq, kind);
+            }
             if self.is_gone(seq, kind) {
                 perf_context::count(PerfMetric::InternalDeleteSkippedCount, 1);
                 self.skip(view)?;
@@ -431,6 +556,10 @@ impl Visible {
 
     /// What an entry that is no deletion and no operand comes to.
     fn base_of(&mut self, kind: ValueType) -> Result<Base> {
+        if let Some(timestamps) = &mut self.timestamps {
+            timestamps.base_key.clear();
+            timestamps.base_key.extend_from_slice(key::user_key(self.merging.key()));
+        }
         Ok(match kind {
             ValueType::Value => Base::Value(self.merging.pin_value()),
             ValueType::BlobIndex => {
@@ -448,21 +577,29 @@ impl Visible {
         })
     }
 
+    /// Forward, every timestamp being shown: take an entry, whatever it is.
+    #[cold]
+    fn take_shown(&mut self, view: &View<'_>, seq: SeqNo, kind: ValueType) -> Result<(), Stop> {
+        self.trailer = key::pack_trailer(seq, kind);
+        match kind {
+            kind if kind.is_deletion() => self.rest(Current::Held(Value::empty())),
+            ValueType::Merge => return Err(self.cannot_show_operands().into()),
+            kind => return self.take(view, kind),
+        }
+        Ok(())
+    }
+
+    fn cannot_show_operands(&self) -> Error {
+        Error::not_supported(format!("merge operands of key {} with iter_start_ts", Shown(self.key())))
+    }
+
     /// Pass versions of `key` in one seek.
     #[cold]
-    fn seek_within_key(
-        &mut self,
-        view: &View<'_>,
-        to: To,
-        (seq, kind): (SeqNo, ValueType),
-        needs: &mut Needs,
-    ) {
+    fn seek_within_key(&mut self, view: &View<'_>, to: To, place: Place, needs: &mut Needs) {
         view.ctx.stats().tick(Ticker::NumberOfReseeksInIteration);
         self.skipped = 0;
         self.asks_filters = false;
-        let user_key = std::mem::take(&mut self.key);
-        self.set_target(&user_key, seq, kind);
-        self.key = user_key;
+        self.set_target_in_key(place);
         self.merging.begin(to, &self.target, needs);
     }
 
@@ -470,9 +607,7 @@ impl Visible {
     fn seek_before_key(&mut self, view: &View<'_>, needs: &mut Needs) {
         view.ctx.stats().tick(Ticker::NumberOfReseeksInIteration);
         self.skipped = 0;
-        let user_key = std::mem::take(&mut self.key);
-        self.set_back_target(&user_key, true);
-        self.key = user_key;
+        self.set_target_in_key(Place::BeforeNewest);
         self.merging.begin(To::AtOrBefore, &self.target, needs);
     }
 
@@ -497,15 +632,16 @@ impl Visible {
         loop {
             self.merging.settle(&view.ctx, needs, prefix, bounds)?;
             let in_key =
-                self.merging.valid() && comparator.equal_user(key::user_key(self.merging.key()), &self.key);
+                self.merging.valid() && self.is_of_key(comparator, key::user_key(self.merging.key()));
             let found = if in_key { Some(self.parse(view)?) } else { None };
             match found {
-                Some((seq, _)) if view.hides(seq, self.snapshot) => {
+                Some((seq, _)) if self.hides(view, seq) => {
                     self.skip(view)?;
                     self.merging.begin_advance()?;
                 }
                 Some((seq, kind)) if !self.is_gone(seq, kind) => {
-                    self.key_is_oldest = seq == SeqNo::ZERO;
+                    self.key_is_oldest = seq == SeqNo::ZERO && self.timestamps.is_none();
+                    self.note_timestamp();
                     return self.take(view, kind);
                 }
                 _ => {
@@ -560,7 +696,7 @@ impl Visible {
         let comparator = view.superversion.version().comparator();
         loop {
             self.merging.settle(&view.ctx, needs, prefix, bounds)?;
-            if !self.merging.valid() || !comparator.equal_user(key::user_key(self.merging.key()), &self.key) {
+            if !self.merging.valid() || !self.is_of_key(comparator, key::user_key(self.merging.key())) {
                 self.phase = Phase::Resolve(Base::Nothing);
                 return Ok(());
             }
@@ -569,7 +705,7 @@ impl Visible {
                 return Ok(());
             }
             let (seq, kind) = self.parse(view)?;
-            if view.hides(seq, self.snapshot) {
+            if self.hides(view, seq) {
                 self.skip(view)?;
                 self.merging.begin_advance()?;
                 continue;
@@ -591,8 +727,8 @@ impl Visible {
         let Phase::Resolve(base) = &self.phase else { unreachable!("called in this phase only") };
         let scanned = Scanned { view, bounds, snapshot: self.snapshot, child: self.blob_child };
         let (blobs, merging) = (&mut self.blobs, &mut self.merging);
-        let existing =
-            existing_value(view, &self.key, base, |need| blobs.value(scanned, needs, merging, need))?;
+        let stored = self.timestamps.as_ref().map_or(&self.key, |timestamps| &timestamps.base_key);
+        let existing = existing_value(view, stored, base, |need| blobs.value(scanned, needs, merging, need))?;
         let value = if self.operands.is_empty() {
             existing.unwrap_or_else(Value::empty)
         } else {
@@ -600,7 +736,7 @@ impl Visible {
                 self.operands.reverse();
             }
             let operands = std::mem::take(&mut self.operands);
-            merge::full(view, &self.key, existing, &operands)?
+            merge::full(view, self.key(), existing, &operands)?
         };
         self.rest(Current::Held(value));
         Ok(())
@@ -618,7 +754,7 @@ impl Visible {
         loop {
             self.merging.settle(&view.ctx, needs, prefix, bounds)?;
             let at_entry = self.merging.valid();
-            if inside && !(at_entry && comparator.equal_user(key::user_key(self.merging.key()), &self.key)) {
+            if inside && !(at_entry && self.is_of_key(comparator, key::user_key(self.merging.key()))) {
                 // The whole key has been walked.
                 inside = false;
                 self.phase = Phase::Backward { inside };
@@ -654,7 +790,12 @@ impl Visible {
             }
             let many = self.skipped >= self.skips_before_seek;
             self.skipped += 1;
-            if many && seq > self.snapshot {
+            let hidden = self.hides(view, seq);
+            let is_above = match self.timestamps {
+                None => seq > self.snapshot,
+                Some(_) => view.is_later(key::user_key(self.merging.key())),
+            };
+            if many && is_above {
                 // All that comes of the key is newer.
                 perf_context::count(PerfMetric::InternalRecentSkippedCount, 1);
                 self.skip(view)?;
@@ -664,11 +805,21 @@ impl Visible {
             if many {
                 self.turn(true, needs);
                 self.phase = Phase::Newest;
-                self.seek_within_key(view, To::AtOrAfter, (self.snapshot, ValueType::FOR_SEEK), needs);
+                self.seek_within_key(view, To::AtOrAfter, Place::Newest, needs);
                 return Ok(());
             }
-            if !view.hides(seq, self.snapshot) {
-                if self.is_gone(seq, kind) {
+            if !hidden {
+                self.note_timestamp();
+                if self.shows_all() {
+                    self.trailer = key::pack_trailer(seq, kind);
+                    self.forget_older(view)?;
+                    self.found_in_key = true;
+                    self.newest = match kind {
+                        kind if kind.is_deletion() => Base::Nothing,
+                        ValueType::Merge => return Err(self.cannot_show_operands().into()),
+                        kind => self.base_of(kind)?,
+                    };
+                } else if self.is_gone(seq, kind) {
                     perf_context::count(PerfMetric::InternalDeleteSkippedCount, 1);
                     self.skip(view)?;
                     self.forget_older(view)?;

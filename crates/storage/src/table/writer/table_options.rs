@@ -163,6 +163,8 @@ pub fn table_options(
         metadata_block_bytes: bytes("metadata_block_size", tables.metadata_block_size)?,
         data_block_hash_ratio: match tables.data_block_index_type {
             DataBlockIndexType::BinarySearch => None,
+            // Why not: a search has another timestamp than what it finds, and another hash.
+            DataBlockIndexType::BinaryAndHash if config.comparator.timestamp_size() > 0 => None,
             DataBlockIndexType::BinaryAndHash => Some(tables.data_block_hash_table_util_ratio),
         },
         separate_values: tables.separate_key_value_in_data_block,

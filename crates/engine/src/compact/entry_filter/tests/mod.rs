@@ -82,6 +82,7 @@ impl Job {
             enforce_single_deletes: !self.lax_single_deletes,
             write_conflict_snapshot: self.write_conflict_snapshot.map_or(SeqNo::MAX, SeqNo),
             blob_cutoff: FileNumber(self.blob_cutoff),
+            history_low: None,
             user: self.user.clone().map(|filter| UserFilter::new(filter, 3).unwrap()),
         });
         let mut sink = Collected::default();

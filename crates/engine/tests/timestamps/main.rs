@@ -1,0 +1,4 @@
+//! Column families whose keys have user-defined timestamps.
+
+mod history;
+mod model;
