@@ -1,0 +1,3 @@
+//! Column families whose keys have user-defined timestamps.
+
+mod writes;
