@@ -40,7 +40,7 @@ mod source;
 mod two_phase;
 pub mod wal;
 
-pub use batch::{WriteBatch, entity_of};
+pub use batch::{WriteBatch, entity_of, timestamp_required};
 pub use conflicts::Claim;
 pub use host::Host;
 pub use options::WriteOptions;

@@ -22,6 +22,7 @@ use karst_base::stats::write_counts::WriteCounts;
 use karst_base::sync::{Mutex, MutexGuard};
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::SeqNo;
+use karst_format::log::TimestampSize;
 use std::sync::OnceLock;
 
 /// Bytes of records that may wait for the leader; more writers wait before order.
@@ -282,6 +283,13 @@ impl Line {
     /// Whether entries went to memtables without a record.
     pub(crate) fn has_unlogged(&self) -> bool {
         self.unlogged
+    }
+
+    /// Has the log say how many bytes of timestamps keys of these column families end in, unless it
+    /// does. Before the first record with such keys.
+    #[cold]
+    pub(crate) fn name_timestamps(&mut self, sizes: &[TimestampSize]) {
+        self.framing.name_timestamps(sizes, &mut self.buffer);
     }
 
     /// Frames a record of `bytes` bytes, which `put` appends, with the next sequence number. It

@@ -186,6 +186,18 @@ fn of_database(db: &Db, before: &Snapshot) -> Vec<(&'static str, Option<Error>)>
         delete_range_async wait(db.delete_range_async(b"a", b"b"));
         delete_range_opt_async wait(db.delete_range_opt_async(&write, b"a", b"b"));
         delete_range_cf_async wait(db.delete_range_cf_async(&write, family, b"a", b"b"));
+        put_with_ts db.put_with_ts("a", "ts", "2");
+        put_cf_with_ts db.put_cf_with_ts(&write, family, "a", "ts", "2");
+        put_with_ts_async wait(db.put_with_ts_async(b"a", b"ts", b"2"));
+        put_cf_with_ts_async wait(db.put_cf_with_ts_async(&write, family, b"a", b"ts", b"2"));
+        delete_with_ts db.delete_with_ts("a", "ts");
+        delete_cf_with_ts db.delete_cf_with_ts(&write, family, "a", "ts");
+        delete_with_ts_async wait(db.delete_with_ts_async(b"a", b"ts"));
+        delete_cf_with_ts_async wait(db.delete_cf_with_ts_async(&write, family, b"a", b"ts"));
+        single_delete_with_ts db.single_delete_with_ts("a", "ts");
+        single_delete_cf_with_ts db.single_delete_cf_with_ts(&write, family, "a", "ts");
+        single_delete_with_ts_async wait(db.single_delete_with_ts_async(b"a", b"ts"));
+        single_delete_cf_with_ts_async wait(db.single_delete_cf_with_ts_async(&write, family, b"a", b"ts"));
         write db.write(&write, &batch);
         write_async wait(db.write_async(&write, &batch));
         flush_wal db.flush_wal(true);

@@ -6,6 +6,8 @@
 //!
 //! Invariant: an operation that is refused leaves the batch as it was.
 
+mod timestamps;
+
 use crate::wal::replay::BATCH_END;
 use karst_base::error::{Error, ErrorKind, Named, Result};
 use karst_format::Corruption;
@@ -16,6 +18,9 @@ use karst_format::write_batch::{self, HEADER_BYTES, Op};
 use karst_storage::column_family::ColumnFamily;
 use karst_storage::memtable::pair_checksum;
 use smallvec::SmallVec;
+use timestamps::Unsettled;
+
+pub use timestamps::timestamp_required;
 
 /// Longest key in bytes: with its sequence number it must stay below 4 GiB.
 const LARGEST_KEY_BYTES: usize = u32::MAX as usize - 8;
@@ -126,6 +131,7 @@ pub struct WriteBatch {
     merged: SmallVec<[ColumnFamilyId; 1]>,
     /// Whether one of them removes a range.
     removes_ranges: bool,
+    unsettled: Unsettled,
     /// The open database whose families were named, by its number.
     database: Option<u64>,
     save_points: Vec<SavePoint>,
@@ -142,6 +148,7 @@ struct SavePoint {
     families: usize,
     merged: usize,
     removes_ranges: bool,
+    unsettled: Unsettled,
     protected: usize,
 }
 
@@ -200,6 +207,9 @@ impl WriteBatch {
     /// added here. Why so strict: what is logged and cannot be flushed keeps the database from
     /// being opened.
     ///
+    /// Keys of column families that have timestamps end in them; which those are is only known when
+    /// the batch is written, and one with a key that is too short for that is refused then.
+    ///
     /// # Errors
     /// `Corruption`: it does not decode, or a wide-column entity in it does not; the error says
     /// where. `NotSupported`: it has markers of a transaction, or references into blob files, which
@@ -220,6 +230,7 @@ impl WriteBatch {
             has_ends |= op == Op::Noop;
             batch.note(&op);
         }
+        batch.unsettled.foreign = true;
         batch.records = records;
         if has_ends {
             batch.leave_out_ends();
@@ -245,7 +256,10 @@ impl WriteBatch {
         self.records.set_seq(marked.reader().seq());
     }
 
-    /// Sets a key of the default column family.
+    /// Sets a key of the default column family. In a database whose default column family has
+    /// timestamps the batch is refused when it is written, as are those of all calls here that name
+    /// no column family: such keys need [`put_cf_with_ts`](Self::put_cf_with_ts), or
+    /// [`put_cf`](Self::put_cf) and [`update_timestamps`](Self::update_timestamps).
     ///
     /// # Errors
     /// The key, the value or the batch would be too large.
@@ -254,7 +268,9 @@ impl WriteBatch {
         self.push(None, Op::Put { cf, key: key.as_ref(), value: value.as_ref() })
     }
 
-    /// Sets a key of a column family.
+    /// Sets a key of a column family. If that has timestamps, here and in the other calls that name
+    /// one, [`update_timestamps`](Self::update_timestamps) has to give the key one before the batch
+    /// is written.
     ///
     /// # Errors
     /// As [`put`](Self::put), and if other operations are on column families of another database.
@@ -315,7 +331,7 @@ impl WriteBatch {
     /// The same in a column family.
     ///
     /// # Errors
-    /// As [`put_cf`](Self::put_cf).
+    /// As [`put_cf`](Self::put_cf). `NotSupported`: the column family has timestamps.
     pub fn delete_range_cf(
         &mut self,
         family: &ColumnFamily,
@@ -353,7 +369,8 @@ impl WriteBatch {
     /// what a plain read returns. `None` is the default column family.
     ///
     /// # Errors
-    /// As [`put_cf`](Self::put_cf), and if a column is given twice.
+    /// As [`put_cf`](Self::put_cf), and if a column is given twice, or the column family has
+    /// timestamps.
     pub fn put_entity(
         &mut self,
         family: Option<&ColumnFamily>,
@@ -390,6 +407,7 @@ impl WriteBatch {
         self.families.truncate(point.families);
         self.merged.truncate(point.merged);
         self.removes_ranges = point.removes_ranges;
+        self.unsettled = point.unsettled;
         if let Some(protection) = &mut self.protection {
             protection.truncate(point.protected);
         }
@@ -410,6 +428,7 @@ impl WriteBatch {
         self.families.clear();
         self.merged.clear();
         self.removes_ranges = false;
+        self.unsettled = Unsettled::default();
         self.database = None;
         self.save_points.clear();
         if let Some(protection) = &mut self.protection {
@@ -512,11 +531,27 @@ impl WriteBatch {
             families: self.families.len(),
             merged: self.merged.len(),
             removes_ranges: self.removes_ranges,
+            unsettled: self.unsettled,
             protected: self.protection.as_ref().map_or(0, Vec::len),
         }
     }
 
     fn push(&mut self, family: Option<&ColumnFamily>, op: Op<'_>) -> Result<()> {
+        match family {
+            Some(family) if family.comparator().timestamp_size() > 0 => {
+                self.push_without_timestamp(family, op)
+            }
+            Some(_) => self.push_whole(family, op),
+            None => {
+                self.push_whole(None, op)?;
+                self.unsettled.unnamed |= op.column_family().is_some();
+                Ok(())
+            }
+        }
+    }
+
+    /// Adds an operation whose key is as it is to be stored.
+    fn push_whole(&mut self, family: Option<&ColumnFamily>, op: Op<'_>) -> Result<()> {
         check_sizes(&op)?;
         let (key, value) = strings(&op);
         let grown = self.data_size() as u64 + (key.len() as u64 + value.len() as u64) + FRAME_BYTES as u64;

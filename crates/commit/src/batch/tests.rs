@@ -62,6 +62,81 @@ fn damage_in_memory_is_seen_before_it_is_logged() {
     assert_eq!(batch.verify().unwrap_err().kind(), ErrorKind::Corruption);
 }
 
+const WITH_TIMESTAMPS: ColumnFamilyId = ColumnFamilyId(7);
+
+/// As the column family's handle would have it added: with zeroes for its timestamp.
+fn put_placeholder(batch: &mut WriteBatch, key: &str) {
+    let key = [key.as_bytes(), &[0; 8]].concat();
+    batch.push_whole(None, Op::Put { cf: WITH_TIMESTAMPS, key: &key, value: b"v" }).unwrap();
+    batch.unsettled.placeholders = true;
+}
+
+fn size_of(cf: u32) -> Option<usize> {
+    Some(if cf == WITH_TIMESTAMPS.0 { 8 } else { 0 })
+}
+
+fn keys(batch: &WriteBatch) -> Vec<Vec<u8>> {
+    batch.iter().map(|op| strings(&op).0.to_vec()).collect()
+}
+
+#[test]
+fn timestamps_come_into_the_keys_that_have_them_and_save_points_hold() {
+    let mut batch = WriteBatch::protected();
+    batch.put("twelve bytes", "1").unwrap();
+    batch.set_save_point();
+    put_placeholder(&mut batch, "a");
+    batch.put_log_data("a note").unwrap();
+    batch.set_save_point();
+    put_placeholder(&mut batch, "b");
+    let before = batch.protection.clone();
+    assert!(batch.needs_timestamps());
+    batch.update_timestamps(*b"stamped!", size_of).unwrap();
+    assert!(!batch.needs_timestamps());
+    let expected: [&[u8]; 4] = [b"twelve bytes", b"astamped!", b"", b"bstamped!"];
+    assert_eq!(keys(&batch), expected);
+    batch.verify().unwrap();
+    assert_ne!(batch.protection, before);
+    // Once more, and what has one is given the other.
+    put_placeholder(&mut batch, "c");
+    batch.update_timestamps(*b"again...", size_of).unwrap();
+    assert_eq!(keys(&batch)[3..], [b"bagain...", b"cagain..."]);
+    // What is before a save point has its timestamp; the batch does not need one again.
+    batch.rollback_to_save_point().unwrap();
+    assert_eq!(keys(&batch), [&b"twelve bytes"[..], b"aagain...", b""]);
+    assert!(!batch.needs_timestamps());
+    put_placeholder(&mut batch, "d");
+    batch.rollback_to_save_point().unwrap();
+    assert!(!batch.needs_timestamps() && batch.count() == 1);
+    batch.verify().unwrap();
+    put_placeholder(&mut batch, "e");
+    batch.clear();
+    assert!(!batch.needs_timestamps());
+}
+
+#[test]
+fn timestamps_that_do_not_fit_change_nothing() {
+    let mut batch = WriteBatch::new();
+    put_placeholder(&mut batch, "a");
+    batch.put_log_data("behind").unwrap();
+    let before = batch.as_bytes().to_vec();
+    let refused = |batch: &mut WriteBatch, timestamp: &[u8], size: Option<usize>| {
+        let error = batch.update_timestamps(timestamp, |_| size).unwrap_err();
+        assert!(batch.as_bytes() == before && batch.needs_timestamps(), "{error}");
+        error.kind()
+    };
+    assert_eq!(refused(&mut batch, b"short", Some(8)), ErrorKind::InvalidArgument);
+    assert_eq!(refused(&mut batch, b"of ten bytes", Some(12)), ErrorKind::InvalidArgument);
+    assert_eq!(refused(&mut batch, b"12345678", None), ErrorKind::NotFound);
+    batch.push_whole(None, Op::DeleteRange { cf: WITH_TIMESTAMPS, begin: b"a", end: b"b" }).unwrap();
+    let before = batch.as_bytes().to_vec();
+    let error = batch.update_timestamps(*b"12345678", size_of).unwrap_err();
+    assert_eq!((error.kind(), batch.as_bytes()), (ErrorKind::NotSupported, &before[..]));
+    let mut damaged = WriteBatch::protected();
+    put_placeholder(&mut damaged, "a");
+    damaged.protection.as_mut().unwrap()[0] ^= 1;
+    assert_eq!(damaged.update_timestamps(*b"12345678", size_of).unwrap_err().kind(), ErrorKind::Corruption);
+}
+
 #[test]
 fn bytes_that_are_no_batch_are_refused_with_their_place() {
     let mut batch = WriteBatch::new();

@@ -87,9 +87,12 @@ use karst_base::stats::Statistics;
 use karst_base::stats::write_counts::WriteCounts;
 use karst_format::ids::ColumnFamilyId;
 use karst_format::key::SeqNo;
+use karst_format::log::TimestampSize;
 use karst_format::write_batch::HEADER_BYTES;
 use karst_io::{Env, report};
 use karst_mem::PendingRanges;
+use karst_storage::memtable::MemTable;
+use smallvec::SmallVec;
 use std::sync::Arc;
 use write::Lead;
 
@@ -242,9 +245,13 @@ impl<H: Host> Pipeline<H> {
         if let Some(claim) = claim {
             self.order.check_claim(claim)?;
         }
+        let mut timestamps: SmallVec<[TimestampSize; 2]> = SmallVec::new();
         for family in source.families() {
             match self.around.host.pin(*family) {
-                Some(pin) => pins.push((*family, pin)),
+                Some(pin) => {
+                    timestamps.extend(timestamp_size(*family, H::memtable(&pin))?);
+                    pins.push((*family, pin));
+                }
                 None if options.ignore_missing_column_families => {}
                 None => {
                     let text = format!("a write to column family {family}, which is not open");
@@ -275,6 +282,9 @@ impl<H: Host> Pipeline<H> {
                 record.extend_from_slice(tail);
             };
             let record = (HEADER_BYTES + body_bytes + tail.len(), put);
+            if !timestamps.is_empty() {
+                line.name_timestamps(&timestamps);
+            }
             line.frame(count, record)?;
         }
         if let Some(phase) = source.phase() {
@@ -521,6 +531,20 @@ impl<H: Host> Pipeline<H> {
     pub fn check_inserts(&self) -> Result<()> {
         self.apply.check_inserts()
     }
+}
+
+/// What a log has to say of a column family's timestamps; nothing if it has none.
+#[inline]
+fn timestamp_size(cf: ColumnFamilyId, memtable: &MemTable) -> Result<Option<TimestampSize>, NotOrdered> {
+    let bytes = memtable.comparator().timestamp_size();
+    if bytes == 0 {
+        return Ok(None);
+    }
+    let too_long = |_| {
+        let text = format!("timestamps of {bytes} bytes in column family {cf}; a log can name {}", u16::MAX);
+        NotOrdered::Refused(Error::invalid_argument(text))
+    };
+    Ok(Some(TimestampSize { cf, bytes: u16::try_from(bytes).map_err(too_long)? }))
 }
 
 impl<H: Host> std::fmt::Debug for Pipeline<H> {

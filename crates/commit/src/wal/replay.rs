@@ -36,6 +36,7 @@ use karst_base::error::{Error, ErrorKind};
 use karst_format::Corruption;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::{SeqNo, ValueType};
+use karst_format::log::TimestampSize;
 use karst_format::write_batch::{BatchReader, Op, PrepareKind, WriteBatch};
 use karst_storage::memtable::{DuplicateEntry, MemTable};
 use std::collections::HashMap;
@@ -273,6 +274,81 @@ impl Replay {
         let ends_in_mark =
             matches!(last, Some(Op::Noop | Op::EndPrepare { .. } | Op::Commit { .. } | Op::Rollback { .. }));
         Ok(is_committed || !ends_in_mark)
+    }
+
+    /// Compares what log `wal` says of timestamps with the comparators of the column families that a
+    /// batch writes to, and its keys with both.
+    ///
+    /// Compat: RocksDB fills in timestamps where a family has got them since the log was written, if
+    /// it was told not to keep them; here they are always kept, so the sizes have to agree. Logs of
+    /// versions before 8.4 do not say them.
+    ///
+    /// # Errors
+    /// The sizes differ, or a key is shorter than its timestamp: a key would be taken for another.
+    /// `NotSupported`: what is not done where keys have timestamps. Not for what does not decode,
+    /// which [`apply`](Self::apply) tells.
+    pub fn check_timestamps(
+        &self,
+        wal: FileNumber,
+        batch: &BatchReader<'_>,
+        sizes: &[TimestampSize],
+    ) -> Result<(), Error> {
+        let any = |target: &Target| target.memtable.comparator().timestamp_size() > 0;
+        if sizes.is_empty() && !self.targets.iter().any(any) {
+            return Ok(());
+        }
+        let mut in_section = false;
+        for op in batch.ops().map_while(Result::ok) {
+            match op {
+                Op::BeginPrepare(_) => in_section = true,
+                Op::EndPrepare { .. } => in_section = false,
+                _ => {}
+            }
+            let Some(cf) = op.column_family() else { continue };
+            let Ok(index) = self.targets.binary_search_by_key(&cf, |target| target.cf) else { continue };
+            let target = &self.targets[index];
+            if target.log_number > wal {
+                continue;
+            }
+            let has = target.memtable.comparator().timestamp_size();
+            let said = sizes.iter().find(|size| size.cf == cf).map_or(0, |size| usize::from(size.bytes));
+            if said != has {
+                let name = target.memtable.comparator().name();
+                let text = format!(
+                    "timestamps of column family {cf} have {said} bytes, and {has} in the comparator {name}"
+                );
+                return Err(Error::new(ErrorKind::Corruption, text));
+            }
+            let (what, key) = match op {
+                _ if has == 0 => continue,
+                Op::DeleteRange { .. } => ("a removed range", None),
+                _ if in_section => ("a prepared transaction", None),
+                Op::Put { key, .. }
+                | Op::TimedPut { key, .. }
+                | Op::Delete { key, .. }
+                | Op::SingleDelete { key, .. }
+                | Op::Merge { key, .. }
+                | Op::PutBlobIndex { key, .. }
+                | Op::PutEntity { key, .. } => ("", Some(key)),
+                _ => continue,
+            };
+            let Some(key) = key else {
+                let text = format!("{what} in column family {cf}, whose keys have timestamps");
+                return Err(Error::not_supported(text));
+            };
+            if key.len() < has {
+                let bytes = key.len();
+                let text =
+                    format!("a key of {bytes} bytes in column family {cf}, whose timestamps have {has}");
+                return Err(Error::new(ErrorKind::Corruption, text));
+            }
+        }
+        Ok(())
+    }
+
+    /// Has [`check`](Self::check) say why the records cannot be replayed.
+    pub(crate) fn fail(&mut self, error: Error) {
+        self.failed.get_or_insert(error);
     }
 
     /// Applies one batch of log `wal` and says where the next begins. Offsets of errors are within

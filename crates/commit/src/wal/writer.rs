@@ -20,7 +20,7 @@ use karst_base::options::DbOptions;
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
 use karst_format::key::SeqNo;
-use karst_format::log::{LogWriter, Predecessor};
+use karst_format::log::{LogWriter, Predecessor, TimestampSize};
 use karst_io::{FileSystem, MAP_ALIGNMENT, MappedRange, PositionalFile};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -145,6 +145,14 @@ impl LogFraming {
         self.last_seq = seq;
         self.end_seq = SeqNo(seq.0 + u64::from(count));
         Ok(())
+    }
+
+    /// Says of column families how many bytes of timestamps their keys end in, unless this log says
+    /// so already. Comes before the first record with such keys.
+    pub fn name_timestamps(&mut self, sizes: &[TimestampSize], out: &mut Vec<u8>) {
+        let start = out.len();
+        self.writer.append_timestamp_sizes(sizes, out);
+        self.bytes += (out.len() - start) as u64;
     }
 
     /// Says what the log before was. Comes before the first record, which will have the sequence

@@ -24,6 +24,7 @@ mod verify;
 mod wal_files;
 mod wal_updates;
 mod write;
+mod write_with_ts;
 
 use crate::open::{self, Opened, Options, ReadHalf};
 use crate::properties;

@@ -8,7 +8,7 @@
 use super::Db;
 use crate::write_half::WriteHalf;
 use karst_base::error::{Error, Named, Result, check_range};
-use karst_commit::{Source, WriteBatch, WriteFuture, WriteOptions};
+use karst_commit::{Source, WriteBatch, WriteFuture, WriteOptions, timestamp_required};
 use karst_format::ids::ColumnFamilyId;
 use karst_format::write_batch::Op;
 use karst_io::block_on;
@@ -22,13 +22,9 @@ impl Db {
         family: &ColumnFamily,
         op: impl FnOnce(ColumnFamilyId) -> Op<'a>,
     ) -> Result<(&WriteHalf, Source<'a>)> {
-        let write = self.write_half()?;
-        if family.0.database != self.0.database {
-            return Err(super::foreign(family));
-        }
-        if family.0.is_dropped() {
-            let text = format!("column family {:?} was dropped", Named(family.name()));
-            return Err(Error::invalid_argument(text));
+        let write = self.writable(family)?;
+        if family.0.config.comparator.timestamp_size() > 0 {
+            return timestamp_required(family.name());
         }
         let op = op(family.0.id());
         if matches!(op, Op::Merge { .. }) {
@@ -40,6 +36,19 @@ impl Db {
         Ok((write, Source::one(op)?))
     }
 
+    /// What writes, for a column family of this database that is open.
+    pub(super) fn writable(&self, family: &ColumnFamily) -> Result<&WriteHalf> {
+        let write = self.write_half()?;
+        if family.0.database != self.0.database {
+            return Err(super::foreign(family));
+        }
+        if family.0.is_dropped() {
+            let text = format!("column family {:?} was dropped", Named(family.name()));
+            return Err(Error::invalid_argument(text));
+        }
+        Ok(write)
+    }
+
     pub(super) fn batch_source<'a>(&self, batch: &'a WriteBatch) -> Result<(&WriteHalf, Source<'a>)> {
         let write = self.write_half()?;
         if batch.database().is_some_and(|database| database != self.0.database) {
@@ -47,6 +56,7 @@ impl Db {
                 "the write batch has operations on column families of another database",
             ));
         }
+        batch.check_timestamps(&self.0.default_family, |family| self.0.read.families.get(family))?;
         for family in batch.merged() {
             // Why not an error here if it is not open: whether it may be missing, the options of
             // the write say.
@@ -79,8 +89,8 @@ macro_rules! calls {
                 ///
                 /// # Errors
                 /// Nothing was written if a key or value is over its limit, the database is open
-                /// for reading only or closed, writes are refused because of a background error, or
-                /// what is asked does not fit. After an `Io` error of the log itself it is not
+                /// for reading only or closed, writes are refused because of a background error, the
+                /// keys of the column family need timestamps, or what is asked does not fit. After an `Io` error of the log itself it is not
                 /// known whether the write is found when the database is opened anew.
                 pub fn $plain(&self, $($arg: impl AsRef<[u8]>),*) -> Result<()> {
                     self.$cf(&WriteOptions::default(), &self.0.default_family, $($arg),*)
@@ -157,7 +167,9 @@ impl Db {
     ///
     /// # Errors
     /// As [`Db::put_opt`]; a column family in it was dropped or is of another database; a merge in
-    /// a column family without an operator; a range that ends before it begins.
+    /// a column family without an operator; a range that ends before it begins. Where column
+    /// families have timestamps, `InvalidArgument`: a key that has none, or none yet
+    /// ([`WriteBatch::update_timestamps`]); `NotSupported`: a range is removed.
     pub fn write(&self, options: &WriteOptions, batch: &WriteBatch) -> Result<()> {
         let (write, source) = self.batch_source(batch)?;
         write.pipeline.write(options, source)

@@ -37,9 +37,9 @@ const ANY_FAMILY: ColumnFamilyId = ColumnFamilyId(i32::MAX as u32);
 pub struct ExternalSstFileInfo {
     /// Where it is.
     pub file_path: PathBuf,
-    /// The first key; empty if there are only range tombstones.
+    /// The first key, with its timestamp if keys have one; empty if there are only range tombstones.
     pub smallest_key: Vec<u8>,
-    /// The last key; empty if there are only range tombstones.
+    /// The last key, likewise; empty if there are only range tombstones.
     pub largest_key: Vec<u8>,
     /// Where the first range tombstone begins; empty if there is none.
     pub smallest_range_del_key: Vec<u8>,
@@ -78,6 +78,9 @@ pub struct ExternalSstFileInfo {
 ///
 /// A range tombstone deletes what the database has before the file is ingested; it spares the
 /// entries of its own file.
+///
+/// With a comparator that has timestamps, `put_with_ts` and `delete_with_ts` take the place of all
+/// other calls, which are refused then. Of one key those at later timestamps come first.
 ///
 /// Tables are as the options of the column family have them, but for blob files, into which no
 /// value goes. All calls block: they write files. A writer belongs to one thread at a time. One
@@ -220,10 +223,31 @@ impl SstFileWriter {
     /// Sets a key.
     ///
     /// # Errors
-    /// No file is open, the key does not come behind the one before, key or value are too large, or
-    /// writing failed.
+    /// No file is open, the key does not come behind the one before, key or value are too large,
+    /// keys have timestamps, or writing failed.
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.add(ValueType::Value, key.as_ref(), value.as_ref())
+    }
+
+    /// Sets a key as of a timestamp.
+    ///
+    /// # Errors
+    /// As [`SstFileWriter::put`]; keys have no timestamps, or others of another size.
+    pub fn put_with_ts(
+        &mut self,
+        key: impl AsRef<[u8]>,
+        ts: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        self.add_with_ts(ValueType::Value, key.as_ref(), ts.as_ref(), value.as_ref())
+    }
+
+    /// Removes a key as of a timestamp.
+    ///
+    /// # Errors
+    /// As [`SstFileWriter::put_with_ts`].
+    pub fn delete_with_ts(&mut self, key: impl AsRef<[u8]>, ts: impl AsRef<[u8]>) -> Result<()> {
+        self.add_with_ts(ValueType::DeletionWithTimestamp, key.as_ref(), ts.as_ref(), b"")
     }
 
     /// Sets a key to an entity of named columns, in any order.
@@ -255,9 +279,10 @@ impl SstFileWriter {
     /// where it begins is none.
     ///
     /// # Errors
-    /// No file is open, or the range ends before it begins.
+    /// No file is open, the range ends before it begins, or keys have timestamps.
     pub fn delete_range(&mut self, start: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<()> {
         let (start, end) = (start.as_ref(), end.as_ref());
+        self.check_no_timestamps()?;
         let open = self.open.as_mut().ok_or_else(not_open)?;
         check_range(&self.config.comparator, start, end)?;
         if !self.config.comparator.equal_user(start, end) {
@@ -266,9 +291,37 @@ impl SstFileWriter {
         Ok(())
     }
 
+    /// # Errors
+    /// Keys have timestamps.
+    fn check_no_timestamps(&self) -> Result<()> {
+        let comparator = &self.config.comparator;
+        if comparator.timestamp_size() > 0 {
+            let text = format!("a timestamp is required: keys in the order {:?} have one", comparator.name());
+            return Err(Error::invalid_argument(text));
+        }
+        Ok(())
+    }
+
     fn add(&mut self, kind: ValueType, user_key: &[u8], value: &[u8]) -> Result<()> {
+        self.check_no_timestamps()?;
+        self.add_stored(kind, user_key, value)
+    }
+
+    fn add_with_ts(&mut self, kind: ValueType, key: &[u8], ts: &[u8], value: &[u8]) -> Result<()> {
+        let size = self.config.comparator.timestamp_size();
+        if size == 0 || ts.len() != size {
+            let name = self.config.comparator.name();
+            let text = format!("a timestamp of {} bytes; keys in the order {name:?} have {size}", ts.len());
+            return Err(Error::invalid_argument(text));
+        }
+        self.add_stored(kind, &[key, ts].concat(), value)
+    }
+
+    /// Adds an entry under a user key as it is stored.
+    fn add_stored(&mut self, kind: ValueType, user_key: &[u8], value: &[u8]) -> Result<()> {
         let open = self.open.as_mut().ok_or_else(not_open)?;
-        if open.first.is_some() && self.config.comparator.compare_user(&open.last, user_key).is_ge() {
+        let order = &self.config.comparator;
+        if open.first.is_some() && order.compare_with_timestamps(&open.last, user_key).is_ge() {
             let (key, last) = (Shown(user_key), Shown(&open.last));
             let text = format!("{}: key {key} does not come behind {last}", open.path.display());
             return Err(Error::invalid_argument(text));

@@ -2,3 +2,4 @@
 
 mod history;
 mod model;
+mod writes;

@@ -69,11 +69,11 @@ pub(crate) fn number(timestamp: &[u8]) -> u64 {
 }
 
 pub(crate) fn put(db: &Db, family: &ColumnFamily, key: &[u8], at: u64, value: &[u8]) {
-    db.put_cf(&WriteOptions::default(), family, [key, &at.to_le_bytes()].concat(), value).unwrap();
+    db.put_cf_with_ts(&WriteOptions::default(), family, key, at.to_le_bytes(), value).unwrap();
 }
 
 pub(crate) fn delete(db: &Db, family: &ColumnFamily, key: &[u8], at: u64) {
-    db.delete_cf(&WriteOptions::default(), family, [key, &at.to_le_bytes()].concat()).unwrap();
+    db.delete_cf_with_ts(&WriteOptions::default(), family, key, at.to_le_bytes()).unwrap();
 }
 
 fn entry(iter: &DbIterator) -> Entry {

@@ -42,6 +42,8 @@ pub struct Record<'r> {
     pub end: u64,
     /// Zeroed space lies between it and the record before: what was there may have been lost.
     pub behind_zeroes: bool,
+    /// The timestamp sizes that it is under. A column family not named has no timestamps.
+    pub timestamp_sizes: &'r [TimestampSize],
 }
 
 /// A part of the file that could not be read.
@@ -232,6 +234,13 @@ impl<'a> LogReader<'a> {
         self
     }
 
+    /// With the timestamp sizes that the part of the log which was read before had.
+    #[must_use]
+    pub fn with_timestamp_sizes(mut self, sizes: Vec<TimestampSize>) -> LogReader<'a> {
+        self.timestamp_sizes = sizes;
+        self
+    }
+
     /// Whether the records are compressed.
     #[must_use]
     pub fn is_compressed(&self) -> bool {
@@ -288,7 +297,7 @@ impl<'a> LogReader<'a> {
             Payload::Assembled => &self.partial[..],
         };
         let (offset, end) = (self.base + offset as u64, self.base + self.pos as u64);
-        Record { bytes, offset, end, behind_zeroes }
+        Record { bytes, offset, end, behind_zeroes, timestamp_sizes: &self.timestamp_sizes }
     }
 
     fn advance(&mut self) -> Found {

@@ -261,7 +261,7 @@ impl MemTable {
     }
 
     /// Adds a point entry, or for `RangeDeletion` a tombstone from `user_key` up to, not including,
-    /// `value`.
+    /// `value`. `user_key` ends in its timestamp where the comparator has them.
     ///
     /// Compat: a range deletion whose end is not behind its start is kept out, as it deletes
     /// nothing.
@@ -297,6 +297,18 @@ impl MemTable {
         Ok(())
     }
 
+    /// The kind that an entry is stored as.
+    ///
+    /// Compat: in memtables and tables RocksDB marks deletions of keys with timestamps; in batches
+    /// and logs it does not.
+    #[inline]
+    fn stored_kind(&self, kind: ValueType) -> ValueType {
+        match kind {
+            ValueType::Deletion if self.comparator.timestamp_size() > 0 => ValueType::DeletionWithTimestamp,
+            kind => kind,
+        }
+    }
+
     #[inline]
     fn make(&self, entry: &PointEntry<'_>) -> Unlinked {
         let (seq, kind, user_key, value) = entry;
@@ -304,18 +316,19 @@ impl MemTable {
             return self.make_protected(entry, pair_checksum(user_key, value));
         }
         if let Some(filter) = &self.filter {
-            filter.add(user_key);
+            filter.add(self.comparator.bare(user_key));
         }
-        self.list.prepare(user_key, &key::pack_trailer(*seq, *kind).to_le_bytes(), value)
+        let trailer = key::pack_trailer(*seq, self.stored_kind(*kind));
+        self.list.prepare(user_key, &trailer.to_le_bytes(), value)
     }
 
     // Why apart: what is not protected has nothing to do with it.
     #[inline(never)]
     fn make_protected(&self, (seq, kind, user_key, value): &PointEntry<'_>, pair: u64) -> Unlinked {
         if let Some(filter) = &self.filter {
-            filter.add(user_key);
+            filter.add(self.comparator.bare(user_key));
         }
-        let trailer = key::pack_trailer(*seq, *kind);
+        let trailer = key::pack_trailer(*seq, self.stored_kind(*kind));
         let checksum = self.protection.checksum(pair, trailer);
         let checksum = &checksum[..self.protection.bytes()];
         self.list.prepare_parts([user_key, &trailer.to_le_bytes()], [value, checksum])

@@ -121,6 +121,45 @@ fn a_filter_passes_keys_by_that_were_not_added() {
     assert!(filter(0).is_none(), "nothing to put into a filter");
 }
 
+/// `key` at a timestamp, as users' keys are stored.
+fn at(key: &[u8], timestamp: u64) -> Vec<u8> {
+    [key, &timestamp.to_le_bytes()].concat()
+}
+
+#[test]
+fn deletions_of_keys_with_timestamps_are_marked_and_filters_leave_the_timestamp_out() {
+    for bytes in [0, 8] {
+        let (protection, filter) = (Protection::of(bytes), filter(1));
+        let memtable = MemTable { protection, filter, ..MemTable::new(Comparator::BytewiseU64Ts) };
+        memtable.add(SeqNo(1), ValueType::Value, &at(b"k", 5), b"five").unwrap();
+        memtable.add(SeqNo(2), ValueType::Deletion, &at(b"k", 7), b"").unwrap();
+        memtable.add_many(&[(SeqNo(3), ValueType::SingleDeletion, &at(b"k", 6), b"")]).unwrap();
+        let deleted = at(b"j", 1);
+        let prepared = memtable.prepare(&(SeqNo(4), ValueType::Deletion, &deleted, b""));
+        memtable.link([prepared]).unwrap();
+        let mut all = Vec::new();
+        let mut next = memtable.first();
+        while let Some(position) = next {
+            memtable.check(position).unwrap();
+            let (user_key, trailer) = key::split(memtable.key(position));
+            all.push((user_key.to_vec(), ValueType::from_u8(trailer as u8).unwrap()));
+            next = memtable.next(position);
+        }
+        let expected = [
+            (deleted, ValueType::DeletionWithTimestamp),
+            (at(b"k", 7), ValueType::DeletionWithTimestamp),
+            (at(b"k", 6), ValueType::SingleDeletion),
+            (at(b"k", 5), ValueType::Value),
+        ];
+        assert_eq!(all, expected, "{bytes} bytes of protection");
+        assert_eq!((memtable.entry_count(), memtable.delete_count()), (4, 3));
+        let filter = memtable.filter.as_ref().unwrap();
+        assert!(filter.may_hold(b"k") && filter.may_hold(b"j"));
+        let others = (0..500).filter(|n| filter.may_hold(&at(b"k", *n))).count();
+        assert!(others < 10, "{others} keys with timestamps may be there");
+    }
+}
+
 fn protected(bytes_per_key: u32, checks_searches: bool) -> MemTable {
     let protection = Protection::of(bytes_per_key);
     let tombstones = Tombstones::new(protection);

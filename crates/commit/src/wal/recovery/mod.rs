@@ -21,9 +21,10 @@ use karst_base::error::{Error, Named, Result};
 use karst_format::Corruption;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::SeqNo;
-use karst_format::log::{BLOCK_BYTES, LogEvent, LogReader, Predecessor, Record, RecoveryMode};
+use karst_format::log::{BLOCK_BYTES, LogEvent, LogReader, Predecessor, Record, RecoveryMode, TimestampSize};
 use karst_format::write_batch::BatchReader;
 use karst_io::report;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// What is done with a full memtable.
@@ -46,6 +47,8 @@ pub struct Recovery {
     previous: Option<Predecessor>,
     /// The last log that was read, and where its last record that was replayed ends.
     last_log: Option<(FileNumber, u64)>,
+    /// Of each log that may be gone on with, what it said of timestamps, if it said anything.
+    timestamp_sizes: BTreeMap<FileNumber, Vec<TimestampSize>>,
     /// Damage was passed over.
     skipped: bool,
     /// See [`watch`](Self::watch).
@@ -159,6 +162,7 @@ impl Recovery {
             stopped: None,
             previous: None,
             last_log: None,
+            timestamp_sizes: BTreeMap::new(),
             skipped: false,
             known_to: last_seq,
             missing: None,
@@ -184,6 +188,9 @@ impl Recovery {
         let mut reader = LogReader::new(bytes, number, self.mode);
         if place.end > 0 && !place.compressed {
             reader = reader.resumed(base, place.end, place.recyclable);
+            // Why: what was said before does not come again.
+            reader =
+                reader.with_timestamp_sizes(self.timestamp_sizes.get(&number).cloned().unwrap_or_default());
         }
         // Why: if it was read before, it may have ended where more was still to come.
         self.stopped.take_if(|stopped| stopped.log == number);
@@ -238,6 +245,9 @@ impl Recovery {
                 },
             }
         }
+        if !reader.timestamp_sizes().is_empty() {
+            self.timestamp_sizes.insert(number, reader.timestamp_sizes().to_vec());
+        }
         self.last_log = Some((number, end));
         let size_bytes = base + bytes.len() as u64;
         self.previous = Some(Predecessor { log: number, size_bytes, last_seq });
@@ -250,11 +260,13 @@ impl Recovery {
     pub fn jump(&mut self, first_needed: FileNumber) {
         self.first_needed = first_needed;
         (self.expected, self.stopped, self.previous, self.last_log) = (None, None, None, None);
+        self.timestamp_sizes = self.timestamp_sizes.split_off(&first_needed);
     }
 
     /// Logs below this number need not be there any more.
     pub fn needs_from(&mut self, first_needed: FileNumber) {
         self.first_needed = first_needed;
+        self.timestamp_sizes = self.timestamp_sizes.split_off(&first_needed);
     }
 
     /// From now on notes which number is [missing](Self::missing) behind `known_to`, the last one
@@ -325,6 +337,13 @@ impl Recovery {
         let next = next.max(SeqNo(self.known_to.0 + 1));
         if batch.seq() > next {
             self.missing.get_or_insert(next);
+        }
+        if let Err(unfit) = self.replay.check_timestamps(log, &batch, record.timestamp_sizes) {
+            // Why in every mode: it is no damage to be passed over, and what is there must not be
+            // left out.
+            let at = format!("{}, offset {}", path.display(), record.offset);
+            self.replay.fail(unfit.in_context(at));
+            return Err(Corruption::new("a batch that does not fit the comparators", 0u64));
         }
         self.expected = Some(self.replay.apply(log, batch)?);
         Ok(Then::Next)

@@ -447,3 +447,122 @@ fn what_may_begin_anywhere_makes_no_damage_good() {
     let stopped = recovered.stopped.expect("the log is torn");
     assert_eq!((entries, stopped.log, stopped.left_out), (1, FileNumber(4), true));
 }
+
+/// A log of one put each of these column families and keys, behind what it says of timestamps.
+fn log_with_timestamps(sizes: &[(u32, u16)], keys: &[(u32, &[u8])]) -> Vec<u8> {
+    let mut writer = LogWriter::new(FileNumber(4), false);
+    let mut out = Vec::new();
+    let sizes: Vec<_> =
+        sizes.iter().map(|(cf, bytes)| TimestampSize { cf: ColumnFamilyId(*cf), bytes: *bytes }).collect();
+    writer.append_timestamp_sizes(&sizes, &mut out);
+    for (n, (cf, key)) in keys.iter().enumerate() {
+        let mut batch = WriteBatch::new();
+        batch.push(Op::Put { cf: ColumnFamilyId(*cf), key, value: b"" });
+        batch.set_seq(SeqNo(1 + n as u64));
+        writer.append(batch.as_bytes(), &mut out).unwrap();
+    }
+    out
+}
+
+/// Column family 0 has no timestamps, family 3 has.
+fn targets_with_timestamps() -> Vec<Target> {
+    let target = |(cf, comparator)| Target {
+        cf: ColumnFamilyId(cf),
+        log_number: FileNumber(1),
+        memtable: Arc::new(MemTable::new(comparator)),
+        memory_bytes: usize::MAX,
+        tables: None,
+    };
+    [(0, Comparator::Bytewise), (3, Comparator::BytewiseU64Ts)].map(target).into()
+}
+
+fn replayed(mode: RecoveryMode, log: &[u8]) -> Result<u64> {
+    let mut recovery = Recovery::new(mode, targets_with_timestamps(), (SeqNo(0), FileNumber(1)), false);
+    recovery.log(FileNumber(4), Path::new("/db/000004.log"), log, &mut |_| Ok(()))?;
+    recovery.finish([("default", FileNumber(1))]).map(|recovered| recovered.applied)
+}
+
+#[test]
+fn logs_and_comparators_that_differ_in_timestamps_are_an_error_in_every_mode() {
+    let stamped = &b"key-of-8-bytes"[..];
+    let good = log_with_timestamps(&[(3, 8), (5, 4)], &[(0, b"plain"), (3, stamped), (5, b"x")]);
+    let unsaid = log_with_timestamps(&[], &[(0, b"plain"), (3, stamped)]);
+    let other_size = log_with_timestamps(&[(3, 16)], &[(3, b"sixteen bytes are in it")]);
+    let in_none = log_with_timestamps(&[(0, 8)], &[(0, stamped)]);
+    let short = log_with_timestamps(&[(3, 8)], &[(0, b"plain"), (3, b"7 bytes")]);
+    for mode in MODES {
+        // What is of a family that is not open is nobody's.
+        assert_eq!(replayed(mode, &good).unwrap(), 2, "{mode:?}");
+        for (log, what) in [
+            (&unsaid, "have 0 bytes, and 8 in the comparator leveldb.BytewiseComparator.u64ts"),
+            (&other_size, "have 16 bytes, and 8 in"),
+            (&in_none, "have 8 bytes, and 0 in"),
+            (&short, "a key of 7 bytes in column family 3, whose timestamps have 8"),
+        ] {
+            let error = replayed(mode, log).unwrap_err();
+            assert_eq!(error.kind(), karst_base::error::ErrorKind::Corruption, "{mode:?}");
+            let text = error.to_string();
+            assert!(text.contains("/db/000004.log, offset ") && text.contains(what), "{mode:?}: {text}");
+        }
+    }
+    // The offset is that of the record.
+    let start = log_with_timestamps(&[(3, 8)], &[(0, b"plain")]).len();
+    let error = replayed(RecoveryMode::PointInTimeRecovery, &short).unwrap_err().to_string();
+    assert!(error.contains(&format!("offset {start}:")), "{error}");
+}
+
+#[test]
+fn what_is_not_done_with_timestamps_is_refused_by_name() {
+    let log = |ops: &[Op<'_>]| {
+        let mut writer = LogWriter::new(FileNumber(4), false);
+        let mut out = Vec::new();
+        writer.append_timestamp_sizes(&[TimestampSize { cf: ColumnFamilyId(3), bytes: 8 }], &mut out);
+        let mut batch = WriteBatch::new();
+        ops.iter().for_each(|op| batch.push(*op));
+        batch.set_seq(SeqNo(1));
+        writer.append(batch.as_bytes(), &mut out).unwrap();
+        out
+    };
+    let (cf, key) = (ColumnFamilyId(3), &b"key-of-8-bytes"[..]);
+    let range = [Op::DeleteRange { cf, begin: key, end: key }];
+    let section =
+        [Op::BeginPrepare(PrepareKind::Committed), Op::Delete { cf, key }, Op::EndPrepare { xid: b"t" }];
+    for mode in MODES {
+        for (ops, what) in [(&range[..], "a removed range"), (&section, "a prepared transaction")] {
+            let error = replayed(mode, &log(ops)).unwrap_err();
+            assert_eq!(error.kind(), karst_base::error::ErrorKind::NotSupported);
+            assert!(error.to_string().contains(what), "{mode:?}: {error}");
+        }
+    }
+    // What tables have already is not looked at.
+    let mut targets = targets_with_timestamps();
+    targets[1].log_number = FileNumber(9);
+    let mut recovery =
+        Recovery::new(RecoveryMode::AbsoluteConsistency, targets, (SeqNo(0), FileNumber(1)), false);
+    recovery.log(FileNumber(4), Path::new("log"), &log(&range), &mut |_| Ok(())).unwrap();
+}
+
+/// As a secondary reads a log that grows: what was said at its beginning holds for what comes.
+#[test]
+fn a_log_that_is_gone_on_with_keeps_its_timestamp_sizes() {
+    let keys: Vec<_> = (0..2000).map(|n| format!("{n:08}12345678")).collect();
+    let of = |count: usize| {
+        let keys: Vec<_> = keys[..count].iter().map(|key| (3, key.as_bytes())).collect();
+        log_with_timestamps(&[(3, 8)], &keys)
+    };
+    let whole = of(keys.len());
+    assert!(whole.len() > 2 * BLOCK_BYTES);
+    let targets = targets_with_timestamps();
+    let memtable = targets[1].memtable.clone();
+    let mode = RecoveryMode::PointInTimeRecovery;
+    let mut recovery = Recovery::new(mode, targets, (SeqNo(0), FileNumber(1)), false);
+    let (number, path) = (FileNumber(4), Path::new("log"));
+    let mut place = Place::default();
+    for count in [0, 1, 1500, keys.len()] {
+        let bytes = &whole[place.read_from() as usize..of(count).len()];
+        let part = (place.read_from(), bytes);
+        place = recovery.log_from(number, path, part, place, &mut |_| Ok(())).unwrap();
+        assert_eq!(memtable.entry_count(), count as u64);
+    }
+    assert!(place.read_from() > 0);
+}

@@ -1,0 +1,88 @@
+//! The calls that write one key at a timestamp, in column families whose comparator has them.
+//!
+//! In: operations, each with a timestamp as long as the column family's are. Out: batches of one for
+//! the commit pipeline. The forms are those of the calls without timestamps, but for that of the
+//! default column family with options.
+
+use super::Db;
+use crate::write_half::WriteHalf;
+use karst_base::error::Result;
+use karst_commit::{Source, WriteBatch, WriteFuture, WriteOptions};
+use karst_storage::column_family::ColumnFamily;
+use std::future::Future;
+
+impl Db {
+    /// What one operation with a timestamp is written as.
+    fn one_with_ts(
+        &self,
+        family: &ColumnFamily,
+        add: impl FnOnce(&mut WriteBatch) -> Result<()>,
+    ) -> Result<(&WriteHalf, Source<'static>)> {
+        let write = self.writable(family)?;
+        let mut batch = WriteBatch::new();
+        add(&mut batch)?;
+        Ok((write, Source::Owned(Box::new(batch))))
+    }
+}
+
+/// The forms of a call that writes one key at a timestamp.
+macro_rules! calls_with_ts {
+    ($($(#[$doc:meta])* $plain:ident $cf:ident $plain_async:ident $cf_async:ident ($($value:ident: $Value:ident)?);)*) => {
+        impl Db {
+            $(
+                $(#[$doc])*
+                ///
+                /// In the default column family. Blocks the calling thread until the write is
+                /// visible, and in the log.
+                ///
+                /// # Errors
+                #[doc = concat!("As [`Db::put`]. `InvalidArgument`: the column family has no timestamps, or `ts` is not as long as they are.")]
+                pub fn $plain(&self, key: impl AsRef<[u8]>, ts: impl AsRef<[u8]> $(, $value: impl AsRef<[u8]>)?) -> Result<()> {
+                    self.$cf(&WriteOptions::default(), &self.0.default_family, key, ts $(, $value)?)
+                }
+
+                /// The same with options, in a column family.
+                ///
+                /// # Errors
+                #[doc = concat!("As [`Db::", stringify!($plain), "`], and as [`Db::put_cf`] has them.")]
+                pub fn $cf(&self, options: &WriteOptions, family: &ColumnFamily, key: impl AsRef<[u8]>, ts: impl AsRef<[u8]> $(, $value: impl AsRef<[u8]>)?) -> Result<()> {
+                    let (write, source) = self.one_with_ts(family, |batch| batch.$cf(family, key, ts $(, $value)?))?;
+                    write.pipeline.write(options, source)
+                }
+
+                #[doc = concat!("The asynchronous form of [`Db::", stringify!($plain), "`]. Dropping it before its first poll writes nothing; after that the write happens whole or not at all.")]
+                pub fn $plain_async<'a, K: AsRef<[u8]> + ?Sized, T: AsRef<[u8]> + ?Sized $(, $Value: AsRef<[u8]> + ?Sized)?>(
+                    &'a self,
+                    key: &'a K,
+                    ts: &'a T,
+                    $($value: &'a $Value)?
+                ) -> impl Future<Output = Result<()>> + Send + Unpin + use<'a, K, T $(, $Value)?> {
+                    self.$cf_async(&WriteOptions::default(), &self.0.default_family, key, ts $(, $value)?)
+                }
+
+                #[doc = concat!("The asynchronous form of [`Db::", stringify!($cf), "`].")]
+                pub fn $cf_async<'a, K: AsRef<[u8]> + ?Sized, T: AsRef<[u8]> + ?Sized $(, $Value: AsRef<[u8]> + ?Sized)?>(
+                    &'a self,
+                    options: &WriteOptions,
+                    family: &ColumnFamily,
+                    key: &'a K,
+                    ts: &'a T,
+                    $($value: &'a $Value)?
+                ) -> impl Future<Output = Result<()>> + Send + Unpin + use<'a, K, T $(, $Value)?> {
+                    let source = self.one_with_ts(family, |batch| batch.$cf(family, key, ts $(, $value)?));
+                    WriteFuture::new(source.map(|(write, source)| write.pipeline.write_async(options, source)))
+                }
+            )*
+        }
+    };
+}
+
+calls_with_ts! {
+    /// Sets `key` to `value` as of the timestamp `ts`.
+    put_with_ts put_cf_with_ts put_with_ts_async put_cf_with_ts_async (value: V);
+    /// Removes `key` as of the timestamp `ts`: who reads at an earlier one finds it still. No error
+    /// if it is not there.
+    delete_with_ts delete_cf_with_ts delete_with_ts_async delete_cf_with_ts_async ();
+    /// The same of a key that was put at most once since it was last removed, and not merged.
+    single_delete_with_ts single_delete_cf_with_ts single_delete_with_ts_async single_delete_cf_with_ts_async ();
+}
