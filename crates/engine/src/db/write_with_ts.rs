@@ -1,8 +1,8 @@
 //! The calls that write one key at a timestamp, in column families whose comparator has them.
 //!
-//! In: operations, each with a timestamp as long as the column family's are. Out: batches of one for
-//! the commit pipeline. The forms are those of the calls without timestamps, but for that of the
-//! default column family with options.
+//! In: operations, each with a timestamp as long as the column family's are. Out: batches of one
+//! for the commit pipeline. The forms are those of the calls without timestamps, but for that of
+//! the default column family with options.
 
 use super::{Db, TransactionHooks};
 use crate::write_half::WriteHalf;
