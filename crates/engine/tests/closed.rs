@@ -141,6 +141,7 @@ fn of_database(db: &Db, before: &Snapshot) -> Vec<(&'static str, Option<Error>)>
         commit_prepared finish(hooks.commit_prepared(thread, &write, b"one"));
         rollback_prepared finish(hooks.rollback_prepared(thread, &write, b"one"));
         track_conflicts hooks.track_conflicts(16);
+        check_no_timestamps hooks.check_no_timestamps(&batch);
         written_since finish(hooks.written_since(thread, family, b"a", before));
         write_if_unchanged finish(hooks.write_if_unchanged(thread, &write, &batch, &unchanged));
         properties_of_all_tables db.properties_of_all_tables(family);

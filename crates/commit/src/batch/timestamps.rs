@@ -88,7 +88,8 @@ impl WriteBatch {
         self.push_with_timestamp(family, op, timestamp.as_ref())
     }
 
-    /// Removes a key of a column family that has timestamps, at one: it is found as of earlier ones.
+    /// Removes a key of a column family that has timestamps, at one: it is found as of earlier
+    /// ones.
     ///
     /// # Errors
     /// As [`put_cf_with_ts`](Self::put_cf_with_ts).

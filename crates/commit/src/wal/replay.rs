@@ -276,12 +276,12 @@ impl Replay {
         Ok(is_committed || !ends_in_mark)
     }
 
-    /// Compares what log `wal` says of timestamps with the comparators of the column families that a
-    /// batch writes to, and its keys with both.
+    /// Compares what log `wal` says of timestamps with the comparators of the column families that
+    /// a batch writes to, and its keys with both.
     ///
-    /// Compat: RocksDB fills in timestamps where a family has got them since the log was written, if
-    /// it was told not to keep them; here they are always kept, so the sizes have to agree. Logs of
-    /// versions before 8.4 do not say them.
+    /// Compat: RocksDB fills in timestamps where a family has got them since the log was written,
+    /// if it was told not to keep them; here they are always kept, so the sizes have to agree. Logs
+    /// of versions before 8.4 do not say them.
     ///
     /// # Errors
     /// The sizes differ, or a key is shorter than its timestamp: a key would be taken for another.

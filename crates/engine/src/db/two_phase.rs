@@ -131,6 +131,7 @@ impl TransactionHooks<'_> {
         if !db.options().allow_2pc {
             return Err(Error::invalid_argument("a prepared transaction needs the option allow_2pc"));
         }
+        self.check_no_timestamps(&batch)?;
         let (write, _) = db.batch_source(&batch)?;
         let numbers = db.0.read.pending.is_some().then(|| db.numbers(&batch)).transpose()?;
         let section = Arc::new(Section::new(name, batch, numbers));

@@ -89,9 +89,10 @@ macro_rules! calls {
                 ///
                 /// # Errors
                 /// Nothing was written if a key or value is over its limit, the database is open
-                /// for reading only or closed, writes are refused because of a background error, the
-                /// keys of the column family need timestamps, or what is asked does not fit. After an `Io` error of the log itself it is not
-                /// known whether the write is found when the database is opened anew.
+                /// for reading only or closed, writes are refused because of a background error,
+                /// the keys of the column family need timestamps, or what is asked does not fit.
+                /// After an `Io` error of the log itself it is not known whether the write is found
+                /// when the database is opened anew.
                 pub fn $plain(&self, $($arg: impl AsRef<[u8]>),*) -> Result<()> {
                     self.$cf(&WriteOptions::default(), &self.0.default_family, $($arg),*)
                 }

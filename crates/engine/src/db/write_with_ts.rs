@@ -1,12 +1,12 @@
 //! The calls that write one key at a timestamp, in column families whose comparator has them.
 //!
-//! In: operations, each with a timestamp as long as the column family's are. Out: batches of one for
-//! the commit pipeline. The forms are those of the calls without timestamps, but for that of the
-//! default column family with options.
+//! In: operations, each with a timestamp as long as the column family's are. Out: batches of one
+//! for the commit pipeline. The forms are those of the calls without timestamps, but for that of
+//! the default column family with options.
 
-use super::Db;
+use super::{Db, TransactionHooks};
 use crate::write_half::WriteHalf;
-use karst_base::error::Result;
+use karst_base::error::{Error, Named, Result};
 use karst_commit::{Source, WriteBatch, WriteFuture, WriteOptions};
 use karst_storage::column_family::ColumnFamily;
 use std::future::Future;
@@ -22,6 +22,26 @@ impl Db {
         let mut batch = WriteBatch::new();
         add(&mut batch)?;
         Ok((write, Source::Owned(Box::new(batch))))
+    }
+}
+
+impl TransactionHooks<'_> {
+    /// Refuses a batch that writes to column families whose keys have timestamps.
+    ///
+    /// # Errors
+    /// `NotSupported`: it does.
+    pub fn check_no_timestamps(self, batch: &WriteBatch) -> Result<()> {
+        self.0.check_open()?;
+        for id in batch.families() {
+            if let Some(family) = self.0.0.read.families.get(*id)
+                && family.config.comparator.timestamp_size() > 0
+            {
+                let name = Named(&family.config.name);
+                let text = format!("transactions in column family {name:?}, whose keys have timestamps");
+                return Err(Error::not_supported(text));
+            }
+        }
+        Ok(())
     }
 }
 

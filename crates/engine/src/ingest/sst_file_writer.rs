@@ -37,7 +37,8 @@ const ANY_FAMILY: ColumnFamilyId = ColumnFamilyId(i32::MAX as u32);
 pub struct ExternalSstFileInfo {
     /// Where it is.
     pub file_path: PathBuf,
-    /// The first key, with its timestamp if keys have one; empty if there are only range tombstones.
+    /// The first key, with its timestamp if keys have one; empty if there are only range
+    /// tombstones.
     pub smallest_key: Vec<u8>,
     /// The last key, likewise; empty if there are only range tombstones.
     pub largest_key: Vec<u8>,

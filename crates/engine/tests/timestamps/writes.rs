@@ -375,28 +375,25 @@ fn a_secondary_goes_on_in_a_log_that_said_of_timestamps_before() {
     }
 }
 
-/// RocksDB 7.8 does not know records of timestamp sizes yet; it tells so, and goes on.
+/// RocksDB has records of timestamp sizes since 8.4. Its `ldb` of 7.8 takes the first of them for
+/// damage, at which it ends; so it shows all of a log in which no key has a timestamp.
 #[test]
-fn ldb_dumps_our_log() {
+fn an_old_ldb_dumps_our_log_up_to_the_first_key_with_a_timestamp() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db");
     let db = open(&path, &options(Comparator::BytewiseU64Ts));
-    let (write, family) = (WriteOptions::new(), db.column_family("stamped").unwrap());
+    let dumped = || {
+        let walfile = format!("--walfile={}", newest_log(&path).display());
+        run("ldb", &["dump_wal", &walfile, "--print_value"], b"").unwrap()
+    };
     db.put("plain", "1").unwrap();
-    db.put_cf_with_ts(&write, &family, "k", ts(0x0102), "2").unwrap();
-    db.delete_cf_with_ts(&write, &family, "k", ts(0x0304)).unwrap();
+    db.delete("plain").unwrap();
+    let expected = "1,1,21,0,PUT(0) : 0x706C61696E : 0x31 \n2,1,19,28,DELETE(0) : 0x706C61696E \n";
+    assert_eq!(dumped(), expected);
+    let (write, family) = (WriteOptions::new(), db.column_family("stamped").unwrap());
+    db.put_cf_with_ts(&write, &family, "k", ts(3), "2").unwrap();
     db.put("behind", "3").unwrap();
-    db.close().unwrap();
-    let walfile = format!("--walfile={}", newest_log(&path).display());
-    let dumped = run("ldb", &["dump_wal", &walfile, "--header", "--print_value"], b"").unwrap();
-    for line in [
-        "PUT(0) : 0x706C61696E : 0x31",
-        "PUT(1) : 0x6B0201000000000000 : 0x32",
-        "DELETE(1) : 0x6B0403000000000000",
-        "PUT(0) : 0x626568696E64 : 0x33",
-    ] {
-        assert!(dumped.contains(line), "{line}:\n{dumped}");
-    }
+    assert_eq!(dumped(), expected);
 }
 
 #[test]

@@ -21,6 +21,7 @@
 mod filter;
 mod protection;
 mod seal;
+mod stored;
 #[cfg(test)]
 mod tests;
 mod tombstones;
@@ -297,18 +298,6 @@ impl MemTable {
         Ok(())
     }
 
-    /// The kind that an entry is stored as.
-    ///
-    /// Compat: in memtables and tables RocksDB marks deletions of keys with timestamps; in batches
-    /// and logs it does not.
-    #[inline]
-    fn stored_kind(&self, kind: ValueType) -> ValueType {
-        match kind {
-            ValueType::Deletion if self.comparator.timestamp_size() > 0 => ValueType::DeletionWithTimestamp,
-            kind => kind,
-        }
-    }
-
     #[inline]
     fn make(&self, entry: &PointEntry<'_>) -> Unlinked {
         let (seq, kind, user_key, value) = entry;
@@ -318,7 +307,7 @@ impl MemTable {
         if let Some(filter) = &self.filter {
             filter.add(self.comparator.bare(user_key));
         }
-        let trailer = key::pack_trailer(*seq, self.stored_kind(*kind));
+        let trailer = key::pack_trailer(*seq, stored::kind(&self.comparator, *kind));
         self.list.prepare(user_key, &trailer.to_le_bytes(), value)
     }
 
@@ -328,7 +317,7 @@ impl MemTable {
         if let Some(filter) = &self.filter {
             filter.add(self.comparator.bare(user_key));
         }
-        let trailer = key::pack_trailer(*seq, self.stored_kind(*kind));
+        let trailer = key::pack_trailer(*seq, stored::kind(&self.comparator, *kind));
         let checksum = self.protection.checksum(pair, trailer);
         let checksum = &checksum[..self.protection.bytes()];
         self.list.prepare_parts([user_key, &trailer.to_le_bytes()], [value, checksum])

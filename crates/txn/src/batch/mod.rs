@@ -139,7 +139,8 @@ impl WriteBatchWithIndex {
     /// Sets a key of a column family.
     ///
     /// # Errors
-    /// As [`put`](Self::put), and if the column family is of another database.
+    /// As [`put`](Self::put), and if the column family is of another database. `NotSupported`, as
+    /// from every other call that names one: its keys have timestamps.
     pub fn put_cf(
         &mut self,
         family: &ColumnFamily,
@@ -282,8 +283,9 @@ impl WriteBatchWithIndex {
         self.default_family.as_ref().unwrap_or_else(|| db.default_column_family())
     }
 
-    /// Refuses a column family of another database.
+    /// Refuses a column family of another database, and one whose keys have timestamps.
     pub(crate) fn check(&self, family: &ColumnFamily) -> Result<()> {
+        check_no_timestamps(family.comparator())?;
         if self.home.as_ref().is_none_or(|home| family.is_beside(home)) {
             return Ok(());
         }
@@ -299,8 +301,9 @@ impl WriteBatchWithIndex {
             Some(family) => (family.id(), family.comparator()),
             None => (ColumnFamilyId::DEFAULT.0, &self.default_order),
         };
-        if let Some(family) = family {
-            self.check(family)?;
+        match family {
+            Some(family) => self.check(family)?,
+            None => check_no_timestamps(order)?,
         }
         // Why this can be: the default column family was first used without being named.
         if let Some(index) = self.families.get(&id)
@@ -333,4 +336,14 @@ impl WriteBatchWithIndex {
         }
         Ok(())
     }
+}
+
+/// Refuses keys with timestamps.
+fn check_no_timestamps(order: &Comparator) -> Result<()> {
+    if order.timestamp_size() == 0 {
+        return Ok(());
+    }
+    let text =
+        format!("transactions on keys with timestamps, which those in the order {:?} have", order.name());
+    Err(Error::not_supported(text))
 }

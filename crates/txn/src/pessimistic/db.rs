@@ -12,7 +12,8 @@ use crate::holder::Holder;
 use crate::lock::{DeadlockPath, LockStatus, Locks, Request};
 use karst_engine::caller::{Caller, finish};
 use karst_engine::{
-    ColumnFamily, Db, Error, ErrorKind, Options, PreparedTransaction, Result, Shown, WriteBatch, WriteOptions,
+    ColumnFamily, Db, Error, ErrorKind, Options, PreparedTransaction, Result, Shown, TransactionHooks,
+    WriteBatch, WriteOptions,
 };
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -251,12 +252,13 @@ impl TransactionDb {
     ///
     /// # Errors
     /// As [`Db::write`]; `TimedOut` after `default_lock_timeout`, `LimitReached`; ranges cannot be
-    /// removed here.
+    /// removed here. `NotSupported`: keys have timestamps.
     pub fn write(&self, options: &WriteOptions, batch: &WriteBatch) -> Result<()> {
         self.written(options, batch, self.locks_batches())
     }
 
     fn written(&self, options: &WriteOptions, batch: &WriteBatch, locks: bool) -> Result<()> {
+        TransactionHooks::of(&self.shared.db).check_no_timestamps(batch)?;
         let _granted = locks.then(|| finish(self.lock_all(Caller::Thread, batch))).transpose()?;
         self.shared.db.write(options, batch)
     }
@@ -276,6 +278,7 @@ impl TransactionDb {
     }
 
     async fn written_async(&self, options: &WriteOptions, batch: WriteBatch, locks: bool) -> Result<()> {
+        TransactionHooks::of(&self.shared.db).check_no_timestamps(&batch)?;
         let (this, options) = (self.clone(), *options);
         let env = self.shared.db.env().clone();
         let work = async move {
