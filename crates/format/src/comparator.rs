@@ -51,22 +51,31 @@ pub trait UserComparator: Send + Sync + fmt::Debug {
     }
 
     /// How many bytes at the end of each stored key are its timestamp; 0 for keys without. It must
-    /// never change. If it is not 0, [`compare`](Self::compare) gets keys with timestamps, and the
-    /// two functions below must be given.
+    /// never change. If it is not 0, [`compare`](Self::compare) gets keys with timestamps, and has
+    /// the later timestamp first where the keys before them are equal.
     fn timestamp_size(&self) -> usize {
         0
     }
 
-    /// The order of two timestamps. [`compare`](Self::compare) has the greater one first, where the
-    /// keys before them are equal.
+    /// The order of two timestamps; the greater one is the later. By default they are little-endian
+    /// integers. The latest of all has to be one of bytes 0xff, and the earliest one of zeroes.
     fn compare_timestamps(&self, a: &[u8], b: &[u8]) -> Ordering {
-        let _ = (a, b);
-        unimplemented!("{}: a comparator with timestamps has to compare them", self.name())
+        a.iter().rev().cmp(b.iter().rev())
     }
 
-    /// The order of two keys, timestamps left out; whether either has one is said beside it.
+    /// The order of two keys, timestamps left out; whether either has one is said beside it. By
+    /// default [`compare`](Self::compare) is asked of both with the same timestamp, which makes
+    /// copies of them.
     fn compare_without_timestamp(&self, a: (&[u8], bool), b: (&[u8], bool)) -> Ordering {
-        self.compare(a.0, b.0)
+        let bytes = self.timestamp_size();
+        if bytes == 0 {
+            return self.compare(a.0, b.0);
+        }
+        let with_zeroes = |(key, has_timestamp): (&[u8], bool)| {
+            let bare = key.len() - if has_timestamp { bytes.min(key.len()) } else { 0 };
+            [&key[..bare], &vec![0; bytes]].concat()
+        };
+        self.compare(&with_zeroes(a), &with_zeroes(b))
     }
 }
 
@@ -486,6 +495,34 @@ mod tests {
             for c in ALL {
                 prop_assert_eq!(c.compare_internal(&a, &b), c.compare_internal(&b, &a).reverse());
             }
+        }
+
+        #[test]
+        fn users_need_not_say_all(a in short_key(), b in short_key(), at: u64, other: u64) {
+            #[derive(Debug)]
+            struct Plain;
+            impl UserComparator for Plain {
+                fn name(&self) -> &str {
+                    "plain"
+                }
+                fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
+                    Comparator::BytewiseU64Ts.compare_with_timestamps(a, b)
+                }
+                fn timestamp_size(&self) -> usize {
+                    8
+                }
+            }
+            let (users, own) = (Comparator::custom(Arc::new(Plain)), Comparator::BytewiseU64Ts);
+            let stored = |key: &[u8], timestamp: u64| [key, &timestamp.to_le_bytes()].concat();
+            let (x, y) = (stored(&a, at), stored(&b, other));
+            prop_assert_eq!(users.timestamp_size(), 8);
+            prop_assert_eq!(users.compare_user(&x, &y), own.compare_user(&x, &y));
+            prop_assert_eq!(users.compare_bare(&a, &b), own.compare_bare(&a, &b));
+            prop_assert_eq!(users.compare_with_timestamps(&x, &y), own.compare_with_timestamps(&x, &y));
+            prop_assert_eq!(
+                users.compare_timestamps(&at.to_le_bytes(), &other.to_le_bytes()), at.cmp(&other)
+            );
+            prop_assert_eq!(users.compare_internal(&a, &b), users.compare_internal(&b, &a).reverse());
         }
 
         #[test]
