@@ -333,7 +333,7 @@ fn a_log_under_timestamps_of_another_size_keeps_the_database_from_being_opened()
         for (bytes, what) in [(4, "have 8 bytes, and 4 in"), (0, "have 8 bytes, and 0 in")] {
             let options = with(bytes).set("wal_recovery_mode", mode).unwrap();
             let outcome = Db::open_cf(&path, &options, &["default", "stamped"]);
-            let error = outcome.err().expect("its keys would be taken for others");
+            let error = outcome.expect_err("its keys would be taken for others");
             assert_eq!(error.kind(), ErrorKind::Corruption);
             let place = format!("{}, offset ", log.display());
             assert!(error.to_string().contains(&place), "{mode}: {error}");
