@@ -1,0 +1,138 @@
+//! What the tests of bindings for other languages count on, beyond what RocksDB's header says.
+
+use super::*;
+
+unsafe extern "C" {
+    fn rocksdb_key_may_exist(
+        db: H,
+        r: H,
+        k: B,
+        n: usize,
+        v: E,
+        l: *mut usize,
+        t: B,
+        tn: usize,
+        f: *mut c_uchar,
+    ) -> c_uchar;
+    fn rocksdb_backup_engine_open_opts(o: H, env: H, e: E) -> H;
+    fn rocksdb_backup_engine_options_get_max_valid_backups_to_open(o: H) -> c_int;
+    fn rocksdb_backup_engine_options_get_share_files_with_checksum_naming(o: H) -> c_int;
+    fn rocksdb_backup_engine_options_set_share_files_with_checksum_naming(o: H, v: c_int);
+    fn rocksdb_backup_engine_options_get_schema_version(o: H) -> c_int;
+    fn rocksdb_create_default_env() -> H;
+    fn rocksdb_env_destroy(env: H);
+}
+
+#[test]
+fn a_key_that_is_known_is_found_also_if_it_is_known_to_be_gone() {
+    let setup = Setup::new();
+    let db = setup.open();
+    // Whether it may exist, whether that is all there is to know, and the value.
+    let look = |key: &[u8]| unsafe {
+        let (mut value, mut length, mut found) = (null_mut(), 7, 7);
+        let may = rocksdb_key_may_exist(
+            db,
+            setup.read,
+            at(key),
+            key.len(),
+            &mut value,
+            &mut length,
+            null(),
+            0,
+            &mut found,
+        );
+        (may, found, owned(value, length), length)
+    };
+    setup.put(db, b"there", b"value");
+    setup.put(db, b"gone", b"value");
+    ok(|e| unsafe { rocksdb_delete(db, setup.write, at(b"gone"), 4, e) });
+    assert_eq!(look(b"there"), (1, 1, Some(b"value".to_vec()), 5));
+    assert_eq!(look(b"gone"), (0, 1, None, 0));
+    assert_eq!(look(b"never"), (0, 1, None, 0));
+    unsafe {
+        rocksdb_close(db);
+        // In a table that nothing was read of yet.
+        let db = setup.open();
+        let flush = rocksdb_flushoptions_create();
+        ok(|e| rocksdb_flush(db, flush, e));
+        rocksdb_flushoptions_destroy(flush);
+        rocksdb_close(db);
+        let db = setup.open();
+        let (mut value, mut length, mut found) = (null_mut(), 7, 7);
+        let may = rocksdb_key_may_exist(
+            db,
+            setup.read,
+            at(b"there"),
+            5,
+            &mut value,
+            &mut length,
+            null(),
+            0,
+            &mut found,
+        );
+        assert_eq!((may, found, value.is_null(), length), (1, 0, true, 7));
+        rocksdb_close(db);
+    }
+}
+
+#[test]
+fn backups_may_be_in_the_directory_of_their_database() {
+    let setup = Setup::new();
+    let db = setup.open();
+    setup.put(db, b"a", b"1");
+    unsafe {
+        let engine = ok(|e| rocksdb_backup_engine_open(setup.options, setup.path("db").as_ptr(), e));
+        ok(|e| rocksdb_backup_engine_create_new_backup(engine, db, e));
+        let error = failed(|e| rocksdb_backup_engine_open(setup.options, setup.path("db").as_ptr(), e));
+        assert!(error.contains("another engine has the directory open"), "{error}");
+        setup.put(db, b"b", b"2");
+        ok(|e| rocksdb_backup_engine_create_new_backup(engine, db, e));
+        rocksdb_close(db);
+        let db = setup.open();
+        assert_eq!(setup.keys(db), [b"a", b"b"]);
+        let restore = rocksdb_restore_options_create();
+        let to = setup.path("restored");
+        ok(|e| {
+            rocksdb_backup_engine_restore_db_from_latest_backup(engine, to.as_ptr(), to.as_ptr(), restore, e);
+        });
+        rocksdb_restore_options_destroy(restore);
+        rocksdb_backup_engine_close(engine);
+        rocksdb_close(db);
+        let db = ok(|e| rocksdb_open(setup.options, to.as_ptr(), e));
+        assert_eq!(setup.keys(db), [b"a", b"b"]);
+        rocksdb_close(db);
+    }
+}
+
+#[test]
+fn settings_of_backups_tell_what_backups_are_made_like() {
+    let setup = Setup::new();
+    unsafe {
+        let settings = rocksdb_backup_engine_options_create(setup.path("backups").as_ptr());
+        assert_eq!(rocksdb_backup_engine_options_get_max_valid_backups_to_open(settings), c_int::MAX);
+        assert_eq!(rocksdb_backup_engine_options_get_schema_version(settings), 1);
+        let naming = rocksdb_backup_engine_options_get_share_files_with_checksum_naming(settings);
+        assert_eq!(naming as u32, 0x8000_0002, "by session and size");
+        rocksdb_backup_engine_options_set_share_files_with_checksum_naming(settings, 3);
+        assert_eq!(rocksdb_backup_engine_options_get_share_files_with_checksum_naming(settings), 3);
+        // So are they.
+        let env = rocksdb_create_default_env();
+        let engine = ok(|e| rocksdb_backup_engine_open_opts(settings, env, e));
+        let db = setup.open();
+        setup.put(db, b"a", b"1");
+        let flush = rocksdb_flushoptions_create();
+        ok(|e| rocksdb_flush(db, flush, e));
+        rocksdb_flushoptions_destroy(flush);
+        ok(|e| rocksdb_backup_engine_create_new_backup(engine, db, e));
+        let shared = setup.directory.path().join("backups/shared_checksum");
+        let mut tables = std::fs::read_dir(shared).unwrap().map(|entry| entry.unwrap());
+        let table = tables.next().unwrap();
+        let size = table.metadata().unwrap().len();
+        let name = table.file_name().into_string().unwrap();
+        assert!(name.contains("_s") && name.ends_with(&format!("_{size}.sst")), "{name}");
+        rocksdb_close(db);
+        rocksdb_backup_engine_close(engine);
+        rocksdb_env_destroy(env);
+        rocksdb_backup_engine_options_destroy(settings);
+    }
+}
