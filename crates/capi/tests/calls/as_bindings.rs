@@ -20,6 +20,25 @@ unsafe extern "C" {
     fn rocksdb_backup_engine_options_set_share_files_with_checksum_naming(o: H, v: c_int);
     fn rocksdb_backup_engine_options_get_schema_version(o: H) -> c_int;
     fn rocksdb_create_default_env() -> H;
+    fn rocksdb_cache_create_lru(n: usize) -> H;
+    fn rocksdb_cache_create_lru_opts(o: H) -> H;
+    fn rocksdb_cache_get_capacity(c: H) -> usize;
+    fn rocksdb_cache_get_usage(c: H) -> usize;
+    fn rocksdb_cache_destroy(c: H);
+    fn rocksdb_lru_cache_options_create() -> H;
+    fn rocksdb_lru_cache_options_destroy(o: H);
+    fn rocksdb_lru_cache_options_set_capacity(o: H, n: usize);
+    fn rocksdb_lru_cache_options_set_memory_allocator(o: H, a: H);
+    fn rocksdb_hyper_clock_cache_options_create(n: usize, charge: usize) -> H;
+    fn rocksdb_hyper_clock_cache_options_destroy(o: H);
+    fn rocksdb_hyper_clock_cache_options_set_memory_allocator(o: H, a: H);
+    fn rocksdb_cache_create_hyper_clock_opts(o: H) -> H;
+    fn rocksdb_jemalloc_nodump_allocator_create(e: E) -> H;
+    fn rocksdb_memory_allocator_destroy(a: H);
+    fn rocksdb_options_set_enable_blob_files(o: H, v: c_uchar);
+    fn rocksdb_options_set_blob_cache(o: H, c: H);
+    fn rocksdb_get_default_column_family_handle(db: H) -> H;
+    fn rocksdb_flush_cf(db: H, o: H, cf: H, e: E);
     fn rocksdb_env_destroy(env: H);
 }
 
@@ -134,5 +153,88 @@ fn settings_of_backups_tell_what_backups_are_made_like() {
         rocksdb_backup_engine_close(engine);
         rocksdb_env_destroy(env);
         rocksdb_backup_engine_options_destroy(settings);
+    }
+}
+
+#[test]
+fn blob_values_lie_in_the_cache_that_the_options_were_given() {
+    let setup = Setup::new();
+    unsafe {
+        let cache = rocksdb_cache_create_lru(1 << 20);
+        rocksdb_options_set_enable_blob_files(setup.options, 1);
+        let of_family = rocksdb_options_create();
+        rocksdb_options_set_enable_blob_files(of_family, 1);
+        rocksdb_options_set_blob_cache(of_family, cache);
+        let db = setup.open();
+        let family = ok(|e| rocksdb_create_column_family(db, of_family, c"own".as_ptr(), e));
+        rocksdb_options_destroy(of_family);
+        let flush = rocksdb_flushoptions_create();
+        let value = [7; 10_000];
+        let put = |family| {
+            ok(|e| rocksdb_put_cf(db, setup.write, family, at(b"k"), 1, at(&value), value.len(), e));
+            ok(|e| rocksdb_flush_cf(db, flush, family, e));
+            let mut length = 0;
+            let read = ok(|e| rocksdb_get_cf(db, setup.read, family, at(b"k"), 1, &mut length, e));
+            assert_eq!(owned(read, length).unwrap(), value);
+            rocksdb_cache_get_usage(cache)
+        };
+        let default = rocksdb_get_default_column_family_handle(db);
+        assert_eq!(put(default), 0, "the default family has none");
+        assert!(put(family) >= 10_000);
+        rocksdb_column_family_handle_destroy(default);
+        rocksdb_column_family_handle_destroy(family);
+        rocksdb_flushoptions_destroy(flush);
+        rocksdb_close(db);
+        // And taken away again.
+        let other = rocksdb_cache_create_lru(1 << 20);
+        rocksdb_options_set_blob_cache(setup.options, other);
+        rocksdb_options_set_blob_cache(setup.options, null_mut());
+        let names = [c"default".as_ptr(), c"own".as_ptr()];
+        let mut handles = [null_mut(); 2];
+        let options = [setup.options; 2];
+        let path = setup.path("db");
+        let db = ok(|e| {
+            rocksdb_open_column_families(
+                setup.options,
+                path.as_ptr(),
+                2,
+                names.as_ptr(),
+                options.as_ptr(),
+                handles.as_mut_ptr(),
+                e,
+            )
+        });
+        let mut length = 0;
+        let read = ok(|e| rocksdb_get_cf(db, setup.read, handles[1], at(b"k"), 1, &mut length, e));
+        assert_eq!(owned(read, length).unwrap(), value);
+        assert_eq!(rocksdb_cache_get_usage(other), 0);
+        for handle in handles {
+            rocksdb_column_family_handle_destroy(handle);
+        }
+        rocksdb_close(db);
+        rocksdb_cache_destroy(other);
+        rocksdb_cache_destroy(cache);
+    }
+}
+
+#[test]
+fn there_is_no_allocator_but_the_default_one() {
+    unsafe {
+        let error = failed(|e| assert!(rocksdb_jemalloc_nodump_allocator_create(e).is_null()));
+        assert!(error.starts_with("Not implemented: ") && error.contains("without jemalloc"), "{error}");
+        rocksdb_memory_allocator_destroy(null_mut());
+        let settings = rocksdb_lru_cache_options_create();
+        rocksdb_lru_cache_options_set_capacity(settings, 12345);
+        rocksdb_lru_cache_options_set_memory_allocator(settings, null_mut());
+        let lru = rocksdb_cache_create_lru_opts(settings);
+        rocksdb_lru_cache_options_destroy(settings);
+        let settings = rocksdb_hyper_clock_cache_options_create(54321, 0);
+        rocksdb_hyper_clock_cache_options_set_memory_allocator(settings, null_mut());
+        let clock = rocksdb_cache_create_hyper_clock_opts(settings);
+        rocksdb_hyper_clock_cache_options_destroy(settings);
+        assert_eq!([lru, clock].map(|cache| rocksdb_cache_get_capacity(cache)), [12345, 54321]);
+        for cache in [lru, clock] {
+            rocksdb_cache_destroy(cache);
+        }
     }
 }
