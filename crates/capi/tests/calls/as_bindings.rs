@@ -37,6 +37,16 @@ unsafe extern "C" {
     fn rocksdb_memory_allocator_destroy(a: H);
     fn rocksdb_options_set_enable_blob_files(o: H, v: c_uchar);
     fn rocksdb_options_set_blob_cache(o: H, c: H);
+    fn rocksdb_memory_consumers_create() -> H;
+    fn rocksdb_memory_consumers_destroy(m: H);
+    fn rocksdb_memory_consumers_add_cache(m: H, c: H);
+    fn rocksdb_approximate_memory_usage_create(m: H, e: E) -> H;
+    fn rocksdb_approximate_memory_usage_destroy(u: H);
+    fn rocksdb_approximate_memory_usage_get_cache_total(u: H) -> u64;
+    fn rocksdb_block_based_options_create() -> H;
+    fn rocksdb_block_based_options_destroy(o: H);
+    fn rocksdb_block_based_options_set_block_cache(o: H, c: H);
+    fn rocksdb_options_set_block_based_table_factory(o: H, t: H);
     fn rocksdb_get_default_column_family_handle(db: H) -> H;
     fn rocksdb_flush_cf(db: H, o: H, cf: H, e: E);
     fn rocksdb_env_destroy(env: H);
@@ -236,5 +246,38 @@ fn there_is_no_allocator_but_the_default_one() {
         for cache in [lru, clock] {
             rocksdb_cache_destroy(cache);
         }
+    }
+}
+
+#[test]
+fn the_memory_of_a_cache_is_more_than_what_is_in_it() {
+    let setup = Setup::new();
+    unsafe {
+        let (cache, table) = (rocksdb_cache_create_lru(1 << 20), rocksdb_block_based_options_create());
+        rocksdb_block_based_options_set_block_cache(table, cache);
+        rocksdb_options_set_block_based_table_factory(setup.options, table);
+        rocksdb_block_based_options_destroy(table);
+        let consumers = rocksdb_memory_consumers_create();
+        rocksdb_memory_consumers_add_cache(consumers, cache);
+        let memory = || {
+            let usage = ok(|e| rocksdb_approximate_memory_usage_create(consumers, e));
+            let bytes = rocksdb_approximate_memory_usage_get_cache_total(usage);
+            rocksdb_approximate_memory_usage_destroy(usage);
+            bytes as usize
+        };
+        let db = setup.open();
+        assert_eq!(rocksdb_cache_get_usage(cache), 0);
+        let empty = memory();
+        assert!((1000..1 << 20).contains(&empty), "the slots of its table: {empty}");
+        setup.put(db, b"k", &[7; 100_000]);
+        let flush = rocksdb_flushoptions_create();
+        ok(|e| rocksdb_flush(db, flush, e));
+        rocksdb_flushoptions_destroy(flush);
+        assert_eq!(setup.get(db, b"k").unwrap().len(), 100_000);
+        let filled = memory();
+        assert!((empty + 100_000..empty + 110_000).contains(&filled), "{filled} after {empty}");
+        rocksdb_memory_consumers_destroy(consumers);
+        rocksdb_close(db);
+        rocksdb_cache_destroy(cache);
     }
 }
