@@ -1,7 +1,9 @@
 //! The tasks `test`, `ci`, `mutants` and `compare`.
 
 use crate::deny::deny;
-use crate::run::{Result, cache_dir, found, fresh_seed, repository_root, step, step_in, succeeds};
+use crate::run::{
+    Result, cache_dir, check_room, found, fresh_seed, repository_root, step, step_in, succeeds,
+};
 use crate::sanitizers::sanitizers;
 use crate::tidy;
 use std::path::{Path, PathBuf};
@@ -14,8 +16,13 @@ const JUDGE_TOOLS: [(&str, &str); 3] = [("clang", "clang"), ("fio", "fio"), ("pk
 const JUDGE_LIBRARIES: [(&str, &str); 2] =
     [("libclang-dev", "/usr/lib/llvm-14/lib/libclang.so"), ("liburing-dev", "/usr/include/liburing.h")];
 
+/// What the builds of the default test command take, and those of `ci` with them.
+const TEST_GIGABYTES: u64 = 14;
+const CI_GIGABYTES: u64 = 20;
+
 /// The default test command: all that runs in a few minutes.
 pub(crate) fn test() -> Result {
+    check_room(TEST_GIGABYTES)?;
     install(&missing_programs(&ROCKSDB_TOOLS))?;
     step("cargo", &["test", "--workspace"], &[])
 }
@@ -31,6 +38,7 @@ pub(crate) fn ci(args: &[String]) -> Result {
     if let Some(unknown) = args.iter().find(|a| *a != "--quick") {
         return Err(format!("ci knows --quick only, not {unknown}"));
     }
+    check_room(CI_GIGABYTES)?;
     step("cargo", &["fmt", "--all", "--check"], &[])?;
     tidy::run(&repository_root())?;
     // Why so early: a lock file that is behind is the commonest reason why what comes last fails.

@@ -34,6 +34,33 @@ pub(crate) fn cache_dir() -> PathBuf {
     PathBuf::from(home).join(".cache/karstdb")
 }
 
+/// Refuses to begin what would end in the midst for want of room: `gigabytes` where builds are kept,
+/// of which what is there already counts as taken, and two where temporary files are.
+pub(crate) fn check_room(gigabytes: u64) -> Result {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    let target = target.unwrap_or_else(|| repository_root().join("target"));
+    let taken = number_of("du", &["-s", "--block-size=1G"], &target).unwrap_or_default();
+    for (path, wanted) in [(target, gigabytes.saturating_sub(taken)), (std::env::temp_dir(), 2)] {
+        let existing = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+        let free = number_of("df", &["--output=avail", "--block-size=1G"], existing);
+        if let Some(free) = free.filter(|free| *free < wanted) {
+            return Err(format!(
+                "{}: {free} GB of room are left, and about {wanted} GB are needed; builds of earlier runs may be deleted: {}",
+                path.display(),
+                cache_dir().display()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The last number that a program prints of a path first in its line, if it does.
+fn number_of(program: &str, args: &[&str], path: &Path) -> Option<u64> {
+    let output = Command::new(program).args(args).arg(path).stderr(Stdio::null()).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.lines().last()?.split_whitespace().next()?.parse().ok()
+}
+
 /// Whether a program is on the PATH.
 pub(crate) fn found(program: &str) -> bool {
     let Some(path) = std::env::var_os("PATH") else { return false };

@@ -71,6 +71,8 @@ capi! {
         give(Cache(BlockCache::with_options(CacheOptions { capacity_bytes: capacity, estimated_entry_bytes: estimated_entry_charge, ..CacheOptions::default() })))
     }
     call rocksdb_cache_destroy(cache: *mut Cache) { end(cache); }
+    // The memory stays when the cache is destroyed, for processes that end then.
+    call rocksdb_cache_disown_data(cache: *const Cache) { if let Some(cache) = cache.as_ref() { std::mem::forget(cache.0.clone()) } }
     call rocksdb_cache_set_capacity(cache: *const Cache, capacity: usize) { if let Some(cache) = cache.as_ref() { cache.0.set_capacity(capacity) } }
     call rocksdb_cache_get_capacity(cache: *const Cache) -> usize { cache.as_ref().map_or(0, |cache| cache.0.capacity_bytes()) }
     call rocksdb_cache_get_usage(cache: *const Cache) -> usize { cache.as_ref().map_or(0, |cache| cache.0.usage_bytes()) }

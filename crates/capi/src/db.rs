@@ -124,9 +124,12 @@ unsafe fn may_exist(
     let (db, own) = unsafe { (&of(db)?.db, of(db)?) };
     let (may, seen) = unsafe { db.key_may_exist_cf(&reading(options), family_or_default(db, family), key)? };
     let seen = own.shown(seen)?;
+    // Compat: a value is found also if it is certain that there is none; it is null then, where
+    // RocksDB's is empty, as callers that see that there is none do not free it.
+    let known = seen.is_some() || !may;
     unsafe {
-        put(found, seen.is_some().into());
-        if !value.is_null() && seen.is_some() {
+        put(found, known.into());
+        if !value.is_null() && known {
             value.write(value_out(seen, length));
         }
     }
@@ -353,10 +356,10 @@ capi! {
         base(db)?.wait_for_compact(&options)
     }
     call rocksdb_disable_manual_compaction(db: *const Database) {
-        if let Ok(db) = base(db) { or_say("rocksdb_disable_manual_compaction", db.disable_manual_compaction()); }
+        if let Ok(db) = of(db) { or_say("rocksdb_disable_manual_compaction", db.disable_manual_compaction()); }
     }
     call rocksdb_enable_manual_compaction(db: *const Database) {
-        if let Ok(db) = base(db) { or_say("rocksdb_enable_manual_compaction", db.enable_manual_compaction()); }
+        if let Ok(db) = of(db) { or_say("rocksdb_enable_manual_compaction", db.enable_manual_compaction()); }
     }
     call rocksdb_cancel_all_background_work(db: *const Database, wait: c_uchar) {
         if let Ok(db) = base(db) { or_say("rocksdb_cancel_all_background_work", db.cancel_all_background_work(wait != 0)); }

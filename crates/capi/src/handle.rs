@@ -1,7 +1,8 @@
 //! The handles of an open database, of a value and of a snapshot.
 
 use crate::boundary::*;
-use karstdb::{Db, Snapshot, Value};
+use karstdb::{Db, ErrorKind, Snapshot, Value};
+use std::sync::{Mutex, PoisonError};
 
 /// `rocksdb_t`. The handles of databases with transactions begin with one, as callers pass them
 /// where a `rocksdb_t` is wanted; RocksDB's allow that.
@@ -11,6 +12,8 @@ pub struct Database {
     pub(crate) db: Db,
     /// Values have the time of their write behind them; see `ttl`.
     pub(crate) stamps: bool,
+    /// How often compactions by hand were enabled when they were not disabled.
+    pub(crate) enabled_ahead: Mutex<u32>,
 }
 
 impl Database {
@@ -21,7 +24,30 @@ impl Database {
     }
 
     pub(crate) fn plain(db: Db) -> Database {
-        Database { db, stamps: false }
+        Database { db, stamps: false, enabled_ahead: Mutex::default() }
+    }
+
+    /// Compat: RocksDB counts below zero, so one that enables takes back one that disables later.
+    pub(crate) fn enable_manual_compaction(&self) -> karstdb::Result<()> {
+        let mut ahead = self.enabled_ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.db.enable_manual_compaction() {
+            Err(error) if error.kind() == ErrorKind::InvalidArgument => {
+                *ahead += 1;
+                Ok(())
+            }
+            outcome => outcome,
+        }
+    }
+
+    pub(crate) fn disable_manual_compaction(&self) -> karstdb::Result<()> {
+        let mut ahead = self.enabled_ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        if *ahead > 0 {
+            *ahead -= 1;
+            return Ok(());
+        }
+        // Why: it waits for compactions.
+        drop(ahead);
+        self.db.disable_manual_compaction()
     }
 }
 

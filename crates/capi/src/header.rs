@@ -36,6 +36,7 @@ fn declared(signature: &Signature) -> Result<String, String> {
 
 /// Handles of RocksDB's API, by their types.
 const HANDLES: &[(&str, &str)] = &[
+    ("Allocator", "rocksdb_memory_allocator_t"),
     ("Batch", "rocksdb_writebatch_t"),
     ("BackupSettings", "rocksdb_backup_engine_options_t"),
     ("BlobFileAdditionInfo", "rocksdb_blob_file_addition_info_t"),

@@ -4,7 +4,7 @@ use crate::boundary::*;
 use crate::copies::CheckpointHandle;
 use crate::family::Family;
 use crate::handle::Database;
-use crate::metadata::{Live, LiveFiles, tables};
+use crate::metadata::{Live, LiveFiles};
 use crate::options::OptionsHandle;
 use karstdb::{Checkpoint, ExportImportFilesMetaData, ImportColumnFamilyOptions};
 use libc::{c_char, c_uchar};
@@ -24,13 +24,8 @@ capi! {
     attempt rocksdb_checkpoint_export_column_family(checkpoint: *const CheckpointHandle, family: *const Family, dir: *const c_char) -> *mut Exports {
         let (db, family) = (&of(checkpoint)?.0, &of(family)?.0);
         let exported = Checkpoint::new(db)?.export_column_family(family, path(dir)?)?;
-        // Compat: RocksDB tells how many entries each has, which an export does not.
-        let live = tables(db);
-        let files = exported.files.into_iter().map(|file| {
-            let live = live.iter().find(|live| live.name == file.name);
-            Live::exported(file, family.name(), live)
-        });
-        Ok(give(Exports { comparator: exported.db_comparator_name, files: files.collect() }))
+        let files = exported.files.into_iter().map(Live::exported).collect();
+        Ok(give(Exports { comparator: exported.db_comparator_name, files }))
     }
     call rocksdb_export_import_files_metadata_create() -> *mut Exports { give(Exports::default()) }
     call rocksdb_export_import_files_metadata_destroy(exports: *mut Exports) { end(exports); }

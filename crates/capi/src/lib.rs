@@ -27,6 +27,7 @@
 #[macro_use]
 mod boundary;
 
+mod allocator;
 mod async_calls;
 mod backup;
 mod batch;

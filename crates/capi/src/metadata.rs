@@ -77,11 +77,10 @@ impl Live {
         }
     }
 
-    /// One of `family` that was exported; `live` is what it is in the database.
-    pub(crate) fn exported(file: ExportedFile, family: &str, live: Option<&LiveFile>) -> Live {
+    /// One that was exported. Compat: RocksDB tells neither its family nor how many entries it has.
+    pub(crate) fn exported(file: ExportedFile) -> Live {
         Live {
             name: name_of(&file.name),
-            family: c_bytes(family.as_bytes()),
             directory: c_path(&file.directory),
             level: file.level as c_int,
             size: file.size_bytes as usize,
@@ -89,14 +88,13 @@ impl Live {
             largest_key: user_key(&file.largest),
             smallest_seq: file.smallest_seq,
             largest_seq: file.largest_seq,
-            entries: live.and_then(|live| live.num_entries).unwrap_or(0),
-            deletions: live.and_then(|live| live.num_deletions).unwrap_or(0),
             exported: Exported {
                 smallest: file.smallest,
                 largest: file.largest,
                 epoch_number: file.epoch_number,
                 checksum: file.checksum,
             },
+            ..Live::default()
         }
     }
 

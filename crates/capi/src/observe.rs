@@ -119,7 +119,7 @@ capi! {
             memtables: sum("rocksdb.size-all-mem-tables"),
             unflushed: sum("rocksdb.cur-size-all-mem-tables"),
             readers: sum("rocksdb.estimate-table-readers-mem"),
-            caches: consumers.caches.iter().map(|cache| cache.usage_bytes() as u64).sum(),
+            caches: consumers.caches.iter().map(|cache| cache.memory_bytes() as u64).sum(),
         }))
     }
     call rocksdb_approximate_memory_usage_destroy(usage: *mut MemoryUsage) { end(usage); }

@@ -98,7 +98,7 @@ unsafe fn open_with_ttl(
         if named.count > 0 {
             handles_out(&db, &wanted, named)?;
         }
-        Ok(give(Database { db, stamps: true }))
+        Ok(give(Database { stamps: true, ..Database::plain(db) }))
     }
 }
 

@@ -71,12 +71,6 @@ macro_rules! refused {
             crate::boundary::guard(stringify!($name), || unsafe { refuse_each(stringify!($name), count, values, errs) })
         }
     };
-    (@one $name:ident word error 0) => {
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(errptr: ErrPtr) -> usize {
-            unsafe { attempt(stringify!($name), errptr, || Err(refuse(stringify!($name)))) }
-        }
-    };
     (@one $name:ident word error 1) => {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(_: usize, errptr: ErrPtr) -> usize {
@@ -149,7 +143,6 @@ refused! {
     rocksdb_block_cache_trace_writer_options_destroy word "void" "rocksdb_block_cache_trace_writer_options_t*";
     rocksdb_block_cache_trace_writer_options_get_max_trace_file_size word "uint64_t" "rocksdb_block_cache_trace_writer_options_t*";
     rocksdb_block_cache_trace_writer_options_set_max_trace_file_size word "void" "rocksdb_block_cache_trace_writer_options_t*, uint64_t";
-    rocksdb_cache_disown_data word "void" "rocksdb_cache_t*";
     rocksdb_cache_get_table_address_count word "size_t" "const rocksdb_cache_t*";
     rocksdb_compaction_service_options_override_add_event_listener word "void" "rocksdb_compaction_service_options_override_t*, rocksdb_eventlistener_t*";
     rocksdb_compaction_service_options_override_add_table_properties_collector_factory word "void" "rocksdb_compaction_service_options_override_t*, rocksdb_table_properties_collector_factory_t*";
@@ -200,11 +193,7 @@ refused! {
     rocksdb_get_cf_with_ts word error 8 "char*" "rocksdb_t*, const rocksdb_readoptions_t*, rocksdb_column_family_handle_t*, const char*, size_t, size_t*, char**, size_t*, char**";
     rocksdb_get_full_history_ts_low word error 3 "char*" "rocksdb_t*, rocksdb_column_family_handle_t*, size_t*, char**";
     rocksdb_get_with_ts word error 7 "char*" "rocksdb_t*, const rocksdb_readoptions_t*, const char*, size_t, size_t*, char**, size_t*, char**";
-    rocksdb_hyper_clock_cache_options_set_memory_allocator word "void" "rocksdb_hyper_clock_cache_options_t*, rocksdb_memory_allocator_t*";
     rocksdb_increase_full_history_ts_low word error 4 "void" "rocksdb_t*, rocksdb_column_family_handle_t*, const char*, size_t, char**";
-    rocksdb_jemalloc_nodump_allocator_create word error 0 "rocksdb_memory_allocator_t*" "char**";
-    rocksdb_lru_cache_options_set_memory_allocator word "void" "rocksdb_lru_cache_options_t*, rocksdb_memory_allocator_t*";
-    rocksdb_memory_allocator_destroy word "void" "rocksdb_memory_allocator_t*";
     rocksdb_multi_get_cf_with_ts word each of_its_family "void" "rocksdb_t*, const rocksdb_readoptions_t*, const rocksdb_column_family_handle_t* const*, size_t, const char* const*, const size_t*, char**, size_t*, char**, size_t*, char**";
     rocksdb_multi_get_with_ts word each of_one_family "void" "rocksdb_t*, const rocksdb_readoptions_t*, size_t, const char* const*, const size_t*, char**, size_t*, char**, size_t*, char**";
     rocksdb_new_default_replayer word error 6 "rocksdb_replayer_t*" "rocksdb_t*, rocksdb_column_family_handle_t**, size_t, rocksdb_env_t*, const rocksdb_envoptions_t*, const char*, char**";
@@ -221,7 +210,6 @@ refused! {
     rocksdb_open_and_trim_history word error 8 "rocksdb_t*" "const rocksdb_options_t*, const char*, int, const char* const*, const rocksdb_options_t* const*, rocksdb_column_family_handle_t**, char*, size_t, char**";
     rocksdb_options_add_table_properties_collector_factory word "void" "rocksdb_options_t*, rocksdb_table_properties_collector_factory_t*";
     rocksdb_options_clear_wal_filter word "void" "rocksdb_options_t*";
-    rocksdb_options_set_blob_cache word "void" "rocksdb_options_t*, rocksdb_cache_t*";
     rocksdb_options_set_compaction_service word "void" "rocksdb_options_t*, rocksdb_compactionservice_t*";
     rocksdb_options_set_plain_table_factory word "void" "rocksdb_options_t*, uint32_t, int, double, size_t, size_t, char, unsigned char, unsigned char";
     rocksdb_options_set_row_cache word "void" "rocksdb_options_t*, rocksdb_cache_t*";

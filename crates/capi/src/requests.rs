@@ -196,10 +196,18 @@ impl Read {
 }
 
 impl BackupSettings {
-    /// Those of a new handle. Every backup is synced, and that is the default of the setting too.
+    /// Those of a new handle. What backups are made like is the default of the settings too: they
+    /// are synced, shared tables are named by the session and their size, and all are opened.
     pub(crate) fn in_folder(options: BackupEngineOptions) -> Self {
         let mut settings = BackupSettings { options, env: None, kept: Kept::default() };
         settings.kept.set("rocksdb_backup_engine_options_set_sync", 1_u8.number());
+        for (set, number) in [
+            ("rocksdb_backup_engine_options_set_max_valid_backups_to_open", c_int::MAX),
+            ("rocksdb_backup_engine_options_set_share_files_with_checksum_naming", c_int::MIN | 2),
+            ("rocksdb_backup_engine_options_set_schema_version", 1),
+        ] {
+            settings.kept.set(set, number.number());
+        }
         settings
     }
 }

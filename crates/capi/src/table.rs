@@ -26,6 +26,7 @@ pub struct Function {
 /// The files whose functions are all served.
 fn served() -> impl Iterator<Item = &'static Signature> {
     const FILES: &[&[Signature]] = &[
+        crate::allocator::NAMES,
         crate::backup::NAMES,
         crate::cache::NAMES,
         crate::callbacks::NAMES,

@@ -84,8 +84,8 @@ pub use karst_storage::file_checksum::{
 pub use karst_storage::value::Value;
 pub use open::{BlockCache, DamagedOptions, DbPath, Options};
 pub use read::iter::{DbIterator, Direction, Entries, EntryStream, KeyBounds, Range, Streamed};
-pub use read::lookup::Timestamp;
 pub use read::sizes::{KeyRange, SizeApproximationOptions};
+pub use read::sought_key::Timestamp;
 pub use repair::{DamagedFile, LostFile, RepairReport, RepairedFamily, VerifyProgress, VerifyReport};
 
 /// Errors: what went wrong, by what the user can do about it, and where.

@@ -426,6 +426,39 @@ fn a_time_ends_with_the_level_that_it_was_taken_at() {
 }
 
 #[test]
+fn blob_values_of_families_lie_in_the_cache_they_were_given() {
+    let (own, common) = (BlockCache::new(1 << 20), BlockCache::new(2 << 20));
+    let caches =
+        |options: Options| options.blob_cache(Some("own"), own.clone()).blob_cache(None, common.clone());
+    let blobs = "enable_blob_files=true;min_blob_size=50";
+    let Store { db, folder, .. } = opened(tempfile::tempdir().unwrap(), blobs, caches);
+    for name in ["own", "other"] {
+        db.create_column_family(name, &caches(Options::new().set_all(blobs).unwrap())).unwrap();
+    }
+    let read_all = |db: &Db| {
+        for family in db.column_families() {
+            for number in 0..10 {
+                let value = db.get_cf(&ReadOptions::new(), &family, key(number)).unwrap().unwrap();
+                assert_eq!(value[..], [number as u8; 100]);
+            }
+        }
+        [&own, &common].map(BlockCache::entry_count)
+    };
+    for family in db.column_families() {
+        for number in 0..10 {
+            db.put_cf(&WriteOptions::new(), &family, key(number), [number as u8; 100]).unwrap();
+        }
+        db.flush_cfs(&FlushOptions::default(), &[&family]).unwrap();
+    }
+    assert_eq!(read_all(&db), [10, 20], "those of created families and of the default one");
+    db.close().unwrap();
+    let store = opened(folder, blobs, caches);
+    assert_eq!(read_all(&store.db), [10, 20], "the files are the same ones");
+    assert_eq!(store.ticker(Ticker::BlobDbCacheHit), 30);
+    assert_eq!(store.db.int_property("rocksdb.blob-cache-capacity"), Some(2 << 20));
+}
+
+#[test]
 fn blob_values_come_from_their_cache_the_second_time() {
     let blobs = "enable_blob_files=true;min_blob_size=50";
     let store = new(blobs);

@@ -1,50 +1,75 @@
-//! The tests of `gorocksdb`, the binding for Go, as programs whose tests are run one by one.
+//! The tests of bindings for Go, as programs whose tests are run one by one.
 //!
-//! In: the Go module in `crates/capi/tests/go`, which names the version, and a header that has what
-//! RocksDB has removed since. Out: the tests. Go's module proxy gives the sources.
+//! In: the Go modules in `crates/capi/tests`, which name the versions, and for `gorocksdb` a header
+//! that has what RocksDB has removed since. Out: the tests. Go's module proxy gives the sources.
 
 use super::{Place, Test};
 use crate::run::{Result, repository_root, succeeds};
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-pub(super) const NAME: &str = "gorocksdb";
-const PACKAGE: &str = "github.com/tecbot/gorocksdb";
+/// A binding whose tests are run.
+pub(super) struct Binding {
+    pub(super) name: &'static str,
+    package: &'static str,
+    /// The module that names its version, in `crates/capi/tests`.
+    module: &'static str,
+    /// What is given to `go test` besides.
+    flags: &'static [&'static str],
+}
+
+pub(super) const BINDINGS: &[Binding] = &[
+    Binding { name: "gorocksdb", package: "github.com/tecbot/gorocksdb", module: "go", flags: &[] },
+    Binding {
+        name: "grocksdb",
+        package: "github.com/linxGnu/grocksdb",
+        module: "grocksdb",
+        // Else it is linked with the libraries of compressions, which are not RocksDB's.
+        flags: &["-tags", "grocksdb_clean_link"],
+    },
+];
 
 /// Builds the tests of the binding, linked as the crates are, and lists them.
-pub(super) fn tests(place: &Place) -> Result<Vec<Test>> {
+pub(super) fn tests(place: &Place, binding: &Binding) -> Result<Vec<Test>> {
+    let Binding { name, package, .. } = *binding;
     if !succeeds("go", &["version"]) {
-        return Err("go is not installed (Debian: golang-go): the tests of gorocksdb cannot be built".into());
+        return Err(format!("go is not installed (Debian: golang-go): the tests of {name} cannot be built"));
     }
-    let module = repository_root().join("crates/capi/tests/go");
-    println!("\n==> the tests of {PACKAGE}");
+    let module = repository_root().join("crates/capi/tests").join(binding.module);
+    println!("\n==> the tests of {package}");
     let headers = place.library.with_file_name("include");
-    let binary = place.tmp.join(format!("{NAME}.test"));
+    let binary = place.tmp.join(format!("{name}.test"));
     let built = Command::new("go")
         .args(["test", "-c", "-o"])
         .arg(&binary)
-        .arg(PACKAGE)
+        .args(binding.flags)
+        .arg(package)
         .current_dir(&module)
-        // Why no warnings: the binding casts functions to the types of RocksDB's former header.
+        // Why no warnings: gorocksdb casts functions to the types of RocksDB's former header.
         .env("CGO_CFLAGS", format!("-I{} -I{} -w", module.join("before").display(), headers.display()))
         .env("CGO_LDFLAGS", format!("-L{}", place.stand_in.display()))
         .status()
         .map_err(|e| format!("cannot run go: {e}"))?;
     if !built.success() {
-        return Err(format!("cannot build the tests of {PACKAGE}"));
+        return Err(format!("cannot build the tests of {package}"));
     }
     let mut list = Command::new(&binary);
     place.env(&mut list);
     let listed = list.args(["-test.list", "."]).stderr(Stdio::inherit()).output();
     let listed = listed.map_err(|e| format!("{}: {e}", binary.display()))?;
     let text = String::from_utf8_lossy(&listed.stdout).into_owned();
-    let test = |name: &str| Test {
-        name: format!("{NAME} {NAME} {name}"),
-        binary: binary.clone(),
-        args: ["-test.v", "-test.run", &format!("^{name}$")].map(String::from).to_vec(),
-        dir: PathBuf::from(&place.tmp),
-        ignored: false,
+    // Why a folder for each: one of them writes into the folder that it is run in.
+    let test = |test: &str| -> Result<Test> {
+        let dir = place.tmp.join(format!("{name}-{test}"));
+        std::fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+        Ok(Test {
+            name: format!("{name} {name} {test}"),
+            binary: binary.clone(),
+            args: ["-test.v", "-test.run", &format!("^{test}$")].map(String::from).to_vec(),
+            dir,
+            ignored: false,
+        })
     };
-    let tests: Vec<Test> = text.lines().filter(|line| line.starts_with("Test")).map(test).collect();
-    if tests.is_empty() { Err(format!("{PACKAGE} has no tests")) } else { Ok(tests) }
+    let tests: Vec<Test> =
+        text.lines().filter(|line| line.starts_with("Test")).map(test).collect::<Result<_>>()?;
+    if tests.is_empty() { Err(format!("{package} has no tests")) } else { Ok(tests) }
 }

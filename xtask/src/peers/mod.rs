@@ -44,8 +44,18 @@ struct Asked {
     /// The folder of a library that is there; else it is built.
     library: Option<PathBuf>,
     debug: bool,
-    /// Only tests whose name contains this.
+    /// Only tests whose name contains this; if it begins with the name of a program, only that one
+    /// is built.
     only: Option<String>,
+}
+
+impl Asked {
+    /// Whether the tests of a program are wanted.
+    fn wants(&self, program: &str) -> bool {
+        let mut programs = PEERS.iter().map(|peer| peer.name).chain(go::BINDINGS.iter().map(|go| go.name));
+        let first = self.only.as_deref().and_then(|only| only.split(' ').next());
+        first.is_none_or(|first| first == program || !programs.any(|name| name == first))
+    }
 }
 
 fn asked(args: &[String]) -> Result<Asked> {
@@ -90,8 +100,8 @@ pub(crate) fn peers(args: &[String]) -> Result {
     let said = said(&text)?;
     let root = cache_dir().join("peers");
     fs::create_dir_all(&root).map_err(|e| format!("{}: {e}", root.display()))?;
-    let library = match asked.library {
-        Some(library) => library,
+    let library = match &asked.library {
+        Some(library) => library.clone(),
         None => {
             let prefix = root.join("prefix");
             capi::install(&prefix, if asked.debug { "dev" } else { "release" })?;
@@ -119,7 +129,7 @@ pub(crate) fn peers(args: &[String]) -> Result {
         println!("\n{name}: {}", counts(found.values()));
         outcomes.extend(found);
     };
-    for peer in PEERS {
+    for peer in PEERS.iter().filter(|peer| asked.wants(peer.name)) {
         let source = source(&root, peer)?;
         let mut tests = Vec::new();
         for binary in place.build(&source)? {
@@ -127,7 +137,9 @@ pub(crate) fn peers(args: &[String]) -> Result {
         }
         run(&format!("{} {}", peer.name, peer.version), tests);
     }
-    run(go::NAME, go::tests(&place)?);
+    for binding in go::BINDINGS.iter().filter(|binding| asked.wants(binding.name)) {
+        run(binding.name, go::tests(&place, binding)?);
+    }
     let _ = fs::remove_dir_all(&place.tmp);
     println!();
     for (name, outcome) in &outcomes {
@@ -439,12 +451,18 @@ impl Place {
     }
 }
 
-/// Where the first panic in a test's output was, and what it said; or the first line that names a
-/// place in a test in Go.
+/// Where the first panic in a test's output was, and what it said; or the first line of a test in
+/// Go that names a place or a panic, and what its assertion says where that is on another line.
 fn first_panic(text: &str) -> String {
     let mut lines = text.lines();
-    if let Some(line) = lines.clone().find(|line| line.contains(".go:")) {
-        return line.trim().chars().take(200).collect();
+    let short = |text: &str| -> String { text.trim().chars().take(200).collect() };
+    let mut of_go = lines.clone().skip_while(|line| !line.contains(".go:") && !line.starts_with("panic: "));
+    if let Some(line) = of_go.next() {
+        let said = of_go.find_map(|line| line.trim().strip_prefix("Error:"));
+        return match said.filter(|_| line.trim().ends_with(':')) {
+            Some(said) => short(&format!("{} {}", line.trim(), said.trim())),
+            None => short(line),
+        };
     }
     let Some(line) = lines.find(|line| line.contains("' panicked at ") || line.contains(") panicked at "))
     else {
@@ -488,6 +506,19 @@ mod tests {
     }
 
     #[test]
+    fn builds_one_program_if_it_is_named() {
+        let wanted = |only: Option<&str>| {
+            let asked = Asked { only: only.map(str::to_owned), ..Asked::default() };
+            let names = ["rocksdb", "librocksdb-sys", "gorocksdb", "grocksdb"];
+            names.map(|name| asked.wants(name))
+        };
+        assert_eq!(wanted(None), [true; 4]);
+        assert_eq!(wanted(Some("Iterator")), [true; 4]);
+        assert_eq!(wanted(Some("rocksdb test_db")), [true, false, false, false]);
+        assert_eq!(wanted(Some("grocksdb")), [false, false, false, true]);
+    }
+
+    #[test]
     fn refuses_a_list_without_reasons_or_with_doubles() {
         assert!(said(&LIST.replace("missing", "")).unwrap_err().contains("no reason"));
         assert!(said(&LIST.replace("two", "one")).unwrap_err().contains("twice"));
@@ -499,6 +530,10 @@ mod tests {
         assert_eq!(first_panic(text), "a.rs:1:2: left is not right");
         let text = "=== RUN   TestX\n    x_test.go:55: expected true\n--- FAIL: TestX (0.1s)\n";
         assert_eq!(first_panic(text), "x_test.go:55: expected true");
+        let text = "    x_test.go:5: \n\t  Error Trace:\t/x_test.go:5\n\t  Error:  \tShould be false\n\t  Test: \tX\n";
+        assert_eq!(first_panic(text), "x_test.go:5: Should be false");
+        let text = "--- FAIL: TestX (0.05s)\npanic: nil pointer\n\tx_test.go:5 +0x232\n";
+        assert_eq!(first_panic(text), "panic: nil pointer");
         let json = r#"{"executable":"/a/b-12","x":1}{"executable":null}{"executable":"/c"}"#;
         assert_eq!(strings(json, "executable").collect::<Vec<_>>(), ["/a/b-12", "/c"]);
     }

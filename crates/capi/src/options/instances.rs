@@ -161,6 +161,9 @@ capi! {
     call rocksdb_options_set_write_buffer_manager(options: *mut OptionsHandle, buffers: *const WriteBuffers) {
         if let Some(options) = options.as_mut() { options.write_buffers = buffers.as_ref().map(|buffers| buffers.manager.clone()) }
     }
+    call rocksdb_options_set_blob_cache(options: *mut OptionsHandle, cache: *const Cache) {
+        if let Some(options) = options.as_mut() { options.blob_cache = cache.as_ref().map(|cache| cache.0.clone()) }
+    }
     call rocksdb_options_set_db_paths(options: *mut OptionsHandle, paths: *const *const DbPath, count: usize) {
         if let Some(options) = options.as_mut() {
             options.paths = list(paths, count).iter().filter_map(|path| Some(path.as_ref()?.0.clone())).collect();

@@ -53,6 +53,7 @@ pub struct OptionsHandle {
     prefix_extractor: Option<PrefixExtractor>,
     compact_on_deletion: Option<CompactOnDeletion>,
     block_cache: Option<BlockCache>,
+    blob_cache: Option<BlockCache>,
     env: Option<Env>,
     rate_limiter: Option<RateLimiter>,
     file_manager: Option<SstFileManager>,
@@ -82,6 +83,7 @@ impl Default for OptionsHandle {
             prefix_extractor: None,
             compact_on_deletion: None,
             block_cache: None,
+            blob_cache: None,
             env: None,
             rate_limiter: None,
             file_manager: None,
@@ -154,6 +156,9 @@ impl OptionsHandle {
             Some(name) => options.column_family(name, move |family| *family = own.clone()),
             None => options.column_families(move |family| *family = own.clone()),
         };
+        if let Some(cache) = &self.blob_cache {
+            options = options.blob_cache(name, cache.clone());
+        }
         if !self.family_paths.is_empty() {
             options = options.cf_paths(name, self.family_paths.clone());
         }

@@ -578,6 +578,18 @@ fn compaction_by_hand_is_switched_off_and_on() {
         rocksdb_enable_manual_compaction(db);
         rocksdb_compact_range(db, null(), 0, null(), 0);
         assert_eq!(in_level_0().as_c_str(), c"0");
+        // The other way around they take each other back too, once.
+        rocksdb_enable_manual_compaction(db);
+        rocksdb_disable_manual_compaction(db);
+        for expected in [c"0", c"1"] {
+            setup.put(db, b"a", b"2");
+            let flush = rocksdb_flushoptions_create();
+            ok(|e| rocksdb_flush(db, flush, e));
+            rocksdb_flushoptions_destroy(flush);
+            rocksdb_compact_range(db, null(), 0, null(), 0);
+            assert_eq!(in_level_0().as_c_str(), expected);
+            rocksdb_disable_manual_compaction(db);
+        }
         rocksdb_close(db);
     }
 }

@@ -4,6 +4,7 @@
     reason = "every block is a call of the API on handles it gave out"
 )]
 
+mod as_bindings;
 mod as_rocksdb;
 mod files;
 mod indexed_batch;

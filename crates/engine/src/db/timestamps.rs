@@ -10,7 +10,7 @@
 //! `full_history_ts_low` then, so nothing that it needs was collected in what it has pinned.
 
 use super::Db;
-use crate::read::lookup::Timestamp;
+use crate::read::sought_key::Timestamp;
 use crate::read::{get, multi_get};
 use crate::versions::Change;
 use karst_base::error::{Error, Named, Result, Shown};

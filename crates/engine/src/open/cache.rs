@@ -46,7 +46,13 @@ impl BlockCache {
         self.0.usage_bytes()
     }
 
-    /// Of those, bytes of memtables; see
+    /// Bytes of memory that it takes: [`usage_bytes`](Self::usage_bytes), and the room in its
+    /// tables for entries to come.
+    pub fn memory_bytes(&self) -> usize {
+        self.0.memory_bytes()
+    }
+
+    /// Of its usage, bytes of memtables; see
     /// [`WriteBufferManager::with_cache`](crate::WriteBufferManager::with_cache).
     pub fn memtable_bytes(&self) -> usize {
         self.0.charged_bytes(budget::MEMTABLES)

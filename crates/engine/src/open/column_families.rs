@@ -118,7 +118,7 @@ fn new_family(
             read.env.fs().create_dir_durably(directory)?;
         }
     }
-    let family = make_family(database, config, &shared, memtable, version);
+    let family = make_family(database, config, &shared, memtable, version, options);
     let edit = VersionEdit {
         column_family: id,
         column_family_add: Some(name.to_owned()),

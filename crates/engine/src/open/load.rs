@@ -556,7 +556,7 @@ fn make_families(
         let config = configs[&state.id].clone();
         let memtable = Arc::new(MemTable::of(&config));
         let shared = options.shared_of(shared, &config.name)?;
-        let family = make_family(database, config, &shared, memtable, state.version.clone());
+        let family = make_family(database, config, &shared, memtable, state.version.clone(), options);
         if let Some(history) = family.history() {
             if !state.persist_user_defined_timestamps {
                 return Err(Error::not_supported(format!(
@@ -578,8 +578,10 @@ pub(super) fn make_family(
     shared: &Arc<Shared>,
     memtable: Arc<MemTable>,
     version: Arc<Version>,
+    options: &Options,
 ) -> Arc<Family> {
-    let blob_cache = cache_of(&config.options.blob_cache).map(BlockCache::with_options);
+    let asked = || cache_of(&config.options.blob_cache).map(BlockCache::with_options);
+    let blob_cache = options.blob_cache_of(&config.name).or_else(asked);
     let blob_cache = blob_cache.map(|cache| cache.shared().clone());
     let tables = Arc::new(TableCache::new(shared.clone(), &config, blob_cache));
     let superversion = SuperVersion::new(1, config.clone(), memtable, Vec::new(), version);

@@ -101,6 +101,7 @@ impl DbPath {
 /// | an option of one column family | [`column_family`](Self::column_family) |
 /// | an option by RocksDB's name, or an option string | [`set`](Self::set), [`set_all`](Self::set_all) |
 /// | the block cache | [`block_cache_bytes`](Self::block_cache_bytes), [`block_cache`](Self::block_cache) |
+/// | a cache of values in blob files | [`blob_cache`](Self::blob_cache) |
 /// | what no file can hold | the call of that name: a merge operator, a comparator, a listener, ... |
 ///
 /// Changes are made in the order in which they are given. When the database is opened for writing,
@@ -126,6 +127,8 @@ pub struct Options {
     statistics: Option<Arc<Statistics>>,
     block_cache: Option<BlockCache>,
     block_cache_bytes: Option<usize>,
+    /// By the column family's name, `None` for those that have none of their own.
+    blob_caches: BTreeMap<Option<String>, BlockCache>,
     ignore_unknown_options: bool,
     ignore_options_file: bool,
     damaged_options: DamagedOptions,
@@ -193,6 +196,16 @@ impl Options {
     #[must_use]
     pub fn block_cache_bytes(mut self, bytes: usize) -> Self {
         self.block_cache_bytes = Some(bytes);
+        self
+    }
+
+    /// The cache of a column family's values in blob files, as RocksDB's `blob_cache`; `None` for
+    /// all families that have none of their own, a new one included. Families and databases may
+    /// share it, and it may be the block cache. Default: none, unless the option `blob_cache` has
+    /// a family make one for itself.
+    #[must_use]
+    pub fn blob_cache(mut self, family: Option<&str>, cache: BlockCache) -> Self {
+        self.blob_caches.insert(family.map(str::to_owned), cache);
         self
     }
 
@@ -587,6 +600,12 @@ impl Options {
         same.paths.iter_mut().for_each(&mut spell);
         same.family_paths.values_mut().flatten().for_each(spell);
         same
+    }
+
+    /// The cache of values that a column family was given.
+    pub(crate) fn blob_cache_of(&self, family: &str) -> Option<BlockCache> {
+        let own = self.blob_caches.get(&Some(family.to_owned()));
+        own.or_else(|| self.blob_caches.get(&None)).cloned()
     }
 
     /// The paths that a column family has of its own; empty if it has none.

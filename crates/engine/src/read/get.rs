@@ -4,7 +4,8 @@
 //! into the loop that waits; only the asynchronous form allocates then.
 
 use crate::read::View;
-use crate::read::lookup::{Lookup, Timestamp};
+use crate::read::lookup::Lookup;
+use crate::read::sought_key::Timestamp;
 use karst_base::error::Result;
 use karst_base::options::ReadOptions;
 use karst_base::perf_context::{self, PerfMetric};

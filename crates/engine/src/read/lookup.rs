@@ -20,6 +20,7 @@
 //! operands down to the newest base, and twice those that are there twice.
 
 use crate::read::base::{Base, existing_value, read_blob, without_packed_seqno};
+use crate::read::sought_key::{SoughtKey, Timestamp};
 use crate::read::{View, merge};
 use karst_base::error::{Error, Result, Shown};
 use karst_base::options::{ReadOptions, ReadTier};
@@ -27,13 +28,12 @@ use karst_base::perf_context::{self, LevelMetric, PerfMetric};
 use karst_base::stats::Ticker;
 use karst_format::block::BlockCursor;
 use karst_format::handle::BlockHandle;
-use karst_format::key::{SeqNo, TRAILER_BYTES, ValueType, pack_trailer};
+use karst_format::key::{SeqNo, ValueType, pack_trailer};
 use karst_lsm::SearchPosition;
 use karst_storage::table::context::ReadCtx;
 use karst_storage::table::needs::{Needs, Stop};
 use karst_storage::table::{KeyHash, Odds, Table};
 use karst_storage::value::Value;
-use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// No larger filter than this is asked for of a file that a lookup has not come to, in bytes. Why:
@@ -54,9 +54,6 @@ enum Phase {
     Tables,
     Resolve(Base),
 }
-
-/// A user-defined timestamp, as its comparator reads it.
-pub type Timestamp = Box<[u8]>;
 
 /// What an entry means for the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,11 +89,7 @@ impl Verdict {
 /// The state of one point lookup. Lives on the caller's stack until the first miss.
 #[derive(Debug)]
 pub(crate) struct Lookup {
-    /// The internal key that is sought: the stored user key, and the newest sequence number not seen
-    /// yet.
-    key: SmallVec<[u8; 48]>,
-    /// Of the newest entry that was taken, with timestamps.
-    timestamp: Option<Timestamp>,
+    key: SoughtKey,
     snapshot: SeqNo,
     phase: Phase,
     position: SearchPosition,
@@ -121,15 +114,8 @@ impl Lookup {
     /// A lookup of `user_key` as of `snapshot`, and of the options' timestamp, if they have one.
     #[inline]
     pub(crate) fn new(user_key: &[u8], options: &ReadOptions, snapshot: SeqNo) -> Self {
-        let mut key = SmallVec::new();
-        key.extend_from_slice(user_key);
-        if let Some(timestamp) = &options.timestamp {
-            key.extend_from_slice(timestamp);
-        }
-        key.extend_from_slice(&pack_trailer(snapshot, ValueType::FOR_SEEK).to_le_bytes());
         Lookup {
-            key,
-            timestamp: None,
+            key: SoughtKey::new(user_key, options, snapshot),
             snapshot,
             phase: Phase::Memtables,
             position: SearchPosition::START,
@@ -143,11 +129,6 @@ impl Lookup {
             hash: KeyHash::default(),
             needs: Needs::new(),
         }
-    }
-
-    #[inline]
-    fn user_key(&self) -> &[u8] {
-        &self.key[..self.key.len() - TRAILER_BYTES]
     }
 
     /// Goes on as far as what is in hand and in the cache allows.
@@ -186,11 +167,11 @@ impl Lookup {
             }
             perf_context::count(PerfMetric::GetFromMemtableCount, 1);
             if !view.ctx.options.ignore_range_deletions {
-                let seq = memtable.covering_tombstone(self.user_key(), self.snapshot);
+                let seq = memtable.covering_tombstone(self.key.user_key(), self.snapshot);
                 self.covered_below = self.covered_below.max(seq);
             }
             if !self.operands.is_empty() {
-                self.move_to_start(view);
+                self.key.move_to_start(view.ctx.options, self.snapshot);
             }
             // Why a copy of the key: taking an operand moves the key while the entries are walked.
             let key = self.key.clone();
@@ -199,7 +180,7 @@ impl Lookup {
                 let value = || Value::in_memtable(memtable.clone(), entry.at);
                 let verdict = self.judge(view, entry.seq, entry.kind)?;
                 if verdict != Verdict::Skip && view.ctx.options.timestamp.is_some() {
-                    self.note_timestamp(view, memtable.user_key_of(entry.at));
+                    self.key.take(memtable.user_key_of(entry.at), view.ctx.options);
                 }
                 match verdict {
                     Verdict::Skip => continue,
@@ -229,13 +210,13 @@ impl Lookup {
                     if self.covered_below > SeqNo::ZERO {
                         return Ok(None);
                     }
-                    let user_key = &self.key[..self.key.len() - TRAILER_BYTES];
+                    let user_key = self.key.user_key();
                     let Some(next) = version.next_candidate(user_key, self.snapshot, &mut self.position)
                     else {
                         return Ok(None);
                     };
                     let next = (next.level.0, next.index as u32);
-                    self.move_to_start(view);
+                    self.key.move_to_start(view.ctx.options, self.snapshot);
                     self.stage = Stage::Tombstones;
                     self.matched = false;
                     *self.file.insert(next)
@@ -267,7 +248,7 @@ impl Lookup {
             if let Some(tombstones) = table.range_tombstones()
                 && !view.ctx.options.ignore_range_deletions
             {
-                let seq = tombstones.covering_seq(table.comparator(), self.user_key(), self.snapshot);
+                let seq = tombstones.covering_seq(table.comparator(), self.key.user_key(), self.snapshot);
                 self.covered_below = self.covered_below.max(seq);
             }
             self.stage = Stage::Filter;
@@ -315,7 +296,7 @@ impl Lookup {
             let mut none_here = true;
             while at_entry {
                 let entry = table.entry(&cursor, block.as_data(), handle)?;
-                if !table.comparator().equal_user(entry.user_key, self.user_key()) {
+                if !table.comparator().equal_user(entry.user_key, self.key.user_key()) {
                     self.note_absence(table);
                     return Ok(None);
                 }
@@ -332,8 +313,8 @@ impl Lookup {
                     // Also where it is passed by: what is looked for next is behind it.
                     let user_key = entry.user_key;
                     match verdict {
-                        Verdict::Skip => self.move_to_timestamp_of(user_key),
-                        _ => self.note_timestamp(view, user_key),
+                        Verdict::Skip => self.key.move_to_timestamp_of(user_key),
+                        _ => self.key.take(user_key, view.ctx.options),
                     }
                 }
                 match verdict {
@@ -365,7 +346,7 @@ impl Lookup {
                 at_entry = table.next_entry(&mut cursor, block.as_data(), handle)?;
             }
             if none_here {
-                if view.ctx.options.timestamp.is_some() && self.goes_to_earlier_timestamp(table) {
+                if view.ctx.options.timestamp.is_some() && self.key.move_to_earlier_timestamp(table) {
                     passed = Some(handle);
                     continue;
                 }
@@ -416,7 +397,7 @@ impl Lookup {
 
     #[cold]
     fn unknown_kind(&self, kind: ValueType) -> Error {
-        Error::not_supported(format!("key {} has an entry of type {kind:?}", Shown(self.user_key())))
+        Error::not_supported(format!("key {} has an entry of type {kind:?}", Shown(self.key.user_key())))
     }
 
     /// Takes a merge operand and moves the key behind it. True if the operator is content with what
@@ -426,9 +407,9 @@ impl Lookup {
         let operator = view.superversion.config().merge_operator()?;
         perf_context::count(PerfMetric::InternalMergePointLookupCount, 1);
         // Newest first; they come so, unless an older source has something newer.
-        let place = match self.timestamp {
-            None => self.operand_seqs.partition_point(|taken| *taken >= seq),
-            Some(_) => self.operands.len(),
+        let place = match self.key.has_taken() {
+            false => self.operand_seqs.partition_point(|taken| *taken >= seq),
+            true => self.operands.len(),
         };
         self.operands.insert(place, value);
         self.operand_seqs.insert(place, seq);
@@ -448,7 +429,7 @@ impl Lookup {
     #[cold]
     fn drop_operands_behind(&mut self, seq: SeqNo, kind: ValueType) {
         let end = pack_trailer(seq, kind);
-        if self.timestamp.is_some() {
+        if self.key.has_taken() {
             // Their order is that of timestamps first, in which they came.
             return;
         }
@@ -459,72 +440,12 @@ impl Lookup {
     /// Looks for entries older than this one from now on.
     #[cold]
     fn move_behind(&mut self, seq: SeqNo) {
-        self.move_to(SeqNo(seq.0.saturating_sub(1)));
+        self.key.move_to(SeqNo(seq.0.saturating_sub(1)));
     }
 
-    /// Looks for the newest entry that the read sees from now on.
-    #[inline]
-    fn move_to_start(&mut self, view: &View<'_>) {
-        if let Some(timestamp) = &view.ctx.options.timestamp {
-            self.set_timestamp(timestamp);
-        }
-        self.move_to(self.snapshot);
-    }
-
-    #[cold]
-    fn set_timestamp(&mut self, timestamp: &[u8]) {
-        let end = self.key.len() - TRAILER_BYTES;
-        self.key[end - timestamp.len()..end].copy_from_slice(timestamp);
-    }
-
-    /// Looks at the timestamp of an entry of the key from now on.
-    #[cold]
-    fn move_to_timestamp_of(&mut self, user_key: &[u8]) {
-        // Why all of it: where users' code compares, an equal key may have other bytes.
-        self.key.clear();
-        self.key.extend_from_slice(user_key);
-        self.key.resize(user_key.len() + TRAILER_BYTES, 0);
-    }
-
-    /// An entry of the key is taken.
-    #[cold]
-    fn note_timestamp(&mut self, view: &View<'_>, user_key: &[u8]) {
-        self.move_to_timestamp_of(user_key);
-        let comparator = view.version().comparator();
-        self.timestamp.get_or_insert_with(|| comparator.split_timestamp(user_key).1.into());
-    }
-
-    /// The timestamp of what was found, if the family has them.
+    /// The timestamp of what was found, in a column family with timestamps.
     pub(crate) fn take_timestamp(&mut self) -> Option<Timestamp> {
-        self.timestamp.take()
-    }
-
-    /// A block ends before the key although the index led to it, whose keys have no sequence
-    /// numbers: goes on with the next earlier timestamp. False if there is none, or it is known that
-    /// nothing of the key is behind.
-    ///
-    /// Compat: RocksDB writes such an index where no two blocks meet within one timestamp of a key.
-    #[cold]
-    fn goes_to_earlier_timestamp(&mut self, table: &Table) -> bool {
-        let timestamp_bytes = table.comparator().timestamp_size();
-        if !table.index_has_user_keys() {
-            return false;
-        }
-        let end = self.key.len() - TRAILER_BYTES;
-        let timestamp = &mut self.key[end - timestamp_bytes..end];
-        let Some(earlier) = table.comparator().timestamp_before(timestamp) else {
-            return false;
-        };
-        timestamp.copy_from_slice(&earlier);
-        self.move_to(SeqNo::MAX);
-        true
-    }
-
-    /// Looks for entries up to this one from now on.
-    #[inline]
-    fn move_to(&mut self, seq: SeqNo) {
-        let end = self.key.len() - TRAILER_BYTES;
-        self.key[end..].copy_from_slice(&pack_trailer(seq, ValueType::FOR_SEEK).to_le_bytes());
+        self.key.take_timestamp()
     }
 
     /// Turns what was found into the answer.
@@ -546,7 +467,7 @@ impl Lookup {
             self.operands.truncate(self.operand_seqs.partition_point(|seq| *seq >= covered));
         }
         let Phase::Resolve(base) = &self.phase else { unreachable!("the search is over") };
-        let user_key = &self.key[..self.key.len() - TRAILER_BYTES];
+        let user_key = self.key.user_key();
         let existing =
             existing_value(view, user_key, base, |need| read_blob(&view.ctx, &mut self.needs, need))?;
         if self.operands.is_empty() {
@@ -576,7 +497,7 @@ impl Lookup {
             let _ = table.locate(&view.ctx, &mut self.needs, &self.key);
         } else if level == 0 {
             let (version, mut position) = (view.version(), self.position);
-            let user_key = &self.key[..self.key.len() - TRAILER_BYTES];
+            let user_key = self.key.user_key();
             while let Some(next) = version.next_candidate(user_key, self.snapshot, &mut position)
                 && next.level.0 == 0
                 && let Some(table) = view.ctx.tables.opened(next.file)
@@ -608,7 +529,7 @@ impl Lookup {
             let (level, index) = match next.take() {
                 Some(file) => file,
                 None => {
-                    let user_key = &self.key[..self.key.len() - TRAILER_BYTES];
+                    let user_key = self.key.user_key();
                     match version.next_candidate(user_key, self.snapshot, &mut position) {
                         Some(candidate) => (candidate.level.0, candidate.index as u32),
                         None => break,

@@ -7,11 +7,12 @@
 mod base;
 pub(crate) mod get;
 pub mod iter;
-pub mod lookup;
+mod lookup;
 pub(crate) mod merge;
 pub(crate) mod multi_get;
 pub(crate) mod newest;
 pub mod sizes;
+pub mod sought_key;
 #[cfg(test)]
 mod tests;
 

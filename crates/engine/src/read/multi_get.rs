@@ -14,7 +14,8 @@
 //! hit. Reads are sorted by file and offset where it matters, when they are issued.
 
 use crate::read::View;
-use crate::read::lookup::{Lookup, Timestamp};
+use crate::read::lookup::Lookup;
+use crate::read::sought_key::Timestamp;
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::options::ReadOptions;
 use karst_base::perf_context::{self, PerfMetric};

@@ -16,7 +16,7 @@ use karst_base::options::ReadOptions;
 use karst_base::snapshot::ReadAt;
 use karst_format::block::BlockCursor;
 use karst_format::handle::BlockHandle;
-use karst_format::key::{SeqNo, before_all_of, user_key};
+use karst_format::key::{SeqNo, user_key};
 use karst_lsm::SearchPosition;
 use karst_storage::superversion::SuperVersion;
 use karst_storage::table::KeyHash;
@@ -135,7 +135,7 @@ pub(crate) async fn written_since(
     let options = ReadOptions::new();
     let mut search = Newest {
         view: View::new(tables, superversion, &options),
-        key: before_all_of(key),
+        key: superversion.version().comparator().before_all_of(key),
         since,
         position: SearchPosition::START,
         file: None,

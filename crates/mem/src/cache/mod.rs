@@ -372,6 +372,14 @@ impl<V> BlockCache<V> {
         self.account.usage_bytes.load(Ordering::Relaxed)
     }
 
+    /// Bytes of memory: all charges, and the tables as far as no entry is charged for them. Of a
+    /// table that grew large, much of that is reserved and was never written to.
+    pub fn memory_bytes(&self) -> usize {
+        let current = self.current();
+        let tables = std::iter::once(current).chain(self.older_tables(current));
+        self.usage_bytes() + tables.map(Table::uncharged_bytes).sum::<usize>()
+    }
+
     /// Whether more is held than the capacity: then what is let go of does not stay.
     pub fn is_overcommitted(&self) -> bool {
         self.usage_bytes() > self.capacity_bytes()

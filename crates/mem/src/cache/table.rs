@@ -111,6 +111,12 @@ impl<V> Table<V> {
         self.slots.len()
     }
 
+    /// Memory beyond the slots that have entries, which these are charged for.
+    pub(super) fn uncharged_bytes(&self) -> usize {
+        let free = self.len().saturating_sub(self.live());
+        free * size_of::<Slot<V>>() + self.groups.len() * size_of::<AtomicU64>()
+    }
+
     /// Entries, and inserts under way.
     pub(super) fn live(&self) -> usize {
         self.live.load(Ordering::Relaxed) & !RETIRED

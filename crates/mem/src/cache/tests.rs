@@ -54,6 +54,27 @@ fn what_was_put_in_is_found() {
 }
 
 #[test]
+fn memory_is_what_is_charged_and_free_slots() {
+    let cache = cache(100, 1000);
+    let empty = cache.memory_bytes();
+    assert_eq!(cache.usage_bytes(), 0);
+    assert!(empty >= SLOTS_AT_LEAST * OVERHEAD, "{empty}");
+    drop(cache.insert(CacheKey(1, 0), 0, 1000, Priority::Low));
+    assert_eq!(cache.memory_bytes(), empty + 1000, "its slot was there before");
+    let charge = cache.reserve(ChargeKind(1), 500);
+    assert_eq!(cache.memory_bytes(), empty + 1500);
+    drop(charge);
+    cache.erase(CacheKey(1, 0));
+    assert_eq!(cache.memory_bytes(), empty);
+    // More entries than were estimated: the table has grown.
+    for number in 0..600 {
+        drop(cache.insert(CacheKey(1, number), number, 1, Priority::Low));
+    }
+    let (usage, memory) = (cache.usage_bytes(), cache.memory_bytes());
+    assert!(memory > empty + 600 && memory > usage && memory < 4 * usage, "{memory} with {usage} charged");
+}
+
+#[test]
 fn a_walk_shows_each_entry_and_is_no_use_of_it() {
     let cache = cache(100, 1000);
     for number in 0..50 {

@@ -10,7 +10,7 @@
 //! | `private/N/` | files of backup N alone: CURRENT, MANIFEST, OPTIONS, logs |
 //! | `shared_checksum/` | tables and blob files that backups share, with names that tell them apart |
 //! | `shared/` | tables that backups of one database share, by number alone |
-//! | `LOCK` | held while an engine has the directory open for writing |
+//! | `BACKUP_LOCK` | held while an engine has the directory open for writing |
 //!
 //! A table in `shared_checksum` has the name `000018_sTTY7K99WO3LMXWY7OTP2_1010.sst`: its number,
 //! the session that wrote it, its size. A blob file, or a table without a session, has its CRC32c
@@ -24,7 +24,7 @@
 //! - While a `meta` file cannot be read, no shared file is removed: it may be that one's.
 //!
 //! Compat: RocksDB 7.8 and 11.8 by default, schema version 1; schema 2 is read. They know no
-//! `LOCK`.
+//! `BACKUP_LOCK`.
 
 mod create;
 mod meta;
@@ -35,7 +35,6 @@ use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::pacing::{IoPriority, RateLimiter};
 use karst_base::sync::Mutex;
 use karst_base::sync::atomic::{AtomicU64, Ordering};
-use karst_format::file_name::FileName;
 use karst_io::{Env, FileLock, block_on};
 use meta::{BackupFile, Meta, PRIVATE, SHARED, SHARED_CHECKSUM};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -44,6 +43,8 @@ use std::sync::Arc;
 
 /// The directory of what backups consist of.
 const META: &str = "meta";
+/// Why not `LOCK`: the directory may be that of a database, which holds its own while it is open.
+const LOCK: &str = "BACKUP_LOCK";
 
 /// Is called now and then while a backup is made.
 pub type BackupProgress = Arc<dyn Fn() + Send + Sync>;
@@ -199,7 +200,7 @@ impl BackupEngine {
         for part in [META, PRIVATE, SHARED, SHARED_CHECKSUM] {
             fs.create_dir_durably(&directory.join(part))?;
         }
-        let lock = fs.lock(&directory.join(FileName::Lock.to_string())).map_err(|e| match e.is_locked() {
+        let lock = fs.lock(&directory.join(LOCK)).map_err(|e| match e.is_locked() {
             true => Error::from(e).with_advice("another engine has the directory open"),
             false => Error::from(e),
         })?;

@@ -1,0 +1,5 @@
+module karstdb.invalid/grocksdb
+
+go 1.21
+
+require github.com/linxGnu/grocksdb v1.11.1

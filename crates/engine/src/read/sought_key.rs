@@ -1,0 +1,118 @@
+//! The internal key that a lookup seeks: it moves behind what was seen.
+//!
+//! In: a key as a user says it, and where it is read: a sequence number, and in a column family with
+//! timestamps a timestamp. Out: an internal key to search for, and in the end the timestamp of what
+//! was found.
+
+use karst_base::options::ReadOptions;
+use karst_format::key::{SeqNo, TRAILER_BYTES, ValueType, pack_trailer};
+use karst_storage::table::Table;
+use smallvec::SmallVec;
+use std::ops::Deref;
+
+/// A user-defined timestamp, as its comparator reads it.
+pub type Timestamp = Box<[u8]>;
+
+/// See the module. It is the bytes of the internal key.
+#[derive(Clone, Debug)]
+pub(super) struct SoughtKey {
+    /// The stored user key, and the newest sequence number not seen yet.
+    bytes: SmallVec<[u8; 48]>,
+    /// Of the newest entry that was taken.
+    taken: Option<Timestamp>,
+}
+
+impl Deref for SoughtKey {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl SoughtKey {
+    /// That of `user_key` as of `seq`, and of the options' timestamp, if they have one.
+    #[inline]
+    pub(super) fn new(user_key: &[u8], options: &ReadOptions, seq: SeqNo) -> Self {
+        let mut bytes = SmallVec::new();
+        bytes.extend_from_slice(user_key);
+        if let Some(timestamp) = &options.timestamp {
+            bytes.extend_from_slice(timestamp);
+        }
+        bytes.extend_from_slice(&pack_trailer(seq, ValueType::FOR_SEEK).to_le_bytes());
+        SoughtKey { bytes, taken: None }
+    }
+
+    /// The stored user key.
+    #[inline]
+    pub(super) fn user_key(&self) -> &[u8] {
+        &self.bytes[..self.bytes.len() - TRAILER_BYTES]
+    }
+
+    /// Looks for entries up to this one from now on, of the timestamp that it is at.
+    #[inline]
+    pub(super) fn move_to(&mut self, seq: SeqNo) {
+        let end = self.bytes.len() - TRAILER_BYTES;
+        self.bytes[end..].copy_from_slice(&pack_trailer(seq, ValueType::FOR_SEEK).to_le_bytes());
+    }
+
+    /// Looks for the newest entry that a read at `seq` sees from now on.
+    #[inline]
+    pub(super) fn move_to_start(&mut self, options: &ReadOptions, seq: SeqNo) {
+        if let Some(timestamp) = &options.timestamp {
+            let end = self.bytes.len() - TRAILER_BYTES;
+            self.bytes[end - timestamp.len()..end].copy_from_slice(timestamp);
+        }
+        self.move_to(seq);
+    }
+
+    /// Looks at the timestamp of an entry of the key, which has this stored user key, from now on.
+    #[cold]
+    pub(super) fn move_to_timestamp_of(&mut self, user_key: &[u8]) {
+        // Why all of it: where users' code compares, an equal key may have other bytes.
+        self.bytes.clear();
+        self.bytes.extend_from_slice(user_key);
+        self.bytes.resize(user_key.len() + TRAILER_BYTES, 0);
+    }
+
+    /// The same, and the entry counts.
+    #[cold]
+    pub(super) fn take(&mut self, user_key: &[u8], options: &ReadOptions) {
+        let bytes = options.timestamp.as_ref().map_or(0, Vec::len);
+        let timestamp = &user_key[user_key.len().saturating_sub(bytes)..];
+        self.taken.get_or_insert_with(|| timestamp.into());
+        self.move_to_timestamp_of(user_key);
+    }
+
+    /// Whether an entry of a column family with timestamps was taken.
+    #[inline]
+    pub(super) fn has_taken(&self) -> bool {
+        self.taken.is_some()
+    }
+
+    /// The timestamp of the newest entry that was taken, in a column family with timestamps.
+    #[inline]
+    pub(super) fn take_timestamp(&mut self) -> Option<Timestamp> {
+        self.taken.take()
+    }
+
+    /// A block of `table` ends before the key although the index led to it: goes on with the next
+    /// earlier timestamp. False if there is none, or nothing of the key can be behind.
+    ///
+    /// Compat: RocksDB's index has keys without sequence numbers where no two blocks meet within one
+    /// timestamp of a key. Such a key may be that of a block whose last entry is newer than what is
+    /// sought.
+    #[cold]
+    pub(super) fn move_to_earlier_timestamp(&mut self, table: &Table) -> bool {
+        if !table.index_has_user_keys() {
+            return false;
+        }
+        let end = self.bytes.len() - TRAILER_BYTES;
+        let timestamp = &mut self.bytes[end - table.comparator().timestamp_size()..end];
+        let Some(earlier) = table.comparator().timestamp_before(timestamp) else { return false };
+        timestamp.copy_from_slice(&earlier);
+        self.move_to(SeqNo::MAX);
+        true
+    }
+}
