@@ -34,8 +34,8 @@ pub(crate) fn cache_dir() -> PathBuf {
     PathBuf::from(home).join(".cache/karstdb")
 }
 
-/// Refuses to begin what would end in the midst for want of room: `gigabytes` where builds are kept,
-/// of which what is there already counts as taken, and two where temporary files are.
+/// Refuses to begin what would end in the midst for want of room: `gigabytes` where builds are
+/// kept, of which what is there already counts as taken, and two where temporary files are.
 pub(crate) fn check_room(gigabytes: u64) -> Result {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let target = target.unwrap_or_else(|| repository_root().join("target"));

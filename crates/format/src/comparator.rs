@@ -3,8 +3,8 @@
 //! In: two keys. Out: their order. The built-in orders are variants of an enum so that the common
 //! one inlines into search loops; anything else is a trait object.
 //!
-//! With a comparator that has user-defined timestamps, the last [`Comparator::timestamp_size`] bytes
-//! of every stored user key are its timestamp:
+//! With a comparator that has user-defined timestamps, the last [`Comparator::timestamp_size`]
+//! bytes of every stored user key are its timestamp:
 //!
 //! | function | compares |
 //! |---|---|

@@ -211,7 +211,7 @@ pub use karst_engine::{
     Severity, SizeApproximationOptions, Snapshot, SortedRun, SstFileManager, SstFileWriter, SstPartitioner,
     SstPartitionerContext, SstPartitionerFactory, SstPartitionerFixedPrefixFactory, Statistics, StatsLevel,
     StopBackup, Streamed, SubcompactionInfo, TableFileCreationInfo, TableFileCreationReason, TableFilterFn,
-    TablePropertiesCollection, TablePropertiesCollector, TablePropertiesCollectorFactory, Ticker,
+    TablePropertiesCollection, TablePropertiesCollector, TablePropertiesCollectorFactory, Ticker, Timestamp,
     UserKeyRange, Value, VerifyProgress, VerifyReport, WaitForCompactOptions, WalFile, WalUpdate, WalUpdates,
     WriteBatch, WriteBufferManager, WriteOptions, WriteStallCondition, WriteStallInfo, compaction_filter,
     format, merge_operator, options, perf_context, table_properties_collector,
@@ -254,4 +254,5 @@ pub mod io {
 #[doc = include_str!("../../../docs/using.md")]
 #[doc = include_str!("../../../docs/copies.md")]
 #[doc = include_str!("../../../docs/secondary.md")]
+#[doc = include_str!("../../../docs/timestamps.md")]
 struct Pages;

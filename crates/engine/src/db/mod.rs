@@ -549,11 +549,7 @@ impl Db {
             }
             None => pin_with_all(pin, || self.read_at(options), has_all)?,
         };
-        for family in &distinct {
-            if family.history().is_some() || options.timestamp.is_some() {
-                Self::check_timestamps(options, family)?;
-            }
-        }
+        distinct.iter().try_for_each(|family| Self::check_timestamps(options, family))?;
         let sources = distinct.iter().zip(pinned);
         let sources = sources
             .map(|(family, superversion)| multi_get::Source { tables: family.tables.clone(), superversion })

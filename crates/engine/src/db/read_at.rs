@@ -39,16 +39,12 @@ impl Db {
         if let Some(secondary) = &self.0.read.secondary {
             let view = self.secondary_view(secondary, options)?;
             let pinned = view.of(family);
-            if family.history().is_some() || options.timestamp.is_some() {
-                Self::check_timestamps(options, family)?;
-            }
+            Self::check_timestamps(options, family)?;
             return Ok((family, Guard::from_inner(pinned), view.at.again()));
         }
         let has_all_to = |pinned: &Guard<Arc<SuperVersion>>, seq| pinned.has_all_to(seq);
         let (superversion, at) = pin_with_all(|| family.pin(), || self.read_at(options), has_all_to)?;
-        if family.history().is_some() || options.timestamp.is_some() {
-            Self::check_timestamps(options, family)?;
-        }
+        Self::check_timestamps(options, family)?;
         Ok((family, superversion, at))
     }
 

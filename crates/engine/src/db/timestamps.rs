@@ -141,8 +141,16 @@ impl Db {
 
     /// Whether the options have a timestamp just if the family has them, and one that can be read
     /// at. The tree that is read was pinned before.
-    #[cold]
+    #[inline]
     pub(super) fn check_timestamps(options: &ReadOptions, family: &Family) -> Result<()> {
+        match family.history() {
+            None if options.timestamp.is_none() => Ok(()),
+            _ => Self::check_timestamp(options, family),
+        }
+    }
+
+    #[cold]
+    fn check_timestamp(options: &ReadOptions, family: &Family) -> Result<()> {
         let Some(history) = family.history() else {
             return Err(Error::invalid_argument(format!(
                 "column family {:?} has no timestamps to read at",

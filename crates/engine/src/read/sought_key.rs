@@ -1,8 +1,8 @@
 //! The internal key that a lookup seeks: it moves behind what was seen.
 //!
-//! In: a key as a user says it, and where it is read: a sequence number, and in a column family with
-//! timestamps a timestamp. Out: an internal key to search for, and in the end the timestamp of what
-//! was found.
+//! In: a key as a user says it, and where it is read: a sequence number, and in a column family
+//! with timestamps a timestamp. Out: an internal key to search for, and in the end the timestamp of
+//! what was found.
 
 use karst_base::options::ReadOptions;
 use karst_format::key::{SeqNo, TRAILER_BYTES, ValueType, pack_trailer};
@@ -100,9 +100,9 @@ impl SoughtKey {
     /// A block of `table` ends before the key although the index led to it: goes on with the next
     /// earlier timestamp. False if there is none, or nothing of the key can be behind.
     ///
-    /// Compat: RocksDB's index has keys without sequence numbers where no two blocks meet within one
-    /// timestamp of a key. Such a key may be that of a block whose last entry is newer than what is
-    /// sought.
+    /// Compat: RocksDB's index has keys without sequence numbers where no two blocks meet within
+    /// one timestamp of a key. Such a key may be that of a block whose last entry is newer than
+    /// what is sought.
     #[cold]
     pub(super) fn move_to_earlier_timestamp(&mut self, table: &Table) -> bool {
         if !table.index_has_user_keys() {

@@ -295,8 +295,8 @@ impl Visible {
         }
     }
 
-    /// Makes `target` the internal key of a place among the entries of a key, which has no timestamp
-    /// behind it.
+    /// Makes `target` the internal key of a place among the entries of a key, which has no
+    /// timestamp behind it.
     #[inline]
     fn set_target(&mut self, bare: &[u8], place: Place) {
         self.target.clear();
