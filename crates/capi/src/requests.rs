@@ -5,14 +5,14 @@ use crate::cache::Cache;
 use crate::callbacks::{Destructor, TableFilter, table_filter};
 use crate::handle::SnapshotHandle;
 use crate::options::{CNumber, Kept};
-use karstdb::io::Env;
+use karstdb::io::{CpuPriority, Env};
 use karstdb::options::Compression;
 use karstdb::{
     BackupEngineOptions, BlockCache, BottommostLevelCompaction, CacheOptions, CompactFilesOptions,
     CompactRangeOptions, CreateBackupOptions, FlushOptions, IngestExternalFileOptions,
-    OptimisticTransactionDbOptions, OptimisticTransactionOptions, ReadOptions, ReadTier, RestoreOptions,
-    SizeApproximationOptions, TransactionDbOptions, TransactionOptions, WaitForCompactOptions, WriteOptions,
-    WritePolicy,
+    OptimisticTransactionDbOptions, OptimisticTransactionOptions, ReadOptions, ReadTier, RestoreMode,
+    RestoreOptions, ShareFilesNaming, SizeApproximationOptions, TransactionDbOptions, TransactionOptions,
+    WaitForCompactOptions, WriteOptions, WritePolicy,
 };
 use libc::{c_char, c_int, c_uchar, c_void};
 use std::time::Duration;
@@ -73,12 +73,11 @@ handles! {
 }
 
 /// `rocksdb_create_backup_options_t`.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct CreateBackup {
     pub(crate) options: CreateBackupOptions,
     /// What is flushed before is flushed in one change.
     pub(crate) atomic_flush: bool,
-    kept: Kept,
 }
 
 /// `rocksdb_backup_engine_options_t`.
@@ -103,15 +102,6 @@ impl Default for CompactionSettings {
     fn default() -> Self {
         let options = CompactFilesOptions::default();
         CompactionSettings { options, canceled: std::ptr::null_mut(), kept: Kept::default() }
-    }
-}
-
-impl CreateBackup {
-    /// Those of a new handle: RocksDB's normal priority.
-    fn defaults() -> Self {
-        let mut kept = Kept::default();
-        kept.set("rocksdb_create_backup_options_set_background_thread_cpu_priority", 2_i32.number());
-        CreateBackup { options: CreateBackupOptions::default(), atomic_flush: false, kept }
     }
 }
 
@@ -196,19 +186,9 @@ impl Read {
 }
 
 impl BackupSettings {
-    /// Those of a new handle. What backups are made like is the default of the settings too: they
-    /// are synced, shared tables are named by the session and their size, and all are opened.
+    /// Those of a new handle.
     pub(crate) fn in_folder(options: BackupEngineOptions) -> Self {
-        let mut settings = BackupSettings { options, env: None, kept: Kept::default() };
-        settings.kept.set("rocksdb_backup_engine_options_set_sync", 1_u8.number());
-        for (set, number) in [
-            ("rocksdb_backup_engine_options_set_max_valid_backups_to_open", c_int::MAX),
-            ("rocksdb_backup_engine_options_set_share_files_with_checksum_naming", c_int::MIN | 2),
-            ("rocksdb_backup_engine_options_set_schema_version", 1),
-        ] {
-            settings.kept.set(set, number.number());
-        }
-        settings
+        BackupSettings { options, env: None, kept: Kept::default() }
     }
 }
 
@@ -251,6 +231,57 @@ macro_rules! numbers {
     )*};
 }
 numbers! { c_int, u8; c_int, u32; c_int, usize; u32, u32; u64, u64; usize, usize; i64, i64; usize, u64; u64, usize; }
+
+impl Field<c_int> for CpuPriority {
+    fn assign(&mut self, value: c_int) {
+        *self = match value {
+            0 => CpuPriority::Idle,
+            1 => CpuPriority::Low,
+            2 => CpuPriority::Normal,
+            _ => CpuPriority::High,
+        };
+    }
+    fn read(&self) -> c_int {
+        *self as c_int
+    }
+}
+
+/// That the size is in the name, among the numbers of namings.
+const INCLUDES_FILE_SIZE: c_int = c_int::MIN;
+
+impl Field<c_int> for ShareFilesNaming {
+    fn assign(&mut self, value: c_int) {
+        let include_file_size = value & INCLUDES_FILE_SIZE != 0;
+        *self = match value & !INCLUDES_FILE_SIZE {
+            1 => ShareFilesNaming::LegacyCrc32cAndFileSize,
+            _ => ShareFilesNaming::UseDbSessionId { include_file_size },
+        };
+    }
+    fn read(&self) -> c_int {
+        match self {
+            ShareFilesNaming::LegacyCrc32cAndFileSize => 1,
+            ShareFilesNaming::UseDbSessionId { include_file_size: false } => 2,
+            ShareFilesNaming::UseDbSessionId { include_file_size: true } => 2 | INCLUDES_FILE_SIZE,
+        }
+    }
+}
+
+impl Field<c_int> for RestoreMode {
+    fn assign(&mut self, value: c_int) {
+        *self = match value {
+            1 => RestoreMode::KeepLatestDbSessionIdFiles,
+            2 => RestoreMode::VerifyChecksum,
+            _ => RestoreMode::PurgeAllFiles,
+        };
+    }
+    fn read(&self) -> c_int {
+        match self {
+            RestoreMode::KeepLatestDbSessionIdFiles => 1,
+            RestoreMode::VerifyChecksum => 2,
+            RestoreMode::PurgeAllFiles => 0xffff,
+        }
+    }
+}
 
 impl Field<f64> for f64 {
     fn assign(&mut self, value: f64) {
@@ -463,7 +494,7 @@ capi! {
     call rocksdb_ingestexternalfileoptions_destroy(options: *mut Ingest) { end(options); }
     call rocksdb_compaction_options_create() -> *mut CompactionSettings { give(CompactionSettings::default()) }
     call rocksdb_compaction_options_destroy(options: *mut CompactionSettings) { end(options); }
-    call rocksdb_create_backup_options_create() -> *mut CreateBackup { give(CreateBackup::defaults()) }
+    call rocksdb_create_backup_options_create() -> *mut CreateBackup { give(CreateBackup::default()) }
     call rocksdb_create_backup_options_destroy(options: *mut CreateBackup) { end(options); }
     call rocksdb_wal_readoptions_create() -> *mut WalRead { give(WalRead::defaults()) }
     call rocksdb_wal_readoptions_destroy(options: *mut WalRead) { end(options); }
@@ -531,6 +562,26 @@ fields! {
         set rocksdb_backup_engine_options_set_max_background_operations BackupSettings c_int max_background_operations;
         set rocksdb_backup_engine_options_set_share_files_with_checksum BackupSettings c_uchar share_files_with_checksum;
         set rocksdb_backup_engine_options_set_share_table_files BackupSettings c_uchar share_table_files;
+        get rocksdb_backup_engine_options_get_backup_rate_limit BackupSettings u64 backup_rate_limit;
+        set rocksdb_backup_engine_options_set_backup_rate_limit BackupSettings u64 backup_rate_limit;
+        get rocksdb_backup_engine_options_get_restore_rate_limit BackupSettings u64 restore_rate_limit;
+        set rocksdb_backup_engine_options_set_restore_rate_limit BackupSettings u64 restore_rate_limit;
+        get rocksdb_backup_engine_options_get_sync BackupSettings c_uchar sync;
+        set rocksdb_backup_engine_options_set_sync BackupSettings c_uchar sync;
+        get rocksdb_backup_engine_options_get_io_buffer_size BackupSettings u64 io_buffer_size;
+        set rocksdb_backup_engine_options_set_io_buffer_size BackupSettings u64 io_buffer_size;
+        get rocksdb_backup_engine_options_get_max_valid_backups_to_open BackupSettings c_int max_valid_backups_to_open;
+        set rocksdb_backup_engine_options_set_max_valid_backups_to_open BackupSettings c_int max_valid_backups_to_open;
+        get rocksdb_backup_engine_options_get_schema_version BackupSettings c_int schema_version;
+        set rocksdb_backup_engine_options_set_schema_version BackupSettings c_int schema_version;
+        get rocksdb_backup_engine_options_get_share_files_with_checksum_naming BackupSettings c_int share_files_with_checksum_naming;
+        set rocksdb_backup_engine_options_set_share_files_with_checksum_naming BackupSettings c_int share_files_with_checksum_naming;
+        get rocksdb_create_backup_options_get_background_thread_cpu_priority CreateBackup c_int background_thread_cpu_priority;
+        set rocksdb_create_backup_options_set_background_thread_cpu_priority CreateBackup c_int background_thread_cpu_priority;
+        get rocksdb_create_backup_options_get_decrease_background_thread_cpu_priority CreateBackup c_uchar decrease_background_thread_cpu_priority;
+        set rocksdb_create_backup_options_set_decrease_background_thread_cpu_priority CreateBackup c_uchar decrease_background_thread_cpu_priority;
+        get rocksdb_restore_options_get_mode Restore c_int mode;
+        set rocksdb_restore_options_set_mode Restore c_int mode;
         get rocksdb_compaction_options_get_compression CompactionSettings c_int compression;
         set rocksdb_compaction_options_set_compression CompactionSettings c_int compression;
         get rocksdb_compaction_options_get_output_file_size_limit CompactionSettings u64 output_file_size_limit;
@@ -667,30 +718,12 @@ fields! {
         set rocksdb_lru_cache_options_set_num_shard_bits CacheSettings c_int rocksdb_lru_cache_options_set_num_shard_bits;
         get rocksdb_optimistictransactiondb_options_get_validate_policy OptimisticDbSettings c_int rocksdb_optimistictransactiondb_options_set_validate_policy;
         set rocksdb_optimistictransactiondb_options_set_validate_policy OptimisticDbSettings c_int rocksdb_optimistictransactiondb_options_set_validate_policy;
-        get rocksdb_backup_engine_options_get_backup_rate_limit BackupSettings u64 rocksdb_backup_engine_options_set_backup_rate_limit;
         get rocksdb_backup_engine_options_get_current_temperatures_override_manifest BackupSettings c_uchar rocksdb_backup_engine_options_set_current_temperatures_override_manifest;
-        get rocksdb_backup_engine_options_get_io_buffer_size BackupSettings u64 rocksdb_backup_engine_options_set_io_buffer_size;
-        get rocksdb_backup_engine_options_get_max_valid_backups_to_open BackupSettings c_int rocksdb_backup_engine_options_set_max_valid_backups_to_open;
-        get rocksdb_backup_engine_options_get_restore_rate_limit BackupSettings u64 rocksdb_backup_engine_options_set_restore_rate_limit;
-        get rocksdb_backup_engine_options_get_schema_version BackupSettings c_int rocksdb_backup_engine_options_set_schema_version;
-        get rocksdb_backup_engine_options_get_share_files_with_checksum_naming BackupSettings c_int rocksdb_backup_engine_options_set_share_files_with_checksum_naming;
-        get rocksdb_backup_engine_options_get_sync BackupSettings c_uchar rocksdb_backup_engine_options_set_sync;
-        set rocksdb_backup_engine_options_set_backup_rate_limit BackupSettings u64 rocksdb_backup_engine_options_set_backup_rate_limit;
         set rocksdb_backup_engine_options_set_current_temperatures_override_manifest BackupSettings c_uchar rocksdb_backup_engine_options_set_current_temperatures_override_manifest;
-        set rocksdb_backup_engine_options_set_io_buffer_size BackupSettings u64 rocksdb_backup_engine_options_set_io_buffer_size;
-        set rocksdb_backup_engine_options_set_max_valid_backups_to_open BackupSettings c_int rocksdb_backup_engine_options_set_max_valid_backups_to_open;
-        set rocksdb_backup_engine_options_set_restore_rate_limit BackupSettings u64 rocksdb_backup_engine_options_set_restore_rate_limit;
-        set rocksdb_backup_engine_options_set_schema_version BackupSettings c_int rocksdb_backup_engine_options_set_schema_version;
-        set rocksdb_backup_engine_options_set_share_files_with_checksum_naming BackupSettings c_int rocksdb_backup_engine_options_set_share_files_with_checksum_naming;
-        set rocksdb_backup_engine_options_set_sync BackupSettings c_uchar rocksdb_backup_engine_options_set_sync;
         get rocksdb_compaction_options_get_allow_trivial_move CompactionSettings c_uchar rocksdb_compaction_options_set_allow_trivial_move;
         set rocksdb_compaction_options_set_allow_trivial_move CompactionSettings c_uchar rocksdb_compaction_options_set_allow_trivial_move;
         get rocksdb_compaction_options_get_output_temperature_override CompactionSettings c_int rocksdb_compaction_options_set_output_temperature_override;
         set rocksdb_compaction_options_set_output_temperature_override CompactionSettings c_int rocksdb_compaction_options_set_output_temperature_override;
-        get rocksdb_create_backup_options_get_background_thread_cpu_priority CreateBackup c_int rocksdb_create_backup_options_set_background_thread_cpu_priority;
-        set rocksdb_create_backup_options_set_background_thread_cpu_priority CreateBackup c_int rocksdb_create_backup_options_set_background_thread_cpu_priority;
-        get rocksdb_create_backup_options_get_decrease_background_thread_cpu_priority CreateBackup c_uchar rocksdb_create_backup_options_set_decrease_background_thread_cpu_priority;
-        set rocksdb_create_backup_options_set_decrease_background_thread_cpu_priority CreateBackup c_uchar rocksdb_create_backup_options_set_decrease_background_thread_cpu_priority;
         get rocksdb_envoptions_get_allow_fallocate EnvOptions c_uchar rocksdb_envoptions_set_allow_fallocate;
         set rocksdb_envoptions_set_allow_fallocate EnvOptions c_uchar rocksdb_envoptions_set_allow_fallocate;
         get rocksdb_envoptions_get_bytes_per_sync EnvOptions u64 rocksdb_envoptions_set_bytes_per_sync;
@@ -747,8 +780,6 @@ fields! {
         set rocksdb_readoptions_set_merge_operand_count_threshold Read usize rocksdb_readoptions_set_merge_operand_count_threshold;
         set rocksdb_readoptions_set_pin_data Read c_uchar rocksdb_readoptions_set_pin_data;
         set rocksdb_readoptions_set_rate_limiter_priority Read c_int rocksdb_readoptions_set_rate_limiter_priority;
-        get rocksdb_restore_options_get_mode Restore c_int rocksdb_restore_options_set_mode;
-        set rocksdb_restore_options_set_mode Restore c_int rocksdb_restore_options_set_mode;
         get rocksdb_transaction_options_get_commit_bypass_memtable TransactionSettings c_uchar rocksdb_transaction_options_set_commit_bypass_memtable;
         get rocksdb_transaction_options_get_deadlock_timeout_us TransactionSettings i64 rocksdb_transaction_options_set_deadlock_timeout_us;
         get rocksdb_transaction_options_get_large_txn_commit_optimize_byte_threshold TransactionSettings u64 rocksdb_transaction_options_set_large_txn_commit_optimize_byte_threshold;

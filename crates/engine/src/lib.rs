@@ -36,7 +36,7 @@ pub use background::{FlushOptions, IngestExternalFileOptions, WaitForCompactOpti
 pub use copies::{
     BackupEngine, BackupEngineOptions, BackupInfo, BackupProgress, Checkpoint, CreateBackupOptions,
     DatabaseFile, DatabaseFileKind, ExportImportFilesMetaData, ExportedFile, ImportColumnFamilyOptions,
-    LiveFilesStorageInfoOptions, RestoreOptions, StopBackup,
+    LiveFilesStorageInfoOptions, RestoreMode, RestoreOptions, ShareFilesNaming, StopBackup,
 };
 pub use db::{
     BlobMetaData, Cf, ColumnFamilyMetaData, Db, LevelMetaData, LiveFile, PreparedTransaction,

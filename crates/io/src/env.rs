@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::file::FileSystem;
 use crate::giving_way::Hurry;
 use crate::observed::{FileObserver, ObservedFileSystem, Observers};
-use crate::posix::{self, PosixFileSystem};
+use crate::posix::{self, CpuPriority, PosixFileSystem};
 use crate::remote::RemoteOp;
 use crate::report;
 use crate::ring::Ring;
@@ -357,6 +357,27 @@ impl Env {
             return Ok(());
         }
         self.spawn_thread(name, job).map(drop)
+    }
+
+    /// Does as [`run_apart`](Self::run_apart) with a job that may block, on a thread with a lower
+    /// share of the processors, and gives the job's value without blocking. Where the operating
+    /// system does not allow that the thread is as others.
+    ///
+    /// # Errors
+    /// As [`run_apart`](Self::run_apart).
+    pub fn run_lowered<T: Send + 'static>(
+        &self,
+        name: &str,
+        priority: CpuPriority,
+        job: impl FnOnce(&Env) -> T + Send + 'static,
+    ) -> Result<Blocking<T>, Error> {
+        let (env, simulated) = (self.clone(), self.0.simulation.is_some());
+        self.run_apart_async(name, move || {
+            if !simulated && let Err(error) = posix::lower_cpu_priority(posix::thread_number(), priority) {
+                report!(warn, %error, "a thread keeps its share of the processors");
+            }
+            job(&env)
+        })
     }
 
     /// Does as [`run_apart`](Self::run_apart), and gives the job's value without blocking. The job

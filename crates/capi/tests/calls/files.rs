@@ -143,10 +143,6 @@ unsafe extern "C" {
     fn rocksdb_livefiles_storage_info_options_set_atomic_flush(o: H, v: c_uchar);
     fn rocksdb_livefiles_storage_info_options_get_atomic_flush(o: H) -> c_uchar;
     fn rocksdb_options_set_atomic_flush(o: H, v: c_uchar);
-    fn rocksdb_create_backup_options_set_background_thread_cpu_priority(o: H, v: c_int);
-    fn rocksdb_create_backup_options_get_background_thread_cpu_priority(o: H) -> c_int;
-    fn rocksdb_create_backup_options_set_decrease_background_thread_cpu_priority(o: H, v: c_uchar);
-    fn rocksdb_create_backup_options_get_decrease_background_thread_cpu_priority(o: H) -> c_uchar;
     fn rocksdb_create_mem_env() -> H;
     fn rocksdb_create_default_env() -> H;
     fn rocksdb_env_destroy(env: H);
@@ -653,14 +649,6 @@ fn backups_go_where_their_options_say() {
         rocksdb_backup_engine_options_destroy(settings);
         rocksdb_close(db);
 
-        // These are remembered.
-        let create = rocksdb_create_backup_options_create();
-        assert_eq!(rocksdb_create_backup_options_get_background_thread_cpu_priority(create), 2);
-        rocksdb_create_backup_options_set_background_thread_cpu_priority(create, 0);
-        assert_eq!(rocksdb_create_backup_options_get_background_thread_cpu_priority(create), 0);
-        rocksdb_create_backup_options_set_decrease_background_thread_cpu_priority(create, 1);
-        assert_eq!(rocksdb_create_backup_options_get_decrease_background_thread_cpu_priority(create), 1);
-        rocksdb_create_backup_options_destroy(create);
         // These change nothing.
         rocksdb_env_join_all_threads(disk);
         rocksdb_env_lower_thread_pool_io_priority(disk);

@@ -152,7 +152,7 @@ unsafe extern "C" {
 }
 
 impl Setup {
-    fn flush(&self, db: H) {
+    pub(super) fn flush(&self, db: H) {
         unsafe {
             let options = rocksdb_flushoptions_create();
             ok(|e| rocksdb_flush(db, options, e));
