@@ -8,8 +8,8 @@ use crate::options::{CNumber, Kept};
 use karstdb::io::{CpuPriority, Env};
 use karstdb::options::Compression;
 use karstdb::{
-    BackupEngineOptions, BlockCache, BottommostLevelCompaction, CacheOptions, CompactFilesOptions,
-    CompactRangeOptions, CreateBackupOptions, FlushOptions, IngestExternalFileOptions,
+    BackupEngineOptions, BlobGarbageCollectionPolicy, BlockCache, BottommostLevelCompaction, CacheOptions,
+    CompactFilesOptions, CompactRangeOptions, CreateBackupOptions, FlushOptions, IngestExternalFileOptions,
     OptimisticTransactionDbOptions, OptimisticTransactionOptions, ReadOptions, ReadTier, RestoreMode,
     RestoreOptions, ShareFilesNaming, SizeApproximationOptions, TransactionDbOptions, TransactionOptions,
     WaitForCompactOptions, WriteOptions, WritePolicy,
@@ -64,20 +64,14 @@ handles! {
     WalFlush(WalFlushOptions);
     /// `rocksdb_lru_cache_options_t`.
     CacheSettings(CacheOptions);
+    /// `rocksdb_create_backup_options_t`.
+    CreateBackup(CreateBackupOptions);
     /// `rocksdb_restore_options_t`.
     Restore(RestoreOptions);
     /// `rocksdb_wal_readoptions_t`. All that is read of a log is verified.
     WalRead(());
     /// `rocksdb_envoptions_t`. Files are read and written as their environment does.
     EnvOptions(());
-}
-
-/// `rocksdb_create_backup_options_t`.
-#[derive(Debug, Default)]
-pub struct CreateBackup {
-    pub(crate) options: CreateBackupOptions,
-    /// What is flushed before is flushed in one change.
-    pub(crate) atomic_flush: bool,
 }
 
 /// `rocksdb_backup_engine_options_t`.
@@ -280,6 +274,29 @@ impl Field<c_int> for RestoreMode {
             RestoreMode::VerifyChecksum => 2,
             RestoreMode::PurgeAllFiles => 0xffff,
         }
+    }
+}
+
+impl Field<c_int> for BlobGarbageCollectionPolicy {
+    fn assign(&mut self, value: c_int) {
+        *self = match value {
+            0 => BlobGarbageCollectionPolicy::Force,
+            1 => BlobGarbageCollectionPolicy::Disable,
+            _ => BlobGarbageCollectionPolicy::UseDefault,
+        };
+    }
+    fn read(&self) -> c_int {
+        *self as c_int
+    }
+}
+
+/// A part of a whole; what is none counts as not set.
+impl Field<f64> for Option<f64> {
+    fn assign(&mut self, value: f64) {
+        *self = (0.0..=1.0).contains(&value).then_some(value);
+    }
+    fn read(&self) -> f64 {
+        self.unwrap_or(-1.0)
     }
 }
 
@@ -494,7 +511,7 @@ capi! {
     call rocksdb_ingestexternalfileoptions_destroy(options: *mut Ingest) { end(options); }
     call rocksdb_compaction_options_create() -> *mut CompactionSettings { give(CompactionSettings::default()) }
     call rocksdb_compaction_options_destroy(options: *mut CompactionSettings) { end(options); }
-    call rocksdb_create_backup_options_create() -> *mut CreateBackup { give(CreateBackup::default()) }
+    call rocksdb_create_backup_options_create() -> *mut CreateBackup { give(CreateBackup::new(CreateBackupOptions::default())) }
     call rocksdb_create_backup_options_destroy(options: *mut CreateBackup) { end(options); }
     call rocksdb_wal_readoptions_create() -> *mut WalRead { give(WalRead::defaults()) }
     call rocksdb_wal_readoptions_destroy(options: *mut WalRead) { end(options); }
@@ -582,6 +599,18 @@ fields! {
         set rocksdb_create_backup_options_set_decrease_background_thread_cpu_priority CreateBackup c_uchar decrease_background_thread_cpu_priority;
         get rocksdb_restore_options_get_mode Restore c_int mode;
         set rocksdb_restore_options_set_mode Restore c_int mode;
+        get rocksdb_wait_for_compact_options_get_close_db Wait c_uchar close_db;
+        set rocksdb_wait_for_compact_options_set_close_db Wait c_uchar close_db;
+        get rocksdb_flushoptions_get_force_atomic_flush Flush c_uchar force_atomic_flush;
+        set rocksdb_flushoptions_set_force_atomic_flush Flush c_uchar force_atomic_flush;
+        get rocksdb_flushoptions_get_listener_wait Flush c_uchar listener_wait;
+        set rocksdb_flushoptions_set_listener_wait Flush c_uchar listener_wait;
+        get rocksdb_compaction_options_get_allow_trivial_move CompactionSettings c_uchar allow_trivial_move;
+        set rocksdb_compaction_options_set_allow_trivial_move CompactionSettings c_uchar allow_trivial_move;
+        get rocksdb_compactoptions_get_blob_garbage_collection_policy Compaction c_int blob_garbage_collection_policy;
+        set rocksdb_compactoptions_set_blob_garbage_collection_policy Compaction c_int blob_garbage_collection_policy;
+        get rocksdb_compactoptions_get_blob_garbage_collection_age_cutoff Compaction f64 blob_garbage_collection_age_cutoff;
+        set rocksdb_compactoptions_set_blob_garbage_collection_age_cutoff Compaction f64 blob_garbage_collection_age_cutoff;
         get rocksdb_compaction_options_get_compression CompactionSettings c_int compression;
         set rocksdb_compaction_options_set_compression CompactionSettings c_int compression;
         get rocksdb_compaction_options_get_output_file_size_limit CompactionSettings u64 output_file_size_limit;
@@ -720,8 +749,6 @@ fields! {
         set rocksdb_optimistictransactiondb_options_set_validate_policy OptimisticDbSettings c_int rocksdb_optimistictransactiondb_options_set_validate_policy;
         get rocksdb_backup_engine_options_get_current_temperatures_override_manifest BackupSettings c_uchar rocksdb_backup_engine_options_set_current_temperatures_override_manifest;
         set rocksdb_backup_engine_options_set_current_temperatures_override_manifest BackupSettings c_uchar rocksdb_backup_engine_options_set_current_temperatures_override_manifest;
-        get rocksdb_compaction_options_get_allow_trivial_move CompactionSettings c_uchar rocksdb_compaction_options_set_allow_trivial_move;
-        set rocksdb_compaction_options_set_allow_trivial_move CompactionSettings c_uchar rocksdb_compaction_options_set_allow_trivial_move;
         get rocksdb_compaction_options_get_output_temperature_override CompactionSettings c_int rocksdb_compaction_options_set_output_temperature_override;
         set rocksdb_compaction_options_set_output_temperature_override CompactionSettings c_int rocksdb_compaction_options_set_output_temperature_override;
         get rocksdb_envoptions_get_allow_fallocate EnvOptions c_uchar rocksdb_envoptions_set_allow_fallocate;
@@ -748,14 +775,6 @@ fields! {
         set rocksdb_envoptions_set_writable_file_max_buffer_size EnvOptions usize rocksdb_envoptions_set_writable_file_max_buffer_size;
         get rocksdb_wal_readoptions_get_verify_checksums WalRead c_uchar rocksdb_wal_readoptions_set_verify_checksums;
         set rocksdb_wal_readoptions_set_verify_checksums WalRead c_uchar rocksdb_wal_readoptions_set_verify_checksums;
-        get rocksdb_compactoptions_get_blob_garbage_collection_age_cutoff Compaction f64 rocksdb_compactoptions_set_blob_garbage_collection_age_cutoff;
-        get rocksdb_compactoptions_get_blob_garbage_collection_policy Compaction c_int rocksdb_compactoptions_set_blob_garbage_collection_policy;
-        set rocksdb_compactoptions_set_blob_garbage_collection_age_cutoff Compaction f64 rocksdb_compactoptions_set_blob_garbage_collection_age_cutoff;
-        set rocksdb_compactoptions_set_blob_garbage_collection_policy Compaction c_int rocksdb_compactoptions_set_blob_garbage_collection_policy;
-        get rocksdb_flushoptions_get_force_atomic_flush Flush c_uchar rocksdb_flushoptions_set_force_atomic_flush;
-        get rocksdb_flushoptions_get_listener_wait Flush c_uchar rocksdb_flushoptions_set_listener_wait;
-        set rocksdb_flushoptions_set_force_atomic_flush Flush c_uchar rocksdb_flushoptions_set_force_atomic_flush;
-        set rocksdb_flushoptions_set_listener_wait Flush c_uchar rocksdb_flushoptions_set_listener_wait;
         get rocksdb_ingestexternalfileoptions_get_file_opening_threads Ingest c_int rocksdb_ingestexternalfileoptions_set_file_opening_threads;
         get rocksdb_ingestexternalfileoptions_get_prefetch_lmax_index_and_filter_blocks Ingest c_uchar rocksdb_ingestexternalfileoptions_set_prefetch_lmax_index_and_filter_blocks;
         get rocksdb_ingestexternalfileoptions_get_verify_checksums_readahead_size Ingest usize rocksdb_ingestexternalfileoptions_set_verify_checksums_readahead_size;
@@ -804,9 +823,7 @@ fields! {
         set rocksdb_transactiondb_options_set_rollback_merge_operands LockingSettings c_uchar rocksdb_transactiondb_options_set_rollback_merge_operands;
         set rocksdb_transactiondb_options_set_txn_commit_bypass_memtable_threshold LockingSettings u32 rocksdb_transactiondb_options_set_txn_commit_bypass_memtable_threshold;
         set rocksdb_transactiondb_options_set_use_per_key_point_lock_mgr LockingSettings c_uchar rocksdb_transactiondb_options_set_use_per_key_point_lock_mgr;
-        get rocksdb_wait_for_compact_options_get_close_db Wait c_uchar rocksdb_wait_for_compact_options_set_close_db;
         get rocksdb_wait_for_compact_options_get_wait_for_purge Wait c_uchar rocksdb_wait_for_compact_options_set_wait_for_purge;
-        set rocksdb_wait_for_compact_options_set_close_db Wait c_uchar rocksdb_wait_for_compact_options_set_close_db;
         set rocksdb_wait_for_compact_options_set_wait_for_purge Wait c_uchar rocksdb_wait_for_compact_options_set_wait_for_purge;
         get rocksdb_writeoptions_get_io_activity Write c_int rocksdb_writeoptions_set_io_activity;
         get rocksdb_writeoptions_get_memtable_insert_hint_per_batch Write c_uchar rocksdb_writeoptions_set_memtable_insert_hint_per_batch;

@@ -73,7 +73,8 @@ pub use karst_base::{caller, compaction_filter, merge_operator, table_properties
 pub use karst_commit::{WriteBatch, WriteOptions};
 pub use karst_io::{FileOperation, FileOperationInfo};
 pub use karst_lsm::pick::{
-    BlobGarbageCollection, BottommostLevelCompaction, CompactFilesOptions, CompactRangeOptions, UserKeyRange,
+    BlobGarbageCollectionPolicy, BottommostLevelCompaction, CompactFilesOptions, CompactRangeOptions,
+    UserKeyRange,
 };
 pub use karst_lsm::range_del;
 pub use karst_mem::CacheOptions;

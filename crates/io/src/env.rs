@@ -426,6 +426,20 @@ impl Env {
         self.0.background.limit(priority)
     }
 
+    /// The threads that run the jobs of `priority`, those to come too, have the lowest share of the
+    /// processors from now on: RocksDB's `LowerThreadPoolCPUPriority`. Without the right to take it
+    /// back there is no way back.
+    pub fn lower_thread_pool_cpu_priority(&self, priority: Priority) {
+        self.0.background.lower_cpu(priority);
+    }
+
+    /// The same with devices: they read and write when nobody else does, as far as the scheduler of
+    /// the device heeds that. That is what they read; files are written by threads that jobs of all
+    /// priorities share.
+    pub fn lower_thread_pool_io_priority(&self, priority: Priority) {
+        self.0.background.lower_io(priority);
+    }
+
     /// Somebody waits for the jobs of `priority`: where [jobs give way](EnvBuilder::jobs_give_way),
     /// they do not until what is returned is dropped. Does not wait.
     #[doc(hidden)]

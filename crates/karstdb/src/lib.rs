@@ -195,7 +195,7 @@ pub use karst_engine::pacing::ChargedCache;
 pub use karst_engine::{
     Associative, AssociativeMergeOperator, BackgroundError, BackgroundErrorReason, BackupEngine,
     BackupEngineOptions, BackupInfo, BackupProgress, BlobFileAdditionInfo, BlobFileCreationInfo,
-    BlobFileGarbageInfo, BlobGarbageCollection, BlobMetaData, BlockBasedTableOptions, BlockCache,
+    BlobFileGarbageInfo, BlobGarbageCollectionPolicy, BlobMetaData, BlockBasedTableOptions, BlockCache,
     BottommostLevelCompaction, BulkLoader, CacheOptions, Cf, Checkpoint, ColumnFamily, ColumnFamilyMetaData,
     ColumnFamilyOptions, CompactFilesOptions, CompactOnDeletion, CompactRangeOptions, CompactionFileInfo,
     CompactionFilter, CompactionFilterFactory, CompactionInfo, CompactionStats, CreateBackupOptions,

@@ -10,6 +10,7 @@ mod backup_options;
 mod files;
 mod indexed_batch;
 mod settings;
+mod waiting;
 
 use libc::{c_char, c_int, c_uchar, c_void};
 use std::ffi::{CStr, CString};

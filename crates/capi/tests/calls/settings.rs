@@ -161,7 +161,7 @@ impl Setup {
     }
 
     /// How often something was counted.
-    fn count(&self, name: &str) -> u64 {
+    pub(super) fn count(&self, name: &str) -> u64 {
         unsafe {
             let text = rocksdb_options_statistics_get_string(self.options);
             let lines = CStr::from_ptr(text).to_str().unwrap().to_owned();

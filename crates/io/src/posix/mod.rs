@@ -588,6 +588,29 @@ pub(crate) fn lower_cpu_priority(thread: ThreadNumber, priority: CpuPriority) ->
     }
 }
 
+/// That of a thread which reads and writes when nobody else does: RocksDB's lower one.
+pub(crate) const IO_IDLE: libc::c_int = 3 << 13;
+/// That of a thread for which nobody has set any.
+pub(crate) const IO_ORDINARY: libc::c_int = 0;
+
+/// `ioprio_get` and `ioprio_set` of one thread.
+const IOPRIO_WHO_PROCESS: libc::c_int = 1;
+
+/// Which priority a thread has with devices.
+#[cfg(test)]
+pub(crate) fn io_priority(thread: ThreadNumber) -> libc::c_int {
+    // SAFETY: the call only asks.
+    unsafe { libc::syscall(libc::SYS_ioprio_get, IOPRIO_WHO_PROCESS, thread.0) as libc::c_int }
+}
+
+pub(crate) fn set_io_priority(thread: ThreadNumber, priority: libc::c_int) -> io::Result<()> {
+    // SAFETY: the call takes numbers only.
+    match unsafe { libc::syscall(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, thread.0, priority) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 fn set_policy(thread: ThreadNumber, policy: libc::c_int) -> io::Result<()> {
     // SAFETY: all-zero bytes are the parameters of a policy without any.
     let parameters: libc::sched_param = unsafe { std::mem::zeroed() };

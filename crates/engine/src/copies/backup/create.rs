@@ -93,6 +93,7 @@ impl BackupEngine {
         let list = LiveFilesStorageInfoOptions {
             include_checksum_info: true,
             wal_size_for_flush: if options.flush_before_backup { 0 } else { u64::MAX },
+            atomic_flush: options.atomic_flush,
         };
         let held = Arc::new(held_files(db, &list).await?);
         let sequence = db.latest_sequence_number();

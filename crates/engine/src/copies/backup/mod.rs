@@ -152,6 +152,9 @@ pub struct CreateBackupOptions {
     /// Flush memtables first, so that what was written with `disable_wal` is there too. Default
     /// false.
     pub flush_before_backup: bool,
+    /// That flushes all column families in one change, so that a backup without logs is one state
+    /// of all of them. Default false.
+    pub atomic_flush: bool,
     /// Is called each time that some more megabytes were copied, on a thread that copies.
     pub progress_callback: Option<BackupProgress>,
     /// What is kept with the backup, for the user's own purposes. Default nothing.
@@ -167,6 +170,7 @@ impl std::fmt::Debug for CreateBackupOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("CreateBackupOptions")
             .field("flush_before_backup", &self.flush_before_backup)
+            .field("atomic_flush", &self.atomic_flush)
             .field("app_metadata", &self.app_metadata)
             .field("decrease_background_thread_cpu_priority", &self.decrease_background_thread_cpu_priority)
             .field("background_thread_cpu_priority", &self.background_thread_cpu_priority)
