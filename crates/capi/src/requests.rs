@@ -156,19 +156,31 @@ impl OptimisticDbSettings {
 }
 
 /// Read options of a call that verifies files; null for the defaults. Of what they say nothing
-/// counts there but the time limit, which such a call does not keep.
+/// counts there but the time limits, which such a call does not keep.
 pub(crate) unsafe fn verifying(options: *const Read) -> karstdb::Result<()> {
-    match unsafe { reading(options) }.io_timeout {
-        Some(_) => Err(not_supported("verifying files with io_timeout")),
-        None => Ok(()),
+    let options = unsafe { reading(options) };
+    match (options.io_timeout, options.deadline) {
+        (None, None) => Ok(()),
+        _ => Err(not_supported("verifying files with io_timeout or deadline")),
     }
 }
 
 /// Read options; null for the defaults.
 pub(crate) unsafe fn reading(options: *const Read) -> ReadOptions {
-    unsafe { options.as_ref() }.map(|read| read.options.clone()).unwrap_or_default()
+    let Some(read) = (unsafe { options.as_ref() }) else { return ReadOptions::default() };
+    let mut options = read.options.clone();
+    let deadline = u64::of(read.kept.get(DEADLINE));
+    if deadline > 0 {
+        // Why this one: the clocks of environments in C agree, and time by the calendar may be set
+        // meanwhile.
+        let clock = Env::posix();
+        let left = Duration::from_micros(deadline).saturating_sub(clock.unix_time());
+        options.deadline = Some(clock.now() + left);
+    }
+    options
 }
 
+const DEADLINE: &str = "rocksdb_readoptions_set_deadline";
 const MERGE_OPERANDS: &str = "rocksdb_readoptions_set_merge_operand_count_threshold";
 const REQUEST_ID: &str = "rocksdb_readoptions_set_request_id";
 const TAILING: &str = "rocksdb_readoptions_set_tailing";
@@ -465,6 +477,11 @@ capi! {
         if let Some(options) = options.as_mut() { options.kept.set(TAILING, tailing.number()) }
     }
     call rocksdb_readoptions_get_tailing(options: *const Read) -> c_uchar { options.as_ref().is_some_and(Read::is_tailing).into() }
+    // In microseconds of Unix time; 0 for none.
+    call rocksdb_readoptions_set_deadline(options: *mut Read, micros: u64) {
+        if let Some(options) = options.as_mut() { options.kept.set(DEADLINE, micros.number()) }
+    }
+    call rocksdb_readoptions_get_deadline(options: *const Read) -> u64 { options.as_ref().map_or(0, |options| u64::of(options.kept.get(DEADLINE))) }
     // There are no indexes of the user's own, so that there is none to clear or to name.
     call rocksdb_readoptions_clear_table_index_factory(_options: *mut Read) {}
     call rocksdb_readoptions_get_table_index_factory_name(_options: *const Read, size: *mut usize) -> *const c_char {
@@ -786,7 +803,6 @@ fields! {
         get rocksdb_readoptions_get_allow_unprepared_value Read c_uchar rocksdb_readoptions_set_allow_unprepared_value;
         get rocksdb_readoptions_get_auto_refresh_iterator_with_snapshot Read c_uchar rocksdb_readoptions_set_auto_refresh_iterator_with_snapshot;
         get rocksdb_readoptions_get_background_purge_on_iterator_cleanup Read c_uchar rocksdb_readoptions_set_background_purge_on_iterator_cleanup;
-        get rocksdb_readoptions_get_deadline Read u64 rocksdb_readoptions_set_deadline;
         get rocksdb_readoptions_get_io_activity Read c_int rocksdb_readoptions_set_io_activity;
         get rocksdb_readoptions_get_merge_operand_count_threshold Read usize rocksdb_readoptions_set_merge_operand_count_threshold;
         get rocksdb_readoptions_get_pin_data Read c_uchar rocksdb_readoptions_set_pin_data;
@@ -794,7 +810,6 @@ fields! {
         set rocksdb_readoptions_set_allow_unprepared_value Read c_uchar rocksdb_readoptions_set_allow_unprepared_value;
         set rocksdb_readoptions_set_auto_refresh_iterator_with_snapshot Read c_uchar rocksdb_readoptions_set_auto_refresh_iterator_with_snapshot;
         set rocksdb_readoptions_set_background_purge_on_iterator_cleanup Read c_uchar rocksdb_readoptions_set_background_purge_on_iterator_cleanup;
-        set rocksdb_readoptions_set_deadline Read u64 rocksdb_readoptions_set_deadline;
         set rocksdb_readoptions_set_io_activity Read c_int rocksdb_readoptions_set_io_activity;
         set rocksdb_readoptions_set_merge_operand_count_threshold Read usize rocksdb_readoptions_set_merge_operand_count_threshold;
         set rocksdb_readoptions_set_pin_data Read c_uchar rocksdb_readoptions_set_pin_data;

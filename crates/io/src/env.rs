@@ -103,7 +103,9 @@ impl Clock for SystemClock {
 #[cfg(not(shuttle))]
 impl Default for SystemClock {
     fn default() -> Self {
-        Self { start: Instant::now() }
+        /// Why one of all: a time of one environment's clock is then one of every other's.
+        static START: OnceLock<Instant> = OnceLock::new();
+        Self { start: *START.get_or_init(Instant::now) }
     }
 }
 

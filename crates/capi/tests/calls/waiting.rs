@@ -35,6 +35,9 @@ unsafe extern "C" {
     fn rocksdb_flush_cfs(db: H, o: H, cfs: *const H, n: c_int, e: E);
     fn rocksdb_put_cf(db: H, o: H, cf: H, k: B, kn: usize, v: B, vn: usize, e: E);
     fn rocksdb_property_int(db: H, p: B, n: *mut u64) -> c_int;
+    fn rocksdb_readoptions_set_deadline(o: H, v: u64);
+    fn rocksdb_readoptions_get_deadline(o: H) -> u64;
+    fn rocksdb_verify_checksum_with_options(db: H, o: H, e: E);
     fn rocksdb_compactoptions_create() -> H;
     fn rocksdb_compactoptions_destroy(o: H);
     fn rocksdb_compactoptions_set_bottommost_level_compaction(o: H, v: c_uchar);
@@ -216,5 +219,42 @@ fn threads_of_an_environment_get_a_lower_priority() {
         rocksdb_env_join_all_threads(env);
         rocksdb_close(db);
         rocksdb_env_destroy(env);
+    }
+}
+
+#[test]
+fn a_read_gives_up_at_its_deadline() {
+    let setup = Setup::new();
+    unsafe {
+        let hour = 3_600_000_000;
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let now = u64::try_from(now.as_micros()).unwrap();
+        let db = setup.open();
+        setup.put(db, b"k", b"v");
+        setup.flush(db);
+        setup.put(db, b"memory", b"v");
+        let read = rocksdb_readoptions_create();
+        assert_eq!(rocksdb_readoptions_get_deadline(read), 0);
+        let mut length = 0;
+        rocksdb_readoptions_set_deadline(read, now - hour);
+        assert_eq!(rocksdb_readoptions_get_deadline(read), now - hour);
+        // What needs no storage is found however late it is.
+        let value = ok(|e| rocksdb_get(db, read, at(b"memory"), 6, &mut length, e));
+        assert_eq!(owned(value, length).unwrap(), b"v");
+        let late = failed(|e| rocksdb_get(db, read, at(b"k"), 1, &mut length, e));
+        assert!(late.starts_with("Operation timed out"), "{late}");
+        let iter = rocksdb_create_iterator(db, read);
+        rocksdb_iter_seek_to_first(iter);
+        assert_eq!(rocksdb_iter_valid(iter), 0);
+        let late = failed(|e| rocksdb_iter_get_error(iter, e));
+        assert!(late.starts_with("Operation timed out"), "{late}");
+        rocksdb_iter_destroy(iter);
+        let refused = failed(|e| rocksdb_verify_checksum_with_options(db, read, e));
+        assert!(refused.starts_with("Not implemented"), "{refused}");
+        rocksdb_readoptions_set_deadline(read, now + hour);
+        let value = ok(|e| rocksdb_get(db, read, at(b"k"), 1, &mut length, e));
+        assert_eq!(owned(value, length).unwrap(), b"v");
+        rocksdb_readoptions_destroy(read);
+        rocksdb_close(db);
     }
 }
