@@ -161,9 +161,9 @@ impl BackupEngine {
         mode: RestoreMode,
         lock: &Arc<Box<dyn FileLock>>,
     ) -> Result<BTreeSet<String>> {
-        let may_stay = |name: &str| match (FileName::parse(name), mode) {
-            (Some(FileName::Table(_)), RestoreMode::KeepLatestDbSessionIdFiles) => true,
-            (Some(FileName::Table(_) | FileName::Blob(_)), RestoreMode::VerifyChecksum) => true,
+        let may_stay = |name: &str| match FileName::parse(name) {
+            Some(FileName::Table(_)) => mode != RestoreMode::PurgeAllFiles,
+            Some(FileName::Blob(_)) => mode == RestoreMode::VerifyChecksum,
             _ => false,
         };
         let named: Vec<_> = named.iter().filter(|(_, name)| may_stay(name)).cloned().collect();
