@@ -209,7 +209,7 @@ impl BackupEngine {
         wal_dir: Option<PathBuf>,
         keep_log_files: bool,
     ) -> PyResult<()> {
-        let options = RestoreOptions { keep_log_files };
+        let options = RestoreOptions { keep_log_files, ..RestoreOptions::default() };
         let wal_dir = wal_dir.unwrap_or_else(|| db_dir.clone());
         self.with(py, |engine| engine.restore_db_from_backup(backup_id, db_dir, wal_dir, &options))
     }
@@ -223,7 +223,7 @@ impl BackupEngine {
         wal_dir: Option<PathBuf>,
         keep_log_files: bool,
     ) -> PyResult<()> {
-        let options = RestoreOptions { keep_log_files };
+        let options = RestoreOptions { keep_log_files, ..RestoreOptions::default() };
         let wal_dir = wal_dir.unwrap_or_else(|| db_dir.clone());
         self.with(py, |engine| engine.restore_db_from_latest_backup(db_dir, wal_dir, &options))
     }
@@ -283,7 +283,7 @@ impl BackupEngine {
         keep_log_files: bool,
     ) -> PyResult<Operation> {
         let place = self.place()?;
-        let options = RestoreOptions { keep_log_files };
+        let options = RestoreOptions { keep_log_files, ..RestoreOptions::default() };
         let wal_dir = wal_dir.unwrap_or_else(|| db_dir.clone());
         Ok(Operation::new(async move {
             let mut turn = place.turn_async().await;

@@ -11,9 +11,9 @@ use libc::{c_char, c_int, c_uchar, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-/// `rocksdb_backup_engine_t`, and whether its backups have logs.
+/// `rocksdb_backup_engine_t`.
 #[derive(Debug)]
-pub struct Engine(BackupEngine, bool);
+pub struct Engine(BackupEngine);
 
 /// `rocksdb_backup_engine_info_t`.
 #[derive(Debug)]
@@ -47,19 +47,9 @@ unsafe fn create(
     unsafe { of_mut(engine)?.0.create_new_backup(&of(db)?.db, options) }
 }
 
-/// What the handle has of options, if the backup can be made so. A backup with logs is one state of
-/// the database however its memtables were flushed.
-unsafe fn given(
-    engine: *const Engine,
-    db: *const Database,
-    options: *const CreateBackup,
-) -> karstdb::Result<CreateBackupOptions> {
-    let Some(handle) = (unsafe { options.as_ref() }) else { return Ok(CreateBackupOptions::default()) };
-    let without_logs = unsafe { !of(engine)?.1 };
-    if handle.atomic_flush && handle.options.flush_before_backup && without_logs {
-        unsafe { of(db)? }.check_atomic_flush("rocksdb_create_backup_options_set_atomic_flush")?;
-    }
-    Ok(handle.options.clone())
+/// What the handle has of options.
+unsafe fn given(options: *const CreateBackup) -> CreateBackupOptions {
+    unsafe { options.as_ref() }.map_or_else(CreateBackupOptions::default, |handle| handle.options.clone())
 }
 
 unsafe fn info<'a>(infos: *const Infos, at: c_int) -> Option<&'a BackupInfo> {
@@ -70,14 +60,14 @@ capi! {
     attempt rocksdb_backup_engine_open(options: *const OptionsHandle, dir: *const c_char) -> *mut Engine {
         let options = of(options)?;
         let engine = BackupEngine::open(&BackupEngineOptions::new(path(dir)?), &options.environment())?;
-        Ok(give(Engine(engine, true)))
+        Ok(give(Engine(engine)))
     }
     attempt rocksdb_backup_engine_open_opts(options: *const BackupSettings, env: *const Environment) -> *mut Engine {
         let (settings, env) = (of(options)?, OptionsHandle::env_of(env));
         if settings.env.as_ref().is_some_and(|own| !is_one(own, &env)) {
             return Err(not_supported("a backup engine with backups in another environment than databases"));
         }
-        Ok(give(Engine(BackupEngine::open(&settings.options, &env)?, settings.options.backup_log_files)))
+        Ok(give(Engine(BackupEngine::open(&settings.options, &env)?)))
     }
     call rocksdb_backup_engine_close(engine: *mut Engine) { end(engine); }
     call rocksdb_create_backup_options_set_flush_before_backup(options: *mut CreateBackup, flush: c_uchar) {
@@ -87,10 +77,10 @@ capi! {
         options.as_ref().is_some_and(|options| options.options.flush_before_backup).into()
     }
     call rocksdb_create_backup_options_set_atomic_flush(options: *mut CreateBackup, value: c_uchar) {
-        if let Some(options) = options.as_mut() { options.atomic_flush = value != 0 }
+        if let Some(options) = options.as_mut() { options.options.atomic_flush = value != 0 }
     }
     call rocksdb_create_backup_options_get_atomic_flush(options: *const CreateBackup) -> c_uchar {
-        options.as_ref().is_some_and(|options| options.atomic_flush).into()
+        options.as_ref().is_some_and(|options| options.options.atomic_flush).into()
     }
     call rocksdb_create_backup_options_set_progress_callback(options: *mut CreateBackup, state: *mut c_void, callback: Option<unsafe extern "C" fn(*mut c_void)>) {
         let state = State(state);
@@ -105,12 +95,12 @@ capi! {
         create(engine, db, &CreateBackupOptions { flush_before_backup: flush != 0, ..Default::default() }).map(drop)
     }
     attempt rocksdb_backup_engine_create_new_backup_with_options(engine: *mut Engine, db: *const Database, options: *const CreateBackup, id: *mut u32) {
-        let made = create(engine, db, &given(engine, db, options)?)?;
+        let made = create(engine, db, &given(options))?;
         put(id, made);
         Ok(())
     }
     attempt rocksdb_backup_engine_create_new_backup_with_metadata(engine: *mut Engine, db: *const Database, options: *const CreateBackup, metadata: *const c_char, length: usize, id: *mut u32) {
-        let options = given(engine, db, options)?;
+        let options = given(options);
         let made = create(engine, db, &CreateBackupOptions { app_metadata: bytes(metadata, length).to_vec(), ..options })?;
         put(id, made);
         Ok(())

@@ -17,12 +17,6 @@ pub struct Database {
 }
 
 impl Database {
-    /// Refuses a flush of all families in one change where the database makes one for each.
-    pub(crate) fn check_atomic_flush(&self, name: &str) -> karstdb::Result<()> {
-        let is_one = self.db.options().atomic_flush || self.db.column_families().len() < 2;
-        if is_one { Ok(()) } else { Err(not_supported(name)) }
-    }
-
     pub(crate) fn plain(db: Db) -> Database {
         Database { db, stamps: false, enabled_ahead: Mutex::default() }
     }

@@ -54,9 +54,9 @@ fn metadata(db: &Db, family: &ColumnFamily) -> *mut FamilyMetadata {
     found.map_or(std::ptr::null_mut(), |found| give(FamilyMetadata(Arc::new(found))))
 }
 
-/// `rocksdb_livefiles_storage_info_options_t`, and whether memtables are flushed in one change.
+/// `rocksdb_livefiles_storage_info_options_t`.
 #[derive(Debug, Default)]
-pub struct StorageInfoSettings(LiveFilesStorageInfoOptions, bool);
+pub struct StorageInfoSettings(LiveFilesStorageInfoOptions);
 
 /// `rocksdb_livefiles_storage_info_t`: files, with their texts as C has them.
 #[derive(Debug)]
@@ -185,13 +185,10 @@ capi! {
     }
     call rocksdb_livefiles_storage_info_options_get_wal_size_for_flush(options: *const StorageInfoSettings) -> u64 { options.as_ref().map_or(0, |options| options.0.wal_size_for_flush) }
     call rocksdb_livefiles_storage_info_options_set_atomic_flush(options: *mut StorageInfoSettings, value: c_uchar) {
-        if let Some(options) = options.as_mut() { options.1 = value != 0 }
+        if let Some(options) = options.as_mut() { options.0.atomic_flush = value != 0 }
     }
-    call rocksdb_livefiles_storage_info_options_get_atomic_flush(options: *const StorageInfoSettings) -> c_uchar { options.as_ref().is_some_and(|options| options.1).into() }
+    call rocksdb_livefiles_storage_info_options_get_atomic_flush(options: *const StorageInfoSettings) -> c_uchar { options.as_ref().is_some_and(|options| options.0.atomic_flush).into() }
     attempt rocksdb_get_livefiles_storage_info(db: *const Database, options: *const StorageInfoSettings) -> *mut StorageInfo {
-        if options.as_ref().is_some_and(|options| options.1 && options.0.wal_size_for_flush != u64::MAX) {
-            of(db)?.check_atomic_flush("rocksdb_livefiles_storage_info_options_set_atomic_flush")?;
-        }
         let options = options.as_ref().map(|options| options.0).unwrap_or_default();
         let files = of(db)?.db.live_files_storage_info(&options)?;
         Ok(give(StorageInfo(files.into_iter().map(StoredFile::new).collect())))

@@ -5,14 +5,14 @@ use crate::cache::Cache;
 use crate::callbacks::{Destructor, TableFilter, table_filter};
 use crate::handle::SnapshotHandle;
 use crate::options::{CNumber, Kept};
-use karstdb::io::Env;
+use karstdb::io::{CpuPriority, Env};
 use karstdb::options::Compression;
 use karstdb::{
-    BackupEngineOptions, BlockCache, BottommostLevelCompaction, CacheOptions, CompactFilesOptions,
-    CompactRangeOptions, CreateBackupOptions, FlushOptions, IngestExternalFileOptions,
-    OptimisticTransactionDbOptions, OptimisticTransactionOptions, ReadOptions, ReadTier, RestoreOptions,
-    SizeApproximationOptions, TransactionDbOptions, TransactionOptions, WaitForCompactOptions, WriteOptions,
-    WritePolicy,
+    BackupEngineOptions, BlobGarbageCollectionPolicy, BlockCache, BottommostLevelCompaction, CacheOptions,
+    CompactFilesOptions, CompactRangeOptions, CreateBackupOptions, FlushOptions, IngestExternalFileOptions,
+    OptimisticTransactionDbOptions, OptimisticTransactionOptions, ReadOptions, ReadTier, RestoreMode,
+    RestoreOptions, ShareFilesNaming, SizeApproximationOptions, TransactionDbOptions, TransactionOptions,
+    WaitForCompactOptions, WriteOptions, WritePolicy,
 };
 use libc::{c_char, c_int, c_uchar, c_void};
 use std::time::Duration;
@@ -64,21 +64,14 @@ handles! {
     WalFlush(WalFlushOptions);
     /// `rocksdb_lru_cache_options_t`.
     CacheSettings(CacheOptions);
+    /// `rocksdb_create_backup_options_t`.
+    CreateBackup(CreateBackupOptions);
     /// `rocksdb_restore_options_t`.
     Restore(RestoreOptions);
     /// `rocksdb_wal_readoptions_t`. All that is read of a log is verified.
     WalRead(());
     /// `rocksdb_envoptions_t`. Files are read and written as their environment does.
     EnvOptions(());
-}
-
-/// `rocksdb_create_backup_options_t`.
-#[derive(Debug)]
-pub struct CreateBackup {
-    pub(crate) options: CreateBackupOptions,
-    /// What is flushed before is flushed in one change.
-    pub(crate) atomic_flush: bool,
-    kept: Kept,
 }
 
 /// `rocksdb_backup_engine_options_t`.
@@ -103,15 +96,6 @@ impl Default for CompactionSettings {
     fn default() -> Self {
         let options = CompactFilesOptions::default();
         CompactionSettings { options, canceled: std::ptr::null_mut(), kept: Kept::default() }
-    }
-}
-
-impl CreateBackup {
-    /// Those of a new handle: RocksDB's normal priority.
-    fn defaults() -> Self {
-        let mut kept = Kept::default();
-        kept.set("rocksdb_create_backup_options_set_background_thread_cpu_priority", 2_i32.number());
-        CreateBackup { options: CreateBackupOptions::default(), atomic_flush: false, kept }
     }
 }
 
@@ -172,19 +156,31 @@ impl OptimisticDbSettings {
 }
 
 /// Read options of a call that verifies files; null for the defaults. Of what they say nothing
-/// counts there but the time limit, which such a call does not keep.
+/// counts there but the time limits, which such a call does not keep.
 pub(crate) unsafe fn verifying(options: *const Read) -> karstdb::Result<()> {
-    match unsafe { reading(options) }.io_timeout {
-        Some(_) => Err(not_supported("verifying files with io_timeout")),
-        None => Ok(()),
+    let options = unsafe { reading(options) };
+    match (options.io_timeout, options.deadline) {
+        (None, None) => Ok(()),
+        _ => Err(not_supported("verifying files with io_timeout or deadline")),
     }
 }
 
 /// Read options; null for the defaults.
 pub(crate) unsafe fn reading(options: *const Read) -> ReadOptions {
-    unsafe { options.as_ref() }.map(|read| read.options.clone()).unwrap_or_default()
+    let Some(read) = (unsafe { options.as_ref() }) else { return ReadOptions::default() };
+    let mut options = read.options.clone();
+    let deadline = u64::of(read.kept.get(DEADLINE));
+    if deadline > 0 {
+        // Why this one: the clocks of environments in C agree, and time by the calendar may be set
+        // meanwhile.
+        let clock = Env::posix();
+        let left = Duration::from_micros(deadline).saturating_sub(clock.unix_time());
+        options.deadline = Some(clock.now() + left);
+    }
+    options
 }
 
+const DEADLINE: &str = "rocksdb_readoptions_set_deadline";
 const MERGE_OPERANDS: &str = "rocksdb_readoptions_set_merge_operand_count_threshold";
 const REQUEST_ID: &str = "rocksdb_readoptions_set_request_id";
 const TAILING: &str = "rocksdb_readoptions_set_tailing";
@@ -196,19 +192,9 @@ impl Read {
 }
 
 impl BackupSettings {
-    /// Those of a new handle. What backups are made like is the default of the settings too: they
-    /// are synced, shared tables are named by the session and their size, and all are opened.
+    /// Those of a new handle.
     pub(crate) fn in_folder(options: BackupEngineOptions) -> Self {
-        let mut settings = BackupSettings { options, env: None, kept: Kept::default() };
-        settings.kept.set("rocksdb_backup_engine_options_set_sync", 1_u8.number());
-        for (set, number) in [
-            ("rocksdb_backup_engine_options_set_max_valid_backups_to_open", c_int::MAX),
-            ("rocksdb_backup_engine_options_set_share_files_with_checksum_naming", c_int::MIN | 2),
-            ("rocksdb_backup_engine_options_set_schema_version", 1),
-        ] {
-            settings.kept.set(set, number.number());
-        }
-        settings
+        BackupSettings { options, env: None, kept: Kept::default() }
     }
 }
 
@@ -251,6 +237,80 @@ macro_rules! numbers {
     )*};
 }
 numbers! { c_int, u8; c_int, u32; c_int, usize; u32, u32; u64, u64; usize, usize; i64, i64; usize, u64; u64, usize; }
+
+impl Field<c_int> for CpuPriority {
+    fn assign(&mut self, value: c_int) {
+        *self = match value {
+            0 => CpuPriority::Idle,
+            1 => CpuPriority::Low,
+            2 => CpuPriority::Normal,
+            _ => CpuPriority::High,
+        };
+    }
+    fn read(&self) -> c_int {
+        *self as c_int
+    }
+}
+
+/// That the size is in the name, among the numbers of namings.
+const INCLUDES_FILE_SIZE: c_int = c_int::MIN;
+
+impl Field<c_int> for ShareFilesNaming {
+    fn assign(&mut self, value: c_int) {
+        let include_file_size = value & INCLUDES_FILE_SIZE != 0;
+        *self = match value & !INCLUDES_FILE_SIZE {
+            1 => ShareFilesNaming::LegacyCrc32cAndFileSize,
+            _ => ShareFilesNaming::UseDbSessionId { include_file_size },
+        };
+    }
+    fn read(&self) -> c_int {
+        match self {
+            ShareFilesNaming::LegacyCrc32cAndFileSize => 1,
+            ShareFilesNaming::UseDbSessionId { include_file_size: false } => 2,
+            ShareFilesNaming::UseDbSessionId { include_file_size: true } => 2 | INCLUDES_FILE_SIZE,
+        }
+    }
+}
+
+impl Field<c_int> for RestoreMode {
+    fn assign(&mut self, value: c_int) {
+        *self = match value {
+            1 => RestoreMode::KeepLatestDbSessionIdFiles,
+            2 => RestoreMode::VerifyChecksum,
+            _ => RestoreMode::PurgeAllFiles,
+        };
+    }
+    fn read(&self) -> c_int {
+        match self {
+            RestoreMode::KeepLatestDbSessionIdFiles => 1,
+            RestoreMode::VerifyChecksum => 2,
+            RestoreMode::PurgeAllFiles => 0xffff,
+        }
+    }
+}
+
+impl Field<c_int> for BlobGarbageCollectionPolicy {
+    fn assign(&mut self, value: c_int) {
+        *self = match value {
+            0 => BlobGarbageCollectionPolicy::Force,
+            1 => BlobGarbageCollectionPolicy::Disable,
+            _ => BlobGarbageCollectionPolicy::UseDefault,
+        };
+    }
+    fn read(&self) -> c_int {
+        *self as c_int
+    }
+}
+
+/// A part of a whole; what is none counts as not set.
+impl Field<f64> for Option<f64> {
+    fn assign(&mut self, value: f64) {
+        *self = (0.0..=1.0).contains(&value).then_some(value);
+    }
+    fn read(&self) -> f64 {
+        self.unwrap_or(-1.0)
+    }
+}
 
 impl Field<f64> for f64 {
     fn assign(&mut self, value: f64) {
@@ -417,6 +477,11 @@ capi! {
         if let Some(options) = options.as_mut() { options.kept.set(TAILING, tailing.number()) }
     }
     call rocksdb_readoptions_get_tailing(options: *const Read) -> c_uchar { options.as_ref().is_some_and(Read::is_tailing).into() }
+    // In microseconds of Unix time; 0 for none.
+    call rocksdb_readoptions_set_deadline(options: *mut Read, micros: u64) {
+        if let Some(options) = options.as_mut() { options.kept.set(DEADLINE, micros.number()) }
+    }
+    call rocksdb_readoptions_get_deadline(options: *const Read) -> u64 { options.as_ref().map_or(0, |options| u64::of(options.kept.get(DEADLINE))) }
     // There are no indexes of the user's own, so that there is none to clear or to name.
     call rocksdb_readoptions_clear_table_index_factory(_options: *mut Read) {}
     call rocksdb_readoptions_get_table_index_factory_name(_options: *const Read, size: *mut usize) -> *const c_char {
@@ -463,7 +528,7 @@ capi! {
     call rocksdb_ingestexternalfileoptions_destroy(options: *mut Ingest) { end(options); }
     call rocksdb_compaction_options_create() -> *mut CompactionSettings { give(CompactionSettings::default()) }
     call rocksdb_compaction_options_destroy(options: *mut CompactionSettings) { end(options); }
-    call rocksdb_create_backup_options_create() -> *mut CreateBackup { give(CreateBackup::defaults()) }
+    call rocksdb_create_backup_options_create() -> *mut CreateBackup { give(CreateBackup::new(CreateBackupOptions::default())) }
     call rocksdb_create_backup_options_destroy(options: *mut CreateBackup) { end(options); }
     call rocksdb_wal_readoptions_create() -> *mut WalRead { give(WalRead::defaults()) }
     call rocksdb_wal_readoptions_destroy(options: *mut WalRead) { end(options); }
@@ -531,6 +596,38 @@ fields! {
         set rocksdb_backup_engine_options_set_max_background_operations BackupSettings c_int max_background_operations;
         set rocksdb_backup_engine_options_set_share_files_with_checksum BackupSettings c_uchar share_files_with_checksum;
         set rocksdb_backup_engine_options_set_share_table_files BackupSettings c_uchar share_table_files;
+        get rocksdb_backup_engine_options_get_backup_rate_limit BackupSettings u64 backup_rate_limit;
+        set rocksdb_backup_engine_options_set_backup_rate_limit BackupSettings u64 backup_rate_limit;
+        get rocksdb_backup_engine_options_get_restore_rate_limit BackupSettings u64 restore_rate_limit;
+        set rocksdb_backup_engine_options_set_restore_rate_limit BackupSettings u64 restore_rate_limit;
+        get rocksdb_backup_engine_options_get_sync BackupSettings c_uchar sync;
+        set rocksdb_backup_engine_options_set_sync BackupSettings c_uchar sync;
+        get rocksdb_backup_engine_options_get_io_buffer_size BackupSettings u64 io_buffer_size;
+        set rocksdb_backup_engine_options_set_io_buffer_size BackupSettings u64 io_buffer_size;
+        get rocksdb_backup_engine_options_get_max_valid_backups_to_open BackupSettings c_int max_valid_backups_to_open;
+        set rocksdb_backup_engine_options_set_max_valid_backups_to_open BackupSettings c_int max_valid_backups_to_open;
+        get rocksdb_backup_engine_options_get_schema_version BackupSettings c_int schema_version;
+        set rocksdb_backup_engine_options_set_schema_version BackupSettings c_int schema_version;
+        get rocksdb_backup_engine_options_get_share_files_with_checksum_naming BackupSettings c_int share_files_with_checksum_naming;
+        set rocksdb_backup_engine_options_set_share_files_with_checksum_naming BackupSettings c_int share_files_with_checksum_naming;
+        get rocksdb_create_backup_options_get_background_thread_cpu_priority CreateBackup c_int background_thread_cpu_priority;
+        set rocksdb_create_backup_options_set_background_thread_cpu_priority CreateBackup c_int background_thread_cpu_priority;
+        get rocksdb_create_backup_options_get_decrease_background_thread_cpu_priority CreateBackup c_uchar decrease_background_thread_cpu_priority;
+        set rocksdb_create_backup_options_set_decrease_background_thread_cpu_priority CreateBackup c_uchar decrease_background_thread_cpu_priority;
+        get rocksdb_restore_options_get_mode Restore c_int mode;
+        set rocksdb_restore_options_set_mode Restore c_int mode;
+        get rocksdb_wait_for_compact_options_get_close_db Wait c_uchar close_db;
+        set rocksdb_wait_for_compact_options_set_close_db Wait c_uchar close_db;
+        get rocksdb_flushoptions_get_force_atomic_flush Flush c_uchar force_atomic_flush;
+        set rocksdb_flushoptions_set_force_atomic_flush Flush c_uchar force_atomic_flush;
+        get rocksdb_flushoptions_get_listener_wait Flush c_uchar listener_wait;
+        set rocksdb_flushoptions_set_listener_wait Flush c_uchar listener_wait;
+        get rocksdb_compaction_options_get_allow_trivial_move CompactionSettings c_uchar allow_trivial_move;
+        set rocksdb_compaction_options_set_allow_trivial_move CompactionSettings c_uchar allow_trivial_move;
+        get rocksdb_compactoptions_get_blob_garbage_collection_policy Compaction c_int blob_garbage_collection_policy;
+        set rocksdb_compactoptions_set_blob_garbage_collection_policy Compaction c_int blob_garbage_collection_policy;
+        get rocksdb_compactoptions_get_blob_garbage_collection_age_cutoff Compaction f64 blob_garbage_collection_age_cutoff;
+        set rocksdb_compactoptions_set_blob_garbage_collection_age_cutoff Compaction f64 blob_garbage_collection_age_cutoff;
         get rocksdb_compaction_options_get_compression CompactionSettings c_int compression;
         set rocksdb_compaction_options_set_compression CompactionSettings c_int compression;
         get rocksdb_compaction_options_get_output_file_size_limit CompactionSettings u64 output_file_size_limit;
@@ -667,30 +764,10 @@ fields! {
         set rocksdb_lru_cache_options_set_num_shard_bits CacheSettings c_int rocksdb_lru_cache_options_set_num_shard_bits;
         get rocksdb_optimistictransactiondb_options_get_validate_policy OptimisticDbSettings c_int rocksdb_optimistictransactiondb_options_set_validate_policy;
         set rocksdb_optimistictransactiondb_options_set_validate_policy OptimisticDbSettings c_int rocksdb_optimistictransactiondb_options_set_validate_policy;
-        get rocksdb_backup_engine_options_get_backup_rate_limit BackupSettings u64 rocksdb_backup_engine_options_set_backup_rate_limit;
         get rocksdb_backup_engine_options_get_current_temperatures_override_manifest BackupSettings c_uchar rocksdb_backup_engine_options_set_current_temperatures_override_manifest;
-        get rocksdb_backup_engine_options_get_io_buffer_size BackupSettings u64 rocksdb_backup_engine_options_set_io_buffer_size;
-        get rocksdb_backup_engine_options_get_max_valid_backups_to_open BackupSettings c_int rocksdb_backup_engine_options_set_max_valid_backups_to_open;
-        get rocksdb_backup_engine_options_get_restore_rate_limit BackupSettings u64 rocksdb_backup_engine_options_set_restore_rate_limit;
-        get rocksdb_backup_engine_options_get_schema_version BackupSettings c_int rocksdb_backup_engine_options_set_schema_version;
-        get rocksdb_backup_engine_options_get_share_files_with_checksum_naming BackupSettings c_int rocksdb_backup_engine_options_set_share_files_with_checksum_naming;
-        get rocksdb_backup_engine_options_get_sync BackupSettings c_uchar rocksdb_backup_engine_options_set_sync;
-        set rocksdb_backup_engine_options_set_backup_rate_limit BackupSettings u64 rocksdb_backup_engine_options_set_backup_rate_limit;
         set rocksdb_backup_engine_options_set_current_temperatures_override_manifest BackupSettings c_uchar rocksdb_backup_engine_options_set_current_temperatures_override_manifest;
-        set rocksdb_backup_engine_options_set_io_buffer_size BackupSettings u64 rocksdb_backup_engine_options_set_io_buffer_size;
-        set rocksdb_backup_engine_options_set_max_valid_backups_to_open BackupSettings c_int rocksdb_backup_engine_options_set_max_valid_backups_to_open;
-        set rocksdb_backup_engine_options_set_restore_rate_limit BackupSettings u64 rocksdb_backup_engine_options_set_restore_rate_limit;
-        set rocksdb_backup_engine_options_set_schema_version BackupSettings c_int rocksdb_backup_engine_options_set_schema_version;
-        set rocksdb_backup_engine_options_set_share_files_with_checksum_naming BackupSettings c_int rocksdb_backup_engine_options_set_share_files_with_checksum_naming;
-        set rocksdb_backup_engine_options_set_sync BackupSettings c_uchar rocksdb_backup_engine_options_set_sync;
-        get rocksdb_compaction_options_get_allow_trivial_move CompactionSettings c_uchar rocksdb_compaction_options_set_allow_trivial_move;
-        set rocksdb_compaction_options_set_allow_trivial_move CompactionSettings c_uchar rocksdb_compaction_options_set_allow_trivial_move;
         get rocksdb_compaction_options_get_output_temperature_override CompactionSettings c_int rocksdb_compaction_options_set_output_temperature_override;
         set rocksdb_compaction_options_set_output_temperature_override CompactionSettings c_int rocksdb_compaction_options_set_output_temperature_override;
-        get rocksdb_create_backup_options_get_background_thread_cpu_priority CreateBackup c_int rocksdb_create_backup_options_set_background_thread_cpu_priority;
-        set rocksdb_create_backup_options_set_background_thread_cpu_priority CreateBackup c_int rocksdb_create_backup_options_set_background_thread_cpu_priority;
-        get rocksdb_create_backup_options_get_decrease_background_thread_cpu_priority CreateBackup c_uchar rocksdb_create_backup_options_set_decrease_background_thread_cpu_priority;
-        set rocksdb_create_backup_options_set_decrease_background_thread_cpu_priority CreateBackup c_uchar rocksdb_create_backup_options_set_decrease_background_thread_cpu_priority;
         get rocksdb_envoptions_get_allow_fallocate EnvOptions c_uchar rocksdb_envoptions_set_allow_fallocate;
         set rocksdb_envoptions_set_allow_fallocate EnvOptions c_uchar rocksdb_envoptions_set_allow_fallocate;
         get rocksdb_envoptions_get_bytes_per_sync EnvOptions u64 rocksdb_envoptions_set_bytes_per_sync;
@@ -715,14 +792,6 @@ fields! {
         set rocksdb_envoptions_set_writable_file_max_buffer_size EnvOptions usize rocksdb_envoptions_set_writable_file_max_buffer_size;
         get rocksdb_wal_readoptions_get_verify_checksums WalRead c_uchar rocksdb_wal_readoptions_set_verify_checksums;
         set rocksdb_wal_readoptions_set_verify_checksums WalRead c_uchar rocksdb_wal_readoptions_set_verify_checksums;
-        get rocksdb_compactoptions_get_blob_garbage_collection_age_cutoff Compaction f64 rocksdb_compactoptions_set_blob_garbage_collection_age_cutoff;
-        get rocksdb_compactoptions_get_blob_garbage_collection_policy Compaction c_int rocksdb_compactoptions_set_blob_garbage_collection_policy;
-        set rocksdb_compactoptions_set_blob_garbage_collection_age_cutoff Compaction f64 rocksdb_compactoptions_set_blob_garbage_collection_age_cutoff;
-        set rocksdb_compactoptions_set_blob_garbage_collection_policy Compaction c_int rocksdb_compactoptions_set_blob_garbage_collection_policy;
-        get rocksdb_flushoptions_get_force_atomic_flush Flush c_uchar rocksdb_flushoptions_set_force_atomic_flush;
-        get rocksdb_flushoptions_get_listener_wait Flush c_uchar rocksdb_flushoptions_set_listener_wait;
-        set rocksdb_flushoptions_set_force_atomic_flush Flush c_uchar rocksdb_flushoptions_set_force_atomic_flush;
-        set rocksdb_flushoptions_set_listener_wait Flush c_uchar rocksdb_flushoptions_set_listener_wait;
         get rocksdb_ingestexternalfileoptions_get_file_opening_threads Ingest c_int rocksdb_ingestexternalfileoptions_set_file_opening_threads;
         get rocksdb_ingestexternalfileoptions_get_prefetch_lmax_index_and_filter_blocks Ingest c_uchar rocksdb_ingestexternalfileoptions_set_prefetch_lmax_index_and_filter_blocks;
         get rocksdb_ingestexternalfileoptions_get_verify_checksums_readahead_size Ingest usize rocksdb_ingestexternalfileoptions_set_verify_checksums_readahead_size;
@@ -734,7 +803,6 @@ fields! {
         get rocksdb_readoptions_get_allow_unprepared_value Read c_uchar rocksdb_readoptions_set_allow_unprepared_value;
         get rocksdb_readoptions_get_auto_refresh_iterator_with_snapshot Read c_uchar rocksdb_readoptions_set_auto_refresh_iterator_with_snapshot;
         get rocksdb_readoptions_get_background_purge_on_iterator_cleanup Read c_uchar rocksdb_readoptions_set_background_purge_on_iterator_cleanup;
-        get rocksdb_readoptions_get_deadline Read u64 rocksdb_readoptions_set_deadline;
         get rocksdb_readoptions_get_io_activity Read c_int rocksdb_readoptions_set_io_activity;
         get rocksdb_readoptions_get_merge_operand_count_threshold Read usize rocksdb_readoptions_set_merge_operand_count_threshold;
         get rocksdb_readoptions_get_pin_data Read c_uchar rocksdb_readoptions_set_pin_data;
@@ -742,13 +810,10 @@ fields! {
         set rocksdb_readoptions_set_allow_unprepared_value Read c_uchar rocksdb_readoptions_set_allow_unprepared_value;
         set rocksdb_readoptions_set_auto_refresh_iterator_with_snapshot Read c_uchar rocksdb_readoptions_set_auto_refresh_iterator_with_snapshot;
         set rocksdb_readoptions_set_background_purge_on_iterator_cleanup Read c_uchar rocksdb_readoptions_set_background_purge_on_iterator_cleanup;
-        set rocksdb_readoptions_set_deadline Read u64 rocksdb_readoptions_set_deadline;
         set rocksdb_readoptions_set_io_activity Read c_int rocksdb_readoptions_set_io_activity;
         set rocksdb_readoptions_set_merge_operand_count_threshold Read usize rocksdb_readoptions_set_merge_operand_count_threshold;
         set rocksdb_readoptions_set_pin_data Read c_uchar rocksdb_readoptions_set_pin_data;
         set rocksdb_readoptions_set_rate_limiter_priority Read c_int rocksdb_readoptions_set_rate_limiter_priority;
-        get rocksdb_restore_options_get_mode Restore c_int rocksdb_restore_options_set_mode;
-        set rocksdb_restore_options_set_mode Restore c_int rocksdb_restore_options_set_mode;
         get rocksdb_transaction_options_get_commit_bypass_memtable TransactionSettings c_uchar rocksdb_transaction_options_set_commit_bypass_memtable;
         get rocksdb_transaction_options_get_deadlock_timeout_us TransactionSettings i64 rocksdb_transaction_options_set_deadlock_timeout_us;
         get rocksdb_transaction_options_get_large_txn_commit_optimize_byte_threshold TransactionSettings u64 rocksdb_transaction_options_set_large_txn_commit_optimize_byte_threshold;
@@ -773,9 +838,7 @@ fields! {
         set rocksdb_transactiondb_options_set_rollback_merge_operands LockingSettings c_uchar rocksdb_transactiondb_options_set_rollback_merge_operands;
         set rocksdb_transactiondb_options_set_txn_commit_bypass_memtable_threshold LockingSettings u32 rocksdb_transactiondb_options_set_txn_commit_bypass_memtable_threshold;
         set rocksdb_transactiondb_options_set_use_per_key_point_lock_mgr LockingSettings c_uchar rocksdb_transactiondb_options_set_use_per_key_point_lock_mgr;
-        get rocksdb_wait_for_compact_options_get_close_db Wait c_uchar rocksdb_wait_for_compact_options_set_close_db;
         get rocksdb_wait_for_compact_options_get_wait_for_purge Wait c_uchar rocksdb_wait_for_compact_options_set_wait_for_purge;
-        set rocksdb_wait_for_compact_options_set_close_db Wait c_uchar rocksdb_wait_for_compact_options_set_close_db;
         set rocksdb_wait_for_compact_options_set_wait_for_purge Wait c_uchar rocksdb_wait_for_compact_options_set_wait_for_purge;
         get rocksdb_writeoptions_get_io_activity Write c_int rocksdb_writeoptions_set_io_activity;
         get rocksdb_writeoptions_get_memtable_insert_hint_per_batch Write c_uchar rocksdb_writeoptions_set_memtable_insert_hint_per_batch;

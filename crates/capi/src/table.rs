@@ -33,6 +33,7 @@ fn served() -> impl Iterator<Item = &'static Signature> {
         crate::compact_files::NAMES,
         crate::copies::NAMES,
         crate::db::NAMES,
+        crate::env_threads::NAMES,
         crate::event_infos::FIELDS,
         crate::event_infos::NAMES,
         crate::events::NAMES,
@@ -66,7 +67,6 @@ fn remembered() -> impl Iterator<Item = &'static Signature> {
 pub(crate) fn signatures() -> impl Iterator<Item = &'static Signature> {
     served()
         .chain(crate::options::CUCKOO)
-        .chain(crate::no_effect::NAMES)
         .chain(remembered())
         .chain(crate::options::SIGNATURES)
         .chain(crate::requests::SIGNATURES)
@@ -79,7 +79,7 @@ pub fn functions() -> Vec<Function> {
         name,
         served: if honoured() { Served::Yes } else { Served::NoEffect },
     });
-    let others = crate::options::CUCKOO.iter().chain(crate::no_effect::NAMES).map(Signature::name);
+    let others = crate::options::CUCKOO.iter().map(Signature::name);
     let kept = crate::options::KEPT.iter().chain(crate::requests::KEPT).copied().chain(others);
     let kept = kept.chain(remembered().map(Signature::name));
     let mut all: Vec<_> = served.map(|name| Function { name, served: Served::Yes }).collect();

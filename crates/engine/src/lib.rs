@@ -36,7 +36,7 @@ pub use background::{FlushOptions, IngestExternalFileOptions, WaitForCompactOpti
 pub use copies::{
     BackupEngine, BackupEngineOptions, BackupInfo, BackupProgress, Checkpoint, CreateBackupOptions,
     DatabaseFile, DatabaseFileKind, ExportImportFilesMetaData, ExportedFile, ImportColumnFamilyOptions,
-    LiveFilesStorageInfoOptions, RestoreOptions, StopBackup,
+    LiveFilesStorageInfoOptions, RestoreMode, RestoreOptions, ShareFilesNaming, StopBackup,
 };
 pub use db::{
     BlobMetaData, Cf, ColumnFamilyMetaData, Db, LevelMetaData, LiveFile, PreparedTransaction,
@@ -73,7 +73,8 @@ pub use karst_base::{caller, compaction_filter, merge_operator, table_properties
 pub use karst_commit::{WriteBatch, WriteOptions};
 pub use karst_io::{FileOperation, FileOperationInfo};
 pub use karst_lsm::pick::{
-    BlobGarbageCollection, BottommostLevelCompaction, CompactFilesOptions, CompactRangeOptions, UserKeyRange,
+    BlobGarbageCollectionPolicy, BottommostLevelCompaction, CompactFilesOptions, CompactRangeOptions,
+    UserKeyRange,
 };
 pub use karst_lsm::range_del;
 pub use karst_mem::CacheOptions;

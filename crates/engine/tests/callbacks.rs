@@ -315,7 +315,7 @@ fn a_listener_that_panics_changes_nothing() {
     db.pause_background_work().unwrap();
     for _ in 0..2 {
         db.put("key", "1").unwrap();
-        db.flush(&FlushOptions { wait: false, allow_write_stall: true }).unwrap();
+        db.flush(&FlushOptions { wait: false, allow_write_stall: true, ..FlushOptions::default() }).unwrap();
     }
     let stalled = listener.0.load(SeqCst);
     assert!(stalled > 0, "nobody is told that writers are stopped: the test shows nothing");

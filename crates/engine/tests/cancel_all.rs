@@ -48,7 +48,7 @@ fn writes_go_on_until_they_would_wait_and_closing_loses_nothing() {
         db.cancel_all_background_work(wait).unwrap();
     }
     is_closed(db.flush(&FlushOptions::default()));
-    is_closed(db.flush(&FlushOptions { wait: false, allow_write_stall: true }));
+    is_closed(db.flush(&FlushOptions { wait: false, allow_write_stall: true, ..FlushOptions::default() }));
     is_closed(compact(&db));
     is_closed(db.wait_for_compact(&WaitForCompactOptions::default()));
     let mut written = 0u64;

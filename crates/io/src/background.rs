@@ -143,8 +143,8 @@ struct Pool {
     priority: Priority,
     limit: AtomicUsize,
     threads: Mutex<Threads>,
-    /// What its threads join, if they give way.
-    giving_way: Option<Arc<GivingWay>>,
+    /// What its threads join.
+    giving_way: Arc<GivingWay>,
 }
 
 #[derive(Default)]
@@ -174,7 +174,7 @@ impl Pools {
             priority,
             limit: AtomicUsize::new(limits(priority).max(1)),
             threads: Mutex::default(),
-            giving_way: giving_way.contains(&priority).then(|| GivingWay::new(priority.nicer_by())),
+            giving_way: GivingWay::new(giving_way.contains(&priority).then(|| priority.nicer_by())),
         }))
     }
 
@@ -187,7 +187,18 @@ impl Pools {
     }
 
     pub(crate) fn hurry(&self, priority: Priority) -> Hurry {
-        Hurry::of(self.0[priority as usize].giving_way.as_ref())
+        let way = &self.0[priority as usize].giving_way;
+        Hurry::of(way.gives_way().then_some(way))
+    }
+
+    /// Gives the threads of `priority` the lowest share of the processors, for good.
+    pub(crate) fn lower_cpu(&self, priority: Priority) {
+        self.0[priority as usize].giving_way.lower_cpu();
+    }
+
+    /// The same with devices.
+    pub(crate) fn lower_io(&self, priority: Priority) {
+        self.0[priority as usize].giving_way.lower_io();
     }
 
     /// Have a thread for the most urgent jobs, which does the others where they can have none of
@@ -226,7 +237,7 @@ impl Pool {
 
     fn start(&self, env: &Env, threads: &mut Threads) -> Result<(), Error> {
         let builder = Reactor::builder(env).name(self.priority.name());
-        let reactor = builder.giving_way(self.giving_way.clone()).build()?;
+        let reactor = builder.giving_way(Some(self.giving_way.clone())).build()?;
         threads.running.push(PoolThread { reactor, jobs: Arc::default() });
         Ok(())
     }

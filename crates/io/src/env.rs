@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::file::FileSystem;
 use crate::giving_way::Hurry;
 use crate::observed::{FileObserver, ObservedFileSystem, Observers};
-use crate::posix::{self, PosixFileSystem};
+use crate::posix::{self, CpuPriority, PosixFileSystem};
 use crate::remote::RemoteOp;
 use crate::report;
 use crate::ring::Ring;
@@ -103,7 +103,9 @@ impl Clock for SystemClock {
 #[cfg(not(shuttle))]
 impl Default for SystemClock {
     fn default() -> Self {
-        Self { start: Instant::now() }
+        /// Why one of all: a time of one environment's clock is then one of every other's.
+        static START: OnceLock<Instant> = OnceLock::new();
+        Self { start: *START.get_or_init(Instant::now) }
     }
 }
 
@@ -359,6 +361,27 @@ impl Env {
         self.spawn_thread(name, job).map(drop)
     }
 
+    /// Does as [`run_apart`](Self::run_apart) with a job that may block, on a thread with a lower
+    /// share of the processors, and gives the job's value without blocking. Where the operating
+    /// system does not allow that the thread is as others.
+    ///
+    /// # Errors
+    /// As [`run_apart`](Self::run_apart).
+    pub fn run_lowered<T: Send + 'static>(
+        &self,
+        name: &str,
+        priority: CpuPriority,
+        job: impl FnOnce(&Env) -> T + Send + 'static,
+    ) -> Result<Blocking<T>, Error> {
+        let (env, simulated) = (self.clone(), self.0.simulation.is_some());
+        self.run_apart_async(name, move || {
+            if !simulated && let Err(error) = posix::lower_cpu_priority(posix::thread_number(), priority) {
+                report!(warn, %error, "a thread keeps its share of the processors");
+            }
+            job(&env)
+        })
+    }
+
     /// Does as [`run_apart`](Self::run_apart), and gives the job's value without blocking. The job
     /// starts at once; dropping the future gives up the value only.
     ///
@@ -403,6 +426,20 @@ impl Env {
     /// How many threads may run the jobs of `priority`.
     pub fn background_threads(&self, priority: Priority) -> usize {
         self.0.background.limit(priority)
+    }
+
+    /// The threads that run the jobs of `priority`, those to come too, have the lowest share of the
+    /// processors from now on: RocksDB's `LowerThreadPoolCPUPriority`. Without the right to take it
+    /// back there is no way back.
+    pub fn lower_thread_pool_cpu_priority(&self, priority: Priority) {
+        self.0.background.lower_cpu(priority);
+    }
+
+    /// The same with devices: they read and write when nobody else does, as far as the scheduler of
+    /// the device heeds that. That is what they read; files are written by threads that jobs of all
+    /// priorities share.
+    pub fn lower_thread_pool_io_priority(&self, priority: Priority) {
+        self.0.background.lower_io(priority);
     }
 
     /// Somebody waits for the jobs of `priority`: where [jobs give way](EnvBuilder::jobs_give_way),

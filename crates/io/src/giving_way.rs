@@ -1,5 +1,6 @@
 //! Threads that give way: those of background jobs leave the processors to the program's other
-//! threads, until somebody waits for what they do.
+//! threads, until somebody waits for what they do. And threads whose priority the user lowers, for
+//! good.
 //!
 //! In: the threads of a priority, which join; whoever is in a hurry. Out: threads that run on what
 //! others leave, or as ordinary ones do while anybody hurries.
@@ -14,25 +15,26 @@
 //!   is given back whole.
 //! - Nothing is given up that could not be taken back: without `CAP_SYS_NICE`, and with too low an
 //!   `RLIMIT_NICE`, such threads keep their share and only interrupt nobody. If the program is not
-//!   scheduled by the ordinary policy, nothing is ever changed.
+//!   scheduled by the ordinary policy, nothing is ever changed. What the user lowers is not given
+//!   back, as with RocksDB, and does not depend on any of that.
 //! - A thread that such a thread starts is an ordinary one, though the operating system would have
 //!   it inherit.
 
-use crate::posix::{self, ThreadNumber};
+use crate::posix::{self, CpuPriority, ThreadNumber};
 use crate::sync::Mutex;
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 
 thread_local! {
-    static GIVES_WAY: Cell<bool> = const { Cell::new(false) };
+    static GIVES_WAY: RefCell<Option<Arc<GivingWay>>> = const { RefCell::new(None) };
 }
 
 /// The threads of a priority.
 #[derive(Debug)]
 pub(crate) struct GivingWay {
-    /// How much nicer than ordinary threads they are.
-    nicer_by: i32,
+    /// How much nicer than ordinary threads they are, if they give way.
+    nicer_by: Option<i32>,
     state: Mutex<State>,
 }
 
@@ -40,6 +42,10 @@ pub(crate) struct GivingWay {
 struct State {
     threads: Vec<ThreadNumber>,
     hurries: usize,
+    /// They have the lowest share of the processors whoever hurries.
+    low_cpu: bool,
+    /// They read and write when nobody else does.
+    idle_io: bool,
     fork_generation: u64,
 }
 
@@ -55,24 +61,54 @@ impl State {
 }
 
 impl GivingWay {
-    pub(crate) fn new(nicer_by: i32) -> Arc<Self> {
+    pub(crate) fn new(nicer_by: Option<i32>) -> Arc<Self> {
         Arc::new(Self { nicer_by, state: Mutex::default() })
     }
 
-    fn apply(&self, hurries: usize, threads: &[ThreadNumber]) {
+    /// Whether its threads give way.
+    pub(crate) fn gives_way(&self) -> bool {
+        self.nicer_by.is_some()
+    }
+
+    fn apply(&self, state: &State, threads: &[ThreadNumber]) {
         // Why looked at first: without threads, as in a simulation, nothing is asked of the
         // operating system.
-        if !threads.is_empty()
-            && let Some(ordinary) = posix::ordinary_scheduling()
-        {
-            for thread in threads {
-                // Why ignored: a thread that goes on as it was loses nothing but this.
-                let _ = match hurries {
-                    0 => ordinary.give_way(*thread, self.nicer_by),
+        if threads.is_empty() {
+            return;
+        }
+        for thread in threads {
+            // Why ignored: a thread that goes on as it was loses nothing but this.
+            if state.low_cpu {
+                let _ = posix::lower_cpu_priority(*thread, CpuPriority::Low);
+            } else if let Some(nicer_by) = self.nicer_by
+                && let Some(ordinary) = posix::ordinary_scheduling()
+            {
+                let _ = match state.hurries {
+                    0 => ordinary.give_way(*thread, nicer_by),
                     _ => ordinary.restore(*thread),
                 };
             }
+            if state.idle_io {
+                let _ = posix::set_io_priority(*thread, posix::IO_IDLE);
+            }
         }
+    }
+
+    /// Its threads, those to come too, have the lowest share of the processors from now on.
+    pub(crate) fn lower_cpu(&self) {
+        self.lower(|state| state.low_cpu = true);
+    }
+
+    /// The same with the devices: they read and write when nobody else does.
+    pub(crate) fn lower_io(&self) {
+        self.lower(|state| state.idle_io = true);
+    }
+
+    fn lower(&self, set: impl FnOnce(&mut State)) {
+        let mut state = self.state.lock();
+        state.leave_inherited();
+        set(&mut state);
+        self.apply(&state, &state.threads);
     }
 
     /// The calling thread is one of these from now on, until what is returned is dropped.
@@ -81,9 +117,9 @@ impl GivingWay {
         let mut state = self.state.lock();
         state.leave_inherited();
         state.threads.push(thread);
-        self.apply(state.hurries, &[thread]);
+        self.apply(&state, &[thread]);
         drop(state);
-        GIVES_WAY.set(true);
+        GIVES_WAY.set(Some(self.clone()));
         Joined { of: self.clone(), thread }
     }
 
@@ -94,7 +130,7 @@ impl GivingWay {
         state.hurries = hurries(before);
         if (before == 0) != (state.hurries == 0) {
             // Lock: under it, so that of two changes the later stays.
-            self.apply(state.hurries, &state.threads);
+            self.apply(&state, &state.threads);
         }
     }
 }
@@ -142,11 +178,18 @@ impl fmt::Debug for Hurry {
 
 /// What a thread that the calling one starts does first, so that it is an ordinary one.
 pub(crate) fn for_child() -> impl FnOnce() + Send + 'static {
-    let inherits = GIVES_WAY.get();
+    let (cpu, io) = GIVES_WAY.with_borrow(|way| {
+        let Some(way) = way else { return (false, false) };
+        let state = way.state.lock();
+        (way.gives_way() || state.low_cpu, state.idle_io)
+    });
     move || {
-        if inherits && let Some(ordinary) = posix::ordinary_scheduling() {
-            // Why ignored: as above.
+        // Why ignored: as above.
+        if cpu && let Some(ordinary) = posix::ordinary_scheduling() {
             let _ = ordinary.restore(posix::thread_number());
+        }
+        if io {
+            let _ = posix::set_io_priority(posix::thread_number(), posix::IO_ORDINARY);
         }
     }
 }
@@ -167,7 +210,7 @@ mod tests {
         // Whoever runs the tests may have had them scheduled otherwise.
         let Some(ordinary) = posix::ordinary_scheduling() else { return };
         let before = found();
-        let way = GivingWay::new(7);
+        let way = GivingWay::new(Some(7));
         let (ask, asked) = mpsc::channel::<()>();
         let (answer, answers) = mpsc::channel();
         let of_thread = way.clone();
@@ -203,9 +246,51 @@ mod tests {
     }
 
     #[test]
+    fn what_is_lowered_stays_so_whoever_hurries_and_is_not_inherited() {
+        let before = found();
+        let ordinary_io = posix::io_priority(posix::thread_number());
+        for gives_way in [None, Some(7)] {
+            let way = GivingWay::new(gives_way);
+            way.lower_io();
+            let (ask, asked) = mpsc::channel::<()>();
+            let (answer, answers) = mpsc::channel();
+            let of_thread = way.clone();
+            let look = || (found(), posix::io_priority(posix::thread_number()));
+            let thread = std::thread::spawn(move || {
+                let _joined = of_thread.join();
+                while asked.recv().is_ok() {
+                    let start = for_child();
+                    let child = std::thread::spawn(move || {
+                        start();
+                        look()
+                    });
+                    answer.send((look(), child.join().unwrap())).unwrap();
+                }
+            });
+            let asked_for = || {
+                ask.send(()).unwrap();
+                answers.recv().unwrap()
+            };
+            let ((_, io), (_, io_of_child)) = asked_for();
+            assert_eq!((io, io_of_child), (posix::IO_IDLE, ordinary_io));
+            // One that runs is lowered too.
+            way.lower_cpu();
+            assert_eq!(asked_for().0.0.1, 19);
+            let hurry = Hurry::of(Some(&way));
+            assert_eq!(asked_for().0.0.1, 19);
+            drop(hurry);
+            let ((_, nice), io) = asked_for().0;
+            assert_eq!((nice, io), (19, posix::IO_IDLE));
+            drop(ask);
+            thread.join().unwrap();
+        }
+        assert_eq!(found(), before);
+    }
+
+    #[test]
     fn who_hurries_first_is_heard_by_a_thread_that_comes_later() {
         let before = found();
-        let way = GivingWay::new(7);
+        let way = GivingWay::new(Some(7));
         let _hurry = Hurry::of(Some(&way));
         let thread = std::thread::spawn(move || {
             let _joined = way.join();

@@ -101,7 +101,7 @@ pub use moments::let_others_run;
 pub use moments::{Moments, Standstill};
 pub use observed::{FileObserver, FileOperation, FileOperationInfo};
 pub use operation::{OpenFuture, ReadFuture, Sleep, open, read, sleep};
-pub use posix::{OwnProcess, PosixFileSystem};
+pub use posix::{CpuPriority, OwnProcess, PosixFileSystem};
 pub use reactor::{
     HoldTimeHistogram, IdlePolicy, JoinError, JoinHandle, PolledReactor, Reactor, ReactorBuilder,
     ReactorStats, Spawner, YieldNow, spawn_local, yield_now,

@@ -195,7 +195,7 @@ pub use karst_engine::pacing::ChargedCache;
 pub use karst_engine::{
     Associative, AssociativeMergeOperator, BackgroundError, BackgroundErrorReason, BackupEngine,
     BackupEngineOptions, BackupInfo, BackupProgress, BlobFileAdditionInfo, BlobFileCreationInfo,
-    BlobFileGarbageInfo, BlobGarbageCollection, BlobMetaData, BlockBasedTableOptions, BlockCache,
+    BlobFileGarbageInfo, BlobGarbageCollectionPolicy, BlobMetaData, BlockBasedTableOptions, BlockCache,
     BottommostLevelCompaction, BulkLoader, CacheOptions, Cf, Checkpoint, ColumnFamily, ColumnFamilyMetaData,
     ColumnFamilyOptions, CompactFilesOptions, CompactOnDeletion, CompactRangeOptions, CompactionFileInfo,
     CompactionFilter, CompactionFilterFactory, CompactionInfo, CompactionStats, CreateBackupOptions,
@@ -207,14 +207,15 @@ pub use karst_engine::{
     HistogramKind, ImportColumnFamilyOptions, IngestExternalFileArg, IngestExternalFileOptions, IoPriority,
     KeyBounds, KeyRange, LevelMetaData, LiveFile, LiveFilesStorageInfoOptions, LogLevel, Logger, LostFile,
     MemTableInfo, MergeOperator, OptionSet, Options, PartitionerRequest, PreparedTransaction, Range,
-    RateLimiter, ReadOptions, ReadTier, Recorder, RepairReport, RepairedFamily, RestoreOptions, Result,
-    Severity, SizeApproximationOptions, Snapshot, SortedRun, SstFileManager, SstFileWriter, SstPartitioner,
-    SstPartitionerContext, SstPartitionerFactory, SstPartitionerFixedPrefixFactory, Statistics, StatsLevel,
-    StopBackup, Streamed, SubcompactionInfo, TableFileCreationInfo, TableFileCreationReason, TableFilterFn,
-    TablePropertiesCollection, TablePropertiesCollector, TablePropertiesCollectorFactory, Ticker, Timestamp,
-    UserKeyRange, Value, VerifyProgress, VerifyReport, WaitForCompactOptions, WalFile, WalUpdate, WalUpdates,
-    WriteBatch, WriteBufferManager, WriteOptions, WriteStallCondition, WriteStallInfo, compaction_filter,
-    format, merge_operator, options, perf_context, table_properties_collector,
+    RateLimiter, ReadOptions, ReadTier, Recorder, RepairReport, RepairedFamily, RestoreMode, RestoreOptions,
+    Result, Severity, ShareFilesNaming, SizeApproximationOptions, Snapshot, SortedRun, SstFileManager,
+    SstFileWriter, SstPartitioner, SstPartitionerContext, SstPartitionerFactory,
+    SstPartitionerFixedPrefixFactory, Statistics, StatsLevel, StopBackup, Streamed, SubcompactionInfo,
+    TableFileCreationInfo, TableFileCreationReason, TableFilterFn, TablePropertiesCollection,
+    TablePropertiesCollector, TablePropertiesCollectorFactory, Ticker, Timestamp, UserKeyRange, Value,
+    VerifyProgress, VerifyReport, WaitForCompactOptions, WalFile, WalUpdate, WalUpdates, WriteBatch,
+    WriteBufferManager, WriteOptions, WriteStallCondition, WriteStallInfo, compaction_filter, format,
+    merge_operator, options, perf_context, table_properties_collector,
 };
 #[doc(inline)]
 pub use karst_txn::{
@@ -231,12 +232,12 @@ pub use karst_txn::{
 pub mod io {
     #[doc(inline)]
     pub use karst_engine::io::{
-        Backend, Blocking, Clock, Disturbance, Env, EnvBuilder, Error, FileId, FileLock, FileSystem,
-        HoldTimeHistogram, IdlePolicy, IoStats, JoinError, JoinHandle, MAP_ALIGNMENT, MappedRange,
-        MemoryFileSystem, Metadata, OpenFuture, OpenOptions, PolledReactor, PositionalFile, PosixFileSystem,
-        Priority, RandomAccessFile, Reactor, ReactorBuilder, ReactorStats, ReadBuf, ReadFuture, Result,
-        Sleep, SoftFile, Spawner, SystemClock, Task, TransportKind, WritableFile, YieldNow, block_on,
-        in_background, open, read, reap, sleep, spawn_local, yield_now,
+        Backend, Blocking, Clock, CpuPriority, Disturbance, Env, EnvBuilder, Error, FileId, FileLock,
+        FileSystem, HoldTimeHistogram, IdlePolicy, IoStats, JoinError, JoinHandle, MAP_ALIGNMENT,
+        MappedRange, MemoryFileSystem, Metadata, OpenFuture, OpenOptions, PolledReactor, PositionalFile,
+        PosixFileSystem, Priority, RandomAccessFile, Reactor, ReactorBuilder, ReactorStats, ReadBuf,
+        ReadFuture, Result, Sleep, SoftFile, Spawner, SystemClock, Task, TransportKind, WritableFile,
+        YieldNow, block_on, in_background, open, read, reap, sleep, spawn_local, yield_now,
     };
     #[cfg(feature = "testing")]
     #[doc(inline)]

@@ -258,12 +258,6 @@ fn a_failed_merge_says_so_in_rocksdbs_words() {
 fn options_are_remembered_told_in_log_and_loaded() {
     let setup = Setup::new();
     unsafe {
-        let backups = rocksdb_backup_engine_options_create(setup.path("backups").as_ptr());
-        assert_eq!(rocksdb_backup_engine_options_get_sync(backups), 1);
-        rocksdb_backup_engine_options_set_sync(backups, 0);
-        assert_eq!(rocksdb_backup_engine_options_get_sync(backups), 0);
-        rocksdb_backup_engine_options_destroy(backups);
-
         let cuckoo = rocksdb_cuckoo_options_create();
         assert_eq!(rocksdb_cuckoo_options_get_max_search_depth(cuckoo), 100);
         rocksdb_cuckoo_options_set_hash_ratio(cuckoo, 0.8);

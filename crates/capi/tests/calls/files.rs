@@ -132,6 +132,7 @@ unsafe extern "C" {
     fn rocksdb_backup_engine_options_set_backup_dir(o: H, d: B);
     fn rocksdb_backup_engine_options_get_backup_dir(o: H, n: *mut usize) -> B;
     fn rocksdb_backup_engine_options_set_env(o: H, env: H);
+    fn rocksdb_options_enable_statistics(o: H);
     fn rocksdb_backup_engine_open_opts(o: H, env: H, e: E) -> H;
     fn rocksdb_create_backup_options_create() -> H;
     fn rocksdb_create_backup_options_destroy(o: H);
@@ -143,18 +144,9 @@ unsafe extern "C" {
     fn rocksdb_livefiles_storage_info_options_set_atomic_flush(o: H, v: c_uchar);
     fn rocksdb_livefiles_storage_info_options_get_atomic_flush(o: H) -> c_uchar;
     fn rocksdb_options_set_atomic_flush(o: H, v: c_uchar);
-    fn rocksdb_create_backup_options_set_background_thread_cpu_priority(o: H, v: c_int);
-    fn rocksdb_create_backup_options_get_background_thread_cpu_priority(o: H) -> c_int;
-    fn rocksdb_create_backup_options_set_decrease_background_thread_cpu_priority(o: H, v: c_uchar);
-    fn rocksdb_create_backup_options_get_decrease_background_thread_cpu_priority(o: H) -> c_uchar;
     fn rocksdb_create_mem_env() -> H;
     fn rocksdb_create_default_env() -> H;
     fn rocksdb_env_destroy(env: H);
-    fn rocksdb_env_join_all_threads(env: H);
-    fn rocksdb_env_lower_thread_pool_io_priority(env: H);
-    fn rocksdb_env_lower_thread_pool_cpu_priority(env: H);
-    fn rocksdb_env_lower_high_priority_thread_pool_io_priority(env: H);
-    fn rocksdb_env_lower_high_priority_thread_pool_cpu_priority(env: H);
     fn rocksdb_ingestexternalfileoptions_create() -> H;
     fn rocksdb_ingestexternalfileoptions_destroy(o: H);
     fn rocksdb_ingest_external_file(db: H, fs: *const B, n: usize, o: H, e: E);
@@ -396,6 +388,33 @@ unsafe fn with_three_tables(setup: &Setup, keys: usize, value: &[u8]) -> H {
 }
 
 #[test]
+fn a_named_file_that_lies_alone_moves_if_it_may() {
+    let setup = Setup::new();
+    unsafe {
+        rocksdb_options_set_disable_auto_compactions(setup.options, 1);
+        let db = setup.open();
+        setup.put(db, b"k", b"v");
+        setup.flush(db);
+        let options = rocksdb_compaction_options_create();
+        assert_eq!(rocksdb_compaction_options_get_allow_trivial_move(options), 0);
+        for (to, moves) in [(1, 0), (2, 1), (3, 0)] {
+            rocksdb_compaction_options_set_allow_trivial_move(options, moves);
+            assert_eq!(rocksdb_compaction_options_get_allow_trivial_move(options), moves);
+            let before = tables(db).remove(0).0;
+            let name = CString::new(before.as_str()).unwrap();
+            let none = (null_mut(), null_mut());
+            ok(|e| {
+                rocksdb_compact_files(db, options, &name.as_ptr(), 1, to, 0, none.0, none.1, null_mut(), e)
+            });
+            let after = tables(db).remove(0);
+            assert_eq!((after.0 == before, after.1), (moves == 1, to), "to {to}");
+        }
+        rocksdb_compaction_options_destroy(options);
+        rocksdb_close(db);
+    }
+}
+
+#[test]
 fn named_files_are_compacted_to_a_level() {
     let setup = Setup::new();
     unsafe {
@@ -414,10 +433,8 @@ fn named_files_are_compacted_to_a_level() {
         assert_eq!(rocksdb_compaction_options_get_compression(options), 0);
         assert_eq!(rocksdb_compaction_options_get_output_file_size_limit(options), 20_000);
         assert_eq!(rocksdb_compaction_options_get_max_subcompactions(options), 2);
-        // These are remembered.
-        rocksdb_compaction_options_set_allow_trivial_move(options, 1);
+        // This is remembered.
         rocksdb_compaction_options_set_output_temperature_override(options, 4);
-        assert_eq!(rocksdb_compaction_options_get_allow_trivial_move(options), 1);
         assert_eq!(rocksdb_compaction_options_get_output_temperature_override(options), 4);
         ok(|e| {
             let (to, path) = (3, -1);
@@ -653,40 +670,23 @@ fn backups_go_where_their_options_say() {
         rocksdb_backup_engine_options_destroy(settings);
         rocksdb_close(db);
 
-        // These are remembered.
-        let create = rocksdb_create_backup_options_create();
-        assert_eq!(rocksdb_create_backup_options_get_background_thread_cpu_priority(create), 2);
-        rocksdb_create_backup_options_set_background_thread_cpu_priority(create, 0);
-        assert_eq!(rocksdb_create_backup_options_get_background_thread_cpu_priority(create), 0);
-        rocksdb_create_backup_options_set_decrease_background_thread_cpu_priority(create, 1);
-        assert_eq!(rocksdb_create_backup_options_get_decrease_background_thread_cpu_priority(create), 1);
-        rocksdb_create_backup_options_destroy(create);
-        // These change nothing.
-        rocksdb_env_join_all_threads(disk);
-        rocksdb_env_lower_thread_pool_io_priority(disk);
-        rocksdb_env_lower_thread_pool_cpu_priority(disk);
-        rocksdb_env_lower_high_priority_thread_pool_io_priority(disk);
-        rocksdb_env_lower_high_priority_thread_pool_cpu_priority(disk);
         rocksdb_env_destroy(memory);
         rocksdb_env_destroy(disk);
     }
 }
 
 #[test]
-fn families_that_have_to_be_flushed_together_are_or_the_call_fails() {
+fn families_are_flushed_together_for_a_copy_whatever_the_database_does() {
     for together in [false, true] {
         let setup = Setup::new();
         unsafe {
             rocksdb_options_set_atomic_flush(setup.options, together.into());
+            rocksdb_options_enable_statistics(setup.options);
             let db = setup.open();
             let family = ok(|e| rocksdb_create_column_family(db, setup.options, c"own".as_ptr(), e));
-            let wants = |call: &dyn Fn(E)| {
-                if together {
-                    return ok(call);
-                }
-                let error = failed(call);
-                assert!(error.starts_with("Not implemented"), "{error}");
-            };
+            // How often all families were to be flushed together.
+            let count = || setup.count("rocksdb.atomic_flush.request.reason.other");
+            let mut asked = count();
             let create = rocksdb_create_backup_options_create();
             assert_eq!(rocksdb_create_backup_options_get_atomic_flush(create), 0);
             rocksdb_create_backup_options_set_atomic_flush(create, 1);
@@ -699,11 +699,10 @@ fn families_that_have_to_be_flushed_together_are_or_the_call_fails() {
                 let make = |e: E| {
                     rocksdb_backup_engine_create_new_backup_with_options(engine, db, create, null_mut(), e);
                 };
-                if with_logs {
-                    ok(make)
-                } else {
-                    wants(&make)
-                }
+                setup.put(db, b"k", b"v");
+                ok(make);
+                asked += 1;
+                assert_eq!(count(), asked);
                 rocksdb_backup_engine_close(engine);
             }
             rocksdb_backup_engine_options_destroy(settings);
@@ -713,9 +712,9 @@ fn families_that_have_to_be_flushed_together_are_or_the_call_fails() {
             assert_eq!(rocksdb_livefiles_storage_info_options_get_atomic_flush(options), 0);
             rocksdb_livefiles_storage_info_options_set_atomic_flush(options, 1);
             assert_eq!(rocksdb_livefiles_storage_info_options_get_atomic_flush(options), 1);
-            wants(&|e| {
-                rocksdb_livefiles_storage_info_destroy(rocksdb_get_livefiles_storage_info(db, options, e))
-            });
+            let info = ok(|e| rocksdb_get_livefiles_storage_info(db, options, e));
+            rocksdb_livefiles_storage_info_destroy(info);
+            assert_eq!(count(), asked + 1);
             rocksdb_livefiles_storage_info_options_set_wal_size_for_flush(options, u64::MAX);
             let info = ok(|e| rocksdb_get_livefiles_storage_info(db, options, e));
             rocksdb_livefiles_storage_info_destroy(info);

@@ -6,9 +6,11 @@
 
 mod as_bindings;
 mod as_rocksdb;
+mod backup_options;
 mod files;
 mod indexed_batch;
 mod settings;
+mod waiting;
 
 use libc::{c_char, c_int, c_uchar, c_void};
 use std::ffi::{CStr, CString};
@@ -232,8 +234,6 @@ api! {
     fn rocksdb_slicetransform_create_fixed_prefix(n: usize) -> H;
     fn rocksdb_backup_engine_options_create(d: B) -> H;
     fn rocksdb_backup_engine_options_destroy(o: H);
-    fn rocksdb_backup_engine_options_get_sync(o: H) -> c_uchar;
-    fn rocksdb_backup_engine_options_set_sync(o: H, v: c_uchar);
     fn rocksdb_options_add_compact_on_deletion_collector_factory_del_ratio(o: H, w: usize, t: usize, r: f64);
     fn rocksdb_options_set_ttl(o: H, v: u64);
     fn rocksdb_options_get_ttl(o: H) -> u64;

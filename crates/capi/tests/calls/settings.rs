@@ -152,7 +152,7 @@ unsafe extern "C" {
 }
 
 impl Setup {
-    fn flush(&self, db: H) {
+    pub(super) fn flush(&self, db: H) {
         unsafe {
             let options = rocksdb_flushoptions_create();
             ok(|e| rocksdb_flush(db, options, e));
@@ -161,7 +161,7 @@ impl Setup {
     }
 
     /// How often something was counted.
-    fn count(&self, name: &str) -> u64 {
+    pub(super) fn count(&self, name: &str) -> u64 {
         unsafe {
             let text = rocksdb_options_statistics_get_string(self.options);
             let lines = CStr::from_ptr(text).to_str().unwrap().to_owned();

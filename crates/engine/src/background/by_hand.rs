@@ -99,7 +99,7 @@ impl Background {
     ) -> Result<()> {
         self.state.lock().by_hand.check()?;
         // Compat: entries in memory take part, so they go to tables first.
-        let flush = FlushOptions { wait: true, allow_write_stall: options.allow_write_stall };
+        let flush = FlushOptions { allow_write_stall: options.allow_write_stall, ..FlushOptions::default() };
         self.flush_families(Sealing::Of(vec![family.clone()]), flush, FlushReason::ManualCompaction).await?;
         let next_file = self.parts.flush.versions.new_file_number();
         let mut manual = {

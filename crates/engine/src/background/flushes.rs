@@ -12,6 +12,7 @@ use karst_base::health::{BackgroundErrorReason, Reaction};
 use karst_base::pacing::Relief;
 use karst_base::stats::Ticker;
 use karst_format::ids::ColumnFamilyId;
+use karst_format::key::SeqNo;
 use karst_io::{Hurry, Priority};
 use karst_storage::column_family::Family;
 use karst_storage::memtable::MemTable;
@@ -45,10 +46,68 @@ impl Drop for FlushSlot {
             for family in &self.families {
                 if let Some(jobs) = state.families.get_mut(family) {
                     jobs.flushing = false;
+                    jobs.flushes_ended += 1;
                 }
             }
         }
         self.background.notify();
+    }
+}
+
+/// Families that are flushed in one change, once.
+#[derive(Debug)]
+pub(super) struct Together {
+    number: u64,
+    /// Which they are, and the largest sequence number of what is flushed so; `None` until they are
+    /// sealed. No flush begins meanwhile: it might have a part of what is sealed.
+    sealed: Option<(Vec<Arc<Family>>, SeqNo)>,
+}
+
+impl Together {
+    /// Whether anything of it is not in tables yet.
+    fn is_left(&self) -> bool {
+        self.sealed.as_ref().is_none_or(|(families, through)| {
+            families.iter().any(|family| {
+                let view = family.superversion();
+                let is_part = |m: &Arc<MemTable>| m.sealed().is_some_and(|seal| seal.largest_seq <= *through);
+                !family.is_dropped() && view.immutable().iter().any(is_part)
+            })
+        })
+    }
+
+    fn has(&self, family: &Family) -> bool {
+        self.sealed.iter().flat_map(|(families, _)| families).any(|own| own.id() == family.id())
+    }
+}
+
+/// A group that is to be sealed. Dropped before it is, it is none.
+struct Gathering {
+    background: Arc<Background>,
+    number: u64,
+}
+
+impl Gathering {
+    fn begin(background: &Arc<Background>) -> Gathering {
+        let mut state = background.state.lock();
+        state.groups += 1;
+        let number = state.groups;
+        state.together.push(Together { number, sealed: None });
+        Gathering { background: background.clone(), number }
+    }
+
+    fn sealed(&self, state: &mut State, families: &[Arc<Family>], through: SeqNo) {
+        if let Some(group) = state.together.iter_mut().find(|group| group.number == self.number) {
+            group.sealed = Some((families.to_vec(), through));
+        }
+    }
+}
+
+impl Drop for Gathering {
+    fn drop(&mut self) {
+        let mut state = self.background.state.lock();
+        state.together.retain(|group| group.number != self.number || group.sealed.is_some());
+        drop(state);
+        self.background.schedule();
     }
 }
 
@@ -90,7 +149,7 @@ impl Background {
             self.parts.triggers.budget_dealt_with();
         }
         if !families.is_empty()
-            && let Err(error) = self.seal_now(Sealing::Of(families), reason).await
+            && let Err(error) = self.seal_now(Sealing::Of(families), reason, false).await
         {
             // Why no more than this: a log that cannot be begun is reported by the pipeline, whose
             // it is.
@@ -175,11 +234,16 @@ impl Background {
     ///
     /// # Errors
     /// As [`seal_now`](Self::seal_now), and if the database is closed.
-    pub(super) async fn seal(self: &Arc<Self>, which: Sealing, reason: FlushReason) -> Result<SealedNow> {
+    pub(super) async fn seal(
+        self: &Arc<Self>,
+        which: Sealing,
+        reason: FlushReason,
+        together: bool,
+    ) -> Result<SealedNow> {
         let slot = self.asked_slot().ok_or_else(closed)?;
         let this = self.clone();
         let task = self.env().spawn(Priority::High, async move {
-            let sealed = this.seal_now(which, reason).await;
+            let sealed = this.seal_now(which, reason, together).await;
             drop(slot);
             sealed
         });
@@ -187,12 +251,19 @@ impl Background {
     }
 
     /// Seals the memtables that `which` names, or those of all families with `atomic_flush`, and
-    /// has them flushed. Returns what of these families is sealed and not flushed.
+    /// has them flushed, `together` in one change. Returns what of these families is sealed and not
+    /// flushed.
     ///
     /// # Errors
     /// A new log could not be begun; writes are refused then until the database recovers.
-    async fn seal_now(self: &Arc<Self>, which: Sealing, reason: FlushReason) -> Result<SealedNow> {
+    async fn seal_now(
+        self: &Arc<Self>,
+        which: Sealing,
+        reason: FlushReason,
+        together: bool,
+    ) -> Result<SealedNow> {
         let atomic = self.options().atomic_flush;
+        let group = (together && !atomic).then(|| Gathering::begin(self));
         let which = if atomic { Sealing::All } else { which };
         let Sealed { families, largest_seq, .. } = match self.parts.flush.pipeline.seal(which).await {
             Ok(sealed) => sealed,
@@ -204,7 +275,7 @@ impl Background {
                 return Err(error);
             }
         };
-        if atomic {
+        if atomic || together {
             self.parts.flush.stats.tick(match reason {
                 FlushReason::WriteBufferFull => Ticker::AtomicFlushRequestReasonWriteBufferFull,
                 FlushReason::WriteBufferManager => Ticker::AtomicFlushRequestReasonWriteBufferManager,
@@ -219,6 +290,9 @@ impl Background {
         {
             let mut state = self.state.lock();
             state.sealed_through = state.sealed_through.max(largest_seq);
+            if let Some(group) = &group {
+                group.sealed(&mut state, &families, largest_seq);
+            }
             if reason != FlushReason::WriteBufferFull {
                 for family in &families {
                     state.jobs(&self.options(), family).flush_wanted = Some(reason);
@@ -260,7 +334,12 @@ impl Background {
             let busy = families.iter().any(|family| state.jobs(&self.options(), family).flushing);
             let all = families.iter().filter(|_| !due.is_empty() && !busy);
             all.filter_map(|family| self.flush_of(state, family)).collect()
+        } else if let Some(together) = self.next_together(state, now) {
+            together
+        } else if state.together.iter().any(|group| group.sealed.is_none()) {
+            Vec::new()
         } else {
+            due.retain(|(_, family)| !state.together.iter().any(|group| group.has(family)));
             // Why not the one with most alone: it may have been dropped just now, and nobody looks
             // again for the others.
             due.sort_by_key(|(sealed, _)| *sealed);
@@ -274,6 +353,19 @@ impl Background {
         Some(FlushJob { _slot: self.flush_slot(state, &flushes), flushes, reason, _hurry })
     }
 
+    /// What is flushed in one change, if all of it can be now.
+    fn next_together(&self, state: &mut State, now: Duration) -> Option<Vec<FamilyFlush>> {
+        state.together.retain(Together::is_left);
+        let may_begin = |family: &Arc<Family>| {
+            let jobs = state.families.get(&family.id());
+            jobs.is_none_or(|jobs| !jobs.flushing && now >= jobs.rests_until)
+        };
+        let sealed = state.together.iter().filter_map(|group| group.sealed.as_ref());
+        let (families, through) = sealed.into_iter().find(|(families, _)| families.iter().all(may_begin))?;
+        let versions = &self.parts.flush.versions;
+        Some(families.iter().filter_map(|family| FamilyFlush::of(versions, family, Some(*through))).collect())
+    }
+
     /// What there is to flush of a family.
     fn flush_of(&self, state: &State, family: &Arc<Family>) -> Option<FamilyFlush> {
         let through = self.options().atomic_flush.then_some(state.sealed_through);
@@ -284,7 +376,9 @@ impl Background {
     pub(super) fn flush_slot(self: &Arc<Self>, state: &mut State, flushes: &[FamilyFlush]) -> FlushSlot {
         state.flushes += 1;
         for flush in flushes {
-            state.jobs(&self.options(), &flush.family).flushing = true;
+            let jobs = state.jobs(&self.options(), &flush.family);
+            jobs.flushing = true;
+            jobs.flushes_begun += 1;
         }
         FlushSlot {
             background: self.clone(),

@@ -366,7 +366,7 @@ impl Background {
         if meeting.is_empty() {
             return Ok(());
         }
-        let at_once = FlushOptions { wait: true, allow_write_stall: true };
+        let at_once = FlushOptions::AT_ONCE;
         self.flush_families(Sealing::Of(meeting), at_once, FlushReason::ExternalFileIngestion).await
     }
 

@@ -151,6 +151,10 @@ struct State {
     /// Every memtable with at most this largest sequence number was sealed together with all others
     /// of its moment.
     sealed_through: SeqNo,
+    /// Families that are flushed in one change though the options do not say so.
+    together: Vec<flushes::Together>,
+    /// How many of those there have been.
+    groups: u64,
     /// While there is no room for compactions none starts by itself.
     room_wanted: Option<RoomWanted>,
     /// The family whose compaction was the last to find no room, until one of its own succeeds.
@@ -183,6 +187,9 @@ struct FamilyJobs {
     /// What is sealed shall be flushed however little it is.
     flush_wanted: Option<FlushReason>,
     flushing: bool,
+    /// Flushes that have begun, and of them those that have ended.
+    flushes_begun: u64,
+    flushes_ended: u64,
     running: Running,
     /// Of the compactions that run.
     progress: Vec<Arc<Progress>>,
@@ -224,6 +231,8 @@ impl FamilyJobs {
         Self {
             flush_wanted: None,
             flushing: false,
+            flushes_begun: 0,
+            flushes_ended: 0,
             running: Running::new(),
             progress: Vec::new(),
             compacted_runs: 0,

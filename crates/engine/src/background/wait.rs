@@ -19,11 +19,29 @@ pub struct FlushOptions {
     pub wait: bool,
     /// Begin at once even if writers have to be slowed down because of it. Default false.
     pub allow_write_stall: bool,
+    /// All families of the call are flushed as of one moment and in one change, whatever
+    /// `atomic_flush` says. Default false.
+    pub force_atomic_flush: bool,
+    /// With `wait`, return when listeners have been told of the flush too. Default false.
+    pub listener_wait: bool,
+}
+
+impl FlushOptions {
+    /// The defaults, but at once.
+    pub(crate) const AT_ONCE: FlushOptions =
+        FlushOptions { allow_write_stall: true, ..FlushOptions::DEFAULT };
+
+    const DEFAULT: FlushOptions = FlushOptions {
+        wait: true,
+        allow_write_stall: false,
+        force_atomic_flush: false,
+        listener_wait: false,
+    };
 }
 
 impl Default for FlushOptions {
     fn default() -> Self {
-        Self { wait: true, allow_write_stall: false }
+        Self::DEFAULT
     }
 }
 
@@ -34,6 +52,9 @@ pub struct WaitForCompactOptions {
     pub abort_on_pause: bool,
     /// Flush all memtables first. Default false.
     pub flush: bool,
+    /// Close the database then, unless waiting has failed. What is in no log is flushed first, as
+    /// closing does. Default false.
+    pub close_db: bool,
     /// Give up after this time; zero for never. Default zero.
     pub timeout: Duration,
 }
@@ -58,7 +79,7 @@ impl Background {
             }
         }
         let failed_before = self.state.lock().failed_flushes;
-        let sealed = self.seal(which, reason).await?;
+        let sealed = self.seal(which, reason, options.force_atomic_flush).await?;
         let events = &self.parts.flush.events;
         if reason == FlushReason::ManualFlush && events.has_listeners() {
             let names: Vec<String> = sealed.iter().map(|(family, _)| family.config.name.clone()).collect();
@@ -67,7 +88,28 @@ impl Background {
         if !options.wait {
             return Ok(());
         }
-        self.wait_flushed(&sealed, failed_before).await
+        self.wait_flushed(&sealed, failed_before).await?;
+        if options.listener_wait {
+            self.wait_told(&sealed).await;
+        }
+        Ok(())
+    }
+
+    /// Waits until the flushes of these families that have begun are told of and have ended.
+    async fn wait_told(self: &Arc<Self>, sealed: &[(Arc<Family>, Vec<Arc<MemTable>>)]) {
+        let begun: Vec<_> = {
+            let state = self.state.lock();
+            let jobs = sealed
+                .iter()
+                .filter_map(|(family, _)| Some((family.id(), state.families.get(&family.id())?)));
+            jobs.map(|(id, jobs)| (id, jobs.flushes_begun)).collect()
+        };
+        self.wait_for(|| {
+            let state = self.state.lock();
+            let ended = |id, begun| state.families.get(&id).is_none_or(|jobs| jobs.flushes_ended >= begun);
+            begun.iter().all(|(id, begun)| ended(*id, *begun)).then_some(())
+        })
+        .await;
     }
 
     async fn wait_until_flush_would_not_stall(self: &Arc<Self>, family: &Arc<Family>) -> Result<()> {
@@ -188,9 +230,15 @@ impl Background {
     /// A background error, the end of the database, `TimedOut`, or with `abort_on_pause` that work
     /// is paused.
     pub(crate) async fn wait_for_compact(self: &Arc<Self>, options: WaitForCompactOptions) -> Result<()> {
+        if options.abort_on_pause && self.state.lock().is_paused() {
+            // Why already: a flush would wait for whoever has paused it.
+            return Err(paused());
+        }
         if options.flush {
-            let at_once = FlushOptions { wait: true, allow_write_stall: true };
-            self.flush_families(Sealing::All, at_once, FlushReason::ManualFlush).await?;
+            self.flush_families(Sealing::All, FlushOptions::AT_ONCE, FlushReason::ManualFlush).await?;
+        } else if options.close_db {
+            // Why already: what it makes due for compaction is waited for.
+            self.flush_unlogged().await?;
         }
         let _hurry = self.hurry();
         self.schedule();
@@ -220,8 +268,7 @@ impl Background {
             return Some(Err(error.clone()));
         }
         if state.is_paused() {
-            let error = || Error::new(ErrorKind::Incomplete, "background work is paused");
-            return abort_on_pause.then(|| Err(error()));
+            return abort_on_pause.then(|| Err(paused()));
         }
         let resting = state.families.values().any(|jobs| self.env().now() < jobs.rests_until);
         let idle = state.is_idle() && !resting && !self.parts_pending(&mut state);
@@ -270,8 +317,7 @@ impl Background {
     async fn flush_unlogged(self: &Arc<Self>) -> Result<()> {
         let flushes = !self.options().avoid_flush_during_shutdown;
         if flushes && self.check_open().is_ok() && self.parts.flush.pipeline.has_unlogged() {
-            let at_once = FlushOptions { wait: true, allow_write_stall: true };
-            self.flush_families(Sealing::All, at_once, FlushReason::ShutDown).await?;
+            self.flush_families(Sealing::All, FlushOptions::AT_ONCE, FlushReason::ShutDown).await?;
         }
         Ok(())
     }
@@ -321,6 +367,10 @@ impl Background {
         let wanted = state.jobs(&self.options(), family).flush_wanted.is_some();
         sealed >= fewest || (sealed > 0 && wanted)
     }
+}
+
+fn paused() -> Error {
+    Error::new(ErrorKind::Incomplete, "background work is paused")
 }
 
 /// Takes a pause back whose caller does not wait for it any more.

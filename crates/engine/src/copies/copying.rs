@@ -13,8 +13,20 @@ use karst_io::{Env, FileLock, OpenOptions, block_on, report};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Bytes that are read and written at a time.
-const CHUNK_BYTES: usize = 1 << 20;
+/// How files are copied.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    /// Bytes that are read and written at a time.
+    pub(crate) chunk_bytes: usize,
+    /// What is written is durable, but for its name.
+    pub(crate) sync: bool,
+}
+
+impl Default for Manner {
+    fn default() -> Self {
+        Manner { chunk_bytes: 1 << 20, sync: true }
+    }
+}
 
 /// Whether a job is to end before it is done.
 #[derive(Clone, Debug, Default)]
@@ -85,6 +97,17 @@ pub(crate) fn read(
     path: &Path,
     bytes: Option<u64>,
     stop: &Halt,
+    take: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<Copied> {
+    read_in(env, path, bytes, (stop, Manner::default().chunk_bytes), take)
+}
+
+/// The same, with so many bytes at a time.
+fn read_in(
+    env: &Env,
+    path: &Path,
+    bytes: Option<u64>,
+    (stop, chunk_bytes): (&Halt, usize),
     mut take: impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<Copied> {
     let file = block_on(env, karst_io::open(env, path, OpenOptions::BUFFERED))?;
@@ -92,7 +115,7 @@ pub(crate) fn read(
     let (mut at, mut crc32c) = (0, 0);
     while at < end {
         stop.check()?;
-        let wanted = (end - at).min(CHUNK_BYTES as u64) as usize;
+        let wanted = (end - at).min(chunk_bytes as u64) as usize;
         let chunk = block_on(env, karst_io::read(env, &file, at, wanted))?;
         if chunk.len() < wanted {
             let found = at + chunk.len() as u64;
@@ -117,14 +140,28 @@ pub(crate) fn copy(
     to: &Path,
     bytes: Option<u64>,
     stop: &Halt,
+    moved: impl FnMut(&[u8]),
+) -> Result<Copied> {
+    copy_in(env, from, to, bytes, (stop, Manner::default()), moved)
+}
+
+/// The same in another manner.
+pub(crate) fn copy_in(
+    env: &Env,
+    from: &Path,
+    to: &Path,
+    bytes: Option<u64>,
+    (stop, manner): (&Halt, Manner),
     mut moved: impl FnMut(&[u8]),
 ) -> Result<Copied> {
     let mut file = env.fs().create(to)?;
-    let copied = read(env, from, bytes, stop, |chunk| {
+    let copied = read_in(env, from, bytes, (stop, manner.chunk_bytes), |chunk| {
         moved(chunk);
         Ok(file.append(chunk)?)
     })?;
-    file.sync()?;
+    if manner.sync {
+        file.sync()?;
+    }
     Ok(copied)
 }
 
@@ -141,9 +178,17 @@ pub(crate) fn link_or_copy(env: &Env, from: &Path, to: &Path, stop: &Halt) -> Re
 
 /// Writes a file. It is durable but for its name. Blocks.
 pub(crate) fn write(env: &Env, to: &Path, bytes: &[u8]) -> Result<()> {
+    write_in(env, to, bytes, Manner::default())
+}
+
+/// The same in another manner.
+pub(crate) fn write_in(env: &Env, to: &Path, bytes: &[u8], manner: Manner) -> Result<()> {
     let mut file = env.fs().create(to)?;
     file.append(bytes)?;
-    Ok(file.sync()?)
+    match manner.sync {
+        true => Ok(file.sync()?),
+        false => Ok(()),
+    }
 }
 
 /// A directory that is being made under another name, and is gone unless it is finished.

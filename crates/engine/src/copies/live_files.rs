@@ -35,6 +35,9 @@ pub struct LiveFilesStorageInfoOptions {
     /// `u64::MAX` for never. Without a flush, what was written with `disable_wal` and is not in
     /// tables is missing. Default 0.
     pub wal_size_for_flush: u64,
+    /// All column families are flushed in one change, whatever the database's `atomic_flush` says.
+    /// Default false.
+    pub atomic_flush: bool,
 }
 
 /// What kind of file it is.
@@ -206,7 +209,7 @@ pub(super) async fn held_files(db: &Db, options: &LiveFilesStorageInfoOptions) -
     let (env, write) = (db.env(), db.write_half()?);
     let hold = write.ownership.versions.obsolete().hold().await;
     if wants_flush(db, write, options.wal_size_for_flush).await? {
-        let whole = FlushOptions::default();
+        let whole = FlushOptions { force_atomic_flush: options.atomic_flush, ..FlushOptions::default() };
         write.background.flush_families(Sealing::All, whole, FlushReason::GetLiveFiles).await?;
     }
     let (moment, options_file, written) = loop {

@@ -23,8 +23,8 @@ mod export;
 mod live_files;
 
 pub use backup::{
-    BackupEngine, BackupEngineOptions, BackupInfo, BackupProgress, CreateBackupOptions, RestoreOptions,
-    StopBackup,
+    BackupEngine, BackupEngineOptions, BackupInfo, BackupProgress, CreateBackupOptions, RestoreMode,
+    RestoreOptions, ShareFilesNaming, StopBackup,
 };
 pub use checkpoint::Checkpoint;
 pub use export::{ExportImportFilesMetaData, ExportedFile, ImportColumnFamilyOptions};

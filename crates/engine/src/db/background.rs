@@ -142,9 +142,10 @@ impl Db {
     ///
     /// # Errors
     /// A background error; the database is closed meanwhile; `TimedOut`; with `abort_on_pause`,
-    /// `Incomplete` where background work is paused.
+    /// `Incomplete` where background work is paused. With `close_db`, what closing fails with.
     pub fn wait_for_compact(&self, options: &WaitForCompactOptions) -> Result<()> {
-        karst_io::block_on(self.env(), self.wait_for_compact_async(options))
+        karst_io::block_on(self.env(), self.settled(options))?;
+        if options.close_db { self.close() } else { Ok(()) }
     }
 
     /// The asynchronous form of [`Db::wait_for_compact`].
@@ -152,6 +153,11 @@ impl Db {
     /// # Errors
     /// As [`Db::wait_for_compact`].
     pub async fn wait_for_compact_async(&self, options: &WaitForCompactOptions) -> Result<()> {
+        self.settled(options).await?;
+        if options.close_db { self.close_async().await } else { Ok(()) }
+    }
+
+    async fn settled(&self, options: &WaitForCompactOptions) -> Result<()> {
         self.write_half()?.background.wait_for_compact(*options).await
     }
 
@@ -218,7 +224,7 @@ mod tests {
         db.pause_background_work().unwrap();
         for _ in 0..2 {
             db.put_cf(&WriteOptions::default(), &full, b"key", b"value").unwrap();
-            let at_once = FlushOptions { wait: false, allow_write_stall: true };
+            let at_once = FlushOptions { wait: false, allow_write_stall: true, ..FlushOptions::default() };
             db.flush_cfs(&at_once, &[&full]).unwrap();
         }
         let write = db.write_half().unwrap();
@@ -261,7 +267,7 @@ mod tests {
             for family in &families {
                 db.put_cf(&WriteOptions::default(), family, b"key", b"value").unwrap();
             }
-            let at_once = FlushOptions { wait: false, allow_write_stall: true };
+            let at_once = FlushOptions { wait: false, allow_write_stall: true, ..FlushOptions::default() };
             db.flush_cfs(&at_once, &families).unwrap();
         }
         let (between, told) = dropping(&db, &full);
@@ -278,7 +284,7 @@ mod tests {
         let db = Db::open("/db", &options).unwrap();
         db.put("key", "value").unwrap();
         db.single_delete("key").unwrap();
-        db.flush(&FlushOptions { wait: false, allow_write_stall: true }).unwrap();
+        db.flush(&FlushOptions { wait: false, allow_write_stall: true, ..FlushOptions::default() }).unwrap();
         eventually(Some(0), || db.int_property("rocksdb.num-immutable-mem-table"));
         assert_eq!(db.property("rocksdb.num-files-at-level0").as_deref(), Some("0"));
     }
@@ -312,7 +318,7 @@ mod tests {
             batch.put_cf(other, key, "1").unwrap();
             db.write(&WriteOptions::default(), &batch).unwrap();
         };
-        let at_once = FlushOptions { wait: false, allow_write_stall: true };
+        let at_once = FlushOptions { wait: false, allow_write_stall: true, ..FlushOptions::default() };
         db.pause_background_work().unwrap();
         write(&db, &other, "before");
         db.flush(&at_once).unwrap();

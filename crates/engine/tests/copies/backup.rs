@@ -4,7 +4,7 @@
 use crate::{entries, key, memory, options, prefix};
 use karst_engine::{
     BackupEngine, BackupEngineOptions, CreateBackupOptions, Db, ErrorKind, FlushOptions, Options,
-    RateLimiter, RestoreOptions, WriteOptions,
+    RateLimiter, RestoreMode, RestoreOptions, WriteOptions,
 };
 use karst_io::testing::foreign_block_on;
 use karst_io::{Disturb, Disturbance, DisturbedFileSystem, Env, FileSystem, MemoryFileSystem};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-const PLAIN: RestoreOptions = RestoreOptions { keep_log_files: false };
+const PLAIN: RestoreOptions = RestoreOptions { keep_log_files: false, mode: RestoreMode::PurgeAllFiles };
 
 fn engine(env: &Env) -> BackupEngine {
     let mut how = BackupEngineOptions::new("/backups");
@@ -217,7 +217,9 @@ fn a_database_is_restored_in_place_of_another_and_may_keep_its_logs() {
     db.close().unwrap();
     drop(db);
     files.write_file(Path::new("/db/notes.txt"), vec![1]).unwrap();
-    engine.restore_db_from_backup(id, "/db", "/db", &RestoreOptions { keep_log_files: true }).unwrap();
+    engine
+        .restore_db_from_backup(id, "/db", "/db", &RestoreOptions { keep_log_files: true, ..PLAIN })
+        .unwrap();
     let db = Db::open("/db", &all).unwrap();
     assert_eq!(prefix(&db, "default"), 300, "the logs have what was written since");
     db.close().unwrap();
@@ -242,7 +244,7 @@ fn logs_that_stay_bring_nothing_to_a_family_that_is_made_later() {
     db.put_cf(&WriteOptions::default(), &later, key(0), "of later").unwrap();
     db.close().unwrap();
     drop(db);
-    let kept = RestoreOptions { keep_log_files: true };
+    let kept = RestoreOptions { keep_log_files: true, ..PLAIN };
     engine(&env).restore_db_from_backup(id, "/db", "/db", &kept).unwrap();
     let db = Db::open("/db", &all).unwrap();
     assert!(db.column_family("later").is_none(), "the backup is from before it");

@@ -274,7 +274,11 @@ fn the_list_says_what_each_file_is() {
         assert!(file.checksum.is_none() && files.exists(&file.path()).unwrap(), "{file:?}");
         assert_eq!(file.replacement_contents.is_some(), file.kind == Current);
     }
-    let with = LiveFilesStorageInfoOptions { include_checksum_info: true, wal_size_for_flush: 1_000_000 };
+    let with = LiveFilesStorageInfoOptions {
+        include_checksum_info: true,
+        wal_size_for_flush: 1_000_000,
+        ..Default::default()
+    };
     let table = db.live_files_storage_info(&with).unwrap().remove(0);
     let (value, function) = table.checksum.clone().unwrap();
     assert_eq!((value.len(), &*function), (4, "FileChecksumCrc32c"));

@@ -7,9 +7,11 @@
 //! | `checkpoint` | checkpoints: what they have, what they refuse, what they leave when they fail |
 //! | `export` | column families that another database imports |
 //! | `backup` | backups, also those that RocksDB's tool makes and restores |
+//! | `backup_options` | what the options of backups and of restoring change |
 //! | `crashes` | the power fails at every change of the disk while a checkpoint is made |
 
 mod backup;
+mod backup_options;
 mod checkpoint;
 mod crashes;
 mod export;

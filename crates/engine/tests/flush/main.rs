@@ -1,6 +1,7 @@
 //! Flush, and what happens around it, through the public API: nothing is lost, writers are held up
 //! and let go, errors are overcome.
 
+mod asked;
 mod crashes;
 mod failures;
 mod late;

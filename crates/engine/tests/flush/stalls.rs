@@ -114,7 +114,7 @@ fn tables_in_l0_slow_writers_down_then_stop_them_and_lie_in_order() {
     });
     let db = Db::open("/db", &options).unwrap();
     db.disable_auto_compaction(&[db.default_column_family()]).unwrap();
-    let at_once = FlushOptions { wait: true, allow_write_stall: true };
+    let at_once = FlushOptions { allow_write_stall: true, ..FlushOptions::default() };
     for round in 0..6 {
         // Why two: tables that overlap are merged, not moved.
         db.put(b"key", format!("{round}")).unwrap();
@@ -162,7 +162,7 @@ fn writers_that_are_delayed_go_on_at_the_rate() {
     for round in 0..2 {
         db.put(b"a", format!("{round}")).unwrap();
         db.put(b"b", format!("{round}")).unwrap();
-        db.flush(&FlushOptions { wait: true, allow_write_stall: true }).unwrap();
+        db.flush(&FlushOptions { allow_write_stall: true, ..FlushOptions::default() }).unwrap();
     }
     db.pause_background_work().unwrap();
     db.enable_auto_compaction(&[db.default_column_family()]).unwrap();

@@ -520,6 +520,20 @@ pub(crate) fn thread_number() -> ThreadNumber {
     ThreadNumber(unsafe { libc::gettid() })
 }
 
+/// Which share of the processors a thread has, the least first. RocksDB's names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum CpuPriority {
+    /// What nobody else wants.
+    Idle,
+    /// As little as an ordinary thread can have.
+    Low,
+    /// That of ordinary threads.
+    #[default]
+    Normal,
+    /// More than that. Nothing here gives a thread more than it had.
+    High,
+}
+
 /// How nice a thread is, -20 to 19: the nicer, the smaller its share where processors are short.
 pub(crate) fn niceness(thread: ThreadNumber) -> Option<i32> {
     // SAFETY: the calls only ask. Why the system call itself: the library's cannot tell -1 from an
@@ -563,6 +577,38 @@ impl Scheduling {
 pub(crate) fn policy(thread: ThreadNumber) -> libc::c_int {
     // SAFETY: the call only asks.
     unsafe { libc::sched_getscheduler(thread.0) }
+}
+
+/// Gives a thread a lower share of the processors, for good, as RocksDB does.
+pub(crate) fn lower_cpu_priority(thread: ThreadNumber, priority: CpuPriority) -> io::Result<()> {
+    match priority {
+        CpuPriority::Idle => set_policy(thread, libc::SCHED_IDLE),
+        CpuPriority::Low => set_niceness(thread, 19),
+        CpuPriority::Normal | CpuPriority::High => Ok(()),
+    }
+}
+
+/// That of a thread which reads and writes when nobody else does: RocksDB's lower one.
+pub(crate) const IO_IDLE: libc::c_int = 3 << 13;
+/// That of a thread for which nobody has set any.
+pub(crate) const IO_ORDINARY: libc::c_int = 0;
+
+/// `ioprio_get` and `ioprio_set` of one thread.
+const IOPRIO_WHO_PROCESS: libc::c_int = 1;
+
+/// Which priority a thread has with devices.
+#[cfg(test)]
+pub(crate) fn io_priority(thread: ThreadNumber) -> libc::c_int {
+    // SAFETY: the call only asks.
+    unsafe { libc::syscall(libc::SYS_ioprio_get, IOPRIO_WHO_PROCESS, thread.0) as libc::c_int }
+}
+
+pub(crate) fn set_io_priority(thread: ThreadNumber, priority: libc::c_int) -> io::Result<()> {
+    // SAFETY: the call takes numbers only.
+    match unsafe { libc::syscall(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, thread.0, priority) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 fn set_policy(thread: ThreadNumber, policy: libc::c_int) -> io::Result<()> {

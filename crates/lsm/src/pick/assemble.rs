@@ -13,18 +13,25 @@ use karst_format::options::choice::{CompactionPriority, CompactionStyle, Compres
 use karst_format::version_edit::Temperature;
 use std::sync::Arc;
 
-/// How a compaction treats blobs that live in old blob files.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// Whether a compaction moves blobs out of old blob files. RocksDB's names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum BlobGarbageCollection {
+pub enum BlobGarbageCollectionPolicy {
+    /// Yes.
+    Force,
+    /// No.
+    Disable,
     /// As `enable_blob_garbage_collection` says.
     #[default]
-    UseOptions,
-    /// Move blobs out of the oldest part of the blob files; `None` takes
-    /// `blob_garbage_collection_age_cutoff`.
-    Force(Option<f64>),
-    /// Leave all blobs where they are.
-    Disable,
+    UseDefault,
+}
+
+/// How a compaction treats blobs that live in old blob files.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct BlobGarbageCollection {
+    pub(crate) policy: BlobGarbageCollectionPolicy,
+    /// Which part of the blob files is old; `None` takes the option.
+    pub(crate) age_cutoff: Option<f64>,
 }
 
 /// What a picker has decided.
@@ -70,7 +77,7 @@ impl Draft {
             max_subcompactions: 0,
             grandparents: Vec::new(),
             compression: None,
-            blob_garbage_collection: BlobGarbageCollection::UseOptions,
+            blob_garbage_collection: BlobGarbageCollection::default(),
             l0_inputs_disjoint: false,
             work: None,
         }
@@ -216,15 +223,16 @@ impl Draft {
 
     fn blob_cutoff(&self, tree: &Tree<'_>) -> FileNumber {
         let family = &tree.options().family;
-        let cutoff = family.blob_garbage_collection_age_cutoff;
-        let cutoff = match self.blob_garbage_collection {
-            BlobGarbageCollection::Disable => return FileNumber(0),
-            BlobGarbageCollection::UseOptions if !family.enable_blob_garbage_collection => {
-                return FileNumber(0);
-            }
-            BlobGarbageCollection::UseOptions | BlobGarbageCollection::Force(None) => cutoff,
-            BlobGarbageCollection::Force(Some(given)) => given,
+        let BlobGarbageCollection { policy, age_cutoff } = self.blob_garbage_collection;
+        let collects = match policy {
+            BlobGarbageCollectionPolicy::Force => true,
+            BlobGarbageCollectionPolicy::Disable => false,
+            BlobGarbageCollectionPolicy::UseDefault => family.enable_blob_garbage_collection,
         };
+        if !collects {
+            return FileNumber(0);
+        }
+        let cutoff = age_cutoff.unwrap_or(family.blob_garbage_collection_age_cutoff);
         let blob_files = tree.context.version.blob_files();
         let collected = (cutoff * blob_files.len() as f64) as usize;
         blob_files.keys().nth(collected).copied().unwrap_or(FileNumber(u64::MAX))

@@ -6,7 +6,7 @@
 
 use super::PickContext;
 use super::assemble::{Draft, output_blocked};
-use super::compaction::{Compaction, CompactionReason};
+use super::compaction::{Compaction, CompactionReason, CompactionWork};
 use super::tree::{Selection, Tree};
 use crate::file::FileMetadata;
 use karst_format::ids::FileNumber;
@@ -53,6 +53,9 @@ pub struct CompactFilesOptions {
     pub max_subcompactions: u32,
     /// The path that outputs are written to. Default 0.
     pub output_path_id: u8,
+    /// Files move as they are if nothing speaks against it, instead of being written anew. Default
+    /// false.
+    pub allow_trivial_move: bool,
 }
 
 impl Default for CompactFilesOptions {
@@ -62,6 +65,7 @@ impl Default for CompactFilesOptions {
             output_file_size_limit: u64::MAX,
             max_subcompactions: 0,
             output_path_id: 0,
+            allow_trivial_move: false,
         }
     }
 }
@@ -114,6 +118,8 @@ pub fn compact_files(
     draft.max_subcompactions = options.max_subcompactions;
     draft.output_path_id = options.output_path_id;
     draft.compression = (options.compression != Compression::Disable).then_some(options.compression);
+    // Why: whoever names files may want them written anew, as with another compression.
+    draft.work = (!options.allow_trivial_move).then_some(CompactionWork::Merge);
     Ok(draft.assemble(&tree))
 }
 

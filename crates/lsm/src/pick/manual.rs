@@ -13,7 +13,9 @@
 //! Callers: the engine's `compact_range`, which runs a step, installs it, and asks for the next.
 
 use super::PickContext;
-use super::assemble::{BlobGarbageCollection, Draft, grandparents_of, output_blocked};
+use super::assemble::{
+    BlobGarbageCollection, BlobGarbageCollectionPolicy, Draft, grandparents_of, output_blocked,
+};
 use super::compact_files::Refused;
 use super::compaction::{Compaction, CompactionReason, CompactionWork};
 use super::expand::{Grow, with_output_level};
@@ -56,8 +58,11 @@ pub struct CompactRangeOptions {
     pub allow_write_stall: bool,
     /// Most parts of a compaction at a time; 0 takes the database's. Default 0.
     pub max_subcompactions: u32,
-    /// What is done about blobs in old files.
-    pub blob_garbage_collection: BlobGarbageCollection,
+    /// Whether blobs in old files are moved into new ones.
+    pub blob_garbage_collection_policy: BlobGarbageCollectionPolicy,
+    /// Which part of the blob files is old, 0 to 1; `None` takes the family's. Default `None`, for
+    /// which RocksDB has -1.
+    pub blob_garbage_collection_age_cutoff: Option<f64>,
     /// In a column family with timestamps: keep no history before this one, as
     /// `Db::increase_full_history_ts_low` does, and then compact. Default: none. The engine's
     /// business.
@@ -333,7 +338,10 @@ impl ManualCompaction {
         let mut draft = Draft::new(tree, inputs, output_level, CompactionReason::ManualCompaction);
         draft.output_path_id = self.options.target_path_id;
         draft.max_subcompactions = self.options.max_subcompactions;
-        draft.blob_garbage_collection = self.options.blob_garbage_collection;
+        draft.blob_garbage_collection = BlobGarbageCollection {
+            policy: self.options.blob_garbage_collection_policy,
+            age_cutoff: self.options.blob_garbage_collection_age_cutoff,
+        };
         draft
     }
 

@@ -44,7 +44,7 @@ use std::sync::Arc;
 use tree::Tree;
 pub(crate) use tree::boundary_order;
 
-pub use assemble::BlobGarbageCollection;
+pub use assemble::BlobGarbageCollectionPolicy;
 pub use compact_files::{CompactFilesOptions, Refused, compact_files};
 pub use compaction::{Compaction, CompactionInput, CompactionReason, CompactionWork, OlderData};
 pub use delete_files::{UserKeyRange, delete_files_in_ranges, suggest_range};

@@ -6,9 +6,9 @@
 //! Order: shared files, each under a temporary name until it is durable; private files; the names
 //! of all of them; `meta/N`, renamed into place.
 
-use super::meta::{BackupFile, Meta, PRIVATE, SHARED, SHARED_CHECKSUM};
-use super::{BackupEngine, CreateBackupOptions, META, Pace, check_crc, check_size};
-use crate::copies::copying::{self, Copied, Halt};
+use super::meta::{BackupFile, Meta, PRIVATE, SHARED, SHARED_CHECKSUM, SchemaVersion};
+use super::{BackupEngine, CreateBackupOptions, META, Pace, ShareFilesNaming, check_crc, check_size};
+use crate::copies::copying::{self, Copied, Halt, Manner};
 use crate::copies::live_files::{
     DatabaseFile, DatabaseFileKind, HeldFiles, LiveFilesStorageInfoOptions, held_files,
 };
@@ -41,10 +41,11 @@ impl BackupEngine {
     /// logs are copied.
     ///
     /// # Errors
-    /// `InvalidArgument`: the database, or the engine, is open for reading only. `Incomplete`: it
-    /// was stopped. `Corruption`: a file of the database is not what its MANIFEST says, or one of
-    /// the backups not what it should be. `Io`, `NoSpace`: something could not be read or written.
-    /// There is no such backup then, and its number is not given again.
+    /// `InvalidArgument`: the database, or the engine, is open for reading only, or there is no
+    /// such `schema_version`; `NotSupported`: that is a later one. `Incomplete`: it was stopped.
+    /// `Corruption`: a file of the database is not what its MANIFEST says, or one of the backups
+    /// not what it should be. `Io`, `NoSpace`: something could not be read or written. There is no
+    /// such backup then, and its number is not given again.
     pub fn create_new_backup(&mut self, db: &Db, options: &CreateBackupOptions) -> Result<u32> {
         let env = self.env.clone();
         block_on(&env, self.create_new_backup_async(db, options))
@@ -59,13 +60,17 @@ impl BackupEngine {
     pub async fn create_new_backup_async(&mut self, db: &Db, options: &CreateBackupOptions) -> Result<u32> {
         self.check_writable()?;
         self.stop.check()?;
+        let schema = SchemaVersion::of(self.options.schema_version)?;
+        if options.decrease_background_thread_cpu_priority {
+            self.cpu_priority = self.cpu_priority.min(options.background_thread_cpu_priority);
+        }
         self.workers.wait().await;
         // Why: one that was given up in the end may be there all the same.
-        self.look()?;
+        self.look(usize::MAX)?;
         let next = self.last_id.checked_add(1);
         let id = next.ok_or_else(|| Error::new(ErrorKind::LimitReached, "the numbers are used up"))?;
         self.last_id = id;
-        let made = self.make(db, options, id).await;
+        let made = self.make(db, options, (id, schema)).await;
         match made {
             Ok(meta) => {
                 self.backups.insert(id, meta);
@@ -79,10 +84,16 @@ impl BackupEngine {
         }
     }
 
-    async fn make(&self, db: &Db, options: &CreateBackupOptions, id: u32) -> Result<Meta> {
+    async fn make(
+        &self,
+        db: &Db,
+        options: &CreateBackupOptions,
+        (id, schema): (u32, SchemaVersion),
+    ) -> Result<Meta> {
         let list = LiveFilesStorageInfoOptions {
             include_checksum_info: true,
             wal_size_for_flush: if options.flush_before_backup { 0 } else { u64::MAX },
+            atomic_flush: options.atomic_flush,
         };
         let held = Arc::new(held_files(db, &list).await?);
         let sequence = db.latest_sequence_number();
@@ -104,12 +115,12 @@ impl BackupEngine {
         let made = Arc::new(Mutex::new(Vec::new()));
         let (directory, files) = (self.options.backup_dir.clone(), made.clone());
         let checksums = db.0.read.shared.file_checksums.clone();
-        let new = private.clone();
+        let (new, manner) = (private.clone(), self.options.manner());
         self.env.run_blocking(move |env| env.fs().create_dir(&new)).await?;
         let copy = move |env: &Env, piece: &Piece, stop: &Halt| {
             // Why here too: the files stay as long as anyone copies them.
             let _held = &held;
-            let crc32c = piece.put(env, &directory, checksums.as_ref(), (stop, &pace))?;
+            let crc32c = piece.put(env, &directory, checksums.as_ref(), (stop, &pace, manner))?;
             files.lock().push(BackupFile { path: piece.path.clone(), crc32c: Some(crc32c), size: None });
             Ok(())
         };
@@ -122,7 +133,7 @@ impl BackupEngine {
             app_metadata: options.app_metadata.clone(),
             files,
         };
-        let (text, to) = (meta.encode(), self.meta_path(id));
+        let (text, to) = (meta.encode(schema), self.meta_path(id));
         let temporary = self.path(META).join(format!(".{id}.tmp"));
         let directories =
             [private, self.path(PRIVATE), self.path(SHARED), self.path(SHARED_CHECKSUM), self.path(META)];
@@ -132,14 +143,14 @@ impl BackupEngine {
                 let _at_work = at_work;
                 let fs = env.fs();
                 let (meta, files) = directories.split_last().expect("there are five");
-                for directory in files {
+                for directory in files.iter().filter(|_| manner.sync) {
                     fs.sync_dir(directory)?;
                 }
-                copying::write(env, &temporary, text.as_bytes())?;
+                copying::write_in(env, &temporary, text.as_bytes(), manner)?;
                 stop.check()?;
                 // Invariant: behind all that it names. What has its name is a backup.
                 fs.rename(&temporary, &to)?;
-                let synced = fs.sync_dir(meta);
+                let synced = if manner.sync { fs.sync_dir(meta) } else { Ok(()) };
                 if synced.is_err() {
                     // Why: this call fails, and then there is no such backup.
                     let _ = fs.remove(&to);
@@ -159,12 +170,19 @@ impl BackupEngine {
             (true, false) => format!("{SHARED}/{}", file.name),
             (true, true) => {
                 let (stem, extension) = file.name.rsplit_once('.').unwrap_or((&file.name, ""));
-                let told = match session {
-                    Some(session) => format!("s{session}"),
-                    // Compat: so are blob files and tables without a session named.
-                    None => self.crc_of(file)?.to_string(),
+                let told = match (session, self.options.share_files_with_checksum_naming) {
+                    (Some(session), ShareFilesNaming::UseDbSessionId { include_file_size: false }) => {
+                        format!("s{session}")
+                    }
+                    (Some(session), ShareFilesNaming::UseDbSessionId { include_file_size: true }) => {
+                        format!("s{session}_{}", file.size_bytes)
+                    }
+                    // Compat: blob files and tables without a session always have these names.
+                    (None, _) | (Some(_), ShareFilesNaming::LegacyCrc32cAndFileSize) => {
+                        format!("{}_{}", self.crc_of(file)?, file.size_bytes)
+                    }
                 };
-                format!("{SHARED_CHECKSUM}/{stem}_{told}_{}.{extension}", file.size_bytes)
+                format!("{SHARED_CHECKSUM}/{stem}_{told}.{extension}")
             }
         };
         let mut named = self.backups.values().flat_map(|meta| &meta.files);
@@ -185,11 +203,11 @@ impl Piece {
         env: &Env,
         directory: &Path,
         checksums: Option<&Arc<dyn FileChecksumGenFactory>>,
-        (stop, pace): (&Halt, &Pace),
+        (stop, pace, manner): (&Halt, &Pace, Manner),
     ) -> Result<u32> {
         let to = directory.join(&self.path);
         if let Some(contents) = &self.file.replacement_contents {
-            copying::write(env, &to, contents.as_bytes())?;
+            copying::write_in(env, &to, contents.as_bytes(), manner)?;
             return Ok(crc32c::crc32c(contents.as_bytes()));
         }
         let described =
@@ -205,11 +223,11 @@ impl Piece {
             return Ok(crc32c);
         }
         let copied = match self.shared {
-            false => self.copy(env, &to, checksums, (stop, pace))?,
+            false => self.copy(env, &to, checksums, (stop, pace, manner))?,
             true => {
                 let name = to.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
                 let temporary: PathBuf = to.with_file_name(format!(".{name}.tmp"));
-                let copied = self.copy(env, &temporary, checksums, (stop, pace))?;
+                let copied = self.copy(env, &temporary, checksums, (stop, pace, manner))?;
                 env.fs().rename(&temporary, &to)?;
                 copied
             }
@@ -222,7 +240,7 @@ impl Piece {
         env: &Env,
         to: &Path,
         checksums: Option<&Arc<dyn FileChecksumGenFactory>>,
-        (stop, pace): (&Halt, &Pace),
+        (stop, pace, manner): (&Halt, &Pace, Manner),
     ) -> Result<Copied> {
         let from = self.file.path();
         let bytes = Some(self.file.size_bytes);
@@ -231,7 +249,7 @@ impl Piece {
         let mut running = known.and_then(|(_, function)| {
             RunningChecksum::by_function(checksums, &from, function.as_bytes()).ok()
         });
-        let copied = copying::copy(env, &from, to, bytes, stop, |chunk| {
+        let copied = copying::copy_in(env, &from, to, bytes, (stop, manner), |chunk| {
             running.iter_mut().for_each(|running| running.update(chunk));
             pace.moves(env, chunk.len() as u64);
         })?;

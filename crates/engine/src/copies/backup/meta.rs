@@ -12,11 +12,13 @@
 //! `crc32` is the CRC32c of the whole file as a decimal number. Schema 2 has more fields, also
 //! before the number of files and behind the files: who does not know one passes over it, unless
 //! its name begins with `ni::`. Specified by RocksDB's utilities/backup/backup_engine.cc; 7.8 and
-//! 11.8 write schema 1 unless they are told otherwise, and so does this.
+//! 11.8 write schema 1 unless they are told otherwise, and so does this. Of schema 2 it writes no
+//! more than the first line, as what is added is about temperatures and files that are left out.
 //!
 //! In: bytes as read, which are hostile. Out: a [`Meta`] whose paths stay within the directory of
 //! backups, or what is wrong.
 
+use karst_base::error::{Error, Result as Checked};
 use karst_format::file_name::FileName;
 use std::fmt::Write;
 
@@ -46,6 +48,28 @@ pub(super) struct Meta {
     pub(super) files: Vec<BackupFile>,
 }
 
+/// A form of the file that is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SchemaVersion {
+    One,
+    Two,
+}
+
+impl SchemaVersion {
+    /// The one of this number.
+    ///
+    /// # Errors
+    /// There is none, or not yet.
+    pub(super) fn of(number: u32) -> Checked<SchemaVersion> {
+        match number {
+            0 => Err(Error::invalid_argument("`schema_version` of backups begins with 1")),
+            1 => Ok(SchemaVersion::One),
+            2 => Ok(SchemaVersion::Two),
+            _ => Err(Error::not_supported(format!("backups of schema version {number}; the last is 2"))),
+        }
+    }
+}
+
 impl BackupFile {
     /// The name that it has in a database.
     pub(super) fn restored_name(&self) -> Option<String> {
@@ -72,9 +96,13 @@ impl BackupFile {
 }
 
 impl Meta {
-    /// Schema 1.
-    pub(super) fn encode(&self) -> String {
-        let mut text = format!("{}\n{}\n", self.timestamp, self.sequence);
+    /// As text.
+    pub(super) fn encode(&self, schema: SchemaVersion) -> String {
+        let version = match schema {
+            SchemaVersion::One => "",
+            SchemaVersion::Two => "schema_version 2.1\n",
+        };
+        let mut text = format!("{version}{}\n{}\n", self.timestamp, self.sequence);
         if !self.app_metadata.is_empty() {
             text.push_str("metadata ");
             for byte in &self.app_metadata {
@@ -198,9 +226,12 @@ mod tests {
         assert_eq!(meta.files[0].known_size(), Some(1010));
         assert_eq!(meta.files[2].restored_name().as_deref(), Some("CURRENT"));
         assert_eq!(meta.files[2].known_size(), None);
-        assert_eq!(meta.encode(), OF_ROCKSDB);
+        assert_eq!(meta.encode(SchemaVersion::One), OF_ROCKSDB);
+        let second = meta.encode(SchemaVersion::Two);
+        assert_eq!(second, format!("schema_version 2.1\n{OF_ROCKSDB}"));
+        assert_eq!(Meta::parse(second.as_bytes()).unwrap(), meta);
         let with = Meta { app_metadata: b"key\x00\xff".to_vec(), ..meta };
-        assert_eq!(Meta::parse(with.encode().as_bytes()).unwrap(), with);
+        assert_eq!(Meta::parse(with.encode(SchemaVersion::One).as_bytes()).unwrap(), with);
     }
 
     #[test]

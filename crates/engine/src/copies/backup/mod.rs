@@ -14,8 +14,8 @@
 //!
 //! A table in `shared_checksum` has the name `000018_sTTY7K99WO3LMXWY7OTP2_1010.sst`: its number,
 //! the session that wrote it, its size. A blob file, or a table without a session, has its CRC32c
-//! in place of the session. A file that is not complete yet has a `.` before its name and `.tmp`
-//! behind it.
+//! in place of the session; [`ShareFilesNaming`] has the other names. A file that is not complete
+//! yet has a `.` before its name and `.tmp` behind it.
 //!
 //! Invariants:
 //! - A backup is there once `meta/N` is, and then everything that it names is durable.
@@ -23,19 +23,19 @@
 //!   it.
 //! - While a `meta` file cannot be read, no shared file is removed: it may be that one's.
 //!
-//! Compat: RocksDB 7.8 and 11.8 by default, schema version 1; schema 2 is read. They know no
+//! Compat: RocksDB 7.8 and 11.8; schema version 1 by default, or 2. They know no
 //! `BACKUP_LOCK`.
 
 mod create;
 mod meta;
 mod restore;
 
-use super::copying::{self, Halt};
+use super::copying::{self, Halt, Manner};
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::pacing::{IoPriority, RateLimiter};
 use karst_base::sync::Mutex;
 use karst_base::sync::atomic::{AtomicU64, Ordering};
-use karst_io::{Env, FileLock, block_on};
+use karst_io::{CpuPriority, Env, FileLock, block_on};
 use meta::{BackupFile, Meta, PRIVATE, SHARED, SHARED_CHECKSUM};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -48,6 +48,20 @@ const LOCK: &str = "BACKUP_LOCK";
 
 /// Is called now and then while a backup is made.
 pub type BackupProgress = Arc<dyn Fn() + Send + Sync>;
+
+/// What files in `shared_checksum` are called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShareFilesNaming {
+    /// By number, CRC32c and size. Each backup reads every table for that, and two tables may have
+    /// one name.
+    LegacyCrc32cAndFileSize,
+    /// Tables by number and the session that wrote them; blob files, and tables that do not tell a
+    /// session, as with the other.
+    UseDbSessionId {
+        /// The size comes behind the session.
+        include_file_size: bool,
+    },
+}
 
 /// How backups are made. RocksDB's names and defaults.
 #[derive(Clone, Debug)]
@@ -68,10 +82,28 @@ pub struct BackupEngineOptions {
     pub max_background_operations: usize,
     /// Bytes after which a progress callback is called again. Default 4 MiB.
     pub callback_trigger_interval_size: u64,
+    /// Bytes a second that backups write; 0, the default: no limit. It does not count where there
+    /// is a `backup_rate_limiter`.
+    pub backup_rate_limit: u64,
     /// How fast backups are written. Default none.
     pub backup_rate_limiter: Option<RateLimiter>,
+    /// Bytes a second that are restored; 0, the default: no limit. It does not count where there is
+    /// a `restore_rate_limiter`.
+    pub restore_rate_limit: u64,
     /// How fast databases are restored. Default none.
     pub restore_rate_limiter: Option<RateLimiter>,
+    /// What is backed up or restored is durable when the call returns. Without it a power failure
+    /// may harm what was made last; earlier backups are as safe as ever. Default true.
+    pub sync: bool,
+    /// Bytes that are read and written at a time; 0, the default: 1 MiB.
+    pub io_buffer_size: usize,
+    /// How many of the newest backups that are in order an engine for reading looks at. An engine
+    /// for all purposes knows all. Default all.
+    pub max_valid_backups_to_open: usize,
+    /// The form of `meta` files, 1 or 2. Releases before 7.0 do not read the second. Default 1.
+    pub schema_version: u32,
+    /// What shared files are called. Default by session and size.
+    pub share_files_with_checksum_naming: ShareFilesNaming,
 }
 
 impl BackupEngineOptions {
@@ -85,9 +117,32 @@ impl BackupEngineOptions {
             destroy_old_data: false,
             max_background_operations: 1,
             callback_trigger_interval_size: 4 << 20,
+            backup_rate_limit: 0,
             backup_rate_limiter: None,
+            restore_rate_limit: 0,
             restore_rate_limiter: None,
+            sync: true,
+            io_buffer_size: 0,
+            max_valid_backups_to_open: usize::MAX,
+            schema_version: 1,
+            share_files_with_checksum_naming: ShareFilesNaming::UseDbSessionId { include_file_size: true },
         }
+    }
+
+    /// How files are copied.
+    fn manner(&self) -> Manner {
+        let usual = Manner::default();
+        let chunk_bytes = if self.io_buffer_size == 0 { usual.chunk_bytes } else { self.io_buffer_size };
+        Manner { chunk_bytes, sync: self.sync }
+    }
+
+    /// The same with limiters where there are limits.
+    fn with_limiters(&self) -> BackupEngineOptions {
+        let of = |limit: u64| (limit > 0).then(|| RateLimiter::new(limit));
+        let mut options = self.clone();
+        options.backup_rate_limiter = options.backup_rate_limiter.or_else(|| of(self.backup_rate_limit));
+        options.restore_rate_limiter = options.restore_rate_limiter.or_else(|| of(self.restore_rate_limit));
+        options
     }
 }
 
@@ -97,19 +152,44 @@ pub struct CreateBackupOptions {
     /// Flush memtables first, so that what was written with `disable_wal` is there too. Default
     /// false.
     pub flush_before_backup: bool,
+    /// That flushes all column families in one change, so that a backup without logs is one state
+    /// of all of them. Default false.
+    pub atomic_flush: bool,
     /// Is called each time that some more megabytes were copied, on a thread that copies.
     pub progress_callback: Option<BackupProgress>,
     /// What is kept with the backup, for the user's own purposes. Default nothing.
     pub app_metadata: Vec<u8>,
+    /// From now on the engine copies on threads of its own with `background_thread_cpu_priority`,
+    /// unless they have a lower one already. Default false.
+    pub decrease_background_thread_cpu_priority: bool,
+    /// See there. Default normal.
+    pub background_thread_cpu_priority: CpuPriority,
 }
 
 impl std::fmt::Debug for CreateBackupOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("CreateBackupOptions")
             .field("flush_before_backup", &self.flush_before_backup)
+            .field("atomic_flush", &self.atomic_flush)
             .field("app_metadata", &self.app_metadata)
+            .field("decrease_background_thread_cpu_priority", &self.decrease_background_thread_cpu_priority)
+            .field("background_thread_cpu_priority", &self.background_thread_cpu_priority)
             .finish_non_exhaustive()
     }
+}
+
+/// What restoring leaves of a database that is where the restored one is to be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RestoreMode {
+    /// Tables that the backup has under the same number, session and size stay, unread. Right where
+    /// files may be missing, and none is damaged. Of other names of files than the default
+    /// ([`ShareFilesNaming`]) none stays.
+    KeepLatestDbSessionIdFiles,
+    /// Tables and blob files that the backup has with the same content stay. All of them are read.
+    VerifyChecksum,
+    /// Nothing but what no database has.
+    #[default]
+    PurgeAllFiles,
 }
 
 /// How a database is restored.
@@ -118,6 +198,8 @@ pub struct RestoreOptions {
     /// Logs that are where the database is to be stay, archived ones move there, and are replayed
     /// when it is opened: for backups without logs, to get what was written since. Default false.
     pub keep_log_files: bool,
+    /// What is not copied because it is there already. Default nothing.
+    pub mode: RestoreMode,
 }
 
 /// What is known of a backup.
@@ -172,6 +254,8 @@ pub struct BackupEngine {
     last_id: u32,
     workers: Workers,
     stop: Halt,
+    /// That of the threads that copy.
+    cpu_priority: CpuPriority,
     /// Unless it is open for reading.
     lock: Option<Arc<Box<dyn FileLock>>>,
 }
@@ -204,7 +288,7 @@ impl BackupEngine {
             true => Error::from(e).with_advice("another engine has the directory open"),
             false => Error::from(e),
         })?;
-        let mut engine = Self::read(options, env)?;
+        let mut engine = Self::read(options, env, usize::MAX)?;
         engine.lock = Some(Arc::new(lock));
         if options.destroy_old_data {
             engine.purge_old_backups(0)?;
@@ -222,34 +306,41 @@ impl BackupEngine {
     /// # Errors
     /// It cannot be read.
     pub fn open_read_only(options: &BackupEngineOptions, env: &Env) -> Result<BackupEngine> {
-        Self::read(options, env)
+        Self::read(options, env, options.max_valid_backups_to_open)
     }
 
-    fn read(options: &BackupEngineOptions, env: &Env) -> Result<BackupEngine> {
+    fn read(options: &BackupEngineOptions, env: &Env, most: usize) -> Result<BackupEngine> {
         let mut engine = BackupEngine {
             env: env.clone(),
-            options: options.clone(),
+            options: options.with_limiters(),
             backups: BTreeMap::new(),
             corrupt: BTreeMap::new(),
             last_id: 0,
             workers: Workers::default(),
             stop: Halt::default(),
+            cpu_priority: CpuPriority::Normal,
             lock: None,
         };
-        engine.look()?;
+        engine.look(most)?;
         for name in env.fs().list_dir(&engine.path(PRIVATE))? {
             engine.last_id = engine.last_id.max(name.trim_end_matches(".tmp").parse().unwrap_or(0));
         }
         Ok(engine)
     }
 
-    /// Finds the backups that are there. Blocks.
-    fn look(&mut self) -> Result<()> {
+    /// Finds the backups that are there, but of those in order no more than the newest `most`.
+    /// Blocks.
+    fn look(&mut self, most: usize) -> Result<()> {
         let (mut backups, mut corrupt) = (BTreeMap::new(), BTreeMap::new());
-        for name in self.env.fs().list_dir(&self.path(META))? {
-            // What has another name, such as `007`, is nobody's backup.
-            let number = name.parse::<u32>().ok().filter(|id| *id > 0 && id.to_string() == name);
-            let Some(id) = number else { continue };
+        // What has another name, such as `007`, is nobody's backup.
+        let number = |name: &String| name.parse::<u32>().ok().filter(|id| *id > 0 && id.to_string() == *name);
+        let mut ids: Vec<u32> = self.env.fs().list_dir(&self.path(META))?.iter().filter_map(number).collect();
+        ids.sort_unstable();
+        self.last_id = self.last_id.max(ids.last().copied().unwrap_or(0));
+        for id in ids.into_iter().rev() {
+            if backups.len() == most {
+                break;
+            }
             let path = self.meta_path(id);
             let read = self.env.fs().read_file(&path).map_err(Error::from);
             let parsed =
@@ -258,7 +349,6 @@ impl BackupEngine {
                 Ok(meta) => drop(backups.insert(id, meta)),
                 Err(error) => drop(corrupt.insert(id, error)),
             }
-            self.last_id = self.last_id.max(id);
         }
         (self.backups, self.corrupt) = (backups, corrupt);
         Ok(())
@@ -372,7 +462,7 @@ impl BackupEngine {
         self.check_writable()?;
         block_on(&self.env, self.workers.wait());
         // Why: one that was given up in the end may be there all the same.
-        self.look()?;
+        self.look(usize::MAX)?;
         let fs = self.env.fs();
         let files = self.backups.values().flat_map(|meta| &meta.files);
         let needed: BTreeSet<&str> = files.map(|file| &*file.path).collect();
@@ -440,23 +530,27 @@ impl BackupEngine {
         let stop = stop.child();
         let _waits = copying::GivenUp(stop.clone());
         let failed = Arc::new(Mutex::new(None));
-        let jobs: Vec<_> = (0..self.options.max_background_operations.max(1))
-            .map(|_| {
-                let (queue, work, stop, failed) = (queue.clone(), work.clone(), stop.clone(), failed.clone());
-                let at_work = self.workers.enter(self.lock.clone());
-                self.env.run_blocking(move |env| {
-                    let _at_work = at_work;
-                    loop {
-                        let Some(item) = queue.lock().pop_front() else { return };
-                        let done = stop.check().and_then(|()| work(env, &item, &stop));
-                        if let Err(error) = done {
-                            queue.lock().clear();
-                            failed.lock().get_or_insert(error);
-                        }
+        let mut jobs = Vec::new();
+        for _ in 0..self.options.max_background_operations.max(1) {
+            let (queue, work, stop, failed) = (queue.clone(), work.clone(), stop.clone(), failed.clone());
+            let at_work = self.workers.enter(self.lock.clone());
+            let job = move |env: &Env| {
+                let _at_work = at_work;
+                loop {
+                    let Some(item) = queue.lock().pop_front() else { return };
+                    let done = stop.check().and_then(|()| work(env, &item, &stop));
+                    if let Err(error) = done {
+                        queue.lock().clear();
+                        failed.lock().get_or_insert(error);
                     }
-                })
-            })
-            .collect();
+                }
+            };
+            // Why not on the others' threads: a thread that was lowered stays so.
+            jobs.push(match self.cpu_priority {
+                CpuPriority::Normal | CpuPriority::High => self.env.run_blocking(job),
+                lower => self.env.run_lowered("karst-backup", lower, job)?,
+            });
+        }
         for job in jobs {
             job.await;
         }

@@ -5,14 +5,27 @@
 //! Invariant: CURRENT is removed first and written last, so half a database is never taken for a
 //! whole one.
 
-use super::meta::BackupFile;
-use super::{BackupEngine, Pace, RestoreOptions, check_crc, check_size};
-use crate::copies::copying::{self, Halt};
+use super::meta::{BackupFile, SHARED_CHECKSUM};
+use super::{BackupEngine, Pace, RestoreMode, RestoreOptions, check_crc, check_size};
+use crate::copies::copying::{self, Halt, Manner};
+use crate::open::wanted::DEFAULT;
+use crate::open::{BlockCache, new_family_options};
 use karst_base::error::{Error, ErrorKind, Result};
+use karst_base::options::{DbOptions, FamilyConfig};
+use karst_base::stats::{Statistics, StatsLevel};
+use karst_base::sync::Mutex;
 use karst_commit::wal::archive::{archive_of, archived};
 use karst_format::file_name::FileName;
-use karst_format::ids::FileNumber;
+use karst_format::ids::{ColumnFamilyId, FileNumber};
+use karst_format::key::{SeqNo, TRAILER_BYTES};
+use karst_format::version_edit::NewFile;
 use karst_io::{Env, FileLock, block_on};
+use karst_lsm::FileMetadata;
+use karst_mem::CacheOptions;
+use karst_storage::open_files::Shared;
+use karst_storage::table::cache::TableCache;
+use karst_storage::table::verify;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -73,10 +86,10 @@ impl BackupEngine {
         let files = self.backup(backup_id)?.files.clone();
         let to =
             Target { db: db_dir.to_owned(), wal: wal_dir.to_owned(), keeps_logs: options.keep_log_files };
-        self.restore(files, to).await.map_err(told)
+        self.restore(files, to, options.mode).await.map_err(told)
     }
 
-    async fn restore(&self, files: Vec<BackupFile>, to: Target) -> Result<()> {
+    async fn restore(&self, files: Vec<BackupFile>, to: Target, mode: RestoreMode) -> Result<()> {
         let mut named = Vec::new();
         for file in files {
             // Invariant: every path of a `meta` file has one.
@@ -93,19 +106,27 @@ impl BackupEngine {
             for (file, _) in &checked {
                 check_size(env, &directory.join(&file.path), file)?;
             }
-            target.clear(env)
+            target.lock(env)
         });
         // Why shared: the place stays locked as long as anyone writes there, whoever waits for it.
         let lock = Arc::new(begun.await?);
-        let kept = lock.clone();
         let last = named.swap_remove(at);
+        let stays = Arc::new(self.stays(&named, &to, mode, &lock).await?);
+        named.retain(|(_, name)| !stays.contains(name));
+        let (target, locked) = (to.clone(), lock.clone());
+        let cleared = move |env: &Env| {
+            let _locked = locked;
+            target.clear(env, &stays)
+        };
+        self.env.run_blocking(cleared).await?;
+        let (kept, manner) = (lock.clone(), self.options.manner());
         let pace = Pace::of(self.options.restore_rate_limiter.as_ref());
         let (directory, target) = (self.options.backup_dir.clone(), to.clone());
         let copy = move |env: &Env, (file, name): &(BackupFile, String), stop: &Halt| {
             let _locked = &kept;
             match target.has_log(env, name, &directory.join(&file.path))? {
                 true => Ok(()),
-                false => put(env, &directory, file, &target.path(name), stop, &pace),
+                false => put(env, &directory, file, &target.path(name), (stop, &pace, manner)),
             }
         };
         self.in_parallel(self.stop.clone(), named, copy).await?;
@@ -113,23 +134,117 @@ impl BackupEngine {
         copying::run(&self.env, self.stop.child(), move |env, stop| {
             let _locked = lock;
             let fs = env.fs();
-            fs.sync_dir(&to.wal)?;
+            if manner.sync {
+                fs.sync_dir(&to.wal)?;
+            }
             let temporary = to.db.join(FileName::Temp(FileNumber(0)).to_string());
-            put(env, &directory, &last.0, &temporary, stop, &Pace::of(None))?;
+            put(env, &directory, &last.0, &temporary, (stop, &Pace::of(None), manner))?;
             // Why before: CURRENT shall not outlive the name of what it names.
-            fs.sync_dir(&to.db)?;
+            if manner.sync {
+                fs.sync_dir(&to.db)?;
+            }
             stop.check()?;
             fs.rename(&temporary, &to.db.join(last.1))?;
-            Ok(fs.sync_dir(&to.db)?)
+            match manner.sync {
+                true => Ok(fs.sync_dir(&to.db)?),
+                false => Ok(()),
+            }
         })
         .await
+    }
+
+    /// The files of the database that is there that are the backup's, and need no copying.
+    async fn stays(
+        &self,
+        named: &[(BackupFile, String)],
+        to: &Target,
+        mode: RestoreMode,
+        lock: &Arc<Box<dyn FileLock>>,
+    ) -> Result<BTreeSet<String>> {
+        let may_stay = |name: &str| match FileName::parse(name) {
+            Some(FileName::Table(_)) => mode != RestoreMode::PurgeAllFiles,
+            Some(FileName::Blob(_)) => mode == RestoreMode::VerifyChecksum,
+            _ => false,
+        };
+        let named: Vec<_> = named.iter().filter(|(_, name)| may_stay(name)).cloned().collect();
+        let found = Arc::new(Mutex::new(BTreeSet::new()));
+        let (stays, lock, target) = (found.clone(), lock.clone(), to.clone());
+        let (directory, tables) = (self.options.backup_dir.clone(), tables_in(&self.env, &to.db)?);
+        let look = move |env: &Env, (file, name): &(BackupFile, String), stop: &Halt| {
+            let _locked = &lock;
+            let there = target.path(name);
+            let is_same = match mode {
+                RestoreMode::KeepLatestDbSessionIdFiles => is_of_session(env, &tables, file, name, &there),
+                _ => has_content(env, &directory, file, &there, stop),
+            };
+            // Why what went wrong does not matter: the file is copied then.
+            if is_same.unwrap_or(false) {
+                stays.lock().insert(name.clone());
+            }
+            stop.check()
+        };
+        self.in_parallel(self.stop.clone(), named, look).await?;
+        Ok(std::mem::take(&mut *found.lock()))
+    }
+}
+
+/// What reads the properties of any table in a directory.
+fn tables_in(env: &Env, directory: &Path) -> Result<Arc<TableCache>> {
+    let cache = BlockCache::with_options(CacheOptions::default()).shared().clone();
+    let statistics = Arc::new(Statistics::new(StatsLevel::DisableAll));
+    let places = vec![directory.to_owned()];
+    let shared = Shared::new(env.clone(), cache, statistics, places, &DbOptions::default(), false);
+    let (id, options) = (ColumnFamilyId::DEFAULT, new_family_options());
+    let config = FamilyConfig::resolve(id, DEFAULT, options, None, Default::default())?;
+    Ok(Arc::new(TableCache::new(Arc::new(shared), &config, None)))
+}
+
+/// Whether a table was written by the session, and has the size, that the backup's name tells.
+/// Blocks.
+fn is_of_session(
+    env: &Env,
+    tables: &Arc<TableCache>,
+    file: &BackupFile,
+    name: &str,
+    there: &Path,
+) -> Result<bool> {
+    let (Some(FileName::Table(number)), Some((stem, extension))) =
+        (FileName::parse(name), name.rsplit_once('.'))
+    else {
+        return Ok(false);
+    };
+    let size = env.fs().metadata(there)?.len;
+    let nothing = || vec![0; TRAILER_BYTES];
+    let unknown = NewFile::new(number, size, nothing(), nothing(), SeqNo::ZERO, SeqNo::ZERO);
+    let properties = block_on(env, verify::properties(tables, &FileMetadata::new(unknown)))?;
+    let session = properties.db_session_id;
+    Ok(!session.is_empty() && file.path == format!("{SHARED_CHECKSUM}/{stem}_s{session}_{size}.{extension}"))
+}
+
+/// Whether a file has the content that the backup's has. Blocks.
+fn has_content(env: &Env, backups: &Path, file: &BackupFile, there: &Path, stop: &Halt) -> Result<bool> {
+    if file.known_size().is_some_and(|size| env.fs().metadata(there).is_ok_and(|found| found.len != size)) {
+        return Ok(false);
+    }
+    let sum = |path: &Path| copying::read(env, path, None, stop, |_| Ok(()));
+    let found = sum(there)?;
+    match file.crc32c {
+        Some(expected) => Ok(found.crc32c == expected),
+        None => Ok(found == sum(&backups.join(&file.path))?),
     }
 }
 
 /// Copies a file of a backup, and verifies it. Blocks.
-fn put(env: &Env, backups: &Path, file: &BackupFile, to: &Path, stop: &Halt, pace: &Pace) -> Result<()> {
+fn put(
+    env: &Env,
+    backups: &Path,
+    file: &BackupFile,
+    to: &Path,
+    (stop, pace, manner): (&Halt, &Pace, Manner),
+) -> Result<()> {
     let from = backups.join(&file.path);
-    let copied = copying::copy(env, &from, to, None, stop, |chunk| pace.moves(env, chunk.len() as u64))?;
+    let moved = |chunk: &[u8]| pace.moves(env, chunk.len() as u64);
+    let copied = copying::copy_in(env, &from, to, None, (stop, manner), moved)?;
     match file.crc32c {
         Some(expected) => check_crc(&from, copied.crc32c, expected),
         None => Ok(()),
@@ -164,15 +279,20 @@ impl Target {
         Ok(fs.metadata(&there)?.len >= fs.metadata(backed_up)?.len)
     }
 
-    /// Removes the database that is there. Gives the lock on the place. Blocks.
-    fn clear(&self, env: &Env) -> Result<Box<dyn FileLock>> {
+    /// Makes the place, and locks it. Blocks.
+    fn lock(&self, env: &Env) -> Result<Box<dyn FileLock>> {
         let fs = env.fs();
         fs.create_dir_durably(&self.db)?;
         fs.create_dir_durably(&self.wal)?;
-        let lock = fs.lock(&self.db.join(FileName::Lock.to_string())).map_err(|e| match e.is_locked() {
+        fs.lock(&self.db.join(FileName::Lock.to_string())).map_err(|e| match e.is_locked() {
             true => Error::from(e).with_advice("a database is open there"),
             false => Error::from(e),
-        })?;
+        })
+    }
+
+    /// Removes the database that is there, but for files that stay. Blocks.
+    fn clear(&self, env: &Env, stays: &BTreeSet<String>) -> Result<()> {
+        let fs = env.fs();
         let current = self.db.join(FileName::Current.to_string());
         if fs.exists(&current)? {
             fs.remove(&current)?;
@@ -191,13 +311,13 @@ impl Target {
                 let gone = match FileName::parse(&name) {
                     Some(FileName::Wal(_)) => !self.keeps_logs,
                     Some(FileName::Lock | FileName::InfoLog | FileName::OldInfoLog(_)) | None => false,
-                    Some(_) => true,
+                    Some(_) => !stays.contains(&name),
                 };
                 if gone {
                     fs.remove(&directory.join(name))?;
                 }
             }
         }
-        Ok(lock)
+        Ok(())
     }
 }

@@ -223,20 +223,26 @@ fn how_blobs_are_collected_can_be_said() {
             ..Default::default()
         });
     }
-    let cutoff = |policy| {
+    let cutoff = |tree: &TestTree, policy, age_cutoff| {
         let options = CompactRangeOptions {
-            blob_garbage_collection: policy,
+            blob_garbage_collection_policy: policy,
+            blob_garbage_collection_age_cutoff: age_cutoff,
             bottommost_level_compaction: BottommostLevelCompaction::Force,
             ..Default::default()
         };
-        let mut all = manual(&tree, ("", ""), options);
+        let mut all = manual(tree, ("", ""), options);
         let ManualStep::Run(compaction) = tree.with(|context| all.next(context)) else { panic!("a step") };
         compaction.blob_garbage_collection_cutoff
     };
-    assert_eq!(cutoff(BlobGarbageCollection::UseOptions), FileNumber(0));
-    assert_eq!(cutoff(BlobGarbageCollection::Force(None)), FileNumber(12), "a quarter");
-    assert_eq!(cutoff(BlobGarbageCollection::Force(Some(0.5))), FileNumber(13));
-    assert_eq!(cutoff(BlobGarbageCollection::Force(Some(1.0))), FileNumber(u64::MAX));
+    use BlobGarbageCollectionPolicy as Policy;
+    assert_eq!(cutoff(&tree, Policy::UseDefault, None), FileNumber(0));
+    assert_eq!(cutoff(&tree, Policy::UseDefault, Some(1.0)), FileNumber(0));
+    assert_eq!(cutoff(&tree, Policy::Force, None), FileNumber(12), "a quarter");
+    assert_eq!(cutoff(&tree, Policy::Force, Some(0.5)), FileNumber(13));
+    assert_eq!(cutoff(&tree, Policy::Force, Some(1.0)), FileNumber(u64::MAX));
+    tree.options.family.enable_blob_garbage_collection = true;
+    assert_eq!(cutoff(&tree, Policy::UseDefault, Some(0.5)), FileNumber(13));
+    assert_eq!(cutoff(&tree, Policy::Disable, Some(0.5)), FileNumber(0));
 }
 
 #[test]

@@ -1,0 +1,22 @@
+//! Priorities of the threads of an environment.
+
+use crate::cache::Environment;
+use karstdb::io::Priority;
+
+capi! {
+    // Compat: RocksDB waits for threads that its environment has started for the caller, and C has
+    // no way to ask for one: there is nothing to wait for in either.
+    call rocksdb_env_join_all_threads(_env: *const Environment) {}
+    call rocksdb_env_lower_thread_pool_io_priority(env: *const Environment) {
+        if let Some(env) = env.as_ref() { env.0.lower_thread_pool_io_priority(Priority::Low) }
+    }
+    call rocksdb_env_lower_high_priority_thread_pool_io_priority(env: *const Environment) {
+        if let Some(env) = env.as_ref() { env.0.lower_thread_pool_io_priority(Priority::High) }
+    }
+    call rocksdb_env_lower_thread_pool_cpu_priority(env: *const Environment) {
+        if let Some(env) = env.as_ref() { env.0.lower_thread_pool_cpu_priority(Priority::Low) }
+    }
+    call rocksdb_env_lower_high_priority_thread_pool_cpu_priority(env: *const Environment) {
+        if let Some(env) = env.as_ref() { env.0.lower_thread_pool_cpu_priority(Priority::High) }
+    }
+}
