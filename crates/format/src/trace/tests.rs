@@ -1,3 +1,5 @@
+//! Records and queries, put and decoded; bytes that are neither are refused, whatever they are.
+
 use super::*;
 use crate::ids::ColumnFamilyId;
 
@@ -48,7 +50,8 @@ fn the_header_names_its_versions() {
     put_header(&mut out, 77, (11, 8));
     let (prefix, text) = split(&out).unwrap();
     assert_eq!((prefix.micros, prefix.kind), (77, BEGIN));
-    let expected = "feedcafedeadbeef\tTrace Version: 0.2\tRocksDB Version: 11.8\tFormat: Timestamp OpType Payload\n";
+    let expected =
+        "feedcafedeadbeef\tTrace Version: 0.2\tRocksDB Version: 11.8\tFormat: Timestamp OpType Payload\n";
     assert_eq!(text, expected.as_bytes());
     assert_eq!(version(prefix, text), Ok(VERSION));
 }

@@ -36,7 +36,9 @@ use karst_base::perf_context::{self, PerfLevel, PerfMetric, Timer};
 use karst_base::snapshot::ReadAt;
 use karst_base::stats::{HistogramKind, Ticker};
 use karst_format::comparator::Comparator;
+use karst_format::ids::ColumnFamilyId;
 use karst_format::slice_transform::PrefixExtractor;
+use karst_format::trace::Query;
 use karst_storage::superversion::SuperVersion;
 use karst_storage::table::Table;
 use karst_storage::table::cache::TableCache;
@@ -452,6 +454,10 @@ impl DbIterator {
 
     fn begin_seek_to_first(&mut self) {
         self.count_seek();
+        // Compat: a trace has where an iterator is sent only by a key, or by a bound.
+        if let Some(lower) = &self.scan.bounds.lower {
+            self.trace_seek(lower, |family, key, lower, upper| Query::Seek { family, key, lower, upper });
+        }
         let scan = &mut self.scan;
         scan.adapt_prefix_filter(None);
         // Compat: with a bound there it is a seek to it, and so is its prefix the one to stay in.
@@ -461,6 +467,14 @@ impl DbIterator {
 
     fn begin_seek_to_last(&mut self) {
         self.count_seek();
+        if let Some(upper) = &self.scan.bounds.upper {
+            self.trace_seek(upper, |family, key, lower, upper| Query::SeekForPrev {
+                family,
+                key,
+                lower,
+                upper,
+            });
+        }
         let scan = &mut self.scan;
         let upper = scan.bounds.upper.as_deref().map(|upper| (upper, true));
         let start = scan.bounds.upper.as_deref().and_then(|upper| scan.start_prefix(upper));
@@ -469,6 +483,7 @@ impl DbIterator {
 
     fn begin_seek(&mut self, key: &[u8]) {
         self.count_seek();
+        self.trace_seek(key, |family, key, lower, upper| Query::Seek { family, key, lower, upper });
         let scan = &mut self.scan;
         scan.adapt_prefix_filter(Some(key));
         let comparator = scan.superversion.version().comparator();
@@ -479,6 +494,7 @@ impl DbIterator {
 
     fn begin_seek_for_prev(&mut self, key: &[u8]) {
         self.count_seek();
+        self.trace_seek(key, |family, key, lower, upper| Query::SeekForPrev { family, key, lower, upper });
         let scan = &mut self.scan;
         let comparator = scan.superversion.version().comparator();
         let upper = scan.bounds.upper.as_deref().filter(|_| scan.bounds.upper_excludes(comparator, key));
@@ -592,6 +608,21 @@ impl DbIterator {
         perf_context::count(PerfMetric::IterNextCount, 1);
         let ctx = ReadCtx::new(&self.scan.tables, &self.scan.options);
         self.timed = Some((ctx.thread_timer(), PerfMetric::FindNextUserEntryTime));
+    }
+
+    /// Adds a seek to the database's trace, if there is one.
+    #[inline]
+    fn trace_seek<'a>(
+        &'a self,
+        key: &'a [u8],
+        query: impl FnOnce(ColumnFamilyId, &'a [u8], &'a [u8], &'a [u8]) -> Query<'a>,
+    ) {
+        let Scan { tables, superversion, bounds, .. } = &self.scan;
+        if tables.shared.tracer.is_on() {
+            let lower = bounds.lower.as_deref().unwrap_or_default();
+            let upper = bounds.upper.as_deref().unwrap_or_default();
+            tables.shared.tracer.record(&query(superversion.config().id, key, lower, upper));
+        }
     }
 
     /// Counts a seek that begins.
