@@ -9,6 +9,7 @@ mod as_rocksdb;
 mod files;
 mod indexed_batch;
 mod settings;
+mod trace;
 
 use libc::{c_char, c_int, c_uchar, c_void};
 use std::ffi::{CStr, CString};
