@@ -187,7 +187,6 @@ refused! {
     rocksdb_delete_cf_with_ts word error 7 "void" "rocksdb_t*, const rocksdb_writeoptions_t*, rocksdb_column_family_handle_t*, const char*, size_t, const char*, size_t, char**";
     rocksdb_delete_with_ts word error 6 "void" "rocksdb_t*, const rocksdb_writeoptions_t*, const char*, size_t, const char*, size_t, char**";
     rocksdb_end_block_cache_trace word error 1 "void" "rocksdb_t*, char**";
-    rocksdb_end_io_trace word error 1 "void" "rocksdb_t*, char**";
     rocksdb_envoptions_set_rate_limiter word "void" "rocksdb_envoptions_t*, rocksdb_ratelimiter_t*";
     rocksdb_get_cf_with_ts word error 8 "char*" "rocksdb_t*, const rocksdb_readoptions_t*, rocksdb_column_family_handle_t*, const char*, size_t, size_t*, char**, size_t*, char**";
     rocksdb_get_full_history_ts_low word error 3 "char*" "rocksdb_t*, rocksdb_column_family_handle_t*, size_t*, char**";
@@ -224,7 +223,6 @@ refused! {
     rocksdb_sstfilewriter_put_with_ts word error 7 "void" "rocksdb_sstfilewriter_t*, const char*, size_t, const char*, size_t, const char*, size_t, char**";
     rocksdb_start_block_cache_trace word error 5 "void" "rocksdb_t*, rocksdb_env_t*, const rocksdb_envoptions_t*, const rocksdb_trace_options_t*, const char*, char**";
     rocksdb_start_block_cache_trace_with_options word error 6 "void" "rocksdb_t*, rocksdb_env_t*, const rocksdb_envoptions_t*, const rocksdb_block_cache_trace_options_t*, const rocksdb_block_cache_trace_writer_options_t*, const char*, char**";
-    rocksdb_start_io_trace word error 5 "void" "rocksdb_t*, rocksdb_env_t*, const rocksdb_envoptions_t*, const rocksdb_trace_options_t*, const char*, char**";
     rocksdb_table_properties_collector_factory_destroy word "void" "rocksdb_table_properties_collector_factory_t*";
     rocksdb_table_properties_uncompressed_data_size word "uint64_t" "const rocksdb_table_properties_t*";
     rocksdb_transaction_set_commit_timestamp word "void" "rocksdb_transaction_t*, uint64_t";

@@ -7,8 +7,8 @@ use crate::handle::Database;
 use crate::requests::EnvOptions;
 use karstdb::io::Env;
 use karstdb::{
-    ColumnFamily, FileTraceReader, FileTraceWriter, ReplayOptions, Replayer, TraceFilter, TraceOptions,
-    TraceReader,
+    ColumnFamily, ErrorKind, FileTraceReader, FileTraceWriter, ReplayOptions, Replayer, TraceFilter,
+    TraceOptions, TraceReader,
 };
 use libc::{c_char, c_uchar};
 
@@ -81,6 +81,18 @@ capi! {
         db.db.start_trace(field(options, |options| options.0), Box::new(writer(db, env, trace_path)?))
     }
     attempt rocksdb_end_trace(db: *const Database) { of(db)?.db.end_trace() }
+
+    attempt rocksdb_start_io_trace(db: *const Database, env: *const Environment, _env_options: *const EnvOptions, options: *const TraceSettings, trace_path: *const c_char) {
+        let db = of(db)?;
+        db.db.start_io_trace(field(options, |options| options.0), Box::new(writer(db, env, trace_path)?))
+    }
+    attempt rocksdb_end_io_trace(db: *const Database) {
+        match of(db)?.db.end_io_trace() {
+            // Compat: none to end is no error.
+            Err(error) if error.kind() == ErrorKind::InvalidArgument => Ok(()),
+            outcome => outcome,
+        }
+    }
 
     attempt rocksdb_trace_reader_create(env: *const Environment, _env_options: *const EnvOptions, trace_path: *const c_char) -> *mut TraceReaderHandle {
         Ok(give(TraceReaderHandle(Some(FileTraceReader::open(&of(env)?.0, path(trace_path)?)?))))

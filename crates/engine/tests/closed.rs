@@ -209,6 +209,9 @@ fn of_database(db: &Db, before: &Snapshot) -> Vec<(&'static str, Option<Error>)>
         sync_wal_async wait(db.sync_wal_async());
         start_trace db.start_trace(TraceOptions::default(), Box::new(FileTraceWriter::create(db.env(), "/trace").unwrap()));
         end_trace db.end_trace();
+        start_io_trace db.start_io_trace(TraceOptions::default(), Box::new(FileTraceWriter::create(db.env(), "/trace").unwrap()));
+        end_io_trace db.end_io_trace();
+        end_io_trace_async wait(db.end_io_trace_async());
         end_trace_async wait(db.end_trace_async());
         replayer Replayer::new(db, std::slice::from_ref(family), Box::new(FileTraceReader::open(db.env(), "/trace").unwrap()));
     }

@@ -5,10 +5,11 @@ use karst_engine::format::Op;
 use karst_engine::io::testing::foreign_block_on as wait;
 use karst_engine::io::{Env, FileSystem, MemoryFileSystem};
 use karst_engine::{
-    Caller, ColumnFamily, Db, Error, ErrorKind, FileTraceReader, FileTraceWriter, Options, ReadOptions,
-    ReplayOptions, Replayer, Result, TraceAnswer, TraceFilter, TraceOptions, TraceQuery, TraceReader,
-    TraceWriter, TransactionHooks, WriteBatch, WriteOptions, caller::finish,
+    Caller, ColumnFamily, Db, Error, ErrorKind, FileTraceReader, FileTraceWriter, FlushOptions, Options,
+    ReadOptions, ReplayOptions, Replayer, Result, TraceAnswer, TraceFilter, TraceOptions, TraceQuery,
+    TraceReader, TraceWriter, TransactionHooks, WriteBatch, WriteOptions, caller::finish,
 };
+use karst_format::trace::{self, FileAccess};
 use karst_testkit::rocksdb_tools;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -615,6 +616,140 @@ fn a_reader_gives_whole_records_and_begins_anew() {
         reader.reset().unwrap();
     }
     db.close().unwrap();
+}
+
+/// What an I/O trace says: operation, file, and how many bytes from where.
+fn accesses(env: &Env, path: &str) -> Vec<(String, String, Option<u64>, Option<u64>)> {
+    let mut reader = FileTraceReader::open(env, path).unwrap();
+    let header = reader.read().unwrap().unwrap();
+    let (prefix, payload) = trace::split(&header).unwrap();
+    assert_eq!(trace::io_header(prefix, payload).unwrap(), (11, 8));
+    let mut all = Vec::new();
+    while let Some(record) = reader.read().unwrap() {
+        let (prefix, payload) = trace::split(&record).unwrap();
+        assert_eq!(prefix.kind, trace::FILE_ACCESS);
+        let access = FileAccess::decode(payload).unwrap();
+        assert_eq!(access.status, b"OK");
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        all.push((text(access.operation), text(access.file_name), access.offset, access.length));
+    }
+    all
+}
+
+#[test]
+fn an_io_trace_has_what_is_done_to_the_files_of_its_database() {
+    let env = memory();
+    let (db, other) = (open(&env, "/db"), open(&env, "/other"));
+    let begin = |options| {
+        db.start_io_trace(options, Box::new(FileTraceWriter::create(&env, TRACE).unwrap())).unwrap();
+    };
+    assert_eq!(db.end_io_trace().unwrap_err().kind(), ErrorKind::InvalidArgument);
+    begin(TraceOptions::default());
+    let second = db.start_io_trace(TraceOptions::default(), Box::new(Watched::new())).unwrap_err();
+    assert_eq!(second.kind(), ErrorKind::Busy);
+    db.put("a", "1").unwrap();
+    other.put("a", "1").unwrap();
+    for db in [&db, &other] {
+        db.flush(&FlushOptions::default()).unwrap();
+    }
+    db.put_opt(&WriteOptions { sync: true, ..WriteOptions::new() }, "b", "2").unwrap();
+    db.verify_checksum().unwrap();
+    wait(db.end_io_trace_async()).unwrap();
+    let all = accesses(&env, TRACE);
+    let of = |operation: &str, suffix: &str| {
+        all.iter().filter(|(name, file, ..)| name == operation && file.ends_with(suffix)).count()
+    };
+    for (operation, suffix) in [
+        ("Append", ".sst"),
+        ("Sync", ".sst"),
+        ("Close", ".sst"),
+        ("Read", ".sst"),
+        ("Append", ".log"),
+        ("Sync", ".log"),
+    ] {
+        assert!(of(operation, suffix) > 0, "no {operation} of {suffix}: {all:?}");
+    }
+    // One table of one database.
+    let mut tables: Vec<_> =
+        all.iter().map(|(_, file, ..)| file).filter(|file| file.ends_with(".sst")).collect();
+    tables.sort();
+    tables.dedup();
+    assert_eq!(tables.len(), 1, "{all:?}");
+    let (_, _, offset, length) = all.iter().find(|(name, ..)| name == "Append").unwrap();
+    assert!(offset.is_some() && length.is_some_and(|length| length > 0));
+    let (_, _, offset, length) = all.iter().find(|(name, ..)| name == "Sync").unwrap();
+    assert_eq!((*offset, *length), (None, None));
+
+    // One of many, and none once the trace has its size or has ended.
+    begin(TraceOptions { sampling_frequency: 1000, ..TraceOptions::default() });
+    db.verify_checksum().unwrap();
+    db.end_io_trace().unwrap();
+    assert!(accesses(&env, TRACE).is_empty());
+    begin(TraceOptions { max_trace_file_size: 1, ..TraceOptions::default() });
+    db.verify_checksum().unwrap();
+    db.end_io_trace().unwrap();
+    db.verify_checksum().unwrap();
+    assert!(accesses(&env, TRACE).is_empty());
+    // Closing ends it.
+    begin(TraceOptions::default());
+    db.verify_checksum().unwrap();
+    db.close().unwrap();
+    assert!(accesses(&env, TRACE).iter().any(|(name, ..)| name == "Read"));
+    other.close().unwrap();
+}
+
+/// A tool of RocksDB's library, for which Debian has no program.
+fn library_tool(directory: &Path, function: &str) -> String {
+    let source = directory.join(format!("{function}.cc"));
+    let text = format!(
+        "namespace rocksdb {{ int {function}(int, char**); }}\n\
+         int main(int argc, char** argv) {{ return rocksdb::{function}(argc, argv); }}\n"
+    );
+    std::fs::write(&source, text).unwrap();
+    let program = source.with_extension("tool").to_str().unwrap().to_owned();
+    rocksdb_tools::run("c++", &[source.to_str().unwrap(), "-o", &program, "-lrocksdb"], b"").unwrap();
+    program
+}
+
+#[test]
+fn rocksdb_analyses_our_traces() {
+    let directory = tempfile::tempdir().unwrap();
+    let [path, queries, io] = ["db", "queries", "io"].map(|name| directory.path().join(name));
+    let db = on_disk(&path);
+    let to = |path: &Path| Box::new(FileTraceWriter::create(db.env(), path).unwrap());
+    db.start_trace(TraceOptions::default(), to(&queries)).unwrap();
+    db.start_io_trace(TraceOptions::default(), to(&io)).unwrap();
+    for n in 0..50 {
+        db.put(format!("key{n}"), "value").unwrap();
+    }
+    for n in 0..30 {
+        db.get(format!("key{n}")).unwrap();
+    }
+    let mut iter = db.iter(&ReadOptions::new()).unwrap();
+    (0..20).for_each(|n| iter.seek(format!("key{n}")).unwrap());
+    db.flush(&FlushOptions::default()).unwrap();
+    db.end_trace().unwrap();
+    db.end_io_trace().unwrap();
+    drop(iter);
+    db.close().unwrap();
+
+    let analyzer = library_tool(directory.path(), "trace_analyzer_tool");
+    let trace = format!("--trace_path={}", queries.display());
+    let output = format!("--output_dir={}", directory.path().display());
+    let all = ["--analyze_get", "--analyze_put", "--analyze_iterator"];
+    let out = rocksdb_tools::run(&analyzer, &[&[&trace[..], &output], &all[..]].concat(), b"").unwrap();
+    let counts = "Total_gets: 30 Total_write_batches: 50 Total_seeks: 20 Total_seek_for_prevs: 0";
+    assert!(out.contains("Total_requests: 100 ") && out.contains(counts), "{out}");
+
+    let parser = library_tool(directory.path(), "io_tracer_parser");
+    let out = rocksdb_tools::run(&parser, &[&format!("--io_trace_file={}", io.display())], b"").unwrap();
+    assert!(out.contains("RocksDB Major Version: 11\nRocksDB Minor Version: 8\n"), "{out}");
+    let parsed = out.lines().filter(|line| line.starts_with("Access Time")).count();
+    assert_eq!(parsed, accesses(&Env::posix(), io.to_str().unwrap()).len(), "{out}");
+    assert!(
+        out.contains(".sst") && out.contains("File Operation: Append") && out.contains("IO Status: OK"),
+        "{out}"
+    );
 }
 
 fn on_disk(path: &Path) -> Db {

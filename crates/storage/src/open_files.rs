@@ -17,7 +17,7 @@ use karst_base::sst_file_manager::SstFileManager;
 use karst_base::stats::{HistogramKind, Statistics};
 use karst_base::sync::atomic::{AtomicUsize, Ordering};
 use karst_base::sync::{Mutex, RwLock};
-use karst_base::trace::Tracer;
+use karst_base::trace::{TraceForm, Tracer};
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
 use karst_io::Env;
@@ -86,7 +86,7 @@ impl Shared {
         let places = Arc::default();
         note_places(&places, &directories);
         Shared {
-            tracer: Tracer::new(env.clone()),
+            tracer: Tracer::new(env.clone(), TraceForm::Queries),
             env,
             cache,
             stats,

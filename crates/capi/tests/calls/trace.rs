@@ -14,6 +14,8 @@ unsafe extern "C" {
     fn rocksdb_trace_options_set_preserve_write_order(o: H, v: c_uchar);
     fn rocksdb_trace_options_get_preserve_write_order(o: H) -> c_uchar;
     fn rocksdb_start_trace(db: H, env: H, eo: H, o: H, path: B, e: E);
+    fn rocksdb_start_io_trace(db: H, env: H, eo: H, o: H, path: B, e: E);
+    fn rocksdb_end_io_trace(db: H, e: E);
     fn rocksdb_end_trace(db: H, e: E);
     fn rocksdb_trace_reader_create(env: H, eo: H, path: B, e: E) -> H;
     fn rocksdb_trace_reader_read(r: H, n: *mut usize, e: E) -> *mut c_char;
@@ -162,5 +164,31 @@ fn a_trace_is_taken_read_and_replayed() {
         rocksdb_envoptions_destroy(eo);
         rocksdb_close(db);
         rocksdb_close(again);
+    }
+}
+
+#[test]
+fn what_is_done_to_files_is_traced() {
+    let setup = Setup::new();
+    let (db, trace, missing) = (setup.open(), setup.path("trace"), setup.path("no/trace"));
+    let none = null_mut();
+    unsafe {
+        ok(|e| rocksdb_end_io_trace(db, e));
+        failed(|e| rocksdb_start_io_trace(db, none, none, none, missing.as_ptr(), e));
+        ok(|e| rocksdb_start_io_trace(db, none, none, none, trace.as_ptr(), e));
+        let other = setup.path("other");
+        assert!(
+            failed(|e| rocksdb_start_io_trace(db, none, none, none, other.as_ptr(), e))
+                .contains("traced already")
+        );
+        setup.put(db, b"a", b"1");
+        let flush = rocksdb_flushoptions_create();
+        ok(|e| rocksdb_flush(db, flush, e));
+        rocksdb_flushoptions_destroy(flush);
+        ok(|e| rocksdb_end_io_trace(db, e));
+        let kinds = kinds(&trace);
+        assert_eq!(kinds[0], 1);
+        assert!(kinds.len() > 3 && kinds[1..].iter().all(|kind| *kind == 12), "{kinds:?}");
+        rocksdb_close(db);
     }
 }

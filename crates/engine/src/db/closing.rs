@@ -5,19 +5,18 @@
 //! to a thread.
 
 use super::Inner;
+use super::trace::Traces;
 use crate::write_half::WriteHalf;
-use karst_base::trace::Tracer;
 use karst_io::report;
 use std::path::Path;
-use std::sync::Arc;
 
 /// The end of a database whose last handle was dropped, where nobody can be told what failed.
-fn end_unseen(write: Option<&WriteHalf>, tracer: &Arc<Tracer>, path: &Path) {
+fn end_unseen(write: Option<&WriteHalf>, traces: &Traces, path: &Path) {
     if let Some(Err(error)) = write.map(WriteHalf::close) {
         report!(warn, database = %path.display(), %error, "closing the database");
     }
-    if let Err(error) = tracer.end_if_running() {
-        report!(warn, database = %path.display(), %error, "ending the trace of the database");
+    if let Err(error) = traces.end() {
+        report!(warn, database = %path.display(), %error, "ending the traces of the database");
     }
 }
 
@@ -30,16 +29,16 @@ impl Drop for Inner {
             std::mem::forget((write, self.read.families.clone(), self.read.shared.clone()));
             return;
         }
-        if write.is_none() && !self.tracer.has_trace() {
+        if write.is_none() && !self.traces.any() {
             return;
         }
-        let (tracer, path) = (self.tracer.clone(), self.read.path.clone());
+        let (traces, path) = (self.traces.clone(), self.read.path.clone());
         if !karst_io::in_background() {
-            return end_unseen(write.as_ref(), &tracer, &path);
+            return end_unseen(write.as_ref(), &traces, &path);
         }
         // Why on a thread of its own: the job that this is a part of may be one that has to end
         // first.
-        let apart = move || end_unseen(write.as_ref(), &tracer, &path);
+        let apart = move || end_unseen(write.as_ref(), &traces, &path);
         if let Err(error) = self.read.env.run_apart("karst-close", apart) {
             report!(error, %error, "a database is not closed in order: there is no thread for it");
         }

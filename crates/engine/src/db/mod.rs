@@ -37,7 +37,6 @@ use karst_base::snapshot::{ReadAt, Snapshot, Snapshots, pin_with_all};
 use karst_base::stats::Statistics;
 use karst_base::sync::Guard;
 use karst_base::sync::Mutex;
-use karst_base::trace::Tracer;
 use karst_io::Env;
 use karst_storage::column_family::{ColumnFamily, Family};
 use karst_storage::superversion::SuperVersion;
@@ -51,6 +50,7 @@ pub use crate::properties::{BlobMetaData, ColumnFamilyMetaData, LevelMetaData, L
 pub use cf::Cf;
 pub use hooks::TransactionHooks;
 pub use metadata::TablePropertiesCollection;
+use trace::Traces;
 pub use two_phase::PreparedTransaction;
 use two_phase::Sections;
 pub use validation::Unchanged;
@@ -78,7 +78,7 @@ pub(crate) struct Inner {
     default_family: ColumnFamily,
     default_read: ReadOptions,
     database: u64,
-    tracer: Arc<Tracer>,
+    traces: Traces,
     opened_at: std::time::Duration,
     /// When the statistics of writes were last asked for.
     last_asked: properties::LastAsked,
@@ -148,7 +148,7 @@ impl Db {
             default_read: ReadOptions::default(),
             database: default_family.database,
             default_family: ColumnFamily(default_family),
-            tracer: read.shared.tracer.clone(),
+            traces: Traces::new(&read.env, read.shared.tracer.clone()),
             opened_at: read.env.now(),
             sections: Mutex::new(Sections::found(&prepared)),
             last_asked: properties::LastAsked::default(),
@@ -561,7 +561,7 @@ impl Inner {
             secondary.close(&self.read.env);
         }
         let closed = self.write.as_ref().map_or(Ok(()), WriteHalf::close);
-        closed.and(self.tracer.end_if_running())
+        closed.and(self.traces.end())
     }
 }
 

@@ -10,11 +10,13 @@
 //! The first record is of kind [`BEGIN`]; its payload is the text that [`put_header`] writes. The
 //! last one is of kind [`END`] and has no payload; it is missing if nobody ended the trace. There
 //! are no checksums. Specified by RocksDB's trace_replay/trace_replay.h. [`Query`] is what the
-//! records between them say.
+//! records between them say. An I/O trace has another first record, no last one, and
+//! [`FileAccess`]es.
 //!
 //! In: frames and texts. Out: bytes; and back, borrowed, or [`Corruption`].
 //! Invariant: what decodes fills its payload exactly, and memory is bounded by the bytes present.
 
+mod file_access;
 mod query;
 #[cfg(test)]
 mod tests;
@@ -22,6 +24,7 @@ mod tests;
 use crate::coding::{put_fixed32, put_fixed64};
 use crate::corruption::Corruption;
 
+pub use file_access::{FILE_ACCESS, FileAccess, io_header, put_io_header};
 pub use query::Query;
 
 /// Bytes of a record before its payload.

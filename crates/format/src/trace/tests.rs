@@ -133,3 +133,68 @@ fn damaged_payloads_are_refused() {
     let many = b"\0\x07\0\0\0\0\0\0\xff\xff\xff\xff\x04\0\0\0\0\x01\0";
     assert!(Query::decode(VERSION, 13, many).is_err(), "a multi get of more keys than bytes");
 }
+
+fn accesses() -> Vec<FileAccess<'static>> {
+    let plain = FileAccess {
+        operation: b"Sync",
+        nanos: 5,
+        status: b"OK",
+        file_name: b"000012.log",
+        size: None,
+        length: None,
+        offset: None,
+    };
+    vec![
+        FileAccess { operation: b"Read", length: Some(4096), offset: Some(8), ..plain.clone() },
+        FileAccess { operation: b"Truncate", size: Some(u64::MAX), ..plain.clone() },
+        FileAccess { status: b"IO error: no space", ..plain },
+    ]
+}
+
+#[test]
+fn accesses_to_files_are_decoded_and_damaged_ones_refused() {
+    for access in accesses() {
+        let mut bytes = Vec::new();
+        access.put_payload(&mut bytes);
+        assert_eq!(FileAccess::decode(&bytes), Ok(access.clone()));
+        for len in 0..bytes.len() {
+            assert!(FileAccess::decode(&bytes[..len]).is_err(), "{access:?}, {len} bytes");
+        }
+        let requested = [&bytes[..bytes.len() - 8], b"\x01\0\0\0\0\0\0\0\x03req"].concat();
+        assert_eq!(FileAccess::decode(&requested), Ok(access.clone()), "with the id of a request");
+        for at in [7, bytes.len() - 1] {
+            let mut unknown = bytes.clone();
+            unknown[at] = 0x80;
+            assert!(FileAccess::decode(&unknown).is_err(), "{access:?}, an unknown bit");
+        }
+        assert!(FileAccess::decode(&[&bytes[..], b"\0"].concat()).is_err());
+        for bit in 0..bytes.len() * 8 {
+            let mut turned = bytes.clone();
+            turned[bit / 8] ^= 1 << (bit % 8);
+            let _ = FileAccess::decode(&turned);
+        }
+    }
+    let mut read = Vec::new();
+    accesses()[0].put_payload(&mut read);
+    let expected = b"\x06\0\0\0\0\0\0\0\x04Read\x05\0\0\0\0\0\0\0\x02OK\x0a000012.log\
+        \0\x10\0\0\0\0\0\0\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+    assert_eq!(read, expected);
+}
+
+#[test]
+fn the_header_of_an_io_trace_is_one() {
+    let mut out = Vec::new();
+    put_io_header(&mut out, 7, (11, 8));
+    let (prefix, payload) = split(&out).unwrap();
+    assert_eq!((prefix.micros, io_header(prefix, payload)), (7, Ok((11, 8))));
+    for len in 0..payload.len() {
+        assert!(io_header(prefix, &payload[..len]).is_err(), "{len} bytes");
+    }
+    assert!(io_header(prefix, &[payload, b"\0"].concat()).is_err());
+    assert!(io_header(Prefix { kind: END, ..prefix }, payload).is_err());
+    let mut other = payload.to_vec();
+    other[1] ^= 1;
+    assert!(io_header(prefix, &other).is_err());
+    // Neither is the other.
+    assert!(version(prefix, payload).is_err());
+}

@@ -1,4 +1,5 @@
-//! What is asked of a database, written down while it runs: the query trace.
+//! What is asked of a database, written down while it runs: the query trace; and what is done to
+//! its files (`io`).
 //!
 //! In: reads and writes, each after it has found its column family; writes once they are ordered.
 //! Out: records ([`karst_format::trace`]) for a [`TraceWriter`], in the order in which they came.
@@ -13,15 +14,19 @@
 //! Locks: the sink's is held by whoever hands records to the writer, while it writes; `running` is
 //! locked within, by recorders within the order lock, and never while anybody waits.
 
+mod io;
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::Mutex;
 use crate::sync::counting::{AtomicU8, Ordering};
 use karst_format::options::file::KNOWN_VERSION;
-use karst_format::trace::{END, PREFIX_BYTES, Prefix, Query, put_header, put_record};
+use karst_format::trace::{END, PREFIX_BYTES, Prefix, Query, put_header, put_io_header, put_record};
 use karst_io::{Env, block_on};
 use std::fmt;
 use std::ops::BitOr;
 use std::sync::Arc;
+
+pub use io::IoObserver;
 
 /// With so many bytes gathered a job begins to write.
 const SOME_BYTES: usize = 256 << 10;
@@ -107,6 +112,15 @@ pub trait TraceWriter: Send {
     fn close(&mut self) -> Result<()>;
 }
 
+/// What a trace is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceForm {
+    /// What is asked of a database.
+    Queries,
+    /// What is done to its files.
+    FileOperations,
+}
+
 /// Whether a database is traced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -120,6 +134,7 @@ enum Mode {
 /// The trace of one database, if there is one. See the module's head.
 pub struct Tracer {
     env: Env,
+    form: TraceForm,
     /// A [`Mode`].
     mode: AtomicU8,
     running: Mutex<Option<Running>>,
@@ -136,7 +151,7 @@ struct Running {
     buffer: Vec<u8>,
     /// A job was asked to take them.
     draining: bool,
-    /// The record of the end is in the buffer.
+    /// Nothing is added any more.
     ended: bool,
     /// Records that found no room.
     missing: u64,
@@ -155,8 +170,8 @@ fn none() -> Error {
 
 impl Tracer {
     /// Traces nothing yet.
-    pub fn new(env: Env) -> Arc<Self> {
-        Arc::new(Self { env, mode: AtomicU8::new(Mode::Off as u8), running: Mutex::new(None) })
+    pub fn new(env: Env, form: TraceForm) -> Arc<Self> {
+        Arc::new(Self { env, form, mode: AtomicU8::new(Mode::Off as u8), running: Mutex::new(None) })
     }
 
     /// Whether queries are to be recorded.
@@ -187,7 +202,11 @@ impl Tracer {
             return Err(Error::new(ErrorKind::Busy, "the database is traced already; end that trace first"));
         }
         let mut buffer = Vec::new();
-        put_header(&mut buffer, self.micros(), (KNOWN_VERSION[0], KNOWN_VERSION[1]));
+        let version = (KNOWN_VERSION[0], KNOWN_VERSION[1]);
+        match self.form {
+            TraceForm::Queries => put_header(&mut buffer, self.micros(), version),
+            TraceForm::FileOperations => put_io_header(&mut buffer, self.micros(), version),
+        }
         *running = Some(Running {
             options,
             passed: 0,
@@ -206,9 +225,19 @@ impl Tracer {
     /// Adds a query to the trace, if there is one and its options have it so. Does not block.
     #[cold]
     pub fn record(self: &Arc<Self>, query: &Query<'_>) {
+        self.add(query.kind(), |filter| filter.leaves_out(query), |out| query.put_payload(out));
+    }
+
+    /// Adds a record of this kind, unless the filter leaves it out, whose payload `put` appends.
+    fn add(
+        self: &Arc<Self>,
+        kind: u8,
+        leaves_out: impl FnOnce(TraceFilter) -> bool,
+        put: impl FnOnce(&mut Vec<u8>),
+    ) {
         let mut running = self.running.lock();
         let Some(trace) = running.as_mut().filter(|trace| !trace.ended) else { return };
-        if trace.bytes > trace.options.max_trace_file_size || trace.options.filter.leaves_out(query) {
+        if trace.bytes > trace.options.max_trace_file_size || leaves_out(trace.options.filter) {
             return;
         }
         trace.passed += 1;
@@ -218,10 +247,11 @@ impl Tracer {
         trace.passed = 0;
         let before = trace.buffer.len();
         // Why under the lock: so the times ascend.
-        let micros = self.micros();
-        if before > MOST_BYTES
-            || !put_record(&mut trace.buffer, micros, query.kind(), |out| query.put_payload(out))
-        {
+        let time = match self.form {
+            TraceForm::Queries => self.micros(),
+            TraceForm::FileOperations => self.env.now().as_nanos() as u64,
+        };
+        if before > MOST_BYTES || !put_record(&mut trace.buffer, time, kind, put) {
             trace.missing += 1;
             return;
         }
@@ -283,7 +313,8 @@ impl Tracer {
         let mut running = self.running.lock();
         let trace = running.as_mut().ok_or_else(none)?;
         self.mode.store(Mode::Off as u8, Ordering::Relaxed);
-        if !std::mem::replace(&mut trace.ended, true) {
+        // Compat: an I/O trace has no last record.
+        if !std::mem::replace(&mut trace.ended, true) && self.form == TraceForm::Queries {
             put_record(&mut trace.buffer, self.micros(), END, |_| ());
         }
         Ok(())
