@@ -17,7 +17,7 @@ pub struct IoObserver {
 
 impl IoObserver {
     /// For a tracer of file operations.
-    pub fn new(tracer: Arc<Tracer>, directories: Vec<PathBuf>) -> Arc<dyn FileObserver> {
+    pub fn of(tracer: Arc<Tracer>, directories: Vec<PathBuf>) -> Arc<dyn FileObserver> {
         Arc::new(Self { tracer, directories })
     }
 }

@@ -88,7 +88,7 @@ impl Db {
         self.check_open()?;
         let traces = &self.0.traces;
         traces.io.start(options, writer)?;
-        let observer = IoObserver::new(traces.io.clone(), self.0.directories());
+        let observer = IoObserver::of(traces.io.clone(), self.0.directories());
         self.env().observe(&observer);
         *traces.observer.lock() = Some(observer);
         Ok(())
