@@ -17,6 +17,7 @@
 //! | [`pacing`] | who has to wait so that memory and disk keep up |
 //! | [`sst_file_manager`] | how much room files take, and how fast they leave it |
 //! | [`snapshot`] | where a read reads, and which sequence numbers readers need |
+//! | [`trace`] | what is asked of a database, written down while it runs |
 //! | [`sync`] | locks, atomics and events; shuttle's where threads are explored |
 #![forbid(unsafe_code)]
 
@@ -36,3 +37,4 @@ pub mod sst_partitioner;
 pub mod stats;
 pub mod sync;
 pub mod table_properties_collector;
+pub mod trace;

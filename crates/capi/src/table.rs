@@ -51,6 +51,7 @@ fn served() -> impl Iterator<Item = &'static Signature> {
         crate::sst_writer::NAMES,
         crate::table_properties::FIELDS,
         crate::table_properties::NAMES,
+        crate::trace::NAMES,
         crate::transaction::NAMES,
         crate::transaction_db::NAMES,
     ];

@@ -8,6 +8,7 @@ use karst_base::error::Error;
 use karst_base::health::Health;
 use karst_base::pacing::StallController;
 use karst_base::stats::Statistics;
+use karst_base::trace::Tracer;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_io::Env;
 use karst_storage::memtable::MemTable;
@@ -65,4 +66,5 @@ pub(crate) struct Around<H> {
     pub(crate) health: Arc<Health>,
     pub(crate) stalls: Arc<StallController>,
     pub(crate) statistics: Arc<Statistics>,
+    pub(crate) tracer: Arc<Tracer>,
 }

@@ -10,9 +10,10 @@ use crate::wal::replay;
 use karst_base::error::{Error, Result};
 use karst_format::ids::ColumnFamilyId;
 use karst_format::key::{SeqNo, ValueType};
-use karst_format::write_batch::{HEADER_BYTES, Op};
+use karst_format::write_batch::{self, HEADER_BYTES, Op};
 use karst_storage::memtable::{DuplicateEntry, PointEntry};
 use smallvec::SmallVec;
+use std::borrow::Cow;
 
 /// Entries that go to a memtable together.
 const GROUP: usize = 16;
@@ -228,6 +229,21 @@ impl<'a> Source<'a> {
                 seq = SeqNo(seq.0 + 1);
             }
         });
+    }
+
+    /// What it inserts, as a batch. `None` if it inserts nothing.
+    #[cold]
+    pub(super) fn inserted(&self) -> Option<Cow<'_, [u8]>> {
+        Some(match self {
+            Source::Batch(batch) => Cow::Borrowed(batch.as_bytes()),
+            Source::Owned(batch) => Cow::Borrowed(batch.as_bytes()),
+            Source::Phase(phase) => Cow::Borrowed(phase.inserted()?.as_bytes()),
+            Source::One { op, .. } => {
+                let mut batch = write_batch::WriteBatch::new();
+                batch.push(*op);
+                Cow::Owned(batch.as_bytes().to_vec())
+            }
+        })
     }
 
     /// Whether it inserts nothing.

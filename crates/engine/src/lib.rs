@@ -14,6 +14,7 @@
 //! | [`background`] | which of these runs now, and who waits for it |
 //! | `versions` | the tree, as the MANIFEST has it and as it changes |
 //! | [`ingest`], [`copies`], [`repair`] | data from elsewhere, copies, and what is left of damaged files |
+//! | [`trace`] | what was asked of a database, in files, and asked again |
 //! | [`properties`] | what the database says about itself |
 #![forbid(unsafe_code)]
 
@@ -28,6 +29,7 @@ pub mod properties;
 pub mod read;
 pub mod repair;
 pub(crate) mod sealing;
+pub mod trace;
 pub(crate) mod versions;
 pub mod write;
 pub(crate) mod write_half;
@@ -69,8 +71,10 @@ pub use karst_base::sst_partitioner::{
 };
 pub use karst_base::stats::{Histogram, HistogramKind, Recorder, Statistics, StatsLevel, Ticker};
 pub use karst_base::table_properties_collector::{TablePropertiesCollector, TablePropertiesCollectorFactory};
+pub use karst_base::trace::{TraceFilter, TraceOptions, TraceWriter};
 pub use karst_base::{caller, compaction_filter, merge_operator, table_properties_collector};
 pub use karst_commit::{WriteBatch, WriteOptions};
+pub use karst_format::trace::Query as TraceQuery;
 pub use karst_io::{FileOperation, FileOperationInfo};
 pub use karst_lsm::pick::{
     BlobGarbageCollectionPolicy, BottommostLevelCompaction, CompactFilesOptions, CompactRangeOptions,
@@ -88,6 +92,9 @@ pub use read::iter::{DbIterator, Direction, Entries, EntryStream, KeyBounds, Ran
 pub use read::sizes::{KeyRange, SizeApproximationOptions};
 pub use read::sought_key::Timestamp;
 pub use repair::{DamagedFile, LostFile, RepairReport, RepairedFamily, VerifyProgress, VerifyReport};
+pub use trace::{
+    FileTraceReader, FileTraceWriter, ReplayOptions, Replayer, TraceAnswer, TraceReader, TraceRecord,
+};
 
 /// Errors: what went wrong, by what the user can do about it, and where.
 pub mod error {

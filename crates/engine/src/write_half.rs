@@ -122,6 +122,7 @@ impl WriteHalf {
             health: health.clone(),
             stalls: stalls.clone(),
             statistics: read.statistics.clone(),
+            tracer: read.shared.tracer.clone(),
             rules,
             pending: read.pending.clone(),
             last_seq: read.last_seq,

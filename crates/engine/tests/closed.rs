@@ -5,10 +5,10 @@ use karst_engine::caller::{Caller, finish};
 use karst_engine::io::testing::foreign_block_on as wait;
 use karst_engine::io::{Disturb, Disturbance, DisturbedFileSystem, Env, FileSystem, MemoryFileSystem};
 use karst_engine::{
-    Checkpoint, CompactFilesOptions, CompactRangeOptions, Db, Direction, Error, ErrorKind, FlushOptions,
-    IngestExternalFileArg, IngestExternalFileOptions, LiveFilesStorageInfoOptions, Options, ReadOptions,
-    Result, SizeApproximationOptions, Snapshot, TransactionHooks, Unchanged, Value, WaitForCompactOptions,
-    WriteBatch, WriteOptions,
+    Checkpoint, CompactFilesOptions, CompactRangeOptions, Db, Direction, Error, ErrorKind, FileTraceReader,
+    FileTraceWriter, FlushOptions, IngestExternalFileArg, IngestExternalFileOptions,
+    LiveFilesStorageInfoOptions, Options, ReadOptions, Replayer, Result, SizeApproximationOptions, Snapshot,
+    TraceOptions, TransactionHooks, Unchanged, Value, WaitForCompactOptions, WriteBatch, WriteOptions,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -220,6 +220,13 @@ fn of_database(db: &Db, before: &Snapshot) -> Vec<(&'static str, Option<Error>)>
         checkpoint Checkpoint::new(db);
         sync_wal db.sync_wal();
         sync_wal_async wait(db.sync_wal_async());
+        start_trace db.start_trace(TraceOptions::default(), Box::new(FileTraceWriter::create(db.env(), "/trace").unwrap()));
+        end_trace db.end_trace();
+        start_io_trace db.start_io_trace(TraceOptions::default(), Box::new(FileTraceWriter::create(db.env(), "/trace").unwrap()));
+        end_io_trace db.end_io_trace();
+        end_io_trace_async wait(db.end_io_trace_async());
+        end_trace_async wait(db.end_trace_async());
+        replayer Replayer::new(db, std::slice::from_ref(family), Box::new(FileTraceReader::open(db.env(), "/trace").unwrap()));
     }
 }
 

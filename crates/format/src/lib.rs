@@ -27,6 +27,7 @@ pub mod options;
 pub mod properties;
 pub mod slice_transform;
 pub mod table_builder;
+pub mod trace;
 pub mod unique_id;
 pub mod version_edit;
 pub mod wide_column;

@@ -17,6 +17,7 @@ use karst_base::sst_file_manager::SstFileManager;
 use karst_base::stats::{HistogramKind, Statistics};
 use karst_base::sync::atomic::{AtomicUsize, Ordering};
 use karst_base::sync::{Mutex, RwLock};
+use karst_base::trace::{TraceForm, Tracer};
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
 use karst_io::Env;
@@ -39,6 +40,8 @@ pub struct Shared {
     pub cache: Arc<BlockCache<CachedBlock>>,
     /// What is counted.
     pub stats: Arc<Statistics>,
+    /// What is written down of what is asked.
+    pub tracer: Arc<Tracer>,
     /// Directories of table files, by path id. Never empty. A column family with paths of its own
     /// has a `Shared` of its own.
     pub directories: Vec<PathBuf>,
@@ -83,6 +86,7 @@ impl Shared {
         let places = Arc::default();
         note_places(&places, &directories);
         Shared {
+            tracer: Tracer::new(env.clone(), TraceForm::Queries),
             env,
             cache,
             stats,

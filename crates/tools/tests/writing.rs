@@ -272,6 +272,9 @@ fn what_cannot_be_done_is_said() {
     for (args, message) in [
         (&["-benchmarks=fillsideways"][..], "unknown benchmark `fillsideways`"),
         (&["-benchmarks=readrandom"], "no workload fills it"),
+        (&["-benchmarks=replay"], "replay needs --trace_file"),
+        (&["-benchmarks=replay", "-trace_file=x", "-trace_replay_fast_forward=0"], "is not above 0"),
+        (&["-benchmarks=replay", "-trace_file=x", "-trace_replay_threads=0"], "less than 1"),
         (&["-benchmarks=fillseq", "-readonly"], "a workload writes"),
         (&["-benchmarks=fillseq", "-compression_type=rar"], "there is no compression rar"),
         (&["-benchmarks=fillseq", "-transaction_sets=0"], "not between 1 and 9999"),
@@ -283,6 +286,40 @@ fn what_cannot_be_done_is_said() {
         assert!(!output.status.success() && said.contains(message), "{args:?}: {said}");
     }
     assert!(!dir.path().join("none").exists());
+}
+
+#[test]
+fn a_workload_is_traced_and_replayed_by_either() {
+    let dir = tempfile::tempdir().unwrap();
+    let [first, again, theirs] = ["first", "again", "theirs"].map(|name| dir.path().join(name));
+    let trace = format!("-trace_file={}", dir.path().join("trace").display());
+    let fill = ["-num=500", "-benchmarks=fillrandom,overwrite,levelstats", &trace];
+    let (out, _) = bench(&first, &fill);
+    assert_eq!(out.matches("Tracing the workload to: [").count(), 2, "one for each workload:\n{out}");
+    // The trace is that of the last workload.
+    let fast = "-trace_replay_fast_forward=1000000";
+    let replay = ["-benchmarks=replay,stats", "-trace_replay_threads=2", fast, &trace];
+    let (out, _) = bench(&again, &replay);
+    assert!(out.contains("Replay completed from trace_file: "), "{out}");
+    assert_eq!(out.matches("replay       : ").count(), 1, "{out}");
+    let overwritten = keys(&again);
+    assert!(overwritten > 200 && overwritten <= keys(&first), "{overwritten} keys");
+    let missing = karst(&["bench", "-benchmarks=replay", "-trace_file=/nowhere/trace"], "");
+    let said = String::from_utf8_lossy(&missing.stderr).into_owned();
+    assert!(!missing.status.success() && said.contains("/nowhere/trace"), "{said}");
+    // RocksDB's replay needs more than one family.
+    db_bench(&theirs, &["-num=1", "-benchmarks=fillseq", "-key_size=8", "-num_column_families=2"]).unwrap();
+    let replay = ["-use_existing_db", "-num_column_families=2", "-benchmarks=replay", fast, &trace];
+    assert!(db_bench(&theirs, &replay).unwrap().contains("Replay completed"));
+    let replayed = ldb_scan(&theirs, "default").unwrap();
+    assert_eq!(replayed.iter().filter(|(key, _)| key.len() == 16).count(), overwritten);
+    // And ours replays what RocksDB has traced.
+    let theirs = theirs.with_extension("traced");
+    db_bench(&theirs, &["-num=300", "-benchmarks=fillrandom", "-seed=9", &trace]).unwrap();
+    let again = again.with_extension("traced");
+    let (out, _) = bench(&again, &["-benchmarks=replay", fast, &trace, "-json"]);
+    assert!(!out.contains("completed") && out.lines().count() == 2, "{out}");
+    assert_eq!(ldb_scan(&again, "default").unwrap(), ldb_scan(&theirs, "default").unwrap());
 }
 
 #[test]

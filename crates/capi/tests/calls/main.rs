@@ -10,6 +10,7 @@ mod backup_options;
 mod files;
 mod indexed_batch;
 mod settings;
+mod trace;
 mod waiting;
 
 use libc::{c_char, c_int, c_uchar, c_void};

@@ -85,9 +85,11 @@ use karst_base::options::DbOptions;
 use karst_base::pacing::StallController;
 use karst_base::stats::Statistics;
 use karst_base::stats::write_counts::WriteCounts;
+use karst_base::trace::Tracer;
 use karst_format::ids::ColumnFamilyId;
 use karst_format::key::SeqNo;
 use karst_format::log::TimestampSize;
+use karst_format::trace::Query;
 use karst_format::write_batch::HEADER_BYTES;
 use karst_io::{Env, report};
 use karst_mem::PendingRanges;
@@ -142,6 +144,8 @@ pub struct Parts<H> {
     pub stalls: Arc<StallController>,
     /// Where it counts.
     pub statistics: Arc<Statistics>,
+    /// Where it writes down what is written.
+    pub tracer: Arc<Tracer>,
     /// Options of the database.
     pub rules: Rules,
     /// What was inserted and is not decided, where transactions insert when they are prepared.
@@ -166,8 +170,8 @@ pub struct Pipeline<H: Host> {
 impl<H: Host> Pipeline<H> {
     /// A pipeline that goes on behind `parts.last_seq`.
     pub fn new(parts: Parts<H>) -> Arc<Self> {
-        let Parts { env, host, health, stalls, statistics, rules, pending, last_seq, log } = parts;
-        let around = Arc::new(Around { env, host, health, stalls, statistics });
+        let Parts { env, host, health, stalls, statistics, tracer, rules, pending, last_seq, log } = parts;
+        let around = Arc::new(Around { env, host, health, stalls, statistics, tracer });
         let publish = Arc::new(Publish::new(last_seq));
         Arc::new(Self {
             rules,
@@ -297,6 +301,9 @@ impl<H: Host> Pipeline<H> {
         line.give(last_seq, (count, source.bytes()), !options.disable_wal);
         self.order.note(written, source, last_seq);
         self.publish.enter(ticket, last_seq);
+        if self.around.tracer.preserves_write_order() {
+            self.trace(source);
+        }
         // Why at most that: with more in the buffer nothing is ordered, and nobody would have come
         // for it.
         let gathers =
@@ -311,6 +318,15 @@ impl<H: Host> Pipeline<H> {
             }
         }
         Ok((Ordered { ticket, first_seq, last_seq, persists, ahead }, round))
+    }
+
+    /// Adds a write to the trace. Why not what is logged of a phase of a transaction: whoever
+    /// replays a trace writes what it has, and what was inserted is what counts.
+    #[cold]
+    fn trace(&self, source: &Source<'_>) {
+        if let Some(batch) = source.inserted() {
+            self.around.tracer.record(&Query::Write(&batch));
+        }
     }
 
     /// Takes note from now on of the keys of all writes, in so many buckets.

@@ -273,6 +273,9 @@ impl<'a, H: Host> Commit<'a, H> {
         match pipeline.order(&self.options, &self.source, self.claim, &mut self.pins, self.lead) {
             Ok((ordered, round)) => {
                 self.stage = Stage::Ordered(ordered);
+                if pipeline.around.tracer.is_on() && !pipeline.around.tracer.preserves_write_order() {
+                    pipeline.trace(&self.source);
+                }
                 if let Some(round) = round {
                     self.leads();
                     self.leading(|| pipeline.lead_round(round));

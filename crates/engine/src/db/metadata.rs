@@ -2,7 +2,7 @@
 
 use super::Db;
 use super::timestamps::stored;
-use crate::properties::{self, ColumnFamilyMetaData};
+use crate::properties::{self, ColumnFamilyMetaData, LiveFile};
 use crate::read::sizes::KeyRange;
 use karst_base::error::Result;
 use karst_format::ids::Level;
@@ -20,6 +20,43 @@ use std::sync::Arc;
 pub type TablePropertiesCollection = BTreeMap<PathBuf, Arc<TableProperties>>;
 
 impl Db {
+    /// One of RocksDB's properties, such as `rocksdb.stats`, of the default column family. `None`
+    /// if there is no such property, or the database is closed. Some read table files and block.
+    pub fn property(&self, name: &str) -> Option<String> {
+        self.property_cf(&self.0.default_family, name)
+    }
+
+    /// The same of a column family.
+    pub fn property_cf(&self, family: &ColumnFamily, name: &str) -> Option<String> {
+        self.check_open().ok()?;
+        properties::text(self.0.as_subject(), &family.0, name)
+    }
+
+    /// A property that is a number, of the default column family.
+    pub fn int_property(&self, name: &str) -> Option<u64> {
+        self.int_property_cf(&self.0.default_family, name)
+    }
+
+    /// The same of a column family.
+    pub fn int_property_cf(&self, family: &ColumnFamily, name: &str) -> Option<u64> {
+        self.check_open().ok()?;
+        properties::number(self.0.as_subject(), &family.0, name)
+    }
+
+    /// Every table and blob file the database consists of now, by column family and level.
+    pub fn live_files(&self) -> Vec<LiveFile> {
+        properties::live_files(self.0.as_subject())
+    }
+
+    /// Names of the tables, blob files, CURRENT, MANIFEST and OPTIONS, relative to their
+    /// directories, and the size of the MANIFEST in bytes. Logs are not among them.
+    ///
+    /// Not enough for a backup of a database that is open for writing: compactions may remove files
+    /// while they are copied, and what is not flushed is in logs.
+    pub fn live_file_names(&self) -> (Vec<String>, u64) {
+        properties::live_file_names(self.0.as_subject())
+    }
+
     /// Waits until what LOG was told so far is in the file: for callers that promise so.
     ///
     /// # Errors

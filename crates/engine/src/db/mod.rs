@@ -18,6 +18,7 @@ mod secondary;
 mod set_options;
 mod sizes;
 mod timestamps;
+mod trace;
 mod two_phase;
 mod validation;
 mod verify;
@@ -51,6 +52,7 @@ pub use crate::properties::{BlobMetaData, ColumnFamilyMetaData, LevelMetaData, L
 pub use cf::Cf;
 pub use hooks::TransactionHooks;
 pub use metadata::TablePropertiesCollection;
+use trace::Traces;
 pub use two_phase::PreparedTransaction;
 use two_phase::Sections;
 pub use validation::Unchanged;
@@ -78,6 +80,7 @@ pub(crate) struct Inner {
     default_family: ColumnFamily,
     default_read: ReadOptions,
     database: u64,
+    traces: Traces,
     opened_at: std::time::Duration,
     /// When the statistics of writes were last asked for.
     last_asked: properties::LastAsked,
@@ -147,6 +150,7 @@ impl Db {
             default_read: ReadOptions::default(),
             database: default_family.database,
             default_family: ColumnFamily(default_family),
+            traces: Traces::new(&read.env, read.shared.tracer.clone()),
             opened_at: read.env.now(),
             sections: Mutex::new(Sections::found(&prepared)),
             last_asked: properties::LastAsked::default(),
@@ -201,6 +205,7 @@ impl Db {
         key: impl AsRef<[u8]>,
     ) -> Result<Option<Value>> {
         let (family, superversion, at) = self.view(options, family)?;
+        self.trace_get(family, key.as_ref());
         self.wait_until_readable(at.seq);
         get::get(&family.tables, &superversion, options, &at, key.as_ref())
     }
@@ -233,6 +238,7 @@ impl Db {
         let key = key.as_ref();
         Lazy::new(move || match self.view(options, family) {
             Ok((family, superversion, at)) => {
+                self.trace_get(family, key);
                 self.attempt_at(at.seq, move || get::attempt(&family.tables, &superversion, options, at, key))
             }
             Err(e) => Attempt::Done(Err(e)),
@@ -254,6 +260,7 @@ impl Db {
     ) -> Vec<Result<Option<Value>>> {
         match self.view(options, family) {
             Ok((family, superversion, at)) => {
+                self.trace_multi_get(keys, |_| family.id());
                 self.wait_until_readable(at.seq);
                 multi_get::multi_get(&multi_get::One(&family.tables, &superversion), options, &at, keys)
             }
@@ -273,6 +280,7 @@ impl Db {
     ) -> Vec<Result<Option<Value>>> {
         match self.batch(options, families, keys.len()) {
             Ok(batch) => {
+                self.trace_multi_get(keys, |index| families[index].0.id());
                 self.wait_until_readable(batch.at.seq);
                 multi_get::multi_get(&batch.many(), options, &batch.at, keys)
             }
@@ -296,9 +304,12 @@ impl Db {
         keys: &'a [K],
     ) -> impl Future<Output = Vec<Result<Option<Value>>>> + Send + Unpin + 'a {
         Lazy::new(move || match self.view(options, family) {
-            Ok((family, superversion, at)) => self.attempt_at(at.seq, move || {
-                multi_get::attempt(&multi_get::One(&family.tables, &superversion), options, at, keys)
-            }),
+            Ok((family, superversion, at)) => {
+                self.trace_multi_get(keys, |_| family.id());
+                self.attempt_at(at.seq, move || {
+                    multi_get::attempt(&multi_get::One(&family.tables, &superversion), options, at, keys)
+                })
+            }
             Err(e) => Attempt::Done(failed(&e, keys.len())),
         })
     }
@@ -314,10 +325,13 @@ impl Db {
         keys: &'a [K],
     ) -> impl Future<Output = Vec<Result<Option<Value>>>> + Send + Unpin + 'a {
         Lazy::new(move || match self.batch(options, families, keys.len()) {
-            Ok(Batch { sources, of_keys, at }) => self.attempt_at(at.seq, move || {
-                let many = multi_get::Many { sources: &sources, of_keys: &of_keys };
-                multi_get::attempt(&many, options, at, keys)
-            }),
+            Ok(Batch { sources, of_keys, at }) => {
+                self.trace_multi_get(keys, |index| families[index].0.id());
+                self.attempt_at(at.seq, move || {
+                    let many = multi_get::Many { sources: &sources, of_keys: &of_keys };
+                    multi_get::attempt(&many, options, at, keys)
+                })
+            }
             Err(e) => Attempt::Done(failed(&e, keys.len())),
         })
     }
@@ -369,43 +383,6 @@ impl Db {
     /// Names of column families that exist but were not opened.
     pub fn unopened_column_families(&self) -> &[String] {
         &self.0.read.unopened
-    }
-
-    /// One of RocksDB's properties, such as `rocksdb.stats`, of the default column family. `None`
-    /// if there is no such property, or the database is closed. Some read table files and block.
-    pub fn property(&self, name: &str) -> Option<String> {
-        self.property_cf(&self.0.default_family, name)
-    }
-
-    /// The same of a column family.
-    pub fn property_cf(&self, family: &ColumnFamily, name: &str) -> Option<String> {
-        self.check_open().ok()?;
-        properties::text(self.0.as_subject(), &family.0, name)
-    }
-
-    /// A property that is a number, of the default column family.
-    pub fn int_property(&self, name: &str) -> Option<u64> {
-        self.int_property_cf(&self.0.default_family, name)
-    }
-
-    /// The same of a column family.
-    pub fn int_property_cf(&self, family: &ColumnFamily, name: &str) -> Option<u64> {
-        self.check_open().ok()?;
-        properties::number(self.0.as_subject(), &family.0, name)
-    }
-
-    /// Every table and blob file the database consists of now, by column family and level.
-    pub fn live_files(&self) -> Vec<LiveFile> {
-        properties::live_files(self.0.as_subject())
-    }
-
-    /// Names of the tables, blob files, CURRENT, MANIFEST and OPTIONS, relative to their
-    /// directories, and the size of the MANIFEST in bytes. Logs are not among them.
-    ///
-    /// Not enough for a backup of a database that is open for writing: compactions may remove files
-    /// while they are copied, and what is not flushed is in logs.
-    pub fn live_file_names(&self) -> (Vec<String>, u64) {
-        properties::live_file_names(self.0.as_subject())
     }
 
     /// The statistics; they stay empty unless [`Options::statistics`] was given.
@@ -586,7 +563,8 @@ impl Inner {
         if let Some(secondary) = &self.read.secondary {
             secondary.close(&self.read.env);
         }
-        self.write.as_ref().map_or(Ok(()), WriteHalf::close)
+        let closed = self.write.as_ref().map_or(Ok(()), WriteHalf::close);
+        closed.and(self.traces.end())
     }
 }
 

@@ -164,6 +164,13 @@ flags! {
     report_interval_seconds: i64 = 0;
     /// Where --report_interval_seconds writes.
     report_file: String = "report.csv".to_string();
+    /// Each workload but replay is traced to this file, which the next one begins anew; replay
+    /// replays it.
+    trace_file: String = String::new();
+    /// How many times as fast as it was traced replay goes; above 0.
+    trace_replay_fast_forward: f64 = 1.0;
+    /// Threads that replay.
+    trace_replay_threads: i32 = 1;
     /// Writes and transactions go through a database that locks keys. With --unordered_write it has
     /// the policy WritePrepared, two write queues, and takes no locks.
     transaction_db: bool = false;
@@ -261,6 +268,11 @@ fn check_ranges(f: &Flags) -> Result<(), String> {
     at_least("range_tombstone_width", f.range_tombstone_width, 1)?;
     at_least("max_num_range_tombstones", f.max_num_range_tombstones, 0)?;
     at_least("seek_nexts", f.seek_nexts.into(), 0)?;
+    at_least("trace_replay_threads", f.trace_replay_threads.into(), 1)?;
+    if f.trace_replay_fast_forward.is_nan() || f.trace_replay_fast_forward <= 0.0 {
+        let given = f.trace_replay_fast_forward;
+        return Err(format!("flag --trace_replay_fast_forward: {given} is not above 0"));
+    }
     at_least("num_column_families", f.num_column_families.into(), 1)?;
     if ![0, 8].contains(&f.write_batch_protection_bytes_per_key) {
         let given = f.write_batch_protection_bytes_per_key;

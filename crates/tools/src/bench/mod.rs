@@ -4,7 +4,7 @@
 //! the database, [`database_options`] turns flags into its options, [`front`] is what writes go
 //! through; [`reads`], [`writes`], [`transactions`] and [`coroutine`] are the loops, [`levels`]
 //! what is done by hand, [`copies`] backups, [`ingest`] tables
-//! that are taken in; [`key`] and [`values`] draw what is written, [`rate`]
+//! that are taken in, [`trace`] traces; [`key`] and [`values`] draw what is written, [`rate`]
 //! holds writers back, [`report`] prints, [`reporter`] does while a workload runs.
 
 mod copies;
@@ -21,6 +21,7 @@ mod rate;
 mod reads;
 mod report;
 mod reporter;
+mod trace;
 mod transactions;
 mod values;
 mod workload;
@@ -66,6 +67,9 @@ pub(crate) fn run(args: &[String]) -> std::result::Result<(), Fault> {
     let flags = parsed.flags;
     front::say_choices(&flags);
     let mut workloads = workload::parse(&flags.benchmarks).map_err(Fault::Usage)?;
+    if flags.trace_file.is_empty() && workloads.iter().any(|workload| workload.work == Work::Replay) {
+        return Err(Fault::Usage("replay needs --trace_file".into()));
+    }
     if flags.db.is_empty() && !workloads[0].work.needs_no_data() {
         note!("no --db given: filluniquerandom goes first");
         workloads.insert(0, workload::named("filluniquerandom")?);
@@ -109,6 +113,7 @@ fn run_workload(
         let never_stalled = matches!(workload.work, Work::FillDeterministic(_));
         bench.renew(flags, if never_stalled { &levels::NEVER_STALLED } else { &[] })?;
     }
+    let traced = trace::start(workload.work, flags, bench.db())?;
     let mut rates = Vec::new();
     for round in 0..workload.warm_ups + workload.repeats {
         if let Some(report) = run_once(workload, flags, bench, seeds)? {
@@ -120,6 +125,9 @@ fn run_workload(
                 rates.push(report.ops_per_second());
             }
         }
+    }
+    if traced {
+        bench.db().end_trace()?;
     }
     if flags.json { Ok(()) } else { print_repeats(&workload.name, &rates) }
 }
@@ -163,6 +171,12 @@ fn run_once(
                 Work::Backup => copies::backup(bench.db(), flags)?,
                 _ => copies::restore(bench.db(), flags)?,
             }
+            ops.stop();
+            Ok(Some(Totals::merge(vec![ops], cpu, String::new())))
+        }
+        Work::Replay => {
+            let mut ops = Ops::new(flags, 0);
+            trace::replay(bench, flags)?;
             ops.stop();
             Ok(Some(Totals::merge(vec![ops], cpu, String::new())))
         }

@@ -34,6 +34,8 @@ pub(crate) enum Work {
     Backup,
     /// The latest backup, in a directory of its own.
     Restore,
+    /// What --trace_file has is asked again.
+    Replay,
     /// Prints `rocksdb.NAME`.
     Property(&'static str),
 }
@@ -75,7 +77,7 @@ const fn filling(order: Order) -> Filling {
     Filling { order, fresh: true, short: false, sync: false, value_bytes: None, batch: None }
 }
 
-const WORKLOADS: [(&str, Work); 42] = [
+const WORKLOADS: [(&str, Work); 43] = [
     ("fillseq", Work::Fill(filling(Order::Sequential))),
     ("fillbatch", Work::Fill(Filling { batch: Some(1000), ..filling(Order::Sequential) })),
     ("fillrandom", Work::Fill(filling(Order::Random))),
@@ -115,6 +117,7 @@ const WORKLOADS: [(&str, Work); 42] = [
     ("waitforcompaction", Work::WaitForCompaction),
     ("backup", Work::Backup),
     ("restore", Work::Restore),
+    ("replay", Work::Replay),
     ("stats", Work::Property("rocksdb.stats")),
     ("levelstats", Work::Property("rocksdb.levelstats")),
     ("sstables", Work::Property("rocksdb.sstables")),
@@ -134,7 +137,7 @@ impl Work {
 
     /// Whether it has something to do in an empty database.
     pub(crate) fn needs_no_data(self) -> bool {
-        self.fresh() || matches!(self, Work::RandomTransaction | Work::Ingest)
+        self.fresh() || matches!(self, Work::RandomTransaction | Work::Ingest | Work::Replay)
     }
 
     /// Whether one thread does it, whatever --threads says.

@@ -20,6 +20,7 @@ use karst_base::error::Error;
 use karst_base::health::Health;
 use karst_base::pacing::{StallController, WriteBufferManager};
 use karst_base::stats::{Statistics, StatsLevel};
+use karst_base::trace::{TraceForm, Tracer};
 use karst_format::comparator::Comparator;
 use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
@@ -83,6 +84,7 @@ fn pipeline_of<H: Host>(env: &Env, directory: &Path, rules: Rules, host: H) -> A
         health,
         stalls: Arc::new(stalls),
         statistics: Arc::new(Statistics::new(StatsLevel::DisableAll)),
+        tracer: Tracer::new(env.clone(), TraceForm::Queries),
         rules,
         pending: rules.two_queues.then(Arc::default),
         last_seq: SeqNo(0),

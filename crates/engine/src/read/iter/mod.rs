@@ -36,8 +36,10 @@ use karst_base::perf_context::{self, PerfLevel, PerfMetric, Timer};
 use karst_base::snapshot::ReadAt;
 use karst_base::stats::{HistogramKind, Ticker};
 use karst_format::comparator::Comparator;
+use karst_format::ids::ColumnFamilyId;
 use karst_format::key::ValueType;
 use karst_format::slice_transform::PrefixExtractor;
+use karst_format::trace::Query;
 use karst_storage::superversion::SuperVersion;
 use karst_storage::table::Table;
 use karst_storage::table::cache::TableCache;
@@ -487,6 +489,10 @@ impl DbIterator {
 
     fn begin_seek_to_first(&mut self) {
         self.count_seek();
+        // Compat: a trace has where an iterator is sent only by a key, or by a bound.
+        if let Some(lower) = &self.scan.options.iterate_lower_bound {
+            self.trace_seek(lower, |family, key, lower, upper| Query::Seek { family, key, lower, upper });
+        }
         let scan = &mut self.scan;
         scan.adapt_prefix_filter(None);
         // Compat: with a bound there it is a seek to it, and so is its prefix the one to stay in.
@@ -497,6 +503,14 @@ impl DbIterator {
 
     fn begin_seek_to_last(&mut self) {
         self.count_seek();
+        if let Some(upper) = &self.scan.options.iterate_upper_bound {
+            self.trace_seek(upper, |family, key, lower, upper| Query::SeekForPrev {
+                family,
+                key,
+                lower,
+                upper,
+            });
+        }
         let scan = &mut self.scan;
         let upper = scan.options.iterate_upper_bound.as_deref().map(|upper| (upper, true));
         let start = upper.and_then(|(upper, _)| scan.start_prefix(upper));
@@ -505,6 +519,7 @@ impl DbIterator {
 
     fn begin_seek(&mut self, key: &[u8]) {
         self.count_seek();
+        self.trace_seek(key, |family, key, lower, upper| Query::Seek { family, key, lower, upper });
         let scan = &mut self.scan;
         scan.adapt_prefix_filter(Some(key));
         let comparator = scan.superversion.version().comparator();
@@ -516,6 +531,7 @@ impl DbIterator {
 
     fn begin_seek_for_prev(&mut self, key: &[u8]) {
         self.count_seek();
+        self.trace_seek(key, |family, key, lower, upper| Query::SeekForPrev { family, key, lower, upper });
         let scan = &mut self.scan;
         let comparator = scan.superversion.version().comparator();
         let upper = scan.options.iterate_upper_bound.as_deref();
@@ -630,6 +646,21 @@ impl DbIterator {
         perf_context::count(PerfMetric::IterNextCount, 1);
         let ctx = ReadCtx::new(&self.scan.tables, &self.scan.options);
         self.timed = Some((ctx.thread_timer(), PerfMetric::FindNextUserEntryTime));
+    }
+
+    /// Adds a seek to the database's trace, if there is one.
+    #[inline]
+    fn trace_seek<'a>(
+        &'a self,
+        key: &'a [u8],
+        query: impl FnOnce(ColumnFamilyId, &'a [u8], &'a [u8], &'a [u8]) -> Query<'a>,
+    ) {
+        let Scan { tables, superversion, options, .. } = &self.scan;
+        if tables.shared.tracer.is_on() {
+            let lower = options.iterate_lower_bound.as_deref().unwrap_or_default();
+            let upper = options.iterate_upper_bound.as_deref().unwrap_or_default();
+            tables.shared.tracer.record(&query(superversion.config().id, key, lower, upper));
+        }
     }
 
     /// Counts a seek that begins.

@@ -1,0 +1,15 @@
+//! Traces as files, and what they have asked again.
+//!
+//! In: records of a traced database ([`Db::start_trace`](crate::Db::start_trace)); files of such
+//! records. Out: these files; and the queries in them, put to a database.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `file` | records in a file, written and read |
+//! | `replay` | the queries of a trace, one by one or all of them at the pace in which they came |
+
+mod file;
+mod replay;
+
+pub use file::{FileTraceReader, FileTraceWriter, TraceReader};
+pub use replay::{ReplayOptions, Replayer, TraceAnswer, TraceRecord};
