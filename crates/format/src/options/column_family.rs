@@ -29,7 +29,7 @@ option_table! {
         bottommost_compression: Compression = Compression::Disable, mutable, honoured, "How blocks of the last level are compressed";
         bottommost_compression_opts: CompressionOptions = CompressionOptions::default(), mutable, honoured, "How the compression library is used on the last level";
         compression_manager: Object = Object::NONE, mutable, kept, "What chooses and carries out compression";
-        sample_for_compression: u64 = 0, mutable, kept, "Sample one block in this many for compressibility; 0 for none";
+        sample_for_compression: u64 = 0, mutable, honoured, "Sample one block in this many for compressibility; 0 for none";
         prefix_extractor: Object = Object::NONE, mutable, honoured, "What part of a key is its prefix";
         table_factory: TableFactory = TableFactory::default(), mutable, honoured, "The format of tables";
         num_levels: i32 = 7, fixed, honoured, "Levels of the tree", in 1..=256;
