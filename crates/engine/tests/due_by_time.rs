@@ -52,6 +52,37 @@ fn files_are_compacted_for_their_age_alone() {
     }
 }
 
+/// While the database is little used, what becomes due before it is so again is rewritten already.
+#[test]
+fn files_are_compacted_ahead_of_their_age_while_the_database_is_little_used() {
+    const DAY_S: u64 = 86_400;
+    for (used, ahead) in [(true, false), (false, true)] {
+        let simulation = Simulation::new(17);
+        let env = simulation.env().clone();
+        simulation.run(async {
+            let db = Db::open("/db", &options(&env, "periodic_compaction_seconds=172800")).unwrap();
+            fill(&db).await;
+            let before = tables(&db);
+            let now_s = env.unix_time().as_secs();
+            // Two hours a day that begin in ten hours, or in twelve hours less a day.
+            let begin_s = (now_s + 36_000) % DAY_S;
+            let time = |s: u64| format!("{:02}:{:02}", s % DAY_S / 3600, s % 3600 / 60);
+            let offpeak =
+                if used { String::new() } else { format!("{}-{}", time(begin_s), time(begin_s + 7200)) };
+            db.set_db_options(&[("daily_offpeak_time_utc", &offpeak)]).unwrap();
+            // Behind the second such time; the file is due in another 12 hours, before the third.
+            sleep(&env, Duration::from_secs(9 * 3600)).await;
+            assert_eq!(tables(&db), before);
+            sleep(&env, Duration::from_secs(27 * 3600)).await;
+            db.wait_for_compact_async(&WaitForCompactOptions::default()).await.unwrap();
+            assert_eq!(tables(&db) != before, ahead, "{offpeak}");
+            let nonsense = db.set_db_options(&[("daily_offpeak_time_utc", "7 to 8")]).unwrap_err();
+            assert!(nonsense.to_string().contains("daily_offpeak_time_utc"), "{nonsense}");
+            db.close().unwrap();
+        });
+    }
+}
+
 /// An age that is set while the database is open counts from then on.
 #[test]
 fn an_age_that_is_set_later_counts_too() {

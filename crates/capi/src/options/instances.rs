@@ -230,6 +230,10 @@ capi! {
     }
     call rocksdb_options_set_db_log_dir(options: *mut OptionsHandle, dir: *const c_char) { set_c_text(options, "rocksdb_options_set_db_log_dir", "db_log_dir", dir) }
     call rocksdb_options_set_wal_dir(options: *mut OptionsHandle, dir: *const c_char) { set_c_text(options, "rocksdb_options_set_wal_dir", "wal_dir", dir) }
+    call rocksdb_options_set_daily_offpeak_time_utc(options: *mut OptionsHandle, time: *const c_char) { set_c_text(options, "rocksdb_options_set_daily_offpeak_time_utc", "daily_offpeak_time_utc", time) }
+    call rocksdb_options_get_daily_offpeak_time_utc(options: *const OptionsHandle, size: *mut usize) -> *const c_char {
+        options.as_ref().map_or(std::ptr::null(), |options| lend(options.db.daily_offpeak_time_utc.as_bytes(), size))
+    }
     call rocksdb_options_get_db_log_dir(options: *const OptionsHandle, size: *mut usize) -> *const c_char {
         options.as_ref().map_or(std::ptr::null(), |options| lend(options.db.db_log_dir.as_bytes(), size))
     }

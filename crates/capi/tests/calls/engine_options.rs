@@ -24,6 +24,26 @@ api! {
     fn rocksdb_options_set_min_level_to_compress(o: H, v: c_int);
     fn rocksdb_options_set_sample_for_compression(o: H, v: u64);
     fn rocksdb_options_get_sample_for_compression(o: H) -> u64;
+    fn rocksdb_options_set_arena_block_size(o: H, v: usize);
+    fn rocksdb_options_get_arena_block_size(o: H) -> usize;
+    fn rocksdb_options_set_disallow_memtable_writes(o: H, v: c_uchar);
+    fn rocksdb_options_get_disallow_memtable_writes(o: H) -> c_uchar;
+    fn rocksdb_options_set_paranoid_memory_checks(o: H, v: c_uchar);
+    fn rocksdb_options_get_paranoid_memory_checks(o: H) -> c_uchar;
+    fn rocksdb_options_set_verify_output_flags(o: H, v: c_int);
+    fn rocksdb_options_get_verify_output_flags(o: H) -> c_int;
+    fn rocksdb_options_set_enforce_write_buffer_manager_during_recovery(o: H, v: c_uchar);
+    fn rocksdb_options_get_enforce_write_buffer_manager_during_recovery(o: H) -> c_uchar;
+    fn rocksdb_options_set_db_write_buffer_size(o: H, v: usize);
+    fn rocksdb_options_set_disable_auto_compactions(o: H, v: c_int);
+    fn rocksdb_options_enable_statistics(o: H);
+    fn rocksdb_options_statistics_get_ticker_count(o: H, t: u32) -> u64;
+    fn rocksdb_options_set_max_file_opening_threads(o: H, v: c_int);
+    fn rocksdb_options_get_max_file_opening_threads(o: H) -> c_int;
+    fn rocksdb_options_set_open_files_async(o: H, v: c_uchar);
+    fn rocksdb_options_get_open_files_async(o: H) -> c_uchar;
+    fn rocksdb_options_set_skip_stats_update_on_db_open(o: H, v: c_uchar);
+    fn rocksdb_options_set_daily_offpeak_time_utc(o: H, t: B);
     fn rocksdb_compact_range(db: H, s: B, sn: usize, l: B, ln: usize);
 }
 
@@ -195,5 +215,164 @@ fn tables_tell_how_well_they_would_compress() {
             "{data} {slow} {fast}"
         );
         rocksdb_close(db);
+    }
+}
+
+impl Setup {
+    fn number(&self, db: H, property: &CStr) -> u64 {
+        unsafe {
+            let text = rocksdb_property_value(db, property.as_ptr());
+            assert!(!text.is_null(), "{property:?}");
+            let number = CStr::from_ptr(text).to_str().unwrap().parse().unwrap();
+            rocksdb_free(text.cast());
+            number
+        }
+    }
+}
+
+#[test]
+fn the_memory_of_a_memtable_grows_by_blocks_of_the_arena() {
+    let bytes = |block: usize| unsafe {
+        let setup = Setup::new();
+        assert_eq!(rocksdb_options_get_arena_block_size(setup.options), 0);
+        rocksdb_options_set_arena_block_size(setup.options, block);
+        assert_eq!(rocksdb_options_get_arena_block_size(setup.options), block);
+        let db = setup.open();
+        (0..1300_u32).for_each(|n| setup.put(db, &n.to_be_bytes(), &[b'v'; 1000]));
+        let bytes = setup.number(db, c"rocksdb.cur-size-active-mem-table");
+        rocksdb_close(db);
+        bytes
+    };
+    let (small, large) = (bytes(8 << 10), bytes(2 << 20));
+    assert!((1_300_000..1_700_000).contains(&small) && large > 1_900_000, "{small} {large}");
+}
+
+#[test]
+fn a_family_takes_no_writes_where_they_are_disallowed() {
+    let setup = Setup::new();
+    unsafe {
+        let db = setup.open();
+        let options = rocksdb_options_create();
+        assert_eq!(rocksdb_options_get_disallow_memtable_writes(options), 0);
+        rocksdb_options_set_disallow_memtable_writes(options, 1);
+        assert_eq!(rocksdb_options_get_disallow_memtable_writes(options), 1);
+        let family = ok(|e| rocksdb_create_column_family(db, options, c"filled".as_ptr(), e));
+        let put = |e| rocksdb_put_cf(db, setup.write, family, at(b"k"), 1, at(b"v"), 1, e);
+        let error = failed(put);
+        assert!(
+            error.starts_with("Invalid argument: ") && error.contains("disallow_memtable_writes"),
+            "{error}"
+        );
+        setup.put(db, b"k", b"v");
+        let mut length = 0;
+        let found = ok(|e| rocksdb_get_cf(db, setup.read, family, at(b"k"), 1, &mut length, e));
+        assert!(found.is_null());
+        rocksdb_column_family_handle_destroy(family);
+        rocksdb_options_destroy(options);
+        rocksdb_close(db);
+    }
+}
+
+#[test]
+fn memtables_are_read_with_their_order_checked() {
+    let setup = Setup::new();
+    unsafe {
+        assert_eq!(rocksdb_options_get_paranoid_memory_checks(setup.options), 0);
+        rocksdb_options_set_paranoid_memory_checks(setup.options, 1);
+        assert_eq!(rocksdb_options_get_paranoid_memory_checks(setup.options), 1);
+        let db = setup.open();
+        (0..300_u32).for_each(|n| setup.put(db, &(n * 77 % 300).to_be_bytes(), &n.to_be_bytes()));
+        (0..300_u32).for_each(|n| assert!(setup.get(db, &n.to_be_bytes()).is_some()));
+        assert_eq!(setup.get(db, b"none"), None);
+        rocksdb_close(db);
+    }
+}
+
+#[test]
+fn outputs_of_compactions_are_read_as_the_flags_say() {
+    const NO_FILE_OPENS: u32 = 74;
+    let opens = |flags: c_int| unsafe {
+        let setup = Setup::new();
+        rocksdb_options_enable_statistics(setup.options);
+        assert_eq!(rocksdb_options_get_verify_output_flags(setup.options), 0);
+        rocksdb_options_set_verify_output_flags(setup.options, flags);
+        assert_eq!(rocksdb_options_get_verify_output_flags(setup.options), flags);
+        let db = setup.open();
+        for _ in 0..2 {
+            (0..100_u32).for_each(|n| setup.put(db, &n.to_be_bytes(), b"value"));
+            setup.flush_all(db);
+        }
+        rocksdb_compact_range(db, null(), 0, null(), 0);
+        rocksdb_close(db);
+        rocksdb_options_statistics_get_ticker_count(setup.options, NO_FILE_OPENS)
+    };
+    // Blocks are verified by reading the file itself, once; not where it is switched off.
+    assert_eq!((opens(1), opens(1 | 1 << 10)), (opens(0), opens(0) + 1));
+}
+
+#[test]
+fn the_budget_of_memtables_is_enforced_while_logs_are_replayed() {
+    let tables = |enforces: u8| unsafe {
+        let setup = Setup::new();
+        let db = setup.open();
+        (0..3000_u32).for_each(|n| setup.put(db, &n.to_be_bytes(), &[b'v'; 500]));
+        rocksdb_close(db);
+        assert_eq!(rocksdb_options_get_enforce_write_buffer_manager_during_recovery(setup.options), 1);
+        rocksdb_options_set_enforce_write_buffer_manager_during_recovery(setup.options, enforces);
+        assert_eq!(rocksdb_options_get_enforce_write_buffer_manager_during_recovery(setup.options), enforces);
+        rocksdb_options_set_db_write_buffer_size(setup.options, 512 << 10);
+        rocksdb_options_set_disable_auto_compactions(setup.options, 1);
+        let db = setup.open();
+        let tables = setup.number(db, c"rocksdb.num-files-at-level0");
+        (0..3000_u32).for_each(|n| assert!(setup.get(db, &n.to_be_bytes()).is_some()));
+        rocksdb_close(db);
+        tables
+    };
+    let (enforced, not) = (tables(1), tables(0));
+    assert!(enforced > 2 && not == 1, "{enforced} {not}");
+}
+
+#[test]
+fn a_table_that_is_damaged_keeps_nobody_from_opening_where_tables_are_opened_later() {
+    let setup = Setup::new();
+    unsafe {
+        assert_eq!(rocksdb_options_get_max_file_opening_threads(setup.options), 16);
+        rocksdb_options_set_max_file_opening_threads(setup.options, 1);
+        assert_eq!(rocksdb_options_get_max_file_opening_threads(setup.options), 1);
+        let db = setup.open();
+        setup.put(db, b"k", b"v");
+        setup.flush_all(db);
+        rocksdb_close(db);
+        let files = std::fs::read_dir(setup.directory.path().join("db")).unwrap();
+        let tables = files
+            .map(|file| file.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|e| e == "sst"));
+        tables.for_each(|table| {
+            std::fs::write(&table, vec![0; std::fs::metadata(&table).unwrap().len() as usize]).unwrap()
+        });
+        failed(|e| rocksdb_open(setup.options, setup.path("db").as_ptr(), e));
+        assert_eq!(rocksdb_options_get_open_files_async(setup.options), 0);
+        rocksdb_options_set_open_files_async(setup.options, 1);
+        rocksdb_options_set_skip_stats_update_on_db_open(setup.options, 1);
+        assert_eq!(rocksdb_options_get_open_files_async(setup.options), 1);
+        let db = setup.open();
+        setup.put(db, b"other", b"v");
+        assert_eq!(setup.get(db, b"other").as_deref(), Some(&b"v"[..]));
+        rocksdb_close(db);
+    }
+}
+
+#[test]
+fn a_time_of_little_use_that_is_none_is_refused() {
+    let setup = Setup::new();
+    unsafe {
+        rocksdb_options_set_daily_offpeak_time_utc(setup.options, c"from 7 to 8".as_ptr());
+        let error = failed(|e| rocksdb_open(setup.options, setup.path("db").as_ptr(), e));
+        assert!(
+            error.starts_with("Invalid argument: ") && error.contains("daily_offpeak_time_utc"),
+            "{error}"
+        );
+        rocksdb_options_set_daily_offpeak_time_utc(setup.options, c"23:30-06:00".as_ptr());
+        rocksdb_close(setup.open());
     }
 }

@@ -243,7 +243,7 @@ impl<H: Host> Pipeline<H> {
             self.order.check_claim(claim)?;
         }
         for family in source.families() {
-            match self.around.host.pin(*family) {
+            match self.around.host.pin(*family).map_err(NotOrdered::Refused)? {
                 Some(pin) => pins.push((*family, pin)),
                 None if options.ignore_missing_column_families => {}
                 None => {

@@ -63,7 +63,7 @@ option_table! {
         report_bg_io_stats: bool = false, mutable, kept, "Measure the I/O of flushes and compactions";
         optimize_filters_for_hits: bool = false, fixed, honoured, "No filters on the last level";
         paranoid_file_checks: bool = false, mutable, honoured, "Read each table back after it is written";
-        verify_output_flags: u32 = 0, mutable, kept, "How outputs of compactions are verified, as bits";
+        verify_output_flags: u32 = 0, mutable, honoured, "How outputs of compactions are verified, as bits: 1 blocks, 2 entries, 4 whole files, and 1024 that it is done";
         max_sequential_skip_in_iterations: u64 = 8, mutable, honoured, "Versions of a key that an iterator steps over before it seeks";
         memtable_factory: Object = Object::new("SkipListFactory"), fixed, kept, "What memtables are made of";
         memtable_insert_with_hint_prefix_extractor: Object = Object::NONE, fixed, kept, "Prefixes whose last insert position is remembered";
@@ -78,14 +78,14 @@ option_table! {
         memtable_batch_lookup_optimization: bool = false, fixed, kept, "Look up the keys of a batch in a memtable together";
         min_tombstones_for_range_conversion: u32 = 0, mutable, kept, "Adjacent deletions that an iterator turns into a range deletion; 0 for not";
         bloom_locality: u32 = 0, fixed, kept, "Keep the probes of a memtable's filter in one cache line";
-        arena_block_size: usize = 0, mutable, kept, "Bytes of one allocation of a memtable; 0 decides by itself";
+        arena_block_size: usize = 0, mutable, honoured, "Most bytes of one allocation of a memtable, from 8 KiB to 2 MiB; 0 decides by itself";
         inplace_update_support: bool = false, fixed, kept, "Overwrite values in the memtable";
         inplace_update_num_locks: usize = 10_000, mutable, kept, "Locks for it";
         max_successive_merges: usize = 0, mutable, kept, "Operands of a key before they are merged on writing; 0 for never";
         strict_max_successive_merges: bool = false, mutable, kept, "Do so even if that reads from storage";
         experimental_mempurge_threshold: f64 = 0.0, mutable, kept, "Part of a memtable that must be garbage to be collected in memory; 0 for not";
-        disallow_memtable_writes: bool = false, fixed, kept, "The family is filled by ingestion only; refused when a database is opened for writing";
-        paranoid_memory_checks: bool = false, mutable, kept, "Check the order of memtable entries on reads; refused when a database is opened for writing";
+        disallow_memtable_writes: bool = false, fixed, honoured, "The family is filled by ingestion only; not for the default one";
+        paranoid_memory_checks: bool = false, mutable, honoured, "Check the order of memtable entries on reads";
         block_protection_bytes_per_key: u8 = 0, mutable, kept, "Bytes of checksum with each entry of a block in memory";
         uncache_aggressiveness: u32 = 0, mutable, kept, "How hard blocks of obsolete files are dropped from the cache";
         last_level_temperature: FileTemperature = FileTemperature::Unknown, mutable, kept, "Temperature of the last level's files";

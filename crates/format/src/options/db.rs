@@ -19,9 +19,9 @@ option_table! {
         statistics: Unprinted = Unprinted::default(), fixed, kept, "Where tickers and histograms go";
         info_log_level: InfoLogLevel = InfoLogLevel::Info, fixed, honoured, "The least important messages that are logged";
         max_open_files: i32 = -1, mutable, honoured, "Most tables kept open; -1 for all", in -1..=i32::MAX;
-        max_file_opening_threads: i32 = 16, fixed, kept, "Threads that open tables when the database is opened";
+        max_file_opening_threads: i32 = 16, fixed, honoured, "Threads that open tables when the database is opened";
         read_io_executor_threads: i32 = 1, fixed, kept, "Threads that carry out asynchronous reads in RocksDB";
-        open_files_async: bool = false, fixed, kept, "Open tables in the background when the database is opened";
+        open_files_async: bool = false, fixed, honoured, "Open tables in the background when the database is opened";
         max_total_wal_size: u64 = 0, mutable, honoured, "Bytes of logs above which the oldest memtables are flushed; 0 derives it from the write buffers";
         use_fsync: bool = false, fixed, honoured, "Sync with fsync rather than fdatasync";
         db_log_dir: String = String::new(), fixed, honoured, "Directory of the info log; empty for the database's own";
@@ -80,7 +80,7 @@ option_table! {
         wal_filter: Object = Object::NONE, fixed, kept, "What filters log records on opening";
         dump_malloc_stats: bool = false, fixed, kept, "Put the allocator's statistics into the info log";
         avoid_flush_during_recovery: bool = false, fixed, honoured, "Keep what was recovered from logs in memory";
-        enforce_write_buffer_manager_during_recovery: bool = true, fixed, kept, "Memtable limits count during recovery too";
+        enforce_write_buffer_manager_during_recovery: bool = true, fixed, honoured, "Memtable limits count during recovery too";
         avoid_flush_during_shutdown: bool = false, mutable, honoured, "Do not flush unlogged data on closing";
         allow_ingest_behind: bool = false, fixed, honoured, "Keep the last level free for files that are ingested behind";
         two_write_queues: bool = false, fixed, honoured, "Writes that only log do not wait for those that insert";
@@ -101,7 +101,7 @@ option_table! {
         db_host_id: String = "__hostname__".to_owned(), fixed, honoured, "The host recorded in tables";
         lowest_used_cache_tier: CacheTier = CacheTier::NonVolatileBlock, fixed, kept, "The lowest tier of caches in use";
         enforce_single_del_contracts: bool = true, fixed, honoured, "Fail a compaction that finds single deletes misused";
-        daily_offpeak_time_utc: String = String::new(), mutable, kept, "When the database is little used, as HH:mm-HH:mm UTC";
+        daily_offpeak_time_utc: String = String::new(), mutable, honoured, "When the database is little used, as HH:mm-HH:mm UTC";
         max_compaction_trigger_wakeup_seconds: u64 = 43_200, mutable, honoured, "Most seconds between looks for compactions due by time";
         follower_refresh_catchup_period_ms: u64 = 10_000, fixed, honoured, "Milliseconds between a follower's looks at its leader";
         follower_catchup_retry_count: u64 = 10, fixed, honoured, "Attempts of a follower to catch up";

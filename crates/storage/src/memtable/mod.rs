@@ -62,6 +62,11 @@ pub struct MemTable {
     protection: Protection,
     /// Searches check every entry that they pass.
     checks_searches: bool,
+    /// Readers check that each entry is behind the one that they come from
+    /// (`paranoid_memory_checks`).
+    checks_order: bool,
+    /// Its family takes no writes (`disallow_memtable_writes`).
+    refuses_writes: bool,
     tombstones: Tombstones,
     counts: Counts,
     sealed: OnceLock<Seal>,
@@ -160,12 +165,17 @@ impl MemTable {
         let options = &config.options;
         let protection = Protection::of(options.memtable_protection_bytes_per_key);
         // Why so small where the buffer is: it is full when its memory is allocated, used or not.
-        let block_bytes = options.write_buffer_size / 8;
+        let block_bytes = match options.arena_block_size {
+            0 => options.write_buffer_size / 8,
+            asked => asked,
+        };
         Self {
             list: SkipList::with_block_bytes(InternalOrder(config.comparator.clone()), block_bytes),
             filter: Filter::of(config),
             protection,
             checks_searches: protection.is_on() && options.memtable_verify_per_key_checksum_on_seek,
+            checks_order: options.paranoid_memory_checks,
+            refuses_writes: options.disallow_memtable_writes,
             tombstones: Tombstones::new(protection),
             ..Self::new(config.comparator.clone())
         }
@@ -178,6 +188,8 @@ impl MemTable {
             filter: None,
             protection: Protection::default(),
             checks_searches: false,
+            checks_order: false,
+            refuses_writes: false,
             tombstones: Tombstones::default(),
             comparator,
             counts: Counts::default(),
@@ -206,6 +218,18 @@ impl MemTable {
     #[inline]
     pub fn follow_budget(&self, budget: &WriteBufferManager, memory_bytes: usize) {
         self.charge.get_or_init(|| budget.charge()).follow(memory_bytes);
+    }
+
+    /// Whether anything may be written to it.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: `disallow_memtable_writes` says that nothing may.
+    #[inline]
+    pub fn check_takes_writes(&self) -> Result<()> {
+        match self.refuses_writes {
+            false => Ok(()),
+            true => Err(Error::invalid_argument("this column family has disallow_memtable_writes=true")),
+        }
     }
 
     /// Says that a write goes to it. Called under the lock that orders writes.
@@ -405,7 +429,8 @@ impl MemTable {
     ///
     /// # Errors
     /// As [`check_whole`](Self::check_whole); `memtable_verify_per_key_checksum_on_seek`: the
-    /// search passed an entry that does not match its checksum. As items: an entry does not match
+    /// search passed an entry that does not match its checksum; `paranoid_memory_checks`: it passed
+    /// one that is not in its place. As items: an entry does not match
     /// its own.
     #[inline]
     pub fn entries_of<'a>(&'a self, seek_key: &'a [u8]) -> Result<Entries<'a>> {
@@ -459,10 +484,10 @@ impl MemTable {
     ///
     /// # Errors
     /// With `memtable_verify_per_key_checksum_on_seek`, an entry on the way does not match its
-    /// checksum.
+    /// checksum; with `paranoid_memory_checks`, it is not in its place.
     #[inline]
     pub fn seek_ge(&self, internal_key: &[u8]) -> Result<Option<Position>> {
-        if self.checks_searches {
+        if self.checks_searches || self.checks_order {
             return self.checked_seek_ge(internal_key);
         }
         Ok(self.list.seek_ge(internal_key))
@@ -470,7 +495,40 @@ impl MemTable {
 
     #[inline(never)]
     fn checked_seek_ge(&self, internal_key: &[u8]) -> Result<Option<Position>> {
-        self.list.try_seek_ge(internal_key, |position| self.check_protected(position))
+        let mut before: Option<Position> = None;
+        self.list.try_seek_ge(internal_key, |position| {
+            if self.checks_searches {
+                self.check_protected(position)?;
+            }
+            if self.checks_order {
+                before.map_or(Ok(()), |before| self.check_step(before, position))?;
+                if self.comparator.compare_internal(self.list.key(position), internal_key).is_lt() {
+                    before = Some(position);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// With `paranoid_memory_checks`: that an entry is behind another from which the list led to
+    /// it.
+    ///
+    /// # Errors
+    /// It is not: a key has changed in memory.
+    #[inline]
+    pub fn check_step(&self, before: Position, after: Position) -> Result<()> {
+        if self.checks_order { self.check_order(before, after) } else { Ok(()) }
+    }
+
+    #[inline(never)]
+    fn check_order(&self, before: Position, after: Position) -> Result<()> {
+        let (before, after) = (self.list.key(before), self.list.key(after));
+        if self.comparator.compare_internal(before, after).is_lt() {
+            return Ok(());
+        }
+        let (before, after) = (Shown(key::user_key(before)), Shown(key::user_key(after)));
+        let text = format!("memtable entries in memory out of order: key {after} behind key {before}");
+        Err(Error::new(ErrorKind::Corruption, text))
     }
 
     /// The largest entry before an internal key.
@@ -583,6 +641,10 @@ impl<'a> Iterator for Entries<'a> {
             return None;
         }
         self.next = self.memtable.next(position);
+        if let Some(Err(error)) = self.next.map(|next| self.memtable.check_step(position, next)) {
+            self.next = None;
+            return Some(Err(error));
+        }
         // Invariant: `add` only takes value types that exist.
         let kind = ValueType::from_u8(trailer as u8).expect("a memtable holds known value types");
         let at = self.memtable.value_at(position);
