@@ -1,9 +1,10 @@
 //! What happens because time passes, and for no other reason: files that are too old are compacted,
 //! statistics are written to the LOG file. In virtual time.
 
-use karst_engine::{Db, FlushOptions, Options, WaitForCompactOptions};
+use karst_engine::{Db, FlushOptions, Options, Statistics, Ticker, WaitForCompactOptions};
 use karst_io::{Env, Simulation, sleep};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 fn options(env: &Env, more: &str) -> Options {
@@ -126,6 +127,49 @@ fn statistics_are_written_to_the_log_file_every_so_often() {
         db.set_db_options(&[("stats_dump_period_sec", "60")]).unwrap();
         sleep(&env, Duration::from_secs(65)).await;
         assert!(dumps(&env) > 3);
+        db.close().unwrap();
+    });
+}
+
+/// What was counted in each period is kept, as far as there is room for it.
+#[test]
+fn statistics_are_kept_by_period() {
+    let simulation = Simulation::new(10);
+    let env = simulation.env().clone();
+    simulation.run(async {
+        let statistics = Arc::new(Statistics::default());
+        let options = options(&env, "stats_persist_period_sec=100").statistics(statistics.clone());
+        let db = Db::open("/db", &options).unwrap();
+        let begun_s = env.unix_time().as_secs();
+        let put = Ticker::NumberKeysWritten.name();
+        let written = |db: &Db, times: std::ops::Range<u64>| -> Vec<(u64, u64)> {
+            let slices = db.stats_history(times);
+            slices.iter().map(|slice| (slice.time_s - begun_s, slice.tickers[put])).collect()
+        };
+        db.put_async(b"before", b"the first look").await.unwrap();
+        sleep(&env, Duration::from_secs(110)).await;
+        assert_eq!(written(&db, 0..u64::MAX), [], "the first look is what is counted from");
+        for n in 1..=4 {
+            for _ in 0..n {
+                db.put_async(b"key", b"value").await.unwrap();
+            }
+            sleep(&env, Duration::from_secs(100)).await;
+        }
+        let all = written(&db, 0..u64::MAX);
+        assert_eq!(all.iter().map(|(_, written)| *written).collect::<Vec<_>>(), [1, 2, 3, 4], "{all:?}");
+        assert!(all.iter().zip([200, 300, 400, 500]).all(|((at, _), due)| at.abs_diff(due) < 5), "{all:?}");
+        let from = begun_s + all[1].0;
+        assert_eq!(written(&db, from..from + all[2].0 - all[1].0), all[1..2]);
+        assert_eq!(statistics.ticker(Ticker::NumberKeysWritten), 11);
+        // Room for two of them.
+        let bytes = Ticker::all().map(|ticker| ticker.name().len() + 8).sum::<usize>() + 8;
+        db.set_db_options(&[("stats_history_buffer_size", &(bytes * 2 + bytes / 2).to_string())]).unwrap();
+        sleep(&env, Duration::from_secs(100)).await;
+        let left = written(&db, 0..u64::MAX);
+        assert_eq!(left.iter().map(|(_, written)| *written).collect::<Vec<_>>(), [4, 0]);
+        db.set_db_options(&[("stats_persist_period_sec", "0")]).unwrap();
+        sleep(&env, Duration::from_secs(1000)).await;
+        assert_eq!(written(&db, 0..u64::MAX), left);
         db.close().unwrap();
     });
 }

@@ -210,11 +210,11 @@ pub use karst_engine::{
     RateLimiter, ReadOptions, ReadTier, Recorder, RepairReport, RepairedFamily, RestoreOptions, Result,
     Severity, SizeApproximationOptions, Snapshot, SortedRun, SstFileManager, SstFileWriter, SstPartitioner,
     SstPartitionerContext, SstPartitionerFactory, SstPartitionerFixedPrefixFactory, Statistics, StatsLevel,
-    StopBackup, Streamed, SubcompactionInfo, TableFileCreationInfo, TableFileCreationReason, TableFilterFn,
-    TablePropertiesCollection, TablePropertiesCollector, TablePropertiesCollectorFactory, Ticker,
-    UserKeyRange, Value, VerifyProgress, VerifyReport, WaitForCompactOptions, WalFile, WalUpdate, WalUpdates,
-    WriteBatch, WriteBufferManager, WriteOptions, WriteStallCondition, WriteStallInfo, compaction_filter,
-    format, merge_operator, options, perf_context, table_properties_collector,
+    StatsSlice, StopBackup, Streamed, SubcompactionInfo, TableFileCreationInfo, TableFileCreationReason,
+    TableFilterFn, TablePropertiesCollection, TablePropertiesCollector, TablePropertiesCollectorFactory,
+    Ticker, UserKeyRange, Value, VerifyProgress, VerifyReport, WaitForCompactOptions, WalFile, WalUpdate,
+    WalUpdates, WriteBatch, WriteBufferManager, WriteOptions, WriteStallCondition, WriteStallInfo,
+    compaction_filter, format, merge_operator, options, perf_context, table_properties_collector,
 };
 #[doc(inline)]
 pub use karst_txn::{

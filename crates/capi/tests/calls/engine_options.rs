@@ -376,3 +376,31 @@ fn a_time_of_little_use_that_is_none_is_refused() {
         rocksdb_close(setup.open());
     }
 }
+
+unsafe extern "C" {
+    fn rocksdb_options_set_stats_persist_period_sec(o: H, v: std::ffi::c_uint);
+    fn rocksdb_options_get_stats_persist_period_sec(o: H) -> std::ffi::c_uint;
+    fn rocksdb_options_set_stats_history_buffer_size(o: H, v: usize);
+    fn rocksdb_options_get_stats_history_buffer_size(o: H) -> usize;
+}
+
+/// What is kept is told to Rust only, as RocksDB tells it to C++.
+#[test]
+fn statistics_are_kept_with_the_periods_that_are_set() {
+    let setup = Setup::new();
+    unsafe {
+        assert_eq!(rocksdb_options_get_stats_persist_period_sec(setup.options), 600);
+        assert_eq!(rocksdb_options_get_stats_history_buffer_size(setup.options), 1 << 20);
+        rocksdb_options_set_stats_persist_period_sec(setup.options, 1);
+        rocksdb_options_set_stats_history_buffer_size(setup.options, 1000);
+        rocksdb_close(setup.open());
+        let files =
+            std::fs::read_dir(setup.directory.path().join("db")).unwrap().map(|file| file.unwrap().path());
+        let options = files.filter(|path| path.to_str().unwrap().contains("OPTIONS-")).max().unwrap();
+        let text = std::fs::read_to_string(options).unwrap();
+        assert!(
+            text.contains("stats_persist_period_sec=1\n")
+                && text.contains("stats_history_buffer_size=1000\n")
+        );
+    }
+}

@@ -88,6 +88,8 @@ pub(crate) struct Background {
     changed: Event,
     /// Writes statistics to the LOG file.
     stats_dump: OnceLock<StatsDump>,
+    /// Keeps statistics.
+    stats_kept: OnceLock<StatsDump>,
 }
 
 struct StatsDump(Box<dyn Fn() + Send + Sync>);
@@ -290,6 +292,7 @@ impl Background {
             state: Mutex::default(),
             changed: Event::new(),
             stats_dump: OnceLock::new(),
+            stats_kept: OnceLock::new(),
             parts,
         });
         background.connect();

@@ -53,9 +53,9 @@ option_table! {
         allow_fallocate: bool = true, fixed, honoured, "Preallocate files";
         is_fd_close_on_exec: bool = true, fixed, kept, "Files are closed in child processes";
         stats_dump_period_sec: u32 = 600, mutable, honoured, "Seconds between statistics in the info log; 0 for never";
-        stats_persist_period_sec: u32 = 600, mutable, kept, "Seconds between statistics kept in memory or on disk; 0 for never";
+        stats_persist_period_sec: u32 = 600, mutable, honoured, "Seconds between statistics kept in memory; 0 for never";
         persist_stats_to_disk: bool = false, fixed, kept, "Keep statistics in a column family of the database";
-        stats_history_buffer_size: usize = 1 << 20, mutable, kept, "Bytes of statistics kept in memory";
+        stats_history_buffer_size: usize = 1 << 20, mutable, honoured, "Bytes of statistics kept in memory";
         advise_random_on_open: bool = true, fixed, kept, "Tell the kernel that tables are read at random";
         db_write_buffer_size: usize = 0, fixed, honoured, "Bytes of all memtables together; 0 for no limit";
         compaction_readahead_size: usize = 2 << 20, mutable, honoured, "Bytes that a compaction reads ahead";
