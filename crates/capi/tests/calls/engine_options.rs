@@ -404,3 +404,65 @@ fn statistics_are_kept_with_the_periods_that_are_set() {
         );
     }
 }
+
+unsafe extern "C" {
+    fn rocksdb_options_set_uncache_aggressiveness(o: H, v: u32);
+    fn rocksdb_options_get_uncache_aggressiveness(o: H) -> u32;
+    fn rocksdb_options_set_prepopulate_blob_cache(o: H, v: c_int);
+    fn rocksdb_options_get_prepopulate_blob_cache(o: H) -> c_int;
+}
+
+#[test]
+fn blocks_of_removed_tables_leave_the_cache() {
+    let left = |aggressiveness: u32| unsafe {
+        let setup = Setup::new();
+        assert_eq!(rocksdb_options_get_uncache_aggressiveness(setup.options), 0);
+        rocksdb_options_set_uncache_aggressiveness(setup.options, aggressiveness);
+        assert_eq!(rocksdb_options_get_uncache_aggressiveness(setup.options), aggressiveness);
+        rocksdb_options_set_compression(setup.options, NO_COMPRESSION);
+        rocksdb_options_set_disable_auto_compactions(setup.options, 1);
+        let db = setup.open();
+        for _ in 0..2 {
+            (0..500_u32).for_each(|n| setup.put(db, &n.to_be_bytes(), &[b'v'; 500]));
+            setup.flush_all(db);
+            (0..500_u32).for_each(|n| assert!(setup.get(db, &n.to_be_bytes()).is_some()));
+        }
+        let before = setup.number(db, c"rocksdb.block-cache-usage");
+        rocksdb_compact_range(db, null(), 0, null(), 0);
+        let mut left = setup.number(db, c"rocksdb.block-cache-usage");
+        // Tables are removed a little later.
+        for _ in 0..500 {
+            if aggressiveness == 0 || left < before / 4 {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            left = setup.number(db, c"rocksdb.block-cache-usage");
+        }
+        rocksdb_close(db);
+        (before, left)
+    };
+    let ((before, stays), (_, leaves)) = (left(0), left(300));
+    assert!(before > 400_000 && stays >= before && leaves < before / 4, "{before} {stays} {leaves}");
+}
+
+#[test]
+fn values_are_in_the_blob_cache_once_they_are_flushed() {
+    let usage = |prepopulates: c_int| unsafe {
+        let setup = Setup::new();
+        assert_eq!(rocksdb_options_get_prepopulate_blob_cache(setup.options), 0);
+        rocksdb_options_set_prepopulate_blob_cache(setup.options, prepopulates);
+        assert_eq!(rocksdb_options_get_prepopulate_blob_cache(setup.options), prepopulates);
+        let options = rocksdb_options_create();
+        let text = c"create_if_missing=true;enable_blob_files=true;blob_cache=8M";
+        ok(|e| rocksdb_get_options_from_string(setup.options, text.as_ptr(), options, e));
+        let db = ok(|e| rocksdb_open(options, setup.path("db").as_ptr(), e));
+        (0..100_u32).for_each(|n| setup.put(db, &n.to_be_bytes(), &[b'v'; 1000]));
+        setup.flush_all(db);
+        let usage = setup.number(db, c"rocksdb.blob-cache-usage");
+        rocksdb_close(db);
+        rocksdb_options_destroy(options);
+        usage
+    };
+    let (empty, full) = (usage(0), usage(1));
+    assert!(empty < 10_000 && full >= 100_000, "{empty} {full}");
+}

@@ -288,6 +288,7 @@ impl CompactionJob {
             env: env.clone(),
             config,
             warming,
+            blob_warming: None,
             memory: Some(shared.clone()),
             identity: self.surroundings.identity.clone(),
             new_files,

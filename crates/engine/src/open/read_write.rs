@@ -531,6 +531,7 @@ async fn write_level0(
         writing: writer_options(&read.db_options.get()),
         // Compat: recovery is no flush.
         warming: None,
+        blob_warming: None,
         memory: Some(read.shared.clone()),
         file_checksums: read.shared.file_checksums.clone(),
         creations: None,

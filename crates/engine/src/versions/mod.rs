@@ -465,6 +465,32 @@ impl Versions {
         }
     }
 
+    /// Says of tables that are about to leave how hard their blocks are to leave the cache.
+    fn mark_leaving(&self, requests: &[Request]) {
+        for edit in requests.iter().flat_map(|request| &request.change.edits) {
+            let Some(family) = self.families.get(edit.column_family) else { continue };
+            let superversion = family.superversion();
+            let aggressiveness = superversion.config().options.uncache_aggressiveness;
+            if aggressiveness == 0 || edit.deleted_files.is_empty() {
+                continue;
+            }
+            // Why not those that come back: they go to another level, with the blocks they have.
+            let stays = |number| edit.new_files.iter().any(|(_, file)| file.number == number);
+            let leaving: BTreeSet<_> = edit
+                .deleted_files
+                .iter()
+                .map(|(_, number)| *number)
+                .filter(|number| !stays(*number))
+                .collect();
+            for (_, file) in
+                superversion.version().all_files().filter(|(_, file)| leaving.contains(&file.number))
+            {
+                let table = family.tables.opened(file).cloned().or_else(|| family.tables.lookup(file));
+                table.into_iter().for_each(|table| table.mark_leaving(&self.shared.cache, aggressiveness));
+            }
+        }
+    }
+
     /// Carries out what is queued, group by group.
     fn install_all(&self) {
         let running = Running(self);
@@ -586,6 +612,7 @@ impl Versions {
         changed.extend(requests.iter().flat_map(|request| &request.change.flushed).map(|(id, _)| *id));
         // Why before it is published: from then on a file may become obsolete.
         self.count_space(&new, &requests);
+        self.mark_leaving(&requests);
         let mut gone = Vec::new();
         {
             let mut state = self.state.lock();

@@ -87,7 +87,7 @@ option_table! {
         disallow_memtable_writes: bool = false, fixed, honoured, "The family is filled by ingestion only; not for the default one";
         paranoid_memory_checks: bool = false, mutable, honoured, "Check the order of memtable entries on reads";
         block_protection_bytes_per_key: u8 = 0, mutable, kept, "Bytes of checksum with each entry of a block in memory";
-        uncache_aggressiveness: u32 = 0, mutable, kept, "How hard blocks of obsolete files are dropped from the cache";
+        uncache_aggressiveness: u32 = 0, mutable, honoured, "How hard blocks of obsolete files are dropped from the cache";
         last_level_temperature: FileTemperature = FileTemperature::Unknown, mutable, kept, "Temperature of the last level's files";
         default_write_temperature: FileTemperature = FileTemperature::Unknown, mutable, kept, "Temperature of other files";
         default_temperature: FileTemperature = FileTemperature::Unknown, fixed, kept, "Temperature assumed of files without one";
@@ -102,7 +102,7 @@ option_table! {
         blob_compaction_readahead_size: u64 = 0, mutable, kept, "Bytes that a compaction reads ahead in blob files";
         blob_file_starting_level: i32 = 0, mutable, honoured, "The first level that stores values in blob files";
         blob_cache: Cache = Cache::default(), fixed, honoured, "The cache for blobs: a size, or properties with the capacity";
-        prepopulate_blob_cache: PrepopulateBlobCache = PrepopulateBlobCache::Disable, mutable, kept, "Put blobs into the cache as they are written";
+        prepopulate_blob_cache: PrepopulateBlobCache = PrepopulateBlobCache::Disable, mutable, honoured, "Put blobs into the cache as they are written";
         enable_blob_direct_write: bool = false, fixed, kept, "Values go to blob files when they are written";
         blob_direct_write_partitions: u32 = 1, fixed, kept, "Blob files written at a time by it";
         blob_direct_write_partition_strategy: Unprinted = Unprinted::default(), fixed, kept, "Which of them a value goes to";

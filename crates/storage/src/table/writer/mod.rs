@@ -28,6 +28,7 @@ mod table_options;
 mod tests;
 mod write_behind;
 
+use crate::blob::BlobWarming;
 use crate::budget::FileCharge;
 use crate::file_checksum::{FileChecksumGenFactory, RunningChecksum};
 use crate::open_files::Shared;
@@ -113,6 +114,8 @@ pub struct Outputs {
     pub writing: WriterOptions,
     /// What is written goes into the block cache too.
     pub warming: Option<Warming>,
+    /// Values of blob files go into the blob cache too.
+    pub blob_warming: Option<BlobWarming>,
     /// What the memory of the files counts against; `None` for nothing.
     pub memory: Option<Arc<Shared>>,
     /// Makes a checksum of each whole file.
