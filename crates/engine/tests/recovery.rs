@@ -420,3 +420,33 @@ fn as_many_tables_are_opened_at_a_time_as_the_option_says() {
     let (one, many) = (took(1), took(24));
     assert!(one >= OPENS_TAKE * 24 && many < one / 2, "{one:?} {many:?}");
 }
+
+/// A MANIFEST that was damaged while the database was open is written anew when it is closed, where
+/// it is read back then.
+#[test]
+fn a_damaged_manifest_is_noticed_when_the_database_is_closed() {
+    for verifies in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let statistics = Arc::new(karst_engine::Statistics::default());
+        let options = Options::new().statistics(statistics.clone()).db(move |db| {
+            db.create_if_missing = true;
+            db.verify_manifest_content_on_close = verifies;
+        });
+        let db = Db::open(directory.path(), &options).unwrap();
+        db.put("key", "value").unwrap();
+        db.flush(&karst_engine::FlushOptions::default()).unwrap();
+        let current = fs::read_to_string(directory.path().join("CURRENT")).unwrap();
+        let manifest = directory.path().join(current.trim());
+        let mut bytes = fs::read(&manifest).unwrap();
+        bytes[20] ^= 1;
+        fs::OpenOptions::new().write(true).open(&manifest).unwrap().write_all(&bytes).unwrap();
+        db.close().unwrap();
+        drop(db);
+        let failures = statistics.ticker(karst_engine::Ticker::ManifestValidationFailureCount);
+        assert_eq!(failures, u64::from(verifies));
+        assert_eq!(manifest.exists(), !verifies, "the damaged one is gone");
+        let reopened =
+            Db::open(directory.path(), &options).map(|db| db.get("key").unwrap().unwrap().to_vec());
+        assert_eq!(reopened.ok(), verifies.then(|| b"value".to_vec()));
+    }
+}

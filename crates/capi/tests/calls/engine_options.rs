@@ -466,3 +466,34 @@ fn values_are_in_the_blob_cache_once_they_are_flushed() {
     let (empty, full) = (usage(0), usage(1));
     assert!(empty < 10_000 && full >= 100_000, "{empty} {full}");
 }
+
+unsafe extern "C" {
+    fn rocksdb_options_set_verify_manifest_content_on_close(o: H, v: c_uchar);
+    fn rocksdb_options_get_verify_manifest_content_on_close(o: H) -> c_uchar;
+}
+
+#[test]
+fn a_manifest_is_read_back_when_the_database_is_closed() {
+    let setup = Setup::new();
+    unsafe {
+        assert_eq!(rocksdb_options_get_verify_manifest_content_on_close(setup.options), 0);
+        rocksdb_options_set_verify_manifest_content_on_close(setup.options, 1);
+        assert_eq!(rocksdb_options_get_verify_manifest_content_on_close(setup.options), 1);
+        let db = setup.open();
+        setup.put(db, b"k", b"v");
+        setup.flush_all(db);
+        let directory = setup.directory.path().join("db");
+        let current = std::fs::read_to_string(directory.join("CURRENT")).unwrap();
+        let manifest = directory.join(current.trim());
+        let mut bytes = std::fs::read(&manifest).unwrap();
+        bytes[20] ^= 1;
+        // In place, as the database has the file open.
+        let file = std::fs::OpenOptions::new().write(true).open(&manifest).unwrap();
+        std::io::Write::write_all(&mut &file, &bytes).unwrap();
+        rocksdb_close(db);
+        assert!(!manifest.exists(), "another took its place");
+        let db = setup.open();
+        assert_eq!(setup.get(db, b"k").as_deref(), Some(&b"v"[..]));
+        rocksdb_close(db);
+    }
+}

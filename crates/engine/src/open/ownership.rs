@@ -74,8 +74,9 @@ impl Ownership {
         // still.
         drop(self.changing_options.lock());
         let env = self.versions.env();
+        let verified = self.versions.verify_manifest();
         let last = self.versions.close();
-        let outcome = last.map_or(Ok(()), |last| block_on(env, last));
+        let outcome = last.map_or(Ok(()), |last| block_on(env, last)).and(verified);
         self.versions.end_manifest();
         block_on(env, self.versions.obsolete().close());
         outcome

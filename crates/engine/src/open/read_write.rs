@@ -412,6 +412,7 @@ pub(crate) fn manifest_options(options: &DbOptions) -> ManifestOptions {
         writes_db_id: options.write_dbid_to_manifest,
         tracks_wals: options.track_and_verify_wals_in_manifest,
         allow_ingest_behind: options.allow_ingest_behind,
+        verifies_on_close: options.verify_manifest_content_on_close,
     }
 }
 

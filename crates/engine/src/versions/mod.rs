@@ -35,14 +35,17 @@ pub(crate) use obsolete::{FileGuard, Gone, Hold, JobFiles, ObsoleteFiles};
 use change::Request;
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::health::BackgroundErrorReason;
-use karst_base::stats::HistogramKind;
+use karst_base::stats::{HistogramKind, Ticker};
 use karst_base::sync::ArcSwap;
 use karst_base::sync::Mutex;
 use karst_base::sync::atomic::{AtomicU64, Ordering};
 use karst_commit::wal::prepared::PreparedLogs;
+use karst_format::Corruption;
 use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::SeqNo;
+use karst_format::log::LogReader;
+use karst_format::version_edit::VersionEdit;
 use karst_io::{Env, report};
 use karst_lsm::{Reaper, StoredId, StoredKind, TreeOptions, Version, VersionSet};
 use karst_storage::blob;
@@ -79,6 +82,8 @@ pub(crate) struct ManifestOptions {
     pub(crate) tracks_wals: bool,
     /// `allow_ingest_behind` of the database.
     pub(crate) allow_ingest_behind: bool,
+    /// It is read back when the database is closed (`verify_manifest_content_on_close`).
+    pub(crate) verifies_on_close: bool,
 }
 
 /// The live state of a database; see the module.
@@ -454,6 +459,53 @@ impl Versions {
     #[cfg(test)]
     fn queued(&self) -> usize {
         self.state.lock().queue.len()
+    }
+
+    /// Reads the MANIFEST back, if that is asked for; one that is damaged is written anew, which is
+    /// read back as well. Blocks. To be called before [`close`](Self::close).
+    ///
+    /// # Errors
+    /// It cannot be read, or the new one cannot be written or is damaged too.
+    pub(crate) fn verify_manifest(self: &Arc<Self>) -> Result<()> {
+        if !self.options.load().verifies_on_close {
+            return Ok(());
+        }
+        let Some(damage) = self.damage_of_manifest()? else { return Ok(()) };
+        report!(warn, error = %damage, "the MANIFEST is written anew");
+        // Why taken away: without it the next change begins another.
+        self.end_manifest();
+        karst_io::block_on(self.env(), self.install(Change::default()))?;
+        self.damage_of_manifest()?.map_or(Ok(()), Err)
+    }
+
+    /// What is wrong with the MANIFEST; `None` also while there is none at hand.
+    fn damage_of_manifest(&self) -> Result<Option<Error>> {
+        let (number, size_bytes) = {
+            let state = self.state.lock();
+            if state.closed || state.file.is_none() {
+                return Ok(None);
+            }
+            state.named
+        };
+        let path = self.path.join(FileName::Manifest(number).to_string());
+        let mut bytes = self.env().fs().read_file(&path)?;
+        bytes.truncate(usize::try_from(size_bytes).unwrap_or(usize::MAX));
+        let mut reader = LogReader::manifest(&bytes);
+        let mut end = 0;
+        let damage = loop {
+            match reader.next_record() {
+                None => break (end < size_bytes).then(|| Corruption::new("it ends too early", end)),
+                Some(Err(damage)) => break Some(damage.corruption),
+                Some(Ok(record)) => match VersionEdit::decode(record.bytes) {
+                    Ok(_) => end = record.end,
+                    Err(error) => break Some(Corruption::new(error.what, record.offset)),
+                },
+            }
+        };
+        if damage.is_some() {
+            self.shared.stats.tick(Ticker::ManifestValidationFailureCount);
+        }
+        Ok(damage.map(|damage| Error::in_file(&path, 0, damage)))
     }
 
     /// Gives back the space that the MANIFEST does not use, once nothing is installed any more.

@@ -38,7 +38,7 @@ option_table! {
         async_wal_precreate: bool = false, fixed, kept, "Create the next log in the background";
         max_manifest_file_size: u64 = 1 << 30, mutable, honoured, "Bytes of a MANIFEST above which a new one is started";
         max_manifest_space_amp_pct: i32 = 500, mutable, honoured, "Percent by which a MANIFEST may outgrow its compacted size";
-        verify_manifest_content_on_close: bool = false, mutable, kept, "Read the MANIFEST back when the database is closed";
+        verify_manifest_content_on_close: bool = false, mutable, honoured, "Read the MANIFEST back when the database is closed";
         optimize_manifest_for_recovery: bool = false, mutable, kept, "Write the MANIFEST so that opening takes less time";
         reuse_manifest_on_open: bool = false, fixed, kept, "Append to the MANIFEST found on opening";
         table_cache_numshardbits: i32 = 6, fixed, kept, "Shards of RocksDB's table cache as a power of two";
