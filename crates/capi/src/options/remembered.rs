@@ -4,7 +4,6 @@
 //! opened.
 
 use super::{CNumber, OptionsHandle};
-use crate::boundary::*;
 use libc::{c_int, c_uchar};
 use std::collections::{BTreeMap, BTreeSet};
 

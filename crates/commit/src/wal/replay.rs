@@ -136,7 +136,8 @@ pub struct Replay {
     failed: Option<Error>,
 }
 
-/// The budget of memtables, while logs are replayed (`enforce_write_buffer_manager_during_recovery`).
+/// The budget of memtables, while logs are replayed
+/// (`enforce_write_buffer_manager_during_recovery`).
 #[derive(Debug)]
 struct Budget {
     manager: WriteBufferManager,

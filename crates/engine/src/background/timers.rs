@@ -1,8 +1,8 @@
 //! What is due by time alone: files that grow too old to be left as they are, statistics in the LOG
 //! file, and statistics that are kept.
 //!
-//! In: the time, and the options at that time. Out: a look at every family's tree, and calls to what
-//! writes and what keeps statistics.
+//! In: the time, and the options at that time. Out: a look at every family's tree, and calls to
+//! what writes and what keeps statistics.
 //!
 //! Why one task for all: they come rarely, and one task that sleeps is one task to end. While it
 //! sleeps it holds the background work weakly, so it keeps nothing alive.

@@ -26,10 +26,10 @@ impl Db {
         });
     }
 
-    /// What the counters of [`Db::statistics`] grew by in each `stats_persist_period_sec` that ended
-    /// in `times_s`, in seconds since 1970; oldest first. What takes more memory than
-    /// `stats_history_buffer_size` is forgotten, oldest first. Nothing is kept of a database that is
-    /// open for reading, or has no statistics.
+    /// What the counters of [`Db::statistics`] grew by in each `stats_persist_period_sec` that
+    /// ended in `times_s`, in seconds since 1970; oldest first. What takes more memory than
+    /// `stats_history_buffer_size` is forgotten, oldest first. Nothing is kept of a database that
+    /// is open for reading, or has no statistics.
     pub fn stats_history(&self, times_s: Range<u64>) -> Vec<StatsSlice> {
         self.0.stats_history.slices(times_s)
     }

@@ -1,7 +1,8 @@
-//! Statistics kept over time (`stats_persist_period_sec`): how much each counter grew in each period.
+//! Statistics kept over time (`stats_persist_period_sec`): how much each counter grew in each
+//! period.
 //!
-//! In: the counters, every period. Out: slices with their times, the oldest of which go when all take
-//! more than `stats_history_buffer_size`.
+//! In: the counters, every period. Out: slices with their times, the oldest of which go when all
+//! take more than `stats_history_buffer_size`.
 //!
 //! Compat: the first look is what the first slice is counted from. Kept in memory only, whatever
 //! `persist_stats_to_disk` says.

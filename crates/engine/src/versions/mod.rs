@@ -664,7 +664,6 @@ impl Versions {
         changed.extend(requests.iter().flat_map(|request| &request.change.flushed).map(|(id, _)| *id));
         // Why before it is published: from then on a file may become obsolete.
         self.count_space(&new, &requests);
-        self.mark_leaving(&requests);
         let mut gone = Vec::new();
         {
             let mut state = self.state.lock();
@@ -703,6 +702,7 @@ impl Versions {
             // Why between: who pins a new tree has to read at these numbers.
             drop(taken);
         }
+        self.mark_leaving(&requests);
         for (family, version) in versions {
             let flushed = requests.iter().flat_map(|request| &request.change.flushed);
             let flushed = flushed.filter(|(id, _)| *id == family.id());

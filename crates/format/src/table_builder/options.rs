@@ -116,8 +116,8 @@ pub struct TableOptions {
     /// Whether such a dictionary is trained; without, it is the data of these samples as it is, as
     /// far as it has room (`use_zstd_dict_trainer`).
     pub use_zstd_dict_trainer: bool,
-    /// One data block of so many is compressed in a fast and in a slow way, for the properties only;
-    /// 0: none (`sample_for_compression`).
+    /// One data block of so many is compressed in a fast and in a slow way, for the properties
+    /// only; 0: none (`sample_for_compression`).
     pub sample_for_compression: u64,
     /// Whether the contents of blocks are kept for
     /// [`TableBuilder::take_blocks`](super::TableBuilder::take_blocks).

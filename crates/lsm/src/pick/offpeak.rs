@@ -30,8 +30,8 @@ impl Offpeak {
         }
     }
 
-    /// How many seconds from `now_s`, in seconds since 1970, the next such time begins, if it is one
-    /// now; else 0.
+    /// How many seconds from `now_s`, in seconds since 1970, the next such time begins, if it is
+    /// one now; else 0.
     ///
     /// Compat: the minute in which it ends belongs to it.
     pub fn ahead_s(self, now_s: u64) -> u64 {

@@ -1,8 +1,8 @@
 //! Taking the blocks of a table that is about to be removed out of the block cache
 //! (`uncache_aggressiveness`), as nobody will ask for them again.
 //!
-//! In: an open table that nobody reads any more, and how hard to try. Out: a cache with fewer of its blocks. Nothing is read
-//! for it: what blocks there are is known from indexes in memory.
+//! In: an open table that nobody reads any more, and how hard to try. Out: a cache with fewer of
+//! its blocks. Nothing is read for it: what blocks there are is known from indexes in memory.
 //!
 //! Compat: as RocksDB, it goes on as long as about `0.99 ^ (aggressiveness - 1)` of the blocks that
 //! it looks for are there.
@@ -59,7 +59,9 @@ impl Table {
         let erase = |handle: BlockHandle| cache.erase(self.cache_key(handle));
         if let Some(filter) = &self.filter {
             if filter.is_partitioned() {
-                self.handles_in(cache, &filter.block).into_iter().for_each(|handle| drop(erase(handle)));
+                for partition in self.handles_in(cache, &filter.block) {
+                    erase(partition);
+                }
             }
             erase(filter.block.handle);
         }
@@ -96,8 +98,8 @@ impl Table {
     }
 
     fn add_handles(&self, block: &CachedBlock, handles: &mut Vec<BlockHandle>) {
-        // Why nothing comes of damage: the file is on its way out, and its blocks leave the cache by
-        // and by.
+        // Why nothing comes of damage: the file is on its way out, and its blocks leave the cache
+        // by and by.
         let _ = add_handles_in(block, self.file.size(), handles);
     }
 }
