@@ -4,7 +4,7 @@
 //! Calls come from any thread that writes. Each says under which lock it is made; none may wait or
 //! do I/O.
 
-use karst_base::error::Error;
+use karst_base::error::{Error, Result};
 use karst_base::health::Health;
 use karst_base::pacing::StallController;
 use karst_base::stats::Statistics;
@@ -24,7 +24,10 @@ pub trait Host: Send + Sync + 'static {
     /// family.
     ///
     /// Lock: the one that orders writes, so no memtable is sealed meanwhile.
-    fn pin(&self, family: ColumnFamilyId) -> Option<Self::Pin>;
+    ///
+    /// # Errors
+    /// The family takes no writes.
+    fn pin(&self, family: ColumnFamilyId) -> Result<Option<Self::Pin>>;
 
     /// The pinned memtable.
     fn memtable(pin: &Self::Pin) -> &Arc<MemTable>;

@@ -41,7 +41,7 @@ pub use copies::{
     LiveFilesStorageInfoOptions, RestoreMode, RestoreOptions, ShareFilesNaming, StopBackup,
 };
 pub use db::{
-    BlobMetaData, Cf, ColumnFamilyMetaData, Db, LevelMetaData, LiveFile, PreparedTransaction,
+    BlobMetaData, Cf, ColumnFamilyMetaData, Db, LevelMetaData, LiveFile, PreparedTransaction, StatsSlice,
     TablePropertiesCollection, TransactionHooks, Unchanged, WalFile, WalUpdate, WalUpdates,
 };
 pub use ingest::{BulkLoader, ExternalSstFileInfo, IngestExternalFileArg, SortedRun, SstFileWriter};

@@ -56,10 +56,11 @@ impl Host for DatabaseHost {
     type Pin = Guard<Arc<SuperVersion>>;
 
     #[inline]
-    fn pin(&self, family: ColumnFamilyId) -> Option<Self::Pin> {
-        let pin = self.families.pin(family)?;
+    fn pin(&self, family: ColumnFamilyId) -> Result<Option<Self::Pin>> {
+        let Some(pin) = self.families.pin(family) else { return Ok(None) };
+        pin.mem().check_takes_writes()?;
         pin.mem().touch();
-        Some(pin)
+        Ok(Some(pin))
     }
 
     #[inline]

@@ -16,14 +16,14 @@
 
 use crate::background::{Background, Parts};
 use crate::flush::{FlushContext, Triggers};
-use crate::open::{Options, Ownership, ReadHalf, charged, manifest_options};
+use crate::open::{Options, Ownership, ReadHalf, manifest_options};
 use crate::versions::{Change, ManifestOptions, Versions};
 use crate::write::{DatabaseHost, Sealer};
 use karst_base::error::{Error, Result};
 use karst_base::events::{Events, InfoLog, LogLevel};
 use karst_base::health::{BackgroundErrorReason, Health};
 use karst_base::options::DbOptions;
-use karst_base::pacing::{RateLimiter, StallController, WriteBufferManager};
+use karst_base::pacing::{RateLimiter, StallController};
 use karst_base::snapshot::Snapshots;
 use karst_base::sync::atomic::AtomicBool;
 use karst_commit::wal::prepared::PreparedLogs;
@@ -73,12 +73,7 @@ impl WriteHalf {
             elsewhere => PathBuf::from(elsewhere),
         };
         let health = Arc::new(Health::new(db_options.paranoid_checks));
-        let budget = options.write_buffers();
-        let limit_bytes = db_options.db_write_buffer_size;
-        let write_buffers = budget.unwrap_or_else(|| match options.has_one_memory_budget() {
-            true => WriteBufferManager::with_cache(limit_bytes, charged(&read.shared.cache), false),
-            false => WriteBufferManager::new(limit_bytes, false),
-        });
+        let write_buffers = ownership.write_buffers.clone();
         let rate_limiter = options.limiter();
         let rate = delayed_write_rate(&db_options, rate_limiter.as_ref());
         let patience = options.stopped_writes_patience();

@@ -2,7 +2,7 @@
 //! and the directory stays as it was.
 
 use karst_engine::format::{Comparator, UserComparator};
-use karst_engine::{BulkLoader, Db, ErrorKind, Options};
+use karst_engine::{BulkLoader, Db, ErrorKind, Options, ReadOptions, WriteBatch, WriteOptions};
 use karst_testkit::rocksdb_tools::{db_bench, ldb};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -346,34 +346,50 @@ fn caches_that_cannot_be_are_refused() {
     db.create_column_family("fourth", &Options::new()).unwrap();
 }
 
-/// Safety that is asked for and not given is refused; what was written with it can be read, and
-/// written without it.
+/// A family that is filled by ingesting alone takes no write of any kind, and no log that has one;
+/// the default one cannot be such a family.
 #[test]
-fn options_that_keep_data_safe_are_not_passed_over() {
-    for option in ["disallow_memtable_writes", "paranoid_memory_checks"] {
-        let directory = tempfile::tempdir().unwrap();
-        let create = Options::new().db(|db| db.create_if_missing = true);
-        let kind = |db: karst_engine::Result<Db>| db.map(drop).map_err(|e| (e.kind(), e.to_string()));
-        let (refused, text) =
-            kind(Db::open(directory.path(), &create.clone().set(option, "true").unwrap())).unwrap_err();
-        assert!(refused == ErrorKind::NotSupported && text.contains(option), "{text}");
-        let db = Db::open(directory.path(), &create).unwrap();
-        db.put("key", "value").unwrap();
-        db.close().unwrap();
-        drop(db);
-        let names = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path());
-        let file = names.filter(|name| name.to_str().unwrap().contains("OPTIONS-")).max().unwrap();
-        let text = fs::read_to_string(&file).unwrap();
-        // As RocksDB writes it; we leave out what is as by default and 7.8 does not know.
-        let (section, line) = ("[CFOptions \"default\"]\n", format!("  {option}=true\n"));
-        assert!(text.contains(section) && !text.contains(option), "{text}");
-        fs::write(&file, text.replace(section, &format!("{section}{line}"))).unwrap();
-        let (refused, text) = kind(Db::open(directory.path(), &create)).unwrap_err();
-        assert!(refused == ErrorKind::NotSupported && text.contains(option), "{text}");
-        let db = Db::open_read_only(directory.path(), &Options::new()).unwrap();
-        assert_eq!(db.get("key").unwrap().as_deref(), Some(&b"value"[..]));
-        drop(db);
-        let db = Db::open(directory.path(), &create.set(option, "false").unwrap()).unwrap();
-        assert_eq!(db.get("key").unwrap().as_deref(), Some(&b"value"[..]));
-    }
+fn a_family_that_disallows_writes_takes_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::new().db(|db| {
+        db.create_if_missing = true;
+        db.create_missing_column_families = true;
+    });
+    let filled = |disallows: bool| {
+        options.clone().column_family("filled", move |family| family.disallow_memtable_writes = disallows)
+    };
+    let open = |disallows| Db::open_cf(directory.path(), &filled(disallows), &["default", "filled"]);
+    let kind = |error: karst_engine::Error| (error.kind(), error.to_string());
+    let refused = |outcome: karst_engine::Result<()>| {
+        let (kind, text) = kind(outcome.unwrap_err());
+        assert!(kind == ErrorKind::InvalidArgument && text.contains("disallow_memtable_writes"), "{text}");
+    };
+    let default = options.clone().column_family("default", |family| family.disallow_memtable_writes = true);
+    refused(Db::open(directory.path(), &default).map(drop));
+    let db = open(true).unwrap();
+    let family = db.column_family("filled").unwrap();
+    refused(db.put_cf(&WriteOptions::new(), &family, "key", "value"));
+    let mut batch = WriteBatch::new();
+    batch.put("key", "value").unwrap();
+    batch.delete_cf(&family, "key").unwrap();
+    refused(db.write(&WriteOptions::new(), &batch));
+    assert_eq!(db.get("key").unwrap().as_deref(), None, "a batch is written as a whole or not");
+    db.put("key", "value").unwrap();
+    db.close().unwrap();
+    drop(db);
+    // Written while that is allowed, and left in the log.
+    let db = open(false).unwrap();
+    db.put_cf(&WriteOptions::new(), &db.column_family("filled").unwrap(), "logged", "value").unwrap();
+    db.close().unwrap();
+    drop(db);
+    refused(open(true).map(drop));
+    let read = |db: &Db| db.get_cf(&ReadOptions::new(), &db.column_family("filled").unwrap(), "logged");
+    // The log goes into a table.
+    let db = open(false).unwrap();
+    assert_eq!(read(&db).unwrap().as_deref(), Some(&b"value"[..]));
+    db.close().unwrap();
+    drop(db);
+    let db = open(true).unwrap();
+    assert_eq!(read(&db).unwrap().as_deref(), Some(&b"value"[..]));
+    refused(db.put_cf(&WriteOptions::new(), &db.column_family("filled").unwrap(), "logged", "other"));
 }

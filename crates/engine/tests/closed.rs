@@ -258,6 +258,7 @@ const OTHERS: &[&str] = &[
     "live_files",
     "live_file_names",
     "statistics",
+    "stats_history",
     "env",
     "path",
     "options",

@@ -1,9 +1,10 @@
 //! What happens because time passes, and for no other reason: files that are too old are compacted,
 //! statistics are written to the LOG file. In virtual time.
 
-use karst_engine::{Db, FlushOptions, Options, WaitForCompactOptions};
+use karst_engine::{Db, FlushOptions, Options, Statistics, Ticker, WaitForCompactOptions};
 use karst_io::{Env, Simulation, sleep};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 fn options(env: &Env, more: &str) -> Options {
@@ -52,6 +53,37 @@ fn files_are_compacted_for_their_age_alone() {
     }
 }
 
+/// While the database is little used, what becomes due before it is so again is rewritten already.
+#[test]
+fn files_are_compacted_ahead_of_their_age_while_the_database_is_little_used() {
+    const DAY_S: u64 = 86_400;
+    for (used, ahead) in [(true, false), (false, true)] {
+        let simulation = Simulation::new(17);
+        let env = simulation.env().clone();
+        simulation.run(async {
+            let db = Db::open("/db", &options(&env, "periodic_compaction_seconds=172800")).unwrap();
+            fill(&db).await;
+            let before = tables(&db);
+            let now_s = env.unix_time().as_secs();
+            // Two hours a day that begin in ten hours, or in twelve hours less a day.
+            let begin_s = (now_s + 36_000) % DAY_S;
+            let time = |s: u64| format!("{:02}:{:02}", s % DAY_S / 3600, s % 3600 / 60);
+            let offpeak =
+                if used { String::new() } else { format!("{}-{}", time(begin_s), time(begin_s + 7200)) };
+            db.set_db_options(&[("daily_offpeak_time_utc", &offpeak)]).unwrap();
+            // Behind the second such time; the file is due in another 12 hours, before the third.
+            sleep(&env, Duration::from_secs(9 * 3600)).await;
+            assert_eq!(tables(&db), before);
+            sleep(&env, Duration::from_secs(27 * 3600)).await;
+            db.wait_for_compact_async(&WaitForCompactOptions::default()).await.unwrap();
+            assert_eq!(tables(&db) != before, ahead, "{offpeak}");
+            let nonsense = db.set_db_options(&[("daily_offpeak_time_utc", "7 to 8")]).unwrap_err();
+            assert!(nonsense.to_string().contains("daily_offpeak_time_utc"), "{nonsense}");
+            db.close().unwrap();
+        });
+    }
+}
+
 /// An age that is set while the database is open counts from then on.
 #[test]
 fn an_age_that_is_set_later_counts_too() {
@@ -95,6 +127,49 @@ fn statistics_are_written_to_the_log_file_every_so_often() {
         db.set_db_options(&[("stats_dump_period_sec", "60")]).unwrap();
         sleep(&env, Duration::from_secs(65)).await;
         assert!(dumps(&env) > 3);
+        db.close().unwrap();
+    });
+}
+
+/// What was counted in each period is kept, as far as there is room for it.
+#[test]
+fn statistics_are_kept_by_period() {
+    let simulation = Simulation::new(10);
+    let env = simulation.env().clone();
+    simulation.run(async {
+        let statistics = Arc::new(Statistics::default());
+        let options = options(&env, "stats_persist_period_sec=100").statistics(statistics.clone());
+        let db = Db::open("/db", &options).unwrap();
+        let begun_s = env.unix_time().as_secs();
+        let put = Ticker::NumberKeysWritten.name();
+        let written = |db: &Db, times: std::ops::Range<u64>| -> Vec<(u64, u64)> {
+            let slices = db.stats_history(times);
+            slices.iter().map(|slice| (slice.time_s - begun_s, slice.tickers[put])).collect()
+        };
+        db.put_async(b"before", b"the first look").await.unwrap();
+        sleep(&env, Duration::from_secs(110)).await;
+        assert_eq!(written(&db, 0..u64::MAX), [], "the first look is what is counted from");
+        for n in 1..=4 {
+            for _ in 0..n {
+                db.put_async(b"key", b"value").await.unwrap();
+            }
+            sleep(&env, Duration::from_secs(100)).await;
+        }
+        let all = written(&db, 0..u64::MAX);
+        assert_eq!(all.iter().map(|(_, written)| *written).collect::<Vec<_>>(), [1, 2, 3, 4], "{all:?}");
+        assert!(all.iter().zip([200, 300, 400, 500]).all(|((at, _), due)| at.abs_diff(due) < 5), "{all:?}");
+        let from = begun_s + all[1].0;
+        assert_eq!(written(&db, from..from + all[2].0 - all[1].0), all[1..2]);
+        assert_eq!(statistics.ticker(Ticker::NumberKeysWritten), 11);
+        // Room for two of them.
+        let bytes = Ticker::all().map(|ticker| ticker.name().len() + 8).sum::<usize>() + 8;
+        db.set_db_options(&[("stats_history_buffer_size", &(bytes * 2 + bytes / 2).to_string())]).unwrap();
+        sleep(&env, Duration::from_secs(100)).await;
+        let left = written(&db, 0..u64::MAX);
+        assert_eq!(left.iter().map(|(_, written)| *written).collect::<Vec<_>>(), [4, 0]);
+        db.set_db_options(&[("stats_persist_period_sec", "0")]).unwrap();
+        sleep(&env, Duration::from_secs(1000)).await;
+        assert_eq!(written(&db, 0..u64::MAX), left);
         db.close().unwrap();
     });
 }

@@ -1,6 +1,7 @@
 //! Logs: databases left unflushed by RocksDB's tools, killed while writing, torn, recycled,
 //! compressed; read by KarstDB and by `ldb`, which must agree.
 
+use karst_engine::WriteOptions;
 use karst_engine::db::Db;
 use karst_engine::io::{Env, FileSystem, MemoryFileSystem};
 use karst_engine::open::Options;
@@ -310,4 +311,142 @@ fn what_was_recovered_behind_skipped_damage_does_not_depend_on_the_log_any_more(
     db.put("d", value("d")).unwrap();
     db.close().unwrap();
     assert_eq!(found(&open("kPointInTimeRecovery")), [true, false, true, true]);
+}
+
+/// What the logs hold becomes tables as the budget of memtables is used up, where it is enforced.
+#[test]
+fn the_budget_of_memtables_counts_while_logs_are_replayed() {
+    let tables = |limit: usize, enforces: bool| {
+        let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
+        let options = Options::new().env(env).db(|db| {
+            db.create_if_missing = true;
+            db.create_missing_column_families = true;
+        });
+        let options = options.column_family("other", |_| {}).column_families(|family| {
+            family.disable_auto_compactions = true;
+        });
+        let db = Db::open_cf("/db", &options, &["default", "other"]).unwrap();
+        let other = db.column_family("other").unwrap();
+        for n in 0..4000_u32 {
+            db.put(n.to_string(), [b'v'; 500]).unwrap();
+            db.put_cf(&WriteOptions::new(), &other, n.to_string(), [b'o'; 100]).unwrap();
+        }
+        db.close().unwrap();
+        drop((db, other));
+        let options = options.db(move |db| {
+            db.db_write_buffer_size = limit;
+            db.enforce_write_buffer_manager_during_recovery = enforces;
+        });
+        let db = Db::open_cf("/db", &options, &["default", "other"]).unwrap();
+        let other = db.column_family("other").unwrap();
+        for n in [0, 1777, 3999] {
+            assert_eq!(db.get(n.to_string()).unwrap().as_deref(), Some(&[b'v'; 500][..]));
+            let read = db.get_cf(&ReadOptions::new(), &other, n.to_string()).unwrap();
+            assert_eq!(read.as_deref(), Some(&[b'o'; 100][..]));
+        }
+        let all = db.live_files();
+        let of = |name: &str| all.iter().filter(|file| file.column_family == name).count();
+        (of("default"), of("other"))
+    };
+    assert_eq!((tables(0, true), tables(512 << 10, false)), ((1, 1), (1, 1)));
+    let (default, other) = tables(512 << 10, true);
+    assert!(default == other && (4..=20).contains(&default), "{default} {other}");
+}
+
+/// A table that cannot be opened keeps nobody from opening the database where tables are opened
+/// beside its work; LOG tells, and so does whoever reads it.
+#[test]
+fn tables_are_opened_beside_what_the_database_does_where_that_is_asked_for() {
+    let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
+    let options = Options::new().env(env.clone()).db(|db| db.create_if_missing = true);
+    let options = options.column_families(|family| family.disable_auto_compactions = true);
+    let db = Db::open("/db", &options).unwrap();
+    for key in ["a", "b"] {
+        db.put(key, key).unwrap();
+        db.flush(&karst_engine::FlushOptions::default()).unwrap();
+    }
+    let table = db.live_files().into_iter().find(|file| file.smallest_key == b"a").unwrap();
+    db.close().unwrap();
+    drop(db);
+    let path = table.directory.join(&table.name);
+    let length = env.fs().read_file(&path).unwrap().len();
+    env.fs().create(&path).unwrap().append(&vec![0; length]).unwrap();
+    Db::open("/db", &options).unwrap_err();
+    let options = options.db(|db| {
+        db.open_files_async = true;
+        db.skip_stats_update_on_db_open = true;
+    });
+    let db = Db::open("/db", &options).unwrap();
+    assert_eq!(db.get("b").unwrap().as_deref(), Some(&b"b"[..]));
+    db.get("a").unwrap_err();
+    let log = || String::from_utf8(env.fs().read_file(Path::new("/db/LOG")).unwrap()).unwrap();
+    eventually(true, || log().contains("a table cannot be opened"));
+    db.close().unwrap();
+}
+
+/// So many tables are opened at a time as the option says, when the database is opened.
+#[test]
+fn as_many_tables_are_opened_at_a_time_as_the_option_says() {
+    use karst_engine::io::{Latency, LatencyFileSystem};
+    const OPENS_TAKE: Duration = Duration::from_millis(20);
+    let memory = Arc::new(MemoryFileSystem::new());
+    let options = |env: &Env, threads| {
+        Options::new()
+            .env(env.clone())
+            .db(move |db| {
+                db.create_if_missing = true;
+                db.max_file_opening_threads = threads;
+            })
+            .column_families(|family| family.disable_auto_compactions = true)
+    };
+    let env = Env::builder().file_system(memory.clone()).build();
+    let db = Db::open("/db", &options(&env, 16)).unwrap();
+    for n in 0..24_u32 {
+        db.put(n.to_string(), "value").unwrap();
+        db.flush(&karst_engine::FlushOptions::default()).unwrap();
+    }
+    db.close().unwrap();
+    drop(db);
+    let took = |threads| {
+        let latency = Latency::of_reads(Duration::ZERO).of_opens(OPENS_TAKE);
+        let slow = Arc::new(LatencyFileSystem::new(memory.clone(), latency));
+        let env = Env::builder().file_system(slow).build();
+        let begun = std::time::Instant::now();
+        let db = Db::open("/db", &options(&env, threads)).unwrap();
+        let took = begun.elapsed();
+        db.close().unwrap();
+        took
+    };
+    let (one, many) = (took(1), took(24));
+    assert!(one >= OPENS_TAKE * 24 && many < one / 2, "{one:?} {many:?}");
+}
+
+/// A MANIFEST that was damaged while the database was open is written anew when it is closed, where
+/// it is read back then.
+#[test]
+fn a_damaged_manifest_is_noticed_when_the_database_is_closed() {
+    for verifies in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let statistics = Arc::new(karst_engine::Statistics::default());
+        let options = Options::new().statistics(statistics.clone()).db(move |db| {
+            db.create_if_missing = true;
+            db.verify_manifest_content_on_close = verifies;
+        });
+        let db = Db::open(directory.path(), &options).unwrap();
+        db.put("key", "value").unwrap();
+        db.flush(&karst_engine::FlushOptions::default()).unwrap();
+        let current = fs::read_to_string(directory.path().join("CURRENT")).unwrap();
+        let manifest = directory.path().join(current.trim());
+        let mut bytes = fs::read(&manifest).unwrap();
+        bytes[20] ^= 1;
+        fs::OpenOptions::new().write(true).open(&manifest).unwrap().write_all(&bytes).unwrap();
+        db.close().unwrap();
+        drop(db);
+        let failures = statistics.ticker(karst_engine::Ticker::ManifestValidationFailureCount);
+        assert_eq!(failures, u64::from(verifies));
+        assert_eq!(manifest.exists(), !verifies, "the damaged one is gone");
+        let reopened =
+            Db::open(directory.path(), &options).map(|db| db.get("key").unwrap().unwrap().to_vec());
+        assert_eq!(reopened.ok(), verifies.then(|| b"value".to_vec()));
+    }
 }

@@ -163,12 +163,12 @@ impl Subscriber for Heard {
 fn a_database_open_for_reading_tells_what_has_no_effect() {
     let env = in_memory();
     Db::open("/db", &options(&env)).unwrap().close().unwrap();
-    let text = "max_file_opening_threads=3;compression_opts={checksum=true};read_amp_bytes_per_bit=8";
+    let text = "log_readahead_size=3;compression_opts={checksum=true};read_amp_bytes_per_bit=8";
     let options = Options::new().env(env.clone()).set_all(text).unwrap();
     let heard = Heard::default();
     tracing::subscriber::with_default(heard.clone(), || Db::open_read_only("/db", &options).unwrap());
     let heard = heard.0.lock().unwrap();
-    for names in ["max_file_opening_threads", "compression_opts.checksum", "read_amp_bytes_per_bit"] {
+    for names in ["log_readahead_size", "compression_opts.checksum", "read_amp_bytes_per_bit"] {
         let event = format!("message=options without effect: {names}");
         assert!(heard.contains(&event), "{event}: {heard:?}");
     }

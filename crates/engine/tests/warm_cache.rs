@@ -5,6 +5,7 @@ use karst_engine::{
     BlockCache, CompactRangeOptions, Db, FlushOptions, Options, ReadOptions, ReadTier, Statistics,
     StatsLevel, Ticker,
 };
+use karst_testkit::eventually;
 use std::sync::Arc;
 
 const KEYS: u32 = 3000;
@@ -133,4 +134,49 @@ fn nothing_is_cached_where_the_options_say_so() {
         assert_eq!(store.db.int_property("rocksdb.block-cache-usage"), Some(0), "{more}");
         assert_eq!(store.in_cache(), 0, "{more}");
     }
+}
+
+/// Blocks of tables that a compaction has removed leave the cache, where that is asked for.
+#[test]
+fn blocks_of_removed_tables_leave_the_cache_where_that_is_asked_for() {
+    let partitioned = "index_type=kTwoLevelIndexSearch;partition_filters=true;metadata_block_size=300;cache_index_and_filter_blocks=true";
+    for more in ["", partitioned] {
+        for (aggressiveness, reads, stays) in [(0, KEYS, true), (300, KEYS, false), (1, 0, true)] {
+            let store = filled(&format!("uncache_aggressiveness={aggressiveness};{more}"));
+            (0..reads).for_each(|number| drop(store.db.get(key(number)).unwrap()));
+            let usage = || store.db.int_property("rocksdb.block-cache-usage").unwrap();
+            let before = usage();
+            assert_eq!(before > 300_000, reads > 0, "{more} {before}");
+            store.db.compact_range(&CompactRangeOptions::default(), None, None).unwrap();
+            if stays {
+                assert!(usage() >= before, "{more} {aggressiveness}: {before} {}", usage());
+            } else {
+                // Tables are removed a little later.
+                eventually(true, || usage() < before / 4);
+            }
+        }
+    }
+}
+
+/// Values that a flush puts into blob files are in the blob cache at once.
+#[test]
+fn flushed_values_are_in_the_blob_cache_where_that_is_asked_for() {
+    let blobs = "enable_blob_files=true;min_blob_size=50;blob_cache=8M;prepopulate_block_cache=kFlushOnly";
+    for compression in ["kNoCompression", "kSnappyCompression"] {
+        let more = format!("{blobs};blob_compression_type={compression}");
+        // A table is opened by the first read of it.
+        let opened = |more: &str| {
+            let store = filled(more);
+            (0..2).for_each(|number| drop(store.db.get(key(number)).unwrap()));
+            store
+        };
+        assert_eq!(opened(&more).in_cache(), 2, "what was read");
+        let warm = opened(&format!("{more};prepopulate_blob_cache=kFlushOnly"));
+        assert_eq!(warm.in_cache(), KEYS);
+        assert_eq!(warm.statistics.ticker(Ticker::BlobDbCacheAdd), KEYS.into());
+        let usage = warm.db.int_property("rocksdb.blob-cache-usage").unwrap();
+        assert!(usage >= u64::from(KEYS) * 100, "{usage}");
+    }
+    let without_cache = "enable_blob_files=true;min_blob_size=50;prepopulate_blob_cache=kFlushOnly";
+    assert_eq!(filled(without_cache).statistics.ticker(Ticker::BlobDbCacheAdd), 0);
 }

@@ -329,6 +329,42 @@ fn tables_are_read_back_if_they_shall_be() {
     }
 }
 
+/// Each kind of verification alone finds that a compaction's table is read as something else, and
+/// only where it is asked for.
+#[test]
+fn outputs_of_compactions_are_verified_as_the_flags_say() {
+    use karst_engine::io::{FaultFileSystem, FaultPlan, Faults};
+    let corrupt = Err(ErrorKind::Corruption);
+    for (flags, outcome) in
+        [(0, Ok(())), (7, Ok(())), (1025, corrupt), (1026, corrupt), (1028, corrupt), (2048 | 7, Ok(()))]
+    {
+        let memory = Arc::new(MemoryFileSystem::new());
+        let files = Arc::new(FaultFileSystem::new(memory, Faults::new(1, FaultPlan::default())));
+        let env = Env::builder().file_system(files.clone()).build();
+        let text = "file_checksum_gen_factory=FileChecksumGenCrc32cFactory;disable_auto_compactions=true";
+        let options = options().env(env).set_all(text).unwrap();
+        let options = options.column_families(move |family| family.verify_output_flags = flags);
+        let db = Db::open(PATH, &options).unwrap();
+        for round in 0..2 {
+            (0..500u32).for_each(|n| db.put(n.to_string(), format!("value {round}")).unwrap());
+            db.flush(&FlushOptions::default()).unwrap();
+        }
+        // What comes before is in the cache; so only what was written since is read wrongly.
+        assert!(get(&db, "7").is_some());
+        let mut iter = db.iter(&ReadOptions::new()).unwrap();
+        iter.seek_to_first().unwrap();
+        while iter.valid() {
+            iter.next().unwrap();
+        }
+        drop(iter);
+        let plan = FaultPlan { bit_flip: 1.0, ..FaultPlan::default() };
+        let begun = files.clone();
+        begun.between().set_plan(plan);
+        let compacted = db.compact_range(&CompactRangeOptions::default(), None, None);
+        assert_eq!(compacted.map_err(|error| error.kind()), outcome, "verify_output_flags={flags}");
+    }
+}
+
 #[test]
 fn ranges_that_were_deleted_are_there_where_deletions_of_ranges_are_ignored() {
     let db = Db::open(PATH, &options()).unwrap();

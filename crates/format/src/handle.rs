@@ -36,6 +36,13 @@ impl BlockHandle {
         *self == BlockHandle::NULL
     }
 
+    /// Whether the block of `next` begins right behind this one and its trailer.
+    #[must_use]
+    pub fn is_followed_by(&self, next: BlockHandle) -> bool {
+        self.offset.checked_add(self.size).and_then(|end| end.checked_add(BLOCK_TRAILER_BYTES as u64))
+            == Some(next.offset)
+    }
+
     /// Reads one handle.
     #[inline]
     pub fn decode(reader: &mut Reader<'_>) -> Result<BlockHandle, Corruption> {

@@ -7,6 +7,7 @@ use karst_format::checksum::ChecksumType;
 use karst_format::comparator::Comparator;
 use karst_format::compression::CompressionType;
 use karst_format::filter::FilterPolicy;
+use karst_format::handle::BlockHandle;
 use karst_format::index::IndexType;
 use karst_format::key::{self, InternalKey, SeqNo, ValueType};
 use karst_format::slice_transform::PrefixExtractor;
@@ -189,6 +190,125 @@ fn compressions_with_and_without_dictionary() {
             );
         }
     }
+}
+
+#[test]
+fn keys_may_be_stored_whole() {
+    let entries = entries(1000);
+    for separate_values in [false, true] {
+        let options = |share_prefixes| TableOptions {
+            share_prefixes,
+            separate_values,
+            format_version: if separate_values { 7 } else { 5 },
+            ..base()
+        };
+        let whole = check("whole", options(false), &entries).properties.data_size;
+        assert!(whole > check("shared", options(true), &entries).properties.data_size + 10_000);
+    }
+}
+
+#[test]
+fn data_blocks_lie_in_units_of_their_own() {
+    let entries: Entries = entries(3000).into_iter().filter(|(_, value)| value.len() < 100).collect();
+    for index_type in [IndexType::BinarySearch, IndexType::TwoLevelIndexSearch] {
+        let options = TableOptions {
+            align_blocks: true,
+            delta_encode_handles: false,
+            index_type,
+            metadata_block_bytes: 512,
+            ..base()
+        };
+        let table = check("aligned", options, &entries);
+        for (_, handle, _) in table.data_handles().unwrap() {
+            assert!(handle.offset % 4096 == 0 && handle.size + 5 <= 4096, "{handle:?}");
+        }
+    }
+    let compressed = TableOptions { align_blocks: true, compression: CompressionType::Lz4, ..base() };
+    assert!(matches!(TableBuilder::new(compressed), Err(TableBuildError::BadOptions(_))));
+}
+
+/// Blocks lie within super blocks where the padding is small enough, and the handles behind the
+/// padding are whole.
+#[test]
+fn data_blocks_do_not_straddle_super_blocks() {
+    let entries = entries(3000);
+    for (compression, index_type, format_version, ratio) in [
+        (CompressionType::None, IndexType::BinarySearch, 5, 4),
+        (CompressionType::None, IndexType::TwoLevelIndexSearch, 5, 4),
+        (CompressionType::Lz4, IndexType::BinarySearch, 5, 8),
+        (CompressionType::Zstd, IndexType::BinarySearchWithFirstKey, 7, 4),
+        (CompressionType::None, IndexType::BinarySearch, 3, 0),
+    ] {
+        let options = TableOptions {
+            compression,
+            index_type,
+            format_version,
+            index_restart_interval: 5,
+            block_bytes: 1500,
+            super_block_bytes: 16_384,
+            super_block_overhead_ratio: ratio,
+            ..base()
+        };
+        let table = check(&format!("{compression:?} {index_type:?}"), options, &entries);
+        let handles: Vec<_> =
+            table.data_handles().unwrap().into_iter().map(|(_, handle, _)| handle).collect();
+        let straddling =
+            |handle: &BlockHandle| handle.offset / 16_384 != (handle.offset + handle.size) / 16_384;
+        let padded = handles.windows(2).filter(|pair| !pair[0].is_followed_by(pair[1]));
+        let room: Vec<_> = padded.map(|pair| pair[1].offset - pair[0].offset - pair[0].size - 5).collect();
+        if ratio == 0 {
+            assert!(room.is_empty() && handles.iter().any(straddling));
+        } else {
+            assert!(!room.is_empty() && room.iter().all(|bytes| *bytes < 16_384 / ratio as u64), "{room:?}");
+            assert!(!handles.iter().any(straddling));
+        }
+    }
+}
+
+#[test]
+fn zstd_trains_its_dictionary() {
+    let entries = entries(4000);
+    let options = |zstd_max_train_bytes, use_zstd_dict_trainer| TableOptions {
+        compression: CompressionType::Zstd,
+        max_dictionary_bytes: 4096,
+        zstd_max_train_bytes,
+        use_zstd_dict_trainer,
+        block_bytes: 1000,
+        ..base()
+    };
+    let trained = check("trained", options(100_000, true), &entries);
+    assert!(trained.has_dictionary());
+    let told = &trained.properties.compression_options;
+    assert!(
+        told.contains("zstd_max_train_bytes=100000;") && told.contains("use_zstd_dict_trainer=1;"),
+        "{told}"
+    );
+    let magic = 0xEC30_A437_u32.to_le_bytes();
+    let has_magic = |options| build(options, &entries, &[]).windows(4).any(|bytes| bytes == magic);
+    assert!(has_magic(options(100_000, true)), "a dictionary of ZSTD's own form");
+    assert!(!has_magic(options(100_000, false)) && !has_magic(options(0, true)), "the data itself");
+    // There is too little to learn from.
+    let few = &entries[..20].to_vec();
+    assert!(!check("few", options(100_000, true), few).has_dictionary());
+}
+
+#[test]
+fn some_blocks_are_compressed_to_tell_how_well_that_goes() {
+    let entries = entries(2000);
+    let of = |sample_for_compression| {
+        let options = TableOptions { sample_for_compression, ..base() };
+        let properties = check("sampled", options, &entries).properties;
+        let (fast, slow) = (
+            properties.fast_compression_estimated_data_size,
+            properties.slow_compression_estimated_data_size,
+        );
+        (properties.data_size, fast, slow)
+    };
+    let (data, fast, slow) = of(1);
+    assert!(slow > data / 20 && slow < fast && fast < data * 3 / 4, "{data} {fast} {slow}");
+    let (_, some_fast, some_slow) = of(5);
+    assert!(some_fast.abs_diff(fast) < fast / 5 && some_slow.abs_diff(slow) < slow / 5);
+    assert_eq!(of(0), (data, 0, 0));
 }
 
 #[test]

@@ -211,7 +211,7 @@ pub use karst_engine::{
     RepairReport, RepairedFamily, ReplayOptions, Replayer, RestoreMode, RestoreOptions, Result, Severity,
     ShareFilesNaming, SizeApproximationOptions, Snapshot, SortedRun, SstFileManager, SstFileWriter,
     SstPartitioner, SstPartitionerContext, SstPartitionerFactory, SstPartitionerFixedPrefixFactory,
-    Statistics, StatsLevel, StopBackup, Streamed, SubcompactionInfo, TableFileCreationInfo,
+    Statistics, StatsLevel, StatsSlice, StopBackup, Streamed, SubcompactionInfo, TableFileCreationInfo,
     TableFileCreationReason, TableFilterFn, TablePropertiesCollection, TablePropertiesCollector,
     TablePropertiesCollectorFactory, Ticker, Timestamp, TraceAnswer, TraceFilter, TraceOptions, TraceQuery,
     TraceReader, TraceRecord, TraceWriter, UserKeyRange, Value, VerifyProgress, VerifyReport,

@@ -73,7 +73,7 @@ const RULES_OF_DATABASE: &[Rule] = &[
     },
     Rule {
         name: "open_files_async",
-        why: "RocksDB refuses it with FIFO compaction, which a family may have; KarstDB takes it and has no use for it",
+        why: "RocksDB refuses it with FIFO compaction, which a family may have; KarstDB takes it",
         applies: |_| true,
         instead: ("open_files_async", "false"),
     },

@@ -201,6 +201,13 @@ capi! {
             None => say_once("rocksdb_options_set_compression_per_level", "there is no such compression"),
         }
     }
+    call rocksdb_options_set_min_level_to_compress(options: *mut OptionsHandle, level: c_int) {
+        let (Some(options), Ok(level)) = (options.as_mut(), usize::try_from(level)) else { return };
+        let family = &mut options.family;
+        let levels = usize::try_from(family.num_levels).unwrap_or(0);
+        let of_level = |at| if at < level { Compression::None } else { family.compression };
+        family.compression_per_level = (0..levels).map(of_level).collect();
+    }
     call rocksdb_options_set_max_bytes_for_level_multiplier_additional(options: *mut OptionsHandle, levels: *const c_int, count: usize) {
         let Some(options) = options.as_mut() else { return };
         let levels: Vec<_> = list(levels, count).iter().map(c_int::to_string).collect();
@@ -223,6 +230,10 @@ capi! {
     }
     call rocksdb_options_set_db_log_dir(options: *mut OptionsHandle, dir: *const c_char) { set_c_text(options, "rocksdb_options_set_db_log_dir", "db_log_dir", dir) }
     call rocksdb_options_set_wal_dir(options: *mut OptionsHandle, dir: *const c_char) { set_c_text(options, "rocksdb_options_set_wal_dir", "wal_dir", dir) }
+    call rocksdb_options_set_daily_offpeak_time_utc(options: *mut OptionsHandle, time: *const c_char) { set_c_text(options, "rocksdb_options_set_daily_offpeak_time_utc", "daily_offpeak_time_utc", time) }
+    call rocksdb_options_get_daily_offpeak_time_utc(options: *const OptionsHandle, size: *mut usize) -> *const c_char {
+        options.as_ref().map_or(std::ptr::null(), |options| lend(options.db.daily_offpeak_time_utc.as_bytes(), size))
+    }
     call rocksdb_options_get_db_log_dir(options: *const OptionsHandle, size: *mut usize) -> *const c_char {
         options.as_ref().map_or(std::ptr::null(), |options| lend(options.db.db_log_dir.as_bytes(), size))
     }

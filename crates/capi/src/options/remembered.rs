@@ -1,11 +1,10 @@
-//! Options without effect that are no numbers: sets, texts, and what memtables are made of.
+//! Options without effect that are no numbers: sets, and what memtables are made of.
 //!
 //! They are remembered, so that their getters answer, and named on stderr when a database is
 //! opened.
 
 use super::{CNumber, OptionsHandle};
-use crate::boundary::*;
-use libc::{c_char, c_int, c_uchar};
+use libc::{c_int, c_uchar};
 use std::collections::{BTreeMap, BTreeSet};
 
 const HANDOFF: &str = "checksum_handoff_file_types";
@@ -62,16 +61,7 @@ mod of_numbers {
 
 mod others {
     use super::*;
-    const OFFPEAK: &str = "rocksdb_options_set_daily_offpeak_time_utc";
     capi! {
-        call rocksdb_options_set_daily_offpeak_time_utc(options: *mut OptionsHandle, time: *const c_char) {
-            let (Some(options), Some(time)) = (options.as_mut(), or_say(OFFPEAK, text(time))) else { return };
-            options.db.daily_offpeak_time_utc = time.to_owned();
-            options.kept.set(OFFPEAK, 1_u8.number());
-        }
-        call rocksdb_options_get_daily_offpeak_time_utc(options: *const OptionsHandle, size: *mut usize) -> *const c_char {
-            options.as_ref().map_or(std::ptr::null(), |options| lend(options.db.daily_offpeak_time_utc.as_bytes(), size))
-        }
         // The memtable is the one there is; RocksDB's names of others do not go to the OPTIONS
         // file.
         call rocksdb_options_set_memtable_vector_rep(options: *mut OptionsHandle) {

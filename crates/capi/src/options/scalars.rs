@@ -152,7 +152,7 @@ scalars! {
     get rocksdb_options_get_block_protection_bytes_per_key OptionsHandle u8 "block_protection_bytes_per_key" rocksdb_options_set_block_protection_bytes_per_key;
     get rocksdb_options_get_bloom_locality OptionsHandle u32 "bloom_locality" rocksdb_options_set_bloom_locality;
     get rocksdb_options_get_bottommost_compression OptionsHandle c_int "bottommost_compression" rocksdb_options_set_bottommost_compression;
-    get rocksdb_options_get_bottommost_compression_options_use_zstd_dict_trainer OptionsHandle c_uchar "bottommost_compression_options_use_zstd_dict_trainer" rocksdb_options_set_bottommost_compression_options_use_zstd_dict_trainer;
+    get rocksdb_options_get_bottommost_compression_options_use_zstd_dict_trainer OptionsHandle c_uchar "bottommost_compression_opts.use_zstd_dict_trainer" rocksdb_options_set_bottommost_compression_options_use_zstd_dict_trainer;
     get rocksdb_options_get_bottommost_file_compaction_delay OptionsHandle u32 "bottommost_file_compaction_delay" rocksdb_options_set_bottommost_file_compaction_delay;
     get rocksdb_options_get_bytes_per_sync OptionsHandle u64 "bytes_per_sync" rocksdb_options_set_bytes_per_sync;
     get rocksdb_options_get_cf_allow_ingest_behind OptionsHandle c_uchar "cf_allow_ingest_behind" rocksdb_options_set_cf_allow_ingest_behind;
@@ -409,7 +409,6 @@ scalars! {
     set rocksdb_options_set_memtable_whole_key_filtering OptionsHandle c_uchar "memtable_whole_key_filtering" rocksdb_options_set_memtable_whole_key_filtering;
     set rocksdb_options_set_metadata_write_temperature OptionsHandle c_int "metadata_write_temperature" rocksdb_options_set_metadata_write_temperature;
     set rocksdb_options_set_min_blob_size OptionsHandle u64 "min_blob_size" rocksdb_options_set_min_blob_size;
-    set rocksdb_options_set_min_level_to_compress OptionsHandle c_int "min_level_to_compress" rocksdb_options_set_min_level_to_compress;
     set rocksdb_options_set_min_tombstones_for_range_conversion OptionsHandle u32 "min_tombstones_for_range_conversion" rocksdb_options_set_min_tombstones_for_range_conversion;
     set rocksdb_options_set_min_write_buffer_number_to_merge OptionsHandle c_int "min_write_buffer_number_to_merge" rocksdb_options_set_min_write_buffer_number_to_merge;
     set rocksdb_options_set_num_levels OptionsHandle c_int "num_levels" rocksdb_options_set_num_levels;

@@ -258,6 +258,7 @@ api! {
     fn rocksdb_load_latest_options_destroy(o: H, names: *mut *mut c_char, os: *mut H, n: usize);
 }
 
+mod engine_options;
 mod events;
 
 // Why: without a use of the crate its symbols would not be linked.

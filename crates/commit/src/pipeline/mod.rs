@@ -251,7 +251,7 @@ impl<H: Host> Pipeline<H> {
         }
         let mut timestamps: SmallVec<[TimestampSize; 2]> = SmallVec::new();
         for family in source.families() {
-            match self.around.host.pin(*family) {
+            match self.around.host.pin(*family).map_err(NotOrdered::Refused)? {
                 Some(pin) => {
                     timestamps.extend(timestamp_size(*family, H::memtable(&pin))?);
                     pins.push((*family, pin));

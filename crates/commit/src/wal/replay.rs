@@ -33,6 +33,7 @@
 use super::doubts::{Doubts, Passed, Tables};
 use super::sub_batches::SubBatches;
 use karst_base::error::{Error, ErrorKind};
+use karst_base::pacing::WriteBufferManager;
 use karst_format::Corruption;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::{SeqNo, ValueType};
@@ -128,10 +129,39 @@ pub struct Replay {
     /// The largest id of a column family that any record is about, of those that do not exist too.
     largest_family: ColumnFamilyId,
     applied: u64,
-    /// A memtable has outgrown its target.
+    /// A memtable has outgrown its target, or all of them the budget.
     full: bool,
+    /// The budget of memtables that counts meanwhile.
+    budget: Option<Budget>,
     /// What went wrong with records that were held back.
     failed: Option<Error>,
+}
+
+/// The budget of memtables, while logs are replayed
+/// (`enforce_write_buffer_manager_during_recovery`).
+#[derive(Debug)]
+struct Budget {
+    manager: WriteBufferManager,
+    /// Bytes of the memtables that were filled and not taken out yet.
+    held_bytes: usize,
+    /// They should be taken out.
+    used_up: bool,
+}
+
+/// The part of the budget that replayed memtables have at least before they are taken out for its
+/// sake.
+///
+/// Why: where other databases use it up, each record would become a table.
+const LEAST_PART: usize = 16;
+
+impl Budget {
+    fn grew(&mut self, memtable: &MemTable, before: usize) {
+        let now = memtable.memory_bytes();
+        memtable.follow_budget(&self.manager, now);
+        self.held_bytes += now.saturating_sub(before);
+        self.used_up |=
+            self.held_bytes >= self.manager.limit_bytes() / LEAST_PART && self.manager.should_flush();
+    }
 }
 
 /// Where the next record may begin: from the first number to the last. More than one if a record
@@ -152,7 +182,22 @@ impl Replay {
         let in_tables = doubts.iter().map(Doubts::through).max().unwrap_or_default();
         let next_seq = SeqNo(last_seq.max(in_tables).0 + 1);
         let (prepared, largest_family) = (HashMap::new(), ColumnFamilyId::DEFAULT);
-        Self { targets, doubts, prepared, next_seq, largest_family, applied: 0, full: false, failed: None }
+        Self {
+            targets,
+            doubts,
+            prepared,
+            next_seq,
+            largest_family,
+            applied: 0,
+            full: false,
+            budget: None,
+            failed: None,
+        }
+    }
+
+    /// From now on memtables are also taken out when the budget of memtables is used up.
+    pub fn keep_within(&mut self, manager: WriteBufferManager) {
+        self.budget = Some(Budget { manager, held_bytes: 0, used_up: false });
     }
 
     /// The sequence number behind all that was replayed.
@@ -205,7 +250,15 @@ impl Replay {
     /// that each is whole. The caller puts others in their place.
     pub fn full_targets(&mut self) -> impl Iterator<Item = &mut Target> {
         let any = std::mem::take(&mut self.full);
-        let is_full = |target: &&mut Target| target.memtable.memory_bytes() >= target.memory_bytes;
+        let used_up = self.budget.as_mut().is_some_and(|budget| {
+            let used_up = std::mem::take(&mut budget.used_up);
+            budget.held_bytes = if used_up { 0 } else { budget.held_bytes };
+            used_up
+        });
+        let is_full = move |target: &&mut Target| {
+            let memtable = &target.memtable;
+            memtable.memory_bytes() >= target.memory_bytes || (used_up && !memtable.is_empty())
+        };
         self.targets.iter_mut().filter(move |_| any).filter(is_full)
     }
 
@@ -530,6 +583,12 @@ impl Replay {
 
     fn insert(&mut self, index: usize, seq: SeqNo, op: Op<'_>) -> Result<(), Corruption> {
         let target = &self.targets[index];
+        if let Err(error) = target.memtable.check_takes_writes() {
+            self.failed
+                .get_or_insert_with(|| error.in_context(format!("a log has column family {}", target.cf)));
+            return Ok(());
+        }
+        let before = if self.budget.is_some() { target.memtable.memory_bytes() } else { 0 };
         if add(&target.memtable, seq, op).is_err() {
             let what =
                 format!("sequence number {seq} of column family {} is used twice for one key", target.cf);
@@ -537,6 +596,10 @@ impl Replay {
         }
         self.applied += 1;
         self.full |= target.memtable.memory_bytes() >= target.memory_bytes;
+        if let Some(budget) = &mut self.budget {
+            budget.grew(&target.memtable, before);
+            self.full |= budget.used_up;
+        }
         Ok(())
     }
 

@@ -32,6 +32,7 @@ mod by_hand;
 mod compactions;
 mod flushes;
 mod ingests;
+mod opening;
 mod recover;
 mod stalls;
 mod timers;
@@ -61,6 +62,7 @@ use karst_io::{Env, Hurry, Priority};
 use karst_lsm::pick::{CompactionOptions, Running};
 use karst_lsm::stall::DelayedWriteRate;
 use karst_storage::column_family::{Families, Family};
+use karst_storage::table::cache::opened_together;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -86,6 +88,8 @@ pub(crate) struct Background {
     changed: Event,
     /// Writes statistics to the LOG file.
     stats_dump: OnceLock<StatsDump>,
+    /// Keeps statistics.
+    stats_kept: OnceLock<StatsDump>,
 }
 
 struct StatsDump(Box<dyn Fn() + Send + Sync>);
@@ -137,6 +141,8 @@ struct State {
     recovering: bool,
     /// The task that waits for what is due by time has not ended.
     keeps_time: bool,
+    /// The task that opens tables has not ended.
+    opens_files: bool,
     /// Jobs that have ended and may let others begin.
     settling: usize,
     /// Calls of `pause_background_work` that were not taken back.
@@ -295,10 +301,15 @@ impl Background {
             state: Mutex::default(),
             changed: Event::new(),
             stats_dump: OnceLock::new(),
+            stats_kept: OnceLock::new(),
             parts,
         });
         background.connect();
         background.keep_time();
+        let options = background.options();
+        if options.open_files_async && options.max_open_files < 0 {
+            background.open_files(opened_together(&options));
+        }
         background.schedule();
         background
     }

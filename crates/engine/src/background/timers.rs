@@ -1,10 +1,10 @@
-//! What is due by time alone: files that grow too old to be left as they are, and statistics in the
-//! LOG file.
+//! What is due by time alone: files that grow too old to be left as they are, statistics in the LOG
+//! file, and statistics that are kept.
 //!
-//! In: the time, and the options at that time. Out: a look at every family's tree, and a call to
-//! what writes statistics.
+//! In: the time, and the options at that time. Out: a look at every family's tree, and calls to
+//! what writes and what keeps statistics.
 //!
-//! Why one task for both: both come rarely, and one task that sleeps is one task to end. While it
+//! Why one task for all: they come rarely, and one task that sleeps is one task to end. While it
 //! sleeps it holds the background work weakly, so it keeps nothing alive.
 
 use super::{Background, StatsDump};
@@ -24,6 +24,7 @@ const LOOKS_PER_AGE: u64 = 10;
 struct Last {
     look: Duration,
     dump: Duration,
+    keep: Duration,
 }
 
 /// What it is time for, and in how long to look again at the latest.
@@ -31,18 +32,29 @@ struct Last {
 struct Due {
     look: bool,
     dump: bool,
+    keep: bool,
     next: Option<Duration>,
 }
 
-/// Decides. `look_every` and `dump_every` are `None` where nothing of the kind is ever due.
-fn due(now: Duration, last: Last, look_every: Option<Duration>, dump_every: Option<Duration>) -> Due {
+/// How often each thing is done; `None` where nothing of the kind is ever due.
+#[derive(Clone, Copy, Debug)]
+struct Every {
+    look: Option<Duration>,
+    dump: Option<Duration>,
+    keep: Option<Duration>,
+}
+
+/// Decides.
+fn due(now: Duration, last: Last, every: Every) -> Due {
     let of = |last: Duration, every: Option<Duration>| match every {
         None => (false, None),
         Some(every) if now >= last.saturating_add(every) => (true, Some(every)),
         Some(every) => (false, Some(last.saturating_add(every) - now)),
     };
-    let ((look, next_look), (dump, next_dump)) = (of(last.look, look_every), of(last.dump, dump_every));
-    Due { look, dump, next: next_look.into_iter().chain(next_dump).min() }
+    let (look, next_look) = of(last.look, every.look);
+    let (dump, next_dump) = of(last.dump, every.dump);
+    let (keep, next_keep) = of(last.keep, every.keep);
+    Due { look, dump, keep, next: [next_look, next_dump, next_keep].into_iter().flatten().min() }
 }
 
 /// The shortest age in seconds at which a file of the family becomes due; `None` if none ever does.
@@ -59,13 +71,21 @@ impl Background {
         let slot = TimeSlot(Arc::downgrade(self));
         let env = self.env().clone();
         let now = env.now();
-        drop(self.env().spawn(Priority::High, keep_time(env, slot, Last { look: now, dump: now })));
+        drop(
+            self.env().spawn(Priority::High, keep_time(env, slot, Last { look: now, dump: now, keep: now })),
+        );
     }
 
     /// Says who writes statistics to the LOG file. The first call counts.
     pub(crate) fn on_stats_dump(&self, dump: impl Fn() + Send + Sync + 'static) {
         // Why ignored: nobody calls twice.
         let _ = self.stats_dump.set(StatsDump(Box::new(dump)));
+    }
+
+    /// Says who keeps statistics. The first call counts.
+    pub(crate) fn on_stats_kept(&self, keep: impl Fn() + Send + Sync + 'static) {
+        // Why ignored: nobody calls twice.
+        let _ = self.stats_kept.set(StatsDump(Box::new(keep)));
     }
 
     /// How often to look for files that are due for their age.
@@ -81,9 +101,14 @@ impl Background {
         Some(Duration::from_secs(every_s.max(1)))
     }
 
-    fn dump_every(&self) -> Option<Duration> {
-        let period_s = u64::from(self.options().stats_dump_period_sec);
-        (period_s > 0).then_some(Duration::from_secs(period_s))
+    fn every(&self) -> Every {
+        let options = self.options();
+        let period = |seconds: u32| (seconds > 0).then_some(Duration::from_secs(u64::from(seconds)));
+        Every {
+            look: self.look_every(),
+            dump: period(options.stats_dump_period_sec),
+            keep: period(options.stats_persist_period_sec),
+        }
     }
 }
 
@@ -95,7 +120,7 @@ async fn keep_time(env: Env, slot: TimeSlot, mut last: Last) {
             return;
         }
         let now = env.now();
-        let due = due(now, last, background.look_every(), background.dump_every());
+        let due = due(now, last, background.every());
         if due.look {
             last.look = now;
             background.parts.families.all().iter().for_each(|family| background.look_at(family));
@@ -105,6 +130,12 @@ async fn keep_time(env: Env, slot: TimeSlot, mut last: Last) {
             last.dump = now;
             if let Some(StatsDump(dump)) = background.stats_dump.get() {
                 dump();
+            }
+        }
+        if due.keep {
+            last.keep = now;
+            if let Some(StatsDump(keep)) = background.stats_kept.get() {
+                keep();
             }
         }
         drop(background);
@@ -135,13 +166,18 @@ mod tests {
     #[test]
     fn what_is_due_is_done_once_a_period() {
         let s = Duration::from_secs;
-        let last = Last { look: s(100), dump: s(50) };
-        let at = |now, look: Option<u64>, dump: Option<u64>| due(s(now), last, look.map(s), dump.map(s));
-        assert_eq!(at(109, Some(10), None), Due { look: false, dump: false, next: Some(s(1)) });
-        assert_eq!(at(110, Some(10), Some(100)), Due { look: true, dump: false, next: Some(s(10)) });
-        assert_eq!(at(149, None, Some(100)), Due { look: false, dump: false, next: Some(s(1)) });
-        assert_eq!(at(150, Some(500), Some(100)), Due { look: false, dump: true, next: Some(s(100)) });
-        assert_eq!(at(1 << 40, None, None), Due { look: false, dump: false, next: None });
+        let last = Last { look: s(100), dump: s(50), keep: s(60) };
+        let at = |now, look: Option<u64>, dump: Option<u64>, keep: Option<u64>| {
+            let every = Every { look: look.map(s), dump: dump.map(s), keep: keep.map(s) };
+            let due = due(s(now), last, every);
+            (due.look, due.dump, due.keep, due.next)
+        };
+        assert_eq!(at(109, Some(10), None, None), (false, false, false, Some(s(1))));
+        assert_eq!(at(110, Some(10), Some(100), None), (true, false, false, Some(s(10))));
+        assert_eq!(at(149, None, Some(100), None), (false, false, false, Some(s(1))));
+        assert_eq!(at(150, Some(500), Some(100), Some(95)), (false, true, false, Some(s(5))));
+        assert_eq!(at(155, None, None, Some(95)), (false, false, true, Some(s(95))));
+        assert_eq!(at(1 << 40, None, None, None), (false, false, false, None));
     }
 
     #[test]

@@ -345,7 +345,7 @@ impl Background {
         self.notify();
         self.wait_for(|| {
             let state = self.state.lock();
-            (state.is_idle() && !state.keeps_time).then_some(())
+            (state.is_idle() && !state.keeps_time && !state.opens_files).then_some(())
         })
         .await;
         self.parts.flush.events.written().await;

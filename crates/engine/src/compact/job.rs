@@ -248,6 +248,8 @@ impl CompactionJob {
             garbage.add(&part_garbage);
             let RunFiles { tables, blob_files } = run;
             read_back::check(&self.family.tables, compaction.output_level, &tables).await?;
+            let flags = work.outputs.config.options.verify_output_flags;
+            read_back::check_output(&self.family.tables, flags, &tables).await?;
             for table in tables {
                 summary.raw_bytes += table.properties.raw_key_size + table.properties.raw_value_size;
                 file_facts.push((table.file.number, file_counts(&table.properties)));
@@ -286,6 +288,7 @@ impl CompactionJob {
             env: env.clone(),
             config,
             warming,
+            blob_warming: None,
             memory: Some(shared.clone()),
             identity: self.surroundings.identity.clone(),
             new_files,

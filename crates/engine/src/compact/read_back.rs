@@ -1,4 +1,5 @@
-//! Reading back what a job has written, before anybody refers to it (`paranoid_file_checks`).
+//! Reading back what a job has written, before anybody refers to it (`paranoid_file_checks`, and of
+//! compactions what `verify_output_flags` say).
 //!
 //! In: written tables with a hash of the entries that were handed to each. Out: nothing, or an
 //! error that names the table whose entries are others now. What it finds is what block checksums
@@ -12,11 +13,44 @@ use karst_format::ids::Level;
 use karst_lsm::FileMetadata;
 use karst_lsm::pick::CompactionInput;
 use karst_storage::table::cache::TableCache;
+use karst_storage::table::verify;
 use karst_storage::table::writer::{EntryHash, WrittenTable};
 use std::sync::Arc;
 
 /// Bytes read ahead.
 const READAHEAD_BYTES: u64 = 2 << 20;
+
+/// Bits of `verify_output_flags`.
+const BLOCK_CHECKSUMS: u32 = 1;
+const FILE_CHECKSUM: u32 = 4;
+const LOCAL_COMPACTIONS: u32 = 1 << 10;
+
+/// What `verify_output_flags` ask for of a compaction's tables, but for their entries, which have a
+/// hash then.
+///
+/// # Errors
+/// `Corruption`: a block, or a file as a whole, does not match its checksum. `Io`: it cannot be
+/// read.
+pub(crate) async fn check_output(
+    tables: &Arc<TableCache>,
+    flags: u32,
+    written: &[WrittenTable],
+) -> Result<()> {
+    let asked = |bit| flags & LOCAL_COMPACTIONS != 0 && flags & bit != 0;
+    for table in written {
+        let file = FileMetadata::new(table.file.clone());
+        if asked(BLOCK_CHECKSUMS) {
+            verify::table(tables, &file).await?;
+        }
+        if let Some(checksum) =
+            file.checksum.as_ref().filter(|checksum| asked(FILE_CHECKSUM) && checksum.is_known())
+        {
+            let opened = verify::open_table(tables, &file).await?;
+            verify::whole_file(&tables.shared, &opened, (&checksum.function, &checksum.value)).await?;
+        }
+    }
+    Ok(())
+}
 
 /// Reads the tables that have a hash, and compares.
 ///

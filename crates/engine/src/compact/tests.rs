@@ -87,6 +87,7 @@ impl Workshop {
                 writes_db_id: true,
                 tracks_wals: false,
                 allow_ingest_behind: false,
+                verifies_on_close: false,
             },
             identity: identity.clone(),
             set,

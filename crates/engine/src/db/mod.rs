@@ -17,6 +17,7 @@ mod read_at;
 mod secondary;
 mod set_options;
 mod sizes;
+mod stats_history;
 mod timestamps;
 mod trace;
 mod two_phase;
@@ -48,7 +49,7 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use crate::properties::{BlobMetaData, ColumnFamilyMetaData, LevelMetaData, LiveFile};
+pub use crate::properties::{BlobMetaData, ColumnFamilyMetaData, LevelMetaData, LiveFile, StatsSlice};
 pub use cf::Cf;
 pub use hooks::TransactionHooks;
 pub use metadata::TablePropertiesCollection;
@@ -84,6 +85,7 @@ pub(crate) struct Inner {
     opened_at: std::time::Duration,
     /// When the statistics of writes were last asked for.
     last_asked: properties::LastAsked,
+    stats_history: Arc<properties::StatsHistory>,
     cache_entries: properties::CacheEntries,
 }
 
@@ -154,24 +156,12 @@ impl Db {
             opened_at: read.env.now(),
             sections: Mutex::new(Sections::found(&prepared)),
             last_asked: properties::LastAsked::default(),
+            stats_history: Arc::default(),
             cache_entries: properties::CacheEntries::default(),
             read,
         }));
-        db.dump_stats_periodically();
+        db.watch_stats();
         Ok(db)
-    }
-
-    /// Has the statistics written to the LOG file every `stats_dump_period_sec`.
-    fn dump_stats_periodically(&self) {
-        let Some(write) = &self.0.write else { return };
-        let weak = Arc::downgrade(&self.0);
-        write.background.on_stats_dump(move || {
-            let Some(inner) = weak.upgrade() else { return };
-            properties::dump_stats(inner.as_subject());
-            // Why there: should it be the last handle, it closes the database, and that waits for
-            // whoever calls this.
-            drop(inner.read.env.clone().run_blocking(move |_| drop(inner)));
-        });
     }
 
     /// The value of `key` in the default column family. Waits on the calling thread if it has to

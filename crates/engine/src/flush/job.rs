@@ -35,6 +35,7 @@ use karst_format::version_edit::{Temperature, VersionEdit};
 use karst_io::Env;
 use karst_lsm::FileCounts;
 use karst_lsm::range_del::{Fragments, RangeTombstone};
+use karst_storage::blob::BlobWarming;
 use karst_storage::column_family::{Families, Family, History};
 use karst_storage::memtable::MemTable;
 use karst_storage::open_files::Shared;
@@ -349,6 +350,10 @@ impl FlushContext {
         let warming = Warming::of(&self.shared, &config.options.table_factory.block_based, true);
         Ok(Outputs {
             env: self.env.clone(),
+            blob_warming: BlobWarming::of_flush(
+                &flush.family.tables.blobs,
+                config.options.prepopulate_blob_cache,
+            ),
             config,
             warming,
             memory: Some(self.shared.clone()),

@@ -379,6 +379,7 @@ impl BulkLoader {
             throttle: None,
             writing: writer_options(&self.db_options),
             warming: None,
+            blob_warming: None,
             memory: None,
             file_checksums: self.options.file_checksums(&self.db_options)?,
             creations: None,

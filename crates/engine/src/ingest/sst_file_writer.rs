@@ -204,6 +204,7 @@ impl SstFileWriter {
             throttle: None,
             writing: writer_options(&self.db_options),
             warming: None,
+            blob_warming: None,
             memory: None,
             file_checksums: self.file_checksums.clone(),
             creations: None,

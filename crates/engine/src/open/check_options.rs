@@ -5,6 +5,7 @@
 
 use super::option_rules::{self, Said};
 use super::options::new_family_options;
+use super::wanted::DEFAULT;
 use karst_base::error::{Error, Named, Result};
 use karst_base::options::{ColumnFamilyOptions, CompactOnDeletion, DbOptions, FamilyConfig};
 use karst_format::comparator::Comparator;
@@ -194,14 +195,8 @@ pub(super) fn column_family(database: &DbOptions, config: &FamilyConfig) -> Resu
     if !Protection::SUPPORTED.contains(&options.memtable_protection_bytes_per_key) {
         return refused("memtable_protection_bytes_per_key: must be 0, 1, 2, 4 or 8");
     }
-    // Why refused: whoever sets them relies on them, and would not notice that nothing is checked.
-    let unsafe_to_ignore = [
-        ("disallow_memtable_writes", options.disallow_memtable_writes),
-        ("paranoid_memory_checks", options.paranoid_memory_checks),
-    ];
-    if let Some((option, _)) = unsafe_to_ignore.iter().find(|(_, set)| *set) {
-        let text = format!("column family {name:?}: option {option}: KarstDB writes no such column family");
-        return Err(Error::not_supported(text));
+    if options.disallow_memtable_writes && config.name == DEFAULT {
+        return refused("disallow_memtable_writes: not for the default column family");
     }
     if database.unordered_write && options.max_successive_merges > 0 {
         return refused("max_successive_merges: does not go with unordered_write");

@@ -23,6 +23,7 @@ use crate::read::newest;
 use karst_base::error::{Error, ErrorKind, Named, Result, named_list};
 use karst_base::events::FileIoEvents;
 use karst_base::options::{DbOptions, FamilyConfig};
+use karst_base::pacing::WriteBufferManager;
 use karst_base::snapshot::ReadAt;
 use karst_base::stats::{Statistics, StatsLevel};
 use karst_base::sync::counting::{AtomicU64, Ordering};
@@ -44,6 +45,7 @@ use karst_storage::memtable::MemTable;
 use karst_storage::open_files::Shared;
 use karst_storage::superversion::SuperVersion;
 use karst_storage::table::cache::TableCache;
+use karst_storage::table::cache::opened_together;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -141,10 +143,13 @@ pub(super) fn load(
     shared.space = options.file_manager().filter(|_| purpose == Purpose::Writing);
     let shared = Arc::new(shared);
     let families = make_families(&set, &configs, &shared, options)?;
-    if db_options.max_open_files < 0 {
+    if db_options.max_open_files < 0 && !(db_options.open_files_async && purpose == Purpose::Writing) {
         // Compat: where files stay open, RocksDB opens all tables now, and so finds damage now.
         for family in &families {
-            karst_io::block_on(env, family.tables.open_all(family.pin().version()))?;
+            karst_io::block_on(
+                env,
+                family.tables.open_all(family.pin().version(), opened_together(&db_options)),
+            )?;
         }
     }
     Ok(Loaded {
@@ -404,12 +409,13 @@ impl Logs {
 
     /// Replays them into the memtables of `families`, which are those they were found for. `full`
     /// is called for each memtable that has reached the bytes of memory that `most_bytes` allows
-    /// its family, and puts another in its place.
+    /// its family, or all of them that of a `budget`, and puts another in its place.
     pub(super) fn replay(
         &self,
         env: &Env,
         families: &[Arc<Family>],
         most_bytes: impl Fn(&Family) -> usize,
+        budget: Option<WriteBufferManager>,
         full: OnFull<'_>,
     ) -> Result<Recovered> {
         let targets = families.iter().map(|family| Target {
@@ -421,6 +427,9 @@ impl Logs {
         });
         let behind = (self.last_seq, self.first_needed);
         let mut recovery = Recovery::new(self.mode, targets.collect(), behind, self.two_phases);
+        if let Some(budget) = budget {
+            recovery.replay_mut().keep_within(budget);
+        }
         for (number, size_bytes) in sizes_now(env, &self.directory, &self.numbers)? {
             let path = self.directory.join(FileName::Wal(number).to_string());
             let mut bytes = read_file(env.fs().as_ref(), &path)?;

@@ -40,7 +40,7 @@ mod secondary;
 pub(crate) mod wanted;
 
 pub use cache::BlockCache;
-pub(crate) use cache::charged;
+
 pub(crate) use change_options::{change_db_options, change_family_options};
 pub(crate) use column_families::{create_column_families, drop_column_family};
 pub(crate) use create::{destroy, list_column_families};
@@ -208,7 +208,7 @@ fn again_if_moved<T>(env: &Env, path: &Path, mut read: impl FnMut() -> Result<T>
 fn load_and_replay(env: &Env, path: &Path, options: &Options, wanted: Wanted<'_>) -> Result<Opened> {
     let loaded = load(env, path, options, wanted, Purpose::Reading)?;
     // Why without a limit: nothing may be written.
-    let recovered = loaded.logs.replay(env, &loaded.families, |_| usize::MAX, &mut |_| Ok(()))?;
+    let recovered = loaded.logs.replay(env, &loaded.families, |_| usize::MAX, None, &mut |_| Ok(()))?;
     let mut opened = Opened::of(loaded, path);
     // Why: what they have inserted may be in tables, and has no effect.
     let ranges: Vec<_> = recovered.undecided.iter().filter_map(Undecided::range).collect();

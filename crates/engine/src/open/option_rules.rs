@@ -14,6 +14,7 @@ use karst_base::options::{
 use karst_format::comparator::Comparator;
 use karst_format::compression::CompressionType;
 use karst_format::filter::{self, FilterPolicy};
+use karst_lsm::pick::Offpeak;
 
 /// What is looked at.
 pub(super) struct Said<'a> {
@@ -319,26 +320,11 @@ const DB_RULES: &[DbRule] = &[
     DbRule {
         wrong: |db| {
             let text = db.daily_offpeak_time_utc.as_str();
-            let is_time_range = text.is_empty() || is_time_range(text);
-            (!is_time_range).then(|| format!("daily_offpeak_time_utc: {text:?} is not like 23:30-04:30"))
+            Offpeak::parse(text).err().map(|what| format!("daily_offpeak_time_utc: {text:?} {what}"))
         },
         mend: |db| db.daily_offpeak_time_utc.clear(),
     },
 ];
-
-/// `HH:mm-HH:mm`, and some time between the two.
-fn is_time_range(text: &str) -> bool {
-    let minute = |text: &str| {
-        let (hours, minutes) = text.split_once(':')?;
-        let number = |digits: &str, below: u32| {
-            let two = digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_digit());
-            two.then(|| digits.parse::<u32>().ok()).flatten().filter(|number| *number < below)
-        };
-        Some(number(hours, 24)? * 60 + number(minutes, 60)?)
-    };
-    let Some((from, to)) = text.split_once('-') else { return false };
-    matches!((minute(from), minute(to)), (Some(from), Some(to)) if from != to)
-}
 
 const SKIP_LIST: &str = "SkipListFactory";
 

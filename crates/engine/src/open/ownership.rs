@@ -8,6 +8,7 @@ use super::ReadHalf;
 use crate::versions::{Gone, Moment, Versions, write_synced};
 use karst_base::error::{Error, Result};
 use karst_base::options::{DbOptions, FamilyConfig};
+use karst_base::pacing::WriteBufferManager;
 use karst_base::sync::Mutex;
 use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
@@ -30,6 +31,8 @@ pub(crate) fn take_lock(env: &Env, path: &Path) -> Result<Box<dyn FileLock>> {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Ownership {
+    /// The budget of memtables.
+    pub(crate) write_buffers: WriteBufferManager,
     pub(crate) versions: Arc<Versions>,
     /// The number of the first log, which the pipeline creates.
     pub(crate) first_log: FileNumber,
@@ -71,8 +74,9 @@ impl Ownership {
         // still.
         drop(self.changing_options.lock());
         let env = self.versions.env();
+        let verified = self.versions.verify_manifest();
         let last = self.versions.close();
-        let outcome = last.map_or(Ok(()), |last| block_on(env, last));
+        let outcome = last.map_or(Ok(()), |last| block_on(env, last)).and(verified);
         self.versions.end_manifest();
         block_on(env, self.versions.obsolete().close());
         outcome

@@ -19,6 +19,7 @@
 //!   from before is needed any more. The same holds where tables had entries of the logs, because
 //!   later nothing may show that they do.
 
+use super::cache::charged;
 use super::directory::check_path;
 use super::find_options::Purpose;
 use super::load::{Loaded, Logs, load};
@@ -31,6 +32,7 @@ use crate::versions::{Change, FileGuard, Gone, JobFiles, ManifestOptions, Obsole
 use karst_base::error::{Error, ErrorKind, Result, named_list};
 use karst_base::life::Life;
 use karst_base::options::DbOptions;
+use karst_base::pacing::WriteBufferManager;
 use karst_base::sync::Mutex;
 use karst_commit::wal::recovery::Recovered;
 use karst_commit::wal::replay::Policy;
@@ -282,8 +284,9 @@ fn begin(
     read.pending = write_prepared.then(Arc::default);
     let log_of_prepared = allow_2pc.then(|| versions.new_file_number());
     let first_log = versions.new_file_number();
+    let write_buffers = memtable_budget(options, &read);
     let cramped = how == How::AsEver && is_cramped(&read, &logs)?;
-    let (recovered, tables) = replay(&read, &versions, &logs, cramped)?;
+    let (recovered, tables) = replay(&read, &versions, &logs, &write_buffers, cramped)?;
     versions.pass_family_ids(recovered.largest_family);
     check_decided(path, &recovered, allow_2pc, write_prepared)?;
     if let Some(log) = log_of_prepared.filter(|_| !recovered.undecided.is_empty()) {
@@ -317,7 +320,8 @@ fn begin(
     install_recovered(&read, &versions, first_log, tables, keeps)?;
     read.logs = versions.logs();
     let options_file = Arc::new(Mutex::new(read.options_file));
-    let ownership = Ownership { versions, first_log, options_file, changing_options: Arc::default() };
+    let ownership =
+        Ownership { versions, first_log, options_file, changing_options: Arc::default(), write_buffers };
     column_families::create(&read, &ownership, missing, options)?;
     write_options(&read, &ownership, &OptionsInForce::default())?;
     remove_leftovers(&read, &ownership.versions, &all);
@@ -345,19 +349,31 @@ fn is_cramped(read: &ReadHalf, logs: &Logs) -> Result<bool> {
     Ok(free < bytes && bytes <= memory)
 }
 
+/// The budget of the memtables of a database that is being opened.
+fn memtable_budget(options: &Options, read: &ReadHalf) -> WriteBufferManager {
+    let limit_bytes = read.db_options.get().db_write_buffer_size;
+    options.write_buffers().unwrap_or_else(|| match options.has_one_memory_budget() {
+        true => WriteBufferManager::with_cache(limit_bytes, charged(&read.shared.cache), false),
+        false => WriteBufferManager::new(limit_bytes, false),
+    })
+}
+
 /// Replays the logs into the families' memtables; full ones become tables, unless the disk is
 /// `cramped`.
 fn replay(
     read: &ReadHalf,
     versions: &Arc<Versions>,
     logs: &Logs,
+    write_buffers: &WriteBufferManager,
     cramped: bool,
 ) -> Result<(Recovered, RecoveredTables)> {
     let mut tables = RecoveredTables::default();
     let families = read.families.all();
     let most_bytes =
         |family: &Family| if cramped { usize::MAX } else { family.config.options.write_buffer_size };
-    let recovered = logs.replay(&read.env, &families, most_bytes, &mut |target| {
+    let enforces = !cramped && read.db_options.get().enforce_write_buffer_manager_during_recovery;
+    let budget = Some(write_buffers).filter(|budget| enforces && budget.limit_bytes() > 0).cloned();
+    let recovered = logs.replay(&read.env, &families, most_bytes, budget, &mut |target| {
         let family = read.families.get(target.cf).expect("targets are the families");
         block_on(&read.env, tables.write(read, versions, &family, &target.memtable))?;
         target.memtable = family.new_memtable();
@@ -396,6 +412,7 @@ pub(crate) fn manifest_options(options: &DbOptions) -> ManifestOptions {
         writes_db_id: options.write_dbid_to_manifest,
         tracks_wals: options.track_and_verify_wals_in_manifest,
         allow_ingest_behind: options.allow_ingest_behind,
+        verifies_on_close: options.verify_manifest_content_on_close,
     }
 }
 
@@ -515,6 +532,7 @@ async fn write_level0(
         writing: writer_options(&read.db_options.get()),
         // Compat: recovery is no flush.
         warming: None,
+        blob_warming: None,
         memory: Some(read.shared.clone()),
         file_checksums: read.shared.file_checksums.clone(),
         creations: None,

@@ -56,6 +56,7 @@ use karst_storage::column_family::Family;
 use karst_storage::memtable::MemTable;
 use karst_storage::open_files::OpenFiles;
 use karst_storage::superversion::SuperVersion;
+use karst_storage::table::cache::opened_together;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -436,7 +437,7 @@ impl Follow {
             };
             if db_options.max_open_files < 0 {
                 // Why now: so they can be read when the primary has removed them.
-                block_on(env, family.tables.open_all(&state.version))?;
+                block_on(env, family.tables.open_all(&state.version, opened_together(&db_options)))?;
                 for number in state.version.blob_files().keys() {
                     block_on(env, family.tables.blobs.hold_open(*number))?;
                 }

@@ -10,6 +10,7 @@ mod database_stats;
 mod family_metadata;
 mod family_stats;
 mod live;
+mod stats_history;
 mod table_text;
 mod tables;
 mod tree;
@@ -18,6 +19,8 @@ pub(crate) use family_metadata::column_family_metadata;
 pub use family_metadata::{BlobMetaData, ColumnFamilyMetaData, LevelMetaData};
 pub use live::LiveFile;
 pub(crate) use live::{live_file_names, live_files};
+pub(crate) use stats_history::StatsHistory;
+pub use stats_history::StatsSlice;
 pub use table_text::table_properties_text;
 
 use crate::background::compaction_options;

@@ -191,6 +191,7 @@ impl Merging<'_> {
             throttle: None,
             writing: writer_options(self.db_options),
             warming: None,
+            blob_warming: None,
             memory: None,
             file_checksums: self.file_checksums.clone(),
             creations: None,

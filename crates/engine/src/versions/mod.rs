@@ -35,14 +35,17 @@ pub(crate) use obsolete::{FileGuard, Gone, Hold, JobFiles, ObsoleteFiles};
 use change::Request;
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::health::BackgroundErrorReason;
-use karst_base::stats::HistogramKind;
+use karst_base::stats::{HistogramKind, Ticker};
 use karst_base::sync::ArcSwap;
 use karst_base::sync::Mutex;
 use karst_base::sync::atomic::{AtomicU64, Ordering};
 use karst_commit::wal::prepared::PreparedLogs;
+use karst_format::Corruption;
 use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::SeqNo;
+use karst_format::log::LogReader;
+use karst_format::version_edit::VersionEdit;
 use karst_io::{Env, report};
 use karst_lsm::{Reaper, StoredId, StoredKind, TreeOptions, Version, VersionSet};
 use karst_storage::blob;
@@ -79,6 +82,8 @@ pub(crate) struct ManifestOptions {
     pub(crate) tracks_wals: bool,
     /// `allow_ingest_behind` of the database.
     pub(crate) allow_ingest_behind: bool,
+    /// It is read back when the database is closed (`verify_manifest_content_on_close`).
+    pub(crate) verifies_on_close: bool,
 }
 
 /// The live state of a database; see the module.
@@ -456,12 +461,85 @@ impl Versions {
         self.state.lock().queue.len()
     }
 
+    /// Reads the MANIFEST back, if that is asked for; one that is damaged is written anew, which is
+    /// read back as well. Blocks. To be called before [`close`](Self::close).
+    ///
+    /// # Errors
+    /// It cannot be read, or the new one cannot be written or is damaged too.
+    pub(crate) fn verify_manifest(self: &Arc<Self>) -> Result<()> {
+        if !self.options.load().verifies_on_close {
+            return Ok(());
+        }
+        let Some(damage) = self.damage_of_manifest()? else { return Ok(()) };
+        report!(warn, error = %damage, "the MANIFEST is written anew");
+        // Why taken away: without it the next change begins another.
+        self.end_manifest();
+        karst_io::block_on(self.env(), self.install(Change::default()))?;
+        self.damage_of_manifest()?.map_or(Ok(()), Err)
+    }
+
+    /// What is wrong with the MANIFEST; `None` also while there is none at hand.
+    fn damage_of_manifest(&self) -> Result<Option<Error>> {
+        let (number, size_bytes) = {
+            let state = self.state.lock();
+            if state.closed || state.file.is_none() {
+                return Ok(None);
+            }
+            state.named
+        };
+        let path = self.path.join(FileName::Manifest(number).to_string());
+        let mut bytes = self.env().fs().read_file(&path)?;
+        bytes.truncate(usize::try_from(size_bytes).unwrap_or(usize::MAX));
+        let mut reader = LogReader::manifest(&bytes);
+        let mut end = 0;
+        let damage = loop {
+            match reader.next_record() {
+                None => break (end < size_bytes).then(|| Corruption::new("it ends too early", end)),
+                Some(Err(damage)) => break Some(damage.corruption),
+                Some(Ok(record)) => match VersionEdit::decode(record.bytes) {
+                    Ok(_) => end = record.end,
+                    Err(error) => break Some(Corruption::new(error.what, record.offset)),
+                },
+            }
+        };
+        if damage.is_some() {
+            self.shared.stats.tick(Ticker::ManifestValidationFailureCount);
+        }
+        Ok(damage.map(|damage| Error::in_file(&path, 0, damage)))
+    }
+
     /// Gives back the space that the MANIFEST does not use, once nothing is installed any more.
     /// Blocks.
     pub(crate) fn end_manifest(&self) {
         let file = self.state.lock().file.take();
         if let Some(file) = file {
             file.end();
+        }
+    }
+
+    /// Says of tables that are about to leave how hard their blocks are to leave the cache.
+    fn mark_leaving(&self, requests: &[Request]) {
+        for edit in requests.iter().flat_map(|request| &request.change.edits) {
+            let Some(family) = self.families.get(edit.column_family) else { continue };
+            let superversion = family.superversion();
+            let aggressiveness = superversion.config().options.uncache_aggressiveness;
+            if aggressiveness == 0 || edit.deleted_files.is_empty() {
+                continue;
+            }
+            // Why not those that come back: they go to another level, with the blocks they have.
+            let stays = |number| edit.new_files.iter().any(|(_, file)| file.number == number);
+            let leaving: BTreeSet<_> = edit
+                .deleted_files
+                .iter()
+                .map(|(_, number)| *number)
+                .filter(|number| !stays(*number))
+                .collect();
+            for (_, file) in
+                superversion.version().all_files().filter(|(_, file)| leaving.contains(&file.number))
+            {
+                let table = family.tables.opened(file).cloned().or_else(|| family.tables.lookup(file));
+                table.into_iter().for_each(|table| table.mark_leaving(&self.shared.cache, aggressiveness));
+            }
         }
     }
 
@@ -628,6 +706,7 @@ impl Versions {
             // Why between: who pins a new tree has to read at these numbers.
             drop(taken);
         }
+        self.mark_leaving(&requests);
         for (family, version) in versions {
             let flushed = requests.iter().flat_map(|request| &request.change.flushed);
             let flushed = flushed.filter(|(id, _)| *id == family.id());

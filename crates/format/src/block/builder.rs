@@ -79,21 +79,27 @@ impl BlockBuilder {
 
     /// Adds an entry.
     pub fn add(&mut self, key: &[u8], value: &[u8]) {
-        self.add_entry(key, value, None);
+        self.add_entry(key, value, None, self.shape.share_prefixes);
     }
 
     /// Adds an entry whose value is not delimited: `whole` where the key shares nothing with the
     /// previous one, else `delta`.
     pub fn add_undelimited(&mut self, key: &[u8], whole: &[u8], delta: &[u8]) {
-        self.add_entry(key, whole, Some(delta));
+        self.add_entry(key, whole, Some(delta), self.shape.share_prefixes);
     }
 
-    fn add_entry(&mut self, key: &[u8], value: &[u8], delta: Option<&[u8]>) {
+    /// Adds an entry whose value is not delimited and whose key shares nothing with the previous
+    /// one.
+    pub fn add_undelimited_alone(&mut self, key: &[u8], whole: &[u8]) {
+        self.add_entry(key, whole, Some(&[]), false);
+    }
+
+    fn add_entry(&mut self, key: &[u8], value: &[u8], delta: Option<&[u8]>, share_prefix: bool) {
         let mut shared = 0;
         if self.since_restart == self.shape.restart_interval {
             self.restarts.push(size32(self.keys.len()));
             self.since_restart = 0;
-        } else if self.shape.share_prefixes && self.entry_count > 0 {
+        } else if share_prefix && self.entry_count > 0 {
             shared = common_prefix(&self.last_key, key);
         }
         let own = &key[shared..];

@@ -44,6 +44,20 @@ use zstd::zstd_safe::{self, CCtx, CDict, DCtx, DDict};
 #[cfg(test)]
 mod tests;
 
+/// A dictionary of at most `max_bytes` for ZSTD, trained on samples that lie one behind the other.
+/// `None` if there is too little to learn from.
+#[must_use]
+pub fn train_dictionary(samples: &[u8], lengths: &[usize], max_bytes: usize) -> Option<Vec<u8>> {
+    #[cfg(feature = "zstd")]
+    {
+        let mut dictionary = Vec::with_capacity(max_bytes);
+        zstd_safe::train_from_buffer(&mut dictionary, samples, lengths).ok()?;
+        Some(dictionary).filter(|dictionary| !dictionary.is_empty())
+    }
+    #[cfg(not(feature = "zstd"))]
+    None
+}
+
 /// The largest block that decompressing accepts when the caller has no better limit: 1 GiB.
 pub const MAX_BLOCK_BYTES: usize = 1 << 30;
 

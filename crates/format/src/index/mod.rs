@@ -400,7 +400,7 @@ pub fn encode_value(out: &mut Vec<u8>, handle: BlockHandle, first_key: Option<&[
 
 /// Appends the value of an index entry as the difference to the block directly before.
 pub fn encode_delta(out: &mut Vec<u8>, handle: BlockHandle, previous: BlockHandle, first_key: Option<&[u8]>) {
-    debug_assert_eq!(handle.offset, previous.offset + previous.size + BLOCK_TRAILER_BYTES as u64);
+    debug_assert!(previous.is_followed_by(handle));
     coding::put_varsigned64(out, handle.size.wrapping_sub(previous.size) as i64);
     if let Some(first_key) = first_key {
         coding::put_length_prefixed(out, first_key);

@@ -28,7 +28,7 @@ option_table! {
         partition_filters: bool = false, mutable, honoured, "Partition filters as the index is";
         decouple_partitioned_filters: bool = true, mutable, kept, "Cut filter partitions independently of index partitions";
         optimize_filters_for_memory: bool = true, mutable, kept, "Size filters to what the allocator gives";
-        use_delta_encoding: bool = true, mutable, kept, "Share key prefixes within data blocks";
+        use_delta_encoding: bool = true, mutable, honoured, "Share key prefixes within data blocks";
         filter_policy: Object = Object::NONE, fixed, honoured, "The filters of new tables: bloomfilter:10, ribbonfilter:10:-1, or none";
         user_defined_index_factory: Object = Object::NONE, fixed, kept, "A further index of one's own";
         use_udi_as_primary_index: bool = false, mutable, kept, "That index replaces the built-in one";
@@ -42,8 +42,8 @@ option_table! {
         uniform_cv_threshold: f64 = -1.0, mutable, honoured, "How even keys must lie for an index block to be marked uniform; negative for never";
         enable_index_compression: bool = true, mutable, honoured, "Compress index blocks";
         block_align: bool = false, mutable, honoured, "Align data blocks to their size";
-        super_block_alignment_size: usize = 0, mutable, kept, "Let no data block straddle a multiple of this many bytes; 0 for not";
-        super_block_alignment_space_overhead_ratio: usize = 128, mutable, kept, "Pad at most one byte in this many for it";
+        super_block_alignment_size: usize = 0, mutable, honoured, "Let no data block straddle a multiple of this many bytes; 0 for not";
+        super_block_alignment_space_overhead_ratio: usize = 128, mutable, honoured, "Pad at most one byte in this many for it";
         index_shortening: IndexShortening = IndexShortening::ShortenSeparators, mutable, honoured, "Which index keys are shortened";
         max_auto_readahead_size: usize = 256 << 10, mutable, honoured, "Most bytes that an iterator reads ahead by itself";
         prepopulate_block_cache: PrepopulateBlockCache = PrepopulateBlockCache::Disable, mutable, honoured, "Put blocks into the cache as they are written";

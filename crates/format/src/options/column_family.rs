@@ -29,7 +29,7 @@ option_table! {
         bottommost_compression: Compression = Compression::Disable, mutable, honoured, "How blocks of the last level are compressed";
         bottommost_compression_opts: CompressionOptions = CompressionOptions::default(), mutable, honoured, "How the compression library is used on the last level";
         compression_manager: Object = Object::NONE, mutable, kept, "What chooses and carries out compression";
-        sample_for_compression: u64 = 0, mutable, kept, "Sample one block in this many for compressibility; 0 for none";
+        sample_for_compression: u64 = 0, mutable, honoured, "Sample one block in this many for compressibility; 0 for none";
         prefix_extractor: Object = Object::NONE, mutable, honoured, "What part of a key is its prefix";
         table_factory: TableFactory = TableFactory::default(), mutable, honoured, "The format of tables";
         num_levels: i32 = 7, fixed, honoured, "Levels of the tree", in 1..=256;
@@ -63,7 +63,7 @@ option_table! {
         report_bg_io_stats: bool = false, mutable, kept, "Measure the I/O of flushes and compactions";
         optimize_filters_for_hits: bool = false, fixed, honoured, "No filters on the last level";
         paranoid_file_checks: bool = false, mutable, honoured, "Read each table back after it is written";
-        verify_output_flags: u32 = 0, mutable, kept, "How outputs of compactions are verified, as bits";
+        verify_output_flags: u32 = 0, mutable, honoured, "How outputs of compactions are verified, as bits: 1 blocks, 2 entries, 4 whole files, and 1024 that it is done";
         max_sequential_skip_in_iterations: u64 = 8, mutable, honoured, "Versions of a key that an iterator steps over before it seeks";
         memtable_factory: Object = Object::new("SkipListFactory"), fixed, kept, "What memtables are made of";
         memtable_insert_with_hint_prefix_extractor: Object = Object::NONE, fixed, kept, "Prefixes whose last insert position is remembered";
@@ -78,16 +78,16 @@ option_table! {
         memtable_batch_lookup_optimization: bool = false, fixed, kept, "Look up the keys of a batch in a memtable together";
         min_tombstones_for_range_conversion: u32 = 0, mutable, kept, "Adjacent deletions that an iterator turns into a range deletion; 0 for not";
         bloom_locality: u32 = 0, fixed, kept, "Keep the probes of a memtable's filter in one cache line";
-        arena_block_size: usize = 0, mutable, kept, "Bytes of one allocation of a memtable; 0 decides by itself";
+        arena_block_size: usize = 0, mutable, honoured, "Most bytes of one allocation of a memtable, from 8 KiB to 2 MiB; 0 decides by itself";
         inplace_update_support: bool = false, fixed, kept, "Overwrite values in the memtable";
         inplace_update_num_locks: usize = 10_000, mutable, kept, "Locks for it";
         max_successive_merges: usize = 0, mutable, kept, "Operands of a key before they are merged on writing; 0 for never";
         strict_max_successive_merges: bool = false, mutable, kept, "Do so even if that reads from storage";
         experimental_mempurge_threshold: f64 = 0.0, mutable, kept, "Part of a memtable that must be garbage to be collected in memory; 0 for not";
-        disallow_memtable_writes: bool = false, fixed, kept, "The family is filled by ingestion only; refused when a database is opened for writing";
-        paranoid_memory_checks: bool = false, mutable, kept, "Check the order of memtable entries on reads; refused when a database is opened for writing";
+        disallow_memtable_writes: bool = false, fixed, honoured, "The family is filled by ingestion only; not for the default one";
+        paranoid_memory_checks: bool = false, mutable, honoured, "Check the order of memtable entries on reads";
         block_protection_bytes_per_key: u8 = 0, mutable, kept, "Bytes of checksum with each entry of a block in memory";
-        uncache_aggressiveness: u32 = 0, mutable, kept, "How hard blocks of obsolete files are dropped from the cache";
+        uncache_aggressiveness: u32 = 0, mutable, honoured, "How hard blocks of obsolete files are dropped from the cache";
         last_level_temperature: FileTemperature = FileTemperature::Unknown, mutable, kept, "Temperature of the last level's files";
         default_write_temperature: FileTemperature = FileTemperature::Unknown, mutable, kept, "Temperature of other files";
         default_temperature: FileTemperature = FileTemperature::Unknown, fixed, kept, "Temperature assumed of files without one";
@@ -102,7 +102,7 @@ option_table! {
         blob_compaction_readahead_size: u64 = 0, mutable, kept, "Bytes that a compaction reads ahead in blob files";
         blob_file_starting_level: i32 = 0, mutable, honoured, "The first level that stores values in blob files";
         blob_cache: Cache = Cache::default(), fixed, honoured, "The cache for blobs: a size, or properties with the capacity";
-        prepopulate_blob_cache: PrepopulateBlobCache = PrepopulateBlobCache::Disable, mutable, kept, "Put blobs into the cache as they are written";
+        prepopulate_blob_cache: PrepopulateBlobCache = PrepopulateBlobCache::Disable, mutable, honoured, "Put blobs into the cache as they are written";
         enable_blob_direct_write: bool = false, fixed, kept, "Values go to blob files when they are written";
         blob_direct_write_partitions: u32 = 1, fixed, kept, "Blob files written at a time by it";
         blob_direct_write_partition_strategy: Unprinted = Unprinted::default(), fixed, kept, "Which of them a value goes to";

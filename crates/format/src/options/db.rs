@@ -19,9 +19,9 @@ option_table! {
         statistics: Unprinted = Unprinted::default(), fixed, kept, "Where tickers and histograms go";
         info_log_level: InfoLogLevel = InfoLogLevel::Info, fixed, honoured, "The least important messages that are logged";
         max_open_files: i32 = -1, mutable, honoured, "Most tables kept open; -1 for all", in -1..=i32::MAX;
-        max_file_opening_threads: i32 = 16, fixed, kept, "Threads that open tables when the database is opened";
+        max_file_opening_threads: i32 = 16, fixed, honoured, "Threads that open tables when the database is opened";
         read_io_executor_threads: i32 = 1, fixed, kept, "Threads that carry out asynchronous reads in RocksDB";
-        open_files_async: bool = false, fixed, kept, "Open tables in the background when the database is opened";
+        open_files_async: bool = false, fixed, honoured, "Open tables in the background when the database is opened";
         max_total_wal_size: u64 = 0, mutable, honoured, "Bytes of logs above which the oldest memtables are flushed; 0 derives it from the write buffers";
         use_fsync: bool = false, fixed, honoured, "Sync with fsync rather than fdatasync";
         db_log_dir: String = String::new(), fixed, honoured, "Directory of the info log; empty for the database's own";
@@ -38,7 +38,7 @@ option_table! {
         async_wal_precreate: bool = false, fixed, kept, "Create the next log in the background";
         max_manifest_file_size: u64 = 1 << 30, mutable, honoured, "Bytes of a MANIFEST above which a new one is started";
         max_manifest_space_amp_pct: i32 = 500, mutable, honoured, "Percent by which a MANIFEST may outgrow its compacted size";
-        verify_manifest_content_on_close: bool = false, mutable, kept, "Read the MANIFEST back when the database is closed";
+        verify_manifest_content_on_close: bool = false, mutable, honoured, "Read the MANIFEST back when the database is closed";
         optimize_manifest_for_recovery: bool = false, mutable, kept, "Write the MANIFEST so that opening takes less time";
         reuse_manifest_on_open: bool = false, fixed, kept, "Append to the MANIFEST found on opening";
         table_cache_numshardbits: i32 = 6, fixed, kept, "Shards of RocksDB's table cache as a power of two";
@@ -53,9 +53,9 @@ option_table! {
         allow_fallocate: bool = true, fixed, honoured, "Preallocate files";
         is_fd_close_on_exec: bool = true, fixed, kept, "Files are closed in child processes";
         stats_dump_period_sec: u32 = 600, mutable, honoured, "Seconds between statistics in the info log; 0 for never";
-        stats_persist_period_sec: u32 = 600, mutable, kept, "Seconds between statistics kept in memory or on disk; 0 for never";
+        stats_persist_period_sec: u32 = 600, mutable, honoured, "Seconds between statistics kept in memory; 0 for never";
         persist_stats_to_disk: bool = false, fixed, kept, "Keep statistics in a column family of the database";
-        stats_history_buffer_size: usize = 1 << 20, mutable, kept, "Bytes of statistics kept in memory";
+        stats_history_buffer_size: usize = 1 << 20, mutable, honoured, "Bytes of statistics kept in memory";
         advise_random_on_open: bool = true, fixed, kept, "Tell the kernel that tables are read at random";
         db_write_buffer_size: usize = 0, fixed, honoured, "Bytes of all memtables together; 0 for no limit";
         compaction_readahead_size: usize = 2 << 20, mutable, honoured, "Bytes that a compaction reads ahead";
@@ -80,7 +80,7 @@ option_table! {
         wal_filter: Object = Object::NONE, fixed, kept, "What filters log records on opening";
         dump_malloc_stats: bool = false, fixed, kept, "Put the allocator's statistics into the info log";
         avoid_flush_during_recovery: bool = false, fixed, honoured, "Keep what was recovered from logs in memory";
-        enforce_write_buffer_manager_during_recovery: bool = true, fixed, kept, "Memtable limits count during recovery too";
+        enforce_write_buffer_manager_during_recovery: bool = true, fixed, honoured, "Memtable limits count during recovery too";
         avoid_flush_during_shutdown: bool = false, mutable, honoured, "Do not flush unlogged data on closing";
         allow_ingest_behind: bool = false, fixed, honoured, "Keep the last level free for files that are ingested behind";
         two_write_queues: bool = false, fixed, honoured, "Writes that only log do not wait for those that insert";
@@ -101,7 +101,7 @@ option_table! {
         db_host_id: String = "__hostname__".to_owned(), fixed, honoured, "The host recorded in tables";
         lowest_used_cache_tier: CacheTier = CacheTier::NonVolatileBlock, fixed, kept, "The lowest tier of caches in use";
         enforce_single_del_contracts: bool = true, fixed, honoured, "Fail a compaction that finds single deletes misused";
-        daily_offpeak_time_utc: String = String::new(), mutable, kept, "When the database is little used, as HH:mm-HH:mm UTC";
+        daily_offpeak_time_utc: String = String::new(), mutable, honoured, "When the database is little used, as HH:mm-HH:mm UTC";
         max_compaction_trigger_wakeup_seconds: u64 = 43_200, mutable, honoured, "Most seconds between looks for compactions due by time";
         follower_refresh_catchup_period_ms: u64 = 10_000, fixed, honoured, "Milliseconds between a follower's looks at its leader";
         follower_catchup_retry_count: u64 = 10, fixed, honoured, "Attempts of a follower to catch up";

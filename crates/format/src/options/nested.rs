@@ -16,11 +16,11 @@ option_table! {
         strategy: i32 = 0, mutable, kept, "zlib's strategy";
         max_compressed_bytes_per_kb: i32 = 896, mutable, kept, "Blocks that compress to more than this per 1024 bytes stay uncompressed";
         max_dict_bytes: u32 = 0, mutable, honoured, "Largest dictionary of a table file in bytes; 0 for none";
-        zstd_max_train_bytes: u32 = 0, mutable, kept, "Bytes of samples that zstd trains a dictionary on; 0 takes raw samples";
+        zstd_max_train_bytes: u32 = 0, mutable, honoured, "Bytes of samples that zstd trains a dictionary on; 0 takes raw samples";
         parallel_threads: u32 = 1, mutable, honoured, "Threads that compress the blocks of one table";
         enabled: bool = false, mutable, honoured, "For bottommost_compression_opts: these options count";
         max_dict_buffer_bytes: u64 = 0, mutable, honoured, "Bytes of data held back to sample a dictionary from; 0 for no limit";
-        use_zstd_dict_trainer: bool = true, mutable, kept, "Train dictionaries instead of finalizing raw samples";
+        use_zstd_dict_trainer: bool = true, mutable, honoured, "Train dictionaries instead of finalizing raw samples";
         checksum: bool = false, mutable, kept, "Let zstd put its own checksum into each block";
     }
     retired {}

@@ -11,7 +11,7 @@
 //!   way.
 
 use super::index_writer::{IndexEntry, IndexWriter};
-use super::{Compressing, CompressionType, Dictionary, TableBuildError, TableBuilder};
+use super::{Compressing, CompressionType, Dictionary, Part, TableBuildError, TableBuilder};
 use crate::block_kind::BlockKind;
 use crate::handle::BLOCK_TRAILER_BYTES;
 use std::collections::VecDeque;
@@ -104,7 +104,8 @@ impl TableBuilder {
         self.note_damage(block.outcome);
         let start = self.out.len();
         self.out.extend_from_slice(&block.compressed);
-        let (handle, kept) = self.end_compressed(&block.contents, start, self.options.compression);
+        let (handle, kept) =
+            self.end_compressed(&block.contents, start, self.options.compression, Part::Data);
         self.keep(BlockKind::Data, handle, &block.contents);
         self.add_data_block(entry, handle, kept);
         self.data_block.recycle(block.contents);
@@ -117,6 +118,9 @@ impl TableBuilder {
             .deferred
             .as_ref()
             .map_or(0, |deferred| deferred.raw_bytes + deferred.expected.len() * BLOCK_TRAILER_BYTES);
+        // At each end of a super block there is padding at most once.
+        let super_blocks = under_way.checked_div(self.options.super_block_bytes).map_or(0, |whole| whole + 1);
+        let under_way = under_way + super_blocks * self.options.super_block_padding_limit();
         self.file_bytes() + under_way as u64
     }
 

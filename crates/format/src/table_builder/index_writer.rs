@@ -294,10 +294,19 @@ impl BlockWriter {
         encode_value(&mut self.whole, handle, first_key);
         if self.layout.delta_handles {
             self.delta.clear();
-            if let Some(previous) = self.previous {
-                encode_delta(&mut self.delta, handle, previous, first_key);
+            match self.previous {
+                // Compat: a delta says that the block follows the one before. Behind padding the
+                // handle is whole, which readers tell by a key that shares nothing.
+                Some(previous) if !previous.is_followed_by(handle) => {
+                    self.builder.add_undelimited_alone(key, &self.whole);
+                }
+                previous => {
+                    if let Some(previous) = previous {
+                        encode_delta(&mut self.delta, handle, previous, first_key);
+                    }
+                    self.builder.add_undelimited(key, &self.whole, &self.delta);
+                }
             }
-            self.builder.add_undelimited(key, &self.whole, &self.delta);
         } else {
             self.builder.add(key, &self.whole);
         }

@@ -24,6 +24,7 @@
 mod deferred;
 mod index_writer;
 mod options;
+mod sampled;
 mod uniformity;
 
 pub use deferred::{ClosedBlock, CompressedBlock};
@@ -35,13 +36,14 @@ use crate::checksum;
 use crate::compression::{self, CompressionType, Dictionary};
 use crate::filter::{COMPATIBILITY_NAME, FilterBuilder, FilterContext, PartitionedFilterBuilder};
 use crate::footer::Footer;
-use crate::handle::BlockHandle;
+use crate::handle::{BLOCK_TRAILER_BYTES, BlockHandle};
 use crate::index::{IndexLayout, IndexType};
 use crate::key::{self, InternalKey, RANGE_TOMBSTONE_SENTINEL, SeqNo, ValueType};
 use crate::metaindex::{self, Metaindex};
 use crate::properties::{BUILTIN_COMPRESSION, TableProperties};
 use deferred::Deferred;
 use index_writer::{IndexEntry, IndexWriter};
+use sampled::Sampled;
 use std::sync::Arc;
 
 /// A table being written.
@@ -69,6 +71,7 @@ pub struct TableBuilder {
     bounds: Bounds,
     compressed_any: bool,
     compression: CompressionCounts,
+    sampled: Sampled,
     /// What was found damaged first.
     damage: Option<TableBuildError>,
     kept: Vec<WrittenBlock>,
@@ -83,6 +86,13 @@ pub struct WrittenBlock {
     pub handle: BlockHandle,
     /// What a reader of the table finds there.
     pub contents: Vec<u8>,
+}
+
+/// What a block that is written belongs to: only the data is aligned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Data,
+    Rest,
 }
 
 /// How a block is compressed.
@@ -231,7 +241,7 @@ impl TableBuilder {
         });
         let data_block = BlockBuilder::new(BlockShape {
             restart_interval: options.restart_interval,
-            share_prefixes: true,
+            share_prefixes: options.share_prefixes,
             hash_index_ratio: options.data_block_hash_ratio,
             separate_values: options.separate_values,
         });
@@ -254,6 +264,7 @@ impl TableBuilder {
             bounds: Bounds::default(),
             compressed_any: false,
             compression: CompressionCounts::default(),
+            sampled: Sampled::default(),
             damage: None,
             kept: Vec::new(),
         })
@@ -410,6 +421,12 @@ impl TableBuilder {
             return false;
         }
         let (size, limit) = (self.data_block.size_estimate(), self.options.block_bytes);
+        if self.options.align_blocks && self.options.block_size_deviation_percent < 100 {
+            // Compat: aligned blocks are closed before they need more than one unit, and not for
+            // being nearly full.
+            let after = self.data_block.size_estimate_with(key, value) + BLOCK_TRAILER_BYTES;
+            return size >= limit || after > limit;
+        }
         let nearly = limit * (100 - self.options.block_size_deviation_percent) / 100;
         size >= limit || (size > nearly && self.data_block.size_estimate_with(key, value) > limit)
     }
@@ -420,6 +437,7 @@ impl TableBuilder {
             return;
         }
         let contents = self.data_block.finish();
+        self.sampled.note(self.options.sample_for_compression, &contents);
         let entry = self.index.prepare(&self.options, &self.first_key, &self.last_key, next);
         let Some(waiting) = &mut self.waiting else {
             if self.deferred.is_some() {
@@ -440,18 +458,26 @@ impl TableBuilder {
     /// Makes the dictionary from the blocks that wait for it, and writes them.
     fn make_dictionary(&mut self) {
         let Some(waiting) = self.waiting.take() else { return };
-        let limit = self.options.max_dictionary_bytes;
-        let mut samples = Vec::new();
+        let training = self.options.training_bytes();
+        let limit = training.unwrap_or(self.options.max_dictionary_bytes);
+        let (mut samples, mut lengths) = (Vec::new(), Vec::new());
         // Why: blocks from everywhere make a better dictionary than the first ones. Steps of a
         // large prime, taken modulo the number of blocks, visit each of them once.
         const STEP: usize = 1_000_003;
         for i in 0..waiting.len() {
             let block = &waiting[(waiting.len() / 2 + i * (STEP % waiting.len())) % waiting.len()];
             let room = limit - samples.len();
-            samples.extend_from_slice(&block.contents[..block.contents.len().min(room)]);
+            let sample = &block.contents[..block.contents.len().min(room)];
+            samples.extend_from_slice(sample);
+            lengths.push(sample.len());
             if samples.len() == limit {
                 break;
             }
+        }
+        if training.is_some() {
+            // Compat: where nothing can be learnt there is no dictionary.
+            samples = compression::train_dictionary(&samples, &lengths, self.options.max_dictionary_bytes)
+                .unwrap_or_default();
         }
         if !samples.is_empty() {
             self.dictionary = Some(Arc::new(Dictionary::new(samples.into_boxed_slice())));
@@ -467,7 +493,8 @@ impl TableBuilder {
 
     fn write_data_block(&mut self, contents: &[u8], entry: IndexEntry) {
         let dictionary = self.dictionary.take();
-        let (handle, kept) = self.write_block(contents, self.options.compression, dictionary.as_deref());
+        let (compression, part) = (self.options.compression, Part::Data);
+        let (handle, kept) = self.write_block(contents, compression, dictionary.as_deref(), part);
         self.dictionary = dictionary;
         self.keep(BlockKind::Data, handle, contents);
         self.add_data_block(entry, handle, kept);
@@ -492,10 +519,11 @@ impl TableBuilder {
         contents: &[u8],
         compression: CompressionType,
         dictionary: Option<&Dictionary>,
+        part: Part,
     ) -> (BlockHandle, bool) {
         if compression == CompressionType::None {
             self.compression.bypassed.add(contents.len() as u64);
-            return (self.write_raw_block(contents), false);
+            return (self.write_stored(contents, part), false);
         }
         let start = self.out.len();
         let compressing = Compressing {
@@ -506,7 +534,7 @@ impl TableBuilder {
         };
         let outcome = compressing.run(contents, &mut self.out);
         self.note_damage(outcome);
-        self.end_compressed(contents, start, compression)
+        self.end_compressed(contents, start, compression, part)
     }
 
     /// Blocks that were written since the last call, if the options have them kept: data blocks as
@@ -539,6 +567,7 @@ impl TableBuilder {
         contents: &[u8],
         start: usize,
         compression: CompressionType,
+        part: Part,
     ) -> (BlockHandle, bool) {
         let raw_bytes = contents.len() as u64;
         let compressed_bytes = self.out.len() - start;
@@ -546,21 +575,46 @@ impl TableBuilder {
             self.compressed_any = true;
             self.compression.compressed.add(raw_bytes);
             self.compression.compressed_to_bytes += compressed_bytes as u64;
-            return (self.end_block(start, compression), true);
+            return (self.end_block(start, compression, part), true);
         }
         self.out.truncate(start);
         self.compression.rejected.add(raw_bytes);
-        (self.write_raw_block(contents), false)
+        (self.write_stored(contents, part), false)
     }
 
+    /// Writes what is neither compressed nor data.
     fn write_raw_block(&mut self, contents: &[u8]) -> BlockHandle {
+        self.write_stored(contents, Part::Rest)
+    }
+
+    fn write_stored(&mut self, contents: &[u8], part: Part) -> BlockHandle {
         let start = self.out.len();
         self.out.extend_from_slice(contents);
-        self.end_block(start, CompressionType::None)
+        self.end_block(start, CompressionType::None, part)
+    }
+
+    /// Moves a data block that is in `out` from `start` on, if it would lie across two super blocks
+    /// and the padding is small; where it begins then.
+    ///
+    /// Compat: RocksDB does not count the trailer, and pads by less than the limit only.
+    fn avoid_two_super_blocks(&mut self, start: usize) -> usize {
+        let super_block = self.options.super_block_bytes as u64;
+        let limit = self.options.super_block_padding_limit();
+        if super_block == 0 || limit == 0 {
+            return start;
+        }
+        let (begin, end) = (self.taken + start as u64, self.taken + self.out.len() as u64);
+        let padding = (super_block - begin % super_block) as usize;
+        if begin / super_block == end / super_block || padding >= limit {
+            return start;
+        }
+        self.out.splice(start..start, std::iter::repeat_n(0, padding));
+        start + padding
     }
 
     /// Puts the trailer behind a block that is in `out` from `start` on, as it is stored.
-    fn end_block(&mut self, start: usize, compression: CompressionType) -> BlockHandle {
+    fn end_block(&mut self, start: usize, compression: CompressionType, part: Part) -> BlockHandle {
+        let start = if part == Part::Data { self.avoid_two_super_blocks(start) } else { start };
         let handle = BlockHandle { offset: self.taken + start as u64, size: (self.out.len() - start) as u64 };
         let context = checksum::context_modifier(self.options.context_base(), handle.offset);
         checksum::append_block_trailer(
@@ -570,6 +624,10 @@ impl TableBuilder {
             self.options.checksum,
             context,
         );
+        if part == Part::Data && self.options.align_blocks {
+            let padded = (self.out.len() - start).next_multiple_of(self.options.block_bytes);
+            self.out.resize(start + padded, 0);
+        }
         handle
     }
 
@@ -680,9 +738,9 @@ impl TableBuilder {
         self.properties.index_key_is_user_key = layout.user_keys.into();
         self.properties.index_value_is_delta_encoded = layout.delta_handles.into();
         if let Some((prefixes, metadata)) = index.hash_index() {
-            let (handle, _) = self.write_block(&prefixes, compression, None);
+            let (handle, _) = self.write_block(&prefixes, compression, None, Part::Rest);
             metaindex.insert(metaindex::HASH_INDEX_PREFIXES, handle);
-            let (handle, _) = self.write_block(&metadata, compression, None);
+            let (handle, _) = self.write_block(&metadata, compression, None, Part::Rest);
             metaindex.insert(metaindex::HASH_INDEX_METADATA, handle);
         }
         let mut index_bytes = 0;
@@ -692,7 +750,7 @@ impl TableBuilder {
             let mut entries = Vec::with_capacity(partitions.len());
             for (last_key, contents) in partitions {
                 index_bytes += contents.len();
-                let (handle, _) = self.write_block(&contents, compression, None);
+                let (handle, _) = self.write_block(&contents, compression, None, Part::Rest);
                 self.keep(BlockKind::IndexPartition, handle, &contents);
                 entries.push((last_key, handle));
             }
@@ -704,9 +762,9 @@ impl TableBuilder {
         };
         index_bytes += top.len();
         self.properties.num_uniform_blocks = index.uniform_blocks();
-        let (handle, _) = self.write_block(&top, compression, None);
+        let (handle, _) = self.write_block(&top, compression, None, Part::Rest);
         self.keep(BlockKind::Index, handle, &top);
-        self.properties.index_size = index_bytes as u64 + crate::handle::BLOCK_TRAILER_BYTES as u64;
+        self.properties.index_size = index_bytes as u64 + BLOCK_TRAILER_BYTES as u64;
         if self.options.format_version >= 6 {
             metaindex.insert(metaindex::INDEX, handle);
         }
@@ -716,6 +774,12 @@ impl TableBuilder {
     fn fill_in_properties(&mut self) {
         let (options, properties) = (&self.options, &mut self.properties);
         options.describe(properties);
+        if options.sample_for_compression > 0 {
+            (
+                properties.fast_compression_estimated_data_size,
+                properties.slow_compression_estimated_data_size,
+            ) = self.sampled.estimates();
+        }
         if options.format_version >= 7 {
             let manager = if options.compression == CompressionType::None { "" } else { BUILTIN_COMPRESSION };
             let used = if self.compressed_any {

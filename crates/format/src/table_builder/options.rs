@@ -83,6 +83,18 @@ pub struct TableOptions {
     pub block_size_deviation_percent: usize,
     /// Every how many entries data blocks store a whole key (`block_restart_interval`).
     pub restart_interval: usize,
+    /// Whether keys in data blocks leave out what they share with the one before
+    /// (`use_delta_encoding`).
+    pub share_prefixes: bool,
+    /// Whether each data block takes up a multiple of `block_bytes`, and holds no more than that
+    /// (`block_align`).
+    pub align_blocks: bool,
+    /// No data block lies across a multiple of this, where that takes little enough padding; 0: it
+    /// may (`super_block_alignment_size`).
+    pub super_block_bytes: usize,
+    /// Padding for it is less than one part in so many of it; 0 for none at all
+    /// (`super_block_alignment_space_overhead_ratio`).
+    pub super_block_overhead_ratio: usize,
     /// The same for index blocks (`index_block_restart_interval`).
     pub index_restart_interval: usize,
     /// 2 to 7.
@@ -98,6 +110,15 @@ pub struct TableOptions {
     /// How much data to hold back while waiting for the dictionary; 0 for all of the file
     /// (`max_dict_buffer_bytes`).
     pub max_dictionary_buffer_bytes: usize,
+    /// How much of the data ZSTD makes its dictionary from; 0: the dictionary is a part of the data
+    /// as it is (`zstd_max_train_bytes`).
+    pub zstd_max_train_bytes: usize,
+    /// Whether such a dictionary is trained; without, it is the data of these samples as it is, as
+    /// far as it has room (`use_zstd_dict_trainer`).
+    pub use_zstd_dict_trainer: bool,
+    /// One data block of so many is compressed in a fast and in a slow way, for the properties
+    /// only; 0: none (`sample_for_compression`).
+    pub sample_for_compression: u64,
     /// Whether the contents of blocks are kept for
     /// [`TableBuilder::take_blocks`](super::TableBuilder::take_blocks).
     pub keep_blocks: bool,
@@ -153,6 +174,10 @@ impl Default for TableOptions {
             block_bytes: 4096,
             block_size_deviation_percent: 10,
             restart_interval: 16,
+            share_prefixes: true,
+            align_blocks: false,
+            super_block_bytes: 0,
+            super_block_overhead_ratio: 128,
             index_restart_interval: 1,
             format_version: 6,
             checksum: ChecksumType::Xxh3,
@@ -160,6 +185,9 @@ impl Default for TableOptions {
             compression_level: None,
             max_dictionary_bytes: 0,
             max_dictionary_buffer_bytes: 0,
+            zstd_max_train_bytes: 0,
+            use_zstd_dict_trainer: true,
+            sample_for_compression: 0,
             keep_blocks: false,
             verify_compression: false,
             verify_filters: false,
@@ -204,6 +232,14 @@ impl TableOptions {
         }
         if self.partition_filters && self.index_type != IndexType::TwoLevelIndexSearch {
             return refuse("partitioned filters need a two-level index".into());
+        }
+        if self.align_blocks
+            && (self.compression != CompressionType::None || !self.block_bytes.is_power_of_two())
+        {
+            return refuse("aligned blocks have a power of two of bytes, and no compression".into());
+        }
+        if self.super_block_bytes != 0 && !self.super_block_bytes.is_power_of_two() {
+            return refuse(format!("super blocks of {} bytes", self.super_block_bytes));
         }
         if self.data_block_hash_ratio.is_some() && self.comparator.different_bytes_may_be_equal() {
             return refuse(
@@ -260,11 +296,13 @@ impl TableOptions {
             self.filter_policy.as_ref().map_or_else(String::new, |p| p.property_name().to_owned());
         properties.compression_name = self.compression.name().to_owned();
         properties.compression_options = format!(
-            "window_bits=-14; level={}; strategy=0; max_dict_bytes={}; zstd_max_train_bytes=0; enabled=0; \
-             max_dict_buffer_bytes={}; use_zstd_dict_trainer=0; ",
+            "window_bits=-14; level={}; strategy=0; max_dict_bytes={}; zstd_max_train_bytes={}; enabled=0; \
+             max_dict_buffer_bytes={}; use_zstd_dict_trainer={}; ",
             self.compression_level.unwrap_or(32767),
             self.max_dictionary_bytes,
-            self.max_dictionary_buffer_bytes
+            self.zstd_max_train_bytes,
+            self.max_dictionary_buffer_bytes,
+            u8::from(self.use_zstd_dict_trainer)
         );
         properties.data_block_restart_interval = self.restart_interval as u64;
         properties.index_block_restart_interval = self.effective_index_restart_interval() as u64;
@@ -277,6 +315,17 @@ impl TableOptions {
         if self.external {
             properties.set_external_file();
         }
+    }
+
+    /// How many bytes of samples a dictionary is trained on, if it is trained.
+    pub(super) fn training_bytes(&self) -> Option<usize> {
+        let trains = self.compression == CompressionType::Zstd && self.use_zstd_dict_trainer;
+        Some(self.zstd_max_train_bytes).filter(|bytes| trains && *bytes > 0)
+    }
+
+    /// Padding in front of a data block stays below this; 0 if there is none.
+    pub(super) fn super_block_padding_limit(&self) -> usize {
+        self.super_block_bytes.checked_div(self.super_block_overhead_ratio).unwrap_or(0)
     }
 
     /// A hash index refers to restart points as entries, so every entry is one.

@@ -103,3 +103,17 @@ fn a_filter_that_was_built_wrongly_is_found_where_that_is_asked_for() {
         }
     }
 }
+
+/// Padding too is the same whoever compresses.
+#[test]
+fn super_blocks_are_the_same_when_blocks_are_compressed_elsewhere() {
+    let options = || TableOptions {
+        super_block_bytes: 2048,
+        super_block_overhead_ratio: 4,
+        ..options(CompressionType::Lz4, true)
+    };
+    let here = built(options(), false).unwrap();
+    let plain = built(TableOptions { super_block_bytes: 0, ..options() }, false).unwrap();
+    assert!(here.file_bytes > plain.file_bytes, "there is padding");
+    assert_eq!(here.file_bytes, built(options(), true).unwrap().file_bytes);
+}

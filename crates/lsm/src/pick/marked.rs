@@ -78,7 +78,10 @@ pub(crate) fn periodic(tree: &Tree<'_>) -> Vec<Place> {
     if seconds == 0 || seconds > tree.context.now_s {
         return Vec::new();
     }
-    let limit = tree.context.now_s - seconds;
+    // Why ahead: what becomes due before the database is little used again is rewritten while it
+    // is.
+    let ahead = tree.options().offpeak.map_or(0, |offpeak| offpeak.ahead_s(tree.context.now_s));
+    let limit = tree.context.now_s - seconds + ahead;
     places(tree, 0..tree.last_output_level() + 1, |file| {
         let written =
             if file.creation_time_s != 0 { file.creation_time_s } else { file.oldest_ancestor_time_s };

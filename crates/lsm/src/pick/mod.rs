@@ -29,6 +29,7 @@ mod intra_l0;
 mod leveled;
 pub mod manual;
 mod marked;
+mod offpeak;
 pub mod options;
 mod priority;
 pub mod running;
@@ -50,6 +51,7 @@ pub use compaction::{Compaction, CompactionInput, CompactionReason, CompactionWo
 pub use delete_files::{UserKeyRange, delete_files_in_ranges, suggest_range};
 pub use ingest::{IngestPlace, place_behind, place_ingested};
 pub use manual::{BottommostLevelCompaction, CompactRangeOptions, ManualCompaction, ManualStep};
+pub use offpeak::Offpeak;
 pub use options::CompactionOptions;
 pub use running::{Running, RunningId};
 pub use score::{Scores, estimated_pending_compaction_bytes, needs_compaction};

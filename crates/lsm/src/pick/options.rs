@@ -7,6 +7,7 @@
 //! Callers: the engine, whenever a family's options are set; the result is passed to every
 //! decision.
 
+use super::offpeak::Offpeak;
 use karst_format::options::choice::{CompactionStyle, Compression};
 use karst_format::options::nested::CompressionOptions;
 use karst_format::options::{ColumnFamilyOptions, DbOptions};
@@ -24,6 +25,8 @@ pub struct CompactionOptions {
     pub max_subcompactions: u32,
     /// The last level is kept free for files that are ingested behind all others.
     pub allow_ingest_behind: bool,
+    /// When the database is little used.
+    pub offpeak: Option<Offpeak>,
     /// How many bytes each path should hold, by path id. Never empty; the last path takes what fits
     /// nowhere else.
     pub path_target_sizes: Vec<u64>,
@@ -50,6 +53,8 @@ impl CompactionOptions {
             family,
             max_subcompactions: db.max_subcompactions.max(1),
             allow_ingest_behind,
+            // What is no time was refused when it was set.
+            offpeak: Offpeak::parse(&db.daily_offpeak_time_utc).unwrap_or_default(),
             path_target_sizes: paths,
         }
     }

@@ -11,6 +11,10 @@
 //! Invariant: a reference to a blob file that the version does not have is corruption, never a
 //! missing key.
 
+mod warming;
+
+pub use warming::BlobWarming;
+
 use crate::block::{BlockRef, CachedBlock};
 use crate::budget;
 use crate::open_files::Shared;

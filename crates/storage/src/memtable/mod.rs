@@ -18,6 +18,7 @@
 //! - An entry's bytes stay where they are until the memtable is dropped, so a value may be handed
 //!   out as a position and an `Arc<MemTable>`.
 
+mod checks;
 mod filter;
 mod protection;
 mod seal;
@@ -27,7 +28,7 @@ mod tests;
 mod tombstones;
 
 use filter::Filter;
-use karst_base::error::{Error, ErrorKind, Result, Shown};
+use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::options::FamilyConfig;
 use karst_base::pacing::{Charge, WriteBufferManager};
 use karst_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -63,6 +64,11 @@ pub struct MemTable {
     protection: Protection,
     /// Searches check every entry that they pass.
     checks_searches: bool,
+    /// Readers check that each entry is behind the one that they come from
+    /// (`paranoid_memory_checks`).
+    checks_order: bool,
+    /// Its family takes no writes (`disallow_memtable_writes`).
+    refuses_writes: bool,
     tombstones: Tombstones,
     counts: Counts,
     sealed: OnceLock<Seal>,
@@ -156,12 +162,17 @@ impl MemTable {
         let options = &config.options;
         let protection = Protection::of(options.memtable_protection_bytes_per_key);
         // Why so small where the buffer is: it is full when its memory is allocated, used or not.
-        let block_bytes = options.write_buffer_size / 8;
+        let block_bytes = match options.arena_block_size {
+            0 => options.write_buffer_size / 8,
+            asked => asked,
+        };
         Self {
             list: SkipList::with_block_bytes(InternalOrder(config.comparator.clone()), block_bytes),
             filter: Filter::of(config),
             protection,
             checks_searches: protection.is_on() && options.memtable_verify_per_key_checksum_on_seek,
+            checks_order: options.paranoid_memory_checks,
+            refuses_writes: options.disallow_memtable_writes,
             tombstones: Tombstones::new(protection),
             ..Self::new(config.comparator.clone())
         }
@@ -174,6 +185,8 @@ impl MemTable {
             filter: None,
             protection: Protection::default(),
             checks_searches: false,
+            checks_order: false,
+            refuses_writes: false,
             tombstones: Tombstones::default(),
             comparator,
             counts: Counts::default(),
@@ -338,29 +351,6 @@ impl MemTable {
         if self.broken.load(Ordering::Relaxed) { Err(broken()) } else { Ok(()) }
     }
 
-    /// Compares an entry with its checksum, if it has one.
-    #[inline]
-    pub fn check(&self, position: Position) -> Result<()> {
-        if self.protection.is_on() { self.check_protected(position) } else { Ok(()) }
-    }
-
-    #[inline(never)]
-    fn check_protected(&self, position: Position) -> Result<()> {
-        let (user_key, trailer) = key::split(self.list.key(position));
-        if self.protection.matches(user_key, trailer, self.list.value(position)) {
-            return Ok(());
-        }
-        Err(Error::new(
-            ErrorKind::Corruption,
-            format!(
-                "memtable entry in memory, key {}, sequence number {}, type {}: does not match its checksum",
-                Shown(user_key),
-                trailer >> 8,
-                trailer as u8
-            ),
-        ))
-    }
-
     fn count(&self, entries: u64, deletes: u64) {
         self.counts.entries.fetch_add(entries, Ordering::Relaxed);
         if deletes > 0 {
@@ -402,7 +392,8 @@ impl MemTable {
     ///
     /// # Errors
     /// As [`check_whole`](Self::check_whole); `memtable_verify_per_key_checksum_on_seek`: the
-    /// search passed an entry that does not match its checksum. As items: an entry does not match
+    /// search passed an entry that does not match its checksum; `paranoid_memory_checks`: it passed
+    /// one that is not in its place. As items: an entry does not match
     /// its own.
     #[inline]
     pub fn entries_of<'a>(&'a self, seek_key: &'a [u8]) -> Result<Entries<'a>> {
@@ -457,18 +448,13 @@ impl MemTable {
     ///
     /// # Errors
     /// With `memtable_verify_per_key_checksum_on_seek`, an entry on the way does not match its
-    /// checksum.
+    /// checksum; with `paranoid_memory_checks`, it is not in its place.
     #[inline]
     pub fn seek_ge(&self, internal_key: &[u8]) -> Result<Option<Position>> {
-        if self.checks_searches {
+        if self.checks_searches || self.checks_order {
             return self.checked_seek_ge(internal_key);
         }
         Ok(self.list.seek_ge(internal_key))
-    }
-
-    #[inline(never)]
-    fn checked_seek_ge(&self, internal_key: &[u8]) -> Result<Option<Position>> {
-        self.list.try_seek_ge(internal_key, |position| self.check_protected(position))
     }
 
     /// The largest entry before an internal key.
@@ -586,6 +572,10 @@ impl<'a> Iterator for Entries<'a> {
             return None;
         }
         self.next = self.memtable.next(position);
+        if let Some(Err(error)) = self.next.map(|next| self.memtable.check_step(position, next)) {
+            self.next = None;
+            return Some(Err(error));
+        }
         // Invariant: `add` only takes value types that exist.
         let kind = ValueType::from_u8(trailer as u8).expect("a memtable holds known value types");
         let at = self.memtable.value_at(position);

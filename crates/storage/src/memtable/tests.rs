@@ -266,6 +266,41 @@ fn a_lookup_finds_the_damage_of_what_it_meets_and_a_checking_search_that_of_what
     }
 }
 
+/// Without checksums, a key that changed is out of its place, which searches and steps beside it
+/// find.
+#[test]
+fn readers_notice_an_entry_that_is_out_of_its_place_where_they_check() {
+    for checks_order in [false, true] {
+        let mut memtable = MemTable { checks_order, ..MemTable::new(Comparator::Bytewise) };
+        for seq in 0..100 {
+            let key = format!("k{seq:02}");
+            memtable.add(SeqNo(seq), ValueType::Value, key.as_bytes(), b"v").unwrap();
+        }
+        let steps = |memtable: &MemTable| {
+            let mut at = memtable.first();
+            let mut outcome = Ok(());
+            while let Some(position) = at {
+                at = memtable.next(position);
+                outcome = outcome.and(at.map_or(Ok(()), |next| memtable.check_step(position, next)));
+            }
+            outcome
+        };
+        let any_search_fails = |memtable: &MemTable| {
+            (0..100).any(|n| memtable.seek_ge(&seek_key(format!("k{n:02}").as_bytes(), 500)).is_err())
+        };
+        assert!(steps(&memtable).is_ok() && !any_search_fails(&memtable));
+        let position = memtable.seek_ge(&seek_key(b"k50", 500)).unwrap().unwrap();
+        memtable.list.flip_bits(position, 1, 0x04);
+        assert_eq!(steps(&memtable).is_err(), checks_order);
+        assert_eq!(any_search_fails(&memtable), checks_order);
+        if checks_order {
+            let error = steps(&memtable).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corruption);
+            assert!(error.to_string().contains("out of order"), "{error}");
+        }
+    }
+}
+
 #[test]
 fn a_checksum_from_before_is_gone_on_with() {
     let memtable = protected(4, false);

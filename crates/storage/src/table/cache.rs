@@ -13,7 +13,7 @@ use crate::block::CachedBlock;
 use crate::open_files::Shared;
 use crate::table::{FilterHistory, Table};
 use karst_base::error::Result;
-use karst_base::options::{BlockBasedTableOptions, FamilyConfig};
+use karst_base::options::{BlockBasedTableOptions, DbOptions, FamilyConfig};
 use karst_base::stats::{HistogramKind, Ticker};
 use karst_base::sync::atomic::{AtomicU64, Ordering};
 use karst_format::comparator::Comparator;
@@ -164,20 +164,22 @@ pub fn file_counts(properties: &TableProperties) -> FileCounts {
     }
 }
 
-/// How many tables are opened at the same time when all are. Why: the work is done by the
-/// environment's blocking threads and by reads in flight; more would only hold more tails in
-/// memory.
-const OPENED_TOGETHER: usize = 32;
+/// How many tables are opened at a time where all are.
+pub fn opened_together(options: &DbOptions) -> usize {
+    usize::try_from(options.max_file_opening_threads).unwrap_or(1).max(1)
+}
 
 impl TableCache {
     /// Opens all tables of `version`, many at the same time. For databases whose files stay open: a
     /// damaged or missing file is then found when the database is opened. Stops at the first error.
-    pub async fn open_all(self: &Arc<Self>, version: &Version) -> Result<()> {
+    /// At most `together` are being opened at a time: that is RocksDB's `max_file_opening_threads`,
+    /// though the work is done by the environment's blocking threads and by reads in flight.
+    pub async fn open_all(self: &Arc<Self>, version: &Version, together: usize) -> Result<()> {
         let mut files = version.all_files().collect::<Vec<_>>().into_iter();
         let mut running = Vec::new();
         poll_fn(|cx| {
             loop {
-                while running.len() < OPENED_TOGETHER
+                while running.len() < together.max(1)
                     && let Some((level, file)) = files.next()
                 {
                     let (tables, file) = (self.clone(), file.clone());

@@ -36,7 +36,7 @@ pub(super) struct TableFilter {
 pub type KeyHash = Option<FilterHash>;
 
 impl TableFilter {
-    fn is_partitioned(&self) -> bool {
+    pub(super) fn is_partitioned(&self) -> bool {
         self.block.kind == BlockKind::FilterIndex
     }
 }

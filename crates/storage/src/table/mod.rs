@@ -22,6 +22,7 @@ mod filter_history;
 pub mod needs;
 mod open;
 mod tail;
+mod uncache;
 pub mod verify;
 pub mod warming;
 pub mod writer;
@@ -42,9 +43,9 @@ use karst_format::key::{InternalKey, SeqNo};
 use karst_format::properties::TableProperties;
 use karst_io::RandomAccessFile;
 use karst_lsm::range_del::Fragments;
-use karst_mem::{CacheKey, Charge};
+use karst_mem::{BlockCache, CacheKey, Charge};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 pub use filter::KeyHash;
 pub use filter_history::{FilterHistory, Odds};
@@ -98,6 +99,8 @@ pub struct Table {
     level: u32,
     /// Nothing can lie below that.
     is_on_last_level: bool,
+    /// See [`mark_leaving`](Self::mark_leaving).
+    leaving: OnceLock<(Arc<BlockCache<CachedBlock>>, u32)>,
     /// What it takes of the budget of memory.
     _charge: Option<Charge>,
 }

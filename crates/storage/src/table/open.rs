@@ -36,7 +36,7 @@ use karst_lsm::FileMetadata;
 use karst_lsm::range_del::{Fragments, RangeTombstone};
 use karst_mem::Handle;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The tail read where nothing tells its size, in bytes, at least and at most.
 pub(super) const MIN_TAIL_BYTES: u64 = 16 << 10;
@@ -337,6 +337,7 @@ impl Opening<'_> {
             is_on_last_level: self.tables.is_last_level(self.level),
             metadata_has_high_priority: options.cache_index_and_filter_blocks_with_high_priority,
             properties: Arc::new(properties),
+            leaving: OnceLock::new(),
             _charge: None,
         };
         self.hold_metadata(tail, &mut table).await?;

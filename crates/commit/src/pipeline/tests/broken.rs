@@ -27,7 +27,7 @@ fn dawdle() {
 
 impl Host for Slow {
     type Pin = Arc<MemTable>;
-    fn pin(&self, family: ColumnFamilyId) -> Option<Arc<MemTable>> {
+    fn pin(&self, family: ColumnFamilyId) -> Result<Option<Arc<MemTable>>> {
         self.0.pin(family)
     }
     fn memtable(pin: &Arc<MemTable>) -> &Arc<MemTable> {

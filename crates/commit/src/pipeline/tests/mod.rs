@@ -51,8 +51,8 @@ struct TestHost {
 
 impl Host for TestHost {
     type Pin = Arc<MemTable>;
-    fn pin(&self, family: ColumnFamilyId) -> Option<Arc<MemTable>> {
-        self.open.lock().get(&family).cloned()
+    fn pin(&self, family: ColumnFamilyId) -> Result<Option<Arc<MemTable>>> {
+        Ok(self.open.lock().get(&family).cloned())
     }
     fn memtable(pin: &Arc<MemTable>) -> &Arc<MemTable> {
         pin

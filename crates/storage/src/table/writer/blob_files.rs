@@ -125,6 +125,9 @@ impl NewBlobFiles {
         open.count += 1;
         self.written_bytes += record_bytes;
         let number = open.number;
+        if let Some(warming) = &outputs.blob_warming {
+            warming.take(number, offset, value);
+        }
         reference.clear();
         BlobIndex::Stored { file: number, offset, size: stored.len() as u64, compression: self.compression }
             .encode_into(reference);

@@ -28,6 +28,7 @@ mod table_options;
 mod tests;
 mod write_behind;
 
+use crate::blob::BlobWarming;
 use crate::budget::FileCharge;
 use crate::file_checksum::{FileChecksumGenFactory, RunningChecksum};
 use crate::open_files::Shared;
@@ -113,6 +114,8 @@ pub struct Outputs {
     pub writing: WriterOptions,
     /// What is written goes into the block cache too.
     pub warming: Option<Warming>,
+    /// Values of blob files go into the blob cache too.
+    pub blob_warming: Option<BlobWarming>,
     /// What the memory of the files counts against; `None` for nothing.
     pub memory: Option<Arc<Shared>>,
     /// Makes a checksum of each whole file.
@@ -136,6 +139,16 @@ impl std::fmt::Debug for Outputs {
 }
 
 impl Outputs {
+    /// Whether tables get a hash of their entries, by which they are compared when they are read
+    /// back.
+    fn hashes_entries(&self) -> bool {
+        /// Bits of `verify_output_flags`: entries are compared, those of compactions.
+        const COMPACTED_ENTRIES: u32 = 1 << 1 | 1 << 10;
+        let (options, place) = (&self.config.options, &self.place);
+        let flags = options.verify_output_flags & COMPACTED_ENTRIES;
+        options.paranoid_file_checks || (!place.flush && flags == COMPACTED_ENTRIES)
+    }
+
     /// The checksum of a file that is begun, if there is to be one.
     fn checksum(&self, path: &Path) -> Option<RunningChecksum> {
         self.file_checksums.as_ref().and_then(|factory| RunningChecksum::of_new(factory, path))

@@ -442,7 +442,7 @@ impl OpenTable {
         if let Some(creations) = &outputs.creations {
             creations.table_started(&outputs.table_path(number));
         }
-        let entries = outputs.config.options.paranoid_file_checks.then(EntryHash::default);
+        let entries = outputs.hashes_entries().then(EntryHash::default);
         Ok(OpenTable { number, file, builder, collectors, entries, created_s, oldest_blob: None })
     }
 

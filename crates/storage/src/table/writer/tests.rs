@@ -47,6 +47,7 @@ fn outputs(directory: &Path, options: &str) -> Outputs {
         throttle: None,
         writing: Default::default(),
         warming: None,
+        blob_warming: None,
         memory: None,
         file_checksums: Some(Arc::new(FileChecksumGenCrc32cFactory)),
         space: None,

@@ -98,13 +98,20 @@ impl MemtableCursor {
             }
             (None, None) => None,
         };
+        if let (Some(before), Some(next)) = (self.position, next) {
+            self.memtable.check_step(before, next)?;
+        }
         self.move_to(next)
     }
 
     #[inline]
     fn begin_prev(&mut self) -> Result<()> {
         perf_context::count(PerfMetric::PrevOnMemtableCount, 1);
-        self.move_to(self.position.and_then(|position| self.memtable.prev(position)))
+        let previous = self.position.and_then(|position| self.memtable.prev(position));
+        if let (Some(previous), Some(position)) = (previous, self.position) {
+            self.memtable.check_step(previous, position)?;
+        }
+        self.move_to(previous)
     }
 
     #[inline]
