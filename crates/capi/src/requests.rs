@@ -180,6 +180,7 @@ pub(crate) unsafe fn reading(options: *const Read) -> ReadOptions {
     options
 }
 
+const NAMING: &str = "rocksdb_backup_engine_options_set_share_files_with_checksum_naming";
 const DEADLINE: &str = "rocksdb_readoptions_set_deadline";
 const MERGE_OPERANDS: &str = "rocksdb_readoptions_set_merge_operand_count_threshold";
 const REQUEST_ID: &str = "rocksdb_readoptions_set_request_id";
@@ -477,6 +478,20 @@ capi! {
         if let Some(options) = options.as_mut() { options.kept.set(TAILING, tailing.number()) }
     }
     call rocksdb_readoptions_get_tailing(options: *const Read) -> c_uchar { options.as_ref().is_some_and(Read::is_tailing).into() }
+    // Why the number too: one that is no naming is told as it was given, as RocksDB does.
+    call rocksdb_backup_engine_options_set_share_files_with_checksum_naming(options: *mut BackupSettings, naming: c_int) {
+        if let Some(options) = options.as_mut() {
+            options.options.share_files_with_checksum_naming.assign(naming);
+            options.kept.set(NAMING, naming.number());
+        }
+    }
+    call rocksdb_backup_engine_options_get_share_files_with_checksum_naming(options: *const BackupSettings) -> c_int {
+        let told = |options: &BackupSettings| match options.kept.has(NAMING) {
+            true => c_int::of(options.kept.get(NAMING)),
+            false => options.options.share_files_with_checksum_naming.read(),
+        };
+        options.as_ref().map_or(0, told)
+    }
     // In microseconds of Unix time; 0 for none.
     call rocksdb_readoptions_set_deadline(options: *mut Read, micros: u64) {
         if let Some(options) = options.as_mut() { options.kept.set(DEADLINE, micros.number()) }
@@ -608,8 +623,6 @@ fields! {
         set rocksdb_backup_engine_options_set_max_valid_backups_to_open BackupSettings c_int max_valid_backups_to_open;
         get rocksdb_backup_engine_options_get_schema_version BackupSettings c_int schema_version;
         set rocksdb_backup_engine_options_set_schema_version BackupSettings c_int schema_version;
-        get rocksdb_backup_engine_options_get_share_files_with_checksum_naming BackupSettings c_int share_files_with_checksum_naming;
-        set rocksdb_backup_engine_options_set_share_files_with_checksum_naming BackupSettings c_int share_files_with_checksum_naming;
         get rocksdb_create_backup_options_get_background_thread_cpu_priority CreateBackup c_int background_thread_cpu_priority;
         set rocksdb_create_backup_options_set_background_thread_cpu_priority CreateBackup c_int background_thread_cpu_priority;
         get rocksdb_create_backup_options_get_decrease_background_thread_cpu_priority CreateBackup c_uchar decrease_background_thread_cpu_priority;

@@ -144,6 +144,7 @@ fn settings_of_backups_tell_what_backups_are_made_like() {
         assert_eq!(naming as u32, 0x8000_0002, "by session and size");
         rocksdb_backup_engine_options_set_share_files_with_checksum_naming(settings, 3);
         assert_eq!(rocksdb_backup_engine_options_get_share_files_with_checksum_naming(settings), 3);
+        rocksdb_backup_engine_options_set_share_files_with_checksum_naming(settings, naming);
         // So are they.
         let env = rocksdb_create_default_env();
         let engine = ok(|e| rocksdb_backup_engine_open_opts(settings, env, e));
