@@ -2,8 +2,8 @@
 //! says what it reads from them, it reads and goes on with what KarstDB writes, and it runs the
 //! same workloads side by side.
 //!
-//! `karst-judge make-matrix DIR | check DIR | matrix | written | prepared | kills ... | lockstep
-//! ... | bench ...`; see [`HELP`].
+//! `karst-judge make-matrix DIR | check DIR | matrix | written | prepared | timestamps ... | kills ...
+//! | lockstep ... | bench ...`; see [`HELP`].
 
 mod bench;
 #[path = "../../crates/engine/tests/interop/karst.rs"]
@@ -17,6 +17,7 @@ mod reading;
 mod rocks;
 #[path = "../../crates/engine/tests/written/store.rs"]
 mod store;
+mod timestamps;
 #[path = "../../crates/engine/tests/kill/writing.rs"]
 mod writing;
 mod written;
@@ -31,6 +32,8 @@ const HELP: &str = "karst-judge COMMAND
   matrix            both, in a temporary folder
   written [CELL...] databases that KarstDB writes, read by RocksDB, then ten rounds of both writing in turns
   prepared          transactions that one engine prepares and the other recovers and decides, in turns
+  timestamps ...    column families with user-defined timestamps, written in turns and read by both after each;
+                    [--seed S] [--cell NAME]
   kills ...         processes of both engines that write counters to one directory, in turns, and are killed;
                     [--kills N] [--seed S] [--folder DIR]
   lockstep ...      the same random operations on both, every answer compared, directories swapped at each reopening;
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         ["written", cells @ ..] => written::run(cells),
         ["prepared"] => prepared::run(),
         ["prepared-life", path, seed, number] => prepared::live(path, seed, number),
+        ["timestamps", rest @ ..] => timestamps::run(rest),
         ["kills", rest @ ..] => kills::run(rest),
         ["kills-life", line] => kills::live(line),
         ["lockstep", rest @ ..] => lockstep::run(rest),

@@ -225,7 +225,11 @@ impl Comparator {
             Comparator::BytewiseU64Ts | Comparator::ReverseBytewiseU64Ts => {
                 self.compare_bare(self.bare(a), self.bare(b))
             }
-            Comparator::CustomWithTimestamps(c, _) => c.compare_without_timestamp((a, true), (b, true)),
+            // Why not with keys that are too short, as none is before the first: see below.
+            Comparator::CustomWithTimestamps(c, bytes) if a.len() >= *bytes && b.len() >= *bytes => {
+                c.compare_without_timestamp((a, true), (b, true))
+            }
+            Comparator::CustomWithTimestamps(..) => a.len().cmp(&b.len()).then_with(|| a.cmp(b)),
             _ => self.compare_bare(a, b),
         }
     }
@@ -545,6 +549,41 @@ mod tests {
                 prop_assert_eq!(c.split_timestamp(&stored_a), (&a[..], &at.to_le_bytes()[..]));
             }
         }
+    }
+
+    /// As users' code has them: it takes for granted that stored keys end in timestamps.
+    #[derive(Debug)]
+    struct FourBytes;
+
+    impl UserComparator for FourBytes {
+        fn name(&self) -> &str {
+            "test.FourBytes"
+        }
+        fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
+            let ((a, of_a), (b, of_b)) = (a.split_at(a.len() - 4), b.split_at(b.len() - 4));
+            a.cmp(b).then_with(|| of_b.cmp(of_a))
+        }
+        fn timestamp_size(&self) -> usize {
+            4
+        }
+        fn compare_timestamps(&self, a: &[u8], b: &[u8]) -> Ordering {
+            a.cmp(b)
+        }
+        fn compare_without_timestamp(&self, a: (&[u8], bool), b: (&[u8], bool)) -> Ordering {
+            let bare = |(key, stamped): (&[u8], bool)| key[..key.len() - 4 * usize::from(stamped)].to_vec();
+            bare(a).cmp(&bare(b))
+        }
+    }
+
+    #[test]
+    fn users_code_gets_no_stored_key_without_a_timestamp() {
+        let c = Comparator::custom(Arc::new(FourBytes));
+        for compare in [Comparator::compare_user, Comparator::compare_with_timestamps] {
+            assert!(compare(&c, b"", b"k0001").is_lt());
+            assert!(compare(&c, b"k0001", b"abc").is_gt());
+        }
+        assert!(c.compare_user(b"k0001", b"k0002").is_eq());
+        assert!(c.compare_with_timestamps(b"k0001", b"k0002").is_gt());
     }
 
     #[test]

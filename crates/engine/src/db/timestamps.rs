@@ -166,13 +166,13 @@ impl Db {
         check_size(family, timestamp)?;
         options.iter_start_ts.iter().try_for_each(|start| check_size(family, start))?;
         let comparator = &family.config.comparator;
-        let first = options.iter_start_ts.as_ref().unwrap_or(timestamp);
+        // Compat: an iteration may begin before it (`iter_start_ts`), and is shown what is left.
         match history.full_history_ts_low() {
-            Some(low) if comparator.compare_timestamps(first, &low).is_lt() => {
+            Some(low) if comparator.compare_timestamps(timestamp, &low).is_lt() => {
                 Err(Error::invalid_argument(format!(
                     "column family {:?} is read at the timestamp {}, and keeps no history before {} (full_history_ts_low)",
                     Named(&family.config.name),
-                    Shown(first),
+                    Shown(timestamp),
                     Shown(&low)
                 )))
             }

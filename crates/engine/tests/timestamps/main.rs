@@ -1,5 +1,6 @@
 //! Column families whose keys have user-defined timestamps.
 
 mod history;
+mod interop;
 mod model;
 mod writes;

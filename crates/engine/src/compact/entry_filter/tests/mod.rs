@@ -14,6 +14,7 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 
 mod pending;
+mod timestamps;
 mod user_filters;
 
 type Entry = (Vec<u8>, u64, ValueType, Vec<u8>);
@@ -47,6 +48,8 @@ struct Job {
     blob_cutoff: u64,
     lax_single_deletes: bool,
     user: Option<Arc<dyn CompactionFilter>>,
+    /// Keys have timestamps, and history is kept from this one on.
+    history_low: Option<u64>,
 }
 
 impl Job {
@@ -59,6 +62,7 @@ impl Job {
         options.table_factory.block_based.format_version = 6;
         let instances = karst_base::options::Instances {
             merge_operator: merge_operator::from_name(self.operator),
+            comparator: self.history_low.map(|_| Comparator::BytewiseU64Ts),
             ..Default::default()
         };
         let config = FamilyConfig::resolve(ColumnFamilyId(0), "default", options, None, instances).unwrap();
@@ -82,7 +86,7 @@ impl Job {
             enforce_single_deletes: !self.lax_single_deletes,
             write_conflict_snapshot: self.write_conflict_snapshot.map_or(SeqNo::MAX, SeqNo),
             blob_cutoff: FileNumber(self.blob_cutoff),
-            history_low: None,
+            history_low: self.history_low.map(|low| low.to_le_bytes().to_vec()),
             user: self.user.clone().map(|filter| UserFilter::new(filter, 3).unwrap()),
         });
         let mut sink = Collected::default();
