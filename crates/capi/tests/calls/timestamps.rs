@@ -393,6 +393,11 @@ fn iterators_tell_timestamps_and_internal_keys() {
         rocksdb_iter_prev(iter);
         assert_eq!(rocksdb_iter_valid(iter), 0);
         rocksdb_iter_destroy(iter);
+        setup.read_at(2);
+        let iter = rocksdb_create_iterator(db, setup.read);
+        rocksdb_iter_seek_to_first(iter);
+        assert_eq!(entry(iter), (b"a".to_vec(), 1), "the first entry of all is later");
+        rocksdb_iter_destroy(iter);
 
         // The types of a value and of a deletion with a timestamp, and the numbers of the writes.
         let internal = |key: &[u8], ts: u64, seq: u64, kind: u64| {
