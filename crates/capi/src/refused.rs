@@ -166,7 +166,6 @@ refused! {
     rocksdb_open_and_compact_options_set_allow_resumption word "void" "rocksdb_open_and_compact_options_t*, unsigned char";
     rocksdb_open_and_compact_options_set_canceled word "void" "rocksdb_open_and_compact_options_t*, unsigned char*";
     rocksdb_open_and_compact_with_options word error 7 "char*" "const rocksdb_open_and_compact_options_t*, const char*, const char*, const char*, size_t, size_t*, const rocksdb_compaction_service_options_override_t*, char**";
-    rocksdb_open_and_trim_history word error 8 "rocksdb_t*" "const rocksdb_options_t*, const char*, int, const char* const*, const rocksdb_options_t* const*, rocksdb_column_family_handle_t**, char*, size_t, char**";
     rocksdb_options_add_table_properties_collector_factory word "void" "rocksdb_options_t*, rocksdb_table_properties_collector_factory_t*";
     rocksdb_options_clear_wal_filter word "void" "rocksdb_options_t*";
     rocksdb_options_set_compaction_service word "void" "rocksdb_options_t*, rocksdb_compactionservice_t*";

@@ -52,6 +52,7 @@ api! {
     fn rocksdb_iter_seek(i: H, k: B, n: usize);
     fn rocksdb_iter_seek_to_last(i: H);
     fn rocksdb_readoptions_set_tailing(o: H, v: c_uchar);
+    fn rocksdb_open_and_trim_history(o: H, name: B, n: c_int, names: *const B, os: *const H, hs: *mut H, t: *mut c_char, tn: usize, e: E) -> H;
 }
 
 /// The bytes of a timestamp.
@@ -642,5 +643,49 @@ fn whether_a_key_may_be_there_is_asked_at_a_timestamp() {
         rocksdb_column_family_handle_destroy(family);
         rocksdb_close(db);
         rocksdb_close(other);
+    }
+}
+
+#[test]
+fn a_database_is_opened_as_it_was() {
+    let ended = AtomicUsize::new(0);
+    let setup = timed_setup(&ended);
+    let db = setup.open();
+    setup.put_at(db, b"a", 1, b"one");
+    setup.put_at(db, b"b", 5, b"five");
+    setup.flush(db);
+    unsafe {
+        ok(|e| rocksdb_delete_with_ts(db, setup.write, at(b"a"), 1, at(&time(4)), SIZE, e));
+        rocksdb_close(db);
+        let (path, name) = (setup.path("db"), c"default".as_ptr());
+        let trimmed = |handle: &mut H, mut ts: Vec<u8>, e: E| {
+            let (names, options, ts_at) = (&raw const name, &raw const setup.options, ts.as_mut_ptr());
+            let (path, length) = (path.as_ptr(), ts.len());
+            rocksdb_open_and_trim_history(
+                setup.options,
+                path,
+                1,
+                names,
+                options,
+                handle,
+                ts_at.cast(),
+                length,
+                e,
+            )
+        };
+        let mut handle = null_mut();
+        let told = failed(|e| trimmed(&mut handle, vec![1; 3], e));
+        assert!(told.starts_with("Invalid argument: ") && handle.is_null(), "{told}");
+        let db = ok(|e| trimmed(&mut handle, time(3).to_vec(), e));
+        assert_eq!((setup.get_at(db, b"a", 9), setup.get_at(db, b"b", 9)), (timed(b"one", 1), None));
+        setup.put_at(db, b"b", 4, b"anew");
+        rocksdb_column_family_handle_destroy(handle);
+        rocksdb_close(db);
+        let db = setup.open();
+        assert_eq!(
+            (setup.get_at(db, b"a", 9), setup.get_at(db, b"b", 9)),
+            (timed(b"one", 1), timed(b"anew", 4))
+        );
+        rocksdb_close(db);
     }
 }

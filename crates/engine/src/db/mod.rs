@@ -19,6 +19,7 @@ mod set_options;
 mod sizes;
 mod timestamps;
 mod trace;
+mod trim;
 mod two_phase;
 mod validation;
 mod verify;
