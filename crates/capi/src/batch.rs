@@ -112,7 +112,7 @@ pub(crate) unsafe fn visit_default(
 }
 
 /// Changes a batch; RocksDB's calls have no place for an error, so that it is told on stderr.
-unsafe fn change(
+pub(crate) unsafe fn change(
     name: &'static str,
     batch: *mut Batch,
     change: impl FnOnce(&mut WriteBatch) -> karstdb::Result<()>,
@@ -155,8 +155,8 @@ mod whole {
             let batch = WriteBatch::from_bytes(bytes(rep, size).to_vec());
             or_say("rocksdb_writebatch_create_from", batch).map_or(std::ptr::null_mut(), |batch| give(Batch { batch }))
         }
-        call rocksdb_writebatch_create_with_params(reserved: usize, max: usize, protection: usize, _timestamps: usize) -> *mut Batch {
-            let batch = WriteBatch::with_capacity(reserved, max);
+        call rocksdb_writebatch_create_with_params(reserved: usize, max: usize, protection: usize, default_cf_ts_sz: usize) -> *mut Batch {
+            let batch = WriteBatch::with_capacity(reserved, max).with_default_timestamp_size(default_cf_ts_sz);
             give(Batch { batch: if protection == 0 { batch } else { batch.to_protected() } })
         }
         call rocksdb_writebatch_destroy(batch: *mut Batch) { end(batch); }

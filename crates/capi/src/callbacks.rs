@@ -15,14 +15,14 @@ use std::ffi::CStr;
 use std::sync::Arc;
 
 pub(crate) type Destructor = Option<unsafe extern "C" fn(*mut c_void)>;
-type Name = Option<unsafe extern "C" fn(*mut c_void) -> *const c_char>;
+pub(crate) type Name = Option<unsafe extern "C" fn(*mut c_void) -> *const c_char>;
 
 /// The user's state, its name and its end.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) state: *mut c_void,
     destructor: Destructor,
-    name: String,
+    pub(crate) name: String,
 }
 
 // SAFETY: as with RocksDB, a user's callbacks are called from any thread, and several at once; the
@@ -66,11 +66,12 @@ pub(crate) unsafe fn table_filter(
     }))
 }
 
-fn at(bytes: &[u8]) -> *const c_char {
+pub(crate) fn at(bytes: &[u8]) -> *const c_char {
     bytes.as_ptr().cast()
 }
 
-type Compare = unsafe extern "C" fn(*mut c_void, *const c_char, usize, *const c_char, usize) -> c_int;
+pub(crate) type Compare =
+    unsafe extern "C" fn(*mut c_void, *const c_char, usize, *const c_char, usize) -> c_int;
 
 /// `rocksdb_comparator_t`.
 #[derive(Clone, Debug)]

@@ -136,6 +136,15 @@ unsafe fn may_exist(
     Ok(may.into())
 }
 
+/// As RocksDB says it: a read that is refused finds nothing, and there may be what cannot be read.
+fn may_exist_or_failed(outcome: karstdb::Result<c_uchar>, found: *mut c_uchar) -> c_uchar {
+    outcome.unwrap_or_else(|error| {
+        // SAFETY: the caller's place for the answer, or null.
+        unsafe { put(found, 0) };
+        (error.kind() != karstdb::ErrorKind::InvalidArgument).into()
+    })
+}
+
 /// A path of the database's handle to `Db`.
 unsafe fn base<'a>(db: *const Database) -> karstdb::Result<&'a Db> {
     Ok(unsafe { &of(db)?.db })
@@ -288,13 +297,12 @@ capi! {
         let value = of(db)?.shown(base(db)?.get_cf(&reading(options), &of(cf)?.0, bytes(key, keylen))?)?;
         Ok(copied_out(value.as_ref().map(AsRef::as_ref), buffer, buffer_size, vallen, found))
     }
-    call rocksdb_key_may_exist(db: *const Database, options: *const Read, key: *const c_char, keylen: usize, value: *mut *mut c_char, vallen: *mut usize, timestamp: *const c_char, _timestamp_len: usize, found: *mut c_uchar) -> c_uchar {
-        if !timestamp.is_null() { put(found, 0); return 1; }
-        may_exist(db, options, std::ptr::null(), bytes(key, keylen), value, vallen, found).unwrap_or(1)
+    // The timestamp is where RocksDB would put that of the value, of which C sees nothing.
+    call rocksdb_key_may_exist(db: *const Database, options: *const Read, key: *const c_char, keylen: usize, value: *mut *mut c_char, vallen: *mut usize, _timestamp: *const c_char, _timestamp_len: usize, found: *mut c_uchar) -> c_uchar {
+        may_exist_or_failed(may_exist(db, options, std::ptr::null(), bytes(key, keylen), value, vallen, found), found)
     }
-    call rocksdb_key_may_exist_cf(db: *const Database, options: *const Read, cf: *const Family, key: *const c_char, keylen: usize, value: *mut *mut c_char, vallen: *mut usize, timestamp: *const c_char, _timestamp_len: usize, found: *mut c_uchar) -> c_uchar {
-        if !timestamp.is_null() { put(found, 0); return 1; }
-        may_exist(db, options, cf, bytes(key, keylen), value, vallen, found).unwrap_or(1)
+    call rocksdb_key_may_exist_cf(db: *const Database, options: *const Read, cf: *const Family, key: *const c_char, keylen: usize, value: *mut *mut c_char, vallen: *mut usize, _timestamp: *const c_char, _timestamp_len: usize, found: *mut c_uchar) -> c_uchar {
+        may_exist_or_failed(may_exist(db, options, cf, bytes(key, keylen), value, vallen, found), found)
     }
 
     call rocksdb_create_iterator(db: *const Database, options: *const Read) -> *mut Iter {

@@ -164,6 +164,11 @@ const PLAIN: &[(&str, &str)] = &[
 const CALLBACKS: &[(&str, &str, &str)] = &[
     ("Compare", "karst_compare_fn", "int (*%)(void*, const char*, size_t, const char*, size_t)"),
     (
+        "CompareBare",
+        "karst_compare_without_ts_fn",
+        "int (*%)(void*, const char*, size_t, unsigned char, const char*, size_t, unsigned char)",
+    ),
+    (
         "CreateFilter",
         "karst_create_filter_fn",
         "rocksdb_compactionfilter_t* (*%)(void*, rocksdb_compactionfiltercontext_t*)",
@@ -231,6 +236,7 @@ const CALLBACKS: &[(&str, &str, &str)] = &[
         "rocksdb_readoptions_table_filter_cb",
         "unsigned char (*%)(void*, const rocksdb_table_properties_t*)",
     ),
+    ("TimestampSize", "karst_timestamp_size_fn", "size_t (*%)(void*, uint32_t)"),
     ("Transform", "karst_transform_fn", "char* (*%)(void*, const char*, size_t, size_t*)"),
     ("Visit1", "karst_visit_key_fn", "void (*%)(void*, const char*, size_t)"),
     ("Visit2", "karst_visit_entry_fn", "void (*%)(void*, const char*, size_t, const char*, size_t)"),

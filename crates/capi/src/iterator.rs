@@ -22,6 +22,8 @@ pub struct Iter {
     stamps: bool,
     /// Of a tailing iterator: the newest write when it was looked at last.
     tail: Option<u64>,
+    /// With `iter_start_ts`: the internal key of the current entry, which is what is shown then.
+    internal_key: Option<Vec<u8>>,
 }
 
 #[derive(Debug)]
@@ -51,12 +53,25 @@ impl Iter {
         let keeps_to_prefix = options.prefix_same_as_start;
         // Why before the iterator is made: it may see more than this, and not less.
         let tail = is_tailing.then(|| db.latest_sequence_number());
+        // Compat: with it RocksDB's iterators tell internal keys.
+        let has_timestamps = family.comparator().timestamp_size() > 0;
+        let internal_key = (has_timestamps && options.iter_start_ts.is_some()).then(Vec::new);
+        if is_tailing && internal_key.is_some() {
+            return give(Iter::nowhere(Some(not_supported("a tailing iterator with iter_start_ts"))));
+        }
         if is_tailing {
             // Compat: a tailing iterator sees the newest, whatever the snapshot.
             options.snapshot = None;
         }
         give(match db.iter_cf(&options, family) {
-            Ok(it) => Iter { at: At::Db(Box::new(it)), origin, keeps_to_prefix, tail, ..Iter::nowhere(None) },
+            Ok(it) => Iter {
+                at: At::Db(Box::new(it)),
+                origin,
+                keeps_to_prefix,
+                tail,
+                internal_key,
+                ..Iter::nowhere(None)
+            },
             Err(error) => Iter { origin, tail, ..Iter::nowhere(Some(error)) },
         })
     }
@@ -127,7 +142,15 @@ impl Iter {
     }
 
     fn nowhere(failed: Option<Error>) -> Iter {
-        Iter { at: At::Nowhere, failed, origin: None, keeps_to_prefix: false, stamps: false, tail: None }
+        Iter {
+            at: At::Nowhere,
+            failed,
+            origin: None,
+            keeps_to_prefix: false,
+            stamps: false,
+            tail: None,
+            internal_key: None,
+        }
     }
 
     /// A batch over an iterator, which it takes over; without a family, over one of the default
@@ -187,6 +210,14 @@ impl Iter {
         if !matches!(self.at, At::Nowhere) {
             self.failed = outcome.err();
         }
+        if let (Some(internal_key), At::Db(it)) = (&mut self.internal_key, &self.at)
+            && it.valid()
+        {
+            internal_key.clear();
+            internal_key.extend_from_slice(it.key());
+            internal_key.extend_from_slice(it.timestamp());
+            internal_key.extend_from_slice(&it.trailer().to_le_bytes());
+        }
     }
 }
 
@@ -204,7 +235,7 @@ pub(crate) unsafe fn iterators_of(
 unsafe fn entry<'a>(iter: *const Iter, key: bool) -> Option<&'a [u8]> {
     let iter = unsafe { iter.as_ref() }.filter(|iter| iter.valid())?;
     let found = match (&iter.at, key) {
-        (At::Db(it), true) => it.key(),
+        (At::Db(it), true) => iter.internal_key.as_deref().unwrap_or(it.key()),
         (At::Db(it), false) => it.value(),
         (At::Batch(it), true) => it.key(),
         (At::Batch(it), false) => it.value(),
@@ -212,6 +243,17 @@ unsafe fn entry<'a>(iter: *const Iter, key: bool) -> Option<&'a [u8]> {
     };
     let cut = if iter.stamps && !key { STAMP } else { 0 };
     Some(&found[..found.len().saturating_sub(cut)])
+}
+
+/// The timestamp of the current entry; `None` where there is no entry, and empty where there are no
+/// timestamps.
+unsafe fn timestamp<'a>(iter: *const Iter) -> Option<&'a [u8]> {
+    let iter = unsafe { iter.as_ref() }.filter(|iter| iter.valid())?;
+    match &iter.at {
+        At::Db(it) => Some(it.timestamp()),
+        // Batches with an index have no keys with timestamps.
+        At::Batch(_) | At::Nowhere => None,
+    }
 }
 
 unsafe fn entry_out(iter: *const Iter, key: bool, length: *mut usize) -> *const c_char {
@@ -246,9 +288,8 @@ capi! {
     call rocksdb_iter_value(iter: *const Iter, length: *mut usize) -> *const c_char { entry_out(iter, false, length) }
     call rocksdb_iter_key_slice(iter: *const Iter) -> Slice { Slice::of(entry(iter, true)) }
     call rocksdb_iter_value_slice(iter: *const Iter) -> Slice { Slice::of(entry(iter, false)) }
-    // No comparator here has timestamps, and an entry without one has an empty one.
-    call rocksdb_iter_timestamp(_iter: *const Iter, length: *mut usize) -> *const c_char { lend(&[], length) }
-    call rocksdb_iter_timestamp_slice(_iter: *const Iter) -> Slice { Slice::of(None) }
+    call rocksdb_iter_timestamp(iter: *const Iter, length: *mut usize) -> *const c_char { lend(timestamp(iter).unwrap_or_default(), length) }
+    call rocksdb_iter_timestamp_slice(iter: *const Iter) -> Slice { Slice::of(timestamp(iter)) }
     attempt rocksdb_iter_get_error(iter: *const Iter) {
         let iter = of(iter)?;
         if let Some(error) = &iter.failed { return Err(error.clone()); }

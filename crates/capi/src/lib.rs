@@ -58,6 +58,7 @@ mod signature;
 mod sst_writer;
 mod table;
 mod table_properties;
+mod timestamps;
 mod trace;
 mod transaction;
 mod transaction_db;

@@ -75,6 +75,20 @@ unsafe fn open(
     Ok(give(Database::plain(db)))
 }
 
+/// Opens for writing, without what is later than a timestamp.
+unsafe fn open_and_trim(
+    options: *const OptionsHandle,
+    name: *const c_char,
+    named: Named,
+    timestamp: &[u8],
+) -> karstdb::Result<*mut Database> {
+    let wanted = unsafe { wanted(options, name, named)? };
+    let db = Db::open_and_trim_history(wanted.path, &wanted.options, &wanted.names, timestamp)?;
+    unsafe { handles_out(&db, &wanted, named)? };
+    db.wait_for_info_log()?;
+    Ok(give(Database::plain(db)))
+}
+
 /// Opens for writing, with entries that expire after as many seconds as each family has.
 unsafe fn open_with_ttl(
     options: *const OptionsHandle,
@@ -135,6 +149,9 @@ capi! {
     attempt rocksdb_open(options: *const OptionsHandle, name: *const c_char) -> *mut Database { open(options, name, Named::NONE) }
     attempt rocksdb_open_column_families(options: *const OptionsHandle, name: *const c_char, count: c_int, names: *const *const c_char, family_options: *const *const OptionsHandle, handles: *mut *mut Family) -> *mut Database {
         open(options, name, Named { count, names, options: family_options, handles })
+    }
+    attempt rocksdb_open_and_trim_history(options: *const OptionsHandle, name: *const c_char, count: c_int, names: *const *const c_char, family_options: *const *const OptionsHandle, handles: *mut *mut Family, trim_ts: *mut c_char, trim_tslen: usize) -> *mut Database {
+        open_and_trim(options, name, Named { count, names, options: family_options, handles }, bytes(trim_ts, trim_tslen))
     }
     attempt rocksdb_open_with_ttl(options: *const OptionsHandle, name: *const c_char, ttl: c_int) -> *mut Database {
         open_with_ttl(options, name, Named::NONE, &[ttl])

@@ -2,34 +2,18 @@
 //! null or 0; and each says so once on stderr.
 //!
 //! A row has the name, what is returned (`word`: a pointer, a number or nothing; `double`), how
-//! many arguments stand before `errptr`, or for a `multi_get` how its keys belong to families, and
-//! for the header the types in C, which `cargo xtask peers` compares with RocksDB's.
+//! many arguments stand before `errptr`, and for the header the types in C, which
+//! `cargo xtask peers` compares with RocksDB's.
 //! Why arguments are words: in the calling conventions of x86-64 and aarch64 Linux a pointer or
 //! whole number of any width takes a word's place, and one in floating point none, so a function
 //! that only needs `errptr` need not know the types.
 
-use crate::boundary::{ErrPtr, attempt, not_supported, save, say_once};
+use crate::boundary::{ErrPtr, attempt, not_supported, say_once};
 use karstdb::Error;
 
 fn refuse(name: &'static str) -> Error {
     say_once(name, "not supported; see docs/c-api.md");
     not_supported(name)
-}
-
-/// Refuses each key of a `multi_get`, whose caller reads as many values and errors.
-unsafe fn refuse_each(name: &'static str, count: usize, values: ErrPtr, errs: ErrPtr) {
-    let error = refuse(name);
-    for at in 0..count {
-        unsafe {
-            if !values.is_null() {
-                values.add(at).write(std::ptr::null_mut());
-            }
-            if !errs.is_null() {
-                errs.add(at).write(std::ptr::null_mut());
-                save(errs.add(at), &error);
-            }
-        }
-    }
 }
 
 /// A function that is refused, with its types in C.
@@ -57,18 +41,6 @@ macro_rules! refused {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name() -> f64 {
             crate::boundary::guard(stringify!($name), || { refuse(stringify!($name)); 0.0 })
-        }
-    };
-    (@one $name:ident word each of_one_family) => {
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(_: usize, _: usize, count: usize, _: usize, _: usize, values: ErrPtr, _: usize, _: usize, _: usize, errs: ErrPtr) {
-            crate::boundary::guard(stringify!($name), || unsafe { refuse_each(stringify!($name), count, values, errs) })
-        }
-    };
-    (@one $name:ident word each of_its_family) => {
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(_: usize, _: usize, _: usize, count: usize, _: usize, _: usize, values: ErrPtr, _: usize, _: usize, _: usize, errs: ErrPtr) {
-            crate::boundary::guard(stringify!($name), || unsafe { refuse_each(stringify!($name), count, values, errs) })
         }
     };
     (@one $name:ident word error 1) => {
@@ -181,19 +153,9 @@ refused! {
     rocksdb_compactionservice_scheduleresponse_get_scheduled_job_id word "const char*" "const rocksdb_compactionservice_scheduleresponse_t*, size_t*";
     rocksdb_compactionservice_scheduleresponse_getstatus word "int" "const rocksdb_compactionservice_scheduleresponse_t*";
     rocksdb_compactionservice_scheduleresponse_t_destroy word "void" "rocksdb_compactionservice_scheduleresponse_t*";
-    rocksdb_compactoptions_set_full_history_ts_low word "void" "rocksdb_compactoptions_t*, char*, size_t";
-    rocksdb_comparator_with_ts_create word "rocksdb_comparator_t*" "void*, void (*)(void*), int (*)(void*, const char*, size_t, const char*, size_t), int (*)(void*, const char*, size_t, const char*, size_t), int (*)(void*, const char*, size_t, unsigned char, const char*, size_t, unsigned char), const char* (*)(void*), size_t";
     rocksdb_create_backup_options_set_exclude_files_callback word "void" "rocksdb_create_backup_options_t*, void*, rocksdb_create_backup_options_exclude_files_cb";
-    rocksdb_delete_cf_with_ts word error 7 "void" "rocksdb_t*, const rocksdb_writeoptions_t*, rocksdb_column_family_handle_t*, const char*, size_t, const char*, size_t, char**";
-    rocksdb_delete_with_ts word error 6 "void" "rocksdb_t*, const rocksdb_writeoptions_t*, const char*, size_t, const char*, size_t, char**";
     rocksdb_end_block_cache_trace word error 1 "void" "rocksdb_t*, char**";
     rocksdb_envoptions_set_rate_limiter word "void" "rocksdb_envoptions_t*, rocksdb_ratelimiter_t*";
-    rocksdb_get_cf_with_ts word error 8 "char*" "rocksdb_t*, const rocksdb_readoptions_t*, rocksdb_column_family_handle_t*, const char*, size_t, size_t*, char**, size_t*, char**";
-    rocksdb_get_full_history_ts_low word error 3 "char*" "rocksdb_t*, rocksdb_column_family_handle_t*, size_t*, char**";
-    rocksdb_get_with_ts word error 7 "char*" "rocksdb_t*, const rocksdb_readoptions_t*, const char*, size_t, size_t*, char**, size_t*, char**";
-    rocksdb_increase_full_history_ts_low word error 4 "void" "rocksdb_t*, rocksdb_column_family_handle_t*, const char*, size_t, char**";
-    rocksdb_multi_get_cf_with_ts word each of_its_family "void" "rocksdb_t*, const rocksdb_readoptions_t*, const rocksdb_column_family_handle_t* const*, size_t, const char* const*, const size_t*, char**, size_t*, char**, size_t*, char**";
-    rocksdb_multi_get_with_ts word each of_one_family "void" "rocksdb_t*, const rocksdb_readoptions_t*, size_t, const char* const*, const size_t*, char**, size_t*, char**, size_t*, char**";
     rocksdb_open_and_compact word error 6 "char*" "const char*, const char*, const char*, size_t, size_t*, const rocksdb_compaction_service_options_override_t*, char**";
     rocksdb_open_and_compact_canceled_create word "unsigned char*" "void";
     rocksdb_open_and_compact_canceled_destroy word "void" "unsigned char*";
@@ -204,23 +166,13 @@ refused! {
     rocksdb_open_and_compact_options_set_allow_resumption word "void" "rocksdb_open_and_compact_options_t*, unsigned char";
     rocksdb_open_and_compact_options_set_canceled word "void" "rocksdb_open_and_compact_options_t*, unsigned char*";
     rocksdb_open_and_compact_with_options word error 7 "char*" "const rocksdb_open_and_compact_options_t*, const char*, const char*, const char*, size_t, size_t*, const rocksdb_compaction_service_options_override_t*, char**";
-    rocksdb_open_and_trim_history word error 8 "rocksdb_t*" "const rocksdb_options_t*, const char*, int, const char* const*, const rocksdb_options_t* const*, rocksdb_column_family_handle_t**, char*, size_t, char**";
     rocksdb_options_add_table_properties_collector_factory word "void" "rocksdb_options_t*, rocksdb_table_properties_collector_factory_t*";
     rocksdb_options_clear_wal_filter word "void" "rocksdb_options_t*";
     rocksdb_options_set_compaction_service word "void" "rocksdb_options_t*, rocksdb_compactionservice_t*";
     rocksdb_options_set_plain_table_factory word "void" "rocksdb_options_t*, uint32_t, int, double, size_t, size_t, char, unsigned char, unsigned char";
     rocksdb_options_set_row_cache word "void" "rocksdb_options_t*, rocksdb_cache_t*";
     rocksdb_options_set_wal_filter word "void" "rocksdb_options_t*, rocksdb_walfilter_t*";
-    rocksdb_put_cf_with_ts word error 9 "void" "rocksdb_t*, const rocksdb_writeoptions_t*, rocksdb_column_family_handle_t*, const char*, size_t, const char*, size_t, const char*, size_t, char**";
-    rocksdb_put_with_ts word error 8 "void" "rocksdb_t*, const rocksdb_writeoptions_t*, const char*, size_t, const char*, size_t, const char*, size_t, char**";
-    rocksdb_readoptions_set_iter_start_ts word "void" "rocksdb_readoptions_t*, const char*, size_t";
     rocksdb_readoptions_set_table_index_factory_from_string word error 3 "void" "rocksdb_readoptions_t*, const char*, size_t, char**";
-    rocksdb_readoptions_set_timestamp word "void" "rocksdb_readoptions_t*, const char*, size_t";
-    rocksdb_singledelete_cf_with_ts word error 7 "void" "rocksdb_t*, const rocksdb_writeoptions_t*, rocksdb_column_family_handle_t*, const char*, size_t, const char*, size_t, char**";
-    rocksdb_singledelete_with_ts word error 6 "void" "rocksdb_t*, const rocksdb_writeoptions_t*, const char*, size_t, const char*, size_t, char**";
-    rocksdb_sstfilewriter_create_with_comparator word "rocksdb_sstfilewriter_t*" "const rocksdb_envoptions_t*, const rocksdb_options_t*, const rocksdb_comparator_t*";
-    rocksdb_sstfilewriter_delete_with_ts word error 5 "void" "rocksdb_sstfilewriter_t*, const char*, size_t, const char*, size_t, char**";
-    rocksdb_sstfilewriter_put_with_ts word error 7 "void" "rocksdb_sstfilewriter_t*, const char*, size_t, const char*, size_t, const char*, size_t, char**";
     rocksdb_start_block_cache_trace word error 5 "void" "rocksdb_t*, rocksdb_env_t*, const rocksdb_envoptions_t*, const rocksdb_trace_options_t*, const char*, char**";
     rocksdb_start_block_cache_trace_with_options word error 6 "void" "rocksdb_t*, rocksdb_env_t*, const rocksdb_envoptions_t*, const rocksdb_block_cache_trace_options_t*, const rocksdb_block_cache_trace_writer_options_t*, const char*, char**";
     rocksdb_table_properties_collector_factory_destroy word "void" "rocksdb_table_properties_collector_factory_t*";
@@ -229,9 +181,5 @@ refused! {
     rocksdb_transaction_set_read_timestamp_for_validation word "void" "rocksdb_transaction_t*, uint64_t";
     rocksdb_walfilter_create word "rocksdb_walfilter_t*" "void*, void (*)(void*), rocksdb_walfilter_column_family_log_number_map_cb, rocksdb_walfilter_log_record_found_cb, const char* (*)(void*)";
     rocksdb_walfilter_destroy word "void" "rocksdb_walfilter_t*";
-    rocksdb_writebatch_delete_cf_with_ts word "void" "rocksdb_writebatch_t*, rocksdb_column_family_handle_t*, const char*, size_t, const char*, size_t";
-    rocksdb_writebatch_put_cf_with_ts word "void" "rocksdb_writebatch_t*, rocksdb_column_family_handle_t*, const char*, size_t, const char*, size_t, const char*, size_t";
-    rocksdb_writebatch_singledelete_cf_with_ts word "void" "rocksdb_writebatch_t*, rocksdb_column_family_handle_t*, const char*, size_t, const char*, size_t";
-    rocksdb_writebatch_update_timestamps word error 5 "void" "rocksdb_writebatch_t*, const char*, size_t, void*, size_t (*)(void*, uint32_t), char**";
     rocksdb_writebatch_wi_update_timestamps word error 5 "void" "rocksdb_writebatch_wi_t*, const char*, size_t, void*, size_t (*)(void*, uint32_t), char**";
 }

@@ -8,12 +8,18 @@ use libc::c_char;
 
 /// `rocksdb_sstfilewriter_t`, and the size of the last table that was finished.
 #[derive(Debug)]
-pub struct Writer(SstFileWriter, u64);
+pub struct Writer(pub(crate) SstFileWriter, u64);
+
+impl Writer {
+    pub(crate) fn given(writer: SstFileWriter) -> *mut Writer {
+        give(Writer(writer, 0))
+    }
+}
 
 capi! {
     call rocksdb_sstfilewriter_create(_env: *const EnvOptions, options: *const OptionsHandle) -> *mut Writer {
         let made = of(options).and_then(|options| SstFileWriter::create(&options.to_options(&[])?));
-        or_say("rocksdb_sstfilewriter_create", made).map_or(std::ptr::null_mut(), |writer| give(Writer(writer, 0)))
+        or_say("rocksdb_sstfilewriter_create", made).map_or(std::ptr::null_mut(), Writer::given)
     }
     attempt rocksdb_sstfilewriter_open(writer: *mut Writer, name: *const c_char) { of_mut(writer)?.0.open(path(name)?) }
     attempt rocksdb_sstfilewriter_add(writer: *mut Writer, key: *const c_char, keylen: usize, val: *const c_char, vallen: usize) {

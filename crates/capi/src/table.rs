@@ -55,7 +55,8 @@ fn served() -> impl Iterator<Item = &'static Signature> {
         crate::transaction::NAMES,
         crate::transaction_db::NAMES,
     ];
-    FILES.iter().chain(crate::batch::NAMES).chain(crate::indexed_batch::NAMES).flat_map(|file| file.iter())
+    let in_groups = [crate::batch::NAMES, crate::indexed_batch::NAMES, crate::timestamps::NAMES];
+    FILES.iter().chain(in_groups.into_iter().flatten()).flat_map(|file| file.iter())
 }
 
 /// Those that only remember what is no number.

@@ -7,7 +7,7 @@
 //! Compat: the time is a 32-bit number of seconds, so RocksDB's utility reads and goes on with
 //! such a database, and the other way round.
 
-use crate::boundary::invalid;
+use crate::boundary::{invalid, not_supported};
 use crate::handle::{Database, Pinned};
 use karstdb::compaction_filter::{FilterContext, FilterDecision, FilterInput};
 use karstdb::format::Op;
@@ -53,7 +53,14 @@ impl Database {
         let families = self.db.column_families();
         let family = |id: u32| {
             let found = families.iter().find(|family| family.id() == id);
-            found.ok_or_else(|| invalid(format!("the batch names column family {id}, which is not open")))
+            let missing = || invalid(format!("the batch names column family {id}, which is not open"));
+            match found.ok_or_else(missing)? {
+                // Why: a batch does not tell keys that have their timestamp from those that lack it.
+                family if family.comparator().timestamp_size() > 0 => {
+                    Err(not_supported("a batch of keys with timestamps in a database with a TTL"))
+                }
+                family => Ok(family),
+            }
         };
         let mut written = WriteBatch::new();
         for op in batch.iter() {

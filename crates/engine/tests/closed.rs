@@ -245,6 +245,8 @@ const OTHERS: &[&str] = &[
     "open_async",
     "open_cf",
     "open_cf_async",
+    "open_and_trim_history",
+    "open_and_trim_history_async",
     "list_column_families",
     "destroy",
     "close",

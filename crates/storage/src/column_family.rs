@@ -53,6 +53,8 @@ pub struct Family {
 pub struct History {
     /// Lock: for a look or a change; nothing is called under it.
     full_history_ts_low: Mutex<Option<Vec<u8>>>,
+    /// Lock: the same.
+    trim_ts: Mutex<Option<Vec<u8>>>,
 }
 
 impl History {
@@ -66,6 +68,16 @@ impl History {
     pub fn set_full_history_ts_low(&self, low: Option<Vec<u8>>) {
         *self.full_history_ts_low.lock() = low;
     }
+
+    /// Compactions drop what was written at timestamps behind this one.
+    pub fn trim_ts(&self) -> Option<Vec<u8>> {
+        self.trim_ts.lock().clone()
+    }
+
+    /// Sets that timestamp, for compactions that begin from now on.
+    pub fn set_trim_ts(&self, timestamp: Option<Vec<u8>>) {
+        *self.trim_ts.lock() = timestamp;
+    }
 }
 
 impl Family {
@@ -78,7 +90,8 @@ impl Family {
     ) -> Self {
         let has_timestamps = config.comparator.timestamp_size() > 0;
         Self {
-            history: has_timestamps.then(|| History { full_history_ts_low: Mutex::new(None) }),
+            history: has_timestamps
+                .then(|| History { full_history_ts_low: Mutex::new(None), trim_ts: Mutex::new(None) }),
             config,
             tables,
             database,

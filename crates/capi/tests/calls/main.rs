@@ -128,7 +128,7 @@ api! {
     fn rocksdb_transaction_get(t: H, o: H, k: B, kn: usize, vn: *mut usize, e: E) -> *mut c_char;
     fn rocksdb_transaction_commit(t: H, e: E);
     fn rocksdb_transaction_destroy(t: H);
-    fn rocksdb_put_with_ts(db: H, o: H, k: B, kn: usize, t: B, tn: usize, v: B, vn: usize, e: E);
+    fn rocksdb_block_based_options_set_user_defined_index_factory_from_string(t: H, s: B, n: usize, e: E);
     fn rocksdb_backup_engine_open(o: H, d: B, e: E) -> H;
     fn rocksdb_backup_engine_create_new_backup(b: H, db: H, e: E);
     fn rocksdb_backup_engine_get_backup_info(b: H) -> H;
@@ -153,8 +153,6 @@ api! {
     fn rocksdb_dbpath_destroy(p: H);
     fn rocksdb_options_set_cf_paths(o: H, ps: *const H, n: usize);
     fn rocksdb_options_set_info_log(o: H, l: H);
-    fn rocksdb_multi_get_with_ts(db: H, r: H, n: usize, ks: *const B, ns: *const usize, vs: E, vns: *mut usize, ts: E, tns: *mut usize, es: E);
-    fn rocksdb_multi_get_cf_with_ts(db: H, r: H, fs: *const H, n: usize, ks: *const B, ns: *const usize, vs: E, vns: *mut usize, ts: E, tns: *mut usize, es: E);
     fn rocksdb_batched_multi_get_cf_slice(db: H, r: H, f: H, n: usize, ks: *const Slice, vs: *mut H, es: E, s: bool);
     fn rocksdb_get_pinned_v2(db: H, r: H, k: B, n: usize, e: E) -> H;
     fn rocksdb_pinnable_handle_get_value(s: H, n: *mut usize) -> B;
@@ -260,6 +258,7 @@ api! {
 
 mod engine_options;
 mod events;
+mod timestamps;
 
 // Why: without a use of the crate its symbols would not be linked.
 #[test]
@@ -497,50 +496,6 @@ fn values_come_pinned_or_into_the_callers_memory() {
         assert_eq!(into(b"gone", 8), (0, 0, 0, *b"--------"));
         rocksdb_close(db);
     }
-}
-
-#[test]
-fn a_multi_get_that_is_refused_says_so_for_each_key() {
-    let setup = Setup::new();
-    let db = setup.open();
-    let (keys, lengths) = ([at(b"a"), at(b"b")], [1, 1]);
-    let garbage = std::ptr::without_provenance_mut::<c_char>(1);
-    for with_families in [false, true] {
-        let (mut values, mut errors, mut times) = ([garbage; 2], [garbage; 2], [garbage; 2]);
-        let (mut value_lengths, mut time_lengths) = ([0; 2], [0; 2]);
-        unsafe {
-            let (keys, lengths, values_at) = (keys.as_ptr(), lengths.as_ptr(), values.as_mut_ptr());
-            let (of_values, of_times) = (value_lengths.as_mut_ptr(), time_lengths.as_mut_ptr());
-            let (times, errors) = (times.as_mut_ptr(), errors.as_mut_ptr());
-            if with_families {
-                let families = [null_mut(); 2];
-                rocksdb_multi_get_cf_with_ts(
-                    db,
-                    setup.read,
-                    families.as_ptr(),
-                    2,
-                    keys,
-                    lengths,
-                    values_at,
-                    of_values,
-                    times,
-                    of_times,
-                    errors,
-                );
-            } else {
-                rocksdb_multi_get_with_ts(
-                    db, setup.read, 2, keys, lengths, values_at, of_values, times, of_times, errors,
-                );
-            }
-        }
-        for (value, error) in values.iter().zip(errors) {
-            assert!(value.is_null());
-            let told = unsafe { CStr::from_ptr(error) }.to_str().unwrap().to_owned();
-            unsafe { libc::free(error.cast()) };
-            assert!(told.starts_with("Not implemented"), "{told}");
-        }
-    }
-    unsafe { rocksdb_close(db) };
 }
 
 /// Appends a line with its level before it, and a check that it ends with 0.
@@ -953,12 +908,11 @@ fn what_is_refused_says_so_and_null_handles_do_nothing() {
     let setup = Setup::new();
     let db = setup.open();
     unsafe {
-        let refused =
-            failed(|e| rocksdb_put_with_ts(db, setup.write, at(b"k"), 1, at(b"t"), 1, at(b"v"), 1, e));
-        assert!(
-            refused.starts_with("Not implemented: ") && refused.contains("rocksdb_put_with_ts"),
-            "{refused}"
-        );
+        let refused = failed(|e| {
+            rocksdb_block_based_options_set_user_defined_index_factory_from_string(null_mut(), at(b"i"), 1, e)
+        });
+        let name = "rocksdb_block_based_options_set_user_defined_index_factory_from_string";
+        assert!(refused.starts_with("Not implemented: ") && refused.contains(name), "{refused}");
         assert_eq!(setup.get(db, b"k"), None);
         rocksdb_close(db);
         rocksdb_close(null_mut());

@@ -139,6 +139,8 @@ pub struct WriteBatch {
     max_bytes: usize,
     /// One checksum for each operation, if the batch is protected.
     protection: Option<Vec<u64>>,
+    /// The default column family has timestamps of so many bytes, where no column family is named.
+    default_timestamp_bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -166,6 +168,19 @@ impl WriteBatch {
         let reserved_bytes = reserved_bytes.min(most);
         let records = write_batch::WriteBatch::with_capacity(reserved_bytes);
         Self { records, max_bytes, ..Self::default() }
+    }
+
+    /// The batch, which is for a database whose default column family has timestamps of so many
+    /// bytes: operations that name no column family get their timestamps from
+    /// [`update_timestamps`](Self::update_timestamps).
+    ///
+    /// # Panics
+    /// The batch has operations.
+    #[must_use]
+    pub fn with_default_timestamp_size(mut self, bytes: usize) -> Self {
+        assert_eq!(self.count(), 0, "the keys of a batch have timestamps from the first on");
+        self.default_timestamp_bytes = bytes;
+        self
     }
 
     /// An empty batch whose operations each carry a checksum from the moment they are added until
@@ -542,6 +557,9 @@ impl WriteBatch {
                 self.push_without_timestamp(family, op)
             }
             Some(_) => self.push_whole(family, op),
+            None if self.default_timestamp_bytes > 0 && op.column_family().is_some() => {
+                self.push_unnamed_without_timestamp(op)
+            }
             None => {
                 self.push_whole(None, op)?;
                 self.unsettled.unnamed |= op.column_family().is_some();

@@ -114,6 +114,41 @@ fn timestamps_come_into_the_keys_that_have_them_and_save_points_hold() {
 }
 
 #[test]
+fn a_batch_may_know_the_timestamps_of_a_default_column_family_that_is_not_named() {
+    let mut batch = WriteBatch::protected().with_default_timestamp_size(8);
+    for _ in 0..2 {
+        batch.put("a", "1").unwrap();
+        batch.delete("b").unwrap();
+        batch.single_delete("c").unwrap();
+        batch.merge("d", "2").unwrap();
+        batch.put_log_data("a note").unwrap();
+        assert_eq!(batch.delete_range("a", "b").unwrap_err().kind(), ErrorKind::NotSupported);
+        assert_eq!(
+            batch
+                .push(None, Op::PutEntity { cf: ColumnFamilyId::DEFAULT, key: b"a", entity: b"" })
+                .unwrap_err()
+                .kind(),
+            ErrorKind::InvalidArgument
+        );
+        assert!(batch.needs_timestamps() && batch.unsettled.foreign);
+        batch.update_timestamps(*b"12345678", |cf| Some(if cf == 0 { 8 } else { 0 })).unwrap();
+        batch.verify().unwrap();
+        let cf = ColumnFamilyId::DEFAULT;
+        let expected = [
+            Op::Put { cf, key: b"a12345678", value: b"1" },
+            Op::Delete { cf, key: b"b12345678" },
+            Op::SingleDelete { cf, key: b"c12345678" },
+            Op::Merge { cf, key: b"d12345678", operand: b"2" },
+            Op::LogData(b"a note"),
+        ];
+        assert_eq!(ops(&batch), expected.map(|op| format!("{op:?}")));
+        assert!(!batch.needs_timestamps());
+        // It goes on to know them.
+        batch.clear();
+    }
+}
+
+#[test]
 fn timestamps_that_do_not_fit_change_nothing() {
     let mut batch = WriteBatch::new();
     put_placeholder(&mut batch, "a");

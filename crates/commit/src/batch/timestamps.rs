@@ -253,6 +253,24 @@ impl WriteBatch {
         Ok(())
     }
 
+    /// The same on the default column family, of which no more is known than how long they are.
+    #[cold]
+    pub(super) fn push_unnamed_without_timestamp(&mut self, op: Op<'_>) -> Result<()> {
+        match op {
+            Op::PutEntity { .. } => return timestamp_required("default"),
+            Op::DeleteRange { .. } => return no_ranges("default"),
+            _ => {}
+        }
+        let (key, _) = strings(&op);
+        let mut stored = key.to_vec();
+        stored.resize(key.len() + self.default_timestamp_bytes, 0);
+        self.push_whole(None, with_key(op, &stored))?;
+        // Why foreign: nothing says that the database it is written to has such timestamps.
+        self.unsettled.foreign = true;
+        self.unsettled.placeholders = true;
+        Ok(())
+    }
+
     fn push_with_timestamp(&mut self, family: &ColumnFamily, op: Op<'_>, timestamp: &[u8]) -> Result<()> {
         if let Op::DeleteRange { .. } = op {
             return no_ranges(family.name());

@@ -198,6 +198,7 @@ pub(crate) async fn run(work: &Work, range: &PartRange) -> Result<PartResult> {
         write_conflict_snapshot: SeqNo::MAX,
         blob_cutoff: work.blob_cutoff,
         history_low: work.family.history().and_then(History::full_history_ts_low),
+        trim_ts: work.family.history().and_then(History::trim_ts),
         user: work.user_filter()?,
     });
     let options = InputOptions {

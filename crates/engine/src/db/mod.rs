@@ -20,6 +20,7 @@ mod sizes;
 mod stats_history;
 mod timestamps;
 mod trace;
+mod trim;
 mod two_phase;
 mod validation;
 mod verify;

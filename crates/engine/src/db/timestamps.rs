@@ -196,7 +196,7 @@ fn history_of(family: &Family) -> Result<&History> {
     })
 }
 
-fn check_size(family: &Family, timestamp: &[u8]) -> Result<()> {
+pub(super) fn check_size(family: &Family, timestamp: &[u8]) -> Result<()> {
     let bytes = family.config.comparator.timestamp_size();
     if timestamp.len() == bytes {
         return Ok(());

@@ -410,6 +410,7 @@ impl FlushContext {
             write_conflict_snapshot: SeqNo::MAX,
             blob_cutoff: FileNumber(0),
             history_low: flush.family.history().and_then(History::full_history_ts_low),
+            trim_ts: None,
             user: config.filter_for(&context).map(|filter| UserFilter::new(filter, 0)).transpose()?,
         });
         let options = InputOptions { readahead_bytes: 0, verify_checksums: true, lower: None, upper: None };

@@ -7,7 +7,7 @@ use karst_engine::{
     BottommostLevelCompaction, CompactRangeOptions, Db, ErrorKind, FlushOptions, Options, ReadOptions,
 };
 
-fn options(comparator: &Comparator, text: &str) -> Options {
+pub(crate) fn options(comparator: &Comparator, text: &str) -> Options {
     Options::new()
         .comparator(None, comparator.clone())
         .set_all("create_if_missing=true;write_buffer_size=65536;target_file_size_base=16384;level0_file_num_compaction_trigger=3;max_bytes_for_level_base=32768;compression=kNoCompression;block_based_table_factory={block_size=512;filter_policy=bloomfilter:10:false};max_sequential_skip_in_iterations=2")
@@ -16,7 +16,7 @@ fn options(comparator: &Comparator, text: &str) -> Options {
         .unwrap()
 }
 
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     fn below(&mut self, n: u64) -> u64 {
@@ -36,11 +36,11 @@ fn key(i: u64) -> Vec<u8> {
     }
 }
 
-const TIMES: u64 = 40;
+pub(crate) const TIMES: u64 = 40;
 
 /// Random puts and deletions. As RocksDB demands, no entry of a key is earlier than one that was
 /// written before it; it may have the same timestamp.
-fn write(db: &Db, model: &mut Model, random: &mut Random, count: u64) {
+pub(crate) fn write(db: &Db, model: &mut Model, random: &mut Random, count: u64) {
     let family = db.default_column_family();
     for _ in 0..count {
         let key = key(random.below(60));
@@ -63,7 +63,7 @@ fn all() -> CompactRangeOptions {
     }
 }
 
-fn check(db: &Db, model: &Model, from: u64) {
+pub(crate) fn check(db: &Db, model: &Model, from: u64) {
     for at in (from..TIMES).step_by(7).chain([from, TIMES, u64::MAX]) {
         agree(db, db.default_column_family(), model, at, None);
     }
@@ -199,7 +199,7 @@ fn history_that_is_given_up_goes_and_the_rest_stays() {
 }
 
 /// How many entries the column family has in all.
-fn entries(db: &Db) -> usize {
+pub(crate) fn entries(db: &Db) -> usize {
     let mut iter = db.internal_iter(&ReadOptions::new(), db.default_column_family()).unwrap();
     iter.seek_to_first().unwrap();
     let mut count = 0;

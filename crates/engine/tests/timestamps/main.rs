@@ -3,4 +3,5 @@
 mod history;
 mod interop;
 mod model;
+mod trim;
 mod writes;

@@ -18,6 +18,7 @@
 //! | what every reader sees, at the bottom | the same with sequence number 0 |
 //! | what a transaction inserted that is not decided | the same |
 //! | what is written before `history_low`, and hidden by a newer timestamp before it, for all readers | nothing |
+//! | what is written behind `trim_ts` | nothing |
 //! | the newest of a key, if there is a compaction filter | what that says (`by_user`) |
 //!
 //! With user-defined timestamps each timestamp of a key counts as a key of its own, of which
@@ -88,6 +89,8 @@ pub(crate) struct FilterOptions<'a> {
     /// Nobody reads at timestamps before this one (`full_history_ts_low`). `None`: it is not known,
     /// or the family has no timestamps.
     pub(crate) history_low: Option<Vec<u8>>,
+    /// What was written at later timestamps is dropped, as if it had never been. `None`: nothing is.
+    pub(crate) trim_ts: Option<Vec<u8>>,
     /// The user's say.
     pub(crate) user: Option<UserFilter>,
 }
@@ -151,6 +154,7 @@ enum Wanted {
 /// Of a family with timestamps.
 struct History {
     low: Option<Vec<u8>>,
+    trim: Option<Vec<u8>>,
     /// Nobody reads before the current timestamp of the current key.
     is_past: bool,
     /// Every reader sees an entry of the key that hides all with earlier timestamps.
@@ -237,6 +241,7 @@ impl<'a> EntryFilter<'a> {
             operands: Operands::default(),
             history: (comparator_has_timestamps).then_some(History {
                 low: options.history_low,
+                trim: options.trim_ts,
                 is_past: false,
                 hides_earlier: false,
             }),
@@ -272,6 +277,9 @@ impl<'a> EntryFilter<'a> {
         self.counts.note_input(kind, internal_key, value);
         let mut same = self.has_key && self.comparator.equal_user(user_key, self.user_key());
         if self.history.is_some() {
+            if self.is_trimmed(user_key) {
+                return Ok(Pushed::Done);
+            }
             if kind == ValueType::DeletionWithTimestamp {
                 kind = ValueType::Deletion;
             }
@@ -388,6 +396,13 @@ impl<'a> EntryFilter<'a> {
         history.hides_earlier = false;
         // Why: readers before it would miss what the user's filter removes or changes.
         self.unseen &= history.is_past;
+    }
+
+    fn is_trimmed(&self, user_key: &[u8]) -> bool {
+        let Some(trim) = self.history.as_ref().and_then(|history| history.trim.as_ref()) else {
+            return false;
+        };
+        self.comparator.compare_timestamps(self.comparator.split_timestamp(user_key).1, trim).is_gt()
     }
 
     fn hides_earlier(&self) -> bool {

@@ -87,6 +87,7 @@ impl Job {
             write_conflict_snapshot: self.write_conflict_snapshot.map_or(SeqNo::MAX, SeqNo),
             blob_cutoff: FileNumber(self.blob_cutoff),
             history_low: self.history_low.map(|low| low.to_le_bytes().to_vec()),
+            trim_ts: None,
             user: self.user.clone().map(|filter| UserFilter::new(filter, 3).unwrap()),
         });
         let mut sink = Collected::default();
