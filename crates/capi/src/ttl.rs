@@ -55,7 +55,8 @@ impl Database {
             let found = families.iter().find(|family| family.id() == id);
             let missing = || invalid(format!("the batch names column family {id}, which is not open"));
             match found.ok_or_else(missing)? {
-                // Why: a batch does not tell keys that have their timestamp from those that lack it.
+                // Why: a batch does not tell keys that have their timestamp from those that lack
+                // it.
                 family if family.comparator().timestamp_size() > 0 => {
                     Err(not_supported("a batch of keys with timestamps in a database with a TTL"))
                 }

@@ -55,8 +55,8 @@ impl Db {
     ///
     /// # Errors
     /// As [`Db::open_cf`] and [`Db::compact_range`]. `InvalidArgument`:
-    /// `avoid_flush_during_recovery` is set, or timestamps have another size. `NotSupported`: tables
-    /// are not written anew, as with FIFO compaction.
+    /// `avoid_flush_during_recovery` is set, or timestamps have another size. `NotSupported`:
+    /// tables are not written anew, as with FIFO compaction.
     pub fn open_and_trim_history(
         path: impl AsRef<Path>,
         options: &Options,

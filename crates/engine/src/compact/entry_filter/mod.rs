@@ -89,7 +89,8 @@ pub(crate) struct FilterOptions<'a> {
     /// Nobody reads at timestamps before this one (`full_history_ts_low`). `None`: it is not known,
     /// or the family has no timestamps.
     pub(crate) history_low: Option<Vec<u8>>,
-    /// What was written at later timestamps is dropped, as if it had never been. `None`: nothing is.
+    /// What was written at later timestamps is dropped, as if it had never been. `None`: nothing
+    /// is.
     pub(crate) trim_ts: Option<Vec<u8>>,
     /// The user's say.
     pub(crate) user: Option<UserFilter>,
@@ -285,8 +286,8 @@ impl<'a> EntryFilter<'a> {
             }
             let is_earlier =
                 same && self.comparator.compare_with_timestamps(user_key, self.user_key()).is_ne();
-            // Why not a single deletion: what it removes may lie below, and is what a later one then
-            // must not uncover.
+            // Why not a single deletion: what it removes may lie below, and is what a later one
+            // then must not uncover.
             if is_earlier && self.hides_earlier() && kind != ValueType::SingleDeletion {
                 self.counts.dropped_hidden += 1;
                 return Ok(Pushed::Done);
