@@ -169,9 +169,9 @@ pub(crate) fn path_text(path: &Path) -> Result<&str> {
 
 /// RocksDB 11.8 writes a database for each cell of the option matrix, and KarstDB must read back
 /// what RocksDB reads; KarstDB writes one for each, and both go on with it in turns; each decides
-/// the transactions that the other has prepared; both write keys with timestamps in turns, and do the
-/// same random operations, from new seeds each time; and processes of both are killed while they
-/// count.
+/// the transactions that the other has prepared; both write keys with timestamps in turns, and do
+/// the same random operations, from new seeds each time; and processes of both are killed while
+/// they count.
 fn judge_matrix() -> Result {
     install_judge()?;
     judge(&["matrix"])?;

@@ -2,9 +2,9 @@
 //! database in turns, and after each turn both read, at many timestamps and in every form, what a
 //! model says.
 //!
-//! In turns: random puts, deletions and single deletions at timestamps that do not descend, flushes,
-//! compactions, history that is given up, and a tail that stays in the log. Out: the seed, which
-//! `--seed` repeats, and how many rows were compared.
+//! In turns: random puts, deletions and single deletions at timestamps that do not descend,
+//! flushes, compactions, history that is given up, and a tail that stays in the log. Out: the seed,
+//! which `--seed` repeats, and how many rows were compared.
 
 mod karst;
 mod model;

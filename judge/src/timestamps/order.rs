@@ -1,8 +1,8 @@
 //! The orders of keys that the cells have: the built-in ones with timestamps, by their names, and
 //! comparators of users' whose timestamps have other sizes.
 //!
-//! RocksDB's C API has no constructor for its built-in comparators with timestamps: what is made here
-//! has their names and order, and so is the same to whatever is on disk.
+//! RocksDB's C API has no constructor for its built-in comparators with timestamps: what is made
+//! here has their names and order, and so is the same to whatever is on disk.
 
 use karst_format::comparator::{Comparator, UserComparator};
 use rocksdb::Options;

@@ -277,8 +277,8 @@ impl<'a> EntryFilter<'a> {
             }
             let is_earlier =
                 same && self.comparator.compare_with_timestamps(user_key, self.user_key()).is_ne();
-            // Why not a single deletion: what it removes may lie below, and is what a later one then
-            // must not uncover.
+            // Why not a single deletion: what it removes may lie below, and is what a later one
+            // then must not uncover.
             if is_earlier && self.hides_earlier() && kind != ValueType::SingleDeletion {
                 self.counts.dropped_hidden += 1;
                 return Ok(Pushed::Done);
@@ -668,15 +668,15 @@ impl<'a> EntryFilter<'a> {
                 self.counts.single_deletes_mismatched += 1;
                 self.end_as_deletion(seq, stripe, sink)
             }
-            // Why not both: what was rolled back, or what that put there again, may be below, and
-            // would be seen.
-            _ if self.stripes.may_have_rolled_back() => self.end_as_deletion(seq, stripe, sink),
             _ if self.is_history_read() => {
                 // Why it stays: whoever reads at its timestamp must not see an earlier one.
                 self.counts.dropped_hidden += 1;
                 self.emit(seq, ValueType::SingleDeletion, &[], sink)?;
                 Ok(Flow::Consumed)
             }
+            // Why not both: what was rolled back, or what that put there again, may be below, and
+            // would be seen.
+            _ if self.stripes.may_have_rolled_back() => self.end_as_deletion(seq, stripe, sink),
             _ if self.has_emitted || seq <= self.write_conflict_snapshot || self.stripes.seen_by_all(seq) => {
                 self.counts.dropped_hidden += 1;
                 self.counts.dropped_obsolete += 1;
