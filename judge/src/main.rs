@@ -2,9 +2,8 @@
 //! says what it reads from them, it reads and goes on with what KarstDB writes, and it runs the
 //! same workloads side by side.
 //!
-//! `karst-judge make-matrix DIR | check DIR | matrix | written | prepared | timestamps ... | kills
-//! ...
-//! | lockstep ... | bench ...`; see [`HELP`].
+//! `karst-judge make-matrix DIR | check DIR | matrix | written | prepared | timestamps ... |
+//! kills ... | lockstep ... | bench ...`; see [`HELP`].
 
 mod bench;
 #[path = "../../crates/engine/tests/interop/karst.rs"]

@@ -684,15 +684,15 @@ impl<'a> EntryFilter<'a> {
                 self.counts.single_deletes_mismatched += 1;
                 self.end_as_deletion(seq, stripe, sink)
             }
-            // Why not both: what was rolled back, or what that put there again, may be below, and
-            // would be seen.
-            _ if self.stripes.may_have_rolled_back() => self.end_as_deletion(seq, stripe, sink),
             _ if self.is_history_read() => {
                 // Why it stays: whoever reads at its timestamp must not see an earlier one.
                 self.counts.dropped_hidden += 1;
                 self.emit(seq, ValueType::SingleDeletion, &[], sink)?;
                 Ok(Flow::Consumed)
             }
+            // Why not both: what was rolled back, or what that put there again, may be below, and
+            // would be seen.
+            _ if self.stripes.may_have_rolled_back() => self.end_as_deletion(seq, stripe, sink),
             _ if self.has_emitted || seq <= self.write_conflict_snapshot || self.stripes.seen_by_all(seq) => {
                 self.counts.dropped_hidden += 1;
                 self.counts.dropped_obsolete += 1;
