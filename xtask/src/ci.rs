@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// Debian packages whose programs the tests compare KarstDB with, or that building needs, and one
 /// program of each.
-const ROCKSDB_TOOLS: [(&str, &str); 2] = [("rocksdb-tools", "ldb"), ("make", "make")];
+const ROCKSDB_TOOLS: [(&str, &str); 3] = [("rocksdb-tools", "ldb"), ("make", "make"), ("g++", "c++")];
 /// What the RocksDB 11.8 judge needs to build and to run, beside the above.
 const JUDGE_TOOLS: [(&str, &str); 3] = [("clang", "clang"), ("fio", "fio"), ("pkg-config", "pkg-config")];
 const JUDGE_LIBRARIES: [(&str, &str); 2] =

@@ -698,7 +698,8 @@ fn an_io_trace_has_what_is_done_to_the_files_of_its_database() {
     other.close().unwrap();
 }
 
-/// A tool of RocksDB's library, for which Debian has no program.
+/// A tool of RocksDB's library, for which Debian has no program. The library is there with those
+/// that it has.
 fn library_tool(directory: &Path, function: &str) -> String {
     let source = directory.join(format!("{function}.cc"));
     let text = format!(
@@ -707,7 +708,8 @@ fn library_tool(directory: &Path, function: &str) -> String {
     );
     std::fs::write(&source, text).unwrap();
     let program = source.with_extension("tool").to_str().unwrap().to_owned();
-    rocksdb_tools::run("c++", &[source.to_str().unwrap(), "-o", &program, "-lrocksdb"], b"").unwrap();
+    rocksdb_tools::run("c++", &[source.to_str().unwrap(), "-o", &program, "-l:librocksdb.so.7.8"], b"")
+        .unwrap();
     program
 }
 
