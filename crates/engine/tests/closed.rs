@@ -187,6 +187,12 @@ fn of_database(db: &Db, before: &Snapshot) -> Vec<(&'static str, Option<Error>)>
         delete_range_async wait(db.delete_range_async(b"a", b"b"));
         delete_range_opt_async wait(db.delete_range_opt_async(&write, b"a", b"b"));
         delete_range_cf_async wait(db.delete_range_cf_async(&write, family, b"a", b"b"));
+        get_cf_with_ts db.get_cf_with_ts(&read, family, "a");
+        get_cf_with_ts_async wait(db.get_cf_with_ts_async(&read, family, "a"));
+        multi_get_cf_with_ts db.multi_get_cf_with_ts(&read, family, &["a"]).remove(0);
+        full_history_ts_low db.full_history_ts_low(family);
+        increase_full_history_ts_low db.increase_full_history_ts_low(family, "ts");
+        increase_full_history_ts_low_async wait(db.increase_full_history_ts_low_async(family, "ts"));
         put_with_ts db.put_with_ts("a", "ts", "2");
         put_cf_with_ts db.put_cf_with_ts(&write, family, "a", "ts", "2");
         put_with_ts_async wait(db.put_with_ts_async(b"a", b"ts", b"2"));
@@ -469,6 +475,9 @@ fn iterators_end_with_their_database() {
             "valid",
             "key",
             "value",
+            "timestamp",
+            "trailer",
+            "is_deletion",
             "pinned_value",
             "status",
             "into_stream",

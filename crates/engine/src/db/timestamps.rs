@@ -45,7 +45,7 @@ impl Db {
         family: &ColumnFamily,
         key: impl AsRef<[u8]>,
     ) -> Result<Option<(Value, Timestamp)>> {
-        history_of(&family.0)?;
+        history_of(self.family(family)?)?;
         let (family, superversion, at) = {
             let (family, superversion, at) = self.view(options, family)?;
             (family, superversion.clone(), at.kept())
@@ -64,7 +64,8 @@ impl Db {
         family: &ColumnFamily,
         keys: &[K],
     ) -> Vec<Result<Option<(Value, Timestamp)>>> {
-        let viewed = history_of(&family.0).and_then(|_| self.view(options, family));
+        let viewed =
+            self.family(family).and_then(|of| history_of(of)).and_then(|_| self.view(options, family));
         let (family, superversion, at) = match viewed {
             Ok(viewed) => viewed,
             Err(e) => return keys.iter().map(|_| Err(e.clone())).collect(),

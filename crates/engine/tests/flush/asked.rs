@@ -95,10 +95,19 @@ fn what_is_flushed_together_is_of_one_moment_beside_writers() {
             db.flush(&FlushOptions::default()).unwrap();
             ended.store(true, Ordering::Relaxed);
         });
-        let mut copies = Vec::new();
-        while !ended.load(Ordering::Relaxed) && copies.len() < 60 {
+        let (mut copies, mut pause) = (Vec::new(), Duration::from_millis(1));
+        while !ended.load(Ordering::Relaxed) {
             copies.push(files.copy());
-            std::thread::sleep(Duration::from_millis(1));
+            if copies.len() == 80 {
+                // Why thinned out: nobody knows how long the flushes take.
+                let mut number = 0;
+                copies.retain(|_| {
+                    number += 1;
+                    number % 2 == 0
+                });
+                pause *= 2;
+            }
+            std::thread::sleep(pause);
         }
         writer.join().unwrap();
         flusher.join().unwrap();
