@@ -120,10 +120,11 @@ fn files_are_not_compacted_by_hand_into_a_level_that_is_kept_free() {
     let mut tree = TestTree::new(FIXED);
     tree.options.allow_ingest_behind = true;
     let number = tree.file(0, "a", "z", 1).number;
-    let by_hand = |level| {
-        let options = CompactFilesOptions::default();
+    let by_hand = |level, allow_trivial_move| {
+        let options = CompactFilesOptions { allow_trivial_move, ..CompactFilesOptions::default() };
         tree.with(|context| compact_files(context, &[number], level, &options).map(|c| shown(&c)))
     };
-    assert!(by_hand(4).unwrap_err().why.contains("exceeds 3"));
-    assert_eq!(by_hand(3).unwrap(), "L0[1] -> L3 move");
+    assert!(by_hand(4, true).unwrap_err().why.contains("exceeds 3"));
+    assert_eq!(by_hand(3, true).unwrap(), "L0[1] -> L3 move");
+    assert_eq!(by_hand(3, false).unwrap(), "L0[1] -> L3");
 }
