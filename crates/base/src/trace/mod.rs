@@ -6,10 +6,10 @@
 //!
 //! A record is put into a buffer under a short lock, and jobs on threads that may block hand what
 //! has gathered to the writer, so no call of the database ever waits for it. Where the writer is
-//! too slow, and [`MOST_BYTES`] wait for it, records are left out and counted, and the end of the
+//! too slow, and 64 MiB wait for it, records are left out and counted, and the end of the
 //! trace says so.
 //!
-//! A database that is not traced pays with one relaxed load for each read and each write.
+//! A database that is not traced pays with one relaxed load for each read and two for each write.
 //!
 //! Locks: the sink's is held by whoever hands records to the writer, while it writes; `running` is
 //! locked within, by recorders within the order lock, and never while anybody waits.
