@@ -29,6 +29,7 @@
 mod create;
 mod meta;
 mod restore;
+mod workers;
 
 use super::copying::{self, Halt, Manner};
 use karst_base::error::{Error, ErrorKind, Result};
@@ -40,6 +41,7 @@ use meta::{BackupFile, Meta, PRIVATE, SHARED, SHARED_CHECKSUM};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use workers::Workers;
 
 /// The directory of what backups consist of.
 const META: &str = "meta";
@@ -536,6 +538,8 @@ impl BackupEngine {
             let at_work = self.workers.enter(self.lock.clone());
             let job = move |env: &Env| {
                 let _at_work = at_work;
+                // Why: what they hold is let go before the job counts as ended.
+                let (queue, work) = (queue, work);
                 loop {
                     let Some(item) = queue.lock().pop_front() else { return };
                     let done = stop.check().and_then(|()| work(env, &item, &stop));
@@ -556,41 +560,6 @@ impl BackupEngine {
         }
         let failed = failed.lock().take();
         failed.map_or(Ok(()), Err)
-    }
-}
-
-/// Jobs that may still write after whoever waited for them was given up.
-#[derive(Clone, Debug, Default)]
-struct Workers(Arc<(Mutex<usize>, karst_base::sync::Event)>);
-
-/// One of them, and with it the lock on the directory: the next engine waits for its end too.
-struct AtWork {
-    workers: Workers,
-    _lock: Option<Arc<Box<dyn FileLock>>>,
-}
-
-impl Workers {
-    fn enter(&self, _lock: Option<Arc<Box<dyn FileLock>>>) -> AtWork {
-        *self.0.0.lock() += 1;
-        AtWork { workers: self.clone(), _lock }
-    }
-
-    /// Waits until nobody is at work.
-    async fn wait(&self) {
-        loop {
-            let ended = self.0.1.listen();
-            if *self.0.0.lock() == 0 {
-                return;
-            }
-            ended.await;
-        }
-    }
-}
-
-impl Drop for AtWork {
-    fn drop(&mut self) {
-        *self.workers.0.0.lock() -= 1;
-        self.workers.0.1.notify(usize::MAX);
     }
 }
 
