@@ -8,7 +8,7 @@ use karst_engine::{
 };
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
@@ -71,29 +71,40 @@ fn what_is_flushed_together_is_of_one_moment_beside_writers() {
     let options = Options::new().env(env.clone()).db(|db| db.create_if_missing = true);
     let db = Db::open("/db", &options).unwrap();
     let other = db.create_column_family("other", &options).unwrap();
-    let ended = AtomicBool::new(false);
+    let (ended, written) = (AtomicBool::new(false), AtomicU64::new(0));
     let copies = std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
             let unlogged = WriteOptions { disable_wal: true, ..WriteOptions::default() };
-            for number in 0.. {
+            for number in 0_u64.. {
                 let mut batch = WriteBatch::new();
                 batch.put(format!("{number:06}"), "v").unwrap();
                 batch.put_cf(&other, format!("{number:06}"), "v").unwrap();
                 db.write(&unlogged, &batch).unwrap();
+                written.store(number + 1, Ordering::Relaxed);
                 if ended.load(Ordering::Relaxed) {
                     return;
                 }
             }
         });
         let flusher = scope.spawn(|| {
+            let (mut copies, mut flushed) = (Vec::new(), 0);
             for round in 0..40 {
+                while written.load(Ordering::Relaxed) == flushed {
+                    std::thread::yield_now();
+                }
+                flushed = written.load(Ordering::Relaxed);
                 let wait = round % 3 != 0;
                 let how = FlushOptions { wait, ..TOGETHER() };
                 db.flush_cfs(&how, &[db.default_column_family(), &other]).unwrap();
+                // Why here too: the other thread may not get a processor between two flushes.
+                if round % 9 == 4 {
+                    copies.push(files.copy());
+                }
             }
             // Others are not held up by what was asked for together.
             db.flush(&FlushOptions::default()).unwrap();
             ended.store(true, Ordering::Relaxed);
+            copies
         });
         let (mut copies, mut pause) = (Vec::new(), Duration::from_millis(1));
         while !ended.load(Ordering::Relaxed) {
@@ -110,8 +121,9 @@ fn what_is_flushed_together_is_of_one_moment_beside_writers() {
             std::thread::sleep(pause);
         }
         writer.join().unwrap();
-        flusher.join().unwrap();
-        copies
+        let mut all = flusher.join().unwrap();
+        all.append(&mut copies);
+        all
     });
     let mut found = BTreeSet::new();
     for copy in copies {
