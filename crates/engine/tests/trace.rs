@@ -338,7 +338,9 @@ fn a_replay_keeps_the_pace_that_it_is_told_and_stops_when_dropped() {
         assert!(twice_as_fast >= half, "{twice_as_fast:?}");
         let slower = took(&ReplayOptions { num_threads, fast_forward: 0.5 });
         assert!(slower >= 4 * half, "{slower:?}");
-        assert!(took(&ReplayOptions { num_threads, fast_forward: 1e6 }) < 2 * half);
+        // Why several: the machine may be busy. One that waits takes that long each time.
+        let mut at_once = (0..100).map(|_| took(&ReplayOptions { num_threads, fast_forward: 1e6 }));
+        assert!(at_once.any(|took| took < 2 * half));
     }
     for fast_forward in [0.0, -1.0, f64::NAN] {
         let refused = replayed.replay(&ReplayOptions { fast_forward, ..FAST }, |_, _| ()).unwrap_err();

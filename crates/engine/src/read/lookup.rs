@@ -229,7 +229,8 @@ impl Lookup {
         }
     }
 
-    #[inline]
+    // Why always: it has one caller, and left to itself the compiler moves its result twice.
+    #[inline(always)]
     fn in_file(&mut self, view: &View<'_>, level: u8, index: usize) -> Result<Option<Base>, Stop> {
         let file = &view.version().levels()[usize::from(level)].files()[index];
         let table = self.needs.table(&view.ctx, file, u32::from(level))?;
