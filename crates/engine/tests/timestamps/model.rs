@@ -77,6 +77,7 @@ pub(crate) fn delete(db: &Db, family: &ColumnFamily, key: &[u8], at: u64) {
 }
 
 fn entry(iter: &DbIterator) -> Entry {
+    assert!(!iter.is_deletion(), "only an iterator over all timestamps shows deletions");
     (iter.key().to_vec(), number(iter.timestamp()), iter.value().to_vec())
 }
 

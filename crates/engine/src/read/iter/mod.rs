@@ -338,13 +338,14 @@ impl DbIterator {
     }
 
     /// Whether the current entry is a deletion, which only an iterator with
-    /// [`iter_start_ts`](ReadOptions::iter_start_ts) stands at.
+    /// [`iter_start_ts`](ReadOptions::iter_start_ts) stands at; with any other it is false.
     ///
     /// # Panics
     /// When the iterator is not valid.
     pub fn is_deletion(&self) -> bool {
         let [kind, ..] = self.trailer().to_le_bytes();
-        ValueType::from_u8(kind).is_some_and(ValueType::is_deletion)
+        // Why both: without `iter_start_ts` the trailer says nothing, which reads as a deletion.
+        self.scan.visible.shows_all() && ValueType::from_u8(kind).is_some_and(ValueType::is_deletion)
     }
 
     /// Sequence number and type of the current entry, as internal keys have them. Exact with

@@ -175,7 +175,7 @@ impl Visible {
     }
 
     /// Whether each timestamp of a key is an entry of its own.
-    fn shows_all(&self) -> bool {
+    pub(super) fn shows_all(&self) -> bool {
         self.timestamps.as_ref().is_some_and(|timestamps| timestamps.start.is_some())
     }
 
