@@ -19,6 +19,9 @@
 //! | commit | as above | one | nothing; the batch counts from this number on |
 //! | rollback | what was there before, rollback marker with the name | one for all | what was there before; it and the batch below it count from this number on |
 //!
+//! Where keys have timestamps, those of a section end in zeroes. Its commit says the timestamp in
+//! the marker, and what is inserted has that in the zeroes' place. Only WriteCommitted has this.
+//!
 //! Compat: these are RocksDB's records of either policy, numbers included; each engine replays the
 //! other's.
 
@@ -28,6 +31,7 @@ use crate::wal::sub_batches::SubBatches;
 use karst_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::SeqNo;
+use karst_format::log::TimestampSize;
 use karst_format::write_batch::{self, HEADER_BYTES, Op, PrepareKind};
 use karst_mem::PendingRanges;
 use karst_mem::pending::Range;
@@ -42,6 +46,9 @@ pub struct Section {
     pub batch: WriteBatch,
     /// Under WritePrepared: how its operations are numbered.
     numbers: Option<SubBatches>,
+    /// What a log has to say before its prepare record: of its column families, which have
+    /// timestamps.
+    timestamps: Vec<TimestampSize>,
     /// The log that its prepare record went to; 0 before.
     log: AtomicU64,
     /// Whether memtables keep that log now that it was decided.
@@ -60,11 +67,23 @@ impl Section {
             name: name.to_vec(),
             batch,
             numbers,
+            timestamps: Vec::new(),
             log: AtomicU64::new(0),
             held_by_memtables: AtomicBool::new(false),
             may_be_inserted: AtomicBool::new(false),
             range: OnceLock::new(),
         }
+    }
+
+    /// The same, of which these column families have timestamps.
+    #[must_use]
+    pub fn with_timestamps(self, timestamps: Vec<TimestampSize>) -> Self {
+        Self { timestamps, ..self }
+    }
+
+    /// Which of its column families have timestamps.
+    pub fn timestamps(&self) -> &[TimestampSize] {
+        &self.timestamps
     }
 
     /// One that was found prepared and is logged anew in `log`; its sequence numbers are pending
@@ -139,8 +158,11 @@ pub enum Phase {
 pub struct PhaseWrite {
     section: Arc<Section>,
     phase: Phase,
-    /// For a rollback under WritePrepared: writes what was there before, each key once.
-    before: Option<Arc<WriteBatch>>,
+    /// What is inserted in the section's stead. For a rollback under WritePrepared that is what was
+    /// there before, each key once; for a commit, the section with its timestamps.
+    instead: Option<Arc<WriteBatch>>,
+    /// Of a commit, where keys have timestamps.
+    timestamp: Option<Box<[u8]>>,
     /// Of what the record has behind its header.
     body_bytes: usize,
 }
@@ -148,16 +170,28 @@ pub struct PhaseWrite {
 impl PhaseWrite {
     /// A phase of that section.
     pub fn new(section: &Arc<Section>, phase: Phase) -> Self {
-        Self::of(section, phase, None)
+        Self::of(section, phase, None, None)
+    }
+
+    /// The commit of a section whose keys have timestamps, at one: inserts `stamped`, which is the
+    /// section's batch with it.
+    pub fn stamping(section: &Arc<Section>, timestamp: &[u8], stamped: WriteBatch) -> Self {
+        debug_assert_eq!(stamped.count(), section.batch.count(), "it is the same but for timestamps");
+        Self::of(section, Phase::Commit, Some(stamped.into()), Some(timestamp.into()))
     }
 
     /// The rollback of what was inserted: writes what was there `before`, each key once.
     pub fn restoring(section: &Arc<Section>, before: WriteBatch) -> Self {
-        Self::of(section, Phase::Rollback, Some(before.into()))
+        Self::of(section, Phase::Rollback, Some(before.into()), None)
     }
 
-    fn of(section: &Arc<Section>, phase: Phase, before: Option<Arc<WriteBatch>>) -> Self {
-        let mut write = Self { section: section.clone(), phase, before, body_bytes: 0 };
+    fn of(
+        section: &Arc<Section>,
+        phase: Phase,
+        instead: Option<Arc<WriteBatch>>,
+        timestamp: Option<Box<[u8]>>,
+    ) -> Self {
+        let mut write = Self { section: section.clone(), phase, instead, timestamp, body_bytes: 0 };
         let mut bytes = 0;
         write.encode(&mut |part| bytes += part.len());
         write.body_bytes = bytes;
@@ -187,8 +221,9 @@ impl PhaseWrite {
     pub(super) fn inserted(&self) -> Option<&WriteBatch> {
         let batch = &self.section.batch;
         match (self.phase, &self.section.numbers) {
-            (Phase::Prepare, Some(_)) | (Phase::Commit, None) => Some(batch),
-            (Phase::Rollback, _) => self.before.as_deref(),
+            (Phase::Prepare, Some(_)) => Some(batch),
+            (Phase::Commit, None) => Some(self.instead.as_deref().unwrap_or(batch)),
+            (Phase::Rollback, _) => self.instead.as_deref(),
             (Phase::Prepare, None) | (Phase::Commit, Some(_)) => None,
         }
     }
@@ -198,6 +233,15 @@ impl PhaseWrite {
         match (self.phase, &self.section.numbers) {
             (Phase::Prepare, None) => &[],
             _ => self.section.batch.families(),
+        }
+    }
+
+    /// What the log has to say of timestamps before its record, but for those of the
+    /// [families](Self::families).
+    pub(super) fn named_timestamps(&self) -> &[TimestampSize] {
+        match self.phase {
+            Phase::Prepare => &self.section.timestamps,
+            Phase::Commit | Phase::Rollback => &[],
         }
     }
 
@@ -225,7 +269,7 @@ impl PhaseWrite {
         match self.phase {
             Phase::Prepare => self.section.batch.count(),
             Phase::Commit => 0,
-            Phase::Rollback => self.before.as_ref().map_or(0, |before| before.count()),
+            Phase::Rollback => self.instead.as_ref().map_or(0, |before| before.count()),
         }
     }
 
@@ -243,9 +287,12 @@ impl PhaseWrite {
         let xid = &self.section.name[..];
         match self.phase {
             Phase::Prepare => put_prepared(&self.section, put),
-            Phase::Commit => Op::Commit { xid }.encode(put),
+            Phase::Commit => match &self.timestamp {
+                Some(timestamp) => Op::CommitWithTimestamp { xid, timestamp }.encode(put),
+                None => Op::Commit { xid }.encode(put),
+            },
             Phase::Rollback => {
-                if let Some(before) = &self.before {
+                if let Some(before) = &self.instead {
                     put(&before.as_bytes()[HEADER_BYTES..]);
                 }
                 Op::Rollback { xid }.encode(put);

@@ -138,11 +138,11 @@ fn of_database(db: &Db, before: &Snapshot) -> Vec<(&'static str, Option<Error>)>
         key_may_exist db.key_may_exist("a");
         key_may_exist_cf db.key_may_exist_cf(&read, family, "a");
         prepare finish(hooks.prepare(thread, &write, b"two", batch.clone()));
-        commit_prepared finish(hooks.commit_prepared(thread, &write, b"one"));
+        commit_prepared finish(hooks.commit_prepared(thread, &write, b"one", None));
         rollback_prepared finish(hooks.rollback_prepared(thread, &write, b"one"));
         track_conflicts hooks.track_conflicts(16);
         check_no_timestamps hooks.check_no_timestamps(&batch);
-        written_since finish(hooks.written_since(thread, family, b"a", before));
+        written_since finish(hooks.written_since(thread, family, b"a", Some(before), None));
         write_if_unchanged finish(hooks.write_if_unchanged(thread, &write, &batch, &unchanged));
         properties_of_all_tables db.properties_of_all_tables(family);
         properties_of_all_tables_async wait(db.properties_of_all_tables_async(family));

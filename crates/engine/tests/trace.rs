@@ -500,7 +500,7 @@ fn a_prepared_transaction_is_in_the_trace_once_with_what_it_inserts() {
         batch.put("in", "1").unwrap();
         finish(hooks.prepare(thread, &write, b"one", batch)).unwrap();
         db.put("between", "").unwrap();
-        finish(hooks.commit_prepared(thread, &write, b"one")).unwrap();
+        finish(hooks.commit_prepared(thread, &write, b"one", None)).unwrap();
         db.end_trace().unwrap();
         let mut expected = ["write 1: between", "write 1: in"];
         if write_prepared {

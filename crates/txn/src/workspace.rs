@@ -73,9 +73,22 @@ impl Workspace {
         }
     }
 
-    /// Writes the batch, if there is anything in it.
-    pub(crate) async fn write(&self, by: Caller, options: &WriteOptions) -> Result<()> {
-        match (self.batch.write_batch(), by) {
+    /// Writes the batch, if there is anything in it; where keys have timestamps, at this one.
+    ///
+    /// # Errors
+    /// As [`Db::write`]; keys need a timestamp, and there is none.
+    pub(crate) async fn write(
+        &self,
+        by: Caller,
+        options: &WriteOptions,
+        timestamp: Option<&[u8]>,
+    ) -> Result<()> {
+        // Why a copy: a commit that fails may be tried again at another timestamp.
+        let stamped = timestamp
+            .filter(|_| self.batch.write_batch().needs_timestamps())
+            .map(|timestamp| self.batch.stamped(timestamp))
+            .transpose()?;
+        match (stamped.as_ref().unwrap_or(self.batch.write_batch()), by) {
             (batch, _) if batch.is_empty() => Ok(()),
             (batch, Caller::Thread) => self.db.write(options, batch),
             (batch, Caller::Task) => self.db.write_async(options, batch).await,

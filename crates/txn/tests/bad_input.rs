@@ -163,6 +163,7 @@ fn a_batch_that_cannot_be_written_leaves_no_lock_and_nothing_of_itself() {
                             Caller::Thread,
                             &options,
                             b"one",
+                            None,
                         ));
                         assert_eq!(kind(committed), Some(refusal), "{op:?}");
                     }
@@ -191,12 +192,13 @@ fn who_is_not_prepared_is_not_decided() {
         let options = WriteOptions::new();
         let decide = |name: &[u8]| {
             [
-                finish(TransactionHooks::of(db.db()).commit_prepared(Caller::Thread, &options, name)),
+                finish(TransactionHooks::of(db.db()).commit_prepared(Caller::Thread, &options, name, None)),
                 finish(TransactionHooks::of(db.db()).rollback_prepared(Caller::Thread, &options, name)),
                 pollster::block_on(TransactionHooks::of(db.db()).commit_prepared(
                     Caller::Task,
                     &options,
                     name,
+                    None,
                 )),
                 pollster::block_on(TransactionHooks::of(db.db()).rollback_prepared(
                     Caller::Task,
@@ -234,7 +236,8 @@ fn who_is_not_prepared_is_not_decided() {
         let mut three = named(&db, "three");
         three.put("c", "1").unwrap();
         three.prepare().unwrap();
-        finish(TransactionHooks::of(db.db()).commit_prepared(Caller::Thread, &options, b"three")).unwrap();
+        finish(TransactionHooks::of(db.db()).commit_prepared(Caller::Thread, &options, b"three", None))
+            .unwrap();
         assert_eq!(kind(three.rollback()), Some(ErrorKind::NotFound));
         assert_eq!(kind(three.commit()), Some(ErrorKind::NotFound));
         assert_eq!(kind(pollster::block_on(three.rollback_async())), Some(ErrorKind::NotFound));

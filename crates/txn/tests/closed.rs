@@ -92,6 +92,8 @@ fn of_transaction(it: &mut Transaction, family: &ColumnFamily) -> Calls {
     calls! {
         set_lock_timeout it.set_lock_timeout(5);
         set_name it.set_name("other");
+        set_read_timestamp_for_validation it.set_read_timestamp_for_validation(1);
+        set_commit_timestamp it.set_commit_timestamp(2);
         set_snapshot it.set_snapshot();
         set_snapshot_on_next_operation it.set_snapshot_on_next_operation();
         get it.get(&read, "mine");
@@ -148,7 +150,7 @@ fn of_transaction(it: &mut Transaction, family: &ColumnFamily) -> Calls {
 }
 
 const OTHERS_OF_TRANSACTION: &[&str] =
-    &["id", "state", "name", "snapshot", "clear_snapshot", "write_batch", "tracked_keys"];
+    &["id", "state", "name", "snapshot", "clear_snapshot", "write_batch", "tracked_keys", "commit_timestamp"];
 
 fn of_optimistic_transaction(it: &mut OptimisticTransaction, family: &ColumnFamily) -> Calls {
     let read = ReadOptions::new();
@@ -305,6 +307,7 @@ fn every_call_of_a_closed_transaction_database_says_so() {
         "key",
         "value",
         "pinned_value",
+        "timestamp",
         "status",
         "iter_with_base",
         "iter_with_base_cf",

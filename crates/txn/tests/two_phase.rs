@@ -145,6 +145,7 @@ fn bad_input_is_refused_and_leaves_no_lock() {
         karst_engine::Caller::Thread,
         &options,
         b"nobody",
+        None,
     );
     assert_eq!(kind(karst_engine::caller::finish(unknown)), Some(ErrorKind::NotFound));
     assert!(db.lock_status().is_empty());

@@ -12,6 +12,7 @@
 use super::{WriteBatch, strings};
 use karst_base::error::{Error, ErrorKind, Named, Result, Shown};
 use karst_format::ids::ColumnFamilyId;
+use karst_format::log::TimestampSize;
 use karst_format::write_batch::{self, Op};
 use karst_storage::column_family::{ColumnFamily, Family};
 use std::sync::Arc;
@@ -59,17 +60,6 @@ fn check_size(family: &ColumnFamily, timestamp: &[u8]) -> Result<()> {
         }
     };
     Err(Error::invalid_argument(text))
-}
-
-/// The same operation on another key.
-fn with_key<'a>(op: Op<'a>, key: &'a [u8]) -> Op<'a> {
-    match op {
-        Op::Put { cf, value, .. } => Op::Put { cf, key, value },
-        Op::Delete { cf, .. } => Op::Delete { cf, key },
-        Op::SingleDelete { cf, .. } => Op::SingleDelete { cf, key },
-        Op::Merge { cf, operand, .. } => Op::Merge { cf, key, operand },
-        other => other,
-    }
 }
 
 impl WriteBatch {
@@ -189,6 +179,33 @@ impl WriteBatch {
         Ok(())
     }
 
+    /// What a log has to say of the column families that it touches and that have timestamps.
+    /// `family` gives those that are open.
+    ///
+    /// # Errors
+    /// Timestamps are longer than a log can say.
+    #[doc(hidden)]
+    pub fn timestamp_sizes(
+        &self,
+        family: impl Fn(ColumnFamilyId) -> Option<Arc<Family>>,
+    ) -> Result<Vec<TimestampSize>> {
+        let mut sizes = Vec::new();
+        for family in self.families().iter().filter_map(|id| family(*id)) {
+            let bytes = family.config.comparator.timestamp_size();
+            let said = u16::try_from(bytes).map_err(|_| {
+                let name = Named(&family.config.name);
+                let most = u16::MAX;
+                let text =
+                    format!("timestamps of {bytes} bytes in column family {name:?}; a log can name {most}");
+                Error::invalid_argument(text)
+            })?;
+            if said > 0 {
+                sizes.push(TimestampSize { cf: family.id(), bytes: said });
+            }
+        }
+        Ok(sizes)
+    }
+
     /// Refuses what cannot be written as far as timestamps go, to a database with this default
     /// column family. `family` gives those that are open; one that is not is nobody's concern here.
     ///
@@ -219,6 +236,31 @@ impl WriteBatch {
                 "the write batch has keys without their timestamps, which `update_timestamps` gives them",
             ));
         }
+        self.check_sizes_of_timestamps(default, family)
+    }
+
+    /// The same of a batch whose timestamps may come later: it is only logged now.
+    ///
+    /// # Errors
+    /// The same, but for keys without their timestamps that have room for them.
+    #[doc(hidden)]
+    pub fn check_timestamps_to_come(
+        &self,
+        default: &ColumnFamily,
+        family: impl Fn(ColumnFamilyId) -> Option<Arc<Family>>,
+    ) -> Result<()> {
+        let Unsettled { unnamed, foreign, .. } = self.unsettled;
+        if foreign || (unnamed && default.comparator().timestamp_size() > 0) {
+            return self.check_sizes_of_timestamps(default, family);
+        }
+        Ok(())
+    }
+
+    fn check_sizes_of_timestamps(
+        &self,
+        default: &ColumnFamily,
+        family: impl Fn(ColumnFamilyId) -> Option<Arc<Family>>,
+    ) -> Result<()> {
         let open: Vec<Arc<Family>> = self.families().iter().filter_map(|id| family(*id)).collect();
         let with_timestamps = |cf| {
             let family = open.iter().find(|family| family.id() == cf);
@@ -264,7 +306,7 @@ impl WriteBatch {
         let (key, _) = strings(&op);
         let mut stored = key.to_vec();
         stored.resize(key.len() + self.default_timestamp_bytes, 0);
-        self.push_whole(None, with_key(op, &stored))?;
+        self.push_whole(None, op.with_key(&stored))?;
         // Why foreign: nothing says that the database it is written to has such timestamps.
         self.unsettled.foreign = true;
         self.unsettled.placeholders = true;
@@ -278,7 +320,7 @@ impl WriteBatch {
         check_size(family, timestamp)?;
         let (key, _) = strings(&op);
         let key = [key, timestamp].concat();
-        self.push_whole(Some(family), with_key(op, &key))
+        self.push_whole(Some(family), op.with_key(&key))
     }
 }
 

@@ -286,6 +286,9 @@ impl<H: Host> Pipeline<H> {
                 record.extend_from_slice(tail);
             };
             let record = (HEADER_BYTES + body_bytes + tail.len(), put);
+            if let Some(phase) = source.phase() {
+                timestamps.extend_from_slice(phase.named_timestamps());
+            }
             if !timestamps.is_empty() {
                 line.name_timestamps(&timestamps);
             }

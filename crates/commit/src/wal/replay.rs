@@ -12,8 +12,9 @@
 //! - Entries of column families that do not exist (any more) or are not open are passed over, but
 //!   take their sequence numbers.
 //! - Operations of a prepared transaction wait until its commit marker; without one they have no
-//!   effect. A commit whose prepared section was not seen has no effect either: the section's log
-//!   is gone because what it held is in tables.
+//!   effect. Where keys have timestamps, theirs is the commit's. A commit whose prepared section
+//!   was not seen has no effect either: the section's log is gone because what it held is in
+//!   tables.
 //! - What was prepared under WritePrepared is added where its section is, with the numbers that it
 //!   was prepared with, to those families whose tables do not have it; decided or not, since tables
 //!   may have it as well. So entries come in the order of their numbers, also where two
@@ -350,17 +351,21 @@ impl Replay {
         if sizes.is_empty() && !self.targets.iter().any(any) {
             return Ok(());
         }
-        let mut in_section = false;
+        // In a section; in one that is inserted when it is prepared.
+        let (mut in_section, mut early) = (false, false);
         for op in batch.ops().map_while(Result::ok) {
             match op {
-                Op::BeginPrepare(_) => in_section = true,
-                Op::EndPrepare { .. } => in_section = false,
+                Op::BeginPrepare(kind) => (in_section, early) = (true, kind != PrepareKind::Committed),
+                Op::EndPrepare { .. } => (in_section, early) = (false, false),
+                Op::Commit { xid } => self.check_commit(wal, xid, None)?,
+                Op::CommitWithTimestamp { xid, timestamp } => self.check_commit(wal, xid, Some(timestamp))?,
                 _ => {}
             }
             let Some(cf) = op.column_family() else { continue };
             let Ok(index) = self.targets.binary_search_by_key(&cf, |target| target.cf) else { continue };
             let target = &self.targets[index];
-            if target.log_number > wal {
+            // Why those of a section: they are written as what the log of its commit has.
+            if target.log_number > wal && !in_section {
                 continue;
             }
             let has = target.memtable.comparator().timestamp_size();
@@ -375,7 +380,7 @@ impl Replay {
             let (what, key) = match op {
                 _ if has == 0 => continue,
                 Op::DeleteRange { .. } => ("a removed range", None),
-                _ if in_section => ("a prepared transaction", None),
+                _ if early => ("a transaction that is inserted when it is prepared", None),
                 Op::Put { key, .. }
                 | Op::TimedPut { key, .. }
                 | Op::Delete { key, .. }
@@ -397,6 +402,50 @@ impl Replay {
             }
         }
         Ok(())
+    }
+
+    /// Whether the timestamp of a commit, or that it has none, fits what it commits.
+    fn check_commit(&self, wal: FileNumber, xid: &[u8], timestamp: Option<&[u8]>) -> Result<(), Error> {
+        for section in self.prepared.get(xid).into_iter().flatten() {
+            if section.kind == PrepareKind::Committed {
+                for op in section.ops.reader().ops().map_while(Result::ok) {
+                    self.stamped(wal, op, timestamp)
+                        .map_err(|what| Error::new(ErrorKind::Corruption, what))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The key of an operation of a section that log `wal` commits, with the timestamp that comes
+    /// in the place of its zeroes. Nothing if it stays as it is, or is not written.
+    fn stamped(
+        &self,
+        wal: FileNumber,
+        op: Op<'_>,
+        timestamp: Option<&[u8]>,
+    ) -> Result<Option<Vec<u8>>, String> {
+        let (Some(cf), Some(key)) = (op.column_family(), op.key()) else { return Ok(None) };
+        let Ok(index) = self.targets.binary_search_by_key(&cf, |target| target.cf) else { return Ok(None) };
+        let target = &self.targets[index];
+        let size = target.memtable.comparator().timestamp_size();
+        if size == 0 || target.log_number > wal {
+            return Ok(None);
+        }
+        match (timestamp, key.len().checked_sub(size)) {
+            (None, _) => Err(format!(
+                "a commit without a timestamp, of keys in column family {cf}, whose timestamps have {size} bytes"
+            )),
+            (Some(timestamp), _) if timestamp.len() != size => Err(format!(
+                "a commit at a timestamp of {} bytes; those of column family {cf} have {size}",
+                timestamp.len()
+            )),
+            (_, None) => Err(format!(
+                "a key of {} bytes in column family {cf}, whose timestamps have {size}",
+                key.len()
+            )),
+            (Some(timestamp), Some(bare)) => Ok(Some([&key[..bare], timestamp].concat())),
+        }
     }
 
     /// Has [`check`](Self::check) say why the records cannot be replayed.
@@ -468,6 +517,10 @@ impl Replay {
                     self.prepared.entry(xid.into()).or_default().push(section);
                 }
                 Op::Commit { xid } | Op::CommitWithTimestamp { xid, .. } => {
+                    let timestamp = match op {
+                        Op::CommitWithTimestamp { timestamp, .. } => Some(timestamp),
+                        _ => None,
+                    };
                     let alone = gathered.is_empty();
                     self.write_gathered(wal, &mut gathered, &mut seq)?;
                     let sections = self.prepared.remove(xid);
@@ -475,7 +528,8 @@ impl Replay {
                     guessed &= sections.is_none();
                     seq = SeqNo(seq.0 + u64::from(alone && !each));
                     for section in sections.unwrap_or_default() {
-                        self.commit(wal, &section, &mut seq).map_err(|e| Corruption::new(e.what, at))?;
+                        self.commit(wal, &section, timestamp, &mut seq)
+                            .map_err(|e| Corruption::new(e.what, at))?;
                     }
                 }
                 Op::Rollback { xid } => {
@@ -533,12 +587,21 @@ impl Replay {
 
     /// Writes what a commit brings, if it was not written when it was prepared, and advances `seq`
     /// behind it.
-    fn commit(&mut self, wal: FileNumber, section: &Section, seq: &mut SeqNo) -> Result<(), Corruption> {
+    fn commit(
+        &mut self,
+        wal: FileNumber,
+        section: &Section,
+        timestamp: Option<&[u8]>,
+        seq: &mut SeqNo,
+    ) -> Result<(), Corruption> {
         match section.kind {
             PrepareKind::Prepared => {}
             PrepareKind::Committed => {
                 for op in section.ops.reader().ops() {
-                    self.write(wal, op?, *seq)?;
+                    let op = op?;
+                    let stamped =
+                        self.stamped(wal, op, timestamp).map_err(|what| Corruption::new(what, 0u64))?;
+                    self.write(wal, stamped.as_deref().map_or(op, |key| op.with_key(key)), *seq)?;
                     *seq = SeqNo(seq.0 + 1);
                 }
             }

@@ -285,7 +285,7 @@ mod tests {
         let commit = |db: &Db| {
             block_on(
                 db.env(),
-                TransactionHooks::of(db).commit_prepared(Caller::Thread, &WriteOptions::new(), b"one"),
+                TransactionHooks::of(db).commit_prepared(Caller::Thread, &WriteOptions::new(), b"one", None),
             )
             .unwrap();
         };

@@ -113,12 +113,13 @@ pub struct PreparedTransaction {
 
 impl TransactionHooks<'_> {
     /// Makes `batch` durable under `name`, without effect. The database must have been opened with
-    /// `allow_2pc`.
+    /// `allow_2pc`. Keys of column families that have timestamps need none yet.
     ///
     /// # Errors
-    /// As [`Db::write`]; `InvalidArgument`: the name is in use, or `allow_2pc` is off. Then it is
-    /// not prepared, but for an `Io` error of the log, after which it may be found so when the
-    /// database is opened anew.
+    /// As [`Db::write`]; `InvalidArgument`: the name is in use, or `allow_2pc` is off;
+    /// `NotSupported`: keys have timestamps, and what is prepared is inserted. Then it is not
+    /// prepared, but for an `Io` error of the log, after which it may be found so when the database
+    /// is opened anew.
     pub async fn prepare(
         self,
         by: Caller,
@@ -131,12 +132,16 @@ impl TransactionHooks<'_> {
         if !db.options().allow_2pc {
             return Err(Error::invalid_argument("a prepared transaction needs the option allow_2pc"));
         }
-        self.check_no_timestamps(&batch)?;
-        let (write, _) = db.batch_source(&batch)?;
-        let numbers = db.0.read.pending.is_some().then(|| db.numbers(&batch)).transpose()?;
-        let section = Arc::new(Section::new(name, batch, numbers));
+        let is_inserted = db.0.read.pending.is_some();
+        if is_inserted {
+            self.check_no_timestamps(&batch)?;
+        }
+        let write = db.preparing(&batch)?;
+        let numbers = is_inserted.then(|| db.numbers(&batch)).transpose()?;
+        let timestamps = batch.timestamp_sizes(|family| db.0.read.families.get(family))?;
+        let section = Arc::new(Section::new(name, batch, numbers).with_timestamps(timestamps));
         db.0.sections.lock().begin(&section)?;
-        let outcome = phase(write, by, options, &section, Phase::Prepare).await;
+        let outcome = phase(write, by, options, PhaseWrite::new(&section, Phase::Prepare), false).await;
         // Why not if it may be in memtables: an insert panicked, and what was inserted must stay
         // hidden. It is prepared in the log, so the next opening finds it.
         if outcome.is_err() && !section.may_be_inserted() {
@@ -149,14 +154,21 @@ impl TransactionHooks<'_> {
         outcome
     }
 
-    /// Writes what was prepared under `name`.
+    /// Writes what was prepared under `name`; at `timestamp`, where keys have any.
     ///
     /// # Errors
-    /// `NotFound` if nothing is; `Busy` if somebody prepares or decides it right now; otherwise as
-    /// [`Db::write`], and then it is prepared as before, but for an `Io` error of the log, after
-    /// which it may be found committed when the database is opened anew.
-    pub async fn commit_prepared(self, by: Caller, options: &WriteOptions, name: &[u8]) -> Result<()> {
-        self.0.decide(by, options, name, Phase::Commit).await
+    /// `InvalidArgument`: keys have timestamps, and none was given, or one of another size;
+    /// `NotFound` if nothing is prepared; `Busy` if somebody prepares or decides it right now;
+    /// otherwise as [`Db::write`], and then it is prepared as before, but for an `Io` error of the
+    /// log, after which it may be found committed when the database is opened anew.
+    pub async fn commit_prepared(
+        self,
+        by: Caller,
+        options: &WriteOptions,
+        name: &[u8],
+        timestamp: Option<&[u8]>,
+    ) -> Result<()> {
+        self.0.decide(by, options, name, Decision::Commit(timestamp)).await
     }
 
     /// Gives up what was prepared under `name`.
@@ -164,19 +176,41 @@ impl TransactionHooks<'_> {
     /// # Errors
     /// As [`Self::commit_prepared`].
     pub async fn rollback_prepared(self, by: Caller, options: &WriteOptions, name: &[u8]) -> Result<()> {
-        self.0.decide(by, options, name, Phase::Rollback).await
+        self.0.decide(by, options, name, Decision::Rollback).await
     }
 }
 
+/// What becomes of a section.
+#[derive(Clone, Copy, Debug)]
+enum Decision<'a> {
+    /// It is committed; at this timestamp, where keys have any.
+    Commit(Option<&'a [u8]>),
+    Rollback,
+}
+
 impl Db {
-    async fn decide(&self, by: Caller, options: &WriteOptions, name: &[u8], what: Phase) -> Result<()> {
+    async fn decide(
+        &self,
+        by: Caller,
+        options: &WriteOptions,
+        name: &[u8],
+        what: Decision<'_>,
+    ) -> Result<()> {
         let write = self.write_half()?;
         let section = self.0.sections.lock().begin_decision(name)?;
         let outcome = match what {
-            Phase::Rollback if section.is_inserted_early() => {
+            Decision::Rollback if section.is_inserted_early() => {
                 self.restore(write, by, options, &section).await
             }
-            _ => phase(write, by, options, &section, what).await,
+            Decision::Rollback => {
+                phase(write, by, options, PhaseWrite::new(&section, Phase::Rollback), true).await
+            }
+            Decision::Commit(timestamp) => match self.commit_of(&section, timestamp) {
+                // Why passed over if it was inserted: what was, there, has gone with the column
+                // family.
+                Ok(commit) => phase(write, by, options, commit, section.is_inserted_early()).await,
+                Err(refused) => Err(refused),
+            },
         };
         match outcome {
             Ok(()) => {
@@ -192,6 +226,21 @@ impl Db {
             Err(_) => self.0.sections.lock().set_prepared(name),
         }
         outcome
+    }
+
+    /// The commit of a section, with the timestamp that its keys get, if they have any.
+    fn commit_of(&self, section: &Arc<Section>, timestamp: Option<&[u8]>) -> Result<PhaseWrite> {
+        let open = section.batch.timestamp_sizes(|family| self.0.read.families.get(family))?;
+        let Some(first) = open.first() else { return Ok(PhaseWrite::new(section, Phase::Commit)) };
+        let Some(timestamp) = timestamp else {
+            let text = format!("a commit needs a timestamp for the keys in column family {}", first.cf);
+            return Err(Error::invalid_argument(text));
+        };
+        let mut stamped = section.batch.clone();
+        // Why none where a family is not open: it was dropped, and nothing is inserted there.
+        let size = |id| open.iter().find(|size| size.cf.0 == id).map_or(0, |size| usize::from(size.bytes));
+        stamped.update_timestamps(timestamp, |id| Some(size(id)))?;
+        Ok(PhaseWrite::stamping(section, timestamp, stamped))
     }
 
     async fn sync_logs(&self, write: &WriteHalf, by: Caller) -> bool {
@@ -279,19 +328,17 @@ impl Db {
     }
 }
 
+/// Writes a phase. With `gone`, column families that were dropped meanwhile are passed over.
 async fn phase(
     write: &WriteHalf,
     by: Caller,
     options: &WriteOptions,
-    section: &Arc<Section>,
-    phase: Phase,
+    phase: PhaseWrite,
+    gone: bool,
 ) -> Result<()> {
-    // Why passed over: what was inserted there has gone with the column family.
-    let gone = phase == Phase::Rollback || (section.is_inserted_early() && phase == Phase::Commit);
     let ignore = options.ignore_missing_column_families || gone;
     let options = WriteOptions { disable_wal: false, ignore_missing_column_families: ignore, ..*options };
-    let source = Source::Phase(PhaseWrite::new(section, phase));
-    write.pipeline.write_by(by, &options, source, None).await
+    write.pipeline.write_by(by, &options, Source::Phase(phase), None).await
 }
 
 #[cfg(test)]

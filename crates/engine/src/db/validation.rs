@@ -7,6 +7,7 @@
 
 use super::Db;
 use super::hooks::TransactionHooks;
+use super::timestamps::{check_size, stored};
 use crate::read::newest;
 use karst_base::caller::Caller;
 use karst_base::error::{Error, ErrorKind, Named, Result, Shown};
@@ -40,22 +41,29 @@ impl TransactionHooks<'_> {
     }
 
     /// Whether `key`, or a range that it is in, was written by somebody whose write `snapshot` does
-    /// not see, be it that it was inserted before and decided since. The caller holds the snapshot.
+    /// not see, be it that it was inserted before and decided since; or, with `timestamp`, whether
+    /// the newest entry of the key has a later one. The caller holds the snapshot.
     ///
     /// # Errors
-    /// The column family is of another database; what had to be read could not be.
+    /// `InvalidArgument`: the column family has no timestamps, or of another size; it is of another
+    /// database; what had to be read could not be.
     pub async fn written_since(
         self,
         by: Caller,
         family: &ColumnFamily,
         key: &[u8],
-        snapshot: &Snapshot,
+        snapshot: Option<&Snapshot>,
+        timestamp: Option<&[u8]>,
     ) -> Result<bool> {
         let db = self.0;
         db.check_open()?;
+        if let Some(timestamp) = timestamp {
+            check_size(db.family(family)?, timestamp)?;
+        }
         // Why: so that what is acknowledged has been inserted.
         db.readable(by, db.newest_seq()).await;
-        db.inserted_since(by, family, key, &snapshot.read_at()).await
+        let since = snapshot.map_or_else(|| ReadAt::all_to(SeqNo::MAX), Snapshot::read_at);
+        db.inserted_since(by, family, key, &since, timestamp).await
     }
 
     /// Writes a batch if none of `keys` was written since the sequence number that comes with it,
@@ -79,7 +87,7 @@ impl TransactionHooks<'_> {
             let seen = db.newest_seq();
             db.readable(by, seen).await;
             for Unchanged { family, key, since } in keys {
-                if db.inserted_since(by, family, key, &ReadAt::all_to(SeqNo(*since))).await? {
+                if db.inserted_since(by, family, key, &ReadAt::all_to(SeqNo(*since)), None).await? {
                     return Err(busy(family, key));
                 }
             }
@@ -107,6 +115,7 @@ impl Db {
         family: &ColumnFamily,
         key: &[u8],
         since: &ReadAt,
+        timestamp: Option<&[u8]>,
     ) -> Result<bool> {
         let family = self.family(family)?;
         // Why whatever the key: no entry of such a file tells when it came. Few ingest so beside
@@ -115,7 +124,8 @@ impl Db {
             return Ok(true);
         }
         let superversion = family.superversion();
-        let search = newest::written_since(&family.tables, &superversion, key, since);
+        let key = stored(family, key);
+        let search = newest::written_since(&family.tables, &superversion, &key, since, timestamp);
         by.wait(self.env(), search).await
     }
 

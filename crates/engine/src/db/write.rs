@@ -51,12 +51,27 @@ impl Db {
 
     pub(super) fn batch_source<'a>(&self, batch: &'a WriteBatch) -> Result<(&WriteHalf, Source<'a>)> {
         let write = self.write_half()?;
+        batch.check_timestamps(&self.0.default_family, |family| self.0.read.families.get(family))?;
+        self.check_batch(batch)?;
+        Ok((write, Source::Batch(batch)))
+    }
+
+    /// The half that writes, if a batch can be prepared: its timestamps may come with its commit.
+    pub(super) fn preparing(&self, batch: &WriteBatch) -> Result<&WriteHalf> {
+        let write = self.write_half()?;
+        let family = |family| self.0.read.families.get(family);
+        batch.check_timestamps_to_come(&self.0.default_family, family)?;
+        self.check_batch(batch)?;
+        Ok(write)
+    }
+
+    /// Refuses a batch that cannot be written, whatever its timestamps.
+    fn check_batch(&self, batch: &WriteBatch) -> Result<()> {
         if batch.database().is_some_and(|database| database != self.0.database) {
             return Err(Error::invalid_argument(
                 "the write batch has operations on column families of another database",
             ));
         }
-        batch.check_timestamps(&self.0.default_family, |family| self.0.read.families.get(family))?;
         for family in batch.merged() {
             // Why not an error here if it is not open: whether it may be missing, the options of
             // the write say.
@@ -69,7 +84,7 @@ impl Db {
                 check_range(&family.config.comparator, begin, end)?;
             }
         }
-        Ok((write, Source::Batch(batch)))
+        Ok(())
     }
 }
 

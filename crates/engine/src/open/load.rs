@@ -508,7 +508,7 @@ impl Tables for FamilyTables {
             SuperVersion::new(0, config, mem, Vec::new(), self.version.clone())
         });
         let since = ReadAt::all_to(seq);
-        karst_io::block_on(&self.env, newest::written_since(&self.family.tables, tree, key, &since))
+        karst_io::block_on(&self.env, newest::written_since(&self.family.tables, tree, key, &since, None))
     }
 }
 

@@ -211,7 +211,11 @@ fn prepare_again(
             }
             _ => (None, None),
         };
-        let section = Section::new(&undecided.name, batch_of(&undecided.ops), numbers).found(number, range);
+        let batch = batch_of(&undecided.ops);
+        let timestamps = batch.timestamp_sizes(|family| read.families.get(family))?;
+        let section = Section::new(&undecided.name, batch, numbers).with_timestamps(timestamps);
+        let section = section.found(number, range);
+        framing.name_timestamps(section.timestamps(), &mut bytes);
         let (record, seq, count) = PhaseWrite::again(&section, recovered.next_seq);
         let record = (record.len(), |out: &mut Vec<u8>| out.extend_from_slice(&record));
         framing.append(seq, count, record, &mut bytes).map_err(|e| {

@@ -1,20 +1,25 @@
 //! Whether a key was written after some moment, whatever was written: for transactions that depend
 //! on it.
 //!
-//! In: a key and where somebody reads. Out: whether there is an entry of the key, or a range
-//! tombstone over it, that is not seen there. The search is that of a lookup, but ends where
-//! nothing can be newer: tables whose largest sequence number is not above are not even opened, so
-//! it seldom reads anything.
+//! In: a key and where somebody reads; in a column family with timestamps maybe a timestamp too.
+//! Out: whether there is an entry of the key, or a range tombstone over it, that is not seen there;
+//! or whether the key's newest entry is later than the timestamp. The search is that of a lookup,
+//! but ends where nothing can be newer: tables whose largest sequence number is not above are not
+//! even opened, so it seldom reads anything.
 //!
 //! The caller holds a snapshot at or below that place, so that compactions neither zero the numbers
 //! it looks for nor drop deletions that carry them. (A put and the single delete that ends it may
 //! vanish together; then the key is as it was.)
+//!
+//! Timestamps of one key do not go back, so the newest entry is in the first place that has any,
+//! and first there. Where they did go back, that entry decides all the same, as in RocksDB.
 
 use super::View;
 use karst_base::error::Result;
 use karst_base::options::ReadOptions;
 use karst_base::snapshot::ReadAt;
 use karst_format::block::BlockCursor;
+use karst_format::comparator::Comparator;
 use karst_format::handle::BlockHandle;
 use karst_format::key::{SeqNo, user_key};
 use karst_lsm::SearchPosition;
@@ -32,6 +37,8 @@ struct Newest<'a> {
     /// The internal key that sorts before every entry of the user key.
     key: Vec<u8>,
     since: &'a ReadAt,
+    /// The newest entry must not have a later timestamp.
+    until: Option<&'a [u8]>,
     position: SearchPosition,
     file: Option<(u8, u32)>,
     located: Option<BlockHandle>,
@@ -39,19 +46,39 @@ struct Newest<'a> {
     needs: Needs,
 }
 
+/// What the first entry of the key in some place has to be seen at, and its latest timestamp.
+#[derive(Clone, Copy)]
+struct Limit<'a>(&'a ReadAt, Option<&'a [u8]>);
+
+impl Limit<'_> {
+    /// Whether an entry with this stored user key is newer. Nothing if what is behind decides.
+    fn is_passed(self, comparator: &Comparator, user_key: &[u8], seq: SeqNo) -> Option<bool> {
+        let Limit(since, until) = self;
+        if since.hides(seq) {
+            return Some(true);
+        }
+        let (_, timestamp) = comparator.split_timestamp(user_key);
+        Some(comparator.compare_timestamps(timestamp, until?).is_gt())
+    }
+}
+
 impl Newest<'_> {
-    fn in_memtables(&self) -> Result<bool> {
+    fn in_memtables(&self) -> Result<Option<bool>> {
         let key = user_key(&self.key);
         for memtable in self.view.superversion.memtables().filter(|memtable| !memtable.is_empty()) {
             if memtable.covering_tombstone(key, SeqNo::MAX) > self.since.seq {
-                return Ok(true);
+                return Ok(Some(true));
             }
             let newest = memtable.entries_of(&self.key)?.next().transpose()?;
-            if newest.is_some_and(|entry| self.since.hides(entry.seq)) {
-                return Ok(true);
+            let limit = Limit(self.since, self.until);
+            let decided = newest.and_then(|entry| {
+                limit.is_passed(memtable.comparator(), memtable.user_key_of(entry.at), entry.seq)
+            });
+            if decided.is_some() {
+                return Ok(decided);
             }
         }
-        Ok(false)
+        Ok(None)
     }
 
     fn in_tables(&mut self) -> Result<bool, Stop> {
@@ -68,18 +95,18 @@ impl Newest<'_> {
                     *self.file.insert((next.level.0, next.index as u32))
                 }
             };
-            if self.in_file(level, index as usize)? {
-                return Ok(true);
+            if let Some(decided) = self.in_file(level, index as usize)? {
+                return Ok(decided);
             }
             self.file = None;
         }
     }
 
-    fn in_file(&mut self, level: u8, index: usize) -> Result<bool, Stop> {
-        let view = self.view;
+    fn in_file(&mut self, level: u8, index: usize) -> Result<Option<bool>, Stop> {
+        let (view, limit) = (self.view, Limit(self.since, self.until));
         let file = &view.version().levels()[usize::from(level)].files()[index];
-        if file.largest_seq <= self.since.all_seen_to() {
-            return Ok(false);
+        if self.until.is_none() && file.largest_seq <= self.since.all_seen_to() {
+            return Ok(None);
         }
         let table = self.needs.table(&view.ctx, file, u32::from(level))?;
         let tombstones = table.range_tombstones();
@@ -87,28 +114,28 @@ impl Newest<'_> {
             t.covering_seq(table.comparator(), user_key(&self.key), SeqNo::MAX) > self.since.seq
         };
         if tombstones.is_some_and(covered) {
-            return Ok(true);
+            return Ok(Some(true));
         }
         if !view.superversion.skips_filter(level)
             && table.key_may_match(&view.ctx, &mut self.needs, &self.key, &mut self.hash)? == Some(false)
         {
-            return Ok(false);
+            return Ok(None);
         }
         let handle = match self.located {
             Some(handle) => handle,
             None => match table.locate(&view.ctx, &mut self.needs, &self.key)? {
                 Some(handle) => *self.located.insert(handle),
-                None => return Ok(false),
+                None => return Ok(None),
             },
         };
         let block = table.data_block(&view.ctx, &mut self.needs, handle)?;
         let mut cursor = BlockCursor::new();
         if !table.seek_point(&mut cursor, block.as_data(), &self.key, handle)? {
-            return Ok(false);
+            return Ok(None);
         }
         let entry = table.entry(&cursor, block.as_data(), handle)?;
         let same = table.comparator().equal_user(entry.user_key, user_key(&self.key));
-        Ok(same && self.since.hides(entry.seq))
+        Ok(if same { limit.is_passed(table.comparator(), entry.user_key, entry.seq) } else { None })
     }
 }
 
@@ -116,7 +143,8 @@ impl Step for Newest<'_> {
     type Out = bool;
 
     fn step(&mut self, _: &ReadCtx<'_>) -> Result<bool, Stop> {
-        Ok((self.file.is_none() && self.in_memtables()?) || self.in_tables()?)
+        let in_memtables = if self.file.is_none() { self.in_memtables()? } else { None };
+        in_memtables.map_or_else(|| self.in_tables(), Ok)
     }
 
     fn needs(&mut self) -> &mut Needs {
@@ -124,19 +152,22 @@ impl Step for Newest<'_> {
     }
 }
 
-/// Whether `key` was written and is not seen at `since`, as far as `superversion` tells. Waits as
-/// tasks do if it has to read.
+/// Whether `key`, a stored user key, was written and is not seen at `since`, or its newest entry is
+/// later than the timestamp `until`, as far as `superversion` tells. Waits as tasks do if it has to
+/// read.
 pub(crate) async fn written_since(
     tables: &Arc<TableCache>,
     superversion: &SuperVersion,
     key: &[u8],
     since: &ReadAt,
+    until: Option<&[u8]>,
 ) -> Result<bool> {
     let options = ReadOptions::new();
     let mut search = Newest {
         view: View::new(tables, superversion, &options),
         key: superversion.version().comparator().before_all_of(key),
         since,
+        until,
         position: SearchPosition::START,
         file: None,
         located: None,

@@ -147,6 +147,32 @@ impl<'a> Op<'a> {
     }
 }
 
+impl<'a> Op<'a> {
+    /// The same operation on another key, if it is on one.
+    #[must_use]
+    pub fn with_key(self, key: &'a [u8]) -> Self {
+        match self {
+            Op::Put { cf, value, .. } => Op::Put { cf, key, value },
+            Op::TimedPut { cf, value, write_unix_time, .. } => {
+                Op::TimedPut { cf, key, value, write_unix_time }
+            }
+            Op::Delete { cf, .. } => Op::Delete { cf, key },
+            Op::SingleDelete { cf, .. } => Op::SingleDelete { cf, key },
+            Op::Merge { cf, operand, .. } => Op::Merge { cf, key, operand },
+            Op::PutBlobIndex { cf, index, .. } => Op::PutBlobIndex { cf, key, index },
+            Op::PutEntity { cf, entity, .. } => Op::PutEntity { cf, key, entity },
+            Op::DeleteRange { .. }
+            | Op::LogData(_)
+            | Op::Noop
+            | Op::BeginPrepare(_)
+            | Op::EndPrepare { .. }
+            | Op::Commit { .. }
+            | Op::CommitWithTimestamp { .. }
+            | Op::Rollback { .. } => self,
+        }
+    }
+}
+
 impl Op<'_> {
     /// Its encoding behind the header of a batch, handed to `put` part by part.
     ///

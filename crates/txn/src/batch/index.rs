@@ -57,7 +57,7 @@ impl<'a> Borrow<dyn Probe + 'a> for Key {
 impl Ord for dyn Probe + '_ {
     fn cmp(&self, other: &Self) -> Ordering {
         let ((a, order), (b, _)) = (self.parts(), other.parts());
-        order.compare_user(a, b)
+        order.compare_bare(a, b)
     }
 }
 
@@ -77,7 +77,7 @@ impl Eq for dyn Probe + '_ {}
 
 impl Ord for Key {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.order.compare_user(&self.bytes, &other.bytes)
+        self.order.compare_bare(&self.bytes, &other.bytes)
     }
 }
 

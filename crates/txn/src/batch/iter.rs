@@ -58,7 +58,7 @@ impl WriteBatchWithIndex {
     /// batch as it is now, whatever is added later.
     ///
     /// # Errors
-    /// As [`Db::iter_cf`]; `prefix_same_as_start` is not supported here.
+    /// As [`Db::iter_cf`]; `prefix_same_as_start` and `iter_start_ts` are not supported here.
     pub fn iter_with_base_cf(
         &self,
         db: &Db,
@@ -68,6 +68,10 @@ impl WriteBatchWithIndex {
         self.check(family)?;
         if options.prefix_same_as_start {
             return Err(Error::not_supported("prefix_same_as_start in an iterator over a batch"));
+        }
+        if options.iter_start_ts.is_some() {
+            // Why: what the batch has of a key would stand beside each of its timestamps.
+            return Err(Error::not_supported("iter_start_ts in an iterator over a batch"));
         }
         let bounds = (options.iterate_lower_bound.clone(), options.iterate_upper_bound.clone());
         self.iter_over(db.iter_cf(options, family)?, family, bounds)
@@ -151,6 +155,19 @@ impl BatchDbIterator {
         }
     }
 
+    /// The timestamp of the current entry: empty in a column family without timestamps, and where
+    /// the entry is the batch's, which has none yet.
+    ///
+    /// # Panics
+    /// When the iterator is not valid.
+    pub fn timestamp(&self) -> &[u8] {
+        match &self.current {
+            Current::Nowhere => panic!("timestamp() of an iterator that is not valid"),
+            Current::Base => self.base.timestamp(),
+            Current::Delta { .. } => &[],
+        }
+    }
+
     /// Whether it was ever sent anywhere, or stands nowhere because it is new.
     pub(super) fn was_sent(&self) -> bool {
         // Wherever it is sent, the database's side is sent first.
@@ -184,7 +201,7 @@ impl BatchDbIterator {
     }
 
     fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
-        self.family.comparator().compare_user(a, b)
+        self.family.comparator().compare_bare(a, b)
     }
 
     /// Takes the batch's side to its first key from a place on, within the bounds.
@@ -196,18 +213,18 @@ impl BatchDbIterator {
             (From::End, true) => self.lower.as_deref().map_or(From::End, From::At),
             (From::End, false) => self.upper.as_deref().map_or(From::End, From::Beyond),
             (From::At(key) | From::Beyond(key), true) => match self.lower.as_deref() {
-                Some(lower) if delta.order().compare_user(key, lower).is_lt() => From::At(lower),
+                Some(lower) if delta.order().compare_bare(key, lower).is_lt() => From::At(lower),
                 _ => from,
             },
             (From::At(key) | From::Beyond(key), false) => match self.upper.as_deref() {
-                Some(upper) if delta.order().compare_user(key, upper).is_ge() => From::Beyond(upper),
+                Some(upper) if delta.order().compare_bare(key, upper).is_ge() => From::Beyond(upper),
                 _ => from,
             },
         };
         let found = delta.walk(from, self.forward);
         let within = |key: &[u8]| match self.forward {
-            true => self.upper.as_deref().is_none_or(|upper| delta.order().compare_user(key, upper).is_lt()),
-            false => self.lower.as_deref().is_none_or(|lower| delta.order().compare_user(key, lower).is_ge()),
+            true => self.upper.as_deref().is_none_or(|upper| delta.order().compare_bare(key, upper).is_lt()),
+            false => self.lower.as_deref().is_none_or(|lower| delta.order().compare_bare(key, lower).is_ge()),
         };
         let found = found.filter(|(key, _)| within(&key.bytes));
         self.at = found.map(|(key, updates)| (key.bytes.clone(), updates.clone()));

@@ -7,6 +7,8 @@
 //! - The batch holds every operation in its order; the index says what it amounts to for each key.
 //!   Both are taken back together to a save point.
 //! - An operation that is refused leaves both as they were.
+//! - Keys of column families with timestamps are in the index without any, and in the batch with
+//!   room for one, which [`update_timestamps`](WriteBatchWithIndex::update_timestamps) fills.
 //! - The index of a column family is copied before it is changed while an iterator looks at it; so
 //!   an iterator shows the batch as it was when the iterator was made.
 
@@ -116,7 +118,8 @@ impl WriteBatchWithIndex {
     /// named, and calls that name none are on the default column family of whatever database it is
     /// read with or written to.
     pub fn with_params(params: BatchParams) -> Self {
-        let batch = WriteBatch::with_capacity(params.reserved_bytes, params.max_bytes);
+        let batch = WriteBatch::with_capacity(params.reserved_bytes, params.max_bytes)
+            .with_default_timestamp_size(params.comparator.timestamp_size());
         Self {
             batch: if params.is_protected { batch.to_protected() } else { batch },
             overwrite_key: params.overwrite_key,
@@ -136,11 +139,12 @@ impl WriteBatchWithIndex {
         self.add(None, key.as_ref(), Update::Put(value.as_ref().into()))
     }
 
-    /// Sets a key of a column family.
+    /// Sets a key of a column family. If that has timestamps, here and in the other calls that
+    /// write, the key has none yet: [`update_timestamps`](Self::update_timestamps) has to give it
+    /// one before the batch is written, or the transaction does when it commits.
     ///
     /// # Errors
-    /// As [`put`](Self::put), and if the column family is of another database. `NotSupported`, as
-    /// from every other call that names one: its keys have timestamps.
+    /// As [`put`](Self::put), and if the column family is of another database.
     pub fn put_cf(
         &mut self,
         family: &ColumnFamily,
@@ -258,6 +262,27 @@ impl WriteBatchWithIndex {
         self.home = self.default_family.clone();
     }
 
+    /// Gives all keys of column families that have timestamps this one, those too that have another
+    /// already; see [`WriteBatch::update_timestamps`]. What is read from the batch stays the same.
+    ///
+    /// # Errors
+    /// As [`WriteBatch::update_timestamps`]; nothing was changed.
+    pub fn update_timestamps(
+        &mut self,
+        timestamp: impl AsRef<[u8]>,
+        timestamp_size: impl Fn(u32) -> Option<usize>,
+    ) -> Result<()> {
+        self.batch.update_timestamps(timestamp, timestamp_size)
+    }
+
+    /// The batch with this timestamp on all keys that have any.
+    pub(crate) fn stamped(&self, timestamp: &[u8]) -> Result<WriteBatch> {
+        let mut batch = self.batch.clone();
+        let size = |index: &Arc<FamilyIndex>| index.order().timestamp_size();
+        batch.update_timestamps(timestamp, |family| self.families.get(&family).map(size))?;
+        Ok(batch)
+    }
+
     /// The batch, to be written.
     pub fn write_batch(&self) -> &WriteBatch {
         &self.batch
@@ -283,9 +308,8 @@ impl WriteBatchWithIndex {
         self.default_family.as_ref().unwrap_or_else(|| db.default_column_family())
     }
 
-    /// Refuses a column family of another database, and one whose keys have timestamps.
+    /// Refuses a column family of another database.
     pub(crate) fn check(&self, family: &ColumnFamily) -> Result<()> {
-        check_no_timestamps(family.comparator())?;
         if self.home.as_ref().is_none_or(|home| family.is_beside(home)) {
             return Ok(());
         }
@@ -301,9 +325,8 @@ impl WriteBatchWithIndex {
             Some(family) => (family.id(), family.comparator()),
             None => (ColumnFamilyId::DEFAULT.0, &self.default_order),
         };
-        match family {
-            Some(family) => self.check(family)?,
-            None => check_no_timestamps(order)?,
+        if let Some(family) = family {
+            self.check(family)?;
         }
         // Why this can be: the default column family was first used without being named.
         if let Some(index) = self.families.get(&id)
@@ -336,14 +359,4 @@ impl WriteBatchWithIndex {
         }
         Ok(())
     }
-}
-
-/// Refuses keys with timestamps.
-fn check_no_timestamps(order: &Comparator) -> Result<()> {
-    if order.timestamp_size() == 0 {
-        return Ok(());
-    }
-    let text =
-        format!("transactions on keys with timestamps, which those in the order {:?} have", order.name());
-    Err(Error::not_supported(text))
 }

@@ -7,7 +7,7 @@ use super::WriteBatchWithIndex;
 use super::index::{Amount, amount, merged};
 use karst_engine::caller::{Caller, finish};
 use karst_engine::format::ColumnFamilyId;
-use karst_engine::{ColumnFamily, Db, ReadOptions, Result, Value};
+use karst_engine::{ColumnFamily, Db, Error, Named, ReadOptions, Result, Value};
 use std::sync::Arc;
 
 /// What a batch says of a key.
@@ -42,6 +42,22 @@ impl<'a> Families<'a> {
             }
         }
     }
+}
+
+/// Refuses a read without the timestamp that it needs, or with one that it cannot have.
+///
+/// Why here too: the database is not asked for what the batch has.
+fn check_timestamp(options: &ReadOptions, family: &ColumnFamily) -> Result<()> {
+    let (size, name) = (family.comparator().timestamp_size(), Named(family.name()));
+    let text = match options.timestamp.as_ref().map(Vec::len) {
+        given if given.unwrap_or(0) == size && given.is_some() == (size > 0) => return Ok(()),
+        None => format!("column family {name:?} has timestamps, and is read at one (ReadOptions::timestamp)"),
+        Some(_) if size == 0 => format!("column family {name:?} has no timestamps to read at"),
+        Some(given) => {
+            format!("a timestamp of {given} bytes; those of column family {name:?} have {size}")
+        }
+    };
+    Err(Error::invalid_argument(text))
 }
 
 impl WriteBatchWithIndex {
@@ -143,6 +159,7 @@ impl WriteBatchWithIndex {
         key: &[u8],
     ) -> Result<Option<Value>> {
         db.check_open()?;
+        check_timestamp(options, family)?;
         let operands = match self.get_from_batch_cf(family, key)? {
             InBatch::Value(value) => return Ok(Some(value)),
             InBatch::Deleted => return Ok(None),
@@ -245,7 +262,12 @@ impl WriteBatchWithIndex {
         if let Err(closed) = db.check_open() {
             return keys.iter().map(|_| Err(closed.clone())).collect();
         }
-        let said: Vec<_> = keys.iter().map(|(family, key)| self.get_from_batch_cf(family, key)).collect();
+        let said: Vec<_> = keys
+            .iter()
+            .map(|(family, key)| {
+                check_timestamp(options, family).and_then(|()| self.get_from_batch_cf(family, key))
+            })
+            .collect();
         let is_open = |said: &Result<InBatch>| matches!(said, Ok(InBatch::Absent | InBatch::Operands(_)));
         let (of_open, open): (Vec<&ColumnFamily>, Vec<&[u8]>) =
             keys.iter().zip(&said).filter(|(_, said)| is_open(said)).map(|(key, _)| *key).unzip();

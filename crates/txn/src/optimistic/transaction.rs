@@ -15,7 +15,7 @@ use crate::tracked::Tracked;
 use crate::workspace::Workspace;
 use karst_engine::caller::{Caller, finish};
 use karst_engine::{
-    ColumnFamily, Db, Error, ReadOptions, Result, Snapshot, TransactionHooks, Value, WriteOptions,
+    ColumnFamily, Db, Error, Named, ReadOptions, Result, Snapshot, TransactionHooks, Value, WriteOptions,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,9 +88,23 @@ impl OptimisticTransaction {
         Err(Error::invalid_argument(format!("the transaction takes nothing more: {what}")))
     }
 
+    /// Refuses a column family of another database, and one whose keys have timestamps.
+    ///
+    /// Compat: RocksDB takes what is written there, and fails the commit, as nothing can say its
+    /// timestamp.
+    fn check(&self, family: &ColumnFamily) -> Result<()> {
+        if family.comparator().timestamp_size() > 0 {
+            let name = Named(family.name());
+            let text =
+                format!("optimistic transactions in column family {name:?}, whose keys have timestamps");
+            return Err(Error::not_supported(text));
+        }
+        self.work.batch.check(family)
+    }
+
     /// Takes note of a key that the transaction depends on.
     fn track(&mut self, family: &ColumnFamily, key: &[u8], exclusive: bool) -> Result<()> {
-        self.work.batch.check(family)?;
+        self.check(family)?;
         self.work.begin_operation();
         let since = self.work.since();
         self.work.tracked.track(family, key, Tracked { since, exclusive });
@@ -109,6 +123,7 @@ impl OptimisticTransaction {
         key: &[u8],
     ) -> Result<Option<Value>> {
         self.check_open()?;
+        self.check(family)?;
         self.work.batch.get_by(by, &self.work.db, options, family, key).await
     }
 
@@ -119,7 +134,11 @@ impl OptimisticTransaction {
         families: Families<'_>,
         keys: &[K],
     ) -> Vec<Result<Option<Value>>> {
-        if let Err(error) = self.check_open() {
+        let checked = self.check_open().and_then(|()| match families {
+            Families::One(family) => self.check(family),
+            Families::OfEach(families) => families.iter().try_for_each(|family| self.check(family)),
+        });
+        if let Err(error) = checked {
             return keys.iter().map(|_| Err(error.clone())).collect();
         }
         self.work.batch.multi_get_by(by, &self.work.db, options, families, keys).await
@@ -190,6 +209,7 @@ impl OptimisticTransaction {
     /// As [`WriteBatchWithIndex::iter_with_base_cf`]; the transaction has ended.
     pub fn iter_cf(&self, options: &ReadOptions, family: &ColumnFamily) -> Result<BatchDbIterator> {
         self.check_open()?;
+        self.check(family)?;
         self.work.batch.iter_with_base_cf(&self.work.db, options, family)
     }
 
@@ -274,7 +294,7 @@ impl OptimisticTransaction {
         self.check_open()?;
         self.state = State::Committing;
         let outcome = match self.work.tracked.unchanged() {
-            none if none.is_empty() => self.work.write(by, &self.write_options).await,
+            none if none.is_empty() => self.work.write(by, &self.write_options, None).await,
             keys => {
                 let batch = self.work.batch.write_batch();
                 TransactionHooks::of(&self.work.db)
@@ -340,6 +360,7 @@ macro_rules! writes {
                 #[doc = concat!("As [`", stringify!($cf), "`](Self::", stringify!($cf), ").")]
                 pub fn $untracked(&mut self, family: &ColumnFamily, key: impl AsRef<[u8]> $(, $value: impl AsRef<[u8]>)?) -> Result<()> {
                     self.check_open()?;
+                    self.check(family)?;
                     self.work.batch.$cf(family, key $(, $value)?)
                 }
             )*

@@ -6,6 +6,7 @@
 //!   again by name.
 
 use super::options::{TransactionDbOptions, TransactionOptions, WritePolicy};
+use super::timestamps::Timestamps;
 use super::transaction::{Parts, Transaction};
 use crate::completion::complete;
 use crate::holder::Holder;
@@ -52,6 +53,11 @@ impl Shared {
         // Ordering: a name only.
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         Arc::new(Holder::new(id, expiration.map(|span| self.db.env().now().saturating_add(span))))
+    }
+
+    /// Refuses a column family whose timestamps no transaction can have.
+    pub(super) fn check_family(&self, family: &ColumnFamily) -> Result<()> {
+        Timestamps::check_family(family, &self.options)
     }
 
     /// Gives `name` to a transaction.
@@ -133,7 +139,8 @@ impl TransactionDb {
     /// [`get_all_prepared_transactions`](Self::get_all_prepared_transactions).
     ///
     /// # Errors
-    /// As [`Db::open`]; the write policy is not supported.
+    /// As [`Db::open`]; `NotSupported`: the write policy is, or column families have timestamps and
+    /// the policy is not WriteCommitted; `InvalidArgument`: timestamps are not of 8 bytes.
     pub fn open(
         path: impl AsRef<Path>,
         options: &Options,
@@ -146,7 +153,7 @@ impl TransactionDb {
     /// Opens the database in `path`, as [`Db::open_cf`] does.
     ///
     /// # Errors
-    /// As [`Db::open_cf`]; the write policy is not supported.
+    /// As [`Db::open_cf`], and as [`open`](Self::open).
     pub fn open_cf(
         path: impl AsRef<Path>,
         options: &Options,
@@ -167,6 +174,7 @@ impl TransactionDb {
             next_id: AtomicU64::new(1),
             names: Mutex::default(),
         });
+        shared.db.column_families().iter().try_for_each(|family| shared.check_family(family))?;
         for prepared in shared.db.prepared_transactions() {
             shared.recover(prepared)?;
         }
@@ -252,7 +260,7 @@ impl TransactionDb {
     ///
     /// # Errors
     /// As [`Db::write`]; `TimedOut` after `default_lock_timeout`, `LimitReached`; ranges cannot be
-    /// removed here. `NotSupported`: keys have timestamps.
+    /// removed here. `NotSupported`: keys have timestamps, which only transactions write.
     pub fn write(&self, options: &WriteOptions, batch: &WriteBatch) -> Result<()> {
         self.written(options, batch, self.locks_batches())
     }

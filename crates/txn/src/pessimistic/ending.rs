@@ -23,6 +23,39 @@ enum Ending {
 }
 
 impl Transaction {
+    /// Where keys have timestamps, this is the one that reads for update read at. From now on a key
+    /// that is locked and validated must have no later one, which fails with `Busy` otherwise.
+    /// Works only with
+    /// [`enable_udt_validation`](super::TransactionDbOptions::enable_udt_validation). The greatest
+    /// number stands for none, which it is in the beginning.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: it was later before. The database is closed, or an asynchronous prepare,
+    /// commit or rollback was dropped on the way.
+    pub fn set_read_timestamp_for_validation(&mut self, timestamp: u64) -> Result<()> {
+        self.parts_mut()?.timestamps.set_read(timestamp)
+    }
+
+    /// The timestamp that the commit gives to every key that was written in column families with
+    /// timestamps. It may be set whenever, also once the transaction is prepared; prepared
+    /// transactions of an earlier life have none. The greatest number stands for none.
+    ///
+    /// **Timestamps of one key must not go back**: whoever commits sees to it, by reading for
+    /// update with a timestamp, or otherwise.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: it is not above the one to read at. The database is closed, or an
+    /// asynchronous prepare, commit or rollback was dropped on the way.
+    pub fn set_commit_timestamp(&mut self, timestamp: u64) -> Result<()> {
+        let shared = self.shared.clone();
+        self.parts_mut()?.timestamps.set_commit(timestamp, &shared.options)
+    }
+
+    /// The timestamp that was set to commit at.
+    pub fn commit_timestamp(&self) -> Option<u64> {
+        self.parts.as_ref()?.timestamps.commit()
+    }
+
     /// Takes a step that goes to its end, whoever waits for it: the transaction is out of the
     /// handle meanwhile.
     async fn end_async(&mut self, ending: Ending) -> Result<()> {
@@ -46,7 +79,8 @@ impl Transaction {
     /// phase.
     ///
     /// # Errors
-    /// `Expired`; it has ended, or was not prepared and must be; otherwise as
+    /// `Expired`; it has ended, or was not prepared and must be; `InvalidArgument`: it has written
+    /// keys with timestamps, and [has none](Self::set_commit_timestamp); otherwise as
     /// [`Db::write`](karst_engine::Db::write). Nothing was written, but for an `Io` error of the
     /// log, after which that is not known. The transaction is where it was before, with its locks.
     pub fn commit(&mut self) -> Result<()> {
@@ -66,18 +100,23 @@ impl Transaction {
         let shared = self.shared.clone();
         let now = || shared.db.env().now();
         let parts = self.parts_mut()?;
+        let timestamp = parts.timestamps.commit_bytes();
+        let timestamp = timestamp.as_ref().map(|bytes| &bytes[..]);
         if parts.holder.state() == TransactionState::Prepared {
+            parts.timestamps.check_commit(parts.work.batch.write_batch())?;
             parts.holder.set(TransactionState::AwaitingCommit);
             let outcome = TransactionHooks::of(&shared.db)
-                .commit_prepared(by, &parts.write_options, name_of(parts))
+                .commit_prepared(by, &parts.write_options, name_of(parts), timestamp)
                 .await;
             return self.decided(outcome, TransactionState::Prepared, TransactionState::Committed);
         }
         if !parts.skip_prepare {
             return Err(Holder::refusal(parts.holder.state()));
         }
+        parts.holder.check_started(now)?;
+        parts.timestamps.check_commit(parts.work.batch.write_batch())?;
         parts.holder.leave_started(now, TransactionState::AwaitingCommit)?;
-        let outcome = parts.work.write(by, &parts.write_options).await;
+        let outcome = parts.work.write(by, &parts.write_options, timestamp).await;
         self.decided(outcome, TransactionState::Started, TransactionState::Committed)
     }
 

@@ -9,12 +9,14 @@
 //! | `db` | [`TransactionDb`]: opening, plain writes, which take locks too, names and prepared transactions |
 //! | `reading` | what it reads as any database does |
 //! | `transaction` | [`Transaction`]: reads, writes and save points |
+//! | `timestamps` | at which timestamps it reads and commits, where keys have any |
 //! | `ending` | its prepare, commit and rollback |
 
 mod db;
 mod ending;
 mod options;
 mod reading;
+mod timestamps;
 mod transaction;
 
 pub use db::TransactionDb;

@@ -39,6 +39,10 @@ pub struct TransactionDbOptions {
     /// same key, nor one and a transaction. Calls that write one key lock it, and transactions lock
     /// unless their own options say otherwise. Default false.
     pub skip_concurrency_control: bool,
+    /// Where keys have timestamps, a key that is locked and validated must have no later one than
+    /// what the transaction reads at (its `set_read_timestamp_for_validation`), and a commit's
+    /// timestamp is above that. Without it no transaction may set one. Default true.
+    pub enable_udt_validation: bool,
 }
 
 impl Default for TransactionDbOptions {
@@ -51,6 +55,7 @@ impl Default for TransactionDbOptions {
             default_lock_timeout: 1000,
             write_policy: WritePolicy::WriteCommitted,
             skip_concurrency_control: false,
+            enable_udt_validation: true,
         }
     }
 }

@@ -8,6 +8,7 @@
 
 use super::db::{Shared, keys_of, milliseconds};
 use super::options::TransactionOptions;
+use super::timestamps::Timestamps;
 use crate::batch::{BatchDbIterator, Families, WriteBatchWithIndex};
 use crate::holder::{Holder, TransactionState};
 use crate::lock::Request;
@@ -42,6 +43,7 @@ pub(super) struct Parts {
     pub(super) waiting: Waiting,
     pub(super) skip_prepare: bool,
     pub(super) name: Option<Vec<u8>>,
+    pub(super) timestamps: Timestamps,
 }
 
 impl Parts {
@@ -58,7 +60,9 @@ impl Parts {
             else {
                 continue;
             };
-            match op {
+            // Why without timestamps: those come with the commit.
+            let bare = |key| family.comparator().bare(key);
+            match op.key().map_or(op, |key| op.with_key(bare(key))) {
                 Op::Put { key, value, .. } => work.batch.put_cf(family, key, value)?,
                 Op::Delete { key, .. } => work.batch.delete_cf(family, key)?,
                 Op::SingleDelete { key, .. } => work.batch.single_delete_cf(family, key)?,
@@ -74,7 +78,8 @@ impl Parts {
         }
         for (family, key) in keys_of(batch)? {
             if let Some(family) = families.iter().find(|open| open.id() == family) {
-                work.tracked.track(family, &key, Tracked { since: 0, exclusive: true });
+                let key = family.comparator().bare(&key);
+                work.tracked.track(family, key, Tracked { since: 0, exclusive: true });
             }
         }
         let holder = shared.new_holder(None);
@@ -83,7 +88,8 @@ impl Parts {
         // Compat: it may have been prepared with `sync`, which no log tells, so what decides it is
         // synced. What it wrote to families that were dropped since is passed over there, too.
         let write_options = WriteOptions { ignore_missing_column_families: true, ..WriteOptions::synced() };
-        Ok(Parts { work, holder, write_options, waiting, skip_prepare: true, name: Some(name) })
+        let (name, timestamps) = (Some(name), Timestamps::default());
+        Ok(Parts { work, holder, write_options, waiting, skip_prepare: true, name, timestamps })
     }
 
     /// Takes back what was just locked: of the key, `before` was known.
@@ -158,6 +164,7 @@ impl Transaction {
             waiting,
             skip_prepare: options.skip_prepare,
             name: None,
+            timestamps: Timestamps::default(),
         };
         Self { shared, parts: Some(Box::new(parts)) }
     }
@@ -270,7 +277,7 @@ impl Transaction {
     }
 
     /// Locks a key and takes note of it. With `validate` and a snapshot, fails if others have
-    /// written it since.
+    /// written it since; with `validate` and a timestamp to read at, if it has a later one.
     async fn lock(
         &mut self,
         by: Caller,
@@ -282,6 +289,7 @@ impl Transaction {
         let shared = self.shared.clone();
         let parts = self.started()?;
         parts.work.batch.check(family)?;
+        shared.check_family(family)?;
         let Waiting { timeout, detect_depth, skip } = parts.waiting;
         if skip {
             parts.work.begin_operation();
@@ -305,15 +313,25 @@ impl Transaction {
         }
         parts.work.begin_operation();
         let snapshot = parts.work.snapshot().filter(|_| validate).cloned();
-        let since = match (known, snapshot) {
-            (Some(known), Some(snapshot)) if known.since <= snapshot.sequence_number() => known.since,
-            (_, Some(snapshot)) => {
-                if TransactionHooks::of(&shared.db).written_since(by, family, key, &snapshot).await? {
-                    return Err(changed(family, key));
-                }
-                snapshot.sequence_number()
+        let timestamp = parts.timestamps.validated(family, &shared.options).filter(|_| validate);
+        // Why not what is known to be unchanged since: nobody else has written it while it was
+        // locked.
+        let seen = snapshot.as_ref().map(Snapshot::sequence_number);
+        let look = match (known, seen) {
+            (Some(known), Some(seen)) if known.since <= seen => None,
+            _ => snapshot.as_ref(),
+        };
+        if look.is_some() || timestamp.is_some() {
+            let hooks = TransactionHooks::of(&shared.db);
+            let timestamp = timestamp.as_ref().map(|bytes| &bytes[..]);
+            if hooks.written_since(by, family, key, look, timestamp).await? {
+                return Err(changed(family, key));
             }
+        }
+        let since = match (known, seen) {
+            (Some(known), Some(seen)) => known.since.min(seen),
             (Some(known), None) => known.since,
+            (None, Some(seen)) => seen,
             (None, None) => shared.db.latest_sequence_number(),
         };
         // Why again: it may have expired while it waited, and lost other locks.
@@ -357,7 +375,9 @@ impl Transaction {
         family: &ColumnFamily,
         key: &[u8],
     ) -> Result<Option<Value>> {
-        self.readable()?.work.batch.get_by(by, &self.shared.db, options, family, key).await
+        let parts = self.readable()?;
+        self.shared.check_family(family)?;
+        parts.work.batch.get_by(by, &self.shared.db, options, family, key).await
     }
 
     async fn multi_get_by<K: AsRef<[u8]> + Sync>(
@@ -367,18 +387,27 @@ impl Transaction {
         families: Families<'_>,
         keys: &[K],
     ) -> Vec<Result<Option<Value>>> {
-        match self.readable() {
+        let readable = self.readable().and_then(|parts| {
+            match families {
+                Families::One(family) => self.shared.check_family(family)?,
+                Families::OfEach(of) => of.iter().try_for_each(|family| self.shared.check_family(family))?,
+            }
+            Ok(parts)
+        });
+        match readable {
             Ok(parts) => parts.work.batch.multi_get_by(by, &self.shared.db, options, families, keys).await,
             Err(error) => keys.iter().map(|_| Err(error.clone())).collect(),
         }
     }
 
     /// Locks a key of the default column family exclusively, then reads it. If a snapshot is set,
-    /// nobody else may have written the key since.
+    /// nobody else may have written the key since. Where keys have timestamps, it is read at the
+    /// transaction's ([`Self::set_read_timestamp_for_validation`]) and must have no later one.
     ///
     /// # Errors
     /// `TimedOut`, `Deadlock` or `LimitReached`: there is no lock; `Busy`: others have written it
-    /// since the snapshot; `Expired`; as [`get`](Self::get).
+    /// since the snapshot, or at a later timestamp; `InvalidArgument`: the options have another
+    /// timestamp than the transaction; `Expired`; as [`get`](Self::get).
     pub fn get_for_update(&mut self, options: &ReadOptions, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let family = self.default_family().clone();
         self.get_for_update_cf(options, &family, key, true, true)
@@ -394,10 +423,12 @@ impl Transaction {
     }
 
     /// The same of a column family, with an exclusive or a shared lock, and with or without the
-    /// look at who wrote since the snapshot.
+    /// look at who wrote since the snapshot. Where keys have timestamps, a transaction has one to
+    /// read at just if `do_validate` is set, and reads the newest values otherwise; with
+    /// `enable_udt_validation` off it has none.
     ///
     /// # Errors
-    /// As [`get_for_update`](Self::get_for_update).
+    /// As [`get_for_update`](Self::get_for_update); `InvalidArgument` if that is not so.
     pub fn get_for_update_cf(
         &mut self,
         options: &ReadOptions,
@@ -436,9 +467,11 @@ impl Transaction {
         exclusive: bool,
         validate: bool,
     ) -> Result<Option<Value>> {
-        let before = self.parts()?.work.tracked.get(family.id(), key);
+        let parts = self.parts()?;
+        let options = parts.timestamps.for_update(options, family, validate, &self.shared.options)?;
+        let before = parts.work.tracked.get(family.id(), key);
         self.lock(by, family, key, exclusive, validate).await?;
-        let outcome = self.get_by(by, options, family, key).await;
+        let outcome = self.get_by(by, &options, family, key).await;
         if outcome.is_err() {
             let shared = self.shared.clone();
             if let Some(parts) = self.parts.as_deref_mut() {
@@ -453,7 +486,9 @@ impl Transaction {
     /// # Errors
     /// As [`WriteBatchWithIndex::iter_with_base_cf`]; the transaction has ended or expired.
     pub fn iter_cf(&self, options: &ReadOptions, family: &ColumnFamily) -> Result<BatchDbIterator> {
-        self.readable()?.work.batch.iter_with_base_cf(&self.shared.db, options, family)
+        let parts = self.readable()?;
+        self.shared.check_family(family)?;
+        parts.work.batch.iter_with_base_cf(&self.shared.db, options, family)
     }
 
     /// The same over the default column family.
@@ -521,7 +556,9 @@ fn given_up() -> Error {
 
 fn changed(family: &ColumnFamily, key: &[u8]) -> Error {
     let (name, key) = (Named(family.name()), Shown(key));
-    let text = format!("key {key} of column family {name:?} was written since the transaction's snapshot");
+    let text = format!(
+        "key {key} of column family {name:?} was written since the transaction's snapshot, or after the timestamp that it reads at"
+    );
     Error::new(ErrorKind::Busy, text)
 }
 

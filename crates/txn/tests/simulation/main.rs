@@ -12,6 +12,7 @@ mod ledger;
 mod log_failures;
 mod optimistic;
 mod reading;
+mod stamped;
 mod unsynced;
 
 use karst_engine::io::{Env, sleep};

@@ -526,9 +526,12 @@ fn what_is_not_done_with_timestamps_is_refused_by_name() {
     let (cf, key) = (ColumnFamilyId(3), &b"key-of-8-bytes"[..]);
     let range = [Op::DeleteRange { cf, begin: key, end: key }];
     let section =
-        [Op::BeginPrepare(PrepareKind::Committed), Op::Delete { cf, key }, Op::EndPrepare { xid: b"t" }];
+        [Op::BeginPrepare(PrepareKind::Prepared), Op::Delete { cf, key }, Op::EndPrepare { xid: b"t" }];
     for mode in MODES {
-        for (ops, what) in [(&range[..], "a removed range"), (&section, "a prepared transaction")] {
+        for (ops, what) in [
+            (&range[..], "a removed range"),
+            (&section, "a transaction that is inserted when it is prepared"),
+        ] {
             let error = replayed(mode, &log(ops)).unwrap_err();
             assert_eq!(error.kind(), karst_base::error::ErrorKind::NotSupported);
             assert!(error.to_string().contains(what), "{mode:?}: {error}");
@@ -540,6 +543,101 @@ fn what_is_not_done_with_timestamps_is_refused_by_name() {
     let mut recovery =
         Recovery::new(RecoveryMode::AbsoluteConsistency, targets, (SeqNo(0), FileNumber(1)), false);
     recovery.log(FileNumber(4), Path::new("log"), &log(&range), &mut |_| Ok(())).unwrap();
+}
+
+/// A log of these records, behind what it says of column family 3, whose timestamps have 8 bytes.
+fn log_of_records(number: u64, next: u64, records: &[&[Op<'_>]]) -> Vec<u8> {
+    let mut writer = LogWriter::new(FileNumber(number), false);
+    let mut out = Vec::new();
+    writer.append_timestamp_sizes(&[TimestampSize { cf: ColumnFamilyId(3), bytes: 8 }], &mut out);
+    for ops in records {
+        let mut batch = WriteBatch::new();
+        ops.iter().for_each(|op| batch.push(*op));
+        batch.set_seq(SeqNo(next));
+        writer.append(batch.as_bytes(), &mut out).unwrap();
+    }
+    out
+}
+
+/// The stored user keys of a memtable, each with the first byte of its trailer.
+fn keys_in(memtable: &MemTable) -> Vec<(Vec<u8>, u8)> {
+    let mut found = Vec::new();
+    let mut next = memtable.first();
+    while let Some(position) = next {
+        let (user_key, trailer) = karst_format::key::split(memtable.key(position));
+        found.push((user_key.to_vec(), trailer as u8));
+        next = memtable.next(position);
+    }
+    found
+}
+
+#[test]
+fn a_commit_gives_a_prepared_section_its_timestamp() {
+    let (stamped, plain) = (ColumnFamilyId(3), ColumnFamilyId(0));
+    let at = |key: &str, timestamp: u64| [key.as_bytes(), &timestamp.to_le_bytes()].concat();
+    let (a, b) = (at("a", 0), at("b", 0));
+    let section = [
+        Op::BeginPrepare(PrepareKind::Committed),
+        Op::Put { cf: stamped, key: &a, value: b"1" },
+        Op::Put { cf: plain, key: b"a key without one", value: b"1" },
+        Op::Delete { cf: stamped, key: &b },
+        Op::EndPrepare { xid: b"t" },
+    ];
+    let timestamp = 7_u64.to_le_bytes();
+    let commit = [Op::CommitWithTimestamp { xid: b"t", timestamp: &timestamp }];
+    // In one log, and in two.
+    for logs in [
+        vec![log_of_records(4, 1, &[&section, &commit])],
+        vec![log_of_records(4, 1, &[&section]), log_of_records(5, 1, &[&commit])],
+    ] {
+        let targets = targets_with_timestamps();
+        let (of_plain, of_stamped) = (targets[0].memtable.clone(), targets[1].memtable.clone());
+        let mode = RecoveryMode::AbsoluteConsistency;
+        let mut recovery = Recovery::new(mode, targets, (SeqNo(0), FileNumber(1)), true);
+        for (log, number) in logs.iter().zip(4..) {
+            recovery.log(FileNumber(number), Path::new("log"), log, &mut |_| Ok(())).unwrap();
+        }
+        let recovered = recovery.finish([]).unwrap();
+        assert_eq!((recovered.applied, recovered.next_seq), (3, SeqNo(4)));
+        assert!(recovered.undecided.is_empty());
+        let deletion = karst_format::key::ValueType::DeletionWithTimestamp as u8;
+        assert_eq!(keys_in(&of_stamped), [(at("a", 7), 1), (at("b", 7), deletion)]);
+        assert_eq!(keys_in(&of_plain), [(b"a key without one".to_vec(), 1)]);
+    }
+}
+
+#[test]
+fn commits_whose_timestamps_do_not_fit_are_an_error_in_every_mode() {
+    let cf = ColumnFamilyId(3);
+    let section = |key| {
+        [
+            Op::BeginPrepare(PrepareKind::Committed),
+            Op::Put { cf, key, value: b"" },
+            Op::EndPrepare { xid: b"t" },
+        ]
+    };
+    let (good, short) = (section(b"key-of-8-bytes"), section(b"7 bytes"));
+    let without = [Op::Commit { xid: b"t" }];
+    let at = |timestamp| [Op::CommitWithTimestamp { xid: b"t", timestamp }];
+    let (fits, of_four, of_none) = (at(&[1; 8]), at(&[1; 4]), at(&[]));
+    for mode in MODES {
+        for (records, what) in [
+            (&[&good[..], &without][..], "a commit without a timestamp, of keys in column family 3"),
+            (&[&good, &of_four], "a timestamp of 4 bytes; those of column family 3 have 8"),
+            (&[&good, &of_none], "a timestamp of 0 bytes; those of column family 3 have 8"),
+            (&[&short, &fits], "a key of 7 bytes in column family 3, whose timestamps have 8"),
+        ] {
+            let error = replayed(mode, &log_of_records(4, 1, records)).unwrap_err();
+            assert_eq!(error.kind(), karst_base::error::ErrorKind::Corruption, "{mode:?}");
+            assert!(error.to_string().contains(what), "{mode:?}: {error}");
+        }
+        // All in one record, where nothing is known of the section before it is applied.
+        let together = [good[0], good[1], good[2], of_four[0]];
+        let outcome = replayed(mode, &log_of_records(4, 1, &[&together]));
+        assert_ne!(outcome.ok(), Some(1), "{mode:?}: it was committed at no timestamp");
+        // A section that is gone, as all that it brought is in tables, is nobody's.
+        assert_eq!(replayed(mode, &log_of_records(4, 1, &[&of_four])).unwrap(), 0);
+    }
 }
 
 /// As a secondary reads a log that grows: what was said at its beginning holds for what comes.
