@@ -50,7 +50,9 @@ pub(crate) unsafe fn batch_of<'a>(handle: *const IndexedBatch) -> karstdb::Resul
 }
 
 /// The batch of a handle, to change.
-unsafe fn batch_of_mut<'a>(handle: *mut IndexedBatch) -> karstdb::Result<&'a mut WriteBatchWithIndex> {
+pub(crate) unsafe fn batch_of_mut<'a>(
+    handle: *mut IndexedBatch,
+) -> karstdb::Result<&'a mut WriteBatchWithIndex> {
     let handle = unsafe { of(handle)? };
     if handle.transaction.is_null() {
         unsafe { of_mut(handle.own) }

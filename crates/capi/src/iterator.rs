@@ -251,8 +251,8 @@ unsafe fn timestamp<'a>(iter: *const Iter) -> Option<&'a [u8]> {
     let iter = unsafe { iter.as_ref() }.filter(|iter| iter.valid())?;
     match &iter.at {
         At::Db(it) => Some(it.timestamp()),
-        // Batches with an index have no keys with timestamps.
-        At::Batch(_) | At::Nowhere => None,
+        At::Batch(it) => Some(it.timestamp()),
+        At::Nowhere => None,
     }
 }
 

@@ -177,9 +177,6 @@ refused! {
     rocksdb_start_block_cache_trace_with_options word error 6 "void" "rocksdb_t*, rocksdb_env_t*, const rocksdb_envoptions_t*, const rocksdb_block_cache_trace_options_t*, const rocksdb_block_cache_trace_writer_options_t*, const char*, char**";
     rocksdb_table_properties_collector_factory_destroy word "void" "rocksdb_table_properties_collector_factory_t*";
     rocksdb_table_properties_uncompressed_data_size word "uint64_t" "const rocksdb_table_properties_t*";
-    rocksdb_transaction_set_commit_timestamp word "void" "rocksdb_transaction_t*, uint64_t";
-    rocksdb_transaction_set_read_timestamp_for_validation word "void" "rocksdb_transaction_t*, uint64_t";
     rocksdb_walfilter_create word "rocksdb_walfilter_t*" "void*, void (*)(void*), rocksdb_walfilter_column_family_log_number_map_cb, rocksdb_walfilter_log_record_found_cb, const char* (*)(void*)";
     rocksdb_walfilter_destroy word "void" "rocksdb_walfilter_t*";
-    rocksdb_writebatch_wi_update_timestamps word error 5 "void" "rocksdb_writebatch_wi_t*, const char*, size_t, void*, size_t (*)(void*, uint32_t), char**";
 }

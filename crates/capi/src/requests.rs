@@ -738,6 +738,7 @@ fields! {
         set rocksdb_transaction_options_set_skip_concurrency_control TransactionSettings c_uchar skip_concurrency_control;
         set rocksdb_transaction_options_set_skip_prepare TransactionSettings c_uchar skip_prepare;
         get rocksdb_transactiondb_options_get_default_lock_timeout LockingSettings i64 default_lock_timeout;
+        get rocksdb_transactiondb_options_get_enable_udt_validation LockingSettings c_uchar enable_udt_validation;
         get rocksdb_transactiondb_options_get_max_num_deadlocks LockingSettings u32 max_num_deadlocks;
         get rocksdb_transactiondb_options_get_max_num_locks LockingSettings i64 max_num_locks;
         get rocksdb_transactiondb_options_get_num_stripes LockingSettings usize num_stripes;
@@ -745,6 +746,7 @@ fields! {
         get rocksdb_transactiondb_options_get_transaction_lock_timeout LockingSettings i64 transaction_lock_timeout;
         get rocksdb_transactiondb_options_get_write_policy LockingSettings c_int write_policy;
         set rocksdb_transactiondb_options_set_default_lock_timeout LockingSettings i64 default_lock_timeout;
+        set rocksdb_transactiondb_options_set_enable_udt_validation LockingSettings c_uchar enable_udt_validation;
         set rocksdb_transactiondb_options_set_max_num_deadlocks LockingSettings u32 max_num_deadlocks;
         set rocksdb_transactiondb_options_set_max_num_locks LockingSettings i64 max_num_locks;
         set rocksdb_transactiondb_options_set_num_stripes LockingSettings usize num_stripes;
@@ -842,12 +844,10 @@ fields! {
         set rocksdb_transaction_options_set_write_batch_flush_threshold TransactionSettings i64 rocksdb_transaction_options_set_write_batch_flush_threshold;
         set rocksdb_transaction_options_set_write_batch_track_timestamp_size TransactionSettings c_uchar rocksdb_transaction_options_set_write_batch_track_timestamp_size;
         get rocksdb_transactiondb_options_get_default_write_batch_flush_threshold LockingSettings i64 rocksdb_transactiondb_options_set_default_write_batch_flush_threshold;
-        get rocksdb_transactiondb_options_get_enable_udt_validation LockingSettings c_uchar rocksdb_transactiondb_options_set_enable_udt_validation;
         get rocksdb_transactiondb_options_get_rollback_merge_operands LockingSettings c_uchar rocksdb_transactiondb_options_set_rollback_merge_operands;
         get rocksdb_transactiondb_options_get_txn_commit_bypass_memtable_threshold LockingSettings u32 rocksdb_transactiondb_options_set_txn_commit_bypass_memtable_threshold;
         get rocksdb_transactiondb_options_get_use_per_key_point_lock_mgr LockingSettings c_uchar rocksdb_transactiondb_options_set_use_per_key_point_lock_mgr;
         set rocksdb_transactiondb_options_set_default_write_batch_flush_threshold LockingSettings i64 rocksdb_transactiondb_options_set_default_write_batch_flush_threshold;
-        set rocksdb_transactiondb_options_set_enable_udt_validation LockingSettings c_uchar rocksdb_transactiondb_options_set_enable_udt_validation;
         set rocksdb_transactiondb_options_set_rollback_merge_operands LockingSettings c_uchar rocksdb_transactiondb_options_set_rollback_merge_operands;
         set rocksdb_transactiondb_options_set_txn_commit_bypass_memtable_threshold LockingSettings u32 rocksdb_transactiondb_options_set_txn_commit_bypass_memtable_threshold;
         set rocksdb_transactiondb_options_set_use_per_key_point_lock_mgr LockingSettings c_uchar rocksdb_transactiondb_options_set_use_per_key_point_lock_mgr;

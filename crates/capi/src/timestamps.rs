@@ -1,4 +1,5 @@
-//! Keys with user-defined timestamps: their comparators, writes, reads, tables and history.
+//! Keys with user-defined timestamps: their comparators, writes, reads, tables and history, and the
+//! transactions that write them.
 //!
 //! In: keys, and timestamps as bytes beside them. Out: what the engine's calls with timestamps do,
 //! with RocksDB's conventions: a timestamp that is told comes from malloc, as a value does.
@@ -9,9 +10,11 @@ use crate::callbacks::{ComparatorHandle, Compare, Destructor, Name, State, at};
 use crate::db::{families_of, writing};
 use crate::family::Family;
 use crate::handle::{Database, Pinned};
+use crate::indexed_batch::{IndexedBatch, batch_of_mut};
 use crate::options::OptionsHandle;
 use crate::requests::{Compaction, EnvOptions, Read, Write, reading};
 use crate::sst_writer::Writer;
+use crate::transaction::TransactionHandle;
 use karstdb::format::{Comparator, UserComparator};
 use karstdb::{ColumnFamily, ReadOptions, SstFileWriter};
 use libc::{c_char, c_int, c_uchar, c_void};
@@ -285,6 +288,18 @@ mod others {
         }
         attempt rocksdb_writebatch_update_timestamps(batch: *mut Batch, ts: *const c_char, tslen: usize, state: *mut c_void, get_ts_size: Option<TimestampSize>) {
             of_mut(batch)?.batch.update_timestamps(bytes(ts, tslen), sizes(state, get_ts_size)?)
+        }
+        attempt rocksdb_writebatch_wi_update_timestamps(batch: *mut IndexedBatch, ts: *const c_char, tslen: usize, state: *mut c_void, get_ts_size: Option<TimestampSize>) {
+            batch_of_mut(batch)?.update_timestamps(bytes(ts, tslen), sizes(state, get_ts_size)?)
+        }
+
+        call rocksdb_transaction_set_commit_timestamp(txn: *mut TransactionHandle, commit_timestamp: u64) {
+            let set = of_mut(txn).and_then(|txn| txn.set_commit_timestamp(commit_timestamp));
+            or_say("rocksdb_transaction_set_commit_timestamp", set);
+        }
+        call rocksdb_transaction_set_read_timestamp_for_validation(txn: *mut TransactionHandle, read_timestamp: u64) {
+            let set = of_mut(txn).and_then(|txn| txn.set_read_timestamp(read_timestamp));
+            or_say("rocksdb_transaction_set_read_timestamp_for_validation", set);
         }
     }
 }

@@ -27,6 +27,8 @@ pub struct TransactionHandle {
     again: Again,
     /// It was rolled back, and is begun anew by what is done next.
     is_over: bool,
+    /// What was set to read at and to commit at. Compat: it lasts beyond a rollback.
+    timestamps: (Option<u64>, Option<u64>),
 }
 
 /// How a transaction is begun once more.
@@ -90,13 +92,15 @@ impl TransactionHandle {
             name: Vec::new(),
             again,
             is_over: false,
+            timestamps: (None, None),
         })
     }
 
     pub(crate) fn named(inner: Transaction, db: &Db, name: Vec<u8>) -> *mut TransactionHandle {
         let inner = Kind::Locking(Box::new(inner));
         let (again, is_over) = (Again::Never, false);
-        give(TransactionHandle { inner, db: db.clone(), lent: Vec::new(), name, again, is_over })
+        let (db, lent, timestamps) = (db.clone(), Vec::new(), (None, None));
+        give(TransactionHandle { inner, db, lent, name, again, is_over, timestamps })
     }
 
     /// Another handle, for a transaction that is given away.
@@ -108,6 +112,7 @@ impl TransactionHandle {
             name: self.name.clone(),
             again: self.again.clone(),
             is_over: false,
+            timestamps: self.timestamps,
         }
     }
 
@@ -137,6 +142,12 @@ impl TransactionHandle {
         if let (Kind::Locking(transaction), false) = (&mut self.inner, self.name.is_empty()) {
             transaction.set_name(&self.name)?;
         }
+        if let Kind::Locking(transaction) = &mut self.inner {
+            // Why in this order: it was allowed before, in whatever order it was set.
+            let (read, commit) = self.timestamps;
+            commit.into_iter().try_for_each(|at| transaction.set_commit_timestamp(at))?;
+            read.into_iter().try_for_each(|at| transaction.set_read_timestamp_for_validation(at))?;
+        }
         self.is_over = false;
         Ok(())
     }
@@ -148,6 +159,28 @@ impl TransactionHandle {
             Kind::Optimistic(transaction) => Some(transaction.write_batch()),
             Kind::Committing => None,
         }
+    }
+
+    /// The transaction, if it is one that locks, which alone have timestamps.
+    fn with_timestamps(&mut self) -> karstdb::Result<&mut Transaction> {
+        self.revive()?;
+        match &mut self.inner {
+            Kind::Locking(transaction) => Ok(transaction),
+            Kind::Optimistic(_) => Err(not_supported("timestamps of an optimistic transaction")),
+            Kind::Committing => Err(committing()),
+        }
+    }
+
+    pub(crate) fn set_commit_timestamp(&mut self, timestamp: u64) -> karstdb::Result<()> {
+        self.with_timestamps()?.set_commit_timestamp(timestamp)?;
+        self.timestamps.1 = Some(timestamp);
+        Ok(())
+    }
+
+    pub(crate) fn set_read_timestamp(&mut self, timestamp: u64) -> karstdb::Result<()> {
+        self.with_timestamps()?.set_read_timestamp_for_validation(timestamp)?;
+        self.timestamps.0 = Some(timestamp);
+        Ok(())
     }
 
     fn family(&self, family: Option<&Family>) -> ColumnFamily {
@@ -189,6 +222,11 @@ impl TransactionHandle {
             found.ok_or_else(|| invalid(format!("the batch names column family {id}, which is not open")))
         };
         for op in batch.iter() {
+            // Why without timestamps: those come with the commit.
+            let op = match (op.column_family(), op.key()) {
+                (Some(cf), Some(key)) => op.with_key(family(cf.0)?.comparator().bare(key)),
+                _ => op,
+            };
             match op {
                 Op::Put { cf, key, value } => {
                     on!(self, transaction => transaction.put_untracked(family(cf.0)?, key, value))?

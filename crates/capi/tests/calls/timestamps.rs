@@ -52,6 +52,21 @@ api! {
     fn rocksdb_iter_seek(i: H, k: B, n: usize);
     fn rocksdb_iter_seek_to_last(i: H);
     fn rocksdb_readoptions_set_tailing(o: H, v: c_uchar);
+    fn rocksdb_transaction_set_commit_timestamp(t: H, at: u64);
+    fn rocksdb_transaction_set_read_timestamp_for_validation(t: H, at: u64);
+    fn rocksdb_transaction_get_for_update(t: H, o: H, k: B, kn: usize, vn: *mut usize, exclusive: c_uchar, e: E) -> *mut c_char;
+    fn rocksdb_transaction_create_iterator(t: H, o: H) -> H;
+    fn rocksdb_transaction_set_name(t: H, n: B, length: usize, e: E);
+    fn rocksdb_transaction_prepare(t: H, e: E);
+    fn rocksdb_transactiondb_options_set_enable_udt_validation(o: H, v: c_uchar);
+    fn rocksdb_transactiondb_options_get_enable_udt_validation(o: H) -> c_uchar;
+    fn rocksdb_transactiondb_put(db: H, o: H, k: B, kn: usize, v: B, vn: usize, e: E);
+    fn rocksdb_transactiondb_get_prepared_transactions(db: H, n: *mut usize) -> *mut H;
+    fn rocksdb_writebatch_wi_create_with_params(c: H, n: usize, overwrite: c_uchar, max: usize, p: usize) -> H;
+    fn rocksdb_writebatch_wi_put(b: H, k: B, kn: usize, v: B, vn: usize);
+    fn rocksdb_writebatch_wi_update_timestamps(b: H, t: B, n: usize, s: H, f: Option<Size>, e: E);
+    fn rocksdb_writebatch_wi_destroy(b: H);
+    fn rocksdb_write_writebatch_wi(db: H, o: H, b: H, e: E);
     fn rocksdb_open_and_trim_history(o: H, name: B, n: c_int, names: *const B, os: *const H, hs: *mut H, t: *mut c_char, tn: usize, e: E) -> H;
 }
 
@@ -686,6 +701,190 @@ fn a_database_is_opened_as_it_was() {
             (setup.get_at(db, b"a", 9), setup.get_at(db, b"b", 9)),
             (timed(b"one", 1), timed(b"anew", 4))
         );
+        rocksdb_close(db);
+    }
+}
+
+/// A database of transactions whose default column family has timestamps.
+struct Timeline<'a> {
+    setup: &'a Setup,
+    db: H,
+    begin: H,
+}
+
+impl Timeline<'_> {
+    unsafe fn opened(setup: &Setup, validates: bool) -> Timeline<'_> {
+        unsafe {
+            let settings = rocksdb_transactiondb_options_create();
+            assert_eq!(rocksdb_transactiondb_options_get_enable_udt_validation(settings), 1);
+            rocksdb_transactiondb_options_set_enable_udt_validation(settings, validates.into());
+            assert_eq!(rocksdb_transactiondb_options_get_enable_udt_validation(settings), validates.into());
+            let path = setup.path("db");
+            let db = ok(|e| rocksdb_transactiondb_open(setup.options, settings, path.as_ptr(), e));
+            rocksdb_transactiondb_options_destroy(settings);
+            Timeline { setup, db, begin: rocksdb_transaction_options_create() }
+        }
+    }
+
+    unsafe fn begin(&self) -> H {
+        unsafe { rocksdb_transaction_begin(self.db, self.setup.write, self.begin, null_mut()) }
+    }
+
+    unsafe fn put(&self, transaction: H, key: &[u8; 1], value: &[u8; 1]) {
+        unsafe { ok(|e| rocksdb_transaction_put(transaction, at(key), 1, at(value), 1, e)) }
+    }
+
+    /// What a transaction sees of a key at a time.
+    unsafe fn seen(&self, transaction: H, key: &[u8; 1], at_time: u64) -> Option<Vec<u8>> {
+        self.setup.read_at(at_time);
+        let mut length = 0;
+        unsafe {
+            let value =
+                ok(|e| rocksdb_transaction_get(transaction, self.setup.read, at(key), 1, &mut length, e));
+            owned(value, length)
+        }
+    }
+
+    unsafe fn get(&self, key: &[u8; 1], at_time: u64) -> Option<Vec<u8>> {
+        self.setup.read_at(at_time);
+        let mut length = 0;
+        unsafe {
+            let value =
+                ok(|e| rocksdb_transactiondb_get(self.db, self.setup.read, at(key), 1, &mut length, e));
+            owned(value, length)
+        }
+    }
+
+    /// Reads for update without a timestamp in the options.
+    unsafe fn for_update(&self, transaction: H, key: &[u8; 1], e: E) -> *mut c_char {
+        let mut length = 0;
+        unsafe {
+            rocksdb_readoptions_set_timestamp(self.setup.read, null(), 0);
+            rocksdb_transaction_get_for_update(transaction, self.setup.read, at(key), 1, &mut length, 1, e)
+        }
+    }
+
+    unsafe fn close(self) {
+        unsafe {
+            rocksdb_transaction_options_destroy(self.begin);
+            rocksdb_transactiondb_close(self.db);
+        }
+    }
+}
+
+#[test]
+fn transactions_commit_at_timestamps() {
+    let ended = AtomicUsize::new(0);
+    let setup = timed_setup(&ended);
+    unsafe {
+        let line = Timeline::opened(&setup, true);
+        let first = line.begin();
+        line.put(first, b"k", b"1");
+        assert_eq!(line.seen(first, b"k", 1).unwrap(), b"1");
+        assert!(failed(|e| rocksdb_transaction_commit(first, e)).starts_with("Invalid argument: "));
+        rocksdb_transaction_set_commit_timestamp(first, 5);
+        ok(|e| rocksdb_transaction_commit(first, e));
+        rocksdb_transaction_destroy(first);
+        assert_eq!((line.get(b"k", 4), line.get(b"k", 5)), (None, Some(b"1".to_vec())));
+        let put = |e| rocksdb_transactiondb_put(line.db, setup.write, at(b"k"), 1, at(b"2"), 1, e);
+        assert!(failed(put).starts_with("Not implemented: "));
+
+        // An iterator shows both, with timestamps where there are any.
+        let second = line.begin();
+        line.put(second, b"l", b"2");
+        setup.read_at(9);
+        let iter = rocksdb_transaction_create_iterator(second, setup.read);
+        rocksdb_iter_seek_to_first(iter);
+        for (key, stamp) in [(b"k", &time(5)[..]), (b"l", &[])] {
+            let shown = rocksdb_iter_timestamp_slice(iter);
+            let mut length = 0;
+            let name = rocksdb_iter_key(iter, &mut length);
+            assert_eq!((read(name, length), read(shown.0, shown.1)), (&key[..], stamp));
+            rocksdb_iter_next(iter);
+        }
+        rocksdb_iter_destroy(iter);
+
+        // What was committed later than it reads is a conflict, until it reads later.
+        rocksdb_transaction_set_read_timestamp_for_validation(second, 4);
+        assert!(failed(|e| line.for_update(second, b"k", e)).starts_with("Resource busy: "));
+        rocksdb_transaction_set_read_timestamp_for_validation(second, 7);
+        let value = ok(|e| line.for_update(second, b"k", e));
+        assert_eq!(owned(value, 1).unwrap(), b"1");
+        // It does not commit before it reads, nor read before it did: that is passed over.
+        rocksdb_transaction_set_commit_timestamp(second, 7);
+        assert!(failed(|e| rocksdb_transaction_commit(second, e)).starts_with("Invalid argument: "));
+        rocksdb_transaction_set_read_timestamp_for_validation(second, 3);
+        rocksdb_transaction_set_commit_timestamp(second, 4);
+        assert!(failed(|e| rocksdb_transaction_commit(second, e)).starts_with("Invalid argument: "));
+
+        // Both outlive a rollback.
+        rocksdb_transaction_set_commit_timestamp(second, 8);
+        ok(|e| rocksdb_transaction_rollback(second, e));
+        line.put(second, b"m", b"3");
+        ok(|e| rocksdb_transaction_commit(second, e));
+        rocksdb_transaction_destroy(second);
+        assert_eq!((line.get(b"m", 7), line.get(b"m", 8)), (None, Some(b"3".to_vec())));
+        assert_eq!(line.get(b"l", 9), None);
+
+        // Prepared by one, committed by the next.
+        let third = line.begin();
+        ok(|e| rocksdb_transaction_set_name(third, c"third".as_ptr(), 5, e));
+        line.put(third, b"n", b"4");
+        ok(|e| rocksdb_transaction_prepare(third, e));
+        rocksdb_transaction_destroy(third);
+        line.close();
+        let line = Timeline::opened(&setup, false);
+        let mut count = 0;
+        let found = rocksdb_transactiondb_get_prepared_transactions(line.db, &mut count);
+        assert_eq!(count, 1);
+        let third = *found;
+        rocksdb_free(found.cast());
+        assert!(failed(|e| rocksdb_transaction_commit(third, e)).starts_with("Invalid argument: "));
+        rocksdb_transaction_set_commit_timestamp(third, 9);
+        ok(|e| rocksdb_transaction_commit(third, e));
+        rocksdb_transaction_destroy(third);
+        assert_eq!((line.get(b"n", 8), line.get(b"n", 9)), (None, Some(b"4".to_vec())));
+
+        // This one was opened not to validate.
+        let fourth = line.begin();
+        let value = ok(|e| line.for_update(fourth, b"n", e));
+        assert_eq!(owned(value, 1).unwrap(), b"4");
+        rocksdb_transaction_set_read_timestamp_for_validation(fourth, 3);
+        assert!(failed(|e| line.for_update(fourth, b"n", e)).starts_with("Invalid argument: "));
+        rocksdb_transaction_destroy(fourth);
+        line.close();
+    }
+}
+
+#[test]
+fn a_batch_with_an_index_gets_timestamps() {
+    unsafe extern "C" fn eight(_: H, _: u32) -> usize {
+        SIZE
+    }
+    let ended = AtomicUsize::new(0);
+    let setup = timed_setup(&ended);
+    let order = unsafe {
+        let state = std::ptr::from_ref(&ended).cast_mut().cast();
+        let (times, bare) = (Some(compare_times as Compare), Some(compare_bare as CompareBare));
+        rocksdb_comparator_with_ts_create(state, Some(end), compare, times, bare, name, SIZE)
+    };
+    unsafe {
+        let db = setup.open();
+        let batch = rocksdb_writebatch_wi_create_with_params(order, 0, 1, 0, 0);
+        rocksdb_writebatch_wi_put(batch, at(b"k"), 1, at(b"v"), 1);
+        let write = |e| rocksdb_write_writebatch_wi(db, setup.write, batch, e);
+        assert!(failed(write).starts_with("Invalid argument: "), "it has no timestamps yet");
+        let short =
+            |e| rocksdb_writebatch_wi_update_timestamps(batch, at(b"t"), 1, null_mut(), Some(eight), e);
+        assert!(failed(short).starts_with("Invalid argument: "));
+        let ts = time(6);
+        let stamp =
+            |e| rocksdb_writebatch_wi_update_timestamps(batch, at(&ts), SIZE, null_mut(), Some(eight), e);
+        ok(stamp);
+        ok(write);
+        rocksdb_writebatch_wi_destroy(batch);
+        rocksdb_comparator_destroy(order);
+        assert_eq!((setup.get_at(db, b"k", 5), setup.get_at(db, b"k", 6)), (None, timed(b"v", 6)));
         rocksdb_close(db);
     }
 }
