@@ -11,6 +11,7 @@
 //! | [`life`] | whether a database may still be used |
 //! | [`options`] | the options of databases, column families and reads, as the engine takes them |
 //! | [`merge_operator`], [`compaction_filter`], [`sst_partitioner`], [`table_properties_collector`] | code of users |
+//! | [`ttl`] | values with the time of their write behind them |
 //! | [`stats`], [`perf_context`] | what is counted and timed |
 //! | [`health`] | errors of background work, and what is refused because of them |
 //! | [`events`] | what listeners and the LOG are told |
@@ -38,3 +39,4 @@ pub mod stats;
 pub mod sync;
 pub mod table_properties_collector;
 pub mod trace;
+pub mod ttl;

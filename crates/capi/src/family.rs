@@ -3,8 +3,9 @@
 use crate::boundary::*;
 use crate::handle::Database;
 use crate::options::OptionsHandle;
-use karstdb::{ColumnFamily, Db};
+use karstdb::{ColumnFamily, Db, DbWithTtl};
 use libc::{c_char, c_int};
+use std::time::Duration;
 
 /// `rocksdb_column_family_handle_t`.
 #[derive(Debug)]
@@ -25,6 +26,18 @@ pub(crate) unsafe fn create(
     Ok(give(Family(db.create_column_family(name, &options.to_options(&[(name, options)])?)?)))
 }
 
+/// The same with entries that expire.
+unsafe fn create_expiring(
+    db: &DbWithTtl,
+    options: *const OptionsHandle,
+    name: *const c_char,
+    ttl: Duration,
+) -> karstdb::Result<*mut Family> {
+    let (options, name) = unsafe { (of(options)?, text(name)?) };
+    let options = options.to_options(&[(name, options)])?;
+    Ok(give(Family(db.create_column_family(name, &options, ttl)?)))
+}
+
 /// The same in a database that may have been opened with a TTL: entries of the family never expire.
 unsafe fn create_in(
     db: &Database,
@@ -32,11 +45,16 @@ unsafe fn create_in(
     name: *const c_char,
 ) -> karstdb::Result<*mut Family> {
     unsafe {
-        match db.stamps {
-            true => create(&db.db, &of(options)?.with_ttl(0), name),
-            false => create(&db.db, options, name),
+        match &db.ttl {
+            Some(ttl) => create_expiring(ttl, options, name, Duration::ZERO),
+            None => create(&db.db, options, name),
         }
     }
+}
+
+/// A number of seconds as RocksDB has it: none and less stand for ever.
+pub(crate) fn time_to_live(seconds: c_int) -> Duration {
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
 
 capi! {
@@ -45,8 +63,8 @@ capi! {
     }
     attempt rocksdb_create_column_family_with_ttl(db: *const Database, options: *const OptionsHandle, name: *const c_char, ttl: c_int) -> *mut Family {
         let db = of(db)?;
-        if !db.stamps { return Err(invalid("the database was not opened with a TTL")) }
-        create(&db.db, &of(options)?.with_ttl(ttl), name)
+        let Some(db) = &db.ttl else { return Err(invalid("the database was not opened with a TTL")) };
+        create_expiring(db, options, name, time_to_live(ttl))
     }
     attempt rocksdb_create_column_families(db: *const Database, options: *const OptionsHandle, count: c_int, names: *const *const c_char, created: *mut usize) -> *mut *mut Family {
         put(created, 0);

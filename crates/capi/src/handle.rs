@@ -1,7 +1,8 @@
 //! The handles of an open database, of a value and of a snapshot.
 
 use crate::boundary::*;
-use karstdb::{Db, ErrorKind, Snapshot, Value};
+use karstdb::{Db, DbWithTtl, ErrorKind, Snapshot, Value, WriteBatch};
+use std::borrow::Cow;
 use std::sync::{Mutex, PoisonError};
 
 /// `rocksdb_t`. The handles of databases with transactions begin with one, as callers pass them
@@ -10,15 +11,43 @@ use std::sync::{Mutex, PoisonError};
 #[repr(C)]
 pub struct Database {
     pub(crate) db: Db,
-    /// Values have the time of their write behind them; see `ttl`.
-    pub(crate) stamps: bool,
+    /// The same database, if it was opened with a TTL: its values have the time of their write
+    /// behind them.
+    pub(crate) ttl: Option<DbWithTtl>,
     /// How often compactions by hand were enabled when they were not disabled.
     pub(crate) enabled_ahead: Mutex<u32>,
 }
 
 impl Database {
     pub(crate) fn plain(db: Db) -> Database {
-        Database { db, stamps: false, enabled_ahead: Mutex::default() }
+        Database { db, ttl: None, enabled_ahead: Mutex::default() }
+    }
+
+    pub(crate) fn expiring(db: DbWithTtl) -> Database {
+        Database { ttl: Some(db.clone()), ..Database::plain(db.db().clone()) }
+    }
+
+    /// A value as it is stored.
+    pub(crate) fn stored<'v>(&self, value: &'v [u8]) -> Cow<'v, [u8]> {
+        self.ttl.as_ref().map_or(Cow::Borrowed(value), |ttl| ttl.stored(value).into())
+    }
+
+    /// A batch as it is written.
+    pub(crate) fn stored_batch<'b>(&self, batch: &'b WriteBatch) -> karstdb::Result<Cow<'b, WriteBatch>> {
+        match &self.ttl {
+            Some(ttl) => ttl.stored_batch(batch).map(Cow::Owned),
+            None => Ok(Cow::Borrowed(batch)),
+        }
+    }
+
+    /// A value as it is read.
+    pub(crate) fn shown(&self, found: Option<Value>) -> karstdb::Result<Option<Pinned>> {
+        let Some(value) = found else { return Ok(None) };
+        let shown = match &self.ttl {
+            Some(ttl) => ttl.shown(value)?,
+            None => value,
+        };
+        Ok(Some(Pinned::whole(shown)))
     }
 
     /// Compat: RocksDB counts below zero, so one that enables takes back one that disables later.
@@ -48,21 +77,18 @@ impl Database {
 /// `rocksdb_pinnableslice_t`.
 #[derive(Debug)]
 pub struct Pinned {
-    pub(crate) value: Value,
-    /// How much of it is shown.
-    pub(crate) length: usize,
+    value: Value,
 }
 
 impl Pinned {
     pub(crate) fn whole(value: Value) -> Pinned {
-        let length = value.len();
-        Pinned { value, length }
+        Pinned { value }
     }
 }
 
 impl AsRef<[u8]> for Pinned {
     fn as_ref(&self) -> &[u8] {
-        self.value.get(..self.length).unwrap_or_default()
+        &self.value
     }
 }
 

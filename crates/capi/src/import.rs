@@ -8,6 +8,7 @@ use crate::metadata::{Live, LiveFiles};
 use crate::options::OptionsHandle;
 use karstdb::{Checkpoint, ExportImportFilesMetaData, ImportColumnFamilyOptions};
 use libc::{c_char, c_uchar};
+use std::time::Duration;
 
 /// `rocksdb_export_import_files_metadata_t`.
 #[derive(Debug, Default)]
@@ -58,10 +59,11 @@ capi! {
         let import = import.as_ref().map(|import| import.0).unwrap_or_default();
         let files = exports.files.iter().map(Live::to_exported).collect::<karstdb::Result<_>>()?;
         let metadata = ExportImportFilesMetaData { db_comparator_name: exports.comparator.clone(), files };
-        let expiring;
-        // Why: entries of a family that is created so never expire; see `family`.
-        let options = if db.stamps { expiring = options.with_ttl(0); &expiring } else { options };
-        let options = options.to_options(&[(name, options)])?;
+        let mut options = options.to_options(&[(name, options)])?;
+        if let Some(ttl) = &db.ttl {
+            // Why: entries of a family that is created so never expire; see `family`.
+            options = ttl.new_family_options(&options, Duration::ZERO);
+        }
         Ok(give(Family(db.db.create_column_family_with_import(name, &options, &import, &metadata)?)))
     }
 }

@@ -91,7 +91,7 @@ unsafe fn get(
     key: &[u8],
 ) -> karstdb::Result<Option<Value>> {
     let (batch, own) = unsafe { (batch_of(batch)?, of(db)?) };
-    if own.stamps {
+    if own.ttl.is_some() {
         return Err(not_supported("reading a batch with an index over a database with a TTL"));
     }
     let (family, options) = unsafe { (family_or_default(&own.db, cf), reading(options)) };

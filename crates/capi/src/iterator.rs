@@ -5,8 +5,9 @@ use crate::family::Family;
 use crate::handle::Database;
 use crate::observe::Slice;
 use crate::requests::{Read, reading};
-use crate::ttl::STAMP;
-use karstdb::{BatchDbIterator, ColumnFamily, Db, DbIterator, Error, ReadOptions, WriteBatchWithIndex};
+use karstdb::{
+    BatchDbIterator, ColumnFamily, Db, DbIterator, DbWithTtl, Error, ReadOptions, WriteBatchWithIndex,
+};
 use libc::{c_char, c_uchar};
 
 /// `rocksdb_iterator_t`.
@@ -80,7 +81,7 @@ impl Iter {
     pub(crate) unsafe fn of(own: &Database, options: *const Read, family: &ColumnFamily) -> *mut Iter {
         let iter = unsafe { Iter::new(&own.db, options, family) };
         if let Some(iter) = unsafe { iter.as_mut() } {
-            iter.stamps = own.stamps;
+            iter.stamps = own.ttl.is_some();
         }
         iter
     }
@@ -241,7 +242,7 @@ unsafe fn entry<'a>(iter: *const Iter, key: bool) -> Option<&'a [u8]> {
         (At::Batch(it), false) => it.value(),
         (At::Nowhere, _) => return None,
     };
-    let cut = if iter.stamps && !key { STAMP } else { 0 };
+    let cut = if iter.stamps && !key { DbWithTtl::STAMP_BYTES } else { 0 };
     Some(&found[..found.len().saturating_sub(cut)])
 }
 

@@ -62,7 +62,6 @@ mod timestamps;
 mod trace;
 mod transaction;
 mod transaction_db;
-mod ttl;
 
 pub use header::{asynchronous, karst_header, rocksdb_header};
 pub use table::{Function, Served, functions};

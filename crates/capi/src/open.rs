@@ -1,10 +1,10 @@
 //! Opening, closing, listing, destroying and repairing databases.
 
 use crate::boundary::*;
-use crate::family::Family;
+use crate::family::{Family, time_to_live};
 use crate::handle::Database;
 use crate::options::OptionsHandle;
-use karstdb::{Db, Error, ErrorKind, Options};
+use karstdb::{Db, DbWithTtl, Error, ErrorKind, Options};
 use libc::{c_char, c_int, c_uchar};
 use std::path::Path;
 
@@ -96,24 +96,17 @@ unsafe fn open_with_ttl(
     named: Named,
     ttls: &[c_int],
 ) -> karstdb::Result<*mut Database> {
-    unsafe {
-        let (common, count) = (of(options)?, usize::try_from(named.count).unwrap_or(0));
-        let mut own = Vec::with_capacity(count.max(1));
-        for (at, ttl) in ttls.iter().enumerate() {
-            own.push(match named.count {
-                0 => ("default", common.with_ttl(*ttl)),
-                _ => (text(*named.names.add(at))?, of(*named.options.add(at))?.with_ttl(*ttl)),
-            });
-        }
-        let families: Vec<_> = own.iter().map(|(name, options)| (*name, options)).collect();
-        let names: Vec<_> = families.iter().map(|(name, _)| *name).collect();
-        let wanted = Wanted { path: path(name)?, options: common.to_options(&families)?, names };
-        let db = Db::open_cf(wanted.path, &wanted.options, &wanted.names)?;
-        if named.count > 0 {
-            handles_out(&db, &wanted, named)?;
-        }
-        Ok(give(Database { stamps: true, ..Database::plain(db) }))
+    let mut wanted = unsafe { wanted(options, name, named)? };
+    if named.count == 0 {
+        wanted.names.push("default");
     }
+    let ttls = ttls.iter().map(|ttl| time_to_live(*ttl));
+    let families: Vec<_> = wanted.names.iter().copied().zip(ttls).collect();
+    let db = DbWithTtl::open_cf(wanted.path, &wanted.options, &families)?;
+    if named.count > 0 {
+        unsafe { handles_out(db.db(), &wanted, named)? };
+    }
+    Ok(give(Database::expiring(db)))
 }
 
 unsafe fn open_read_only(

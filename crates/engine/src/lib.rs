@@ -15,6 +15,7 @@
 //! | `versions` | the tree, as the MANIFEST has it and as it changes |
 //! | [`ingest`], [`copies`], [`repair`] | data from elsewhere, copies, and what is left of damaged files |
 //! | [`trace`] | what was asked of a database, in files, and asked again |
+//! | [`ttl`] | databases whose entries expire |
 //! | [`properties`] | what the database says about itself |
 #![forbid(unsafe_code)]
 
@@ -30,6 +31,7 @@ pub mod read;
 pub mod repair;
 pub(crate) mod sealing;
 pub mod trace;
+pub mod ttl;
 pub(crate) mod versions;
 pub mod write;
 pub(crate) mod write_half;
@@ -95,6 +97,7 @@ pub use repair::{DamagedFile, LostFile, RepairReport, RepairedFamily, VerifyProg
 pub use trace::{
     FileTraceReader, FileTraceWriter, ReplayOptions, Replayer, TraceAnswer, TraceReader, TraceRecord,
 };
+pub use ttl::{DbWithTtl, TtlIterator};
 
 /// Errors: what went wrong, by what the user can do about it, and where.
 pub mod error {

@@ -165,6 +165,7 @@
 //! | [`Range`] | the entries of a range of keys or of a prefix: a Rust iterator from both ends |
 //! | [`OptimisticTransactionDb`] | transactions that are validated when they commit |
 //! | [`TransactionDb`] | transactions that lock what they write or read for update |
+//! | [`DbWithTtl`] | a database whose entries expire some time after they were written |
 //! | [`WriteBatchWithIndex`] | a write batch that can be read before it is written |
 //! | [`Checkpoint`], [`BackupEngine`] | copies of an open database: one with hard links; many that share what they have in common |
 //! | [`Db::repair`], [`Db::verify_files`] | what can be had from damaged files; which files are damaged |
@@ -200,7 +201,7 @@ pub use karst_engine::{
     ColumnFamilyOptions, CompactFilesOptions, CompactOnDeletion, CompactRangeOptions, CompactionFileInfo,
     CompactionFilter, CompactionFilterFactory, CompactionInfo, CompactionStats, CreateBackupOptions,
     DamagedFile, DamagedOptions, DatabaseFile, DatabaseFileKind, Db, DbIterator, DbOptions, DbPath,
-    Direction, Entries, EntryStream, Error, ErrorKind, EventListener, ExportImportFilesMetaData,
+    DbWithTtl, Direction, Entries, EntryStream, Error, ErrorKind, EventListener, ExportImportFilesMetaData,
     ExportedFile, ExternalFileIngestionInfo, ExternalSstFileInfo, FileChecksumGenContext,
     FileChecksumGenCrc32cFactory, FileChecksumGenFactory, FileChecksumGenerator, FileCreationInfo,
     FileDeletionInfo, FileOperation, FileOperationInfo, FileTraceReader, FileTraceWriter, FlushInfo,
@@ -214,7 +215,7 @@ pub use karst_engine::{
     Statistics, StatsLevel, StatsSlice, StopBackup, Streamed, SubcompactionInfo, TableFileCreationInfo,
     TableFileCreationReason, TableFilterFn, TablePropertiesCollection, TablePropertiesCollector,
     TablePropertiesCollectorFactory, Ticker, Timestamp, TraceAnswer, TraceFilter, TraceOptions, TraceQuery,
-    TraceReader, TraceRecord, TraceWriter, UserKeyRange, Value, VerifyProgress, VerifyReport,
+    TraceReader, TraceRecord, TraceWriter, TtlIterator, UserKeyRange, Value, VerifyProgress, VerifyReport,
     WaitForCompactOptions, WalFile, WalUpdate, WalUpdates, WriteBatch, WriteBufferManager, WriteOptions,
     WriteStallCondition, WriteStallInfo, compaction_filter, format, merge_operator, options, perf_context,
     table_properties_collector,

@@ -379,6 +379,76 @@ fn ldb_writes_and_says_what_rocksdbs_does() {
     assert!(!karst(&["ldb", &missing, "put", "a", "b"], "").status.success());
 }
 
+/// What `ldb --ttl` prints. Its exit status says nothing: with `--ttl` it is a failure for every
+/// database that exists.
+fn ldb_with_ttl(db: &Path, args: &[&str]) -> String {
+    let output = Command::new("ldb")
+        .env("TZ", "UTC")
+        .arg(format!("--db={}", db.display()))
+        .arg("--ttl")
+        .args(args)
+        .output()
+        .expect("ldb runs; it is in the package rocksdb-tools");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn values_with_times_are_read_and_written_as_by_ldb() {
+    let dir = tempfile::tempdir().unwrap();
+    let (ours, theirs) = (dir.path().join("ours"), dir.path().join("theirs"));
+    let karst_with_ttl = |db: &Path, args: &[&str]| {
+        let flag = format!("--db={}", db.display());
+        let output = karst(&[&["ldb", &flag, "--ttl"], args].concat(), "");
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{args:?}: {err}");
+        out.into_owned()
+    };
+    // Why both by ldb: how tables are written is in OPTIONS then, and RocksDB 7.8 can read them.
+    for db in [&ours, &theirs] {
+        assert_eq!(ldb_with_ttl(db, &["--create_if_missing", "put", "a", "0"]), "OK\n");
+    }
+    for args in
+        [&["put", "a", "1"][..], &["batchput", "b", "22", "c", ""], &["put", "--hex", "0x6401", "0x01FF"]]
+    {
+        assert_eq!(karst_with_ttl(&ours, args), "OK\n");
+        assert_eq!(ldb_with_ttl(&theirs, args), "OK\n");
+    }
+    // Each writes a key into the other's.
+    assert_eq!(ldb_with_ttl(&ours, &["put", "e", "theirs"]), "OK\n");
+    assert_eq!(karst_with_ttl(&theirs, &["put", "e", "ours"]), "OK\n");
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    let (start, end) = (format!("--start_time={}", now - 500), format!("--end_time={}", now + 500));
+    let before = format!("--end_time={}", now - 500);
+    for db in [&ours, &theirs] {
+        for args in [
+            &["scan"][..],
+            &["scan", "--hex"],
+            &["scan", "--timestamp", "--from=b", "--max_keys=2"],
+            &["scan", &start, &end, "--no_value", "--timestamp"],
+            &["scan", &before],
+            &["dump"],
+            &["dump", "--timestamp"],
+            &["dump", &start, &end, "--bucket=300"],
+            &["dump", &start, &end, "--bucket=300", "--count_only", "--timestamp"],
+            &["dump", &before, "--timestamp"],
+            &["dump", "--count_delim=b"],
+            &["get", "a"],
+            &["get", "c"],
+        ] {
+            assert_eq!(karst_with_ttl(db, args), ldb_with_ttl(db, args), "{args:?}");
+        }
+        assert!(karst_with_ttl(db, &["scan"]).contains("b : 22\n"));
+        assert_eq!(karst_with_ttl(db, &["multi_get", "a", "none"]), "a : 1\nKey not found: none\n");
+        // Without the flag the times are there to be seen.
+        let raw = karst(&["ldb", &format!("--db={}", db.display()), "--value_hex", "get", "a"], "");
+        assert_eq!(raw.stdout.len(), "0x31".len() + 2 * 4 + 1);
+        let flag = format!("--db={}", db.display());
+        let wrong = karst(&["ldb", &flag, "--ttl", "scan", "--start_time=2", "--end_time=1"], "");
+        assert!(!wrong.status.success());
+        assert!(String::from_utf8_lossy(&wrong.stderr).contains("End time can't be less than start time"));
+    }
+}
+
 /// RocksDB's published comparison of unordered writes, with fewer keys: every flag is known, and
 /// what has no effect is said.
 #[test]

@@ -19,7 +19,7 @@ const ENGINE_LAYERS: &[&[&str]] = &[
     &["write_half"],
     &["properties"],
     &["db"],
-    &["copies", "trace"],
+    &["copies", "trace", "ttl"],
     &["repair"],
 ];
 

@@ -16,6 +16,7 @@ use crate::merge_operator::{self, MergeOperator};
 use crate::options::{ColumnFamilyOptions, CompactOnDeletion};
 use crate::sst_partitioner::{self, SstPartitionerFactory};
 use crate::table_properties_collector::TablePropertiesCollectorFactory;
+use crate::ttl::{self, TimeToLive};
 use karst_format::comparator::Comparator;
 use karst_format::ids::ColumnFamilyId;
 use karst_format::options::{NamedColumnFamily, Object, changed_sections};
@@ -63,6 +64,8 @@ pub struct Instances {
     pub sst_partitioner_factory: Option<Arc<dyn SstPartitionerFactory>>,
     /// What adds properties to tables, beside what the options name.
     pub collectors: Vec<Arc<dyn TablePropertiesCollectorFactory>>,
+    /// How long entries live, in a database with a TTL. Operator and filters are the user's own.
+    pub ttl: Option<Arc<TimeToLive>>,
 }
 
 impl Instances {
@@ -80,6 +83,7 @@ impl Instances {
                 .sst_partitioner_factory
                 .or_else(|| other.sst_partitioner_factory.clone()),
             collectors: if self.collectors.is_empty() { other.collectors.clone() } else { self.collectors },
+            ttl: self.ttl.or_else(|| other.ttl.clone()),
         }
     }
 
@@ -114,6 +118,8 @@ pub struct FamilyConfig {
     pub collectors: Vec<Arc<dyn TablePropertiesCollectorFactory>>,
     /// Those of them that were supplied.
     pub supplied_collectors: Vec<Arc<dyn TablePropertiesCollectorFactory>>,
+    /// How long entries live, in a database with a TTL; operator and filters go by it.
+    pub ttl: Option<Arc<TimeToLive>>,
     /// The file that says what the column family is, for errors: OPTIONS, or the MANIFEST where
     /// there are none.
     pub described_in: Option<PathBuf>,
@@ -166,8 +172,29 @@ impl FamilyConfig {
                 Named(name)
             )));
         }
-        let merge_operator =
-            instances.merge_operator.or_else(|| merge_operator::from_name(options.merge_operator.text()?));
+        // Why its own: a change of it is of one column family, and what was supplied may be of
+        // many.
+        let ttl = instances.ttl.as_ref().map(|ttl| ttl.of_another_family());
+        let named_operator = match ttl {
+            Some(_) => ttl::users_operator(&options.merge_operator),
+            None => options.merge_operator.text(),
+        };
+        let built_in = named_operator.and_then(merge_operator::from_name);
+        let merge_operator = match (&ttl, instances.merge_operator) {
+            (None, supplied) => supplied.or(built_in),
+            (Some(ttl), Some(user)) => {
+                options.merge_operator = ttl::described(user.name());
+                Some(ttl.over_operator(user))
+            }
+            (Some(ttl), None) => {
+                let described =
+                    built_in.is_some().then(|| ttl::described(named_operator.unwrap_or_default()));
+                if let Some(described) = described {
+                    options.merge_operator = described;
+                }
+                built_in.map(|user| ttl.over_operator(user))
+            }
+        };
         let mut notes = Vec::new();
         if let Some(text) = options.merge_operator.text().filter(|_| merge_operator.is_none()) {
             notes.push(format!(
@@ -182,7 +209,12 @@ impl FamilyConfig {
         let compaction_filter = instances
             .compaction_filter
             .or_else(|| compaction_filter::from_name(options.compaction_filter.text()?));
-        let compaction_filter_factory = instances.compaction_filter_factory;
+        let (compaction_filter, compaction_filter_factory) =
+            match (&ttl, compaction_filter, instances.compaction_filter_factory) {
+                (None, filter, factory) => (filter, factory),
+                (Some(ttl), Some(user), _) => (Some(ttl.over_filter(user)), None),
+                (Some(ttl), None, user) => (None, Some(ttl.over_factory(user))),
+            };
         let filter_name = compaction_filter.as_ref().map(|filter| filter.name());
         let unfiltered = "nothing is filtered";
         settle_name(
@@ -239,6 +271,7 @@ impl FamilyConfig {
             sst_partitioner_factory,
             collectors,
             supplied_collectors,
+            ttl,
             described_in: None,
             notes,
             options_text: OnceLock::new(),

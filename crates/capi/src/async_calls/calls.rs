@@ -53,7 +53,7 @@ enum Families {
 /// A database whose values are as they are stored.
 pub(super) unsafe fn without_ttl<'a>(db: *const Database) -> karstdb::Result<&'a Db> {
     let db = unsafe { of(db)? };
-    if db.stamps {
+    if db.ttl.is_some() {
         return Err(not_supported("an asynchronous call on a database that was opened with a TTL"));
     }
     Ok(&db.db)

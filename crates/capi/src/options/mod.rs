@@ -20,7 +20,6 @@ pub(crate) use scalars::{KEPT, SERVED, SIGNATURES};
 use crate::boundary::*;
 use crate::cache::Environment;
 use crate::loaded::default_format_version;
-use crate::ttl::{Expiring, ExpiringFactory, StampedMerge};
 use karstdb::format::{Comparator, PrefixExtractor};
 use karstdb::io::Env;
 use karstdb::options as o;
@@ -181,25 +180,6 @@ impl OptionsHandle {
             options = options.prefix_extractor(name, extractor.clone());
         }
         options
-    }
-
-    /// These options with entries that expire after so many seconds; 0 and less: never.
-    pub(crate) fn with_ttl(&self, ttl_s: i32) -> OptionsHandle {
-        let mut own = self.clone();
-        let named = own.family.merge_operator.text().and_then(karstdb::merge_operator::from_name);
-        own.family.merge_operator = o::Object::default();
-        own.merge_operator = own
-            .merge_operator
-            .or(named)
-            .map(|operator| Arc::new(StampedMerge(operator)) as Arc<dyn MergeOperator>);
-        match own.compaction_filter.take() {
-            Some(user) => own.compaction_filter = Some(Arc::new(Expiring { ttl_s, user: Some(user) })),
-            None => {
-                let user = own.compaction_filter_factory.take();
-                own.compaction_filter_factory = Some(Arc::new(ExpiringFactory { ttl_s, user }));
-            }
-        }
-        own
     }
 
     pub(crate) fn environment(&self) -> Env {

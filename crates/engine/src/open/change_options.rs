@@ -61,11 +61,14 @@ pub(crate) fn change_family_options(
         compaction_filter_factory: now.compaction_filter_factory.clone(),
         sst_partitioner_factory: now.sst_partitioner_factory.clone(),
         collectors: now.supplied_collectors.clone(),
+        // Why: the operator and the filters go by it already.
+        ttl: None,
     };
     let asked = options.clone();
     let mut config = FamilyConfig::resolve(now.id, &now.name, options, None, instances)?;
     check_options::given(&now.options, &asked, &config)?;
     config.described_in.clone_from(&now.described_in);
+    config.ttl.clone_from(&now.ttl);
     check_options::column_family(&read.db_options.get(), &config)?;
     let config = Arc::new(config);
     let in_force = OptionsInForce { db: None, family: Some(&config) };

@@ -21,6 +21,7 @@ use karst_base::sst_file_manager::SstFileManager;
 use karst_base::sst_partitioner::SstPartitionerFactory;
 use karst_base::stats::Statistics;
 use karst_base::table_properties_collector::TablePropertiesCollectorFactory;
+use karst_base::ttl::TimeToLive;
 use karst_format::comparator::Comparator;
 use karst_format::options::{Object, OptionsFile, UnknownOptions, did_you_mean};
 use karst_format::slice_transform::PrefixExtractor;
@@ -446,6 +447,12 @@ impl Options {
         factory: Arc<dyn CompactionFilterFactory>,
     ) -> Self {
         self.instances_of(family).compaction_filter_factory = Some(factory);
+        self
+    }
+
+    /// How long entries live; `None` for all families.
+    pub(crate) fn time_to_live(mut self, family: Option<&str>, ttl: Arc<TimeToLive>) -> Self {
+        self.instances_of(family).ttl = Some(ttl);
         self
     }
 

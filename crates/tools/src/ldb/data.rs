@@ -3,10 +3,11 @@
 
 use super::arguments::Arguments;
 use super::manifest;
+use super::ttl::Times;
 use crate::output::Fault;
 use crate::text::{Form, parse_bytes, write_bare, write_bytes, write_internal_key};
 use karst_engine::stats::Histogram;
-use karst_engine::{ColumnFamily, Db, ReadOptions};
+use karst_engine::{ColumnFamily, Db, DbWithTtl, ReadOptions, Value};
 use karst_format::comparator::Comparator;
 use karst_lsm::ManifestReplay;
 use std::io::Write;
@@ -18,21 +19,48 @@ pub(crate) struct Session {
     pub(crate) family: ColumnFamily,
     pub(crate) key_form: Form,
     pub(crate) value_form: Form,
+    /// With `--ttl`.
+    ttl: Option<DbWithTtl>,
 }
 
 impl Session {
     pub(crate) fn open(args: &mut Arguments) -> Result<Session, Fault> {
+        Self::open_with(args, false)
+    }
+
+    /// For a command that takes `--ttl`.
+    fn open_or_expiring(args: &mut Arguments) -> Result<Session, Fault> {
+        let has_ttl = args.take_flag("ttl")?;
+        Self::open_with(args, has_ttl)
+    }
+
+    fn open_with(args: &mut Arguments, has_ttl: bool) -> Result<Session, Fault> {
         let path = take_db(args)?;
         let (key_form, value_form) = args.take_forms()?;
         // Compat: ldb gives a secondary a directory of its own too, and leaves it there.
-        let db = match args.take_value("secondary_path") {
-            Some(own) => Db::open_as_secondary(&path, own, &args.opening)?,
-            None => Db::open_read_only(&path, &args.opening)?,
+        let secondary = args.take_value("secondary_path");
+        let ttl = match &secondary {
+            Some(_) if has_ttl => return Err(Fault::Usage("--secondary_path does not go with --ttl".into())),
+            _ if has_ttl => Some(DbWithTtl::open_read_only(&path, &args.opening)?),
+            _ => None,
+        };
+        let db = match (&ttl, secondary) {
+            (Some(ttl), _) => ttl.db().clone(),
+            (None, Some(own)) => Db::open_as_secondary(&path, own, &args.opening)?,
+            (None, None) => Db::open_read_only(&path, &args.opening)?,
         };
         let name = args.take_value("column_family").unwrap_or_else(|| "default".to_string());
         let family =
             db.column_family(&name).ok_or_else(|| format!("{path}: there is no column family `{name}`"))?;
-        Ok(Session { db, family, key_form, value_form })
+        Ok(Session { db, family, key_form, value_form, ttl })
+    }
+
+    /// A value as it is printed.
+    fn shown(&self, stored: Value) -> karst_engine::Result<Value> {
+        match &self.ttl {
+            Some(ttl) => ttl.shown(stored),
+            None => Ok(stored),
+        }
     }
 
     fn key(&self, text: &str) -> Result<Vec<u8>, Fault> {
@@ -50,7 +78,8 @@ pub(crate) fn failed(e: std::io::Error) -> Fault {
 }
 
 pub(crate) fn scan(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
-    let s = Session::open(&mut args)?;
+    let s = Session::open_or_expiring(&mut args)?;
+    let times = Times::take(&mut args, s.ttl.is_some())?;
     let from = args.take_key("from", s.key_form)?;
     let to = args.take_key("to", s.key_form)?;
     let max_keys: Option<u64> = args.take_number("max_keys")?;
@@ -62,16 +91,26 @@ pub(crate) fn scan(mut args: Arguments, out: &mut impl Write) -> Result<(), Faul
         Some(key) => iter.seek(key),
         None => iter.seek_to_first(),
     };
+    if times.are_printed() {
+        times.write_head("Scanning", out)?;
+    }
     let mut left = max_keys.unwrap_or(u64::MAX);
     while moved.is_ok() && iter.valid() && left > 0 {
         // Compat: ldb compares bytes here, whatever the comparator.
         if to.as_deref().is_some_and(|to| iter.key() >= to) {
             break;
         }
+        let Some((value, time)) = times.shown(iter.value())? else {
+            moved = iter.next();
+            continue;
+        };
+        if times.are_printed() {
+            times.write(time, out)?;
+        }
         write_bytes(out, iter.key(), s.key_form).map_err(failed)?;
         if !no_value {
             out.write_all(b" : ").map_err(failed)?;
-            write_bytes(out, iter.value(), s.value_form).map_err(failed)?;
+            write_bytes(out, value, s.value_form).map_err(failed)?;
         }
         out.write_all(b"\n").map_err(failed)?;
         left -= 1;
@@ -82,7 +121,8 @@ pub(crate) fn scan(mut args: Arguments, out: &mut impl Write) -> Result<(), Faul
 
 /// As scan, in the form that `load` reads; or the number of keys and how long their values are.
 pub(crate) fn dump(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
-    let s = Session::open(&mut args)?;
+    let s = Session::open_or_expiring(&mut args)?;
+    let times = Times::take(&mut args, s.ttl.is_some())?;
     let from = args.take_key("from", s.key_form)?;
     let to = args.take_key("to", s.key_form)?;
     // Compat: a negative number stands for no limit.
@@ -105,29 +145,44 @@ pub(crate) fn dump(mut args: Arguments, out: &mut impl Write) -> Result<(), Faul
     };
     let comparator = Comparator::from_name(s.family.comparator_name()).unwrap_or(Comparator::Bytewise);
     let (mut count, mut sizes, mut groups) = (0_u64, Histogram::new(), Groups::default());
+    let mut buckets = times.buckets();
+    if times.are_printed() && !count_only && delimiter.is_none() {
+        times.write_head("Dumping", out)?;
+    }
     while moved.is_ok() && iter.valid() {
         let past = to.as_deref().is_some_and(|to| comparator.compare_user(iter.key(), to).is_ge());
         if past || max_keys.is_some_and(|most| most >= 0 && count >= most as u64) {
             break;
         }
+        let Some((value, time)) = times.shown(iter.value())? else {
+            moved = iter.next();
+            continue;
+        };
         count += 1;
+        if let Some(buckets) = &mut buckets {
+            buckets.add(time);
+        }
         if let Some(delimiter) = delimiter {
-            groups.add(iter.key(), iter.value(), delimiter, out)?;
+            groups.add(iter.key(), value, delimiter, out)?;
         }
         if count_only {
-            sizes.add(iter.value().len() as u64);
+            sizes.add(value.len() as u64);
         } else if delimiter.is_none() {
+            if times.are_printed() {
+                times.write(time, out)?;
+            }
             write_bytes(out, iter.key(), s.key_form).map_err(failed)?;
             out.write_all(b" ==> ").map_err(failed)?;
-            write_bytes(out, iter.value(), s.value_form).map_err(failed)?;
+            write_bytes(out, value, s.value_form).map_err(failed)?;
             out.write_all(b"\n").map_err(failed)?;
         }
         moved = iter.next();
     }
     moved.map_err(|e| format!("Iterator error: {e}"))?;
-    match delimiter {
-        Some(_) => groups.write(out)?,
-        None => writeln!(out, "Keys in range: {count}").map_err(failed)?,
+    match (buckets, delimiter) {
+        (Some(buckets), _) => buckets.write(out)?,
+        (None, Some(_)) => groups.write(out)?,
+        (None, None) => writeln!(out, "Keys in range: {count}").map_err(failed)?,
     }
     if count_only {
         writeln!(out, "Value size distribution: \n{sizes}").map_err(failed)?;
@@ -164,10 +219,11 @@ impl Groups {
 }
 
 pub(crate) fn get(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
-    let s = Session::open(&mut args)?;
+    let s = Session::open_or_expiring(&mut args)?;
     let key = s.key(&args.take_word().ok_or_else(|| Fault::Usage("get needs a key".into()))?)?;
     args.finish("get")?;
-    match s.db.get_cf(&ReadOptions::default(), &s.family, &key)? {
+    let found = s.db.get_cf(&ReadOptions::default(), &s.family, &key)?;
+    match found.map(|stored| s.shown(stored)).transpose()? {
         Some(value) => write_bytes(out, &value, s.value_form).map_err(failed)?,
         None => out.write_all(b"Key not found").map_err(failed)?,
     }
@@ -175,7 +231,7 @@ pub(crate) fn get(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault
 }
 
 pub(crate) fn multi_get(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
-    let s = Session::open(&mut args)?;
+    let s = Session::open_or_expiring(&mut args)?;
     let keys = args.take_words().iter().map(|word| s.key(word)).collect::<Result<Vec<_>, _>>()?;
     args.finish("multi_get")?;
     if keys.is_empty() {
@@ -183,7 +239,8 @@ pub(crate) fn multi_get(mut args: Arguments, out: &mut impl Write) -> Result<(),
     }
     let mut bad = Vec::new();
     for (result, key) in s.db.multi_get_cf(&ReadOptions::default(), &s.family, &keys).into_iter().zip(&keys) {
-        match result {
+        let shown = result.and_then(|found| found.map(|stored| s.shown(stored)).transpose());
+        match shown {
             Ok(Some(value)) => {
                 write_bytes(out, key, s.key_form).map_err(failed)?;
                 out.write_all(b" : ").map_err(failed)?;

@@ -7,6 +7,7 @@ mod data;
 pub(crate) mod live_files;
 pub(crate) mod manifest;
 mod repair;
+mod ttl;
 pub(crate) mod wal;
 mod write;
 
@@ -20,7 +21,9 @@ use std::path::{Path, PathBuf};
 const HELP: &str = "karst ldb --db=PATH COMMAND [--OPTION[=VALUE] ...]
 
   scan [--from=KEY] [--to=KEY] [--max_keys=N] [--no_value]
+       [--timestamp] [--start_time=SECONDS] [--end_time=SECONDS]
   dump [--from=KEY] [--to=KEY] [--max_keys=N] [--count_only] [--count_delim[=C]] [--stats]
+       [--timestamp] [--start_time=SECONDS] [--end_time=SECONDS] [--bucket=SECONDS]
   get KEY
   multi_get KEY [KEY ...]
   idump [--from=KEY] [--to=KEY] [--max_keys=N] [--count_only] [--input_key_hex]
@@ -59,6 +62,8 @@ const HELP: &str = "karst ldb --db=PATH COMMAND [--OPTION[=VALUE] ...]
   --column_family=NAME     the column family that the command is about; default: default
   --secondary_path=DIRECTORY
                            scan, dump, get, multi_get and idump read as a secondary instance, which writes its LOG there
+  --ttl                    put, batchput, get, multi_get, scan and dump: values have the time of their write
+                           behind them; --timestamp and the others say which are shown, and show it
   --hex, --key_hex, --value_hex
                            keys and values are given and printed as 0x6B31
   --try_load_options=false do not read the OPTIONS file

@@ -10,14 +10,17 @@ use crate::bench::translate;
 use crate::output::{Fault, note};
 use crate::text::{Form, parse_bytes};
 use karst_engine::{
-    BottommostLevelCompaction, ColumnFamily, CompactRangeOptions, Db, FlushOptions, IngestExternalFileArg,
-    IngestExternalFileOptions, Options, SstFileWriter, WriteBatch, WriteOptions,
+    BottommostLevelCompaction, ColumnFamily, CompactRangeOptions, Db, DbWithTtl, FlushOptions,
+    IngestExternalFileArg, IngestExternalFileOptions, Options, SstFileWriter, WriteBatch, WriteOptions,
 };
 use std::io::{BufRead, Write};
+use std::time::Duration;
 
 /// A database open for one command.
 struct Session {
     db: Db,
+    /// With `--ttl`. Compat: nothing expires while ldb has it open.
+    ttl: Option<DbWithTtl>,
     family: ColumnFamily,
     options: Options,
     key_form: Form,
@@ -92,7 +95,16 @@ fn take_options(args: &mut Arguments) -> Result<Options, Fault> {
 impl Session {
     /// Takes what is left of the arguments; nothing is opened if there is something that no command
     /// knows.
-    fn open(mut args: Arguments, command: &str, change: &[(&str, &str)]) -> Result<Session, Fault> {
+    fn open(args: Arguments, command: &str, change: &[(&str, &str)]) -> Result<Session, Fault> {
+        Self::open_with(args, command, change, false)
+    }
+
+    fn open_with(
+        mut args: Arguments,
+        command: &str,
+        change: &[(&str, &str)],
+        has_ttl: bool,
+    ) -> Result<Session, Fault> {
         let path = take_db(&mut args)?;
         let (key_form, value_form) = args.take_forms()?;
         let create = args.take_flag("create_if_missing")?;
@@ -103,10 +115,17 @@ impl Session {
         for (name, value) in create.iter().chain(change) {
             options = options.set(name, value)?;
         }
-        let db = Db::open(&path, &options)?;
+        let ttl = match has_ttl {
+            true => Some(DbWithTtl::open(&path, &options, Duration::ZERO)?),
+            false => None,
+        };
+        let db = match &ttl {
+            Some(ttl) => ttl.db().clone(),
+            None => Db::open(&path, &options)?,
+        };
         let family =
             db.column_family(&name).ok_or_else(|| format!("{path}: there is no column family `{name}`"))?;
-        Ok(Session { db, family, options, key_form, value_form })
+        Ok(Session { db, ttl, family, options, key_form, value_form })
     }
 
     fn key(&self, text: &str) -> Result<Vec<u8>, Fault> {
@@ -118,7 +137,11 @@ impl Session {
     }
 
     fn write(&self, batch: &WriteBatch) -> Result<(), Fault> {
-        Ok(self.db.write(&WriteOptions::default(), batch)?)
+        match &self.ttl {
+            Some(ttl) => ttl.write(&WriteOptions::default(), batch)?,
+            None => self.db.write(&WriteOptions::default(), batch)?,
+        }
+        Ok(())
     }
 
     /// Calls `with` for each line `key ==> value` of standard input; lines of another form are
@@ -169,8 +192,9 @@ pub(crate) fn batchput(mut args: Arguments, out: &mut impl Write) -> Result<(), 
     batch_put(args, &pairs, out)
 }
 
-fn batch_put(args: Arguments, pairs: &[(String, String)], out: &mut impl Write) -> Result<(), Fault> {
-    let s = Session::open(args, "put", &[])?;
+fn batch_put(mut args: Arguments, pairs: &[(String, String)], out: &mut impl Write) -> Result<(), Fault> {
+    let has_ttl = args.take_flag("ttl")?;
+    let s = Session::open_with(args, "put", &[], has_ttl)?;
     let mut batch = WriteBatch::new();
     for (key, value) in pairs {
         batch.put_cf(&s.family, s.key(key)?, s.value(value)?)?;
