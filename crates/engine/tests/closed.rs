@@ -118,6 +118,8 @@ fn of_database(db: &Db, before: &Snapshot) -> Vec<(&'static str, Option<Error>)>
         suggest_compact_range db.suggest_compact_range(family, None, None);
         delete_files_in_ranges db.delete_files_in_ranges(family, &[(None, None)], true);
         delete_files_in_ranges_async wait(db.delete_files_in_ranges_async(family, &[(None, None)], true));
+        clip_column_family db.clip_column_family(family, "a", "b");
+        clip_column_family_async wait(db.clip_column_family_async(family, b"a", b"b"));
         compact_files db.compact_files(&files, family, &[1], 1);
         compact_files_async wait(db.compact_files_async(&files, family, &[1], 1));
         compact_files_with_info_async wait(db.compact_files_with_info_async(&files, family, &[1], 1));

@@ -6,6 +6,7 @@
 
 mod background;
 mod cf;
+mod clip;
 mod closing;
 mod compaction;
 mod hooks;

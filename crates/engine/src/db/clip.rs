@@ -1,0 +1,82 @@
+//! Clipping a column family to a range of keys.
+
+use super::Db;
+use karst_base::error::{Result, check_range};
+use karst_base::options::ReadOptions;
+use karst_commit::{WriteBatch, WriteOptions};
+use karst_lsm::pick::{BottommostLevelCompaction, CompactRangeOptions};
+use karst_storage::column_family::ColumnFamily;
+
+impl Db {
+    /// Removes everything from a column family but the keys from `begin` up to, not including,
+    /// `end`, and its bytes from the disk too. Blocks until it is done.
+    ///
+    /// What is outside goes from sight all at once. Then files that have nothing else are deleted,
+    /// and the others are compacted. Snapshots see what they saw; what only they need stays on the
+    /// disk, as after any deletion. Nobody should write outside of the range meanwhile: what is
+    /// written there may stay.
+    ///
+    /// # Errors
+    /// `end` is before `begin`; as [`Db::delete_range_cf`] and [`Db::compact_range_cf`]. After an
+    /// error of a compaction the keys are gone, and the next call goes on.
+    pub fn clip_column_family(
+        &self,
+        family: &ColumnFamily,
+        begin: impl AsRef<[u8]>,
+        end: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        let clipped = self.clip_column_family_async(family, begin.as_ref(), end.as_ref());
+        karst_io::block_on(self.env(), clipped)
+    }
+
+    /// The asynchronous form of [`Db::clip_column_family`]. Dropped on the way, it has removed all
+    /// that is outside, or nothing yet; a compaction that it runs is cancelled, and the next call
+    /// goes on.
+    ///
+    /// # Errors
+    /// As [`Db::clip_column_family`].
+    pub async fn clip_column_family_async(
+        &self,
+        family: &ColumnFamily,
+        begin: &[u8],
+        end: &[u8],
+    ) -> Result<()> {
+        self.writable(family)?;
+        check_range(&family.0.config.comparator, begin, end)?;
+        let outside = self.outside(family, begin, end).await?;
+        if !outside.is_empty() {
+            self.write_async(&WriteOptions::default(), &outside).await?;
+        }
+        // Why only then: a file that is deleted as a whole is gone for snapshots too. One that is
+        // taken from now on sees nothing of it.
+        if self.0.snapshots.readers().snapshots.is_empty() {
+            let ranges = [(None, Some(begin)), (Some(end), None)];
+            self.delete_files_in_ranges_async(family, &ranges, false).await?;
+        }
+        let compact = CompactRangeOptions {
+            bottommost_level_compaction: BottommostLevelCompaction::ForceOptimized,
+            ..CompactRangeOptions::default()
+        };
+        self.compact_range_cf_async(&compact, family, None, Some(begin)).await?;
+        self.compact_range_cf_async(&compact, family, Some(end), None).await
+    }
+
+    /// What deletes the keys that are there and lie outside.
+    async fn outside(&self, family: &ColumnFamily, begin: &[u8], end: &[u8]) -> Result<WriteBatch> {
+        let order = &family.0.config.comparator;
+        let all = ReadOptions { total_order_seek: true, fill_cache: false, ..ReadOptions::default() };
+        let mut iter = self.iter_cf(&all, family)?;
+        let mut outside = WriteBatch::new();
+        iter.seek_to_first_async().await?;
+        if iter.valid() && order.compare_user(iter.key(), begin).is_lt() {
+            outside.delete_range_cf(family, iter.key(), begin)?;
+        }
+        iter.seek_to_last_async().await?;
+        if iter.valid() && order.compare_user(iter.key(), end).is_ge() {
+            // Why two: a range does not include its end.
+            outside.delete_range_cf(family, end, iter.key())?;
+            outside.delete_cf(family, iter.key())?;
+        }
+        Ok(outside)
+    }
+}

@@ -1,0 +1,152 @@
+//! Column families that are clipped to a range of keys: what is gone, for whom, and from the disk.
+
+use karst_engine::io::testing::foreign_block_on as wait;
+use karst_engine::{
+    ColumnFamily, CompactRangeOptions, Db, ErrorKind, FlushOptions, Options, ReadOptions, WriteOptions,
+};
+use karst_io::testing::poll_times;
+use karst_io::{Env, MemoryFileSystem, Simulation};
+use std::pin::pin;
+use std::sync::Arc;
+
+/// More polls than a call here needs.
+const MOST_POLLS: u64 = 1_000;
+
+fn options(env: &Env) -> Options {
+    let options = Options::new().env(env.clone()).db(|db| db.create_if_missing = true);
+    options
+        .set_all("disable_auto_compactions=true;target_file_size_base=16384;write_buffer_size=65536")
+        .unwrap()
+}
+
+fn key(n: u32) -> String {
+    format!("key{n:05}")
+}
+
+/// Keys in the last level, in L0 and in memory, all over the range; values that do not compress.
+fn fill(db: &Db, family: &ColumnFamily) {
+    let write = WriteOptions::new();
+    let value = |n: u32| -> Vec<u8> {
+        let mut state = u64::from(n) + 1;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 56) as u8
+        };
+        (0..200).map(|_| next()).collect()
+    };
+    for part in 0..3 {
+        for n in (part..1000).step_by(3) {
+            db.put_cf(&write, family, key(n), value(n)).unwrap();
+        }
+        match part {
+            0 => db.compact_range_cf(&CompactRangeOptions::default(), family, None, None).unwrap(),
+            1 => db.flush_cfs(&FlushOptions::default(), &[family]).unwrap(),
+            _ => {}
+        }
+    }
+}
+
+fn keys(db: &Db, family: &ColumnFamily, options: &ReadOptions) -> Vec<String> {
+    let mut iter = db.iter_cf(options, family).unwrap();
+    let entries = iter.entries(karst_engine::Direction::Forward);
+    entries.map(|entry| String::from_utf8_lossy(&entry.unwrap().0).into_owned()).collect()
+}
+
+fn in_memory() -> Env {
+    Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build()
+}
+
+fn opened(env: &Env) -> (Db, ColumnFamily) {
+    let db = Db::open("/db", &options(env)).unwrap();
+    let family = db.create_column_family("clipped", &options(env)).unwrap();
+    fill(&db, &family);
+    (db, family)
+}
+
+/// The smallest and the largest key that a table of the family has.
+fn bounds(db: &Db, family: &ColumnFamily) -> (String, String) {
+    let files = db.live_files().into_iter().filter(|file| file.column_family == family.name());
+    let text = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
+    let (smallest, largest): (Vec<_>, Vec<_>) =
+        files.map(|file| (text(&file.smallest_key), text(&file.largest_key))).unzip();
+    (smallest.into_iter().min().unwrap_or_default(), largest.into_iter().max().unwrap_or_default())
+}
+
+fn expected(range: std::ops::Range<u32>) -> Vec<String> {
+    range.map(key).collect()
+}
+
+#[test]
+fn what_is_outside_is_gone_and_its_bytes_too() {
+    let (db, family) = opened(&in_memory());
+    db.put("other family", "stays").unwrap();
+    db.clip_column_family(&family, key(300), key(700)).unwrap();
+    assert_eq!(keys(&db, &family, &ReadOptions::new()), expected(300..700));
+    assert_eq!(bounds(&db, &family), (key(300), key(699)));
+    assert_eq!(db.int_property_cf(&family, "rocksdb.estimate-num-keys"), Some(400), "no deletion is left");
+    assert_eq!(db.get("other family").unwrap().unwrap(), "stays");
+    // Again, and by the other form.
+    wait(db.clip_column_family_async(&family, key(300).as_bytes(), key(700).as_bytes())).unwrap();
+    wait(db.clip_column_family_async(&family, b"a", key(400).as_bytes())).unwrap();
+    assert_eq!(keys(&db, &family, &ReadOptions::new()), expected(300..400));
+    assert_eq!(bounds(&db, &family), (key(300), key(399)));
+    // The end is the last key, and the first one the begin.
+    db.clip_column_family(&family, key(300), key(399)).unwrap();
+    assert_eq!(keys(&db, &family, &ReadOptions::new()), expected(300..399));
+    assert_eq!(bounds(&db, &family), (key(300), key(398)));
+    db.clip_column_family(&family, "key", "key").unwrap();
+    assert!(keys(&db, &family, &ReadOptions::new()).is_empty());
+    let left = db.live_files().into_iter().filter(|file| file.column_family == family.name());
+    assert_eq!(left.count(), 0, "an empty range leaves nothing");
+    let wrong = db.clip_column_family(&family, "b", "a").unwrap_err();
+    assert_eq!(wrong.kind(), ErrorKind::InvalidArgument);
+}
+
+#[test]
+fn snapshots_see_what_they_saw() {
+    let (db, family) = opened(&in_memory());
+    let snapshot = db.snapshot();
+    db.clip_column_family(&family, key(300), key(700)).unwrap();
+    assert_eq!(keys(&db, &family, &ReadOptions::new()), expected(300..700));
+    let before = ReadOptions { snapshot: Some(snapshot), ..ReadOptions::new() };
+    assert_eq!(keys(&db, &family, &before), expected(0..1000));
+    drop(before);
+    db.clip_column_family(&family, key(300), key(700)).unwrap();
+    assert_eq!(bounds(&db, &family), (key(300), key(699)));
+}
+
+/// Given up after each of its polls in turn: everything outside is gone or nothing is, what is
+/// inside is there, and the next call ends it.
+#[test]
+fn a_clip_that_is_given_up_removes_all_or_nothing() {
+    let (begin, end) = (key(300), key(700));
+    let (mut whole, mut clipped) = (0, 0);
+    for polls in 0..MOST_POLLS {
+        let simulation = Simulation::new(polls);
+        let (db, family) = opened(simulation.env());
+        let ended = simulation.run(async {
+            let clip = db.clip_column_family_async(&family, begin.as_bytes(), end.as_bytes());
+            poll_times(pin!(clip), polls).await.transpose().unwrap().is_some()
+        });
+        let ended = ended.expect("the power is on");
+        let found = keys(&db, &family, &ReadOptions::new());
+        if found.len() < 1000 {
+            assert_eq!(found, expected(300..700), "{polls} polls");
+            clipped += 1;
+        } else {
+            assert_eq!(found, expected(0..1000), "{polls} polls");
+            whole += 1;
+        }
+        if !ended {
+            db.clip_column_family(&family, &begin, &end).unwrap();
+        }
+        assert_eq!(keys(&db, &family, &ReadOptions::new()), expected(300..700));
+        assert_eq!(bounds(&db, &family), (begin.clone(), key(699)));
+        db.close().unwrap();
+        if ended {
+            assert!(whole > 0 && clipped > 1, "{whole} and {clipped}: the test shows nothing");
+            return;
+        }
+    }
+    panic!("a clip ends");
+}
