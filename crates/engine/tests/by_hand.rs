@@ -10,6 +10,7 @@ use karst_testkit::rocksdb_tools::ldb;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 fn open(path: &Path, text: &str) -> Db {
     let options = Options::new().db(|db| db.create_if_missing = true);
@@ -236,6 +237,72 @@ fn compactions_by_hand_are_cancelled_and_refused_while_they_are_disabled() {
     (0..8).for_each(|_| go_on.send(()).unwrap());
     db.compact_range(&force, None, None).unwrap();
     assert!(level(&db, 0).is_empty() && db.get("k5999").unwrap().is_some());
+}
+
+/// One that started by itself and one by hand, both halted in the midst.
+#[test]
+fn all_compactions_are_aborted_and_none_begins_until_they_are_resumed() {
+    let directory = tempfile::tempdir().unwrap();
+    let ((came, at_it), (go_on, halted)) = (sync_channel(64), sync_channel(64));
+    let filter = Arc::new(Halting { came, go_on: Mutex::new(halted) });
+    let options = Options::new().db(|db| db.create_if_missing = true).compaction_filter(None, filter);
+    let text = format!("{SMALL};disable_auto_compactions=false");
+    let db = Db::open(directory.path(), &options.set_all(&text).unwrap()).unwrap();
+    let family = db.default_column_family();
+    let wrong = db.resume_all_compactions().unwrap_err();
+    assert_eq!(wrong.kind(), ErrorKind::InvalidArgument);
+    let refused = |error: karst_engine::Error| assert_eq!(error.kind(), ErrorKind::Incomplete, "{error}");
+    let force = CompactRangeOptions {
+        bottommost_level_compaction: BottommostLevelCompaction::Force,
+        ..CompactRangeOptions::default()
+    };
+    db.abort_all_compactions().unwrap();
+    // Files gather in L0, and nobody touches them.
+    for round in 0..6 {
+        db.put("k000", format!("{round}")).unwrap();
+        // Why many: a compaction looks now and then whether it is to end.
+        (1000..2000).for_each(|n| db.put(format!("k{n}"), "v").unwrap());
+        db.put("z", "z").unwrap();
+        db.flush(&FlushOptions::default()).unwrap();
+    }
+    refused(db.wait_for_compact(&WaitForCompactOptions::default()).unwrap_err());
+    refused(db.compact_range(&force, None, None).unwrap_err());
+    let files: Vec<u64> = level(&db, 0).iter().map(|file| file.2).collect();
+    assert_eq!(files.len(), 6);
+    refused(db.compact_files(&CompactFilesOptions::default(), family, &files, 1).unwrap_err());
+    db.abort_all_compactions().unwrap();
+    db.resume_all_compactions().unwrap();
+    refused(db.compact_range(&force, None, None).unwrap_err());
+
+    // Twice, as calls add up. The one that is due begins by itself, and is aborted.
+    db.resume_all_compactions().unwrap();
+    at_it.recv().unwrap();
+    std::thread::scope(|scope| {
+        let aborting = scope.spawn(|| db.abort_all_compactions());
+        while db.compact_range(&force, Some(b"x"), Some(b"y")).err().is_none() {
+            std::thread::yield_now();
+        }
+        assert!(!aborting.is_finished(), "it waits until none runs");
+        go_on.send(()).unwrap();
+        aborting.join().unwrap().unwrap();
+    });
+    assert_eq!(level(&db, 0).len(), 6, "the tree is as it was");
+    let tables = || {
+        let paths = std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path());
+        paths.filter(|path| path.extension().is_some_and(|end| end == "sst")).count()
+    };
+    // Files are removed a little later.
+    let began = Instant::now();
+    while tables() != db.live_files().len() {
+        assert!(began.elapsed() < Duration::from_secs(60), "what it wrote is still there");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+
+    (0..64).for_each(|_| go_on.try_send(()).unwrap());
+    db.resume_all_compactions().unwrap();
+    db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
+    assert!(level(&db, 0).is_empty());
+    assert_eq!(db.get("k000").unwrap().unwrap(), "5");
 }
 
 fn refused_unless_disabled(db: &Db) {

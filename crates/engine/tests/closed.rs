@@ -111,6 +111,9 @@ fn of_database(db: &Db, before: &Snapshot) -> Vec<(&'static str, Option<Error>)>
         disable_manual_compaction db.disable_manual_compaction();
         disable_manual_compaction_async wait(db.disable_manual_compaction_async());
         enable_manual_compaction db.enable_manual_compaction();
+        abort_all_compactions db.abort_all_compactions();
+        abort_all_compactions_async wait(db.abort_all_compactions_async());
+        resume_all_compactions db.resume_all_compactions();
         compact_range db.compact_range(&range, None, None);
         compact_range_cf db.compact_range_cf(&range, family, None, None);
         compact_range_async wait(db.compact_range_async(&range, None, None));

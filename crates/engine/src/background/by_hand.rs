@@ -6,6 +6,7 @@
 //! Invariant: a call that is given up cancels what it runs, and its files are free again soon
 //! after.
 
+use super::aborts::aborted;
 use super::{Background, FlushOptions, Reserved, cancelled, closed};
 use crate::compact::job::CompactionSummary;
 use crate::compact::progress::Progress;
@@ -97,7 +98,13 @@ impl Background {
         begin: Option<&[u8]>,
         end: Option<&[u8]>,
     ) -> Result<()> {
-        self.state.lock().by_hand.check()?;
+        {
+            let state = self.state.lock();
+            state.by_hand.check()?;
+            if state.aborted > 0 {
+                return Err(aborted());
+            }
+        }
         // Compat: entries in memory take part, so they go to tables first.
         let flush = FlushOptions { allow_write_stall: options.allow_write_stall, ..FlushOptions::default() };
         self.flush_families(Sealing::Of(vec![family.clone()]), flush, FlushReason::ManualCompaction).await?;
@@ -164,6 +171,9 @@ impl Background {
         };
         if let Some(error) = self.parts.health.current().filter(|_| !allowed(&self.parts.health)) {
             return Some(Err(error.error.in_context("compaction by hand")));
+        }
+        if purpose == Purpose::Compact && state.aborted > 0 {
+            return Some(Err(aborted()));
         }
         if purpose == Purpose::Compact
             && let Err(error) = state.by_hand.check()

@@ -238,7 +238,8 @@ impl Background {
         // Compat: as long as nobody is held up by it, one compaction at a time is enough.
         let limit =
             if self.parts.stalls.needs_speed() { Limits::new(&self.options()).compactions } else { 1 };
-        let allowed = self.parts.health.allows_compaction() && state.room_wanted.is_none();
+        let allowed =
+            self.parts.health.allows_compaction() && state.room_wanted.is_none() && state.aborted == 0;
         if state.compactions >= limit || !allowed {
             return None;
         }

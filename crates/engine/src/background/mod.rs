@@ -5,6 +5,7 @@
 //! | this one | `Background`, its parts and what is known of the jobs that run |
 //! | `flushes` | what makes a flush run, and running it |
 //! | `by_hand` | compactions that somebody asks for |
+//! | `aborts` | compactions that are all stopped, by whomever they were asked for |
 //! | `compactions` | the same for compactions, which `lsm` picks and `compact` carries out |
 //! | `ingests` | files that are ingested |
 //! | `stalls` | a family's state as a condition for writers |
@@ -28,6 +29,7 @@
 //! Lock: `state`; held to decide and to count, never while waiting or writing. In it, the health's,
 //! and a family's exchange, may be taken.
 
+mod aborts;
 mod by_hand;
 mod compactions;
 mod flushes;
@@ -149,6 +151,8 @@ struct State {
     paused: usize,
     /// Compactions that somebody has asked for.
     by_hand: by_hand::ByHand,
+    /// Calls of `abort_all_compactions` that were not taken back.
+    aborted: usize,
     /// The database is about to be closed: from now on no pause has an effect.
     ending: bool,
     closing: bool,

@@ -1,5 +1,6 @@
 //! Waiting for background work, pausing it, ending it.
 
+use super::aborts::aborted;
 use super::{Background, State, cancelled, closed};
 use crate::sealing::Sealing;
 use karst_base::error::{Error, ErrorKind, Result};
@@ -269,6 +270,9 @@ impl Background {
         }
         if state.is_paused() {
             return abort_on_pause.then(|| Err(paused()));
+        }
+        if state.aborted > 0 {
+            return Some(Err(aborted()));
         }
         let resting = state.families.values().any(|jobs| self.env().now() < jobs.rests_until);
         let idle = state.is_idle() && !resting && !self.parts_pending(&mut state);

@@ -103,6 +103,39 @@ impl Db {
         self.write_half()?.background.enable_manual_compaction()
     }
 
+    /// Cancels all compactions that run, those that started by themselves too, and lets none begin
+    /// until [`Db::resume_all_compactions`]. Calls add up. Waits until none runs, on the calling
+    /// thread.
+    ///
+    /// Calls that compact, and those that wait for compactions, fail with `Incomplete` meanwhile.
+    /// Flushes go on, and writers until they would have to wait for a compaction; then they wait
+    /// until compactions are resumed. Whatever an aborted compaction wrote is removed, and it
+    /// begins anew. One that is all but done may end as if nothing was.
+    ///
+    /// # Errors
+    /// The database is open for reading only, or closed.
+    pub fn abort_all_compactions(&self) -> Result<()> {
+        karst_io::block_on(self.env(), self.abort_all_compactions_async())
+    }
+
+    /// The asynchronous form of [`Db::abort_all_compactions`]. It counts from its first poll on,
+    /// also if it is dropped before it ends.
+    ///
+    /// # Errors
+    /// As [`Db::abort_all_compactions`].
+    pub async fn abort_all_compactions_async(&self) -> Result<()> {
+        self.write_half()?.background.abort_compactions().await;
+        Ok(())
+    }
+
+    /// Takes one [`Db::abort_all_compactions`] back. Does not wait.
+    ///
+    /// # Errors
+    /// They are not aborted, or the database is open for reading only, or closed.
+    pub fn resume_all_compactions(&self) -> Result<()> {
+        self.write_half()?.background.resume_compactions()
+    }
+
     /// Has what overlaps the keys from `begin` to `end` (both included; `None` is open) compacted
     /// before others, one level at a time, as far as compactions start by themselves. Does not
     /// wait, and is forgotten when the database is closed. What is in memory takes no part.
