@@ -45,7 +45,8 @@ impl Db {
         check_range(&family.0.config.comparator, begin, end)?;
         let outside = self.outside(family, begin, end).await?;
         if !outside.is_empty() {
-            self.write_async(&WriteOptions::default(), &outside).await?;
+            // Why synced: were it lost after files are gone, older entries would be seen again.
+            self.write_async(&WriteOptions::synced(), &outside).await?;
         }
         // Why only then: a file that is deleted as a whole is gone for snapshots too. One that is
         // taken from now on sees nothing of it.
