@@ -21,7 +21,7 @@
 //!   it inherit.
 
 use crate::posix::{self, CpuPriority, ThreadNumber};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, thread_local};
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
@@ -119,7 +119,8 @@ impl GivingWay {
         state.threads.push(thread);
         self.apply(&state, &[thread]);
         drop(state);
-        GIVES_WAY.set(Some(self.clone()));
+        let before = GIVES_WAY.with(|way| way.borrow_mut().replace(self.clone()));
+        drop(before);
         Joined { of: self.clone(), thread }
     }
 
@@ -178,8 +179,8 @@ impl fmt::Debug for Hurry {
 
 /// What a thread that the calling one starts does first, so that it is an ordinary one.
 pub(crate) fn for_child() -> impl FnOnce() + Send + 'static {
-    let (cpu, io) = GIVES_WAY.with_borrow(|way| {
-        let Some(way) = way else { return (false, false) };
+    let way = GIVES_WAY.with(|way| way.borrow().clone());
+    let (cpu, io) = way.map_or((false, false), |way| {
         let state = way.state.lock();
         (way.gives_way() || state.low_cpu, state.idle_io)
     });
