@@ -1,7 +1,7 @@
 //! The task `capi`: RocksDB's C API, and KarstDB's asynchronous one, as a library under RocksDB's
 //! names, with headers.
 
-use crate::run::{Result, cache_dir, repository_root, step};
+use crate::run::{Result, UNOPTIMISED, cache_dir, repository_root, step};
 use std::path::{Path, PathBuf};
 
 /// The names of the library: RocksDB's builds and Debian's packages name it differently.
@@ -17,9 +17,9 @@ pub(crate) fn capi(args: &[String]) -> Result {
             let env = [("KARST_WRITE_DOCS", "1")];
             step("cargo", &["test", "-p", "karst-capi", "--test", "table"], &env)
         }
-        [flag, prefix] if flag == "--prefix" => install(Path::new(prefix), "release"),
+        [flag, prefix] if flag == "--prefix" => install(Path::new(prefix), "release", &[]),
         [flag, prefix, debug] if flag == "--prefix" && debug == "--debug" => {
-            install(Path::new(prefix), "dev")
+            install(Path::new(prefix), "dev", &[])
         }
         [flag, prefix] if flag == "--check" => check(Path::new(prefix)),
         _ => Err("capi takes --prefix DIR [--debug], --check DIR, or --table".into()),
@@ -27,11 +27,11 @@ pub(crate) fn capi(args: &[String]) -> Result {
 }
 
 /// Builds once, so that the optimiser runs once for both kinds of library, and puts them in place.
-pub(crate) fn install(prefix: &Path, profile: &str) -> Result {
+pub(crate) fn install(prefix: &Path, profile: &str, env: &[(&str, &str)]) -> Result {
     let build = ["rustc", "-p", "karst-capi", "--lib", "--locked", "--profile", profile];
     // Why a name of its own: programs that are linked with it find it whatever it was linked as.
     let flags = ["--crate-type", "cdylib,staticlib", "--", "-C", "link-arg=-Wl,-soname,libkarstdb.so"];
-    step("cargo", &[&build[..], &flags].concat(), &[])?;
+    step("cargo", &[&build[..], &flags].concat(), env)?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let built = target.unwrap_or_else(|| repository_root().join("target"));
     let built = built.join(if profile == "dev" { "debug" } else { profile });
@@ -42,7 +42,7 @@ pub(crate) fn install(prefix: &Path, profile: &str) -> Result {
     std::fs::create_dir_all(&packages).map_err(|e| format!("{}: {e}", failed(&packages)))?;
     // Why not by the profile that was asked for: the optimiser takes minutes, and makes the same.
     let headers = ["run", "--quiet", "-p", "karst-capi", "--locked", "--example", "headers", "--"];
-    step("cargo", &[&headers[..], &[&include.to_string_lossy()]].concat(), &[])?;
+    step("cargo", &[&headers[..], &[&include.to_string_lossy()]].concat(), env)?;
     for (from, to) in [
         (built.join("libkarst_capi.so"), lib.join("libkarstdb.so")),
         (built.join("libkarst_capi.a"), lib.join("libkarstdb.a")),
@@ -86,7 +86,7 @@ pub(crate) fn install(prefix: &Path, profile: &str) -> Result {
 /// An installation, made without optimisation, and a program in C against it.
 pub(crate) fn installed() -> Result {
     let prefix = cache_dir().join("capi-prefix");
-    install(&prefix, "dev")?;
+    install(&prefix, "dev", &UNOPTIMISED)?;
     check(&prefix)
 }
 

@@ -1,8 +1,10 @@
 //! The tasks `test`, `ci`, `mutants` and `compare`.
 
 use crate::deny::deny;
+use crate::nextest::{self, Profile, Which};
 use crate::run::{
-    Result, cache_dir, check_room, found, fresh_seed, repository_root, step, step_in, succeeds,
+    Result, UNOPTIMISED, cache_dir, check_room, found, fresh_seed, path_text, repository_root, step, step_in,
+    succeeds,
 };
 use crate::sanitizers::sanitizers;
 use crate::tidy;
@@ -24,7 +26,7 @@ const CI_GIGABYTES: u64 = 20;
 pub(crate) fn test() -> Result {
     check_room(TEST_GIGABYTES)?;
     install(&missing_programs(&ROCKSDB_TOOLS))?;
-    step("cargo", &["test", "--workspace"], &[])
+    nextest::tests(Profile::Default, Which::All)
 }
 
 /// Kills of both engines' processes: what two minutes are enough for.
@@ -32,46 +34,61 @@ const CI_KILLS: &str = "100";
 /// Operations in lockstep with RocksDB: one database of twelve lives, or two.
 const CI_LOCKSTEP: &str = "20000";
 
-/// Everything that must hold before a change lands, beyond [`test()`].
+/// Everything that must hold before a change lands: with `--tests` the default test command first,
+/// without the suites whose long forms follow. Tests that passed only in a retry are listed at the
+/// end.
 pub(crate) fn ci(args: &[String]) -> Result {
-    let quick = args.iter().any(|a| a == "--quick");
-    if let Some(unknown) = args.iter().find(|a| *a != "--quick") {
-        return Err(format!("ci knows --quick only, not {unknown}"));
+    let outcome = all_of_ci(args);
+    nextest::tell_flaky();
+    outcome
+}
+
+fn all_of_ci(args: &[String]) -> Result {
+    if let Some(unknown) = args.iter().find(|a| !["--quick", "--tests"].contains(&a.as_str())) {
+        return Err(format!("ci knows --quick and --tests only, not {unknown}"));
     }
+    let has = |flag: &str| args.iter().any(|a| a == flag);
     check_room(CI_GIGABYTES)?;
     step("cargo", &["fmt", "--all", "--check"], &[])?;
     tidy::run(&repository_root())?;
-    // Why so early: a lock file that is behind is the commonest reason why what comes last fails.
+    // Early, because a lock file that is behind is the commonest reason why the last steps fail.
     for workspace in ["fuzz", "judge", "mutants", "bindings/python"] {
         step_in(&repository_root().join(workspace), "cargo", &["fetch", "--locked"], &[])?;
     }
+    if let Err(error) = nextest::install() {
+        println!("cargo-nextest cannot be installed: {error}");
+    }
+    install(&missing_programs(&ROCKSDB_TOOLS))?;
+    if has("--tests") {
+        nextest::tests(Profile::Ci, Which::Short)?;
+    }
     step("cargo", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;
-    step("cargo", &["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])?;
-    features()?;
+    step(
+        "cargo",
+        &["doc", "--workspace", "--no-deps", "--all-features"],
+        &[("RUSTDOCFLAGS", "-D warnings")],
+    )?;
+    without_features()?;
     crate::capi::installed()?;
     deny()?;
     model_checks()?;
     sanitizers()?;
     explored_threads()?;
     fuzz()?;
-    long_tests()?;
+    nextest::tests(Profile::Ci, Which::Long)?;
     stress()?;
-    if !quick {
+    if !has("--quick") {
         judge_matrix()?;
     }
     Ok(())
 }
 
-/// The facade with all its features and with none: what docs.rs shows, what compiles, and what a
-/// build without compressions says of what is compressed.
-fn features() -> Result {
-    for features in ["--all-features", "--no-default-features"] {
-        let docs = ["doc", "-p", "karstdb", "--no-deps", features];
-        step("cargo", &docs, &[("RUSTDOCFLAGS", "-D warnings")])?;
-        step("cargo", &["clippy", "-p", "karstdb", "--lib", features, "--", "-D", "warnings"], &[])?;
-    }
-    let without = ["test", "-p", "karstdb", "--no-default-features", "--test", "without_codecs"];
-    step("cargo", &without, &[])
+/// The facade with no features compiles without the feature `testing`, as users build it, and
+/// refuses compressed files. The workspace has all features, because its tests need them.
+fn without_features() -> Result {
+    let facade = ["-p", "karstdb", "--no-default-features"];
+    step("cargo", &[&["clippy"], &facade[..], &["--lib", "--", "-D", "warnings"]].concat(), &[])?;
+    step("cargo", &[&["test"], &facade[..], &["--test", "without_codecs"]].concat(), &UNOPTIMISED)
 }
 
 /// Every interleaving of small scenarios of the lock-free types, and undefined behaviour.
@@ -141,30 +158,6 @@ fn stress() -> Result {
     };
     let karst = target.join("debug/karst");
     step(path_text(&karst)?, &["stress", "-duration=55s", "-interval=4s"], &[])
-}
-
-/// The tests that have a longer form, in it. Of the whole workspace, so that nothing is built with
-/// other features once more.
-fn long_tests() -> Result {
-    let env = [("KARST_LONG_TESTS", "1")];
-    let long = |tests: &[&str], rest: &[&str]| {
-        let mut args = vec!["test", "--workspace"];
-        args.extend(tests.iter().flat_map(|test| ["--test", test]));
-        args.extend(rest);
-        step("cargo", &args, &env)
-    };
-    long(&["damage", "cancellation", "kill", "interop", "point_reads", "many_databases"], &[])?;
-    // Why not with the others: they print how many states and faults were tried. About three
-    // minutes.
-    long(&["crash_states", "faults"], &["--", "--nocapture"])?;
-    // Why not with the others: it prints how many operations were simulated. About four minutes on
-    // two cores. The names are those of the engine's; those of transactions have the same test's
-    // name, and their long form is in soak.
-    long(&["simulation"], &["--", "--nocapture", "opening::", "reads::", "writes::"])
-}
-
-pub(crate) fn path_text(path: &Path) -> Result<&str> {
-    path.to_str().ok_or_else(|| format!("{}: the path is not UTF-8", path.display()))
 }
 
 /// RocksDB 11.8 writes a database for each cell of the option matrix, and KarstDB must read back

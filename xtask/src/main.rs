@@ -1,6 +1,4 @@
-//! KarstDB's development tasks:
-//! `cargo xtask tidy | deny | test | capi | peers | ci | sanitizers | soak | wheel | mutants |
-//! compare | report`.
+//! KarstDB's development tasks: `cargo xtask TASK`, which [`HELP`] lists.
 //!
 //! Each task is a list of commands anyone could type; this program only keeps their order, checks
 //! that the tools they need are present, and stops at the first failure. Beside the standard
@@ -10,6 +8,7 @@
 mod capi;
 mod ci;
 mod deny;
+mod nextest;
 mod peers;
 mod run;
 mod sanitizers;
@@ -27,7 +26,9 @@ const HELP: &str = "cargo xtask TASK
             [--rewrap [PATH ...]: wrap comments that are too wide, in these files and folders, and stop]
   deny      check what is depended on by deny.toml: with cargo-deny where it is installed, else the licences and
             sources alone
-  test      install or name what the tests need, then run the default test command
+  test      install or name what the tests need, then run the default test command: by cargo-nextest if it is
+            on the PATH or was installed by the task nextest, else by cargo test
+  nextest   build the pinned version of cargo-nextest from crates.io, and keep it in KARST_CACHE
   capi      build RocksDB's C API over KarstDB, and put the library, its names, headers and pkg-config files
             into a prefix: --prefix DIR [--debug]; --check DIR: compile and run a program against that;
             --table: write the lists in docs/c-api.md anew
@@ -36,6 +37,7 @@ const HELP: &str = "cargo xtask TASK
             [--library DIR: one that is there] [--only TEXT: tests whose name has it]
   ci        format, lints, tidy, docs, then the slow checks: model checking, sanitizers, fuzzing, interop with
             RocksDB 11.8, the fault and cancellation sweeps  [--quick: without RocksDB 11.8]
+            [--tests: the default test command first]
   sanitizers
             the tests under AddressSanitizer and ThreadSanitizer, which need a nightly compiler and,
             for the second, its sources
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
         },
         Some("deny") => deny::deny(),
         Some("test") => ci::test(),
+        Some("nextest") => nextest::install(),
         Some("capi") => capi::capi(&args[1..]),
         Some("peers") => peers::peers(&args[1..]),
         Some("ci") => ci::ci(&args[1..]),

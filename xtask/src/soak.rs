@@ -5,8 +5,8 @@
 //! in a folder, and a report; a failure stops nothing, and makes the exit code 1. The suites are a
 //! table ([`SUITES`]): a suite that is added is a line there.
 
-use crate::ci::{install_judge, path_text};
-use crate::run::{Result, cache_dir, fresh_seed, repository_root, since_epoch};
+use crate::ci::install_judge;
+use crate::run::{Result, cache_dir, fresh_seed, path_text, repository_root, since_epoch};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,6 @@
 //! The task `wheel`: builds the Python package, installs it where nothing else is, and tests it.
 
-use crate::ci::path_text;
-use crate::run::{Result, cache_dir, repository_root, step, step_in};
+use crate::run::{Result, cache_dir, path_text, repository_root, step, step_in};
 use std::path::Path;
 
 /// `python3` with `venv` and PyPI are needed. Without `release` the build is not optimised, which

@@ -104,7 +104,7 @@ pub(crate) fn peers(args: &[String]) -> Result {
         Some(library) => library.clone(),
         None => {
             let prefix = root.join("prefix");
-            capi::install(&prefix, if asked.debug { "dev" } else { "release" })?;
+            capi::install(&prefix, if asked.debug { "dev" } else { "release" }, &[])?;
             prefix.join("lib")
         }
     };

@@ -1,0 +1,237 @@
+//! The task `nextest`, and the workspace's tests: by cargo-nextest, a process for each, as
+//! `.config/nextest.toml` says, or by cargo's own runner where nextest is not found.
+
+use crate::run::{Result, cache_dir, found, path_text, repository_root, step};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+/// The version that `install` builds. `.config/nextest.toml` names the oldest that will do.
+const VERSION: &str = "0.9.151";
+
+/// Tests that failed and then passed in a retry, in all runs of this process.
+static FLAKY: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Which retries there are: none, or in CI one of each test that draws nothing.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Profile {
+    Default,
+    Ci,
+}
+
+impl Profile {
+    fn name(self) -> &'static str {
+        match self {
+            Profile::Default => "default",
+            Profile::Ci => "ci",
+        }
+    }
+}
+
+/// Build the pinned version where builds are kept, if it is not there: some minutes, once.
+pub(crate) fn install() -> Result {
+    let program = cached();
+    if program.exists() {
+        return Ok(());
+    }
+    let root = folder();
+    let build = cache_dir().join("nextest-build");
+    // Not optimised, as it only starts processes; that takes a third of the time to build. Without
+    // its default features, which update the program and trace it.
+    let args = [
+        "install",
+        "cargo-nextest",
+        "--version",
+        VERSION,
+        "--locked",
+        "--debug",
+        "--no-default-features",
+        "--root",
+        path_text(&root)?,
+    ];
+    let env = [("CARGO_TARGET_DIR", path_text(&build)?), ("CARGO_PROFILE_DEV_DEBUG", "0")];
+    let outcome = step("cargo", &args, &env);
+    drop(std::fs::remove_dir_all(&build));
+    outcome
+}
+
+fn folder() -> PathBuf {
+    cache_dir().join(format!("nextest-{VERSION}"))
+}
+
+fn cached() -> PathBuf {
+    folder().join("bin/cargo-nextest")
+}
+
+/// The program, if it is in the cache or on the PATH.
+fn program() -> Option<PathBuf> {
+    let cached = cached();
+    if cached.exists() {
+        return Some(cached);
+    }
+    found("cargo-nextest").then(|| "cargo-nextest".into())
+}
+
+/// Tests of the workspace.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Which {
+    All,
+    /// All but those that [`Which::Long`] runs in their long form.
+    Short,
+    /// The tests of the engine that CI runs in their long form.
+    Long,
+}
+
+/// The suites of the engine that CI runs in their long form, each one test binary, and the modules
+/// of `simulation` that it does. The other long forms are in `soak`.
+const LONG_SUITES: [&str; 8] =
+    ["cancellation", "crash_states", "damage", "faults", "interop", "kill", "many_databases", "point_reads"];
+const LONG_SIMULATIONS: [&str; 3] = ["opening", "reads", "writes"];
+
+/// The tests of [`Which::Long`], in nextest's language.
+fn long_filter() -> String {
+    let suites: Vec<String> = LONG_SUITES.iter().map(|name| format!("binary(={name})")).collect();
+    let modules = LONG_SIMULATIONS.join("|");
+    format!(
+        "package(=karst-engine) & ({} | (binary(=simulation) & test(/^({modules})::/)))",
+        suites.join(" | ")
+    )
+}
+
+/// Run these tests of the workspace, all of one build.
+pub(crate) fn tests(profile: Profile, which: Which) -> Result {
+    let Some(program) = program() else {
+        println!(
+            "cargo-nextest is neither on the PATH nor in {}: cargo test runs the tests, with no limit of time \
+             and no retry. `cargo xtask nextest` installs it there.",
+            folder().display()
+        );
+        return without_nextest(which);
+    };
+    // Where nextest writes it: below the workspace, wherever the builds are.
+    let results = repository_root().join("target/nextest").join(profile.name()).join("junit.xml");
+    drop(std::fs::remove_file(&results));
+    let run = ["nextest", "run", "--workspace", "--profile", profile.name()];
+    let (short, long) = (format!("not ({})", long_filter()), long_filter());
+    let (filter, env): (&[&str], &[(&str, &str)]) = match which {
+        Which::All => (&[], &[]),
+        Which::Short => (&["--filterset", &short], &[]),
+        Which::Long => (&["--filterset", &long], &LONG),
+    };
+    let outcome = step(path_text(&program)?, &[&run, filter].concat(), env);
+    note_flaky(&results);
+    outcome?;
+    if which != Which::Long {
+        // nextest does not run these.
+        step("cargo", &["test", "--workspace", "--doc"], &[])?;
+    }
+    Ok(())
+}
+
+const LONG: [(&str, &str); 1] = [("KARST_LONG_TESTS", "1")];
+
+fn without_nextest(which: Which) -> Result {
+    if which != Which::Long {
+        return step("cargo", &["test", "--workspace"], &[]);
+    }
+    let test = ["test", "--workspace"];
+    let suites = LONG_SUITES.iter().flat_map(|name| ["--test", name]);
+    step("cargo", &test.into_iter().chain(suites).collect::<Vec<_>>(), &LONG)?;
+    // The modules' names are those of the engine's; transactions have a test of the same name.
+    let simulation = [&test[..], &["--test", "simulation", "--"], &LONG_SIMULATIONS].concat();
+    step("cargo", &simulation, &LONG)
+}
+
+fn note_flaky(results: &Path) {
+    let text = std::fs::read_to_string(results).unwrap_or_default();
+    FLAKY.lock().expect("nobody panics with it").extend(flaky(&text));
+}
+
+/// Lists the tests that passed only in a retry.
+pub(crate) fn tell_flaky() {
+    let flaky = FLAKY.lock().expect("nobody panics with it");
+    if flaky.is_empty() {
+        return;
+    }
+    println!("\nThese tests failed, and passed in a retry. The next change mends them first:");
+    for test in flaky.iter() {
+        println!("FLAKY: {test}");
+    }
+}
+
+/// The tests of a JUnit report that passed in a retry, each as `crate::binary test`.
+fn flaky(report: &str) -> Vec<String> {
+    let attribute = |case: &str, name: &str| -> Option<String> {
+        let (_, behind) = case.split_once(&format!(" {name}=\""))?;
+        Some(behind.split_once('"')?.0.to_string())
+    };
+    let cases = report.split("<testcase").skip(1).filter(|case| case.contains("<flakyFailure"));
+    cases
+        .map(|case| {
+            let part = |name| attribute(case, name).unwrap_or_default();
+            format!("{} {}", part("classname"), part("name"))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_that_passed_in_a_retry_is_found() {
+        let report = r#"<testsuites><testsuite name="karst-engine::ingest">
+            <testcase name="first" classname="karst-engine::ingest" time="0.1"></testcase>
+            <testcase name="beside::second" classname="karst-engine::ingest" time="0.2">
+                <flakyFailure timestamp="2026" time="0.1" type="test failure with exit code 101">text</flakyFailure>
+            </testcase>
+            <testcase name="third" classname="karst-engine::ingest" time="0.1"><failure/></testcase>
+        </testsuite></testsuites>"#;
+        assert_eq!(flaky(report), ["karst-engine::ingest beside::second"]);
+        assert!(flaky("").is_empty());
+    }
+
+    /// A test that draws and fails has found something: a retry would throw it away.
+    #[test]
+    fn tests_with_seeds_are_not_retried() {
+        let root = repository_root();
+        let config = std::fs::read_to_string(root.join(".config/nextest.toml")).unwrap();
+        let (_, behind) = config.split_once("# Not retried.").expect("the list is there");
+        let (listed, _) = behind.split_once("retries = 0").expect("the list has its end");
+        let mut checked = 0;
+        for folder in std::fs::read_dir(root.join("crates")).unwrap().flatten() {
+            let tests = folder.path().join("tests");
+            for file in files_below(&tests) {
+                let text = std::fs::read_to_string(&file).unwrap();
+                let draws =
+                    ["asked::{long, seed", "asked::seed", "KARST_SEED", "proptest", "RandomState::new"];
+                if !draws.iter().any(|word| text.contains(word)) {
+                    continue;
+                }
+                checked += 1;
+                let path = file.strip_prefix(&tests).unwrap().with_extension("");
+                let parts: Vec<&str> = path.iter().map(|part| part.to_str().unwrap()).collect();
+                let whole = format!("binary(={})\n", parts[0]);
+                let module = parts.get(1).map(|name| format!("(binary(={}) & test(/^{name}::/))", parts[0]));
+                assert!(
+                    listed.contains(&whole) || module.is_some_and(|module| listed.contains(&module)),
+                    "{} draws seeds, and .config/nextest.toml does not say that it is not retried",
+                    file.display()
+                );
+            }
+        }
+        assert!(checked > 10, "{checked} files only");
+    }
+
+    fn files_below(folder: &Path) -> Vec<PathBuf> {
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                files.extend(files_below(&path));
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                files.push(path);
+            }
+        }
+        files
+    }
+}
