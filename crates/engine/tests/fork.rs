@@ -81,7 +81,7 @@ fn forked(child: impl FnOnce() -> Result<(), String>) -> i32 {
         // SAFETY: ends the child without running the parent's destructors.
         unsafe { libc::_exit(i32::from(outcome.is_err())) };
     }
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + Duration::from_secs(300);
     let mut status = 0;
     loop {
         // SAFETY: asks after our own child.

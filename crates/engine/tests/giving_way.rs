@@ -26,7 +26,7 @@ fn niceness(name: &str) -> Vec<i32> {
 
 /// Waits until all threads of a name are so nice. It fails after a while.
 fn wait_for(name: &str, nice: i32) {
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + Duration::from_secs(300);
     loop {
         let found = niceness(name);
         if !found.is_empty() && found.iter().all(|found| *found == nice) {

@@ -42,7 +42,7 @@ impl Listens {
 
     /// Waits for what is told on another thread.
     fn wait_for(&self, wanted: impl Fn(&Told) -> bool, count: usize) -> Vec<Told> {
-        for _ in 0..2000 {
+        for _ in 0..60_000 {
             let told = self.0.lock().unwrap();
             if told.iter().filter(|told| wanted(told)).count() >= count {
                 return told.clone();

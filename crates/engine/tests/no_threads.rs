@@ -69,7 +69,7 @@ fn may_be_another() -> bool {
 /// ended.
 fn confined(program: &Path, directory: &Path, processes: &str) -> Output {
     Command::new("timeout")
-        .args(["--signal=KILL", "60"])
+        .args(["--signal=KILL", "300"])
         .args(AS_ANOTHER)
         .arg("prlimit")
         .arg(format!("--nproc={processes}"))

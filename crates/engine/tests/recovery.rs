@@ -3,7 +3,7 @@
 
 use karst_engine::WriteOptions;
 use karst_engine::db::Db;
-use karst_engine::io::{Env, FileSystem, MemoryFileSystem};
+use karst_engine::io::{Disturb, Disturbance, DisturbedFileSystem, Env, FileSystem, MemoryFileSystem};
 use karst_engine::open::Options;
 use karst_engine::options::ReadOptions;
 use karst_testkit::eventually;
@@ -13,7 +13,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 /// Every file of a directory with its bytes.
@@ -384,11 +384,39 @@ fn tables_are_opened_beside_what_the_database_does_where_that_is_asked_for() {
     db.close().unwrap();
 }
 
+/// Counts the tables that are being opened at the same time, and lets none go on before there are
+/// as many as wanted.
+#[derive(Debug, Default)]
+struct Opens {
+    wanted: usize,
+    now: Mutex<(usize, usize)>,
+    changed: Condvar,
+}
+
+impl Disturb for Opens {
+    fn read(&self, _: &Path, _: u64, _: usize) -> Option<Disturbance> {
+        None
+    }
+
+    fn open(&self, path: &Path) -> std::io::Result<()> {
+        if path.extension().is_none_or(|extension| extension != "sst") {
+            return Ok(());
+        }
+        let mut now = self.now.lock().unwrap();
+        now.0 += 1;
+        now.1 = now.1.max(now.0);
+        self.changed.notify_all();
+        // A generous end, so that too few fail the test.
+        let minutes = Duration::from_secs(300);
+        now = self.changed.wait_timeout_while(now, minutes, |now| now.1 < self.wanted).unwrap().0;
+        now.0 -= 1;
+        Ok(())
+    }
+}
+
 /// So many tables are opened at a time as the option says, when the database is opened.
 #[test]
 fn as_many_tables_are_opened_at_a_time_as_the_option_says() {
-    use karst_engine::io::{Latency, LatencyFileSystem};
-    const OPENS_TAKE: Duration = Duration::from_millis(20);
     let memory = Arc::new(MemoryFileSystem::new());
     let options = |env: &Env, threads| {
         Options::new()
@@ -407,18 +435,15 @@ fn as_many_tables_are_opened_at_a_time_as_the_option_says() {
     }
     db.close().unwrap();
     drop(db);
-    let took = |threads| {
-        let latency = Latency::of_reads(Duration::ZERO).of_opens(OPENS_TAKE);
-        let slow = Arc::new(LatencyFileSystem::new(memory.clone(), latency));
-        let env = Env::builder().file_system(slow).build();
-        let begun = std::time::Instant::now();
-        let db = Db::open("/db", &options(&env, threads)).unwrap();
-        let took = begun.elapsed();
+    for threads in [1, 3] {
+        let opens = Opens { wanted: threads, ..Opens::default() };
+        let counted = DisturbedFileSystem::new(memory.clone(), opens);
+        let opens = counted.between().clone();
+        let env = Env::builder().file_system(Arc::new(counted)).build();
+        let db = Db::open("/db", &options(&env, threads as i32)).unwrap();
+        assert_eq!(opens.now.lock().unwrap().1, threads);
         db.close().unwrap();
-        took
-    };
-    let (one, many) = (took(1), took(24));
-    assert!(one >= OPENS_TAKE * 24 && many < one / 2, "{one:?} {many:?}");
+    }
 }
 
 /// A MANIFEST that was damaged while the database was open is written anew when it is closed, where

@@ -9,6 +9,7 @@ use karst_io::testing::foreign_block_on;
 use karst_io::{Disturb, Disturbance, DisturbedFileSystem, Env, PosixFileSystem};
 use karst_testkit::rocksdb_tools::{db_bench, ldb_scan};
 use parking_lot::Mutex;
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -17,8 +18,24 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-/// Long against everything that happens between two waves, even on a busy machine.
-const READ: Duration = Duration::from_millis(150);
+thread_local! {
+    /// How long a read takes in the test that runs on this thread.
+    static READ: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// Runs a test with ever slower reads until it passes: they have to take longer than everything
+/// that happens between two waves, and the machine decides how long that takes.
+fn with_ever_slower_reads(test: impl Fn()) {
+    for slowness in [1, 4, 16] {
+        READ.set(Duration::from_millis(150) * slowness);
+        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(&test)).is_ok() {
+            return;
+        }
+        eprintln!("{:?} a read was too fast for this machine, or the test fails", READ.get());
+    }
+    READ.set(Duration::from_secs(10));
+    test();
+}
 
 /// A read of a file.
 #[derive(Debug)]
@@ -37,10 +54,11 @@ impl Read {
     }
 }
 
-/// Makes every read take [`READ`] and notes it.
+/// Makes every read take the same time and notes it.
 #[derive(Debug)]
 struct Waves {
     begin: Instant,
+    each: Duration,
     reads: Mutex<Vec<Read>>,
 }
 
@@ -48,7 +66,7 @@ impl Disturb for Waves {
     fn read(&self, path: &Path, offset: u64, len: usize) -> Option<Disturbance> {
         let mut reads = self.reads.lock();
         reads.push(Read { issued: self.begin.elapsed(), path: path.to_owned(), offset, len });
-        Some(Disturbance { delay: Some(READ), ..Disturbance::default() })
+        Some(Disturbance { delay: Some(self.each), ..Disturbance::default() })
     }
 }
 
@@ -67,7 +85,7 @@ impl Waves {
 
 /// A wave ends where nothing was issued for half the time of a read.
 fn waves(reads: &[Read]) -> usize {
-    let gaps = reads.windows(2).filter(|pair| pair[1].issued - pair[0].issued > READ / 2).count();
+    let gaps = reads.windows(2).filter(|pair| pair[1].issued - pair[0].issued > READ.get() / 2).count();
     if reads.is_empty() { 0 } else { gaps + 1 }
 }
 
@@ -107,7 +125,7 @@ fn opened_with(
     cache_bytes: usize,
     cached_metadata: bool,
 ) -> Cold {
-    let waves = Waves { begin: Instant::now(), reads: Mutex::default() };
+    let waves = Waves { begin: Instant::now(), each: READ.get(), reads: Mutex::default() };
     let files = DisturbedFileSystem::new(Arc::new(PosixFileSystem), waves);
     let waves = files.between().clone();
     let env = Env::builder().file_system(Arc::new(files)).build();
@@ -163,214 +181,235 @@ impl Cold {
 
 #[test]
 fn a_cold_batch_with_partitioned_metadata_takes_its_dependent_hops() {
-    // Hops: partitions of filter and index, data. One more for keys whose newest possible file does
-    // not have them.
-    let cold = cold(PARTITIONED, 64 << 20);
-    let defaults = ReadOptions::default();
-    let (waves, reads) = cold.read(&defaults, 0, false);
-    assert!((2..=3).contains(&waves), "{waves} round trips for {reads} reads");
-    // Neighbouring blocks are read together, so there are fewer reads than blocks; more than the
-    // keys' data blocks there must be.
-    assert!(reads > 64, "{reads} reads: the metadata was not cold");
-    let (waves, reads) = cold.read(&defaults, 17, true);
-    assert!(waves <= 3, "{waves} round trips for {reads} reads");
-    // The same keys once more are all cached.
-    assert_eq!(cold.read(&defaults, 17, true), (0, 0));
+    with_ever_slower_reads(|| {
+        // Hops: partitions of filter and index, data. One more for keys whose newest possible file
+        // does not have them.
+        let cold = cold(PARTITIONED, 64 << 20);
+        let defaults = ReadOptions::default();
+        let (waves, reads) = cold.read(&defaults, 0, false);
+        assert!((2..=3).contains(&waves), "{waves} round trips for {reads} reads");
+        // Neighbouring blocks are read together, so there are fewer reads than blocks; more than
+        // the keys' data blocks there must be.
+        assert!(reads > 64, "{reads} reads: the metadata was not cold");
+        let (waves, reads) = cold.read(&defaults, 17, true);
+        assert!(waves <= 3, "{waves} round trips for {reads} reads");
+        // The same keys once more are all cached.
+        assert_eq!(cold.read(&defaults, 17, true), (0, 0));
+    });
 }
 
 #[test]
 fn nothing_is_fetched_twice_without_a_cache() {
-    let cold = cold(PARTITIONED, 0);
-    for awaited in [true, false] {
-        let reads = cold.reads_of(&ReadOptions::default(), 0, awaited);
-        let waves = waves(&reads);
-        assert!(waves <= 3, "{waves} round trips for {reads:?}");
-        // Why not how many reads: blocks next to each other are read together if they are wanted at
-        // the same moment.
-        for (i, read) in reads.iter().enumerate() {
-            let twice = reads[..i].iter().find(|other| other.overlaps(read));
-            assert!(twice.is_none(), "{read:?} and {twice:?}");
+    with_ever_slower_reads(|| {
+        let cold = cold(PARTITIONED, 0);
+        for awaited in [true, false] {
+            let reads = cold.reads_of(&ReadOptions::default(), 0, awaited);
+            let waves = waves(&reads);
+            assert!(waves <= 3, "{waves} round trips for {reads:?}");
+            // Why not how many reads: blocks next to each other are read together if they are
+            // wanted at the same moment.
+            for (i, read) in reads.iter().enumerate() {
+                let twice = reads[..i].iter().find(|other| other.overlaps(read));
+                assert!(twice.is_none(), "{read:?} and {twice:?}");
+            }
         }
-    }
+    });
 }
 
 #[test]
 fn filter_and_index_are_read_together_where_filters_let_keys_pass() {
-    let partitioned = [PARTITIONED, &["--pin_top_level_index_and_filter=true"]].concat();
-    for (flags, most_reads) in [(&[][..], 2), (&partitioned, 3)] {
-        let cold = uncached(flags);
-        let get = |key: &[u8]| assert!(cold.db.get(key).unwrap().is_some());
-        let absent = |key: &[u8]| assert!(cold.db.get([key, b"!"].concat()).unwrap().is_none());
-        let batch = cold.batch(0);
-        get(batch[3]);
-        assert_eq!(cold.waves.take(), (3, 3), "{flags:?}: nothing is known yet");
-        // What a batch has seen is known to the lookups after it.
-        cold.read(&ReadOptions::default(), 0, false);
-        get(batch[3]);
-        let (waves, reads) = cold.waves.take();
-        assert!(waves == 2 && reads <= most_reads, "{flags:?}: {waves} round trips, {reads} reads");
-        let family = cold.db.default_column_family();
-        let one_by_one = ReadOptions { async_io: false, ..ReadOptions::default() };
-        assert!(cold.db.get_cf(&one_by_one, family, batch[3]).unwrap().is_some());
-        assert_eq!(cold.waves.take(), (3, 3), "{flags:?}: who wants one read at a time gets no other");
-        absent(batch[3]);
-        absent(batch[5]);
-        cold.waves.take();
-        absent(batch[7]);
-        assert_eq!(cold.waves.take(), (1, 1), "{flags:?}: it is open again what the filter will say");
-    }
+    with_ever_slower_reads(|| {
+        let partitioned = [PARTITIONED, &["--pin_top_level_index_and_filter=true"]].concat();
+        for (flags, most_reads) in [(&[][..], 2), (&partitioned, 3)] {
+            let cold = uncached(flags);
+            let get = |key: &[u8]| assert!(cold.db.get(key).unwrap().is_some());
+            let absent = |key: &[u8]| assert!(cold.db.get([key, b"!"].concat()).unwrap().is_none());
+            let batch = cold.batch(0);
+            get(batch[3]);
+            assert_eq!(cold.waves.take(), (3, 3), "{flags:?}: nothing is known yet");
+            // What a batch has seen is known to the lookups after it.
+            cold.read(&ReadOptions::default(), 0, false);
+            get(batch[3]);
+            let (waves, reads) = cold.waves.take();
+            assert!(waves == 2 && reads <= most_reads, "{flags:?}: {waves} round trips, {reads} reads");
+            let family = cold.db.default_column_family();
+            let one_by_one = ReadOptions { async_io: false, ..ReadOptions::default() };
+            assert!(cold.db.get_cf(&one_by_one, family, batch[3]).unwrap().is_some());
+            assert_eq!(cold.waves.take(), (3, 3), "{flags:?}: who wants one read at a time gets no other");
+            absent(batch[3]);
+            absent(batch[5]);
+            cold.waves.take();
+            absent(batch[7]);
+            assert_eq!(cold.waves.take(), (1, 1), "{flags:?}: it is open again what the filter will say");
+        }
+    });
 }
 
 #[test]
 fn without_a_cache_metadata_is_shared_with_lookups_that_wait() {
-    let cold = uncached(&[]);
-    let key = cold.batch(0)[3];
-    let other = cold.keys.iter().rfind(|other| &other[..] < key).unwrap();
-    let env = cold.db.env().clone();
-    karst_io::block_on(&env, async {
-        let early = cold.db.get_async(key);
-        let late = async {
-            // The first has its filter and its index then, and waits for data.
-            karst_io::sleep(&env, READ * 5 / 2).await;
-            cold.db.get_async(other).await
-        };
-        let (mut early, mut late) = (pin!(early), pin!(late));
-        let (mut first, mut second) = (None, None);
-        std::future::poll_fn(|cx| {
-            for (future, out) in [
-                (early.as_mut() as Pin<&mut dyn Future<Output = _>>, &mut first),
-                (late.as_mut(), &mut second),
-            ] {
-                if out.is_none()
-                    && let Poll::Ready(value) = future.poll(cx)
-                {
-                    *out = Some(value.unwrap().is_some());
+    with_ever_slower_reads(|| {
+        let cold = uncached(&[]);
+        let key = cold.batch(0)[3];
+        let other = cold.keys.iter().rfind(|other| &other[..] < key).unwrap();
+        let env = cold.db.env().clone();
+        karst_io::block_on(&env, async {
+            let early = cold.db.get_async(key);
+            let late = async {
+                // The first has its filter and its index then, and waits for data.
+                karst_io::sleep(&env, READ.get() * 5 / 2).await;
+                cold.db.get_async(other).await
+            };
+            let (mut early, mut late) = (pin!(early), pin!(late));
+            let (mut first, mut second) = (None, None);
+            std::future::poll_fn(|cx| {
+                for (future, out) in [
+                    (early.as_mut() as Pin<&mut dyn Future<Output = _>>, &mut first),
+                    (late.as_mut(), &mut second),
+                ] {
+                    if out.is_none()
+                        && let Poll::Ready(value) = future.poll(cx)
+                    {
+                        *out = Some(value.unwrap().is_some());
+                    }
                 }
-            }
-            if first.is_some() && second.is_some() { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
-        assert_eq!((first, second), (Some(true), Some(true)));
+                if first.is_some() && second.is_some() { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+            assert_eq!((first, second), (Some(true), Some(true)));
+        });
+        let (_, reads) = cold.waves.take();
+        assert!((3..=4).contains(&reads), "{reads} reads: filter, index and data, and data");
+        // And nothing of it stays.
+        assert!(cold.db.get(key).unwrap().is_some());
+        assert_eq!(cold.waves.take().1, 3);
     });
-    let (_, reads) = cold.waves.take();
-    assert!((3..=4).contains(&reads), "{reads} reads: filter, index and data, and data");
-    // And nothing of it stays.
-    assert!(cold.db.get(key).unwrap().is_some());
-    assert_eq!(cold.waves.take().1, 3);
 }
 
 #[test]
 fn a_cold_batch_with_metadata_in_memory_takes_one_round_trip() {
-    let cold = cold(&[], 64 << 20);
-    let (waves, reads) = cold.read(&ReadOptions::default(), 0, false);
-    assert!(waves <= 2, "{waves} round trips for {reads} reads");
-    assert!((48..=80).contains(&reads), "{reads} reads for 64 keys");
+    with_ever_slower_reads(|| {
+        let cold = cold(&[], 64 << 20);
+        let (waves, reads) = cold.read(&ReadOptions::default(), 0, false);
+        assert!(waves <= 2, "{waves} round trips for {reads} reads");
+        assert!((48..=80).contains(&reads), "{reads} reads for 64 keys");
+    });
 }
 
 #[test]
 fn where_a_filter_is_often_wrong_the_next_file_is_read_at_the_same_time() {
-    let directory = tempfile::tempdir().unwrap();
-    let options = Options::new()
+    with_ever_slower_reads(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options::new()
         .db(|db| db.create_if_missing = true)
         .set_all("format_version=5;filter_policy=bloomfilter:2:false;disable_auto_compactions=true;compression=kNoCompression")
         .unwrap();
-    let key = |number: u32| format!("key{number:05}").into_bytes();
-    let db = Db::open(directory.path(), &options).unwrap();
-    (0..20_000).for_each(|number| db.put(key(number), [b'a'; 100]).unwrap());
-    db.compact_range(&CompactRangeOptions::default(), None::<&[u8]>, None::<&[u8]>).unwrap();
-    // A key in 67 is newer. Its file's filter lets every fourth pass that it does not have.
-    (0..300).for_each(|number| db.put(key(number * 67 + 1), [b'b'; 2000]).unwrap());
-    db.flush(&FlushOptions::default()).unwrap();
-    drop(db);
-    let cold = opened(directory, 64 << 20, false);
-    assert_eq!(cold.read(&ReadOptions::default(), 0, false).0, 2, "nothing is known yet");
-    let (waves, reads) = cold.read(&ReadOptions::default(), 150, false);
-    assert_eq!(waves, 1, "{reads} reads");
-    assert!((65..110).contains(&reads), "{reads} reads: one for each key, and those in vain");
-    // The same where the newer file has the key: its value counts, whichever comes first.
-    let newer: Vec<_> = (0..30).map(|number| key(number * 670 + 1)).collect();
-    let values = cold.db.multi_get(&newer);
-    assert!(values.iter().all(|value| value.as_ref().unwrap().as_ref().unwrap()[..] == [b'b'; 2000]));
-    assert_eq!(cold.waves.take().0, 1);
-    // By now the filter has mostly been right.
-    assert_eq!(cold.read(&ReadOptions::default(), 250, false).0, 2);
+        let key = |number: u32| format!("key{number:05}").into_bytes();
+        let db = Db::open(directory.path(), &options).unwrap();
+        (0..20_000).for_each(|number| db.put(key(number), [b'a'; 100]).unwrap());
+        db.compact_range(&CompactRangeOptions::default(), None::<&[u8]>, None::<&[u8]>).unwrap();
+        // A key in 67 is newer. Its file's filter lets every fourth pass that it does not have.
+        (0..300).for_each(|number| db.put(key(number * 67 + 1), [b'b'; 2000]).unwrap());
+        db.flush(&FlushOptions::default()).unwrap();
+        drop(db);
+        let cold = opened(directory, 64 << 20, false);
+        assert_eq!(cold.read(&ReadOptions::default(), 0, false).0, 2, "nothing is known yet");
+        let (waves, reads) = cold.read(&ReadOptions::default(), 150, false);
+        assert_eq!(waves, 1, "{reads} reads");
+        assert!((65..110).contains(&reads), "{reads} reads: one for each key, and those in vain");
+        // The same where the newer file has the key: its value counts, whichever comes first.
+        let newer: Vec<_> = (0..30).map(|number| key(number * 670 + 1)).collect();
+        let values = cold.db.multi_get(&newer);
+        assert!(values.iter().all(|value| value.as_ref().unwrap().as_ref().unwrap()[..] == [b'b'; 2000]));
+        assert_eq!(cold.waves.take().0, 1);
+        // By now the filter has mostly been right.
+        assert_eq!(cold.read(&ReadOptions::default(), 250, false).0, 2);
+    });
 }
 
 /// A key has an operand in each, and lies elsewhere in each.
 #[test]
 fn blocks_of_files_with_operands_are_read_at_the_same_time() {
-    let directory = tempfile::tempdir().unwrap();
-    let options = Options::new()
-        .db(|db| db.create_if_missing = true)
-        .set_all("merge_operator=uint64add;disable_auto_compactions=true;compression=kNoCompression")
-        .unwrap();
-    let db = Db::open(directory.path(), &options).unwrap();
-    for file in 0..4 {
-        (0..file * 200).for_each(|number| db.put(format!("before{number:05}"), [b'a'; 100]).unwrap());
-        db.merge("key", 1u64.to_le_bytes()).unwrap();
-        db.flush(&FlushOptions::default()).unwrap();
-    }
-    drop(db);
-    let cold = opened_with(directory, vec![b"key".to_vec()], 64 << 20, false);
-    let value = cold.db.multi_get(&cold.keys).remove(0).unwrap().unwrap();
-    assert_eq!(value[..], 4u64.to_le_bytes());
-    // The first round trip tells that the newest is an operand.
-    assert_eq!(cold.waves.take(), (2, 4));
+    with_ever_slower_reads(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options::new()
+            .db(|db| db.create_if_missing = true)
+            .set_all("merge_operator=uint64add;disable_auto_compactions=true;compression=kNoCompression")
+            .unwrap();
+        let db = Db::open(directory.path(), &options).unwrap();
+        for file in 0..4 {
+            (0..file * 200).for_each(|number| db.put(format!("before{number:05}"), [b'a'; 100]).unwrap());
+            db.merge("key", 1u64.to_le_bytes()).unwrap();
+            db.flush(&FlushOptions::default()).unwrap();
+        }
+        drop(db);
+        let cold = opened_with(directory, vec![b"key".to_vec()], 64 << 20, false);
+        let value = cold.db.multi_get(&cold.keys).remove(0).unwrap().unwrap();
+        assert_eq!(value[..], 4u64.to_le_bytes());
+        // The first round trip tells that the newest is an operand.
+        assert_eq!(cold.waves.take(), (2, 4));
+    });
 }
 
 #[test]
 fn a_scan_that_waits_reads_further_and_further_ahead() {
-    let directory = tempfile::tempdir().unwrap();
-    let options = Options::new().db(|db| db.create_if_missing = true);
-    let db = Db::open(directory.path(), &options.set("compression", "kNoCompression").unwrap()).unwrap();
-    (0..20_000).for_each(|number| db.put(format!("{number:05}"), [b'a'; 100]).unwrap());
-    db.flush(&FlushOptions::default()).unwrap();
-    drop(db);
-    let cold = opened_with(directory, Vec::new(), 64 << 20, false);
-    let options = ReadOptions { readahead_size: 64 << 10, ..ReadOptions::default() };
-    let mut scan = cold.db.iter(&options).unwrap();
-    scan.seek_to_first().unwrap();
-    let mut entries = 0;
-    while scan.valid() {
-        entries += 1;
-        scan.next().unwrap();
-    }
-    assert_eq!(entries, 20_000);
-    let (waves, reads) = cold.waves.take();
-    assert!(waves < 12, "{waves} round trips for {reads} reads of two megabytes");
+    with_ever_slower_reads(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options::new().db(|db| db.create_if_missing = true);
+        let db = Db::open(directory.path(), &options.set("compression", "kNoCompression").unwrap()).unwrap();
+        (0..20_000).for_each(|number| db.put(format!("{number:05}"), [b'a'; 100]).unwrap());
+        db.flush(&FlushOptions::default()).unwrap();
+        drop(db);
+        let cold = opened_with(directory, Vec::new(), 64 << 20, false);
+        let options = ReadOptions { readahead_size: 64 << 10, ..ReadOptions::default() };
+        let mut scan = cold.db.iter(&options).unwrap();
+        scan.seek_to_first().unwrap();
+        let mut entries = 0;
+        while scan.valid() {
+            entries += 1;
+            scan.next().unwrap();
+        }
+        assert_eq!(entries, 20_000);
+        let (waves, reads) = cold.waves.take();
+        assert!(waves < 12, "{waves} round trips for {reads} reads of two megabytes");
+    });
 }
 
 #[test]
 fn without_async_io_files_are_read_one_after_another_and_the_blocks_of_one_together() {
-    let cold = cold(&[], 64 << 20);
-    let serial = ReadOptions { async_io: false, ..ReadOptions::default() };
-    let reads = cold.reads_of(&serial, 5, false);
-    let files: std::collections::BTreeSet<_> = reads.iter().map(|read| &read.path).collect();
-    assert!(
-        files.len() > 1 && reads.len() > 2 * files.len(),
-        "{} reads of {} files",
-        reads.len(),
-        files.len()
-    );
-    for (i, read) in reads.iter().enumerate() {
-        let other =
-            reads[..i].iter().find(|other| other.path != read.path && read.issued - other.issued < READ);
-        assert!(other.is_none(), "{read:?} and {other:?}");
-    }
-    // The blocks of a file come with one another, in one round trip each time it is gone to.
-    let waves = waves(&reads);
-    assert!(waves <= 4 * files.len() && waves < reads.len(), "{waves} round trips for {reads:?}");
+    with_ever_slower_reads(|| {
+        let cold = cold(&[], 64 << 20);
+        let serial = ReadOptions { async_io: false, ..ReadOptions::default() };
+        let reads = cold.reads_of(&serial, 5, false);
+        let files: std::collections::BTreeSet<_> = reads.iter().map(|read| &read.path).collect();
+        assert!(
+            files.len() > 1 && reads.len() > 2 * files.len(),
+            "{} reads of {} files",
+            reads.len(),
+            files.len()
+        );
+        for (i, read) in reads.iter().enumerate() {
+            let other = reads[..i]
+                .iter()
+                .find(|other| other.path != read.path && read.issued - other.issued < READ.get());
+            assert!(other.is_none(), "{read:?} and {other:?}");
+        }
+        // The blocks of a file come with one another, in one round trip each time it is gone to.
+        let waves = waves(&reads);
+        assert!(waves <= 4 * files.len() && waves < reads.len(), "{waves} round trips for {reads:?}");
+    });
 }
 
 #[test]
 fn level_by_level_takes_a_round_trip_more_for_every_level() {
-    let cold = cold(PARTITIONED, 64 << 20);
-    let by_level = ReadOptions { optimize_multiget_for_io: false, ..ReadOptions::default() };
-    let (by_levels, reads_by_level) = cold.read(&by_level, 5, false);
-    let cold = self::cold(PARTITIONED, 64 << 20);
-    let (at_once, reads_at_once) = cold.read(&ReadOptions::default(), 5, false);
-    assert!(
-        at_once < by_levels,
-        "{by_levels} round trips for {reads_by_level} reads, {at_once} for {reads_at_once}"
-    );
+    with_ever_slower_reads(|| {
+        let cold = cold(PARTITIONED, 64 << 20);
+        let by_level = ReadOptions { optimize_multiget_for_io: false, ..ReadOptions::default() };
+        let (by_levels, reads_by_level) = cold.read(&by_level, 5, false);
+        let cold = self::cold(PARTITIONED, 64 << 20);
+        let (at_once, reads_at_once) = cold.read(&ReadOptions::default(), 5, false);
+        assert!(
+            at_once < by_levels,
+            "{by_levels} round trips for {reads_by_level} reads, {at_once} for {reads_at_once}"
+        );
+    });
 }

@@ -8,7 +8,7 @@ use karst_engine::{
 };
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const KEYS: u32 = 2000;
 
@@ -378,6 +378,20 @@ fn asynchronous_calls_and_batches_count_alike() {
 
 #[test]
 fn what_is_read_ahead_takes_none_of_the_thread_s_time() {
+    // Ever longer, until it is long against what the thread has to wait for on this machine.
+    let times: Vec<_> = [2, 10, 50]
+        .map(Duration::from_secs)
+        .into_iter()
+        .map_while(|idle| {
+            let waited = while_idle(idle);
+            (waited >= idle / 2).then_some(waited)
+        })
+        .collect();
+    assert!(times.len() < 3, "{times:?}");
+}
+
+/// What a thread waits for reads of blocks or blobs, if it scans, idles, and scans on.
+fn while_idle(idle: Duration) -> Duration {
     let store = new("compression=kNoCompression;enable_blob_files=true;min_blob_size=50");
     store.fill();
     let store = store.reopened("");
@@ -388,7 +402,7 @@ fn what_is_read_ahead_takes_none_of_the_thread_s_time() {
             iter.next().unwrap();
         }
         // What is on its way now is taken in after this.
-        std::thread::sleep(std::time::Duration::from_secs(2));
+        std::thread::sleep(idle);
         for _ in 0..500 {
             iter.next().unwrap();
         }
@@ -396,7 +410,7 @@ fn what_is_read_ahead_takes_none_of_the_thread_s_time() {
     assert!(store.ticker(Ticker::PrefetchHits) > 500);
     assert_eq!(got(PerfMetric::BlobReadCount), 1001);
     let [blocks, blobs] = [PerfMetric::BlockReadTime, PerfMetric::BlobReadTime].map(got);
-    assert!(blocks < 1_000_000_000 && blobs < 1_000_000_000, "{blocks} {blobs}");
+    Duration::from_nanos(blocks.max(blobs))
 }
 
 #[test]

@@ -138,7 +138,7 @@ fn a_read_started_in_one_call_flies_until_the_next() {
         // And a call that waits for nothing finds it when it has arrived.
         let start = std::time::Instant::now();
         let got = loop {
-            assert!(start.elapsed() < Duration::from_secs(10));
+            assert!(start.elapsed() < Duration::from_secs(300));
             let looked = karst_io::block_on(&env, async {
                 std::future::poll_fn(|cx| std::task::Poll::Ready(Pin::new(&mut ahead).poll(cx))).await
             });

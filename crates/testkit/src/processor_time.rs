@@ -47,7 +47,7 @@ mod tests {
     fn work_is_counted() {
         let (before, begin) = (ProcessorTime::now(), std::time::Instant::now());
         while before.elapsed().user.is_zero() {
-            assert!(begin.elapsed().as_secs() < 60, "no tick in a minute of work");
+            assert!(begin.elapsed().as_secs() < 300, "no tick in minutes of work");
             std::hint::black_box((0..100_000u64).fold(1, |x, y| std::hint::black_box(x ^ y)));
         }
         assert!(before.elapsed().total() >= before.elapsed().user.min(Duration::from_millis(10)));

@@ -209,7 +209,7 @@ fn logs_that_are_kept_for_a_transaction_cause_no_flushes() {
     transaction.commit().unwrap();
     let began = Instant::now();
     while kept() {
-        assert!(began.elapsed() < Duration::from_secs(30), "the log stays");
+        assert!(began.elapsed() < Duration::from_secs(300), "the log stays");
         write();
     }
     drop((transaction, other, db));

@@ -258,7 +258,7 @@ fn writers_go_on_when_background_work_is_paused_during_an_ingestion() {
             }
             tell.send(()).unwrap();
         });
-        let outcome = written.recv_timeout(Duration::from_secs(20));
+        let outcome = written.recv_timeout(Duration::from_secs(300));
         assert!(!ingesting.is_finished(), "it needs a flush");
         db.continue_background_work().unwrap();
         outcome.expect("writers wait for whoever has paused background work");
@@ -283,7 +283,7 @@ fn a_write_that_would_not_wait_does_not_wait_for_an_ingestion() {
             let at_once = WriteOptions { no_slowdown: true, ..WriteOptions::new() };
             let _ = tell.send(db.put_cf(&at_once, db.default_column_family(), "key", "written"));
         });
-        let refused = outcome.recv_timeout(Duration::from_secs(20));
+        let refused = outcome.recv_timeout(Duration::from_secs(300));
         held.release.send(()).unwrap();
         ingesting.join().unwrap().unwrap();
         let error = refused.expect("it waits").unwrap_err();

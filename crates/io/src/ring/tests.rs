@@ -70,7 +70,7 @@ fn poll_takes_in_completions_without_a_wait() {
         assert!(ring.submit() && !ring.submit());
         let (mut done, start) = (Vec::new(), Instant::now());
         while done.is_empty() {
-            assert!(start.elapsed() < Duration::from_secs(10), "level {level}");
+            assert!(start.elapsed() < Duration::from_secs(300), "level {level}");
             ring.poll(&mut done);
         }
     }
@@ -90,14 +90,14 @@ fn a_wait_ends_with_the_time_and_with_the_alarm() {
                 std::thread::sleep(Duration::from_millis(10));
                 alarm.ring();
             });
-            ring.wait(Some(Duration::from_secs(20)), &mut done);
-            assert!(start.elapsed() < Duration::from_secs(10), "level {level}, round {round}");
+            ring.wait(Some(Duration::from_secs(1000)), &mut done);
+            assert!(start.elapsed() < Duration::from_secs(300), "level {level}, round {round}");
             other.join().unwrap();
         }
         // One that rang before the wait ends it too.
         ring.alarm().ring();
-        ring.wait(Some(Duration::from_secs(20)), &mut done);
-        assert!(start.elapsed() < Duration::from_secs(10));
+        ring.wait(Some(Duration::from_secs(1000)), &mut done);
+        assert!(start.elapsed() < Duration::from_secs(300));
     }
 }
 

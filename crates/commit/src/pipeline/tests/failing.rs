@@ -194,7 +194,7 @@ fn resuming_blocks_no_thread_behind_a_leader_that_still_syncs() {
         let waits = resumed.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending();
         tell.send(waits).unwrap();
     });
-    let waits = told.recv_timeout(Duration::from_secs(10));
+    let waits = told.recv_timeout(Duration::from_secs(300));
     gate.shut.store(false, Ordering::SeqCst);
     resumes.join().unwrap();
     assert_eq!(waits, Ok(true), "it is polled for as long as the leader syncs");
