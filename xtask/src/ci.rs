@@ -3,8 +3,8 @@
 use crate::deny::deny;
 use crate::nextest::{self, Profile, Which};
 use crate::run::{
-    Result, UNOPTIMISED, cache_dir, check_room, found, fresh_seed, path_text, repository_root, step, step_in,
-    succeeds,
+    Result, UNOPTIMISED, at_once, cache_dir, check_room, found, fresh_seed, path_text, repository_root, step,
+    step_in, succeeds,
 };
 use crate::sanitizers::sanitizers;
 use crate::tidy;
@@ -59,28 +59,31 @@ fn all_of_ci(args: &[String]) -> Result {
         println!("cargo-nextest cannot be installed: {error}");
     }
     install(&missing_programs(&ROCKSDB_TOOLS))?;
-    if has("--tests") {
-        nextest::tests(Profile::Ci, Which::Short)?;
-    }
-    step("cargo", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;
-    step(
-        "cargo",
-        &["doc", "--workspace", "--no-deps", "--all-features"],
-        &[("RUSTDOCFLAGS", "-D warnings")],
-    )?;
-    without_features()?;
-    crate::capi::installed()?;
-    deny()?;
-    model_checks()?;
-    sanitizers()?;
-    explored_threads()?;
-    fuzz()?;
-    nextest::tests(Profile::Ci, Which::Long)?;
-    stress()?;
-    if !has("--quick") {
-        judge_matrix()?;
-    }
-    Ok(())
+    // At the same time, because builds and tests leave a processor idle now and then. Each of the
+    // second builds in folders of its own.
+    at_once(&[
+        &|| {
+            if has("--tests") {
+                nextest::tests(Profile::Ci, Which::Short)?;
+            }
+            step("cargo", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;
+            let docs = ["doc", "--workspace", "--no-deps", "--all-features"];
+            step("cargo", &docs, &[("RUSTDOCFLAGS", "-D warnings")])?;
+            without_features()?;
+            crate::capi::installed()?;
+            deny()?;
+            nextest::tests(Profile::Ci, Which::Long)?;
+            stress()
+        },
+        &|| {
+            model_checks()?;
+            sanitizers()?;
+            explored_threads()?;
+            fuzz()?;
+            if has("--quick") { Ok(()) } else { build_judge() }
+        },
+    ])?;
+    if has("--quick") { Ok(()) } else { judge_matrix() }
 }
 
 /// The facade with no features compiles without the feature `testing`, as users build it, and
@@ -126,6 +129,8 @@ fn fuzz() -> Result {
     let dir = repository_root().join("fuzz");
     let target = cache_dir().join("fuzz-target");
     let env = [("CARGO_TARGET_DIR", path_text(&target)?)];
+    // All at once, so that both processors link.
+    step_in(&dir, "cargo", &["build", "--release", "--locked", "--bins"], &env)?;
     for name in fuzz_targets()? {
         let args =
             ["run", "--release", "--locked", "--bin", &name, "--", "-max_total_time=5", "-verbosity=0"];
@@ -160,19 +165,33 @@ fn stress() -> Result {
     step(path_text(&karst)?, &["stress", "-duration=55s", "-interval=4s"], &[])
 }
 
+/// Compiles RocksDB 11.8 too, if it is not in the cache.
+fn build_judge() -> Result {
+    install_judge()?;
+    let target = cache_dir().join("judge-target");
+    let env = [("CARGO_TARGET_DIR", path_text(&target)?)];
+    step_in(&repository_root().join("judge"), "cargo", &["build", "--release", "--locked"], &env)
+}
+
 /// RocksDB 11.8 writes a database for each cell of the option matrix, and KarstDB must read back
 /// what RocksDB reads; KarstDB writes one for each, and both go on with it in turns; each decides
 /// the transactions that the other has prepared; both write keys with timestamps in turns, and do
 /// the same random operations, from new seeds each time; and processes of both are killed while
 /// they count.
 fn judge_matrix() -> Result {
-    install_judge()?;
-    judge(&["matrix"])?;
-    judge(&["written"])?;
-    judge(&["prepared"])?;
-    judge(&["timestamps", "--seed", &fresh_seed().to_string()])?;
-    judge(&["lockstep", "--ops", CI_LOCKSTEP, "--seed", &fresh_seed().to_string()])?;
-    judge(&["kills", "--kills", CI_KILLS])
+    let seeds = [fresh_seed(), fresh_seed() + 1].map(|seed| seed.to_string());
+    at_once(&[
+        &|| {
+            judge(&["kills", "--kills", CI_KILLS])?;
+            judge(&["written"])?;
+            judge(&["prepared"])
+        },
+        &|| {
+            judge(&["matrix"])?;
+            judge(&["timestamps", "--seed", &seeds[0]])?;
+            judge(&["lockstep", "--ops", CI_LOCKSTEP, "--seed", &seeds[1]])
+        },
+    ])
 }
 
 /// Which test notices each of many small changes of the source; `args` go to the program as they

@@ -1,7 +1,9 @@
 //! Running commands: echo them, stop at the first that fails, and find programs.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 /// What every task returns: nothing, or one message for the person who ran it.
@@ -96,20 +98,80 @@ pub(crate) fn step_in(dir: &Path, program: &str, args: &[&str], env: &[(&str, &s
         .chain(args.iter().map(|a| a.to_string()))
         .collect();
     let shown = shown.join(" ");
-    println!("\n==> {shown}");
-    let start = Instant::now();
     let mut command = Command::new(program);
     // Why: cargo sets these for xtask itself; a nested cargo must choose its own toolchain and
     // target.
     for inherited in ["CARGO", "RUSTUP_TOOLCHAIN", "RUSTC", "RUSTDOC"] {
         command.env_remove(inherited);
     }
-    let status = command
-        .args(args)
-        .envs(env.iter().copied())
-        .current_dir(dir)
-        .status()
-        .map_err(|e| format!("cannot run {program}: {e}"))?;
+    command.args(args).envs(env.iter().copied()).current_dir(dir);
+    let start = Instant::now();
+    let failed = |e: std::io::Error| format!("cannot run {program}: {e}");
+    let status = if let Some(stop) = BESIDE.get() {
+        if stop.load(Ordering::Relaxed) {
+            return Err(format!("not run, because another step has failed: {shown}"));
+        }
+        let output = command.stdin(Stdio::null()).output().map_err(failed)?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        println!("\n==> {shown}\n{}{}", text(&output.stderr), text(&output.stdout));
+        output.status
+    } else {
+        println!("\n==> {shown}");
+        command.status().map_err(failed)?
+    };
     println!("<== {:.1} s: {shown}", start.elapsed().as_secs_f64());
     if status.success() { Ok(()) } else { Err(format!("failed ({status}): {shown}")) }
+}
+
+thread_local! {
+    /// On a thread that runs steps beside others: whether one of these has failed. Its steps print
+    /// their output when they end, each in one piece.
+    static BESIDE: Cell<Option<&'static AtomicBool>> = const { Cell::new(None) };
+}
+
+/// Runs all `tasks` at the same time, the first on this thread; the error of the first that failed.
+/// The others' steps end with the one under way once a task has failed.
+pub(crate) fn at_once(tasks: &[&(dyn Fn() -> Result + Sync)]) -> Result {
+    // One for the whole program, because a failure ends it.
+    static FAILED: AtomicBool = AtomicBool::new(false);
+    let run = |task: &(dyn Fn() -> Result + Sync)| {
+        let outcome = task();
+        if outcome.is_err() {
+            FAILED.store(true, Ordering::Relaxed);
+        }
+        outcome
+    };
+    let Some((first, others)) = tasks.split_first() else { return Ok(()) };
+    std::thread::scope(|scope| {
+        let others: Vec<_> = others
+            .iter()
+            .map(|task| {
+                scope.spawn(move || {
+                    BESIDE.set(Some(&FAILED));
+                    run(*task)
+                })
+            })
+            .collect();
+        let mut outcome = run(*first);
+        for other in others {
+            let next = other.join().unwrap_or_else(|_| Err("a task panicked".into()));
+            outcome = outcome.and(next);
+        }
+        outcome
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_beside_others_end_with_the_first_failure() {
+        let fails = || step("sh", &["-c", "exit 3"], &[]);
+        let goes_on = || loop {
+            step("sh", &["-c", "echo a step beside others"], &[])?;
+        };
+        let error = at_once(&[&fails, &goes_on]).unwrap_err();
+        assert!(error.contains("exit 3"), "{error}");
+    }
 }
