@@ -284,6 +284,15 @@ fn failed<T>(call: impl FnOnce(E) -> T) -> String {
     text
 }
 
+/// Waits for what comes true a moment after the call that brings it about.
+fn eventually(mut holds: impl FnMut() -> bool) {
+    let begin = std::time::Instant::now();
+    while !holds() {
+        assert!(begin.elapsed().as_secs() < 300, "it does not come true");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
 fn at(bytes: &[u8]) -> B {
     bytes.as_ptr().cast()
 }
