@@ -22,11 +22,25 @@ const JUDGE_LIBRARIES: [(&str, &str); 2] =
 const TEST_GIGABYTES: u64 = 14;
 const CI_GIGABYTES: u64 = 20;
 
-/// The default test command: all that runs in a few minutes.
+/// The default test command: all tests that run in a few minutes. Where the variable `CI` is set it
+/// installs cargo-nextest and runs the tests by its profile `ci`, which has retries.
 pub(crate) fn test() -> Result {
     check_room(TEST_GIGABYTES)?;
     install(&missing_programs(&ROCKSDB_TOOLS))?;
-    nextest::tests(Profile::Default, Which::All)
+    if std::env::var_os("CI").is_none() {
+        return nextest::tests(Profile::Default, Which::All);
+    }
+    install_nextest();
+    let outcome = nextest::tests(Profile::Ci, Which::All);
+    nextest::tell_flaky();
+    outcome
+}
+
+/// Tests run without cargo-nextest too, so a failure is only told.
+fn install_nextest() {
+    if let Err(error) = nextest::install() {
+        println!("cargo-nextest cannot be installed: {error}");
+    }
 }
 
 /// Kills of both engines' processes: what two minutes are enough for.
@@ -34,20 +48,20 @@ const CI_KILLS: &str = "100";
 /// Operations in lockstep with RocksDB: one database of twelve lives, or two.
 const CI_LOCKSTEP: &str = "20000";
 
-/// Everything that must hold before a change lands: with `--tests` the default test command first,
-/// without the suites whose long forms follow. Tests that passed only in a retry are listed at the
-/// end.
+/// Everything that must hold before a change lands, beyond [`test()`]. Tests that passed only in a
+/// retry, also those of an earlier [`test()`] in this clone, are listed at the end.
 pub(crate) fn ci(args: &[String]) -> Result {
+    nextest::note_earlier(Profile::Ci);
     let outcome = all_of_ci(args);
     nextest::tell_flaky();
     outcome
 }
 
 fn all_of_ci(args: &[String]) -> Result {
-    if let Some(unknown) = args.iter().find(|a| !["--quick", "--tests"].contains(&a.as_str())) {
-        return Err(format!("ci knows --quick and --tests only, not {unknown}"));
+    let quick = args.iter().any(|a| a == "--quick");
+    if let Some(unknown) = args.iter().find(|a| *a != "--quick") {
+        return Err(format!("ci knows --quick only, not {unknown}"));
     }
-    let has = |flag: &str| args.iter().any(|a| a == flag);
     check_room(CI_GIGABYTES)?;
     step("cargo", &["fmt", "--all", "--check"], &[])?;
     tidy::run(&repository_root())?;
@@ -55,17 +69,12 @@ fn all_of_ci(args: &[String]) -> Result {
     for workspace in ["fuzz", "judge", "mutants", "bindings/python"] {
         step_in(&repository_root().join(workspace), "cargo", &["fetch", "--locked"], &[])?;
     }
-    if let Err(error) = nextest::install() {
-        println!("cargo-nextest cannot be installed: {error}");
-    }
+    install_nextest();
     install(&missing_programs(&ROCKSDB_TOOLS))?;
     // At the same time, because builds and tests leave a processor idle now and then. Each of the
     // second builds in folders of its own.
     at_once(&[
         &|| {
-            if has("--tests") {
-                nextest::tests(Profile::Ci, Which::Short)?;
-            }
             step("cargo", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;
             let docs = ["doc", "--workspace", "--no-deps", "--all-features"];
             step("cargo", &docs, &[("RUSTDOCFLAGS", "-D warnings")])?;
@@ -80,10 +89,10 @@ fn all_of_ci(args: &[String]) -> Result {
             sanitizers()?;
             explored_threads()?;
             fuzz()?;
-            if has("--quick") { Ok(()) } else { build_judge() }
+            if quick { Ok(()) } else { build_judge() }
         },
     ])?;
-    if has("--quick") { Ok(()) } else { judge_matrix() }
+    if quick { Ok(()) } else { judge_matrix() }
 }
 
 /// The facade with no features compiles without the feature `testing`, as users build it, and

@@ -37,7 +37,6 @@ const HELP: &str = "cargo xtask TASK
             [--library DIR: one that is there] [--only TEXT: tests whose name has it]
   ci        format, lints, tidy, docs, then the slow checks: model checking, sanitizers, fuzzing, interop with
             RocksDB 11.8, the fault and cancellation sweeps  [--quick: without RocksDB 11.8]
-            [--tests: the default test command first]
   sanitizers
             the tests under AddressSanitizer and ThreadSanitizer, which need a nightly compiler and,
             for the second, its sources

@@ -75,8 +75,6 @@ fn program() -> Option<PathBuf> {
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Which {
     All,
-    /// All but those that [`Which::Long`] runs in their long form.
-    Short,
     /// The tests of the engine that CI runs in their long form.
     Long,
 }
@@ -107,14 +105,12 @@ pub(crate) fn tests(profile: Profile, which: Which) -> Result {
         );
         return without_nextest(which);
     };
-    // Where nextest writes it: below the workspace, wherever the builds are.
-    let results = repository_root().join("target/nextest").join(profile.name()).join("junit.xml");
+    let results = results_of(profile);
     drop(std::fs::remove_file(&results));
     let run = ["nextest", "run", "--workspace", "--profile", profile.name()];
-    let (short, long) = (format!("not ({})", long_filter()), long_filter());
+    let long = long_filter();
     let (filter, env): (&[&str], &[(&str, &str)]) = match which {
         Which::All => (&[], &[]),
-        Which::Short => (&["--filterset", &short], &[]),
         Which::Long => (&["--filterset", &long], &LONG),
     };
     let outcome = step(path_text(&program)?, &[&run, filter].concat(), env);
@@ -139,6 +135,16 @@ fn without_nextest(which: Which) -> Result {
     // The modules' names are those of the engine's; transactions have a test of the same name.
     let simulation = [&test[..], &["--test", "simulation", "--"], &LONG_SIMULATIONS].concat();
     step("cargo", &simulation, &LONG)
+}
+
+/// The JUnit report of the newest run. nextest writes it below the workspace, not among the builds.
+fn results_of(profile: Profile) -> PathBuf {
+    repository_root().join("target/nextest").join(profile.name()).join("junit.xml")
+}
+
+/// Adds the flaky tests of the newest run, which another process may have made, to the list.
+pub(crate) fn note_earlier(profile: Profile) {
+    note_flaky(&results_of(profile));
 }
 
 fn note_flaky(results: &Path) {
