@@ -183,9 +183,10 @@ impl PreparedFile {
         if next.is_some_and(|at| !is_behind(key::user_key(mem.key(at)))) {
             return Ok(true);
         }
-        let Some(tombstones) = mem.range_tombstones() else { return Ok(false) };
-        let at = tombstones.overlapping(comparator, Some(from), None);
-        Ok(at.start < at.end && !is_behind(tombstones.start(at.start)))
+        Ok(mem.range_tombstone_parts().iter().any(|tombstones| {
+            let at = tombstones.overlapping(comparator, Some(from), None);
+            at.start < at.end && !is_behind(tombstones.start(at.start))
+        }))
     }
 }
 

@@ -16,6 +16,7 @@
 
 use karst_format::comparator::Comparator;
 use karst_format::key::SeqNo;
+use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::ops::Range;
 
@@ -64,8 +65,10 @@ impl Fragments {
     ///
     /// # Panics
     /// Never for what fits a table or a memtable: 4 GiB of boundary keys or 2^32 sequence numbers.
-    pub fn build(comparator: &Comparator, mut tombstones: Vec<RangeTombstone>) -> Self {
-        tombstones.retain(|t| comparator.compare_user(&t.start, &t.end) == Ordering::Less);
+    pub fn build<T: Borrow<RangeTombstone>>(comparator: &Comparator, tombstones: Vec<T>) -> Self {
+        let tombstones = tombstones.iter().map(Borrow::borrow);
+        let mut tombstones: Vec<&RangeTombstone> =
+            tombstones.filter(|t| comparator.compare_user(&t.start, &t.end) == Ordering::Less).collect();
         tombstones.sort_by(|a, b| comparator.compare_user(&a.start, &b.start).then(b.seq.cmp(&a.seq)));
         let mut boundaries: Vec<&[u8]> = tombstones.iter().flat_map(|t| [&*t.start, &*t.end]).collect();
         boundaries.sort_by(|a, b| comparator.compare_user(a, b));

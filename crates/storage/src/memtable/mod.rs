@@ -12,9 +12,8 @@
 //!   was added before `s` was published.
 //! - With `memtable_protection_bytes_per_key` an entry has a checksum behind its value, and nobody
 //!   is given an entry that does not match it.
-//! - If an insert panics, as a comparator may, nobody is given anything of the memtable from then
-//!   on but the error: entries may be missing, acknowledged ones too, or not be where searches look
-//!   for them. A reader that found its place before goes on, since what it sees was whole then.
+//! - If an insert panics, as a comparator may, readers get an error from then on, because entries,
+//!   acknowledged ones too, may be missing or out of place. A reader that has its place goes on.
 //! - An entry's bytes stay where they are until the memtable is dropped, so a value may be handed
 //!   out as a position and an `Arc<MemTable>`.
 
@@ -412,15 +411,19 @@ impl MemTable {
         self.tombstones.covering_seq(&self.comparator, user_key, read_seq)
     }
 
-    /// Compares range tombstones with their checksums, if they have any, and what was made of them
-    /// with what would be made of them now. For flushes: a look-up among them does not.
+    /// Compares range tombstones with their checksums, and their fragments with them. For flushes.
     pub fn check_tombstones(&self) -> Result<()> {
         self.tombstones.check(&self.comparator)
     }
 
-    /// All range tombstones; `None` if there is none.
+    /// All range tombstones in one list of fragments, for a table; `None` without tombstones.
     pub fn range_tombstones(&self) -> Option<Arc<Fragments>> {
-        self.tombstones.fragments(&self.comparator)
+        self.tombstones.whole(&self.comparator)
+    }
+
+    /// All range tombstones for lookups, in parts with some of them each.
+    pub fn range_tombstone_parts(&self) -> Vec<Arc<Fragments>> {
+        self.tombstones.parts(&self.comparator)
     }
 
     /// About how many entries the user keys from `start` on and before `end` have, and how much

@@ -1,9 +1,16 @@
-//! The range tombstones of a memtable: a list that grows, and its fragments, made anew when a
-//! reader finds them out of date.
+//! The range tombstones of a memtable: a list that grows, and its fragments, which readers bring up
+//! to date.
+//!
+//! The fragments are in parts, each of a run of the list, and each of more than [`MERGE_FACTOR`]
+//! times as many tombstones as the next. A reader that finds tombstones without fragments makes a
+//! part of them, together with as many of the last parts as keeps that true. So a tombstone is cut
+//! a number of times that grows with the logarithm of how many there are, however writes and reads
+//! alternate, and a lookup searches as many parts.
 //!
 //! Invariant: what a reader gets holds every tombstone whose `add` returned before the reader
-//! asked. While there is none, and while none is added, a reader takes no lock. Lock: `all` is held
-//! to add one tombstone, or by one reader to cut all of them anew.
+//! asked. While there is none, and while none is added, a reader takes no lock. A writer never
+//! looks at the tombstones before its own. Lock: `list` is held to add one tombstone, or by one
+//! reader to cut those that it has to.
 
 use super::protection::{Protection, pair};
 use karst_base::error::{Error, ErrorKind, Result, Shown};
@@ -16,6 +23,10 @@ use karst_format::key::SeqNo;
 use karst_lsm::range_del::{Fragments, RangeTombstone};
 use std::sync::Arc;
 
+/// A part has more tombstones than this factor times those of the next part. A smaller factor makes
+/// more parts, all of which a lookup searches; a larger one cuts each tombstone more often.
+const MERGE_FACTOR: usize = 4;
+
 /// From the checksum of start and end.
 fn checksum_of(pair: u64, seq: SeqNo) -> u64 {
     pair ^ hash64(&seq.0.to_le_bytes())
@@ -23,21 +34,58 @@ fn checksum_of(pair: u64, seq: SeqNo) -> u64 {
 
 #[derive(Debug, Default)]
 pub(super) struct Tombstones {
-    all: Mutex<Vec<RangeTombstone>>,
+    list: Mutex<List>,
     protection: Protection,
-    /// Of each in `all` its checksum, whole, if they are protected. Taken after `all`.
-    checksums: Mutex<Vec<u64>>,
     /// How many were added. Ordering: Release after the list has it, Acquire before the fragments
     /// are judged, so that a reader never takes older fragments for complete.
     count: AtomicUsize,
+    /// The bytes in memory of the list and of the fragments, written under the lock. They are
+    /// counted because every writer asks for them.
+    list_bytes: AtomicUsize,
+    cut_bytes: AtomicUsize,
     cut: ArcSwapOption<Cut>,
 }
 
+#[derive(Debug, Default)]
+struct List {
+    all: Vec<RangeTombstone>,
+    /// Of each in `all` its checksum, whole, if they are protected.
+    checksums: Vec<u64>,
+    /// The number of cuts so far: each tombstone counts as often as it was cut.
+    #[cfg(test)]
+    cut: usize,
+}
+
 /// Fragments of the first `count` tombstones.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Cut {
     count: usize,
+    parts: Vec<Part>,
+}
+
+/// Fragments of the tombstones from where the part before ends up to, not including, `end`.
+#[derive(Clone, Debug)]
+struct Part {
+    end: usize,
     fragments: Arc<Fragments>,
+}
+
+impl Cut {
+    #[inline]
+    fn covering_seq(&self, comparator: &Comparator, user_key: &[u8], read_seq: SeqNo) -> SeqNo {
+        let of_each =
+            self.parts.iter().map(|part| part.fragments.covering_seq(comparator, user_key, read_seq));
+        of_each.max().unwrap_or(SeqNo::ZERO)
+    }
+
+    /// The place in the list where the part at `index` begins.
+    fn start(&self, index: usize) -> usize {
+        index.checked_sub(1).map_or(0, |before| self.parts[before].end)
+    }
+
+    fn fragments(&self) -> Vec<Arc<Fragments>> {
+        self.parts.iter().map(|part| part.fragments.clone()).collect()
+    }
 }
 
 impl Tombstones {
@@ -47,12 +95,15 @@ impl Tombstones {
 
     /// `checksum` is that of its start and its end; without protection it does not matter.
     pub(super) fn add(&self, tombstone: RangeTombstone, checksum: u64) {
-        let mut all = self.all.lock();
+        let bytes = tombstone.start.len() + tombstone.end.len() + size_of::<RangeTombstone>();
+        let mut list = self.list.lock();
         if self.protection.is_on() {
-            self.checksums.lock().push(checksum_of(checksum, tombstone.seq));
+            list.checksums.push(checksum_of(checksum, tombstone.seq));
         }
-        all.push(tombstone);
-        self.count.store(all.len(), Ordering::Release);
+        list.all.push(tombstone);
+        // Ordering: a size is an estimate.
+        self.list_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.count.store(list.all.len(), Ordering::Release);
     }
 
     #[inline]
@@ -68,19 +119,37 @@ impl Tombstones {
         }
         let cut = self.cut.load();
         match cut.as_deref().filter(|cut| cut.count >= count) {
-            Some(cut) => cut.fragments.covering_seq(comparator, user_key, read_seq),
+            Some(cut) => cut.covering_seq(comparator, user_key, read_seq),
             None => self.renew(comparator).covering_seq(comparator, user_key, read_seq),
         }
     }
 
-    pub(super) fn fragments(&self, comparator: &Comparator) -> Option<Arc<Fragments>> {
+    /// The fragments of all, in parts that may overlap; none if there is no tombstone.
+    pub(super) fn parts(&self, comparator: &Comparator) -> Vec<Arc<Fragments>> {
         let count = self.count();
         if count == 0 {
-            return None;
+            return Vec::new();
         }
         let cut = self.cut.load();
-        let current = cut.as_deref().filter(|cut| cut.count >= count).map(|cut| cut.fragments.clone());
-        Some(current.unwrap_or_else(|| self.renew(comparator)))
+        match cut.as_deref().filter(|cut| cut.count >= count) {
+            Some(cut) => cut.fragments(),
+            None => self.renew(comparator).fragments(),
+        }
+    }
+
+    /// The fragments of all in one; `None` if there is no tombstone.
+    pub(super) fn whole(&self, comparator: &Comparator) -> Option<Arc<Fragments>> {
+        if self.count() == 0 {
+            return None;
+        }
+        let mut list = self.list.lock();
+        let cut = self.cut.load();
+        let part = cut.as_deref().and_then(|cut| cut.parts.first()).filter(|part| part.end == list.all.len());
+        let whole = match part {
+            Some(part) => part.fragments.clone(),
+            None => self.cut_from(&mut list, comparator, Vec::new()).parts[0].fragments.clone(),
+        };
+        Some(whole)
     }
 
     /// Compares each with its checksum, if they are protected, and the fragments with those that
@@ -90,8 +159,8 @@ impl Tombstones {
             return Ok(());
         }
         let damaged = |what: String| Err(Error::new(ErrorKind::Corruption, what));
-        let all = self.all.lock();
-        for (tombstone, checksum) in all.iter().zip(&*self.checksums.lock()) {
+        let list = self.list.lock();
+        for (tombstone, checksum) in list.all.iter().zip(&list.checksums) {
             let RangeTombstone { start, end, seq } = tombstone;
             if checksum_of(pair(start, end), *seq) != *checksum {
                 let (start, end) = (Shown(start), Shown(end));
@@ -100,31 +169,142 @@ impl Tombstones {
                 ));
             }
         }
-        match self.cut.load().as_deref() {
-            Some(cut) if *cut.fragments != Fragments::build(comparator, all[..cut.count].to_vec()) => {
-                damaged(format!("fragments in memory of {} range tombstones: not what these make", cut.count))
+        let cut = self.cut.load();
+        let Some(cut) = cut.as_deref() else { return Ok(()) };
+        for (index, part) in cut.parts.iter().enumerate() {
+            let run = &list.all[cut.start(index)..part.end];
+            if *part.fragments != Fragments::build(comparator, run.iter().collect()) {
+                let count = run.len();
+                return damaged(format!(
+                    "fragments in memory of {count} range tombstones: not what these make"
+                ));
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 
+    /// Brings the fragments up to date.
     #[cold]
-    fn renew(&self, comparator: &Comparator) -> Arc<Fragments> {
-        let all = self.all.lock();
-        if let Some(cut) = self.cut.load().as_deref().filter(|cut| cut.count == all.len()) {
-            return cut.fragments.clone();
+    fn renew(&self, comparator: &Comparator) -> Arc<Cut> {
+        let mut list = self.list.lock();
+        let cut = self.cut.load_full().unwrap_or_default();
+        if cut.count == list.all.len() {
+            return cut;
         }
-        let fragments = Arc::new(Fragments::build(comparator, all.clone()));
-        self.cut.store(Some(Arc::new(Cut { count: all.len(), fragments: fragments.clone() })));
-        fragments
+        let mut kept = cut.parts.len();
+        while kept > 0 {
+            let (start, end) = (cut.start(kept - 1), cut.parts[kept - 1].end);
+            if end - start > MERGE_FACTOR * (list.all.len() - end) {
+                break;
+            }
+            kept -= 1;
+        }
+        self.cut_from(&mut list, comparator, cut.parts[..kept].to_vec())
     }
 
-    pub(super) fn memory_bytes(&self) -> usize {
-        if self.count() == 0 {
-            return 0;
+    /// Makes one part of all that is not in `parts`.
+    fn cut_from(&self, list: &mut List, comparator: &Comparator, mut parts: Vec<Part>) -> Arc<Cut> {
+        let start = parts.last().map_or(0, |part| part.end);
+        let run = &list.all[start..];
+        #[cfg(test)]
+        {
+            list.cut += run.len();
         }
-        let listed: usize =
-            self.all.lock().iter().map(|t| t.start.len() + t.end.len() + size_of::<RangeTombstone>()).sum();
-        listed + self.cut.load().as_deref().map_or(0, |cut| cut.fragments.memory_bytes())
+        let fragments = Arc::new(Fragments::build(comparator, run.iter().collect()));
+        parts.push(Part { end: list.all.len(), fragments });
+        let cut = Arc::new(Cut { count: list.all.len(), parts });
+        let bytes = cut.parts.iter().map(|part| part.fragments.memory_bytes()).sum();
+        self.cut_bytes.store(bytes, Ordering::Relaxed);
+        self.cut.store(Some(cut.clone()));
+        cut
+    }
+
+    #[inline]
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.list_bytes.load(Ordering::Relaxed) + self.cut_bytes.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ORDER: Comparator = Comparator::Bytewise;
+
+    fn tombstone(number: u64, width: u64) -> RangeTombstone {
+        // Not in the order of keys.
+        let first = number * 7919 % 10_007;
+        RangeTombstone::new(&first.to_be_bytes(), &(first + width).to_be_bytes(), SeqNo(number + 1))
+    }
+
+    #[test]
+    fn a_tombstone_is_cut_a_few_times_however_writes_and_reads_alternate() {
+        const COUNT: u64 = 3000;
+        let tombstones = Tombstones::default();
+        for number in 0..COUNT {
+            tombstones.add(tombstone(number, 3), 0);
+            let first = number * 7919 % 10_007;
+            assert_eq!(tombstones.covering_seq(&ORDER, &first.to_be_bytes(), SeqNo::MAX), SeqNo(number + 1));
+        }
+        let cut = tombstones.list.lock().cut;
+        assert!(cut <= 20 * COUNT as usize, "{COUNT} tombstones were cut {cut} times");
+        let parts = tombstones.parts(&ORDER).len();
+        assert!(parts <= 7, "{parts} parts");
+        // Nothing is cut again where nothing was added, and once for who wants it whole.
+        assert_eq!(tombstones.list.lock().cut, cut);
+        for _ in 0..2 {
+            assert_eq!(tombstones.whole(&ORDER).unwrap().tombstone_count() as u64, COUNT);
+            assert_eq!(tombstones.list.lock().cut, cut + COUNT as usize);
+        }
+        assert_eq!(tombstones.parts(&ORDER).len(), 1);
+    }
+
+    #[test]
+    fn the_size_is_known_without_a_look_at_the_tombstones() {
+        let tombstones = Tombstones::default();
+        assert_eq!(tombstones.memory_bytes(), 0);
+        for number in 0..100 {
+            tombstones.add(tombstone(number, 1), 0);
+        }
+        let listed = 100 * (16 + size_of::<RangeTombstone>());
+        {
+            // Every writer asks, so it takes no lock.
+            let _held = tombstones.list.lock();
+            assert_eq!(tombstones.memory_bytes(), listed);
+        }
+        let whole = tombstones.whole(&ORDER).unwrap();
+        assert_eq!(tombstones.memory_bytes(), listed + whole.memory_bytes());
+    }
+
+    proptest! {
+        #[test]
+        fn parts_and_whole_agree_with_looking_at_every_tombstone(
+            adds in proptest::collection::vec((0u8..20, 0u8..20, proptest::bool::ANY), 1..60),
+            read in 0u64..60,
+        ) {
+            let tombstones = Tombstones::new(Protection::of(8));
+            let mut all: Vec<RangeTombstone> = Vec::new();
+            for (number, (start, end, asks)) in adds.into_iter().enumerate() {
+                let added = RangeTombstone::new(&[start], &[end], SeqNo(number as u64 + 1));
+                tombstones.add(added.clone(), pair(&[start], &[end]));
+                all.push(added);
+                if !asks {
+                    continue;
+                }
+                for key in 0u8..20 {
+                    let over = all.iter().filter(|t| t.start[0] <= key && key < t.end[0] && t.seq.0 <= read);
+                    let expected = over.map(|t| t.seq).max().unwrap_or(SeqNo::ZERO);
+                    prop_assert_eq!(tombstones.covering_seq(&ORDER, &[key], SeqNo(read)), expected);
+                    let parts = tombstones.parts(&ORDER);
+                    let of_parts = parts.iter().map(|part| part.covering_seq(&ORDER, &[key], SeqNo(read)));
+                    prop_assert_eq!(of_parts.max(), Some(expected));
+                }
+                tombstones.check(&ORDER).unwrap();
+            }
+            let whole = tombstones.whole(&ORDER).unwrap();
+            prop_assert_eq!(&*whole, &Fragments::build(&ORDER, all));
+            tombstones.check(&ORDER).unwrap();
+        }
     }
 }

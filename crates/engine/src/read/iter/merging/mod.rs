@@ -383,8 +383,10 @@ impl Merging {
             if memtable.is_empty() {
                 continue;
             }
-            if with_tombstones && let Some(fragments) = memtable.range_tombstones() {
-                tombstones.add(fragments);
+            if with_tombstones {
+                for fragments in memtable.range_tombstone_parts() {
+                    tombstones.add(fragments);
+                }
             }
             children.push(Child::Memtable(MemtableCursor::new(memtable)));
         }
