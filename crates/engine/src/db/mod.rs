@@ -47,6 +47,7 @@ use karst_storage::column_family::{ColumnFamily, Family};
 use karst_storage::superversion::SuperVersion;
 use karst_storage::table::drive::{Attempt, Lazy};
 use karst_storage::value::Value;
+use std::collections::HashMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -500,14 +501,15 @@ impl Db {
     fn batch(&self, options: &ReadOptions, families: &[&ColumnFamily], keys: usize) -> Result<Batch> {
         assert_eq!(families.len(), keys, "each key has a column family");
         let mut distinct: Vec<&Arc<Family>> = Vec::new();
+        let mut numbers = HashMap::new();
         let mut of_keys = Vec::with_capacity(keys);
         for family in families {
             let family = self.family(family)?;
-            let number = distinct.iter().position(|f| Arc::ptr_eq(f, family)).unwrap_or_else(|| {
+            let of_family = numbers.entry(Arc::as_ptr(family)).or_insert_with(|| {
                 distinct.push(family);
-                distinct.len() - 1
+                distinct.len() as u32 - 1
             });
-            of_keys.push(number as u32);
+            of_keys.push(*of_family);
         }
         let pin = || -> Vec<_> { distinct.iter().map(|family| family.superversion()).collect() };
         let has_all = |pinned: &Vec<Arc<SuperVersion>>, seq| pinned.iter().all(|one| one.has_all_to(seq));

@@ -79,8 +79,10 @@ pub(super) async fn prepare(
         files.push(one.prepare(given).await.map_err(|error| named(path, error))?);
     }
     let comparator = &family.config.comparator;
-    let overlap =
-        (1..files.len()).any(|i| files[..i].iter().any(|other| files[i].overlaps(other, comparator)));
+    // Where any two overlap, so do two neighbours in the order of their smallest keys.
+    let mut sorted: Vec<_> = files.iter().collect();
+    sorted.sort_by(|a, b| comparator.compare_user(a.smallest.user_key(), b.smallest.user_key()));
+    let overlap = sorted.windows(2).any(|pair| pair[0].overlaps(pair[1], comparator));
     if overlap && options.ingest_behind {
         return Err(Error::not_supported("files that overlap each other cannot be ingested behind"));
     }

@@ -527,12 +527,12 @@ impl Versions {
                 continue;
             }
             // Why not those that come back: they go to another level, with the blocks they have.
-            let stays = |number| edit.new_files.iter().any(|(_, file)| file.number == number);
+            let staying: BTreeSet<_> = edit.new_files.iter().map(|(_, file)| file.number).collect();
             let leaving: BTreeSet<_> = edit
                 .deleted_files
                 .iter()
                 .map(|(_, number)| *number)
-                .filter(|number| !stays(*number))
+                .filter(|number| !staying.contains(number))
                 .collect();
             for (_, file) in
                 superversion.version().all_files().filter(|(_, file)| leaving.contains(&file.number))
