@@ -291,18 +291,6 @@ impl Comparator {
         }
     }
 
-    /// The greatest timestamp before this one, if there is any and it is known.
-    #[must_use]
-    pub fn timestamp_before(&self, timestamp: &[u8]) -> Option<Vec<u8>> {
-        match self {
-            Comparator::BytewiseU64Ts | Comparator::ReverseBytewiseU64Ts => {
-                let timestamp = u64::from_le_bytes(timestamp.try_into().ok()?);
-                Some(timestamp.checked_sub(1)?.to_le_bytes().to_vec())
-            }
-            _ => None,
-        }
-    }
-
     /// Whether two stored user keys are of one key, whatever their timestamps.
     #[inline(always)]
     #[must_use]

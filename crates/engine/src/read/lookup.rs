@@ -210,13 +210,16 @@ impl Lookup {
                     if self.covered_below > SeqNo::ZERO {
                         return Ok(None);
                     }
+                    // The search in a level compares timestamps, and the search in the last file
+                    // has moved the key. So the key moves back before the next file is chosen.
+                    self.key.move_to_start(view.ctx.options, self.snapshot);
                     let user_key = self.key.user_key();
                     let Some(next) = version.next_candidate(user_key, self.snapshot, &mut self.position)
                     else {
                         return Ok(None);
                     };
                     let next = (next.level.0, next.index as u32);
-                    self.key.move_to_start(view.ctx.options, self.snapshot);
+                    self.located = None;
                     self.stage = Stage::Tombstones;
                     self.matched = false;
                     *self.file.insert(next)
@@ -277,19 +280,29 @@ impl Lookup {
 
     #[inline]
     fn entries(&mut self, view: &View<'_>, table: &Arc<Table>, level: u8) -> Result<Option<Base>, Stop> {
-        let mut passed = None;
+        let has_timestamps = view.ctx.options.timestamp.is_some();
+        // `searched` is the last block that was searched to its end. `behind` is true while the
+        // current block comes from `locate_behind`.
+        let (mut searched, mut behind) = (None, false);
         loop {
             let handle = match self.located {
                 Some(handle) => handle,
-                None => match table.locate(&view.ctx, &mut self.needs, &self.key)? {
-                    Some(handle) => *self.located.insert(handle),
-                    None => return Ok(None),
-                },
+                None => {
+                    let mut found = table.locate(&view.ctx, &mut self.needs, &self.key)?;
+                    if has_timestamps && found.is_some() && found == searched {
+                        // The index key of the block may equal the key, and entries of the key with
+                        // earlier timestamps follow in the next block.
+                        found = table.locate_behind(&view.ctx, &mut self.needs, &self.key)?;
+                        behind = true;
+                    }
+                    let Some(handle) = found else { return Ok(None) };
+                    if searched == Some(handle) {
+                        self.note_absence(table);
+                        return Ok(None);
+                    }
+                    *self.located.insert(handle)
+                }
             };
-            if passed == Some(handle) {
-                self.note_absence(table);
-                return Ok(None);
-            }
             let block = table.data_block(&view.ctx, &mut self.needs, handle)?;
             self.located = None;
             let mut cursor = BlockCursor::new();
@@ -309,7 +322,6 @@ impl Lookup {
                 }
                 let (seq, kind) = (entry.seq, entry.kind);
                 let verdict = self.judge(view, seq, kind)?;
-                let has_timestamps = view.ctx.options.timestamp.is_some();
                 if has_timestamps {
                     // Also where it is passed by: what is looked for next is behind it.
                     let user_key = entry.user_key;
@@ -321,7 +333,7 @@ impl Lookup {
                 match verdict {
                     // Why moved: should the block end here, the next one is looked for behind this
                     // entry.
-                    Verdict::Skip => self.move_behind(seq),
+                    Verdict::Skip => self.key.move_behind(seq),
                     Verdict::Nothing => {
                         self.end_at(verdict, seq, kind);
                         return Ok(Some(Base::Nothing));
@@ -346,16 +358,14 @@ impl Lookup {
                 }
                 at_entry = table.next_entry(&mut cursor, block.as_data(), handle)?;
             }
-            if none_here {
-                if view.ctx.options.timestamp.is_some() && self.key.move_to_earlier_timestamp(table) {
-                    passed = Some(handle);
-                    continue;
-                }
+            if none_here && (behind || !has_timestamps) {
                 self.note_absence(table);
                 return Ok(None);
             }
-            // Every entry down to the end of the block was of this key. The rest of its history is
-            // in the next block, which the key, moved behind what was seen, now leads to.
+            (searched, behind) = (Some(handle), false);
+            // Every entry from the sought one down to the end of the block was of this key. The
+            // rest of its history is in the next block, which the key, moved behind what was seen,
+            // leads to.
         }
     }
 
@@ -414,7 +424,7 @@ impl Lookup {
         };
         self.operands.insert(place, value);
         self.operand_seqs.insert(place, seq);
-        self.move_behind(seq);
+        self.key.move_behind(seq);
         Ok(merge::suffices(&**operator, &self.operands))
     }
 
@@ -436,12 +446,6 @@ impl Lookup {
         }
         self.operand_seqs.retain(|taken| pack_trailer(*taken, ValueType::Merge) > end);
         self.operands.truncate(self.operand_seqs.len());
-    }
-
-    /// Looks for entries older than this one from now on.
-    #[cold]
-    fn move_behind(&mut self, seq: SeqNo) {
-        self.key.move_to(SeqNo(seq.0.saturating_sub(1)));
     }
 
     /// The timestamp of what was found, in a column family with timestamps.
@@ -526,11 +530,14 @@ impl Lookup {
         let mut position = self.position;
         let mut next = self.file;
         let mut newest_unknown = true;
+        // The key for the files behind the one in hand.
+        let mut start = self.key.clone();
+        start.move_to_start(view.ctx.options, self.snapshot);
         loop {
             let (level, index) = match next.take() {
                 Some(file) => file,
                 None => {
-                    let user_key = self.key.user_key();
+                    let user_key = start.user_key();
                     match version.next_candidate(user_key, self.snapshot, &mut position) {
                         Some(candidate) => (candidate.level.0, candidate.index as u32),
                         None => break,
@@ -558,7 +565,10 @@ impl Lookup {
             }
             let located = match self.located.filter(|_| in_hand) {
                 Some(handle) => Ok(Some(handle)),
-                None => table.locate(&view.ctx, &mut self.needs, &self.key),
+                None => {
+                    let key = if in_hand { &self.key } else { &start };
+                    table.locate(&view.ctx, &mut self.needs, key)
+                }
             };
             if may_match.is_ok()
                 && wants_data

@@ -6,7 +6,6 @@
 
 use karst_base::options::ReadOptions;
 use karst_format::key::{SeqNo, TRAILER_BYTES, ValueType, pack_trailer};
-use karst_storage::table::Table;
 use smallvec::SmallVec;
 use std::ops::Deref;
 
@@ -52,9 +51,22 @@ impl SoughtKey {
 
     /// Looks for entries up to this one from now on, of the timestamp that it is at.
     #[inline]
-    pub(super) fn move_to(&mut self, seq: SeqNo) {
+    fn move_to(&mut self, seq: SeqNo) {
+        self.set_trailer(pack_trailer(seq, ValueType::FOR_SEEK));
+    }
+
+    /// Looks for entries older than this one from now on, of the timestamp that it is at or an
+    /// earlier one.
+    #[cold]
+    pub(super) fn move_behind(&mut self, seq: SeqNo) {
+        // No entry of the same timestamp sorts behind number 0.
+        self.set_trailer(seq.0.checked_sub(1).map_or(0, |seq| pack_trailer(SeqNo(seq), ValueType::FOR_SEEK)));
+    }
+
+    #[inline]
+    fn set_trailer(&mut self, trailer: u64) {
         let end = self.bytes.len() - TRAILER_BYTES;
-        self.bytes[end..].copy_from_slice(&pack_trailer(seq, ValueType::FOR_SEEK).to_le_bytes());
+        self.bytes[end..].copy_from_slice(&trailer.to_le_bytes());
     }
 
     /// Looks for the newest entry that a read at `seq` sees from now on.
@@ -95,24 +107,5 @@ impl SoughtKey {
     #[inline]
     pub(super) fn take_timestamp(&mut self) -> Option<Timestamp> {
         self.taken.take()
-    }
-
-    /// A block of `table` ends before the key although the index led to it: goes on with the next
-    /// earlier timestamp. False if there is none, or nothing of the key can be behind.
-    ///
-    /// Compat: RocksDB's index has keys without sequence numbers where no two blocks meet within
-    /// one timestamp of a key. Such a key may be that of a block whose last entry is newer than
-    /// what is sought.
-    #[cold]
-    pub(super) fn move_to_earlier_timestamp(&mut self, table: &Table) -> bool {
-        if !table.index_has_user_keys() {
-            return false;
-        }
-        let end = self.bytes.len() - TRAILER_BYTES;
-        let timestamp = &mut self.bytes[end - table.comparator().timestamp_size()..end];
-        let Some(earlier) = table.comparator().timestamp_before(timestamp) else { return false };
-        timestamp.copy_from_slice(&earlier);
-        self.move_to(SeqNo::MAX);
-        true
     }
 }

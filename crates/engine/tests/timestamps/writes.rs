@@ -291,7 +291,7 @@ fn what_comes_as_bytes_has_its_timestamps_or_is_refused() {
 
 /// By bytes, with so many bytes of timestamps, which descend.
 #[derive(Debug)]
-struct Stamped(usize);
+pub(crate) struct Stamped(pub(crate) usize);
 
 impl UserComparator for Stamped {
     fn name(&self) -> &str {

@@ -252,6 +252,53 @@ impl Table {
         Ok(self.seek_data(ctx, needs, key, |cursor, block| self.data_handle(cursor, block, key))?.flatten())
     }
 
+    /// The data block behind the one that [`locate`](Self::locate) names, where that has no entry
+    /// at or behind `key`; `None` if no entry of the key can be in it.
+    ///
+    /// Such a block can hold entries of the key, because index keys may have no sequence numbers.
+    /// With timestamps the index key of a block may equal `key` although its last entry is newer;
+    /// the next block continues with earlier timestamps.
+    #[cold]
+    pub fn locate_behind(
+        self: &Arc<Self>,
+        ctx: &ReadCtx<'_>,
+        needs: &mut Needs,
+        key: &[u8],
+    ) -> Result<Option<BlockHandle>, Stop> {
+        let index = self.index(ctx, needs)?;
+        let mut cursor = IndexCursor::new();
+        let mut found = self.seek_index(&mut cursor, &index, self.index.handle, key)?;
+        if !self.layout.index_is_partitioned {
+            found = found && self.next_index_entry(&mut cursor, &index, self.index.handle)?;
+            return Ok(if found { self.data_handle(&cursor, &index, key) } else { None });
+        }
+        let mut is_behind = false;
+        while found {
+            let handle = cursor.handle();
+            let partition = self.index_partition(ctx, needs, handle)?;
+            let mut inner = IndexCursor::new();
+            let mut here = self.seek_index(&mut inner, &partition, handle, key)?;
+            if here && !is_behind {
+                is_behind = true;
+                here = self.next_index_entry(&mut inner, &partition, handle)?;
+            }
+            if here {
+                return Ok(self.data_handle(&inner, &partition, key));
+            }
+            found = self.next_index_entry(&mut cursor, &index, self.index.handle)?;
+        }
+        Ok(None)
+    }
+
+    fn next_index_entry(
+        &self,
+        cursor: &mut IndexCursor,
+        block: &CachedBlock,
+        handle: BlockHandle,
+    ) -> Result<bool> {
+        cursor.next(block.as_index()).map_err(|c| self.corrupt(handle, c))
+    }
+
     /// Where in the file the first data block lies that may have entries at or behind the internal
     /// key `key`; behind all of them if none does.
     pub fn offset_of(
@@ -290,8 +337,7 @@ impl Table {
                 return Ok(Some(found(&inner, &partition)));
             }
             // The top level's key may be larger than any in its partition.
-            let more = cursor.next(index.as_index()).map_err(|c| self.corrupt(self.index.handle, c))?;
-            if !more {
+            if !self.next_index_entry(&mut cursor, &index, self.index.handle)? {
                 return Ok(None);
             }
         }
@@ -318,11 +364,6 @@ impl Table {
             }
         }
         Some(cursor.handle())
-    }
-
-    /// Whether the keys of its index are stored user keys, without sequence numbers.
-    pub fn index_has_user_keys(&self) -> bool {
-        self.layout.index.user_keys
     }
 
     /// Moves `cursor` to the first entry of `block` at or behind `key`; false if no entry of the

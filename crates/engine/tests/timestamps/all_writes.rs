@@ -1,0 +1,154 @@
+//! All writes to a column family with timestamps, in their order; and that every form of reading
+//! gives what they come to, at each timestamp and snapshot.
+
+use karst_engine::{ColumnFamily, Db, ReadOptions, Result, Snapshot, WriteBatch};
+use karst_testkit::random::Random;
+use std::collections::BTreeMap;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Put,
+    Merge,
+    Delete,
+    SingleDelete,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    /// The number of writes before it.
+    pub(crate) order: usize,
+    pub(crate) at: u64,
+    kind: Kind,
+    value: String,
+}
+
+/// The writes of a test. The merge operator appends operands with a comma between them.
+#[derive(Debug, Default)]
+pub(crate) struct AllWrites {
+    /// By key, oldest first.
+    pub(crate) entries: BTreeMap<String, Vec<Entry>>,
+    pub(crate) count: usize,
+}
+
+/// A value, and the timestamp of the newest entry that it comes from.
+type Found = Option<(u64, String)>;
+
+impl AllWrites {
+    /// One more write, as a batch for `family`.
+    pub(crate) fn write(
+        &mut self,
+        family: &ColumnFamily,
+        random: &mut Random,
+        (key, at, kind): (&str, u64, Kind),
+    ) -> WriteBatch {
+        let value = match kind {
+            Kind::Put | Kind::Merge => format!("{}{}", self.count, "v".repeat(random.index(40))),
+            Kind::Delete | Kind::SingleDelete => String::new(),
+        };
+        let (mut batch, ts) = (WriteBatch::new(), at.to_le_bytes());
+        match kind {
+            Kind::Put => batch.put_cf_with_ts(family, key, ts, &value),
+            Kind::Merge => batch.merge_cf_with_ts(family, key, ts, &value),
+            Kind::Delete => batch.delete_cf_with_ts(family, key, ts),
+            Kind::SingleDelete => batch.single_delete_cf_with_ts(family, key, ts),
+        }
+        .unwrap();
+        let entry = Entry { order: self.count, at, kind, value };
+        self.entries.entry(key.to_owned()).or_default().push(entry);
+        self.count += 1;
+        batch
+    }
+
+    /// Some write to one of twelve keys. No entry of a key is earlier than those that were written
+    /// before it, and most have the timestamp of the one before.
+    pub(crate) fn write_any(&mut self, family: &ColumnFamily, random: &mut Random) -> WriteBatch {
+        let key = random.below(12);
+        // A single deletion ends one put, so keys that have them have nothing else.
+        let (key, single) = (format!("key{key:02}"), key.is_multiple_of(4));
+        let last = self.entries.get(&key).and_then(|entries| entries.last());
+        let at = last.map_or(1, |last| last.at) + u64::from(random.one_in(4));
+        let kind = match (single, last.map(|last| last.kind)) {
+            (true, Some(Kind::Put)) => Kind::SingleDelete,
+            (true, _) => Kind::Put,
+            (false, _) => [Kind::Put, Kind::Merge, Kind::Merge, Kind::Merge, Kind::Delete][random.index(5)],
+        };
+        self.write(family, random, (&key, at, kind))
+    }
+
+    /// The latest timestamp; 0 without writes.
+    pub(crate) fn latest(&self) -> u64 {
+        self.entries.values().flatten().map(|entry| entry.at).max().unwrap_or(0)
+    }
+
+    /// The value of a key after the first `count` writes, as of a timestamp.
+    fn get(&self, key: &str, count: usize, at: u64) -> Found {
+        let visible = |entry: &&Entry| entry.order < count && entry.at <= at;
+        let mut parts = Vec::new();
+        let mut newest = None;
+        for entry in self.entries.get(key)?.iter().rev().filter(visible) {
+            if matches!(entry.kind, Kind::Delete | Kind::SingleDelete) {
+                break;
+            }
+            newest = newest.or(Some(entry.at));
+            parts.push(entry.value.as_str());
+            if entry.kind == Kind::Put {
+                break;
+            }
+        }
+        parts.reverse();
+        Some((newest?, parts.join(",")))
+    }
+
+    /// Compares all forms of reading `family` with the first `count` writes, which `snapshot` sees,
+    /// at a timestamp.
+    ///
+    /// # Errors
+    /// A read failed.
+    pub(crate) async fn check(
+        &self,
+        (db, family): (&Db, &ColumnFamily),
+        (snapshot, count): (Option<&Snapshot>, usize),
+        at: u64,
+        what: &str,
+    ) -> Result<()> {
+        let options = &ReadOptions {
+            snapshot: snapshot.cloned(),
+            timestamp: Some(at.to_le_bytes().to_vec()),
+            ..ReadOptions::new()
+        };
+        let what = format!("{what}, at {at}, after {count} writes");
+        let keys: Vec<&String> = self.entries.keys().collect();
+        let wanted: Vec<Found> = keys.iter().map(|key| self.get(key, count, at)).collect();
+        let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+        let number = |ts: &[u8]| u64::from_le_bytes(ts.try_into().expect("eight bytes"));
+        let many = db.multi_get_cf_async(options, family, &keys).await;
+        for ((key, wanted), many) in keys.iter().zip(&wanted).zip(many) {
+            let got = db.get_cf_with_ts_async(options, family, key).await?;
+            assert_eq!(&got.map(|(value, ts)| (number(&ts), text(&value))), wanted, "get {key}, {what}");
+            let wanted = wanted.as_ref().map(|(_, value)| value);
+            assert_eq!(many?.map(|value| text(&value)).as_ref(), wanted, "multi_get {key}, {what}");
+        }
+        let shown: Vec<(String, u64, String)> = keys
+            .iter()
+            .zip(wanted)
+            .filter_map(|(key, found)| found.map(|(at, value)| (key.to_string(), at, value)))
+            .collect();
+        let mut iter = db.iter_cf(options, family)?;
+        let mut got = Vec::new();
+        iter.seek_to_first_async().await?;
+        while iter.valid() {
+            got.push((text(iter.key()), number(iter.timestamp()), text(iter.value())));
+            iter.next_async().await?;
+        }
+        assert_eq!(got, shown, "forward, {what}");
+        got.clear();
+        iter.seek_to_last_async().await?;
+        while iter.valid() {
+            got.push((text(iter.key()), number(iter.timestamp()), text(iter.value())));
+            iter.prev_async().await?;
+        }
+        got.reverse();
+        assert_eq!(got, shown, "backward, {what}");
+        Ok(())
+    }
+}
