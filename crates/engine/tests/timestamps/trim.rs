@@ -4,7 +4,7 @@ use crate::history::{Random, TIMES, check, entries, options, write};
 use crate::model::{Model, put, read_at};
 use karst_engine::format::Comparator;
 use karst_engine::io::{Env, block_on};
-use karst_engine::{Db, ErrorKind, FlushOptions, Options};
+use karst_engine::{CompactRangeOptions, Db, ErrorKind, FlushOptions, Options};
 
 /// A database with its model: entries of all times in the logs and on several levels.
 fn filled(directory: &std::path::Path, options: &Options, reversed: bool) -> Model {
@@ -61,6 +61,49 @@ fn what_is_later_is_as_if_it_had_never_been() {
         let db = Db::open(dir.path(), &options).unwrap();
         assert_eq!(entries(&db), model.entries.values().map(|entries| entries.len()).sum::<usize>());
     }
+}
+
+#[test]
+fn the_only_table_of_a_universal_tree_is_trimmed() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = options(&Comparator::BytewiseU64Ts, "compaction_style=kCompactionStyleUniversal");
+    let db = Db::open(dir.path(), &options).unwrap();
+    let mut model = Model::default();
+    for at in 1..=5_u64 {
+        put(&db, db.default_column_family(), b"a", at, b"value");
+        model.write(b"a", at, Some(b"value"));
+    }
+    db.close().unwrap();
+    drop(db);
+    let db = Db::open_and_trim_history(dir.path(), &options, &["default"], 3_u64.to_le_bytes()).unwrap();
+    model.entries.values_mut().for_each(|entries| entries.retain(|at, _| *at <= 3));
+    check(&db, &model, 0);
+    assert_eq!(entries(&db), 3);
+    // It lies on the deepest level now. Another is put on L0, and history is given up.
+    put(&db, db.default_column_family(), b"b", 1, b"value");
+    db.flush(&FlushOptions::default()).unwrap();
+    let given_up = CompactRangeOptions {
+        full_history_ts_low: Some(3_u64.to_le_bytes().to_vec()),
+        ..CompactRangeOptions::default()
+    };
+    db.compact_range(&given_up, None, None).unwrap();
+    assert_eq!(entries(&db), 3, "of each key the newest before the timestamp is left");
+}
+
+#[test]
+fn history_of_the_only_table_of_a_universal_tree_is_given_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = options(&Comparator::BytewiseU64Ts, "compaction_style=kCompactionStyleUniversal");
+    let db = Db::open(dir.path(), &options).unwrap();
+    for at in 1..=5_u64 {
+        put(&db, db.default_column_family(), b"a", at, b"value");
+    }
+    let given_up = CompactRangeOptions {
+        full_history_ts_low: Some(5_u64.to_le_bytes().to_vec()),
+        ..CompactRangeOptions::default()
+    };
+    db.compact_range(&given_up, None, None).unwrap();
+    assert_eq!(entries(&db), 2, "the newest before the timestamp is left");
 }
 
 #[test]

@@ -51,7 +51,8 @@ pub struct CompactRangeOptions {
     pub target_level: Option<usize>,
     /// The path that outputs are written to. Default 0.
     pub target_path_id: u8,
-    /// Whether the deepest level is rewritten too.
+    /// Rewrites the deepest level too. With universal compaction it also decides if a single table
+    /// is rewritten or moved to the deepest level.
     pub bottommost_level_compaction: BottommostLevelCompaction,
     /// Do not wait until the flush that comes first stalls nobody. Default false. The engine's
     /// business.
@@ -64,8 +65,9 @@ pub struct CompactRangeOptions {
     /// which RocksDB has -1.
     pub blob_garbage_collection_age_cutoff: Option<f64>,
     /// In a column family with timestamps: keep no history before this one, as
-    /// `Db::increase_full_history_ts_low` does, and then compact. Default: none. The engine's
-    /// business.
+    /// `Db::increase_full_history_ts_low` does, and then compact. Unless
+    /// `bottommost_level_compaction` is `Skip`, the deepest level is rewritten too, as with
+    /// `ForceOptimized`. Default: none.
     pub full_history_ts_low: Option<Vec<u8>>,
 }
 
@@ -106,6 +108,11 @@ enum Stage {
     Bottom {
         level: usize,
         from: Option<Box<[u8]>>,
+    },
+    /// The deepest level is rewritten. Files that another compaction has moved further down
+    /// meanwhile come next.
+    Below {
+        level: usize,
     },
     /// Files of the level move to another one.
     Refit {
@@ -168,6 +175,10 @@ impl ManualCompaction {
                 Stage::Begin => self.begin(&tree),
                 Stage::Down { level, from } => self.down(&tree, level, from),
                 Stage::Bottom { level, from } => self.bottom(&tree, level, from),
+                Stage::Below { level } => {
+                    self.below(&tree, level);
+                    None
+                }
                 Stage::Refit { level } => self.refit(&tree, level),
                 Stage::Done(level) => Some(ManualStep::Done(level.map(|level| Level(level as u8)))),
             };
@@ -223,6 +234,9 @@ impl ManualCompaction {
         }
         let mut draft = self.draft(tree, inputs, output_level);
         draft.max_compaction_bytes = u64::MAX;
+        // A single file of L0 would move to the deepest level otherwise, with the entries that the
+        // caller wants to drop.
+        draft.work = self.rewrites(tree).then_some(CompactionWork::Merge);
         self.stage = self.after(output_level);
         Some(ManualStep::Run(Box::new(draft.assemble(tree))))
     }
@@ -250,33 +264,49 @@ impl ManualCompaction {
     }
 
     fn bottom(&mut self, tree: &Tree<'_>, level: usize, from: Option<Box<[u8]>>) -> Option<ManualStep> {
-        let (rewrites, only_old) = match self.options.bottommost_level_compaction {
-            BottommostLevelCompaction::Skip => (false, false),
-            BottommostLevelCompaction::IfHaveCompactionFilter => {
-                (tree.options().has_compaction_filter(), true)
-            }
-            BottommostLevelCompaction::Force => (true, false),
-            BottommostLevelCompaction::ForceOptimized => (true, true),
-        };
-        if !rewrites {
+        if !self.rewrites(tree) {
             self.stage = self.after(level);
             return None;
         }
+        let only_old = self.options.bottommost_level_compaction != BottommostLevelCompaction::Force;
         let newest = only_old.then_some(self.first_new_file);
         match self.piece(tree, level, level, from.as_deref(), newest) {
             Piece::Conflict => Some(ManualStep::Wait),
             Piece::Nothing => {
-                self.stage = self.after(level);
+                self.stage = Stage::Below { level };
                 None
             }
             Piece::Run(compaction, next) => {
                 self.stage = match next {
                     Some(next) => Stage::Bottom { level, from: Some(next) },
-                    None => self.after(level),
+                    None => Stage::Below { level },
                 };
                 Some(ManualStep::Run(compaction))
             }
         }
+    }
+
+    /// True if the files of the deepest level are rewritten.
+    fn rewrites(&self, tree: &Tree<'_>) -> bool {
+        match self.options.bottommost_level_compaction {
+            BottommostLevelCompaction::Skip => false,
+            BottommostLevelCompaction::IfHaveCompactionFilter => {
+                tree.options().has_compaction_filter() || self.options.full_history_ts_low.is_some()
+            }
+            BottommostLevelCompaction::Force | BottommostLevelCompaction::ForceOptimized => true,
+        }
+    }
+
+    fn below(&mut self, tree: &Tree<'_>, level: usize) {
+        let bounds = self.bounds(None);
+        let has_old = |level: &usize| {
+            let all = overlapping(tree, *level, bounds.span());
+            !first_stretch_below(tree, &all, self.first_new_file).is_empty()
+        };
+        self.stage = match (level + 1..tree.level_count).find(has_old) {
+            Some(level) => Stage::Bottom { level, from: None },
+            None => self.after(level),
+        };
     }
 
     /// What follows once the data is on `level`.
@@ -302,19 +332,19 @@ impl ManualCompaction {
         if level == 0 && tree.context.running.holds_l0() {
             return Piece::Conflict;
         }
-        let part = if level == 0 { all.clone() } else { not_too_large(tree, &all, output_level) };
-        let part = match below_number {
-            Some(number) => first_stretch_below(tree, &part, number),
-            None => part,
+        let wanted = match below_number {
+            Some(number) => first_stretch_below(tree, &all, number),
+            None => all.clone(),
         };
-        // Files that come behind this piece, whether or not it is empty.
+        if wanted.is_empty() {
+            return Piece::Nothing;
+        }
+        let part = if level == 0 { wanted } else { not_too_large(tree, &wanted, output_level) };
+        // Files that come behind this piece.
         let next_of = |part: &Selection| {
             let last = part.indexes.last().copied()?;
             all.indexes.contains(&(last + 1)).then(|| tree.files(level)[last + 1].smallest.clone())
         };
-        if part.is_empty() {
-            return Piece::Nothing;
-        }
         let Some(part) = tree.free_clean_cut(&part) else { return Piece::Conflict };
         let next = if level == 0 { None } else { next_of(&part) };
         let Some(both) = with_output_level(tree, part, output_level, Grow::Both) else {

@@ -123,6 +123,72 @@ fn the_deepest_level_is_rewritten_if_asked_for() {
 }
 
 #[test]
+fn the_only_file_of_a_universal_tree_is_rewritten_if_asked_for() {
+    use BottommostLevelCompaction::*;
+    let of = |policy, low: Option<&[u8]>| {
+        let mut tree = TestTree::new("compaction_style=kCompactionStyleUniversal;num_levels=4");
+        tree.file(0, "a", "z", MIB);
+        let options = CompactRangeOptions {
+            bottommost_level_compaction: policy,
+            full_history_ts_low: low.map(<[u8]>::to_vec),
+            ..Default::default()
+        };
+        let all = manual(&tree, ("", ""), options);
+        steps(&mut tree, all)
+    };
+    for policy in [Skip, IfHaveCompactionFilter] {
+        assert_eq!(of(policy, None), ["L0[1] -> L3 move", "done on L3"]);
+    }
+    for (policy, low) in [(Force, None), (ForceOptimized, None), (IfHaveCompactionFilter, Some(&[1; 8][..]))]
+    {
+        assert_eq!(of(policy, low), ["L0[1] -> L3", "done on L3"]);
+    }
+}
+
+#[test]
+fn history_that_is_given_up_is_looked_for_on_the_deepest_level_too() {
+    let mut tree = TestTree::new(SMALL);
+    tree.file(2, "a", "m", MIB);
+    let options = CompactRangeOptions { full_history_ts_low: Some(vec![1; 8]), ..Default::default() };
+    let all = manual(&tree, ("", ""), options);
+    assert_eq!(steps(&mut tree, all), ["L2[1] -> L2", "done on L2"]);
+}
+
+#[test]
+fn a_file_that_another_compaction_moves_down_meanwhile_is_rewritten_too() {
+    let mut tree = TestTree::new(&format!("{SMALL};max_compaction_bytes=2M"));
+    for (smallest, largest) in [("a", "b"), ("c", "d"), ("e", "f")] {
+        tree.file(2, smallest, largest, MIB);
+    }
+    let options = CompactRangeOptions {
+        bottommost_level_compaction: BottommostLevelCompaction::Force,
+        ..Default::default()
+    };
+    let mut all = manual(&tree, ("", ""), options);
+    let ManualStep::Run(first) = tree.with(|context| all.next(context)) else {
+        panic!("a file is rewritten")
+    };
+    assert_eq!(shown(&first), "L2[1] -> L2");
+    carry_out(&mut tree, &first);
+    let moved = tree.edit.new_files.iter_mut().find(|(_, file)| file.number == FileNumber(3)).unwrap();
+    moved.0 = Level(3);
+    assert_eq!(steps(&mut tree, all), ["L2[2] -> L2", "L3[3] -> L3", "done on L3"]);
+}
+
+#[test]
+fn files_that_were_just_written_hide_no_older_ones_behind_them() {
+    let mut tree = TestTree::new(&format!("{SMALL};max_compaction_bytes=2M"));
+    tree.file(2, "a", "b", MIB).number = FileNumber(2000);
+    tree.file(2, "c", "d", MIB);
+    let options = CompactRangeOptions {
+        bottommost_level_compaction: BottommostLevelCompaction::ForceOptimized,
+        ..Default::default()
+    };
+    let all = manual(&tree, ("", ""), options);
+    assert_eq!(steps(&mut tree, all), ["L2[2] -> L2", "done on L2"]);
+}
+
+#[test]
 fn a_large_level_goes_in_pieces() {
     let mut tree = TestTree::new(&format!("{SMALL};max_compaction_bytes=6M"));
     for (smallest, largest) in [("a", "b"), ("c", "d"), ("e", "f"), ("g", "h"), ("i", "j")] {
