@@ -31,6 +31,7 @@ use karst_commit::wal::writer::{LogOptions, NewLog, reserve_bytes};
 use karst_commit::{HeldPipeline, Host, Pipeline, Readable};
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::SeqNo;
+use karst_io::Env;
 use karst_storage::column_family::Families;
 use karst_storage::memtable::MemTable;
 use karst_storage::superversion::SuperVersion;
@@ -40,6 +41,7 @@ use std::sync::Arc;
 
 /// What is done with the news that the host gets. Called from writers' threads; must not wait.
 pub(crate) struct DatabaseHost {
+    pub(crate) env: Env,
     pub(crate) families: Arc<Families>,
     pub(crate) triggers: Arc<Triggers>,
     /// The log failed: report it to `health` and begin recovery.
@@ -59,7 +61,7 @@ impl Host for DatabaseHost {
     fn pin(&self, family: ColumnFamilyId) -> Result<Option<Self::Pin>> {
         let Some(pin) = self.families.pin(family) else { return Ok(None) };
         pin.mem().check_takes_writes()?;
-        pin.mem().touch();
+        pin.mem().touch(|| self.env.unix_time());
         Ok(Some(pin))
     }
 

@@ -107,6 +107,7 @@ impl WriteHalf {
         let pipeline = Pipeline::new(karst_commit::Parts {
             env: env.clone(),
             host: DatabaseHost {
+                env: env.clone(),
                 families: read.families.clone(),
                 triggers: triggers.clone(),
                 on_log_failed: log_failed(&health),

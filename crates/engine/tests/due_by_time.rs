@@ -1,7 +1,9 @@
 //! What happens because time passes, and for no other reason: files that are too old are compacted,
 //! statistics are written to the LOG file. In virtual time.
 
-use karst_engine::{Db, FlushOptions, Options, Statistics, Ticker, WaitForCompactOptions};
+use karst_engine::{
+    CompactRangeOptions, Db, FlushOptions, Options, Statistics, Ticker, WaitForCompactOptions,
+};
 use karst_io::{Env, Simulation, sleep};
 use std::path::Path;
 use std::sync::Arc;
@@ -51,6 +53,80 @@ fn files_are_compacted_for_their_age_alone() {
             db.close().unwrap();
         });
     }
+}
+
+/// FIFO with `allow_compaction` merges small files, over and over. Each entry stays for `ttl`, and
+/// goes some time after; also where the database is opened again and has not opened its tables.
+#[test]
+fn merged_files_stay_until_their_newest_entry_is_old() {
+    let simulation = Simulation::new(23);
+    let env = simulation.env().clone();
+    simulation.run(async {
+        let fifo = "compaction_style=kCompactionStyleFIFO;ttl=1000;level0_file_num_compaction_trigger=2;max_open_files=100;skip_stats_update_on_db_open=true;compaction_options_fifo={allow_compaction=true;max_table_files_size=1000000000}";
+        let options = options(&env, fifo);
+        let mut db = Db::open("/db", &options).unwrap();
+        let mut written = Vec::new();
+        let mut merged = false;
+        for n in 0..60 {
+            let key = format!("key{n:03}");
+            written.push((env.unix_time(), key.clone()));
+            db.put_async(key.as_bytes(), b"value").await.unwrap();
+            db.flush_async(&FlushOptions::default()).await.unwrap();
+            db.wait_for_compact_async(&WaitForCompactOptions::default()).await.unwrap();
+            merged |= tables(&db).len() < n + 1;
+            for (at, key) in &written {
+                let age = env.unix_time() - *at;
+                let found = db.get_async(key.as_bytes()).await.unwrap().is_some();
+                assert!(found || age >= Duration::from_secs(1000), "{key} is gone at the age of {age:?}");
+            }
+            if n % 20 == 7 {
+                db.close().unwrap();
+                drop(db);
+                db = Db::open("/db", &options).unwrap();
+            }
+            sleep(&env, Duration::from_secs(50)).await;
+        }
+        assert!(merged);
+        sleep(&env, Duration::from_secs(2000)).await;
+        db.wait_for_compact_async(&WaitForCompactOptions::default()).await.unwrap();
+        assert_eq!(tables(&db), []);
+        db.close().unwrap();
+    });
+}
+
+/// A table says when the oldest of its data was written, as far back as that is known, and when it
+/// was made itself.
+#[test]
+fn tables_say_when_their_oldest_entry_came_and_when_they_were_made() {
+    let simulation = Simulation::new(29);
+    let env = simulation.env().clone();
+    simulation.run(async {
+        let db = Db::open("/db", &options(&env, "disable_auto_compactions=true")).unwrap();
+        let hour = |hours: u64| sleep(&env, Duration::from_secs(hours * 3600));
+        let began_s = env.unix_time().as_secs();
+        let times = || {
+            let hours = |time_s: u64| time_s.saturating_sub(began_s) / 3600;
+            let files = db.live_files().into_iter();
+            files
+                .map(|file| (hours(file.oldest_ancester_time), hours(file.file_creation_time)))
+                .collect::<Vec<_>>()
+        };
+        hour(1).await;
+        db.put_async(b"a", b"first").await.unwrap();
+        hour(1).await;
+        db.put_async(b"b", b"second").await.unwrap();
+        hour(1).await;
+        db.flush_async(&FlushOptions::default()).await.unwrap();
+        assert_eq!(times(), [(1, 3)]);
+        db.put_async(b"a", b"third").await.unwrap();
+        db.put_async(b"b", b"fourth").await.unwrap();
+        hour(1).await;
+        db.flush_async(&FlushOptions::default()).await.unwrap();
+        hour(1).await;
+        db.compact_range_async(&CompactRangeOptions::default(), None, None).await.unwrap();
+        assert_eq!(times(), [(1, 5)]);
+        db.close().unwrap();
+    });
 }
 
 /// While the database is little used, what becomes due before it is so again is rewritten already.

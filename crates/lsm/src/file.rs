@@ -76,6 +76,20 @@ impl FileMetadata {
         self.counts.get()
     }
 
+    /// An upper bound of the time at which its newest key was written, in seconds of Unix time; 0
+    /// is unknown.
+    ///
+    /// If the table has no such property, or has not been opened, this is the file's creation time.
+    /// It is not the time of its oldest data, because FIFO compaction would then delete a merged
+    /// file when the oldest of its inputs expires.
+    pub fn newest_key_time_s(&self) -> u64 {
+        let known = self.counts().map_or(0, |counts| counts.newest_key_time_s);
+        [known, self.creation_time_s, self.oldest_ancestor_time_s]
+            .into_iter()
+            .find(|time| *time != 0)
+            .unwrap_or(0)
+    }
+
     /// Makes the counts known, when the file is written or opened. Later calls change nothing.
     pub fn learn_counts(&self, counts: FileCounts) {
         let _ = self.counts.set(counts);

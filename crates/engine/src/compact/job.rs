@@ -302,8 +302,10 @@ impl CompactionJob {
                 ..TablePlace::in_level(compaction.output_level.index())
             },
             epoch: compaction.output_epoch(),
-            oldest_ancestor_time_s: compaction.oldest_ancestor_time_s(),
+            // Each part says how old its inputs are.
+            oldest_ancestor_time_s: 0,
             oldest_key_time_s: 0,
+            newest_key_time_s: 0,
             throttle: self
                 .surroundings
                 .limiter

@@ -47,6 +47,23 @@ pub(crate) struct Work {
 }
 
 impl Work {
+    /// The outputs of a part: as old, and as new, as those of the inputs that it overlaps.
+    fn outputs_of(&self, (lower, upper): (Option<&[u8]>, Option<&[u8]>)) -> Outputs {
+        let comparator = self.compaction.version.comparator();
+        let files = self.inputs.iter().flat_map(|input| &input.files).filter(|file| {
+            !lower.is_some_and(|lower| comparator.compare_user(file.largest_user_key(), lower).is_lt())
+                && !upper
+                    .is_some_and(|upper| comparator.compare_user(file.smallest_user_key(), upper).is_ge())
+        });
+        let oldest = files.clone().map(|file| file.oldest_ancestor_time_s).filter(|time| *time != 0).min();
+        let newest = files.map(|file| file.newest_key_time_s()).max();
+        Outputs {
+            oldest_ancestor_time_s: oldest.unwrap_or(0),
+            newest_key_time_s: newest.unwrap_or(0),
+            ..self.outputs.clone()
+        }
+    }
+
     /// The user's filter for one part: the family's own, or one that its factory makes.
     fn user_filter(&self) -> Result<Option<UserFilter>> {
         let (config, compaction) = (&self.family.config, &self.compaction);
@@ -181,7 +198,7 @@ pub(crate) async fn run(work: &Work, range: &PartRange) -> Result<PartResult> {
     let has_blobs = !compaction.version.blob_files().is_empty();
     let policy = ByCutter::new(work);
     let mut sink = RunSink {
-        run: RunWriter::new(work.outputs.clone(), policy, tombstones, (lower, upper))?,
+        run: RunWriter::new(work.outputs_of((lower, upper)), policy, tombstones, (lower, upper))?,
         garbage: BlobGarbage::default(),
         has_blobs,
     };

@@ -344,6 +344,8 @@ impl FlushContext {
         new_files: Arc<dyn NewFiles>,
     ) -> Result<Outputs> {
         let now_s = self.env.unix_time().as_secs();
+        let first_writes = flush.memtables.iter().filter_map(|memtable| memtable.first_written_s());
+        let oldest_s = first_writes.fold(now_s, u64::min);
         let throttle = self.limiter.clone().map(|limiter| Throttle { limiter, priority: IoPriority::High });
         let directory = &flush.family.tables.shared.directories[0];
         let config = flush.family.settings();
@@ -365,8 +367,9 @@ impl FlushContext {
             blob_directory: directory.clone(),
             place: TablePlace::flush(),
             epoch: flush.epoch,
-            oldest_ancestor_time_s: now_s,
-            oldest_key_time_s: now_s,
+            oldest_ancestor_time_s: oldest_s,
+            oldest_key_time_s: oldest_s,
+            newest_key_time_s: now_s,
             throttle,
             writing: writer_options(&self.options.get()),
             file_checksums: self.shared.file_checksums.clone(),

@@ -376,6 +376,7 @@ impl BulkLoader {
             epoch: family.next_epoch,
             oldest_ancestor_time_s: self.identity.now_s,
             oldest_key_time_s: self.identity.now_s,
+            newest_key_time_s: self.identity.now_s,
             throttle: None,
             writing: writer_options(&self.db_options),
             warming: None,

@@ -201,6 +201,7 @@ impl SstFileWriter {
             epoch: 0,
             oldest_ancestor_time_s: now_s,
             oldest_key_time_s: 0,
+            newest_key_time_s: 0,
             throttle: None,
             writing: writer_options(&self.db_options),
             warming: None,

@@ -532,6 +532,7 @@ async fn write_level0(
         epoch: versions.new_epoch(family.id()),
         oldest_ancestor_time_s: now_s,
         oldest_key_time_s: now_s,
+        newest_key_time_s: now_s,
         throttle: None,
         writing: writer_options(&read.db_options.get()),
         // Compat: recovery is no flush.

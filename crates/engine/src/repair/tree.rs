@@ -169,6 +169,7 @@ impl Merging<'_> {
             group.iter().map(|table| Arc::new(FileMetadata::new(table.file.clone()))).collect();
         let inputs = [CompactionInput { level: Level(0), files }];
         let facts = inputs::look_at(self.tables, &inputs).await?;
+        let newest = inputs[0].files.iter().map(|file| file.newest_key_time_s()).max();
         let oldest = group.iter().map(|table| table.file.oldest_ancestor_time_s).filter(|time| *time > 0);
         // Why without blob files: all that is merged has to be in the table itself, should this be
         // cut short and begun again.
@@ -188,6 +189,7 @@ impl Merging<'_> {
             epoch,
             oldest_ancestor_time_s: oldest.min().unwrap_or(0),
             oldest_key_time_s: 0,
+            newest_key_time_s: newest.unwrap_or(0),
             throttle: None,
             writing: writer_options(self.db_options),
             warming: None,

@@ -46,6 +46,8 @@ pub struct TableIdentity {
     pub creation_time: u64,
     /// When the oldest key was written, in seconds since 1970; 0 unknown.
     pub oldest_key_time: u64,
+    /// When the newest key was written, in seconds since 1970; 0 unknown.
+    pub newest_key_time: u64,
     /// When the file is made, in seconds since 1970; 0 unknown.
     pub file_creation_time: u64,
     /// A random number for this file, from which the checksums of format_version 6 and later are
@@ -64,6 +66,7 @@ impl Default for TableIdentity {
             column_family_name: "default".to_owned(),
             creation_time: 0,
             oldest_key_time: 0,
+            newest_key_time: 0,
             file_creation_time: 0,
             context_seed: 0,
         }
@@ -284,6 +287,7 @@ impl TableOptions {
         properties.column_family_name.clone_from(&identity.column_family_name);
         properties.creation_time = identity.creation_time;
         properties.oldest_key_time = identity.oldest_key_time;
+        properties.newest_key_time = identity.newest_key_time;
         properties.file_creation_time = identity.file_creation_time;
         properties.format_version = self.format_version.into();
         properties.comparator_name = self.comparator.name().to_owned();

@@ -212,13 +212,6 @@ impl Compaction {
         self.input_files().map(|(_, file)| file.epoch_number).min().unwrap_or(0)
     }
 
-    /// When the oldest ancestor of the inputs was created, in seconds of Unix time; 0 if no input
-    /// knows.
-    pub fn oldest_ancestor_time_s(&self) -> u64 {
-        let times = self.input_files().map(|(_, file)| file.oldest_ancestor_time_s);
-        times.filter(|time| *time != 0).min().unwrap_or(0)
-    }
-
     /// A search for keys that files below the output level may hold.
     pub fn older_data(&self) -> OlderData<'_> {
         OlderData { compaction: self, positions: vec![0; self.version.levels().len()] }

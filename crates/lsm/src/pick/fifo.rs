@@ -66,15 +66,9 @@ fn effective_bytes(tree: &Tree<'_>) -> (u64, u64) {
     (tables.saturating_add(blobs), limit_bytes(options))
 }
 
-/// When the newest entry of the file was written, as well as anybody knows.
-fn newest_entry_s(file: &FileMetadata) -> u64 {
-    let known = file.counts().map_or(0, |counts| counts.newest_key_time_s);
-    if known != 0 { known } else { file.oldest_ancestor_time_s }
-}
-
 fn expired(tree: &Tree<'_>, file: &FileMetadata) -> bool {
     let ttl = tree.options().family.ttl;
-    let written = newest_entry_s(file);
+    let written = file.newest_key_time_s();
     ttl > 0 && written != 0 && tree.context.now_s > ttl && written < tree.context.now_s - ttl
 }
 

@@ -38,6 +38,7 @@ use karst_lsm::range_del::{Fragments, RangeTombstone};
 use karst_mem::skiplist::{KeyOrder, Position, SkipList, Sweep, Unlinked};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use tombstones::Tombstones;
 
 pub use protection::{Protection, pair as pair_checksum};
@@ -79,6 +80,8 @@ pub struct MemTable {
     asked: AtomicBool,
     /// Whether a write was ordered into it; its insert may be still to come.
     touched: AtomicBool,
+    /// When that write came, in seconds of Unix time; 0 if there was none.
+    first_written_s: AtomicU64,
     /// The oldest log that has what a commit marker of a later one brought here; `u64::MAX` if
     /// there is none.
     needed_log: AtomicU64,
@@ -194,6 +197,7 @@ impl MemTable {
             charge: OnceLock::new(),
             asked: AtomicBool::new(false),
             touched: AtomicBool::new(false),
+            first_written_s: AtomicU64::new(0),
             needed_log: AtomicU64::new(u64::MAX),
             broken: AtomicBool::new(false),
         }
@@ -216,14 +220,22 @@ impl MemTable {
         self.charge.get_or_init(|| budget.charge()).follow(memory_bytes);
     }
 
-    /// Says that a write goes to it. Called under the lock that orders writes.
+    /// Says that a write goes to it; `now` is the time since 1970. Called under the lock that
+    /// orders writes.
     #[inline]
-    pub fn touch(&self) {
+    pub fn touch(&self, now: impl FnOnce() -> Duration) {
         // Ordering: written and, where it matters, read under one lock. Why not stored always: the
         // line is every writer's.
         if !self.touched.load(Ordering::Relaxed) {
+            self.first_written_s.store(now().as_secs(), Ordering::Relaxed);
             self.touched.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// When the first write came to it, in seconds of Unix time, if one did; what was recovered
+    /// from logs does not count. Asked once it is sealed.
+    pub fn first_written_s(&self) -> Option<u64> {
+        Some(self.first_written_s.load(Ordering::Relaxed)).filter(|time| *time != 0)
     }
 
     /// Says that a commit writes to it what was prepared in `log`. Called under the lock that

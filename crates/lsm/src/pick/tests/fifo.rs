@@ -52,6 +52,16 @@ fn the_expired_go() {
 }
 
 #[test]
+fn a_file_that_does_not_say_when_its_newest_key_was_written_is_as_old_as_itself() {
+    let mut tree = tree(&format!("{TEN};ttl=1000"), &[1]);
+    let file = &mut tree.edit.new_files[0].1;
+    (file.oldest_ancestor_time_s, file.creation_time_s) = (NOW_S - 5000, NOW_S - 1000);
+    assert_eq!(tree.picked(), "nothing", "it was merged, and may have newer keys");
+    tree.edit.new_files[0].1.creation_time_s = NOW_S - 1001;
+    assert_eq!(tree.picked(), "L0[1] -> L0 delete");
+}
+
+#[test]
 fn size_takes_over_where_age_does_not_free_enough() {
     let mut tree = tree(&format!("{TEN};ttl=1000"), &[1, 7, 7]);
     tree.edit.new_files[0].1.oldest_ancestor_time_s = NOW_S - 2000;

@@ -108,6 +108,8 @@ pub struct Outputs {
     pub oldest_ancestor_time_s: u64,
     /// When the oldest key was written, Unix time in seconds; 0 unknown.
     pub oldest_key_time_s: u64,
+    /// When the newest key was written, Unix time in seconds; 0 unknown.
+    pub newest_key_time_s: u64,
     /// What holds the writing up, if anything.
     pub throttle: Option<Throttle>,
     /// How files are written.
@@ -170,6 +172,7 @@ impl Outputs {
             column_family_name: self.config.name.clone(),
             creation_time: self.oldest_ancestor_time_s(now_s),
             oldest_key_time: self.oldest_key_time_s,
+            newest_key_time: self.newest_key_time_s,
             file_creation_time: now_s,
             context_seed: 0,
         }

@@ -44,6 +44,7 @@ fn outputs(directory: &Path, options: &str) -> Outputs {
         epoch: 7,
         oldest_ancestor_time_s: 1000,
         oldest_key_time_s: 900,
+        newest_key_time_s: 0,
         throttle: None,
         writing: Default::default(),
         warming: None,
