@@ -272,3 +272,20 @@ fn verify_on_a_schedule_goes_on_until_there_is_damage() {
     assert!(rest.last().unwrap().ends_with("verified, 1 damaged or missing"), "{rest:?}");
     assert_eq!(karst.wait().unwrap().code(), Some(1));
 }
+
+#[test]
+fn a_repair_that_puts_tables_away_ends_with_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = mixed(dir.path());
+    let flag = format!("--db={}", db.display());
+    let tables = std::fs::read_dir(&db).unwrap().map(|entry| entry.unwrap().path());
+    let table = tables.filter(|path| path.extension().is_some_and(|end| end == "sst")).max().unwrap();
+    let bytes = std::fs::read(&table).unwrap();
+    std::fs::write(&table, &bytes[..bytes.len() / 2]).unwrap();
+    let repaired = karst(&["ldb", &flag, "repair"]);
+    let told = String::from_utf8(repaired.stderr).unwrap();
+    assert_eq!((repaired.status.code(), &*repaired.stdout), (Some(1), &b""[..]), "{told}");
+    assert!(told.contains("1 tables and blob files were put away in `lost`"), "{told}");
+    printed(&["ldb", &flag, "scan"]);
+    assert_eq!(printed(&["ldb", &flag, "repair"]), "OK\n");
+}

@@ -310,6 +310,12 @@ fn check_files(
             let path = table_path(&directories, level, file)?;
             let metadata = match env.fs().metadata(&path) {
                 Ok(metadata) => metadata,
+                Err(e)
+                    if e.is_not_found() && env.fs().exists(&path.with_extension("ldb")).unwrap_or(false) =>
+                {
+                    let path = path.with_extension("ldb");
+                    return Err(Error::not_supported(format!("{}: a table of LevelDB", path.display())));
+                }
                 Err(e) if e.is_not_found() => return Err(missing(&path)),
                 Err(e) => return Err(io_error("opening the database", e)),
             };

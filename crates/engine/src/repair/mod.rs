@@ -86,7 +86,8 @@ impl Db {
     /// `NotFound`: there are no files of a database. `Locked`: the database is open elsewhere.
     /// `Io`: a file cannot be read or written. `NoSpace`: there is no room for tables that have to
     /// be merged, or for those of the logs. `NotSupported`, `InvalidArgument`: a comparator or a
-    /// format is not known, or the options cannot work. The database is not worse than before then.
+    /// format is not known, tables are LevelDB's, or the options cannot work. The database is not
+    /// worse than before then.
     pub fn repair(path: impl AsRef<Path>, options: &Options) -> Result<RepairReport> {
         let path = path.as_ref();
         repair(path, options).map_err(|error| error.in_context(format!("repairing {}", path.display())))
@@ -128,6 +129,7 @@ fn repair(path: &Path, options: &Options) -> Result<RepairReport> {
     // Why behind the lock: what is listed is what there is.
     let mut work = Work::look(&env, path, &options)?;
     work.list_tables()?;
+    work.refuse_leveldb()?;
     work.renumber()?;
     work.find_families()?;
     work.find_options()?;
@@ -263,6 +265,18 @@ impl Work {
             return Err(Error::new(ErrorKind::LimitReached, "file numbers are used up"));
         }
         self.numbers = Numbers(Arc::new(AtomicU64::new(used + 1)));
+        Ok(())
+    }
+
+    /// Refuses tables of LevelDB, because the repair would put whole tables away.
+    fn refuse_leveldb(&self) -> Result<()> {
+        let any = self.any_tables()?;
+        for table in &self.found {
+            match tables::properties(&any[copying::parent(&table.path)], table) {
+                Err(error) if error.kind() == ErrorKind::NotSupported => return Err(error),
+                _ => {}
+            }
+        }
         Ok(())
     }
 

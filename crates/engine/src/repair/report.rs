@@ -1,5 +1,6 @@
 //! What a repair tells.
 
+use karst_format::file_name::FileName;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -52,6 +53,19 @@ pub struct LostFile {
     pub lost: PathBuf,
     /// Why it is there.
     pub reason: String,
+}
+
+impl RepairReport {
+    /// The number of tables and blob files that left the database, including those whose entries
+    /// are in other tables.
+    pub fn tables_put_away(&self) -> usize {
+        let is_stored = |file: &&LostFile| {
+            use FileName::{Blob, LevelDbTable, Table};
+            let name = file.path.file_name().and_then(|name| name.to_str()).and_then(FileName::parse);
+            matches!(name, Some(Table(_) | LevelDbTable(_) | Blob(_)))
+        };
+        self.lost.iter().filter(is_stored).count()
+    }
 }
 
 impl fmt::Display for RepairReport {

@@ -4,12 +4,14 @@
 //! |---|---|
 //! | `damage` | each kind of file lost, cut short, changed; what is found again, and what is told |
 //! | `interop` | RocksDB's databases repaired by KarstDB and read by RocksDB, and the other way round |
+//! | `leveldb` | LevelDB's databases, which are refused |
 //! | `paths` | the same where tables are in several directories |
 //! | `crashes` | the power fails at every change of the disk while a repair is under way; a full disk |
 
 mod crashes;
 mod damage;
 mod interop;
+mod leveldb;
 mod paths;
 
 use karst_engine::merge_operator::MergeOperator;

@@ -256,8 +256,13 @@ impl Opening<'_> {
         let index = metaindex.get(metaindex::INDEX).or(footer.index_handle);
         let index = index.ok_or_else(|| missing("index block"))?;
         self.check(index)?;
+        let properties = metaindex.properties().ok_or_else(|| match footer.format_version {
+            // Compat: LevelDB has this footer, and no properties.
+            0 => Error::not_supported(format!("{}: a table of LevelDB", self.path().display())),
+            _ => missing("properties block"),
+        })?;
         Ok(Parts {
-            properties: metaindex.properties().ok_or_else(|| missing("properties block"))?,
+            properties,
             index,
             filter,
             range_del: metaindex.get(metaindex::RANGE_DEL),

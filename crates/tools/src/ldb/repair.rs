@@ -13,7 +13,7 @@ use karst_format::key;
 use std::io::Write;
 
 /// Makes a database of what can be read in the directory. What was found and what was not goes to
-/// standard error.
+/// standard error. Fails, when all is done, if tables or blob files are not part of it any more.
 pub(crate) fn repair(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
     let path = take_db(&mut args)?;
     args.take_flag("verbose")?;
@@ -21,6 +21,14 @@ pub(crate) fn repair(mut args: Arguments, out: &mut impl Write) -> Result<(), Fa
     args.finish("repair")?;
     let report = Db::repair(&path, &opening)?;
     note!("{}", report.to_string().trim_end());
+    // An error, because a script reads the exit code only.
+    let (away, missing) = (report.tables_put_away(), report.missing.len());
+    if away > 0 || missing > 0 {
+        let what = format!(
+            "repaired, but {away} tables and blob files were put away in `lost`, and {missing} are missing"
+        );
+        return Err(Fault::Failed(what));
+    }
     writeln!(out, "OK").map_err(failed)
 }
 
