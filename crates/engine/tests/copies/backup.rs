@@ -3,8 +3,9 @@
 
 use crate::{entries, key, memory, options, prefix};
 use karst_engine::{
-    BackupEngine, BackupEngineOptions, CreateBackupOptions, Db, ErrorKind, FlushOptions, Options,
-    RateLimiter, RestoreMode, RestoreOptions, WriteOptions,
+    BackupEngine, BackupEngineOptions, CreateBackupOptions, Db, ErrorKind, FlushOptions,
+    IngestExternalFileOptions, Options, RateLimiter, RestoreMode, RestoreOptions, SstFileWriter,
+    WriteOptions,
 };
 use karst_io::testing::foreign_block_on;
 use karst_io::{Disturb, Disturbance, DisturbedFileSystem, Env, FileSystem, MemoryFileSystem};
@@ -544,4 +545,103 @@ fn odd_names_are_nobodys_backups() {
     let told = engine.create_new_backup(&db, &CreateBackupOptions::default()).unwrap_err();
     assert_eq!(told.kind(), ErrorKind::LimitReached, "{told}");
     assert_eq!(restored(&engine, &env, id, BLOBS), 10);
+}
+
+/// Files that one writer makes to be ingested, with one key and these values: of one size, and of
+/// one session.
+fn files_of_one_session(env: &Env, values: [&str; 2]) {
+    let mut writer = SstFileWriter::create(&options(env, "")).unwrap();
+    for value in values {
+        writer.open(format!("/file_{value}")).unwrap();
+        writer.put("key", value).unwrap();
+        writer.finish().unwrap();
+    }
+}
+
+#[test]
+fn tables_of_one_session_number_and_size_are_told_apart() {
+    const VALUES: [&str; 2] = ["AAAA", "BBBB"];
+    let (env, files) = memory();
+    files_of_one_session(&env, VALUES);
+    let mut engine = engine(&env);
+    let mut ids = Vec::new();
+    for value in VALUES {
+        let db = Db::open(format!("/db_{value}"), &options(&env, "")).unwrap();
+        let file = format!("/file_{value}");
+        db.ingest_external_file(&IngestExternalFileOptions::default(), [file]).unwrap();
+        ids.push(create(&mut engine, &db));
+        // A second backup shares the table with the first one.
+        create(&mut engine, &db);
+        db.close().unwrap();
+    }
+    assert_eq!(files.list_dir(Path::new("/backups/shared_checksum")).unwrap().len(), VALUES.len());
+    for mode in
+        [RestoreMode::PurgeAllFiles, RestoreMode::KeepLatestDbSessionIdFiles, RestoreMode::VerifyChecksum]
+    {
+        // One over the other.
+        for (id, value) in ids.iter().zip(VALUES) {
+            engine.verify_backup(*id, true).unwrap();
+            let how = RestoreOptions { mode, ..PLAIN };
+            engine.restore_db_from_backup(*id, "/restored", "/restored", &how).unwrap();
+            let db = Db::open("/restored", &options(&env, "")).unwrap();
+            assert_eq!(db.get("key").unwrap().as_deref(), Some(value.as_bytes()), "{mode:?}");
+            db.close().unwrap();
+        }
+    }
+}
+
+/// RocksDB and older releases name ingested tables by their sessions.
+#[test]
+fn a_name_that_another_table_has_in_the_backups_is_not_trusted() {
+    let (env, files) = memory();
+    let db = Db::open("/db", &options(&env, "")).unwrap();
+    fill(&db, 0..50);
+    db.flush(&FlushOptions::default()).unwrap();
+    let mut engine = engine(&env);
+    let first = create(&mut engine, &db);
+    // The backup has another table under the name that this one is to have.
+    let name = &files.list_dir(Path::new("/backups/shared_checksum")).unwrap()[0];
+    let shared = Path::new("/backups/shared_checksum").join(name);
+    let whole = files.read_file(&shared).unwrap();
+    let mut another = whole.clone();
+    let at = whole.len() - 200;
+    another[at] ^= 1;
+    files.write_file(&shared, another.clone()).unwrap();
+    let second = create(&mut engine, &db);
+    assert_eq!(restored(&engine, &env, second, ""), 50);
+    assert!(engine.verify_backup(first, true).is_err());
+    assert_eq!(files.read_file(&shared).unwrap(), another, "it is the first backup's");
+}
+
+#[test]
+fn a_backup_without_logs_names_none_in_its_manifest() {
+    for flush_before_backup in [false, true] {
+        let (env, _) = memory();
+        let all = options(&env, "track_and_verify_wals_in_manifest=true");
+        let db = Db::open("/db", &all).unwrap();
+        let other = db.create_column_family("other", &all).unwrap();
+        for number in 0..3 {
+            db.put_cf(&WriteOptions::default(), &other, key(number), "of other").unwrap();
+            db.put(key(number), "1").unwrap();
+            db.sync_wal().unwrap();
+            db.flush(&FlushOptions::default()).unwrap();
+        }
+        let mut how = BackupEngineOptions::new("/backups");
+        how.backup_log_files = false;
+        let mut engine = BackupEngine::open(&how, &env).unwrap();
+        let how = CreateBackupOptions { flush_before_backup, ..CreateBackupOptions::default() };
+        let id = engine.create_new_backup(&db, &how).unwrap();
+        engine.verify_backup(id, true).unwrap();
+        assert_eq!(restored(&engine, &env, id, ""), 3, "flush {flush_before_backup}");
+        // The restored one tracks its logs again.
+        let db = Db::open("/restored", &Options::new().env(env.clone())).unwrap();
+        assert!(db.options().track_and_verify_wals_in_manifest);
+        fill(&db, 3..10);
+        db.sync_wal().unwrap();
+        fill(&db, 10..20);
+        db.close().unwrap();
+        drop(db);
+        let db = Db::open("/restored", &Options::new().env(env.clone())).unwrap();
+        assert_eq!(prefix(&db, "default"), 20);
+    }
 }

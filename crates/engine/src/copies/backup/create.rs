@@ -7,7 +7,10 @@
 //! of all of them; `meta/N`, renamed into place.
 
 use super::meta::{BackupFile, Meta, PRIVATE, SHARED, SHARED_CHECKSUM, SchemaVersion};
-use super::{BackupEngine, CreateBackupOptions, META, Pace, ShareFilesNaming, check_crc, check_size};
+use super::{
+    BackupEngine, CreateBackupOptions, META, Pace, ShareFilesNaming, check_crc, check_size, has_same_end,
+    session_for_name,
+};
 use crate::copies::copying::{self, Copied, Halt, Manner};
 use crate::copies::live_files::{
     DatabaseFile, DatabaseFileKind, HeldFiles, LiveFilesStorageInfoOptions, held_files,
@@ -15,6 +18,9 @@ use crate::copies::live_files::{
 use crate::db::Db;
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::sync::Mutex;
+use karst_format::ids::FileNumber;
+use karst_format::log::{LogReader, LogWriter};
+use karst_format::version_edit::VersionEdit;
 use karst_io::{Env, block_on};
 use karst_storage::file_checksum::{FileChecksumGenFactory, RunningChecksum};
 use std::collections::BTreeMap;
@@ -29,6 +35,8 @@ struct Piece {
     shared: bool,
     /// Its checksum, if a backup has it already.
     known: Option<u32>,
+    /// It is the MANIFEST of a backup without logs.
+    without_logs: bool,
 }
 
 impl BackupEngine {
@@ -99,11 +107,14 @@ impl BackupEngine {
         let sequence = db.latest_sequence_number();
         let sessions = sessions(&held).await?;
         let mut pieces = Vec::new();
+        let (with_logs, tracks) =
+            (self.options.backup_log_files, db.options().track_and_verify_wals_in_manifest);
         for file in &held.files {
-            let left_out = file.kind == DatabaseFileKind::Wal
-                && (!self.options.backup_log_files || file.size_bytes == 0);
+            // An empty log is copied if the MANIFEST can track it, because it must exist then.
+            let left_out =
+                file.kind == DatabaseFileKind::Wal && (!with_logs || file.size_bytes == 0 && !tracks);
             if !left_out {
-                pieces.push(self.piece(file, sessions.get(&file.number), id)?);
+                pieces.push(self.piece(file, sessions.get(&file.number), (id, !with_logs))?);
             }
         }
         let private = self.path(PRIVATE).join(id.to_string());
@@ -162,32 +173,54 @@ impl BackupEngine {
     }
 
     /// Where a file goes.
-    fn piece(&self, file: &DatabaseFile, session: Option<&String>, id: u32) -> Result<Piece> {
+    fn piece(
+        &self,
+        file: &DatabaseFile,
+        session: Option<&String>,
+        (id, without_logs): (u32, bool),
+    ) -> Result<Piece> {
         let stored = matches!(file.kind, DatabaseFileKind::Table | DatabaseFileKind::Blob);
         let shared = stored && self.options.share_table_files;
+        let (stem, extension) = file.name.rsplit_once('.').unwrap_or((&file.name, ""));
+        let named = |told: String| format!("{SHARED_CHECKSUM}/{stem}_{told}.{extension}");
+        let size = file.size_bytes;
+        let by_session = session.and_then(|session| match self.options.share_files_with_checksum_naming {
+            ShareFilesNaming::UseDbSessionId { include_file_size: false } => {
+                Some(named(format!("s{session}")))
+            }
+            ShareFilesNaming::UseDbSessionId { include_file_size: true } => {
+                Some(named(format!("s{session}_{size}")))
+            }
+            ShareFilesNaming::LegacyCrc32cAndFileSize => None,
+        });
         let path = match (shared, self.options.share_files_with_checksum) {
             (false, _) => format!("{PRIVATE}/{id}/{}", file.name),
             (true, false) => format!("{SHARED}/{}", file.name),
-            (true, true) => {
-                let (stem, extension) = file.name.rsplit_once('.').unwrap_or((&file.name, ""));
-                let told = match (session, self.options.share_files_with_checksum_naming) {
-                    (Some(session), ShareFilesNaming::UseDbSessionId { include_file_size: false }) => {
-                        format!("s{session}")
-                    }
-                    (Some(session), ShareFilesNaming::UseDbSessionId { include_file_size: true }) => {
-                        format!("s{session}_{}", file.size_bytes)
-                    }
-                    // Compat: blob files and tables without a session always have these names.
-                    (None, _) | (Some(_), ShareFilesNaming::LegacyCrc32cAndFileSize) => {
-                        format!("{}_{}", self.crc_of(file)?, file.size_bytes)
-                    }
-                };
-                format!("{SHARED_CHECKSUM}/{stem}_{told}.{extension}")
-            }
+            (true, true) => match by_session {
+                Some(path) if !self.has_another(&path, file)? => path,
+                // Compat: blob files and tables without a session always have these names.
+                _ => named(format!("{}_{size}", self.crc_of(file)?)),
+            },
         };
-        let mut named = self.backups.values().flat_map(|meta| &meta.files);
-        let known = named.find(|other| other.path == path).and_then(|other| other.crc32c);
-        Ok(Piece { file: file.clone(), path, shared, known })
+        let known = self.known(&path).and_then(|other| other.crc32c);
+        let without_logs = without_logs && file.kind == DatabaseFileKind::Manifest;
+        Ok(Piece { file: file.clone(), path, shared, known, without_logs })
+    }
+
+    /// The file that the backups have under this path.
+    fn known(&self, path: &str) -> Option<&BackupFile> {
+        self.backups.values().flat_map(|meta| &meta.files).find(|other| other.path == path)
+    }
+
+    /// True if the backups have another table under this path: RocksDB and older releases named
+    /// ingested and imported tables by their sessions.
+    fn has_another(&self, path: &str, file: &DatabaseFile) -> Result<bool> {
+        if self.known(path).is_none() {
+            return Ok(false);
+        }
+        let same = has_same_end(&self.env, &self.path(path), &file.path());
+        // A missing file is no error here, because the check of the backup's files reports it.
+        same.map(|same| !same).or_else(|e| if e.kind() == ErrorKind::NotFound { Ok(false) } else { Err(e) })
     }
 
     fn crc_of(&self, file: &DatabaseFile) -> Result<u32> {
@@ -209,6 +242,17 @@ impl Piece {
         if let Some(contents) = &self.file.replacement_contents {
             copying::write_in(env, &to, contents.as_bytes(), manner)?;
             return Ok(crc32c::crc32c(contents.as_bytes()));
+        }
+        if self.without_logs {
+            let mut bytes = Vec::new();
+            copying::read(env, &self.file.path(), Some(self.file.size_bytes), stop, |chunk| {
+                bytes.extend_from_slice(chunk);
+                Ok(())
+            })?;
+            pace.moves(env, bytes.len() as u64);
+            forget_logs(&self.file.path(), &mut bytes)?;
+            copying::write_in(env, &to, &bytes, manner)?;
+            return Ok(crc32c::crc32c(&bytes));
         }
         let described =
             BackupFile { path: self.path.clone(), crc32c: self.known, size: Some(self.file.size_bytes) };
@@ -263,7 +307,29 @@ impl Piece {
     }
 }
 
-/// The sessions that wrote the tables, by number, where they are known.
+/// Adds a record to a MANIFEST that says that the logs that it tracks are gone, if it tracks any.
+///
+/// Because a backup without logs lacks them, and a database is not opened without the logs that its
+/// MANIFEST tracks.
+fn forget_logs(path: &Path, bytes: &mut Vec<u8>) -> Result<()> {
+    let mut newest = None;
+    let mut reader = LogReader::manifest(bytes);
+    while let Some(record) = reader.next_record() {
+        let record = record.map_err(|damage| Error::in_file(path, 0, damage.corruption))?;
+        let edit = VersionEdit::decode(record.bytes).map_err(|c| Error::in_file(path, record.offset, c))?;
+        newest = edit.wal_additions.iter().map(|log| log.number).chain(newest).max();
+    }
+    if let Some(newest) = newest {
+        let wal_deletion = Some(FileNumber(newest.0.saturating_add(1)));
+        let edit = VersionEdit { wal_deletion, ..VersionEdit::default() };
+        LogWriter::resume(FileNumber(0), bytes.len() as u64)
+            .append(&edit.encode(), bytes)
+            .map_err(|e| Error::with_source(ErrorKind::Io, "writing the MANIFEST", e))?;
+    }
+    Ok(())
+}
+
+/// The sessions that may stand in the names of tables, by number.
 async fn sessions(held: &HeldFiles) -> Result<BTreeMap<u64, String>> {
     let mut sessions = BTreeMap::new();
     for (family, version) in &held.moment.trees {
@@ -273,8 +339,7 @@ async fn sessions(held: &HeldFiles) -> Result<BTreeMap<u64, String>> {
                     ErrorKind::NotFound => e.in_context("a table of the database is missing"),
                     _ => e,
                 })?;
-            let session = &table.properties().db_session_id;
-            if !session.is_empty() {
+            if let Some(session) = session_for_name(table.properties(), file.number) {
                 sessions.insert(file.number.0, session.clone());
             }
         }

@@ -20,6 +20,7 @@
 
 use karst_base::error::{Error, Result as Checked};
 use karst_format::file_name::FileName;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 /// The directory of what belongs to one backup.
@@ -73,16 +74,7 @@ impl SchemaVersion {
 impl BackupFile {
     /// The name that it has in a database.
     pub(super) fn restored_name(&self) -> Option<String> {
-        let (directory, name) = self.path.rsplit_once('/')?;
-        let name = match directory {
-            SHARED_CHECKSUM => {
-                let (number, rest) = name.split_once('_')?;
-                let (_, extension) = rest.rsplit_once('.')?;
-                format!("{number}.{extension}")
-            }
-            _ => name.to_owned(),
-        };
-        FileName::parse(&name).is_some().then_some(name)
+        restored_name(&self.path)
     }
 
     /// The size in bytes that is recorded, or that its name tells.
@@ -93,6 +85,29 @@ impl BackupFile {
         };
         self.size.or_else(in_name)
     }
+}
+
+/// The name in a database of a file that has this path below the directory of backups, if it is
+/// one of a backup's.
+pub(super) fn restored_name(path: &str) -> Option<String> {
+    let (directory, name) = path.rsplit_once('/')?;
+    let name = match directory {
+        SHARED_CHECKSUM => {
+            let (number, rest) = name.split_once('_')?;
+            let (_, extension) = rest.rsplit_once('.')?;
+            format!("{number}.{extension}")
+        }
+        _ => name.to_owned(),
+    };
+    // No backup has the other files of a database, such as LOCK.
+    use FileName::{Blob, Current, Identity, LevelDbTable, Manifest, Options, Table, Wal};
+    let is_copied = |name: FileName| {
+        matches!(
+            name,
+            Table(_) | LevelDbTable(_) | Blob(_) | Wal(_) | Manifest(_) | Current | Options(_) | Identity
+        )
+    };
+    FileName::parse(&name).is_some_and(is_copied).then_some(name)
 }
 
 impl Meta {
@@ -155,9 +170,16 @@ impl Meta {
                 _ => break parse_number(number, line)?,
             }
         };
+        let mut names = BTreeSet::new();
         for _ in 0..count {
             let (number, line) = next("the last file")?;
-            meta.files.push(parse_file(number, line, extensible)?);
+            let file = parse_file(number, line, extensible)?;
+            let name = file.restored_name().unwrap_or_default();
+            if names.contains(&name) {
+                return Err(format!("line {number}: {name} is there a second time"));
+            }
+            names.insert(name);
+            meta.files.push(file);
         }
         for (number, line) in lines {
             let name = line.split(' ').next().unwrap_or_default();
@@ -211,6 +233,7 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     /// As `ldb backup` of 7.8.3 has written it.
     const OF_ROCKSDB: &str = "1795616225\n3\n3\n\
@@ -267,10 +290,82 @@ mod tests {
             ("1\n2\n1\nprivate/../CURRENT crc32 5\n", "no path"),
             ("1\n2\n1\nprivate/1/../../CURRENT crc32 5\n", "no path"),
             ("1\n2\n1\nshared_checksum/passwd crc32 5\n", "no path"),
+            ("1\n2\n1\nprivate/1/LOCK crc32 5\n", "no path"),
+            ("1\n2\n1\nprivate/1/000000.dbtmp crc32 5\n", "no path"),
+            ("1\n2\n18446744073709551615\nshared/000007.sst crc32 5\n", "ends before the last file"),
+            ("1\n2\n2\nshared/000007.sst crc32 5\nshared_checksum/000007_s_9.sst crc32 6\n", "a second time"),
             ("1\n2\nmetadata 6\n0\n", "hexadecimal"),
         ] {
             let error = Meta::parse(text.as_bytes()).unwrap_err();
             assert!(error.contains(told), "{text:?}: {error}");
+        }
+    }
+    /// Lines and parts of lines of `meta` files, and others.
+    fn piece() -> impl Strategy<Value = Vec<u8>> {
+        const WORDS: &[&str] = &[
+            "schema_version 2.1\n",
+            "1795616225\n",
+            "3\n",
+            "1\n",
+            "metadata 6B\n",
+            "ni::x 1\n",
+            "other 1\n",
+            "private/1/CURRENT",
+            "private/1/MANIFEST-000027",
+            "private/4294967296/000004.log",
+            "private/1/../2/000004.log",
+            "shared/000009.blob",
+            "shared/../../000009.sst",
+            "shared_checksum/000018_sTTY7K99WO3LMXWY7OTP2_1010.sst",
+            "shared_checksum/000018_1_18446744073709551616.sst",
+            "/000007.sst",
+            " crc32 1327970916",
+            " size 18446744073709551615",
+            " temp 1",
+            "\n",
+            " ",
+        ];
+        prop_oneof![
+            6 => proptest::sample::select(WORDS).prop_map(|word| word.as_bytes().to_vec()),
+            1 => proptest::collection::vec(any::<u8>(), 0..6),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_bytes_are_an_error_or_a_backup_within_its_directory(
+            pieces in proptest::collection::vec(piece(), 0..14),
+            of_rocksdb in any::<bool>(),
+            flipped in proptest::option::of((any::<proptest::sample::Index>(), any::<u8>())),
+        ) {
+            let mut bytes = if of_rocksdb { OF_ROCKSDB.as_bytes().to_vec() } else { pieces.concat() };
+            if let (Some((at, byte)), false) = (flipped, bytes.is_empty()) {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            let Ok(meta) = Meta::parse(&bytes) else { return Ok(()) };
+            let mut names = BTreeSet::new();
+            for file in &meta.files {
+                let parts: Vec<&str> = file.path.split('/').collect();
+                prop_assert!(matches!(parts[..], [PRIVATE, _, _] | [SHARED | SHARED_CHECKSUM, _]), "{file:?}");
+                prop_assert!(!parts.contains(&"..") && !parts.contains(&"."), "{file:?}");
+                let name = file.restored_name().expect("what is parsed has one");
+                prop_assert!(!name.contains('/') && name != "LOCK", "{file:?}");
+                prop_assert!(names.insert(name), "{file:?}");
+                let _ = file.known_size();
+            }
+            let with_sums = |meta: &Meta| Meta {
+                files: meta.files.iter().map(|file| BackupFile {
+                    path: file.path.clone(),
+                    crc32c: Some(file.crc32c.unwrap_or_default()),
+                    size: None,
+                }).collect(),
+                ..meta.clone()
+            };
+            for schema in [SchemaVersion::One, SchemaVersion::Two] {
+                let again = Meta::parse(meta.encode(schema).as_bytes());
+                prop_assert_eq!(again, Ok(with_sums(&meta)));
+            }
         }
     }
 }

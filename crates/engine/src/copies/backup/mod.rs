@@ -13,8 +13,9 @@
 //! | `BACKUP_LOCK` | held while an engine has the directory open for writing |
 //!
 //! A table in `shared_checksum` has the name `000018_sTTY7K99WO3LMXWY7OTP2_1010.sst`: its number,
-//! the session that wrote it, its size. A blob file, or a table without a session, has its CRC32c
-//! in place of the session; [`ShareFilesNaming`] has the other names. A file that is not complete
+//! the session that wrote it, its size. A blob file, a table without a session, and one that did
+//! not have this number in that session, have their CRC32c in place of the session;
+//! [`ShareFilesNaming`] has the other names. A file that is not complete
 //! yet has a `.` before its name and `.tmp` behind it.
 //!
 //! Invariants:
@@ -36,13 +37,18 @@ use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::pacing::{IoPriority, RateLimiter};
 use karst_base::sync::Mutex;
 use karst_base::sync::atomic::{AtomicU64, Ordering};
-use karst_io::{CpuPriority, Env, FileLock, block_on};
-use meta::{BackupFile, Meta, PRIVATE, SHARED, SHARED_CHECKSUM};
+use karst_format::file_name::FileName;
+use karst_format::ids::FileNumber;
+use karst_format::properties::TableProperties;
+use karst_io::{CpuPriority, Env, FileLock, OpenOptions, block_on};
+use meta::{BackupFile, Meta, PRIVATE, SHARED, SHARED_CHECKSUM, restored_name};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use workers::Workers;
 
+/// The database id in tables that were made to be ingested.
+const INGESTED: &str = "SST Writer";
 /// The directory of what backups consist of.
 const META: &str = "meta";
 /// Why not `LOCK`: the directory may be that of a database, which holds its own while it is open.
@@ -57,8 +63,8 @@ pub enum ShareFilesNaming {
     /// By number, CRC32c and size. Each backup reads every table for that, and two tables may have
     /// one name.
     LegacyCrc32cAndFileSize,
-    /// Tables by number and the session that wrote them; blob files, and tables that do not tell a
-    /// session, as with the other.
+    /// Tables by number and the session that wrote them; blob files, tables that do not tell a
+    /// session, and those that were ingested or imported, as with the other.
     UseDbSessionId {
         /// The size comes behind the session.
         include_file_size: bool,
@@ -183,9 +189,10 @@ impl std::fmt::Debug for CreateBackupOptions {
 /// What restoring leaves of a database that is where the restored one is to be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RestoreMode {
-    /// Tables that the backup has under the same number, session and size stay, unread. Right where
-    /// files may be missing, and none is damaged. Of other names of files than the default
-    /// ([`ShareFilesNaming`]) none stays.
+    /// Tables that the backup has under the same number, session and size stay, if the last 16 KiB
+    /// of both are the same; no more of them is read. Right where files may be missing, and none is
+    /// damaged. Of other names of files than the default ([`ShareFilesNaming`]) none stays, and
+    /// none that was ingested or imported.
     KeepLatestDbSessionIdFiles,
     /// Tables and blob files that the backup has with the same content stay. All of them are read.
     VerifyChecksum,
@@ -334,9 +341,8 @@ impl BackupEngine {
     /// Blocks.
     fn look(&mut self, most: usize) -> Result<()> {
         let (mut backups, mut corrupt) = (BTreeMap::new(), BTreeMap::new());
-        // What has another name, such as `007`, is nobody's backup.
-        let number = |name: &String| name.parse::<u32>().ok().filter(|id| *id > 0 && id.to_string() == *name);
-        let mut ids: Vec<u32> = self.env.fs().list_dir(&self.path(META))?.iter().filter_map(number).collect();
+        let names = self.env.fs().list_dir(&self.path(META))?;
+        let mut ids: Vec<u32> = names.iter().filter_map(|name| number(name)).collect();
         ids.sort_unstable();
         self.last_id = self.last_id.max(ids.last().copied().unwrap_or(0));
         for id in ids.into_iter().rev() {
@@ -468,28 +474,39 @@ impl BackupEngine {
         let fs = self.env.fs();
         let files = self.backups.values().flat_map(|meta| &meta.files);
         let needed: BTreeSet<&str> = files.map(|file| &*file.path).collect();
+        // Only by the names that backups give, because other files may be in the directory.
         for directory in [SHARED, SHARED_CHECKSUM] {
             for name in fs.list_dir(&self.path(directory))? {
                 let path = format!("{directory}/{name}");
-                let is_temporary = name.starts_with('.') && name.ends_with(".tmp");
-                if is_temporary || self.corrupt.is_empty() && !needed.contains(&*path) {
+                let temporary = unfinished(&name).map(|name| format!("{directory}/{name}"));
+                let gone = match &temporary {
+                    Some(path) => restored_name(path).is_some(),
+                    None => {
+                        self.corrupt.is_empty() && !needed.contains(&*path) && restored_name(&path).is_some()
+                    }
+                };
+                if gone {
                     fs.remove(&self.path(&path))?;
                 }
             }
         }
         for name in fs.list_dir(&self.path(PRIVATE))? {
-            let id = name.parse::<u32>().ok();
-            if id.is_some_and(|id| self.backups.contains_key(&id) || self.corrupt.contains_key(&id)) {
+            // Compat: a release of RocksDB has had `N.tmp`.
+            let Some(id) = number(name.strip_suffix(".tmp").unwrap_or(&name)) else { continue };
+            if name == id.to_string() && (self.backups.contains_key(&id) || self.corrupt.contains_key(&id)) {
                 continue;
             }
             let directory = self.path(PRIVATE).join(&name);
             for file in fs.list_dir(&directory)? {
-                fs.remove(&directory.join(file))?;
+                if FileName::parse(unfinished(&file).unwrap_or(&file)).is_some() {
+                    fs.remove(&directory.join(file))?;
+                }
             }
-            fs.remove_dir(&directory)?;
+            // Why its outcome does not matter: files of others stay, and the directory with them.
+            let _ = fs.remove_dir(&directory);
         }
         for name in fs.list_dir(&self.path(META))? {
-            if name.ends_with(".tmp") {
+            if unfinished(&name).is_some_and(|name| number(name).is_some()) {
                 fs.remove(&self.path(META).join(name))?;
             }
         }
@@ -589,6 +606,39 @@ impl Pace {
             progress();
         }
     }
+}
+
+/// The number of a backup. A name such as `007` is not one.
+fn number(name: &str) -> Option<u32> {
+    name.parse::<u32>().ok().filter(|id| *id > 0 && id.to_string() == name)
+}
+
+/// The name that a file has when it is complete, if it is not.
+fn unfinished(name: &str) -> Option<&str> {
+    name.strip_prefix('.')?.strip_suffix(".tmp")
+}
+
+/// The session that may stand in a table's name for what is in it; `None` if it does not tell.
+///
+/// An ingested or imported table has none, because its session gave it another number: a second
+/// table of that session can have its number and its size.
+fn session_for_name(properties: &TableProperties, number: FileNumber) -> Option<&String> {
+    let is_own = properties.orig_file_number == number.0 && properties.db_id != INGESTED;
+    Some(&properties.db_session_id).filter(|session| is_own && !session.is_empty())
+}
+
+/// True if two tables have the same bytes at their ends: the properties there name the database,
+/// the session and the number that a table was written with. Blocks.
+fn has_same_end(env: &Env, a: &Path, b: &Path) -> Result<bool> {
+    const BYTES: u64 = 16 << 10;
+    let end = |path: &Path| {
+        let file = env.fs().open_random(path, OpenOptions::BUFFERED)?;
+        let from = file.size().saturating_sub(BYTES);
+        let bytes = block_on(env, karst_io::read(env, &file, from, (file.size() - from) as usize))?;
+        Ok::<_, Error>((file.size(), bytes))
+    };
+    let ((a_size, a), (b_size, b)) = (end(a)?, end(b)?);
+    Ok(a_size == b_size && a[..] == b[..])
 }
 
 fn check_size(env: &Env, path: &Path, file: &BackupFile) -> Result<()> {

@@ -6,7 +6,9 @@
 //! whole one.
 
 use super::meta::{BackupFile, SHARED_CHECKSUM};
-use super::{BackupEngine, Pace, RestoreMode, RestoreOptions, check_crc, check_size};
+use super::{
+    BackupEngine, Pace, RestoreMode, RestoreOptions, check_crc, check_size, has_same_end, session_for_name,
+};
 use crate::copies::copying::{self, Halt, Manner};
 use crate::open::wanted::DEFAULT;
 use crate::open::{BlockCache, new_family_options};
@@ -174,7 +176,9 @@ impl BackupEngine {
             let _locked = &lock;
             let there = target.path(name);
             let is_same = match mode {
-                RestoreMode::KeepLatestDbSessionIdFiles => is_of_session(env, &tables, file, name, &there),
+                RestoreMode::KeepLatestDbSessionIdFiles => {
+                    is_of_session(env, &tables, (&directory, file), name, &there)
+                }
                 _ => has_content(env, &directory, file, &there, stop),
             };
             // Why what went wrong does not matter: the file is copied then.
@@ -199,12 +203,12 @@ fn tables_in(env: &Env, directory: &Path) -> Result<Arc<TableCache>> {
     Ok(Arc::new(TableCache::new(Arc::new(shared), &config, None)))
 }
 
-/// Whether a table was written by the session, and has the size, that the backup's name tells.
-/// Blocks.
+/// True if a table has the session and the size in the name of the backup's table, and the same
+/// properties. Blocks.
 fn is_of_session(
     env: &Env,
     tables: &Arc<TableCache>,
-    file: &BackupFile,
+    (backups, file): (&Path, &BackupFile),
     name: &str,
     there: &Path,
 ) -> Result<bool> {
@@ -217,8 +221,9 @@ fn is_of_session(
     let nothing = || vec![0; TRAILER_BYTES];
     let unknown = NewFile::new(number, size, nothing(), nothing(), SeqNo::ZERO, SeqNo::ZERO);
     let properties = block_on(env, verify::properties(tables, &FileMetadata::new(unknown)))?;
-    let session = properties.db_session_id;
-    Ok(!session.is_empty() && file.path == format!("{SHARED_CHECKSUM}/{stem}_s{session}_{size}.{extension}"))
+    let Some(session) = session_for_name(&properties, number) else { return Ok(false) };
+    Ok(file.path == format!("{SHARED_CHECKSUM}/{stem}_s{session}_{size}.{extension}")
+        && has_same_end(env, &backups.join(&file.path), there)?)
 }
 
 /// Whether a file has the content that the backup's has. Blocks.
