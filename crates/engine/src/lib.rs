@@ -7,6 +7,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`db`] | the handle and its calls |
+//! | `claims` | whose a directory is that lies outside of the database's own |
 //! | [`open`] | from a directory to a database that is read, written or followed |
 //! | [`read`] | lookups, batches of them, iterators |
 //! | [`mod@write`] | what the commit pipeline of the crate `karst-commit` needs from the database |
@@ -20,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 pub mod background;
+mod claims;
 pub(crate) mod compact;
 pub mod copies;
 pub mod db;

@@ -211,7 +211,8 @@ fn inspect_says_what_is_in_the_logs_only() {
     fill(&apart, &["-num=7", &format!("-wal_dir={}", logs.display())]);
     let out = shown(&apart, &[]);
     assert!(out.contains("all 7 entries are in the logs only"), "{out}");
-    let log = std::fs::read_dir(&logs).unwrap().map(|entry| entry.unwrap().path()).max().unwrap();
+    let mut files = std::fs::read_dir(&logs).unwrap().map(|entry| entry.unwrap().path());
+    let log = files.find(|path| path.extension().is_some_and(|extension| extension == "log")).unwrap();
     let mut bytes = std::fs::read(&log).unwrap();
     bytes[20] ^= 1;
     bytes.extend([0x55; 40_000]);

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Invariant: the stack inside `engine`; a module may name its own layer and those before it.
 const ENGINE_LAYERS: &[&[&str]] = &[
     &["error", "options", "stats", "perf_context", "snapshot", "format", "health", "events", "pacing"],
+    &["claims"],
     &["versions", "sealing"],
     &["read", "write", "flush", "compact"],
     &["background"],

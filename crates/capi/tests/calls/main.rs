@@ -434,10 +434,10 @@ fn a_column_family_has_directories_of_its_own() {
             )
         });
         let files = std::fs::read_dir(setup.directory.path().join("elsewhere")).unwrap();
-        assert_eq!(
-            files.filter(|file| file.as_ref().unwrap().path().extension().unwrap() == "sst").count(),
-            1
-        );
+        let is_table = |file: &std::io::Result<std::fs::DirEntry>| {
+            file.as_ref().unwrap().path().extension().is_some_and(|extension| extension == "sst")
+        };
+        assert_eq!(files.filter(is_table).count(), 1);
         handles.iter().for_each(|handle| rocksdb_column_family_handle_destroy(*handle));
         rocksdb_close(db);
         rocksdb_options_destroy(options);

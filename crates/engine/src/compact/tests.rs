@@ -70,7 +70,7 @@ impl Workshop {
                 &karst_base::options::DbOptions::default(),
                 path,
             )),
-            lock,
+            (lock, Default::default()),
         );
         let identity = Arc::new(Identity {
             db_id: opened.db_id.clone().unwrap(),

@@ -139,7 +139,7 @@ fn put(env: &Env, file: &DatabaseFile, to: &Path, own_logs: bool, stop: &Halt) -
         (Some(contents), _) => copying::write(env, to, contents.as_bytes()),
         (None, DatabaseFileKind::Options) if !own_logs => {
             let text = env.fs().read_file(&from)?;
-            copying::write(env, to, &without_wal_dir(&text)?)
+            copying::write(env, to, &with_wal_dir(&text, "")?)
         }
         (None, _) if file.trim_to_size => {
             copying::copy(env, &from, to, Some(file.size_bytes), stop, |_| {}).map(drop)
@@ -148,16 +148,19 @@ fn put(env: &Env, file: &DatabaseFile, to: &Path, own_logs: bool, stop: &Halt) -
     }
 }
 
-/// The text of an OPTIONS file, with the logs in the database's directory.
+/// The text of an OPTIONS file, with the logs in `wal_dir`; empty for the database's directory.
 ///
 /// Why: a copy that is opened with the original's directory of logs would replay these, and write
 /// there.
-fn without_wal_dir(text: &[u8]) -> Result<Vec<u8>> {
+pub(super) fn with_wal_dir(text: &[u8], wal_dir: &str) -> Result<Vec<u8>> {
     let text = std::str::from_utf8(text)
         .map_err(|e| Error::with_source(ErrorKind::Corruption, "the OPTIONS file is not UTF-8", e))?;
-    let changed = text.split_inclusive('\n').map(|line| match line.trim_start().strip_prefix("wal_dir=") {
-        Some(_) => "  wal_dir=\n",
-        None => line,
-    });
-    Ok(changed.collect::<String>().into_bytes())
+    let mut changed = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        match line.trim_start().strip_prefix("wal_dir=") {
+            Some(_) => changed.extend(["  wal_dir=", wal_dir, "\n"]),
+            None => changed.push_str(line),
+        }
+    }
+    Ok(changed.into_bytes())
 }

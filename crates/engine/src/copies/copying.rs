@@ -204,11 +204,11 @@ pub(crate) struct Staging {
 
 impl Staging {
     /// Begins with an empty directory beside `directory`, which must not be there. What is left of
-    /// an earlier attempt is removed. Blocks.
+    /// an earlier attempt is removed if its LOCK names `directory`. Blocks.
     ///
     /// # Errors
-    /// `InvalidArgument`: the directory is there, or has no name, or what has the other name is
-    /// nothing of a database. `NotFound`: there is no parent. `Locked`: somebody else is making it.
+    /// `InvalidArgument`: the directory is there, or has no name, or what has the other name is not
+    /// of an earlier attempt. `NotFound`: there is no parent. `Locked`: it is being made.
     pub(crate) fn begin(env: &Env, directory: &Path) -> Result<Staging> {
         let fs = env.fs();
         refuse_existing(env, directory)?;
@@ -223,8 +223,9 @@ impl Staging {
         temporary_name.push(".tmp");
         let temporary = directory.with_file_name(temporary_name);
         let was_there = fs.exists(&temporary)?;
+        let text = unfinished(env, directory);
         if was_there {
-            check_remains(env, &temporary)?;
+            check_remains(env, &temporary, &text)?;
         }
         fs.create_dir(&temporary)?;
         let locked = fs.lock(&temporary.join(FileName::Lock.to_string()));
@@ -237,10 +238,14 @@ impl Staging {
             false => Error::from(e),
         })?;
         let unfinished = Some(temporary.clone());
-        let staging =
+        let mut staging =
             Staging { env: env.clone(), directory: directory.to_owned(), temporary, unfinished, _lock: lock };
-        // Why again: it may have been made before this has the lock.
+        // Again, because both may have changed before the lock was taken.
+        check_remains(env, &staging.temporary, &text).inspect_err(|_| staging.unfinished = None)?;
         refuse_existing(env, directory)?;
+        // Invariant: LOCK is durable before the first file is written.
+        write(env, &staging.temporary.join(FileName::Lock.to_string()), &text)?;
+        fs.sync_dir(&staging.temporary)?;
         for name in fs.list_dir(&staging.temporary)? {
             if FileName::parse(&name) != Some(FileName::Lock) {
                 fs.remove(&staging.temporary.join(name))?;
@@ -278,6 +283,8 @@ impl Staging {
         fs.rename(&self.temporary, &self.directory)?;
         self.unfinished = Some(self.directory.clone());
         fs.sync_dir(parent(&self.directory))?;
+        // Because the directory can be renamed later, even to the name of an unfinished copy.
+        write(&self.env, &self.directory.join(FileName::Lock.to_string()), &[])?;
         self.unfinished = None;
         Ok(())
     }
@@ -321,10 +328,21 @@ pub(crate) fn refuse_existing(env: &Env, directory: &Path) -> Result<()> {
     }
 }
 
-/// Refuses a directory with anything that is not a database's.
-fn check_remains(env: &Env, directory: &Path) -> Result<()> {
+/// The LOCK of an unfinished copy that is to be `directory`.
+fn unfinished(env: &Env, directory: &Path) -> Vec<u8> {
+    let directory = env.fs().canonical(directory);
+    [b"karstdb.unfinished\n", directory.as_os_str().as_encoded_bytes()].concat()
+}
+
+/// Refuses a directory with files that are not of an unfinished copy, whose LOCK has `text`.
+///
+/// Other files are refused, because a closed database can have that name.
+fn check_remains(env: &Env, directory: &Path, text: &[u8]) -> Result<()> {
     let names = env.fs().list_dir(directory)?;
-    match names.iter().find(|name| FileName::parse(name).is_none()) {
+    let lock = FileName::Lock.to_string();
+    let is_its = names.contains(&lock) && env.fs().read_file(&directory.join(&lock))? == text;
+    let is_foreign = |name: &&String| **name != lock && !(is_its && FileName::parse(name).is_some());
+    match names.iter().find(is_foreign) {
         Some(name) => {
             let text =
                 format!("{}: in the way, and not of an unfinished copy", directory.join(name).display());

@@ -10,6 +10,7 @@ use super::load::make_family;
 use super::options::{Options, new_family_options};
 use super::ownership::{OptionsInForce, Ownership, write_options};
 use super::{ReadHalf, check_options};
+use crate::claims::Claimant;
 use crate::versions::{Change, Versions};
 use karst_base::error::{Error, ErrorKind, Named, Result};
 use karst_base::options::{DbOptions, FamilyConfig};
@@ -118,6 +119,8 @@ fn new_family(
             read.env.fs().create_dir_durably(directory)?;
         }
     }
+    let claimant = Claimant { path: &read.path, id: Some(&versions.identity().db_id) };
+    versions.obsolete().claims().add(&read.env, claimant, shared.directories.iter().cloned())?;
     let family = make_family(database, config, &shared, memtable, version, options);
     let edit = VersionEdit {
         column_family: id,

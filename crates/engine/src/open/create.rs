@@ -10,15 +10,18 @@ use super::directory::{Directory, check_path};
 use super::manifest::Manifest;
 use super::ownership::take_lock;
 use super::{identity, options::Options};
+use crate::claims::Claimant;
 use crate::versions::{write_current, write_synced};
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::options::DbOptions;
+use karst_commit::wal::archive::archive_of;
 use karst_format::file_name::{FileName, is_trash};
 use karst_format::ids::FileNumber;
 use karst_format::key::SeqNo;
 use karst_format::log::LogWriter;
 use karst_format::version_edit::VersionEdit;
-use karst_io::Env;
+use karst_io::{Env, report};
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 /// What is in the directory.
@@ -141,35 +144,68 @@ pub(crate) fn destroy(path: &Path, options: &Options) -> Result<()> {
     if directory.is_empty() {
         return Ok(());
     }
-    let wal_path = destroyed_wal_path(&directory, options)?;
     let lock = take_lock(&env, path)?;
-    let mut outcome = Ok(());
-    let mut remove = |file: PathBuf| {
-        if let Err(e) = fs.remove(&file)
-            && !e.is_not_found()
-            && outcome.is_ok()
-        {
-            outcome = Err(Error::from(e));
-        }
+    // Again, because the database may have been open until the lock was taken.
+    let directory = Directory::list(&env, path)?;
+    let wal_path = destroyed_wal_path(&directory, options)?;
+    let failed = RefCell::new(None);
+    let remove = |file: PathBuf| match fs.remove(&file) {
+        Err(e) if !e.is_not_found() => _ = failed.borrow_mut().get_or_insert(Error::from(e)),
+        _ => {}
     };
+    let remove_those = |place: &Path, is_ours: &dyn Fn(&str) -> bool| {
+        let names = fs.list_dir(place).unwrap_or_default();
+        names.iter().filter(|name| is_ours(name)).for_each(|name| remove(place.join(name)));
+    };
+    let identity = directory.read(FileName::Identity).unwrap_or_default();
+    let id = Some(String::from_utf8_lossy(&identity).trim_end().to_owned()).filter(|id| !id.is_empty());
+    let claimant = Claimant { path, id: id.as_deref() };
+    let tables: Vec<PathBuf> = options.all_directories(path).into_iter().map(|(_, place)| place).collect();
+    let mut outside = Vec::new();
+    for place in claimant.outside(&env, tables.iter().cloned().chain(wal_path.clone())) {
+        if !fs.exists(&place)? {
+            continue;
+        }
+        match claimant.hold(&env, &place) {
+            Ok(lock) => outside.push((place, lock)),
+            // No error: the other database's files stay, and this database is removed.
+            Err(error) if error.kind() == ErrorKind::InvalidArgument => {
+                report!(warn, %error, "what is in a directory stays, though a database that was removed names it");
+            }
+            Err(error) => return Err(error),
+        }
+    }
     // Why first: without CURRENT the rest is no database, should this be cut short.
     remove(path.join(FileName::Current.to_string()));
-    let mut places = vec![path.to_owned()];
-    places.extend(wal_path);
-    places.extend(options.all_directories(path).into_iter().map(|(_, directory)| directory));
-    places.extend(places.clone().iter().map(|place| place.join("archive")));
-    for place in &places {
-        let Ok(names) = fs.list_dir(place) else { continue };
+    let is_one = |a: &Path, b: &Path| fs.canonical(a) == fs.canonical(b);
+    let mut places = Vec::new();
+    for place in std::iter::once(path).chain(outside.iter().map(|(place, _)| &**place)) {
+        let is_own = is_one(place, path);
+        let has_logs = is_own || wal_path.as_ref().is_some_and(|logs| is_one(place, logs));
+        let has_tables = is_own || tables.iter().any(|tables| is_one(place, tables));
         let is_ours = |name: &str| match FileName::parse(name) {
-            Some(file) => file != FileName::Lock,
+            Some(FileName::Lock) => false,
+            Some(FileName::Wal(_)) => has_logs,
+            Some(FileName::Table(_) | FileName::LevelDbTable(_) | FileName::Blob(_)) => has_tables,
+            Some(_) => is_own,
             None => is_trash(name),
         };
-        let ours = names.iter().filter(|name| is_ours(name));
-        ours.for_each(|name| remove(place.join(name)));
+        remove_those(place, &is_ours);
+        places.push(place.to_owned());
+        if has_logs {
+            let archive = archive_of(place);
+            remove_those(&archive, &|name| matches!(FileName::parse(name), Some(FileName::Wal(_))));
+            places.push(archive);
+        }
+    }
+    for (place, lock) in outside {
+        // Before the lock is dropped, because the next one would be on a file without a name.
+        remove(place.join(FileName::Lock.to_string()));
+        drop(lock);
     }
     drop(lock);
     remove(path.join(FileName::Lock.to_string()));
-    outcome?;
+    failed.into_inner().map_or(Ok(()), Err)?;
     for place in places.iter().rev() {
         // Why ignored: files that are not the database's stay, and their directory with them.
         let _ = fs.remove_dir(place);

@@ -19,6 +19,7 @@ use super::find_options::{FoundOptions, Purpose, Search};
 use super::manifest::Manifest;
 use super::options::Options;
 use super::wanted::Wanted;
+use crate::claims::Claimant;
 use crate::read::newest;
 use karst_base::error::{Error, ErrorKind, Named, Result, named_list};
 use karst_base::events::FileIoEvents;
@@ -394,6 +395,14 @@ impl Logs {
                 listed => listed.map_err(|e| e.in_context("wal_dir"))?,
             }),
         };
+        if let Some(separate) = &separate {
+            let id = database_id(directory, set)?;
+            let claimant = Claimant { path: directory.path(), id: id.as_deref() };
+            for place in claimant.outside(env, [separate.path().to_owned()]) {
+                // For reading too, because the logs of another database have wrong entries.
+                claimant.check(env, &place).map_err(|e| e.in_context("wal_dir"))?;
+            }
+        }
         let wal_directory = separate.as_ref().unwrap_or(directory);
         let needed = first_needed(db_options, set);
         if db_options.track_and_verify_wals_in_manifest && all_count {

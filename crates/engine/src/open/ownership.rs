@@ -5,6 +5,7 @@
 //! so. An opening that fails gives LOCK back, and so does [`Ownership::close`], last.
 
 use super::ReadHalf;
+use crate::claims::Claimant;
 use crate::versions::{Gone, Moment, Versions, write_synced};
 use karst_base::error::{Error, Result};
 use karst_base::options::{DbOptions, FamilyConfig};
@@ -18,14 +19,20 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Takes the lock on the database.
+///
+/// # Errors
+/// `Locked`: the database is open elsewhere. `InvalidArgument`: what is in the directory is another
+/// database's, such as its logs.
 pub(crate) fn take_lock(env: &Env, path: &Path) -> Result<Box<dyn FileLock>> {
     let file = path.join(FileName::Lock.to_string());
-    env.fs().lock(&file).map_err(|e| match e.is_locked() {
+    let lock = env.fs().lock(&file).map_err(|e| match e.is_locked() {
         true => {
             Error::from(e).with_advice("the database is open elsewhere, in another process or in this one")
         }
         false => Error::from(e),
-    })
+    })?;
+    Claimant { path, id: None }.check_owner(env, path)?;
+    Ok(lock)
 }
 
 /// See the module.

@@ -27,6 +27,7 @@ use super::options::Options;
 use super::ownership::{OptionsInForce, Ownership, take_lock, write_options};
 use super::wanted::{DEFAULT, Wanted};
 use super::{Opened, ReadHalf, check_options, column_families, create, identity};
+use crate::claims::{Claimant, Claims};
 use crate::compact::read_back;
 use crate::versions::{Change, FileGuard, Gone, JobFiles, ManifestOptions, ObsoleteFiles, Start, Versions};
 use karst_base::error::{Error, ErrorKind, Result, named_list};
@@ -248,15 +249,19 @@ fn begin(
         env.fs().create_dir_durably(&wal_path)?;
     }
     let elsewhere = loaded.shared.all_places().into_iter().map(|(_, directory)| directory);
-    for directory in elsewhere.filter(|directory| directory != path).collect::<BTreeSet<_>>() {
+    for directory in elsewhere.clone().filter(|directory| directory != path).collect::<BTreeSet<_>>() {
         env.fs().create_dir_durably(&directory)?;
     }
+    let identity = identity_of(&loaded);
+    let claimant = Claimant { path, id: Some(&identity.db_id) };
+    let claims = Claims::default();
+    // Before logs are replayed, because the directories can be another database's.
+    claims.add(&env, claimant, elsewhere.chain([wal_path.clone()]))?;
     let set = loaded.set.clone();
     let logs = std::mem::take(&mut loaded.logs);
     let all_counts = loaded.left_out.is_empty();
     let write_prepared = options.is_write_prepared();
     let manifest = (loaded.manifest.number().unwrap_or_default(), loaded.manifest_bytes);
-    let identity = identity_of(&loaded);
     let has_identity = loaded.directory.contains(FileName::Identity);
     let (all, trash) = all_files(&env, path, &wal_path, &loaded.shared.all_places())?;
     let Opened { mut read, notes, mut prepared, .. } = Opened::of(loaded, path);
@@ -265,8 +270,9 @@ fn begin(
     if let Some(archive) = &retired_logs.archive {
         archive.prepare(&env)?;
     }
+    let locks = (lock, claims);
     let obsolete =
-        ObsoleteFiles::new(read.shared.clone(), path.to_owned(), wal_path.clone(), retired_logs, lock);
+        ObsoleteFiles::new(read.shared.clone(), path.to_owned(), wal_path.clone(), retired_logs, locks);
     // Why: when an error is told, the lock has been given back.
     let closes = CloseOnError { env: env.clone(), obsolete: Some(obsolete.clone()) };
     let used = all.iter().filter_map(|found| found.name.number()).max().unwrap_or_default();

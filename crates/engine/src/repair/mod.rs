@@ -36,6 +36,7 @@ mod verify;
 pub use report::{LostFile, RepairReport, RepairedFamily};
 pub use verify::{DamagedFile, VerifyProgress, VerifyReport};
 
+use crate::claims::{Claimant, Claims};
 use crate::copies::copying;
 use crate::db::Db;
 use crate::ingest::Numbers;
@@ -86,8 +87,8 @@ impl Db {
     /// `NotFound`: there are no files of a database. `Locked`: the database is open elsewhere.
     /// `Io`: a file cannot be read or written. `NoSpace`: there is no room for tables that have to
     /// be merged, or for those of the logs. `NotSupported`, `InvalidArgument`: a comparator or a
-    /// format is not known, tables are LevelDB's, or the options cannot work. The database is not
-    /// worse than before then.
+    /// format is not known, tables are LevelDB's, a directory belongs to another database, or the
+    /// options cannot work. The database is not worse than before then.
     pub fn repair(path: impl AsRef<Path>, options: &Options) -> Result<RepairReport> {
         let path = path.as_ref();
         repair(path, options).map_err(|error| error.in_context(format!("repairing {}", path.display())))
@@ -128,11 +129,14 @@ fn repair(path: &Path, options: &Options) -> Result<RepairReport> {
     let lock = take_lock(&env, path)?;
     // Why behind the lock: what is listed is what there is.
     let mut work = Work::look(&env, path, &options)?;
+    // Before files move, because the directories can be another database's.
+    work.claim(work.places.clone())?;
     work.list_tables()?;
     work.refuse_leveldb()?;
     work.renumber()?;
     work.find_families()?;
     work.find_options()?;
+    work.claim([work.wal_path()])?;
     work.examine()?;
     work.look_at_logs()?;
     let trees = work.trees()?;
@@ -150,6 +154,8 @@ fn repair(path: &Path, options: &Options) -> Result<RepairReport> {
     let described_in = described_in.filter(is_options);
     let named: Vec<&str> = work.options.named_families().collect();
     let wanted = Wanted::AllAnd(&named);
+    // Because opening claims the directories itself.
+    work.claims.give_back();
     let opened = read_write_locked(path, &work.options, (None, wanted), &choices, lock, How::ForRepair)?;
     let mut report = work.report;
     report.lost = work.lost.files;
@@ -196,6 +202,7 @@ struct Work {
     examined: BTreeMap<ColumnFamilyId, Vec<Examined>>,
     blob_files: BTreeMap<FileNumber, FoundBlobFile>,
     numbers: Numbers,
+    claims: Claims,
     lost: Lost,
     report: RepairReport,
 }
@@ -238,11 +245,27 @@ impl Work {
             examined: BTreeMap::new(),
             blob_files: BTreeMap::new(),
             numbers: Numbers(Arc::default()),
+            claims: Claims::default(),
             lost: Lost::new(env),
             report: RepairReport::default(),
         };
         work.report.manifest = work.salvaged.name.map(|name| work.directory.file(name));
         Ok(work)
+    }
+
+    /// Locks directories outside of the database's own, as far as they are there.
+    ///
+    /// # Errors
+    /// One belongs to another database.
+    fn claim(&self, directories: impl IntoIterator<Item = PathBuf>) -> Result<()> {
+        let mut there = Vec::new();
+        for directory in directories {
+            if self.env.fs().exists(&directory)? {
+                there.push(directory);
+            }
+        }
+        // Without the id, because it can be lost.
+        self.claims.add(&self.env, Claimant { path: &self.path, id: None }, there)
     }
 
     /// Lists the tables.

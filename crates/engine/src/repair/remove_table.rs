@@ -26,9 +26,12 @@ impl Db {
         let (path, number) = (path.as_ref(), FileNumber(number));
         check_path(path)?;
         let env = options.environment();
+        // Before the lock, because LOCK must not be made where there is no database.
+        Directory::list(&env, path)?.current_manifest()?;
+        let _lock = take_lock(&env, path)?;
+        // Again, because the database may have been open, and written a MANIFEST, until now.
         let directory = Directory::list(&env, path)?;
         let name = directory.current_manifest()?;
-        let _lock = take_lock(&env, path)?;
         let mut edits = Vec::new();
         let bytes = directory.read(name)?;
         let mut reader = LogReader::manifest(&bytes);

@@ -17,6 +17,7 @@
 //! Lock: the queue's own; held to change it, never while a file is removed.
 
 use super::Versions;
+use crate::claims::Claims;
 use karst_base::error::Error;
 use karst_base::events::{Events, FileDeletionInfo};
 use karst_base::sync::Event;
@@ -54,6 +55,8 @@ pub(crate) struct ObsoleteFiles {
     wal_path: PathBuf,
     shared: Arc<Shared>,
     retired_logs: Arc<RetiredLogs>,
+    /// The directories outside of `path`.
+    claims: Claims,
     this: Weak<ObsoleteFiles>,
     queue: Mutex<Queue>,
     /// A removal has ended.
@@ -92,13 +95,13 @@ impl std::fmt::Debug for ObsoleteFiles {
 
 impl ObsoleteFiles {
     /// Nothing to remove. `lock` is the lock on the database in `path`, whose logs are in
-    /// `wal_path`.
+    /// `wal_path`, and `claims` has those on its other directories.
     pub(crate) fn new(
         shared: Arc<Shared>,
         path: PathBuf,
         wal_path: PathBuf,
         retired_logs: Arc<RetiredLogs>,
-        lock: Box<dyn FileLock>,
+        (lock, claims): (Box<dyn FileLock>, Claims),
     ) -> Arc<ObsoleteFiles> {
         let queue = Mutex::new(Queue { lock: Some(lock), ..Queue::default() });
         let env = shared.env.clone();
@@ -108,6 +111,7 @@ impl ObsoleteFiles {
             wal_path,
             shared,
             retired_logs,
+            claims,
             this: this.clone(),
             queue,
             ended: Event::new(),
@@ -132,6 +136,11 @@ impl ObsoleteFiles {
     /// Which logs are files for the next ones.
     pub(crate) fn retired_logs(&self) -> &Arc<RetiredLogs> {
         &self.retired_logs
+    }
+
+    /// The directories outside of the database's own that are locked for it.
+    pub(crate) fn claims(&self) -> &Claims {
+        &self.claims
     }
 
     /// Removes these files as soon as that is allowed. Returns at once.
@@ -221,6 +230,8 @@ impl ObsoleteFiles {
                         let places = self.shared.all_places().into_iter();
                         space.forget(&places.map(|(_, directory)| directory).collect::<Vec<_>>());
                     }
+                    // Before the lock, because the next opener that gets it needs these too.
+                    self.claims.give_back();
                     return drop(lock);
                 }
             }

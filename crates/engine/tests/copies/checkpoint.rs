@@ -83,7 +83,15 @@ fn what_cannot_be_made_is_refused_and_leaves_nothing() {
     // What is left of a checkpoint goes; what is somebody's own stays.
     files.write_file(Path::new("/copy.tmp/000007.sst"), vec![1]).unwrap();
     files.write_file(Path::new("/copy.tmp/CURRENT"), vec![1]).unwrap();
+    for lock in ["", "karstdb.unfinished\n/another"] {
+        files.write_file(Path::new("/copy.tmp/LOCK"), lock.into()).unwrap();
+        let refused = checkpoint.create_checkpoint("/copy", 0).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidArgument, "{refused}");
+        assert!(files.exists(Path::new("/copy.tmp/000007.sst")).unwrap(), "it may be a database's");
+    }
+    files.write_file(Path::new("/copy.tmp/LOCK"), "karstdb.unfinished\n/copy".into()).unwrap();
     checkpoint.create_checkpoint("/copy", 0).unwrap();
+    assert_eq!(files.read_file(Path::new("/copy/LOCK")).unwrap(), b"");
     assert!(!files.exists(Path::new("/copy/000007.sst")).unwrap());
     is_whole(&env, "/copy", "");
     files.write_file(Path::new("/mine.tmp/diary.txt"), vec![1]).unwrap();

@@ -9,10 +9,10 @@ use karst_testkit::asked::{long, seeds};
 use std::path::Path;
 
 /// One of so many states is opened, in the short form.
-const SHARE: u64 = 7;
+const SHARE: u64 = 5;
 
 fn indifferent(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("LO"))
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("LOG"))
 }
 
 /// How many changes there were when the checkpoint was begun and when it had been made, and how

@@ -9,6 +9,8 @@
 //! | `backup` | backups, also those that RocksDB's tool makes and restores |
 //! | `backup_options` | what the options of backups and of restoring change |
 //! | `crashes` | the power fails at every change of the disk while a checkpoint is made |
+//! | `owners` | directories of another database, on which all is tried that removes files |
+//! | `restore_crashes` | the power fails at every change of the disk while a backup is restored |
 
 mod backup;
 mod backup_options;
@@ -16,6 +18,8 @@ mod checkpoint;
 mod crashes;
 mod export;
 mod held;
+mod owners;
+mod restore_crashes;
 
 use karst_engine::{Db, Options, ReadOptions};
 use karst_io::{Env, FileSystem, MemoryFileSystem};

@@ -9,17 +9,20 @@ use super::meta::{BackupFile, SHARED_CHECKSUM};
 use super::{
     BackupEngine, Pace, RestoreMode, RestoreOptions, check_crc, check_size, has_same_end, session_for_name,
 };
+use crate::claims::{Claimant, Claims};
+use crate::copies::checkpoint::with_wal_dir;
 use crate::copies::copying::{self, Halt, Manner};
 use crate::open::wanted::DEFAULT;
-use crate::open::{BlockCache, new_family_options};
+use crate::open::{BlockCache, Directory, new_family_options, take_lock};
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::options::{DbOptions, FamilyConfig};
 use karst_base::stats::{Statistics, StatsLevel};
 use karst_base::sync::Mutex;
-use karst_commit::wal::archive::{archive_of, archived};
+use karst_commit::wal::archive::{archive_of, archived, logs_in};
 use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::{SeqNo, TRAILER_BYTES};
+use karst_format::options::{OptionSet, OptionsFile, UnknownOptions};
 use karst_format::version_edit::NewFile;
 use karst_io::{Env, FileLock, block_on};
 use karst_lsm::FileMetadata;
@@ -32,17 +35,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 impl BackupEngine {
-    /// Puts the database of a backup into `db_dir`, and its logs into `wal_dir`, which is the same
-    /// unless the database's options have another. What a database left there is removed, other
-    /// files stay. Waits on the calling thread until all of it is durable.
+    /// Puts the database of a backup into `db_dir`, and its logs into `wal_dir`, which may be the
+    /// same. What a database left there is removed, other files stay. Waits on the calling thread
+    /// until all of it is durable.
     ///
-    /// Each file is verified while it is copied.
+    /// Each file is verified while it is copied. In the restored OPTIONS file, `wal_dir` is the one
+    /// given here.
     ///
     /// # Errors
-    /// `NotFound`: there is no such backup. `Locked`: a database is open there. `Corruption`: a
-    /// file of the backup is missing or is not what was backed up; files are missing before
-    /// anything is removed. `Io`, `NoSpace`: something could not be read or written. Unless the
-    /// backup was found wrong before, there is no database in the directory then.
+    /// `NotFound`: there is no such backup. `Locked`: a database is open there. `InvalidArgument`:
+    /// one of the directories belongs to another database, or there are logs in `wal_dir` of which
+    /// nothing shows that they are those of the database in `db_dir`; nothing is removed then.
+    /// `Corruption`: a file of the backup is missing or is not what was backed up; files are
+    /// missing before anything is removed. `Io`, `NoSpace`: something could not be read or written.
+    /// Unless the backup was found wrong before, there is no database in the directory then.
     pub fn restore_db_from_backup(
         &self,
         backup_id: u32,
@@ -111,7 +117,7 @@ impl BackupEngine {
             target.lock(env)
         });
         // Why shared: the place stays locked as long as anyone writes there, whoever waits for it.
-        let lock = Arc::new(begun.await?);
+        let lock: Arc<Locks> = Arc::new(begun.await?);
         let last = named.swap_remove(at);
         let stays = Arc::new(self.stays(&named, &to, mode, &lock).await?);
         named.retain(|(_, name)| !stays.contains(name));
@@ -128,6 +134,9 @@ impl BackupEngine {
             let _locked = &kept;
             match target.has_log(env, name, &directory.join(&file.path))? {
                 true => Ok(()),
+                false if matches!(FileName::parse(name), Some(FileName::Options(_))) => {
+                    target.put_options(env, &directory, file, name, (stop, manner))
+                }
                 false => put(env, &directory, file, &target.path(name), (stop, &pace, manner)),
             }
         };
@@ -161,7 +170,7 @@ impl BackupEngine {
         named: &[(BackupFile, String)],
         to: &Target,
         mode: RestoreMode,
-        lock: &Arc<Box<dyn FileLock>>,
+        lock: &Arc<Locks>,
     ) -> Result<BTreeSet<String>> {
         let may_stay = |name: &str| match FileName::parse(name) {
             Some(FileName::Table(_)) => mode != RestoreMode::PurgeAllFiles,
@@ -256,6 +265,10 @@ fn put(
     }
 }
 
+/// The locks on a place where a database is restored. The lock on its own directory is dropped
+/// last, because the next opener that gets it needs the others too.
+type Locks = (Claims, Box<dyn FileLock>);
+
 /// Where a database is restored.
 #[derive(Clone)]
 struct Target {
@@ -284,15 +297,76 @@ impl Target {
         Ok(fs.metadata(&there)?.len >= fs.metadata(backed_up)?.len)
     }
 
+    /// True if logs are in the database's directory.
+    fn has_own_logs(&self, env: &Env) -> bool {
+        env.fs().canonical(&self.wal) == env.fs().canonical(&self.db)
+    }
+
     /// Makes the place, and locks it. Blocks.
-    fn lock(&self, env: &Env) -> Result<Box<dyn FileLock>> {
+    fn lock(&self, env: &Env) -> Result<Locks> {
         let fs = env.fs();
         fs.create_dir_durably(&self.db)?;
         fs.create_dir_durably(&self.wal)?;
-        fs.lock(&self.db.join(FileName::Lock.to_string())).map_err(|e| match e.is_locked() {
-            true => Error::from(e).with_advice("a database is open there"),
-            false => Error::from(e),
-        })
+        let lock = take_lock(env, &self.db)?;
+        let claims = Claims::default();
+        if !self.has_own_logs(env) {
+            self.check_logs(env)?;
+            // Without an id, because the restored database may get another one when it is opened.
+            claims.add(env, Claimant { path: &self.db, id: None }, [self.wal.clone()])?;
+        }
+        Ok((claims, lock))
+    }
+
+    /// Refuses logs elsewhere that would be removed, and of which nothing shows that they are those
+    /// of the database that is replaced. Blocks.
+    fn check_logs(&self, env: &Env) -> Result<()> {
+        let claimant = Claimant { path: &self.db, id: None };
+        claimant.check(env, &self.wal)?;
+        let has_logs = !logs_in(env, &self.wal)?.is_empty() || !archived(env, &self.wal)?.is_empty();
+        if self.keeps_logs || !has_logs || claimant.is_owner(env, &self.wal)? {
+            return Ok(());
+        }
+        // Compat: RocksDB leaves no other sign than this option.
+        let directory = Directory::list(env, &self.db)?;
+        let text = directory.newest_options().map(|name| directory.read(name)).transpose()?;
+        let file = text.and_then(|text| OptionsFile::parse(&text, UnknownOptions::Keep).ok());
+        let named = file.map(|file| PathBuf::from(file.db.wal_dir));
+        if named.is_some_and(|named| env.fs().canonical(&named) == env.fs().canonical(&self.wal)) {
+            return Ok(());
+        }
+        Err(Error::invalid_argument(format!(
+            "{}: there are logs, and nothing shows that they are those of the database in {}; remove them first if nothing needs them, or restore with keep_log_files",
+            self.wal.display(),
+            self.db.display()
+        )))
+    }
+
+    /// Copies an OPTIONS file, which then says where the logs are. Blocks.
+    fn put_options(
+        &self,
+        env: &Env,
+        backups: &Path,
+        file: &BackupFile,
+        name: &str,
+        (stop, manner): (&Halt, Manner),
+    ) -> Result<()> {
+        let from = backups.join(&file.path);
+        let mut text = Vec::new();
+        let read = copying::read(env, &from, None, stop, |chunk| {
+            text.extend_from_slice(chunk);
+            Ok(())
+        })?;
+        if let Some(expected) = file.crc32c {
+            check_crc(&from, read.crc32c, expected)?;
+        }
+        let mut told = DbOptions::default();
+        if !self.has_own_logs(env) {
+            // Canonical, because the database may be opened in another working directory.
+            told.wal_dir = env.fs().canonical(&self.wal).to_string_lossy().into_owned();
+        }
+        let wal_dir = told.get("wal_dir").unwrap_or_default();
+        let changed = with_wal_dir(&text, &wal_dir).map_err(|e| e.in_context(from.display()))?;
+        copying::write_in(env, &self.path(name), &changed, manner)
     }
 
     /// Removes the database that is there, but for files that stay. Blocks.
@@ -311,16 +385,19 @@ impl Target {
                 false => fs.remove(&old)?,
             }
         }
-        for directory in [&self.db, &self.wal] {
-            for name in fs.list_dir(directory)? {
-                let gone = match FileName::parse(&name) {
-                    Some(FileName::Wal(_)) => !self.keeps_logs,
-                    Some(FileName::Lock | FileName::InfoLog | FileName::OldInfoLog(_)) | None => false,
-                    Some(_) => !stays.contains(&name),
-                };
-                if gone {
-                    fs.remove(&directory.join(name))?;
-                }
+        for name in fs.list_dir(&self.db)? {
+            let gone = match FileName::parse(&name) {
+                Some(FileName::Wal(_)) => !self.keeps_logs,
+                Some(FileName::Lock | FileName::InfoLog | FileName::OldInfoLog(_)) | None => false,
+                Some(_) => !stays.contains(&name),
+            };
+            if gone {
+                fs.remove(&self.db.join(name))?;
+            }
+        }
+        if !self.keeps_logs && !self.has_own_logs(env) {
+            for log in logs_in(env, &self.wal)? {
+                fs.remove(&self.wal.join(FileName::Wal(log).to_string()))?;
             }
         }
         Ok(())

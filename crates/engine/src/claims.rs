@@ -1,0 +1,248 @@
+//! Whose a directory is that lies outside of the database's own: `wal_dir`, `db_paths`, `cf_paths`.
+//!
+//! In: a database, and a directory that its options name. Out: the lock on that directory, or an
+//! error that names the database to which the directory belongs.
+//!
+//! A database that is open for writing holds LOCK in each of these directories, and the file names
+//! the database by its id and its path. Nothing in such a directory is replayed, changed or removed
+//! before that file was looked at.
+//!
+//! | LOCK in the directory | the directory belongs to |
+//! |---|---|
+//! | names this database | this database |
+//! | names a path where a database is that may have that id | that one; this one is refused |
+//! | names a path where none is | this database from now on: the other was moved or removed |
+//! | names nothing, or is missing | this database from now on |
+//!
+//! A directory with a CURRENT is the own directory of another database, and is refused.
+//!
+//! The id alone is not enough, because a copy of a database has the id and the OPTIONS of the
+//! original.
+//! Compat: RocksDB reads no LOCK, and locks the one in the database's own directory only. So a
+//! directory that RocksDB wrote belongs to the first database that is opened with it.
+
+use karst_base::error::{Error, Result};
+use karst_base::sync::Mutex;
+use karst_format::file_name::FileName;
+use karst_io::{Env, FileLock};
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The first line of a LOCK that names an owner.
+const HEAD: &[u8] = b"karstdb.owner\n";
+
+/// A database that needs directories outside of its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claimant<'a> {
+    /// Its own directory.
+    pub(crate) path: &'a Path,
+    /// Its id, where it is known.
+    pub(crate) id: Option<&'a str>,
+}
+
+impl Claimant<'_> {
+    /// Those of `directories` that are not its own, each once.
+    pub(crate) fn outside(&self, env: &Env, directories: impl IntoIterator<Item = PathBuf>) -> Vec<PathBuf> {
+        let mut seen = BTreeSet::from([env.fs().canonical(self.path)]);
+        directories.into_iter().filter(|directory| seen.insert(env.fs().canonical(directory))).collect()
+    }
+
+    /// Locks a directory outside of its own, which is there, unless it belongs to another database.
+    /// Blocks.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: it does. `Locked`: another database has it open.
+    pub(crate) fn hold(&self, env: &Env, directory: &Path) -> Result<Box<dyn FileLock>> {
+        self.check(env, directory)?;
+        let lock = env.fs().lock(&lock_of(directory)).map_err(|e| match e.is_locked() {
+            true => Error::from(e).with_advice("another database has the directory open"),
+            false => Error::from(e),
+        })?;
+        // Again, because another database may have had the lock until now.
+        self.check(env, directory)?;
+        Ok(lock)
+    }
+
+    /// The same, and the directory belongs to this database from now on, durably.
+    ///
+    /// # Errors
+    /// As [`hold`](Self::hold), and LOCK cannot be written.
+    pub(crate) fn claim(&self, env: &Env, directory: &Path) -> Result<Box<dyn FileLock>> {
+        let lock = self.hold(env, directory)?;
+        let (fs, path) = (env.fs(), lock_of(directory));
+        let own = fs.canonical(self.path);
+        let id = self.id.unwrap_or_default().as_bytes();
+        let text = [HEAD, id, b"\n", own.as_os_str().as_bytes()].concat();
+        if fs.read_file(&path)? != text {
+            let mut file = fs.create(&path)?;
+            file.append(&text)?;
+            file.sync()?;
+            fs.sync_dir(directory)?;
+        }
+        Ok(lock)
+    }
+
+    /// Refuses a directory outside of its own that belongs to another database. Changes nothing.
+    /// Blocks.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: it does.
+    pub(crate) fn check(&self, env: &Env, directory: &Path) -> Result<()> {
+        refuse_own_of_another(env, directory)?;
+        self.check_owner(env, directory)
+    }
+
+    /// Whether LOCK in a directory names this database. Blocks.
+    ///
+    /// # Errors
+    /// LOCK cannot be read.
+    pub(crate) fn is_owner(&self, env: &Env, directory: &Path) -> Result<bool> {
+        Ok(Owner::of(env, directory)?.is_some_and(|owner| owner.is(env, self)))
+    }
+
+    /// Refuses a directory whose LOCK names another database, which is still there.
+    pub(crate) fn check_owner(&self, env: &Env, directory: &Path) -> Result<()> {
+        let Some(owner) = Owner::of(env, directory)? else { return Ok(()) };
+        if owner.is(env, self) || !owner.is_there(env, self) {
+            return Ok(());
+        }
+        Err(Error::invalid_argument(format!(
+            "{}: the directory belongs to the database in {}, as {} says; the database in {} needs another one, or that file has to be removed if it is wrong",
+            directory.display(),
+            owner.path.display(),
+            lock_of(directory).display(),
+            self.path.display(),
+        )))
+    }
+}
+
+/// The directories outside of its own that are locked for a database.
+#[derive(Debug, Default)]
+pub(crate) struct Claims {
+    /// By canonical path. Lock: held while directories are added or given back, with I/O under it.
+    locks: Mutex<BTreeMap<PathBuf, Box<dyn FileLock>>>,
+}
+
+impl Claims {
+    /// Claims those of `directories` that are outside and not claimed yet. All are there. Blocks.
+    ///
+    /// # Errors
+    /// As [`Claimant::claim`].
+    pub(crate) fn add(
+        &self,
+        env: &Env,
+        claimant: Claimant<'_>,
+        directories: impl IntoIterator<Item = PathBuf>,
+    ) -> Result<()> {
+        let mut locks = self.locks.lock();
+        for directory in claimant.outside(env, directories) {
+            if let Entry::Vacant(vacant) = locks.entry(env.fs().canonical(&directory)) {
+                vacant.insert(claimant.claim(env, &directory)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives all locks back.
+    pub(crate) fn give_back(&self) {
+        self.locks.lock().clear();
+    }
+}
+
+fn lock_of(directory: &Path) -> PathBuf {
+    directory.join(FileName::Lock.to_string())
+}
+
+/// Refuses the own directory of another database.
+fn refuse_own_of_another(env: &Env, directory: &Path) -> Result<()> {
+    match env.fs().exists(&directory.join(FileName::Current.to_string()))? {
+        true => Err(Error::invalid_argument(format!(
+            "{}: a database is in the directory, so its files are not another database's",
+            directory.display()
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// The database that LOCK names.
+#[derive(Debug, PartialEq, Eq)]
+struct Owner {
+    /// Empty if it was not known.
+    id: Vec<u8>,
+    path: PathBuf,
+}
+
+impl Owner {
+    /// `None` if LOCK is missing or names none.
+    fn of(env: &Env, directory: &Path) -> Result<Option<Owner>> {
+        match env.fs().read_file(&lock_of(directory)) {
+            Ok(bytes) => Ok(Owner::parse(&bytes)),
+            Err(e) if e.is_not_found() => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Owner> {
+        let rest = bytes.strip_prefix(HEAD)?;
+        let (id, path) = rest.split_at_checked(rest.iter().position(|byte| *byte == b'\n')?)?;
+        Some(Owner { id: id.to_vec(), path: OsStr::from_bytes(&path[1..]).into() })
+    }
+
+    /// Whether it is this database, as far as can be told.
+    fn is(&self, env: &Env, claimant: &Claimant<'_>) -> bool {
+        let same_id = self.id.is_empty() || claimant.id.is_none_or(|id| id.as_bytes() == self.id);
+        same_id && self.path == env.fs().canonical(claimant.path)
+    }
+
+    /// Whether it is there, or may be, and is another one than `claimant`.
+    fn is_there(&self, env: &Env, claimant: &Claimant<'_>) -> bool {
+        use FileName::{Blob, Current, LevelDbTable, Manifest, Table, Wal};
+        if self.path == env.fs().canonical(claimant.path) {
+            // A database with another id was there, and can have been moved.
+            return true;
+        }
+        let names = match env.fs().list_dir(&self.path) {
+            Ok(names) => names,
+            // A directory that cannot be listed counts as a database.
+            Err(e) => return !e.is_not_found(),
+        };
+        let is_data = |name: &String| {
+            matches!(
+                FileName::parse(name),
+                Some(Current | Manifest(_) | Table(_) | LevelDbTable(_) | Blob(_) | Wal(_))
+            )
+        };
+        if !names.iter().any(is_data) {
+            return false;
+        }
+        let identity = self.path.join(FileName::Identity.to_string());
+        let id = env.fs().read_file(&identity).unwrap_or_default();
+        let id = id.trim_ascii_end();
+        id.is_empty() || self.id.is_empty() || id == self.id
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_names_an_owner_or_none() {
+        let owner = |id: &str, path: &str| Some(Owner { id: id.into(), path: path.into() });
+        for (bytes, found) in [
+            (&b""[..], None),
+            (b"karstdb.owner", None),
+            (b"karstdb.owner\n", None),
+            (b"karstdb.owner\nid", None),
+            (b"something else\nid\n/db", None),
+            (b"karstdb.owner\nid\n", owner("id", "")),
+            (b"karstdb.owner\n\n/db", owner("", "/db")),
+            (b"karstdb.owner\nid\n/a\nb ", owner("id", "/a\nb ")),
+        ] {
+            assert_eq!(Owner::parse(bytes), found, "{:?}", String::from_utf8_lossy(bytes));
+        }
+    }
+}
