@@ -259,6 +259,29 @@ fn the_log_may_be_in_a_directory_of_its_own() {
     assert!(error.contains(&wal.path().display().to_string()) && error.contains("wal_dir"), "{error}");
 }
 
+/// RocksDB writes no LOCK beside its logs, and takes no notice of one that KarstDB wrote.
+#[test]
+fn rocksdb_and_karstdb_take_turns_with_logs_in_a_directory_of_their_own() {
+    let (directory, wal) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let path = directory.path().join("db");
+    let wal_dir = format!("--wal_dir={}", wal.path().display());
+    let fill = |more: &[&str]| db_bench(&path, &[&["--num=500", &wal_dir], more].concat()).unwrap();
+    fill(&["--benchmarks=fillseq"]);
+    assert!(!wal.path().join("LOCK").exists());
+    assert_eq!(agree(&path, "default"), 500);
+    let db = Db::open(&path, &Options::new()).unwrap();
+    db.put("of karst", "1").unwrap();
+    db.close().unwrap();
+    drop(db);
+    let lock = fs::read(wal.path().join("LOCK")).unwrap();
+    assert!(lock.ends_with(path.canonicalize().unwrap().as_os_str().as_encoded_bytes()));
+    fill(&["--benchmarks=overwrite", "--use_existing_db=true"]);
+    assert_eq!(fs::read(wal.path().join("LOCK")).unwrap(), lock);
+    assert_eq!(agree(&path, "default"), 501);
+    Db::open(&path, &Options::new()).unwrap().close().unwrap();
+    assert_eq!(agree(&path, "default"), 501);
+}
+
 #[test]
 fn a_database_may_be_read_while_another_process_has_it_open() {
     let directory = tempfile::tempdir().unwrap();
