@@ -186,6 +186,14 @@ impl Shared {
         Ok(directory.join(FileName::Table(number).to_string()))
     }
 
+    /// True if a table or a blob file of the database may be at `path`: its directory is one of
+    /// them, as it is spelled, and its name is that of such a file.
+    pub fn has_place_of(&self, path: &Path) -> bool {
+        let name = path.file_name().and_then(|name| FileName::parse(&name.to_string_lossy()));
+        let is_stored = matches!(name, Some(FileName::Table(_) | FileName::Blob(_)));
+        is_stored && self.all_places().iter().any(|(_, directory)| path.parent() == Some(directory))
+    }
+
     /// The path of a blob file.
     pub fn blob_path(&self, number: FileNumber) -> PathBuf {
         self.directories[0].join(FileName::Blob(number).to_string())

@@ -461,7 +461,8 @@ impl Background {
 }
 
 /// Counts something that was asked for, until it ends.
-pub(super) struct AskedSlot(Arc<Background>);
+#[derive(Debug)]
+pub(crate) struct AskedSlot(Arc<Background>);
 
 impl Drop for AskedSlot {
     fn drop(&mut self) {

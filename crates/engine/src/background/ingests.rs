@@ -23,10 +23,10 @@
 //! - All of it, preparing included, is one job of the database. Once begun it runs to its end, even
 //!   if its caller no longer waits, and closing waits for it.
 
-use super::{Background, FlushOptions, State, closed};
+use super::{Background, FlushOptions, State};
 use crate::sealing::{HeldWriters, Sealing};
 use crate::versions::{Change, FileGuard};
-use karst_base::error::{Error, ErrorKind, Named, Result, caught};
+use karst_base::error::{Error, ErrorKind, Named, Result};
 use karst_base::events::{ExternalFileIngestionInfo, FlushReason, LogLevel};
 use karst_base::pacing::{Raced, race};
 use karst_base::snapshot::HeldOff;
@@ -36,7 +36,6 @@ use karst_format::ids::Level;
 use karst_format::key::{self, SeqNo, ValueType};
 use karst_format::properties::TableProperties;
 use karst_format::version_edit::{NewFile, VersionEdit};
-use karst_io::Priority;
 use karst_lsm::pick::{RunningId, place_behind, place_ingested};
 use karst_lsm::range_del::Fragments;
 use karst_storage::column_family::Family;
@@ -257,10 +256,7 @@ impl Drop for Reservations {
 
 impl Background {
     /// Adds all files that `preparing` brings, for each family once, in one change, and then takes
-    /// those in `moved` away. All of it goes on if this is dropped.
-    ///
-    /// Why that too: it makes files in the directory, which is another opener's once the database
-    /// is closed. Closing waits for jobs, and for nobody's future.
+    /// those in `moved` away. All of it, `preparing` too, is one [job](Self::job).
     ///
     /// # Errors
     /// That of `preparing`; the options or a background error are in the way, or came; the database
@@ -270,31 +266,22 @@ impl Background {
         preparing: impl Future<Output = Result<Vec<FamilyIngest>>> + Send + 'static,
         moved: Vec<PathBuf>,
     ) -> Result<()> {
-        let slot = self.asked_slot().ok_or_else(closed)?;
         let this = self.clone();
-        let task = self.env().spawn(Priority::High, async move {
-            // Invariant: what is left of files that are not ingested is gone, or handed to who
-            // removes it, before the slot is.
-            let work = async {
-                this.ingest_now(preparing.await?).await?;
-                this.remove_moved(moved).await;
-                Ok(())
-            };
-            let outcome = caught("an ingestion", work).await;
-            drop(slot);
-            this.schedule();
-            outcome
-        });
-        task.await.unwrap_or_else(|error| Err(Error::of_task("an ingestion", &error)))
+        self.job("an ingestion", async move {
+            this.ingest_now(preparing.await?).await?;
+            this.remove_moved(moved).await;
+            Ok(())
+        })
+        .await
     }
 
     /// Takes the first names of files away that have a second one now.
-    async fn remove_moved(&self, moved: Vec<PathBuf>) {
+    pub(crate) async fn remove_moved(&self, moved: Vec<PathBuf>) {
         for path in moved {
             let at = path.clone();
             if let Err(error) = self.env().run_blocking(move |env| env.fs().remove(&at)).await {
-                // Why no error: the file is ingested, and a second time would be once too often.
-                let text = format_args!("{}: ingested, but not removed: {error}", path.display());
+                // No error, because the file is in the tree, and a caller would bring it again.
+                let text = format_args!("{}: in the tree, but not removed: {error}", path.display());
                 self.parts.flush.events.log(LogLevel::Warn, text);
             }
         }

@@ -11,7 +11,7 @@
 //! | `stalls` | a family's state as a condition for writers |
 //! | `recover` | going on after a background error |
 //! | `timers` | what is due by time alone |
-//! | `wait` | pausing, waiting, closing |
+//! | `wait` | work that closing waits for, pausing, waiting, closing |
 //!
 //! In: triggers of writers, calls of the user, the ends of jobs. Out: jobs on the environment's
 //! threads: flushes at high priority, compactions at low, those into the last level at bottom
@@ -462,7 +462,7 @@ impl Background {
         self.state.lock().families.len()
     }
 
-    fn env(&self) -> &Env {
+    pub(crate) fn env(&self) -> &Env {
         &self.parts.flush.env
     }
 

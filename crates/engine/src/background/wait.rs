@@ -1,12 +1,14 @@
-//! Waiting for background work, pausing it, ending it.
+//! Work that closing waits for; waiting for background work, pausing it, ending it.
 
 use super::aborts::aborted;
+use super::flushes::AskedSlot;
 use super::{Background, State, cancelled, closed};
 use crate::sealing::Sealing;
-use karst_base::error::{Error, ErrorKind, Result};
+use karst_base::error::{Error, ErrorKind, Result, caught};
 use karst_base::events::FlushReason;
 use karst_base::pacing::{Raced, race};
 use karst_base::sync::atomic::Ordering;
+use karst_io::Priority;
 use karst_storage::column_family::Family;
 use karst_storage::memtable::MemTable;
 use std::sync::Arc;
@@ -61,6 +63,41 @@ pub struct WaitForCompactOptions {
 }
 
 impl Background {
+    /// Counts a call that makes files in the directory on its caller's thread: closing waits until
+    /// the result is dropped.
+    ///
+    /// # Errors
+    /// `Closed`: the database is being closed.
+    pub(crate) fn counted(self: &Arc<Self>) -> Result<AskedSlot> {
+        self.asked_slot().ok_or_else(closed)
+    }
+
+    /// Does `work`, a `what`, as a job of the database: it goes on if the result is dropped, and
+    /// closing waits for it.
+    ///
+    /// Files in the directory are made by such jobs, because closing does not wait for a caller's
+    /// future, and once the database is closed the directory may be another opener's.
+    ///
+    /// # Errors
+    /// `Closed`: the database is being closed. `Panicked`: the work did. As `work`.
+    pub(crate) async fn job<T: Send + 'static>(
+        self: &Arc<Self>,
+        what: &'static str,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let slot = self.counted()?;
+        let this = self.clone();
+        let task = self.env().spawn(Priority::High, async move {
+            // Invariant: files that the work leaves behind are gone, or handed to who removes them,
+            // before the slot is.
+            let outcome = caught(what, work).await;
+            drop(slot);
+            this.schedule();
+            outcome
+        });
+        task.await.unwrap_or_else(|error| Err(Error::of_task(what, &error)))
+    }
+
     /// Flushes what the families that `which` names have in memory now.
     ///
     /// # Errors

@@ -9,6 +9,7 @@
 //! | `copying` | files that are copied or linked; directories that are there whole or not at all |
 //! | `checkpoint` | the database in another directory, with hard links |
 //! | `export` | a column family that another database imports |
+//! | `import` | a column family of tables that were exported |
 //! | `backup` | copies that share what they have in common, in RocksDB's layout |
 //!
 //! Every copy is made in the same order: files are held, memtables are flushed if that is wanted,
@@ -20,6 +21,7 @@ mod backup;
 mod checkpoint;
 pub(crate) mod copying;
 mod export;
+mod import;
 mod live_files;
 
 pub use backup::{
@@ -27,5 +29,6 @@ pub use backup::{
     RestoreOptions, ShareFilesNaming, StopBackup,
 };
 pub use checkpoint::Checkpoint;
-pub use export::{ExportImportFilesMetaData, ExportedFile, ImportColumnFamilyOptions};
+pub use export::{ExportImportFilesMetaData, ExportedFile};
+pub use import::ImportColumnFamilyOptions;
 pub use live_files::{DatabaseFile, DatabaseFileKind, LiveFilesStorageInfoOptions};

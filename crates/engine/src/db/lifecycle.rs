@@ -97,6 +97,8 @@ impl Db {
     pub fn create_column_families(&self, names: &[&str], options: &Options) -> Result<Vec<ColumnFamily>> {
         self.check_open()?;
         let write = self.write_half()?;
+        // The directories of the families are made on this thread.
+        let _counted = write.background.counted()?;
         let families = open::create_column_families(&self.0.read, &write.ownership, names, options)?;
         families.iter().for_each(|family| write.background.family_added(family));
         Ok(families.into_iter().map(ColumnFamily).collect())

@@ -5,8 +5,9 @@
 
 use crate::read::iter::job_input::{InputOptions, JobInput};
 use karst_base::error::{Error, ErrorKind, Result, Shown};
+use karst_format::comparator::Comparator;
 use karst_format::ids::Level;
-use karst_format::key::{ValueType, user_key};
+use karst_format::key::{SeqNo, ValueType, user_key};
 use karst_format::wide_column;
 use karst_lsm::FileMetadata;
 use karst_lsm::pick::CompactionInput;
@@ -16,6 +17,12 @@ use std::sync::Arc;
 
 /// Bytes that are read ahead at a time where all entries are looked at.
 const READAHEAD_BYTES: u64 = 1 << 20;
+
+/// The largest sequence number that a table of another database may have, which leaves half of all
+/// numbers for writes.
+///
+/// Numbers are never given back, and no database uses up half of them by writing.
+pub(crate) const MOST_SEQ: SeqNo = SeqNo(SeqNo::MAX.0 >> 1);
 
 /// What is looked at, and how.
 #[derive(Clone, Copy, Debug)]
@@ -30,8 +37,8 @@ pub(crate) struct LookOver {
 /// tombstones apart: all of them, or the first and the last, which may be the same.
 ///
 /// # Errors
-/// `Corruption`: they are not in order, or a block is damaged. The file cannot be read; what `each`
-/// says.
+/// `Corruption`: they are not in order, a key is shorter than a timestamp, or a block is damaged.
+/// The file cannot be read; what `each` says.
 pub(crate) async fn look_over(
     tables: &Arc<TableCache>,
     (table, file): (&Table, &Arc<FileMetadata>),
@@ -44,6 +51,10 @@ pub(crate) async fn look_over(
         let readahead_bytes = if how.all { READAHEAD_BYTES } else { 0 };
         let options = InputOptions { readahead_bytes, verify_checksums: true, lower: None, upper: None };
         JobInput::new(tables.clone(), &[], &inputs, options).filling_cache(how.fill_cache)
+    };
+    let mut each = |internal_key: &[u8], value: &[u8]| {
+        check_length(comparator, user_key(internal_key))?;
+        each(internal_key, value)
     };
     let mut first = input();
     first.start().await?;
@@ -84,6 +95,19 @@ pub(crate) async fn look_over(
         }
     }
     Ok(())
+}
+
+/// Refuses a key that has no room for a timestamp where all keys have one.
+///
+/// # Errors
+/// `Corruption`: it is one.
+pub(crate) fn check_length(comparator: &Comparator, user_key: &[u8]) -> Result<()> {
+    let bytes = comparator.timestamp_size();
+    if user_key.len() >= bytes {
+        return Ok(());
+    }
+    let text = format!("key {} is shorter than a timestamp, which has {bytes} bytes", Shown(user_key));
+    Err(Error::new(ErrorKind::Corruption, text))
 }
 
 /// Whether an entry is, or has, a value in a blob file, which means nothing in another database.

@@ -3,6 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `arg` | what is ingested into one column family |
+//! | `bring` | a file from outside that comes into the directory: linked or copied, and synced |
 //! | `bulk` | whole databases out of key streams: tables over several levels, MANIFEST, CURRENT, IDENTITY, OPTIONS |
 //! | `files` | files that are ingested into an open database |
 //! | `look_over` | the entries of a table that was made elsewhere |
@@ -10,6 +11,7 @@
 //! | `sst_file_writer` | tables made outside of a database, to be ingested |
 
 mod arg;
+mod bring;
 mod bulk;
 mod files;
 mod look_over;
@@ -19,8 +21,9 @@ mod sst_file_writer;
 mod tests;
 
 pub use arg::IngestExternalFileArg;
+pub(crate) use bring::{Way, bring};
 pub use bulk::{BulkLoader, SortedRun};
 pub(crate) use bulk::{Numbers, TargetSize};
 pub(crate) use files::ingest;
-pub(crate) use look_over::{LookOver, is_in_blob_file, look_over};
+pub(crate) use look_over::{LookOver, MOST_SEQ, check_length, is_in_blob_file, look_over};
 pub use sst_file_writer::{ExternalSstFileInfo, SstFileWriter};

@@ -10,7 +10,8 @@
 //!   nothing is written to the directory any more when that is another opener's.
 
 use super::arg::IngestExternalFileArg;
-use super::look_over::{LookOver, is_in_blob_file, look_over};
+use super::bring::{Way, bring};
+use super::look_over::{LookOver, MOST_SEQ, check_length, is_in_blob_file, look_over};
 use crate::background::{Background, FamilyIngest, FileEnd, IngestExternalFileOptions, PreparedFile};
 use crate::versions::Versions;
 use karst_base::error::{Error, ErrorKind, Result, Shown};
@@ -20,7 +21,7 @@ use karst_format::key::{InternalKey, SeqNo, TRAILER_BYTES, ValueType};
 use karst_format::properties::TableProperties;
 use karst_format::unique_id::table_unique_id;
 use karst_format::version_edit::{FileChecksum, NewFile};
-use karst_io::{Env, FileWriter, OpenOptions, WriterOptions};
+use karst_io::{Env, OpenOptions};
 use karst_lsm::FileMetadata;
 use karst_storage::column_family::Family;
 use karst_storage::file_checksum::RunningChecksum;
@@ -28,9 +29,6 @@ use karst_storage::table::Table;
 use karst_storage::table::verify;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// Bytes that are copied at a time.
-const PIECE_BYTES: u64 = 1 << 20;
 
 /// Refuses what no file could make right.
 fn check_arg(arg: &IngestExternalFileArg) -> Result<()> {
@@ -119,10 +117,20 @@ struct Found {
 impl One<'_> {
     async fn prepare(&self, given: Option<(&Vec<u8>, &String)>) -> Result<PreparedFile> {
         self.background.check_open()?;
-        let guard = self.versions.new_table(0);
         let shared = &self.family.tables.shared;
+        if self.options.move_files && shared.has_place_of(self.path) {
+            return Err(Error::invalid_argument(
+                "it is in a directory of this database, and a table of it may be in use: it is not moved",
+            ));
+        }
+        let guard = self.versions.new_table(0);
         let internal_path = shared.table_path(guard.number(), 0)?;
-        self.bring(&internal_path).await?;
+        let way = match self.options.move_files || self.options.link_files {
+            true if self.options.failed_move_fall_back_to_copy => Way::LinkOrCopy,
+            true => Way::Link,
+            false => Way::Copy,
+        };
+        bring(self.background, self.db_options, (self.path, &internal_path), way).await?;
         let of = internal_path.clone();
         let metadata = self.env().run_blocking(move |env| env.fs().metadata(&of)).await?;
         let found = self.background.while_open(self.examine(guard.number(), metadata.len)).await;
@@ -149,49 +157,6 @@ impl One<'_> {
         &self.family.tables.shared.env
     }
 
-    /// Has the file, synced, at `to` too.
-    async fn bring(&self, to: &Path) -> Result<()> {
-        if self.options.move_files || self.options.link_files {
-            let (from, to) = (self.path.clone(), to.to_owned());
-            let fsync = self.db_options.use_fsync;
-            let link = move |env: &Env| -> karst_io::Result<()> {
-                env.fs().link(&from, &to)?;
-                // Why: whoever wrote it may not have.
-                let file = env.fs().open_positional(&to)?;
-                if fsync { file.sync_all() } else { file.sync() }
-            };
-            match self.env().run_blocking(link).await {
-                Err(error) if error.is_link_unsupported() && self.options.failed_move_fall_back_to_copy => {}
-                linked => return Ok(linked?),
-            }
-        }
-        self.copy(to).await
-    }
-
-    async fn copy(&self, to: &Path) -> Result<()> {
-        let env = self.env();
-        let from = karst_io::open(env, self.path, OpenOptions::BUFFERED).await?;
-        let writing = WriterOptions { fsync: self.db_options.use_fsync, ..WriterOptions::default() };
-        let mut copy = FileWriter::create(env, to, writing).await?;
-        let mut at = 0;
-        while at < from.size() {
-            if let Err(closed) = self.background.check_open() {
-                // Why: what is in flight would still be written behind the end of the job.
-                let _ = copy.finish().await;
-                return Err(closed);
-            }
-            let bytes = karst_io::read(env, &from, at, PIECE_BYTES as usize).await?;
-            if bytes.is_empty() {
-                return Err(Error::corruption_at(self.path, at, "the file has become shorter"));
-            }
-            at += bytes.len() as u64;
-            copy.append(bytes.to_vec()).await?;
-        }
-        copy.sync().await?;
-        copy.finish().await?;
-        Ok(())
-    }
-
     /// Whether the file is what it has to be, and what is in it.
     async fn examine(&self, number: FileNumber, size: u64) -> Result<Found> {
         let nothing = || vec![0; TRAILER_BYTES];
@@ -211,15 +176,19 @@ impl One<'_> {
             let comparator = &tables.configuration.comparator;
             for at in 0..tombstones.len() {
                 let [start, end] = FileEnd::of_tombstone(tombstones, at);
+                check_length(comparator, start.user_key())?;
+                check_length(comparator, end.user_key())?;
                 entries.widen(comparator, start, end, tombstones.seqs(at));
             }
         }
         let Entries { ends: Some((smallest, largest)), seqs: Some(seqs), .. } = entries else {
             return Err(Error::invalid_argument("the file has no entry"));
         };
-        // Why: what is written later has to be newer, and there would be no number left for it.
-        if seqs.1 >= SeqNo::MAX {
-            let text = format!("an entry has the last sequence number that there is, {}", seqs.1);
+        if seqs.1 > MOST_SEQ {
+            let seq = seqs.1;
+            let text = format!(
+                "an entry has sequence number {seq}, which leaves too few; the largest may be {MOST_SEQ}"
+            );
             return Err(Error::invalid_argument(text));
         }
         let properties = table.properties().clone();

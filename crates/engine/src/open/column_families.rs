@@ -38,6 +38,21 @@ pub(crate) fn create_column_families(
     Ok(families)
 }
 
+/// A column family that is not created yet, and the edit that creates it. Blocks: it makes the
+/// family's directories.
+///
+/// # Errors
+/// There is one of this name, or it cannot be made.
+pub(crate) fn column_family_to_be(
+    read: &ReadHalf,
+    ownership: &Ownership,
+    name: &str,
+    options: &Options,
+) -> Result<(Arc<Family>, VersionEdit)> {
+    check_names(read, &[name])?;
+    new_family(read, &ownership.versions, name, options)
+}
+
 /// Drops a column family and writes OPTIONS anew. Blocks.
 pub(crate) fn drop_column_family(read: &ReadHalf, ownership: &Ownership, family: &Arc<Family>) -> Result<()> {
     let id = family.id();
@@ -60,14 +75,7 @@ pub(super) fn create(
     options: &Options,
 ) -> Result<Vec<Arc<Family>>> {
     let versions = &ownership.versions;
-    let mut known: BTreeSet<String> =
-        read.families.all().iter().map(|family| family.config.name.clone()).collect();
-    for name in names {
-        if !known.insert((*name).to_owned()) {
-            let name = Named(name);
-            return Err(Error::invalid_argument(format!("column family {name:?} exists already")));
-        }
-    }
+    check_names(read, names)?;
     let new = names.iter().map(|name| new_family(read, versions, name, options));
     let new = new.collect::<Result<Vec<_>>>()?;
     let changes = new.iter().map(|(family, edit)| {
@@ -77,6 +85,19 @@ pub(super) fn create(
     let outcomes = versions.install_together(changes).into_iter().map(|new| block_on(&read.env, new));
     outcomes.fold(Ok(()), Result::and)?;
     Ok(new.into_iter().map(|(family, _)| family).collect())
+}
+
+/// Refuses a name that a column family has, and one that is given twice.
+fn check_names(read: &ReadHalf, names: &[&str]) -> Result<()> {
+    let mut known: BTreeSet<String> =
+        read.families.all().iter().map(|family| family.config.name.clone()).collect();
+    for name in names {
+        if !known.insert((*name).to_owned()) {
+            let name = Named(name);
+            return Err(Error::invalid_argument(format!("column family {name:?} exists already")));
+        }
+    }
+    Ok(())
 }
 
 /// What a column family would be made with.
@@ -132,7 +153,7 @@ fn new_family(
 }
 
 /// OPTIONS after a change that has happened: what fails here is told, and says so.
-fn options_behind_change(read: &ReadHalf, ownership: &Ownership) -> Result<()> {
+pub(crate) fn options_behind_change(read: &ReadHalf, ownership: &Ownership) -> Result<()> {
     let _changing = ownership.changing_options.lock();
     let open = read.life.check();
     let written = open.and_then(|()| write_options(read, ownership, &OptionsInForce::default()));

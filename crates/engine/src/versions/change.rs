@@ -25,7 +25,8 @@ use std::task::{Context, Poll, Waker};
 /// A change to the database's state. All of it happens or nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Change {
-    /// In order. Several edits about trees are one atomic group. `next_file_number`,
+    /// In order. Several edits about trees are one atomic group, and so is the creation of a family
+    /// with the edit that adds its tables. `next_file_number`,
     /// `last_sequence`, `prev_log_number`, `min_log_number_to_keep` and the group's counts are
     /// filled in by the install.
     pub(crate) edits: Vec<VersionEdit>,

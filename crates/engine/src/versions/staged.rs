@@ -92,7 +92,11 @@ impl Staged {
             next.raise_log_numbers(log, &mut records);
         }
         let trees = records.iter().filter(|edit| is_about_a_tree(edit)).count();
+        let added = records.iter().filter(|edit| edit.column_family_add.is_some()).count();
         let edits = records.len();
+        // Why with one tree too: a family that comes with tables is there with all of them, or not
+        // at all.
+        let is_group = trees > 1 || trees > 0 && added > 0;
         for (index, edit) in records.iter_mut().enumerate() {
             let id = edit.column_family;
             if edit.column_family_add.is_some() {
@@ -108,9 +112,9 @@ impl Staged {
                 family.note(edit);
             }
             next.note(edit);
-            if trees > 1 {
-                assert_eq!(trees, edits, "an atomic group is about trees only");
-                edit.remaining_in_atomic_group = Some((trees - 1 - index) as u32);
+            if is_group {
+                assert_eq!(trees + added, edits, "an atomic group is about trees and new families only");
+                edit.remaining_in_atomic_group = Some((edits - 1 - index) as u32);
             }
         }
         let mut replaced = Vec::new();

@@ -6,7 +6,7 @@ use karst_engine::{
     Checkpoint, CompactRangeOptions, Db, ErrorKind, ExportImportFilesMetaData, ExportedFile, FlushOptions,
     ImportColumnFamilyOptions, Options, ReadOptions, WriteOptions,
 };
-use karst_format::key::ValueType;
+use karst_format::key::{self as format_key, SeqNo, ValueType};
 use karst_format::wide_column::{WideColumn, encode_into};
 use karst_io::{Env, FileSystem, MemoryFileSystem};
 use std::path::Path;
@@ -280,7 +280,7 @@ fn what_does_not_fit_is_refused_and_leaves_no_family() {
         name,
         directory: "/db".into(),
         level: 0,
-        smallest: bound(u64::MAX),
+        smallest: bound(format_key::pack_trailer(SeqNo::MAX, ValueType::BlobIndex)),
         largest: bound(0),
         smallest_seq: 0,
         largest_seq: db.latest_sequence_number(),

@@ -6,6 +6,7 @@
 //! | `held` | file deletions held back and given back, the log locked, the list of live files |
 //! | `checkpoint` | checkpoints: what they have, what they refuse, what they leave when they fail |
 //! | `export` | column families that another database imports |
+//! | `import` | what others do while a family is imported, and metadata with hostile values |
 //! | `backup` | backups, also those that RocksDB's tool makes and restores |
 //! | `backup_options` | what the options of backups and of restoring change |
 //! | `crashes` | the power fails at every change of the disk while a checkpoint is made |
@@ -18,6 +19,7 @@ mod checkpoint;
 mod crashes;
 mod export;
 mod held;
+mod import;
 mod owners;
 mod restore_crashes;
 

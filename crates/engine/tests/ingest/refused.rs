@@ -194,7 +194,7 @@ fn a_table_that_leaves_no_sequence_number_for_later_writes_is_refused() {
     fs.create("/last.sst".as_ref()).unwrap().append(&bytes).unwrap();
     let db = Db::open("/db", &how).unwrap();
     let any = IngestExternalFileOptions { allow_db_generated_files: true, ..Default::default() };
-    refused(&db, any, &["/last.sst"], ErrorKind::InvalidArgument, "/last.sst: an entry has the last");
+    refused(&db, any, &["/last.sst"], ErrorKind::InvalidArgument, "/last.sst: an entry has sequence number");
     db.ingest_external_file(&any, [&table]).unwrap();
 }
 
@@ -255,4 +255,24 @@ fn a_file_with_other_entries_than_its_properties_say_is_refused_when_all_are_loo
         refused(&db, checked(), &["/changed.sst"], ErrorKind::Corruption, says);
     }
     db.ingest_external_file(&checked(), ["/file.sst"]).unwrap();
+}
+
+#[test]
+fn tables_of_the_database_itself_are_not_moved() {
+    let how = in_memory();
+    let db = Db::open("/db", &how).unwrap();
+    db.put("key", "value").unwrap();
+    db.flush(&FlushOptions::default()).unwrap();
+    let table = format!("/db/{:06}.sst", db.live_files()[0].number);
+    let any = IngestExternalFileOptions { allow_db_generated_files: true, ..Default::default() };
+    let moved = IngestExternalFileOptions { move_files: true, ..any };
+    let other = db.create_column_family("other", &how).unwrap();
+    let arg = |options| karst_engine::IngestExternalFileArg::new(&other, [&table], options);
+    let error = db.ingest_external_files(&[arg(moved)]).unwrap_err();
+    assert!(error.kind() == ErrorKind::InvalidArgument && error.to_string().contains(&table), "{error}");
+    // They are copied.
+    db.ingest_external_files(&[arg(any)]).unwrap();
+    assert_eq!(all(&db), entries(&[("key", "value")]));
+    assert_eq!(db.cf("other").unwrap().get("key").unwrap().as_deref(), Some(&b"value"[..]));
+    db.verify_checksum().unwrap();
 }
