@@ -2,7 +2,8 @@
 
 use karst_engine::io::testing::foreign_block_on as wait;
 use karst_engine::{
-    ColumnFamily, CompactRangeOptions, Db, ErrorKind, FlushOptions, Options, ReadOptions, WriteOptions,
+    ColumnFamily, CompactFilesOptions, CompactRangeOptions, Db, ErrorKind, FlushOptions, Options,
+    ReadOptions, WriteOptions,
 };
 use karst_io::testing::poll_times;
 use karst_io::{Env, MemoryFileSystem, Simulation};
@@ -149,4 +150,80 @@ fn a_clip_that_is_given_up_removes_all_or_nothing() {
         }
     }
     panic!("a clip ends");
+}
+
+/// A deletion in a table that lies outside of the range, of a key whose older entry is in a table
+/// that does not.
+#[test]
+fn deleted_keys_stay_deleted() {
+    type Delete = fn(&Db, &ColumnFamily);
+    let deletes: [(&str, Delete); 4] = [
+        ("a", |db, _| db.delete("a").unwrap()),
+        ("a", |db, family| db.delete_range_cf(&WriteOptions::new(), family, "a", "b").unwrap()),
+        ("z", |db, _| db.delete("z").unwrap()),
+        ("z", |db, family| db.delete_range_cf(&WriteOptions::new(), family, "y", "zz").unwrap()),
+    ];
+    for (number, (gone, delete)) in deletes.into_iter().enumerate() {
+        for in_memory_too in [false, true] {
+            let db = Db::open("/db", &options(&in_memory())).unwrap();
+            let family = db.default_column_family().clone();
+            ["a", "m", "z"].iter().for_each(|key| db.put(key, "1").unwrap());
+            db.compact_range(&CompactRangeOptions::default(), None, None).unwrap();
+            delete(&db, &family);
+            db.flush(&FlushOptions::default()).unwrap();
+            let newest = db.live_files().into_iter().find(|file| file.level == Some(0)).unwrap().number;
+            let moved = CompactFilesOptions { allow_trivial_move: true, ..Default::default() };
+            db.compact_files(&moved, &family, &[newest], 5).unwrap();
+            if in_memory_too {
+                // Neither the first nor the last key, and not flushed.
+                db.put("b", "1").unwrap();
+                db.put("y", "1").unwrap();
+            }
+            assert!(db.get(gone).unwrap().is_none());
+            db.clip_column_family(&family, "c", "n").unwrap();
+            assert_eq!(keys(&db, &family, &ReadOptions::new()), ["m"], "{number}, {in_memory_too}");
+            assert_eq!(bounds(&db, &family), ("m".into(), "m".into()));
+            db.close().unwrap();
+        }
+    }
+}
+
+#[test]
+fn values_of_clipped_keys_in_blob_files_are_garbage() {
+    let env = in_memory();
+    let more = "enable_blob_files=true;min_blob_size=10;target_file_size_base=2K;blob_file_size=4K";
+    let options = options(&env).set_all(more).unwrap();
+    let db = Db::open("/db", &options).unwrap();
+    let family = db.default_column_family().clone();
+    for n in 0..400 {
+        db.put(key(n), "x".repeat(100)).unwrap();
+        if n % 50 == 49 {
+            db.flush(&FlushOptions::default()).unwrap();
+        }
+    }
+    db.compact_range(&CompactRangeOptions::default(), None, None).unwrap();
+    let sizes = |db: &Db| {
+        let number = |name: &str| db.int_property(name).unwrap();
+        (number("rocksdb.total-blob-file-size"), number("rocksdb.live-blob-file-garbage-size"))
+    };
+    let (total, garbage) = sizes(&db);
+    assert_eq!(garbage, 0);
+    db.clip_column_family(&family, key(100), key(120)).unwrap();
+    let check = |db: &Db| {
+        assert_eq!(keys(db, db.default_column_family(), &ReadOptions::new()), expected(100..120));
+        let (left, garbage) = sizes(db);
+        // Twenty values of four hundred, and at most one file's more on either side.
+        let live = left - garbage;
+        assert!(
+            live * 18 < total && left * 12 < total,
+            "{left} bytes of {total} are left, {garbage} garbage"
+        );
+    };
+    check(&db);
+    db.close().unwrap();
+    let db = Db::open("/db", &options).unwrap();
+    check(&db);
+    db.clip_column_family(db.default_column_family(), "key", "key").unwrap();
+    assert_eq!(sizes(&db), (0, 0));
+    db.close().unwrap();
 }

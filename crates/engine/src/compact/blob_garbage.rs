@@ -1,17 +1,25 @@
 //! How much of each blob file a job makes garbage.
 //!
-//! In: the references among the entries that come in, and among those that go out. Out: for each
-//! blob file the difference.
+//! In: the references among the entries that come in, and among those that go out; or tables that
+//! are deleted as a whole. Out: for each blob file the difference.
 //! Invariant: values that the job itself stores are in new files, which are not counted here:
 //! nothing that came in refers to them.
 
+use crate::read::iter::job_input::{InputOptions, JobInput};
 use karst_base::error::Result;
 use karst_format::blob::RECORD_HEADER_BYTES;
-use karst_format::ids::FileNumber;
+use karst_format::ids::{FileNumber, Level};
 use karst_format::key;
 use karst_format::version_edit::BlobFileGarbage;
+use karst_lsm::FileMetadata;
+use karst_lsm::pick::CompactionInput;
+use karst_storage::table::cache::TableCache;
 use karst_storage::table::writer::visit_references;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Bytes that are read ahead at a time where a table is read only to count.
+const READAHEAD_BYTES: u64 = 1 << 20;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Flow {
@@ -33,6 +41,36 @@ impl BlobGarbage {
             flow.came.0 += 1;
             flow.came.1 += record_bytes(internal_key, size);
         })
+    }
+
+    /// Counts all entries of a table. `may_go_on` is asked now and then.
+    ///
+    /// # Errors
+    /// The table cannot be read; what `may_go_on` says.
+    pub(crate) async fn comes_from(
+        &mut self,
+        tables: &Arc<TableCache>,
+        (level, file): (Level, &Arc<FileMetadata>),
+        may_go_on: impl Fn() -> Result<()>,
+    ) -> Result<()> {
+        let inputs = [CompactionInput { level, files: vec![file.clone()] }];
+        let options = InputOptions {
+            readahead_bytes: READAHEAD_BYTES,
+            verify_checksums: true,
+            lower: None,
+            upper: None,
+        };
+        let mut input = JobInput::new(tables.clone(), &[], &inputs, options);
+        input.start().await?;
+        while input.valid() {
+            let (internal_key, value) = input.entry();
+            self.comes(internal_key, internal_key[internal_key.len() - key::TRAILER_BYTES], value)?;
+            if !input.advance()? {
+                may_go_on()?;
+                input.arrive().await?;
+            }
+        }
+        Ok(())
     }
 
     /// Counts an entry that goes out.

@@ -37,7 +37,7 @@ use karst_base::sync::counting::AtomicU64;
 use karst_format::ids::FileNumber;
 use karst_format::properties::TableProperties;
 use karst_format::version_edit::{BlobFileAddition, BlobFileGarbage, NewFile, VersionEdit};
-use karst_io::{Env, Priority};
+use karst_io::{Env, Priority, report};
 use karst_lsm::pick::{Compaction, CompactionReason, CompactionWork};
 use karst_storage::column_family::Family;
 use karst_storage::table::cache::file_counts;
@@ -154,7 +154,17 @@ impl CompactionJob {
                 change
             }
             CompactionWork::Move => self.move_files(&mut summary),
-            CompactionWork::Delete => Change::edit(self.edit()),
+            CompactionWork::Delete => {
+                let mut edit = self.edit();
+                if self.compaction.is_manual() {
+                    // FIFO compactions need no such count, because they delete the oldest tables
+                    // first, and a blob file goes with the last table that refers to it or to an
+                    // older one.
+                    edit.blob_file_garbages = self.deleted_references().await?;
+                    summary.blob_garbage.clone_from(&edit.blob_file_garbages);
+                }
+                Change::edit(edit)
+            }
         };
         let take_times = |summary: &mut CompactionSummary| {
             summary.micros = micros(env.now() - began);
@@ -209,6 +219,30 @@ impl CompactionJob {
             edit.new_files.push((self.compaction.output_level, info));
         }
         Change::edit(edit)
+    }
+
+    /// The values in blob files that become garbage when the input files are deleted. A table that
+    /// cannot be read is not counted, and is deleted.
+    async fn deleted_references(&self) -> Result<Vec<BlobFileGarbage>> {
+        let (compaction, tables) = (&self.compaction, &self.family.tables);
+        let mut garbage = BlobGarbage::default();
+        let files = compaction.input_files().filter(|(_, file)| file.oldest_blob_file.is_some());
+        // Collected for the reason in `inputs::look_at`.
+        for (level, file) in files.collect::<Vec<_>>() {
+            let mut of_file = BlobGarbage::default();
+            match of_file.comes_from(tables, (level, file), || self.progress.check()).await {
+                Ok(()) => garbage.add(&of_file),
+                Err(error) if error.kind() == ErrorKind::Incomplete => return Err(error),
+                Err(error) => {
+                    let number = file.number;
+                    report!(warn, table = %number, %error, "deleted, and its values not counted as garbage");
+                }
+            }
+        }
+        let mut total = garbage.total();
+        // Compat: a table may name a blob file that is not in the tree.
+        total.retain(|garbage| compaction.version.blob_files().contains_key(&garbage.number));
+        Ok(total)
     }
 
     async fn merge(&self, env: &Env, summary: &mut CompactionSummary) -> Result<Change> {

@@ -3,7 +3,9 @@
 use super::Db;
 use karst_base::error::{Result, check_range};
 use karst_base::options::ReadOptions;
+use karst_base::sync::Guard;
 use karst_commit::{WriteBatch, WriteOptions};
+use karst_format::key::user_key;
 use karst_lsm::pick::{BottommostLevelCompaction, CompactRangeOptions};
 use karst_storage::column_family::ColumnFamily;
 
@@ -62,21 +64,35 @@ impl Db {
         self.compact_range_cf_async(&compact, family, Some(end), None).await
     }
 
-    /// What deletes the keys that are there and lie outside.
+    /// Deletions of all keys outside of the range that a memtable or a table may have.
+    ///
+    /// They cover keys that are deleted already, because tables that lie outside are deleted as a
+    /// whole afterwards: such a table may have the deletion of a key whose older entry is in a
+    /// table that stays for now.
     async fn outside(&self, family: &ColumnFamily, begin: &[u8], end: &[u8]) -> Result<WriteBatch> {
-        let order = &family.0.config.comparator;
-        let all = ReadOptions { total_order_seek: true, fill_cache: false, ..ReadOptions::default() };
-        let mut iter = self.iter_cf(&all, family)?;
-        let mut outside = WriteBatch::new();
-        iter.seek_to_first_async().await?;
-        if iter.valid() && order.compare_user(iter.key(), begin).is_lt() {
-            outside.delete_range_cf(family, iter.key(), begin)?;
+        let (of, pinned, at) = self.view(&ReadOptions::default(), family)?;
+        let view = Guard::into_inner(pinned);
+        if let Some(gate) = self.gate(at.seq) {
+            gate.await;
         }
-        iter.seek_to_last_async().await?;
-        if iter.valid() && order.compare_user(iter.key(), end).is_ge() {
+        let order = &of.config.comparator;
+        let memtables = view.memtables().flat_map(|mem| {
+            let ends = [mem.first(), mem.last()].into_iter().flatten();
+            ends.map(|position| user_key(mem.key(position)))
+        });
+        let tables = view.version().all_files();
+        let tables = tables.flat_map(|(_, file)| [file.smallest_user_key(), file.largest_user_key()]);
+        let keys: Vec<&[u8]> = memtables.chain(tables).collect();
+        let mut outside = WriteBatch::new();
+        let smallest = keys.iter().min_by(|a, b| order.compare_user(a, b));
+        if let Some(smallest) = smallest.filter(|key| order.compare_user(key, begin).is_lt()) {
+            outside.delete_range_cf(family, smallest, begin)?;
+        }
+        let largest = keys.iter().max_by(|a, b| order.compare_user(a, b));
+        if let Some(largest) = largest.filter(|key| order.compare_user(key, end).is_ge()) {
             // Why two: a range does not include its end.
-            outside.delete_range_cf(family, end, iter.key())?;
-            outside.delete_cf(family, iter.key())?;
+            outside.delete_range_cf(family, end, largest)?;
+            outside.delete_cf(family, largest)?;
         }
         Ok(outside)
     }
