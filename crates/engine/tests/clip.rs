@@ -195,13 +195,16 @@ fn values_of_clipped_keys_in_blob_files_are_garbage() {
     let options = options(&env).set_all(more).unwrap();
     let db = Db::open("/db", &options).unwrap();
     let family = db.default_column_family().clone();
-    for n in 0..400 {
-        db.put(key(n), "x".repeat(100)).unwrap();
-        if n % 50 == 49 {
-            db.flush(&FlushOptions::default()).unwrap();
+    let fill_400 = |db: &Db| {
+        for n in 0..400 {
+            db.put(key(n), "x".repeat(100)).unwrap();
+            if n % 50 == 49 {
+                db.flush(&FlushOptions::default()).unwrap();
+            }
         }
-    }
-    db.compact_range(&CompactRangeOptions::default(), None, None).unwrap();
+        db.compact_range(&CompactRangeOptions::default(), None, None).unwrap();
+    };
+    fill_400(&db);
     let sizes = |db: &Db| {
         let number = |name: &str| db.int_property(name).unwrap();
         (number("rocksdb.total-blob-file-size"), number("rocksdb.live-blob-file-garbage-size"))
@@ -225,5 +228,16 @@ fn values_of_clipped_keys_in_blob_files_are_garbage() {
     check(&db);
     db.clip_column_family(db.default_column_family(), "key", "key").unwrap();
     assert_eq!(sizes(&db), (0, 0));
+    // Files that a call deletes count as well.
+    fill_400(&db);
+    let (total, _) = sizes(&db);
+    let (begin, end) = (key(40), key(360));
+    let range = [(Some(begin.as_bytes()), Some(end.as_bytes()))];
+    db.delete_files_in_ranges(db.default_column_family(), &range, true).unwrap();
+    let left = keys(&db, db.default_column_family(), &ReadOptions::new()).len() as u64;
+    assert!(left < 300, "{left} keys are left: no file was deleted");
+    let (now, garbage) = sizes(&db);
+    let live = now - garbage;
+    assert!(live < left * total / 300, "{left} keys, {live} bytes that are no garbage, {total} before");
     db.close().unwrap();
 }

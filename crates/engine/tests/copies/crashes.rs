@@ -2,18 +2,12 @@
 //! this may leave, the checkpoint is whole or has not its name, and the original has all that was
 //! synced.
 
+use crate::states::each_state;
 use crate::{entries, key, options, prefix};
-use karst_engine::{Checkpoint, Db, ErrorKind, FlushOptions, WriteOptions};
-use karst_io::{CrashStates, FileSystem, Simulation};
-use karst_testkit::asked::{long, seeds};
+use karst_engine::{Checkpoint, Db, FlushOptions, WriteOptions};
+use karst_io::{FileSystem, Simulation};
+use karst_testkit::asked::seeds;
 use std::path::Path;
-
-/// One of so many states is opened, in the short form.
-const SHARE: u64 = 5;
-
-fn indifferent(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("LOG"))
-}
 
 /// How many changes there were when the checkpoint was begun and when it had been made, and how
 /// many keys it had to have at least.
@@ -53,61 +47,35 @@ fn crash_everywhere(more: &str, limit: u64, seed: u64) -> (usize, usize) {
     });
     let made = made.expect("the power is on");
     let journal = disk.take_journal().expect("it was recorded");
-    let mut states = CrashStates::new(&journal, indifferent);
     let (mut opened, mut absent) = (0, 0);
-    loop {
-        let at = states.boundary();
-        if at >= made.begun {
-            let point = states.point(seed);
-            for state in 0..point.len() {
-                let share = if at > made.done { 8 * SHARE } else { SHARE };
-                if !long() && !point.hash(state).is_multiple_of(share) && at != made.done {
-                    continue;
+    each_state((&journal, more, seed), (made.begun, made.done), |state| {
+        let (machine, what) = (&state.machine, &state.what);
+        let found = machine.fs().exists(Path::new("/copy")).unwrap();
+        assert!(found || state.at < made.done, "a checkpoint that was made is gone: {what}");
+        absent += usize::from(!found);
+        opened += usize::from(found);
+        let again = options(machine.env(), more);
+        machine
+            .run(async {
+                if found {
+                    let copy = Db::open("/copy", &again).unwrap_or_else(|e| panic!("{what}: {e}"));
+                    assert_eq!(prefix(&copy, "default"), made.keys, "{what}");
+                    copy.verify_checksum().unwrap_or_else(|e| panic!("{what}: {e}"));
+                    copy.close().unwrap();
                 }
-                let what = format!(
-                    "{more:?}, seed {seed}, boundary {at} after {}: {}",
-                    states.last_change(),
-                    point.what(state)
-                );
-                let machine = Simulation::with_image(&point.image(state), seed);
-                let found = machine.fs().exists(Path::new("/copy")).unwrap();
-                assert!(found || at < made.done, "a checkpoint that was made is gone: {what}");
-                absent += usize::from(!found);
-                opened += usize::from(found);
-                let again = options(machine.env(), more);
-                machine
-                    .run(async {
-                        if found {
-                            let copy = Db::open("/copy", &again).unwrap_or_else(|e| panic!("{what}: {e}"));
-                            assert_eq!(prefix(&copy, "default"), made.keys, "{what}");
-                            copy.verify_checksum().unwrap_or_else(|e| panic!("{what}: {e}"));
-                            copy.close().unwrap();
-                        }
-                        // A record of the MANIFEST that is all there and wrong is refused, as by
-                        // RocksDB.
-                        let refuses = point.damaged(state).is_some_and(|file| file.starts_with("/db"));
-                        let db = match Db::open("/db", &again) {
-                            Ok(db) => db,
-                            Err(e) if refuses && e.kind() == ErrorKind::Corruption => return,
-                            Err(e) => panic!("{what}: {e}"),
-                        };
-                        assert!(prefix(&db, "default") >= made.keys, "{what}");
-                        if !found {
-                            // What is left over is in nobody's way.
-                            Checkpoint::new(&db).unwrap().create_checkpoint("/copy", 0).unwrap();
-                            let copy = Db::open("/copy", &again).unwrap();
-                            assert_eq!(entries(&copy, "default"), entries(&db, "default"), "{what}");
-                            copy.close().unwrap();
-                        }
-                        db.close().unwrap();
-                    })
-                    .expect("the power is on");
-            }
-        }
-        if !states.advance() {
-            break;
-        }
-    }
+                let Some(db) = state.open(&again) else { return };
+                assert!(prefix(&db, "default") >= made.keys, "{what}");
+                if !found {
+                    // What is left over is in nobody's way.
+                    Checkpoint::new(&db).unwrap().create_checkpoint("/copy", 0).unwrap();
+                    let copy = Db::open("/copy", &again).unwrap();
+                    assert_eq!(entries(&copy, "default"), entries(&db, "default"), "{what}");
+                    copy.close().unwrap();
+                }
+                db.close().unwrap();
+            })
+            .expect("the power is on");
+    });
     (opened, absent)
 }
 

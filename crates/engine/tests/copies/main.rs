@@ -9,12 +9,15 @@
 //! | `import` | what others do while a family is imported, and metadata with hostile values |
 //! | `backup` | backups, also those that RocksDB's tool makes and restores |
 //! | `backup_options` | what the options of backups and of restoring change |
+//! | `states` | the states that a crash may leave, each opened and checked |
+//! | `changes_of_trees` | the power fails while families are imported and clipped, and files are ingested |
 //! | `crashes` | the power fails at every change of the disk while a checkpoint is made |
 //! | `owners` | directories of another database, on which all is tried that removes files |
 //! | `restore_crashes` | the power fails at every change of the disk while a backup is restored |
 
 mod backup;
 mod backup_options;
+mod changes_of_trees;
 mod checkpoint;
 mod crashes;
 mod export;
@@ -22,6 +25,7 @@ mod held;
 mod import;
 mod owners;
 mod restore_crashes;
+mod states;
 
 use karst_engine::{Db, Options, ReadOptions};
 use karst_io::{Env, FileSystem, MemoryFileSystem};
