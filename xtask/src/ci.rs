@@ -3,11 +3,12 @@
 use crate::deny::deny;
 use crate::nextest::{self, Profile, Which};
 use crate::run::{
-    Result, UNOPTIMISED, at_once, cache_dir, check_room, found, fresh_seed, path_text, repository_root, step,
-    step_in, succeeds,
+    Result, UNOPTIMISED, at_once, cache_dir, check_room, found, fresh_seed, install, path_text,
+    repository_root, step, step_in, succeeds,
 };
 use crate::sanitizers::sanitizers;
 use crate::tidy;
+use crate::wheel::wheel;
 use std::path::{Path, PathBuf};
 
 /// Debian packages whose programs the tests compare KarstDB with, or that building needs, and one
@@ -89,6 +90,7 @@ fn all_of_ci(args: &[String]) -> Result {
             sanitizers()?;
             explored_threads()?;
             fuzz()?;
+            wheel(&[])?;
             if quick { Ok(()) } else { build_judge() }
         },
     ])?;
@@ -266,23 +268,6 @@ pub(crate) fn install_judge() -> Result {
 
 fn missing_programs(wanted: &[(&'static str, &str)]) -> Vec<&'static str> {
     wanted.iter().filter(|(_, program)| !found(program)).map(|(package, _)| *package).collect()
-}
-
-/// Install Debian packages where that is possible, else say exactly what to install.
-fn install(packages: &[&str]) -> Result {
-    if packages.is_empty() {
-        return Ok(());
-    }
-    let line = format!("apt-get install -y {}", packages.join(" "));
-    if !found("apt-get") || !succeeds("sh", &["-c", "test \"$(id -u)\" = 0"]) {
-        return Err(format!("missing: {}\n  install with: sudo {line}", packages.join(", ")));
-    }
-    let mut args = vec!["install", "-y", "-qq", "--no-install-recommends"];
-    args.extend(packages);
-    let noninteractive = [("DEBIAN_FRONTEND", "noninteractive")];
-    step("apt-get", &["update", "-qq"], &[])
-        .and_then(|()| step("apt-get", &args, &noninteractive))
-        .map_err(|e| format!("{e}\n  install by hand with: sudo {line}"))
 }
 
 #[cfg(test)]

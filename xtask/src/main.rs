@@ -36,14 +36,15 @@ const HELP: &str = "cargo xtask TASK
             against docs/peers.md: needs crates.io and libclang  [--debug: the library not optimised]
             [--library DIR: one that is there] [--only TEXT: tests whose name has it]
   ci        format, lints, tidy, docs, then the slow checks: model checking, sanitizers, fuzzing, interop with
-            RocksDB 11.8, the fault and cancellation sweeps  [--quick: without RocksDB 11.8]
+            RocksDB 11.8, the fault and cancellation sweeps, and `wheel`  [--quick: without RocksDB 11.8]
   sanitizers
             the tests under AddressSanitizer and ThreadSanitizer, which need a nightly compiler and,
             for the second, its sources
   soak      every test that has a long form, in turns, each round with a fresh printed seed, and a report
             --hours N [--suite NAME[,NAME]] [--seed S: of the first round] [--folder DIR: for the output of
             failing runs]; --list: the suites
-  wheel     build the Python package and test it in a fresh virtual environment: needs python3 and PyPI
+  wheel     build the Python package and test it in a fresh virtual environment: needs PyPI, and Python 3.11,
+            which is installed on Debian
             [--release: optimised, as it is given away]
   mutants   change the source in small ways, all compiled at once behind a switch, bring past defects back,
             and ask which test notices each; hours on two cores. Its options follow (--help lists them)

@@ -36,6 +36,23 @@ pub(crate) fn path_text(path: &Path) -> Result<&str> {
     path.to_str().ok_or_else(|| format!("{}: the path is not UTF-8", path.display()))
 }
 
+/// Install Debian packages where that is possible, else say exactly what to install.
+pub(crate) fn install(packages: &[&str]) -> Result {
+    if packages.is_empty() {
+        return Ok(());
+    }
+    let line = format!("apt-get install -y {}", packages.join(" "));
+    if !found("apt-get") || !succeeds("sh", &["-c", "test \"$(id -u)\" = 0"]) {
+        return Err(format!("missing: {}\n  install with: sudo {line}", packages.join(", ")));
+    }
+    let mut args = vec!["install", "-y", "-qq", "--no-install-recommends"];
+    args.extend(packages);
+    let noninteractive = [("DEBIAN_FRONTEND", "noninteractive")];
+    step("apt-get", &["update", "-qq"], &[])
+        .and_then(|()| step("apt-get", &args, &noninteractive))
+        .map_err(|e| format!("{e}\n  install by hand with: sudo {line}"))
+}
+
 /// Where builds that must outlive a clone are kept: `$KARST_CACHE`, else `~/.cache/karstdb`.
 pub(crate) fn cache_dir() -> PathBuf {
     if let Some(dir) = std::env::var_os("KARST_CACHE") {

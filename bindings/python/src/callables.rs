@@ -4,9 +4,11 @@
 //! engine is made while one holds it; an exception becomes an error, and no thread of the engine
 //! unwinds through Python. A comparator has no error to return: it unwinds, and the call into the
 //! engine ends that ([`unless_it_panics`](crate::error::unless_it_panics)).
+//!
+//! An exception is dropped, and its text is made, with no mutex locked: both may run Python code.
 
 use crate::error::{CallbackFailed, InvalidArgument};
-use crate::shared::lock;
+use crate::shared::{call_python, lock};
 use karstdb::compaction_filter::{FilterDecision, FilterInput};
 use karstdb::format::{Comparator, UserComparator};
 use karstdb::merge_operator::{MergeFailed, Merged};
@@ -20,22 +22,27 @@ use std::sync::{Arc, Mutex};
 
 /// Exceptions of operators, by the text that the engine's error has of them. Few are kept, as not
 /// every one is asked for.
+///
+/// It is locked by threads that have the interpreter's lock only, so that it is not locked while a
+/// process is forked.
 static RAISED: Mutex<VecDeque<(String, PyErr)>> = Mutex::new(VecDeque::new());
 const KEPT: usize = 16;
 
 /// Notes an exception for [`cause_of`], and has the text for the engine's error.
 fn noted(py: Python<'_>, exception: PyErr) -> String {
-    let what = exception.value(py).repr().map_or_else(|_| "an exception".into(), |text| text.to_string());
+    let what = exception.value(py).repr().ok().map(|text| text.to_string());
+    // Why not empty: every error contains an empty text.
+    let what = what.filter(|text| !text.is_empty()).unwrap_or_else(|| "an exception".into());
     let mut kept = lock(&RAISED);
-    if kept.len() == KEPT {
-        kept.pop_front();
-    }
+    let forgotten = if kept.len() == KEPT { kept.pop_front() } else { None };
     kept.push_back((what.clone(), exception));
+    drop(kept);
+    drop(forgotten);
     what
 }
 
 /// The exception that the engine's error came of.
-pub fn cause_of(error: &str) -> Option<PyErr> {
+pub fn cause_of(_py: Python<'_>, error: &str) -> Option<PyErr> {
     let mut kept = lock(&RAISED);
     let at = kept.iter().rposition(|(what, _)| error.contains(what.as_str()))?;
     kept.remove(at).map(|(_, exception)| exception)
@@ -43,7 +50,7 @@ pub fn cause_of(error: &str) -> Option<PyErr> {
 
 /// Calls Python, which may have ended.
 fn called<T>(call: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<T, String> {
-    Python::try_attach(|py| call(py).map_err(|exception| noted(py, exception)))
+    call_python(|py| call(py).map_err(|exception| noted(py, exception)))
         .unwrap_or_else(|| Err("Python has ended".into()))
 }
 
@@ -189,9 +196,21 @@ impl CompactionFilter {
 pub struct FilterFailure(Mutex<Option<PyErr>>);
 
 impl FilterFailure {
+    /// Keeps an exception, if it is the first.
+    fn note(&self, exception: PyErr) {
+        let mut noted = Some(exception);
+        let mut first = lock(&self.0);
+        if first.is_none() {
+            *first = noted.take();
+        }
+        drop(first);
+        drop(noted);
+    }
+
     /// What a compaction that somebody waited for ends with.
     pub fn take(&self) -> PyResult<()> {
-        match lock(&self.0).take() {
+        let first = lock(&self.0).take();
+        match first {
             None => Ok(()),
             Some(cause) => {
                 Python::attach(|py| Err(failed(py, "a compaction filter failed; it kept the entry", cause)))
@@ -243,7 +262,7 @@ impl karstdb::CompactionFilter for Filter {
 
     fn filter(&self, level: u32, key: &[u8], entry: FilterInput<'_>) -> FilterDecision {
         let FilterInput::Value(value) = entry else { return FilterDecision::Keep };
-        let decided = Python::try_attach(|py| {
+        let decided = call_python(|py| {
             let given = (level, PyBytes::new(py, key), PyBytes::new(py, value));
             let outcome = self.filter.get().filter.bind(py).call1(given).and_then(|said| {
                 Ok(if said.is_none() {
@@ -255,7 +274,7 @@ impl karstdb::CompactionFilter for Filter {
                 })
             });
             outcome.unwrap_or_else(|exception| {
-                lock(&self.failure.0).get_or_insert(exception);
+                self.failure.note(exception);
                 FilterDecision::Keep
             })
         });

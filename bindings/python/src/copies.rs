@@ -93,10 +93,11 @@ impl BackupEngine {
         call: impl FnOnce(&mut karstdb::BackupEngine) -> Result<T> + Send,
     ) -> PyResult<T> {
         self.0.here("it")?;
-        py.detach(|| {
+        let outcome = py.detach(|| {
             let mut turn = self.0.turn()?;
-            unless_it_panics(|| call(turn.held().engine()?)).map_err(raised)
-        })
+            PyResult::Ok(unless_it_panics(|| call(turn.held().engine()?)))
+        })?;
+        outcome.map_err(raised)
     }
 
     /// What an operation takes along.

@@ -49,7 +49,8 @@ pub struct WriteBatch(Mutex<karstdb::WriteBatch>);
 
 impl WriteBatch {
     fn with(&self, call: impl FnOnce(&mut karstdb::WriteBatch) -> Result<()>) -> PyResult<()> {
-        call(&mut lock(&self.0)).map_err(raised)
+        let outcome = call(&mut lock(&self.0));
+        outcome.map_err(raised)
     }
 
     fn copied(&self, py: Python<'_>) -> karstdb::WriteBatch {
@@ -68,8 +69,8 @@ impl WriteBatch {
     #[pyo3(signature = (key, value, column_family=None))]
     fn put(&self, key: Given, value: Given, column_family: Option<&Rdict>) -> PyResult<()> {
         self.with(|batch| match column_family {
-            Some(of) => batch.put_cf(&of.family, key, value),
-            None => batch.put(key, value),
+            Some(of) => batch.put_cf(&of.family, &key, &value),
+            None => batch.put(&key, &value),
         })
     }
 
@@ -77,8 +78,8 @@ impl WriteBatch {
     #[pyo3(signature = (key, column_family=None))]
     fn delete(&self, key: Given, column_family: Option<&Rdict>) -> PyResult<()> {
         self.with(|batch| match column_family {
-            Some(of) => batch.delete_cf(&of.family, key),
-            None => batch.delete(key),
+            Some(of) => batch.delete_cf(&of.family, &key),
+            None => batch.delete(&key),
         })
     }
 
@@ -86,8 +87,8 @@ impl WriteBatch {
     #[pyo3(signature = (begin, end, column_family=None))]
     fn delete_range(&self, begin: Given, end: Given, column_family: Option<&Rdict>) -> PyResult<()> {
         self.with(|batch| match column_family {
-            Some(of) => batch.delete_range_cf(&of.family, begin, end),
-            None => batch.delete_range(begin, end),
+            Some(of) => batch.delete_range_cf(&of.family, &begin, &end),
+            None => batch.delete_range(&begin, &end),
         })
     }
 
@@ -95,8 +96,8 @@ impl WriteBatch {
     #[pyo3(signature = (key, operand, column_family=None))]
     fn merge(&self, key: Given, operand: Given, column_family: Option<&Rdict>) -> PyResult<()> {
         self.with(|batch| match column_family {
-            Some(of) => batch.merge_cf(&of.family, key, operand),
-            None => batch.merge(key, operand),
+            Some(of) => batch.merge_cf(&of.family, &key, &operand),
+            None => batch.merge(&key, &operand),
         })
     }
 

@@ -23,13 +23,12 @@ macro_rules! kinds {
         /// The exception for an error.
         pub fn raised(error: karstdb::Error) -> PyErr {
             let text = error.to_string();
-            if let Some(cause) = cause_of(&text) {
-                return Python::attach(|py| failed(py, &text, cause));
-            }
-            match error.kind() {
+            let of_callable =
+                Python::attach(|py| cause_of(py, &text).map(|cause| failed(py, &text, cause)));
+            of_callable.unwrap_or_else(|| match error.kind() {
                 $(ErrorKind::$kind => $kind::new_err(text),)*
                 _ => Error::new_err(text),
-            }
+            })
         }
 
         pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -3,7 +3,7 @@
 use crate::bytes::Given;
 use crate::error::detached;
 use crate::operation::{Operation, Outcome};
-use crate::shared::{Owned, Shared, lock};
+use crate::shared::{Owned, Shared, lock, lock_for_call};
 use karstdb::{BatchDbIterator, DbIterator, Error, ErrorKind, Result, Value};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -73,7 +73,7 @@ impl RdictIter {
     ) -> PyResult<T> {
         self.shared.here()?;
         detached(py, || {
-            let mut cursor = lock(&self.cursor);
+            let mut cursor = lock_for_call(&self.cursor)?;
             call(cursor.as_mut().ok_or_else(gone)?)
         })
     }
@@ -135,12 +135,16 @@ impl RdictIter {
     }
 
     /// Lets go of what the cursor pins.
-    fn close(&self, py: Python<'_>) {
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
         // In a fork nobody is there who would let go of the lock.
         if self.shared.here().is_err() {
-            return;
+            return Ok(());
         }
-        py.detach(|| drop(lock(&self.cursor).take()));
+        detached(py, || {
+            let cursor = lock_for_call(&self.cursor)?.take();
+            drop(cursor);
+            Ok(())
+        })
     }
 
     /// The next entries, at most `count`, and moves past them.

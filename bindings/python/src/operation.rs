@@ -1,7 +1,7 @@
 //! A call that may wait, as a coroutine drives it.
 
 use crate::error::{raised, unless_it_panics};
-use crate::shared::lock;
+use crate::shared::{Owned, lock};
 use karstdb::{Result, Value};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
@@ -56,11 +56,11 @@ type Pending = Pin<Box<dyn Future<Output = Result<Outcome>> + Send>>;
 
 /// A future of KarstDB's. Nothing happens before the first `poll`.
 #[pyclass(frozen, module = "karstdb")]
-pub struct Operation(Mutex<Option<Pending>>);
+pub struct Operation(Owned<Mutex<Option<Pending>>>);
 
 impl Operation {
     pub fn new(future: impl Future<Output = Result<Outcome>> + Send + 'static) -> Self {
-        Operation(Mutex::new(Some(Box::pin(future))))
+        Operation(Owned::new(Mutex::new(Some(Box::pin(future)))))
     }
 }
 
@@ -68,6 +68,7 @@ impl Operation {
 impl Operation {
     /// `None` while it waits, when `ready.take()` will have `id`; else a tuple of the result.
     fn poll<'py>(&self, py: Python<'py>, ready: &Ready, id: u64) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        self.0.here("the database")?;
         let waker = Waker::from(Arc::new(Woken { queue: ready.0.clone(), id }));
         let polled = py.detach(|| {
             let mut slot = lock(&self.0);
@@ -91,7 +92,13 @@ impl Operation {
 
     /// Drops the future, and with it what it waits for.
     fn cancel(&self, py: Python<'_>) {
-        py.detach(|| drop(lock(&self.0).take()));
+        if !self.0.is_here() {
+            return;
+        }
+        py.detach(|| {
+            let future = lock(&self.0).take();
+            drop(future);
+        });
     }
 }
 

@@ -5,19 +5,55 @@
 //!   not there, and a lock that one of them held stays locked.
 //! - What may wait is dropped with the interpreter's lock released, as threads of the engine may
 //!   need that lock to end their work: they call Python's operators and filters.
+//! - With a mutex of this crate locked no Python code runs, so nothing of Python's is dropped, no
+//!   text of an exception is made and the interpreter's lock is not waited for; but for the mutexes
+//!   of a cursor, of a writer of tables and of an operation, which are waited for with the
+//!   interpreter's lock released.
 
 use crate::callables::FilterFailure;
 use crate::error::{detached, unless_it_panics};
-use karstdb::{Db, OptimisticTransactionDb, Result, TransactionDb};
+use karstdb::{Db, Error, ErrorKind, OptimisticTransactionDb, Result, TransactionDb};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 /// Locks; what a panic of another thread left behind is used as it is.
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks what a call of the engine works with. An operator that is called in that call is refused,
+/// as it would wait for itself.
+pub fn lock_for_call<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
+    if CALLABLES.get() == 0 {
+        return Ok(lock(mutex));
+    }
+    match mutex.try_lock() {
+        Ok(guard) => Ok(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => Err(Error::new(ErrorKind::Busy, "another call is under way")),
+    }
+}
+
+thread_local! {
+    /// Number of Python's operators, filters and comparators that this thread is in.
+    static CALLABLES: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Calls an operator, a filter or a comparator; `None` if Python has ended.
+pub fn call_python<T>(call: impl FnOnce(Python<'_>) -> T) -> Option<T> {
+    struct Inside;
+    impl Drop for Inside {
+        fn drop(&mut self) {
+            CALLABLES.set(CALLABLES.get() - 1);
+        }
+    }
+    CALLABLES.set(CALLABLES.get() + 1);
+    let _inside = Inside;
+    Python::try_attach(call)
 }
 
 /// Something of the engine's that belongs to this process; left alone in its forks.
@@ -134,10 +170,10 @@ impl Shared {
 /// Python from then on.
 #[pyfunction]
 pub fn _close_all(py: Python<'_>) {
+    // It is locked with the interpreter's lock held only, so never while a process is forked.
+    let open = std::mem::take(&mut *lock(&OPEN));
+    let open: Vec<_> = open.iter().filter_map(Weak::upgrade).collect();
     py.detach(|| {
-        // Why `try_lock`: in a fork somebody who is not there may have it.
-        let Ok(mut open) = OPEN.try_lock() else { return };
-        let open: Vec<_> = std::mem::take(&mut *open).iter().filter_map(Weak::upgrade).collect();
         for shared in open.iter().filter(|shared| shared.here().is_ok()) {
             // It may be closed already, and nobody is left to be told of anything else.
             let _ = unless_it_panics(|| shared.db().close());

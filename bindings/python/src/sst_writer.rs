@@ -4,7 +4,7 @@ use crate::bytes::Given;
 use crate::db::Rdict;
 use crate::error::detached;
 use crate::options::Settings;
-use crate::shared::{Owned, lock};
+use crate::shared::{Owned, lock_for_call};
 use karstdb::{Options, Result};
 use pyo3::prelude::*;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ impl SstFileWriter {
         call: impl FnOnce(&mut karstdb::SstFileWriter) -> Result<T> + Send,
     ) -> PyResult<T> {
         self.0.here("it")?;
-        detached(py, || call(&mut lock(&self.0)))
+        detached(py, || call(&mut *lock_for_call(&self.0)?))
     }
 }
 

@@ -70,6 +70,7 @@ impl TransactionDB {
             default_lock_timeout,
             write_policy,
             skip_concurrency_control,
+            ..TransactionDbOptions::default()
         };
         let db = Rdict::open(py, &path, options.and(named)?, column_families, true, |options| {
             TransactionDb::open(&path, options, &own).map(Kind::Locking).map_err(raised)
@@ -343,10 +344,11 @@ impl Transaction {
         call: impl FnOnce(&mut Held) -> Result<T> + Send,
     ) -> PyResult<T> {
         self.shared.here()?;
-        py.detach(|| {
+        let outcome = py.detach(|| {
             let mut turn = self.place.turn()?;
-            unless_it_panics(move || call(turn.held())).map_err(raised)
-        })
+            PyResult::Ok(unless_it_panics(move || call(turn.held())))
+        })?;
+        outcome.map_err(raised)
     }
 
     fn family<'a>(&'a self, given: Option<&'a Rdict>) -> &'a ColumnFamily {

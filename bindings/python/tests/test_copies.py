@@ -323,7 +323,7 @@ def test_a_backup_that_is_cancelled_leaves_the_engine_whole(tmp_path):
         assert backups.get_corrupted_backups() == []
         path = tmp_path / "restored"
         asyncio.run(cancelled(backups.restore_db_from_backup_async(made, path), 2))
-        for _ in range(1000):
+        for _ in range(30_000):
             try:
                 backups.restore_db_from_backup(made, path)
                 break
@@ -348,7 +348,7 @@ def test_a_checkpoint_that_is_cancelled_leaves_nothing_or_all(tmp_path):
             asyncio.run(cancelled(path, steps))
         asyncio.run(db.create_checkpoint_async(tmp_path / "whole"))
         entries = list(db.items())
-    for _ in range(1000):
+    for _ in range(30_000):
         # What was made is taken away soon.
         if not list(tmp_path.glob("*.tmp")):
             break

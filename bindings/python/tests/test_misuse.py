@@ -18,11 +18,11 @@ def db(tmp_path):
 
 
 def in_a_fork(call):
-    """What `call` returns in a child that may take ten seconds."""
+    """What `call` returns in a child that is ended after five minutes, so that a deadlock fails."""
     child = os.fork()
     if child == 0:
         try:
-            threading.Timer(10, lambda: os._exit(99)).start()
+            threading.Timer(300, lambda: os._exit(99)).start()
             os._exit(call())
         except BaseException:
             os._exit(98)
@@ -128,7 +128,7 @@ if child == 0:
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
 assert len(list(db)) == 3000
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
     with karstdb.open(tmp_path / "db") as db:
         assert len(list(db)) == 3000
 
@@ -232,3 +232,199 @@ def test_batches_and_objects_of_other_databases_are_refused(db, tmp_path):
             db.write([(b"a", b"1")])
         with pytest.raises(TypeError):
             db.multi_get(b"a")  # bytes are no keys one by one
+
+
+def alone(program, *arguments):
+    """Runs a program in a process of its own, since a deadlock may have the interpreter's lock.
+
+    The limit is for a process that never ends.
+    """
+    ran = subprocess.run(
+        [sys.executable, "-c", program, *map(str, arguments)], capture_output=True, text=True, timeout=300
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def test_the_text_of_an_exception_of_a_filter_is_made_with_no_mutex_locked(tmp_path):
+    """Making the text waits for a compaction whose filter raises as well."""
+    program = """
+import sys, threading
+import karstdb
+
+compacted = []
+
+class Failed(Exception):
+    def __str__(self):
+        if not compacted:
+            compacted.append(1)
+            other = threading.Thread(target=compact)
+            other.start()
+            other.join()
+        return "failed"
+
+def keep(level, key, value):
+    raise Failed()
+
+def compact():
+    try:
+        db.compact_range(bottommost_level_compaction="force")
+    except karstdb.CallbackFailed as failed:
+        compacted.append(str(failed.__cause__))
+
+db = karstdb.open(sys.argv[1], compaction_filter=karstdb.CompactionFilter("f", keep))
+db[b"a"] = b"1"
+compact()
+assert compacted == [1, "failed", "failed"], compacted
+"""
+    alone(program, tmp_path / "db")
+
+
+def test_exceptions_that_nobody_asked_for_are_dropped_with_no_mutex_locked(tmp_path):
+    """Dropping one waits for a merge that raises as well."""
+    program = """
+import sys, threading
+import karstdb
+
+dropped = []
+
+class Resource:
+    def __del__(self):
+        dropped.append(1)
+        if len(dropped) == 1:
+            other = threading.Thread(target=read, args=(b"0",))
+            other.start()
+            other.join()
+
+class Failed(Exception):
+    def __init__(self):
+        super().__init__("no")
+        self.resource = Resource()
+
+def full(key, existing, operands):
+    raise Failed()
+
+def read(*keys):
+    try:
+        db.multi_get(keys)
+    except karstdb.CallbackFailed:
+        return
+    raise SystemExit(1)
+
+db = karstdb.open(sys.argv[1], merge_operator=karstdb.MergeOperator("m", full))
+keys = [b"%d" % i for i in range(40)]
+for key in keys:
+    db.merge(key, b"1")
+read(*keys)
+assert dropped
+"""
+    alone(program, tmp_path / "db")
+
+
+def test_databases_are_opened_while_all_are_closed(tmp_path):
+    """Closing waits for a filter, and the filter for a database that is opened."""
+    program = """
+import sys, threading
+import karstdb
+
+asked, opened = threading.Event(), threading.Event()
+
+def keep(level, key, value):
+    asked.set()
+    opened.wait()
+
+def compact():
+    try:
+        db.compact_range(bottommost_level_compaction="force")
+    except karstdb.Error:
+        pass
+
+def is_closed():
+    try:
+        db.get(b"a")
+    except karstdb.Closed:
+        return True
+
+db = karstdb.open(sys.argv[1], compaction_filter=karstdb.CompactionFilter("f", keep))
+db[b"a"] = b"1"
+threads = [threading.Thread(target=compact), threading.Thread(target=karstdb._close_all)]
+threads[0].start()
+asked.wait()
+threads[1].start()
+while not is_closed():
+    pass
+other = karstdb.open(sys.argv[2])
+opened.set()
+for thread in threads:
+    thread.join()
+other[b"a"] = b"1"
+"""
+    alone(program, tmp_path / "db", tmp_path / "other")
+
+
+def test_a_filter_may_drop_the_last_reference_to_its_database(tmp_path):
+    """Closing waits for the filter, so the database closes when the filter has returned."""
+    program = """
+import sys, threading
+import karstdb
+
+held, let_go, dropped = {}, threading.Event(), threading.Event()
+
+def keep(level, key, value):
+    let_go.wait()
+    held.clear()
+    dropped.set()
+
+def write():
+    for value in (b"1", b"2"):
+        for key in (b"a", b"b"):
+            held["db"][key] = value
+        held["db"].flush()
+
+held["db"] = karstdb.open(
+    sys.argv[1],
+    compaction_filter=karstdb.CompactionFilter("f", keep),
+    level0_file_num_compaction_trigger=2,
+)
+write()
+let_go.set()
+dropped.wait()
+while True:
+    try:
+        db = karstdb.open(sys.argv[1])
+        break
+    except karstdb.Locked:
+        pass
+assert db[b"a"] == b"2"
+"""
+    alone(program, tmp_path / "db")
+
+
+def test_a_comparator_is_refused_the_cursor_that_it_is_asked_for(tmp_path):
+    program = """
+import sys
+import karstdb
+
+cursors, outcomes = [], set()
+
+def order(a, b):
+    for cursor in cursors:
+        for call in (cursor.valid, cursor.close):
+            try:
+                call()
+                outcomes.add(None)
+            except karstdb.Busy:
+                outcomes.add("busy")
+    return (a > b) - (a < b)
+
+db = karstdb.open(sys.argv[1], comparator=karstdb.Comparator("order", order))
+for i in range(10):
+    db[b"%d" % i] = b"v"
+cursor = db.iter()
+cursors.append(cursor)
+cursor.seek(b"5")
+cursors.clear()
+assert cursor.key() == b"5"
+assert outcomes == {"busy"}, outcomes
+"""
+    alone(program, tmp_path / "db")
