@@ -85,6 +85,7 @@ fn of_database(db: &Db, before: &Snapshot) -> Vec<(&'static str, Option<Error>)>
         multi_get_cfs_async wait(db.multi_get_cfs_async(&then, &of_keys, &keys));
         iter db.iter(&read);
         iter_cf db.iter_cf(&then, family);
+        iter_cfs db.iter_cfs(&then, &of_keys);
         internal_iter db.internal_iter(&read, family);
         cf db.cf("other");
         range db.range(..);

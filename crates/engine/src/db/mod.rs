@@ -446,6 +446,21 @@ impl Db {
         )
     }
 
+    /// An iterator over each of several column families, in their order, all as of the same moment.
+    ///
+    /// # Errors
+    /// As [`Db::iter_cf`].
+    pub fn iter_cfs(&self, options: &ReadOptions, families: &[&ColumnFamily]) -> Result<Vec<DbIterator>> {
+        let Batch { sources, of_keys, at } = self.batch(options, families, families.len())?;
+        let iterators = of_keys.iter().map(|number| {
+            let source = &sources[*number as usize];
+            let held = (self.0.read.life.clone(), self.gate(at.seq));
+            let (tables, superversion) = (source.tables.clone(), source.superversion.clone());
+            DbIterator::new(tables, superversion, at.again(), options.clone(), held)
+        });
+        iterators.collect()
+    }
+
     /// Brings an iterator over `family` up to date: it then shows the newest state, or that of
     /// `snapshot`, with the options it was made with, and lets go of the memtables and files of the
     /// old state. It stands nowhere until the next seek.

@@ -171,7 +171,7 @@ mod tests {
 
     /// A way to read a family, and some the other one too, in which only "k" was written.
     type Read = fn(&Db, &ColumnFamily, &ColumnFamily) -> Found;
-    const READS: [Read; 8] = [
+    const READS: [Read; 9] = [
         |db, family, _| found(["k"], vec![db.get_cf(&ReadOptions::new(), family, "k")]),
         |db, family, _| {
             let read = ReadOptions::new();
@@ -197,6 +197,12 @@ mod tests {
             BETWEEN.set(between);
             db.refresh(&mut iter, family, None).unwrap();
             shown(iter)
+        },
+        |db, family, other| {
+            let mut iters = db.iter_cfs(&ReadOptions::new(), &[other, family]).unwrap();
+            let mut found = shown(iters.remove(1));
+            found.extend(shown(iters.remove(0)).pop());
+            found
         },
     ];
 
@@ -266,6 +272,36 @@ mod tests {
             assert!(BETWEEN.take().is_none());
             db.close().unwrap();
         }
+    }
+
+    #[test]
+    fn iterators_over_several_families_have_one_state() {
+        let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
+        let options = Options::new().env(env).db(|db| {
+            db.create_if_missing = true;
+            db.create_missing_column_families = true;
+        });
+        let db = Db::open_cf("/db", &options, &["default", "second"]).unwrap();
+        let families = ["default", "second"].map(|name| db.column_family(name).unwrap());
+        let write = {
+            let (db, families) = (db.clone(), families.clone());
+            move |value: &'static str| {
+                let mut batch = WriteBatch::new();
+                families.iter().for_each(|family| batch.put_cf(family, "k", value).unwrap());
+                db.write(&WriteOptions::new(), &batch).unwrap();
+            }
+        };
+        write("before");
+        // Between the first iterator and the second, if each took its own sequence number.
+        BETWEEN.set(Some(Box::new(move || BETWEEN.set(Some(Box::new(move || write("after")))))));
+        let iterators = db.iter_cfs(&ReadOptions::new(), &families.each_ref()).unwrap();
+        BETWEEN.take();
+        let values = iterators.into_iter().map(|mut iterator| {
+            iterator.seek_to_first().unwrap();
+            iterator.value().to_vec()
+        });
+        assert_eq!(values.collect::<Vec<_>>(), [b"before", b"before"]);
+        db.close().unwrap();
     }
 
     #[test]
