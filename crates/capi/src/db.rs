@@ -197,38 +197,34 @@ unsafe fn copied_out(
 
 capi! {
     attempt rocksdb_put(db: *const Database, options: *const Write, key: *const c_char, keylen: usize, val: *const c_char, vallen: usize) {
-        let (db, own) = (base(db)?, of(db)?);
-        db.put_cf(&writing(options), db.default_column_family(), bytes(key, keylen), own.stored(bytes(val, vallen)))
+        of(db)?.put(&writing(options), base(db)?.default_column_family(), bytes(key, keylen), bytes(val, vallen))
     }
     attempt rocksdb_put_cf(db: *const Database, options: *const Write, cf: *const Family, key: *const c_char, keylen: usize, val: *const c_char, vallen: usize) {
-        base(db)?.put_cf(&writing(options), &of(cf)?.0, bytes(key, keylen), of(db)?.stored(bytes(val, vallen)))
+        of(db)?.put(&writing(options), &of(cf)?.0, bytes(key, keylen), bytes(val, vallen))
     }
     attempt rocksdb_merge(db: *const Database, options: *const Write, key: *const c_char, keylen: usize, val: *const c_char, vallen: usize) {
-        let (db, own) = (base(db)?, of(db)?);
-        db.merge_cf(&writing(options), db.default_column_family(), bytes(key, keylen), own.stored(bytes(val, vallen)))
+        of(db)?.merge(&writing(options), base(db)?.default_column_family(), bytes(key, keylen), bytes(val, vallen))
     }
     attempt rocksdb_merge_cf(db: *const Database, options: *const Write, cf: *const Family, key: *const c_char, keylen: usize, val: *const c_char, vallen: usize) {
-        base(db)?.merge_cf(&writing(options), &of(cf)?.0, bytes(key, keylen), of(db)?.stored(bytes(val, vallen)))
+        of(db)?.merge(&writing(options), &of(cf)?.0, bytes(key, keylen), bytes(val, vallen))
     }
     attempt rocksdb_delete(db: *const Database, options: *const Write, key: *const c_char, keylen: usize) {
-        let db = base(db)?;
-        db.delete_cf(&writing(options), db.default_column_family(), bytes(key, keylen))
+        of(db)?.delete(&writing(options), base(db)?.default_column_family(), bytes(key, keylen))
     }
     attempt rocksdb_delete_cf(db: *const Database, options: *const Write, cf: *const Family, key: *const c_char, keylen: usize) {
-        base(db)?.delete_cf(&writing(options), &of(cf)?.0, bytes(key, keylen))
+        of(db)?.delete(&writing(options), &of(cf)?.0, bytes(key, keylen))
     }
     attempt rocksdb_singledelete(db: *const Database, options: *const Write, key: *const c_char, keylen: usize) {
-        let db = base(db)?;
-        db.single_delete_cf(&writing(options), db.default_column_family(), bytes(key, keylen))
+        of(db)?.single_delete(&writing(options), base(db)?.default_column_family(), bytes(key, keylen))
     }
     attempt rocksdb_singledelete_cf(db: *const Database, options: *const Write, cf: *const Family, key: *const c_char, keylen: usize) {
-        base(db)?.single_delete_cf(&writing(options), &of(cf)?.0, bytes(key, keylen))
+        of(db)?.single_delete(&writing(options), &of(cf)?.0, bytes(key, keylen))
     }
     attempt rocksdb_delete_range_cf(db: *const Database, options: *const Write, cf: *const Family, start: *const c_char, startlen: usize, end: *const c_char, endlen: usize) {
-        base(db)?.delete_range_cf(&writing(options), &of(cf)?.0, bytes(start, startlen), bytes(end, endlen))
+        of(db)?.delete_range(&writing(options), &of(cf)?.0, bytes(start, startlen), bytes(end, endlen))
     }
     attempt rocksdb_write(db: *const Database, options: *const Write, batch: *const crate::batch::Batch) {
-        base(db)?.write(&writing(options), &*of(db)?.stored_batch(&of(batch)?.batch)?)
+        of(db)?.write(&writing(options), &of(batch)?.batch)
     }
 
     attempt rocksdb_get(db: *const Database, options: *const Read, key: *const c_char, keylen: usize, vallen: *mut usize) -> *mut c_char {
@@ -318,8 +314,7 @@ capi! {
         }
     }
     attempt rocksdb_create_iterators(db: *const Database, options: *const Read, cfs: *const *const Family, iterators: *mut *mut Iter, size: usize) {
-        iterators_of(of(db)?, options, &families_of(cfs, size)?, iterators);
-        Ok(())
+        iterators_of(of(db)?, options, &families_of(cfs, size)?, iterators)
     }
     call rocksdb_create_snapshot(db: *const Database) -> *mut SnapshotHandle {
         base(db).map_or(std::ptr::null_mut(), |db| SnapshotHandle::given(db.snapshot()))

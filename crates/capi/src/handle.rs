@@ -1,7 +1,9 @@
 //! The handles of an open database, of a value and of a snapshot.
 
 use crate::boundary::*;
-use karstdb::{Db, DbWithTtl, ErrorKind, Snapshot, Value, WriteBatch};
+use karstdb::{
+    ColumnFamily, Db, DbWithTtl, ErrorKind, Snapshot, TransactionDb, Value, WriteBatch, WriteOptions,
+};
 use std::borrow::Cow;
 use std::sync::{Mutex, PoisonError};
 
@@ -14,17 +16,97 @@ pub struct Database {
     /// The same database, if it was opened with a TTL: its values have the time of their write
     /// behind them.
     pub(crate) ttl: Option<DbWithTtl>,
+    /// Set if transactions of the database lock keys: writes by this handle lock them, too.
+    pub(crate) locking: Option<TransactionDb>,
     /// How often compactions by hand were enabled when they were not disabled.
     pub(crate) enabled_ahead: Mutex<u32>,
 }
 
+/// A call on what a handle writes to: the `TransactionDb`, or else the `Db`.
+macro_rules! by_kind {
+    ($handle:expr, $db:ident => $call:expr) => {
+        match &$handle.locking {
+            Some($db) => $call,
+            None => {
+                let $db = &$handle.db;
+                $call
+            }
+        }
+    };
+}
+
 impl Database {
     pub(crate) fn plain(db: Db) -> Database {
-        Database { db, ttl: None, enabled_ahead: Mutex::default() }
+        Database { db, ttl: None, locking: None, enabled_ahead: Mutex::default() }
     }
 
     pub(crate) fn expiring(db: DbWithTtl) -> Database {
         Database { ttl: Some(db.clone()), ..Database::plain(db.db().clone()) }
+    }
+
+    pub(crate) fn locking(db: TransactionDb) -> Database {
+        Database { locking: Some(db.clone()), ..Database::plain(db.db().clone()) }
+    }
+
+    pub(crate) fn put(
+        &self,
+        options: &WriteOptions,
+        family: &ColumnFamily,
+        key: &[u8],
+        value: &[u8],
+    ) -> karstdb::Result<()> {
+        by_kind!(self, db => db.put_cf(options, family, key, self.stored(value)))
+    }
+
+    pub(crate) fn merge(
+        &self,
+        options: &WriteOptions,
+        family: &ColumnFamily,
+        key: &[u8],
+        operand: &[u8],
+    ) -> karstdb::Result<()> {
+        by_kind!(self, db => db.merge_cf(options, family, key, self.stored(operand)))
+    }
+
+    pub(crate) fn delete(
+        &self,
+        options: &WriteOptions,
+        family: &ColumnFamily,
+        key: &[u8],
+    ) -> karstdb::Result<()> {
+        by_kind!(self, db => db.delete_cf(options, family, key))
+    }
+
+    pub(crate) fn single_delete(
+        &self,
+        options: &WriteOptions,
+        family: &ColumnFamily,
+        key: &[u8],
+    ) -> karstdb::Result<()> {
+        by_kind!(self, db => db.single_delete_cf(options, family, key))
+    }
+
+    /// A database whose transactions lock keys refuses it, as it locks no ranges.
+    pub(crate) fn delete_range(
+        &self,
+        options: &WriteOptions,
+        family: &ColumnFamily,
+        begin: &[u8],
+        end: &[u8],
+    ) -> karstdb::Result<()> {
+        match &self.locking {
+            None => self.db.delete_range_cf(options, family, begin, end),
+            Some(db) => {
+                let mut batch = WriteBatch::new();
+                batch.delete_range_cf(family, begin, end)?;
+                db.write(options, &batch)
+            }
+        }
+    }
+
+    pub(crate) fn write(&self, options: &WriteOptions, batch: &WriteBatch) -> karstdb::Result<()> {
+        let batch = self.stored_batch(batch)?;
+        by_kind!(self, db => db.write(options, &batch))
     }
 
     /// A value as it is stored.
@@ -33,7 +115,7 @@ impl Database {
     }
 
     /// A batch as it is written.
-    pub(crate) fn stored_batch<'b>(&self, batch: &'b WriteBatch) -> karstdb::Result<Cow<'b, WriteBatch>> {
+    fn stored_batch<'b>(&self, batch: &'b WriteBatch) -> karstdb::Result<Cow<'b, WriteBatch>> {
         match &self.ttl {
             Some(ttl) => ttl.stored_batch(batch).map(Cow::Owned),
             None => Ok(Cow::Borrowed(batch)),

@@ -214,9 +214,7 @@ mod whole {
             if let Ok(batch) = batch_of(batch) { visit_default(batch.write_batch(), state, put, deleted, None) }
         }
         attempt rocksdb_write_writebatch_wi(db: *const Database, options: *const Write, batch: *const IndexedBatch) {
-            let own = of(db)?;
-            let written = own.stored_batch(batch_of(batch)?.write_batch())?;
-            own.db.write(&writing(options), &written)
+            of(db)?.write(&writing(options), batch_of(batch)?.write_batch())
         }
 
         attempt rocksdb_writebatch_wi_get_from_batch(batch: *const IndexedBatch, _options: *const OptionsHandle, key: *const c_char, keylen: usize, vallen: *mut usize) -> *mut c_char {

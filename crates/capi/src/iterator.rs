@@ -47,33 +47,46 @@ macro_rules! on {
 }
 
 impl Iter {
-    pub(crate) unsafe fn new(db: &Db, options: *const Read, family: &ColumnFamily) -> *mut Iter {
-        let origin = Some((db.clone(), family.clone()));
+    /// One over each column family, all of one state.
+    unsafe fn over(db: &Db, options: *const Read, families: &[&ColumnFamily]) -> karstdb::Result<Vec<Iter>> {
         let is_tailing = unsafe { options.as_ref() }.is_some_and(Read::is_tailing);
         let mut options = unsafe { reading(options) };
         let keeps_to_prefix = options.prefix_same_as_start;
-        // Why before the iterator is made: it may see more than this, and not less.
+        // Why before the iterators are made: they may see more than this, and not less.
         let tail = is_tailing.then(|| db.latest_sequence_number());
         // Compat: with it RocksDB's iterators tell internal keys.
-        let has_timestamps = family.comparator().timestamp_size() > 0;
-        let internal_key = (has_timestamps && options.iter_start_ts.is_some()).then(Vec::new);
-        if is_tailing && internal_key.is_some() {
-            return give(Iter::nowhere(Some(not_supported("a tailing iterator with iter_start_ts"))));
+        let tells_internal_keys = |family: &ColumnFamily| {
+            family.comparator().timestamp_size() > 0 && options.iter_start_ts.is_some()
+        };
+        if is_tailing && families.iter().any(|family| tells_internal_keys(family)) {
+            return Err(not_supported("a tailing iterator with iter_start_ts"));
         }
+        let internal_keys: Vec<_> =
+            families.iter().map(|family| tells_internal_keys(family).then(Vec::new)).collect();
         if is_tailing {
             // Compat: a tailing iterator sees the newest, whatever the snapshot.
             options.snapshot = None;
         }
-        give(match db.iter_cf(&options, family) {
-            Ok(it) => Iter {
-                at: At::Db(Box::new(it)),
-                origin,
-                keeps_to_prefix,
-                tail,
-                internal_key,
-                ..Iter::nowhere(None)
-            },
-            Err(error) => Iter { origin, tail, ..Iter::nowhere(Some(error)) },
+        let made = match families {
+            [family] => vec![db.iter_cf(&options, family)?],
+            _ => db.iter_cfs(&options, families)?,
+        };
+        let made = made.into_iter().zip(families).zip(internal_keys);
+        let iterators = made.map(|((it, family), internal_key)| Iter {
+            at: At::Db(Box::new(it)),
+            origin: Some((db.clone(), (*family).clone())),
+            keeps_to_prefix,
+            tail,
+            internal_key,
+            ..Iter::nowhere(None)
+        });
+        Ok(iterators.collect())
+    }
+
+    pub(crate) unsafe fn new(db: &Db, options: *const Read, family: &ColumnFamily) -> *mut Iter {
+        give(match unsafe { Iter::over(db, options, &[family]) } {
+            Ok(mut made) => made.pop().unwrap_or_else(|| Iter::nowhere(None)),
+            Err(error) => Iter::nowhere(Some(error)),
         })
     }
 
@@ -227,10 +240,12 @@ pub(crate) unsafe fn iterators_of(
     options: *const Read,
     families: &[ColumnFamily],
     out: *mut *mut Iter,
-) {
-    for (at, family) in families.iter().enumerate() {
-        unsafe { put(out.add(at), Iter::of(own, options, family)) };
+) -> karstdb::Result<()> {
+    let made = unsafe { Iter::over(&own.db, options, &families.iter().collect::<Vec<_>>())? };
+    for (at, iter) in made.into_iter().enumerate() {
+        unsafe { put(out.add(at), give(Iter { stamps: own.ttl.is_some(), ..iter })) };
     }
+    Ok(())
 }
 
 unsafe fn entry<'a>(iter: *const Iter, key: bool) -> Option<&'a [u8]> {

@@ -214,7 +214,8 @@ impl TransactionHandle {
         }
     }
 
-    /// Adds what a batch has, as if each operation was called.
+    /// Adds what a batch has, as if each operation was called: keys are locked, or validated when
+    /// it commits.
     pub(crate) fn rebuild(&mut self, batch: &karstdb::WriteBatch) -> karstdb::Result<()> {
         let families = self.db.column_families();
         let family = |id: u32| {
@@ -229,16 +230,16 @@ impl TransactionHandle {
             };
             match op {
                 Op::Put { cf, key, value } => {
-                    on!(self, transaction => transaction.put_untracked(family(cf.0)?, key, value))?
+                    on!(self, transaction => transaction.put_cf(family(cf.0)?, key, value))?
                 }
                 Op::Delete { cf, key } => {
-                    on!(self, transaction => transaction.delete_untracked(family(cf.0)?, key))?
+                    on!(self, transaction => transaction.delete_cf(family(cf.0)?, key))?
                 }
                 Op::SingleDelete { cf, key } => {
-                    on!(self, transaction => transaction.single_delete_untracked(family(cf.0)?, key))?
+                    on!(self, transaction => transaction.single_delete_cf(family(cf.0)?, key))?
                 }
                 Op::Merge { cf, key, operand } => {
-                    on!(self, transaction => transaction.merge_untracked(family(cf.0)?, key, operand))?
+                    on!(self, transaction => transaction.merge_cf(family(cf.0)?, key, operand))?
                 }
                 Op::LogData(data) => on!(self, transaction => transaction.put_log_data(data))?,
                 Op::Noop => {}
@@ -282,7 +283,7 @@ fn pinned(value: Option<Value>) -> *mut Pinned {
     value.map_or(std::ptr::null_mut(), |value| give(Pinned::whole(value)))
 }
 
-/// Many keys of a transaction, one after another, with locks or without.
+/// Many keys of a transaction: as of one moment, or locked one after another.
 unsafe fn each(
     handle: *mut TransactionHandle,
     options: *const Read,
@@ -300,11 +301,18 @@ unsafe fn each(
         Some(Ok(families)) => families,
         Some(Err(error)) => return (0..count).map(|_| Err(error.clone())).collect(),
     };
-    let mut one = |(family, key): (ColumnFamily, &[u8])| match for_update {
-        true => handle.get_for_update(&options, Some(&Family(family)), key, true),
-        false => handle.get(&options, Some(&Family(family)), key),
-    };
-    families.into_iter().zip(keys).map(&mut one).collect()
+    if for_update {
+        let lock = |(family, key): (ColumnFamily, &[u8])| {
+            handle.get_for_update(&options, Some(&Family(family)), key, true)
+        };
+        return families.into_iter().zip(keys).map(lock).collect();
+    }
+    let families: Vec<_> = families.iter().collect();
+    match &handle.inner {
+        Kind::Locking(transaction) => transaction.multi_get_cfs(&options, &families, &keys),
+        Kind::Optimistic(transaction) => transaction.multi_get_cfs(&options, &families, &keys),
+        Kind::Committing => (0..count).map(|_| Err(committing())).collect(),
+    }
 }
 
 capi! {

@@ -47,7 +47,7 @@ unsafe fn open(
     let names: &[&str] = if named.count == 0 { &["default"] } else { &wanted.names };
     let db = TransactionDb::open_cf(wanted.path, &wanted.options, &settings.options, names)?;
     unsafe { handles_out(db.db(), &wanted, named)? };
-    Ok(give(LockingDatabase { base: Database::plain(db.db().clone()), db }))
+    Ok(give(LockingDatabase { base: Database::locking(db.clone()), db }))
 }
 
 unsafe fn open_optimistic(

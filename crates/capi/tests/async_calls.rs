@@ -70,6 +70,7 @@ api! {
     fn rocksdb_writebatch_count(b: H) -> c_int;
     fn rocksdb_transactiondb_options_create() -> H;
     fn rocksdb_transactiondb_options_destroy(o: H);
+    fn rocksdb_transactiondb_options_set_default_lock_timeout(o: H, v: i64);
     fn rocksdb_transactiondb_open(o: H, t: H, n: B, e: E) -> H;
     fn rocksdb_transactiondb_close(db: H);
     fn rocksdb_transactiondb_get_base_db(db: H) -> H;
@@ -82,6 +83,7 @@ api! {
     fn rocksdb_optimistictransactiondb_get_base_db(db: H) -> H;
     fn rocksdb_optimistictransactiondb_close_base_db(db: H);
     fn rocksdb_optimistictransaction_begin(db: H, w: H, t: H, old: H) -> H;
+    fn rocksdb_transaction_commit(t: H, e: E);
     fn rocksdb_transaction_put(t: H, k: B, kn: usize, v: B, vn: usize, e: E);
     fn rocksdb_transaction_get_for_update(t: H, o: H, k: B, kn: usize, vn: *mut usize, exclusive: c_uchar, e: E) -> *mut c_char;
     fn rocksdb_transaction_rollback(t: H, e: E);
@@ -123,6 +125,7 @@ const OK: c_int = 0;
 const INVALID_ARGUMENT: c_int = 4;
 const INCOMPLETE: c_int = 7;
 const SHUTDOWN_IN_PROGRESS: c_int = 8;
+const TIMED_OUT: c_int = 9;
 const BUSY: c_int = 11;
 const CANCELLED: c_int = 100;
 
@@ -836,6 +839,40 @@ fn a_reactor_without_threads_is_its_threads_alone() {
         assert_eq!(ended[&6], (OK, Some(value(6))));
         queue.destroy();
         ok(|e| karst_reactor_destroy(reactor, e));
+    }
+}
+
+#[test]
+fn a_write_locks_its_keys_where_transactions_do() {
+    let setup = Setup::new();
+    unsafe {
+        let options = Setup::options();
+        let (locking, begin) = (rocksdb_transactiondb_options_create(), rocksdb_transaction_options_create());
+        rocksdb_transactiondb_options_set_default_lock_timeout(locking, 0);
+        let db = ok(|e| rocksdb_transactiondb_open(options, locking, setup.path("locking").as_ptr(), e));
+        let reactor = ok(|e| karst_reactor_create(db, 1, e));
+        let queue = Queue::new(reactor, 1);
+        let transaction = rocksdb_transaction_begin(db, setup.write, begin, null_mut());
+        ok(|e| rocksdb_transaction_put(transaction, at(b"k"), 1, at(b"mine"), 4, e));
+        let batch = rocksdb_writebatch_create();
+        let write = |number| {
+            rocksdb_writebatch_put(batch, at(b"k"), 1, at(b"theirs"), 6);
+            karst_write_async(reactor, db, setup.write, batch, &queue.tagged(number));
+            let done = queue.one();
+            karst_op_release(done.op);
+            done.status
+        };
+        assert_eq!(write(1), TIMED_OUT);
+        ok(|e| rocksdb_transaction_commit(transaction, e));
+        assert_eq!(write(2), OK);
+        rocksdb_writebatch_destroy(batch);
+        rocksdb_transaction_destroy(transaction);
+        queue.destroy();
+        ok(|e| karst_reactor_destroy(reactor, e));
+        rocksdb_transactiondb_close(db);
+        rocksdb_transactiondb_options_destroy(locking);
+        rocksdb_transaction_options_destroy(begin);
+        rocksdb_options_destroy(options);
     }
 }
 

@@ -92,13 +92,18 @@ capi! {
         })
     }
     /// rocksdb_write. The operations move out of the batch, which is empty when the call returns
-    /// and can be used again. For a database with transactions that lock keys, write through a
-    /// transaction.
+    /// and can be used again.
     call karst_write_async(reactor: *const Runner, db: *const Database, options: *const Write, batch: *mut Batch, notify: *const Notify) -> *const Op {
         start(reactor, notify, || {
-            let (db, options) = (without_ttl(db)?.clone(), writing(options));
+            let (plain, locking, options) = (without_ttl(db)?.clone(), of(db)?.locking.clone(), writing(options));
             let batch = std::mem::take(&mut of_mut(batch)?.batch);
-            Ok(async move { db.write_async(&options, &batch).await.map(|()| Found::Nothing) })
+            Ok(async move {
+                match locking {
+                    Some(db) => db.write_async(&options, batch).await?,
+                    None => plain.write_async(&options, &batch).await?,
+                }
+                Ok(Found::Nothing)
+            })
         })
     }
     /// rocksdb_transaction_commit. The transaction moves into the operation; its handle refuses

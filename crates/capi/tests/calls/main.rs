@@ -259,6 +259,7 @@ api! {
 mod engine_options;
 mod events;
 mod timestamps;
+mod transactions;
 
 // Why: without a use of the crate its symbols would not be linked.
 #[test]
