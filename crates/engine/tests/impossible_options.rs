@@ -2,11 +2,15 @@
 //! and by `set_options`; and made good where a file says them already, so that no database is kept
 //! from opening by its own OPTIONS. RocksDB reads whatever file is left.
 
-use karst_engine::format::{PrefixExtractor, SliceTransform};
+use karst_engine::format::{Comparator, PrefixExtractor, SliceTransform, UserComparator};
 use karst_engine::io::{Env, MemoryFileSystem};
-use karst_engine::options::IndexType;
-use karst_engine::{Db, ErrorKind, FlushOptions, Options};
+use karst_engine::options::{BlockBasedTableOptions, IndexType, OptionSet};
+use karst_engine::{
+    BottommostLevelCompaction, CompactRangeOptions, Db, ErrorKind, FlushOptions, IngestExternalFileArg,
+    Options, SstFileWriter, WriteOptions,
+};
 use karst_testkit::rocksdb_tools::ldb;
+use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -120,6 +124,123 @@ fn set_options_refuses_them_and_the_next_flush_goes_on() {
     db.put("k", "v").unwrap();
     db.flush(&FlushOptions::default()).unwrap();
     db.put("k", "w").unwrap();
+}
+
+/// The order of bytes, under another name.
+#[derive(Debug)]
+struct OwnOrder;
+
+impl UserComparator for OwnOrder {
+    fn name(&self) -> &str {
+        "own.Order"
+    }
+    fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
+        a.cmp(b)
+    }
+}
+
+/// Writes, flushes, compacts and opens again, as the options have it; whether opening is not
+/// refused.
+fn is_usable(options: &Options, what: &str) -> bool {
+    let db = match Db::open("/db", options) {
+        Ok(db) => db,
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{what}: {error}");
+            return false;
+        }
+    };
+    for value in ["v", "w"] {
+        let write = WriteOptions { no_slowdown: true, ..WriteOptions::new() };
+        for key in ["a", "b", "c"] {
+            let family = db.default_column_family();
+            db.put_cf(&write, family, key, value).unwrap_or_else(|e| panic!("{what}: {e}"));
+        }
+        db.flush(&FlushOptions::default()).unwrap_or_else(|e| panic!("{what}: {e}"));
+    }
+    let all = CompactRangeOptions {
+        bottommost_level_compaction: BottommostLevelCompaction::Force,
+        ..CompactRangeOptions::default()
+    };
+    db.compact_range(&all, None, None).unwrap_or_else(|e| panic!("{what}: {e}"));
+    db.close().unwrap_or_else(|e| panic!("{what}: {e}"));
+    drop(db);
+    let db = Db::open("/db", options).unwrap_or_else(|e| panic!("{what}, opened again: {e}"));
+    assert_eq!(db.get("b").unwrap().unwrap(), b"w", "{what}");
+    db.close().unwrap();
+    true
+}
+
+/// Each option of tables that has an effect alone, with each of many values, with an own order of
+/// keys, and by bytes with prefixes: refused by opening, or good for flushes, compactions and
+/// another opening.
+#[test]
+fn options_of_tables_that_opening_takes_work() {
+    let values = [
+        "0",
+        "3",
+        "4294967295",
+        "-1",
+        "true",
+        "false",
+        "kHashSearch",
+        "kTwoLevelIndexSearch",
+        "kBinarySearchWithFirstKey",
+        "kDataBlockBinaryAndHash",
+        "kInterpolation",
+        "kNoChecksum",
+        "kCRC32c",
+        "kxxHash64",
+        "kNoShortening",
+        "kShortenSeparatorsAndSuccessor",
+        "kFlushOnly",
+        "bloomfilter:10",
+        "bloomfilter:0",
+        "ribbonfilter:10:-1",
+        "ribbonfilter:0.1",
+        "nullptr",
+    ];
+    let orders =
+        [(Comparator::custom(Arc::new(OwnOrder)), ""), (Comparator::Bytewise, "prefix_extractor=fixed:1")];
+    let mut usable = 0;
+    for (entry, value) in
+        BlockBasedTableOptions::table().iter().flat_map(|entry| values.map(|value| (entry, value)))
+    {
+        let name = entry.info.name;
+        if !entry.info.honoured {
+            continue;
+        }
+        let Ok(given) = Options::new().set(name, value) else { continue };
+        let is_a_choice = value.starts_with('k');
+        for (order, prefixes) in &orders[..if is_a_choice { 2 } else { 1 }] {
+            let given = given.clone().comparator(None, order.clone()).env(in_memory());
+            let given = given.set_all(&format!("create_if_missing=true;{prefixes}")).unwrap();
+            usable += usize::from(is_usable(&given, &format!("{name}={value} by {}", order.name())));
+        }
+    }
+    assert!(usable > 50, "{usable}");
+}
+
+/// A database that refused its first flush before, as its OPTIONS ask for what its order does not
+/// allow.
+#[test]
+fn a_hash_index_in_data_blocks_is_left_out_where_equal_keys_may_differ() {
+    let env = in_memory();
+    let given = options(&env).comparator(None, Comparator::custom(Arc::new(OwnOrder)));
+    let given = given.set("data_block_index_type", "kDataBlockBinaryAndHash").unwrap();
+    assert!(is_usable(&given, "kDataBlockBinaryAndHash"));
+    // Its OPTIONS say so, too.
+    let plain = options(&env).comparator(None, Comparator::custom(Arc::new(OwnOrder)));
+    assert!(is_usable(&plain, "what OPTIONS say"));
+
+    let mut writer = SstFileWriter::create(&given).unwrap();
+    writer.open("/file.sst").unwrap();
+    writer.put("d", "v").unwrap();
+    writer.finish().unwrap();
+    let db = Db::open("/db", &given).unwrap();
+    let arg = IngestExternalFileArg::new(db.default_column_family(), ["/file.sst"], Default::default());
+    db.ingest_external_files(&[arg]).unwrap();
+    assert_eq!(db.get("d").unwrap().unwrap(), b"v");
+    db.verify_checksum().unwrap();
 }
 
 /// Every key's first byte is its prefix.

@@ -9,6 +9,7 @@ api! {
     fn rocksdb_block_based_options_set_block_size(o: H, v: usize);
     fn rocksdb_block_based_options_set_use_delta_encoding(o: H, v: c_uchar);
     fn rocksdb_block_based_options_get_use_delta_encoding(o: H) -> c_uchar;
+    fn rocksdb_block_based_options_set_data_block_index_type(o: H, v: c_int);
     fn rocksdb_block_based_options_set_block_align(o: H, v: c_uchar);
     fn rocksdb_block_based_options_set_super_block_alignment_size(o: H, v: usize);
     fn rocksdb_block_based_options_get_super_block_alignment_size(o: H) -> usize;
@@ -112,6 +113,33 @@ fn keys_are_stored_whole_without_delta_encoding() {
     let (shared, whole) = (with(1), with(0));
     let keys: u64 = entries.iter().map(|(key, _)| key.len() as u64).sum();
     assert!(shared < keys / 2 && whole > keys, "{shared} {keys} {whole}");
+}
+
+unsafe extern "C" fn bytewise(_: H, a: B, an: usize, b: B, bn: usize) -> c_int {
+    let bytes = |data: B, length| unsafe { std::slice::from_raw_parts(data.cast::<u8>(), length) };
+    bytes(a, an).cmp(bytes(b, bn)) as c_int
+}
+
+unsafe extern "C" fn own_order(_: H) -> B {
+    c"own.Order".as_ptr()
+}
+
+#[test]
+fn data_blocks_have_no_hash_index_with_a_comparator_of_ones_own() {
+    let entries: Vec<_> =
+        (0..500).map(|n| (format!("{n:05}").into_bytes(), b"some value".to_vec())).collect();
+    let comparator = unsafe { rocksdb_comparator_create(null_mut(), None, bytewise, own_order) };
+    let with = |index_type, has_own_order| {
+        data_bytes(&entries, |options, tables| unsafe {
+            rocksdb_block_based_options_set_data_block_index_type(tables, index_type);
+            if has_own_order {
+                rocksdb_options_set_comparator(options, comparator);
+            }
+        })
+    };
+    assert!(with(1, false) > with(0, false));
+    assert_eq!(with(1, true), with(0, true));
+    unsafe { rocksdb_comparator_destroy(comparator) };
 }
 
 #[test]

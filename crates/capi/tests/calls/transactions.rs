@@ -1,4 +1,4 @@
-//! What transactions depend on, and what waits for their locks.
+//! Keys that transactions depend on, and writes that wait for their locks.
 
 use super::*;
 use std::sync::atomic::AtomicBool;

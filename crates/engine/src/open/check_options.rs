@@ -227,5 +227,6 @@ pub(super) fn column_family(database: &DbOptions, config: &FamilyConfig) -> Resu
         return Err(Error::not_supported(format!("column family {name:?}: {what}")));
     }
     // Why now: options that no table can have are better refused before anything is written.
-    table_options(config, &TablePlace::flush(), TableIdentity::default()).map(drop)
+    let of_table = table_options(config, &TablePlace::flush(), TableIdentity::default())?;
+    of_table.check().or_else(|e| refused(&e.to_string()))
 }

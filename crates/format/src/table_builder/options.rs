@@ -216,7 +216,11 @@ impl Default for TableOptions {
 }
 
 impl TableOptions {
-    pub(super) fn check(&self) -> Result<(), TableBuildError> {
+    /// Fails if no table can be written with these.
+    ///
+    /// # Errors
+    /// [`TableBuildError::BadOptions`]: they contradict each other, or are beyond what tables have.
+    pub fn check(&self) -> Result<(), TableBuildError> {
         let refuse = |why: String| Err(TableBuildError::BadOptions(why));
         if !(2..=LATEST_FORMAT_VERSION).contains(&self.format_version) {
             return refuse(format!("format_version {} cannot be written", self.format_version));

@@ -172,6 +172,8 @@ pub fn table_options(
             DataBlockIndexType::BinarySearch => None,
             // Why not: a search has another timestamp than what it finds, and another hash.
             DataBlockIndexType::BinaryAndHash if config.comparator.timestamp_size() > 0 => None,
+            // Compat: RocksDB writes blocks without one then, too.
+            DataBlockIndexType::BinaryAndHash if config.comparator.different_bytes_may_be_equal() => None,
             DataBlockIndexType::BinaryAndHash => Some(tables.data_block_hash_table_util_ratio),
         },
         separate_values: tables.separate_key_value_in_data_block,
