@@ -36,7 +36,7 @@ use karst_format::ids::Level;
 use karst_format::key::{self, SeqNo, ValueType};
 use karst_format::properties::TableProperties;
 use karst_format::version_edit::{NewFile, VersionEdit};
-use karst_lsm::pick::{RunningId, place_behind, place_ingested};
+use karst_lsm::pick::{NotBehind, RunningId, place_behind, place_ingested};
 use karst_lsm::range_del::Fragments;
 use karst_storage::column_family::Family;
 use karst_storage::memtable::MemTable;
@@ -59,14 +59,17 @@ pub struct IngestExternalFileOptions {
     /// Snapshots that were taken before do not see what is ingested. Default true.
     pub snapshot_consistency: bool,
     /// Give the entries of the files a new sequence number. Without it a file is refused that has
-    /// to be newer than something: than what is in its range, or than a snapshot. Default true.
+    /// to be newer than something: than what is in its range, or than a snapshot. A file that keeps
+    /// the number 0 prevents `ingest_behind` in its range. Default true.
     pub allow_global_seqno: bool,
     /// Flush what the memtables have of the files' ranges, rather than refuse the files. Default
     /// true.
     pub allow_blocking_flush: bool,
     /// The files are older than all that the column family has: they go to its last level, with
     /// sequence number 0. The column family must have had `cf_allow_ingest_behind`, or the database
-    /// `allow_ingest_behind`, from the beginning. Default false.
+    /// `allow_ingest_behind`, from the beginning. A file is refused if the last level has something
+    /// in its range, or if a table above has entries of sequence number 0 there. Keys must have no
+    /// timestamps. Default false.
     pub ingest_behind: bool,
     /// Read each file through before: every block against its checksum, and every entry. Without
     /// it, a file is read where it begins and ends. Default false.
@@ -421,11 +424,17 @@ impl Background {
             let above = under.iter().map(|(level, _)| *level).min();
             let (level, number) = if ingest.options.ingest_behind {
                 match self.with_context(jobs, family, |context| place_behind(context, bounds)) {
-                    Some(level) => (level, None),
-                    None => {
-                        return refuse(
-                            "there is something on the last level in its range, or it is not kept free",
-                        );
+                    Ok(level) => (level, None),
+                    Err(NotBehind::NoLevel) => {
+                        return refuse("the last level is not kept free for files that are ingested behind");
+                    }
+                    Err(NotBehind::Occupied) => {
+                        return refuse("there is something on the last level in its range");
+                    }
+                    Err(NotBehind::Unnumbered(number)) => {
+                        return refuse(&format!(
+                            "table file {number} has entries of sequence number 0 in its range, which cannot be told from older ones; such files come from `allow_global_seqno=false` and from compactions without `allow_ingest_behind`"
+                        ));
                     }
                 }
             } else {
@@ -440,7 +449,9 @@ impl Background {
                         "it has to be newer than what is in its range, or than a snapshot, and `allow_global_seqno` is not set",
                     );
                 }
-                let wants = wants_number || place.overlaps || ingest.overlap;
+                // A file of number 0 would keep others from being ingested behind it.
+                let has_reserved = jobs.options.reserved_level().is_some();
+                let wants = wants_number || place.overlaps || ingest.overlap || has_reserved;
                 let number = (wants && allow_global_seqno && !allow_db_generated_files).then(|| {
                     under.iter().filter_map(|(_, number)| *number).max().map_or(0, |newest| newest + 1)
                 });

@@ -14,7 +14,7 @@ use super::bring::{Way, bring};
 use super::look_over::{LookOver, MOST_SEQ, check_length, is_in_blob_file, look_over};
 use crate::background::{Background, FamilyIngest, FileEnd, IngestExternalFileOptions, PreparedFile};
 use crate::versions::Versions;
-use karst_base::error::{Error, ErrorKind, Result, Shown};
+use karst_base::error::{Error, ErrorKind, Named, Result, Shown};
 use karst_base::options::DbOptions;
 use karst_format::ids::FileNumber;
 use karst_format::key::{InternalKey, SeqNo, TRAILER_BYTES, ValueType};
@@ -70,6 +70,12 @@ pub(super) async fn prepare(
 ) -> Result<FamilyIngest> {
     check_arg(arg)?;
     let options = arg.options;
+    if options.ingest_behind && family.config.comparator.timestamp_size() > 0 {
+        // Compat: as RocksDB. Nothing says that the timestamps are older than those of the tree.
+        let name = Named(&family.config.name);
+        let text = format!("ingesting behind in column family {name:?}, whose keys have timestamps");
+        return Err(Error::not_supported(text));
+    }
     let mut files = Vec::with_capacity(arg.external_files.len());
     for (index, path) in arg.external_files.iter().enumerate() {
         let given = arg.files_checksums.get(index).zip(arg.files_checksum_func_names.get(index));

@@ -1,6 +1,7 @@
 //! Files made to be ingested, and ingested: what is written, what is refused, what readers see, and
 //! RocksDB's tools on either side.
 
+mod behind;
 mod beside;
 mod closing;
 mod ingesting;

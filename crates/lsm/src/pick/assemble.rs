@@ -297,35 +297,6 @@ fn compression_base(tree: &Tree<'_>) -> usize {
     tree.targets.base_level.unwrap_or(1)
 }
 
-/// The path that `level` of a leveled tree is written to: the first one in which it fits behind the
-/// levels above it.
-pub(crate) fn leveled_path(tree: &Tree<'_>, level: usize) -> u8 {
-    let options = tree.options();
-    let paths = &options.path_target_sizes;
-    let family = &options.family;
-    // L0 counts as large as L1.
-    let mut size = family.max_bytes_for_level_base;
-    let (mut path, mut at) = (0, 0);
-    let mut left = paths[0];
-    while path + 1 < paths.len() {
-        if size > left {
-            path += 1;
-            left = paths[path];
-            continue;
-        }
-        if at == level {
-            break;
-        }
-        left -= size;
-        if at > 0 {
-            let more = family.max_bytes_for_level_multiplier_additional.get(at).copied().unwrap_or(1);
-            size = super::targets::scaled(size, family.max_bytes_for_level_multiplier * f64::from(more));
-        }
-        at += 1;
-    }
-    u8::try_from(path).unwrap_or(u8::MAX)
-}
-
 /// The path that a run of `bytes` of universal compaction is written to: one that can hold it, and
 /// with those before it also what will come until the run is merged again.
 pub(crate) fn universal_path(tree: &Tree<'_>, bytes: u64) -> u8 {

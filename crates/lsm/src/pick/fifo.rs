@@ -146,7 +146,7 @@ fn small_files(tree: &Tree<'_>) -> Option<Compaction> {
         return None;
     }
     let fewest = usize::try_from(family.level0_file_num_compaction_trigger).ok()?;
-    let most = super::targets::scaled(family.write_buffer_size as u64, 1.1);
+    let most = super::options::scaled(family.write_buffer_size as u64, 1.1);
     let files = intra_l0::by_cost(tree, fewest.max(2), most)?;
     let mut draft = Draft::new(tree, vec![tree.input(&files)], 0, CompactionReason::FifoReduceNumFiles);
     draft.target_file_size = MERGED_FILE_BYTES;

@@ -9,7 +9,9 @@
 
 use super::PickContext;
 use super::tree::{Span, Tree};
-use karst_format::ids::Level;
+use crate::file::FileMetadata;
+use karst_format::ids::{FileNumber, Level};
+use karst_format::key::{SeqNo, user_key};
 
 /// Where an ingested file goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +21,17 @@ pub struct IngestPlace {
     /// There is something in the file's range, or a compaction is about to write there: the file
     /// must have a sequence number that makes it the newest.
     pub overlaps: bool,
+}
+
+/// Why a file cannot be ingested behind all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotBehind {
+    /// The last level is not kept free.
+    NoLevel,
+    /// The last level has something in the file's range, or a compaction is about to write there.
+    Occupied,
+    /// This file lies above, in the file's range, and has entries of number 0.
+    Unnumbered(FileNumber),
 }
 
 /// Where a file with these boundaries (internal keys) goes. With `above` it is newer than another
@@ -56,14 +69,34 @@ pub fn place_ingested(
     place
 }
 
-/// The last level, if a file that is older than all that the tree has may go there: it is kept free
-/// for that, has nothing of the file's range yet, and nothing is being written there. A compaction
-/// that began before the level was kept free may still write to it.
-pub fn place_behind(context: PickContext<'_>, (smallest, largest): (&[u8], &[u8])) -> Option<Level> {
+/// The last level, if a file that is older than all that the tree has may go there: the level is
+/// kept free for that and has nothing of the file's range yet, and no entry above it in that range
+/// has the sequence number 0, which the file's own entries have.
+///
+/// A scan would show both of two entries of a key with one number, or the older one.
+///
+/// Compat: RocksDB refuses if any file above has an entry of number 0, in any range.
+///
+/// # Errors
+/// The file cannot go there, for the reason given.
+pub fn place_behind(
+    context: PickContext<'_>,
+    (smallest, largest): (&[u8], &[u8]),
+) -> Result<Level, NotBehind> {
     let tree = Tree::new(context);
     let span = Span { smallest: Some(smallest), largest: Some(largest) };
-    let last = tree.level_count - 1;
-    let is_kept_free = tree.last_output_level() < last;
-    let is_free = tree.overlapping(last, span).is_empty() && !tree.written_to(last, span);
-    (is_kept_free && is_free).then_some(Level(last as u8))
+    let Some(last) = tree.reserved_level() else { return Err(NotBehind::NoLevel) };
+    if !tree.overlapping(last, span).is_empty() || tree.written_to(last, span) {
+        return Err(NotBehind::Occupied);
+    }
+    let (comparator, range) = (tree.comparator(), [smallest, largest].map(user_key));
+    let meets = |file: &FileMetadata| {
+        comparator.compare_user(file.smallest_user_key(), range[1]).is_le()
+            && comparator.compare_user(range[0], file.largest_user_key()).is_le()
+    };
+    let above = (0..last).flat_map(|level| tree.files(level));
+    if let Some(file) = above.into_iter().find(|file| file.smallest_seq == SeqNo::ZERO && meets(file)) {
+        return Err(NotBehind::Unnumbered(file.number));
+    }
+    Ok(Level(last as u8))
 }

@@ -59,7 +59,7 @@ pub(crate) fn too_small_for_base(tree: &Tree<'_>) -> Option<Selection> {
     }
     let l0_bytes = tree.compensated_level_bytes(0, false);
     let factor = family.max_bytes_for_level_multiplier.max(10.0) * 2.0;
-    if tree.level_bytes(base) <= super::targets::scaled(l0_bytes, factor) {
+    if tree.level_bytes(base) <= super::options::scaled(l0_bytes, factor) {
         return None;
     }
     let free = files.iter().take_while(|file| !tree.taken(file)).count();

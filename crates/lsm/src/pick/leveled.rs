@@ -7,7 +7,7 @@
 //! keep, expired files, files due for their periodic rewrite, and files that keep garbage blobs
 //! alive.
 
-use super::assemble::{Draft, grandparents_of, leveled_path, output_blocked};
+use super::assemble::{Draft, grandparents_of, output_blocked};
 use super::compaction::{Compaction, CompactionReason};
 use super::expand::{Grow, with_output_level, with_overlapping_l0};
 use super::intra_l0;
@@ -263,7 +263,7 @@ fn for_its_own_sake(
     onward: Onward,
     reason: CompactionReason,
 ) -> Option<Start> {
-    let deepest = tree.deepest?;
+    let deepest = tree.deepest?.min(tree.last_output_level());
     for &(level, index) in places {
         let blocked = level == 0 && tree.context.running.holds_l0();
         // Why L0 counts: it has levels below it, also while they are empty.
@@ -316,7 +316,7 @@ fn complete(tree: &Tree<'_>, start: Start) -> Option<Compaction> {
     draft.score = score;
     draft.grandparents = grandparents;
     draft.l0_inputs_disjoint = disjoint;
-    draft.output_path_id = leveled_path(tree, output_level);
+    draft.output_path_id = tree.options().path_of_level(output_level);
     Some(draft.assemble(tree))
 }
 

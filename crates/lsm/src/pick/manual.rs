@@ -153,6 +153,11 @@ impl ManualCompaction {
         if options.target_level.is_some_and(|level| level >= family.level_count()) {
             return Err(Refused::invalid("the target level exceeds the number of levels"));
         }
+        if options.change_level
+            && options.target_level.is_some_and(|level| Some(level) == family.reserved_level())
+        {
+            return Err(Refused::invalid("the target level is kept free for files that are ingested behind"));
+        }
         let ranged = family.family.compaction_style == CompactionStyle::Level;
         Ok(ManualCompaction {
             options,
@@ -192,8 +197,8 @@ impl ManualCompaction {
         match tree.options().family.compaction_style {
             CompactionStyle::Level => {
                 let bounds = self.bounds(None);
-                let first =
-                    (0..tree.level_count).find(|&level| !overlapping(tree, level, bounds.span()).is_empty());
+                let first = (0..=tree.last_output_level())
+                    .find(|&level| !overlapping(tree, level, bounds.span()).is_empty());
                 self.stage = first.map_or(Stage::Done(None), |level| Stage::Down { level, from: None });
                 None
             }
@@ -303,7 +308,7 @@ impl ManualCompaction {
             let all = overlapping(tree, *level, bounds.span());
             !first_stretch_below(tree, &all, self.first_new_file).is_empty()
         };
-        self.stage = match (level + 1..tree.level_count).find(has_old) {
+        self.stage = match (level + 1..=tree.last_output_level()).find(has_old) {
             Some(level) => Stage::Bottom { level, from: None },
             None => self.after(level),
         };
@@ -385,6 +390,11 @@ impl ManualCompaction {
         if target == level || tree.files(level).is_empty() {
             return None;
         }
+        if [level, target].map(Some).contains(&tree.reserved_level()) {
+            return Some(ManualStep::Refused(Refused::invalid(
+                "the last level is kept free for files that are ingested behind",
+            )));
+        }
         let between = if target > level { level + 1..target + 1 } else { target..level };
         if level == 0 {
             return Some(ManualStep::Refused(Refused::invalid(
@@ -437,9 +447,9 @@ fn overlapping(tree: &Tree<'_>, level: usize, span: Span<'_>) -> Selection {
 /// Whether data of `level` has no level below it to go to.
 fn is_deepest(tree: &Tree<'_>, level: usize) -> bool {
     if tree.options().dynamic_level_bytes() {
-        return level + 1 >= tree.level_count;
+        return level >= tree.last_output_level();
     }
-    tree.deepest.is_none_or(|deepest| level >= deepest)
+    tree.deepest.is_none_or(|deepest| level >= deepest.min(tree.last_output_level()))
 }
 
 /// The first files of the selection that one compaction can take; at least one.

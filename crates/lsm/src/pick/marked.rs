@@ -63,7 +63,7 @@ pub(crate) fn expired(tree: &Tree<'_>) -> Vec<Place> {
         return Vec::new();
     }
     let limit = tree.context.now_s.saturating_sub(ttl);
-    places(tree, 0..tree.level_count - 1, |file| {
+    places(tree, 0..tree.last_output_level(), |file| {
         file.oldest_ancestor_time_s != 0 && file.oldest_ancestor_time_s < limit
     })
 }
@@ -112,5 +112,5 @@ pub(crate) fn blob_garbage(tree: &Tree<'_>) -> Vec<Place> {
     if (garbage as f64) < threshold * bytes as f64 {
         return Vec::new();
     }
-    places(tree, 0..tree.level_count, |file| oldest.linked_tables.contains(&file.number))
+    places(tree, 0..tree.last_output_level() + 1, |file| oldest.linked_tables.contains(&file.number))
 }

@@ -49,7 +49,7 @@ pub use assemble::BlobGarbageCollectionPolicy;
 pub use compact_files::{CompactFilesOptions, Refused, compact_files};
 pub use compaction::{Compaction, CompactionInput, CompactionReason, CompactionWork, OlderData};
 pub use delete_files::{UserKeyRange, delete_files_in_ranges, suggest_range};
-pub use ingest::{IngestPlace, place_behind, place_ingested};
+pub use ingest::{IngestPlace, NotBehind, place_behind, place_ingested};
 pub use manual::{BottommostLevelCompaction, CompactRangeOptions, ManualCompaction, ManualStep};
 pub use offpeak::Offpeak;
 pub use options::CompactionOptions;

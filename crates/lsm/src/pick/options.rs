@@ -65,6 +65,17 @@ impl CompactionOptions {
         usize::try_from(self.family.num_levels).unwrap_or(1)
     }
 
+    /// The last level, if it is kept free for files that are ingested behind all others. Trees of
+    /// fewer than three levels have none to spare.
+    pub fn reserved_level(&self) -> Option<usize> {
+        self.reserved_of(self.level_count())
+    }
+
+    /// The reserved level of a tree with `level_count` levels.
+    pub(crate) fn reserved_of(&self, level_count: usize) -> Option<usize> {
+        (self.allow_ingest_behind && level_count > 2).then(|| level_count - 1)
+    }
+
     /// Whether leveled compaction sizes its levels from the last one upwards.
     pub fn dynamic_level_bytes(&self) -> bool {
         self.family.level_compaction_dynamic_level_bytes
@@ -89,6 +100,34 @@ impl CompactionOptions {
         (1..steps).fold(self.family.target_file_size_base, |size, _| size.saturating_mul(multiplier))
     }
 
+    /// The path that `level` of a leveled tree is written to: the first one in which it fits behind
+    /// the levels above it.
+    pub fn path_of_level(&self, level: usize) -> u8 {
+        let paths = &self.path_target_sizes;
+        let family = &self.family;
+        // L0 counts as large as L1.
+        let mut size = family.max_bytes_for_level_base;
+        let (mut path, mut at) = (0, 0);
+        let mut left = paths[0];
+        while path + 1 < paths.len() {
+            if size > left {
+                path += 1;
+                left = paths[path];
+                continue;
+            }
+            if at == level {
+                break;
+            }
+            left -= size;
+            if at > 0 {
+                let more = family.max_bytes_for_level_multiplier_additional.get(at).copied().unwrap_or(1);
+                size = scaled(size, family.max_bytes_for_level_multiplier * f64::from(more));
+            }
+            at += 1;
+        }
+        u8::try_from(path).unwrap_or(u8::MAX)
+    }
+
     /// How files of `level` are compressed, in a tree whose deepest non-empty level is `deepest`
     /// (`None` for an empty tree).
     pub fn compression(&self, level: usize, base_level: usize, deepest: Option<usize>) -> Compression {
@@ -110,6 +149,11 @@ impl CompactionOptions {
         }
         &self.family.compression_opts
     }
+}
+
+/// `size` times `factor`, rounded down. Saturates; 0 for a factor that is not positive.
+pub(crate) fn scaled(size: u64, factor: f64) -> u64 {
+    (size as f64 * factor) as u64
 }
 
 fn settle_levels(family: &mut ColumnFamilyOptions, ingest_behind: bool, paths: usize) {

@@ -59,7 +59,7 @@ fn leveled(tree: &Tree<'_>) -> Vec<(usize, f64)> {
     let mut scores = vec![(0, l0_score(tree))];
     // Bytes that will reach the level at hand from above before long.
     let mut coming_down = tree.level_bytes(0) as f64;
-    for level in 1..tree.level_count.saturating_sub(1) {
+    for level in 1..tree.last_output_level() {
         scores.push((level, level_score(tree, level, coming_down)));
         let (bytes, target) = (tree.level_bytes(level), tree.targets.of(level));
         if tree.targets.lowest_unnecessary.is_some_and(|lowest| level <= lowest) {
@@ -89,7 +89,7 @@ fn l0_score(tree: &Tree<'_>) -> f64 {
         // Why: these bytes are counted as pending, which may stop writes; so they must be due.
         score = score.max(1.01);
     }
-    let base = tree.targets.base_level.unwrap_or(tree.level_count - 1);
+    let base = tree.targets.base_level.unwrap_or(tree.last_output_level());
     let target = tree.targets.of(base);
     if bytes > target {
         // Why beside the base level's actual size: the base level's own score is divided by its

@@ -8,7 +8,7 @@
 //! it stay empty. So nine tenths of the data are on the last level however much there is, and space
 //! amplification stays near 1.1.
 
-use super::options::CompactionOptions;
+use super::options::{CompactionOptions, scaled};
 use crate::version::Version;
 use karst_format::options::choice::CompactionStyle;
 
@@ -29,6 +29,8 @@ impl LevelTargets {
     /// The targets of `version`'s levels.
     pub fn new(version: &Version, options: &CompactionOptions) -> LevelTargets {
         let count = version.levels().len().max(options.level_count());
+        // The last level has no target where no compaction writes to it.
+        let count = options.reserved_of(count).unwrap_or(count);
         if options.dynamic_level_bytes() {
             let sizes: Vec<u64> = (0..count)
                 .map(|level| version.levels().get(level).map_or(0, |files| files.size_bytes()))
@@ -58,11 +60,6 @@ fn fixed(count: usize, options: &CompactionOptions) -> Vec<u64> {
         sizes[level] = scaled(size, f64::from(more));
     }
     sizes
-}
-
-/// `size` times `factor`, rounded down. Saturates; 0 for a factor that is not positive.
-pub(crate) fn scaled(size: u64, factor: f64) -> u64 {
-    (size as f64 * factor) as u64
 }
 
 /// `size` divided by `divisor`, rounded down. The options' consistency makes it positive.

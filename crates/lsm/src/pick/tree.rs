@@ -103,9 +103,15 @@ impl<'a> Tree<'a> {
         self.context.version.levels().get(level).map_or(0, |level| level.size_bytes())
     }
 
-    /// The last level that compactions may write to.
+    /// The level that is kept free for files that are ingested behind all others. No compaction
+    /// reads from it or writes to it.
+    pub(crate) fn reserved_level(&self) -> Option<usize> {
+        self.options().reserved_of(self.level_count)
+    }
+
+    /// The last level that compactions may read from or write to.
     pub(crate) fn last_output_level(&self) -> usize {
-        self.level_count - 1 - usize::from(self.options().allow_ingest_behind && self.level_count > 1)
+        self.level_count - 1 - usize::from(self.reserved_level().is_some())
     }
 
     /// Whether a running compaction has taken the file.

@@ -91,15 +91,15 @@ fn the_last_level_is_for_what_is_ingested_behind_if_it_is_kept_free() {
     let bounds = (key("c", 1 << 8), key("d", 1 << 8));
     let behind = |tree: &TestTree| tree.with(|context| place_behind(context, (&bounds.0, &bounds.1)));
     let mut tree = TestTree::new(FIXED);
-    assert_eq!(behind(&tree), None);
+    assert_eq!(behind(&tree), Err(NotBehind::NoLevel));
     tree.options.allow_ingest_behind = true;
     tree.file(1, "a", "z", 1);
-    assert_eq!(behind(&tree), Some(Level(4)));
+    assert_eq!(behind(&tree), Ok(Level(4)));
     assert_eq!(place(&TestTree { edit: VersionEdit::default(), ..tree }, "a", "z", None), "L3");
     let mut tree = TestTree::new(FIXED);
     tree.options.allow_ingest_behind = true;
     tree.file(4, "d", "f", 1);
-    assert_eq!(behind(&tree), None);
+    assert_eq!(behind(&tree), Err(NotBehind::Occupied));
 }
 
 #[test]
@@ -109,10 +109,10 @@ fn nothing_is_ingested_behind_into_what_is_about_to_be_written() {
     let mut tree = TestTree::new(FIXED);
     tree.options.allow_ingest_behind = true;
     let id = tree.running.reserve(Level(4), b"a", b"z");
-    assert_eq!(behind(&tree), None);
+    assert_eq!(behind(&tree), Err(NotBehind::Occupied));
     tree.running.release(id);
     tree.running.reserve(Level(3), b"a", b"z");
-    assert_eq!(behind(&tree), Some(Level(4)));
+    assert_eq!(behind(&tree), Ok(Level(4)));
 }
 
 #[test]
@@ -127,4 +127,27 @@ fn files_are_not_compacted_by_hand_into_a_level_that_is_kept_free() {
     assert!(by_hand(4, true).unwrap_err().why.contains("exceeds 3"));
     assert_eq!(by_hand(3, true).unwrap(), "L0[1] -> L3 move");
     assert_eq!(by_hand(3, false).unwrap(), "L0[1] -> L3");
+}
+
+#[test]
+fn nothing_is_ingested_behind_entries_of_number_zero() {
+    let bounds = (key("c", 1 << 8), key("d", 1 << 8));
+    let behind = |tree: &TestTree| tree.with(|context| place_behind(context, (&bounds.0, &bounds.1)));
+    for level in 0..4 {
+        let mut tree = TestTree::new(FIXED);
+        tree.options.allow_ingest_behind = true;
+        tree.file(level, "e", "f", 1).smallest_seq = SeqNo(0);
+        assert_eq!(behind(&tree), Ok(Level(4)));
+        tree.file(level, "a", "d", 1).smallest_seq = SeqNo(0);
+        assert_eq!(behind(&tree), Err(NotBehind::Unnumbered(FileNumber(2))), "level {level}");
+    }
+}
+
+#[test]
+fn a_tree_of_two_levels_has_none_to_keep_free() {
+    let bounds = (key("c", 1 << 8), key("d", 1 << 8));
+    let mut tree = TestTree::new("level_compaction_dynamic_level_bytes=false;num_levels=2");
+    tree.options.allow_ingest_behind = true;
+    let behind = tree.with(|context| place_behind(context, (&bounds.0, &bounds.1)));
+    assert_eq!(behind, Err(NotBehind::NoLevel));
 }

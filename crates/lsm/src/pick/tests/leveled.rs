@@ -432,3 +432,17 @@ fn a_search_for_older_data_looks_below_the_output() {
     assert!(older.may_overlap(b"b", b"c"));
     assert!(!older.may_overlap(b"f", b"lzz"));
 }
+
+#[test]
+fn nothing_goes_to_the_level_that_is_kept_free() {
+    let mut tree = TestTree::new("num_levels=4;level0_file_num_compaction_trigger=2;ttl=1000");
+    tree.options.allow_ingest_behind = true;
+    tree.file(0, "a", "c", MIB);
+    tree.file(0, "b", "e", MIB);
+    assert_eq!(tree.picked(), "L0[2 1] -> L2", "an empty tree begins with the level above");
+    tree.file(3, "a", "z", MIB).oldest_ancestor_time_s = NOW_S - 5000;
+    assert_eq!(tree.picked(), "L0[2 1] -> L2");
+    tree.edit.new_files.drain(..2);
+    tree.file(2, "a", "z", MIB).oldest_ancestor_time_s = NOW_S - 5000;
+    assert_eq!(tree.picked(), "nothing", "old files have nowhere to go");
+}

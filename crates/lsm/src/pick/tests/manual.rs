@@ -104,6 +104,30 @@ fn dynamic_levels_go_down_to_the_last() {
 }
 
 #[test]
+fn the_level_that_is_kept_free_is_left_alone() {
+    for dynamic in [true, false] {
+        let text = format!("num_levels=5;level_compaction_dynamic_level_bytes={dynamic}");
+        let forced = BottommostLevelCompaction::Force;
+        let refit = CompactRangeOptions {
+            change_level: true,
+            bottommost_level_compaction: forced,
+            ..CompactRangeOptions::default()
+        };
+        let mut tree = TestTree::new(&text);
+        tree.options.allow_ingest_behind = true;
+        tree.file(4, "a", "z", 600 * MIB);
+        let all = manual(&tree, ("", ""), refit.clone());
+        assert_eq!(steps(&mut tree, all), ["nothing to do"]);
+        tree.file(3, "a", "c", MIB);
+        let all = manual(&tree, ("", ""), CompactRangeOptions { change_level: false, ..refit.clone() });
+        assert_eq!(steps(&mut tree, all), ["L3[2] -> L3", "done on L3"]);
+        let to_last = CompactRangeOptions { target_level: Some(4), ..refit };
+        let refused = ManualCompaction::new(None, None, to_last, &tree.options, FileNumber(1000));
+        assert!(refused.unwrap_err().why.contains("kept free"));
+    }
+}
+
+#[test]
 fn the_deepest_level_is_rewritten_if_asked_for() {
     let of = |policy, options: &str| {
         let mut tree = TestTree::new(&format!("{SMALL};{options}"));
