@@ -5,27 +5,37 @@
 //!
 //! Order: runs are written from the oldest to the newest, so a run goes to a level above all before
 //! it; only L0 takes many. This is checked, since otherwise reads would find older entries first.
-//! Invariant: CURRENT is written last; without it the directory is no database, however far the
-//! load came.
+//!
+//! Invariants:
+//! - LOCK is held from before the first look at the directory until CURRENT is durable.
+//! - No directory that the database will use holds a file of a database when the load begins, so no
+//!   file is replaced but the loader's own.
+//! - CURRENT is written last, when all files and their names are durable. Without it the directory
+//!   is no database, however far the load came.
 
-use crate::open::{Options, check_options, check_path, identity, new_family_options};
-use karst_base::error::{Error, ErrorKind, Named, Result};
+use crate::open::{
+    Options, check_options, check_path, identity, new_family_options, take_lock, write_identity,
+};
+use crate::versions::{write_current, write_synced};
+use karst_base::error::{Error, ErrorKind, Named, Result, Shown};
 use karst_base::options::{DbOptions, FamilyConfig};
 use karst_base::stats::{Statistics, StatsLevel};
 use karst_base::sync::atomic::{AtomicU64, Ordering};
-use karst_format::file_name::FileName;
+use karst_format::file_name::{FileName, is_trash};
 use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
 use karst_format::key::{self, SeqNo, ValueType};
 use karst_format::log::LogWriter;
 use karst_format::options::changed_head;
 use karst_format::version_edit::{BlobFileAddition, NewFile, VersionEdit};
-use karst_io::{Env, FileLock};
+use karst_io::{Env, FileLock, FileSystem};
 use karst_lsm::OpenOutput;
-use karst_storage::memtable::MemTable;
+use karst_lsm::pick::CompactionOptions;
+use karst_storage::memtable::{MemTable, stored_kind};
 use karst_storage::table::writer::{
     CutPolicy, Identity as WriterIdentity, NewFiles, Outputs, RunFiles, RunWriter, TablePlace, host_id,
     writer_options,
 };
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -41,8 +51,12 @@ use std::sync::Arc;
 /// # Ok::<(), karst_engine::Error>(())
 /// ```
 ///
-/// All calls block: they write files. A loader that is dropped before [`BulkLoader::finish`] leaves
-/// files but no database.
+/// All calls block: they write files. A loader that is dropped before [`BulkLoader::finish`], like
+/// a crash, leaves files but no database. The next load refuses these files;
+/// [`Db::destroy`](crate::Db::destroy) removes them.
+///
+/// Tables and blob files go to the directories of [`Options::db_paths`] and [`Options::cf_paths`],
+/// as those of flushes and compactions do.
 pub struct BulkLoader {
     env: Env,
     path: PathBuf,
@@ -73,6 +87,8 @@ struct LoadedFamily {
     blob_files: Vec<BlobFileAddition>,
     /// The level of the run written last.
     highest: Option<usize>,
+    /// The level that is kept free for files that are ingested behind all others.
+    reserved: Option<usize>,
     next_epoch: u64,
 }
 
@@ -122,34 +138,43 @@ impl BulkLoader {
     /// family gets the options that `options` say.
     ///
     /// # Errors
-    /// There is a database already, it is locked, or the options cannot be used.
+    /// The directory, or another one that the database will use, holds a file of a database; it is
+    /// locked; or the options cannot be used.
     pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<BulkLoader> {
         let (path, env) = (path.as_ref().to_owned(), options.environment());
         check_path(&path)?;
+        let db_options = options.db_options(DbOptions::default())?;
+        check_options::database(&db_options)?;
+        options.check_paths()?;
+        let default = LoadedFamily::new(&db_options, options, ColumnFamilyId::DEFAULT, "default")?;
         let fs = env.fs();
-        fs.create_dir(&path).map_err(Error::from)?;
-        let current = path.join(FileName::Current.to_string());
-        if fs.exists(&current).map_err(Error::from)? {
-            return Err(Error::invalid_argument(format!(
-                "{}: there is a database already",
-                current.display()
-            )));
+        fs.create_dir_durably(&path)?;
+        let lock = take_lock(&env, &path)?;
+        let options = options.spelled_once(&env, &path);
+        let directories: BTreeSet<PathBuf> =
+            options.all_directories(&path).into_iter().map(|(_, directory)| directory).collect();
+        let logs = match db_options.wal_dir.as_str() {
+            "" => path.clone(),
+            elsewhere => PathBuf::from(elsewhere),
+        };
+        let archives = [path.join("archive"), logs.join("archive")];
+        for directory in directories.iter().chain([&path, &logs]).chain(&archives) {
+            check_unused(fs.as_ref(), directory)?;
         }
-        let lock = fs.lock(&path.join(FileName::Lock.to_string())).map_err(Error::from)?;
-        let identity = Identity::new(&env);
-        let mut loader = BulkLoader {
-            db_options: options.db_options(DbOptions::default())?,
-            options: options.clone(),
-            families: Vec::new(),
+        for directory in directories.iter().filter(|directory| **directory != path) {
+            fs.create_dir_durably(directory)?;
+        }
+        Ok(BulkLoader {
+            identity: Identity::new(&env),
+            db_options,
+            options,
+            families: vec![default],
             files: Numbers(Arc::new(AtomicU64::new(4))),
             last_seq: SeqNo::ZERO,
-            identity,
             _lock: lock,
             path,
             env,
-        };
-        loader.create_column_family("default")?;
-        Ok(loader)
+        })
     }
 
     /// Adds a column family.
@@ -161,20 +186,8 @@ impl BulkLoader {
             let name = Named(name);
             return Err(Error::invalid_argument(format!("column family {name:?} exists already")));
         }
-        let options = self.options.family_options(new_family_options(), name)?;
         let id = ColumnFamilyId(self.families.len() as u32);
-        let asked = options.clone();
-        let config =
-            Arc::new(FamilyConfig::resolve(id, name, options, None, self.options.instances_for(name))?);
-        check_options::new_family(&self.db_options, &asked, &config)?;
-        self.families.push(LoadedFamily {
-            memtable: MemTable::new(config.comparator.clone()),
-            config,
-            files: Vec::new(),
-            blob_files: Vec::new(),
-            highest: None,
-            next_epoch: 1,
-        });
+        self.families.push(LoadedFamily::new(&self.db_options, &self.options, id, name)?);
         Ok(id)
     }
 
@@ -213,14 +226,20 @@ impl BulkLoader {
     /// Adds an entry of any kind that tables store, newer than all before. Entries may come in any
     /// order of keys; when they fill a write buffer (`write_buffer_size`) they are written to L0.
     ///
+    /// In a column family with timestamps `key` ends with its timestamp. Entries of a key at
+    /// different timestamps are all kept.
+    ///
     /// # Errors
-    /// There is no such column family, tables cannot store the kind, or writing failed.
+    /// There is no such column family, tables cannot store the kind, the key is shorter than a
+    /// timestamp of its column family, a range is deleted in a column family with timestamps, or
+    /// writing failed; in this last case the loader has the entry, and a later call writes it.
     pub fn write(&mut self, family: ColumnFamilyId, kind: ValueType, key: &[u8], value: &[u8]) -> Result<()> {
         if !kind.is_stored() {
             return Err(Error::invalid_argument(format!("{kind:?} is not the type of an entry")));
         }
-        let seq = self.next_seq()?;
         let family_index = self.index(family)?;
+        self.families[family_index].check_key(kind, key)?;
+        let seq = self.next_seq()?;
         let target = &self.families[family_index];
         target
             .memtable
@@ -270,25 +289,36 @@ impl BulkLoader {
     /// Writes what has not been sealed to L0, and makes the directory a database.
     ///
     /// # Errors
-    /// Writing failed. There is no database then.
+    /// Writing failed. There is no database then, or, if only CURRENT may not be durable, all of
+    /// it.
     pub fn finish(mut self) -> Result<()> {
         for index in 0..self.families.len() {
             self.seal_family(index, 0)?;
         }
+        let fs = self.env.fs().clone();
+        let directories = (0..self.families.len()).flat_map(|index| self.directories(index));
+        for directory in directories.collect::<BTreeSet<_>>() {
+            fs.sync_dir(&directory)?;
+        }
         let manifest = FileName::Manifest(FileNumber(self.files.next()));
         let options = FileName::Options(FileNumber(self.files.next()));
         let log = FileNumber(self.files.next());
-        self.put_file(manifest, &self.manifest(log)?)?;
-        self.put_file(FileName::Identity, self.identity.db_id.as_bytes())?;
+        let temporary = FileNumber(self.files.next());
+        if self.db_options.write_identity_file {
+            write_identity(&self.env, &self.path, &self.identity.db_id)?;
+        }
+        write_synced(fs.as_ref(), &self.file(manifest), &self.manifest(log)?)?;
         let mut text = changed_head(&self.db_options);
         self.families.iter().for_each(|family| text += family.config.options_text());
-        self.put_file(options, text.as_bytes())?;
-        // Why by renaming: whoever looks sees the whole file or none.
-        let temporary = FileName::Temp(FileNumber(self.files.next()));
-        self.put_file(temporary, format!("{manifest}\n").as_bytes())?;
-        let fs = self.env.fs();
-        fs.rename(&self.file(temporary), &self.file(FileName::Current)).map_err(Error::from)?;
-        fs.sync_dir(&self.path).map_err(Error::from)
+        write_synced(fs.as_ref(), &self.file(options), text.as_bytes())?;
+        // Why before CURRENT: otherwise it may be durable without the names of these files.
+        fs.sync_dir(&self.path)?;
+        write_current(fs.as_ref(), &self.path, manifest, temporary)
+    }
+
+    /// The directories of a column family's files, by path id.
+    fn directories(&self, index: usize) -> Vec<PathBuf> {
+        self.options.directories_of(&self.path, &self.families[index].config.name)
     }
 
     fn index(&self, family: ColumnFamilyId) -> Result<usize> {
@@ -312,15 +342,25 @@ impl BulkLoader {
             return Ok(());
         }
         self.families[index].check_level(level)?;
-        let empty = MemTable::new(self.families[index].config.comparator.clone());
-        let full = std::mem::replace(&mut self.families[index].memtable, empty);
+        let files = self.write_memtable(index, level)?;
+        self.install(index, level, files);
+        // Why only now: a seal that has failed can be tried again, and no entry is lost.
+        let family = &mut self.families[index];
+        family.memtable = MemTable::new(family.config.comparator.clone());
+        Ok(())
+    }
+
+    fn write_memtable(&self, index: usize, level: usize) -> Result<RunFiles> {
+        let full = &self.families[index].memtable;
         let mut writer = self.run_writer(index, level, full.range_tombstones())?;
         let mut at = full.first();
         let mut done_with: Option<&[u8]> = None;
         while let Some(position) = at {
             let internal_key = full.key(position);
             let (user_key, trailer) = key::split(internal_key);
-            let hidden = done_with.is_some_and(|done| full.comparator().compare_user(done, user_key).is_eq());
+            // Why with timestamps: each entry of a key at another timestamp can be read.
+            let hides = |done: &[u8]| full.comparator().compare_with_timestamps(done, user_key).is_eq();
+            let hidden = done_with.is_some_and(hides);
             if !hidden {
                 let value = full.value(full.value_at(position));
                 writer.add(internal_key, value)?;
@@ -333,13 +373,7 @@ impl BulkLoader {
             }
             at = full.next(position);
         }
-        self.end_run(index, level, writer)
-    }
-
-    fn end_run(&mut self, index: usize, level: usize, writer: RunWriter<TargetSize>) -> Result<()> {
-        let (files, _) = karst_io::block_on(&self.env, writer.finish())?;
-        self.install(index, level, files);
-        Ok(())
+        Ok(karst_io::block_on(&self.env, writer.finish())?.0)
     }
 
     fn run_writer(
@@ -359,6 +393,9 @@ impl BulkLoader {
             _ => options.target_file_size_base.saturating_mul(growth),
         };
         let last_level = level + 1 >= usize::try_from(options.num_levels).unwrap_or(1);
+        let directories = self.directories(index);
+        let path_id =
+            family.path_id(&self.db_options, level, self.options.path_target_sizes_of(&family.config.name)?);
         let outputs = Outputs {
             env: self.env.clone(),
             config: family.config.clone(),
@@ -368,10 +405,10 @@ impl BulkLoader {
                 host_id: host_id(&self.env, &self.db_options),
             }),
             new_files: Arc::new(self.files.clone()),
-            table_directory: self.path.clone(),
-            path_id: 0,
+            table_directory: directories[usize::from(path_id)].clone(),
+            path_id,
             temperature: Default::default(),
-            blob_directory: self.path.clone(),
+            blob_directory: directories[0].clone(),
             place: TablePlace { bottommost: last_level, ..TablePlace::in_level(level) },
             epoch: family.next_epoch,
             oldest_ancestor_time_s: self.identity.now_s,
@@ -448,12 +485,30 @@ impl BulkLoader {
     fn file(&self, name: FileName) -> PathBuf {
         self.path.join(name.to_string())
     }
+}
 
-    fn put_file(&self, name: FileName, bytes: &[u8]) -> Result<()> {
-        let mut file = self.env.fs().create(&self.file(name)).map_err(Error::from)?;
-        file.append(bytes).map_err(Error::from)?;
-        file.sync().map_err(Error::from)
+/// Refuses a directory that holds a file of a database, LOCK excepted: the load might replace it,
+/// or the database that was loaded might use it or remove it.
+fn check_unused(fs: &dyn FileSystem, directory: &Path) -> Result<()> {
+    if !fs.exists(directory)? {
+        return Ok(());
     }
+    let names = fs.list_dir(directory)?;
+    let is_used = |name: &&String| match FileName::parse(name) {
+        Some(file) => file != FileName::Lock,
+        None => is_trash(name),
+    };
+    let current = FileName::Current.to_string();
+    if names.contains(&current) {
+        let text = format!("{}: there is a database already", directory.join(current).display());
+        return Err(Error::invalid_argument(text));
+    }
+    let Some(used) = names.iter().find(is_used) else { return Ok(()) };
+    let text =
+        format!("{}: the file exists, and a load needs unused directories", directory.join(used).display());
+    Err(Error::invalid_argument(text).with_advice(
+        "`Db::destroy` removes what an unfinished load left, and `Db::repair` opens a database that has lost CURRENT",
+    ))
 }
 
 /// Whether an entry of this type hides all older ones of its key.
@@ -464,10 +519,57 @@ fn hides_older(kind: u8) -> bool {
 }
 
 impl LoadedFamily {
+    fn new(db: &DbOptions, options: &Options, id: ColumnFamilyId, name: &str) -> Result<LoadedFamily> {
+        let asked = options.family_options(new_family_options(), name)?;
+        let config = FamilyConfig::resolve(id, name, asked.clone(), None, options.instances_for(name))?;
+        check_options::new_family(db, &asked, &config)?;
+        let reserved = CompactionOptions::new(db, &config.options, Vec::new()).reserved_level();
+        Ok(LoadedFamily {
+            memtable: MemTable::new(config.comparator.clone()),
+            config: Arc::new(config),
+            files: Vec::new(),
+            blob_files: Vec::new(),
+            highest: None,
+            // Compat: epoch number 1 is for files that are ingested behind all others.
+            next_epoch: if reserved.is_some() { 2 } else { 1 },
+            reserved,
+        })
+    }
+
+    /// Refuses a key that is shorter than a timestamp, and a range where keys have timestamps.
+    fn check_key(&self, kind: ValueType, key: &[u8]) -> Result<()> {
+        let (name, size) = (Named(&self.config.name), self.config.comparator.timestamp_size());
+        if size > 0 && kind == ValueType::RangeDeletion {
+            return Err(Error::not_supported(format!(
+                "removing a range in column family {name:?}, whose keys have timestamps"
+            )));
+        }
+        if key.len() < size {
+            let (key, bytes) = (Shown(key), key.len());
+            return Err(Error::invalid_argument(format!(
+                "key {key} of column family {name:?} has {bytes} bytes; its timestamp alone would have {size}"
+            )));
+        }
+        Ok(())
+    }
+
+    /// The path that a run of `level` is written to.
+    fn path_id(&self, db: &DbOptions, level: usize, sizes: Vec<u64>) -> u8 {
+        if level == 0 {
+            return 0;
+        }
+        CompactionOptions::new(db, &self.config.options, sizes).path_of_level(level)
+    }
+
     fn check_level(&self, level: usize) -> Result<()> {
         let name = Named(&self.config.name);
         if level >= usize::try_from(self.config.options.num_levels).unwrap_or(0) {
             return Err(Error::invalid_argument(format!("column family {name:?} has no level {level}")));
+        }
+        if Some(level) == self.reserved {
+            return Err(Error::invalid_argument(format!(
+                "level {level} of column family {name:?} is kept free for files that are ingested behind"
+            )));
         }
         match self.highest {
             Some(highest) if level >= highest && (level > 0 || highest > 0) => {
@@ -525,6 +627,9 @@ impl SortedRun<'_> {
                 "{kind:?} is not the type of an entry of a sorted run"
             )));
         }
+        let family = &self.loader.families[self.index];
+        family.check_key(kind, key)?;
+        let kind = stored_kind(&family.config.comparator, kind);
         let seq = self.loader.next_seq()?;
         self.key.clear();
         key::append(&mut self.key, key, key::pack_trailer(seq, kind));
@@ -541,6 +646,8 @@ impl SortedRun<'_> {
     /// Writing failed.
     pub fn finish(self) -> Result<()> {
         let SortedRun { loader, index, level, writer, .. } = self;
-        loader.end_run(index, level, writer)
+        let (files, _) = karst_io::block_on(&loader.env, writer.finish())?;
+        loader.install(index, level, files);
+        Ok(())
     }
 }

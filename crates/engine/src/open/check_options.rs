@@ -16,7 +16,7 @@ use karst_storage::memtable::Protection;
 use karst_storage::table::writer::{TablePlace, table_options};
 
 /// Checks the options of a database that is to be written.
-pub(super) fn database(options: &DbOptions) -> Result<()> {
+pub(crate) fn database(options: &DbOptions) -> Result<()> {
     let refused = |what: &str| Err(Error::invalid_argument(format!("options contradict each other: {what}")));
     if options.keep_log_file_num == 0 {
         return Err(Error::invalid_argument("option keep_log_file_num: must be at least 1"));

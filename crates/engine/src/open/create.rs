@@ -111,7 +111,7 @@ pub(super) fn create(env: &Env, path: &Path, options: &DbOptions) -> Result<()> 
 }
 
 /// Writes IDENTITY.
-pub(super) fn write_identity(env: &Env, path: &Path, db_id: &str) -> Result<()> {
+pub(crate) fn write_identity(env: &Env, path: &Path, db_id: &str) -> Result<()> {
     let fs = env.fs();
     // Why this number: no other file of the database has it while IDENTITY is missing.
     let temporary = path.join(FileName::Temp(FileNumber(0)).to_string());

@@ -45,7 +45,7 @@ pub(crate) use change_options::{change_db_options, change_family_options};
 pub(crate) use column_families::{
     column_family_to_be, create_column_families, drop_column_family, options_behind_change,
 };
-pub(crate) use create::{destroy, list_column_families};
+pub(crate) use create::{destroy, list_column_families, write_identity};
 pub(crate) use options::new_family_options;
 pub use options::{DamagedOptions, DbPath, Options};
 pub(crate) use ownership::{Ownership, take_lock};

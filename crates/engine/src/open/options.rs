@@ -583,6 +583,21 @@ impl Options {
         }
     }
 
+    /// The bytes that each directory of a column family should hold, by path id; empty if it has
+    /// only the database's own directory.
+    ///
+    /// # Errors
+    /// There are more than the MANIFEST can tell apart.
+    pub(crate) fn path_target_sizes_of(&self, family: &str) -> Result<Vec<u64>> {
+        match self.paths_of(family) {
+            [] => self.path_target_sizes(),
+            own => {
+                check_cf_paths(own)?;
+                Ok(own.iter().map(|place| place.target_size).collect())
+            }
+        }
+    }
+
     /// Refuses more paths than the MANIFEST can tell apart.
     ///
     /// # Errors

@@ -43,6 +43,7 @@ use tombstones::Tombstones;
 
 pub use protection::{Protection, pair as pair_checksum};
 pub use seal::Seal;
+pub use stored::stored_kind;
 
 /// Internal keys in a comparator's order.
 #[derive(Clone, Debug)]
@@ -331,7 +332,7 @@ impl MemTable {
         if let Some(filter) = &self.filter {
             filter.add(self.comparator.bare(user_key));
         }
-        let trailer = key::pack_trailer(*seq, stored::kind(&self.comparator, *kind));
+        let trailer = key::pack_trailer(*seq, stored_kind(&self.comparator, *kind));
         self.list.prepare(user_key, &trailer.to_le_bytes(), value)
     }
 
@@ -341,7 +342,7 @@ impl MemTable {
         if let Some(filter) = &self.filter {
             filter.add(self.comparator.bare(user_key));
         }
-        let trailer = key::pack_trailer(*seq, stored::kind(&self.comparator, *kind));
+        let trailer = key::pack_trailer(*seq, stored_kind(&self.comparator, *kind));
         let checksum = self.protection.checksum(pair, trailer);
         let checksum = &checksum[..self.protection.bytes()];
         self.list.prepare_parts([user_key, &trailer.to_le_bytes()], [value, checksum])
