@@ -2,7 +2,8 @@
 //!
 //! In: everything that describes the file (its metadata in any version) shares one [`StoredFile`];
 //! whoever takes the file out of the tree retires it. Out: when the last of them is dropped, a
-//! retired file is reported to its [`Reaper`], once; one that was not retired, never.
+//! retired file is reported to its [`Reaper`], once; one that was not retired, never. What the
+//! engine opened of a blob file is attached here, and closed before that.
 //!
 //! Invariant: nothing can reach the file through a version any more when it is reported, so it may
 //! be removed.
@@ -10,6 +11,7 @@
 //! Why not a count by number in one table: a version of ten thousand files would have to count each
 //! of them up and down under a lock whenever an iterator pins or leaves it.
 use karst_format::ids::FileNumber;
+use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -43,18 +45,31 @@ pub trait Reaper: Send + Sync {
 /// One file's life; see the module. Shared (`Arc`) by all that describes the file.
 pub struct StoredFile {
     id: StoredId,
+    attachment: OnceLock<Box<dyn Any + Send + Sync>>,
     retired: OnceLock<Arc<dyn Reaper>>,
 }
 
 impl StoredFile {
     /// A file that is in use.
     pub fn new(id: StoredId) -> StoredFile {
-        StoredFile { id, retired: OnceLock::new() }
+        StoredFile { id, attachment: OnceLock::new(), retired: OnceLock::new() }
     }
 
     /// Where and what it is.
     pub fn id(&self) -> StoredId {
         self.id
+    }
+
+    /// The attached value, if it is of type `T`. Never blocks.
+    #[inline]
+    pub fn attachment<T: Any + Send + Sync>(&self) -> Option<&T> {
+        self.attachment.get()?.downcast_ref::<T>()
+    }
+
+    /// Attaches `value` for as long as anything describes the file, and returns what is attached
+    /// now: `value`, or what another thread attached first. `None` if that is of another type.
+    pub fn attach<T: Any + Send + Sync>(&self, value: T) -> Option<&T> {
+        self.attachment.get_or_init(|| Box::new(value)).downcast_ref::<T>()
     }
 
     /// Says that the file left the tree: `reaper` is told once nobody describes it any more. The
@@ -67,6 +82,7 @@ impl StoredFile {
 
 impl Drop for StoredFile {
     fn drop(&mut self) {
+        drop(self.attachment.take());
         if let Some(reaper) = self.retired.get() {
             reaper.unreachable(self.id);
         }

@@ -3,10 +3,10 @@
 //!
 //! In: open files by number. Out: the same again, unless they were closed meanwhile.
 //!
-//! With `max_open_files = -1` (the default) every file stays open: a table with the metadata of its
-//! file, where it is found without a map, a lock or a reference count, and a blob file here. With a
-//! limit both are kept here, and the ones not used lately are closed; a read that uses one keeps it
-//! open.
+//! With `max_open_files = -1` (the default) every file stays open with its metadata, where it is
+//! found without a map or a lock: a table for as long as a version has the file, a blob file for as
+//! long as anything describes it. With a limit both are kept here, and the ones not used lately are
+//! closed; a read that uses one keeps it open.
 
 use crate::block::CachedBlock;
 use crate::file_checksum::FileChecksumGenFactory;
@@ -23,7 +23,7 @@ use karst_format::ids::FileNumber;
 use karst_io::Env;
 use karst_mem::BlockCache;
 use std::any::Any;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -208,64 +208,50 @@ fn note_places(places: &RwLock<BTreeSet<(u8, PathBuf)>>, directories: &[PathBuf]
 /// An open file of whatever kind; a number has one kind.
 type Opened = Arc<dyn Any + Send + Sync>;
 
-/// The files that a database keeps open, but for tables that stay open with their metadata.
+/// The files that a database keeps open under a limit; without one they stay open with their
+/// metadata, and this is empty.
 #[derive(Debug)]
-pub enum OpenFiles {
-    /// All of them, for as long as they are part of the database.
-    /// Lock: taken for one look at the map, and only for a value that no cache has.
-    All(RwLock<BTreeMap<FileNumber, Opened>>),
-    /// Those used lately.
-    Some(Limited),
-}
+pub struct OpenFiles(Option<Limited>);
 
 impl OpenFiles {
     pub(crate) fn unlimited() -> Self {
-        OpenFiles::All(RwLock::default())
+        OpenFiles(None)
     }
 
     /// At most so many, with those that a database needs besides.
     pub(crate) fn limited(max_open_files: usize) -> Self {
-        OpenFiles::Some(Limited::new(max_open_files))
+        OpenFiles(Some(Limited::new(max_open_files)))
     }
 
     /// Whether files are closed that were not used lately.
     #[inline]
     pub(crate) fn is_limited(&self) -> bool {
-        matches!(self, OpenFiles::Some(_))
+        self.0.is_some()
     }
 
     /// Keeps at most so many files open from now on, if there is a limit at all.
     pub fn set_limit(&self, max_open_files: usize) {
-        if let OpenFiles::Some(files) = self {
+        if let Some(files) = &self.0 {
             files.set_limit(max_open_files);
         }
     }
 
-    /// The file with this number, if it is open.
+    /// The file with this number, if it is kept here.
     pub fn get<T: Any + Send + Sync>(&self, number: FileNumber) -> Option<Arc<T>> {
-        let found = match self {
-            OpenFiles::All(files) => files.read().get(&number).cloned(),
-            OpenFiles::Some(files) => files.get(number),
-        };
-        found?.downcast().ok()
+        self.0.as_ref()?.get(number)?.downcast().ok()
     }
 
-    /// Keeps a file open; returns the one that is kept, which may be another reader's.
+    /// Keeps a file open, if there is a limit; returns the one that is kept, which may be another
+    /// reader's.
     pub fn keep<T: Any + Send + Sync>(&self, number: FileNumber, file: Arc<T>) -> Arc<T> {
-        let kept = match self {
-            OpenFiles::All(files) => files.write().entry(number).or_insert(file.clone()).clone(),
-            OpenFiles::Some(files) => files.keep(number, file.clone()),
-        };
-        kept.downcast().unwrap_or(file)
+        let Some(files) = &self.0 else { return file };
+        files.keep(number, file.clone()).downcast().unwrap_or(file)
     }
 
     /// Closes a file that is about to be removed, once no read uses it any more.
     pub fn forget(&self, number: FileNumber) {
         // Why first taken out and then dropped: closing is no work for under a lock.
-        let forgotten = match self {
-            OpenFiles::All(files) => files.write().remove(&number),
-            OpenFiles::Some(files) => files.forget(number),
-        };
+        let forgotten = self.0.as_ref().and_then(|files| files.forget(number));
         drop(forgotten);
     }
 }

@@ -71,8 +71,10 @@ pub struct Target {
 #[derive(Debug)]
 struct Section {
     kind: PrepareKind,
-    /// The log that it is in.
+    /// The log that its entries are of: that of its first record.
     log: FileNumber,
+    /// The log of its newest record, which is kept for as long as it is undecided.
+    kept_in: FileNumber,
     /// Its first sequence number, if it has any; otherwise that of the batch it was logged in.
     seq: SeqNo,
     ops: WriteBatch,
@@ -239,6 +241,19 @@ impl Replay {
         let early = |section: &&Section| section.kind == PrepareKind::Prepared;
         let sections = self.prepared.values().flatten().filter(early);
         sections.filter_map(|section| Some((section.seq, section.numbers.as_ref()?.count())))
+    }
+
+    /// Forgets the sections whose logs are below `needed`, the oldest log that the MANIFEST says is
+    /// needed: they were decided, and tables have what they brought.
+    ///
+    /// A secondary may not read their commit or rollback, because the primary may remove its log
+    /// first. A section that stayed would hide committed entries, and the commit of the next
+    /// transaction of that name would write it.
+    pub fn forget_decided(&mut self, needed: FileNumber) {
+        self.prepared.retain(|_, sections| {
+            sections.retain(|section| section.kept_in >= needed);
+            !sections.is_empty()
+        });
     }
 
     /// Whether a transaction was written in parts, whose entries are inserted when it is committed,
@@ -472,8 +487,8 @@ impl Replay {
         let mut open_ended = false;
         let mut gathered = Gathered::new();
         let mut section: Option<Section> = None;
-        // What this record has rolled back: name, first sequence number and log.
-        let mut undone: Option<(&[u8], SeqNo, FileNumber)> = None;
+        // What this record has rolled back: its name, and its log if it was inserted early.
+        let mut undone: Option<(&[u8], Option<FileNumber>)> = None;
         let mut ops = batch.ops();
         loop {
             let at = ops.offset();
@@ -487,7 +502,8 @@ impl Replay {
                         return Err(misplaced("a prepared section inside another"));
                     }
                     self.write_gathered(wal, &mut gathered, &mut seq)?;
-                    section = Some(Section { kind, log: wal, seq, ops: WriteBatch::new(), numbers: None });
+                    let ops = WriteBatch::new();
+                    section = Some(Section { kind, log: wal, kept_in: wal, seq, ops, numbers: None });
                 }
                 Op::EndPrepare { xid } => {
                     let mut section =
@@ -503,10 +519,11 @@ impl Replay {
                         seq = SeqNo(seq.0 + u64::from(numbers.count()));
                         section.numbers = Some(numbers);
                         match undone {
-                            // Why not added: what is logged anew by an opening that came to no end
-                            // was added where it was first, or has been in tables since.
-                            Some((name, first, log)) if (name, first) == (xid, section.seq) => {
-                                section.log = log
+                            // It is not added, because an opening has logged it anew: it was added
+                            // from its first log if that is still needed, and tables have it
+                            // otherwise.
+                            Some((name, first_log)) if name == xid => {
+                                section.log = first_log.unwrap_or(wal);
                             }
                             _ if section.kind == PrepareKind::Prepared => {
                                 self.write_section(&section).map_err(|e| Corruption::new(e.what, at))?;
@@ -539,7 +556,7 @@ impl Replay {
                     guessed &= sections.is_empty();
                     seq = SeqNo(seq.0 + u64::from(alone && !each));
                     let early = sections.iter().find(|section| section.kind == PrepareKind::Prepared);
-                    undone = early.map(|section| (xid, section.seq, section.log));
+                    undone = Some((xid, early.map(|section| section.log)));
                 }
                 Op::Noop => self.write_gathered(wal, &mut gathered, &mut seq)?,
                 Op::LogData(_) => {}

@@ -258,6 +258,32 @@ fn what_is_logged_anew_is_not_added_to_families_that_have_it_in_tables() {
     assert_eq!(shown(&other.memtable), ["b@5=1"]);
 }
 
+/// A log that is needed no more held a section, and was not read to its end.
+#[test]
+fn sections_whose_log_is_needed_no_more_are_forgotten() {
+    let a = target(0, 1);
+    let mut replay = Replay::new(vec![a.clone()], SeqNo(0));
+    let section = |kind, key: &'static str, xid: &'static str| {
+        [Op::BeginPrepare(kind), put(0, key, "1"), Op::EndPrepare { xid: xid.as_bytes() }]
+    };
+    let (early, late) = (PrepareKind::Prepared, PrepareKind::Committed);
+    replay.apply(FileNumber(1), batch(5, &section(early, "a", "early")).reader()).unwrap();
+    replay.apply(FileNumber(1), batch(6, &section(late, "b", "late")).reader()).unwrap();
+    replay.apply(FileNumber(1), batch(6, &section(early, "c", "kept")).reader()).unwrap();
+    // It is kept in the log that an opening has logged it in anew.
+    let again: Vec<Op<'_>> =
+        [Op::Rollback { xid: b"kept" }].into_iter().chain(section(early, "c", "kept")).collect();
+    replay.apply(FileNumber(3), batch(5, &again).reader()).unwrap();
+    replay.forget_decided(FileNumber(2));
+    assert_eq!(replay.undecided_ranges().collect::<Vec<_>>(), [(SeqNo(6), 1)]);
+    // The next transaction of a name writes what it has itself.
+    replay.apply(FileNumber(3), batch(9, &section(late, "d", "late")).reader()).unwrap();
+    replay.apply(FileNumber(3), batch(9, &[Op::Commit { xid: b"late" }]).reader()).unwrap();
+    assert_eq!(shown(&a.memtable), ["a@5=1", "c@6=1", "d@9=1"]);
+    replay.forget_decided(FileNumber(4));
+    assert!(replay.into_undecided().is_empty());
+}
+
 /// Half a batch is nothing that anybody wrote.
 #[test]
 fn nothing_of_a_batch_that_does_not_decode_is_applied() {

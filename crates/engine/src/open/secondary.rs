@@ -438,8 +438,8 @@ impl Follow {
             if db_options.max_open_files < 0 {
                 // Why now: so they can be read when the primary has removed them.
                 block_on(env, family.tables.open_all(&state.version, opened_together(&db_options)))?;
-                for number in state.version.blob_files().keys() {
-                    block_on(env, family.tables.blobs.hold_open(*number))?;
+                for blob in state.version.blob_files().values() {
+                    block_on(env, family.tables.blobs.hold_open(blob))?;
                 }
             }
             if let Some(history) = family.history() {
@@ -486,7 +486,7 @@ impl Follow {
         let Some(replay) = &mut self.replay else { return };
         let read_to = self.logs.iter().rfind(|(_, place)| place.end > 0).map(|(log, _)| *log);
         if read_to.is_some_and(|log| log < self.first_needed) {
-            replay.jump(self.first_needed);
+            replay.jump();
         }
         replay.needs_from(self.first_needed);
         let overtaken = replay.expected().is_none_or(|next| next <= view.at.seq);

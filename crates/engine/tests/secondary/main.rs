@@ -11,7 +11,8 @@ mod processes;
 mod torn;
 
 use karst_engine::{
-    CompactRangeOptions, Db, ErrorKind, FlushOptions, Options, ReadOptions, WriteBatch, WriteOptions,
+    BottommostLevelCompaction, CompactRangeOptions, Db, ErrorKind, FlushOptions, Options, ReadOptions,
+    WriteBatch, WriteOptions,
 };
 use karst_testkit::panics::panics;
 use std::path::Path;
@@ -183,6 +184,50 @@ fn it_goes_on_over_restarts_of_the_primary_and_needs_none() {
         db.try_catch_up_with_primary().unwrap();
         assert_eq!(shown(&db, &ReadOptions::new()), number);
         assert_eq!(scanned(&db, "other", &ReadOptions::new()), number);
+    }
+}
+
+/// The primary removes files that a snapshot and an iterator of the secondary read, and begins
+/// MANIFESTs meanwhile.
+#[test]
+fn snapshots_keep_their_files_over_new_manifests() {
+    for blobs in ["false", "true"] {
+        for manifests in 0..3 {
+            let when = format!("blob files {blobs}, {manifests} MANIFESTs");
+            let mut pair = Pair::new(&format!("enable_blob_files={blobs}"));
+            let path = pair.path();
+            pair.primary.put("key", "first").unwrap();
+            pair.flush();
+            let db = pair.secondary("second");
+            let mut iter = db.iter(&ReadOptions::new()).unwrap();
+            let snapshot = ReadOptions { snapshot: Some(db.snapshot()), ..ReadOptions::new() };
+            for _ in 0..manifests {
+                pair.primary.close().unwrap();
+                pair.primary = Db::open(&path, &pair.options).unwrap();
+                db.try_catch_up_with_primary().unwrap();
+            }
+            pair.primary.put("key", "second").unwrap();
+            pair.flush();
+            let all = CompactRangeOptions {
+                bottommost_level_compaction: BottommostLevelCompaction::Force,
+                ..CompactRangeOptions::default()
+            };
+            pair.primary.compact_range(&all, None, None).unwrap();
+            if manifests > 0 {
+                pair.primary.close().unwrap();
+                pair.primary = Db::open(&path, &pair.options).unwrap();
+            }
+            for number in 0..3 {
+                pair.primary.put(format!("other{number}"), "value").unwrap();
+                pair.flush();
+                db.try_catch_up_with_primary().unwrap();
+            }
+            assert_eq!(db.get("key").unwrap().as_deref(), Some(&b"second"[..]), "{when}");
+            let before = db.get_opt(&snapshot, "key").unwrap_or_else(|e| panic!("{when}: {e}"));
+            assert_eq!(before.as_deref(), Some(&b"first"[..]), "{when}");
+            iter.seek("key").unwrap();
+            assert_eq!(iter.value(), b"first", "{when}");
+        }
     }
 }
 

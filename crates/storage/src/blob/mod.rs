@@ -232,7 +232,23 @@ impl BlobFiles {
     }
 
     fn opened(&self, file: &BlobFileMetadata) -> Option<Arc<BlobFile>> {
-        self.shared.open_files.get(file.number())
+        let open = &self.shared.open_files;
+        if open.is_limited() {
+            return open.get(file.number());
+        }
+        file.stored().attachment::<Arc<BlobFile>>().cloned()
+    }
+
+    /// Keeps a file open; returns the one that is kept, which may be another reader's.
+    fn keep(&self, file: &BlobFileMetadata, opened: Arc<BlobFile>) -> Arc<BlobFile> {
+        let open = &self.shared.open_files;
+        if open.is_limited() {
+            return open.keep(file.number(), opened);
+        }
+        match file.stored().attach(opened) {
+            Some(kept) => kept.clone(),
+            None => unreachable!("only blob files are attached to what is stored"),
+        }
     }
 
     /// Opens a file. Returns with it where its footer is.
@@ -258,17 +274,17 @@ impl BlobFiles {
     }
 
     /// Opens a file that is to stay open, whoever removes it.
-    pub async fn hold_open(&self, number: FileNumber) -> Result<()> {
-        if self.shared.open_files.get::<BlobFile>(number).is_some() {
+    pub async fn hold_open(&self, described: &BlobFileMetadata) -> Result<()> {
+        if self.opened(described).is_some() {
             return Ok(());
         }
-        let (file, values_end) = self.open_file(number).await?;
+        let (file, values_end) = self.open_file(described.number()).await?;
         let env = &self.shared.env;
         let header = karst_io::read(env, &file, 0, blob::HEADER_BYTES).await?;
         let footer = karst_io::read(env, &file, values_end, blob::FOOTER_BYTES).await?;
         let compression = self.check_header(file.path(), &header)?;
         BlobFooter::decode(&footer).map_err(|c| Error::in_file(file.path(), values_end, c))?;
-        self.shared.open_files.keep(number, Arc::new(BlobFile { file, compression, values_end }));
+        self.keep(described, Arc::new(BlobFile { file, compression, values_end }));
         Ok(())
     }
 
@@ -368,7 +384,7 @@ impl BlobFiles {
         let compression = self.check_header(path, &header)?;
         BlobFooter::decode(&footer).map_err(|c| Error::in_file(path, footer_at, c))?;
         let opened = Arc::new(BlobFile { file, compression, values_end: footer_at });
-        Ok((self.shared.open_files.keep(number, opened), record))
+        Ok((self.keep(&need.file, opened), record))
     }
 
     fn check_header(&self, path: &Path, bytes: &[u8]) -> Result<CompressionType> {

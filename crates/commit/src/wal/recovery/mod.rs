@@ -256,16 +256,16 @@ impl Recovery {
     }
 
     /// Forgets which logs were replayed: the next one need not follow them, as tables have what
-    /// they held. Logs below `first_needed` need not be there any more.
-    pub fn jump(&mut self, first_needed: FileNumber) {
-        self.first_needed = first_needed;
+    /// they held.
+    pub fn jump(&mut self) {
         (self.expected, self.stopped, self.previous, self.last_log) = (None, None, None, None);
-        self.timestamp_sizes = self.timestamp_sizes.split_off(&first_needed);
     }
 
-    /// Logs below this number need not be there any more.
+    /// Logs below this number are needed no more, so every transaction that was prepared in them
+    /// and is not prepared anew was decided.
     pub fn needs_from(&mut self, first_needed: FileNumber) {
         self.first_needed = first_needed;
+        self.replay.forget_decided(first_needed);
         self.timestamp_sizes = self.timestamp_sizes.split_off(&first_needed);
     }
 
