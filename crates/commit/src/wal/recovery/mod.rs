@@ -5,14 +5,21 @@
 //!
 //! | mode | damage in a log | after that |
 //! |---|---|---|
-//! | `TolerateCorruptedTailRecords` | a torn tail is no damage; anything else is an error | |
-//! | `AbsoluteConsistency` | everything is an error, a torn tail too | |
+//! | `TolerateCorruptedTailRecords` | a torn tail is no damage; anything else is an error | a log that says that the one before was longer, or was there, is an error |
+//! | `AbsoluteConsistency` | everything is an error, a torn tail too | the same |
 //! | `PointInTimeRecovery` | the rest of the log is left out | later logs count from the first record that follows the last replayed one |
 //! | `SkipAnyCorruptedRecords` | what can be read is replayed | |
 //!
-//! Invariant: under `PointInTimeRecovery` what is recovered is a prefix of what was written; a
-//! column family whose tables hold something newer than that prefix is an error, as its families
-//! would not fit together.
+//! A log says what the one before it was in one of two forms: our own note (`Follows`) or, with
+//! `track_and_verify_wals`, RocksDB's record ([`Predecessor`]). Both are compared in one way, and
+//! the option does not matter when a log is read.
+//!
+//! Invariant: in every mode but `SkipAnyCorruptedRecords` what is recovered is a prefix of what was
+//! written, as far as the logs tell; a column family whose tables hold something newer than that
+//! prefix is an error, as its families would not fit together.
+//!
+//! Compat: without `track_and_verify_wals` RocksDB does not compare logs with each other; under
+//! `TolerateCorruptedTailRecords` it shows what is behind a log that is gone or torn, with a hole.
 
 use super::doubts::Passed;
 use super::following::Follows;
@@ -214,7 +221,7 @@ impl Recovery {
                     Ok(Then::LeaveLog)
                 }
                 LogEvent::Predecessor(_) if place.end > 0 => Ok(Then::Next),
-                LogEvent::Predecessor(recorded) => self.check_predecessor(recorded),
+                LogEvent::Predecessor(recorded) => self.check_predecessor(recorded, path),
             };
             match outcome {
                 Ok(Then::Next) => {
@@ -310,17 +317,20 @@ impl Recovery {
     ) -> Result<Then, Corruption> {
         let batch = BatchReader::parse(record.bytes)?;
         *last_seq = batch.seq();
-        let strict =
-            self.mode == RecoveryMode::PointInTimeRecovery || self.mode == RecoveryMode::AbsoluteConsistency;
-        if let Some(follows) = Follows::of(&batch).filter(|_| strict)
+        let strict = self.mode != RecoveryMode::SkipAnyCorruptedRecords;
+        if let Some(follows) = Follows::of(&batch)
             && follows.log >= self.first_needed
             && let Some(then) = self.check_follows(follows, path)?
         {
             return Ok(then);
         }
         if let Some(stopped) = &mut self.stopped {
-            if !continues(self.expected.as_ref(), Some(stopped), batch.seq()) {
-                return Ok(stopped.leave_out());
+            if strict && !continues(self.expected.as_ref(), Some(stopped), batch.seq()) {
+                if self.mode == RecoveryMode::PointInTimeRecovery {
+                    return Ok(stopped.leave_out());
+                }
+                let what = format!("records are missing before it, behind {stopped}");
+                return Err(Corruption::new(what, 0u64));
             }
             self.stopped = None;
         }
@@ -371,9 +381,6 @@ impl Recovery {
             self.stopped = None;
             return Ok(None);
         }
-        if let Some(stopped) = &mut self.stopped {
-            return Ok(Some(stopped.leave_out()));
-        }
         let found = match (last, &self.expected) {
             (None, _) => "it is not there".to_owned(),
             (Some((_, end)), Some(expected)) => {
@@ -387,53 +394,48 @@ impl Recovery {
             follows.end,
             follows.size_bytes.map_or(String::new(), |size| format!(", which end at offset {size}"))
         );
-        let corruption = Corruption::new(what, 0u64);
-        if self.mode != RecoveryMode::PointInTimeRecovery {
-            return Err(corruption);
-        }
-        self.stop(follows.log, path, corruption, false);
-        Ok(Some(Then::LeaveLog))
+        self.is_not_whole(follows.log, path, what).map(Some)
     }
 
-    /// Compares what a log says of the one before it with what was read.
-    fn check_predecessor(&mut self, recorded: Predecessor) -> Result<Then, Corruption> {
-        if recorded.log < self.first_needed {
+    /// Says what to do as the log in `path` has told that `log`, the one before it, is not whole.
+    ///
+    /// Under `PointInTimeRecovery` replay stops in `log`, because a column family that needs
+    /// none of that log has tables with what came behind it.
+    fn is_not_whole(&mut self, log: FileNumber, path: &Path, what: String) -> Result<Then, Corruption> {
+        if self.mode != RecoveryMode::PointInTimeRecovery {
+            return Err(Corruption::new(what, 0u64));
+        }
+        match &mut self.stopped {
+            Some(stopped) => Ok(stopped.leave_out()),
+            None => {
+                self.stop(log, path, Corruption::new(what, 0u64), false);
+                Ok(Then::LeaveLog)
+            }
+        }
+    }
+
+    /// Compares RocksDB's record of the log before with what was read of that log.
+    fn check_predecessor(&mut self, recorded: Predecessor, path: &Path) -> Result<Then, Corruption> {
+        // Why none that is empty: it has nothing that could be missing.
+        if recorded.log < self.first_needed || recorded.size_bytes == 0 {
             return Ok(Then::Next);
         }
-        if self.stopped.is_some() && self.last_log == Some((recorded.log, recorded.size_bytes)) {
+        let has_all = self.last_log == Some((recorded.log, recorded.size_bytes));
+        if has_all || (self.stopped.is_none() && self.previous == Some(recorded)) {
             // Why whatever the numbers: all that it had was replayed. A file that was ingested
             // between the two logs may have taken some.
             self.stopped = None;
             return Ok(Then::Next);
         }
-        if let Some(stopped) = &mut self.stopped {
-            // Why not always: without prepared sections every record takes a number, and a hole
-            // shows in those. With them nobody goes on behind damage in a log that is kept.
-            return Ok(match self.last_log {
-                Some((log, end)) if self.two_phases && (log != recorded.log || end > 0) => {
-                    stopped.leave_out()
-                }
-                _ => Then::Next,
-            });
-        }
-        match self.previous {
-            Some(previous) if previous == recorded => Ok(Then::Next),
-            previous => {
-                let found = previous.map_or("there is none".to_owned(), |p| {
-                    format!(
-                        "log {} of {} bytes up to sequence number {} is there",
-                        p.log, p.size_bytes, p.last_seq
-                    )
-                });
-                Err(Corruption::new(
-                    format!(
-                        "the log before should be {} of {} bytes up to sequence number {}; {found}",
-                        recorded.log, recorded.size_bytes, recorded.last_seq
-                    ),
-                    0u64,
-                ))
-            }
-        }
+        let found = self.previous.map_or("there is none".to_owned(), |p| {
+            let (log, size, seq) = (p.log, p.size_bytes, p.last_seq);
+            format!("log {log} of {size} bytes up to sequence number {seq} is there")
+        });
+        let what = format!(
+            "the log before should be {} of {} bytes up to sequence number {}; {found}",
+            recorded.log, recorded.size_bytes, recorded.last_seq
+        );
+        self.is_not_whole(recorded.log, path, what)
     }
 
     /// Ends the recovery. `families` are the open column families that have tables: name and log

@@ -221,6 +221,59 @@ fn a_log_that_misses_its_predecessor_is_noticed() {
     assert!(recover(mode, &[(4, &first), (6, &second(9))]).is_err());
 }
 
+/// In either form in which a log says what the one before it was.
+/// A log's number and bytes.
+type Log<'a> = (u64, &'a [u8]);
+
+#[test]
+fn a_log_in_the_middle_that_is_gone_or_torn_leaves_no_hole() {
+    let first = log_of(4, false, None, &[(1, put(b"a"))]);
+    let second = log_of(6, false, None, &[(2, put(b"b")), (3, put(b"c"))]);
+    let torn = &second[..second.len() - 3];
+    let note = log_of(8, false, Some((6, 4, second.len() as u64)), &[(4, put(b"d"))]);
+    let mut record = Vec::new();
+    let mut writer = LogWriter::new(FileNumber(8), false);
+    let predecessor = Predecessor { log: FileNumber(6), size_bytes: second.len() as u64, last_seq: SeqNo(3) };
+    writer.append_predecessor(&predecessor, &mut record);
+    let mut batch = WriteBatch::new();
+    batch.push(put(b"d"));
+    batch.set_seq(SeqNo(4));
+    writer.append(batch.as_bytes(), &mut record).unwrap();
+    for third in [&note, &record] {
+        let whole: [Log<'_>; 3] = [(4, &first), (6, &second), (8, third)];
+        let damaged: [(&[Log<'_>], u64); 3] = [
+            (&[(4, &first), (8, third)], 1),
+            (&[(4, &first), (6, &[]), (8, third)], 1),
+            (&[(4, &first), (6, torn), (8, third)], 2),
+        ];
+        for mode in MODES {
+            assert_eq!(recover(mode, &whole).unwrap().0, 4, "{mode:?}");
+            for (logs, before) in damaged {
+                match (mode, recover(mode, logs)) {
+                    (RecoveryMode::SkipAnyCorruptedRecords, found) => {
+                        let (entries, recovered) = found.unwrap();
+                        assert_eq!((entries, recovered.skipped), (before + 1, true), "it is told");
+                    }
+                    (RecoveryMode::PointInTimeRecovery, found) => {
+                        let (entries, recovered) = found.unwrap();
+                        let stopped = recovered.stopped.expect("it ends before the third log");
+                        // Replay ends in the log that is not whole, because a family that was
+                        // flushed behind it is ahead.
+                        assert_eq!((entries, stopped.log), (before, FileNumber(6)));
+                    }
+                    (RecoveryMode::AbsoluteConsistency, found) => {
+                        assert!(found.unwrap_err().to_string().contains(".log, offset "));
+                    }
+                    (RecoveryMode::TolerateCorruptedTailRecords, found) => {
+                        let error = found.unwrap_err().to_string();
+                        assert!(error.contains("000008.log") && error.contains("#6"), "{error}");
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// With `track_and_verify_wals` a log tells where the one before it ends. What was there may have
 /// taken no number.
 #[test]
