@@ -478,9 +478,9 @@ impl Logs {
 /// Logs below this number hold nothing that is not in tables.
 ///
 /// Compat: with two-phase commit a log older than every family's own may hold prepared sections
-/// that a later one commits. Why `min_log_number_to_keep` counts without `allow_2pc` too: the option
-/// may be given differently than the database was written with, and what is undecided would be
-/// taken for committed. Old versions of RocksDB write that number with `allow_2pc` only.
+/// that a later one commits. `min_log_number_to_keep` counts without `allow_2pc` too, because the
+/// option may be given differently than the database was written with, and what is undecided would
+/// be taken for committed. Old versions of RocksDB write that number with `allow_2pc` only.
 pub(super) fn first_needed(db_options: &DbOptions, set: &VersionSet) -> FileNumber {
     match set.min_log_number_to_keep {
         FileNumber(0) if !db_options.allow_2pc => set.min_log_number(),
