@@ -93,14 +93,17 @@ fn options(env: &Env, random: &mut Random) -> Options {
     })
 }
 
+/// A prepared transaction and its changes.
+type Prepared = (Option<Transaction>, Vec<(Key, Change)>);
+
 /// The primary, and what it holds.
 struct Primary {
     options: Options,
     db: Option<TransactionDb>,
     policy: WritePolicy,
     model: Model,
-    /// By name.
-    prepared: BTreeMap<String, (Option<Transaction>, Vec<(Key, Change)>)>,
+    /// By name; the transaction is `None` behind a reopening, until it is asked for by its name.
+    prepared: BTreeMap<String, Prepared>,
     /// How often `counted` was made anew.
     generation: u64,
     written: u64,
