@@ -4,14 +4,15 @@
 //! error that names the database to which the directory belongs.
 //!
 //! A database that is open for writing holds LOCK in each of these directories, and the file names
-//! the database by its id and its path. Nothing in such a directory is replayed, changed or removed
-//! before that file was looked at.
+//! the database by its id and its path, and the directory itself by its path. Nothing in such a
+//! directory is replayed, changed or removed before that file was looked at.
 //!
 //! | LOCK in the directory | the directory belongs to |
 //! |---|---|
 //! | names this database | this database |
 //! | names a path where a database is that may have that id | that one; this one is refused |
 //! | names a path where none is | this database from now on: the other was moved or removed |
+//! | names another directory: it was copied or moved with this one | this database from now on |
 //! | names nothing, or is missing | this database from now on |
 //!
 //! A directory with a CURRENT is the own directory of another database, and is refused.
@@ -75,7 +76,8 @@ impl Claimant<'_> {
         let (fs, path) = (env.fs(), lock_of(directory));
         let own = fs.canonical(self.path);
         let id = self.id.unwrap_or_default().as_bytes();
-        let text = [HEAD, id, b"\n", own.as_os_str().as_bytes()].concat();
+        let of = fs.canonical(directory);
+        let text = [HEAD, id, b"\n", own.as_os_str().as_bytes(), b"\0", of.as_os_str().as_bytes()].concat();
         if fs.read_file(&path)? != text {
             let mut file = fs.create(&path)?;
             file.append(&text)?;
@@ -176,19 +178,28 @@ struct Owner {
 }
 
 impl Owner {
-    /// `None` if LOCK is missing or names none.
+    /// `None` if LOCK is missing, names no database, or was written in another directory.
     fn of(env: &Env, directory: &Path) -> Result<Option<Owner>> {
         match env.fs().read_file(&lock_of(directory)) {
-            Ok(bytes) => Ok(Owner::parse(&bytes)),
+            Ok(bytes) => {
+                let canonical = env.fs().canonical(directory);
+                Ok(Owner::parse(&bytes).and_then(|(owner, of)| (of == canonical).then_some(owner)))
+            }
             Err(e) if e.is_not_found() => Ok(None),
             Err(e) => Err(e.into()),
         }
     }
 
-    fn parse(bytes: &[u8]) -> Option<Owner> {
-        let rest = bytes.strip_prefix(HEAD)?;
-        let (id, path) = rest.split_at_checked(rest.iter().position(|byte| *byte == b'\n')?)?;
-        Some(Owner { id: id.to_vec(), path: OsStr::from_bytes(&path[1..]).into() })
+    /// The owner, and the directory that LOCK was written in.
+    fn parse<'b>(bytes: &'b [u8]) -> Option<(Owner, PathBuf)> {
+        let split = |bytes: &'b [u8], end: u8| {
+            let at = bytes.iter().position(|byte| *byte == end)?;
+            Some((&bytes[..at], &bytes[at + 1..]))
+        };
+        let (id, rest) = split(bytes.strip_prefix(HEAD)?, b'\n')?;
+        let (path, directory) = split(rest, b'\0')?;
+        let path_of = |bytes| PathBuf::from(OsStr::from_bytes(bytes));
+        Some((Owner { id: id.to_vec(), path: path_of(path) }, path_of(directory)))
     }
 
     /// Whether it is this database, as far as can be told.
@@ -231,16 +242,18 @@ mod tests {
 
     #[test]
     fn a_lock_names_an_owner_or_none() {
-        let owner = |id: &str, path: &str| Some(Owner { id: id.into(), path: path.into() });
+        let owner =
+            |id: &str, path: &str, of: &str| Some((Owner { id: id.into(), path: path.into() }, of.into()));
         for (bytes, found) in [
             (&b""[..], None),
             (b"karstdb.owner", None),
             (b"karstdb.owner\n", None),
             (b"karstdb.owner\nid", None),
             (b"something else\nid\n/db", None),
-            (b"karstdb.owner\nid\n", owner("id", "")),
-            (b"karstdb.owner\n\n/db", owner("", "/db")),
-            (b"karstdb.owner\nid\n/a\nb ", owner("id", "/a\nb ")),
+            (b"karstdb.owner\nid\n/db", None),
+            (b"karstdb.owner\nid\n\0", owner("id", "", "")),
+            (b"karstdb.owner\n\n/db\0/w", owner("", "/db", "/w")),
+            (b"karstdb.owner\nid\n/a\nb \0/w\n", owner("id", "/a\nb ", "/w\n")),
         ] {
             assert_eq!(Owner::parse(bytes), found, "{:?}", String::from_utf8_lossy(bytes));
         }

@@ -348,6 +348,28 @@ fn logs_without_a_sign_of_their_database_are_those_of_the_one_that_names_them() 
     }
 }
 
+/// LOCK is copied with the logs, and names the original.
+#[test]
+fn a_copy_with_its_logs_opens_beside_the_original() {
+    let (env, files) = memory();
+    let (db, _) = original(&env, &files);
+    db.close().unwrap();
+    drop(db);
+    for (from, to) in [(ORIGINAL, "/copy"), ("/wal", "/wal_copy"), ("/more", "/more_copy")] {
+        copy_all(&files, from, to);
+    }
+    let before = files_of_original(&files);
+    let copied = with_wal_dir(&env, "/wal_copy").db_paths([DbPath::new("/more_copy", 0)]);
+    for reads_only in [true, false] {
+        let copy = if reads_only { Db::open_read_only("/copy", &copied) } else { Db::open("/copy", &copied) };
+        let copy = copy.unwrap();
+        assert_eq!(text(&copy, "a").as_deref(), Some("backed up"));
+        assert_eq!(text(&copy, "b").as_deref(), Some("written since"));
+        copy.close().unwrap();
+    }
+    assert_eq!(files_of_original(&files), before);
+}
+
 #[test]
 fn a_database_that_was_moved_keeps_its_directories() {
     let (env, files) = memory();

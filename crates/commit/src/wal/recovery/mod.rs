@@ -400,18 +400,16 @@ impl Recovery {
     /// Says what to do as the log in `path` has told that `log`, the one before it, is not whole.
     ///
     /// Under `PointInTimeRecovery` replay stops in `log`, because a column family that needs
-    /// none of that log has tables with what came behind it.
+    /// none of that log has tables with what came behind it. The rest of the log in `path` is left
+    /// out, so a family whose tables have some of it shows that the state is torn.
     fn is_not_whole(&mut self, log: FileNumber, path: &Path, what: String) -> Result<Then, Corruption> {
         if self.mode != RecoveryMode::PointInTimeRecovery {
             return Err(Corruption::new(what, 0u64));
         }
-        match &mut self.stopped {
-            Some(stopped) => Ok(stopped.leave_out()),
-            None => {
-                self.stop(log, path, Corruption::new(what, 0u64), false);
-                Ok(Then::LeaveLog)
-            }
+        if self.stopped.is_none() {
+            self.stop(log, path, Corruption::new(what, 0u64), false);
         }
+        Ok(self.stopped.as_mut().map_or(Then::LeaveLog, Stopped::leave_out))
     }
 
     /// Compares RocksDB's record of the log before with what was read of that log.
