@@ -225,6 +225,12 @@ fn open(written: &Written, damage: Option<Damage>, other: &Written, how: (Place,
     let prefix = mode != "kSkipAnyCorruptedRecords";
     let read_only = Db::open_cf_read_only(&path, &options, &FAMILIES);
     let read_only = all_opened(read_only, prefix, &format!("{when}, read-only"));
+    let beside = written.directory.path().join("secondary");
+    let secondary = Db::open_cf_as_secondary(&path, beside, &options, &FAMILIES);
+    let secondary = all_opened(secondary, prefix, &format!("{when}, as a secondary"));
+    if damage.is_none() {
+        assert_eq!(secondary, read_only, "{when}: as a secondary and for reading");
+    }
     let opened = all_opened(Db::open_cf(&path, &options, &FAMILIES), prefix, &when);
     assert_eq!(read_only, opened, "{when}: for reading and for writing");
     if damage.is_none() {
