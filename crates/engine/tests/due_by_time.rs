@@ -2,7 +2,8 @@
 //! statistics are written to the LOG file. In virtual time.
 
 use karst_engine::{
-    CompactRangeOptions, Db, FlushOptions, Options, Statistics, Ticker, WaitForCompactOptions,
+    Checkpoint, CompactRangeOptions, Db, FlushOptions, ImportColumnFamilyOptions, Options, Statistics,
+    Ticker, WaitForCompactOptions,
 };
 use karst_io::{Env, Simulation, sleep};
 use std::path::Path;
@@ -125,6 +126,16 @@ fn tables_say_when_their_oldest_entry_came_and_when_they_were_made() {
         hour(1).await;
         db.compact_range_async(&CompactRangeOptions::default(), None, None).await.unwrap();
         assert_eq!(times(), [(1, 5)]);
+        // An import begins anew.
+        let checkpoint = Checkpoint::new(&db).unwrap();
+        let exported = checkpoint.export_column_family(db.default_column_family(), "/export").unwrap();
+        db.delete_range_async(b"a", b"z").await.unwrap();
+        db.compact_range_async(&CompactRangeOptions::default(), None, None).await.unwrap();
+        assert_eq!(times(), []);
+        hour(1).await;
+        let (import, all) = (ImportColumnFamilyOptions::default(), options(&env, ""));
+        db.create_column_family_with_import("imported", &all, &import, &exported).unwrap();
+        assert_eq!(times(), [(6, 6)]);
         db.close().unwrap();
     });
 }

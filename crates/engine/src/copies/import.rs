@@ -272,8 +272,9 @@ impl Import {
         let span = self.span(&table, &opened, file).await?;
         let mut new = NewFile::new(number, size, span.smallest, span.largest, span.seqs.0, span.seqs.1);
         let properties = table.properties();
-        new.oldest_ancestor_time_s = properties.creation_time;
-        new.creation_time_s = properties.file_creation_time;
+        // Compat: RocksDB counts the age of an imported table from its import.
+        let now_s = tables.shared.env.unix_time().as_secs();
+        (new.oldest_ancestor_time_s, new.creation_time_s) = (now_s, now_s);
         if properties.tail_start_offset > 0 {
             new.tail_size_bytes = size - properties.tail_start_offset.min(size);
         }
