@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 fn what_is_seen_is_what_was_written_whatever_crashes() {
     let (mut operations, mut crashes, mut lost, mut followed, mut set_back) = (0, 0, 0, 0, 0);
     let in_one = if long() { 4000 } else { 1500 };
-    each_seed("what_is_seen_is_what_was_written_whatever_crashes", 8, 400, |seed| {
+    each_seed("what_is_seen_is_what_was_written_whatever_crashes", 20, 400, |seed| {
         let trace = std::env::var_os("KARST_TRACE").is_some();
         let (world, _) = run(seed, Weather::Fair, in_one, trace);
         operations += world.operations();
