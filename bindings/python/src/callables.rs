@@ -31,7 +31,7 @@ const KEPT: usize = 16;
 /// Notes an exception for [`cause_of`], and has the text for the engine's error.
 fn noted(py: Python<'_>, exception: PyErr) -> String {
     let what = exception.value(py).repr().ok().map(|text| text.to_string());
-    // Why not empty: every error contains an empty text.
+    // Not an empty text, because every error contains it.
     let what = what.filter(|text| !text.is_empty()).unwrap_or_else(|| "an exception".into());
     let mut kept = lock(&RAISED);
     let forgotten = if kept.len() == KEPT { kept.pop_front() } else { None };

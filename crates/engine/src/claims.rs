@@ -67,10 +67,11 @@ impl Claimant<'_> {
         Ok(lock)
     }
 
-    /// The same, and the directory belongs to this database from now on, durably.
+    /// Locks the directory as [`hold`](Self::hold) does, and names this database in its LOCK,
+    /// durably.
     ///
     /// # Errors
-    /// As [`hold`](Self::hold), and LOCK cannot be written.
+    /// Those of [`hold`](Self::hold); LOCK cannot be written.
     pub(crate) fn claim(&self, env: &Env, directory: &Path) -> Result<Box<dyn FileLock>> {
         let lock = self.hold(env, directory)?;
         let (fs, path) = (env.fs(), lock_of(directory));
@@ -97,7 +98,7 @@ impl Claimant<'_> {
         self.check_owner(env, directory)
     }
 
-    /// Whether LOCK in a directory names this database. Blocks.
+    /// True if LOCK in a directory names this database. Blocks.
     ///
     /// # Errors
     /// LOCK cannot be read.
@@ -132,7 +133,7 @@ impl Claims {
     /// Claims those of `directories` that are outside and not claimed yet. All are there. Blocks.
     ///
     /// # Errors
-    /// As [`Claimant::claim`].
+    /// Those of [`Claimant::claim`].
     pub(crate) fn add(
         &self,
         env: &Env,
@@ -202,13 +203,13 @@ impl Owner {
         Some((Owner { id: id.to_vec(), path: path_of(path) }, path_of(directory)))
     }
 
-    /// Whether it is this database, as far as can be told.
+    /// True if the owner is `claimant`, as far as ids and paths tell.
     fn is(&self, env: &Env, claimant: &Claimant<'_>) -> bool {
         let same_id = self.id.is_empty() || claimant.id.is_none_or(|id| id.as_bytes() == self.id);
         same_id && self.path == env.fs().canonical(claimant.path)
     }
 
-    /// Whether it is there, or may be, and is another one than `claimant`.
+    /// True if the owner is another database than `claimant` and may still be at its path.
     fn is_there(&self, env: &Env, claimant: &Claimant<'_>) -> bool {
         use FileName::{Blob, Current, LevelDbTable, Manifest, Table, Wal};
         if self.path == env.fs().canonical(claimant.path) {

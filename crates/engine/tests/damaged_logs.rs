@@ -2,7 +2,7 @@
 //! and without the options that verify logs, with the logs in the database's directory or another
 //! one, and in recycled files.
 //!
-//! What is opened is a prefix of what was written, in all column families alike, or opening is
+//! The opened database holds a prefix of the batches, in all column families alike, or opening is
 //! refused with an error that names the file; and no option that verifies opens what is refused
 //! without it. `kSkipAnyCorruptedRecords` shows what can be read, and holes with it.
 
@@ -32,7 +32,7 @@ struct Written {
     directory: tempfile::TempDir,
     /// The logs, the oldest first.
     logs: Vec<PathBuf>,
-    /// How many batches were written.
+    /// Number of batches written.
     batches: u64,
 }
 
@@ -126,7 +126,7 @@ impl Written {
     }
 }
 
-/// How many logs are there that are not among the last four.
+/// Number of logs older than the last four.
 fn logs_above(directory: &tempfile::TempDir, place: Place) -> usize {
     let logs = logs_of(&directory.path().join("copy"), place);
     logs.iter().filter(|log| std::fs::metadata(log).unwrap().len() > 0).count() - 4
@@ -182,7 +182,8 @@ impl Damage {
     }
 }
 
-/// How many batches are shown, which have no hole, and are as many in each family.
+/// Number of batches that the database shows. Fails if one is missing in between, or if the column
+/// families show different numbers.
 fn shown(db: &Db, when: &str) -> u64 {
     let counts = FAMILIES.map(|name| {
         let mut iter = db.iter_cf(&ReadOptions::new(), &db.column_family(name).unwrap()).unwrap();

@@ -19,7 +19,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 thread_local! {
-    /// How long a read takes in the test that runs on this thread.
+    /// Duration of a read in the test that runs on this thread.
     static READ: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 

@@ -24,7 +24,7 @@ const KEYS: usize = 6;
 const NAMES: usize = 4;
 
 type Key = (usize, String);
-/// What is committed.
+/// Committed entries.
 type Model = BTreeMap<Key, String>;
 
 #[derive(Clone, Debug)]
@@ -104,7 +104,7 @@ struct Primary {
     model: Model,
     /// By name; the transaction is `None` behind a reopening, until it is asked for by its name.
     prepared: BTreeMap<String, Prepared>,
-    /// How often `counted` was made anew.
+    /// Number of times that `counted` was created.
     generation: u64,
     written: u64,
 }
@@ -308,7 +308,8 @@ impl Secondary {
     }
 }
 
-/// What a database shows: `get`, `multi_get`, and an iterator forward and backward have to agree.
+/// Entries that a database shows. Fails if `get`, `multi_get` and an iterator in either direction
+/// disagree.
 async fn shown(db: &Db, families: &[ColumnFamily], options: &ReadOptions) -> Model {
     let keys: Vec<String> = (0..KEYS).map(|key| format!("k{key}")).collect();
     let mut model = Model::new();
@@ -542,7 +543,7 @@ fn what_is_logged_anew_counts_once() {
     }
 }
 
-/// Whoever opens it says that there are no transactions of two phases. The log in which one is
+/// The database is opened with `allow_2pc=false`. The log in which one is
 /// prepared is older than those that the column families need.
 #[test]
 fn what_is_prepared_is_not_shown_without_allow_2pc() {

@@ -449,7 +449,7 @@ impl Db {
     /// An iterator over each of several column families, in their order, all as of the same moment.
     ///
     /// # Errors
-    /// As [`Db::iter_cf`].
+    /// Those of [`Db::iter_cf`].
     pub fn iter_cfs(&self, options: &ReadOptions, families: &[&ColumnFamily]) -> Result<Vec<DbIterator>> {
         let Batch { sources, of_keys, at } = self.batch(options, families, families.len())?;
         let iterators = of_keys.iter().map(|number| {

@@ -10,7 +10,7 @@ use karst_testkit::asked::{long, seeds};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-/// One of so many states is opened, in the short form.
+/// In the short form one of this number of states is opened.
 const SHARE: u64 = 5;
 const EIO: i32 = 5;
 
@@ -18,7 +18,7 @@ fn indifferent(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("LO"))
 }
 
-/// Where the tables are.
+/// Directories of the tables.
 #[derive(Clone, Copy, Debug)]
 enum Places {
     One,
@@ -68,7 +68,7 @@ fn load(options: &Options) -> Result<(), Error> {
     loader.finish()
 }
 
-/// What the default column family has then.
+/// Entries of the default column family after a whole load.
 fn loaded() -> Entries {
     let value = |number: u64| match number {
         10..20 => b"newer".to_vec(),
@@ -87,7 +87,7 @@ fn check_whole(options: &Options, what: &str) {
     db.close().unwrap();
 }
 
-/// How a load was found.
+/// State of the directory after a crash.
 #[derive(Clone, Copy, Debug, Default)]
 struct Found {
     whole: usize,

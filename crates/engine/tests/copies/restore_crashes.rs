@@ -12,7 +12,7 @@ use karst_io::{CrashStates, FileSystem, Simulation};
 use karst_testkit::asked::{long, seeds};
 use std::path::Path;
 
-/// One of so many states is opened, in the short form.
+/// In the short form one of this number of states is opened.
 const SHARE: u64 = 11;
 const BACKED_UP: u64 = 40;
 const ALL: u64 = 60;
@@ -21,7 +21,7 @@ fn indifferent(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("LOG"))
 }
 
-/// How a backup is restored.
+/// Target and options of a restore.
 #[derive(Clone, Copy, Debug)]
 struct Restoring {
     db: &'static str,
@@ -30,7 +30,7 @@ struct Restoring {
 }
 
 impl Restoring {
-    /// How many keys the restored database has.
+    /// Number of keys in the restored database.
     fn keys(&self) -> u64 {
         if self.how.keep_log_files { ALL } else { BACKED_UP }
     }
@@ -42,7 +42,7 @@ impl Restoring {
     }
 }
 
-/// What was found how often.
+/// Number of crash states by the database that was found in them.
 #[derive(Debug, Default)]
 struct Found {
     before: usize,

@@ -181,7 +181,7 @@ fn keys_with_timestamps_are_not_ingested_behind() {
     assert_eq!(ingest_behind(&db).unwrap_err().kind(), ErrorKind::NotSupported);
 }
 
-/// What was done to a key.
+/// A change of a key.
 #[derive(Clone, Debug, PartialEq)]
 enum Done {
     Put(String),
@@ -195,7 +195,7 @@ fn key(number: u64) -> String {
     format!("k{number:02}")
 }
 
-/// What was done to each key, the oldest first.
+/// Changes of each key, the oldest first.
 #[derive(Clone, Default)]
 struct Model(BTreeMap<String, Vec<Done>>);
 
@@ -247,7 +247,7 @@ struct History {
     behind: bool,
     /// The last level has been kept free from the beginning.
     kept_free: bool,
-    /// How many files came behind, and how many were refused.
+    /// Numbers of files that were ingested behind, and that were refused.
     came: usize,
     refused: usize,
 }
