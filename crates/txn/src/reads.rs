@@ -33,7 +33,17 @@ macro_rules! reads {
                 family: &ColumnFamily,
                 key: impl AsRef<[u8]>,
             ) -> Result<Option<Value>> {
-                finish(self.get_by(Caller::Thread, options, family, key.as_ref()))
+                self.get_blocking(options, family, key.as_ref())
+            }
+
+            /// Not generic, so that it is compiled here and not in each crate that calls it.
+            fn get_blocking(
+                &self,
+                options: &ReadOptions,
+                family: &ColumnFamily,
+                key: &[u8],
+            ) -> Result<Option<Value>> {
+                finish(self.get_by(Caller::Thread, options, family, key))
             }
 
             /// The asynchronous form of [`get_cf`](Self::get_cf).

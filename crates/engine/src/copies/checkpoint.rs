@@ -68,8 +68,12 @@ impl<'a> Checkpoint<'a> {
     /// it has no parent. `Io`, `NoSpace`: something could not be read or written. Nothing is left
     /// behind then, and the database is as it was.
     pub fn create_checkpoint(&self, directory: impl AsRef<Path>, log_size_for_flush: u64) -> Result<()> {
-        let made = self.create_checkpoint_async(directory.as_ref(), log_size_for_flush);
-        block_on(self.db.env(), made)
+        self.create_blocking(directory.as_ref(), log_size_for_flush)
+    }
+
+    /// Not generic, for the reason that `Db::write_one` gives.
+    fn create_blocking(&self, directory: &Path, log_size_for_flush: u64) -> Result<()> {
+        block_on(self.db.env(), self.create_checkpoint_async(directory, log_size_for_flush))
     }
 
     /// The asynchronous form of [`create_checkpoint`](Self::create_checkpoint). Dropped, it takes

@@ -70,7 +70,12 @@ impl Checkpoint<'_> {
         family: &ColumnFamily,
         directory: impl AsRef<Path>,
     ) -> Result<ExportImportFilesMetaData> {
-        block_on(self.db.env(), self.export_column_family_async(family, directory.as_ref()))
+        self.export_blocking(family, directory.as_ref())
+    }
+
+    /// Not generic, for the reason that `Db::write_one` gives.
+    fn export_blocking(&self, family: &ColumnFamily, directory: &Path) -> Result<ExportImportFilesMetaData> {
+        block_on(self.db.env(), self.export_column_family_async(family, directory))
     }
 
     /// The asynchronous form of [`export_column_family`](Self::export_column_family). Dropped, it

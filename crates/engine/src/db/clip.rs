@@ -27,8 +27,12 @@ impl Db {
         begin: impl AsRef<[u8]>,
         end: impl AsRef<[u8]>,
     ) -> Result<()> {
-        let clipped = self.clip_column_family_async(family, begin.as_ref(), end.as_ref());
-        karst_io::block_on(self.env(), clipped)
+        self.clip_blocking(family, begin.as_ref(), end.as_ref())
+    }
+
+    /// Not generic, for the reason that `Db::write_one` gives.
+    fn clip_blocking(&self, family: &ColumnFamily, begin: &[u8], end: &[u8]) -> Result<()> {
+        karst_io::block_on(self.env(), self.clip_column_family_async(family, begin, end))
     }
 
     /// The asynchronous form of [`Db::clip_column_family`]. Dropped on the way, it has removed all

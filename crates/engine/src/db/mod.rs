@@ -118,7 +118,7 @@ impl Db {
     /// time that it was read. The error names the file, the offset and what was
     /// expected.
     pub fn open_read_only(path: impl AsRef<Path>, options: &Options) -> Result<Db> {
-        Self::new(open::read_only(path.as_ref(), options, None)?, options)
+        Self::open_for_reading(path.as_ref(), options, None)
     }
 
     /// The same with some column families only; the default one is always open.
@@ -126,7 +126,11 @@ impl Db {
     /// # Errors
     /// As [`Db::open_read_only`], and if there is no column family of one of the names.
     pub fn open_cf_read_only(path: impl AsRef<Path>, options: &Options, families: &[&str]) -> Result<Db> {
-        Self::new(open::read_only(path.as_ref(), options, Some(families))?, options)
+        Self::open_for_reading(path.as_ref(), options, Some(families))
+    }
+
+    fn open_for_reading(path: &Path, options: &Options, families: Option<&[&str]>) -> Result<Db> {
+        Self::new(open::read_only(path, options, families)?, options)
     }
 
     fn new(opened: Opened, options: &Options) -> Result<Db> {
@@ -197,10 +201,16 @@ impl Db {
         family: &ColumnFamily,
         key: impl AsRef<[u8]>,
     ) -> Result<Option<Value>> {
+        self.get_bytes(options, family, key.as_ref())
+    }
+
+    /// [`Db::get_cf`]. Not generic, so that the lookup is compiled here and not again in each crate
+    /// that calls it.
+    fn get_bytes(&self, options: &ReadOptions, family: &ColumnFamily, key: &[u8]) -> Result<Option<Value>> {
         let (family, superversion, at) = self.view(options, family)?;
-        self.trace_get(family, key.as_ref());
+        self.trace_get(family, key);
         self.wait_until_readable(at.seq);
-        get::get(&family.tables, &superversion, options, &at, key.as_ref())
+        get::get(&family.tables, &superversion, options, &at, key)
     }
 
     /// The asynchronous form of [`Db::get`].

@@ -39,7 +39,7 @@ impl Db {
         secondary_path: impl AsRef<Path>,
         options: &Options,
     ) -> Result<Db> {
-        Self::new(open::open_secondary(path.as_ref(), secondary_path.as_ref(), options, None)?, options)
+        Self::open_secondary(path.as_ref(), secondary_path.as_ref(), options, None)
     }
 
     /// The same with some column families only; the default one is always open.
@@ -52,8 +52,16 @@ impl Db {
         options: &Options,
         families: &[&str],
     ) -> Result<Db> {
-        let (path, secondary_path) = (path.as_ref(), secondary_path.as_ref());
-        Self::new(open::open_secondary(path, secondary_path, options, Some(families))?, options)
+        Self::open_secondary(path.as_ref(), secondary_path.as_ref(), options, Some(families))
+    }
+
+    fn open_secondary(
+        path: &Path,
+        secondary_path: &Path,
+        options: &Options,
+        families: Option<&[&str]>,
+    ) -> Result<Db> {
+        Self::new(open::open_secondary(path, secondary_path, options, families)?, options)
     }
 
     /// The asynchronous form of [`Db::open_as_secondary`].
@@ -84,7 +92,10 @@ impl Db {
         secondary_path: impl AsRef<Path>,
         options: &Options,
     ) -> Result<Db> {
-        let db = Self::open_as_secondary(path, secondary_path, options)?;
+        Self::follow_primary(Self::open_as_secondary(path, secondary_path, options)?)
+    }
+
+    fn follow_primary(db: Db) -> Result<Db> {
         let env = db.env().clone();
         env.ensure_threads().map_err(Error::from)?;
         drop(env.spawn(Priority::Low, follow(env.clone(), Arc::downgrade(&db.0))));

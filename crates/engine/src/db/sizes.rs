@@ -91,6 +91,16 @@ impl Db {
         family: &ColumnFamily,
         key: impl AsRef<[u8]>,
     ) -> Result<(bool, Option<Value>)> {
+        self.key_may_exist_bytes(options, family, key.as_ref())
+    }
+
+    /// Not generic, for the reason that `Db::write_one` gives.
+    fn key_may_exist_bytes(
+        &self,
+        options: &ReadOptions,
+        family: &ColumnFamily,
+        key: &[u8],
+    ) -> Result<(bool, Option<Value>)> {
         let options = ReadOptions { read_tier: ReadTier::BlockCache, ..options.clone() };
         match self.get_cf(&options, family, key) {
             Ok(value) => Ok((value.is_some(), value)),

@@ -32,6 +32,16 @@ impl Db {
         family: &ColumnFamily,
         key: impl AsRef<[u8]>,
     ) -> Result<Option<(Value, Timestamp)>> {
+        self.get_with_ts_blocking(options, family, key.as_ref())
+    }
+
+    /// Not generic, for the reason that `Db::write_one` gives.
+    fn get_with_ts_blocking(
+        &self,
+        options: &ReadOptions,
+        family: &ColumnFamily,
+        key: &[u8],
+    ) -> Result<Option<(Value, Timestamp)>> {
         karst_io::block_on(self.env(), self.get_cf_with_ts_async(options, family, key))
     }
 
@@ -101,6 +111,11 @@ impl Db {
         family: &ColumnFamily,
         timestamp: impl AsRef<[u8]>,
     ) -> Result<()> {
+        self.increase_ts_low_blocking(family, timestamp.as_ref())
+    }
+
+    /// Not generic, for the reason that `Db::write_one` gives.
+    fn increase_ts_low_blocking(&self, family: &ColumnFamily, timestamp: &[u8]) -> Result<()> {
         karst_io::block_on(self.env(), self.increase_full_history_ts_low_async(family, timestamp))
     }
 

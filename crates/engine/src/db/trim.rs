@@ -63,7 +63,11 @@ impl Db {
         families: &[&str],
         timestamp: impl AsRef<[u8]>,
     ) -> Result<Db> {
-        let timestamp = timestamp.as_ref();
+        Self::open_and_trim(path.as_ref(), options, families, timestamp.as_ref())
+    }
+
+    /// Not generic, for the reason that `Db::write_one` gives.
+    fn open_and_trim(path: &Path, options: &Options, families: &[&str], timestamp: &[u8]) -> Result<Db> {
         if options.db_options(DbOptions::default())?.avoid_flush_during_recovery {
             return Err(Error::invalid_argument(
                 "history is not trimmed with avoid_flush_during_recovery".to_owned(),

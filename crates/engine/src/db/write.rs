@@ -9,24 +9,18 @@ use super::Db;
 use crate::write_half::WriteHalf;
 use karst_base::error::{Error, Named, Result, check_range};
 use karst_commit::{Source, WriteBatch, WriteFuture, WriteOptions, timestamp_required};
-use karst_format::ids::ColumnFamilyId;
 use karst_format::write_batch::Op;
 use karst_io::block_on;
 use karst_storage::column_family::{ColumnFamily, Family};
 use std::future::Future;
 
 impl Db {
-    /// What one operation is written as.
-    fn one<'a>(
-        &self,
-        family: &ColumnFamily,
-        op: impl FnOnce(ColumnFamilyId) -> Op<'a>,
-    ) -> Result<(&WriteHalf, Source<'a>)> {
+    /// The source of a write of one operation on `family`.
+    fn one<'a>(&self, family: &ColumnFamily, op: Op<'a>) -> Result<(&WriteHalf, Source<'a>)> {
         let write = self.writable(family)?;
         if family.0.config.comparator.timestamp_size() > 0 {
             return timestamp_required(family.name());
         }
-        let op = op(family.0.id());
         if matches!(op, Op::Merge { .. }) {
             check_operator(&family.0)?;
         }
@@ -34,6 +28,13 @@ impl Db {
             check_range(&family.0.config.comparator, begin, end)?;
         }
         Ok((write, Source::one(op)?))
+    }
+
+    /// Writes one operation. Not generic, unlike the calls below, so that the commit pipeline is
+    /// compiled here and not again in each crate that calls them.
+    fn write_one(&self, options: &WriteOptions, family: &ColumnFamily, op: Op<'_>) -> Result<()> {
+        let (write, source) = self.one(family, op)?;
+        write.pipeline.write(options, source)
     }
 
     /// What writes, for a column family of this database that is open.
@@ -125,9 +126,7 @@ macro_rules! calls {
                 /// # Errors
                 #[doc = concat!("As [`Db::", stringify!($opt), "`], and if the column family was dropped or is of another database.")]
                 pub fn $cf(&self, options: &WriteOptions, family: &ColumnFamily, $($arg: impl AsRef<[u8]>),*) -> Result<()> {
-                    $(let $arg = $arg.as_ref();)*
-                    let (write, source) = self.one(family, |cf| ($op)(cf, $($arg),*))?;
-                    write.pipeline.write(options, source)
+                    self.write_one(options, family, ($op)(family.0.id(), $($arg.as_ref()),*))
                 }
 
                 #[doc = concat!("The asynchronous form of [`Db::", stringify!($plain), "`]. Dropping it before its first poll writes nothing; after that the write happens whole or not at all.")]
@@ -154,7 +153,7 @@ macro_rules! calls {
                     family: &ColumnFamily,
                     $($arg: &'a $Key),*
                 ) -> impl Future<Output = Result<()>> + Send + Unpin + use<'a, $($Key),*> {
-                    let source = self.one(family, |cf| ($op)(cf, $($arg.as_ref()),*));
+                    let source = self.one(family, ($op)(family.0.id(), $($arg.as_ref()),*));
                     WriteFuture::new(source.map(|(write, source)| write.pipeline.write_async(options, source)))
                 }
             )*

@@ -23,6 +23,12 @@ impl Db {
         add(&mut batch)?;
         Ok((write, Source::Owned(Box::new(batch))))
     }
+
+    /// Not generic, for the reason that [`Db::write_one`] gives.
+    fn write_with_ts(&self, options: &WriteOptions, found: Result<(&WriteHalf, Source<'_>)>) -> Result<()> {
+        let (write, source) = found?;
+        write.pipeline.write(options, source)
+    }
 }
 
 impl TransactionHooks<'_> {
@@ -66,8 +72,8 @@ macro_rules! calls_with_ts {
                 /// # Errors
                 #[doc = concat!("As [`Db::", stringify!($plain), "`], and as [`Db::put_cf`] has them.")]
                 pub fn $cf(&self, options: &WriteOptions, family: &ColumnFamily, key: impl AsRef<[u8]>, ts: impl AsRef<[u8]> $(, $value: impl AsRef<[u8]>)?) -> Result<()> {
-                    let (write, source) = self.one_with_ts(family, |batch| batch.$cf(family, key, ts $(, $value)?))?;
-                    write.pipeline.write(options, source)
+                    let found = self.one_with_ts(family, |batch| batch.$cf(family, key.as_ref(), ts.as_ref() $(, $value.as_ref())?));
+                    self.write_with_ts(options, found)
                 }
 
                 #[doc = concat!("The asynchronous form of [`Db::", stringify!($plain), "`]. Dropping it before its first poll writes nothing; after that the write happens whole or not at all.")]

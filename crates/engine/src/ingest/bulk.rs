@@ -141,7 +141,12 @@ impl BulkLoader {
     /// The directory, or another one that the database will use, holds a file of a database; it is
     /// locked; or the options cannot be used.
     pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<BulkLoader> {
-        let (path, env) = (path.as_ref().to_owned(), options.environment());
+        Self::create_at(path.as_ref().to_owned(), options)
+    }
+
+    /// Not generic, for the reason that `Db::write_one` gives.
+    fn create_at(path: PathBuf, options: &Options) -> Result<BulkLoader> {
+        let env = options.environment();
         check_path(&path)?;
         let db_options = options.db_options(DbOptions::default())?;
         check_options::database(&db_options)?;

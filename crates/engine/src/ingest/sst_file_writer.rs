@@ -171,7 +171,11 @@ impl SstFileWriter {
     /// # Errors
     /// A file was begun and not finished, or this one cannot be made.
     pub fn open(&mut self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
+        self.open_at(path.as_ref())
+    }
+
+    /// Not generic, for the reason that `Db::write_one` gives.
+    fn open_at(&mut self, path: &Path) -> Result<()> {
         check_path(path)?;
         if let Some(open) = &self.open {
             let text = format!("{} has to be finished before another file", open.path.display());
@@ -284,7 +288,10 @@ impl SstFileWriter {
     /// # Errors
     /// No file is open, the range ends before it begins, or keys have timestamps.
     pub fn delete_range(&mut self, start: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<()> {
-        let (start, end) = (start.as_ref(), end.as_ref());
+        self.add_range(start.as_ref(), end.as_ref())
+    }
+
+    fn add_range(&mut self, start: &[u8], end: &[u8]) -> Result<()> {
         self.check_no_timestamps()?;
         let open = self.open.as_mut().ok_or_else(not_open)?;
         check_range(&self.config.comparator, start, end)?;

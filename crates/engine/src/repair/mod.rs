@@ -90,8 +90,7 @@ impl Db {
     /// format is not known, tables are LevelDB's, a directory belongs to another database, or the
     /// options cannot work. The database is not worse than before then.
     pub fn repair(path: impl AsRef<Path>, options: &Options) -> Result<RepairReport> {
-        let path = path.as_ref();
-        repair(path, options).map_err(|error| error.in_context(format!("repairing {}", path.display())))
+        repair(path.as_ref(), options)
     }
 
     /// The asynchronous form of [`Db::repair`], on a thread of its own. It begins when it is first
@@ -113,6 +112,10 @@ impl Db {
 }
 
 fn repair(path: &Path, options: &Options) -> Result<RepairReport> {
+    repair_files(path, options).map_err(|error| error.in_context(format!("repairing {}", path.display())))
+}
+
+fn repair_files(path: &Path, options: &Options) -> Result<RepairReport> {
     check_path(path)?;
     let env = options.environment();
     env.ensure_threads()?;

@@ -170,7 +170,17 @@ impl OptimisticTransaction {
         family: &ColumnFamily,
         key: impl AsRef<[u8]>,
     ) -> Result<Option<Value>> {
-        finish(self.get_for_update_by(Caller::Thread, options, family, key.as_ref()))
+        self.get_for_update_blocking(options, family, key.as_ref())
+    }
+
+    /// Not generic, so that it is compiled here and not in each crate that calls it.
+    fn get_for_update_blocking(
+        &mut self,
+        options: &ReadOptions,
+        family: &ColumnFamily,
+        key: &[u8],
+    ) -> Result<Option<Value>> {
+        finish(self.get_for_update_by(Caller::Thread, options, family, key))
     }
 
     /// The asynchronous form of [`get_for_update_cf`](Self::get_for_update_cf).

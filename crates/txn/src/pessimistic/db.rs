@@ -348,7 +348,7 @@ macro_rules! writes {
                 /// As [`write`](Self::write).
                 pub fn $cf(&self, options: &WriteOptions, family: &ColumnFamily, key: impl AsRef<[u8]> $(, $value: impl AsRef<[u8]>)?) -> Result<()> {
                     let mut batch = WriteBatch::new();
-                    batch.$cf(family, key $(, $value)?)?;
+                    batch.$cf(family, key.as_ref() $(, $value.as_ref())?)?;
                     self.written(options, &batch, true)
                 }
 

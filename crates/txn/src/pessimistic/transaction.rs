@@ -437,7 +437,17 @@ impl Transaction {
         exclusive: bool,
         do_validate: bool,
     ) -> Result<Option<Value>> {
-        let key = key.as_ref();
+        self.get_for_update_blocking(options, family, key.as_ref(), (exclusive, do_validate))
+    }
+
+    /// Not generic, so that it is compiled here and not in each crate that calls it.
+    fn get_for_update_blocking(
+        &mut self,
+        options: &ReadOptions,
+        family: &ColumnFamily,
+        key: &[u8],
+        (exclusive, do_validate): (bool, bool),
+    ) -> Result<Option<Value>> {
         finish(self.get_for_update_by(Caller::Thread, options, family, key, exclusive, do_validate))
     }
 
@@ -596,7 +606,11 @@ macro_rules! writes {
                 /// # Errors
                 #[doc = concat!("As [`", stringify!($plain), "`](Self::", stringify!($plain), ").")]
                 pub fn $cf(&mut self, family: &ColumnFamily, key: impl AsRef<[u8]> $(, $value: impl AsRef<[u8]>)?) -> Result<()> {
-                    finish(self.locked(Caller::Thread, family, key.as_ref(), true, |batch| batch.$cf(family, key.as_ref() $(, $value)?)))
+                    // Not generic, so that it is compiled here and not in each crate that calls it.
+                    fn tracked(own: &mut Transaction, family: &ColumnFamily, key: &[u8] $(, $value: &[u8])?) -> Result<()> {
+                        finish(own.locked(Caller::Thread, family, key, true, |batch| batch.$cf(family, key $(, $value)?)))
+                    }
+                    tracked(self, family, key.as_ref() $(, $value.as_ref())?)
                 }
 
                 #[doc = concat!("The asynchronous form of [`", stringify!($cf), "`](Self::", stringify!($cf), ").")]
@@ -613,7 +627,10 @@ macro_rules! writes {
                 /// # Errors
                 #[doc = concat!("As [`", stringify!($plain), "`](Self::", stringify!($plain), ").")]
                 pub fn $untracked(&mut self, family: &ColumnFamily, key: impl AsRef<[u8]> $(, $value: impl AsRef<[u8]>)?) -> Result<()> {
-                    finish(self.locked(Caller::Thread, family, key.as_ref(), false, |batch| batch.$cf(family, key.as_ref() $(, $value)?)))
+                    fn untracked(own: &mut Transaction, family: &ColumnFamily, key: &[u8] $(, $value: &[u8])?) -> Result<()> {
+                        finish(own.locked(Caller::Thread, family, key, false, |batch| batch.$cf(family, key $(, $value)?)))
+                    }
+                    untracked(self, family, key.as_ref() $(, $value.as_ref())?)
                 }
 
                 #[doc = concat!("The asynchronous form of [`", stringify!($untracked), "`](Self::", stringify!($untracked), ").")]

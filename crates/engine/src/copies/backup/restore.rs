@@ -56,9 +56,18 @@ impl BackupEngine {
         wal_dir: impl AsRef<Path>,
         options: &RestoreOptions,
     ) -> Result<()> {
-        let restored =
-            self.restore_db_from_backup_async(backup_id, db_dir.as_ref(), wal_dir.as_ref(), options);
-        block_on(&self.env, restored)
+        self.restore_blocking(backup_id, db_dir.as_ref(), wal_dir.as_ref(), options)
+    }
+
+    /// Not generic, for the reason that `Db::write_one` gives.
+    fn restore_blocking(
+        &self,
+        backup_id: u32,
+        db_dir: &Path,
+        wal_dir: &Path,
+        options: &RestoreOptions,
+    ) -> Result<()> {
+        block_on(&self.env, self.restore_db_from_backup_async(backup_id, db_dir, wal_dir, options))
     }
 
     /// The same of the newest backup.
@@ -73,7 +82,7 @@ impl BackupEngine {
     ) -> Result<()> {
         let latest = self.backups.keys().next_back().copied();
         let latest = latest.ok_or_else(|| Error::new(ErrorKind::NotFound, "there is no backup"))?;
-        self.restore_db_from_backup(latest, db_dir, wal_dir, options)
+        self.restore_blocking(latest, db_dir.as_ref(), wal_dir.as_ref(), options)
     }
 
     /// The asynchronous form of [`restore_db_from_backup`](Self::restore_db_from_backup). Dropped,
