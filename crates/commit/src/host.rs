@@ -29,6 +29,11 @@ pub trait Host: Send + Sync + 'static {
     /// The family takes no writes.
     fn pin(&self, family: ColumnFamilyId) -> Result<Option<Self::Pin>>;
 
+    /// Whether the memtable of a column family has to be sealed before a write is ordered into it.
+    ///
+    /// Lock: perhaps the one that orders writes.
+    fn is_overfull(&self, family: ColumnFamilyId) -> bool;
+
     /// The pinned memtable.
     fn memtable(pin: &Self::Pin) -> &Arc<MemTable>;
 

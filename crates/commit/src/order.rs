@@ -99,7 +99,8 @@ pub(crate) struct Ordered {
 
 /// Why a write was not ordered.
 pub(crate) enum NotOrdered {
-    /// Too many are in flight, or the log is locked; wait for room.
+    /// Too many are in flight, the log is locked, or a memtable that it goes to is overfull; wait
+    /// for room.
     Full,
     Refused(Error),
 }

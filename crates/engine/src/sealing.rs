@@ -15,11 +15,30 @@ use std::sync::Arc;
 /// A future that is not named.
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
+/// A seal that nobody waits for. Dropped once it is dealt with.
+pub(crate) trait SealRequest: Send {
+    /// Whose memtables are sealed, if anybody's; asked once no other seal is under way.
+    fn which(&mut self) -> Option<Sealing>;
+
+    /// The seal is done, or has failed. No other begins before this returns; it must not wait.
+    fn ended(&mut self, outcome: Result<&Sealed>);
+
+    /// Others may seal again, and listeners were told of what was sealed.
+    fn told(&mut self);
+}
+
 /// The commit pipeline, as jobs see it.
 pub(crate) trait SealsMemtables: Send + Sync + std::fmt::Debug {
     /// Begins a new log, and seals the memtables that hold anything of the families that `which`
     /// names. Both happen under the lock that orders writes.
     fn seal(&self, which: Sealing) -> BoxFuture<'_, Result<Sealed>>;
+
+    /// Does as [`seal`](Self::seal) for what `request` names, on a thread that may block. Does not
+    /// wait.
+    ///
+    /// Why not as a job among those of flushes: writers wait for it, and a job waits for the flush
+    /// that has its thread.
+    fn seal_soon(&self, request: Box<dyn SealRequest>);
 
     /// Makes all that is in logs durable.
     ///

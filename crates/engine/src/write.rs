@@ -14,7 +14,7 @@
 
 use crate::flush::Triggers;
 use crate::read::Gate;
-use crate::sealing::{BoxFuture, HeldWriters, Sealed, Sealing, SealsMemtables, TakenNumbers};
+use crate::sealing::{BoxFuture, HeldWriters, SealRequest, Sealed, Sealing, SealsMemtables, TakenNumbers};
 use crate::versions::{Gone, Versions};
 pub use karst_commit::{WriteBatch, WriteOptions};
 
@@ -35,8 +35,8 @@ use karst_io::Env;
 use karst_storage::column_family::Families;
 use karst_storage::memtable::MemTable;
 use karst_storage::superversion::SuperVersion;
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What is done with the news that the host gets. Called from writers' threads; must not wait.
@@ -63,6 +63,10 @@ impl Host for DatabaseHost {
         pin.mem().check_takes_writes()?;
         pin.mem().touch(|| self.env.unix_time());
         Ok(Some(pin))
+    }
+
+    fn is_overfull(&self, family: ColumnFamilyId) -> bool {
+        self.families.pin(family).is_some_and(|pin| pin.mem().is_overfull())
     }
 
     #[inline]
@@ -97,34 +101,74 @@ impl Host for DatabaseHost {
 }
 
 /// Seals memtables of a database.
+#[derive(Clone)]
 pub(crate) struct Sealer {
     pipeline: Arc<Pipeline<DatabaseHost>>,
     versions: Arc<Versions>,
     /// Where logs are.
-    wal_dir: PathBuf,
+    wal_dir: Arc<Path>,
     options: Arc<CurrentDbOptions>,
     seals: Arc<Seals>,
     events: Arc<Events>,
 }
 
 /// Whose turn it is to seal, and what goes from one turn to the next.
-#[derive(Debug, Default)]
 struct Seals {
+    env: Env,
     /// Whether a seal is under way.
     busy: AtomicBool,
     free: Event,
+    /// Seals that wait for their turn and are nobody's future. Lock: held to add or take one.
+    next: Mutex<VecDeque<SealJob>>,
     /// A log that was made and not put to use yet: no seal needed it, or whoever wanted it gave up.
     /// Lock: held by whoever has the turn.
     spare: Mutex<Option<NewLog>>,
 }
 
+/// A seal that is made on a thread that may block.
+type SealJob = Box<dyn FnOnce(&Env, Turn) + Send>;
+
 /// The right to seal.
 struct Turn(Arc<Seals>);
 
+impl Turn {
+    fn of(seals: &Arc<Seals>) -> Option<Turn> {
+        // Ordering: who gives the turn back and who asks in vain both swap, so that one of the two
+        // sees what the other has left: the turn, or a seal that waits.
+        (!seals.busy.swap(true, Ordering::AcqRel)).then(|| Turn(seals.clone()))
+    }
+}
+
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.0.busy.store(false, Ordering::Release);
+        self.0.busy.swap(false, Ordering::AcqRel);
         self.0.free.notify(usize::MAX);
+        Seals::begin_next(&self.0);
+    }
+}
+
+impl Seals {
+    fn new(env: Env) -> Arc<Seals> {
+        Arc::new(Seals {
+            env,
+            busy: AtomicBool::new(false),
+            free: Event::new(),
+            next: Mutex::default(),
+            spare: Mutex::default(),
+        })
+    }
+
+    /// Begins the seal that has waited longest, if it can be its turn.
+    fn begin_next(seals: &Arc<Seals>) {
+        if seals.next.lock().is_empty() {
+            return;
+        }
+        // Why nothing otherwise: whoever has the turn looks when it gives it back.
+        let Some(turn) = Turn::of(seals) else { return };
+        let next = seals.next.lock().pop_front();
+        if let Some(job) = next {
+            drop(seals.env.run_blocking(move |env| job(env, turn)));
+        }
     }
 }
 
@@ -143,14 +187,15 @@ impl Sealer {
         options: Arc<CurrentDbOptions>,
         events: Arc<Events>,
     ) -> Self {
-        Self { pipeline, versions, wal_dir, options, seals: Arc::default(), events }
+        let seals = Seals::new(pipeline.env().clone());
+        Self { pipeline, versions, wal_dir: wal_dir.into(), options, seals, events }
     }
 
     async fn turn(&self) -> Turn {
         loop {
             let free = self.seals.free.listen();
-            if !self.seals.busy.swap(true, Ordering::Acquire) {
-                return Turn(self.seals.clone());
+            if let Some(turn) = Turn::of(&self.seals) {
+                return turn;
             }
             free.await;
         }
@@ -161,7 +206,12 @@ impl Sealer {
     /// Why: a log that is still being made when its caller is dropped has a smaller number than one
     /// that would be begun then, and must not come after it.
     async fn make_spare(&self, turn: Turn) -> Result<()> {
-        let (directory, versions) = (self.wal_dir.clone(), self.versions.clone());
+        let this = self.clone();
+        self.pipeline.env().run_blocking(move |env| this.make_spare_here(env, &turn)).await
+    }
+
+    /// Makes a spare log on a thread that may block.
+    fn make_spare_here(&self, env: &Env, turn: &Turn) -> Result<()> {
         let now = self.options.get();
         let options = LogOptions {
             bytes_per_sync: now.wal_bytes_per_sync,
@@ -169,18 +219,25 @@ impl Sealer {
             ..self.pipeline.log_options()
         };
         let options = options.reserving(self.reserve_bytes());
-        let make = move |env: &karst_io::Env| -> Result<()> {
-            let number = versions.new_file_number();
-            let log = match versions.obsolete().take_spare_log() {
-                Some(old) => NewLog::reuse(env.fs(), &directory, old, number, options)
-                    .inspect_err(|_| versions.obsolete().remove([Gone::Wal(old)])),
-                None => NewLog::create(env.fs(), &directory, number, options),
-            }?;
-            versions.add_log(number);
-            *turn.0.spare.lock() = Some(log);
-            Ok(())
-        };
-        self.pipeline.env().run_blocking(make).await
+        let number = self.versions.new_file_number();
+        let log = match self.versions.obsolete().take_spare_log() {
+            Some(old) => NewLog::reuse(env.fs(), &self.wal_dir, old, number, options)
+                .inspect_err(|_| self.versions.obsolete().remove([Gone::Wal(old)])),
+            None => NewLog::create(env.fs(), &self.wal_dir, number, options),
+        }?;
+        self.versions.add_log(number);
+        *turn.0.spare.lock() = Some(log);
+        Ok(())
+    }
+
+    /// Does what [`SealsMemtables::seal`] does, on a thread that may block.
+    fn seal_here(&self, env: &Env, turn: &Turn, which: &Sealing) -> Result<Sealed> {
+        loop {
+            match self.exchange(turn, which)? {
+                Some(sealed) => return Ok(sealed),
+                None => self.make_spare_here(env, turn)?,
+            }
+        }
     }
 
     /// Exchanges the memtables that `which` names and, if it has records, the log. `None` if that
@@ -252,6 +309,22 @@ impl SealsMemtables for Sealer {
                 }
             }
         })
+    }
+
+    fn seal_soon(&self, mut request: Box<dyn SealRequest>) {
+        let this = self.clone();
+        let job = move |env: &Env, turn: Turn| {
+            let Some(which) = request.which() else { return };
+            let outcome = this.seal_here(env, &turn, &which);
+            request.ended(outcome.as_ref().map_err(Clone::clone));
+            drop(turn);
+            if let Ok(sealed) = outcome {
+                this.tell(&sealed);
+                request.told();
+            }
+        };
+        self.seals.next.lock().push_back(Box::new(job));
+        Seals::begin_next(&self.seals);
     }
 
     fn sync_logs(&self) -> BoxFuture<'_, Result<()>> {

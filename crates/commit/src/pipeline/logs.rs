@@ -50,6 +50,8 @@ impl<H: Host> Pipeline<H> {
         let outcome = exchange(Seal { largest_seq: line.last_seq(), next_log: line.log() });
         let refused = line.refused().is_some();
         drop(line);
+        // Why: writes wait for a memtable that was overfull to be sealed.
+        self.publish.ring_room();
         if switches && !refused {
             // Why: what gathered for the old log under `manual_wal_flush` has no other way out, and
             // the old file can be let go.

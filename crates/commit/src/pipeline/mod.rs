@@ -82,7 +82,7 @@ use karst_base::caller::Caller;
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::health::Health;
 use karst_base::options::DbOptions;
-use karst_base::pacing::StallController;
+use karst_base::pacing::{StallController, race};
 use karst_base::stats::Statistics;
 use karst_base::stats::write_counts::WriteCounts;
 use karst_base::trace::Tracer;
@@ -252,6 +252,8 @@ impl<H: Host> Pipeline<H> {
         let mut timestamps: SmallVec<[TimestampSize; 2]> = SmallVec::new();
         for family in source.families() {
             match self.around.host.pin(*family).map_err(NotOrdered::Refused)? {
+                // Why looked at in the pin: whoever seals has this lock.
+                Some(pin) if H::memtable(&pin).is_overfull() => return Err(NotOrdered::Full),
                 Some(pin) => {
                     timestamps.extend(timestamp_size(*family, H::memtable(&pin))?);
                     pins.push((*family, pin));
@@ -371,10 +373,35 @@ impl<H: Host> Pipeline<H> {
         }
     }
 
+    /// Waits until a write to `families` could be ordered, as far as room goes.
+    ///
+    /// # Errors
+    /// Writes are refused, so nobody may come to make room.
+    async fn wait_to_be_ordered(&self, families: &[ColumnFamilyId]) -> Result<()> {
+        let _waiting = self.publish.wait_for_room();
+        loop {
+            let room = self.publish.listen_for_room();
+            let health = self.around.health.listen();
+            self.around.health.check_writes()?;
+            self.settle_orphans();
+            if self.has_room_for(families) {
+                return Ok(());
+            }
+            race(room, health).await;
+        }
+    }
+
     /// Whether one more write could be ordered, as far as room goes.
     fn has_room(&self) -> bool {
         let line = self.order.lock();
         line.refused().is_some() || self.has_room_in(&line)
+    }
+
+    /// Whether one more write to `families` could be ordered, or is refused.
+    fn has_room_for(&self, families: &[ColumnFamilyId]) -> bool {
+        let line = self.order.lock();
+        let is_overfull = |family: &ColumnFamilyId| self.around.host.is_overfull(*family);
+        line.refused().is_some() || (self.has_room_in(&line) && !families.iter().any(is_overfull))
     }
 
     fn has_room_in(&self, line: &Line) -> bool {

@@ -288,10 +288,10 @@ impl<'a, H: Host> Commit<'a, H> {
             }
             Err(NotOrdered::Refused(error)) => Err(error),
             Err(NotOrdered::Full) => {
-                let room = Box::pin(async move {
-                    pipeline.wait_for_room(Pipeline::has_room).await;
-                    Ok(())
-                });
+                // Why let go of: the memtable that is pinned may be the one that has to go.
+                self.pins.clear();
+                let families = self.source.families().to_vec();
+                let room = Box::pin(async move { pipeline.wait_to_be_ordered(&families).await });
                 self.stage = Stage::Waiting(room, PerfMetric::WriteThreadWaitNanos);
                 Ok(())
             }

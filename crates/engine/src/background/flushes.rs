@@ -5,7 +5,7 @@
 
 use super::{Background, Limits, State, closed};
 use crate::flush::{FamilyFlush, Phase, Trigger};
-use crate::sealing::{Sealed, Sealing};
+use crate::sealing::{SealRequest, Sealed, Sealing};
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::events::{FlushReason, LogLevel};
 use karst_base::health::{BackgroundErrorReason, Reaction};
@@ -117,12 +117,10 @@ pub(super) type SealedNow = Vec<(Arc<Family>, Vec<Arc<MemTable>>)>;
 impl Background {
     /// A writer has noticed something. Does not wait.
     pub(super) fn triggered(self: &Arc<Self>, trigger: Trigger) {
-        let Some(slot) = self.asked_slot() else { return };
-        let this = self.clone();
-        drop(self.env().spawn(Priority::High, async move {
-            let _slot = slot;
-            this.answer(trigger).await;
-        }));
+        let Some(_slot) = self.asked_slot() else { return };
+        let reason = FlushReason::WriteBufferFull;
+        let answer = Answer { background: self.clone(), trigger, reason, _slot };
+        self.parts.flush.pipeline.seal_soon(Box::new(answer));
     }
 
     /// Counts something that was asked for; `None` if the database is being closed.
@@ -135,32 +133,17 @@ impl Background {
         Some(AskedSlot(self.clone()))
     }
 
-    async fn answer(self: &Arc<Self>, trigger: Trigger) {
-        let (families, reason) = match &trigger {
+    /// The families whose memtables have to be sealed, and why.
+    fn families_for(self: &Arc<Self>, trigger: &Trigger) -> (Vec<Arc<Family>>, FlushReason) {
+        match trigger {
             // Why asked again: it may have been sealed for another reason since, and a new one has
             // hardly anything yet.
-            Trigger::MemtableFull(family) if !family.pin().mem().is_asked_to_be_sealed() => return,
-            Trigger::MemtableFull(family) => (vec![family.clone()], FlushReason::WriteBufferFull),
+            Trigger::MemtableFull(family) => {
+                let still = family.pin().mem().is_asked_to_be_sealed();
+                (still.then(|| family.clone()).into_iter().collect(), FlushReason::WriteBufferFull)
+            }
             Trigger::OverBudget => (self.largest_memtable(), FlushReason::WriteBufferManager),
             Trigger::LogsTooLong => (self.keepers_of_oldest_log(), FlushReason::WalFull),
-        };
-        if let Trigger::OverBudget = trigger {
-            // Why first: whatever is noticed while it is being sealed is worth another look.
-            self.parts.triggers.budget_dealt_with();
-        }
-        if !families.is_empty()
-            && let Err(error) = self.seal_now(Sealing::Of(families), reason, false).await
-        {
-            // Why no more than this: a log that cannot be begun is reported by the pipeline, whose
-            // it is.
-            self.parts
-                .flush
-                .events
-                .log(LogLevel::Warn, format_args!("memtables could not be sealed: {error}"));
-        }
-        if let Trigger::LogsTooLong = trigger {
-            // Why last: until it is sealed a memtable keeps the log, and would be sealed twice.
-            self.parts.triggers.logs_dealt_with();
         }
     }
 
@@ -265,45 +248,63 @@ impl Background {
         let atomic = self.options().atomic_flush;
         let group = (together && !atomic).then(|| Gathering::begin(self));
         let which = if atomic { Sealing::All } else { which };
-        let Sealed { families, largest_seq, .. } = match self.parts.flush.pipeline.seal(which).await {
+        let sealed = match self.parts.flush.pipeline.seal(which).await {
             Ok(sealed) => sealed,
-            Err(error) if error.kind() == ErrorKind::Closed => return Err(error),
             Err(error) => {
-                // Why reported: nobody asks again for a memtable that was asked for, so it is the
-                // recovery that has to seal it.
-                self.parts.health.report(&error, BackgroundErrorReason::WriteCallback);
+                self.seal_failed(&error);
                 return Err(error);
             }
         };
-        if atomic || together {
+        // Why before it is said that they are wanted: a memtable that is sealed later may stay
+        // until there are as many as are merged in a flush, and nobody is to wait for that.
+        let waiting =
+            sealed.families.iter().map(|family| (family.clone(), family.superversion().immutable().to_vec()));
+        let waiting: SealedNow = waiting.collect();
+        self.note_sealed(&sealed, reason, atomic || together, group.as_ref());
+        self.schedule();
+        Ok(waiting)
+    }
+
+    /// A new log could not be begun.
+    fn seal_failed(&self, error: &Error) {
+        if error.kind() != ErrorKind::Closed {
+            // Why reported: nobody asks again for a memtable that was asked for, so it is the
+            // recovery that has to seal it.
+            self.parts.health.report(error, BackgroundErrorReason::WriteCallback);
+        }
+    }
+
+    /// Takes note of what was sealed, and of what that means for writers; `in_one` if all of it is
+    /// flushed in one change.
+    fn note_sealed(
+        self: &Arc<Self>,
+        Sealed { families, largest_seq, .. }: &Sealed,
+        reason: FlushReason,
+        in_one: bool,
+        group: Option<&Gathering>,
+    ) {
+        if in_one {
             self.parts.flush.stats.tick(match reason {
                 FlushReason::WriteBufferFull => Ticker::AtomicFlushRequestReasonWriteBufferFull,
                 FlushReason::WriteBufferManager => Ticker::AtomicFlushRequestReasonWriteBufferManager,
                 _ => Ticker::AtomicFlushRequestReasonOther,
             });
         }
-        // Why before it is said that they are wanted: a memtable that is sealed later may stay
-        // until there are as many as are merged in a flush, and nobody is to wait for that.
-        let sealed =
-            families.iter().map(|family| (family.clone(), family.superversion().immutable().to_vec()));
-        let sealed: SealedNow = sealed.collect();
         {
             let mut state = self.state.lock();
-            state.sealed_through = state.sealed_through.max(largest_seq);
-            if let Some(group) = &group {
-                group.sealed(&mut state, &families, largest_seq);
+            state.sealed_through = state.sealed_through.max(*largest_seq);
+            if let Some(group) = group {
+                group.sealed(&mut state, families, *largest_seq);
             }
             if reason != FlushReason::WriteBufferFull {
-                for family in &families {
+                for family in families {
                     state.jobs(&self.options(), family).flush_wanted = Some(reason);
                 }
             }
         }
-        for family in &families {
+        for family in families {
             self.look_at(family);
         }
-        self.schedule();
-        Ok(sealed)
     }
 
     /// The next flush that may run now, counted.
@@ -457,6 +458,58 @@ impl Background {
                 this.notify();
             }
         }));
+    }
+}
+
+/// What is done about a trigger.
+struct Answer {
+    background: Arc<Background>,
+    trigger: Trigger,
+    reason: FlushReason,
+    _slot: AskedSlot,
+}
+
+impl SealRequest for Answer {
+    fn which(&mut self) -> Option<Sealing> {
+        let (families, reason) = self.background.families_for(&self.trigger);
+        self.reason = reason;
+        if let Trigger::OverBudget = self.trigger {
+            // Why first: whatever is noticed while it is being sealed is worth another look.
+            self.background.parts.triggers.budget_dealt_with();
+        }
+        let atomic = self.background.options().atomic_flush;
+        let which = if atomic { Sealing::All } else { Sealing::Of(families.clone()) };
+        (!families.is_empty()).then_some(which)
+    }
+
+    fn ended(&mut self, outcome: Result<&Sealed>) {
+        let background = &self.background;
+        match outcome {
+            Ok(sealed) => {
+                let atomic = background.options().atomic_flush;
+                background.note_sealed(sealed, self.reason, atomic, None);
+            }
+            Err(error) => {
+                background.seal_failed(&error);
+                // Why no more than this: a log that cannot be begun is reported by the pipeline,
+                // whose it is.
+                let text = format_args!("memtables could not be sealed: {error}");
+                background.parts.flush.events.log(LogLevel::Warn, text);
+            }
+        }
+    }
+
+    fn told(&mut self) {
+        self.background.schedule();
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        if let Trigger::LogsTooLong = self.trigger {
+            // Why last: until it is sealed a memtable keeps the log, and would be sealed twice.
+            self.background.parts.triggers.logs_dealt_with();
+        }
     }
 }
 

@@ -24,6 +24,10 @@ pub(crate) enum Trigger {
     LogsTooLong,
 }
 
+/// The part of `write_buffer_size` by which a memtable may be above it before writes to it wait for
+/// its seal: less than a block of its memory.
+const OVER_PART: usize = 32;
+
 type Sink = Box<dyn Fn(Trigger) + Send + Sync>;
 
 /// See the module.
@@ -79,11 +83,23 @@ impl Triggers {
         let tombstones = options.memtable_max_range_deletions as usize;
         let full = bytes >= options.write_buffer_size
             || (tombstones > 0 && memtable.range_tombstone_count() >= tombstones);
-        if full && memtable.ask_to_be_sealed() {
-            self.tell(Trigger::MemtableFull(family.clone()));
+        if full {
+            self.filled(family, memtable, bytes, options.write_buffer_size);
         }
         if self.budget.should_flush() && !self.over_budget.swap(true, Ordering::Relaxed) {
             self.tell(Trigger::OverBudget);
+        }
+    }
+
+    #[cold]
+    fn filled(&self, family: &Arc<Family>, memtable: &MemTable, bytes: usize, size: usize) {
+        if memtable.ask_to_be_sealed() {
+            self.tell(Trigger::MemtableFull(family.clone()));
+        }
+        // Why not at once: it is full when its last block is begun, and writers need not wait for
+        // the seal as long as that has room.
+        if bytes > size.saturating_add(size / OVER_PART) {
+            memtable.mark_overfull();
         }
     }
 

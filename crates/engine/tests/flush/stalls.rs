@@ -3,12 +3,13 @@
 
 use super::{all, key, memory};
 use karst_engine::{
-    Db, ErrorKind, FlushOptions, Options, Statistics, Ticker, WaitForCompactOptions, WriteBatch,
-    WriteBufferManager, WriteOptions,
+    Db, ErrorKind, EventListener, FlushInfo, FlushOptions, Options, Statistics, Ticker,
+    WaitForCompactOptions, WriteBatch, WriteBufferManager, WriteOptions,
 };
 use karst_io::{Env, Priority, Simulation};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 fn options(env: &Env) -> Options {
     Options::new().env(env.clone()).db(|db| db.create_if_missing = true).column_families(|cf| {
@@ -202,6 +203,81 @@ fn several_threads_write_through_stalls_and_lose_nothing() {
     drop(db);
     let db = Db::open("/db", &options(&env)).unwrap();
     assert_eq!(all(&db).len(), 8_000);
+}
+
+/// How large memtables get whose flush does not come, or comes late, while many threads write: no
+/// larger than their size, a block of memory and what is under way.
+#[test]
+fn writers_fill_no_memtable_beyond_its_size() {
+    const THREADS: usize = 8;
+    const SIZE: u64 = 256 << 10;
+    const MOST: u64 = 3;
+    // Of an entry in memory, beside the value.
+    let under_way = THREADS as u64 * (1000 + 200);
+    let env = memory();
+    let options = options(&env).column_families(|cf| {
+        cf.write_buffer_size = SIZE as usize;
+        cf.max_write_buffer_number = MOST as i32;
+    });
+    let db = Db::open("/db", &options).unwrap();
+    let largest = AtomicU64::new(0);
+    let write = |thread: usize, count: usize, options: &WriteOptions| {
+        for i in 0..count {
+            let outcome =
+                db.put_cf(options, db.default_column_family(), format!("{thread}.{i:06}"), [7; 1000]);
+            let active = db.int_property("rocksdb.cur-size-active-mem-table").unwrap();
+            largest.fetch_max(active, Ordering::Relaxed);
+            match outcome {
+                Ok(()) => {}
+                Err(error) => return assert_eq!(error.kind(), ErrorKind::Incomplete, "{error}"),
+            }
+        }
+        assert!(!options.no_slowdown, "nobody was stopped");
+    };
+    let write_all = |count: usize, options: &WriteOptions| {
+        std::thread::scope(|scope| {
+            (0..THREADS).for_each(|thread| drop(scope.spawn(move || write(thread, count, options))));
+        });
+        let largest = largest.load(Ordering::Relaxed);
+        assert!(largest <= SIZE + SIZE / 10 + under_way, "a memtable of {SIZE} bytes has {largest}");
+    };
+    // While nothing is flushed memtables are sealed all the same, until there are too many.
+    db.pause_background_work().unwrap();
+    write_all(100_000, &hasty());
+    let sealed = db.int_property("rocksdb.num-immutable-mem-table").unwrap();
+    // A look at them may be overtaken by the next seal.
+    assert!((MOST..=MOST + 1).contains(&sealed), "{sealed} sealed memtables");
+    let all = db.int_property("rocksdb.cur-size-all-mem-tables").unwrap();
+    assert!(all <= (MOST + 2) * (SIZE + SIZE / 10 + under_way), "{all} bytes of memtables");
+    db.continue_background_work().unwrap();
+    write_all(2_000, &WriteOptions::default());
+}
+
+/// What runs on the threads of flushes may write, and waits for no seal behind itself.
+#[test]
+fn a_listener_that_writes_fills_memtables_on_the_threads_of_flushes() {
+    #[derive(Debug)]
+    struct Writes(OnceLock<Weak<Db>>, AtomicU64);
+    impl EventListener for Writes {
+        fn flush_completed(&self, _: &FlushInfo) {
+            let Some(db) = self.0.get().and_then(Weak::upgrade) else { return };
+            // Why so few times: each flush has another follow.
+            if self.1.fetch_add(1, Ordering::Relaxed) < 3 {
+                (0..40u64).for_each(|i| db.put(key(i), [7; 1000]).unwrap());
+            }
+        }
+    }
+    let env = memory();
+    let listener = Arc::new(Writes(OnceLock::new(), AtomicU64::new(0)));
+    let options = options(&env)
+        .event_listener(listener.clone())
+        .db(|db| db.max_background_jobs = 1)
+        .column_families(|cf| cf.max_write_buffer_number = 100);
+    let db = Arc::new(Db::open("/db", &options).unwrap());
+    listener.0.set(Arc::downgrade(&db)).unwrap();
+    (0..100u64).for_each(|i| db.put(key(i), [7; 1000]).unwrap());
+    db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
+    karst_testkit::eventually(true, || listener.1.load(Ordering::Relaxed) > 3);
 }
 
 #[test]

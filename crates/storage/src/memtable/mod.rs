@@ -79,6 +79,8 @@ pub struct MemTable {
     charge: OnceLock<Charge>,
     /// Somebody was told that it should be sealed.
     asked: AtomicBool,
+    /// It grew past its size before it was sealed.
+    overfull: AtomicBool,
     /// Whether a write was ordered into it; its insert may be still to come.
     touched: AtomicBool,
     /// When that write came, in seconds of Unix time; 0 if there was none.
@@ -166,7 +168,7 @@ impl MemTable {
         let protection = Protection::of(options.memtable_protection_bytes_per_key);
         // Why so small where the buffer is: it is full when its memory is allocated, used or not.
         let block_bytes = match options.arena_block_size {
-            0 => options.write_buffer_size / 8,
+            0 => options.write_buffer_size / 16,
             asked => asked,
         };
         Self {
@@ -197,6 +199,7 @@ impl MemTable {
             begun_behind: OnceLock::new(),
             charge: OnceLock::new(),
             asked: AtomicBool::new(false),
+            overfull: AtomicBool::new(false),
             touched: AtomicBool::new(false),
             first_written_s: AtomicU64::new(0),
             needed_log: AtomicU64::new(u64::MAX),
@@ -265,6 +268,20 @@ impl MemTable {
     /// Whether somebody was told that it should be sealed.
     pub fn is_asked_to_be_sealed(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
+    }
+
+    /// Says that it has grown past the size at which somebody was told to seal it. No write is
+    /// ordered into it from then on.
+    #[cold]
+    pub fn mark_overfull(&self) {
+        // Ordering: it steers only; writes that are under way come on top either way.
+        self.overfull.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether writes wait until it is sealed.
+    #[inline]
+    pub fn is_overfull(&self) -> bool {
+        self.overfull.load(Ordering::Relaxed)
     }
 
     /// How many range tombstones it holds.

@@ -30,6 +30,10 @@ impl Host for Slow {
     fn pin(&self, family: ColumnFamilyId) -> Result<Option<Arc<MemTable>>> {
         self.0.pin(family)
     }
+    fn is_overfull(&self, _: ColumnFamilyId) -> bool {
+        false
+    }
+
     fn memtable(pin: &Arc<MemTable>) -> &Arc<MemTable> {
         dawdle();
         pin

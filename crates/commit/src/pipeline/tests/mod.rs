@@ -54,6 +54,10 @@ impl Host for TestHost {
     fn pin(&self, family: ColumnFamilyId) -> Result<Option<Arc<MemTable>>> {
         Ok(self.open.lock().get(&family).cloned())
     }
+    fn is_overfull(&self, _: ColumnFamilyId) -> bool {
+        false
+    }
+
     fn memtable(pin: &Arc<MemTable>) -> &Arc<MemTable> {
         pin
     }
