@@ -4,7 +4,7 @@ use karst_engine::compaction_filter::{FilterDecision, FilterInput};
 use karst_engine::{
     BlockCache, BottommostLevelCompaction, CacheOptions, CompactRangeOptions, CompactionFilter, Db,
     FlushOptions, Options, ReadOptions, Statistics, StatsLevel, Ticker, WaitForCompactOptions,
-    WriteBufferManager,
+    WriteBufferManager, WriteOptions,
 };
 use karst_io::{Disturb, Disturbance, DisturbedFileSystem, Env, FileSystem, MemoryFileSystem};
 use karst_testkit::eventually;
@@ -70,7 +70,9 @@ fn new_db(env: &Env, cache: &BlockCache, one_budget: bool, options: &str) -> Db 
 
 /// 5000 entries of 1 KB all in tables, and the first 300 in a memtable too.
 fn with_tables(env: &Env, cache: &BlockCache, one_budget: bool) -> Db {
-    let options = "compression=kNoCompression;write_buffer_size=4000000;filter_policy=bloomfilter:10";
+    // Memtables have a bound of their own, which is not reached: what they take is the same under
+    // every capacity.
+    let options = "compression=kNoCompression;write_buffer_size=4000000;db_write_buffer_size=8000000;filter_policy=bloomfilter:10";
     let db = new_db(env, cache, one_budget, options);
     fill(&db, 0..5000);
     // Why all of it, and until nothing is left to do: later jobs would read and flush too.
@@ -277,4 +279,63 @@ fn one_budget_counts_what_jobs_have_in_memory_of_the_files_they_write() {
         assert_eq!(watch.1.load(Ordering::Relaxed), most);
         eventually(0, || cache.job_bytes());
     }
+}
+
+/// A database of `families` families under one budget of `cache`, whose write buffers alone would
+/// never be full.
+fn with_families(env: &Env, cache: &BlockCache, families: usize) -> (Db, Vec<karst_engine::ColumnFamily>) {
+    let db = new_db(env, cache, true, "compression=kNoCompression");
+    let names: Vec<String> = (0..families).map(|n| format!("family {n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    db.create_column_families(&names, &Options::new()).unwrap();
+    let families = names.iter().map(|name| db.column_family(name).unwrap()).collect();
+    (db, families)
+}
+
+#[test]
+fn one_budget_bounds_the_memtables_of_many_families() {
+    const FAMILIES: usize = 40;
+    let (env, cache) = (in_memory(), BlockCache::new(16 * MIB));
+    let (db, families) = with_families(&env, &cache, FAMILIES);
+    // Each may have grown by less than what is worth counting, and takes one block at a time.
+    let slack = FAMILIES * (64 << 10);
+    let check = |limit: usize| {
+        let bytes = db.aggregated_int_property("rocksdb.cur-size-all-mem-tables").unwrap() as usize;
+        assert!(bytes < limit + slack, "{bytes} bytes of memtables with a budget of {limit}");
+    };
+    let write = |rounds: std::ops::Range<u64>, limit: usize| {
+        for i in rounds {
+            let family = &families[i as usize % FAMILIES];
+            let key = i.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
+            db.put_cf(&WriteOptions::unlogged(), family, key, [7; 4096]).unwrap();
+            if i % 64 == 0 {
+                check(limit);
+            }
+        }
+    };
+    write(0..12_000, 8 * MIB);
+    // The bound is a part of what the cache has now.
+    cache.set_capacity(8 * MIB);
+    write(12_000..14_000, 8 * MIB);
+    write(14_000..20_000, 4 * MIB);
+}
+
+/// Memtables that an iterator pins are flushed and stay in memory; its own thread writes on.
+#[test]
+fn a_thread_that_iterates_is_not_held_up_by_what_it_pins() {
+    let (env, cache) = (in_memory(), BlockCache::new(4 * MIB));
+    let (db, families) = with_families(&env, &cache, 1);
+    let put =
+        |i: u64| db.put_cf(&WriteOptions::unlogged(), &families[0], i.to_be_bytes(), [7; 4096]).unwrap();
+    // 1.6 of the 2 MiB that memtables may have.
+    (0..400).for_each(put);
+    let mut iter = db.iter_cf(&ReadOptions::default(), &families[0]).unwrap();
+    iter.seek_to_first().unwrap();
+    let mut seen = 0;
+    while iter.valid() {
+        (1..=10).for_each(|n| put(10_000 + seen * 10 + n));
+        iter.next().unwrap();
+        seen += 1;
+    }
+    assert_eq!(seen, 400);
 }

@@ -181,6 +181,7 @@ impl Family {
             (old.mem.clone(), old.immutable.iter().filter(stays).cloned().collect(), version)
         };
         self.exchange_with(parts, ingested);
+        flushed.iter().for_each(|memtable| memtable.flushed());
     }
 
     /// The versions that somebody uses, the current one last.
@@ -193,6 +194,7 @@ impl Family {
     pub fn set_dropped(&self) {
         // Ordering: a flag only; whoever must not miss it takes the lock that orders writes.
         self.dropped.store(true, Ordering::Release);
+        self.pin().memtables().for_each(|memtable| memtable.flushed());
     }
 
     /// Whether it is dropped; then it takes no writes and no jobs any more.

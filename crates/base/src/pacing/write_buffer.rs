@@ -6,7 +6,9 @@
 //! Memory that waits for the next memtables (`karst_mem`'s stock of blocks) is kept within what the
 //! memtables leave of the budget, and within a small part of a cache that is charged.
 //!
-//! Invariant: `used` is the sum of all charges that live; `active` of those that still take writes.
+//! Invariant: `used` is the sum of all charges that live; `unflushed` of those whose memtables are
+//! not in tables yet, `active` of those that still take writes. Writers wait for `unflushed` only:
+//! what readers pin of flushed memtables goes when they do, and a writer may be such a reader.
 //! Ordering: counters only; they steer, nothing is published with them.
 
 use crate::sync::Mutex;
@@ -31,14 +33,20 @@ pub struct ChargedCache {
 /// The part of a charged cache that memory may have which waits for the next memtables.
 const STOCK_PART: usize = 32;
 
+/// The part of a cache's capacity that memtables may have where the cache is the only budget.
+const PART_OF_CACHE: usize = 2;
+
 struct Shared {
     limit_bytes: AtomicUsize,
     allow_stall: AtomicBool,
     /// What is charged with the memtables' memory as well.
     cache: Option<ChargedCache>,
+    /// The budget is a part of that cache's capacity.
+    is_part_of_cache: bool,
     /// What that is charged with. Lock: held to bring it up to what is used, or down.
     of_cache: Mutex<Option<karst_mem::Charge>>,
     used: AtomicUsize,
+    unflushed: AtomicUsize,
     active: AtomicUsize,
     shrunk: Event,
 }
@@ -49,6 +57,7 @@ impl fmt::Debug for Shared {
             .field("limit_bytes", &self.limit_bytes)
             .field("allow_stall", &self.allow_stall)
             .field("used", &self.used)
+            .field("unflushed", &self.unflushed)
             .field("active", &self.active)
             .field("charges_a_cache", &self.cache.is_some())
             .finish_non_exhaustive()
@@ -59,26 +68,42 @@ impl WriteBufferManager {
     /// A budget of `limit_bytes`, 0 for none. When it is nearly used, the database that notices
     /// flushes its largest memtable; with `allow_stall` writers wait while it is exceeded.
     pub fn new(limit_bytes: usize, allow_stall: bool) -> Self {
-        Self::charging(limit_bytes, None, allow_stall)
+        Self::charging(limit_bytes, None, false, allow_stall)
     }
 
     /// As [`new`](Self::new); the memtables' memory also counts against the capacity of `cache`,
     /// which evicts blocks to make room for it. Memtables are never refused: they exceed the
     /// capacity where nothing can be evicted, even if it is strict.
     pub fn with_cache(limit_bytes: usize, cache: impl Into<ChargedCache>, allow_stall: bool) -> Self {
-        Self::charging(limit_bytes, Some(cache.into()), allow_stall)
+        Self::charging(limit_bytes, Some(cache.into()), false, allow_stall)
     }
 
-    fn charging(limit_bytes: usize, cache: Option<ChargedCache>, allow_stall: bool) -> Self {
-        Self(Arc::new(Shared {
+    /// As [`with_cache`](Self::with_cache) with a budget of half the capacity of `cache`, also
+    /// after that was changed; writers wait while it is exceeded.
+    #[doc(hidden)]
+    pub fn part_of_cache(cache: impl Into<ChargedCache>) -> Self {
+        Self::charging(0, Some(cache.into()), true, true)
+    }
+
+    fn charging(
+        limit_bytes: usize,
+        cache: Option<ChargedCache>,
+        is_part_of_cache: bool,
+        allow_stall: bool,
+    ) -> Self {
+        let budget = Self(Arc::new(Shared {
             limit_bytes: AtomicUsize::new(limit_bytes),
             allow_stall: AtomicBool::new(allow_stall),
             cache,
+            is_part_of_cache,
             of_cache: Mutex::new(None),
             used: AtomicUsize::new(0),
+            unflushed: AtomicUsize::new(0),
             active: AtomicUsize::new(0),
             shrunk: Event::new(),
-        }))
+        }));
+        budget.0.follow_capacity();
+        budget
     }
 
     /// The budget in bytes; 0 for none.
@@ -109,6 +134,12 @@ impl WriteBufferManager {
     #[inline]
     pub fn used_bytes(&self) -> usize {
         self.0.used.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the memtables that are not in tables yet.
+    #[inline]
+    pub fn unflushed_bytes(&self) -> usize {
+        self.0.unflushed.load(Ordering::Relaxed)
     }
 
     /// Bytes of the memtables that take writes.
@@ -152,16 +183,23 @@ impl WriteBufferManager {
     /// way free enough.
     #[inline]
     pub fn should_flush(&self) -> bool {
+        self.should_flush_beside(0)
+    }
+
+    /// The same once `sealed_bytes` of the memtables that take writes are sealed.
+    #[doc(hidden)]
+    #[inline]
+    pub fn should_flush_beside(&self, sealed_bytes: usize) -> bool {
         let limit = self.limit_bytes();
-        let active = self.active_bytes();
+        let active = self.active_bytes().saturating_sub(sealed_bytes);
         limit > 0 && (active > limit / 8 * 7 || (self.used_bytes() >= limit && active >= limit / 2))
     }
 
-    /// Whether writers should wait.
+    /// Whether writers should wait: memtables that are not flushed have the whole budget.
     #[inline]
     pub fn should_stall(&self) -> bool {
         let limit = self.limit_bytes();
-        self.0.allow_stall.load(Ordering::Relaxed) && limit > 0 && self.used_bytes() >= limit
+        self.0.allow_stall.load(Ordering::Relaxed) && limit > 0 && self.unflushed_bytes() >= limit
     }
 
     /// Resolves when memory was given back. Listen, ask [`should_stall`](Self::should_stall) again,
@@ -174,11 +212,19 @@ impl WriteBufferManager {
     /// The charge of a new memtable.
     #[doc(hidden)]
     pub fn charge(&self) -> Charge {
-        Charge { budget: self.clone(), bytes: AtomicUsize::new(0), sealed: AtomicUsize::new(0) }
+        let [bytes, flushed, sealed] = [(); 3].map(|()| AtomicUsize::new(0));
+        Charge { budget: self.clone(), bytes, flushed, sealed }
     }
 }
 
 impl Shared {
+    /// Brings a budget that is a part of the cache's capacity up to what that is now.
+    fn follow_capacity(&self) {
+        if let Some(cache) = self.cache.as_ref().filter(|_| self.is_part_of_cache) {
+            self.limit_bytes.store((cache.capacity_bytes)() / PART_OF_CACHE, Ordering::Relaxed);
+        }
+    }
+
     /// Brings the cache's charge up to what is used.
     fn charge_cache(&self) {
         let Some(cache) = &self.cache else { return };
@@ -218,6 +264,8 @@ const GIVEN_BACK: usize = 8;
 pub struct Charge {
     budget: WriteBufferManager,
     bytes: AtomicUsize,
+    /// Of them, what does not count as unflushed any more.
+    flushed: AtomicUsize,
     /// Of them, what does not count as active any more.
     sealed: AtomicUsize,
 }
@@ -230,7 +278,8 @@ impl Charge {
     #[inline]
     pub fn follow(&self, memory_bytes: usize) {
         let charged = self.bytes.load(Ordering::Relaxed);
-        if memory_bytes >= charged + Self::GRAIN {
+        // Why the first bytes at once: many small memtables are not to go uncounted.
+        if memory_bytes >= charged + Self::GRAIN || charged == 0 {
             self.raise(charged, memory_bytes);
         }
     }
@@ -239,7 +288,9 @@ impl Charge {
     fn raise(&self, charged: usize, to: usize) {
         // Why not a loop: whoever wins has just raised it to about the same.
         if self.bytes.compare_exchange(charged, to, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            self.budget.0.follow_capacity();
             self.budget.0.used.fetch_add(to - charged, Ordering::Relaxed);
+            self.budget.0.unflushed.fetch_add(to - charged, Ordering::Relaxed);
             self.budget.0.active.fetch_add(to - charged, Ordering::Relaxed);
             self.budget.0.charge_cache();
             self.budget.bound_stock();
@@ -252,11 +303,22 @@ impl Charge {
         let before = self.sealed.swap(bytes, Ordering::Relaxed);
         self.budget.0.active.fetch_sub(bytes.saturating_sub(before), Ordering::Relaxed);
     }
+
+    /// Says that the memtable, which is sealed, is in tables, or that it never will be: no writer
+    /// waits for it any more, whoever reads it still.
+    pub fn flushed(&self) {
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        let before = self.flushed.swap(bytes, Ordering::Relaxed);
+        self.budget.0.unflushed.fetch_sub(bytes.saturating_sub(before), Ordering::Relaxed);
+        self.budget.0.shrunk.notify(usize::MAX);
+    }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        let (bytes, sealed) = (*self.bytes.get_mut(), *self.sealed.get_mut());
+        let bytes = *self.bytes.get_mut();
+        let (flushed, sealed) = (*self.flushed.get_mut(), *self.sealed.get_mut());
+        self.budget.0.unflushed.fetch_sub(bytes - flushed, Ordering::Relaxed);
         self.budget.0.used.fetch_sub(bytes, Ordering::Relaxed);
         self.budget.0.active.fetch_sub(bytes - sealed, Ordering::Relaxed);
         self.budget.0.relieve_cache();
@@ -287,8 +349,15 @@ mod tests {
         a.follow(200 * KIB);
         a.seal();
         assert_eq!((budget.used_bytes(), budget.active_bytes()), (264 * KIB, 64 * KIB));
+        assert_eq!(budget.unflushed_bytes(), 264 * KIB);
+        a.flushed();
+        assert_eq!((budget.used_bytes(), budget.unflushed_bytes()), (264 * KIB, 64 * KIB));
         drop((a, b));
-        assert_eq!((budget.used_bytes(), budget.active_bytes()), (0, 0));
+        assert_eq!((budget.used_bytes(), budget.active_bytes(), budget.unflushed_bytes()), (0, 0, 0));
+        let small = budget.charge();
+        small.follow(KIB);
+        assert_eq!(budget.used_bytes(), KIB, "the first bytes count at once");
+        drop(small);
         assert!(!budget.should_flush() && !budget.should_stall());
     }
 
@@ -328,8 +397,9 @@ mod tests {
         budget.set_allow_stall(true);
         assert!(budget.should_stall());
         let listener = budget.listen();
-        drop(a);
-        assert!(!budget.should_stall());
+        // Somebody reads it still.
+        a.flushed();
+        assert!(!budget.should_stall() && budget.used_bytes() >= 1024 * KIB);
         karst_io::block_on(&karst_io::Env::posix(), listener);
     }
 }

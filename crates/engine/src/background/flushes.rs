@@ -142,16 +142,31 @@ impl Background {
                 let still = family.pin().mem().is_asked_to_be_sealed();
                 (still.then(|| family.clone()).into_iter().collect(), FlushReason::WriteBufferFull)
             }
-            Trigger::OverBudget => (self.largest_memtable(), FlushReason::WriteBufferManager),
+            Trigger::OverBudget => (self.largest_memtables(), FlushReason::WriteBufferManager),
             Trigger::LogsTooLong => (self.keepers_of_oldest_log(), FlushReason::WalFull),
         }
     }
 
-    /// The family whose memtable frees most.
-    fn largest_memtable(&self) -> Vec<Arc<Family>> {
+    /// The families whose memtables free most, as many as it takes.
+    ///
+    /// Why perhaps several: writers that wait for the budget notice nothing, and nobody else asks
+    /// again.
+    fn largest_memtables(&self) -> Vec<Arc<Family>> {
+        let budget = self.parts.triggers.budget();
         let families = self.parts.families.all();
-        let size = |family: &&Arc<Family>| family.superversion().mem().memory_bytes();
-        families.iter().filter(|f| !f.is_dropped()).max_by_key(size).cloned().into_iter().collect()
+        let live = families.iter().filter(|family| !family.is_dropped());
+        let mut sizes: Vec<(usize, &Arc<Family>)> = live
+            .map(|family| (family.pin().mem().memory_bytes(), family))
+            .filter(|(_, family)| !family.pin().mem().is_empty())
+            .collect();
+        sizes.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+        let mut freed = 0;
+        let is_wanted = |(bytes, _): &(usize, &Arc<Family>)| {
+            let more = budget.should_flush_beside(freed);
+            freed += bytes;
+            more
+        };
+        sizes.into_iter().take_while(is_wanted).map(|(_, family)| family.clone()).collect()
     }
 
     /// The families whose memtables have to be sealed for the oldest log to go. Those that have

@@ -75,6 +75,11 @@ impl Triggers {
         (self.max_log_bytes.load(Ordering::Relaxed), self.budget.limit_bytes())
     }
 
+    /// The budget of all memtables.
+    pub(crate) fn budget(&self) -> &WriteBufferManager {
+        &self.budget
+    }
+
     /// A writer has inserted its entries into `memtable`, the family's, under these options.
     #[inline]
     pub(crate) fn inserted(&self, family: &Arc<Family>, memtable: &MemTable, options: &ColumnFamilyOptions) {

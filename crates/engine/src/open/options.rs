@@ -215,8 +215,10 @@ impl Options {
     /// which decides that itself), the metadata that open tables keep, reads in flight, what
     /// iterators read ahead, and what flushes and compactions have in memory of the files they
     /// write. Blocks are evicted to make room; nothing is refused where none can be, but iterators
-    /// read ahead less when half of the capacity is taken by other things than blocks.
-    /// [`BlockCache`] tells what takes how much. Default false.
+    /// read ahead less when half of the capacity is taken by other things than blocks. The
+    /// memtables of all column families together have `db_write_buffer_size`, or half of the
+    /// capacity where that is 0: the largest are flushed when they come near it, and writers wait
+    /// while those that are not flushed have all of it. [`BlockCache`] tells what takes how much. Default false.
     #[must_use]
     pub fn one_memory_budget(mut self, one: bool) -> Self {
         self.one_memory_budget = one;

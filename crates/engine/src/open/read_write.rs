@@ -362,9 +362,10 @@ fn is_cramped(read: &ReadHalf, logs: &Logs) -> Result<bool> {
 /// The budget of the memtables of a database that is being opened.
 fn memtable_budget(options: &Options, read: &ReadHalf) -> WriteBufferManager {
     let limit_bytes = read.db_options.get().db_write_buffer_size;
-    options.write_buffers().unwrap_or_else(|| match options.has_one_memory_budget() {
-        true => WriteBufferManager::with_cache(limit_bytes, charged(&read.shared.cache), false),
-        false => WriteBufferManager::new(limit_bytes, false),
+    options.write_buffers().unwrap_or_else(|| match (options.has_one_memory_budget(), limit_bytes) {
+        (true, 0) => WriteBufferManager::part_of_cache(charged(&read.shared.cache)),
+        (true, limit) => WriteBufferManager::with_cache(limit, charged(&read.shared.cache), true),
+        (false, limit) => WriteBufferManager::new(limit, false),
     })
 }
 

@@ -218,6 +218,14 @@ impl MemTable {
         }
     }
 
+    /// Says that it is in tables, or never will be: no writer waits for its memory any more.
+    pub fn flushed(&self) {
+        if let Some(charge) = self.charge.get() {
+            charge.seal();
+            charge.flushed();
+        }
+    }
+
     /// Charges `budget` with `memory_bytes`, which it has now.
     #[inline]
     pub fn follow_budget(&self, budget: &WriteBufferManager, memory_bytes: usize) {
