@@ -207,11 +207,11 @@ impl Sealer {
     /// that would be begun then, and must not come after it.
     async fn make_spare(&self, turn: Turn) -> Result<()> {
         let this = self.clone();
-        self.pipeline.env().run_blocking(move |env| this.make_spare_here(env, &turn)).await
+        self.pipeline.env().run_blocking(move |env| this.make_spare_here(env, &turn.0)).await
     }
 
     /// Makes a spare log on a thread that may block.
-    fn make_spare_here(&self, env: &Env, turn: &Turn) -> Result<()> {
+    fn make_spare_here(&self, env: &Env, seals: &Seals) -> Result<()> {
         let now = self.options.get();
         let options = LogOptions {
             bytes_per_sync: now.wal_bytes_per_sync,
@@ -226,7 +226,7 @@ impl Sealer {
             None => NewLog::create(env.fs(), &self.wal_dir, number, options),
         }?;
         self.versions.add_log(number);
-        *turn.0.spare.lock() = Some(log);
+        *seals.spare.lock() = Some(log);
         Ok(())
     }
 
@@ -235,7 +235,7 @@ impl Sealer {
         loop {
             match self.exchange(turn, which)? {
                 Some(sealed) => return Ok(sealed),
-                None => self.make_spare_here(env, turn)?,
+                None => self.make_spare_here(env, &turn.0)?,
             }
         }
     }

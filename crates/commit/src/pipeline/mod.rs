@@ -82,7 +82,7 @@ use karst_base::caller::Caller;
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::health::Health;
 use karst_base::options::DbOptions;
-use karst_base::pacing::{StallController, race};
+use karst_base::pacing::StallController;
 use karst_base::stats::Statistics;
 use karst_base::stats::write_counts::WriteCounts;
 use karst_base::trace::Tracer;
@@ -370,24 +370,6 @@ impl<H: Host> Pipeline<H> {
                 return;
             }
             listener.await;
-        }
-    }
-
-    /// Waits until a write to `families` could be ordered, as far as room goes.
-    ///
-    /// # Errors
-    /// Writes are refused, so nobody may come to make room.
-    async fn wait_to_be_ordered(&self, families: &[ColumnFamilyId]) -> Result<()> {
-        let _waiting = self.publish.wait_for_room();
-        loop {
-            let room = self.publish.listen_for_room();
-            let health = self.around.health.listen();
-            self.around.health.check_writes()?;
-            self.settle_orphans();
-            if self.has_room_for(families) {
-                return Ok(());
-            }
-            race(room, health).await;
         }
     }
 

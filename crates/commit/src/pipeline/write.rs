@@ -17,9 +17,10 @@ use crate::options::WriteOptions;
 use crate::order::{NotOrdered, Ordered};
 use crate::source::Source;
 use karst_base::error::{Error, ErrorKind, Result};
-use karst_base::pacing::Entry;
+use karst_base::pacing::{Entry, race};
 use karst_base::perf_context::{self, PerfLevel, PerfMetric, Timer};
 use karst_base::stats::{HistogramKind, Ticker};
+use karst_format::ids::ColumnFamilyId;
 use karst_format::key::SeqNo;
 use karst_io::{Moments, block_on};
 use std::future::Future;
@@ -430,6 +431,26 @@ impl<'a, H: Host> Commit<'a, H> {
             statistics.measure_since(env, &[HistogramKind::DbWrite], self.started);
         }
         outcome
+    }
+}
+
+impl<H: Host> Pipeline<H> {
+    /// Waits until a write to `families` could be ordered, as far as room goes.
+    ///
+    /// # Errors
+    /// Writes are refused, so nobody may come to make room.
+    async fn wait_to_be_ordered(&self, families: &[ColumnFamilyId]) -> Result<()> {
+        let _waiting = self.publish.wait_for_room();
+        loop {
+            let room = self.publish.listen_for_room();
+            let health = self.around.health.listen();
+            self.around.health.check_writes()?;
+            self.settle_orphans();
+            if self.has_room_for(families) {
+                return Ok(());
+            }
+            race(room, health).await;
+        }
     }
 }
 

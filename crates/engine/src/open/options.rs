@@ -218,7 +218,8 @@ impl Options {
     /// read ahead less when half of the capacity is taken by other things than blocks. The
     /// memtables of all column families together have `db_write_buffer_size`, or half of the
     /// capacity where that is 0: the largest are flushed when they come near it, and writers wait
-    /// while those that are not flushed have all of it. [`BlockCache`] tells what takes how much. Default false.
+    /// while those that are not flushed have all of it. [`BlockCache`] tells what takes how much.
+    /// Default false.
     #[must_use]
     pub fn one_memory_budget(mut self, one: bool) -> Self {
         self.one_memory_budget = one;

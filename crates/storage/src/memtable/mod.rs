@@ -207,17 +207,6 @@ impl MemTable {
         }
     }
 
-    /// Says that no further write goes to it. Called once, under the lock that orders writes.
-    ///
-    /// # Panics
-    /// When it was sealed before.
-    pub fn seal(&self, seal: Seal) {
-        assert!(self.sealed.set(seal).is_ok(), "a memtable is sealed once");
-        if let Some(charge) = self.charge.get() {
-            charge.seal();
-        }
-    }
-
     /// Says that it is in tables, or never will be: no writer waits for its memory any more.
     pub fn flushed(&self) {
         if let Some(charge) = self.charge.get() {
@@ -266,49 +255,10 @@ impl MemTable {
         !self.touched.load(Ordering::Relaxed) && self.is_empty()
     }
 
-    /// Whether the caller is the first to find that it should be sealed.
-    #[inline]
-    pub fn ask_to_be_sealed(&self) -> bool {
-        // Ordering: whoever is first tells; nothing is published with it.
-        !self.asked.load(Ordering::Relaxed) && !self.asked.swap(true, Ordering::Relaxed)
-    }
-
-    /// Whether somebody was told that it should be sealed.
-    pub fn is_asked_to_be_sealed(&self) -> bool {
-        self.asked.load(Ordering::Relaxed)
-    }
-
-    /// Says that it has grown past the size at which somebody was told to seal it. No write is
-    /// ordered into it from then on.
-    #[cold]
-    pub fn mark_overfull(&self) {
-        // Ordering: it steers only; writes that are under way come on top either way.
-        self.overfull.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether writes wait until it is sealed.
-    #[inline]
-    pub fn is_overfull(&self) -> bool {
-        self.overfull.load(Ordering::Relaxed)
-    }
-
     /// How many range tombstones it holds.
     #[inline]
     pub fn range_tombstone_count(&self) -> usize {
         self.tombstones.count()
-    }
-
-    /// The seal; `None` while writes go to it.
-    #[inline]
-    pub fn sealed(&self) -> Option<Seal> {
-        self.sealed.get().copied()
-    }
-
-    /// Whether nothing up to `seq` went to a memtable that took its place; `seq` was taken when
-    /// this was known to be the newest, or later.
-    #[inline]
-    pub fn has_all_to(&self, seq: SeqNo) -> bool {
-        self.sealed().is_none_or(|seal| seal.largest_seq >= seq)
     }
 
     /// Adds a point entry, or for `RangeDeletion` a tombstone from `user_key` up to, not including,
