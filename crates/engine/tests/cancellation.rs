@@ -161,6 +161,7 @@ impl Subject {
         let mut tally = Tally::default();
         // Some values outlive what they were read for, and pin their blocks.
         let mut kept: Vec<Value> = Vec::new();
+        let mut letting_go = Vec::new();
         while self.env.now() < self.until {
             match random.below(6) {
                 0..=2 => self.one(&mut random, &mut tally, &mut kept).await,
@@ -171,12 +172,16 @@ impl Subject {
                 let gone = kept.split_off(random.index(20));
                 if random.one_in(8) {
                     // They may go on any thread.
-                    drop(self.env.run_blocking(move |_| drop(gone)));
+                    letting_go.push(self.env.run_blocking(move |_| drop(gone)));
                 }
             }
             if random.one_in(16) {
                 yield_now().await;
             }
+        }
+        // Values whose job has not run yet still pin their blocks.
+        for job in letting_go {
+            job.await;
         }
         tally
     }
