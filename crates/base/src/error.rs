@@ -337,13 +337,12 @@ impl fmt::Display for Error {
     }
 }
 
+/// The text for people, as `Display` has it.
+///
+/// Why: it is what `fn main() -> Result<(), Error>`, `unwrap` and `expect` print.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Error")
-            .field("kind", &self.0.kind)
-            .field("context", &self.0.context)
-            .field("source", &self.0.source)
-            .finish()
+        fmt::Display::fmt(self, f)
     }
 }
 
