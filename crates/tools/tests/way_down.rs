@@ -12,11 +12,10 @@ use std::process::Command;
 
 type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What the page says to set.
-const WAY_DOWN: &str = "create_if_missing=true;format_version=5;wal_compression=kNoCompression";
-
+/// What the page says to set, and more.
 fn options(more: &str) -> Options {
-    Options::new().set_all(WAY_DOWN).unwrap().set_all(more).unwrap()
+    let options = Options::new().set_all("create_if_missing=true").unwrap().readable_by("7.8").unwrap();
+    options.set_all(more).unwrap()
 }
 
 fn key(number: u64) -> String {
@@ -121,6 +120,33 @@ fn what_was_written_flushed_and_compacted() {
         fill(&db);
         default_goes_down(&path, db, &how);
     }
+}
+
+/// What 7.8 does not know is asked for, and not written.
+#[test]
+fn what_a_release_can_read_goes_before_what_it_cannot() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let newer = "format_version=7;separate_key_value_in_data_block=true;uniform_cv_threshold=0.2;track_and_verify_wals=true";
+    let new = Options::new().set_all("create_if_missing=true").unwrap().set_all(newer).unwrap();
+    // By itself no tool of 7.8 opens it.
+    let db = Db::open(&path, &new).unwrap();
+    fill(&db);
+    db.close().unwrap();
+    drop(db);
+    assert!(ldb(&path, &["scan"], b"").is_err());
+    Db::destroy(&path, &Options::new()).unwrap();
+
+    let how = options(newer);
+    let db = Db::open(&path, &how).unwrap();
+    fill(&db);
+    let tables = db.get_options(db.default_column_family()).unwrap().table_factory.block_based;
+    assert_eq!(tables.format_version, 5);
+    default_goes_down(&path, db, &how);
+    // OPTIONS says what was taken back, for openings that do not.
+    let db = Db::open(&path, &Options::new()).unwrap();
+    fill(&db);
+    default_goes_down(&path, db, &Options::new());
 }
 
 #[test]

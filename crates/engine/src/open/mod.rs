@@ -36,6 +36,7 @@ mod option_rules;
 mod options;
 mod ownership;
 mod read_write;
+mod readable_by;
 mod secondary;
 pub(crate) mod wanted;
 

@@ -8,6 +8,7 @@
 //! set", and the second must leave alone what the OPTIONS file says.
 
 use super::cache::BlockCache;
+use super::readable_by::Release;
 use karst_base::compaction_filter::{CompactionFilter, CompactionFilterFactory};
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::events::{EventListener, InfoLog, Logger};
@@ -102,6 +103,7 @@ impl DbPath {
 /// | an option of one column family | [`column_family`](Self::column_family) |
 /// | an option by RocksDB's name, or an option string | [`set`](Self::set), [`set_all`](Self::set_all) |
 /// | the block cache | [`block_cache_bytes`](Self::block_cache_bytes), [`block_cache`](Self::block_cache) |
+/// | which releases of RocksDB read what is written | [`readable_by`](Self::readable_by) |
 /// | a cache of values in blob files | [`blob_cache`](Self::blob_cache) |
 /// | what no file can hold | the call of that name: a merge operator, a comparator, a listener, ... |
 ///
@@ -133,6 +135,7 @@ pub struct Options {
     ignore_unknown_options: bool,
     ignore_options_file: bool,
     damaged_options: DamagedOptions,
+    readable_by: Option<Release>,
     rate_limiter: Option<RateLimiter>,
     write_buffers: Option<WriteBufferManager>,
     space: Option<SstFileManager>,
@@ -312,6 +315,32 @@ impl Options {
     pub fn ignore_options_file(mut self, ignore: bool) -> Self {
         self.ignore_options_file = ignore;
         self
+    }
+
+    /// What is written can be read by this release of RocksDB, such as `"7.8"`, and by later ones:
+    /// limits `format_version` to 5 before RocksDB 8.6 and to 6 before 10.4, and takes back
+    /// `track_and_verify_wals`, `separate_key_value_in_data_block` and `uniform_cv_threshold` where
+    /// the release does not know them. It goes before every other option, whether the OPTIONS file
+    /// or the caller sets that.
+    ///
+    /// It concerns what is written from now on. No file records it; what it has limited stands in
+    /// OPTIONS. Give it to [`Db::create_column_family`](crate::Db::create_column_family) too. How a
+    /// database with tables that are there already goes to an older release is told in
+    /// `docs/way-down.md`. Default: RocksDB 8.6 and later read what is written.
+    ///
+    /// ```
+    /// # use karst_engine as karstdb;
+    /// # use karstdb::Options;
+    /// let options = Options::new().db(|db| db.create_if_missing = true).readable_by("7.8")?;
+    /// assert!(Options::new().readable_by("6.29").is_err());
+    /// # Ok::<(), karstdb::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// RocksDB has no such release from 7.8 on to 11.8.
+    pub fn readable_by(mut self, release: &str) -> Result<Self> {
+        self.readable_by = Some(Release::parse(release)?);
+        Ok(self)
     }
 
     /// The directories of tables and blob files, by path id, in place of the database's own, as
@@ -709,6 +738,9 @@ impl Options {
         if let Some(factory) = &self.file_checksums {
             options.file_checksum_gen_factory = Object::new(factory.name());
         }
+        if let Some(release) = self.readable_by {
+            release.limit(&mut options);
+        }
         Ok(options)
     }
 
@@ -735,6 +767,9 @@ impl Options {
         changes.sort_by_key(|(place, _)| *place);
         for (_, change) in changes {
             change(&mut options).map_err(option_error)?;
+        }
+        if let Some(release) = self.readable_by {
+            release.limit_family(&mut options);
         }
         Ok(options)
     }
