@@ -200,6 +200,52 @@ fn column_families_come_and_go() {
 }
 
 #[test]
+fn families_that_options_name_are_made_where_they_are_missing() {
+    let fs = Arc::new(MemoryFileSystem::new());
+    let env = Env::builder().file_system(fs).build();
+    let named = Options::new()
+        .env(env.clone())
+        .set("create_if_missing", "true")
+        .unwrap()
+        .column_family("default", |family| family.num_levels = 5)
+        .column_family("users", |family| family.num_levels = 4);
+    let missing = named.clone().set("create_missing_column_families", "true").unwrap();
+    let families = || Db::list_column_families("/db", &Options::new().env(env.clone())).unwrap();
+    let levels_of =
+        |db: &Db, family: &str| db.get_options(&db.column_family(family).unwrap()).unwrap().num_levels;
+    // A database is made with them, or not at all.
+    let error = Db::open("/db", &missing.clone().column_family("more", |family| family.num_levels = 0));
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert!(!env.fs().exists(Path::new("/db/CURRENT")).unwrap());
+    let db = Db::open("/db", &missing).unwrap();
+    assert_eq!((levels_of(&db, "default"), levels_of(&db, "users")), (5, 4));
+    db.cf("users").unwrap().put("key", "value").unwrap();
+    drop(db);
+    assert_eq!(families(), ["default", "users"]);
+    // One that is there gets what it lacks, if that is asked for.
+    let more = |options: &Options| options.clone().column_family("more", |family| family.num_levels = 3);
+    assert_eq!(Db::open("/db", &more(&named)).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    let reading = Db::open_read_only("/db", &more(&missing));
+    assert_eq!(reading.unwrap_err().kind(), ErrorKind::InvalidArgument, "reading makes nothing");
+    assert_eq!(families(), ["default", "users"]);
+    for _ in 0..2 {
+        let db = Db::open("/db", &more(&missing)).unwrap();
+        assert_eq!((levels_of(&db, "users"), levels_of(&db, "more")), (4, 3));
+        assert_eq!(db.cf("users").unwrap().get("key").unwrap().unwrap(), b"value");
+        drop(db);
+        assert_eq!(families(), ["default", "users", "more"]);
+    }
+    // Who names the families by the call names all.
+    let error = Db::open_cf(
+        "/db",
+        &missing.column_family("most", |family| family.num_levels = 2),
+        &["users", "more"],
+    );
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert_eq!(families(), ["default", "users", "more"]);
+}
+
+#[test]
 fn families_come_and_go_at_the_same_time_and_under_load() {
     let folder = tempfile::tempdir().unwrap();
     let db = Db::open(folder.path(), &create().set_all("format_version=5;write_buffer_size=65536").unwrap())

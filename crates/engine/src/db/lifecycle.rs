@@ -16,9 +16,22 @@ impl Db {
     ///
     /// With `create_if_missing` it is made if there is none; with `error_if_exists` there must be
     /// none. Both are taken from `options` alone, never from the database's OPTIONS file, and so is
-    /// `create_missing_column_families`. What is only in the logs is recovered as
-    /// `wal_recovery_mode` says and, unless `avoid_flush_during_recovery` is set, written to
+    /// `create_missing_column_families`, with which the column families that `options` has
+    /// something of by name are made where they are missing. What is only in the logs is recovered
+    /// as `wal_recovery_mode` says and, unless `avoid_flush_during_recovery` is set, written to
     /// tables.
+    ///
+    /// ```
+    /// # use karst_engine as karstdb;
+    /// # use karstdb::{Db, Options};
+    /// # let directory = tempfile::tempdir()?;
+    /// let options = Options::new()
+    ///     .db(|db| (db.create_if_missing, db.create_missing_column_families) = (true, true))
+    ///     .column_family("logs", |family| family.num_levels = 4);
+    /// let db = Db::open(directory.path(), &options)?;
+    /// db.cf("logs")?.put("key", "value")?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Db::open_read_only`]; the database is open elsewhere (`Locked`), is missing or exists

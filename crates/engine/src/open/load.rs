@@ -263,7 +263,7 @@ fn check_names(
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
                 format!(
-                    "{}: there is no column family {:?}; it has {}; one is created by Db::create_column_family, or by Db::open_cf with its name and create_missing_column_families",
+                    "{}: there is no column family {:?}; it has {}; one is created by Db::create_column_family, and by opening with create_missing_column_families, by Db::open_cf if it is named there",
                     directory.path().display(),
                     Named(name),
                     named_list(&names)

@@ -68,10 +68,16 @@ pub(crate) fn read_write(path: &Path, options: &Options, families: Option<&[&str
     let choices = options.db_options(DbOptions::default())?;
     check_options::database(&choices)?;
     options.file_checksums(&choices)?;
+    let named_by_options: Vec<&str> = options.named_families().collect();
+    // Compat: RocksDB opens families by descriptors, each a name with options.
+    let names: &[&str] = match families {
+        Some(names) => names,
+        None if choices.create_missing_column_families => &named_by_options,
+        None => &[],
+    };
     // Why before the lock: where there is nothing to open, nothing is left behind.
     if let create::InDirectory::Nothing = create::find(&env, path, &choices)? {
-        let named = families.unwrap_or_default().iter().copied();
-        check_new(&choices, options, named.chain([DEFAULT]))?;
+        check_new(&choices, options, names.iter().copied().chain([DEFAULT]))?;
         // Why durably: what is durable in a directory is lost with its name.
         env.fs().create_dir_durably(path)?;
     }
@@ -80,13 +86,12 @@ pub(crate) fn read_write(path: &Path, options: &Options, families: Option<&[&str
     if let create::InDirectory::Nothing = create::find(&env, path, &choices)? {
         create::create(&env, path, &choices)?;
     }
-    let names = families.unwrap_or_default();
     let wanted = match choices.create_missing_column_families {
         true => Wanted::AllAnd(names),
         false if families.is_some() => Wanted::Named(names),
         false => Wanted::All,
     };
-    read_write_locked(path, options, (families, wanted), &choices, lock, How::AsEver)
+    read_write_locked(path, options, (families, names, wanted), &choices, lock, How::AsEver)
 }
 
 /// How the logs of a database are taken.
@@ -100,18 +105,17 @@ pub(crate) enum How {
 }
 
 /// The same of a database that is there and locked. `families` names its column families as for
-/// [`read_write`]; with them comes which of them are opened.
+/// [`read_write`]; with them come those that are made where they are missing, and which are opened.
 pub(crate) fn read_write_locked(
     path: &Path,
     options: &Options,
-    (families, wanted): (Option<&[&str]>, Wanted<'_>),
+    (families, names, wanted): (Option<&[&str]>, &[&str], Wanted<'_>),
     choices: &DbOptions,
     lock: Box<dyn FileLock>,
     how: How,
 ) -> Result<Opened> {
     let env = options.environment();
     let options = &options.spelled_once(&env, path);
-    let names = families.unwrap_or_default();
     let mut loaded = load(&env, path, options, wanted, Purpose::Writing)?;
     loaded.db_options.create_if_missing = choices.create_if_missing;
     loaded.db_options.create_missing_column_families = choices.create_missing_column_families;

@@ -159,7 +159,7 @@ fn repair_files(path: &Path, options: &Options) -> Result<RepairReport> {
     let wanted = Wanted::AllAnd(&named);
     // Because opening claims the directories itself.
     work.claims.give_back();
-    let opened = read_write_locked(path, &work.options, (None, wanted), &choices, lock, How::ForRepair)?;
+    let opened = read_write_locked(path, &work.options, (None, &[], wanted), &choices, lock, How::ForRepair)?;
     let mut report = work.report;
     report.lost = work.lost.files;
     report.options = described_in;
