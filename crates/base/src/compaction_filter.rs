@@ -20,6 +20,7 @@
 //! Filters are called on background threads and must not block or use the database. [`from_name`]
 //! finds the one that RocksDB ships.
 
+use karst_format::options::Object;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -137,7 +138,7 @@ impl CompactionFilter for RemoveEmptyValues {
 /// The filter that RocksDB ships under `name`.
 #[must_use]
 pub fn from_name(name: &str) -> Option<Arc<dyn CompactionFilter>> {
-    let name = name.trim();
-    let name = name.strip_prefix("{id=").and_then(|text| text.split([';', '}']).next()).unwrap_or(name);
-    (name == RemoveEmptyValues.name()).then(|| Arc::new(RemoveEmptyValues) as Arc<dyn CompactionFilter>)
+    let named = Object::new(name);
+    (named.id() == Some(RemoveEmptyValues.name()))
+        .then(|| Arc::new(RemoveEmptyValues) as Arc<dyn CompactionFilter>)
 }

@@ -106,6 +106,9 @@ pub struct SstPartitionerFixedPrefixFactory {
 
 impl SstPartitionerFixedPrefixFactory {
     const NAME: &'static str = "SstPartitionerFixedPrefixFactory";
+    /// The name of the partitioners that it makes, which many options name in its place. RocksDB
+    /// refuses it, so OPTIONS never has it.
+    const PARTITIONER_NAME: &'static str = "SstPartitionerFixedPrefix";
 }
 
 impl SstPartitionerFactory for SstPartitionerFixedPrefixFactory {
@@ -140,12 +143,13 @@ impl SstPartitioner for FixedPrefix {
     }
 }
 
-/// The factory that RocksDB ships under the name in `text`, as OPTIONS has it. `None` also for a
-/// length that is no number.
+/// The factory that RocksDB ships under the name in `text`, as OPTIONS has it; the name of its
+/// partitioners stands for it too. `None` also for a length that is no number.
 #[must_use]
 pub fn from_name(text: &str) -> Option<Arc<dyn SstPartitionerFactory>> {
     let object = Object::new(text);
-    if object.id() != Some(SstPartitionerFixedPrefixFactory::NAME) {
+    let named = [SstPartitionerFixedPrefixFactory::NAME, SstPartitionerFixedPrefixFactory::PARTITIONER_NAME];
+    if !named.contains(&object.id()?) {
         return None;
     }
     let length = object.property("length").map_or(Some(0), |length| length.trim().parse().ok())?;
@@ -178,6 +182,7 @@ mod tests {
         assert_eq!(made(text).as_deref(), Some(text));
         let bare = made("SstPartitionerFixedPrefixFactory").unwrap();
         assert_eq!(bare, "{id=SstPartitionerFixedPrefixFactory;length=0;}");
+        assert_eq!(made("{id=SstPartitionerFixedPrefix;length=7;}").as_deref(), Some(text));
         for unknown in ["", "nullptr", "my.Factory", "{id=SstPartitionerFixedPrefixFactory;length=-1;}"] {
             assert!(from_name(unknown).is_none(), "{unknown}");
         }

@@ -4,7 +4,7 @@
 
 use karst_engine::format::{Comparator, PrefixExtractor, SliceTransform, UserComparator};
 use karst_engine::io::{Env, MemoryFileSystem};
-use karst_engine::options::{BlockBasedTableOptions, IndexType, OptionSet};
+use karst_engine::options::{BlockBasedTableOptions, ColumnFamilyOptions, IndexType, OptionSet};
 use karst_engine::{
     BottommostLevelCompaction, CompactRangeOptions, Db, ErrorKind, FlushOptions, IngestExternalFileArg,
     Options, SstFileWriter, WriteOptions,
@@ -409,6 +409,267 @@ fn what_is_accepted_leaves_a_file_that_rocksdb_opens() {
         let got = ldb(path, &["--try_load_options", "--ignore_unknown_options", "get", "key"], b"");
         assert_eq!(got.as_deref(), Ok("value\n"), "{text}");
         Db::open(path, &Options::new()).unwrap_or_else(|e| panic!("{text}: {e}"));
+    }
+}
+
+/// What becomes of an object that an option names.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fate {
+    /// The object is there.
+    Served,
+    /// The database is opened, and LOG names the option.
+    Told,
+    /// The same of what a file says. A caller who sets it is refused.
+    RefusedWhenSet,
+}
+
+/// The objects that RocksDB makes of text by itself, and those of its utilities that it makes once
+/// their library is registered (`Cassandra`, `Ttl`).
+const BUILT_IN: &[(&str, &[&str], Fate)] = &[
+    (
+        "comparator",
+        &[
+            "leveldb.BytewiseComparator",
+            "rocksdb.ReverseBytewiseComparator",
+            "leveldb.BytewiseComparator.u64ts",
+            "rocksdb.ReverseBytewiseComparator.u64ts",
+        ],
+        Fate::Served,
+    ),
+    (
+        "merge_operator",
+        &[
+            "nullptr",
+            "StringAppendOperator",
+            "stringappend",
+            "{id=StringAppendOperator;delimiter=|;}",
+            "StringAppendTESTOperator",
+            "stringappendtest",
+            "MergeSortOperator",
+            "sortlist",
+            "BytesXOR",
+            "{id=bytesxor}",
+            "UInt64AddOperator",
+            "uint64add",
+            "MaxOperator",
+            "max",
+            "PutOperator",
+            "put",
+            "put_v1",
+        ],
+        Fate::Served,
+    ),
+    ("merge_operator", &["CassandraValueMergeOperator", "TtlMergeOperator"], Fate::RefusedWhenSet),
+    (
+        "compaction_filter",
+        &["nullptr", "RemoveEmptyValueCompactionFilter", "{id=RemoveEmptyValueCompactionFilter;}"],
+        Fate::Served,
+    ),
+    ("compaction_filter", &["CassandraCompactionFilter", "TtlCompactionFilter"], Fate::RefusedWhenSet),
+    (
+        "compaction_filter_factory",
+        &["CassandraCompactionFilterFactory", "TtlCompactionFilterFactory"],
+        Fate::RefusedWhenSet,
+    ),
+    (
+        "prefix_extractor",
+        &[
+            "nullptr",
+            "fixed:4",
+            "capped:4",
+            "rocksdb.FixedPrefix.4",
+            "rocksdb.CappedPrefix.4",
+            "rocksdb.Noop",
+            "{id=rocksdb.FixedPrefix.4;}",
+            "{id=capped:4}",
+        ],
+        Fate::Served,
+    ),
+    ("memtable_factory", &["SkipListFactory"], Fate::Served),
+    (
+        "memtable_factory",
+        &[
+            "skip_list",
+            "skip_list:16",
+            "{id=SkipListFactory;lookahead=8;}",
+            "vector",
+            "VectorRepFactory:100",
+            "{id=VectorRepFactory;count=100;}",
+            "prefix_hash",
+            "prefix_hash:1000",
+            "{id=HashSkipListRepFactory;bucket_count=1000;}",
+            "hash_linkedlist",
+            "hash_linkedlist:1000",
+            "{id=HashLinkListRepFactory;threshold=64;}",
+        ],
+        Fate::Told,
+    ),
+    ("memtable_insert_with_hint_prefix_extractor", &["fixed:3", "rocksdb.CappedPrefix.3"], Fate::Told),
+    (
+        "sst_partitioner_factory",
+        &[
+            "nullptr",
+            "SstPartitionerFixedPrefixFactory",
+            "{id=SstPartitionerFixedPrefixFactory;length=3;}",
+            "{id=SstPartitionerFixedPrefix;length=3;}",
+        ],
+        Fate::Served,
+    ),
+    (
+        "table_properties_collectors",
+        &[
+            "nullptr",
+            "CompactOnDeletionCollector",
+            "{id=CompactOnDeletionCollector;window_size=128;deletion_trigger=50;}",
+            "{{id=CompactOnDeletionCollector;window_size=128}:{id=CompactOnDeletionCollector;deletion_ratio=0.5}}",
+        ],
+        Fate::Served,
+    ),
+    (
+        "table_properties_collectors",
+        &[
+            "CompactForTieringCollector",
+            "{id=CompactForTieringCollector;compaction_trigger_ratio=0.1;}",
+            "{{id=CompactOnDeletionCollector;window_size=128}:{id=CompactForTieringCollector}}",
+        ],
+        Fate::Told,
+    ),
+    ("compression_manager", &["nullptr"], Fate::Served),
+    ("compression_manager", &["BuiltinV2"], Fate::Told),
+    ("blob_cache", &["nullptr", "1M", "{id=LRUCache;capacity=1M}"], Fate::Served),
+    ("blob_cache", &["{id=HyperClockCache;capacity=1M;num_shard_bits=4}"], Fate::Told),
+    (
+        "block_cache",
+        &[
+            "nullptr",
+            "1M",
+            "capacity=1M",
+            "{id=LRUCache;capacity=1M;strict_capacity_limit=false;high_pri_pool_ratio=0.5;}",
+        ],
+        Fate::Served,
+    ),
+    (
+        "block_cache",
+        &[
+            "{id=LRUCache;capacity=1M;num_shard_bits=4;low_pri_pool_ratio=0.1}",
+            "{id=HyperClockCache;capacity=1M}",
+            "{id=FixedHyperClockCache;capacity=1M;estimated_entry_charge=8192}",
+            "{id=AutoHyperClockCache;capacity=1M;min_avg_entry_charge=450}",
+        ],
+        Fate::Told,
+    ),
+    (
+        "filter_policy",
+        &[
+            "nullptr",
+            "rocksdb.BuiltinBloomFilter",
+            "bloomfilter:10",
+            "bloomfilter:10:false",
+            "bloomfilter:10:true",
+            "{id=bloomfilter:10:false;}",
+            "rocksdb.BloomFilter:10",
+            "ribbonfilter:10",
+            "ribbonfilter:10:-1",
+            "rocksdb.RibbonFilter:10:2",
+            "{id=ribbonfilter:10:-1;bloom_before_level=-1;}",
+            "rocksdb.internal.LegacyBloomFilter:10",
+            "rocksdb.internal.FastLocalBloomFilter:10",
+            "rocksdb.internal.Standard128RibbonFilter:10",
+        ],
+        Fate::Served,
+    ),
+    ("flush_block_policy_factory", &["FlushBlockBySizePolicyFactory"], Fate::Served),
+    ("flush_block_policy_factory", &["FlushBlockEveryKeyPolicyFactory"], Fate::Told),
+    ("user_defined_index_factory", &["trie_index"], Fate::Told),
+    (
+        "file_checksum_gen_factory",
+        &["nullptr", "FileChecksumGenCrc32cFactory", "{id=FileChecksumGenCrc32cFactory;}"],
+        Fate::Served,
+    ),
+    ("statistics", &["BasicStatistics", "{id=BasicStatistics;}"], Fate::Told),
+    ("rate_limiter_bytes_per_sec", &["1048576"], Fate::Told),
+    ("env", &["PosixEnv", "{id=CompositeEnv;}"], Fate::Told),
+];
+
+/// The section of OPTIONS that an option stands in.
+fn section_of(option: &str) -> &'static str {
+    if BlockBasedTableOptions::entry(option).is_some() {
+        "[TableOptions/BlockBasedTable \"default\"]"
+    } else if ColumnFamilyOptions::entry(option).is_some() {
+        "[CFOptions \"default\"]"
+    } else {
+        "[DBOptions]"
+    }
+}
+
+/// OPTIONS in which an option has a value, whether it had one or not.
+fn with_line(options: &str, option: &str, value: &str) -> String {
+    let section = section_of(option);
+    let mut inside = false;
+    let mut lines = Vec::new();
+    for line in options.lines() {
+        inside = if line.starts_with('[') { line == section } else { inside };
+        if !(inside && line.trim_start().starts_with(&format!("{option}="))) {
+            lines.push(line.to_owned());
+        }
+        if line == section {
+            lines.push(format!("  {option}={value}"));
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
+/// Each object that RocksDB builds in, in an option string and in an OPTIONS file: none keeps a
+/// database from opening, and of what has no effect LOG tells.
+#[test]
+fn objects_that_rocksdb_builds_in_are_served_or_told() {
+    let named = BUILT_IN
+        .iter()
+        .flat_map(|(option, texts, fate)| texts.iter().map(move |text| (*option, *text, *fate)));
+    for (option, text, fate) in named {
+        let case = format!("{option}={text}");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        let plain =
+            Options::new().set_all("create_if_missing=true;allow_concurrent_memtable_write=false").unwrap();
+        let given = plain.clone().set_all(&case).unwrap_or_else(|e| panic!("{case}: {e}"));
+        let is_told = || {
+            let log = std::fs::read_to_string(path.join("LOG")).unwrap();
+            let told = log.lines().any(|line| line.contains("[WARN]") && line.contains(option));
+            assert_eq!(told, fate != Fate::Served, "{case}: {log}");
+        };
+        let use_it = |db: Db| {
+            let family = db.default_column_family();
+            let said = db.get_options(family).unwrap();
+            if !said.comparator.id().is_some_and(|name| name.ends_with(".u64ts")) {
+                db.put("key", "12345678").unwrap();
+                db.flush(&FlushOptions::default()).unwrap();
+                if fate == Fate::Served && said.merge_operator.text().is_some() {
+                    db.merge("key", "12345678").unwrap();
+                }
+                assert!(db.get("key").unwrap().is_some(), "{case}");
+                let all = CompactRangeOptions::default();
+                db.compact_range(&all, None, None).unwrap_or_else(|e| panic!("{case}: {e}"));
+            }
+            db.close().unwrap();
+        };
+        match Db::open(path, &given) {
+            Ok(db) => {
+                assert_ne!(fate, Fate::RefusedWhenSet, "{case}");
+                use_it(db);
+                is_told();
+            }
+            Err(error) => {
+                assert_eq!(fate, Fate::RefusedWhenSet, "{case}: {error}");
+                assert!(error.to_string().contains(option), "{case}: {error}");
+                use_it(Db::open(path, &plain).unwrap());
+            }
+        }
+        let file = newest_options(path);
+        let whole = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, with_line(&whole, option, text)).unwrap();
+        use_it(Db::open(path, &Options::new()).unwrap_or_else(|e| panic!("{case}, in OPTIONS: {e}")));
+        is_told();
     }
 }
 

@@ -3,8 +3,9 @@
 //!
 //! In: its options, as RocksDB writes them in OPTIONS; then each entry of a table. Out: whether the
 //! table asks.
-//! Compat: the only collector that is built in. Others are code of the user that no file holds; a
-//! database whose OPTIONS name one opens, and its new tables are made without it.
+//! Compat: RocksDB also builds in `CompactForTieringCollector`, which is accepted without effect.
+//! Others are code of the user that no file holds; a database whose OPTIONS name one opens, and its
+//! new tables are made without it.
 
 use crate::error::Result;
 use crate::table_properties_collector::{
@@ -12,6 +13,7 @@ use crate::table_properties_collector::{
     TablePropertiesCollectorFactory, UserCollectedProperties,
 };
 use karst_format::key::ValueType;
+use karst_format::options::{Object, text};
 use std::fmt::Write as _;
 
 /// When a table asks for its compaction.
@@ -65,12 +67,6 @@ impl CompactOnDeletion {
         named.then_some(collector)
     }
 
-    /// Whether a value of the option names no collector at all.
-    #[doc(hidden)]
-    pub fn is_none_in(text: &str) -> bool {
-        matches!(text.trim(), "" | "nullptr" | "{}")
-    }
-
     fn watch(&self) -> DeletionWatch {
         DeletionWatch {
             rule: *self,
@@ -83,6 +79,55 @@ impl CompactOnDeletion {
             entries: 0,
             deletions: 0,
             file_bytes: 0,
+        }
+    }
+}
+
+/// What a value of the option `table_properties_collectors` names.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NamedCollectors {
+    /// The collectors that look at tables.
+    pub compact_on_deletion: Vec<CompactOnDeletion>,
+    /// RocksDB's others, by name: they serve tiered storage, which is not there.
+    pub without_effect: Vec<&'static str>,
+    /// Texts of others, or of these with properties that they do not have.
+    pub unknown: Vec<String>,
+}
+
+/// RocksDB's collector that tells tables whose entries belong on the last level.
+const COMPACT_FOR_TIERING: &str = "CompactForTieringCollector";
+
+impl NamedCollectors {
+    /// The collectors in a value of the option: one, or several with colons between them.
+    #[must_use]
+    pub fn in_option_text(value: &str) -> NamedCollectors {
+        let mut named = NamedCollectors::default();
+        for item in text::split_list(text::strip_braces(value)) {
+            match CompactOnDeletion::from_option_text(item) {
+                Some(rule) => named.compact_on_deletion.push(rule),
+                None if item == "nullptr" => {}
+                None if Object::new(item).id() == Some(COMPACT_FOR_TIERING) => {
+                    named.without_effect.push(COMPACT_FOR_TIERING);
+                }
+                None => named.unknown.push(item.to_owned()),
+            }
+        }
+        named
+    }
+
+    /// The value of the option as RocksDB writes it; `None` if that of the text is to be kept, as
+    /// not all of it is known.
+    #[must_use]
+    pub fn option_text(&self) -> Option<String> {
+        if !(self.without_effect.is_empty() && self.unknown.is_empty()) {
+            return None;
+        }
+        let texts: Vec<String> =
+            self.compact_on_deletion.iter().map(CompactOnDeletion::option_text).collect();
+        match &*texts {
+            [] => None,
+            [one] => Some(one.clone()),
+            several => Some(format!("{{{}}}", several.join(":"))),
         }
     }
 }
@@ -200,6 +245,33 @@ mod tests {
         assert!(asks(rule, (0..100).map(|i| i < 50)) && !asks(rule, (0..100).map(|i| i < 49)));
         assert!(!asks(CompactOnDeletion { deletion_ratio: 1.5, ..rule }, [true; 10]), "above 1 is none");
         assert!(!asks(rule, []));
+    }
+
+    #[test]
+    fn several_collectors_are_told_apart() {
+        let rule = CompactOnDeletion { window_size: 128, deletion_trigger: 50, ..Default::default() };
+        let text = rule.option_text();
+        let one = NamedCollectors { compact_on_deletion: vec![rule], ..Default::default() };
+        let two = NamedCollectors { compact_on_deletion: vec![rule; 2], ..Default::default() };
+        for (value, expected) in [
+            ("".to_owned(), &NamedCollectors::default()),
+            ("nullptr".into(), &NamedCollectors::default()),
+            ("{}".into(), &NamedCollectors::default()),
+            (text.clone(), &one),
+            (format!("{{{{{text}}}}}"), &one),
+            (format!("{text}:{text}"), &two),
+            (format!("{{{text}:{text}}}"), &two),
+        ] {
+            let named = NamedCollectors::in_option_text(&value);
+            assert_eq!(named, *expected, "{value}");
+            let written = named.option_text().unwrap_or_default();
+            assert_eq!(NamedCollectors::in_option_text(&written), *expected, "{value}: {written}");
+        }
+        let mixed = format!("{text}:{{id=CompactForTieringCollector;compaction_trigger_ratio=0.1}}:my.Own");
+        let named = NamedCollectors::in_option_text(&mixed);
+        assert_eq!(named.compact_on_deletion, [rule]);
+        assert_eq!(named.without_effect, [COMPACT_FOR_TIERING]);
+        assert_eq!((&*named.unknown, named.option_text()), (&["my.Own".to_owned()][..], None));
     }
 
     #[test]

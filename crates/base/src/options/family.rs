@@ -13,7 +13,7 @@ use crate::compaction_filter::{
 };
 use crate::error::{Error, Named, Result};
 use crate::merge_operator::{self, MergeOperator};
-use crate::options::{ColumnFamilyOptions, CompactOnDeletion};
+use crate::options::{ColumnFamilyOptions, NamedCollectors};
 use crate::sst_partitioner::{self, SstPartitionerFactory};
 use crate::table_properties_collector::TablePropertiesCollectorFactory;
 use crate::ttl::{self, TimeToLive};
@@ -89,7 +89,7 @@ impl Instances {
 
     /// What keys have prefixes by, if anything: what is supplied, or what `options` name.
     pub fn prefix_extractor_for(&self, options: &ColumnFamilyOptions) -> Option<PrefixExtractor> {
-        self.prefix_extractor.clone().or_else(|| PrefixExtractor::from_name(options.prefix_extractor.text()?))
+        self.prefix_extractor.clone().or_else(|| PrefixExtractor::from_name(options.prefix_extractor.id()?))
     }
 }
 
@@ -223,22 +223,26 @@ impl FamilyConfig {
             &mut options.compaction_filter,
             filter_name,
         );
-        let collectors = &options.table_properties_collectors.0;
-        let compact_on_deletion = CompactOnDeletion::from_option_text(collectors);
-        match &compact_on_deletion {
-            // Compat: RocksDB reads fewer forms of it than there are, braces in braces for one, and
-            // does not open a file with the others.
-            Some(rule) => options.table_properties_collectors.0 = rule.option_text(),
-            None if CompactOnDeletion::is_none_in(collectors) => {}
-            None => notes.push(format!(
-                "table_properties_collectors {collectors:?}: only {} is built in; new tables are made without",
-                CompactOnDeletion::NAME
-            )),
+        let named_collectors = NamedCollectors::in_option_text(&options.table_properties_collectors.0);
+        // Compat: RocksDB reads fewer forms of it than there are, braces in braces for one, and
+        // does not open a file with the others.
+        if let Some(text) = named_collectors.option_text() {
+            options.table_properties_collectors.0 = text;
         }
+        let without_effect = named_collectors.without_effect.iter();
+        notes.extend(
+            without_effect
+                .map(|name| format!("table_properties_collectors: {name} has no effect in KarstDB")),
+        );
+        notes.extend(named_collectors.unknown.iter().map(|text| {
+            format!(
+                "table_properties_collectors {text:?} is not built in and not supplied: new tables are made without"
+            )
+        }));
         let supplied_collectors = instances.collectors;
-        let built_in =
-            compact_on_deletion.map(|rule| Arc::new(rule) as Arc<dyn TablePropertiesCollectorFactory>);
-        let collectors = built_in.into_iter().chain(supplied_collectors.iter().cloned()).collect();
+        let rules = named_collectors.compact_on_deletion.into_iter();
+        let built_in = rules.map(|rule| Arc::new(rule) as Arc<dyn TablePropertiesCollectorFactory>);
+        let collectors = built_in.chain(supplied_collectors.iter().cloned()).collect();
         let factory_name = compaction_filter_factory.as_ref().map(|factory| factory.name());
         settle_name(
             &mut notes,

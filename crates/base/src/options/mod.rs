@@ -26,4 +26,4 @@ pub use karst_format::options::{
 };
 pub use read::{ReadOptions, ReadTier, TableFilterFn};
 
-pub use compact_on_deletion::CompactOnDeletion;
+pub use compact_on_deletion::{CompactOnDeletion, NamedCollectors};

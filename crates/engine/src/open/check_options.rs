@@ -7,7 +7,7 @@ use super::option_rules::{self, Said};
 use super::options::new_family_options;
 use super::wanted::DEFAULT;
 use karst_base::error::{Error, Named, Result};
-use karst_base::options::{ColumnFamilyOptions, CompactOnDeletion, DbOptions, FamilyConfig};
+use karst_base::options::{ColumnFamilyOptions, DbOptions, FamilyConfig, NamedCollectors};
 use karst_format::comparator::Comparator;
 use karst_format::log::RecoveryMode;
 use karst_format::table_builder::TableIdentity;
@@ -104,7 +104,7 @@ fn allows_recycled_logs(options: &DbOptions) -> bool {
 
 /// Checks what a column family's options say of the block cache, which the database has one of.
 pub(super) fn block_cache(default: &FamilyConfig, config: &FamilyConfig) -> Result<()> {
-    let cache = |config: &FamilyConfig| config.options.table_factory.block_based.block_cache;
+    let cache = |config: &FamilyConfig| config.options.table_factory.block_based.block_cache.clone();
     let asked = cache(config);
     if asked.capacity_bytes.is_none() || asked == cache(default) {
         return Ok(());
@@ -135,8 +135,7 @@ pub(super) fn given(
     config: &FamilyConfig,
 ) -> Result<()> {
     let collectors = (&before.table_properties_collectors.0, &asked.table_properties_collectors.0);
-    let collectors_known = CompactOnDeletion::from_option_text(collectors.1).is_some()
-        || CompactOnDeletion::is_none_in(collectors.1);
+    let collectors_known = NamedCollectors::in_option_text(collectors.1).unknown.is_empty();
     let named = [
         ("merge_operator", &before.merge_operator, &asked.merge_operator, config.merge_operator.is_some()),
         (

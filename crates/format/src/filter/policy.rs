@@ -5,6 +5,7 @@
 //! | `bloomfilter:BITS:false` | `rocksdb.BloomFilter:BITS` | Bloom with so many bits a key; `:true` asked for a filter that is no longer built, and means the same |
 //! | `ribbonfilter:BITS:LEVEL` | `rocksdb.RibbonFilter:BITS` | Ribbon as accurate as that Bloom filter, on levels from LEVEL on; Bloom above |
 //! | | `rocksdb.internal.DeprecatedBlockBasedBloomFilter:BITS`, `rocksdb.internal.LegacyBloomFilter:BITS`, `rocksdb.internal.FastLocalBloomFilter:BITS` | Bloom with so many bits a key: what it is built like is not asked for any more |
+//! | | `rocksdb.internal.Standard128RibbonFilter:BITS` | Ribbon on all levels |
 //! | `rocksdb.BuiltinBloomFilter` | | reads filters, builds none (as OPTIONS files of old releases say) |
 //! | `nullptr` or nothing | | no policy: filters are not read either |
 //!
@@ -89,6 +90,7 @@ impl FilterPolicy {
                 None,
             ) => FilterPolicy::bloom(bits),
             ("ribbonfilter" | "rocksdb.RibbonFilter", None) => FilterPolicy::ribbon(bits, 0),
+            ("rocksdb.internal.Standard128RibbonFilter", None) => FilterPolicy::ribbon(bits, -1),
             ("ribbonfilter" | "rocksdb.RibbonFilter", Some(level)) => {
                 FilterPolicy::ribbon(bits, level.parse().map_err(|_| unknown())?)
             }

@@ -170,6 +170,8 @@ pub trait OptionSet: Clone + Default + 'static {
             let part_info = Self::entry(info.name).map(|entry| entry.part_info);
             let without_effect =
                 |part: &str| part_info.and_then(|of| of(part)).is_some_and(|part| !part.honoured);
+            // Why: what is not there (`nullptr`) has no fields.
+            let before = if before.starts_with('{') { before } else { "{}".to_owned() };
             let differing = text::differing_fields(&now, &before).unwrap_or_default();
             let parts = differing.iter().filter(|(part, _)| without_effect(part));
             names.extend(parts.map(|(part, _)| format!("{}.{part}", info.name)));

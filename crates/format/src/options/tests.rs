@@ -117,7 +117,9 @@ fn choices_lists_and_strings() {
 fn a_cache_is_a_size_or_properties_and_nothing_else() {
     let mut options = BlockBasedTableOptions::default();
     let mut asked = |text: &str| {
-        options.set("block_cache", text).map(|_| (options.block_cache, options.get("block_cache").unwrap()))
+        options
+            .set("block_cache", text)
+            .map(|_| (options.block_cache.clone(), options.get("block_cache").unwrap()))
     };
     let of = |bytes| Cache { capacity_bytes: Some(bytes), ..Cache::default() };
     for (text, expected) in [
@@ -129,6 +131,17 @@ fn a_cache_is_a_size_or_properties_and_nothing_else() {
         (
             "{capacity=1M;strict_capacity_limit=true;high_pri_pool_ratio=0.25}",
             Cache { strict_capacity: true, metadata_fraction: Some(0.25), ..of(1 << 20) },
+        ),
+        (
+            "{id=HyperClockCache;capacity=1M;num_shard_bits=-1;min_avg_entry_charge=450}",
+            Cache {
+                without_effect: vec![
+                    ("id", "HyperClockCache".into()),
+                    ("num_shard_bits", "-1".into()),
+                    ("min_avg_entry_charge", "450".into()),
+                ],
+                ..of(1 << 20)
+            },
         ),
     ] {
         let (cache, printed) = asked(text).unwrap();
@@ -143,11 +156,31 @@ fn a_cache_is_a_size_or_properties_and_nothing_else() {
         ("{capacity=many}", "capacity"),
         ("{id=LRUCache}", "needs its capacity"),
         ("{capacity=1M;high_pri_pool_ratio=2}", "high_pri_pool_ratio"),
-        ("{capacity=1M;num_shard_bits=4}", "num_shard_bits"),
+        ("{capacity=1M;num_shard_bits=four}", "num_shard_bits"),
+        ("{capacity=1M;num_shards=4}", "num_shards"),
+        ("{id=my.Cache;capacity=1M}", "my.Cache"),
         ("{capacity=1M", "1M"),
     ] {
         let error = asked(text).unwrap_err().to_string();
         assert!(error.contains("block_cache") && error.contains(what), "{text}: {error}");
+    }
+}
+
+#[test]
+fn what_a_cache_of_rocksdb_has_besides_is_said_to_have_no_effect() {
+    let before = BlockBasedTableOptions::default();
+    let mut options = before.clone();
+    for (text, named) in [
+        ("64M", &[][..]),
+        ("{id=LRUCache;capacity=1M;high_pri_pool_ratio=0.5}", &[][..]),
+        ("{id=LRUCache;capacity=1M;num_shard_bits=4}", &["block_cache.num_shard_bits"][..]),
+        (
+            "{id=AutoHyperClockCache;capacity=1M;estimated_entry_charge=0}",
+            &["block_cache.id", "block_cache.estimated_entry_charge"][..],
+        ),
+    ] {
+        options.set("block_cache", text).unwrap();
+        assert_eq!(options.changed_without_effect(&before), named, "{text}");
     }
 }
 

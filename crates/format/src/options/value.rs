@@ -3,7 +3,7 @@
 //! Compat: numbers may end in K, M, G or T (powers of 1024); truth is `true`, `false`, `1` or `0`;
 //! lists are separated by colons; `nullptr` is an object that is not there. Trailing garbage, which
 //! RocksDB ignores, is an error here.
-use super::info::OptionInfo;
+use super::info::{OptionInfo, Section};
 use super::text;
 use std::fmt::{Debug, Display};
 use std::ops::RangeBounds;
@@ -266,8 +266,9 @@ impl OptionValue for Unprinted {
 /// `{capacity=64M;strict_capacity_limit=true;high_pri_pool_ratio=0.5}`. It is never written to an
 /// OPTIONS file.
 ///
-/// Compat: RocksDB's `LRUCache`. Properties that mean nothing to KarstDB's cache are refused.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// Compat: RocksDB's caches, all of which stand for KarstDB's one kind. Their properties that mean
+/// nothing to it are kept, and have no effect.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cache {
     /// Bytes to hold at most. `None`: no cache is asked for, and whoever opens the database
     /// decides.
@@ -276,7 +277,34 @@ pub struct Cache {
     pub strict_capacity: bool,
     /// Up to this part of the capacity, metadata are kept before all others. `None`: the default.
     pub metadata_fraction: Option<f64>,
+    /// What RocksDB's caches have besides, by name, as text.
+    pub without_effect: Vec<(&'static str, String)>,
 }
+
+/// Properties of RocksDB's caches without effect.
+const CACHE_PROPERTIES_WITHOUT_EFFECT: &[OptionInfo] = {
+    const fn property(name: &'static str, kind: &'static str, meaning: &'static str) -> OptionInfo {
+        OptionInfo {
+            section: Section::Nested,
+            name,
+            kind,
+            mutable: false,
+            honoured: false,
+            printed: false,
+            meaning,
+        }
+    }
+    &[
+        property("id", "string", "RocksDB's kind of cache, other than LRUCache"),
+        property("num_shard_bits", "int", "The number of its parts as a power of two"),
+        property("low_pri_pool_ratio", "double", "The part kept for entries of low priority"),
+        property("estimated_entry_charge", "size", "Bytes that an entry is thought to take"),
+        property("min_avg_entry_charge", "size", "Bytes that entries take on average at least"),
+    ]
+};
+
+/// RocksDB's names of its caches.
+const CACHES: [&str; 4] = ["LRUCache", "HyperClockCache", "FixedHyperClockCache", "AutoHyperClockCache"];
 
 impl OptionValue for Cache {
     const KIND: &'static str = "cache";
@@ -296,7 +324,10 @@ impl OptionValue for Cache {
         for (name, value) in properties {
             let of_property = |error: ValueError| ValueError::new(format!("{name}: {}", error.what));
             match name {
-                "id" => {}
+                "id" if !CACHES.contains(&value) => {
+                    return Err(ValueError::new(format!("no cache is named {value:?}")));
+                }
+                "id" if value == CACHES[0] => {}
                 "capacity" => {
                     capacity_bytes.assign(value).map_err(of_property)?;
                     self.capacity_bytes = Some(capacity_bytes);
@@ -307,13 +338,29 @@ impl OptionValue for Cache {
                     fraction.assign(value).and_then(|()| check(&fraction, 0.0..=1.0)).map_err(of_property)?;
                     self.metadata_fraction = Some(fraction);
                 }
-                _ => return Err(ValueError::new(format!("KarstDB's cache has no property {name:?}"))),
+                _ => {
+                    let info = Self::part_info(name);
+                    let info =
+                        info.ok_or_else(|| ValueError::new(format!("no cache has the property {name:?}")))?;
+                    let is_number = match info.kind {
+                        "int" => 0i32.assign(value),
+                        "size" => 0usize.assign(value),
+                        "double" => 0.0f64.assign(value),
+                        _ => Ok(()),
+                    };
+                    is_number.map_err(of_property)?;
+                    self.without_effect.push((info.name, value.to_owned()));
+                }
             }
         }
         match self.capacity_bytes {
             Some(_) => Ok(()),
             None => Err(ValueError::new("a cache needs its capacity")),
         }
+    }
+
+    fn part_info(part: &str) -> Option<&'static OptionInfo> {
+        CACHE_PROPERTIES_WITHOUT_EFFECT.iter().find(|info| info.name == part)
     }
 
     /// The properties, so that what is printed parses back.
@@ -323,6 +370,9 @@ impl OptionValue for Cache {
         let mut text = format!("{{capacity={capacity};strict_capacity_limit={strict};");
         if let Some(fraction) = self.metadata_fraction {
             text.push_str(&format!("high_pri_pool_ratio={};", fraction.print()));
+        }
+        for (name, value) in &self.without_effect {
+            text.push_str(&format!("{name}={value};"));
         }
         text + "}"
     }
