@@ -15,7 +15,8 @@
 //! ```
 //!
 //! ```
-//! use karst_io::{Env, MemoryFileSystem, OpenOptions, Reactor, block_on, open, read};
+//! # mod karstdb { pub use karst_io as io; }
+//! use karstdb::io::{Env, MemoryFileSystem, OpenOptions, Reactor, block_on, open, read};
 //! use std::{path::Path, sync::Arc};
 //!
 //! let files = MemoryFileSystem::new();
@@ -30,7 +31,7 @@
 //! let reactor = Reactor::builder(&env).build()?;
 //! let task = reactor.spawn(move || async move { read(&env, &file, 0, 4).await });
 //! assert_eq!(&*task.join().unwrap()?, b"lime");
-//! # Ok::<(), karst_io::Error>(())
+//! # Ok::<(), karstdb::io::Error>(())
 //! ```
 //!
 //! With the feature `testing` there are the simulated machine ([`Simulation`]) and file systems

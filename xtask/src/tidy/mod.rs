@@ -8,6 +8,7 @@ mod compatibility;
 mod counted;
 mod crates;
 mod effects;
+mod examples;
 mod exports;
 mod files;
 mod imports;
@@ -32,6 +33,7 @@ pub(crate) fn run(root: &Path) -> Result {
         comments::check,
         crates::check,
         effects::check,
+        examples::check,
         exports::check,
         lost::check,
         counted::check,

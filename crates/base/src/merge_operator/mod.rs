@@ -103,7 +103,8 @@ pub fn full_merge(
 /// [`MergeOperator`] that also merges operands before the value below them is known.
 ///
 /// ```
-/// use karst_base::merge_operator::{Associative, AssociativeMergeOperator, MergeFailed, MergeOperator};
+/// # use karst_base as karstdb;
+/// use karstdb::merge_operator::{Associative, AssociativeMergeOperator, MergeFailed, MergeOperator};
 ///
 /// #[derive(Debug)]
 /// struct Longest;

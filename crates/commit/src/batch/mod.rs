@@ -113,7 +113,8 @@ fn place_of(op: &Op<'_>) -> u64 {
 /// Operations that are written together or not at all, in RocksDB's encoding.
 ///
 /// ```
-/// use karst_commit::WriteBatch;
+/// # use karst_commit as karstdb;
+/// use karstdb::WriteBatch;
 /// let mut batch = WriteBatch::new();
 /// batch.put("cave", "limestone")?;
 /// batch.set_save_point();

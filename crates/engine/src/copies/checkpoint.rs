@@ -22,7 +22,8 @@ use std::path::Path;
 /// Makes checkpoints of a database. Cheap; may be used by several threads at the same time.
 ///
 /// ```
-/// use karst_engine::{Checkpoint, Db, Options};
+/// # use karst_engine as karstdb;
+/// use karstdb::{Checkpoint, Db, Options};
 /// # let directory = tempfile::tempdir()?;
 /// # let path = directory.path().join("db");
 /// let db = Db::open(&path, &Options::new().db(|db| db.create_if_missing = true))?;

@@ -84,7 +84,8 @@ impl Db {
     /// defaults.
     ///
     /// ```
-    /// # use karst_engine::{Db, Options};
+    /// # use karst_engine as karstdb;
+    /// # use karstdb::{Db, Options};
     /// # let directory = tempfile::tempdir()?;
     /// # let db = Db::open(directory.path(), &Options::new().db(|db| db.create_if_missing = true))?;
     /// db.create_column_family("users", &Options::new())?;

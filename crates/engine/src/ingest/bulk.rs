@@ -42,13 +42,14 @@ use std::sync::Arc;
 /// Makes a new database.
 ///
 /// ```no_run
-/// use karst_engine::{BulkLoader, Options};
+/// # use karst_engine as karstdb;
+/// use karstdb::{BulkLoader, Options};
 /// let mut loader = BulkLoader::create("/tmp/new-db", &Options::new())?;
 /// loader.put(b"older", b"value")?;
 /// loader.seal(2)?; // all so far becomes one sorted run on L2
 /// loader.put(b"newer", b"value")?;
 /// loader.finish()?; // the rest goes to L0
-/// # Ok::<(), karst_engine::Error>(())
+/// # Ok::<(), karstdb::Error>(())
 /// ```
 ///
 /// All calls block: they write files. A loader that is dropped before [`BulkLoader::finish`], like

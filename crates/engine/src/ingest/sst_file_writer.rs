@@ -66,7 +66,8 @@ pub struct ExternalSstFileInfo {
 /// RocksDB's, takes into a database.
 ///
 /// ```no_run
-/// use karst_engine::{Options, SstFileWriter};
+/// # use karst_engine as karstdb;
+/// use karstdb::{Options, SstFileWriter};
 /// let mut writer = SstFileWriter::create(&Options::new())?;
 /// writer.open("/tmp/fruit.sst")?;
 /// writer.put("apple", "ripe")?; // keys ascend
@@ -74,7 +75,7 @@ pub struct ExternalSstFileInfo {
 /// writer.delete_range("x", "z")?; // ranges come at any time
 /// let info = writer.finish()?;
 /// assert_eq!((info.num_entries, info.num_range_del_entries), (2, 1));
-/// # Ok::<(), karst_engine::Error>(())
+/// # Ok::<(), karstdb::Error>(())
 /// ```
 ///
 /// A range tombstone deletes what the database has before the file is ingested; it spares the

@@ -113,7 +113,8 @@ impl DbPath {
 /// only.
 ///
 /// ```
-/// use karst_engine::Options;
+/// # use karst_engine as karstdb;
+/// use karstdb::Options;
 /// let options = Options::new()
 ///     .db(|db| {
 ///         db.create_if_missing = true;
@@ -122,7 +123,7 @@ impl DbPath {
 ///     .column_families(|cf| cf.table_factory.block_based.cache_index_and_filter_blocks = true)
 ///     .set("use_direct_reads", "true")?
 ///     .block_cache_bytes(256 << 20);
-/// # Ok::<(), karst_engine::Error>(())
+/// # Ok::<(), karstdb::Error>(())
 /// ```
 #[derive(Clone, Default)]
 pub struct Options {

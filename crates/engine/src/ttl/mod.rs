@@ -39,7 +39,8 @@ use std::time::Duration;
 /// the times behind the values.
 ///
 /// ```
-/// use karst_engine::{DbWithTtl, Options};
+/// # use karst_engine as karstdb;
+/// use karstdb::{DbWithTtl, Options};
 /// use std::time::Duration;
 /// # let directory = tempfile::tempdir()?;
 /// let options = Options::new().db(|db| db.create_if_missing = true);

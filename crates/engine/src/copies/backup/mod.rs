@@ -234,8 +234,9 @@ pub struct BackupInfo {
 /// for writing, any number may have it open for reading.
 ///
 /// ```
-/// use karst_engine::io::Env;
-/// use karst_engine::{BackupEngine, BackupEngineOptions, CreateBackupOptions, Db, Options, RestoreOptions};
+/// # use karst_engine as karstdb;
+/// use karstdb::io::Env;
+/// use karstdb::{BackupEngine, BackupEngineOptions, CreateBackupOptions, Db, Options, RestoreOptions};
 /// # let directory = tempfile::tempdir()?;
 /// # let path = directory.path().join("db");
 /// # let (backups, restored) = (directory.path().join("backups"), directory.path().join("restored"));
