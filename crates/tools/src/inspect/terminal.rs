@@ -70,8 +70,10 @@ fn draw_level(out: &mut String, family: &Family, level: &Level, width: usize) ->
         let mut row = vec!['\u{b7}'; width];
         for (turn, &file) in files.iter().enumerate() {
             let (from, to) = family.span(&level.files[file]);
-            let column = |place: f64| ((place * (width - 1) as f64) as usize).min(width - 1);
-            for cell in &mut row[column(from)..=column(to)] {
+            let column = |place: f64| ((place * width as f64).round() as usize).min(width);
+            // Why at least one: the smallest table is shown too.
+            let from = column(from).min(width.saturating_sub(1));
+            for cell in &mut row[from..column(to).max(from + 1).min(width)] {
                 *cell = if turn % 2 == 0 { '\u{2588}' } else { '\u{2593}' };
             }
         }
@@ -89,9 +91,11 @@ fn draw_level(out: &mut String, family: &Family, level: &Level, width: usize) ->
             writeln!(out, "     {row}")?;
         }
     }
-    if let (Some(first), Some(last)) =
-        (level.files.iter().map(|f| &f.smallest).min(), level.files.iter().map(|f| &f.largest).max())
-    {
+    let in_order = |a: &&Vec<u8>, b: &&Vec<u8>| family.order.compare_with_timestamps(a, b);
+    if let (Some(first), Some(last)) = (
+        level.files.iter().map(|f| &f.smallest).min_by(in_order),
+        level.files.iter().map(|f| &f.largest).max_by(in_order),
+    ) {
         writeln!(out, "     {} .. {}", key_text(first), key_text(last))?;
     }
     Ok(())

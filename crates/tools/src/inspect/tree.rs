@@ -3,6 +3,7 @@
 use super::logs::{self, Logs};
 use crate::ldb::manifest;
 use crate::table_file::TableFile;
+use karst_format::comparator::Comparator;
 use karst_format::file_name::FileName;
 use karst_format::index::IndexType;
 use karst_format::metaindex::FilterKind;
@@ -25,9 +26,65 @@ pub(super) struct Family {
     pub(super) blobs: Vec<Blob>,
     /// Entries that are in a log and in no table.
     pub(super) logged: u64,
-    /// Every boundary key of the family, in order: a key's place among them is its place in the
-    /// picture.
-    boundaries: Vec<Vec<u8>>,
+    /// The order of keys.
+    pub(super) order: Comparator,
+    scale: Scale,
+}
+
+/// Where keys are in the picture: each table is as wide as its part of the bytes, where no other is
+/// over or under it. Keys between two neighbours, in no table, take no room.
+#[derive(Default)]
+struct Scale {
+    /// The first and last keys of all tables, in order: each with the places where it begins and
+    /// ends, from 0 to 1.
+    keys: Vec<(Vec<u8>, f64, f64)>,
+}
+
+impl Scale {
+    /// The scale of tables with a first key, a last key and a size in bytes.
+    fn of(tables: &[(&[u8], &[u8], u64)], order: &Comparator) -> Scale {
+        let compare = |a: &[u8], b: &[u8]| order.compare_with_timestamps(a, b);
+        let mut keys: Vec<&[u8]> = tables.iter().flat_map(|(first, last, _)| [*first, *last]).collect();
+        keys.sort_by(|a, b| compare(a, b));
+        keys.dedup();
+        let index = |key: &[u8]| keys.binary_search_by(|at| compare(at, key)).unwrap_or_else(|at| at);
+        // Of the keys, and of what lies between each and the next one.
+        let (mut at, mut begins) = (vec![0.0; keys.len()], vec![0.0; keys.len() + 1]);
+        for (first, last, bytes) in tables {
+            let (first, last) = (index(first), index(last));
+            // Why one more: a table of no bytes is shown too.
+            let weight = (bytes + 1) as f64;
+            if first >= last {
+                at[first] += weight;
+            } else {
+                let each = weight / (last - first) as f64;
+                begins[first] += each;
+                begins[last] -= each;
+            }
+        }
+        let (mut place, mut between) = (0.0, 0.0f64);
+        let mut scale = Scale::default();
+        for (number, key) in keys.iter().enumerate() {
+            scale.keys.push((key.to_vec(), place, place + at[number]));
+            between += begins[number];
+            place += at[number] + between.max(0.0);
+        }
+        let all = if place > 0.0 { place } else { 1.0 };
+        for (_, from, to) in &mut scale.keys {
+            (*from, *to) = ((*from / all).min(1.0), (*to / all).min(1.0));
+        }
+        scale
+    }
+
+    /// Where a stretch of keys begins and ends.
+    fn span(&self, first: &[u8], last: &[u8], order: &Comparator) -> (f64, f64) {
+        let place = |key: &[u8]| {
+            let found = self.keys.binary_search_by(|(at, ..)| order.compare_with_timestamps(at, key));
+            found.ok().map(|at| &self.keys[at])
+        };
+        let from = place(first).map_or(0.0, |(_, from, _)| *from);
+        (from, place(last).map_or(from, |(_, _, to)| *to))
+    }
 }
 
 /// A level that has files.
@@ -102,9 +159,7 @@ impl Level {
 impl Family {
     /// Where a file lies among all keys: from 0 to 1.
     pub(super) fn span(&self, file: &TableRow) -> (f64, f64) {
-        let last = (self.boundaries.len().max(2) - 1) as f64;
-        let place = |key: &Vec<u8>| self.boundaries.binary_search(key).unwrap_or_else(|at| at) as f64 / last;
-        (place(&file.smallest), place(&file.largest))
+        self.scale.span(&file.smallest, &file.largest, &self.order)
     }
 
     pub(super) fn size_bytes(&self) -> u64 {
@@ -130,11 +185,9 @@ pub(super) fn collect(db: &Path) -> Result<Tree, String> {
     let mut families = Vec::new();
     for (id, state) in &set.column_families {
         let mut levels: BTreeMap<u8, Level> = BTreeMap::new();
-        let mut boundaries = Vec::new();
         for (level, file) in state.version.all_files() {
             let name = FileName::Table(file.number).to_string();
             let (smallest, largest) = (file.smallest_user_key().to_vec(), file.largest_user_key().to_vec());
-            boundaries.extend([smallest.clone(), largest.clone()]);
             let facts = TableFile::open(&db.join(&name)).map(|table| facts(&table));
             let row = TableRow { name, size_bytes: file.size_bytes, smallest, largest, facts };
             levels
@@ -143,8 +196,10 @@ pub(super) fn collect(db: &Path) -> Result<Tree, String> {
                 .files
                 .push(row);
         }
-        boundaries.sort();
-        boundaries.dedup();
+        let order = state.version.comparator().clone();
+        let rows = levels.values().flat_map(|level| &level.files);
+        let tables: Vec<_> = rows.map(|row| (&*row.smallest, &*row.largest, row.size_bytes)).collect();
+        let scale = Scale::of(&tables, &order);
         let blobs = state.version.blob_files().values();
         families.push(Family {
             name: state.name.clone(),
@@ -159,7 +214,8 @@ pub(super) fn collect(db: &Path) -> Result<Tree, String> {
                 })
                 .collect(),
             logged: logs.entries.get(id).copied().unwrap_or(0),
-            boundaries,
+            order,
+            scale,
         });
     }
     Ok(Tree { path: db.display().to_string(), last_sequence: set.last_sequence.0, logs, families })
@@ -189,5 +245,42 @@ fn facts(table: &TableFile) -> Facts {
         }),
         compression: p.compression_name.clone(),
         format_version: table.footer.format_version,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spans(tables: &[(&str, &str, u64)], order: &Comparator) -> Vec<(f64, f64)> {
+        let tables: Vec<_> =
+            tables.iter().map(|(first, last, bytes)| (first.as_bytes(), last.as_bytes(), *bytes)).collect();
+        let scale = Scale::of(&tables, order);
+        tables.iter().map(|(first, last, _)| scale.span(first, last, order)).collect()
+    }
+
+    #[test]
+    fn neighbours_touch_and_are_as_wide_as_their_bytes() {
+        let [(from, middle), (next, to)] =
+            spans(&[("a", "m", 879), ("n", "z", 119)], &Comparator::Bytewise)[..]
+        else {
+            panic!("two tables");
+        };
+        assert_eq!((from, to), (0.0, 1.0));
+        assert_eq!(middle, next);
+        assert!((middle - 0.88).abs() < 1e-9, "{middle}");
+        // One of a single key, with a level below that has all.
+        let all = [("a", "m", 99), ("n", "n", 99), ("o", "z", 99), ("a", "z", 999)];
+        let places = spans(&all, &Comparator::Bytewise);
+        assert_eq!((places[0].0, places[2].1, places[3]), (0.0, 1.0, (0.0, 1.0)));
+        assert!(places.iter().all(|(from, to)| from < to), "{places:?}");
+        assert!(places[0].1 <= places[1].0 && places[1].1 <= places[2].0, "{places:?}");
+    }
+
+    #[test]
+    fn keys_that_descend_are_drawn_from_the_greatest_on() {
+        let places = spans(&[("z", "n", 99), ("m", "a", 99)], &Comparator::ReverseBytewise);
+        assert_eq!(places, [(0.0, 0.5), (0.5, 1.0)]);
+        assert_eq!(spans(&[("a", "a", 0)], &Comparator::Bytewise), [(0.0, 1.0)]);
     }
 }
