@@ -1,24 +1,20 @@
-//! Keys and values as Python gives them.
+//! Keys, values and paths as Python gives them.
 
-use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyMemoryView};
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
 
 /// A key or a value: `bytes` by reference, as they do not change; any other buffer copied, as
-/// another thread may write to it while the interpreter's lock is released.
-pub enum Given {
-    Bytes(PyBackedBytes),
-    Copied(Vec<u8>),
-}
+/// another thread may write to it while the interpreter's lock is released. Of a buffer of other
+/// items than bytes, or with gaps, it is what `memoryview.tobytes` gives.
+pub struct Given(PyBackedBytes);
 
 impl AsRef<[u8]> for Given {
     fn as_ref(&self) -> &[u8] {
-        match self {
-            Given::Bytes(bytes) => bytes,
-            Given::Copied(bytes) => bytes,
-        }
+        &self.0
     }
 }
 
@@ -27,12 +23,63 @@ impl<'py> FromPyObject<'_, 'py> for Given {
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         if object.is_instance_of::<PyBytes>() {
-            return Ok(Given::Bytes(object.extract()?));
+            return Ok(Given(object.extract()?));
         }
-        let buffer = PyBuffer::<u8>::get(&object).map_err(|_| {
+        let view = PyMemoryView::from(&object).map_err(|_| {
             let given = object.get_type();
-            PyTypeError::new_err(format!("keys and values are bytes or buffers of bytes, not {given}"))
+            PyTypeError::new_err(format!("keys and values are bytes or buffers, not {given}"))
         })?;
-        Ok(Given::Copied(buffer.to_vec(object.py())?))
+        Ok(Given(view.call_method0("tobytes")?.extract()?))
+    }
+}
+
+/// Keys: anything that can be iterated over.
+pub struct Keys(Vec<Given>);
+
+impl Keys {
+    pub fn into_vec(self) -> Vec<Given> {
+        self.0
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for Keys {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let keys = object.try_iter()?.map(|key| key?.extract::<Given>());
+        Ok(Keys(keys.collect::<PyResult<_>>()?))
+    }
+}
+
+/// A path: `str`, `bytes`, or an object with `__fspath__`.
+#[derive(Clone)]
+pub struct GivenPath(PathBuf);
+
+impl Deref for GivenPath {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl AsRef<Path> for GivenPath {
+    fn as_ref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl From<GivenPath> for PathBuf {
+    fn from(given: GivenPath) -> PathBuf {
+        given.0
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for GivenPath {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let text = object.py().import("os")?.call_method1("fsdecode", (object,))?;
+        Ok(GivenPath(text.extract()?))
     }
 }

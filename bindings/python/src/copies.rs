@@ -1,5 +1,6 @@
 //! Backups, checkpoints, and what is done to databases that are not open.
 
+use crate::bytes::GivenPath;
 use crate::db::Rdict;
 use crate::error::{detached, raised, unless_it_panics};
 use crate::operation::{Operation, Outcome};
@@ -11,7 +12,6 @@ use karstdb::{
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Makes copies of a database, which a checkpoint is: a directory that can be opened, with hard
@@ -29,14 +29,14 @@ impl Checkpoint {
     /// Makes the directory, which must not be there. Memtables are flushed if the logs are larger
     /// than `log_size_for_flush`; 0 for always.
     #[pyo3(signature = (path, log_size_for_flush=0))]
-    fn create_checkpoint(&self, py: Python<'_>, path: PathBuf, log_size_for_flush: u64) -> PyResult<()> {
+    fn create_checkpoint(&self, py: Python<'_>, path: GivenPath, log_size_for_flush: u64) -> PyResult<()> {
         self.0
             .get()
             .shared
             .run(py, |db| karstdb::Checkpoint::new(db)?.create_checkpoint(path, log_size_for_flush))
     }
 
-    fn _create_checkpoint_operation(&self, path: PathBuf, log_size_for_flush: u64) -> PyResult<Operation> {
+    fn _create_checkpoint_operation(&self, path: GivenPath, log_size_for_flush: u64) -> PyResult<Operation> {
         self.0.get().checkpoint(path, log_size_for_flush)
     }
 }
@@ -117,7 +117,7 @@ impl BackupEngine {
     #[allow(clippy::too_many_arguments, reason = "the options are RocksDB's")]
     fn new(
         py: Python<'_>,
-        backup_dir: PathBuf,
+        backup_dir: GivenPath,
         read_only: bool,
         share_table_files: bool,
         share_files_with_checksum: bool,
@@ -206,8 +206,8 @@ impl BackupEngine {
         &self,
         py: Python<'_>,
         backup_id: u32,
-        db_dir: PathBuf,
-        wal_dir: Option<PathBuf>,
+        db_dir: GivenPath,
+        wal_dir: Option<GivenPath>,
         keep_log_files: bool,
     ) -> PyResult<()> {
         let options = RestoreOptions { keep_log_files, ..RestoreOptions::default() };
@@ -220,8 +220,8 @@ impl BackupEngine {
     fn restore_db_from_latest_backup(
         &self,
         py: Python<'_>,
-        db_dir: PathBuf,
-        wal_dir: Option<PathBuf>,
+        db_dir: GivenPath,
+        wal_dir: Option<GivenPath>,
         keep_log_files: bool,
     ) -> PyResult<()> {
         let options = RestoreOptions { keep_log_files, ..RestoreOptions::default() };
@@ -279,8 +279,8 @@ impl BackupEngine {
     fn _restore_operation(
         &self,
         backup_id: Option<u32>,
-        db_dir: PathBuf,
-        wal_dir: Option<PathBuf>,
+        db_dir: GivenPath,
+        wal_dir: Option<GivenPath>,
         keep_log_files: bool,
     ) -> PyResult<Operation> {
         let place = self.place()?;
@@ -303,7 +303,7 @@ impl BackupEngine {
 #[pyo3(signature = (path, options=Settings::default(), **named))]
 pub fn destroy(
     py: Python<'_>,
-    path: PathBuf,
+    path: GivenPath,
     options: Settings,
     named: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<()> {
@@ -317,7 +317,7 @@ pub fn destroy(
 #[pyo3(signature = (path, options=Settings::default(), **named))]
 pub fn repair<'py>(
     py: Python<'py>,
-    path: PathBuf,
+    path: GivenPath,
     options: Settings,
     named: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Bound<'py, PyDict>> {
@@ -341,7 +341,7 @@ pub fn repair<'py>(
 #[pyo3(signature = (path, options=Settings::default(), **named))]
 pub fn list_cf(
     py: Python<'_>,
-    path: PathBuf,
+    path: GivenPath,
     options: Settings,
     named: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Vec<String>> {

@@ -1,9 +1,9 @@
 //! The database, write batches and snapshots.
 
-use crate::bytes::Given;
-use crate::error::{detached, raised};
+use crate::bytes::{Given, GivenPath, Keys};
+use crate::error::{Closed, detached, raised};
 use crate::iter::{Cursor, RdictIter};
-use crate::operation::{Operation, Outcome};
+use crate::operation::{Operation, Outcome, waited_for};
 use crate::options::{Families, NamedTexts, Settings};
 use crate::reads::{Read, bounds, did_you_mean, read_options};
 use crate::shared::{Kind, Owned, Shared, lock};
@@ -15,104 +15,9 @@ use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-/// A snapshot: the database as it was.
-#[pyclass(frozen, module = "karstdb")]
-pub struct Snapshot(Owned<karstdb::Snapshot>, Arc<Shared>);
-
-impl Snapshot {
-    pub fn of(taken: karstdb::Snapshot, shared: Arc<Shared>) -> Self {
-        Snapshot(Owned::new(taken), shared)
-    }
-
-    /// For the options of a read.
-    pub fn taken(&self) -> karstdb::Snapshot {
-        karstdb::Snapshot::clone(&self.0)
-    }
-}
-
-#[pymethods]
-impl Snapshot {
-    /// The sequence number that it sees up to.
-    #[getter]
-    fn sequence_number(&self) -> PyResult<u64> {
-        self.1.here()?;
-        Ok(self.0.sequence_number())
-    }
-}
-
-/// Writes that are seen all at once. The column family of an entry is that of the `Rdict` given.
-#[pyclass(frozen, module = "karstdb")]
-pub struct WriteBatch(Mutex<karstdb::WriteBatch>);
-
-impl WriteBatch {
-    fn with(&self, call: impl FnOnce(&mut karstdb::WriteBatch) -> Result<()>) -> PyResult<()> {
-        let outcome = call(&mut lock(&self.0));
-        outcome.map_err(raised)
-    }
-
-    fn copied(&self, py: Python<'_>) -> karstdb::WriteBatch {
-        py.detach(|| lock(&self.0).clone())
-    }
-}
-
-#[pymethods]
-impl WriteBatch {
-    #[new]
-    fn new() -> Self {
-        WriteBatch(Mutex::new(karstdb::WriteBatch::new()))
-    }
-
-    /// Sets a key.
-    #[pyo3(signature = (key, value, column_family=None))]
-    fn put(&self, key: Given, value: Given, column_family: Option<&Rdict>) -> PyResult<()> {
-        self.with(|batch| match column_family {
-            Some(of) => batch.put_cf(&of.family, &key, &value),
-            None => batch.put(&key, &value),
-        })
-    }
-
-    /// Removes a key.
-    #[pyo3(signature = (key, column_family=None))]
-    fn delete(&self, key: Given, column_family: Option<&Rdict>) -> PyResult<()> {
-        self.with(|batch| match column_family {
-            Some(of) => batch.delete_cf(&of.family, &key),
-            None => batch.delete(&key),
-        })
-    }
-
-    /// Removes the keys from `begin` on and before `end`.
-    #[pyo3(signature = (begin, end, column_family=None))]
-    fn delete_range(&self, begin: Given, end: Given, column_family: Option<&Rdict>) -> PyResult<()> {
-        self.with(|batch| match column_family {
-            Some(of) => batch.delete_range_cf(&of.family, &begin, &end),
-            None => batch.delete_range(&begin, &end),
-        })
-    }
-
-    /// Adds a merge operand to a key.
-    #[pyo3(signature = (key, operand, column_family=None))]
-    fn merge(&self, key: Given, operand: Given, column_family: Option<&Rdict>) -> PyResult<()> {
-        self.with(|batch| match column_family {
-            Some(of) => batch.merge_cf(&of.family, &key, &operand),
-            None => batch.merge(&key, &operand),
-        })
-    }
-
-    /// Empties the batch.
-    fn clear(&self) {
-        *lock(&self.0) = karstdb::WriteBatch::new();
-    }
-}
-
-/// A database, or one of its column families, used as a dict of bytes.
-#[pyclass(frozen, subclass, module = "karstdb")]
-pub struct Rdict {
-    pub shared: Arc<Shared>,
-    pub family: Owned<ColumnFamily>,
-}
 
 /// A write, which in a database of transactions that lock takes locks.
 macro_rules! written {
@@ -123,6 +28,234 @@ macro_rules! written {
             _ => $self.shared.db().$call($($given),*),
         })
     }};
+}
+
+/// A snapshot: the database as it was. Leaving a `with` block lets go of it.
+#[pyclass(frozen, module = "karstdb")]
+pub struct Snapshot {
+    taken: Mutex<Option<Owned<karstdb::Snapshot>>>,
+    shared: Arc<Shared>,
+    /// What its own reads are of.
+    family: Owned<ColumnFamily>,
+}
+
+impl Snapshot {
+    pub fn of(taken: karstdb::Snapshot, shared: Arc<Shared>, family: ColumnFamily) -> Self {
+        Snapshot { taken: Mutex::new(Some(Owned::new(taken))), shared, family: Owned::new(family) }
+    }
+
+    /// For the options of a read.
+    pub fn taken(&self) -> PyResult<karstdb::Snapshot> {
+        self.shared.here()?;
+        let taken = lock(&self.taken).as_ref().map(|taken| karstdb::Snapshot::clone(taken));
+        taken.ok_or_else(|| Closed::new_err("the snapshot is closed"))
+    }
+
+    fn family<'a>(&'a self, given: Option<&'a Rdict>) -> PyResult<&'a ColumnFamily> {
+        given.map_or_else(|| Ok(&*self.family), Rdict::family)
+    }
+}
+
+#[pymethods]
+impl Snapshot {
+    /// The sequence number that it sees up to.
+    #[getter]
+    fn sequence_number(&self) -> PyResult<u64> {
+        Ok(self.taken()?.sequence_number())
+    }
+
+    #[pyo3(signature = (key, read, column_family))]
+    fn _get<'py>(
+        &self,
+        py: Python<'py>,
+        key: Given,
+        read: Option<&Bound<'_, PyDict>>,
+        column_family: Option<&Rdict>,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let options = read_options(&self.shared, Read::Get, Some(self), read)?;
+        let family = self.family(column_family)?;
+        let value = self.shared.run(py, |db| db.get_cf(&options, family, key))?;
+        Ok(value.map(|value| PyBytes::new(py, &value)))
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, key: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+        let found = self._get(py, key.extract()?, None, None)?;
+        found.ok_or_else(|| PyKeyError::new_err(key.unbind()))
+    }
+
+    fn __contains__(&self, py: Python<'_>, key: Given) -> PyResult<bool> {
+        Ok(self._get(py, key, None, None)?.is_some())
+    }
+
+    /// A cursor over what it sees. It has to be sent somewhere first.
+    #[pyo3(signature = (column_family=None, *, lower=None, upper=None, **read))]
+    fn iter(
+        &self,
+        py: Python<'_>,
+        column_family: Option<&Rdict>,
+        lower: Option<Given>,
+        upper: Option<Given>,
+        read: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<RdictIter> {
+        let options = bounds(read_options(&self.shared, Read::Iter, Some(self), read)?, lower, upper);
+        let family = self.family(column_family)?;
+        let cursor = self.shared.run(py, |db| db.iter_cf(&options, family))?;
+        Ok(RdictIter::over(Cursor::Database(cursor), &self.shared))
+    }
+
+    /// Lets go of it. Cursors that were made with it go on.
+    fn close(&self) {
+        // What is taken is dropped behind the lock, with the interpreter's lock released.
+        let taken = lock(&self.taken).take();
+        drop(taken);
+    }
+
+    /// Whether somebody has let go of it, or the database is closed.
+    #[getter]
+    fn closed(&self, py: Python<'_>) -> PyResult<bool> {
+        if lock(&self.taken).is_none() {
+            return Ok(true);
+        }
+        self.shared.run(py, |db| Ok(db.check_open().is_err()))
+    }
+
+    fn __enter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    #[pyo3(signature = (*_raised))]
+    fn __exit__(&self, _raised: &Bound<'_, PyAny>) {
+        self.close();
+    }
+
+    fn __repr__(&self) -> String {
+        match self.taken() {
+            Ok(taken) => format!("<karstdb.Snapshot of sequence number {}>", taken.sequence_number()),
+            Err(_) => "<karstdb.Snapshot, closed>".to_owned(),
+        }
+    }
+}
+
+/// Writes that are seen all at once. The column family of an entry is that of the `Rdict` given
+/// with it, or with the batch. Leaving a `with` block writes a batch that was given a database, and
+/// empties every batch; a block that raised writes nothing.
+#[pyclass(frozen, module = "karstdb")]
+pub struct WriteBatch {
+    batch: Mutex<karstdb::WriteBatch>,
+    into: Option<(Py<Rdict>, karstdb::WriteOptions)>,
+}
+
+impl WriteBatch {
+    fn with(&self, call: impl FnOnce(&mut karstdb::WriteBatch) -> Result<()>) -> PyResult<()> {
+        let outcome = call(&mut lock(&self.batch));
+        outcome.map_err(raised)
+    }
+
+    fn copied(&self, py: Python<'_>) -> karstdb::WriteBatch {
+        py.detach(|| lock(&self.batch).clone())
+    }
+
+    fn family<'a>(&'a self, given: Option<&'a Rdict>) -> PyResult<Option<&'a ColumnFamily>> {
+        let into = self.into.as_ref().map(|(into, _)| into.get());
+        given.or(into).map(Rdict::family).transpose()
+    }
+}
+
+#[pymethods]
+impl WriteBatch {
+    #[new]
+    #[pyo3(signature = (db=None, *, sync=false, disable_wal=false, write_opt=None))]
+    fn new(db: Option<Py<Rdict>>, sync: bool, disable_wal: bool, write_opt: Option<&WriteOptions>) -> Self {
+        let into = db.map(|db| (db, write_options(sync, disable_wal, write_opt)));
+        WriteBatch { batch: Mutex::new(karstdb::WriteBatch::new()), into }
+    }
+
+    /// Sets a key.
+    #[pyo3(signature = (key, value, column_family=None))]
+    fn put(&self, key: Given, value: Given, column_family: Option<&Rdict>) -> PyResult<()> {
+        let family = self.family(column_family)?;
+        self.with(|batch| match family {
+            Some(family) => batch.put_cf(family, &key, &value),
+            None => batch.put(&key, &value),
+        })
+    }
+
+    /// Removes a key.
+    #[pyo3(signature = (key, column_family=None))]
+    fn delete(&self, key: Given, column_family: Option<&Rdict>) -> PyResult<()> {
+        let family = self.family(column_family)?;
+        self.with(|batch| match family {
+            Some(family) => batch.delete_cf(family, &key),
+            None => batch.delete(&key),
+        })
+    }
+
+    /// Removes the keys from `begin` on and before `end`.
+    #[pyo3(signature = (begin, end, column_family=None))]
+    fn delete_range(&self, begin: Given, end: Given, column_family: Option<&Rdict>) -> PyResult<()> {
+        let family = self.family(column_family)?;
+        self.with(|batch| match family {
+            Some(family) => batch.delete_range_cf(family, &begin, &end),
+            None => batch.delete_range(&begin, &end),
+        })
+    }
+
+    /// Adds a merge operand to a key.
+    #[pyo3(signature = (key, operand, column_family=None))]
+    fn merge(&self, key: Given, operand: Given, column_family: Option<&Rdict>) -> PyResult<()> {
+        let family = self.family(column_family)?;
+        self.with(|batch| match family {
+            Some(family) => batch.merge_cf(family, &key, &operand),
+            None => batch.merge(&key, &operand),
+        })
+    }
+
+    /// Empties the batch.
+    fn clear(&self) {
+        *lock(&self.batch) = karstdb::WriteBatch::new();
+    }
+
+    fn __len__(&self) -> usize {
+        lock(&self.batch).count() as usize
+    }
+
+    fn __enter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    #[pyo3(signature = (kind, _value, _traceback))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: Option<Bound<'_, PyAny>>,
+        _value: Option<Bound<'_, PyAny>>,
+        _traceback: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let batch = std::mem::take(&mut *lock(&self.batch));
+        match &self.into {
+            Some((into, options)) if kind.is_none() => {
+                let into = into.get();
+                into.family()?;
+                written!(into, py, write(options, &batch))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<karstdb.WriteBatch of {} operations>", self.__len__())
+    }
+}
+
+/// A database, or one of its column families, used as a dict of bytes.
+#[pyclass(frozen, subclass, module = "karstdb")]
+pub struct Rdict {
+    pub shared: Arc<Shared>,
+    column_family: Owned<ColumnFamily>,
+    /// It is of one column family, and closing it closes nothing else.
+    is_handle: bool,
+    /// A handle that was closed.
+    closed: AtomicBool,
 }
 
 impl Rdict {
@@ -158,8 +291,23 @@ impl Rdict {
         for (name, own) in new {
             shared.run(py, |db| db.create_column_family(&name, &own).map(|_| ()))?;
         }
-        let family = Owned::new(shared.db().default_column_family().clone());
-        Ok(Rdict { shared, family })
+        let column_family = Owned::new(shared.db().default_column_family().clone());
+        Ok(Rdict { shared, column_family, is_handle: false, closed: AtomicBool::new(false) })
+    }
+
+    /// A column family of the same database.
+    fn handle(&self, family: ColumnFamily) -> Rdict {
+        let column_family = Owned::new(family);
+        Rdict { shared: self.shared.clone(), column_family, is_handle: true, closed: AtomicBool::new(false) }
+    }
+
+    /// The column family, which is read and written.
+    pub fn family(&self) -> PyResult<&ColumnFamily> {
+        self.shared.here()?;
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(Closed::new_err("the handle of the column family is closed"));
+        }
+        Ok(&self.column_family)
     }
 
     /// Calls with the database, the interpreter's lock released.
@@ -168,11 +316,12 @@ impl Rdict {
         py: Python<'_>,
         call: impl FnOnce(&Db, &ColumnFamily) -> Result<T> + Send,
     ) -> PyResult<T> {
-        self.shared.run(py, |db| call(db, &self.family))
+        let family = self.family()?;
+        self.shared.run(py, |db| call(db, family))
     }
 
     /// Makes a checkpoint in a task.
-    pub fn checkpoint(&self, path: PathBuf, log_size_for_flush: u64) -> PyResult<Operation> {
+    pub fn checkpoint(&self, path: GivenPath, log_size_for_flush: u64) -> PyResult<Operation> {
         let (shared, _) = self.kept()?;
         Ok(Operation::new(async move {
             let checkpoint = Checkpoint::new(shared.db())?;
@@ -183,8 +332,8 @@ impl Rdict {
 
     /// What a future takes along, so that it outlives the Python object.
     pub fn kept(&self) -> PyResult<(Arc<Shared>, ColumnFamily)> {
-        self.shared.here()?;
-        Ok((self.shared.clone(), ColumnFamily::clone(&self.family)))
+        let family = self.family()?.clone();
+        Ok((self.shared.clone(), family))
     }
 }
 
@@ -277,11 +426,11 @@ impl Rdict {
     ))]
     fn new(
         py: Python<'_>,
-        path: PathBuf,
+        path: GivenPath,
         options: Settings,
         column_families: Families,
         mode: &str,
-        secondary_path: Option<PathBuf>,
+        secondary_path: Option<GivenPath>,
         named: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let settings = options.and(named)?;
@@ -296,9 +445,61 @@ impl Rdict {
         Rdict::open(py, &path, settings, column_families, mode == "rw", open)
     }
 
-    /// Closes the database, for all its column families, cursors and transactions.
+    /// Closes the database, for all its column families, cursors and transactions. What
+    /// `get_column_family` and `create_column_family` return is closed alone.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.run(py, |db, _| db.close())
+        if self.is_handle {
+            self.shared.here()?;
+            self.closed.store(true, Ordering::Relaxed);
+            return Ok(());
+        }
+        self.shared.run(py, |db| db.close())
+    }
+
+    /// Whether the database is closed, or the handle of a column family is.
+    #[getter]
+    fn closed(&self, py: Python<'_>) -> PyResult<bool> {
+        if self.closed.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
+        self.shared.run(py, |db| Ok(db.check_open().is_err()))
+    }
+
+    fn __repr__(this: &Bound<'_, Self>) -> PyResult<String> {
+        let (rdict, kind) = (this.get(), this.get_type().name()?);
+        if rdict.shared.here().is_err() {
+            return Ok(format!("<karstdb.{kind}, opened before a fork>"));
+        }
+        let path = rdict.shared.db().path().display().to_string();
+        let family = match rdict.is_handle {
+            true => format!(", column family {:?}", rdict.column_family.name()),
+            false => String::new(),
+        };
+        let closed = if rdict.closed(this.py())? { ", closed" } else { "" };
+        Ok(format!("<karstdb.{kind} {path:?}{family}{closed}>"))
+    }
+
+    /// How many keys there are: all are read. `list(db)` asks for it, `list(db.keys())` does not.
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        self.run(py, |db, family| {
+            let mut cursor = db.iter_cf(&ReadOptions { fill_cache: false, ..ReadOptions::new() }, family)?;
+            let mut count = 0;
+            cursor.seek_to_first()?;
+            while cursor.valid() {
+                count += 1;
+                cursor.next()?;
+            }
+            Ok(count)
+        })
+    }
+
+    /// Whether there is a key.
+    fn __bool__(&self, py: Python<'_>) -> PyResult<bool> {
+        self.run(py, |db, family| {
+            let mut cursor = db.iter_cf(&ReadOptions::new(), family)?;
+            cursor.seek_to_first()?;
+            Ok(cursor.valid())
+        })
     }
 
     fn __enter__(this: Py<Self>) -> Py<Self> {
@@ -329,11 +530,12 @@ impl Rdict {
     fn multi_get<'py>(
         &self,
         py: Python<'py>,
-        keys: Vec<Given>,
+        keys: Keys,
         snapshot: Option<&Snapshot>,
         read: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let options = read_options(&self.shared, Read::MultiGet, snapshot, read)?;
+        let keys = keys.into_vec();
         let values = self.run(py, |db, family| Ok(db.multi_get_cf(&options, family, &keys)))?;
         Outcome::Values(values).into_python(py)
     }
@@ -368,7 +570,8 @@ impl Rdict {
         write_opt: Option<&WriteOptions>,
     ) -> PyResult<()> {
         let options = write_options(sync, disable_wal, write_opt);
-        written!(self, py, put_cf(&options, &self.family, key, value))
+        let family = self.family()?;
+        written!(self, py, put_cf(&options, family, key, value))
     }
 
     /// Removes a key, whether it is there or not.
@@ -382,7 +585,8 @@ impl Rdict {
         write_opt: Option<&WriteOptions>,
     ) -> PyResult<()> {
         let options = write_options(sync, disable_wal, write_opt);
-        written!(self, py, delete_cf(&options, &self.family, key))
+        let family = self.family()?;
+        written!(self, py, delete_cf(&options, family, key))
     }
 
     /// Removes the keys from `begin` on and before `end`.
@@ -398,7 +602,7 @@ impl Rdict {
     ) -> PyResult<()> {
         let options = write_options(sync, disable_wal, write_opt);
         let mut batch = karstdb::WriteBatch::new();
-        batch.delete_range_cf(&self.family, begin, end).map_err(raised)?;
+        batch.delete_range_cf(self.family()?, begin, end).map_err(raised)?;
         written!(self, py, write(&options, &batch))
     }
 
@@ -414,7 +618,8 @@ impl Rdict {
         write_opt: Option<&WriteOptions>,
     ) -> PyResult<()> {
         let options = write_options(sync, disable_wal, write_opt);
-        written!(self, py, merge_cf(&options, &self.family, key, operand))
+        let family = self.family()?;
+        written!(self, py, merge_cf(&options, family, key, operand))
     }
 
     /// Writes a batch: all of it, seen at once, or nothing.
@@ -429,6 +634,7 @@ impl Rdict {
     ) -> PyResult<()> {
         let options = write_options(sync, disable_wal, write_opt);
         let batch = batch.copied(py);
+        self.family()?;
         written!(self, py, write(&options, &batch))
     }
 
@@ -443,7 +649,7 @@ impl Rdict {
         self.run(py, |db, _| db.flush_wal(sync))
     }
 
-    /// Compacts a range of keys, or all of them.
+    /// Compacts a range of keys, or all of them. Ctrl-C ends it: what is compacted stays so.
     #[pyo3(signature = (begin=None, end=None, *, bottommost_level_compaction="if_have_compaction_filter"))]
     fn compact_range(
         &self,
@@ -453,10 +659,9 @@ impl Rdict {
         bottommost_level_compaction: &str,
     ) -> PyResult<()> {
         let options = compaction(bottommost_level_compaction)?;
-        self.run(py, |db, family| {
-            let (begin, end) = (begin.as_ref().map(AsRef::as_ref), end.as_ref().map(AsRef::as_ref));
-            db.compact_range_cf(&options, family, begin, end)
-        })?;
+        let family = self.family()?;
+        let (begin, end) = (begin.as_ref().map(AsRef::as_ref), end.as_ref().map(AsRef::as_ref));
+        waited_for(py, self.shared.db().compact_range_cf_async(&options, family, begin, end))?;
         self.shared.filtered()
     }
 
@@ -490,7 +695,7 @@ impl Rdict {
     fn ingest_external_file(
         &self,
         py: Python<'_>,
-        paths: Vec<PathBuf>,
+        paths: Vec<GivenPath>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<()> {
         let options = ingest_options(options)?;
@@ -512,9 +717,10 @@ impl Rdict {
         self.run(py, |db, _| db.set_db_options(&given))
     }
 
-    /// Reads every table and blob file, and raises `Corruption` if one is damaged.
+    /// Reads every table and blob file, and raises `Corruption` if one is damaged. Ctrl-C ends it.
     fn verify_checksum(&self, py: Python<'_>) -> PyResult<()> {
-        self.run(py, |db, _| db.verify_checksum())
+        self.family()?;
+        waited_for(py, self.shared.db().verify_checksum_async())
     }
 
     /// The directory of the database.
@@ -525,7 +731,7 @@ impl Rdict {
     /// The database as it is now, to be given to reads.
     fn snapshot(&self, py: Python<'_>) -> PyResult<Snapshot> {
         let taken = self.run(py, |db, _| db.check_open().map(|()| db.snapshot()))?;
-        Ok(Snapshot::of(taken, self.shared.clone()))
+        Ok(Snapshot::of(taken, self.shared.clone(), self.family()?.clone()))
     }
 
     /// One of RocksDB's properties as text, or `None` if there is none of this name.
@@ -549,7 +755,7 @@ impl Rdict {
     }
 
     /// Makes a copy of the database, with hard links; see `Checkpoint`.
-    fn create_checkpoint(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+    fn create_checkpoint(&self, py: Python<'_>, path: GivenPath) -> PyResult<()> {
         self.run(py, |db, _| Checkpoint::new(db)?.create_checkpoint(path, 0))
     }
 
@@ -566,13 +772,13 @@ impl Rdict {
         self.shared.watch(options.failures());
         let options = options.over(Options::new())?;
         let family = self.run(py, |db, _| db.create_column_family(name, &options))?;
-        Ok(Rdict { shared: self.shared.clone(), family: Owned::new(family) })
+        Ok(self.handle(family))
     }
 
     /// A column family, which is used as the database is.
     fn get_column_family(&self, py: Python<'_>, name: &str) -> PyResult<Rdict> {
         let family = self.run(py, |db, _| db.cf(name).map(|cf| cf.column_family().clone()))?;
-        Ok(Rdict { shared: self.shared.clone(), family: Owned::new(family) })
+        Ok(self.handle(family))
     }
 
     /// Removes a column family and all that is in it.
@@ -612,12 +818,13 @@ impl Rdict {
     #[pyo3(signature = (keys, snapshot, read))]
     fn _multi_get_operation(
         &self,
-        keys: Vec<Given>,
+        keys: Keys,
         snapshot: Option<&Snapshot>,
         read: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Operation> {
         let (shared, family) = self.kept()?;
         let options = read_options(&shared, Read::MultiGet, snapshot, read)?;
+        let keys = keys.into_vec();
         Ok(Operation::new(async move {
             Ok(Outcome::Values(shared.db().multi_get_cf_async(&options, &family, &keys).await))
         }))
@@ -646,7 +853,7 @@ impl Rdict {
     #[pyo3(signature = (paths, options))]
     fn _ingest_operation(
         &self,
-        paths: Vec<PathBuf>,
+        paths: Vec<GivenPath>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Operation> {
         let (shared, family) = self.kept()?;
@@ -657,7 +864,7 @@ impl Rdict {
         }))
     }
 
-    fn _create_checkpoint_operation(&self, path: PathBuf) -> PyResult<Operation> {
+    fn _create_checkpoint_operation(&self, path: GivenPath) -> PyResult<Operation> {
         self.checkpoint(path, 0)
     }
 
@@ -691,7 +898,12 @@ impl Rdict {
     }
 
     fn _close_operation(&self) -> PyResult<Operation> {
-        let (shared, _) = self.kept()?;
+        self.shared.here()?;
+        let shared = self.shared.clone();
+        if self.is_handle {
+            self.closed.store(true, Ordering::Relaxed);
+            return Ok(Operation::new(async { Ok(Outcome::Nothing) }));
+        }
         Ok(Operation::new(async move {
             shared.db().close_async().await?;
             Ok(Outcome::Nothing)

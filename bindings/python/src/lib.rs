@@ -48,5 +48,6 @@ fn _karstdb(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<operation::Operation>()?;
     module.add_class::<operation::Ready>()?;
     module.add_function(wrap_pyfunction!(shared::_close_all, module)?)?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     error::register(module)
 }

@@ -10,8 +10,9 @@ use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 /// What operations end with.
 pub enum Outcome {
@@ -99,6 +100,69 @@ impl Operation {
             let future = lock(&self.0).take();
             drop(future);
         });
+    }
+}
+
+/// Waits for a future on this thread, and for signals: where the handler of one raises, as that of
+/// Ctrl-C does, the future is dropped, which ends what it waits for.
+pub fn waited_for<T: Send>(py: Python<'_>, future: impl Future<Output = Result<T>> + Send) -> PyResult<T> {
+    /// How soon a signal is seen.
+    const LOOK: Duration = Duration::from_millis(50);
+    let mut future = Some(Box::pin(future));
+    let bell = Arc::new(Bell::default());
+    let waker = Waker::from(bell.clone());
+    loop {
+        let polled = py.detach(|| {
+            let polled = unless_it_panics(|| {
+                let future = future.as_mut().expect("it is dropped at the end only");
+                match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                    Poll::Ready(outcome) => outcome.map(Some),
+                    Poll::Pending => Ok(None),
+                }
+            });
+            if !matches!(polled, Ok(None)) {
+                future = None;
+            }
+            polled
+        });
+        if let Some(outcome) = polled.map_err(raised)? {
+            return Ok(outcome);
+        }
+        let mut rang = false;
+        while !rang {
+            rang = py.detach(|| bell.rang_within(LOOK));
+            if let Err(interrupt) = py.check_signals() {
+                py.detach(|| future = None);
+                return Err(interrupt);
+            }
+        }
+    }
+}
+
+/// Wakes a thread.
+#[derive(Default)]
+struct Bell {
+    rang: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Bell {
+    fn rang_within(&self, limit: Duration) -> bool {
+        let rang = lock(&self.rang);
+        let waited = self.changed.wait_timeout_while(rang, limit, |rang| !*rang);
+        let (mut rang, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *rang)
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        *lock(&self.rang) = true;
+        self.changed.notify_all();
     }
 }
 

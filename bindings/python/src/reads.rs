@@ -76,7 +76,8 @@ pub fn read_options(
     snapshot: Option<&Snapshot>,
     named: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<ReadOptions> {
-    let mut options = ReadOptions { snapshot: snapshot.map(Snapshot::taken), ..ReadOptions::new() };
+    let mut options =
+        ReadOptions { snapshot: snapshot.map(Snapshot::taken).transpose()?, ..ReadOptions::new() };
     let Some(named) = named.filter(|named| !named.is_empty()) else { return Ok(options) };
     shared.here()?;
     for (name, value) in named.iter() {

@@ -1,6 +1,6 @@
 //! Files that are made elsewhere and ingested.
 
-use crate::bytes::Given;
+use crate::bytes::{Given, GivenPath};
 use crate::db::Rdict;
 use crate::error::detached;
 use crate::options::Settings;
@@ -49,16 +49,16 @@ impl SstFileWriter {
     #[pyo3(signature = (options=Settings::default(), column_family=None))]
     fn new(py: Python<'_>, options: Settings, column_family: Option<&Rdict>) -> PyResult<Self> {
         let options = options.over(Options::new())?;
-        column_family.map_or(Ok(()), |of| of.shared.here())?;
-        let writer = detached(py, || match column_family {
-            Some(of) => karstdb::SstFileWriter::for_column_family(&options, &of.family),
+        let family = column_family.map(Rdict::family).transpose()?;
+        let writer = detached(py, || match family {
+            Some(family) => karstdb::SstFileWriter::for_column_family(&options, family),
             None => karstdb::SstFileWriter::create(&options),
         })?;
         Ok(SstFileWriter(Owned::new(Mutex::new(writer))))
     }
 
     /// Begins a file, in the place of what is there.
-    fn open(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+    fn open(&self, py: Python<'_>, path: GivenPath) -> PyResult<()> {
         self.with(py, |writer| writer.open(path))
     }
 

@@ -1,6 +1,6 @@
 //! Databases with transactions, and transactions.
 
-use crate::bytes::Given;
+use crate::bytes::{Given, GivenPath, Keys};
 use crate::db::{Rdict, Snapshot, write_options};
 use crate::error::{raised, unless_it_panics};
 use crate::iter::{Cursor, RdictIter};
@@ -17,7 +17,6 @@ use karstdb::{
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A database whose transactions, and plain writes, lock the keys that they write.
@@ -45,7 +44,7 @@ impl TransactionDB {
     #[allow(clippy::too_many_arguments, reason = "the options are RocksDB's")]
     fn new(
         py: Python<'_>,
-        path: PathBuf,
+        path: GivenPath,
         options: Settings,
         column_families: Families,
         max_num_locks: i64,
@@ -152,7 +151,7 @@ impl OptimisticTransactionDB {
     ))]
     fn new(
         py: Python<'_>,
-        path: PathBuf,
+        path: GivenPath,
         options: Settings,
         column_families: Families,
         occ_lock_buckets: u32,
@@ -351,14 +350,14 @@ impl Transaction {
         outcome.map_err(raised)
     }
 
-    fn family<'a>(&'a self, given: Option<&'a Rdict>) -> &'a ColumnFamily {
-        given.map_or_else(|| self.shared.db().default_column_family(), |of| &of.family)
+    fn family<'a>(&'a self, given: Option<&'a Rdict>) -> PyResult<&'a ColumnFamily> {
+        given.map_or_else(|| Ok(self.shared.db().default_column_family()), Rdict::family)
     }
 
     fn ask(&self, asked: Asked, family: Option<&Rdict>) -> PyResult<Operation> {
         self.shared.here()?;
         let (place, shared) = (self.place.clone(), self.shared.clone());
-        let family = self.family(family).clone();
+        let family = self.family(family)?.clone();
         Ok(Operation::new(async move {
             // It lives as long as the operation, so that the last one out closes it.
             let _shared = shared;
@@ -384,7 +383,7 @@ impl Transaction {
         column_family: Option<&Rdict>,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let options = read_options(&self.shared, Read::Get, snapshot, read)?;
-        let family = self.family(column_family);
+        let family = self.family(column_family)?;
         let value = self.with(py, |held| both!(held, it => it.get_cf(&options, family, key)))?;
         Ok(value.map(|value| PyBytes::new(py, &value)))
     }
@@ -394,13 +393,13 @@ impl Transaction {
     fn multi_get<'py>(
         &self,
         py: Python<'py>,
-        keys: Vec<Given>,
+        keys: Keys,
         column_family: Option<&Rdict>,
         snapshot: Option<&Snapshot>,
         read: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let options = read_options(&self.shared, Read::MultiGet, snapshot, read)?;
-        let family = self.family(column_family);
+        let (family, keys) = (self.family(column_family)?, keys.into_vec());
         let values = self.with(py, |held| Ok(both!(held, it => it.multi_get_cf(&options, family, &keys))))?;
         Outcome::Values(values).into_python(py)
     }
@@ -418,7 +417,7 @@ impl Transaction {
         read: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let options = read_options(&self.shared, Read::Get, snapshot, read)?;
-        let family = self.family(column_family);
+        let family = self.family(column_family)?;
         let value = self.with(py, |held| match &mut held.engine {
             Engine::Locking(it) => it.get_for_update_cf(&options, family, key, exclusive, true),
             Engine::Optimistic(it) => it.get_for_update_cf(&options, family, key),
@@ -441,14 +440,14 @@ impl Transaction {
     /// Sets a key, which is locked as by `get_for_update`.
     #[pyo3(signature = (key, value, column_family=None))]
     fn put(&self, py: Python<'_>, key: Given, value: Given, column_family: Option<&Rdict>) -> PyResult<()> {
-        let family = self.family(column_family);
+        let family = self.family(column_family)?;
         self.with(py, |held| both!(held, it => it.put_cf(family, key, value)))
     }
 
     /// Removes a key, which is locked as by `get_for_update`.
     #[pyo3(signature = (key, column_family=None))]
     fn delete(&self, py: Python<'_>, key: Given, column_family: Option<&Rdict>) -> PyResult<()> {
-        let family = self.family(column_family);
+        let family = self.family(column_family)?;
         self.with(py, |held| both!(held, it => it.delete_cf(family, key)))
     }
 
@@ -461,7 +460,7 @@ impl Transaction {
         operand: Given,
         column_family: Option<&Rdict>,
     ) -> PyResult<()> {
-        let family = self.family(column_family);
+        let family = self.family(column_family)?;
         self.with(py, |held| both!(held, it => it.merge_cf(family, key, operand)))
     }
 
@@ -507,7 +506,9 @@ impl Transaction {
     /// `None` if none was set.
     fn snapshot(&self, py: Python<'_>) -> PyResult<Option<Snapshot>> {
         let taken = self.with(py, |held| Ok(both!(held, it => it.snapshot().cloned())))?;
-        Ok(taken.map(|taken| Snapshot::of(taken, self.shared.clone())))
+        Ok(taken.map(|taken| {
+            Snapshot::of(taken, self.shared.clone(), self.shared.db().default_column_family().clone())
+        }))
     }
 
     /// Gives it a name of 1 to 512 bytes, which `prepare` needs.
@@ -546,7 +547,7 @@ impl Transaction {
         read: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<RdictIter> {
         let options = bounds(read_options(&self.shared, Read::Iter, snapshot, read)?, lower, upper);
-        let family = self.family(column_family);
+        let family = self.family(column_family)?;
         let cursor = self.with(py, |held| both!(held, it => it.iter_cf(&options, family)))?;
         Ok(RdictIter::over(Cursor::Transaction(cursor), &self.shared))
     }
@@ -602,13 +603,13 @@ impl Transaction {
     #[pyo3(signature = (keys, snapshot, read, column_family))]
     fn _multi_get_operation(
         &self,
-        keys: Vec<Given>,
+        keys: Keys,
         snapshot: Option<&Snapshot>,
         read: Option<&Bound<'_, PyDict>>,
         column_family: Option<&Rdict>,
     ) -> PyResult<Operation> {
         let options = read_options(&self.shared, Read::MultiGet, snapshot, read)?;
-        self.ask(Asked::MultiGet(keys, options), column_family)
+        self.ask(Asked::MultiGet(keys.into_vec(), options), column_family)
     }
 
     #[pyo3(signature = (key, exclusive, snapshot, read, column_family))]

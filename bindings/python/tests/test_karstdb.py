@@ -1,6 +1,9 @@
 """The package as it is installed: as a dict, by its calls, in tasks, and misused."""
 
+import array
 import asyncio
+import ctypes
+import mmap
 import os
 import signal
 import threading
@@ -26,6 +29,196 @@ def test_it_is_a_dict(db):
     del db[b"a"]
     assert list(db.items()) == [(b"b", b"2")] and list(db) == [b"b"]
     assert db.multi_get([b"a", b"b"]) == [None, b"2"]
+
+
+def test_any_buffer_is_a_key_and_a_value(db):
+    words = array.array("I", [1, 2, 3])
+    mapped = mmap.mmap(-1, 10)
+    for buffer in (
+        bytearray(b"b"),
+        words,
+        memoryview(words),
+        memoryview(b"abcdef")[::2],
+        memoryview(bytes(range(24))).cast("B", (2, 3, 4)),
+        (ctypes.c_double * 2)(1, 2),
+        mapped,
+        array.array("d"),
+    ):
+        as_bytes = memoryview(buffer).tobytes()
+        db[b"k"] = buffer
+        assert db[b"k"] == as_bytes
+        db[buffer] = b"v"
+        assert buffer in db and db[as_bytes] == db[buffer] == b"v"
+        assert db.multi_get([buffer]) == [b"v"]
+        del db[buffer]
+        assert as_bytes not in db
+
+
+def test_it_has_what_a_mapping_has(db):
+    logs = db.create_column_family("logs")
+    assert not db and len(db) == 0 and list(reversed(db)) == []
+    db.update({b"a": b"1", b"b": bytearray(b"2")})
+    db.update([(b"c", b"3")], sync=True)
+    logs.update(db)
+    assert db and len(db) == len(logs) == 3 and list(reversed(logs)) == [b"c", b"b", b"a"]
+    assert db.pop(b"a") == b"1" and db.pop(b"a", None) is None and b"a" in logs
+    with pytest.raises(KeyError):
+        db.pop(b"a")
+    assert db.setdefault(b"b", b"9") == b"2" and db.setdefault(b"d", bytearray(b"4")) == b"4"
+    assert dict(db.items()) == {b"b": b"2", b"c": b"3", b"d": b"4"}
+    with pytest.raises(TypeError):
+        db.update([(b"x", b"1"), ("y", b"2")])
+    assert b"x" not in db
+    db.clear()
+    db.clear()
+    assert not db and len(logs) == 3
+    logs.clear()
+    assert list(logs) == []
+    db[b"again"] = b"v"
+    assert len(db) == 1
+
+
+def test_a_database_that_locks_keys_is_cleared(tmp_path):
+    with karstdb.TransactionDB(tmp_path / "db") as db:
+        db.update((b"%04d" % i, b"v") for i in range(2500))
+        db.clear()
+        assert len(db) == 0
+
+
+def test_keys_of_multi_get_are_any_iterable(db):
+    db[b"a"] = b"1"
+    expected = [b"1", None]
+    assert db.multi_get(key for key in (b"a", b"b")) == expected
+    assert db.multi_get({b"a": 0, b"b": 0}) == expected and db.multi_get(iter([b"a", b"b"])) == expected
+    assert asyncio.run(db.multi_get_async(key for key in (b"a", b"b"))) == expected
+    with pytest.raises(TypeError):
+        db.multi_get(1)
+
+    def failing():
+        yield b"a"
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        db.multi_get(failing())
+    with karstdb.OptimisticTransactionDB(db.path().parent / "other") as other, other.begin() as txn:
+        txn[b"a"] = b"1"
+        assert txn.multi_get(key for key in (b"a", b"b")) == expected
+        assert list(reversed(txn)) == [b"a"]
+
+
+def test_a_path_is_text_or_bytes_or_an_object(tmp_path):
+    path = tmp_path / "db"
+    for given in (path, str(path), os.fsencode(path)):
+        with karstdb.open(given) as db:
+            assert db.path() == path
+            db.create_checkpoint(os.fsencode(tmp_path / f"copy {type(given).__name__}"))
+        assert karstdb.list_cf(given) == ["default"]
+    assert len(list(tmp_path.glob("copy *"))) == 3
+    for wrong in (3, None, bytearray(b"db")):
+        with pytest.raises(TypeError):
+            karstdb.open(wrong)
+
+
+def test_closing_a_column_family_closes_its_handle_only(tmp_path):
+    with karstdb.open(tmp_path / "db") as db:
+        with db.create_column_family("logs") as logs:
+            logs[b"a"] = b"1"
+            cursor = logs.iter()
+        other = db.get_column_family("logs")
+        assert (logs.closed, other.closed, db.closed) == (True, False, False)
+        batch = karstdb.WriteBatch()
+        for call in (
+            lambda: logs[b"a"],
+            lambda: logs.put(b"a", b"2"),
+            lambda: logs.write(batch),
+            lambda: logs.snapshot(),
+            lambda: len(logs),
+            lambda: logs.compact_range(),
+            lambda: batch.put(b"a", b"2", logs),
+            lambda: asyncio.run(logs.get_async(b"a")),
+        ):
+            with pytest.raises(karstdb.Closed):
+                call()
+        logs.close()
+        cursor.seek_to_first()
+        assert cursor.key() == b"a" and other[b"a"] == b"1"
+        db[b"b"] = b"2"
+
+        async def closes():
+            async with other:
+                pass
+
+        asyncio.run(closes())
+        assert other.closed and not db.closed and db[b"b"] == b"2"
+        last = db.get_column_family("logs")
+    assert db.closed and last.closed
+    db.close()
+
+
+def test_batches_end_with_their_block(db):
+    logs = db.create_column_family("logs")
+    with karstdb.WriteBatch(db, sync=True) as batch:
+        batch.put(b"a", b"1")
+        batch.put(b"b", b"2", logs)
+        assert len(batch) == 2 and "2 operations" in repr(batch) and b"a" not in db
+    assert db[b"a"] == b"1" and logs[b"b"] == b"2" and len(batch) == 0
+    with karstdb.WriteBatch(logs) as batch:
+        batch.merge(b"never", b"written")
+        batch.clear()
+        batch.put(b"c", b"3")
+        batch.delete(b"b")
+    assert list(logs.items()) == [(b"c", b"3")] and b"c" not in db
+    with pytest.raises(ZeroDivisionError), karstdb.WriteBatch(db) as batch:
+        batch.put(b"d", b"4")
+        raise ZeroDivisionError
+    assert b"d" not in db and len(batch) == 0
+    with karstdb.WriteBatch() as batch:
+        batch.put(b"e", b"5")
+    assert b"e" not in db
+    with karstdb.TransactionDB(db.path().parent / "locking") as other, karstdb.WriteBatch(other) as batch:
+        batch.put(b"a", b"1")
+    with karstdb.TransactionDB(db.path().parent / "locking") as other:
+        assert other[b"a"] == b"1"
+
+
+def test_snapshots_are_read_from_and_let_go(db):
+    logs = db.create_column_family("logs")
+    db.update({b"a": b"1", b"b": b"2"})
+    logs[b"a"] = b"log"
+    with db.snapshot() as before, logs.snapshot() as of_logs:
+        db.clear()
+        db[b"c"] = b"3"
+        assert before[b"a"] == b"1" and b"c" not in before and b"b" in before
+        assert before.get(b"c") is None and before.get(b"c", 1) == 1
+        assert before.get(b"a", column_family=logs) == of_logs.get(b"a", fill_cache=False) == b"log"
+        assert list(before) == [b"a", b"b"] and list(reversed(before)) == [b"b", b"a"]
+        assert list(before.items(prefix=b"b")) == [(b"b", b"2")]
+        assert list(before.values(column_family=logs)) == [b"log"]
+        assert str(before.sequence_number) in repr(before)
+        with pytest.raises(KeyError):
+            before[b"c"]
+        cursor = before.iter()
+    assert before.closed and "closed" in repr(before)
+    cursor.seek_to_first()
+    assert cursor.key() == b"a"
+    for call in (
+        lambda: before.get(b"a"),
+        lambda: before.sequence_number,
+        lambda: before.iter(),
+        lambda: db.get(b"a", snapshot=before),
+    ):
+        with pytest.raises(karstdb.Closed):
+            call()
+    before.close()
+
+
+def test_things_say_what_they_are(tmp_path):
+    with karstdb.TransactionDB(tmp_path / "db") as db:
+        logs = db.create_column_family("logs")
+        assert "TransactionDB" in repr(db) and str(tmp_path / "db") in repr(db)
+        assert "logs" in repr(logs) and "closed" not in repr(logs)
+    assert "closed" in repr(db) and "closed" in repr(logs)
+    assert karstdb.__version__.count(".") == 2
 
 
 def test_ranges_prefixes_and_directions(db):

@@ -428,3 +428,29 @@ assert cursor.key() == b"5"
 assert outcomes == {"busy"}, outcomes
 """
     alone(program, tmp_path / "db")
+
+
+def test_an_interrupt_ends_a_compaction(tmp_path):
+    """The filter waits until the call has been given up, so that nothing else ends it."""
+    program = """
+import os, signal, sys, threading
+import karstdb
+
+given_up = threading.Event()
+
+def keep(level, key, value):
+    if not given_up.is_set():
+        os.kill(os.getpid(), signal.SIGINT)
+        given_up.wait()
+
+db = karstdb.open(sys.argv[1], compaction_filter=karstdb.CompactionFilter("f", keep))
+db[b"a"] = b"1"
+try:
+    db.compact_range(bottommost_level_compaction="force")
+except KeyboardInterrupt:
+    given_up.set()
+assert given_up.is_set()
+db.compact_range(bottommost_level_compaction="force")
+assert db[b"a"] == b"1"
+"""
+    alone(program, tmp_path / "db")

@@ -68,6 +68,20 @@ def reads(db: karstdb.Rdict, txn: karstdb.Transaction) -> list[bytes]:
     return list(db.keys(lower=b"a", readahead_size=1 << 20, io_timeout=None))
 
 
+def mappings(db: karstdb.Rdict) -> list[bytes]:
+    db.update({b"k": bytearray(b"v")}, sync=True)
+    db.update((key, b"v") for key in reversed(db))
+    popped: bytes | int = db.pop(b"k", 1)
+    assert popped == db.setdefault(b"k", b"v") or len(db) == 0 or db.closed
+    with karstdb.WriteBatch(db, disable_wal=True) as batch, db.snapshot() as before:
+        batch.put(memoryview(b"k"), b"v")
+        found: bytes | None = before.get(b"k", column_family=db, fill_cache=False)
+        assert found or before[b"k"] or karstdb.__version__
+    with karstdb.open(b"bytes") as other:
+        assert other.multi_get(key for key in before)
+    return [value for value in before.values(prefix=b"k")]
+
+
 def wrong(db: karstdb.Rdict) -> None:
     db.ingest_external_file([], move_file=True)  # type: ignore[call-arg]
     db.get(b"k", fill_cach=False)  # type: ignore[call-overload]

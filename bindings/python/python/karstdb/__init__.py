@@ -6,7 +6,7 @@
         db[b"apple"] = b"ripe"
         assert db[b"apple"] == b"ripe"
 
-Keys and values are ``bytes``, or anything with the buffer protocol. Every method may be called
+Keys and values are ``bytes``, or any other buffer: ``bytearray``, ``memoryview``, ``array``, NumPy. Every method may be called
 from any thread, and none waits with the interpreter's lock held. Names are those of ``rocksdict``
 where it has them.
 """
@@ -55,6 +55,7 @@ from ._karstdb import (
     destroy,
     list_cf,
     repair,
+    __version__,
     _close_all,
 )
 from ._methods import attach as _attach, attach_entries as _attach_entries
@@ -103,7 +104,8 @@ __all__ = [
 ]
 
 def open(path, options=None, column_families=None, *, mode="rw", secondary_path=None, **named):
-    """Opens the database in ``path``, and makes it if it is missing and ``mode`` is ``"rw"``.
+    """Opens the database in ``path`` (``str``, ``bytes`` or a path), and makes it if it is missing
+    and ``mode`` is ``"rw"``.
 
     ``options`` are RocksDB's by name, ``{"write_buffer_size": 1 << 20}`` or by keyword,
     ``write_buffer_size=1 << 20``; or an option string, ``"write_buffer_size=1M"``; or ``Options``.
@@ -141,6 +143,75 @@ async def _multi_get_async(self, keys, snapshot=None, **read):
 async def _write_async(self, batch, *, sync=False, disable_wal=False, write_opt=None):
     """As ``write``. When the task is cancelled the batch is written whole or not at all."""
     await _drive(self._write_operation(batch, sync, disable_wal, write_opt))
+
+
+_NO_DEFAULT = object()
+
+
+def _pop(self, key, default=_NO_DEFAULT, **write):
+    """Removes ``key`` and returns its value; without one ``default``, or a ``KeyError``.
+
+    ``write`` says how, as for ``delete``. Two calls of the engine: another thread may come between.
+    """
+    value = self.get(key)
+    if value is None:
+        if default is _NO_DEFAULT:
+            raise KeyError(key)
+        return default
+    self.delete(key, **write)
+    return value
+
+
+def _setdefault(self, key, default, **write):
+    """The value of ``key``, which is set to ``default`` if it has none.
+
+    ``write`` says how, as for ``put``. Two calls of the engine: another thread may come between.
+    """
+    value = self.get(key)
+    if value is None:
+        self.put(key, default, **write)
+        value = self[key]
+    return value
+
+
+def _update(self, entries, **write):
+    """Sets the keys of a mapping, or of pairs of a key and a value: all of them at once.
+
+    ``write`` says how, as for ``write``.
+    """
+    pairs = ((key, entries[key]) for key in entries.keys()) if hasattr(entries, "keys") else entries
+    batch = WriteBatch(self)
+    for key, value in pairs:
+        batch.put(key, value)
+    self.write(batch, **write)
+
+
+def _clear(self, **write):
+    """Removes every key: a range from the first to the last one, or in a database that locks keys
+    one after the other. ``write`` says how, as for ``write``."""
+    first = next(self.keys(), None)
+    if first is None:
+        return
+    last = next(reversed(self), first)
+    batch = WriteBatch(self)
+    batch.delete_range(first, last)
+    batch.delete(last)
+    try:
+        self.write(batch, **write)
+    except NotSupported:
+        batch.clear()
+        for key in self.keys():
+            batch.delete(key)
+            if len(batch) == 1000:
+                self.write(batch, **write)
+                batch.clear()
+        self.write(batch, **write)
+
+
+def _snapshot_get(self, key, default=None, column_family=None, **read):
+    """The value that ``key`` had, or ``default``: in the family that the snapshot was taken from."""
+    value = self._get(key, read, column_family)
+    return default if value is None else value
 
 
 async def _put_async(self, key, value, *, sync=False, disable_wal=False, write_opt=None):
@@ -205,6 +276,10 @@ async def _aexit(self, *_raised):
 _attach(
     Rdict,
     _get,
+    _pop,
+    _setdefault,
+    _update,
+    _clear,
     _get_async,
     _multi_get_async,
     _write_async,
@@ -218,6 +293,9 @@ _attach(
     _close_async,
 )
 _attach_entries(Rdict)
+_snapshot_get.__name__ = "_get"
+_attach(Snapshot, _snapshot_get)
+_attach_entries(Snapshot)
 Rdict.__aenter__ = _aenter
 Rdict.__aexit__ = _aexit
 Options.__getattr__ = _set_option

@@ -77,6 +77,11 @@ async def _items_async(self, backwards=False, from_key=None, *, prefix=None, low
         cursor.close()
 
 
+def _reversed(self):
+    return self.keys(backwards=True)
+
+
 def attach_entries(to):
     attach(to, _items, _keys, _values, _items_async)
     to.__iter__ = to.keys
+    to.__reversed__ = _reversed
