@@ -296,8 +296,17 @@ impl fmt::Display for Shown<'_> {
 
 /// Several names, as messages show them.
 pub fn named_list(names: &[&str]) -> String {
+    listed(names, |name| format!("{:?}", Named(name)))
+}
+
+/// Several names without quotes, in a message that has RocksDB's words.
+pub fn unquoted(names: &[&str]) -> String {
+    listed(names, |name| Shown(name.as_bytes()).to_string())
+}
+
+fn listed(names: &[&str], shown: impl Fn(&str) -> String) -> String {
     const MOST: usize = 20;
-    let mut shown: Vec<String> = names.iter().take(MOST).map(|name| format!("{:?}", Named(name))).collect();
+    let mut shown: Vec<String> = names.iter().take(MOST).map(|name| shown(name)).collect();
     if names.len() > MOST {
         shown.push(format!("and {} more", names.len() - MOST));
     }

@@ -147,8 +147,8 @@ fn several_are_created_at_once() {
     // them is created.
     let bad = options(&env).column_family("e", |options| options.max_write_buffer_number = 0);
     for (names, options, said) in [
-        (&["d", "a"][..], &own, "\"a\" exists already"),
-        (&["d", "d"], &own, "\"d\" exists already"),
+        (&["d", "a"][..], &own, "already exists: \"a\""),
+        (&["d", "d"], &own, "already exists: \"d\""),
         (&["d", "e"], &bad, "max_write_buffer_number"),
     ] {
         let error = db.create_column_families(names, options).unwrap_err().to_string();

@@ -190,7 +190,7 @@ impl BulkLoader {
     pub fn create_column_family(&mut self, name: &str) -> Result<ColumnFamilyId> {
         if self.families.iter().any(|family| family.config.name == name) {
             let name = Named(name);
-            return Err(Error::invalid_argument(format!("column family {name:?} exists already")));
+            return Err(Error::invalid_argument(format!("Column family already exists: {name:?}")));
         }
         let id = ColumnFamilyId(self.families.len() as u32);
         self.families.push(LoadedFamily::new(&self.db_options, &self.options, id, name)?);

@@ -94,7 +94,7 @@ fn check_names(read: &ReadHalf, names: &[&str]) -> Result<()> {
     for name in names {
         if !known.insert((*name).to_owned()) {
             let name = Named(name);
-            return Err(Error::invalid_argument(format!("column family {name:?} exists already")));
+            return Err(Error::invalid_argument(format!("Column family already exists: {name:?}")));
         }
     }
     Ok(())

@@ -39,10 +39,9 @@ pub(super) fn find(env: &Env, path: &Path, choices: &DbOptions) -> Result<InDire
     let fs = env.fs();
     if fs.exists(&path.join(FileName::Current.to_string()))? {
         return match choices.error_if_exists {
-            true => Err(Error::invalid_argument(format!(
-                "{}: there is a database already, and error_if_exists is set",
-                path.display()
-            ))),
+            true => {
+                Err(Error::invalid_argument(format!("{}: exists (error_if_exists is true)", path.display())))
+            }
             false => Ok(InDirectory::Database),
         };
     }
@@ -70,8 +69,8 @@ pub(super) fn find(env: &Env, path: &Path, choices: &DbOptions) -> Result<InDire
     }
     if !choices.create_if_missing {
         return Err(Error::invalid_argument(format!(
-            "{}: there is no database (CURRENT is missing), and create_if_missing is not set",
-            path.display()
+            "{}: does not exist (create_if_missing is false)",
+            path.join(FileName::Current.to_string()).display()
         )));
     }
     Ok(InDirectory::Nothing)

@@ -21,7 +21,7 @@ use super::options::Options;
 use super::wanted::Wanted;
 use crate::claims::Claimant;
 use crate::read::newest;
-use karst_base::error::{Error, ErrorKind, Named, Result, named_list};
+use karst_base::error::{Error, ErrorKind, Named, Result, named_list, unquoted};
 use karst_base::events::FileIoEvents;
 use karst_base::options::{DbOptions, FamilyConfig};
 use karst_base::pacing::WriteBufferManager;
@@ -263,9 +263,9 @@ fn check_names(
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
                 format!(
-                    "{}: there is no column family {:?}; it has {}; one is created by Db::create_column_family, and by opening with create_missing_column_families, by Db::open_cf if it is named there",
+                    "Column family not found: {}; {} has {}; one is created by Db::create_column_family, and by opening with create_missing_column_families, by Db::open_cf if it is named there",
+                    unquoted(&[name]),
                     directory.path().display(),
-                    Named(name),
                     named_list(&names)
                 ),
             ));
@@ -279,6 +279,17 @@ pub(super) fn build_trees(
     configs: &BTreeMap<ColumnFamilyId, Arc<FamilyConfig>>,
     db_options: &DbOptions,
 ) -> Result<VersionSet> {
+    for found in manifest.replay.column_families() {
+        let ours = configs.get(&found.id).map(|config| config.comparator.name());
+        if let (Some(recorded), Some(ours)) = (found.comparator, ours)
+            && recorded != ours
+        {
+            let (name, path) = (Named(found.name), manifest.path.display());
+            return Err(Error::invalid_argument(format!(
+                "{ours}: does not match existing comparator {recorded}, by which column family {name:?} is ordered ({path})"
+            )));
+        }
+    }
     let trees = manifest.replay.finish(|found| {
         let tree = configs.get(&found.id).map(|config| TreeOptions {
             comparator: config.comparator.clone(),

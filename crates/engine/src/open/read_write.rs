@@ -30,7 +30,7 @@ use super::{Opened, ReadHalf, check_options, column_families, create, identity};
 use crate::claims::{Claimant, Claims};
 use crate::compact::read_back;
 use crate::versions::{Change, FileGuard, Gone, JobFiles, ManifestOptions, ObsoleteFiles, Start, Versions};
-use karst_base::error::{Error, ErrorKind, Result, named_list};
+use karst_base::error::{Error, ErrorKind, Result, unquoted};
 use karst_base::life::Life;
 use karst_base::options::DbOptions;
 use karst_base::pacing::WriteBufferManager;
@@ -153,9 +153,9 @@ fn check(path: &Path, loaded: &Loaded, named: Option<&[&str]>) -> Result<()> {
     missing.dedup();
     if !missing.is_empty() {
         return Err(Error::invalid_argument(format!(
-            "{}: a database is opened for writing with all its column families; missing: {}",
-            path.display(),
-            named_list(&missing)
+            "Column families not opened: {}; {} is opened for writing with all its column families",
+            unquoted(&missing),
+            path.display()
         )));
     }
     Ok(())

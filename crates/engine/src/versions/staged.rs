@@ -204,7 +204,7 @@ impl ManifestState {
         let name = edit.column_family_add.as_deref().unwrap_or_default();
         if self.families.values().any(|other| other.family.config.name == name) {
             let name = Named(name);
-            return Err(Error::invalid_argument(format!("column family {name:?} exists already")));
+            return Err(Error::invalid_argument(format!("Column family already exists: {name:?}")));
         }
         let family = change.created.clone().expect("a created family comes with its edit");
         assert_eq!(family.id(), edit.column_family, "the edit is about the created family");
