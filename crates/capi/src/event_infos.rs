@@ -150,7 +150,7 @@ getters! {
     rocksdb_compactionjobinfo_num_input_files_at_output_level(info: CompactionInfo) -> usize { info.stats.input_files_at_output_level }
     rocksdb_compactionjobinfo_input_file_infos_count(info: CompactionInfo) -> usize { info.input_infos.len() }
     rocksdb_compactionjobinfo_output_file_infos_count(info: CompactionInfo) -> usize { info.output_infos.len() }
-    /// 0 before the end; tables that only move are not among them.
+    /// 0 before the end.
     rocksdb_compactionjobinfo_table_properties_count(info: CompactionInfo) -> usize { info.input_table_properties.len() + info.table_properties.len() }
     rocksdb_compactionjobinfo_blob_file_addition_infos_count(info: CompactionInfo) -> usize { info.blob_files.len() }
     rocksdb_compactionjobinfo_blob_file_garbage_infos_count(info: CompactionInfo) -> usize { info.blob_garbage.len() }

@@ -271,6 +271,9 @@ fn a_file_that_moves_is_told_where_it_is_and_no_file_is_made() {
     };
     assert_eq!((begun.input_paths.len(), &completed.output_paths), (1, &begun.input_paths));
     assert!(completed.table_properties.is_empty());
+    let told: Vec<_> = completed.input_table_properties.keys().collect();
+    assert_eq!(told, completed.input_paths.iter().collect::<Vec<_>>());
+    assert!(completed.input_table_properties.values().all(|table| table.num_entries == 1));
     assert_eq!((completed.stats.moved_files, completed.stats.output_files), (1, 0));
     assert_eq!(completed.output_infos[0].number, completed.input_infos[0].number);
 }

@@ -112,7 +112,7 @@ fn add_outcome(
     info.output_entries = summary.counts.output_records;
     let paths = summary.tables.iter().map(|file| shared.table_path(file.number, file.path_id));
     info.output_paths = paths.filter_map(Result::ok).collect();
-    // Only tables that are merged say something of themselves, and all are written to one path.
+    // Tables that move are no new ones, and all new ones are written to one path.
     let path = |number| shared.table_path(number, compaction.output_path_id).ok();
     let properties = summary.properties.iter();
     info.table_properties =

@@ -96,7 +96,7 @@ pub(crate) struct CompactionSummary {
     pub(crate) tables: Vec<NewFile>,
     /// What the new ones say of themselves.
     pub(crate) properties: Vec<(FileNumber, Arc<TableProperties>)>,
-    /// What the merged ones say of themselves.
+    /// What the inputs say of themselves; of those that move or are deleted, for listeners.
     pub(crate) input_properties: Vec<(FileNumber, Arc<TableProperties>)>,
     /// Blob files that entered the tree.
     pub(crate) blob_files: Vec<BlobFileAddition>,
@@ -166,6 +166,10 @@ impl CompactionJob {
                 Change::edit(edit)
             }
         };
+        // Why only for listeners: the tables are opened for it.
+        if work != CompactionWork::Merge && self.pre_commit.is_some() {
+            summary.input_properties = self.input_properties().await;
+        }
         let take_times = |summary: &mut CompactionSummary| {
             summary.micros = micros(env.now() - began);
             summary.cpu_micros = self.progress.cpu_nanos.load(Ordering::Relaxed) / 1000;
@@ -243,6 +247,25 @@ impl CompactionJob {
         // Compat: a table may name a blob file that is not in the tree.
         total.retain(|garbage| compaction.version.blob_files().contains_key(&garbage.number));
         Ok(total)
+    }
+
+    /// What the inputs say of themselves. A table that cannot be read is left out, and moves or is
+    /// deleted all the same.
+    async fn input_properties(&self) -> Vec<(FileNumber, Arc<TableProperties>)> {
+        // Collected for the reason in `inputs::look_at`.
+        let files: Vec<_> =
+            self.compaction.input_files().map(|(level, file)| (level, file.clone())).collect();
+        let mut properties = Vec::with_capacity(files.len());
+        for (level, file) in files {
+            match self.family.tables.clone().open(&file, u32::from(level.0)).await {
+                Ok(table) => properties.push((file.number, table.properties().clone())),
+                Err(error) => {
+                    let number = file.number;
+                    report!(warn, table = %number, %error, "listeners are not told what it says of itself");
+                }
+            }
+        }
+        properties
     }
 
     async fn merge(&self, env: &Env, summary: &mut CompactionSummary) -> Result<Change> {
