@@ -257,7 +257,8 @@ pub struct CompactionInfo {
     pub input_infos: Vec<CompactionFileInfo>,
     /// The files of `output_paths`, in their order.
     pub output_infos: Vec<CompactionFileInfo>,
-    /// What the tables say of themselves that were merged, by where they are; none before the end.
+    /// What the tables say of themselves that were merged, moved or deleted, by where they are;
+    /// none before the end. A table that was not merged and cannot be read is not among them.
     pub input_table_properties: BTreeMap<PathBuf, Arc<TableProperties>>,
     /// How tables are compressed that are written.
     pub compression: Compression,
@@ -636,6 +637,18 @@ impl Events {
             }
             self.opened_family(&family);
         }
+    }
+
+    /// A column family that was created while the database is open, which has `families` with it.
+    pub fn family_created(&self, family: &FamilyConfig, families: usize) {
+        self.log(
+            LogLevel::Info,
+            format_args!("Created column family [{}] (ID {})", family.name, family.id.0),
+        );
+        if families <= DUMPED_FAMILIES {
+            self.dump_family(family);
+        }
+        self.opened_family(family);
     }
 
     fn dump_family(&self, family: &FamilyConfig) {

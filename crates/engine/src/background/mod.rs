@@ -339,6 +339,9 @@ impl Background {
 
     /// A family was created.
     pub(crate) fn family_added(self: &Arc<Self>, family: &Arc<Family>) {
+        let families = self.parts.families.all();
+        let place = families.partition_point(|other| other.id() <= family.id());
+        self.parts.flush.events.family_created(&family.settings(), place);
         self.follow_log_limit();
         self.look_at(family);
     }
