@@ -10,7 +10,7 @@ use karst_format::compression::CompressionType;
 use karst_format::filter::FilterPolicy;
 use karst_format::index::IndexType;
 use karst_format::options::choice::{
-    Checksum, Compression, DataBlockIndexType, IndexShortening as Shortening,
+    Checksum, CompactionStyle, Compression, DataBlockIndexType, IndexShortening as Shortening,
 };
 use karst_format::options::nested::CompressionOptions;
 use karst_format::table_builder::{IndexShortening, TableIdentity, TableOptions};
@@ -112,6 +112,19 @@ pub(super) fn compression_threads(config: &FamilyConfig, place: &TablePlace) -> 
     compression_options(&config.options, place).parallel_threads.max(1)
 }
 
+/// The level that decides which filter a Ribbon policy builds.
+///
+/// Compat: a flush is level -1. A table that is made outside of a database has none, nor has one of
+/// a family that has no levels.
+fn level_of_filters(family: &ColumnFamilyOptions, place: &TablePlace) -> Option<i32> {
+    match family.compaction_style {
+        CompactionStyle::Fifo | CompactionStyle::None => None,
+        _ if place.external.is_some() => None,
+        _ if place.flush => Some(-1),
+        _ => i32::try_from(place.level).ok(),
+    }
+}
+
 /// Options of a table in a column family.
 pub fn table_options(
     config: &FamilyConfig,
@@ -185,7 +198,7 @@ pub fn table_options(
         whole_key_filtering: tables.whole_key_filtering,
         prefix_extractor: config.prefix_extractor.clone(),
         merge_operator_name: config.merge_operator.as_ref().map(|operator| operator.name().to_owned()),
-        level: if place.flush { Some(-1) } else { i32::try_from(place.level).ok() },
+        level: level_of_filters(family, place),
         external: place.external.is_some(),
         identity,
     })
