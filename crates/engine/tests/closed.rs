@@ -293,6 +293,7 @@ const OTHERS: &[&str] = &[
     "refresh",
     // The hooks of transactions, whose calls are above.
     "of",
+    "has_taken",
     // Of `Cf`, whose other calls are those of `Db`.
     "db",
     "name",

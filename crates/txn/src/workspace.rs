@@ -6,7 +6,7 @@
 use crate::batch::WriteBatchWithIndex;
 use crate::tracked::TrackedKeys;
 use karst_engine::caller::Caller;
-use karst_engine::{Db, Result, Snapshot, WriteOptions};
+use karst_engine::{Db, Error, Result, Snapshot, TransactionHooks, WriteOptions};
 
 /// See the module's head.
 #[derive(Debug)]
@@ -45,6 +45,22 @@ impl Workspace {
         self.held.get_or_insert_with(|| snapshot.clone());
         self.snapshot = Some(snapshot);
         self.snapshot_on_next_operation = false;
+    }
+
+    /// Has a snapshot that was taken before.
+    ///
+    /// # Errors
+    /// It is of another database.
+    pub(crate) fn use_snapshot(&mut self, snapshot: Snapshot) -> Result<()> {
+        if !TransactionHooks::of(&self.db).has_taken(&snapshot) {
+            return Err(Error::invalid_argument("the snapshot is of another database"));
+        }
+        if self.held.as_ref().is_none_or(|held| held.sequence_number() > snapshot.sequence_number()) {
+            self.held = Some(snapshot.clone());
+        }
+        self.snapshot = Some(snapshot);
+        self.snapshot_on_next_operation = false;
+        Ok(())
     }
 
     pub(crate) fn ask_for_snapshot(&mut self) {

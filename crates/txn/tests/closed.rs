@@ -2,7 +2,9 @@
 //! The lists below are compared with the sources.
 
 use karst_engine::io::testing::foreign_block_on as wait;
-use karst_engine::{ColumnFamily, Error, ErrorKind, Options, ReadOptions, Result, WriteBatch, WriteOptions};
+use karst_engine::{
+    ColumnFamily, Error, ErrorKind, Options, ReadOptions, Result, Snapshot, WriteBatch, WriteOptions,
+};
 use karst_txn::{
     BatchDbIterator, OptimisticTransaction, OptimisticTransactionDb, OptimisticTransactionDbOptions,
     OptimisticTransactionOptions, Transaction, TransactionDb, TransactionDbOptions, TransactionOptions,
@@ -86,7 +88,7 @@ const OTHERS_OF_TRANSACTION_DB: &[&str] = &[
     "snapshot",
 ];
 
-fn of_transaction(it: &mut Transaction, family: &ColumnFamily) -> Calls {
+fn of_transaction(it: &mut Transaction, family: &ColumnFamily, snapshot: &Snapshot) -> Calls {
     let read = ReadOptions::new();
     let (keys, of_keys) = (["a", "b"], [family, family]);
     calls! {
@@ -95,6 +97,7 @@ fn of_transaction(it: &mut Transaction, family: &ColumnFamily) -> Calls {
         set_read_timestamp_for_validation it.set_read_timestamp_for_validation(1);
         set_commit_timestamp it.set_commit_timestamp(2);
         set_snapshot it.set_snapshot();
+        set_snapshot_to it.set_snapshot_to(snapshot.clone());
         set_snapshot_on_next_operation it.set_snapshot_on_next_operation();
         get it.get(&read, "mine");
         get_async wait(it.get_async(&read, b"mine"));
@@ -152,11 +155,16 @@ fn of_transaction(it: &mut Transaction, family: &ColumnFamily) -> Calls {
 const OTHERS_OF_TRANSACTION: &[&str] =
     &["id", "state", "name", "snapshot", "clear_snapshot", "write_batch", "tracked_keys", "commit_timestamp"];
 
-fn of_optimistic_transaction(it: &mut OptimisticTransaction, family: &ColumnFamily) -> Calls {
+fn of_optimistic_transaction(
+    it: &mut OptimisticTransaction,
+    family: &ColumnFamily,
+    snapshot: &Snapshot,
+) -> Calls {
     let read = ReadOptions::new();
     let (keys, of_keys) = (["a", "b"], [family, family]);
     calls! {
         set_snapshot it.set_snapshot();
+        set_snapshot_to it.set_snapshot_to(snapshot.clone());
         set_snapshot_on_next_operation it.set_snapshot_on_next_operation();
         get it.get(&read, "mine");
         get_async wait(it.get_async(&read, b"mine"));
@@ -294,12 +302,18 @@ fn every_call_of_a_closed_transaction_database_says_so() {
         iter.seek_to_first().unwrap();
         iter
     });
+    let snapshot = db.snapshot();
     db.db().close().unwrap();
     let sources = ["pessimistic/db.rs", "pessimistic/reading.rs"];
     check("a transaction database", of_transaction_db(&db, family), OTHERS_OF_TRANSACTION_DB, &sources);
     let sources = ["pessimistic/transaction.rs", "pessimistic/ending.rs", "reads.rs"];
     for transaction in [&mut open, &mut prepared] {
-        check("a transaction", of_transaction(transaction, family), OTHERS_OF_TRANSACTION, &sources);
+        check(
+            "a transaction",
+            of_transaction(transaction, family, &snapshot),
+            OTHERS_OF_TRANSACTION,
+            &sources,
+        );
     }
     let moves = iterators.into_iter().map(|call| call()).collect();
     let others = [
@@ -342,10 +356,11 @@ fn every_call_of_an_optimistic_transaction_says_so_once_its_database_is_closed()
     let mut open = db.begin(&WriteOptions::new(), &OptimisticTransactionOptions::default());
     open.put("mine", "1").unwrap();
     open.set_save_point().unwrap();
+    let snapshot = db.snapshot();
     db.close().unwrap();
     let again = OptimisticTransactionDb::over(db.db().clone(), &OptimisticTransactionDbOptions::default());
     assert_eq!(again.err().map(|error| error.kind()), Some(ErrorKind::Closed));
     let sources = ["optimistic/transaction.rs", "reads.rs"];
-    let told = of_optimistic_transaction(&mut open, family);
+    let told = of_optimistic_transaction(&mut open, family, &snapshot);
     check("an optimistic transaction", told, OTHERS_OF_OPTIMISTIC_TRANSACTION, &sources);
 }

@@ -137,6 +137,30 @@ fn a_snapshot_counts_from_when_it_was_set() {
 }
 
 #[test]
+fn a_snapshot_that_was_taken_before_counts_from_then() {
+    let (directory, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (db, other) = (open(&directory, 1 << 10), open(&elsewhere, 1 << 10));
+    for late in [false, true] {
+        let snapshot = db.snapshot();
+        db.put("a", "since the snapshot").unwrap();
+        let mut transaction = begin(&db);
+        if late {
+            // Then it is older than what the transaction holds.
+            transaction.put("b", "mine").unwrap();
+        }
+        assert_eq!(kind(transaction.set_snapshot_to(other.snapshot())), Some(ErrorKind::InvalidArgument));
+        assert!(transaction.snapshot().is_none());
+        let number = snapshot.sequence_number();
+        transaction.set_snapshot_to(snapshot).unwrap();
+        assert_eq!(transaction.snapshot().map(|snapshot| snapshot.sequence_number()), Some(number));
+        db.flush(&FlushOptions::default()).unwrap();
+        transaction.put("a", "mine").unwrap();
+        assert_eq!(kind(transaction.commit()), Some(ErrorKind::Busy));
+        transaction.rollback().unwrap();
+    }
+}
+
+#[test]
 fn a_snapshot_is_taken_with_the_next_operation_where_that_was_asked_for() {
     let directory = tempfile::tempdir().unwrap();
     let db = open(&directory, 1 << 10);

@@ -3,6 +3,7 @@
 //! Invariant: the handle has no state, so it is made anew for each call.
 
 use super::Db;
+use karst_base::snapshot::Snapshot;
 
 /// The calls of a database that the crate `karst-txn` is built on: writes that depend on keys, and
 /// writes in two phases. They take no locks and know no transactions; whoever makes them keeps what
@@ -17,5 +18,10 @@ impl<'a> TransactionHooks<'a> {
     /// Those of `db`.
     pub fn of(db: &'a Db) -> Self {
         Self(db)
+    }
+
+    /// Whether the snapshot is of this database.
+    pub fn has_taken(&self, snapshot: &Snapshot) -> bool {
+        snapshot.belongs_to(&self.0.0.snapshots)
     }
 }

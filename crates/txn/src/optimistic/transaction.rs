@@ -56,6 +56,16 @@ impl OptimisticTransaction {
         Ok(())
     }
 
+    /// As [`set_snapshot`](Self::set_snapshot), with the moment of a snapshot that was taken
+    /// before.
+    ///
+    /// # Errors
+    /// The transaction has ended, or the snapshot is of another database.
+    pub fn set_snapshot_to(&mut self, snapshot: Snapshot) -> Result<()> {
+        self.check_open()?;
+        self.work.use_snapshot(snapshot)
+    }
+
     /// Takes the snapshot right before the next operation that writes or reads for update.
     ///
     /// # Errors

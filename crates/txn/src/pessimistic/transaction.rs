@@ -255,6 +255,15 @@ impl Transaction {
         Ok(())
     }
 
+    /// As [`set_snapshot`](Self::set_snapshot), with the moment of a snapshot that was taken
+    /// before.
+    ///
+    /// # Errors
+    /// It takes nothing more, or the snapshot is of another database.
+    pub fn set_snapshot_to(&mut self, snapshot: Snapshot) -> Result<()> {
+        self.started()?.work.use_snapshot(snapshot)
+    }
+
     /// Takes the snapshot right before the next operation that writes or reads for update.
     ///
     /// # Errors
