@@ -49,6 +49,9 @@ macro_rules! on {
 impl Iter {
     /// One over each column family, all of one state.
     unsafe fn over(db: &Db, options: *const Read, families: &[&ColumnFamily]) -> karstdb::Result<Vec<Iter>> {
+        if unsafe { options.as_ref() }.is_some_and(Read::is_managed) {
+            return Err(not_supported("a managed iterator"));
+        }
         let is_tailing = unsafe { options.as_ref() }.is_some_and(Read::is_tailing);
         let mut options = unsafe { reading(options) };
         let keeps_to_prefix = options.prefix_same_as_start;

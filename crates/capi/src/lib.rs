@@ -54,6 +54,7 @@ mod open;
 mod options;
 mod refused;
 mod requests;
+mod retired;
 mod signature;
 mod sst_writer;
 mod table;
@@ -64,4 +65,4 @@ mod transaction;
 mod transaction_db;
 
 pub use header::{asynchronous, karst_header, rocksdb_header};
-pub use table::{Function, Served, functions};
+pub use table::{Function, Served, functions, retired_functions};

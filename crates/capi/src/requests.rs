@@ -185,10 +185,22 @@ const DEADLINE: &str = "rocksdb_readoptions_set_deadline";
 const MERGE_OPERANDS: &str = "rocksdb_readoptions_set_merge_operand_count_threshold";
 const REQUEST_ID: &str = "rocksdb_readoptions_set_request_id";
 const TAILING: &str = "rocksdb_readoptions_set_tailing";
+const MANAGED: &str = "rocksdb_readoptions_set_managed";
 
 impl Read {
     pub(crate) fn is_tailing(&self) -> bool {
         u8::of(self.kept.get(TAILING)) != 0
+    }
+
+    pub(crate) fn is_managed(&self) -> bool {
+        self.kept.has(MANAGED)
+    }
+
+    pub(crate) fn set_managed(&mut self, managed: bool) {
+        match managed {
+            true => self.kept.set(MANAGED, 1_u8.number()),
+            false => self.kept.forget(MANAGED),
+        }
     }
 }
 

@@ -74,6 +74,20 @@ pub(crate) fn signatures() -> impl Iterator<Item = &'static Signature> {
         .chain(crate::requests::SIGNATURES)
 }
 
+/// The functions that are exported for programs linked with RocksDB 7.8, and that no header has, by
+/// name.
+pub fn retired_functions() -> Vec<Function> {
+    let of = |signatures: &'static [Signature], served| {
+        signatures.iter().map(move |signature| Function { name: signature.name(), served })
+    };
+    let mut all: Vec<_> = of(crate::retired::SERVED, Served::Yes)
+        .chain(of(crate::retired::KEPT, Served::NoEffect))
+        .chain(of(crate::retired::REFUSED, Served::Refused))
+        .collect();
+    all.sort();
+    all
+}
+
 /// All functions of RocksDB's API, by name.
 pub fn functions() -> Vec<Function> {
     let served = served().map(Signature::name).chain(crate::requests::SERVED.iter().copied());

@@ -1,13 +1,16 @@
 //! The list of functions: complete, exported, and told in docs/c-api.md.
 #![forbid(unsafe_code)]
 
-use karst_capi::{Function, Served, asynchronous, functions, rocksdb_header};
+use karst_capi::{Function, Served, asynchronous, functions, retired_functions, rocksdb_header};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
 
 /// The names of all functions of RocksDB 11.8's header.
 const ALL: &str = include_str!("functions.txt");
+
+/// The names of all symbols that begin with `rocksdb_` of Debian's `librocksdb.so.7.8`.
+const OF_7_8: &str = include_str!("functions_7_8.txt");
 
 #[test]
 fn every_function_of_the_header_is_there_once_and_none_besides() {
@@ -17,6 +20,15 @@ fn every_function_of_the_header_is_there_once_and_none_besides() {
     let wanted: BTreeSet<_> = ALL.lines().collect();
     assert_eq!(wanted.difference(&names).collect::<Vec<_>>(), Vec::<&&str>::new(), "missing");
     assert_eq!(names.difference(&wanted).collect::<Vec<_>>(), Vec::<&&str>::new(), "not in the header");
+}
+
+#[test]
+fn every_symbol_of_rocksdb_7_8_is_there() {
+    let (all, retired) = (functions(), retired_functions());
+    let names: BTreeSet<_> = all.iter().map(|function| function.name).collect();
+    let wanted: BTreeSet<_> = OF_7_8.lines().collect();
+    let gone: Vec<_> = wanted.difference(&names).copied().collect();
+    assert_eq!(gone, retired.iter().map(|function| function.name).collect::<Vec<_>>());
 }
 
 /// The shared library lies beside the test, or one directory up.
@@ -42,7 +54,9 @@ fn the_library_exports_what_the_list_says() {
     let (ours, theirs): (BTreeSet<_>, BTreeSet<_>) = symbols
         .filter(|name| name.starts_with("rocksdb_") || name.starts_with("karst_"))
         .partition(|name| name.starts_with("karst_"));
-    assert_eq!(theirs, ALL.lines().collect(), "the symbols of the library");
+    let retired = retired_functions();
+    let wanted = ALL.lines().chain(retired.iter().map(|function| function.name));
+    assert_eq!(theirs, wanted.collect(), "the symbols of the library");
     assert_eq!(ours, asynchronous().into_iter().collect(), "the symbols of karst.h");
 }
 
@@ -74,6 +88,16 @@ fn tables() -> String {
         for name in names {
             text += &format!("- `{name}`\n");
         }
+    }
+    let retired = retired_functions();
+    text += &format!("\n## Of RocksDB 7.8, in no header: {}\n\n", retired.len());
+    for Function { name, served } in retired {
+        let served = match served {
+            Served::Yes => "served",
+            Served::NoEffect => "without effect",
+            Served::Refused => "refused",
+        };
+        text += &format!("- `{name}`: {served}\n");
     }
     text
 }

@@ -16,6 +16,17 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct FilterPolicy(String);
 
+impl FilterPolicy {
+    pub(crate) fn bloom(bits: f64) -> FilterPolicy {
+        FilterPolicy(format!("bloomfilter:{bits}:false"))
+    }
+
+    /// Bloom filters on levels below `bloom_before_level`, where a flush counts as level -1.
+    pub(crate) fn ribbon(bits: f64, bloom_before_level: c_int) -> FilterPolicy {
+        FilterPolicy(format!("ribbonfilter:{bits}:{bloom_before_level}"))
+    }
+}
+
 /// `rocksdb_sst_partitioner_factory_t`.
 #[derive(Debug)]
 pub struct PartitionerHandle(Arc<dyn SstPartitionerFactory>);
@@ -290,22 +301,23 @@ capi! {
     }
 
     call rocksdb_options_enable_statistics(options: *mut OptionsHandle) {
-        if let Some(options) = options.as_mut() { options.statistics = Some(Arc::new(Statistics::new(options.stats_level))) }
+        if let Some(options) = options.as_mut() { options.statistics = Some(Arc::new(Statistics::new(StatsLevel::ExceptDetailedTimers))) }
     }
+    // Compat: the level is that of the statistics, which are there once they are enabled.
     call rocksdb_options_set_statistics_level(options: *mut OptionsHandle, level: c_int) {
-        let Some(options) = options.as_mut() else { return };
-        options.stats_level = match level {
+        let Some(statistics) = options.as_ref().and_then(|options| options.statistics.as_ref()) else { return };
+        statistics.set_level(match level {
             ..=0 => StatsLevel::DisableAll,
             1 => StatsLevel::ExceptHistogramOrTimers,
             2 => StatsLevel::ExceptTimers,
             3 => StatsLevel::ExceptDetailedTimers,
             4 => StatsLevel::ExceptTimeForMutex,
             _ => StatsLevel::All,
-        };
-        if let Some(statistics) = &options.statistics { statistics.set_level(options.stats_level) }
+        });
     }
     call rocksdb_options_get_statistics_level(options: *const OptionsHandle) -> c_int {
-        options.as_ref().map_or(0, |options| options.stats_level as c_int)
+        let statistics = options.as_ref().and_then(|options| options.statistics.as_ref());
+        statistics.map_or(StatsLevel::DisableAll, |statistics| statistics.level()) as c_int
     }
 
     call rocksdb_block_based_options_create() -> *mut TableHandle { give(TableHandle::default()) }
@@ -317,12 +329,12 @@ capi! {
         let (Some(options), Some(policy)) = (options.as_mut(), take(policy)) else { return };
         or_say("rocksdb_block_based_options_set_filter_policy", options.assign("filter_policy", &policy.0).map_err(|e| invalid(e.to_string())));
     }
-    call rocksdb_filterpolicy_create_bloom(bits: f64) -> *mut FilterPolicy { give(FilterPolicy(format!("bloomfilter:{bits}:false"))) }
-    call rocksdb_filterpolicy_create_bloom_full(bits: f64) -> *mut FilterPolicy { give(FilterPolicy(format!("bloomfilter:{bits}:false"))) }
-    call rocksdb_filterpolicy_create_ribbon(bits: f64) -> *mut FilterPolicy { give(FilterPolicy(format!("ribbonfilter:{bits}"))) }
-    call rocksdb_filterpolicy_create_ribbon_hybrid(bits: f64, bloom_before_level: c_int) -> *mut FilterPolicy {
-        give(FilterPolicy(format!("ribbonfilter:{bits}:{bloom_before_level}")))
-    }
+    call rocksdb_filterpolicy_create_bloom(bits: f64) -> *mut FilterPolicy { give(FilterPolicy::bloom(bits)) }
+    call rocksdb_filterpolicy_create_bloom_full(bits: f64) -> *mut FilterPolicy { give(FilterPolicy::bloom(bits)) }
+    // Compat: Ribbon on every level, flushed tables included; the default of option strings is
+    // Bloom for those.
+    call rocksdb_filterpolicy_create_ribbon(bits: f64) -> *mut FilterPolicy { give(FilterPolicy::ribbon(bits, -1)) }
+    call rocksdb_filterpolicy_create_ribbon_hybrid(bits: f64, bloom_before_level: c_int) -> *mut FilterPolicy { give(FilterPolicy::ribbon(bits, bloom_before_level)) }
     call rocksdb_filterpolicy_destroy(policy: *mut FilterPolicy) { end(policy); }
 
     call rocksdb_universal_compaction_options_create() -> *mut UniversalHandle { give(UniversalHandle::default()) }

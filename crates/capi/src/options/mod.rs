@@ -12,6 +12,7 @@ mod remembered;
 mod scalars;
 
 pub(crate) use cuckoo::NAMES as CUCKOO;
+pub(crate) use instances::FilterPolicy;
 pub(crate) use instances::NAMES as INSTANCES;
 pub(crate) use latest::NAMES as LATEST;
 pub(crate) use remembered::NAMES as REMEMBERED;
@@ -29,7 +30,7 @@ use karstdb::options::{
 };
 use karstdb::{
     BlockCache, CompactOnDeletion, CompactionFilter, CompactionFilterFactory, EventListener, Logger,
-    MergeOperator, Options, RateLimiter, SstFileManager, SstPartitionerFactory, Statistics, StatsLevel,
+    MergeOperator, Options, RateLimiter, SstFileManager, SstPartitionerFactory, Statistics,
     WriteBufferManager,
 };
 use libc::c_int;
@@ -41,7 +42,7 @@ use std::sync::Arc;
 pub struct OptionsHandle {
     db: DbOptions,
     family: ColumnFamilyOptions,
-    kept: Kept,
+    pub(crate) kept: Kept,
     /// Settings without effect that are sets of numbers, by what they are called in the options.
     kept_sets: BTreeMap<&'static str, BTreeSet<c_int>>,
     comparator: Option<Comparator>,
@@ -62,7 +63,6 @@ pub struct OptionsHandle {
     family_paths: Vec<karstdb::DbPath>,
     pub(crate) logger: Option<Arc<dyn Logger>>,
     pub(crate) statistics: Option<Arc<Statistics>>,
-    stats_level: StatsLevel,
 }
 
 impl Default for OptionsHandle {
@@ -92,7 +92,6 @@ impl Default for OptionsHandle {
             family_paths: Vec::new(),
             logger: None,
             statistics: None,
-            stats_level: StatsLevel::ExceptDetailedTimers,
         }
     }
 }
@@ -372,7 +371,7 @@ impl ByName for OptionsHandle {
 #[derive(Clone, Debug)]
 pub struct TableHandle {
     options: BlockBasedTableOptions,
-    kept: Kept,
+    pub(crate) kept: Kept,
     cache: Option<BlockCache>,
 }
 
