@@ -3,6 +3,7 @@
 use karstdb::{Error, ErrorKind};
 use libc::{c_char, c_int};
 use std::collections::BTreeSet;
+use std::error::Error as _;
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -86,11 +87,28 @@ pub(crate) unsafe fn save(errptr: ErrPtr, error: &Error) {
     }
 }
 
+/// Whether it comes of a file or directory that is not there.
+pub(crate) fn is_of_missing_file(error: &Error) -> bool {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if error.downcast_ref::<karstdb::io::Error>().is_some_and(karstdb::io::Error::is_not_found) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
 /// The error as RocksDB's `Status::ToString` begins it, since bindings tell kinds by these words.
 pub(crate) fn status_text(error: &Error) -> String {
     let kind = match error.kind() {
         ErrorKind::Corruption => "Corruption",
-        ErrorKind::Io | ErrorKind::Locked => "IO error",
+        // Compat: for RocksDB a missing file is an error of I/O; a missing entry is not.
+        ErrorKind::NotFound | ErrorKind::Io if is_of_missing_file(error) => {
+            "IO error: No such file or directory"
+        }
+        ErrorKind::Locked => "IO error: While lock file",
+        ErrorKind::Io => "IO error",
         ErrorKind::NoSpace => "IO error: No space left on device",
         ErrorKind::SpaceLimit => "IO error: Space limit reached",
         ErrorKind::InvalidArgument => "Invalid argument",
@@ -105,7 +123,7 @@ pub(crate) fn status_text(error: &Error) -> String {
         ErrorKind::Closed => "Shutdown in progress",
         _ => "Operation aborted",
     };
-    format!("{kind}: {error}")
+    format!("{kind}: {}", error.context())
 }
 
 /// What the engine cannot do.

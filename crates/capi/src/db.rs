@@ -145,6 +145,16 @@ fn may_exist_or_failed(outcome: karstdb::Result<c_uchar>, found: *mut c_uchar) -
     })
 }
 
+/// Verifies the checksums of whole files.
+///
+/// Compat: RocksDB refuses it of a database that makes none, whatever its files have.
+fn verify_file_checksums(db: &Db) -> karstdb::Result<()> {
+    if db.options().file_checksum_gen_factory.text().is_none() {
+        return Err(invalid("Cannot verify file checksum if options.file_checksum_gen_factory is null"));
+    }
+    db.verify_file_checksums().map(drop)
+}
+
 /// A path of the database's handle to `Db`.
 unsafe fn base<'a>(db: *const Database) -> karstdb::Result<&'a Db> {
     Ok(unsafe { &of(db)?.db })
@@ -350,9 +360,9 @@ capi! {
     }
     attempt rocksdb_verify_file_checksums_with_options(db: *const Database, options: *const Read) {
         verifying(options)?;
-        base(db)?.verify_file_checksums().map(drop)
+        verify_file_checksums(base(db)?)
     }
-    attempt rocksdb_verify_file_checksums(db: *const Database) { base(db)?.verify_file_checksums().map(drop) }
+    attempt rocksdb_verify_file_checksums(db: *const Database) { verify_file_checksums(base(db)?) }
     attempt rocksdb_try_catch_up_with_primary(db: *const Database) { base(db)?.try_catch_up_with_primary() }
     attempt rocksdb_wait_for_compact(db: *const Database, options: *const Wait) {
         let options = options.as_ref().map(|wait| wait.options).unwrap_or_default();

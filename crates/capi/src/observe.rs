@@ -7,6 +7,7 @@ use crate::options::OptionsHandle;
 use karstdb::perf_context::{self, PerfLevel, PerfMetric};
 use karstdb::{BlockCache, Db, Histogram, HistogramKind, Ticker};
 use libc::{c_char, c_int, c_uchar};
+use std::cell::Cell;
 
 /// `rocksdb_slice_t`.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +54,21 @@ pub struct MemoryUsage {
     caches: u64,
 }
 
+thread_local! {
+    /// Whether the calling thread has said what it counts, by a level or by a perf context.
+    static COUNTS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Has the calling thread count from now on, unless it has set a level.
+///
+/// Compat: every thread of RocksDB counts, at the level `rocksdb_enable_count`. Here a thread that
+/// never looks at its counts does not pay for them.
+fn count_on_this_thread() {
+    if !COUNTS.replace(true) {
+        perf_context::set_level(PerfLevel::EnableCount);
+    }
+}
+
 unsafe fn histogram<T: Default>(data: *const HistogramData, get: impl FnOnce(&Histogram) -> T) -> T {
     unsafe { data.as_ref() }.map(|data| get(&data.0)).unwrap_or_default()
 }
@@ -85,6 +101,7 @@ capi! {
     call rocksdb_statistics_histogram_data_get_sum(data: *const HistogramData) -> u64 { histogram(data, Histogram::sum) }
 
     call rocksdb_set_perf_level(level: c_int) {
+        COUNTS.set(true);
         perf_context::set_level(match level {
             ..=1 => PerfLevel::Disable,
             2 => PerfLevel::EnableCount,
@@ -92,10 +109,20 @@ capi! {
             _ => PerfLevel::EnableTime,
         });
     }
-    call rocksdb_perfcontext_create() -> *mut PerfContext { give(PerfContext(())) }
-    call rocksdb_perfcontext_reset(_context: *const PerfContext) { perf_context::reset() }
-    call rocksdb_perfcontext_report(_context: *const PerfContext, exclude_zero_counters: c_uchar) -> *mut c_char { text_out(&perf_context::to_text(exclude_zero_counters != 0)) }
+    call rocksdb_perfcontext_create() -> *mut PerfContext {
+        count_on_this_thread();
+        give(PerfContext(()))
+    }
+    call rocksdb_perfcontext_reset(_context: *const PerfContext) {
+        count_on_this_thread();
+        perf_context::reset();
+    }
+    call rocksdb_perfcontext_report(_context: *const PerfContext, exclude_zero_counters: c_uchar) -> *mut c_char {
+        count_on_this_thread();
+        text_out(&perf_context::to_text(exclude_zero_counters != 0))
+    }
     call rocksdb_perfcontext_metric(_context: *const PerfContext, metric: c_int) -> u64 {
+        count_on_this_thread();
         let name = usize::try_from(metric).ok().and_then(|metric| METRICS.get(metric).copied());
         name.and_then(PerfMetric::from_name).map_or(0, perf_context::get)
     }

@@ -40,7 +40,15 @@ pub(crate) unsafe fn wanted<'a>(
         for (name, options) in list(named.names, count).iter().zip(list(named.options, count)) {
             families.push((text(*name)?, of(*options)?));
         }
-        let options = of(options)?.to_options(&families)?;
+        let own = of(options)?;
+        let mut options = own.to_options(&families)?;
+        // Compat: a caller that names no comparator means the default one, not the database's.
+        if families.is_empty() {
+            options = own.with_comparator(options, None);
+        }
+        for (name, own) in &families {
+            options = own.with_comparator(options, Some(name));
+        }
         Ok(Wanted { path: path(name)?, options, names: families.iter().map(|(name, _)| *name).collect() })
     }
 }

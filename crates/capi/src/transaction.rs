@@ -25,8 +25,10 @@ pub struct TransactionHandle {
     lent: Vec<Box<Snapshot>>,
     name: Vec<u8>,
     again: Again,
-    /// It was rolled back, and is begun anew by what is done next.
+    /// It has ended, and is begun anew by what is done next.
     is_over: bool,
+    /// The snapshot that it had when it ended. Compat: it has the same one when it is begun anew.
+    snapshot: Option<Snapshot>,
     /// What was set to read at and to commit at. Compat: it lasts beyond a rollback.
     timestamps: (Option<u64>, Option<u64>),
 }
@@ -92,6 +94,7 @@ impl TransactionHandle {
             name: Vec::new(),
             again,
             is_over: false,
+            snapshot: None,
             timestamps: (None, None),
         })
     }
@@ -100,7 +103,7 @@ impl TransactionHandle {
         let inner = Kind::Locking(Box::new(inner));
         let (again, is_over) = (Again::Never, false);
         let (db, lent, timestamps) = (db.clone(), Vec::new(), (None, None));
-        give(TransactionHandle { inner, db, lent, name, again, is_over, timestamps })
+        give(TransactionHandle { inner, db, lent, name, again, is_over, snapshot: None, timestamps })
     }
 
     /// Another handle, for a transaction that is given away.
@@ -112,6 +115,7 @@ impl TransactionHandle {
             name: self.name.clone(),
             again: self.again.clone(),
             is_over: false,
+            snapshot: None,
             timestamps: self.timestamps,
         }
     }
@@ -127,18 +131,33 @@ impl TransactionHandle {
             Kind::Locking(transaction) => transaction.state() != Some(TransactionState::Started),
             Kind::Optimistic(_) | Kind::Committing => false,
         };
+        let snapshot = on!(self, transaction => transaction.snapshot().cloned());
         on!(self, transaction => transaction.rollback())?;
-        self.is_over = !was_prepared;
+        (self.is_over, self.snapshot) = (!was_prepared, snapshot);
         Ok(())
     }
 
-    /// Begins anew after a rollback.
+    /// Compat: RocksDB's optimistic transaction takes more once it was committed.
+    fn commit(&mut self) -> karstdb::Result<()> {
+        self.revive()?;
+        let snapshot = on!(self, transaction => transaction.snapshot().cloned());
+        on!(self, transaction => transaction.commit())?;
+        if matches!(self.inner, Kind::Optimistic(_)) {
+            (self.is_over, self.snapshot) = (true, snapshot);
+        }
+        Ok(())
+    }
+
+    /// Begins anew after its end.
     fn revive(&mut self) -> karstdb::Result<()> {
         if !self.is_over {
             return Ok(());
         }
         let Some(inner) = self.again.begin() else { return Ok(()) };
         self.inner = inner;
+        if let Some(snapshot) = self.snapshot.take() {
+            on!(self, transaction => transaction.set_snapshot_to(snapshot))?;
+        }
         if let (Kind::Locking(transaction), false) = (&mut self.inner, self.name.is_empty()) {
             transaction.set_name(&self.name)?;
         }
@@ -317,7 +336,7 @@ unsafe fn each(
 
 capi! {
     call rocksdb_transaction_destroy(handle: *mut TransactionHandle) { end(handle); }
-    attempt rocksdb_transaction_commit(handle: *mut TransactionHandle) { on!(ready(handle)?, transaction => transaction.commit()) }
+    attempt rocksdb_transaction_commit(handle: *mut TransactionHandle) { of_mut(handle)?.commit() }
     attempt rocksdb_transaction_rollback(handle: *mut TransactionHandle) { of_mut(handle)?.rollback() }
     attempt rocksdb_transaction_prepare(handle: *mut TransactionHandle) {
         match &mut ready(handle)?.inner {

@@ -1,6 +1,6 @@
 //! How an operation has ended, as a number and a message.
 
-use crate::boundary::status_text;
+use crate::boundary::{is_of_missing_file, status_text};
 use karstdb::{Error, ErrorKind};
 use std::ffi::CString;
 
@@ -51,6 +51,7 @@ impl Status {
     fn of(error: &Error) -> Status {
         match error.kind() {
             ErrorKind::Corruption => Status::Corruption,
+            ErrorKind::NotFound if is_of_missing_file(error) => Status::IoError,
             ErrorKind::Io | ErrorKind::Locked | ErrorKind::NoSpace => Status::IoError,
             ErrorKind::InvalidArgument => Status::InvalidArgument,
             ErrorKind::NotSupported => Status::NotSupported,

@@ -3,8 +3,14 @@
 use super::OptionsHandle;
 use crate::boundary::*;
 use crate::cache::{Cache, Environment};
-use karstdb::options::{OptionsFile, UnknownOptions, latest_options_file};
-use karstdb::{Error, ErrorKind};
+use karstdb::format::{Comparator, PrefixExtractor};
+use karstdb::options::{
+    ColumnFamilyOptions, DbOptions, Object, OptionsFile, UnknownOptions, latest_options_file,
+};
+use karstdb::{
+    CompactOnDeletion, Error, ErrorKind, FileChecksumGenCrc32cFactory, FileChecksumGenFactory,
+    SstPartitionerFactory, SstPartitionerFixedPrefixFactory, compaction_filter, merge_operator,
+};
 use libc::c_char;
 use std::path::Path;
 
@@ -21,6 +27,42 @@ fn load(path: &Path, env: &karstdb::io::Env, ignore_unknown: bool) -> karstdb::R
         .map_err(|error| invalid(format!("{}: {error}", path.join(name).display())))
 }
 
+/// Takes out the objects that are not built in.
+///
+/// Compat: RocksDB loads such an object as none, or as the default; the caller, who has it, sets it
+/// before the database is opened. Opened without it, the database is refused where that matters.
+fn without_unknown_objects(mut family: ColumnFamilyOptions) -> ColumnFamilyOptions {
+    let unless = |object: &mut Object, known: &dyn Fn(&str) -> bool| {
+        if object.text().is_some_and(|text| !known(text)) {
+            *object = Object::NONE;
+        }
+    };
+    unless(&mut family.merge_operator, &|text| merge_operator::from_name(text).is_some());
+    unless(&mut family.prefix_extractor, &|text| PrefixExtractor::from_name(text).is_some());
+    unless(&mut family.compaction_filter, &|text| compaction_filter::from_name(text).is_some());
+    unless(&mut family.compaction_filter_factory, &|_| false);
+    let partitioner = family.sst_partitioner_factory.id().map(str::to_owned);
+    unless(&mut family.sst_partitioner_factory, &|_| {
+        partitioner.as_deref() == Some(SstPartitionerFixedPrefixFactory { length: 0 }.name())
+    });
+    let defaults = ColumnFamilyOptions::default();
+    if family.comparator.id().is_none_or(|name| Comparator::from_name(name).is_none()) {
+        family.comparator = defaults.comparator;
+    }
+    if CompactOnDeletion::from_option_text(&family.table_properties_collectors.0).is_none() {
+        family.table_properties_collectors = defaults.table_properties_collectors;
+    }
+    family
+}
+
+/// The same of the database's own options.
+fn without_unknown_factory(mut db: DbOptions) -> DbOptions {
+    if db.file_checksum_gen_factory.id().is_some_and(|name| name != FileChecksumGenCrc32cFactory.name()) {
+        db.file_checksum_gen_factory = Object::NONE;
+    }
+    db
+}
+
 capi! {
     attempt rocksdb_load_latest_options(dir: *const c_char, env: *const Environment, ignore_unknown_options: bool, cache: *const Cache, db_options: *mut *mut OptionsHandle, count: *mut usize, names: *mut *mut *mut c_char, family_options: *mut *mut *mut OptionsHandle) {
         put(db_options, std::ptr::null_mut());
@@ -30,9 +72,10 @@ capi! {
         let own_env = env.as_ref().map(|env| env.0.clone());
         let file = load(path(dir)?, &OptionsHandle::env_of(env), ignore_unknown_options)?;
         let cache = cache.as_ref().map(|cache| cache.0.clone());
-        let with = |family: &karstdb::options::ColumnFamilyOptions| OptionsHandle {
-            db: file.db.clone(),
-            family: family.clone(),
+        let db = without_unknown_factory(file.db.clone());
+        let with = |family: &ColumnFamilyOptions| OptionsHandle {
+            db: db.clone(),
+            family: without_unknown_objects(family.clone()),
             env: own_env.clone(),
             block_cache: cache.clone(),
             ..OptionsHandle::default()

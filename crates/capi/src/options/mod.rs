@@ -145,6 +145,15 @@ impl OptionsHandle {
         Ok(options)
     }
 
+    /// Sets the comparator that the options name, where the caller has given none of its own.
+    pub(crate) fn with_comparator(&self, options: Options, family: Option<&str>) -> Options {
+        let named = self.family.comparator.id().filter(|_| self.comparator.is_none());
+        match named.and_then(Comparator::from_name) {
+            Some(comparator) => options.comparator(family, comparator),
+            None => options,
+        }
+    }
+
     fn of_family(&self, mut options: Options, name: Option<&str>) -> Options {
         let mut own = self.family.clone();
         if let Some(rule) = &self.compact_on_deletion {

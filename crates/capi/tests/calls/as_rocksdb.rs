@@ -100,14 +100,15 @@ fn a_transaction_takes_more_after_a_rollback() {
                 failed(|e| rocksdb_transaction_rollback_to_savepoint(transaction, e)).starts_with("NotFound")
             );
             ok(|e| rocksdb_transaction_commit(transaction, e));
-            failed(|e| rocksdb_transaction_rollback(transaction, e));
-            rocksdb_transaction_destroy(transaction);
         };
         let settings = rocksdb_transactiondb_options_create();
         let db =
             ok(|e| rocksdb_transactiondb_open(setup.options, settings, setup.path("locking").as_ptr(), e));
         let options = rocksdb_transaction_options_create();
-        use_again(rocksdb_transaction_begin(db, setup.write, options, null_mut()));
+        let transaction = rocksdb_transaction_begin(db, setup.write, options, null_mut());
+        use_again(transaction);
+        failed(|e| rocksdb_transaction_rollback(transaction, e));
+        rocksdb_transaction_destroy(transaction);
         // The handle of such a database is taken where one of any database is wanted.
         assert_eq!(setup.keys(db), [b"kept"]);
         let name = CString::new("family").unwrap();
@@ -121,7 +122,11 @@ fn a_transaction_takes_more_after_a_rollback() {
         let db =
             ok(|e| rocksdb_optimistictransactiondb_open(setup.options, setup.path("hopeful").as_ptr(), e));
         let options = rocksdb_optimistictransaction_options_create();
-        use_again(rocksdb_optimistictransaction_begin(db, setup.write, options, null_mut()));
+        let transaction = rocksdb_optimistictransaction_begin(db, setup.write, options, null_mut());
+        use_again(transaction);
+        use_again(transaction);
+        ok(|e| rocksdb_transaction_rollback(transaction, e));
+        rocksdb_transaction_destroy(transaction);
         let base = rocksdb_optimistictransactiondb_get_base_db(db);
         assert_eq!(setup.keys(base), [b"kept"]);
         rocksdb_optimistictransactiondb_close_base_db(base);
@@ -301,7 +306,7 @@ fn options_are_remembered_told_in_log_and_loaded() {
     }
 }
 
-fn load(setup: &Setup, error: E) -> (H, *mut *mut c_char, *mut H, usize) {
+pub(crate) fn load(setup: &Setup, error: E) -> (H, *mut *mut c_char, *mut H, usize) {
     let (mut db, mut names, mut options, mut count) = (null_mut(), null_mut(), null_mut(), 0);
     let path = setup.path("db");
     unsafe {

@@ -4,6 +4,7 @@
     reason = "every block is a call of the API on handles it gave out"
 )]
 
+mod as_7_8;
 mod as_bindings;
 mod as_rocksdb;
 mod backup_options;
