@@ -11,7 +11,7 @@
 use crate::reading::{read, text};
 use karst_engine::io::Env;
 use karst_engine::{
-    ColumnFamily, DbOptions, ErrorKind, OptionSet, Options, ReadOptions, Result, WriteOptions,
+    ColumnFamily, Db, DbOptions, ErrorKind, OptionSet, Options, ReadOptions, Result, WriteOptions,
 };
 use karst_testkit::random::Random;
 use karst_txn::{Transaction, TransactionDb, TransactionDbOptions, TransactionOptions, TransactionState};
@@ -392,11 +392,16 @@ impl User {
 
     /// Its keys, in all ways of reading, and what its counters come to.
     pub(crate) async fn read(&self, options: &ReadOptions) -> Result<BTreeMap<Key, String>> {
+        self.read_from(self.db.db(), options).await
+    }
+
+    /// The same from another instance of the database.
+    pub(crate) async fn read_from(&self, db: &Db, options: &ReadOptions) -> Result<BTreeMap<Key, String>> {
         let mut found = BTreeMap::new();
-        for (family, handle) in self.families.iter().enumerate() {
+        for (family, name) in FAMILIES.iter().enumerate() {
+            let handle = &db.column_family(name).expect("it is open");
             let keys: Vec<String> = self.keys(family).into_iter().map(|(_, key)| key).collect();
-            let entries =
-                read(self.db.db(), options, (family, handle), &format!("u{}", self.number), &keys).await?;
+            let entries = read(db, options, (family, handle), &format!("u{}", self.number), &keys).await?;
             found.extend(entries.into_iter().map(|(key, value)| ((family, key), value)));
         }
         let counters = found.iter().filter(|((family, _), _)| *family >= LISTING);
