@@ -7,7 +7,9 @@
 //! `cargo xtask ci` runs.
 
 mod copying;
+mod fifo;
 mod ingesting;
+mod layers;
 mod machine;
 mod opening;
 #[path = "../kill/reading.rs"]
