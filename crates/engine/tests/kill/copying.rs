@@ -1,15 +1,23 @@
-//! Checkpoints and backups that are taken until the process is killed, and what is left of them.
+//! Checkpoints, backups, and a family that is exported, imported and clipped, until the process is
+//! killed; and what is left of them.
 
 use crate::{cut_of, families, options, same_entries};
 use karst_engine::io::Env;
-use karst_engine::{BackupEngine, BackupEngineOptions, Checkpoint, CreateBackupOptions, Db, RestoreOptions};
+use karst_engine::{
+    BackupEngine, BackupEngineOptions, Checkpoint, CreateBackupOptions, Db, ImportColumnFamilyOptions,
+    ReadOptions, RestoreOptions,
+};
 use karst_testkit::chronicle::{Chronicle, Cut};
 use karst_testkit::random::Random;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const COPY: &str = "copy-";
 const UNFINISHED: &str = ".tmp";
+/// How the names of imported families begin, and which family they are made of.
+const IMPORTED: &str = "imported";
+const SOURCE: usize = 1;
 
 fn backups(db: &Path) -> BackupEngineOptions {
     BackupEngineOptions::new(db.with_file_name("backups"))
@@ -37,13 +45,16 @@ fn path_of(db: &Path, number: u64) -> PathBuf {
 }
 
 /// In the process that is killed: says when a checkpoint begins (`c`) and is there (`d`), and the
-/// same of backups (`p`, `q`).
+/// same of backups (`p`, `q`), imports (`i`, `j`), clips (`k`, `l`) and families that are dropped
+/// (`m`, `n`).
 pub(crate) fn copy_until_killed(db: &Db, directory: &Path, seed: u64, say: &dyn Fn(char, usize, u64)) -> ! {
     let mut random = Random::new(seed);
     let mut engine = BackupEngine::open(&backups(directory), db.env()).unwrap();
     for number in 0.. {
         std::thread::sleep(Duration::from_millis(random.below(40)));
-        if random.one_in(2) {
+        if random.one_in(3) {
+            import(db, directory, number, &mut random, say);
+        } else if random.one_in(2) {
             let least = [0, 10_000, u64::MAX][random.index(3)];
             say('c', 0, number);
             let checkpoint = Checkpoint::new(db).unwrap();
@@ -62,6 +73,76 @@ pub(crate) fn copy_until_killed(db: &Db, directory: &Path, seed: u64, say: &dyn 
     unreachable!("numbers do not end")
 }
 
+/// The range to which an imported family is clipped: all keys of the second writer.
+const INSIDE: (&[u8], &[u8]) = (b"w1", b"w2");
+
+fn import(db: &Db, directory: &Path, number: u64, random: &mut Random, say: &dyn Fn(char, usize, u64)) {
+    let export = directory.with_file_name("export");
+    if export.exists() {
+        std::fs::remove_dir_all(&export).unwrap();
+    }
+    let checkpoint = Checkpoint::new(db).unwrap();
+    let metadata = checkpoint.export_column_family(&families(db)[SOURCE], &export).unwrap();
+    if metadata.files.is_empty() {
+        return;
+    }
+    say('i', 0, number);
+    let how = ImportColumnFamilyOptions { move_files: random.one_in(2) };
+    let name = format!("{IMPORTED}{number}");
+    let family = db.create_column_family_with_import(&name, &options(0), &how, &metadata).unwrap();
+    say('j', 0, number);
+    if random.one_in(2) {
+        say('k', 0, number);
+        db.clip_column_family(&family, INSIDE.0, INSIDE.1).unwrap();
+        say('l', 0, number);
+    }
+    if random.one_in(2) {
+        say('m', 0, number);
+        db.drop_column_family(&family).unwrap();
+        say('n', 0, number);
+    }
+}
+
+/// The imported families that a directory has.
+pub(crate) fn imported(db: &Path, seed: u64) -> Vec<String> {
+    let mut names = Db::list_column_families(db, &options(seed)).unwrap_or_default();
+    names.retain(|name| name.starts_with(IMPORTED));
+    names
+}
+
+/// Each imported family has what its source had at some time, clipped if that was done, or is not
+/// there; then it goes.
+pub(crate) fn check_imported(db: &Db, told: &Told, chronicle: &Chronicle) {
+    for (number, stage) in &told.imports {
+        let name = format!("{IMPORTED}{number}");
+        let Some(family) = db.column_family(&name) else {
+            assert!(matches!(stage, 'i' | 'm' | 'n'), "{name} is missing, the last word of it was {stage}");
+            continue;
+        };
+        assert!(*stage != 'n', "{name} was dropped");
+        let mut cursor = db.iter_cf(&ReadOptions::default(), &family).unwrap();
+        let mut entries = Vec::new();
+        cursor.seek_to_first().unwrap();
+        while cursor.valid() {
+            entries.push((cursor.key().to_vec(), cursor.value().to_vec()));
+            cursor.next().unwrap();
+        }
+        let whole = chronicle.check_old_state(SOURCE, &entries);
+        let of_clipped = entries.iter().find(|(key, _)| key == INSIDE.0).map(|(_, value)| &value[..]);
+        let seen = karst_testkit::chronicle::marked(of_clipped).unwrap();
+        let clipped = chronicle.entries(SOURCE, &Cut(vec![0, seen, 0, 0])) == entries;
+        let right = match stage {
+            'i' | 'j' => whole.is_ok(),
+            'l' => clipped,
+            _ => whole.is_ok() || clipped,
+        };
+        assert!(right, "{name}, the last word of it was {stage}: {:?}", whole.err());
+    }
+    for family in db.column_families().iter().filter(|family| family.name().starts_with(IMPORTED)) {
+        db.drop_column_family(family).unwrap();
+    }
+}
+
 /// What this side was told of copies in one life.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
@@ -70,15 +151,25 @@ pub(crate) struct Told {
     checkpoints: Vec<(u64, Cut, Cut)>,
     /// The last backup.
     backup: Option<(u64, Cut, Cut)>,
+    /// The last word of each import.
+    imports: BTreeMap<u64, char>,
 }
 
 impl Told {
+    /// Number of imports that were begun.
+    pub(crate) fn imports(&self) -> usize {
+        self.imports.len()
+    }
+
     pub(crate) fn hear(&mut self, what: &str, number: u64, chronicle: &Chronicle) {
         match what {
             "c" => self.begun[0] = chronicle.acknowledged(),
             "p" => self.begun[1] = chronicle.acknowledged(),
             "d" => self.checkpoints.push((number, self.begun[0].clone(), chronicle.begun())),
             "q" => self.backup = Some((number, self.begun[1].clone(), chronicle.begun())),
+            "i" | "j" | "k" | "l" | "m" | "n" => {
+                self.imports.extend(what.chars().map(|stage| (number, stage)));
+            }
             what => panic!("{what}: nobody says so"),
         }
     }
