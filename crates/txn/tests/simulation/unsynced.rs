@@ -44,21 +44,41 @@ async fn follow(
     options: &Options,
     (user, known): (&User, &Mutex<Known>),
     when: &str,
-) -> Result<()> {
-    let db = match secondary.take() {
-        Some(db) => {
-            db.try_catch_up_with_primary_async().await?;
-            db
-        }
+) -> Result<u64> {
+    let there = match secondary.take() {
+        Some(db) => db.try_catch_up_with_primary_async().await.map(|()| db),
         None => {
             // Why: with a limit it may find files gone that it has not opened yet.
             let options = options.clone().set("max_open_files", "-1")?;
-            Db::open_as_secondary_async(PATH, "/secondary", &options).await?
+            Db::open_as_secondary_async(PATH, "/secondary", &options).await
         }
+    };
+    let db = match there {
+        // A log or a table went meanwhile.
+        Err(e) if e.kind() == ErrorKind::TryAgain => return Ok(0),
+        there => there?,
     };
     let found = user.read_from(&db, &ReadOptions::new()).await?;
     assert_eq!(found, known.lock().unwrap().certain.data, "{when}, in a secondary");
     *secondary = Some(db);
+    Ok(1)
+}
+
+/// A decision is flushed, and its log goes with that of the prepared section.
+async fn a_decision_goes_with_its_log(
+    db: &TransactionDb,
+    user: &mut User,
+    known: &Mutex<Known>,
+    random: &mut Random,
+) -> Result<()> {
+    let decision = if random.one_in(3) { Step::Rollback } else { Step::Commit };
+    user.step(decision, known).await?;
+    let families = db.db().column_families();
+    let families: Vec<_> = families.iter().collect();
+    for _ in 0..2 {
+        user.step(Step::Write, known).await?;
+        db.db().flush_cfs_async(&FlushOptions::default(), &families).await?;
+    }
     Ok(())
 }
 
@@ -115,6 +135,16 @@ async fn live(
             2..5 if !state.certain.prepared.is_empty() => {
                 jobs_go_by_a_decision(&db, &mut user, known, &mut random).await
             }
+            5 if !state.certain.prepared.is_empty() => {
+                let caught_up = follow(&mut secondary, &opening, (&user, known), when).await;
+                match caught_up {
+                    Ok(caught_up) => {
+                        followed += caught_up;
+                        a_decision_goes_with_its_log(&db, &mut user, known, &mut random).await
+                    }
+                    Err(e) => Err(e),
+                }
+            }
             _ => {
                 let step = user.draw(&state);
                 user.step(step, known).await
@@ -131,12 +161,7 @@ async fn live(
         if random.one_in(5) {
             match follow(&mut secondary, &opening, (&user, known), when).await {
                 Err(_) if fs.is_off() => return std::future::pending().await,
-                // A log or a table went meanwhile.
-                Err(e) if e.kind() == ErrorKind::TryAgain => {}
-                done => {
-                    done.unwrap_or_else(|e| panic!("{when}, in a secondary: {e}"));
-                    followed += 1;
-                }
+                caught_up => followed += caught_up.unwrap_or_else(|e| panic!("{when}, in a secondary: {e}")),
             }
         }
     }
