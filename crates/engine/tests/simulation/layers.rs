@@ -281,7 +281,7 @@ fn run(seed: u64) -> [usize; 3] {
     let (mut history, mut simulation, mut crashes) = (History::default(), Simulation::new(seed), 0);
     for life in 0..6 {
         if life < 5 {
-            let changes = [40, 400][random.index(2)];
+            let changes = [40, 70, 120, 400][random.index(4)];
             simulation.fs().lose_power_after(random.below(changes));
         }
         let env = simulation.env().clone();

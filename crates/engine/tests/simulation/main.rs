@@ -6,6 +6,8 @@
 //! `KARST_TRACE=1` prints what happened in a failing run, `KARST_LONG_TESTS=1` the long form that
 //! `cargo xtask ci` runs.
 
+#[path = "../timestamps/all_writes.rs"]
+mod all_writes;
 mod copying;
 mod fifo;
 mod ingesting;
@@ -17,6 +19,7 @@ mod reading;
 mod reads;
 mod setting_back;
 mod store;
+mod timestamps;
 mod writes;
 #[path = "../kill/writing.rs"]
 mod writing;

@@ -23,7 +23,7 @@ pub(crate) struct Entry {
 }
 
 /// The writes of a test. The merge operator appends operands with a comma between them.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct AllWrites {
     /// By key, oldest first.
     pub(crate) entries: BTreeMap<String, Vec<Entry>>,
@@ -80,6 +80,12 @@ impl AllWrites {
         self.entries.values().flatten().map(|entry| entry.at).max().unwrap_or(0)
     }
 
+    /// Keys with their timestamps and values after the first `count` writes, as of a timestamp.
+    pub(crate) fn shown(&self, count: usize, at: u64) -> Vec<(String, u64, String)> {
+        let shown = |key: &String| self.get(key, count, at).map(|(at, value)| (key.clone(), at, value));
+        self.entries.keys().filter_map(shown).collect()
+    }
+
     /// The value of a key after the first `count` writes, as of a timestamp.
     fn get(&self, key: &str, count: usize, at: u64) -> Found {
         let visible = |entry: &&Entry| entry.order < count && entry.at <= at;
@@ -128,11 +134,7 @@ impl AllWrites {
             let wanted = wanted.as_ref().map(|(_, value)| value);
             assert_eq!(many?.map(|value| text(&value)).as_ref(), wanted, "multi_get {key}, {what}");
         }
-        let shown: Vec<(String, u64, String)> = keys
-            .iter()
-            .zip(wanted)
-            .filter_map(|(key, found)| found.map(|(at, value)| (key.to_string(), at, value)))
-            .collect();
+        let shown = self.shown(count, at);
         let mut iter = db.iter_cf(options, family)?;
         let mut got = Vec::new();
         iter.seek_to_first_async().await?;

@@ -34,7 +34,12 @@ pub(crate) fn by_users(tree: &Tree<'_>) -> Vec<Place> {
 /// Files with nothing older below them, all of whose entries every snapshot sees: rewriting them
 /// drops old versions and deletions, and makes their sequence numbers 0.
 pub(crate) fn bottommost(tree: &Tree<'_>) -> Vec<Place> {
-    if tree.options().allow_ingest_behind {
+    // Reason: entries with timestamps keep their sequence numbers for as long as the history that
+    // they belong to can be read, and merge operands always. A file of such entries would be
+    // rewritten without end.
+    //
+    // Compat: RocksDB rewrites the files whose latest timestamp is before `full_history_ts_low`.
+    if tree.options().allow_ingest_behind || tree.comparator().timestamp_size() > 0 {
         return Vec::new();
     }
     let delay = u64::from(tree.options().family.bottommost_file_compaction_delay);
