@@ -325,6 +325,13 @@ impl Chronicle {
         Ok(())
     }
 
+    /// The database is set back to `cut`, durably: a backup was restored that had it.
+    pub fn restore(&mut self, cut: &Cut) {
+        for (own, seen) in self.writers.iter_mut().zip(&cut.0) {
+            own.forget_after(*seen, true, self.keeps_history);
+        }
+    }
+
     /// Whether these entries of a column family are what it had after some batches of each writer,
     /// up to the last that has begun. Returns which batches: the last of each that touched the
     /// family.
@@ -504,6 +511,17 @@ mod tests {
         assert!(!survives([1, 2], true), "a synced batch was lost");
         assert!(!survives([2, 3], true), "a batch was lost, and a later one of another writer was not");
         assert!(!survives([3, 4], true), "a batch that never was");
+    }
+
+    #[test]
+    fn what_was_restored_is_all_that_there_is_and_survives() {
+        let mut chronicle = chronicle();
+        let cut = Cut(vec![1, 2]);
+        chronicle.restore(&cut);
+        assert_eq!((chronicle.acknowledged(), chronicle.begun()), (cut.clone(), cut.clone()));
+        assert!(chronicle.clone().survive(&Cut(vec![1, 1]), true).is_err());
+        assert!(chronicle.survive(&cut, true).is_ok());
+        assert_eq!(chronicle.begin(0, &[0], &mut Random::new(1)).0, 2);
     }
 
     #[test]

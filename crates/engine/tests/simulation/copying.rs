@@ -1,14 +1,18 @@
 //! Checkpoints and backups that are taken beside everybody else. Each is opened, and is a state
-//! that the database could have been in while it was taken.
+//! that the database could have been in while it was taken. Between two lives a backup may be
+//! restored in place of the database, which then is what it was.
 
-use crate::machine::{User, Weather, check_all, cut_of, given_up};
+use crate::machine::{User, Weather, World, check_all, cut_of, given_up};
 use crate::store::{self, Families};
 use karst_engine::{
-    BackupEngine, BackupEngineOptions, Checkpoint, CreateBackupOptions, Db, ErrorKind, RestoreOptions, Result,
+    BackupEngine, BackupEngineOptions, Checkpoint, CreateBackupOptions, Db, ErrorKind, RestoreMode,
+    RestoreOptions, Result,
 };
-use karst_io::FileSystem;
+use karst_io::{Env, FileSystem};
 use karst_testkit::chronicle::Cut;
+use karst_testkit::random::Random;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 /// How the names of checkpoints begin, and of backups that are restored; where backups are.
 const COPY: &str = "copy-";
@@ -64,12 +68,15 @@ impl User {
         let before = self.world.acknowledged();
         let flushes = self.random.one_in(2);
         let made = match restores {
-            true => self.back_up(&directory, flushes).await,
-            false => self.checkpoint(&directory, flushes).await,
+            true => self.back_up(&directory, flushes).await.map(Some),
+            false => self.checkpoint(&directory, flushes).await.map(|()| None),
         };
         let after = self.world.begun();
-        if made.is_some() {
-            self.check_copy(&directory, flushes, (&before, &after)).await;
+        if let Some(backup) = made {
+            let cut = self.check_copy(&directory, flushes, (&before, &after)).await;
+            if let (Some(id), Some(cut)) = (backup, cut) {
+                *self.world.backup.lock().unwrap() = Some((id, cut));
+            }
             // Some stay for the next life, which opens them for writing. Why the outcome does not
             // matter: so it is with what could not be removed.
             if !self.random.one_in(4) {
@@ -87,7 +94,7 @@ impl User {
         self.world.unless_foul("a checkpoint", made).await
     }
 
-    async fn back_up(&mut self, directory: &Path, flushes: bool) -> Option<()> {
+    async fn back_up(&mut self, directory: &Path, flushes: bool) -> Option<u32> {
         let mut options = BackupEngineOptions::new(BACKUPS);
         options.max_background_operations = 1 + self.random.index(3);
         let mut engine = match BackupEngine::open(&options, &self.env) {
@@ -104,15 +111,21 @@ impl User {
         let restored = restore(&engine, id, directory).await;
         self.world.unless_foul("restoring a backup", restored).await?;
         let purged = engine.purge_old_backups(1 + self.random.index(3));
-        self.world.unless_foul("purging backups", purged).await
+        self.world.unless_foul("purging backups", purged).await.map(|()| id)
     }
 
-    async fn check_copy(&self, directory: &Path, flushed: bool, (before, after): (&Cut, &Cut)) {
+    /// Returns what the copy has.
+    async fn check_copy(
+        &self,
+        directory: &Path,
+        flushed: bool,
+        (before, after): (&Cut, &Cut),
+    ) -> Option<Cut> {
         let world = &self.world;
         // Why for reading: this is a job, and a database that is open for writing is not closed in
         // one.
         let opened = Db::open_read_only(directory, &world.plan.options_of_copy(&self.env, directory));
-        let Some(copy) = world.unless_foul("opening a copy", opened).await else { return };
+        let copy = world.unless_foul("opening a copy", opened).await?;
         let families = Families::of(&copy, &world.plan);
         let snapshot = copy.snapshot();
         let cut = cut_of(world, &copy, &families, &snapshot).await;
@@ -120,7 +133,36 @@ impl User {
         let checked = world.chronicle().check_copy(&cut, before, after, flushed);
         checked.unwrap_or_else(|e| panic!("{}: {e}", directory.display()));
         check_all(world, &copy, &families, &cut).await;
+        Some(cut)
     }
+}
+
+/// Before opening: now and then a backup takes the place of the database. If the power failed while
+/// one did, it does so now. Returns whether one has.
+pub(crate) async fn restore_in_place(world: &World, env: &Env, random: &mut Random) -> bool {
+    let was_restoring = world.restoring.load(Ordering::Relaxed);
+    let backup = world.backup.lock().unwrap().clone();
+    let Some((id, cut)) = backup.filter(|_| world.plan.has_one_path()) else { return false };
+    if !was_restoring && random.one_in(2) {
+        return false;
+    }
+    let engine = BackupEngine::open(&BackupEngineOptions::new(BACKUPS), env);
+    let engine = world.ok("opening the backups", engine).await;
+    if !engine.get_backup_info().iter().any(|info| info.backup_id == id) {
+        assert!(!was_restoring, "the backup {id} is lost");
+        return false;
+    }
+    world.restoring.store(true, Ordering::Relaxed);
+    let modes =
+        [RestoreMode::PurgeAllFiles, RestoreMode::VerifyChecksum, RestoreMode::KeepLatestDbSessionIdFiles];
+    let how = RestoreOptions { mode: modes[random.index(3)], ..RestoreOptions::default() };
+    let (to, logs) = (Path::new(store::DIRECTORY), Path::new(world.plan.log_directory()));
+    let restored = engine.restore_db_from_backup_async(id, to, logs, &how).await;
+    world.ok("restoring in place", restored).await;
+    world.restoring.store(false, Ordering::Relaxed);
+    world.chronicle().restore(&cut);
+    world.restored.fetch_add(1, Ordering::Relaxed);
+    true
 }
 
 async fn restore(engine: &BackupEngine, id: u32, to: &Path) -> Result<()> {

@@ -5,6 +5,8 @@
 //! In foul weather the disk also fails now and then, at any change: then writes and flushes may
 //! fail, writers try again until the database has recovered, and nothing else may differ.
 
+use crate::copying;
+use crate::importing::{self, Imported};
 use crate::ingesting::ingest;
 use crate::reading::Reading;
 use crate::setting_back;
@@ -19,7 +21,7 @@ use karst_testkit::chronicle::{Chronicle, Cut, mark, marked};
 use karst_testkit::random::Random;
 use karst_testkit::show;
 use karst_testkit::tally::Tally;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::{Future, poll_fn};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -61,6 +63,17 @@ pub(crate) struct World {
     pub(crate) followed: AtomicU64,
     /// How often a copy that lacked something was set back to a state that was not empty.
     pub(crate) set_back: AtomicU64,
+    /// A backup of which it is known what it has.
+    pub(crate) backup: Mutex<Option<(u32, Cut)>>,
+    /// A backup is being restored in place, or was when the power failed.
+    pub(crate) restoring: AtomicBool,
+    /// How often one was.
+    pub(crate) restored: AtomicU64,
+    /// Imported families, by name.
+    pub(crate) imported: Mutex<BTreeMap<String, Imported>>,
+    /// How many were imported, and how many were found by another life and clipped.
+    pub(crate) imports: AtomicU64,
+    pub(crate) clipped: AtomicU64,
     /// What happened in all lives that have ended, if that is kept.
     pub(crate) trace: Mutex<Vec<String>>,
 }
@@ -99,6 +112,12 @@ impl World {
             lost: AtomicU64::new(0),
             followed: AtomicU64::new(0),
             set_back: AtomicU64::new(0),
+            backup: Mutex::default(),
+            restoring: AtomicBool::new(false),
+            restored: AtomicU64::new(0),
+            imported: Mutex::default(),
+            imports: AtomicU64::new(0),
+            clipped: AtomicU64::new(0),
             trace: Mutex::default(),
         })
     }
@@ -172,7 +191,7 @@ impl World {
         in_each.collect()
     }
 
-    fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
 
@@ -262,6 +281,8 @@ pub(crate) async fn live(
         true => options.clone().set("best_efforts_recovery", "true").unwrap(),
         false => options.clone(),
     };
+    let restored = copying::restore_in_place(&world, &env, &mut random).await;
+    let after = after.filter(|_| !restored);
     if after.is_some() {
         let power = world.power_failed.load(Ordering::Relaxed);
         setting_back::check(&world, &env, &mut random, power).await;
@@ -269,6 +290,7 @@ pub(crate) async fn live(
     let db = open(&world, &opening, &mut random, after).await;
     let families = Families::of(&db, &world.plan);
     check_survivors(&world, &db, &families, after).await;
+    importing::check_left(&world, &db, restored, &mut random).await;
     pass(&world, &db, &options, &mut random).await;
     User::new(&world, &db, &families, random.fork(), until).check_left().await;
     let mut tasks: Vec<Task<()>> = Vec::new();
@@ -295,6 +317,7 @@ pub(crate) async fn live(
         let user = User::new(&world, &db, &families, random.fork(), until);
         tasks.push(env.spawn(Priority::Low, user.follow()));
     }
+    User::new(&world, &db, &families, random.fork(), until).import().await;
     for task in tasks {
         if let Err(e) = task.await {
             panic!("{e}");
@@ -413,6 +436,9 @@ async fn check_survivors(world: &World, db: &Db, families: &Families, after: Opt
         let power = world.power_failed.load(Ordering::Relaxed);
         let survived = world.chronicle().survive(&cut, power);
         survived.unwrap_or_else(|e| panic!("after {crash:?}, power failed: {power}: {e}"));
+        // Why: the backup has batches that were lost, and others get their numbers.
+        let lost = |backup: &mut (u32, Cut)| backup.1.0.iter().zip(&cut.0).any(|(had, has)| had > has);
+        world.backup.lock().unwrap().take_if(lost);
     }
     if !world.plan.keeps_logs {
         // Opening has written what it found to tables.
@@ -534,7 +560,7 @@ pub(crate) struct User {
     pub(crate) world: Arc<World>,
     pub(crate) db: Db,
     pub(crate) env: Env,
-    families: Families,
+    pub(crate) families: Families,
     pub(crate) random: Random,
     until: u64,
 }
@@ -605,7 +631,7 @@ impl User {
         }
     }
 
-    async fn pause(&mut self, at_most_us: u64) {
+    pub(crate) async fn pause(&mut self, at_most_us: u64) {
         let span = Duration::from_micros(self.random.below(at_most_us));
         sleep(&self.env, span).await;
     }

@@ -10,6 +10,7 @@
 mod all_writes;
 mod copying;
 mod fifo;
+mod importing;
 mod ingesting;
 mod layers;
 mod machine;

@@ -103,6 +103,8 @@ pub(crate) async fn check(world: &World, env: &Env, random: &mut Random, power: 
 /// and those of the plan.
 fn open(world: &World, env: &Env, directory: &Path, best_efforts: &Options) -> karst_engine::Result<Db> {
     let to_look = Options::new().env(env.clone()).set("best_efforts_recovery", "true")?;
+    // Why: the OPTIONS file that was copied may name the directory of the database's own logs.
+    let to_look = to_look.set("wal_dir", &directory.to_string_lossy())?;
     let looked =
         Db::open_read_only(directory, &to_look.db_paths([(); 4].map(|()| DbPath::new(directory, 0))))?;
     let mut names = world.plan.names();

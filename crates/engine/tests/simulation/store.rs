@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub(crate) const DIRECTORY: &str = "/db";
+/// Where logs are that are not there.
+const LOGS: &str = "/logs";
 
 const NAMES: [&str; 3] = ["default", "second", "third"];
 /// Of what nobody checks: writes behind others.
@@ -18,6 +20,8 @@ const BEHIND: &str = "behind";
 /// How the names of families begin that come and go. A life finds those that one before it has
 /// left.
 pub(crate) const PASSING: &str = "passing";
+/// How the names of imported families begin.
+pub(crate) const IMPORTED: &str = "imported";
 
 /// What differs from seed to seed.
 #[derive(Clone, Debug)]
@@ -35,6 +39,8 @@ pub(crate) struct Plan {
     pub(crate) keeps_logs: bool,
     /// Where tables go, by column family; `None` for all that have no place of their own.
     paths: Vec<(Option<&'static str>, Vec<DbPath>)>,
+    /// Whether the logs have a directory of their own.
+    logs_apart: bool,
     /// How obsolete files leave the disk, if not at once.
     trash: Option<Trash>,
     /// How long the prefixes are where tables are cut.
@@ -110,6 +116,7 @@ impl Plan {
         let partition_prefix = random.one_in(3).then(|| 2 + random.index(5));
         let recycled = if !unlogged_writer && random.one_in(2) { 2 } else { 0 };
         options += &format!("recycle_log_file_num={recycled};");
+        let logs_apart = random.one_in(3);
         Self {
             families: 1 + random.index(NAMES.len()),
             writers: 1 + random.index(5),
@@ -119,6 +126,7 @@ impl Plan {
             counts: random.one_in(2),
             keeps_logs,
             paths,
+            logs_apart,
             trash,
             partition_prefix,
             options,
@@ -128,12 +136,17 @@ impl Plan {
 
     /// For the database where it is, with a manager of its files of its own.
     pub(crate) fn options(&self, env: &Env) -> Options {
-        self.options_with(env, DbPath::clone)
+        let options = self.options_with(env, DbPath::clone);
+        match self.logs_apart {
+            true => options.set("wal_dir", LOGS).expect("a directory"),
+            false => options,
+        }
     }
 
     /// For a copy of the database, which has all files in one directory.
     pub(crate) fn options_of_copy(&self, env: &Env, directory: &Path) -> Options {
-        self.options_with(env, |path| DbPath::new(directory, path.target_size))
+        let options = self.options_with(env, |path| DbPath::new(directory, path.target_size));
+        options.set("wal_dir", &directory.to_string_lossy()).expect("a directory")
     }
 
     fn options_with(&self, env: &Env, place: impl Fn(&DbPath) -> DbPath) -> Options {
@@ -174,13 +187,24 @@ impl Plan {
         self.trash.is_some()
     }
 
-    /// All directories that may have tables, the database's own first.
+    pub(crate) fn log_directory(&self) -> &'static str {
+        if self.logs_apart { LOGS } else { DIRECTORY }
+    }
+
+    /// Whether all that is not a log is in one directory, as a backup needs it that is restored in
+    /// place.
+    pub(crate) fn has_one_path(&self) -> bool {
+        self.paths.is_empty()
+    }
+
+    /// All directories that may have tables or logs, the database's own first.
     pub(crate) fn directories(&self) -> Vec<PathBuf> {
         let own = PathBuf::from(DIRECTORY);
         let others: BTreeSet<&PathBuf> =
             self.paths.iter().flat_map(|(_, paths)| paths.iter().map(|path| &path.path)).collect();
         let others: Vec<PathBuf> = others.into_iter().filter(|path| **path != own).cloned().collect();
-        [vec![own], others].concat()
+        let logs = self.logs_apart.then(|| PathBuf::from(LOGS)).into_iter().collect();
+        [vec![own], others, logs].concat()
     }
 
     /// The families of the chronicle, then those of the tally, then one for what nobody checks.
@@ -225,6 +249,8 @@ pub(crate) fn open(options: &Options, plan: &Plan) -> karst_engine::Result<Db> {
     let mut names = plan.names();
     // Why no error: at first there is no database.
     let there = Db::list_column_families(DIRECTORY, options).unwrap_or_default();
-    names.extend(there.into_iter().filter(|name| name.starts_with(PASSING)));
+    names.extend(
+        there.into_iter().filter(|name| [PASSING, IMPORTED].iter().any(|begin| name.starts_with(begin))),
+    );
     Db::open_cf(DIRECTORY, options, &names.iter().map(String::as_str).collect::<Vec<_>>())
 }

@@ -8,8 +8,9 @@ use std::sync::atomic::Ordering;
 #[test]
 fn what_is_seen_is_what_was_written_whatever_crashes() {
     let (mut operations, mut crashes, mut lost, mut followed, mut set_back) = (0, 0, 0, 0, 0);
+    let (mut imports, mut clipped, mut restored) = (0, 0, 0);
     let in_one = if long() { 4000 } else { 1500 };
-    each_seed("what_is_seen_is_what_was_written_whatever_crashes", 20, 400, |seed| {
+    each_seed("what_is_seen_is_what_was_written_whatever_crashes", 16, 400, |seed| {
         let trace = std::env::var_os("KARST_TRACE").is_some();
         let (world, _) = run(seed, Weather::Fair, in_one, trace);
         operations += world.operations();
@@ -17,14 +18,21 @@ fn what_is_seen_is_what_was_written_whatever_crashes() {
         lost += world.lost.load(Ordering::Relaxed);
         followed += world.followed.load(Ordering::Relaxed);
         set_back += world.set_back.load(Ordering::Relaxed);
+        imports += world.imports.load(Ordering::Relaxed);
+        clipped += world.clipped.load(Ordering::Relaxed);
+        restored += world.restored.load(Ordering::Relaxed);
     });
     println!(
-        "{operations} operations, {crashes} crashes, {lost} acknowledged and unsynced batches lost, followed {followed} times, set back {set_back} times"
+        "{operations} operations, {crashes} crashes, {lost} acknowledged and unsynced batches lost, followed {followed} times, set back {set_back} times, {imports} families imported, {clipped} clipped to nothing, {restored} backups restored in place"
     );
     let one_seed = number("KARST_SEED").is_some() || number("KARST_SEEDS").is_some();
     assert!(
         one_seed || (crashes > 8 && lost > 0 && followed > 20 && set_back > 0),
         "nothing was tried: {crashes} crashes, {lost} batches lost, followed {followed} times, set back {set_back} times"
+    );
+    assert!(
+        one_seed || (imports > 5 && clipped > 0 && restored > 0),
+        "nothing was tried: {imports} families imported, {clipped} clipped, {restored} backups restored"
     );
     assert!(one_seed || !long() || operations >= 1_000_000, "{operations} operations only");
 }
