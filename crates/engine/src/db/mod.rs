@@ -248,8 +248,8 @@ impl Db {
         })
     }
 
-    /// The values of `keys` in the default column family, in the order of the keys. All that has to
-    /// be read is read at the same time.
+    /// The values of `keys` in the default column family, in the order of the keys. What has to be
+    /// read is read at the same time, for up to 128 keys; the rest follows as they are done.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<Value>>> {
         self.multi_get_cf(&self.0.default_read, &self.0.default_family, keys)
     }

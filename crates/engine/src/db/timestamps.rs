@@ -67,7 +67,8 @@ impl Db {
     }
 
     /// The values of `keys` in a column family, as [`Db::get_cf_with_ts`] tells them, in the order
-    /// of the keys. All that has to be read is read at the same time; waits on the calling thread.
+    /// of the keys. What has to be read is read at the same time, as in [`Db::multi_get`]; waits on
+    /// the calling thread.
     pub fn multi_get_cf_with_ts<K: AsRef<[u8]>>(
         &self,
         options: &ReadOptions,

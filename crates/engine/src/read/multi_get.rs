@@ -6,12 +6,18 @@
 //! files, levels, partitions, blobs and merge operands are read in parallel without a mode of their
 //! own.
 //!
+//! At most [`WINDOW`] keys wait at a time. Once the window is full, the keys that have not been
+//! stepped are sorted; they are stepped in that order, each time half of the window is free. An
+//! arrival polls all reads in flight and a need is compared with all of them, so the cost of both
+//! is bounded by the window and not by the number of keys.
+//!
 //! With `optimize_multiget_for_io` (the default) a key that has to wait asks at once for the filter
 //! and index partitions of all files that may hold it, on all levels. `async_io=false` fetches from
 //! one file at a time.
 //!
-//! Why keys are not sorted: sorting would buy locality at the price of a comparison sort on every
-//! hit. Reads are sorted by file and offset where it matters, when they are issued.
+//! Keys are not sorted before the window is full, because sorting would buy locality at the price
+//! of a comparison sort on every hit; reads are sorted by file and offset when they are issued. The
+//! rest is sorted because neighbouring keys are in the same blocks, so they belong in one window.
 
 use crate::read::View;
 use crate::read::lookup::Lookup;
@@ -24,8 +30,8 @@ use karst_base::stats::{HistogramKind, Ticker};
 use karst_storage::superversion::SuperVersion;
 use karst_storage::table::cache::TableCache;
 use karst_storage::table::drive::{self, Attempt};
-use karst_storage::table::fetch::Fetches;
-use karst_storage::table::needs::{Needs, Stop};
+use karst_storage::table::fetch::{Fetches, Waiter};
+use karst_storage::table::needs::{Held, NeedKey, Stop};
 use karst_storage::value::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,22 +93,86 @@ impl Sources for Many<'_> {
     }
 }
 
-/// A key that has to wait.
-struct Waiting {
-    lookup: Lookup,
+/// The most keys of a batch that wait at a time. Half of it keeps a device busy while the other
+/// half is replaced.
+const WINDOW: usize = 128;
+
+/// Which key of a batch.
+#[derive(Clone, Copy)]
+struct Key {
     /// Its place among the results.
     index: usize,
     source: usize,
-    /// Something came for it since its last step.
-    ready: bool,
-    /// It has its result; what was read ahead for it may still come.
-    done: bool,
 }
 
-/// What the first pass leaves: results, and keys that have to wait.
+/// A key that has to wait.
+struct Waiting {
+    lookup: Lookup,
+    key: Key,
+    /// Its name among those who wait. No later one has it, so what was read ahead for a key that
+    /// is done is not taken for its successor's.
+    number: Waiter,
+    /// Something came for it since its last step.
+    ready: bool,
+}
+
+/// The keys that wait. The place of each is its number modulo [`WINDOW`].
+#[derive(Default)]
+struct Window {
+    places: Vec<Option<Waiting>>,
+    /// For each free place the number of the next key there.
+    free: Vec<Waiter>,
+    /// The numbers of keys that something has come for.
+    ready: Vec<Waiter>,
+}
+
+impl Window {
+    fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// Adds a key that has to wait, where there are fewer than [`WINDOW`] of them.
+    fn add(&mut self, lookup: Lookup, key: Key) -> &mut Waiting {
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.places.push(None);
+            self.places.len() as Waiter - 1
+        });
+        self.places[place_of(number)].insert(Waiting { lookup, key, number, ready: false })
+    }
+
+    fn remove(&mut self, number: Waiter) {
+        self.places[place_of(number)] = None;
+        // Reads of 2^25 earlier keys of a place do not last until the numbers begin again.
+        self.free.push(number.wrapping_add(WINDOW as Waiter));
+    }
+
+    /// Hands what was fetched for `number` to its key, unless that is done.
+    fn supply(&mut self, number: Waiter, name: NeedKey, result: Result<Held>) {
+        let waiting = self.places[place_of(number)].as_mut().filter(|waiting| waiting.number == number);
+        if let Some(waiting) = waiting {
+            waiting.lookup.needs.supply(name, result);
+            if !std::mem::replace(&mut waiting.ready, true) {
+                self.ready.push(number);
+            }
+        }
+    }
+
+    fn waiting(&mut self) -> impl Iterator<Item = &mut Waiting> {
+        self.places.iter_mut().flatten()
+    }
+}
+
+fn place_of(number: Waiter) -> usize {
+    number as usize % WINDOW
+}
+
+/// A batch after its first pass: results, keys that have to wait, and keys that had no step yet.
 struct Batch {
+    /// Those of keys that are not done yet are filled in later.
     results: Results,
-    waiting: Vec<Waiting>,
+    window: Window,
+    /// Keys that had no step yet, in the order to step them in.
+    rest: std::vec::IntoIter<Key>,
     /// Of each key's value, where the options have a timestamp.
     timestamps: Vec<Option<Timestamp>>,
     value_bytes: u64,
@@ -110,7 +180,8 @@ struct Batch {
     began: Option<Duration>,
 }
 
-/// Steps every key once. Allocates nothing but the results unless a key has to wait.
+/// Steps every key once, until the window is full. Allocates nothing but the results unless a key
+/// has to wait.
 #[inline]
 fn first_pass<K: AsRef<[u8]>>(
     sources: &impl Sources,
@@ -124,7 +195,8 @@ fn first_pass<K: AsRef<[u8]>>(
     };
     let results = Vec::with_capacity(keys.len());
     let timestamps = if options.timestamp.is_some() { vec![None; keys.len()] } else { Vec::new() };
-    let mut batch = Batch { results, timestamps, waiting: Vec::new(), value_bytes: 0, began };
+    let (window, rest) = (Window::default(), Vec::new().into_iter());
+    let mut batch = Batch { results, window, rest, timestamps, value_bytes: 0, began };
     for (index, key) in keys.iter().enumerate() {
         let source = sources.of_key(index);
         let (tables, superversion) = sources.get(source);
@@ -137,16 +209,34 @@ fn first_pass<K: AsRef<[u8]>>(
             }
             Err(Stop::Error(error)) => Err(error),
             Err(Stop::Need) => {
-                batch.waiting.push(Waiting { lookup, index, source, ready: false, done: false });
+                batch.window.add(lookup, Key { index, source });
                 Ok(None)
             }
         };
         batch.results.push(result);
+        if batch.window.len() == WINDOW {
+            batch.leave(sources, keys);
+            break;
+        }
     }
     batch
 }
 
 impl Batch {
+    /// Leaves the keys that had no step yet for later.
+    #[cold]
+    fn leave<K: AsRef<[u8]>>(&mut self, sources: &impl Sources, keys: &[K]) {
+        let left = self.results.len()..keys.len();
+        let mut rest: Vec<Key> = left.map(|index| Key { index, source: sources.of_key(index) }).collect();
+        // By their bytes and not by the comparator, because only locality depends on the order.
+        rest.sort_unstable_by(|a, b| {
+            let bytes = |key: &Key| keys[key.index].as_ref();
+            a.source.cmp(&b.source).then_with(|| bytes(a).cmp(bytes(b)))
+        });
+        self.rest = rest.into_iter();
+        self.results.resize_with(keys.len(), || Ok(None));
+    }
+
     #[inline]
     fn note_timestamp(&mut self, index: usize, lookup: &mut Lookup) {
         if let Some(place) = self.timestamps.get_mut(index) {
@@ -169,63 +259,132 @@ impl Batch {
         result
     }
 
-    /// Fetches what the waiting keys need and steps them until none is left.
-    async fn finish(&mut self, sources: &impl Sources, options: &ReadOptions, at: &ReadAt) {
+    /// Fetches what the waiting keys need and steps them, and then the rest, until none is left.
+    async fn finish<K: AsRef<[u8]>>(
+        &mut self,
+        sources: &impl Sources,
+        options: &ReadOptions,
+        at: &ReadAt,
+        keys: &[K],
+    ) {
         let view_of = |source: usize| {
             let (tables, superversion) = sources.get(source);
             View::new(tables, superversion, options).at(at)
         };
         let mut fetches = Fetches::new(options, HistogramKind::FileReadMultigetMicros);
-        let mut unfinished = self.waiting.len();
-        let ctx = view_of(self.waiting[0].source).ctx;
-        let timer = ctx.thread_timer();
-        for (number, waiting) in self.waiting.iter_mut().enumerate() {
-            waiting.prepare(&view_of(waiting.source), options);
-            fetches.collect_for(&mut waiting.lookup.needs, number as u32);
+        let ctx = view_of(0).ctx;
+        let mut timer = ctx.thread_timer();
+        for waiting in self.window.waiting() {
+            waiting.ask(&view_of(waiting.key.source), &mut fetches);
         }
-        while unfinished > 0 {
+        while self.window.len() > 0 {
             fetches.launch(&ctx);
-            let waiting = &mut self.waiting;
-            let arrived = drive::arrival(&ctx, &mut fetches, |number, key, result| {
-                let waiting = &mut waiting[number as usize];
-                if !waiting.done {
-                    waiting.lookup.needs.supply(key, result);
-                    waiting.ready = true;
-                }
+            let window = &mut self.window;
+            let arrived = drive::arrival(&ctx, &mut fetches, |number, name, result| {
+                window.supply(number, name, result);
             });
             if let Err(late) = arrived.await {
-                for waiting in self.waiting.iter().filter(|waiting| !waiting.done) {
-                    self.results[waiting.index] = Err(late.clone());
-                }
+                self.give_up(view_of, at, keys, &late);
                 break;
             }
-            for number in 0..self.waiting.len() {
-                let waiting = &mut self.waiting[number];
-                if !std::mem::take(&mut waiting.ready) {
-                    continue;
+            let mut ready = std::mem::take(&mut self.window.ready);
+            for number in ready.drain(..) {
+                self.step(number, view_of, &mut fetches);
+            }
+            self.window.ready = ready; // keep its capacity
+            if self.rest.len() > 0 && self.window.len() <= WINDOW / 2 {
+                // `arrival` notices a deadline only while nothing arrives.
+                if ctx.is_late() {
+                    self.give_up(view_of, at, keys, &drive::late());
+                    break;
                 }
-                let view = view_of(waiting.source);
-                let result = match waiting.lookup.step(&view) {
-                    Ok(value) => Ok(value),
-                    Err(Stop::Error(error)) => Err(error),
-                    Err(Stop::Need) => {
-                        waiting.prepare(&view, options);
-                        fetches.collect_for(&mut waiting.lookup.needs, number as u32);
-                        continue;
+                // First steps take their own time.
+                ctx.stop(timer, PerfMetric::GetFromOutputFilesTime);
+                while self.window.len() < WINDOW
+                    && let Some(key) = self.rest.next()
+                {
+                    let view = view_of(key.source);
+                    if let Some(lookup) = self.first_step(key, &view, at, keys) {
+                        self.window.add(lookup, key).ask(&view, &mut fetches);
                     }
-                };
-                waiting.done = true;
-                waiting.lookup.needs = Needs::new();
-                let index = waiting.index;
-                if let Some(place) = self.timestamps.get_mut(index) {
-                    *place = waiting.lookup.take_timestamp();
                 }
-                self.results[index] = self.accept(options, result);
-                unfinished -= 1;
+                timer = ctx.thread_timer();
             }
         }
         ctx.stop(timer, PerfMetric::GetFromOutputFilesTime);
         fetches.count_levels(&ctx);
+    }
+
+    /// Steps a key that waits.
+    fn step<'a>(&mut self, number: Waiter, view_of: impl Fn(usize) -> View<'a>, fetches: &mut Fetches) {
+        let Some(waiting) = &mut self.window.places[place_of(number)] else {
+            unreachable!("it is ready for a step")
+        };
+        waiting.ready = false;
+        let view = view_of(waiting.key.source);
+        let result = match waiting.lookup.step(&view) {
+            Ok(value) => Ok(value),
+            Err(Stop::Error(error)) => Err(error),
+            Err(Stop::Need) => return waiting.ask(&view, fetches),
+        };
+        let (key, timestamp) = (waiting.key, waiting.lookup.take_timestamp());
+        self.window.remove(number);
+        self.end(key, view.ctx.options, result, timestamp);
+    }
+
+    /// Steps a key of the rest. Its lookup comes back if it has to wait.
+    fn first_step<K: AsRef<[u8]>>(
+        &mut self,
+        key: Key,
+        view: &View<'_>,
+        at: &ReadAt,
+        keys: &[K],
+    ) -> Option<Lookup> {
+        let options = view.ctx.options;
+        let mut lookup = Lookup::new(keys[key.index].as_ref(), options, at.seq);
+        let result = match lookup.step(view) {
+            Ok(value) => Ok(value),
+            Err(Stop::Error(error)) => Err(error),
+            Err(Stop::Need) => return Some(lookup),
+        };
+        let timestamp = lookup.take_timestamp();
+        self.end(key, options, result, timestamp);
+        None
+    }
+
+    /// Notes the result of a key that was not done in the first pass.
+    fn end(
+        &mut self,
+        key: Key,
+        options: &ReadOptions,
+        result: Result<Option<Value>>,
+        timestamp: Option<Timestamp>,
+    ) {
+        if let Some(place) = self.timestamps.get_mut(key.index) {
+            *place = timestamp;
+        }
+        self.results[key.index] = self.accept(options, result);
+    }
+
+    /// Ends a batch that may wait no longer: `error` for each key that waits or would have to. The
+    /// rest is stepped all the same, because a key that is in memory has its answer wherever in a
+    /// batch it is.
+    #[cold]
+    fn give_up<'a, K: AsRef<[u8]>>(
+        &mut self,
+        view_of: impl Fn(usize) -> View<'a>,
+        at: &ReadAt,
+        keys: &[K],
+        error: &Error,
+    ) {
+        for waiting in self.window.places.iter().flatten() {
+            self.results[waiting.key.index] = Err(error.clone());
+        }
+        while let Some(key) = self.rest.next() {
+            if self.first_step(key, &view_of(key.source), at, keys).is_some() {
+                self.results[key.index] = Err(error.clone());
+            }
+        }
     }
 
     fn count(&self, sources: &impl Sources, options: &ReadOptions) {
@@ -248,11 +407,14 @@ impl Batch {
 }
 
 impl Waiting {
-    /// Asks for everything that this key will need sooner or later, where the options want that.
-    fn prepare(&mut self, view: &View<'_>, options: &ReadOptions) {
+    /// Asks for what it waits for, and where the options want that for everything that it will need
+    /// sooner or later.
+    fn ask(&mut self, view: &View<'_>, fetches: &mut Fetches) {
+        let options = view.ctx.options;
         if options.async_io && options.optimize_multiget_for_io {
             self.lookup.look_ahead(view);
         }
+        fetches.collect_for(&mut self.lookup.needs, self.number);
     }
 }
 
@@ -274,23 +436,23 @@ pub(crate) fn multi_get_with_timestamps<K: AsRef<[u8]>>(
     keys: &[K],
 ) -> (Results, Vec<Option<Timestamp>>) {
     let mut batch = first_pass(sources, options, at, keys);
-    if !batch.waiting.is_empty() {
+    if batch.window.len() > 0 {
         let env = &sources.get(0).0.shared.env;
-        karst_io::block_on(env, batch.finish(sources, options, at));
+        karst_io::block_on(env, batch.finish(sources, options, at, keys));
     }
     batch.count(sources, options);
     (batch.results, batch.timestamps)
 }
 
 /// The first pass of the asynchronous form: done from memory, or a future that waits for the rest.
-pub(crate) fn attempt<'a, K: AsRef<[u8]>>(
+pub(crate) fn attempt<'a, K: AsRef<[u8]> + Sync>(
     sources: &impl Sources,
     options: &'a ReadOptions,
     at: ReadAt,
-    keys: &[K],
+    keys: &'a [K],
 ) -> Attempt<'a, Results> {
     let mut batch = first_pass(sources, options, &at, keys);
-    if batch.waiting.is_empty() {
+    if batch.window.len() == 0 {
         batch.count(sources, options);
         return Attempt::Done(batch.results);
     }
@@ -302,9 +464,9 @@ pub(crate) fn attempt<'a, K: AsRef<[u8]>>(
         .collect();
     let at = at.kept();
     Attempt::Waiting(Box::pin(async move {
-        // Each waiting key knows its source by number; the others are done.
+        // Each key that is not done knows its source by number.
         let sources = Many { sources: &owned, of_keys: &[] };
-        batch.finish(&sources, options, &at).await;
+        batch.finish(&sources, options, &at, keys).await;
         batch.count(&sources, options);
         batch.results
     }))

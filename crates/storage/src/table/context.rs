@@ -80,6 +80,12 @@ impl<'a> ReadCtx<'a> {
         }
     }
 
+    /// True once the read's deadline has passed. Without a deadline the clock is not read.
+    #[inline]
+    pub fn is_late(&self) -> bool {
+        self.options.deadline.is_some_and(|deadline| self.tables.shared.env.now() >= deadline)
+    }
+
     /// Adds the time since `began` to a histogram, if times are collected.
     #[inline]
     pub fn measure_since(&self, kind: HistogramKind, began: Option<Duration>) {

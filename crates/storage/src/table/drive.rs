@@ -85,8 +85,9 @@ pub async fn arrival(
     arrived
 }
 
+/// The error of a read that may wait no longer.
 #[cold]
-fn late() -> Error {
+pub fn late() -> Error {
     Error::new(
         ErrorKind::TimedOut,
         "storage has not answered by the read's deadline, or within its io_timeout",
