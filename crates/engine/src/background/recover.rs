@@ -16,7 +16,7 @@ use karst_base::pacing::race;
 use karst_base::sst_file_manager::SstFileManager;
 use karst_base::stats::{HistogramKind, Ticker};
 use karst_format::ids::FileNumber;
-use karst_io::Priority;
+use karst_io::{Env, Priority};
 use karst_storage::column_family::Family;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -89,7 +89,7 @@ impl Background {
             let vain = self.state.lock().vain_attempts;
             // Why no attempt at once where there is no space: nothing has had the time to free any.
             let waits = vain > 0 || self.lacks_space().is_some();
-            if waits && !self.sleep(pause_after(vain, pause)).await {
+            if waits && !self.rest(pause_after(vain, pause), pause).await {
                 return (attempt, false);
             }
             // Why asked anew each time: a worse error may have come, which needs less.
@@ -100,7 +100,7 @@ impl Background {
                 // Why longer each time there: that look writes a MANIFEST, the others write
                 // nothing.
                 vain_looks += u32::from(error.reason.is_of_manifest());
-                if !self.sleep(pause_after(vain_looks, pause)).await {
+                if !self.rest(pause_after(vain_looks, pause), pause).await {
                     return (attempt, false);
                 }
             }
@@ -123,6 +123,66 @@ impl Background {
             }
         }
         (attempts, false)
+    }
+
+    /// Rests before the next attempt, where room is wanted no longer than until somebody has made
+    /// some: a look each `interval` tells. `false` as for [`sleep`](Self::sleep).
+    ///
+    /// Why not simply the pause: it has grown while the disk was full, and says nothing of when
+    /// there is room.
+    async fn rest(&self, span: Duration, interval: Duration) -> bool {
+        let until = self.env().now() + span;
+        // Why behind the first interval: what a failed attempt has written is being removed.
+        let mut free_then = None;
+        loop {
+            let left = until.saturating_sub(self.env().now());
+            if left.is_zero() {
+                return true;
+            }
+            if !self.sleep(left.min(interval)).await {
+                return false;
+            }
+            if self.lacks_space().is_none() || left <= interval {
+                continue;
+            }
+            let free = self.free_bytes().await;
+            let memory = self.in_memory();
+            let has_grown =
+                |then: &[u64]| then.iter().zip(&free).any(|(then, now)| *now >= then.saturating_add(memory));
+            match &free_then {
+                None => free_then = Some(free),
+                Some(then) if has_grown(then) => return true,
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Bytes of all memtables.
+    fn in_memory(&self) -> u64 {
+        let memory = |family: &Arc<Family>| {
+            family.superversion().memtables().map(|memtable| memtable.memory_bytes() as u64).sum::<u64>()
+        };
+        self.parts.families.all().iter().map(memory).sum()
+    }
+
+    /// Where flushes go.
+    fn first_directories(&self) -> Vec<PathBuf> {
+        let mut first: Vec<_> = self.parts.families.all().iter().map(first_directory).collect();
+        first.sort_unstable();
+        first.dedup();
+        first
+    }
+
+    /// Bytes that are free where flushes and logs go, as far as can be told.
+    async fn free_bytes(&self) -> Vec<u64> {
+        let mut directories = self.first_directories();
+        directories
+            .extend(Some(PathBuf::from(&self.options().wal_dir)).filter(|path| path.parent().is_some()));
+        let free = move |env: &Env| {
+            let free = |path: &PathBuf| env.fs().free_bytes(path).ok().flatten().unwrap_or_default();
+            directories.iter().map(free).collect()
+        };
+        self.env().run_blocking(free).await
     }
 
     /// The error that stands, if it is one for want of room.
@@ -167,14 +227,8 @@ impl Background {
                 None => true,
             };
         }
-        let memory = |family: &Arc<Family>| {
-            family.superversion().memtables().map(|memtable| memtable.memory_bytes() as u64).sum::<u64>()
-        };
-        let bytes = self.parts.families.all().iter().map(memory).sum();
-        let mut first: Vec<_> = self.parts.families.all().iter().map(first_directory).collect();
-        first.sort_unstable();
-        first.dedup();
-        for directory in first {
+        let bytes = self.in_memory();
+        for directory in self.first_directories() {
             if !self.has_room(directory, bytes).await {
                 return false;
             }

@@ -299,8 +299,10 @@ fn begin(
     let log_of_prepared = allow_2pc.then(|| versions.new_file_number());
     let first_log = versions.new_file_number();
     let write_buffers = memtable_budget(options, &read);
-    let cramped = how == How::AsEver && is_cramped(&read, &logs)?;
-    let (recovered, tables) = replay(&read, &versions, &logs, &write_buffers, cramped)?;
+    let room = Room::look(&read, &logs)?;
+    let cramped = how == How::AsEver && room.is_cramped(&read);
+    let replayed = replay(&read, &versions, &logs, &write_buffers, cramped);
+    let (recovered, tables) = replayed.map_err(|error| room.explain(error))?;
     versions.pass_family_ids(recovered.largest_family);
     check_decided(path, &recovered, allow_2pc, write_prepared)?;
     if let Some(log) = log_of_prepared.filter(|_| !recovered.undecided.is_empty()) {
@@ -331,7 +333,7 @@ fn begin(
     if !all_counts {
         keep_left_out(&read, path, &all)?;
     }
-    install_recovered(&read, &versions, first_log, tables, keeps)?;
+    install_recovered(&read, &versions, first_log, tables, keeps).map_err(|error| room.explain(error))?;
     read.logs = versions.logs();
     let options_file = Arc::new(Mutex::new(read.options_file));
     let ownership =
@@ -344,23 +346,51 @@ fn begin(
     Ok(Opened { read, ownership: Some(ownership), prepared, notes })
 }
 
-/// Whether there is no room for tables of what the logs hold, but in memory: then it stays in the
-/// logs, and the database opens on a full disk.
-fn is_cramped(read: &ReadHalf, logs: &Logs) -> Result<bool> {
-    let families = read.families.all();
-    let first: BTreeSet<_> = families.iter().map(|family| &family.tables.shared.directories[0]).collect();
-    let mut free = None;
-    for directory in first {
-        free = read.env.fs().free_bytes(directory)?.into_iter().chain(free).min();
+/// The room for tables of what the logs hold, and how much those may take.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    /// Bytes that are free where tables go, on the file system that has fewest; `None` if that
+    /// cannot be told.
+    free: Option<u64>,
+    logs: u64,
+}
+
+impl Room {
+    fn look(read: &ReadHalf, logs: &Logs) -> Result<Room> {
+        let families = read.families.all();
+        let first: BTreeSet<_> = families.iter().map(|family| &family.tables.shared.directories[0]).collect();
+        let mut free = None;
+        for directory in first {
+            free = read.env.fs().free_bytes(directory)?.into_iter().chain(free).min();
+        }
+        let logs = if free.is_some() { logs.bytes(&read.env)? } else { 0 };
+        Ok(Room { free, logs })
     }
-    let Some(free) = free else { return Ok(false) };
-    let bytes = logs.bytes(&read.env)?;
-    let memtables = |family: &Arc<Family>| {
-        let options = &family.config.options;
-        options.write_buffer_size as u64 * u64::try_from(options.max_write_buffer_number).unwrap_or(1)
-    };
-    let memory = families.iter().map(memtables).fold(0, u64::saturating_add);
-    Ok(free < bytes && bytes <= memory)
+
+    /// Whether there is no room for tables of what the logs hold, but in memory: then it stays in
+    /// the logs, and the database opens on a full disk.
+    fn is_cramped(self, read: &ReadHalf) -> bool {
+        let memtables = |family: &Arc<Family>| {
+            let options = &family.config.options;
+            options.write_buffer_size as u64 * u64::try_from(options.max_write_buffer_number).unwrap_or(1)
+        };
+        let memory = read.families.all().iter().map(memtables).fold(0, u64::saturating_add);
+        self.free.is_some_and(|free| free < self.logs && self.logs <= memory)
+    }
+
+    /// Says with an error for want of room how much is wanted.
+    fn explain(self, error: Error) -> Error {
+        match self.free {
+            Some(free) if error.kind() == ErrorKind::NoSpace => {
+                let lacking = self.logs.saturating_sub(free);
+                error.in_context(format!(
+                    "opening makes tables of {} bytes of logs, and {free} bytes are free: it lacks {lacking} bytes, less what compression saves, and some for the MANIFEST",
+                    self.logs
+                ))
+            }
+            _ => error,
+        }
+    }
 }
 
 /// The budget of the memtables of a database that is being opened.

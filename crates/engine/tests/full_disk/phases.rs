@@ -467,6 +467,24 @@ thread_local! {
     static MANIFESTS: RefCell<BTreeSet<PathBuf>> = const { RefCell::new(BTreeSet::new()) };
 }
 
+/// The pauses between attempts have grown to half a minute by then, and say nothing of when there
+/// is room.
+#[test]
+fn room_that_somebody_makes_ends_the_pause_before_the_next_attempt() {
+    let mut machine = Machine::new(6, WriteOptions::default(), |options| options);
+    // There seems to be room, so each look is followed by an attempt.
+    machine.leave_room(8 << 20);
+    machine.simulation.fs().set_full(Some(|path| name(path).ends_with(".sst")));
+    machine.until_refused(2_000).expect("the flush has no room");
+    // Attempts come after 1, 3, 7, 15, 31, 61, 91 and 121 seconds.
+    machine.pause(Duration::from_secs(95));
+    machine.simulation.fs().set_full(None);
+    machine.leave_room(16 << 20);
+    let after = machine.until_it_goes_on();
+    assert!(after < Duration::from_secs(4), "{after:?}");
+    machine.check("with room again");
+}
+
 #[test]
 fn attempts_to_write_a_manifest_without_room_grow_rarer_too() {
     let mut machine = Machine::new(9, WriteOptions::default(), |options| options);
