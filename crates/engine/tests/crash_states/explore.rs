@@ -11,8 +11,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 
 /// One of so many states is checked, in the short form and in the long one.
-const SHARE: u64 = 24;
-const LONG_SHARE: u64 = 2;
+const SHARE: u64 = 48;
+const LONG_SHARE: u64 = 8;
 /// So many changes before a state that is looked at alone are shown.
 const CHANGES_SHOWN: usize = 40;
 /// After one of so many states the power fails a second time, while the database is opened.
