@@ -33,6 +33,7 @@ use karst_storage::table::drive::{self, Attempt};
 use karst_storage::table::fetch::{Fetches, Waiter};
 use karst_storage::table::needs::{Held, NeedKey, Stop};
 use karst_storage::value::Value;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -97,18 +98,19 @@ impl Sources for Many<'_> {
 /// half is replaced.
 const WINDOW: usize = 128;
 
-/// Which key of a batch.
+/// A key of a batch.
 #[derive(Clone, Copy)]
-struct Key {
+struct Key<'k> {
+    bytes: &'k [u8],
     /// Its place among the results.
     index: usize,
     source: usize,
 }
 
 /// A key that has to wait.
-struct Waiting {
+struct Waiting<'k> {
     lookup: Lookup,
-    key: Key,
+    key: Key<'k>,
     /// Its name among those who wait. No later one has it, so what was read ahead for a key that
     /// is done is not taken for its successor's.
     number: Waiter,
@@ -118,21 +120,21 @@ struct Waiting {
 
 /// The keys that wait. The place of each is its number modulo [`WINDOW`].
 #[derive(Default)]
-struct Window {
-    places: Vec<Option<Waiting>>,
+struct Window<'k> {
+    places: Vec<Option<Waiting<'k>>>,
     /// For each free place the number of the next key there.
     free: Vec<Waiter>,
     /// The numbers of keys that something has come for.
     ready: Vec<Waiter>,
 }
 
-impl Window {
+impl<'k> Window<'k> {
     fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
     /// Adds a key that has to wait, where there are fewer than [`WINDOW`] of them.
-    fn add(&mut self, lookup: Lookup, key: Key) -> &mut Waiting {
+    fn add(&mut self, lookup: Lookup, key: Key<'k>) -> &mut Waiting<'k> {
         let number = self.free.pop().unwrap_or_else(|| {
             self.places.push(None);
             self.places.len() as Waiter - 1
@@ -157,7 +159,7 @@ impl Window {
         }
     }
 
-    fn waiting(&mut self) -> impl Iterator<Item = &mut Waiting> {
+    fn waiting(&mut self) -> impl Iterator<Item = &mut Waiting<'k>> {
         self.places.iter_mut().flatten()
     }
 }
@@ -167,12 +169,12 @@ fn place_of(number: Waiter) -> usize {
 }
 
 /// A batch after its first pass: results, keys that have to wait, and keys that had no step yet.
-struct Batch {
+struct Batch<'k> {
     /// Those of keys that are not done yet are filled in later.
     results: Results,
-    window: Window,
+    window: Window<'k>,
     /// Keys that had no step yet, in the order to step them in.
-    rest: std::vec::IntoIter<Key>,
+    rest: std::vec::IntoIter<Key<'k>>,
     /// Of each key's value, where the options have a timestamp.
     timestamps: Vec<Option<Timestamp>>,
     value_bytes: u64,
@@ -183,12 +185,12 @@ struct Batch {
 /// Steps every key once, until the window is full. Allocates nothing but the results unless a key
 /// has to wait.
 #[inline]
-fn first_pass<K: AsRef<[u8]>>(
+fn first_pass<'k, K: AsRef<[u8]>>(
     sources: &impl Sources,
     options: &ReadOptions,
     at: &ReadAt,
-    keys: &[K],
-) -> Batch {
+    keys: &'k [K],
+) -> Batch<'k> {
     let began = match sources.len() {
         0 => None,
         _ => View::of(sources.get(0), options).ctx.start_timer(),
@@ -209,7 +211,7 @@ fn first_pass<K: AsRef<[u8]>>(
             }
             Err(Stop::Error(error)) => Err(error),
             Err(Stop::Need) => {
-                batch.window.add(lookup, Key { index, source });
+                batch.window.add(lookup, Key { bytes: key.as_ref(), index, source });
                 Ok(None)
             }
         };
@@ -222,17 +224,15 @@ fn first_pass<K: AsRef<[u8]>>(
     batch
 }
 
-impl Batch {
+impl<'k> Batch<'k> {
     /// Leaves the keys that had no step yet for later.
     #[cold]
-    fn leave<K: AsRef<[u8]>>(&mut self, sources: &impl Sources, keys: &[K]) {
+    fn leave<K: AsRef<[u8]>>(&mut self, sources: &impl Sources, keys: &'k [K]) {
         let left = self.results.len()..keys.len();
-        let mut rest: Vec<Key> = left.map(|index| Key { index, source: sources.of_key(index) }).collect();
+        let key = |index: usize| Key { bytes: keys[index].as_ref(), index, source: sources.of_key(index) };
+        let mut rest: Vec<Key<'k>> = left.map(key).collect();
         // By their bytes and not by the comparator, because only locality depends on the order.
-        rest.sort_unstable_by(|a, b| {
-            let bytes = |key: &Key| keys[key.index].as_ref();
-            a.source.cmp(&b.source).then_with(|| bytes(a).cmp(bytes(b)))
-        });
+        rest.sort_unstable_by(|a, b| (a.source, a.bytes).cmp(&(b.source, b.bytes)));
         self.rest = rest.into_iter();
         self.results.resize_with(keys.len(), || Ok(None));
     }
@@ -260,13 +260,9 @@ impl Batch {
     }
 
     /// Fetches what the waiting keys need and steps them, and then the rest, until none is left.
-    async fn finish<K: AsRef<[u8]>>(
-        &mut self,
-        sources: &impl Sources,
-        options: &ReadOptions,
-        at: &ReadAt,
-        keys: &[K],
-    ) {
+    ///
+    /// Not generic, for the reason that `Db::write_one` gives.
+    async fn finish(&mut self, sources: &(dyn Sources + Sync), options: &ReadOptions, at: &ReadAt) {
         let view_of = |source: usize| {
             let (tables, superversion) = sources.get(source);
             View::new(tables, superversion, options).at(at)
@@ -284,7 +280,7 @@ impl Batch {
                 window.supply(number, name, result);
             });
             if let Err(late) = arrived.await {
-                self.give_up(view_of, at, keys, &late);
+                self.give_up(view_of, at, &late);
                 break;
             }
             let mut ready = std::mem::take(&mut self.window.ready);
@@ -295,7 +291,7 @@ impl Batch {
             if self.rest.len() > 0 && self.window.len() <= WINDOW / 2 {
                 // `arrival` notices a deadline only while nothing arrives.
                 if ctx.is_late() {
-                    self.give_up(view_of, at, keys, &drive::late());
+                    self.give_up(view_of, at, &drive::late());
                     break;
                 }
                 // First steps take their own time.
@@ -304,7 +300,7 @@ impl Batch {
                     && let Some(key) = self.rest.next()
                 {
                     let view = view_of(key.source);
-                    if let Some(lookup) = self.first_step(key, &view, at, keys) {
+                    if let Some(lookup) = self.first_step(key, &view, at) {
                         self.window.add(lookup, key).ask(&view, &mut fetches);
                     }
                 }
@@ -333,15 +329,9 @@ impl Batch {
     }
 
     /// Steps a key of the rest. Its lookup comes back if it has to wait.
-    fn first_step<K: AsRef<[u8]>>(
-        &mut self,
-        key: Key,
-        view: &View<'_>,
-        at: &ReadAt,
-        keys: &[K],
-    ) -> Option<Lookup> {
+    fn first_step(&mut self, key: Key<'_>, view: &View<'_>, at: &ReadAt) -> Option<Lookup> {
         let options = view.ctx.options;
-        let mut lookup = Lookup::new(keys[key.index].as_ref(), options, at.seq);
+        let mut lookup = Lookup::new(key.bytes, options, at.seq);
         let result = match lookup.step(view) {
             Ok(value) => Ok(value),
             Err(Stop::Error(error)) => Err(error),
@@ -355,7 +345,7 @@ impl Batch {
     /// Notes the result of a key that was not done in the first pass.
     fn end(
         &mut self,
-        key: Key,
+        key: Key<'_>,
         options: &ReadOptions,
         result: Result<Option<Value>>,
         timestamp: Option<Timestamp>,
@@ -370,18 +360,12 @@ impl Batch {
     /// rest is stepped all the same, because a key that is in memory has its answer wherever in a
     /// batch it is.
     #[cold]
-    fn give_up<'a, K: AsRef<[u8]>>(
-        &mut self,
-        view_of: impl Fn(usize) -> View<'a>,
-        at: &ReadAt,
-        keys: &[K],
-        error: &Error,
-    ) {
+    fn give_up<'a>(&mut self, view_of: impl Fn(usize) -> View<'a>, at: &ReadAt, error: &Error) {
         for waiting in self.window.places.iter().flatten() {
             self.results[waiting.key.index] = Err(error.clone());
         }
         while let Some(key) = self.rest.next() {
-            if self.first_step(key, &view_of(key.source), at, keys).is_some() {
+            if self.first_step(key, &view_of(key.source), at).is_some() {
                 self.results[key.index] = Err(error.clone());
             }
         }
@@ -406,7 +390,7 @@ impl Batch {
     }
 }
 
-impl Waiting {
+impl Waiting<'_> {
     /// Asks for what it waits for, and where the options want that for everything that it will need
     /// sooner or later.
     fn ask(&mut self, view: &View<'_>, fetches: &mut Fetches) {
@@ -420,7 +404,7 @@ impl Waiting {
 
 /// The values of `keys` as of `at`, in their order. Waits on the calling thread if it has to.
 pub(crate) fn multi_get<K: AsRef<[u8]>>(
-    sources: &impl Sources,
+    sources: &(impl Sources + Sync),
     options: &ReadOptions,
     at: &ReadAt,
     keys: &[K],
@@ -430,18 +414,27 @@ pub(crate) fn multi_get<K: AsRef<[u8]>>(
 
 /// The same, and the timestamp of each value if the options have one; otherwise of none.
 pub(crate) fn multi_get_with_timestamps<K: AsRef<[u8]>>(
-    sources: &impl Sources,
+    sources: &(impl Sources + Sync),
     options: &ReadOptions,
     at: &ReadAt,
     keys: &[K],
 ) -> (Results, Vec<Option<Timestamp>>) {
     let mut batch = first_pass(sources, options, at, keys);
     if batch.window.len() > 0 {
-        let env = &sources.get(0).0.shared.env;
-        karst_io::block_on(env, batch.finish(sources, options, at, keys));
+        finish_blocking(&mut batch, sources, options, at);
     }
     batch.count(sources, options);
     (batch.results, batch.timestamps)
+}
+
+/// Not generic, for the reason that `Db::write_one` gives.
+fn finish_blocking(
+    batch: &mut Batch<'_>,
+    sources: &(dyn Sources + Sync),
+    options: &ReadOptions,
+    at: &ReadAt,
+) {
+    karst_io::block_on(&sources.get(0).0.shared.env, batch.finish(sources, options, at));
 }
 
 /// The first pass of the asynchronous form: done from memory, or a future that waits for the rest.
@@ -451,7 +444,7 @@ pub(crate) fn attempt<'a, K: AsRef<[u8]> + Sync>(
     at: ReadAt,
     keys: &'a [K],
 ) -> Attempt<'a, Results> {
-    let mut batch = first_pass(sources, options, &at, keys);
+    let batch = first_pass(sources, options, &at, keys);
     if batch.window.len() == 0 {
         batch.count(sources, options);
         return Attempt::Done(batch.results);
@@ -462,12 +455,20 @@ pub(crate) fn attempt<'a, K: AsRef<[u8]> + Sync>(
             Source { tables: tables.clone(), superversion: superversion.clone() }
         })
         .collect();
-    let at = at.kept();
-    Attempt::Waiting(Box::pin(async move {
+    Attempt::Waiting(finished(batch, owned, options, at.kept()))
+}
+
+fn finished<'a>(
+    mut batch: Batch<'a>,
+    owned: Vec<Source>,
+    options: &'a ReadOptions,
+    at: ReadAt,
+) -> Pin<Box<dyn Future<Output = Results> + Send + 'a>> {
+    Box::pin(async move {
         // Each key that is not done knows its source by number.
         let sources = Many { sources: &owned, of_keys: &[] };
-        batch.finish(&sources, options, &at, keys).await;
+        batch.finish(&sources, options, &at).await;
         batch.count(&sources, options);
         batch.results
-    }))
+    })
 }
