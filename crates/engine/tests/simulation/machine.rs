@@ -13,7 +13,7 @@ use crate::setting_back;
 use crate::store::{self, Families, Plan};
 use crate::writing::batch;
 use karst_engine::{
-    ColumnFamily, CompactRangeOptions, Db, DbIterator, ErrorKind, FlushOptions, Options, ReadOptions,
+    ColumnFamily, CompactRangeOptions, Db, DbIterator, Error, ErrorKind, FlushOptions, Options, ReadOptions,
     Severity, Snapshot, WriteOptions,
 };
 use karst_io::{Crash, Env, FileSystem, Priority, SimulatedFileSystem, Simulation, Task, Trouble, sleep};
@@ -586,6 +586,13 @@ impl User {
                 Some(db) => {
                     let db: Db = db;
                     let caught = db.try_catch_up_with_primary_async().await;
+                    // A write that was in the log and could not be synced is taken back, with its
+                    // number if it was the newest.
+                    let taken_back =
+                        |e: &Error| e.kind() == ErrorKind::Corruption && e.to_string().contains("gone back");
+                    if world.weather == Weather::Foul && caught.as_ref().is_err_and(taken_back) {
+                        continue;
+                    }
                     world.unless_busy("catching up", caught).await.map(|()| db)
                 }
                 None => {
