@@ -130,10 +130,10 @@ pub mod options {
         Assigned, BlockBasedTableOptions, CacheTier, Checksum, ColumnFamilyOptions, CompactOnDeletion,
         CompactionPriority, CompactionStopStyle, CompactionStyle, Compression, CompressionOptions,
         DataBlockIndexType, DbOptions, FifoOptions, FileTemperature, FileTemperatureAge,
-        IndexBlockSearchType, IndexShortening, IndexType, InfoLogLevel, MetadataCacheOptions, Object,
-        OptionEntry, OptionError, OptionErrorKind, OptionInfo, OptionSet, OptionValue, PinningTier,
-        PrepopulateBlobCache, PrepopulateBlockCache, ReadOptions, ReadTier, Section, TableFactory,
-        TableFilterFn, UniversalOptions, Unprinted, ValueError, WalRecoveryMode,
+        IndexBlockSearchType, IndexShortening, IndexType, InfoLogLevel, MetadataCacheOptions,
+        NamedCollectors, Object, OptionEntry, OptionError, OptionErrorKind, OptionInfo, OptionSet,
+        OptionValue, PinningTier, PrepopulateBlobCache, PrepopulateBlockCache, ReadOptions, ReadTier,
+        Section, TableFactory, TableFilterFn, UniversalOptions, Unprinted, ValueError, WalRecoveryMode,
     };
     pub use karst_format::options::file::{
         NamedColumnFamily, OptionsFile, UnknownOption, UnknownOptions, latest_options_file,

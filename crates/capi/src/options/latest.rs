@@ -5,11 +5,11 @@ use crate::boundary::*;
 use crate::cache::{Cache, Environment};
 use karstdb::format::{Comparator, PrefixExtractor};
 use karstdb::options::{
-    ColumnFamilyOptions, DbOptions, Object, OptionsFile, UnknownOptions, latest_options_file,
+    ColumnFamilyOptions, DbOptions, NamedCollectors, Object, OptionsFile, UnknownOptions, latest_options_file,
 };
 use karstdb::{
-    CompactOnDeletion, Error, ErrorKind, FileChecksumGenCrc32cFactory, FileChecksumGenFactory,
-    SstPartitionerFactory, SstPartitionerFixedPrefixFactory, compaction_filter, merge_operator,
+    Error, ErrorKind, FileChecksumGenCrc32cFactory, FileChecksumGenFactory, SstPartitionerFactory,
+    SstPartitionerFixedPrefixFactory, compaction_filter, merge_operator,
 };
 use libc::c_char;
 use std::path::Path;
@@ -49,7 +49,7 @@ fn without_unknown_objects(mut family: ColumnFamilyOptions) -> ColumnFamilyOptio
     if family.comparator.id().is_none_or(|name| Comparator::from_name(name).is_none()) {
         family.comparator = defaults.comparator;
     }
-    if CompactOnDeletion::from_option_text(&family.table_properties_collectors.0).is_none() {
+    if !NamedCollectors::in_option_text(&family.table_properties_collectors.0).unknown.is_empty() {
         family.table_properties_collectors = defaults.table_properties_collectors;
     }
     family
@@ -94,5 +94,26 @@ capi! {
         for options in list(family_options, count) { end(*options) }
         libc::free(names.cast());
         libc::free(family_options.cast());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_built_in_stays_and_what_is_not_goes() {
+        let loaded = |collectors: &str| {
+            let mut family = ColumnFamilyOptions::default();
+            family.table_properties_collectors.0 = collectors.to_owned();
+            without_unknown_objects(family).table_properties_collectors.0
+        };
+        let one = "{id=CompactOnDeletionCollector;window_size=128;deletion_trigger=50}";
+        let two = format!("{{{one}:{{id=CompactForTieringCollector}}}}");
+        for known in ["", one, &two] {
+            assert_eq!(loaded(known), known);
+        }
+        assert_eq!(loaded("my.Own"), "");
+        assert_eq!(loaded(&format!("{one}:my.Own")), "");
     }
 }
