@@ -18,13 +18,13 @@ pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// A seal that nobody waits for. Dropped once it is dealt with.
 pub(crate) trait SealRequest: Send {
     /// Whose memtables are sealed, if anybody's; asked once no other seal is under way.
-    fn which(&mut self) -> Option<Sealing>;
+    fn which(&self) -> Option<Sealing>;
 
     /// The seal is done, or has failed. No other begins before this returns; it must not wait.
-    fn ended(&mut self, outcome: Result<&Sealed>);
+    fn ended(&self, outcome: Result<&Sealed>);
 
     /// Others may seal again, and listeners were told of what was sealed.
-    fn told(&mut self);
+    fn told(&self);
 }
 
 /// The commit pipeline, as jobs see it.

@@ -311,7 +311,7 @@ impl SealsMemtables for Sealer {
         })
     }
 
-    fn seal_soon(&self, mut request: Box<dyn SealRequest>) {
+    fn seal_soon(&self, request: Box<dyn SealRequest>) {
         let this = self.clone();
         let job = move |env: &Env, turn: Turn| {
             let Some(which) = request.which() else { return };

@@ -118,8 +118,7 @@ impl Background {
     /// A writer has noticed something. Does not wait.
     pub(super) fn triggered(self: &Arc<Self>, trigger: Trigger) {
         let Some(_slot) = self.asked_slot() else { return };
-        let reason = FlushReason::WriteBufferFull;
-        let answer = Answer { background: self.clone(), trigger, reason, _slot };
+        let answer = Answer { background: self.clone(), trigger, _slot };
         self.parts.flush.pipeline.seal_soon(Box::new(answer));
     }
 
@@ -133,17 +132,17 @@ impl Background {
         Some(AskedSlot(self.clone()))
     }
 
-    /// The families whose memtables have to be sealed, and why.
-    fn families_for(self: &Arc<Self>, trigger: &Trigger) -> (Vec<Arc<Family>>, FlushReason) {
+    /// The families whose memtables have to be sealed.
+    fn families_for(self: &Arc<Self>, trigger: &Trigger) -> Vec<Arc<Family>> {
         match trigger {
             // Why asked again: it may have been sealed for another reason since, and a new one has
             // hardly anything yet.
             Trigger::MemtableFull(family) => {
                 let still = family.pin().mem().is_asked_to_be_sealed();
-                (still.then(|| family.clone()).into_iter().collect(), FlushReason::WriteBufferFull)
+                still.then(|| family.clone()).into_iter().collect()
             }
-            Trigger::OverBudget => (self.largest_memtables(), FlushReason::WriteBufferManager),
-            Trigger::LogsTooLong => (self.keepers_of_oldest_log(), FlushReason::WalFull),
+            Trigger::OverBudget => self.largest_memtables(),
+            Trigger::LogsTooLong => self.keepers_of_oldest_log(),
         }
     }
 
@@ -480,29 +479,27 @@ impl Background {
 struct Answer {
     background: Arc<Background>,
     trigger: Trigger,
-    reason: FlushReason,
     _slot: AskedSlot,
 }
 
 impl SealRequest for Answer {
-    fn which(&mut self) -> Option<Sealing> {
-        let (families, reason) = self.background.families_for(&self.trigger);
-        self.reason = reason;
+    fn which(&self) -> Option<Sealing> {
+        let families = self.background.families_for(&self.trigger);
         if let Trigger::OverBudget = self.trigger {
             // Why first: whatever is noticed while it is being sealed is worth another look.
             self.background.parts.triggers.budget_dealt_with();
         }
         let atomic = self.background.options().atomic_flush;
-        let which = if atomic { Sealing::All } else { Sealing::Of(families.clone()) };
-        (!families.is_empty()).then_some(which)
+        let wanted = !families.is_empty();
+        wanted.then(|| if atomic { Sealing::All } else { Sealing::Of(families) })
     }
 
-    fn ended(&mut self, outcome: Result<&Sealed>) {
+    fn ended(&self, outcome: Result<&Sealed>) {
         let background = &self.background;
         match outcome {
             Ok(sealed) => {
                 let atomic = background.options().atomic_flush;
-                background.note_sealed(sealed, self.reason, atomic, None);
+                background.note_sealed(sealed, self.trigger.reason(), atomic, None);
             }
             Err(error) => {
                 background.seal_failed(&error);
@@ -514,7 +511,7 @@ impl SealRequest for Answer {
         }
     }
 
-    fn told(&mut self) {
+    fn told(&self) {
         self.background.schedule();
     }
 }

@@ -6,6 +6,7 @@
 //! Invariant: a writer that has nothing to tell pays a few relaxed loads. The sink neither waits
 //! nor takes a lock that a caller may hold.
 
+use karst_base::events::FlushReason;
 use karst_base::options::ColumnFamilyOptions;
 use karst_base::pacing::WriteBufferManager;
 use karst_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,6 +23,17 @@ pub(crate) enum Trigger {
     OverBudget,
     /// The logs are too long; whatever holds the oldest should be flushed.
     LogsTooLong,
+}
+
+impl Trigger {
+    /// The reason of flushes that it begins.
+    pub(crate) fn reason(&self) -> FlushReason {
+        match self {
+            Trigger::MemtableFull(_) => FlushReason::WriteBufferFull,
+            Trigger::OverBudget => FlushReason::WriteBufferManager,
+            Trigger::LogsTooLong => FlushReason::WalFull,
+        }
+    }
 }
 
 /// The part of `write_buffer_size` by which a memtable may be above it before writes to it wait for
