@@ -93,7 +93,7 @@ impl<H: Host> Pipeline<H> {
     /// Writes are refused.
     pub async fn skip_to(&self, seq: SeqNo) -> Result<()> {
         loop {
-            self.wait_for_room(Self::has_room).await;
+            self.wait_for_room(|pipeline| pipeline.has_room_for(&[])).await;
             if let Some(reached) = self.try_skip_to(seq)? {
                 self.wait_until_visible(reached).await;
                 return Ok(());

@@ -373,13 +373,8 @@ impl<H: Host> Pipeline<H> {
         }
     }
 
-    /// Whether one more write could be ordered, as far as room goes.
-    fn has_room(&self) -> bool {
-        let line = self.order.lock();
-        line.refused().is_some() || self.has_room_in(&line)
-    }
-
-    /// Whether one more write to `families` could be ordered, or is refused.
+    /// Whether one more write to `families` could be ordered, or is refused. With no families it is
+    /// one that goes to no memtable.
     fn has_room_for(&self, families: &[ColumnFamilyId]) -> bool {
         let line = self.order.lock();
         let is_overfull = |family: &ColumnFamilyId| self.around.host.is_overfull(*family);
