@@ -3,7 +3,7 @@
 //! its range, or nothing. A life looks at those that one before it has left.
 
 use crate::machine::{User, Weather, World};
-use crate::store::{IMPORTED, Plan};
+use crate::store::IMPORTED;
 use karst_engine::{
     Checkpoint, ColumnFamily, CompactFilesOptions, CompactRangeOptions, Db, ErrorKind,
     ExportImportFilesMetaData, FlushOptions, ImportColumnFamilyOptions, ReadOptions, WriteOptions,
@@ -255,7 +255,7 @@ impl User {
     /// life.
     async fn export_and_import(&mut self) {
         let (world, db) = (self.world.clone(), self.db.clone());
-        if tears(&world.plan) {
+        if world.plan.flushes_all_together() {
             return;
         }
         let source = self.random.index(world.plan.families);
@@ -335,9 +335,4 @@ fn carry(fs: &dyn FileSystem, metadata: &mut ExportImportFilesMetaData, to: &Pat
         file.directory = to.to_owned();
     }
     Ok(())
-}
-
-/// Whether a flush of one family alone tears what is in no log.
-fn tears(plan: &Plan) -> bool {
-    plan.unlogged_writer && plan.atomic_flush && plan.counts
 }

@@ -628,11 +628,9 @@ impl User {
         }
     }
 
-    /// Families to flush: one, or all where one alone would tear what is in no log.
+    /// Families to flush: one, or all where [`Plan::flushes_all_together`].
     fn some_families(&mut self) -> Vec<ColumnFamily> {
-        let plan = &self.world.plan;
-        let together = plan.unlogged_writer && plan.atomic_flush && plan.counts;
-        match together || self.random.one_in(3) {
+        match self.world.plan.flushes_all_together() || self.random.one_in(3) {
             true => self.families.0.clone(),
             false => vec![self.families.0[self.random.index(self.families.0.len())].clone()],
         }

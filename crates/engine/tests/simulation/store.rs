@@ -57,6 +57,11 @@ struct Trash {
 }
 
 impl Plan {
+    /// Whether a flush of one family alone tears what is in no log.
+    pub(crate) fn flushes_all_together(&self) -> bool {
+        self.unlogged_writer && self.atomic_flush && self.counts
+    }
+
     pub(crate) fn draw(random: &mut Random) -> Self {
         let mut options = String::from("create_if_missing=true;create_missing_column_families=true;");
         // Why: something that wakes by time alone would hide that nobody else can go on.
