@@ -31,7 +31,7 @@ const HELP: &str = "cargo xtask TASK [--help]
   nextest   build the pinned version of cargo-nextest from crates.io, and keep it in KARST_CACHE
   capi      build RocksDB's C API over KarstDB, and put the library, its names, headers and pkg-config files
             into a prefix: --prefix DIR [--debug]; --check DIR: compile and run a program against that;
-            --table: write the lists in docs/c-api.md and the headers in crates/capi/include anew
+            --table: write the lists in docs/c-api.md anew
   peers     run the tests of published bindings of RocksDB's C API, linked with KarstDB's, and hold the failures
             against docs/peers.md: needs crates.io and libclang  [--debug: the library not optimised]
             [--library DIR: one that is there] [--only TEXT: tests whose name has it]
