@@ -24,6 +24,7 @@ const HELP: &str = "cargo xtask TASK [--help]
             each with all inside it, name each other in one direction only); vocabulary (no module can name
             two types of one name); effects, what threads share, unsafe, file heads, names, planted patches, the width of comments
             [--rewrap [PATH ...]: wrap comments that are too wide, in these files and folders, and stop]
+            [--same-code BASE: compare the tokens of all sources with those of a commit, without comments]
   deny      check what is depended on by deny.toml: with cargo-deny where it is installed, else the licences and
             sources alone
   test      install or name what the tests need, then run the default test command: by cargo-nextest if it is
@@ -59,8 +60,9 @@ type Task = fn(&[String]) -> run::Result;
 const TASKS: &[(&str, Task)] = &[
     ("tidy", |args| match args {
         [flag, paths @ ..] if flag == "--rewrap" => tidy::rewrap(&run::repository_root(), paths),
+        [flag, base] if flag == "--same-code" => tidy::same_code::run(&run::repository_root(), base),
         [] => tidy::run(&run::repository_root()),
-        [unknown, ..] => Err(format!("tidy knows --rewrap only, not {unknown}")),
+        [unknown, ..] => Err(format!("tidy knows --rewrap and --same-code BASE only, not {unknown}")),
     }),
     ("deny", |args| alone("deny", args).and_then(|()| deny::deny())),
     ("test", |args| alone("test", args).and_then(|()| ci::test())),

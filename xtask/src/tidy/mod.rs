@@ -16,6 +16,7 @@ mod lost;
 mod parsed;
 mod patches;
 mod paths;
+pub(crate) mod same_code;
 mod vocabulary;
 
 use crate::run::Result;
