@@ -176,12 +176,17 @@ fn stress() -> Result {
     step(path_text(&karst)?, &["stress", "-duration=55s", "-interval=4s"], &[])
 }
 
+/// Profiles of the judge: the one whose answers CI compares, and the one that is measured.
+const JUDGE_OF_CI: &str = "ci";
+const JUDGE_MEASURED: &str = "release";
+
 /// Compiles RocksDB 11.8 too, if it is not in the cache.
 fn build_judge() -> Result {
     install_judge()?;
     let target = cache_dir().join("judge-target");
     let env = [("CARGO_TARGET_DIR", path_text(&target)?)];
-    step_in(&repository_root().join("judge"), "cargo", &["build", "--release", "--locked"], &env)
+    let build = ["build", "--profile", JUDGE_OF_CI, "--locked"];
+    step_in(&repository_root().join("judge"), "cargo", &build, &env)
 }
 
 /// RocksDB 11.8 writes a database for each cell of the option matrix, and KarstDB must read back
@@ -193,14 +198,14 @@ fn judge_matrix() -> Result {
     let seeds = [fresh_seed(), fresh_seed() + 1].map(|seed| seed.to_string());
     at_once(&[
         &|| {
-            judge(&["kills", "--kills", CI_KILLS])?;
-            judge(&["written"])?;
-            judge(&["prepared"])
+            judge(JUDGE_OF_CI, &["kills", "--kills", CI_KILLS])?;
+            judge(JUDGE_OF_CI, &["written"])?;
+            judge(JUDGE_OF_CI, &["prepared"])
         },
         &|| {
-            judge(&["matrix"])?;
-            judge(&["timestamps", "--seed", &seeds[0]])?;
-            judge(&["lockstep", "--ops", CI_LOCKSTEP, "--seed", &seeds[1]])
+            judge(JUDGE_OF_CI, &["matrix"])?;
+            judge(JUDGE_OF_CI, &["timestamps", "--seed", &seeds[0]])?;
+            judge(JUDGE_OF_CI, &["lockstep", "--ops", CI_LOCKSTEP, "--seed", &seeds[1]])
         },
     ])
 }
@@ -226,7 +231,7 @@ pub(crate) fn compare(args: &[String]) -> Result {
     if let Some(results) = &results {
         all.extend(["--results", path_text(results)?]);
     }
-    judge(&all)?;
+    judge(JUDGE_MEASURED, &all)?;
     folder.map_or(Ok(()), |folder| make_report(&folder))
 }
 
@@ -252,9 +257,9 @@ fn make_report(folder: &Path) -> Result {
     step("cargo", &["run", "--quiet", "-p", "karst-report", "--", path_text(folder)?], &[])
 }
 
-fn judge(args: &[&str]) -> Result {
+fn judge(profile: &str, args: &[&str]) -> Result {
     let target = cache_dir().join("judge-target");
-    let mut all = vec!["run", "--release", "--locked", "--"];
+    let mut all = vec!["run", "--profile", profile, "--locked", "--"];
     all.extend(args);
     step_in(&repository_root().join("judge"), "cargo", &all, &[("CARGO_TARGET_DIR", path_text(&target)?)])
 }
