@@ -43,16 +43,11 @@ const ALL_WITH_ADDRESS: &[Part] = &[
         arguments: &[
             "-p",
             "karst-engine",
-            "--test=callbacks",
             "--test=cancellation",
-            "--test=closed",
-            "--test=dropped",
-            "--test=flush",
-            "--test=large",
-            "--test=lifecycle",
-            "--test=misuse",
+            "--test=events",
+            "--test=options",
             "--test=point_reads",
-            "--test=round_trips",
+            "--test=reads",
             "--test=writes",
         ],
         without: &[],
@@ -68,10 +63,7 @@ const ALL_WITH_THREAD: &[Part] = &[
         // more than the sanitizer can follow.
         without: &["the_child_of_a_fork", "reads_go_on_with_threads"],
     },
-    Part {
-        arguments: &["-p", "karst-engine", "--test=cancellation", "--test=lifecycle", "--test=writes"],
-        without: &[],
-    },
+    Part { arguments: &["-p", "karst-engine", "--test=cancellation", "--test=writes"], without: &[] },
 ];
 
 /// What CI has the time for: the crates with `unsafe` code, about two minutes with their building.

@@ -33,7 +33,7 @@ pub(super) fn check(tree: &Tree, found: &mut Vec<String>) {
         // The first is what stands before the row. A table of counts has no tests.
         let shown_by = if cells.len() == 5 { cells[4] } else { "" };
         for named in shown_by.split('`').skip(1).step_by(2).filter(|code| !is_source(code)) {
-            if !places(named).iter().any(|path| tree.text(path).is_some()) {
+            if !is_there(tree, named) {
                 found.push(format!("{DOCUMENT}: `{named}` is not there"));
             }
         }
@@ -63,11 +63,19 @@ fn is_source(code: &str) -> bool {
     code.ends_with(".rs") && ["crates/", "judge/", "xtask/"].iter().any(|folder| code.starts_with(folder))
 }
 
-/// The paths that the short name of a test may mean.
-fn places(named: &str) -> [String; 3] {
+/// Whether the short name of a test, `crate/test`, is a source, a test program of the crate, or a
+/// module of one of its test programs.
+fn is_there(tree: &Tree, named: &str) -> bool {
     let (folder, test) = named.split_once('/').unwrap_or((named, ""));
-    let tests = format!("crates/{folder}/tests/{test}");
-    [format!("crates/{named}"), format!("{tests}.rs"), format!("{tests}/main.rs")]
+    let tests = format!("crates/{folder}/tests/");
+    let program = [format!("crates/{named}"), format!("{tests}{test}.rs"), format!("{tests}{test}/main.rs")];
+    program.iter().any(|path| tree.text(path).is_some())
+        || tree.sources().any(|(path, _)| {
+            let module = path.strip_prefix(&tests).and_then(|path| path.split_once('/'));
+            module.is_some_and(|(_, module)| {
+                module.strip_prefix(test).is_some_and(|end| end == ".rs" || end == "/mod.rs")
+            })
+        })
 }
 
 /// A cell as it is shown: links without where they lead.
@@ -114,6 +122,8 @@ mod tests {
                 ("judge/src/main.rs", ""),
                 ("crates/x/tests/here.rs", ""),
                 ("crates/x/tests/dir/main.rs", ""),
+                ("crates/x/tests/dir/module.rs", ""),
+                ("crates/x/tests/dir/parts/mod.rs", ""),
                 ("crates/x/src/a.rs", ""),
                 (DOCUMENT, document),
             ],
@@ -130,7 +140,7 @@ mod tests {
             first.to_string() + &rest.collect::<String>()
         };
         let right = rows("| `DBOptions` | 2 | 1 | 0 | 1 |\n");
-        let good = "| `Get` | done | `Db::get` | `judge/src/main.rs`, `x/here`, `x/dir`, `x/src/a.rs` |\n";
+        let good = "| `Get` | done | `Db::get` | `judge/src/main.rs`, `x/here`, `x/dir`, `x/module`, `x/parts`, `x/src/a.rs` |\n";
         assert_eq!(found(&(right.clone() + good)), Vec::<String>::new());
         assert_eq!(found(&(right.clone() + "`judge/src/main.rs`, `Db::get`")), Vec::<String>::new());
         assert_eq!(

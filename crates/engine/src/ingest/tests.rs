@@ -1,5 +1,5 @@
 //! Databases made by the loader, read back by KarstDB. (RocksDB's tools read them in
-//! `tests/bulk_loader.rs`.)
+//! `tests/files/bulk_loader.rs`.)
 
 use super::BulkLoader;
 use crate::{Db, Options};

@@ -6,7 +6,7 @@
 //! `KARST_TRACE=1` prints what happened in a failing run, `KARST_LONG_TESTS=1` the long form that
 //! `cargo xtask ci` runs.
 
-#[path = "../timestamps/all_writes.rs"]
+#[path = "../reads/timestamps/all_writes.rs"]
 mod all_writes;
 mod copying;
 mod fifo;

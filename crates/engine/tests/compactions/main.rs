@@ -1,0 +1,11 @@
+//! Compactions of every style, and hooks that they call.
+
+mod by_hand;
+mod collectors;
+mod compact_range;
+mod compaction_filter;
+mod due_by_time;
+mod many_families;
+mod memory_budget;
+mod sst_partitioner;
+mod ttl;
