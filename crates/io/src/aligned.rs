@@ -1,8 +1,8 @@
-//! Bytes that begin at a multiple of a power of two in memory, as direct writes need them.
+//! Bytes aligned in memory to a power of two, which direct writes need.
 //!
-//! Why not a special allocation: a vector with some room before the bytes is as good, and
-//! needs no `unsafe`.
-//! Invariant: the vector does not grow, so that what is in it stays where it is.
+//! A vector with slack before the first byte, instead of an aligned allocation, because it needs no
+//! `unsafe`.
+//! Invariant: the vector does not grow, because growing would move the bytes.
 
 /// A buffer of a fixed capacity whose bytes begin at a multiple of its alignment.
 pub(crate) struct AlignedBuffer {
@@ -12,7 +12,7 @@ pub(crate) struct AlignedBuffer {
 }
 
 impl AlignedBuffer {
-    /// An empty one, with room for `capacity` bytes.
+    /// Returns an empty buffer with room for `capacity` bytes.
     pub(crate) fn new(alignment: usize, capacity: usize) -> Self {
         let mut memory: Vec<u8> = Vec::with_capacity(capacity + alignment);
         let start = memory.as_ptr().align_offset(alignment);
@@ -31,22 +31,24 @@ impl AlignedBuffer {
         self.memory.len() - self.start
     }
 
-    /// Bytes that it has room for, those in it included.
+    /// Returns its capacity in bytes, including the bytes in it.
     pub(crate) fn capacity(&self) -> usize {
         self.memory.capacity() - self.start
     }
 
+    /// Appends `bytes`.
+    ///
     /// # Panics
-    /// There is no room for them.
+    /// The buffer has no room for them.
     pub(crate) fn extend(&mut self, bytes: &[u8]) {
         assert!(self.len() + bytes.len() <= self.capacity(), "{} more bytes have no room", bytes.len());
         self.memory.extend_from_slice(bytes);
     }
 
-    /// Adds zeros until its length is a multiple of its alignment.
+    /// Appends zeros until the length is a multiple of the alignment.
     ///
     /// # Panics
-    /// There is no room for them.
+    /// The buffer has no room for them.
     pub(crate) fn pad(&mut self) {
         let len = self.len().next_multiple_of(self.alignment);
         assert!(len <= self.capacity(), "{len} bytes have no room");

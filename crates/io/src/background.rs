@@ -1,15 +1,15 @@
 //! Background jobs: [`Env::spawn`](crate::Env::spawn), the pools of threads that run them, and the
-//! [`Task`] that waits.
+//! [`Task`] that waits for one.
 //!
-//! A pool has one priority and a largest number of reactor threads, each with its own channel. A
-//! thread is started when a job comes and every thread of the pool has one; otherwise the job goes
-//! to the thread with the fewest. A job stays on its thread, so its I/O stays on one ring, and
-//! while it waits, the thread's other jobs run: a job may await jobs of its own pool. Where the
-//! operating system has no thread for a pool, another pool's does its jobs.
+//! A pool has one priority and a maximum number of reactor threads, each with its own channel. A
+//! new job starts a thread if every thread of the pool has a job; otherwise it goes to the thread
+//! with the fewest jobs. A job stays on its thread, which keeps its I/O on one ring, and while it
+//! waits, the thread's other jobs run: a job may await jobs of its own pool. If the operating
+//! system refuses a thread to a pool, another pool's thread runs its jobs.
 //!
-//! Invariant: a job ends exactly once, with its value, its panic, or as cancelled when its pool
-//! ends. The pools end with the environment; a job that holds the environment keeps them alive, so
-//! whoever starts such jobs waits for them.
+//! Invariant: a job ends exactly once: with its value, with its panic, or cancelled because its
+//! pool ends. The pools end with the environment. A job that holds the environment keeps them
+//! alive, therefore the caller that spawns such a job must wait for it.
 
 use crate::current::AtWork;
 use crate::env::Env;
@@ -25,21 +25,21 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// How urgent a job is; each priority has its own threads.
+/// The urgency of a job; each priority has its own threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Priority {
     /// Compactions into the last level, when they must not hold up the others.
     Bottom,
     /// Compactions.
     Low,
-    /// Flushes, and what a writer waits for.
+    /// Flushes and other jobs that writers wait for.
     High,
 }
 
 impl Priority {
-    /// All of them, the least urgent first.
+    /// All priorities, the least urgent first.
     pub const ALL: [Self; 3] = [Self::Bottom, Self::Low, Self::High];
-    /// Those of compactions.
+    /// The priorities of compactions.
     pub const COMPACTIONS: [Self; 2] = [Self::Bottom, Self::Low];
 
     fn name(self) -> &'static str {
@@ -50,8 +50,8 @@ impl Priority {
         }
     }
 
-    /// How much nicer its threads are than ordinary ones. Why flushes less so: writers wait for
-    /// them sooner than for compactions.
+    /// Returns the niceness added to the threads of this priority. Flushes get less, because
+    /// writers wait for flushes sooner than for compactions.
     fn nicer_by(self) -> i32 {
         match self {
             Self::Bottom | Self::Low => 19,
@@ -60,18 +60,18 @@ impl Priority {
     }
 }
 
-/// A job's future, its result already taken care of.
+/// A job's future, which stores its own result.
 pub(crate) type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A job that was started with [`Env::spawn`](crate::Env::spawn). Await it for its result; dropping
-/// it lets the job run on.
+/// Handle of a job started with [`Env::spawn`](crate::Env::spawn). Awaiting it gives the job's
+/// result; dropping it lets the job run on.
 #[must_use = "dropping it lets the job run on, its result unseen; say so with `drop`"]
 pub struct Task<T> {
     join: Arc<Join<T>>,
 }
 
 impl<T> Task<T> {
-    /// Whether the job has ended.
+    /// Returns true if the job has ended.
     pub fn is_finished(&self) -> bool {
         self.join.is_finished()
     }
@@ -90,7 +90,7 @@ impl<T> fmt::Debug for Task<T> {
     }
 }
 
-/// A future as a job, and what waits for it.
+/// Turns a future into a job and the task that waits for it.
 pub(crate) fn job<F>(future: F) -> (Job, Task<F::Output>)
 where
     F: Future + Send + 'static,
@@ -110,11 +110,11 @@ where
     (Box::pin(marked), Task { join })
 }
 
-/// How many jobs of this process are running. Those that wait do not count, nor does
-/// [`Env::run_blocking`](crate::Env::run_blocking), which writers may wait for.
+/// Number of background jobs of this process that are being polled. Excludes jobs that wait, and
+/// [`Env::run_blocking`](crate::Env::run_blocking), because writers may wait for that.
 static RUNNING: counting::AtomicUsize = counting::AtomicUsize::new(0);
 
-/// Counts a job for as long as it is polled.
+/// Counts a job while it is polled.
 struct Running;
 
 impl Running {
@@ -130,7 +130,7 @@ impl Drop for Running {
     }
 }
 
-/// Whether a background job of this process is running, as far as this thread knows.
+/// Returns true if a background job of this process is running, as far as this thread knows.
 #[inline]
 pub(crate) fn jobs_are_running() -> bool {
     RUNNING.load(Ordering::Relaxed) > 0
@@ -143,7 +143,7 @@ struct Pool {
     priority: Priority,
     limit: AtomicUsize,
     threads: Mutex<Threads>,
-    /// What its threads join.
+    /// CPU and I/O priority control that the pool's threads join.
     giving_way: Arc<GivingWay>,
 }
 
@@ -155,11 +155,11 @@ struct Threads {
 
 struct PoolThread {
     reactor: Reactor,
-    /// Jobs that were given to it and have not ended.
+    /// Jobs given to this thread that have not ended.
     jobs: Arc<AtomicUsize>,
 }
 
-/// Counts a job for as long as it lives.
+/// Counts a job until it is dropped.
 struct Counted(Arc<AtomicUsize>);
 
 impl Drop for Counted {
@@ -191,27 +191,27 @@ impl Pools {
         Hurry::of(way.gives_way().then_some(way))
     }
 
-    /// Gives the threads of `priority` the lowest share of the processors, for good.
+    /// Gives the threads of `priority` the lowest CPU priority, for good.
     pub(crate) fn lower_cpu(&self, priority: Priority) {
         self.0[priority as usize].giving_way.lower_cpu();
     }
 
-    /// The same with devices.
+    /// Gives the threads of `priority` the lowest I/O priority, for good.
     pub(crate) fn lower_io(&self, priority: Priority) {
         self.0[priority as usize].giving_way.lower_io();
     }
 
-    /// Have a thread for the most urgent jobs, which does the others where they can have none of
-    /// their own.
+    /// Starts a thread for the most urgent jobs if the pool has none; it also runs the jobs of
+    /// pools that can start no thread of their own.
     ///
     /// # Errors
-    /// The operating system has none left.
+    /// The operating system can start no more threads.
     pub(crate) fn ensure(&self, env: &Env) -> Result<(), Error> {
         self.0[Priority::High as usize].ensure(env)
     }
 
-    /// Give a job to a thread of its priority, or of another one if none can be started. If there
-    /// is not one at all, the job is dropped, and so cancelled.
+    /// Gives a job to a thread of its priority, or of another one if none can be started. Without
+    /// any thread the job is dropped, which cancels it.
     pub(crate) fn run(&self, env: &Env, priority: Priority, job: Job) {
         let others = Priority::ALL.into_iter().filter(|other| *other != priority).rev();
         let mut pools = others.map(|other| &self.0[other as usize]);
@@ -242,8 +242,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Gives the job to the thread with the fewest, or a new one. The job comes back if there is no
-    /// thread.
+    /// Gives the job to the thread with the fewest jobs, or to a new one. Returns the job if the
+    /// pool has no thread.
     fn run(&self, env: &Env, job: Job) -> Result<(), Job> {
         let mut threads = self.threads.lock();
         threads.leave_inherited();
@@ -258,7 +258,8 @@ impl Pool {
         threads.give(limit, job)
     }
 
-    /// The same without a new thread.
+    /// Gives the job to the running thread with the fewest jobs, without starting one. Returns the
+    /// job if no thread runs.
     fn run_on_started(&self, job: Job) -> Result<(), Job> {
         let mut threads = self.threads.lock();
         threads.leave_inherited();
@@ -273,7 +274,7 @@ impl PoolThread {
 }
 
 impl Threads {
-    /// Gives the job to the one of the first `limit` threads that has the fewest.
+    /// Gives the job to the one of the first `limit` threads that has the fewest jobs.
     fn give(&self, limit: usize, job: Job) -> Result<(), Job> {
         let Some(thread) = self.running.iter().take(limit).min_by_key(|thread| thread.load()) else {
             return Err(job);
@@ -288,7 +289,7 @@ impl Threads {
         Ok(())
     }
 
-    /// In a fork's child: the threads stayed with the parent.
+    /// Forgets the threads in a forked child: they stayed with the parent.
     fn leave_inherited(&mut self) {
         let now = crate::posix::fork_generation();
         if self.fork_generation != now {

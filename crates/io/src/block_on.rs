@@ -1,15 +1,14 @@
-//! `block_on`: a future, polled on the calling thread, with the calling thread's own ring to wait
-//! on.
+//! `block_on`: polls a future on the calling thread, which waits on its own ring.
 //!
 //! No other thread takes part in reads: the thread submits its reads and sleeps in the kernel until
-//! they complete. The channel is made at a thread's first `block_on` with an environment. Inside a
-//! reactor's task it works as well (on the thread's own channel, not the reactor's), and it keeps
-//! the reactor waiting, as any blocking call would.
+//! they complete. A thread's first `block_on` with an environment makes the channel. Inside a
+//! reactor's task `block_on` works too (on the thread's own channel, not the reactor's), and blocks
+//! the reactor for its duration like any other blocking call.
 //!
-//! A thread owns its channel, and ends it: together with the environment, if this thread drops the
+//! A thread owns its channel and ends it: together with the environment, if this thread drops the
 //! last handle of that; otherwise at the thread's next `block_on` with any environment, or when the
-//! thread ends. So an idle thread keeps two descriptors and at most 5 MiB for each environment that
-//! it has read from and that others have ended.
+//! thread ends. An idle thread therefore keeps two descriptors and at most 5 MiB for each
+//! environment that it has read from and that other threads have ended.
 
 use crate::channel::Channel;
 use crate::current::{self, Enter};
@@ -23,13 +22,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Run `future` to its end on this thread and return its output.
+/// Runs `future` to its end on this thread and returns its output.
 ///
-/// Futures that wait for something else than this crate's operations work too: their wakers wake
-/// this thread.
+/// Futures that wait for other things than this crate's operations work too: their wakers wake this
+/// thread.
 ///
 /// # Panics
-/// In a simulation, if nothing can go on any more.
+/// In a simulation, if no task can make progress.
 pub fn block_on<F: Future>(env: &Env, future: F) -> F::Output {
     let channel = thread_channel(env);
     if let Some(executor) = env.executor() {
@@ -42,16 +41,16 @@ pub fn block_on<F: Future>(env: &Env, future: F) -> F::Output {
     let _entered = Enter::new(channel.clone());
     let _polled = Polled(&channel);
     if channel.has_left_overs() {
-        channel.poll(); // what earlier calls have started may have arrived
+        channel.poll(); // completions of earlier calls' reads may have arrived
     }
     loop {
-        // Why first: our own completions have rung too, and the next wait shall not return for
-        // that.
+        // Cleared before polling, because this thread's own completions have rung the alarm too,
+        // and the next wait must not return for those.
         channel.alarm().take();
         if flag.flag.woken.swap(false, Ordering::Acquire) {
             if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
-                // Reads that the future has started and left to a later call (readahead) start now,
-                // not then.
+                // Submits readahead that the future has started for a later call; otherwise it
+                // would start only with that call.
                 channel.submit();
                 return output;
             }
@@ -65,14 +64,13 @@ pub fn block_on<F: Future>(env: &Env, future: F) -> F::Output {
     }
 }
 
-/// Take in what this thread's abandoned operations have brought since, without blocking. A thread
-/// that drops futures and then does no more I/O keeps their buffers until it ends, unless it calls
-/// this.
+/// Reaps the completions of this thread's abandoned operations without blocking. A thread that
+/// drops futures and then does no more I/O keeps their buffers until it ends, unless it calls this.
 pub fn reap(env: &Env) {
     thread_channel(env).poll();
 }
 
-/// A call during which the channel is polled.
+/// Marks the channel as polled for the duration of a call.
 struct Polled<'a>(&'a Channel);
 
 impl Drop for Polled<'_> {
@@ -81,7 +79,7 @@ impl Drop for Polled<'_> {
     }
 }
 
-/// Whether one call's future has been woken.
+/// Wake-up flag of one call's future.
 struct Flag {
     woken: AtomicBool,
     alarm: Arc<Alarm>,
@@ -101,11 +99,11 @@ impl Wake for Flag {
 thread_local! {
     static CHANNELS: RefCell<Vec<OwnChannel>> = const { RefCell::new(Vec::new()) };
     static SPARE_FLAG: RefCell<Option<(u64, Arc<Flag>)>> = const { RefCell::new(None) };
-    /// How many environments had ended when this thread last looked.
+    /// Value of [`ENDED`] when this thread last looked.
     static ENDED_SEEN: Cell<u64> = const { Cell::new(0) };
 }
 
-/// How many environments of this process have ended.
+/// Number of environments of this process that have ended.
 static ENDED: counting::AtomicU64 = counting::AtomicU64::new(0);
 
 struct OwnChannel {
@@ -114,7 +112,7 @@ struct OwnChannel {
 }
 
 pub(crate) fn thread_channel(env: &Env) -> Rc<Channel> {
-    // Ordering: a hint; what is missed now is seen at the next call.
+    // Ordering: Relaxed is enough, because a missed end is seen at the next call.
     if ENDED_SEEN.with(Cell::get) != ENDED.load(Ordering::Relaxed) {
         end_channels();
     }
@@ -132,34 +130,35 @@ pub(crate) fn thread_channel(env: &Env) -> Rc<Channel> {
     })
 }
 
-/// An environment has ended: so do its channels, this thread's at once.
+/// Called when an environment ends: ends this thread's channels of it at once.
 pub(crate) fn env_ended() {
-    // Ordering: whoever sees it sees that the environment has no owner any more.
+    // Ordering: Release; a thread that sees the count also sees that the environment has no owner.
     ENDED.fetch_add(1, Ordering::Release);
     end_channels();
 }
 
-/// Ends this thread's channels of environments that have ended, and lets go of those of a fork's
-/// parent.
+/// Ends this thread's channels of environments that have ended, and leaks those of a fork's parent.
 fn end_channels() {
     let seen = ENDED.load(Ordering::Acquire);
     let gone: Vec<OwnChannel> = CHANNELS
         .try_with(|list| {
-            // Why try: who ends an environment may be anywhere. The next call looks again.
+            // `try_borrow_mut`, because the drop that ends an environment may happen while the list
+            // is borrowed. The next call looks again.
             let Ok(mut list) = list.try_borrow_mut() else { return Vec::new() };
             ENDED_SEEN.with(|last| last.set(seen));
             list.extract_if(.., |own| !own.env.is_alive() || own.channel.is_inherited()).collect()
         })
         .unwrap_or_default();
     let is_gone = |number: u64| gone.iter().any(|own| own.channel.outbox().channel == number);
-    // Why: it keeps the channel's alarm, which is a descriptor.
+    // Dropped, because the flag keeps the channel's alarm, which is a descriptor.
     let flag = SPARE_FLAG.try_with(|spare| spare.borrow_mut().take_if(|(of, _)| is_gone(*of)));
     drop(flag);
     drop(gone); // drains their rings; those of a fork's parent are leaked
     current::forget_ended();
 }
 
-/// A flag for one call. Why not one a thread: a nested call would take the outer call's wake.
+/// A wake-up flag for one call. Not one per thread, because a nested call would take the outer
+/// call's wake.
 struct CallFlag {
     channel: u64,
     flag: Arc<Flag>,
@@ -182,7 +181,7 @@ impl CallFlag {
 
 impl Drop for CallFlag {
     fn drop(&mut self) {
-        // A stale waker may still set the flag: the next call then polls once more than it had to.
+        // A stale waker may still set the flag: the next call then polls one time too many.
         let flag = self.flag.clone();
         let _ = SPARE_FLAG.try_with(|spare| *spare.borrow_mut() = Some((self.channel, flag)));
     }

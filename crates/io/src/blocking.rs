@@ -1,5 +1,5 @@
-//! Calls that block, made on a thread of their own, or, where none can be had, by whoever awaits
-//! them: the future of [`crate::Env::run_blocking`].
+//! The future of [`crate::Env::run_blocking`]: a blocking call made on a thread of its own or, if
+//! no thread can be started, on the thread that awaits it.
 
 use crate::current::AtWork;
 use crate::promise::Promise;
@@ -12,15 +12,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// The result of a job that runs on a thread that may block. It wakes its future from that thread.
+/// The result of a job on a thread that may block. The job's thread wakes the waiter.
 #[must_use = "the job runs anyway, but its result is lost"]
 pub struct Blocking<T> {
     outcome: Arc<Promise<thread::Result<T>>>,
-    /// Where the job is if there was no thread for it.
+    /// The job's place in the pool's queue if the pool had no thread for it.
     pub(crate) stranded: Option<Stranded>,
 }
 
-/// A job for a thread that may block, and what waits for its result.
+/// Wraps `job` for a thread that may block; returns it with the future of its result.
 pub(crate) fn job<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> (BlockingJob, Blocking<T>) {
     let (run, blocking) = apart(job);
     let run = move || {
@@ -30,7 +30,7 @@ pub(crate) fn job<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -
     (Box::new(run), blocking)
 }
 
-/// The same for a thread that nobody else uses: such a job may wait for others.
+/// Wraps `job` for a thread of its own, where it may wait for other jobs.
 pub(crate) fn apart<T: Send + 'static>(
     job: impl FnOnce() -> T + Send + 'static,
 ) -> (impl FnOnce() + Send + 'static, Blocking<T>) {
@@ -41,7 +41,7 @@ pub(crate) fn apart<T: Send + 'static>(
 }
 
 impl<T> Blocking<T> {
-    /// Whether the job has ended, so that the next poll gives its result.
+    /// Returns true if the job has ended and the next poll returns its result.
     pub fn is_done(&self) -> bool {
         self.outcome.is_ended()
     }
@@ -50,11 +50,11 @@ impl<T> Blocking<T> {
 impl<T> Future for Blocking<T> {
     type Output = T;
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        // Why here: whoever awaits holds no lock.
+        // The stranded job runs here, because a caller that awaits holds no lock.
         if let Some(stranded) = &self.stranded {
             stranded.help();
         }
-        // Why resumed: a bug in the job is a bug of who asked for it.
+        // The panic resumes here, because a bug in the job is a bug of its caller.
         self.outcome.poll(cx).map(|result| result.unwrap_or_else(|panic| resume_unwind(panic)))
     }
 }

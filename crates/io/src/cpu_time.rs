@@ -1,10 +1,10 @@
-//! How much processor time a future takes, whichever threads poll it.
+//! CPU time of a future, summed over all threads that poll it.
 //!
-//! In: a future, and where to add up. Out: the same future. Work that it hands to other threads is
-//! not counted.
+//! Excludes work that the future hands to other threads.
 //!
-//! Why a system call around every poll and not at the ends: a thread polls other tasks in between.
-//! Jobs pend only for reads and writes, so it is a call or two for each of these.
+//! The thread's CPU clock is read around every poll and not only at both ends, because a thread
+//! polls other tasks in between. Jobs are pending only for reads and writes, which makes it one or
+//! two system calls for each of these.
 
 use crate::env::Env;
 use crate::sync::counting::{AtomicU64, Ordering};
@@ -21,8 +21,8 @@ pub struct CpuTimed<'a, F> {
 }
 
 impl Env {
-    /// The same future, whose time on processors is added to `nanos`. Nothing is added where the
-    /// clock cannot tell.
+    /// Wraps `future` to add its CPU time to `nanos`, in nanoseconds. Adds nothing if the clock
+    /// does not measure CPU time.
     #[doc(hidden)]
     pub fn cpu_timed<'a, F: Future>(&'a self, future: F, nanos: &'a AtomicU64) -> CpuTimed<'a, F> {
         CpuTimed { env: self, inner: Box::pin(future), nanos }

@@ -1,8 +1,8 @@
-//! Which channel this thread's futures use, and whether it is at work on a background job.
+//! The channel that this thread's futures use, and the mark that a thread runs a background job.
 //!
-//! A reactor makes its channel current for as long as it runs, and `block_on` its thread's own
-//! channel for the length of the call; on any other thread there is none, and reads go to the
-//! driver. A channel is found by its number on its own thread only.
+//! A reactor makes its channel current while it runs, and `block_on` its thread's own channel for
+//! the length of the call. On any other thread no channel is current, and reads go to the driver. A
+//! channel can be found by its number on its own thread only.
 
 use crate::channel::Channel;
 use crate::sync::thread_local;
@@ -15,7 +15,7 @@ thread_local! {
     static HERE: RefCell<Vec<(u64, Weak<Channel>)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Makes a channel current until it is dropped, then the one before again.
+/// Makes a channel current until this is dropped, then restores the previous one.
 pub(crate) struct Enter {
     before: Option<Rc<Channel>>,
 }
@@ -34,14 +34,14 @@ impl Drop for Enter {
     }
 }
 
-/// Runs `f` on the channel that futures polled now use, if this thread has one.
+/// Calls `f` with the channel that futures polled now use, or with `None` if this thread has none.
 pub(crate) fn with_current<R>(f: impl FnOnce(Option<&Rc<Channel>>) -> R) -> R {
-    // Why a clone: `f` may poll, and so re-enter. It is not atomic.
+    // Cloned, because `f` may poll and re-enter. The count is not atomic.
     let current = CURRENT.try_with(|c| c.borrow().clone()).ok().flatten();
     f(current.as_ref())
 }
 
-/// Make a channel of this thread known to [`here`].
+/// Makes a channel of this thread known to [`here`].
 pub(crate) fn announce(channel: &Rc<Channel>) {
     HERE.with(|list| {
         let mut list = list.borrow_mut();
@@ -50,7 +50,7 @@ pub(crate) fn announce(channel: &Rc<Channel>) {
     });
 }
 
-/// Keeps no note of channels that have ended.
+/// Removes channels that have ended from the list.
 pub(crate) fn forget_ended() {
     let _ = HERE.try_with(|list| {
         if let Ok(mut list) = list.try_borrow_mut() {
@@ -59,7 +59,7 @@ pub(crate) fn forget_ended() {
     });
 }
 
-/// The channel of that number, if it is this thread's and this process's.
+/// Returns the channel of that number, if it belongs to this thread and this process.
 pub(crate) fn here(number: u64) -> Option<Rc<Channel>> {
     let found = HERE.try_with(|list| {
         let list = list.borrow();
@@ -68,7 +68,7 @@ pub(crate) fn here(number: u64) -> Option<Rc<Channel>> {
     found.ok().flatten().filter(|channel| !channel.is_inherited())
 }
 
-/// Marks this thread as one at work on a background job, until it is dropped.
+/// Marks this thread as running a background job until this is dropped.
 pub(crate) struct AtWork(());
 
 impl AtWork {
@@ -84,9 +84,9 @@ impl Drop for AtWork {
     }
 }
 
-/// Whether the calling code is a part of a job that was started with
-/// [`Env::spawn`](crate::Env::spawn) or [`Env::run_blocking`](crate::Env::run_blocking). Such code
-/// must not wait for other jobs by blocking: they may need its thread, or wait for itself.
+/// Returns true if the calling code is part of a job started with [`Env::spawn`](crate::Env::spawn)
+/// or [`Env::run_blocking`](crate::Env::run_blocking). Such code must not block on other jobs: they
+/// may need its thread, or wait for the calling job.
 pub fn in_background() -> bool {
     JOBS.try_with(|jobs| jobs.get() > 0).unwrap_or(false)
 }

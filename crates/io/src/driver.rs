@@ -1,8 +1,8 @@
 //! The driver: a thread of an environment that does the I/O of futures polled on foreign executors.
 //!
-//! Requests come in by a lock-free queue; the alarm (an eventfd) is struck only when the driver
+//! Requests arrive in a lock-free queue; the alarm (an eventfd) is signaled only while the driver
 //! sleeps. Outcomes go into the shared [`RemoteOp`], and the future's waker is called from this
-//! thread. It starts with the first such request and ends with the environment.
+//! thread. The first such request starts it; the end of the environment ends it.
 
 use crate::channel::Channel;
 use crate::env::{ChannelMaker, Purpose};
@@ -26,7 +26,7 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// Start the thread. Returns when it is ready to be sent to.
+    /// Starts the thread. Returns when the thread is ready to receive operations.
     pub(crate) fn start(maker: Arc<ChannelMaker>, starter: &Starter) -> std::io::Result<Self> {
         let (sender, receiver) = channel();
         let (ready, is_ready) = channel();
@@ -52,7 +52,7 @@ impl Driver {
         self.alarm.ring();
     }
 
-    /// Whether its thread stayed with the process that this one was forked from.
+    /// Returns true if its thread belongs to the process that this one was forked from.
     pub(crate) fn is_inherited(&self) -> bool {
         self.fork_generation != posix::fork_generation()
     }
@@ -66,7 +66,8 @@ impl Drop for Driver {
         }
         self.stop.store(true, Ordering::Release);
         self.alarm.ring();
-        // Why: the last owner of an environment may be a waker that this very thread drops.
+        // Not joined from itself: the last owner of an environment may be a waker that this very
+        // thread drops.
         if thread.thread().id() != thread::current().id() {
             let _ = thread.join();
         }
@@ -80,8 +81,8 @@ fn run(channel: &Rc<Channel>, receiver: &Receiver<Arc<RemoteOp>>, stop: &AtomicB
             channel.start_remote(op);
         }
         if stop.load(Ordering::Acquire) {
-            // Everyone who could send, or wait for an outcome, held the environment, and it is
-            // gone.
+            // Every sender, and every waiter for an outcome, held the environment, and the
+            // environment is gone.
             return;
         }
         channel.wait(None);

@@ -1,8 +1,8 @@
-//! The environment: everything that is not determined by a program's input. Files, time,
-//! randomness, threads, and the channels through which files are read.
+//! The environment: files, time, randomness, threads, and the channels through which files are
+//! read.
 //!
-//! An [`Env`] is cheap to clone and shared by everything that belongs to one database or one test.
-//! It is the only way the engine reaches the outside world, so a simulation can own all of it.
+//! An [`Env`] is cheap to clone and shared by all parts of one database or one test. The engine
+//! reaches the outside world only through it, which lets a simulation own all of it.
 
 use crate::background::{self, Pools, Priority, Task};
 use crate::blocking::{self, Blocking};
@@ -38,11 +38,11 @@ use std::time::Duration;
 #[cfg(not(shuttle))]
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// What carries reads to the operating system.
+/// The transport that carries reads to the operating system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TransportKind {
-    /// io_uring if it works here, else threads; which one is said once in the log if it is threads.
+    /// io_uring if it works here, else threads; falling back to threads is logged once.
     #[default]
     Auto,
     /// Threads that call `pread`, even where io_uring works.
@@ -51,7 +51,7 @@ pub enum TransportKind {
 
 impl FromStr for TransportKind {
     type Err = String;
-    /// `auto` or `threads`.
+    /// Parses `auto` or `threads`.
     fn from_str(s: &str) -> Result<Self, String> {
         match s {
             "auto" => Ok(Self::Auto),
@@ -61,20 +61,20 @@ impl FromStr for TransportKind {
     }
 }
 
-/// Tells the time. Both clocks may be made up.
+/// A source of time. A test may supply its own clocks.
 pub trait Clock: Send + Sync + fmt::Debug {
-    /// Time since some moment in the past; never goes back.
+    /// Monotonic time since an arbitrary moment in the past.
     fn now(&self) -> Duration;
-    /// Time since 1970, UTC; may jump.
+    /// Wall-clock time since 1970, UTC; may jump.
     fn unix_time(&self) -> Duration;
-    /// Time that the calling thread has spent on a processor; always zero if nobody can tell.
+    /// CPU time of the calling thread; always zero if the clock cannot measure it.
     fn thread_cpu_time(&self) -> Duration {
         Duration::ZERO
     }
 }
 
-/// The clocks of the operating system. Where shuttle explores threads there is none, and what
-/// stands for time goes on with the threads.
+/// The clocks of the operating system. Under shuttle, which explores thread interleavings, time is
+/// a counter that advances with the threads.
 #[derive(Debug)]
 pub struct SystemClock {
     #[cfg(not(shuttle))]
@@ -103,7 +103,8 @@ impl Clock for SystemClock {
 #[cfg(not(shuttle))]
 impl Default for SystemClock {
     fn default() -> Self {
-        /// Why one of all: a time of one environment's clock is then one of every other's.
+        /// One start for all environments of the process, because a time read from one
+        /// environment's clock is then valid in every other.
         static START: OnceLock<Instant> = OnceLock::new();
         Self { start: *START.get_or_init(Instant::now) }
     }
@@ -133,18 +134,19 @@ struct Inner {
     maker: Arc<ChannelMaker>,
     blocking: ThreadPool,
     background: Pools,
-    /// What runs its futures, if they are simulated.
+    /// The executor that runs this environment's futures in a simulation.
     simulation: Option<Arc<Executor>>,
     starter: Starter,
     driver: OnceLock<Driver>,
-    /// Lock: held to start the driver. The driver of a forked child, whose parent had started one.
+    /// Lock: held to start the driver. The driver started in a forked child whose parent already
+    /// had one.
     child_driver: Mutex<Option<Driver>>,
     direct_refusal_said: AtomicBool,
-    /// Once somebody observes files.
+    /// Set by the first call of [`Env::observe`].
     observed: OnceLock<Observed>,
 }
 
-/// Who is told of operations on files, and the file system that tells.
+/// The file observers, and the file system that reports operations to them.
 struct Observed {
     observers: Arc<Observers>,
     file_system: Arc<dyn FileSystem>,
@@ -156,12 +158,12 @@ impl Drop for Inner {
     }
 }
 
-/// Who uses a channel.
+/// The user of a channel; determines its depth and buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// The calls of one thread: few reads in flight.
     Calls,
-    /// A reactor or the driver: many.
+    /// A reactor or the driver: many reads in flight.
     Many,
 }
 
@@ -173,14 +175,14 @@ pub(crate) struct ChannelMaker {
     register: bool,
     fallback_said: AtomicBool,
     readers: ThreadPool,
-    /// What the channels' timers go by.
+    /// Clock of the channels' timers.
     clock: Arc<dyn Clock>,
-    /// In a simulation nothing is carried by the operating system.
+    /// True in a simulation, where the operating system carries no reads.
     simulated: bool,
     counters: CounterSet,
-    /// What its channels read.
+    /// Reads in flight that this environment's channels can join.
     flights: Arc<SharedReads>,
-    /// What their buffers are cut from.
+    /// Memory from which the channels' buffers are cut.
     slabs: Arc<Slabs>,
     fork_generation: u64,
 }
@@ -195,8 +197,8 @@ impl ChannelMaker {
             depth: depth as usize,
             submit_batch: self.submit_batch,
             pool_share: share,
-            // Why not for calls: a thread with one read at a time gains little, and locked memory
-            // is short.
+            // Calls do not register, because a thread with one read at a time gains little and
+            // locked memory is scarce.
             register: self.register && purpose == Purpose::Many,
             clock: self.clock.clone(),
             slabs: self.shared(&self.slabs),
@@ -207,13 +209,13 @@ impl ChannelMaker {
         channel
     }
 
-    /// What the environment's channels share, for a new one.
+    /// Returns the structure that the environment's channels share, for a new channel.
     fn shared<T: Default>(&self, of_all: &Arc<T>) -> Arc<T> {
         if self.fork_generation == posix::fork_generation() {
             of_all.clone()
         } else {
-            // A thread of the parent may have held a lock of it, and the reads of its table never
-            // land here. A child's channels share nothing.
+            // A thread of the parent may have held one of its locks, and the reads in its table
+            // never complete in the child. A child's channels share nothing.
             Arc::default()
         }
     }
@@ -238,23 +240,23 @@ impl ChannelMaker {
 }
 
 impl Env {
-    /// The operating system's files, clock and threads.
+    /// Returns an environment of the operating system's files, clock and threads.
     pub fn posix() -> Self {
         Self::builder().build()
     }
 
-    /// Choose what the environment consists of.
+    /// Returns a builder for an environment.
     pub fn builder() -> EnvBuilder {
         EnvBuilder::default()
     }
 
-    /// Its files. All calls block.
+    /// Returns the file system. All its calls block.
     pub fn fs(&self) -> &Arc<dyn FileSystem> {
         self.0.observed.get().map_or(&self.0.file_system, |observed| &observed.file_system)
     }
 
-    /// Has `observer` told of the operations on files: of all reads, and of what is done to files
-    /// that are opened for writing from now on. For as long as somebody keeps it.
+    /// Notifies `observer` of operations on files: of all reads, and of operations on files opened
+    /// for writing from now on. Ends when the last `Arc` of the observer is dropped.
     pub fn observe(&self, observer: &Arc<dyn FileObserver>) {
         let observed = self.0.observed.get_or_init(|| {
             let (observers, clock) = (Arc::<Observers>::default(), self.0.clock.clone());
@@ -268,42 +270,42 @@ impl Env {
         observed.observers.add(observer);
     }
 
-    /// Who observes files, if anybody does.
+    /// Returns the observers of files, or `None` before the first [`Env::observe`].
     pub(crate) fn observers(&self) -> Option<&Observers> {
         self.0.observed.get().map(|observed| &*observed.observers)
     }
 
-    /// Monotonic time since the environment was made (or as its clock has it).
+    /// Returns the monotonic time since the environment was made (or the time of its own clock).
     pub fn now(&self) -> Duration {
         self.0.clock.now()
     }
 
-    /// Time since 1970, UTC.
+    /// Returns the time since 1970, UTC.
     pub fn unix_time(&self) -> Duration {
         self.0.clock.unix_time()
     }
 
-    /// Its clock.
+    /// Returns the environment's clock.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.0.clock
     }
 
-    /// The name of this machine, at most 255 bytes. Empty in a simulation, which is to be the same
-    /// everywhere.
+    /// Returns the name of this machine, at most 255 bytes. Empty in a simulation, because a
+    /// simulation must behave identically on every machine.
     pub fn host_name(&self) -> String {
         if self.0.simulation.is_some() { String::new() } else { posix::host_name() }
     }
 
-    /// A number for seeding a random generator; each call returns another, all determined by the
-    /// environment's seed.
+    /// Returns a number for seeding a random generator. Each call returns another number; the
+    /// environment's seed determines all of them.
     pub fn random_seed(&self) -> u64 {
         mix(self.0.seed.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed))
     }
 
-    /// Start a thread.
+    /// Starts a thread.
     ///
     /// # Errors
-    /// The operating system has none left, or the environment is simulated.
+    /// The operating system can start no more threads, or the environment is simulated.
     pub fn spawn_thread<T: Send + 'static>(
         &self,
         name: &str,
@@ -316,12 +318,12 @@ impl Env {
         self.0.starter.start(name, body).map_err(|e| Error::new("start thread", name, e))
     }
 
-    /// Has the threads without which nothing that is started goes on: one for
-    /// [`run_blocking`](Self::run_blocking) and one for [`spawn`](Self::spawn). They stay as long
-    /// as the environment. A simulation needs none.
+    /// Starts the minimum of threads: one for [`run_blocking`](Self::run_blocking) and one for
+    /// [`spawn`](Self::spawn). Without them no job makes progress. They run until the environment
+    /// ends. A simulation needs none.
     ///
     /// # Errors
-    /// The operating system has none left.
+    /// The operating system can start no more threads.
     pub fn ensure_threads(&self) -> Result<(), Error> {
         if self.0.simulation.is_some() {
             return Ok(());
@@ -330,11 +332,11 @@ impl Env {
         self.0.background.ensure(self)
     }
 
-    /// Run `job` on a thread that may block, and get its result without blocking. The job starts at
+    /// Runs `job` on a thread that may block, and returns a future of its result. The job starts at
     /// once; dropping the future gives up the result only.
     ///
-    /// Where no thread can be had, and [`ensure_threads`](Self::ensure_threads) has not seen to it,
-    /// the job is done by whoever awaits it, and waits until then.
+    /// If no thread can be started, and [`ensure_threads`](Self::ensure_threads) has not started
+    /// one, the job runs on the thread that awaits the future, and not before.
     pub fn run_blocking<T: Send + 'static>(
         &self,
         job: impl FnOnce(&Env) -> T + Send + 'static,
@@ -348,11 +350,11 @@ impl Env {
         blocking
     }
 
-    /// Run `job` on a thread that nobody else uses, so that it may wait for jobs of any kind. In a
-    /// simulation it is one of the blocking jobs.
+    /// Runs `job` on a thread of its own, which lets it wait for jobs of any kind. In a simulation
+    /// it is one of the blocking jobs.
     ///
     /// # Errors
-    /// The operating system has no thread left; `job` was dropped.
+    /// The operating system can start no more threads; `job` was dropped.
     pub fn run_apart(&self, name: &str, job: impl FnOnce() + Send + 'static) -> Result<(), Error> {
         if self.0.simulation.is_some() {
             drop(self.run_blocking(move |_| job()));
@@ -361,12 +363,12 @@ impl Env {
         self.spawn_thread(name, job).map(drop)
     }
 
-    /// Does as [`run_apart`](Self::run_apart) with a job that may block, on a thread with a lower
-    /// share of the processors, and gives the job's value without blocking. Where the operating
-    /// system does not allow that the thread is as others.
+    /// Runs a blocking job on a thread of its own with a lower CPU priority, and returns a future
+    /// of the job's value. If the operating system does not allow the lower priority, the thread
+    /// has the ordinary one.
     ///
     /// # Errors
-    /// As [`run_apart`](Self::run_apart).
+    /// Those of [`run_apart`](Self::run_apart).
     pub fn run_lowered<T: Send + 'static>(
         &self,
         name: &str,
@@ -382,11 +384,11 @@ impl Env {
         })
     }
 
-    /// Does as [`run_apart`](Self::run_apart), and gives the job's value without blocking. The job
-    /// starts at once; dropping the future gives up the value only.
+    /// Runs `job` on a thread of its own like [`run_apart`](Self::run_apart), and returns a future
+    /// of the job's value. The job starts at once; dropping the future gives up the value only.
     ///
     /// # Errors
-    /// As [`run_apart`](Self::run_apart).
+    /// Those of [`run_apart`](Self::run_apart).
     pub fn run_apart_async<T: Send + 'static>(
         &self,
         name: &str,
@@ -397,10 +399,10 @@ impl Env {
         Ok(blocking)
     }
 
-    /// Start a background job on a thread of `priority`. It begins at once, whatever becomes of the
-    /// [`Task`]: dropping that lets the job run on; awaiting it, anywhere, gives the job's value,
-    /// or says that it panicked. While the job waits, other jobs use its thread; while it computes
-    /// or blocks, those on the same thread wait.
+    /// Starts a background job on a thread of `priority`. It begins at once. Awaiting the [`Task`],
+    /// on any executor, gives the job's value, or an error if the job panicked; dropping it lets
+    /// the job run on. While the job waits, other jobs use its thread; while it computes or blocks,
+    /// the jobs on the same thread wait.
     ///
     /// When the last clone of the environment is dropped, jobs that still run are dropped at their
     /// next await.
@@ -417,40 +419,41 @@ impl Env {
         task
     }
 
-    /// Let up to `threads` threads (at least one) run the jobs of `priority`. Threads beyond a
-    /// lowered number finish the jobs they have.
+    /// Sets the maximum number of threads (at least one) that run the jobs of `priority`. Threads
+    /// beyond a lowered number finish the jobs they have.
     pub fn set_background_threads(&self, priority: Priority, threads: usize) {
         self.0.background.set_limit(priority, threads);
     }
 
-    /// How many threads may run the jobs of `priority`.
+    /// Returns the maximum number of threads that run the jobs of `priority`.
     pub fn background_threads(&self, priority: Priority) -> usize {
         self.0.background.limit(priority)
     }
 
-    /// The threads that run the jobs of `priority`, those to come too, have the lowest share of the
-    /// processors from now on: RocksDB's `LowerThreadPoolCPUPriority`. Without the right to take it
-    /// back there is no way back.
+    /// Gives the threads that run the jobs of `priority`, present and future, the lowest CPU
+    /// priority: RocksDB's `LowerThreadPoolCPUPriority`. A process without the right to raise
+    /// priorities cannot undo it.
     pub fn lower_thread_pool_cpu_priority(&self, priority: Priority) {
         self.0.background.lower_cpu(priority);
     }
 
-    /// The same with devices: they read and write when nobody else does, as far as the scheduler of
-    /// the device heeds that. That is what they read; files are written by threads that jobs of all
-    /// priorities share.
+    /// Gives the threads of `priority` the idle I/O class: their reads are served when no other
+    /// process uses the device, if the device's I/O scheduler honors that. Affects reads only,
+    /// because files are written by threads that jobs of all priorities share.
     pub fn lower_thread_pool_io_priority(&self, priority: Priority) {
         self.0.background.lower_io(priority);
     }
 
-    /// Somebody waits for the jobs of `priority`: where [jobs give way](EnvBuilder::jobs_give_way),
-    /// they do not until what is returned is dropped. Does not wait.
+    /// Marks the jobs of `priority` as waited for: where [jobs give
+    /// way](EnvBuilder::jobs_give_way), they do not until the returned guard is dropped. Does not
+    /// wait.
     #[doc(hidden)]
     pub fn hurry(&self, priority: Priority) -> Hurry {
         self.0.background.hurry(priority)
     }
 
-    /// Says, once for the environment, that a file is read or written through the page cache
-    /// because direct I/O, which was asked for, is not to be had.
+    /// Logs, once for the environment, that files are read or written through the page cache
+    /// because the file system refused direct I/O.
     #[doc(hidden)]
     pub fn say_direct_refused(&self, refused: &Error) {
         if !self.0.direct_refusal_said.swap(true, Ordering::Relaxed) {
@@ -458,7 +461,7 @@ impl Env {
         }
     }
 
-    /// Counters and gauges of all its channels.
+    /// Returns the counters and gauges of all channels of the environment.
     pub fn io_stats(&self) -> IoStats {
         self.0.maker.counters.sum()
     }
@@ -475,7 +478,7 @@ impl Env {
         self.0.simulation.as_ref()
     }
 
-    /// Give an operation to the driver thread, which is started by the first.
+    /// Sends an operation to the driver thread, which the first operation starts.
     pub(crate) fn driver_send(&self, op: Arc<RemoteOp>) {
         if self.0.simulation.is_some() {
             return refuse(&op, "a simulated operation was polled outside of the simulation");
@@ -485,7 +488,7 @@ impl Env {
         }
         let mut child = self.0.child_driver.lock();
         let start = || Driver::start(self.0.maker.clone(), &self.0.starter);
-        // Why looked again: somebody else may have started it.
+        // Checked again under the lock, because another thread may have started it.
         let started = match self.0.driver.get() {
             None => start().map(|driver| drop(self.0.driver.set(driver))),
             Some(driver) if !driver.is_inherited() => Ok(()),
@@ -539,7 +542,7 @@ impl WeakEnv {
     }
 }
 
-/// Chooses what an [`Env`] consists of.
+/// Builds an [`Env`].
 #[derive(Debug)]
 pub struct EnvBuilder {
     file_system: Arc<dyn FileSystem>,
@@ -574,86 +577,86 @@ impl Default for EnvBuilder {
 }
 
 impl EnvBuilder {
-    /// Where files are. Default: the operating system's.
+    /// The file system. Default: the operating system's.
     pub fn file_system(mut self, file_system: Arc<dyn FileSystem>) -> Self {
         self.file_system = file_system;
         self
     }
 
-    /// What tells the time. Default: the operating system's clocks.
+    /// The source of time. Default: the operating system's clocks.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// The seed of all random numbers. Default: another one in each process.
+    /// The seed of all random numbers. Default: a random one in each process.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// What carries reads. Default: [`TransportKind::Auto`].
+    /// The transport of reads. Default: [`TransportKind::Auto`].
     pub fn transport(mut self, kind: TransportKind) -> Self {
         self.transport = kind;
         self
     }
 
-    /// Most reads that a channel has with the kernel at a time, 1 to 4096; more wait in the
-    /// channel. Default: 256.
+    /// Maximum number of reads that a channel submits to the kernel at a time, 1 to 4096; more wait
+    /// in the channel. Default: 256.
     pub fn depth(mut self, reads: u32) -> Self {
         self.depth = reads.clamp(1, 4096);
         self
     }
 
-    /// Submit as soon as so many reads are queued, without waiting for the end of the ready list.
-    /// Default: 6. A reactor also submits after each task while little is in flight.
+    /// Number of queued reads at which a channel submits without waiting for the end of the ready
+    /// list. Default: 6. A reactor also submits after each task while little is in flight.
     pub fn submit_batch(mut self, reads: usize) -> Self {
         self.submit_batch = reads.max(1);
         self
     }
 
-    /// Whether reactors and the driver register their buffers with the kernel for direct reads, if
-    /// locked memory allows. Default: yes.
+    /// Registers the buffers of reactors and the driver with the kernel for direct reads, if the
+    /// limit of locked memory allows. Default: true.
     pub fn register_buffers(mut self, yes: bool) -> Self {
         self.register_buffers = yes;
         self
     }
 
-    /// Most threads for blocking jobs, and most threads for reads where io_uring is not used. They
-    /// are started when needed. Default: 64.
+    /// Maximum number of threads for blocking jobs, and maximum number of threads for reads if
+    /// io_uring is not used. Threads are started when needed. Default: 64.
     pub fn threads(mut self, most: usize) -> Self {
         self.threads = most.max(1);
         self
     }
 
-    /// How many threads it may start, of all kinds: see
-    /// [`testing::ThreadAllowance`](crate::testing::ThreadAllowance). Default: as many as the
-    /// operating system has.
+    /// Limits the number of threads of all kinds that the environment may start: see
+    /// [`testing::ThreadAllowance`](crate::testing::ThreadAllowance). Default: the operating
+    /// system's limit.
     #[cfg(feature = "testing")]
     pub fn thread_allowance(mut self, allowance: Arc<ThreadAllowance>) -> Self {
         self.thread_allowance = Some(allowance);
         self
     }
 
-    /// The priorities whose background threads leave the processors to the program's other threads
-    /// where these are short, until somebody waits for a job or a backlog presses, as far as the
-    /// operating system lets that be taken back. Writes that come at a steady pace wait less then;
-    /// where processors are always short, what gives way waits longer, and reads have more tables
-    /// of L0 to look into, or, with [`Priority::High`], more memtables. Default:
+    /// Priorities whose background threads yield the processors to the program's other threads when
+    /// processors are scarce, until a caller waits for a job or a backlog presses, provided that
+    /// the operating system lets a priority be raised again. Writes at a steady pace then wait
+    /// less. If processors are always scarce, the yielding jobs wait longer, and reads have more L0
+    /// tables to search or, with [`Priority::High`], more memtables. Default:
     /// [`Priority::COMPACTIONS`]. None: `&[]`.
     pub fn jobs_give_way(mut self, priorities: &[Priority]) -> Self {
         self.giving_way = priorities.to_vec();
         self
     }
 
-    /// Run everything on a simulation's executor, by its clock.
+    /// Runs everything on a simulation's executor, by its clock.
     #[cfg(feature = "testing")]
     pub(crate) fn simulation(mut self, executor: Arc<Executor>) -> Self {
         self.simulation = Some(executor);
         self
     }
 
-    /// Make the environment.
+    /// Builds the environment.
     pub fn build(self) -> Env {
         use std::hash::{BuildHasher, RandomState};
         let seed = self.seed.unwrap_or_else(|| RandomState::new().hash_one(0));

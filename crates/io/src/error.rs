@@ -1,7 +1,7 @@
-//! The error of this crate: which operation failed, on which path, at which offset, and why.
+//! The error of this crate: the operation that failed, its path, its offset, and the cause.
 //!
-//! Every fallible public function returns [`Error`]. Inside the channel an outcome may go to
-//! several waiters, so there it travels as a [`Failure`], which can be cloned, and becomes an
+//! Every fallible public function returns [`Error`]. Inside the channel one outcome may go to
+//! several waiters; it travels there as a [`Failure`], which can be cloned, and becomes an
 //! [`Error`] at the future that asked.
 
 use std::fmt;
@@ -12,13 +12,13 @@ use std::sync::Arc;
 /// A failed operation on a file, directory or thread.
 #[derive(Debug)]
 pub struct Error {
-    /// What was tried: `"open"`, `"read"`, `"rename"`, ...
+    /// The operation: `"open"`, `"read"`, `"rename"`, ...
     pub op: &'static str,
-    /// The file or directory it was tried on; empty where there is none.
+    /// The file or directory of the operation; empty for an operation without one.
     pub path: PathBuf,
-    /// Where in the file, in bytes, for reads and writes at an offset.
+    /// Offset in the file, in bytes, of a read or write.
     pub offset: Option<u64>,
-    /// What the operating system, or the file system standing in for it, said.
+    /// The error of the operating system, or of the file system standing in for it.
     pub source: io::Error,
 }
 
@@ -26,51 +26,49 @@ pub struct Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// An error of `op` on `path` as a whole.
+    /// Returns an error of `op` on `path` as a whole.
     pub fn new(op: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
         Self { op, path: path.into(), offset: None, source }
     }
 
-    /// An error of `op` at `offset` of `path`.
+    /// Returns an error of `op` at `offset` of `path`.
     pub fn at(op: &'static str, path: impl Into<PathBuf>, offset: u64, source: io::Error) -> Self {
         Self { op, path: path.into(), offset: Some(offset), source }
     }
 
-    /// The kind of the underlying error.
+    /// Returns the kind of the underlying error.
     pub fn kind(&self) -> io::ErrorKind {
         self.source.kind()
     }
 
-    /// Whether the file system refuses direct I/O on the file; without it the operation may
-    /// succeed.
+    /// Returns true if the file system refuses direct I/O on the file; without direct I/O the
+    /// operation may succeed.
     ///
-    /// Compat: Linux says so in these ways, by file system: `EINVAL` most, `EOPNOTSUPP` some; what
-    /// `statx` tells is `Unsupported`.
+    /// Compat: on Linux most file systems return `EINVAL`, some `EOPNOTSUPP`; a refusal found with
+    /// `statx` is `Unsupported`.
     pub fn is_direct_unsupported(&self) -> bool {
         matches!(self.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported)
     }
 
-    /// Whether a file can have no second name where one was asked for: the place is on another file
-    /// system, or on one without second names, the file has as many as it may have, or belongs to
-    /// somebody else.
+    /// Returns true if a hard link cannot be made: the target is on another file system, the file
+    /// system has no hard links, the file has the maximum number of links, or another user owns it.
     pub fn is_link_unsupported(&self) -> bool {
         use io::ErrorKind::{CrossesDevices, PermissionDenied, TooManyLinks, Unsupported};
         matches!(self.kind(), CrossesDevices | PermissionDenied | TooManyLinks | Unsupported)
     }
 
-    /// Whether there is no room left where it would have been written: the device is full, or
-    /// somebody's quota used up.
+    /// Returns true if the write found no space: the device is full, or a quota is used up.
     pub fn is_no_space(&self) -> bool {
         matches!(self.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
     }
 
-    /// Whether somebody else has the lock that was asked for; see
+    /// Returns true if another process or another holder in this one has the requested lock; see
     /// [`FileSystem::lock`](crate::FileSystem::lock).
     pub fn is_locked(&self) -> bool {
         self.op == "lock" && self.kind() == io::ErrorKind::WouldBlock
     }
 
-    /// Whether the file or directory does not exist.
+    /// Returns true if the file or directory does not exist.
     pub fn is_not_found(&self) -> bool {
         self.kind() == io::ErrorKind::NotFound
     }
@@ -103,7 +101,7 @@ impl<T> Context<T> for io::Result<T> {
     }
 }
 
-/// An `io::Error` that can be handed to every waiter of one operation.
+/// A copy of an `io::Error` for every waiter of one operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     kind: io::ErrorKind,

@@ -1,9 +1,9 @@
-//! What a file and a file system are to the rest of KarstDB.
+//! Traits of files and file systems, and the options to open them.
 //!
-//! A file opened for reading says how the channel reaches it: by a file descriptor, which the
-//! transport (io_uring or threads) reads from, or by a [`SoftFile`], which lives in this process.
-//! Either way reads go through the same channel and complete later, never in the call that started
-//! them, so a test on an in-memory file exercises the paths that a disk does.
+//! A file opened for reading tells the channel how to reach its bytes: by a file descriptor, which
+//! the transport (io_uring or threads) reads from, or by a [`SoftFile`], which lives in this
+//! process. Either way reads go through the same channel and complete later, never in the call that
+//! started them. A test on an in-memory file therefore runs the same code as a disk does.
 //!
 //! Invariant: a file's content below [`RandomAccessFile::size`] does not change while it is open
 //! for reading. Identical reads in flight share one operation because of it.
@@ -17,11 +17,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// How to open a file for reading.
+/// Options to open a file for reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct OpenOptions {
-    /// Bypass the page cache (`O_DIRECT`). Reads are aligned to the device inside; callers ask for
-    /// any offset and length.
+    /// Bypass the page cache (`O_DIRECT`). The channel aligns reads to the device; callers may ask
+    /// for any offset and length.
     pub direct: bool,
 }
 
@@ -32,42 +32,42 @@ impl OpenOptions {
     pub const DIRECT: Self = Self { direct: true };
 }
 
-/// A number that no other open file of this process has.
+/// Identifies an open file; unique among the open files of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId(pub u64);
 
 impl FileId {
-    /// The next unused number.
+    /// Returns the next unused number.
     pub fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self(counting::next_name(&NEXT))
     }
 }
 
-/// How the channel reaches a file's bytes.
+/// Access path of the channel to a file's bytes.
 #[derive(Debug)]
 pub enum Backend<'a> {
-    /// By a file descriptor of the operating system.
+    /// A file descriptor of the operating system.
     Fd(BorrowedFd<'a>),
-    /// By a file that lives in this process.
+    /// A file that lives in this process.
     Soft(&'a dyn SoftFile),
 }
 
 /// A file open for reading at any offset. Shared freely between threads.
 pub trait RandomAccessFile: Send + Sync + Debug {
-    /// The path it was opened by, for messages.
+    /// Returns the path it was opened by, for messages.
     fn path(&self) -> &Path;
-    /// Its length in bytes when it was opened.
+    /// Returns its length in bytes when it was opened.
     fn size(&self) -> u64;
-    /// Its process-unique number.
+    /// Returns its process-unique number.
     fn id(&self) -> FileId;
-    /// What offset and length of a read must be a multiple of: 1, or the device's for `O_DIRECT`. A
-    /// power of two. The channel reads more and trims; callers need not care.
+    /// Returns the alignment of a read's offset and length in bytes: 1, or the device's for
+    /// `O_DIRECT`. A power of two. The channel reads more and trims; callers need not align.
     fn alignment(&self) -> u32;
-    /// How the channel reaches it.
+    /// Returns the channel's access path to the file.
     fn backend(&self) -> Backend<'_>;
-    /// What goes wrong with a read of `len` bytes at `offset`: asked once for each read handed to
-    /// the backend, `None` on every file that is not there to test others.
+    /// Returns the fault injected into a read of `len` bytes at `offset`. Called once for each read
+    /// handed to the backend; `None` on every file outside of tests.
     fn disturb(&self, offset: u64, len: usize) -> Option<Disturbance> {
         let _ = (offset, len);
         None
@@ -76,30 +76,30 @@ pub trait RandomAccessFile: Send + Sync + Debug {
 
 /// A file whose bytes are in this process.
 pub trait SoftFile: Send + Sync + Debug {
-    /// Copy bytes from `offset` into `into`; fewer than asked only at the end of the file. Must not
-    /// block.
+    /// Copies bytes from `offset` into `into`; returns fewer than asked only at the end of the
+    /// file. Must not block.
     ///
     /// # Errors
-    /// Whatever the file wants its reader to see.
+    /// Those the file chooses to return to its reader.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
 }
 
-/// What goes wrong with one read.
+/// A fault injected into one read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Disturbance {
-    /// Complete it no earlier than this after it was issued.
+    /// Minimum time from issue to completion.
     pub delay: Option<Duration>,
-    /// Do not read at all: fail with this errno.
+    /// Errno to fail with, without reading.
     pub fail: Option<i32>,
-    /// Read at most this many bytes, at least one (rounded up to the alignment, as a device would).
+    /// Maximum number of bytes to read, at least one (rounded up to the alignment, like a device).
     pub shorten_to: Option<usize>,
-    /// After reading, flip one bit: this number modulo the bits read.
+    /// Number of the bit to flip after reading, modulo the bits read.
     pub flip_bit: Option<u64>,
 }
 
 impl Disturbance {
-    /// Both: the longer delay, the shorter read, and whichever failure or flip there is (ours
-    /// first).
+    /// Combines two faults: the longer delay, the shorter read, and the failure or flip of either
+    /// (this one's first).
     pub fn and(self, other: Option<Self>) -> Self {
         let Some(other) = other else { return self };
         Self {
@@ -114,169 +114,168 @@ impl Disturbance {
     }
 }
 
-/// What a directory entry is.
+/// Metadata of a directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metadata {
     /// Length in bytes (0 for a directory).
     pub len: u64,
-    /// Whether it is a directory.
+    /// True for a directory.
     pub is_dir: bool,
-    /// When its content last changed, where that is known.
+    /// Time of the last change of content, where the file system knows it.
     pub modified: Option<SystemTime>,
 }
 
 /// A file open for appending. All calls block; see [`crate::Env::run_blocking`].
 pub trait WritableFile: Send + Debug {
-    /// The path it was opened by.
+    /// Returns the path it was opened by.
     fn path(&self) -> &Path;
-    /// Bytes in the file, those just appended included.
+    /// Returns the bytes in the file, including those just appended.
     fn size(&self) -> u64;
-    /// Add `data` at the end. The bytes have left the process when this returns, but are not
-    /// durable.
+    /// Appends `data`. The bytes have left the process when this returns, but are not durable.
     ///
     /// # Errors
     /// The write failed; the file may hold a part of `data`.
     fn append(&mut self, data: &[u8]) -> Result<()>;
-    /// Make the data and the length durable (`fdatasync`).
+    /// Makes the data and the length durable (`fdatasync`).
     ///
     /// # Errors
-    /// The sync failed: what was appended since the last sync may be lost, and the file must not be
-    /// trusted with more.
+    /// The sync failed: bytes appended since the last sync may be lost, and the caller must append
+    /// nothing more to the file.
     fn sync(&mut self) -> Result<()>;
-    /// The same, and what else the file system knows of the file, such as when it was changed
-    /// (`fsync`). The same as [`sync`](Self::sync) where there is no difference.
+    /// Makes the data and all metadata durable, such as the time of modification (`fsync`). Equal
+    /// to [`sync`](Self::sync) where the file system makes no difference.
     ///
     /// # Errors
-    /// As [`sync`](Self::sync).
+    /// Those of [`sync`](Self::sync).
     fn sync_all(&mut self) -> Result<()> {
         self.sync()
     }
-    /// Reserve space for `len` bytes from `offset`, without a change of the file's length. Does
-    /// nothing where the file system cannot.
+    /// Reserves space for `len` bytes from `offset` without changing the file's length. Does
+    /// nothing if the file system does not support it.
     ///
     /// # Errors
-    /// There is no such space.
+    /// The device has no such space.
     fn reserve(&mut self, offset: u64, len: u64) -> Result<()>;
-    /// Cut the file to `size` bytes, and give back the space reserved beyond.
+    /// Cuts the file to `size` bytes and releases the space reserved beyond.
     ///
     /// # Errors
-    /// It could not be cut.
+    /// The file could not be cut.
     fn truncate(&mut self, size: u64) -> Result<()>;
 }
 
 /// A file open for writing at any offset, by any number of threads. All calls block; async code
 /// writes through a [`crate::FileWriter`].
 pub trait PositionalFile: Send + Sync + Debug {
-    /// The path it was opened by.
+    /// Returns the path it was opened by.
     fn path(&self) -> &Path;
-    /// What offset and length of a write, and where its data is in memory, must be a multiple of:
-    /// 1, or for a file that was made by [`FileSystem::create_direct`] what the device wants. A
-    /// power of two. [`crate::FileWriter`] takes care of it.
+    /// Returns the alignment in bytes of a write's offset, length and memory address: 1, or the
+    /// device's for a file made by [`FileSystem::create_direct`]. A power of two.
+    /// [`crate::FileWriter`] aligns its writes.
     fn alignment(&self) -> usize {
         1
     }
-    /// Write all of `data` at `offset`. The bytes have left the process when this returns, but are
+    /// Writes all of `data` at `offset`. The bytes have left the process when this returns, but are
     /// not durable. A gap before `offset` reads as zeros.
     ///
     /// # Errors
     /// The write failed; a part of `data` may have been written.
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()>;
-    /// Make the data written so far and the length durable (`fdatasync`).
+    /// Makes the data written before this call and the length durable (`fdatasync`).
     ///
     /// # Errors
-    /// The sync failed: what was written since the last sync may be lost, and the file must not be
-    /// trusted with more.
+    /// The sync failed: bytes written since the last sync may be lost, and the caller must write
+    /// nothing more to the file.
     fn sync(&self) -> Result<()>;
-    /// The same, and what else the file system knows of the file, such as when it was changed
-    /// (`fsync`). The same as [`sync`](Self::sync) where there is no difference.
+    /// Makes the data and all metadata durable, such as the time of modification (`fsync`). Equal
+    /// to [`sync`](Self::sync) where the file system makes no difference.
     ///
     /// # Errors
-    /// As [`sync`](Self::sync).
+    /// Those of [`sync`](Self::sync).
     fn sync_all(&self) -> Result<()> {
         self.sync()
     }
-    /// Have `len` bytes from `offset` begin to travel to the device, without waiting for it and
-    /// without any promise. `strict`: first wait until what began to travel before, of all up to
-    /// there, has arrived, so that no more than one stretch is on its way.
+    /// Starts writeback of `len` bytes from `offset`, without waiting for it and without any
+    /// guarantee of durability. With `strict`, first waits for the writeback of all earlier bytes,
+    /// which keeps at most one range in flight.
     ///
     /// # Errors
-    /// The device has failed. That it cannot be asked is no error.
+    /// The device has failed. Lack of support is no error.
     fn sync_range(&self, offset: u64, len: u64, strict: bool) -> Result<()>;
-    /// Reserve space for `len` bytes from `offset`, without a change of the file's length. Does
-    /// nothing where the file system cannot.
+    /// Reserves space for `len` bytes from `offset` without changing the file's length. Does
+    /// nothing if the file system does not support it.
     ///
     /// # Errors
-    /// There is no such space.
+    /// The device has no such space.
     fn reserve(&self, offset: u64, len: u64) -> Result<()>;
-    /// Cut the file to `size` bytes, and give back the space reserved beyond.
+    /// Cuts the file to `size` bytes and releases the space reserved beyond.
     ///
     /// # Errors
-    /// It could not be cut.
+    /// The file could not be cut.
     fn truncate(&self, size: u64) -> Result<()>;
-    /// The `len` bytes from `offset`, a multiple of [`MAP_ALIGNMENT`], as memory. The file becomes
-    /// at least that long, with zeros. `None` where the file system cannot do it, or has no room
-    /// for it; the file is then as it was, and [`write_at`](Self::write_at) says what is wrong.
+    /// Maps `len` bytes from `offset`, a multiple of [`MAP_ALIGNMENT`], into memory. Extends the
+    /// file with zeros to the end of the range. Returns `None`, with the file unchanged, if the
+    /// file system cannot map or has no room; [`write_at`](Self::write_at) then returns the error.
     fn map(&self, offset: u64, len: usize) -> Option<Box<dyn MappedRange>> {
         let _ = (offset, len);
         None
     }
 }
 
-/// Where a [`PositionalFile::map`] may begin: a multiple of so many bytes. Why: a page of every
-/// processor there is.
+/// Alignment in bytes of the offset of [`PositionalFile::map`]: a multiple of the page size of
+/// every supported processor.
 pub const MAP_ALIGNMENT: u64 = 64 << 10;
 
-/// A stretch of a file as memory. What is put there has left the process, as with
-/// [`PositionalFile::write_at`], but without a call to the operating system; it is durable after
+/// A range of a file mapped into memory. Bytes put there have left the process, like those of
+/// [`PositionalFile::write_at`], but without a system call; they are durable after
 /// [`PositionalFile::sync`].
 pub trait MappedRange: Send + Debug {
-    /// Puts `data` at `offset` of the file. A file system that fails when it is asked for the
-    /// memory of the file, as one does that has become read-only, ends the process (`SIGBUS`).
+    /// Copies `data` to `offset` of the file. If the file system cannot supply the page, for
+    /// example because it has become read-only, the process dies of `SIGBUS`.
     ///
     /// # Panics
-    /// `data` does not lie within the stretch.
+    /// `data` does not lie within the range.
     fn put(&mut self, offset: u64, data: &[u8]);
 }
 
 /// A held lock file; dropping it releases the lock.
 pub trait FileLock: Send + Sync + Debug {
-    /// The path of the lock file.
+    /// Returns the path of the lock file.
     fn path(&self) -> &Path;
 }
 
-/// A place where files are. All calls block the calling thread, for as long as metadata operations
-/// take; the asynchronous way to open a file is [`crate::open`], and to do anything else
-/// [`crate::Env::run_blocking`].
+/// A file system. All calls block the calling thread for the time of a metadata operation.
+/// [`crate::open`] opens a file asynchronously; [`crate::Env::run_blocking`] runs the other
+/// operations.
 pub trait FileSystem: Send + Sync + Debug {
-    /// Open a file for reading.
+    /// Opens a file for reading.
     ///
     /// # Errors
-    /// It does not exist, may not be read, is a directory, or does not support direct I/O where
-    /// that is asked.
+    /// The file does not exist, may not be read, is a directory, or does not support direct I/O
+    /// although `options` ask for it.
     fn open_random(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn RandomAccessFile>>;
 
-    /// All bytes of a file.
+    /// Returns all bytes of a file.
     ///
     /// # Errors
-    /// As for [`FileSystem::open_random`], or the read failed.
+    /// Those of [`FileSystem::open_random`], or the read failed.
     fn read_file(&self, path: &Path) -> Result<Vec<u8>>;
 
-    /// The names in a directory, without `.` and `..`, sorted.
+    /// Returns the names in a directory, without `.` and `..`, sorted.
     ///
     /// # Errors
-    /// It does not exist, is no directory or may not be read.
+    /// The directory does not exist, is no directory or may not be read.
     fn list_dir(&self, path: &Path) -> Result<Vec<String>>;
 
-    /// What is at `path`, following symbolic links.
+    /// Returns the metadata of the entry at `path`, following symbolic links.
     ///
     /// # Errors
-    /// Nothing is, or it may not be looked at.
+    /// The entry does not exist, or access to it is denied.
     fn metadata(&self, path: &Path) -> Result<Metadata>;
 
-    /// Whether anything is at `path`.
+    /// Returns true if a file or directory exists at `path`.
     ///
     /// # Errors
-    /// It cannot be told (a parent may not be searched, the device fails).
+    /// The answer is unknown (a parent may not be searched, the device fails).
     fn exists(&self, path: &Path) -> Result<bool> {
         match self.metadata(path) {
             Ok(_) => Ok(true),
@@ -285,92 +284,92 @@ pub trait FileSystem: Send + Sync + Debug {
         }
     }
 
-    /// A path that is the same for all spellings of one directory, as far as can be told: without
-    /// symbolic links, `.` and `..`, and from the root. The directory need not be there.
+    /// Returns one path for all spellings of a directory, as far as possible: absolute, without
+    /// symbolic links, `.` and `..`. The directory need not exist.
     ///
+    /// The default suits file systems in which only `.` gives a path a second spelling.
     /// Provided for file systems that have none of these but `.`.
     fn canonical(&self, path: &Path) -> PathBuf {
         path.components().collect()
     }
 
-    /// Create a file, or cut an existing one to nothing, and open it for appending.
+    /// Creates a file, or truncates an existing one, and opens it for appending.
     ///
     /// # Errors
-    /// It cannot be created.
+    /// The file cannot be created.
     fn create(&self, path: &Path) -> Result<Box<dyn WritableFile>>;
 
-    /// Open an existing file for appending, or create it.
+    /// Opens an existing file for appending, or creates it.
     ///
     /// # Errors
-    /// It cannot be opened.
+    /// The file cannot be opened.
     fn append(&self, path: &Path) -> Result<Box<dyn WritableFile>>;
 
-    /// Create a file, or cut an existing one to nothing, and open it for writing at any offset.
+    /// Creates a file, or truncates an existing one, and opens it for writing at any offset.
     ///
     /// # Errors
-    /// It cannot be created.
+    /// The file cannot be created.
     fn create_positional(&self, path: &Path) -> Result<Arc<dyn PositionalFile>>;
 
-    /// The same, bypassing the page cache (`O_DIRECT`): each write must be aligned
-    /// ([`PositionalFile::alignment`]).
+    /// Creates a file like [`create_positional`](Self::create_positional), bypassing the page cache
+    /// (`O_DIRECT`): each write must be aligned ([`PositionalFile::alignment`]).
     ///
     /// # Errors
-    /// It cannot be created; with an error of which [`crate::Error::is_direct_unsupported`] is
-    /// true, not for direct I/O.
+    /// The file cannot be created, or, if [`crate::Error::is_direct_unsupported`] is true of the
+    /// error, cannot be created for direct I/O.
     fn create_direct(&self, path: &Path) -> Result<Arc<dyn PositionalFile>>;
 
-    /// Open an existing file for writing at any offset. What is in it stays until it is written
-    /// over.
+    /// Opens an existing file for writing at any offset. Its content stays until it is overwritten.
     ///
     /// # Errors
-    /// It does not exist, or cannot be opened.
+    /// The file does not exist, or cannot be opened.
     fn open_positional(&self, path: &Path) -> Result<Arc<dyn PositionalFile>>;
 
-    /// Give `from` the name `to`, replacing what had it.
+    /// Renames `from` to `to`, replacing an existing file `to`.
     ///
     /// # Errors
-    /// It cannot be renamed.
+    /// The file cannot be renamed.
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
 
-    /// Give the file `from` the second name `to`: both name the same bytes from then on, and each
-    /// is removed for itself. The new name is durable once its directory is synced.
+    /// Creates a hard link `to` of the file `from`: both names refer to the same bytes, and each is
+    /// removed separately. The new name is durable once its directory is synced.
     ///
     /// # Errors
-    /// `from` is no file, or something has the name `to` already; with an error of which
-    /// [`crate::Error::is_link_unsupported`] is true, there can be no such name for the file, but a
-    /// copy of it can be made.
+    /// `from` is no file, or `to` exists. If [`crate::Error::is_link_unsupported`] is true of the
+    /// error, the file cannot have such a link, but can be copied.
     fn link(&self, from: &Path, to: &Path) -> Result<()> {
         let _ = to;
         let why = "the file system has no second names for files";
         Err(crate::error::Error::new("link", from, io::Error::new(io::ErrorKind::Unsupported, why)))
     }
 
-    /// How many names the file has; `None` where nobody can tell.
+    /// Returns the number of hard links of the file; `None` if the file system does not count them.
     ///
     /// # Errors
-    /// It does not exist, or cannot be looked at.
+    /// The file does not exist, or its metadata cannot be read.
     fn link_count(&self, path: &Path) -> Result<Option<u64>> {
         let _ = path;
         Ok(None)
     }
 
-    /// Remove a file.
+    /// Removes a file.
     ///
     /// # Errors
-    /// It does not exist or cannot be removed.
+    /// The file does not exist or cannot be removed.
     fn remove(&self, path: &Path) -> Result<()>;
 
-    /// Create a directory and its missing parents; no error if it exists.
+    /// Creates a directory and its missing parents; no error if it exists.
     ///
     /// # Errors
-    /// It cannot be created.
+    /// The directory cannot be created.
     fn create_dir(&self, path: &Path) -> Result<()>;
 
-    /// Create a directory and its missing parents, and make their names durable, and its own also
-    /// if it was there. A parent that may not be read cannot be synced, and is passed over.
+    /// Creates a directory and its missing parents and makes their names durable; an existing
+    /// directory's own name is synced too. A parent that may not be read cannot be synced, and is
+    /// skipped.
     ///
     /// # Errors
-    /// It cannot be created, or a parent not be synced.
+    /// The directory cannot be created, or a parent cannot be synced.
     fn create_dir_durably(&self, path: &Path) -> Result<()> {
         let mut unsynced = Vec::new();
         for dir in path.ancestors().filter(|dir| !dir.as_os_str().is_empty()) {
@@ -392,19 +391,19 @@ pub trait FileSystem: Send + Sync + Debug {
         Ok(())
     }
 
-    /// Remove an empty directory.
+    /// Removes an empty directory.
     ///
     /// # Errors
-    /// It does not exist, is not empty or cannot be removed.
+    /// The directory does not exist, is not empty or cannot be removed.
     fn remove_dir(&self, path: &Path) -> Result<()>;
 
-    /// Make the names in a directory durable.
+    /// Makes the names in a directory durable.
     ///
     /// # Errors
     /// The sync failed.
     fn sync_dir(&self, path: &Path) -> Result<()>;
 
-    /// Take an exclusive lock on the file at `path`, creating it if it is missing.
+    /// Takes an exclusive lock on the file at `path`, creating it if it is missing.
     ///
     /// # Errors
     /// Another process, or this one, holds it: then the operation of the error is `"lock"` and its
@@ -412,17 +411,17 @@ pub trait FileSystem: Send + Sync + Debug {
     /// created.
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>>;
 
-    /// Bytes that may still be written where `path` is; `None` where nobody can tell.
+    /// Returns the bytes that can still be written to the file system of `path`; `None` if unknown.
     ///
     /// # Errors
-    /// It does not exist, or the file system was not asked successfully.
+    /// `path` does not exist, or the operating system refused the query.
     fn free_bytes(&self, path: &Path) -> Result<Option<u64>> {
         let _ = path;
         Ok(None)
     }
 
-    /// Whether opening a file for reading here is opening that path with the operating system and
-    /// nothing more. Then [`crate::open`] has the channel do it, without a thread.
+    /// Returns true if opening a file for reading is no more than opening that path with the
+    /// operating system. [`crate::open`] then opens it through the channel, without a thread.
     fn is_posix(&self) -> bool {
         false
     }

@@ -1,30 +1,29 @@
-//! Reads in flight on any channel of an environment, so that the same read wanted by several
-//! threads is done once.
+//! Single flight: the table of reads in flight on all channels of an environment, which lets
+//! several threads share one read.
 //!
-//! In: the channel that is about to read something and how it can be told of the outcome. Out:
-//! whether it has to read, or another channel reads and will tell it.
+//! A channel that is about to read claims the read's place in the table. The answer is that it must
+//! read, or that it has joined a read of another channel, which will send it the outcome.
 //!
-//! A read has one place in a table, which its key names, and holds it while it is in flight:
-//! whoever comes for the same leaves its name there, and the owner takes all names along when it is
-//! done. If another read holds the place, the newcomer reads and is not to be joined. So nothing is
-//! allocated unless a read is joined, and a read that meets nobody costs two short locks that are
-//! hardly ever contended.
+//! The read's key selects one place, which the read holds while it is in flight. A channel that
+//! requests the same read leaves its name there; the owner takes all names when its read is done.
+//! If a different read holds the place, the newcomer reads and cannot be joined. A place allocates
+//! only when a read is joined, and a read without joiners costs two short, rarely contended locks.
 //!
 //! Invariants:
-//! - Only an owner gives a place back, and it tells every name that it finds there: of the outcome,
-//!   or that there will be none.
-//! - An owner waits for nobody: it has a read of its own under way. So no two channels ever wait
-//!   for each other.
-//! - The table knows nothing of whether an owner's channel is still polled. Who waits watches that
+//! - Only an owner releases a place, and it answers every name it finds there: with the outcome, or
+//!   with the notice that none will come.
+//! - An owner waits for no other channel, because it has a read of its own in flight. Two channels
+//!   therefore never wait for each other.
+//! - The table does not know if an owner's channel is still polled. The joiner watches that
 //!   ([`crate::channel::outbox::Outbox::beats`]).
 
 use crate::sync::{Mutex, MutexGuard};
 
-/// Reads that can be joined at a time. Why so many: with a few hundred in flight, few should find
-/// their place taken.
+/// Number of places, which bounds the reads that can be joined at a time. With a few hundred reads
+/// in flight, few find their place taken.
 const PLACES: usize = if cfg!(loom) { 1 } else { 1024 };
 
-/// Reads by `K`, each with its owner `O` and the names `J` of those who wait for it.
+/// Reads in flight by key `K`, each with its owner `O` and the names `J` of its joiners.
 pub(crate) struct Flights<K, O, J> {
     places: Box<[Mutex<Place<K, O, J>>]>,
 }
@@ -34,14 +33,14 @@ struct Place<K, O, J> {
     joiners: Vec<J>,
 }
 
-/// What becomes of one who is about to read.
+/// Result of [`Flights::claim`] for a channel that is about to read.
 #[derive(Debug)]
 pub(crate) enum Claim<O> {
-    /// The channel reads, and then [ends](Flights::end) the flight.
+    /// The caller reads, and then [ends](Flights::end) the flight.
     Own,
-    /// The channel reads, and nobody can join.
+    /// The caller reads, and no channel can join.
     Alone,
-    /// This one reads, and its name is with it.
+    /// The owner of an identical read in flight, which now has the caller's name.
     Joined(O),
 }
 
@@ -53,7 +52,8 @@ impl<K, O, J> Default for Flights<K, O, J> {
 }
 
 impl<K: Copy + Eq, O: Clone, J> Flights<K, O, J> {
-    /// `hash` is the key's, all its bits of use. `name` is what a joiner leaves.
+    /// Claims the place of `key`. `hash` is the hash of `key` with all bits well mixed; `name`
+    /// makes the name that a joiner leaves.
     pub(crate) fn claim(&self, key: K, hash: u64, owner: &O, name: impl FnOnce() -> J) -> Claim<O> {
         let mut place = self.place(hash);
         match &place.held {
@@ -70,7 +70,7 @@ impl<K: Copy + Eq, O: Clone, J> Flights<K, O, J> {
         }
     }
 
-    /// Gives back the place that the caller has claimed as its own. The names that were left there.
+    /// Releases the place that the caller owns and returns the names of its joiners.
     pub(crate) fn end(&self, key: K, hash: u64) -> Vec<J> {
         let mut place = self.place(hash);
         let held = place.held.take();

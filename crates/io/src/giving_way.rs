@@ -1,24 +1,23 @@
-//! Threads that give way: those of background jobs leave the processors to the program's other
-//! threads, until somebody waits for what they do. And threads whose priority the user lowers, for
-//! good.
+//! Scheduling of background threads: they yield the processors to the program's other threads until
+//! a caller waits for their jobs. The user may also lower their priority for good.
 //!
-//! In: the threads of a priority, which join; whoever is in a hurry. Out: threads that run on what
-//! others leave, or as ordinary ones do while anybody hurries.
+//! The threads of a priority join a [`GivingWay`]. They run at a lower priority while no [`Hurry`]
+//! exists, and at the ordinary one while one does.
 //!
-//! Why: a writer needs a processor for some microseconds again and again, a job has one for as long
-//! as it lasts. Scheduled alike, each job that runs takes a share that the writers lack, and they
-//! fall behind for as long as it runs. docs/decisions/background-work.md says what it costs, and
-//! why it is not the default.
+//! Reason: a writer needs a processor for some microseconds again and again, a job occupies one
+//! until it ends. At equal priority each running job takes processor time from the writers, which
+//! fall behind until it ends. docs/decisions/background-work.md gives the cost, and the reason that
+//! it is not the default.
 //!
 //! Invariants:
-//! - What an ordinary thread has is what the program's first thread has when the first job runs; it
-//!   is given back whole.
-//! - Nothing is given up that could not be taken back: without `CAP_SYS_NICE`, and with too low an
-//!   `RLIMIT_NICE`, such threads keep their share and only interrupt nobody. If the program is not
-//!   scheduled by the ordinary policy, nothing is ever changed. What the user lowers is not given
-//!   back, as with RocksDB, and does not depend on any of that.
-//! - A thread that such a thread starts is an ordinary one, though the operating system would have
-//!   it inherit.
+//! - The ordinary scheduling is that of the program's first thread when the first job runs; all of
+//!   it is restored.
+//! - A priority is lowered only if it can be restored: without `CAP_SYS_NICE`, and with too low an
+//!   `RLIMIT_NICE`, such threads keep their niceness and merely do not preempt other threads. If
+//!   the program is not scheduled by the ordinary policy, nothing is ever changed. A priority that
+//!   the user lowers is not restored, as in RocksDB, and does not depend on these conditions.
+//! - A thread started by such a thread is an ordinary one, although the operating system would let
+//!   it inherit the priority.
 
 use crate::posix::{self, CpuPriority, ThreadNumber};
 use crate::sync::{Mutex, thread_local};
@@ -33,7 +32,7 @@ thread_local! {
 /// The threads of a priority.
 #[derive(Debug)]
 pub(crate) struct GivingWay {
-    /// How much nicer than ordinary threads they are, if they give way.
+    /// Niceness added to that of ordinary threads, or `None` if these threads do not give way.
     nicer_by: Option<i32>,
     state: Mutex<State>,
 }
@@ -42,15 +41,15 @@ pub(crate) struct GivingWay {
 struct State {
     threads: Vec<ThreadNumber>,
     hurries: usize,
-    /// They have the lowest share of the processors whoever hurries.
+    /// True if the user gave the threads the lowest CPU priority; a [`Hurry`] does not change that.
     low_cpu: bool,
-    /// They read and write when nobody else does.
+    /// True if the user gave the threads the idle I/O class.
     idle_io: bool,
     fork_generation: u64,
 }
 
 impl State {
-    /// In a fork's child: the threads stayed with the parent.
+    /// Forgets the threads in a forked child: they stayed with the parent.
     fn leave_inherited(&mut self) {
         let now = posix::fork_generation();
         if self.fork_generation != now {
@@ -65,19 +64,18 @@ impl GivingWay {
         Arc::new(Self { nicer_by, state: Mutex::default() })
     }
 
-    /// Whether its threads give way.
+    /// Returns true if its threads give way.
     pub(crate) fn gives_way(&self) -> bool {
         self.nicer_by.is_some()
     }
 
     fn apply(&self, state: &State, threads: &[ThreadNumber]) {
-        // Why looked at first: without threads, as in a simulation, nothing is asked of the
-        // operating system.
+        // Returns early, because without threads, as in a simulation, no system call may be made.
         if threads.is_empty() {
             return;
         }
         for thread in threads {
-            // Why ignored: a thread that goes on as it was loses nothing but this.
+            // Errors are ignored, because a thread that keeps its priority still works.
             if state.low_cpu {
                 let _ = posix::lower_cpu_priority(*thread, CpuPriority::Low);
             } else if let Some(nicer_by) = self.nicer_by
@@ -94,12 +92,12 @@ impl GivingWay {
         }
     }
 
-    /// Its threads, those to come too, have the lowest share of the processors from now on.
+    /// Gives its threads, present and future, the lowest CPU priority.
     pub(crate) fn lower_cpu(&self) {
         self.lower(|state| state.low_cpu = true);
     }
 
-    /// The same with the devices: they read and write when nobody else does.
+    /// Gives its threads, present and future, the idle I/O class.
     pub(crate) fn lower_io(&self) {
         self.lower(|state| state.idle_io = true);
     }
@@ -111,7 +109,7 @@ impl GivingWay {
         self.apply(&state, &state.threads);
     }
 
-    /// The calling thread is one of these from now on, until what is returned is dropped.
+    /// Adds the calling thread to the group until the returned value is dropped.
     pub(crate) fn join(self: &Arc<Self>) -> Joined {
         let thread = posix::thread_number();
         let mut state = self.state.lock();
@@ -130,13 +128,13 @@ impl GivingWay {
         let before = std::mem::replace(&mut state.hurries, 0);
         state.hurries = hurries(before);
         if (before == 0) != (state.hurries == 0) {
-            // Lock: under it, so that of two changes the later stays.
+            // Applied under the lock, which makes the later of two changes win.
             self.apply(&state, &state.threads);
         }
     }
 }
 
-/// A thread that gives way. Dropped by the thread itself when it ends.
+/// Membership of a thread in the group. Dropped by the thread itself when it ends.
 pub(crate) struct Joined {
     of: Arc<GivingWay>,
     thread: ThreadNumber,
@@ -148,13 +146,14 @@ impl Drop for Joined {
     }
 }
 
-/// Somebody waits for what the background threads of a priority do: until this is dropped they
-/// share the processors as ordinary threads do. See [`Env::hurry`](crate::Env::hurry).
+/// Marks that a caller waits for the background threads of a priority: until this is dropped they
+/// are scheduled as ordinary threads. See [`Env::hurry`](crate::Env::hurry).
 #[must_use = "it lasts until it is dropped"]
 pub struct Hurry(Option<Arc<GivingWay>>);
 
 impl Hurry {
-    /// Threads of `group` are ordinary ones until this is dropped; without one nobody gives way.
+    /// Restores the threads of `group` to ordinary scheduling until this is dropped; does nothing
+    /// for `None`, which stands for threads that never give way.
     pub(crate) fn of(group: Option<&Arc<GivingWay>>) -> Self {
         if let Some(group) = group {
             group.change(|hurries| hurries + 1);
@@ -177,7 +176,8 @@ impl fmt::Debug for Hurry {
     }
 }
 
-/// What a thread that the calling one starts does first, so that it is an ordinary one.
+/// Returns the first action of a thread that the calling thread starts; it restores ordinary
+/// scheduling.
 pub(crate) fn for_child() -> impl FnOnce() + Send + 'static {
     let way = GIVES_WAY.with(|way| way.borrow().clone());
     let (cpu, io) = way.map_or((false, false), |way| {
@@ -185,7 +185,7 @@ pub(crate) fn for_child() -> impl FnOnce() + Send + 'static {
         (way.gives_way() || state.low_cpu, state.idle_io)
     });
     move || {
-        // Why ignored: as above.
+        // Errors are ignored as in `apply`.
         if cpu && let Some(ordinary) = posix::ordinary_scheduling() {
             let _ = ordinary.restore(posix::thread_number());
         }
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    /// How the calling thread is scheduled.
+    /// Returns the policy and niceness of the calling thread.
     fn found() -> (i32, i32) {
         let own = posix::thread_number();
         (posix::policy(own), posix::niceness(own).unwrap())
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn threads_give_way_until_somebody_hurries_and_their_children_do_not() {
-        // Whoever runs the tests may have had them scheduled otherwise.
+        // The test's own process may run under another scheduling policy.
         let Some(ordinary) = posix::ordinary_scheduling() else { return };
         let before = found();
         let way = GivingWay::new(Some(7));
@@ -274,7 +274,7 @@ mod tests {
             };
             let ((_, io), (_, io_of_child)) = asked_for();
             assert_eq!((io, io_of_child), (posix::IO_IDLE, ordinary_io));
-            // One that runs is lowered too.
+            // A running thread is lowered too.
             way.lower_cpu();
             assert_eq!(asked_for().0.0.1, 19);
             let hurry = Hurry::of(Some(&way));

@@ -1,9 +1,8 @@
 //! Files, clocks, threads and the asynchronous I/O channel.
 //!
-//! Everything that is not determined by a program's input comes from an [`Env`]. Files are read
-//! through channels: a channel is one thread's ring, op slots and buffers, and a future uses the
-//! channel of the place it is polled in:
-//!
+//! Every input that is not an argument of the program (files, time, randomness, threads) comes from
+//! an [`Env`]. Files are read through channels. A channel is one thread's ring, op slots and
+//! buffers; a future uses the channel of the thread that first polls it:
 //! ```text
 //!   read(), open(), sleep()                       futures: Send, droppable at any time
 //!        |  bind at the first poll
@@ -34,11 +33,10 @@
 //! # Ok::<(), karstdb::io::Error>(())
 //! ```
 //!
-//! With the feature `testing` there are the simulated machine ([`Simulation`]) and file systems
-//! that are slow, faulty or watched; without it, what only they use is not compiled in, or not
-//! used.
+//! The feature `testing` adds the simulated machine ([`Simulation`]) and file systems that are
+//! slow, faulty or watched; without it, code that only they use is not compiled in, or not used.
 //!
-//! `unsafe` is confined to the modules that are marked so below.
+//! `unsafe` is confined to the modules marked with `allow(unsafe_code)` below.
 #![deny(unsafe_code)]
 #![cfg_attr(not(feature = "testing"), allow(dead_code, unreachable_pub, rustdoc::broken_intra_doc_links))]
 

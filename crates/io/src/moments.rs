@@ -1,39 +1,38 @@
-//! Short waits: how a thread passes the moments until another thread has finished what it waits
-//! for.
+//! Short waits: spin, then yield, then tell the caller to sleep until another thread has finished.
 //!
-//! In: how far the work has come that is waited for, as a number. Out: whether to look again, or to
-//! sleep. A wait spins at first, then gives the processor away, and is told to sleep after that.
+//! The caller passes the progress of the awaited work, as a number. The answer is to look again or
+//! to sleep.
 //!
-//! Why spin at all: a sleep and a wake cost more processor time than most such waits last, and a
-//! sleeper comes back late. Why give the processor away: where threads outnumber processors, the
-//! one that is waited for may need just that.
+//! It spins first, because a sleep and a wake-up cost more CPU time than most such waits last, and
+//! a sleeper returns late. It yields next, because with more threads than processors the awaited
+//! thread may need this very processor.
 //!
-//! Why not while background jobs run: Linux takes it for the end of the thread's slice, so a job on
-//! the same processor has a whole slice of milliseconds before the thread's next turn, though
-//! nobody waits for the job. Who sleeps instead comes back as soon as it is woken
-//! (docs/decisions/background-work.md).
+//! It does not yield while background jobs run: on Linux a yield ends the thread's time slice, and
+//! a job on the same processor then runs for a whole slice of milliseconds before the thread's next
+//! turn, although no thread waits for the job. A thread that sleeps instead runs again as soon as
+//! it is woken (docs/decisions/background-work.md).
 //!
-//! Why a [`Standstill`]: with 32 threads on two processors, the one that everybody waits for loses
-//! its processor hundreds of times a second, and each of the others would spin in vain before it
-//! made way. So the first who has spun in vain says so, and who finds the work where it was then
-//! makes way at once.
+//! [`Standstill`] exists because, with 32 threads on two processors, the thread that all others
+//! wait for loses its processor hundreds of times a second, and each of the others would spin in
+//! vain before it yields. The first thread that has spun in vain records the progress, and a thread
+//! that finds the same progress yields at once.
 //!
-//! Who calls: whoever waits for other threads and not for the device.
+//! Used for waits on other threads, never on the device.
 
 use crate::background::jobs_are_running;
 use crate::sync::counting::{AtomicU64, Ordering};
 use crate::sync::{spin_loop, thread};
 
-/// How often a wait looks before it gives the processor away. With shuttle every look may be a turn
-/// of others.
+/// Number of looks before a wait yields. With shuttle every look may be a turn of other threads.
 const SPINS: u32 = if cfg!(shuttle) { 1 } else { 24 };
-/// Turns of the processor in one look.
+/// Number of spin-loop hints in one look.
 const TURNS: u32 = if cfg!(shuttle) { 1 } else { 8 };
-/// How often it gives the processor away before it is told to sleep. With shuttle it was given away
-/// before.
+/// Number of yields before a wait returns `false`. None with shuttle, which has already switched
+/// threads during the look.
 const YIELDS: u32 = if cfg!(shuttle) { 0 } else { 4 };
 
-/// Where some work stood when somebody had waited for it in vain. Kept beside what is waited for.
+/// Progress of some work at the time a thread had waited for it in vain. Kept beside the awaited
+/// work.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Standstill(AtomicU64);
@@ -44,18 +43,18 @@ impl Default for Standstill {
     }
 }
 
-/// One wait. See the module's head.
+/// State of one wait. See the module documentation.
 #[derive(Debug, Default)]
 pub struct Moments {
-    /// Where the work stood at first.
+    /// Progress of the work at the first look.
     begin: Option<u64>,
     spins: u32,
     yields: u32,
 }
 
 impl Moments {
-    /// Passes one moment in which work that stands at `progress` may go on. `false` when so many
-    /// have passed that it is time to sleep.
+    /// Passes one moment while the awaited work, now at `progress`, may advance. Returns `false`
+    /// when it is time to sleep.
     pub fn pass(&mut self, progress: u64, standstill: &Standstill) -> bool {
         self.pass_beside(progress, standstill, jobs_are_running)
     }
@@ -67,7 +66,7 @@ impl Moments {
         jobs_are_running: impl FnOnce() -> bool,
     ) -> bool {
         let begin = *self.begin.get_or_insert(progress);
-        // Ordering: only steers.
+        // Ordering: Relaxed, because it is only a hint.
         if self.spins < SPINS && standstill.0.load(Ordering::Relaxed) != progress {
             (0..TURNS).for_each(|_| spin_loop());
             self.spins += 1;
@@ -84,7 +83,7 @@ impl Moments {
     }
 }
 
-/// Gives the processor to another thread that may run, for whoever waits for a moment.
+/// Yields the processor to another runnable thread.
 pub fn let_others_run() {
     thread::yield_now();
 }

@@ -1,5 +1,5 @@
-//! What stands where the simulation would be, without the feature `testing`: no environment is
-//! simulated, so there is no executor, and the compiler drops what would ask it.
+//! Stub for the simulation in builds without the feature `testing`: no environment is simulated and
+//! the executor type has no values, which lets the compiler drop the code that would call it.
 
 pub(crate) mod executor {
     use crate::channel::Channel;

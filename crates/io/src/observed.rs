@@ -1,11 +1,11 @@
-//! Files whose operations somebody is told of, once each has ended.
+//! File observers: callbacks for every operation on an environment's files, made once the operation
+//! has ended.
 //!
-//! In: [`FileObserver`]s, of which an environment has any number. Out: a call for each read, write,
-//! sync and so on of all files of the environment that were opened since the first came. An
-//! environment that nobody observes pays with one look at a pointer for each read and each use of
-//! its file system.
+//! An environment has any number of [`FileObserver`]s. Each is called for every read, write, sync
+//! and so on of the files opened since the environment's first observer was added. An environment
+//! without observers pays one pointer load for each read and each use of its file system.
 //!
-//! Invariant: nothing here changes what an operation does or says.
+//! Invariant: observing changes neither the effect of an operation nor its result.
 
 use crate::error::{Error, Result};
 use crate::file::{
@@ -16,21 +16,21 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// What was done to a file.
+/// An operation on a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FileOperation {
-    /// Bytes were read.
+    /// A read.
     Read,
-    /// Bytes were written.
+    /// A write.
     Write,
-    /// What was written was made durable.
+    /// A sync of the written bytes.
     Sync,
-    /// A stretch of it was told to begin to travel to the device.
+    /// The start of writeback of a range.
     RangeSync,
-    /// It was cut.
+    /// A truncation.
     Truncate,
-    /// It was closed, after writing.
+    /// The close of a file open for writing.
     Close,
 }
 
@@ -38,24 +38,24 @@ pub enum FileOperation {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct FileOperationInfo<'a> {
-    /// What was done.
+    /// The kind of operation.
     pub operation: FileOperation,
-    /// The file.
+    /// Path of the file.
     pub path: &'a Path,
-    /// Where in the file.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// How many bytes were read or written, or should have been.
+    /// Number of bytes read or written, or requested if the operation failed.
     pub length: u64,
-    /// How long it took; of a read since it was asked for.
+    /// Duration of the operation; a read's begins when it is requested.
     pub duration: Duration,
-    /// Why it has failed.
+    /// The error if the operation failed.
     pub error: Option<&'a Error>,
 }
 
-/// Is told of operations on files. Called by whoever did the operation or waits for it, on any
-/// thread; must not block or panic.
+/// A callback for operations on files. Called on the thread that did the operation or waits for it,
+/// which may be any thread; must not block or panic.
 pub trait FileObserver: Send + Sync + std::fmt::Debug {
-    /// An operation has ended.
+    /// Called when an operation has ended.
     fn ended(&self, operation: &FileOperationInfo<'_>);
 }
 
@@ -71,7 +71,7 @@ impl Observers {
     }
 
     pub(crate) fn tell(&self, info: &FileOperationInfo<'_>) {
-        // Why a copy: an observer may take its time, and others are told meanwhile.
+        // Copied, because an observer may be slow and other threads notify observers meanwhile.
         let all: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
         all.iter().for_each(|observer| observer.ended(info));
     }
@@ -81,7 +81,7 @@ impl Observers {
 #[derive(Clone)]
 pub(crate) struct ObservedFileSystem {
     pub(crate) inner: Arc<dyn FileSystem>,
-    /// Tells the time.
+    /// Returns the time.
     pub(crate) now: Arc<dyn Fn() -> Duration + Send + Sync>,
     pub(crate) observers: Arc<Observers>,
 }
@@ -93,7 +93,7 @@ impl std::fmt::Debug for ObservedFileSystem {
 }
 
 impl ObservedFileSystem {
-    /// Does `work`, and tells of it.
+    /// Runs `work` and reports it to the observers.
     fn tell<T>(
         &self,
         (operation, path): (FileOperation, &Path),
@@ -189,14 +189,14 @@ impl FileSystem for ObservedFileSystem {
     }
 }
 
-/// Invariant: the file is there until this is dropped.
+/// Invariant: `file` is `Some` until this is dropped.
 #[derive(Debug)]
 struct ObservedWritable {
     file: Option<Box<dyn WritableFile>>,
     system: ObservedFileSystem,
 }
 
-/// Closes a file, and tells of it.
+/// Closes a file and reports it to the observers.
 fn close<F>(system: &ObservedFileSystem, path: &Path, file: Option<F>) {
     let closed = system.tell((FileOperation::Close, path), (0, 0), || {
         drop(file);
@@ -254,7 +254,7 @@ impl Drop for ObservedWritable {
     }
 }
 
-/// Invariant: the file is there until this is dropped.
+/// Invariant: `file` is `Some` until this is dropped.
 #[derive(Debug)]
 struct ObservedPositional {
     file: Option<Arc<dyn PositionalFile>>,

@@ -1,11 +1,11 @@
-//! The futures of the channel: [`read`], [`open`], [`sleep`], and how an operation finds the
-//! channel that carries it out.
+//! The futures of the channel: [`read`], [`open`], [`sleep`], and the choice of the channel that
+//! carries an operation out.
 //!
 //! An operation binds when it is first polled: to the current reactor's channel, else to the
 //! current `block_on`'s, else to the environment's driver thread. If it is polled again where its
 //! channel is not current (it moved to another thread, or into a nested `block_on`), it takes an
-//! outcome that is already there, or gives its claim up and starts again; it never waits on a ring
-//! that nobody polls. A driver always polls.
+//! outcome that has already arrived, or gives its claim up and starts again; it never waits on a
+//! ring that no thread polls. A driver always polls.
 //!
 //! Dropping a future at any time is safe: the claim is given up, and the slot keeps the buffer
 //! until the kernel is done with it.
@@ -29,22 +29,22 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// Read `len` bytes at `offset` of `file`.
+/// Reads `len` bytes at `offset` of `file`.
 ///
-/// The result is short only where the file ends, and empty beyond its end. Nothing happens before
-/// the first poll. The file's alignment is taken care of inside. An identical read that is in
-/// flight on the same channel is joined, and so is one of another thread of the environment for as
-/// long as that thread looks after its reads.
+/// The result is short only at the end of the file, and empty beyond it. Nothing happens before the
+/// first poll. The channel aligns the read as the file requires. The read joins an identical one in
+/// flight on the same channel, or on the channel of another thread of the environment while that
+/// thread polls its channel.
 pub fn read(env: &Env, file: &Arc<dyn RandomAccessFile>, offset: u64, len: usize) -> ReadFuture {
     let begun = env.observers().map(|_| env.now());
     ReadFuture { operation: Operation::new(env, Request::Read { file: file.clone(), offset, len }), begun }
 }
 
-/// Open a file for reading, without blocking the thread that asks. Many can be opened at the same
-/// time.
+/// Opens a file for reading without blocking the calling thread. Any number of files can be opened
+/// at the same time.
 ///
-/// Nothing happens before the first poll. A file of the operating system is opened by the channel,
-/// as reads are; another file system opens it on a thread that may block.
+/// Nothing happens before the first poll. The channel opens a file of the operating system, as it
+/// does reads; a file of another file system is opened on a thread that may block.
 pub fn open(env: &Env, path: &Path, options: OpenOptions) -> OpenFuture {
     let opening = if env.fs().is_posix() {
         Opening::Channel(Operation::new(env, Request::Open { path: path.into(), options }))
@@ -54,7 +54,7 @@ pub fn open(env: &Env, path: &Path, options: OpenOptions) -> OpenFuture {
     OpenFuture { path: path.into(), opening }
 }
 
-/// Complete after `span`. On a reactor, in `block_on` and on any executor alike.
+/// Completes after `span`, on a reactor, in `block_on` and on any other executor.
 pub fn sleep(env: &Env, span: Duration) -> Sleep {
     Sleep { operation: Operation::new(env, Request::Sleep(span)) }
 }
@@ -63,12 +63,12 @@ pub fn sleep(env: &Env, span: Duration) -> Sleep {
 #[must_use = "futures do nothing unless polled"]
 pub struct ReadFuture {
     operation: Operation,
-    /// When it was asked for, if somebody is told of it.
+    /// Time of the request, if the environment has observers.
     begun: Option<Duration>,
 }
 
 impl ReadFuture {
-    /// Tells those who observe files.
+    /// Reports the read to the file observers.
     #[cold]
     fn tell(&self, begun: Duration, outcome: &Result<ReadBuf, Error>) {
         let (env, Request::Read { file, offset, len }) = (&self.operation.env, &self.operation.request)
@@ -180,12 +180,12 @@ struct Operation {
 
 enum State {
     New,
-    /// On a channel of one thread.
+    /// Started on the channel of a thread.
     Local {
         outbox: Arc<Outbox>,
         ticket: Ticket,
     },
-    /// With the driver of the process that had this fork generation.
+    /// Sent to the driver of the process with this fork generation.
     Remote {
         op: Arc<RemoteOp>,
         fork_generation: u64,
@@ -225,7 +225,7 @@ impl Operation {
         }
     }
 
-    /// Start on the channel that is current here, or on the driver.
+    /// Starts the operation on the channel that is current here, or on the driver.
     fn bind(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
         self.give_up();
         let request = &self.request;
@@ -258,7 +258,7 @@ impl Operation {
             State::Remote { op, fork_generation } if fork_generation == posix::fork_generation() => {
                 op.abandon()
             }
-            // Why leak: the parent's driver may have held its lock at the moment of the fork.
+            // Leaked, because the parent's driver may have held its lock at the moment of the fork.
             State::Remote { op, .. } => std::mem::forget(op),
             State::New | State::Finished => {}
         }

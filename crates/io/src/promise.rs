@@ -1,8 +1,8 @@
-//! A promise: one thread tells the end of some work, and another waits for it by polling or by
+//! A promise: one thread stores the result of some work, and another waits for it by polling or by
 //! blocking.
 //!
-//! In: one result, from whichever thread. Out: the same, once, to whoever waits; it is woken from
-//! that thread.
+//! One result is stored, by any thread, and returned once, to the waiter. The storing thread calls
+//! the waiter's waker.
 
 use crate::sync::{Condvar, Mutex};
 use crate::waking::wake;
@@ -24,7 +24,7 @@ impl<T> Promise<T> {
         Self { state: Mutex::new(State::Running(None)), ended: Condvar::new() }
     }
 
-    /// Tells the end. The first result counts.
+    /// Stores the result and wakes the waiter. Later results are dropped.
     pub(crate) fn end(&self, result: T) {
         let mut state = self.state.lock();
         let State::Running(waker) = &mut *state else { return };
@@ -37,15 +37,15 @@ impl<T> Promise<T> {
         }
     }
 
-    /// Whether the work has ended.
+    /// Returns true if the work has ended.
     pub(crate) fn is_ended(&self) -> bool {
         !matches!(*self.state.lock(), State::Running(_))
     }
 
-    /// The result, or a wake once it is there.
+    /// Returns the result, or registers the waker to be called when it is stored.
     ///
     /// # Panics
-    /// If it was taken before.
+    /// The result was already taken.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<T> {
         let mut state = self.state.lock();
         if let State::Running(waker) = &mut *state {
@@ -57,10 +57,10 @@ impl<T> Promise<T> {
         Poll::Ready(taken(&mut state))
     }
 
-    /// The result. Blocks until it is there.
+    /// Returns the result; blocks until it is stored.
     ///
     /// # Panics
-    /// If it was taken before.
+    /// The result was already taken.
     pub(crate) fn wait(&self) -> T {
         let mut state = self.state.lock();
         while matches!(*state, State::Running(_)) {

@@ -32,7 +32,7 @@ impl RemoteOp {
         Self { state: Mutex::new(State::Waiting { request: Some(request), waker: Some(waker) }) }
     }
 
-    /// For the driver, once: what is to be done, unless nobody waits for it any more.
+    /// Returns the request, for the driver, once; `None` if the future is gone.
     pub(crate) fn take_request(&self) -> Option<Request> {
         match &mut *self.state.lock() {
             State::Waiting { request, .. } => request.take(),
@@ -40,8 +40,8 @@ impl RemoteOp {
         }
     }
 
-    /// For the driver: store the outcome. Whoever waits is to be woken, after the driver has let go
-    /// of its channel.
+    /// Stores the outcome, for the driver. Returns the future's waker, to be called after the
+    /// driver has ended its borrow of the channel.
     pub(crate) fn complete(&self, outcome: Outcome) -> Option<Waker> {
         let mut state = self.state.lock();
         let State::Waiting { waker, .. } = &mut *state else { return None };
@@ -50,7 +50,7 @@ impl RemoteOp {
         waker
     }
 
-    /// For a driver that ends.
+    /// Stores a failure, for a driver that ends.
     pub(crate) fn fail(&self, why: &str) -> Option<Waker> {
         self.complete(Err(Failure::new(io::ErrorKind::BrokenPipe, why)))
     }
@@ -62,7 +62,7 @@ impl RemoteOp {
                 if !waker.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
                     let old = waker.replace(cx.waker().clone());
                     drop(state);
-                    drop(old); // it may run anything
+                    drop(old); // dropping a waker may run any code
                 }
                 Poll::Pending
             }
@@ -73,7 +73,7 @@ impl RemoteOp {
         }
     }
 
-    /// The future is gone. The driver drops the outcome when it comes.
+    /// Called when the future is dropped. The driver drops the outcome when it arrives.
     pub(crate) fn abandon(&self) {
         let old = std::mem::replace(&mut *self.state.lock(), State::Closed);
         drop(old);

@@ -1,15 +1,15 @@
-//! Reports to whoever subscribes to `tracing`. A subscriber is code that this crate does not know;
-//! one that panics does so on the thread of whoever reports, who may hold a place that others wait
-//! for. So its panic ends here, as a waker's does in `waking`.
+//! Events for `tracing` subscribers. A subscriber is foreign code; its panic would unwind the
+//! thread that reports, which may hold a lock that other threads wait for.
+//! [`report!`](crate::report) therefore catches the panic, as `waking` does a waker's.
 //!
-//! In: a level and what `tracing`'s macros take. Out: [`report!`](crate::report), through which all
-//! events go (`cargo xtask tidy` checks it).
+//! [`report!`](crate::report) takes a level and the arguments of `tracing`'s macros. All events go
+//! through it (`cargo xtask tidy` checks it).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 pub use tracing;
 
-/// Tells the subscriber of `tracing` something: `report!(warn, %error, "what happened")`. Its panic
-/// goes no further.
+/// Sends an event to the `tracing` subscriber: `report!(warn, %error, "what happened")`. Catches
+/// its panic.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! report {
@@ -18,8 +18,8 @@ macro_rules! report {
     };
 }
 
-/// Calls what may call the subscriber.
+/// Calls `report`, which may call the subscriber, and catches its panic.
 pub fn contain(report: impl FnOnce()) {
-    // Why not reported: whoever would hear of it has just panicked. The panic hook has told of it.
+    // Not reported, because the subscriber itself has just panicked. The panic hook has printed it.
     let _ = catch_unwind(AssertUnwindSafe(report));
 }

@@ -1,44 +1,45 @@
-//! Counters of an environment's reads, and the gauges that leak tests hold against zero.
+//! Counters of an environment's reads, and gauges that leak tests compare with zero.
 //!
-//! Each channel has its own [`Counters`], written by its own thread, so that counting costs no
-//! shared cache line; the environment adds them up when asked. Sums of channels that are gone are
+//! Each channel has its own [`Counters`], written by its own thread, because counting then needs no
+//! shared cache line; the environment adds them up when asked. Sums of channels that have ended are
 //! kept.
 
 use crate::sync::Mutex;
 use crate::sync::counting::{AtomicI64, AtomicU64, Ordering};
 use std::sync::Arc;
 
-/// A sum over all channels of an environment, at one moment.
+/// A sum over all channels of an environment at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct IoStats {
-    /// Reads started, joined ones not counted.
+    /// Reads started, without joined ones.
     pub reads: u64,
-    /// Bytes that reads returned to their callers' operation (before joining).
+    /// Bytes that reads returned to their operation, counted once for all joined reads.
     pub bytes: u64,
     /// Reads that found an identical one in flight and shared it.
     pub joined: u64,
-    /// Of those, reads of another channel: of another thread, of a reactor or of the driver.
+    /// Joined reads whose owner is another channel: of another thread, of a reactor or of the
+    /// driver.
     pub joined_elsewhere: u64,
-    /// Of those, reads that were done here after all, since the other channel was not polled any
-    /// more.
+    /// Reads joined elsewhere that were done here after all, because the other channel was no
+    /// longer polled.
     pub left: u64,
     /// Operations whose last waiter went away before they completed.
     pub abandoned: u64,
     /// Reads that failed.
     pub errors: u64,
-    /// Times that a short or interrupted read was continued.
+    /// Number of continuations of short or interrupted reads.
     pub continued: u64,
-    /// Times that queued reads were handed to the kernel or to the threads.
+    /// Number of times that queued reads were handed to the kernel or to the threads.
     pub submits: u64,
-    /// Gauge: operations with the kernel, a thread or a soft file right now.
+    /// Gauge: operations in the kernel, on a thread or in a soft file.
     pub in_flight: i64,
     /// Gauge: operations that exist: waiting, in flight, or done and not yet fetched.
     pub slots_in_use: i64,
     /// Gauge: buffers held by reads in flight and by [`crate::ReadBuf`]s.
     pub buffers_out: i64,
-    /// Gauge: bytes of memory that channels have for reads, used or not.
+    /// Gauge: bytes of memory that channels have allocated for reads, used or not.
     pub buffer_bytes: i64,
 }
 
@@ -66,7 +67,7 @@ impl IoStats {
         stats
     }
 
-    /// Whether nothing is in flight, held or waited for.
+    /// Returns true if no operation is in flight or waiting and no buffer is held.
     pub fn is_quiescent(&self) -> bool {
         self.in_flight == 0 && self.slots_in_use == 0 && self.buffers_out == 0
     }
@@ -91,13 +92,13 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Add to a counter that only the channel's thread writes: a plain load and store, no locked
-    /// instruction.
+    /// Adds to a counter that only the channel's thread writes: a plain load and store, without a
+    /// locked instruction.
     pub(crate) fn bump(counter: &AtomicU64, by: u64) {
         counter.store(counter.load(Ordering::Relaxed) + by, Ordering::Relaxed);
     }
 
-    /// As [`Counters::bump`], for a gauge.
+    /// Adds to a gauge like [`Counters::bump`].
     pub(crate) fn shift(gauge: &AtomicI64, by: i64) {
         gauge.store(gauge.load(Ordering::Relaxed) + by, Ordering::Relaxed);
     }
@@ -119,7 +120,7 @@ impl Counters {
     }
 }
 
-/// All counters of an environment.
+/// The counters of all channels of an environment.
 #[derive(Debug, Default)]
 pub(crate) struct CounterSet {
     channels: Mutex<Vec<Arc<Counters>>>,
@@ -130,8 +131,7 @@ impl CounterSet {
     pub(crate) fn add_channel(&self) -> Arc<Counters> {
         let counters = Arc::new(Counters::default());
         let mut channels = self.channels.lock();
-        // Why here: whoever holds no counters any more can change them no more. Buffers hold
-        // theirs.
+        // Counters without another holder cannot change any more. Buffers hold theirs.
         channels.retain(|c| {
             let held = Arc::strong_count(c) > 1;
             if !held {

@@ -1,19 +1,19 @@
-//! The locks, atomics, threads and thread locals that the crate is written against: a mutex and a
-//! condition variable that survive a fork, and the standard library's others.
+//! The locks, atomics, threads and thread locals of this crate: a mutex and a condition variable
+//! that survive a fork, and the standard library's other types.
 //!
-//! Why not parking_lot: it keeps its sleepers in a table of the process. A child inherits the
-//! entries of threads that it does not have, and its own threads, whose memory is reused, get
-//! tangled up in them. The standard library's sleep on a word of their own.
+//! Not parking_lot, because it keeps its sleepers in a table of the process. A forked child
+//! inherits the entries of threads that it does not have, and its own threads, which reuse their
+//! memory, corrupt the table. The standard library's locks sleep on a word of their own.
 //!
-//! Poison is ignored: the states in this crate are whole between any two statements, so a holder
-//! that panics is no reason for others to panic.
+//! Poison is ignored: every state in this crate is consistent between any two statements, which
+//! makes a holder's panic harmless to other threads.
 //!
-//! With `--cfg loom` locks and atomics are loom's, so that it explores the very types that ship.
-//! With `--cfg shuttle` all of this is shuttle's, which explores what whole databases do on their
-//! threads; [`time`] then goes on by itself.
+//! With `--cfg loom` locks and atomics are loom's, which then explores the types that ship. With
+//! `--cfg shuttle` all of this is shuttle's, which explores whole databases on their threads;
+//! [`time`] then advances by itself.
 //!
 //! Invariant: no other module names `std::sync`'s locks and atomics, `std::thread` or
-//! `thread_local!`, but for what `cargo xtask tidy` lists.
+//! `thread_local!`, except those that `cargo xtask tidy` lists.
 
 #[cfg(loom)]
 use loom::sync as imp;
@@ -32,20 +32,21 @@ pub(crate) use shuttle::{hint::spin_loop, sync::mpsc, thread, thread_local};
 #[cfg(not(shuttle))]
 pub(crate) use std::{hint::spin_loop, sync::mpsc, thread, thread_local};
 
-/// Numbers of the process by which nothing is decided that another thread waits for (counts,
-/// names), so they are no part of what loom and shuttle explore and may outlive an execution.
+/// Process-wide numbers (counts, names) that decide nothing another thread waits for. loom and
+/// shuttle do not explore them, and they may outlive an execution.
 pub(crate) mod counting {
     pub(crate) use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
-    /// The next name of those that `names` gives out in this process.
+    /// Returns the next number of the counter `names`, unique in this process.
     #[cfg(not(shuttle))]
     #[inline]
     pub(crate) fn next_name(names: &AtomicU64) -> u64 {
-        // Ordering: a name only; nothing is published with it.
+        // Ordering: Relaxed, because the number publishes nothing.
         names.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The same where an execution is to be replayed: each begins with the same names.
+    /// Returns the next number; each shuttle execution begins with the same one, because executions
+    /// must be replayable.
     #[cfg(shuttle)]
     pub(crate) fn next_name(_: &AtomicU64) -> u64 {
         shuttle::lazy_static! { static ref NAMES: AtomicU64 = AtomicU64::new(1); }
@@ -53,8 +54,8 @@ pub(crate) mod counting {
     }
 }
 
-/// Stands in the model for what `SeqCst` accesses on both sides of it promise, which loom takes for
-/// weaker ones. Nothing outside of it.
+/// In the loom model, the fence between `SeqCst` accesses, which loom treats as weaker than they
+/// are. Does nothing elsewhere.
 #[inline(always)]
 pub(crate) fn between_seq_cst() {
     #[cfg(loom)]
@@ -90,7 +91,7 @@ impl Condvar {
         self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The guard of `mutex`, and whether the time was up.
+    /// Waits for at most `timeout`. Returns the guard of `mutex`, and true if the time ran out.
     #[cfg(not(shuttle))]
     pub(crate) fn wait_for<'a, T>(
         &self,
@@ -102,8 +103,8 @@ impl Condvar {
         (guard, result.timed_out())
     }
 
-    /// The same where there is no clock: a short time is up when the others have had their turn. A
-    /// long one never is, so that who is not woken is found.
+    /// Waits without a clock: a short timeout ends once the other threads have had their turn. A
+    /// long one never ends, which lets a test find a missing wake-up.
     #[cfg(shuttle)]
     pub(crate) fn wait_for<'a, T>(
         &self,
@@ -129,19 +130,19 @@ impl Condvar {
     }
 }
 
-/// What stands for time where shuttle says who goes on: a number that grows with every look and by
-/// each wait.
+/// Simulated time under shuttle: a number that grows with every reading and by the length of each
+/// wait.
 #[cfg(shuttle)]
 pub(crate) mod time {
     use std::cell::Cell;
     use std::time::Duration;
 
-    /// A wait of so long, or longer, is one without an end.
+    /// Minimum length of a wait that never times out.
     pub(crate) const LONG: Duration = Duration::from_secs(1);
     const LOOK: Duration = Duration::from_micros(1);
 
-    // Why std's: all threads of an execution share it, and they share one thread of the operating
-    // system.
+    // The standard library's thread local, because all threads of an execution share one thread of
+    // the operating system, and with it this value.
     std::thread_local! {
         static NOW: Cell<Duration> = const { Cell::new(Duration::ZERO) };
     }

@@ -1,17 +1,17 @@
-//! The transport where io_uring is not available: a pool of threads that call `pread`.
+//! The transport without io_uring: a pool of threads that call `pread`.
 //!
 //! One pool serves all channels of an environment. It starts a thread when an op finds none idle,
-//! up to a limit, and threads that have been idle for a while end. Each channel has its own list of
-//! completions, so results go back to the thread that asked.
+//! up to a limit; idle threads end after a while. Each channel has its own list of completions, and
+//! results go to the list of the channel that asked.
 //!
-//! Where no thread can be had, reads and openings are done by whoever submits them, which touches
-//! nothing but the channel's list. Jobs may want any lock, their submitter's among them, so they
-//! stay in the queue: [`ThreadPool::ensure`] says beforehand that there is a thread, and a job that
-//! found none is done by whoever awaits it ([`Stranded`]).
+//! If no thread can be started, reads and opens run on the thread that submits them; they touch
+//! only the channel's list. Jobs may take any lock, including one that their submitter holds, and
+//! therefore stay in the queue: [`ThreadPool::ensure`] starts a thread beforehand, and a job
+//! without a thread runs on the thread that awaits it ([`Stranded`]).
 //!
-//! Lock: the pool's queue and each channel's list have a mutex each, held for a push or a swap, and
-//! the queue's to start a thread, so that the threads it counts are there. (The ring transport has
-//! none; this is the fallback.)
+//! Lock: the pool's queue and each channel's list have a mutex each, held for a push or a swap; the
+//! queue's is also held to start a thread, because every counted thread must exist. (The ring
+//! transport has no locks; this is the fallback.)
 
 use crate::file::Backend;
 use crate::posix::{self, PosixFile};
@@ -30,7 +30,7 @@ use std::time::Duration;
 
 const IDLE_LIMIT: Duration = if cfg!(test) { Duration::from_millis(20) } else { Duration::from_secs(5) };
 
-/// Something to run on a thread that may block.
+/// A job for a thread that may block.
 pub(crate) type BlockingJob = Box<dyn FnOnce() + Send>;
 
 enum Work {
@@ -39,7 +39,7 @@ enum Work {
     Run(BlockingJob),
 }
 
-/// Threads that may block, for an environment.
+/// Threads of an environment that may block.
 pub(crate) struct ThreadPool {
     shared: Mutex<Arc<PoolShared>>,
 }
@@ -58,7 +58,7 @@ struct PoolState {
     queue: VecDeque<Work>,
     /// Threads that were started and have not ended.
     threads: usize,
-    /// One of them stays until the pool ends.
+    /// True if one of the threads stays until the pool ends.
     has_resident: bool,
     idle: usize,
     closed: bool,
@@ -69,17 +69,17 @@ impl ThreadPool {
         Self { shared: Mutex::new(PoolShared::new(limit.max(1), name, starter)) }
     }
 
-    /// Run `job` on one of the threads. If there is none, it is returned where the job is.
+    /// Queues `job` for one of the threads. Returns its queue if the pool has no thread.
     pub(crate) fn run(&self, job: BlockingJob) -> Option<Stranded> {
         let shared = self.shared();
         let has_threads = shared.push([Work::Run(job)]);
         (!has_threads).then_some(Stranded(shared))
     }
 
-    /// Have a thread that stays until the pool ends, so that every job is done.
+    /// Starts a thread that stays until the pool ends, which guarantees that every job runs.
     ///
     /// # Errors
-    /// The operating system has none left.
+    /// The operating system can start no more threads.
     pub(crate) fn ensure(&self) -> io::Result<()> {
         let shared = self.shared();
         let mut state = shared.state.lock();
@@ -90,7 +90,7 @@ impl ThreadPool {
         Ok(())
     }
 
-    /// A transport for the calling thread.
+    /// Returns a transport for the calling thread.
     pub(crate) fn transport(&self) -> Threads {
         let returns = Arc::new(Returns { done: Mutex::default(), alarm: Alarm::with_condvar() });
         Threads { pool: self.shared(), returns, queued: Vec::new(), in_flight: 0 }
@@ -99,8 +99,8 @@ impl ThreadPool {
     fn shared(&self) -> Arc<PoolShared> {
         let mut shared = self.shared.lock();
         if shared.fork_generation != posix::fork_generation() {
-            // Its threads, and the reads they were to do, stayed with the parent, and so did those
-            // who waited on its condition variable.
+            // Its threads, the reads in their queue, and the waiters on its condition variable
+            // stayed with the parent.
             let fresh = PoolShared::new(shared.limit, &shared.name, shared.starter.clone());
             std::mem::forget(std::mem::replace(&mut *shared, fresh));
         }
@@ -130,7 +130,7 @@ impl PoolShared {
         })
     }
 
-    /// Adds work, and threads where all are busy. Whether there is any thread.
+    /// Queues work, and starts threads if all are busy. Returns true if the pool has a thread.
     fn push(self: &Arc<Self>, work: impl IntoIterator<Item = Work>) -> bool {
         let mut state = self.state.lock();
         state.queue.extend(work);
@@ -149,7 +149,7 @@ impl PoolShared {
         has_threads
     }
 
-    /// Starts a thread, which ends when it has been idle for a while or `stays`.
+    /// Starts a thread, which ends after an idle time unless `stays`.
     fn start(self: &Arc<Self>, state: &mut PoolState, stays: bool) -> io::Result<()> {
         let shared = self.clone();
         self.starter.start(&self.name, move || shared.work(stays))?;
@@ -157,7 +157,8 @@ impl PoolShared {
         Ok(())
     }
 
-    /// A thread's life: work while there is any, linger, end.
+    /// The main loop of a thread: runs the queue's work and waits for more. Ends with the pool or,
+    /// unless `stays`, after an idle time.
     fn work(&self, stays: bool) {
         let mut state = self.state.lock();
         loop {
@@ -185,7 +186,7 @@ impl PoolShared {
         state.threads -= 1;
     }
 
-    /// Unless a thread does it, the caller does it all.
+    /// Runs the queued work on the calling thread as long as the pool has no thread.
     fn drain(&self) {
         loop {
             let work = {
@@ -203,19 +204,20 @@ impl PoolShared {
     }
 }
 
-/// A queue of jobs that no thread could be started for.
+/// A queue of jobs for which no thread could be started.
 pub(crate) struct Stranded(Arc<PoolShared>);
 
 impl Stranded {
-    /// Does what no thread does. Called where the caller holds no lock.
+    /// Runs the queued jobs that no thread runs. The caller must hold no lock.
     pub(crate) fn help(&self) {
         self.0.drain();
     }
 }
 
 impl Work {
-    /// Whose waker panics, or whose value when it is dropped, ends neither this thread, which is
-    /// counted and has others' work to do, nor whoever does the work in its place.
+    /// Performs the work and catches the panic of a waker or of a value's drop. Such a panic must
+    /// end neither this thread, which is counted and has other work to do, nor a caller that does
+    /// the work in its place.
     fn perform_and_go_on(self) {
         if catch_unwind(AssertUnwindSafe(|| self.perform())).is_err() {
             report!(error, "a waker, or the end of a job, has panicked");
@@ -241,7 +243,7 @@ impl Work {
     }
 }
 
-/// Where a channel's completions go.
+/// The destination of a channel's completions.
 struct Returns {
     done: Mutex<Vec<Completion>>,
     alarm: Arc<Alarm>,
@@ -359,7 +361,7 @@ mod tests {
         told.recv().unwrap();
     }
 
-    /// A future's waker is called where its job ends.
+    /// A future's waker is called on the thread of its job.
     #[test]
     fn a_waker_that_panics_ends_no_thread() {
         struct Panics;

@@ -1,7 +1,7 @@
-//! Where an environment's threads come from.
+//! The starter of an environment's threads.
 //!
-//! In: a name and what the thread does. Out: the thread, an ordinary one whoever starts it (see
-//! [`giving_way`]), or why there is none.
+//! Takes a name and a body; returns the thread, scheduled as an ordinary one even if the caller is
+//! not (see [`giving_way`]), or the error that prevented it.
 
 use crate::giving_way;
 use crate::sync::thread::{self, JoinHandle};
@@ -9,19 +9,19 @@ use crate::sync::{AtomicUsize, Ordering};
 use std::io;
 use std::sync::Arc;
 
-/// How many threads an environment may still start, for tests: beyond them it is as if the
-/// operating system had none left.
+/// Number of threads that an environment may still start, for tests; beyond it the start of a
+/// thread fails as if the operating system had no more.
 #[derive(Debug, Default)]
 pub struct ThreadAllowance(AtomicUsize);
 
 impl ThreadAllowance {
-    /// So many.
+    /// Allows `threads` threads.
     #[must_use]
     pub fn new(threads: usize) -> Arc<Self> {
         Arc::new(Self(AtomicUsize::new(threads)))
     }
 
-    /// From now on so many.
+    /// Allows `threads` more threads from now on.
     pub fn set(&self, threads: usize) {
         self.0.store(threads, Ordering::SeqCst);
     }
@@ -31,14 +31,14 @@ impl ThreadAllowance {
     }
 }
 
-/// Starts threads. Clones are as good.
+/// Starts threads. Clones share the allowance.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Starter {
     allowance: Option<Arc<ThreadAllowance>>,
 }
 
 impl Starter {
-    /// One that starts as many threads as the allowance has.
+    /// Returns a starter limited by `allowance`.
     pub(crate) fn within(allowance: Option<Arc<ThreadAllowance>>) -> Self {
         Self { allowance }
     }

@@ -1,8 +1,9 @@
-//! The seam below the channel: something that carries reads to a device and brings them back.
+//! The interface below the channel: a transport carries reads to a device and returns their
+//! completions.
 //!
 //! A [`Transport`] is `queue`, `submit`, `poll` and `wait`, used by one thread. Two exist: io_uring
 //! ([`crate::ring`]) and threads ([`crate::thread_pool`]). One that can only be polled (a queue
-//! pair mapped into the process) fits too: its `wait` spins until a completion, a wake or the
+//! pair mapped into the process) fits too: its `wait` spins until a completion, a wake-up or the
 //! deadline.
 //!
 //! Invariant: an [`Op`]'s buffer and file belong to the transport from `queue` until the op comes
@@ -18,9 +19,9 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One read on its way: `len` bytes at `offset` of `file` into `buffer` from `start`.
+/// One read in flight: `len` bytes at `offset` of `file` into `buffer` from `start`.
 pub(crate) struct Op {
-    /// Names the op in its channel; unique among those in flight.
+    /// Identifies the op in its channel; unique among those in flight.
     pub(crate) token: u32,
     pub(crate) file: Arc<dyn RandomAccessFile>,
     pub(crate) buffer: Buffer,
@@ -29,67 +30,67 @@ pub(crate) struct Op {
     pub(crate) offset: u64,
 }
 
-/// A file of the operating system to be opened for reading.
+/// A request to open a file of the operating system for reading.
 pub(crate) struct OpenOp {
-    /// As [`Op::token`], and from the same numbers.
+    /// Identifies the op; shares the numbers of [`Op::token`].
     pub(crate) token: u32,
     pub(crate) path: CString,
     pub(crate) options: OpenOptions,
 }
 
-/// What came back.
+/// A completed operation.
 pub(crate) enum Completion {
-    /// A read: how many bytes, 0 at the end of the file.
+    /// A read, with its number of bytes, 0 at the end of the file.
     Read { op: Op, result: io::Result<usize> },
     /// An open.
     Opened { token: u32, result: io::Result<PosixFile> },
 }
 
-/// Opens files of the operating system, and carries their reads. All calls come from the thread
-/// that created it.
+/// Opens files of the operating system and carries their reads. All calls come from the thread that
+/// created it.
 pub(crate) trait Transport {
-    /// Accept an op. It need not start before [`Transport::submit`].
+    /// Accepts an op. It need not start before [`Transport::submit`].
     fn queue(&mut self, op: Op);
 
-    /// Accept a file to be opened.
+    /// Accepts a request to open a file.
     fn queue_open(&mut self, op: OpenOp);
 
-    /// Start everything queued. Returns whether there was anything.
+    /// Starts everything queued. Returns true if anything was queued.
     fn submit(&mut self) -> bool;
 
-    /// Hand over what has completed; never blocks.
+    /// Appends the completions to `done`; never blocks.
     fn poll(&mut self, done: &mut Vec<Completion>);
 
-    /// Start everything queued, then block until something completes, the alarm rings or the time
-    /// is up.
+    /// Starts everything queued, then blocks until an operation completes, the alarm rings or the
+    /// timeout expires.
     fn wait(&mut self, timeout: Option<Duration>, done: &mut Vec<Completion>);
 
-    /// What other threads ring to end a [`Transport::wait`].
+    /// Returns the alarm that other threads ring to end a [`Transport::wait`].
     fn alarm(&self) -> &Arc<Alarm>;
 
-    /// Ops accepted and not handed back.
+    /// Returns the number of ops accepted and not handed back.
     fn in_flight(&self) -> usize;
 
-    /// Offer memory that reads of direct files will often use. Returns whether it could be
-    /// registered.
+    /// Registers memory that reads of direct files often use. Returns true if it was registered.
     fn register(&mut self, regions: &[Arc<Region>]) -> bool {
         let _ = regions;
         false
     }
 
-    /// Leave everything to the kernel and the parent: this process is a fork's child, and must not
-    /// touch it.
+    /// Leaks everything that belongs to the kernel and the parent, because this process is a forked
+    /// child and must not touch it.
     fn abandon_after_fork(self: Box<Self>);
 
-    /// For messages and reports.
+    /// Returns the transport's name for messages and reports.
     fn name(&self) -> &'static str;
 }
 
-/// Wakes the one thread that waits on a transport, from any thread, at the cost of a system call
-/// only if it sleeps.
+/// Wakes the one thread that waits on a transport, from any thread, with a system call only if it
+/// sleeps.
 ///
 /// Ordering: the waker sets `rung` and then loads `sleeping`; the sleeper stores `sleeping` and
-/// then loads `rung`. With both `SeqCst` at least one sees the other, so no ring is lost.
+/// then loads `rung`. With both `SeqCst` at least one sees the other, which means that no ring is
+/// lost.
 #[derive(Debug)]
 pub(crate) struct Alarm {
     rung: AtomicBool,
@@ -118,10 +119,10 @@ impl Alarm {
         Arc::new(Self { rung: AtomicBool::new(false), sleeping: AtomicBool::new(false), bell })
     }
 
-    /// Make the waiting thread return from its wait, or not enter the next one.
+    /// Makes the waiting thread return from its wait, or not enter the next one.
     pub(crate) fn ring(&self) {
-        // Why a swap: with a store, who takes this ring need not see what came before another
-        // thread's, which this one replaces.
+        // A swap, because a plain store that replaces another thread's ring would not publish that
+        // thread's earlier writes to the thread that takes this ring.
         self.rung.swap(true, Ordering::SeqCst);
         between_seq_cst();
         if self.sleeping.load(Ordering::SeqCst) {
@@ -131,7 +132,7 @@ impl Alarm {
 
     fn strike(&self) {
         match &self.bell {
-            // A full counter (`WouldBlock`) has woken the sleeper as well.
+            // A full counter (`WouldBlock`) wakes the sleeper too.
             Bell::Eventfd(file) => drop((&mut &*file).write(&1u64.to_ne_bytes())),
             Bell::Condvar { rung, condvar } => {
                 *rung.lock() = true;
@@ -140,12 +141,13 @@ impl Alarm {
         }
     }
 
-    /// Whether it has rung since this was last asked, or since the last sleep.
+    /// Returns true if it has rung since the last call or the last sleep.
     pub(crate) fn take(&self) -> bool {
         self.rung.load(Ordering::Relaxed) && self.rung.swap(false, Ordering::SeqCst)
     }
 
-    /// Announce that this thread is about to sleep. False: it has rung already; do not sleep.
+    /// Announces that this thread is about to sleep. Returns false if it has already rung; the
+    /// thread must then not sleep.
     pub(crate) fn fall_asleep(&self) -> bool {
         self.sleeping.store(true, Ordering::SeqCst);
         between_seq_cst();
@@ -156,13 +158,13 @@ impl Alarm {
         true
     }
 
-    /// The sleep is over. What the waker did before it rang is visible after this.
+    /// Ends the sleep. The waker's writes before its ring are visible after this.
     pub(crate) fn wake_up(&self) {
         self.sleeping.store(false, Ordering::SeqCst);
         self.rung.swap(false, Ordering::SeqCst);
     }
 
-    /// For transports without a descriptor: sleep until struck. Completions strike it too.
+    /// Sleeps until struck, for transports without a descriptor. Completions strike it too.
     pub(crate) fn sleep(&self, timeout: Option<Duration>) {
         let Bell::Condvar { rung, condvar } = &self.bell else {
             unreachable!("a ring sleeps in the kernel");
@@ -177,7 +179,7 @@ impl Alarm {
         *has_rung = false;
     }
 
-    /// The descriptor a ring polls.
+    /// Returns the descriptor that a ring polls.
     pub(crate) fn eventfd(&self) -> Option<&File> {
         match &self.bell {
             Bell::Eventfd(file) => Some(file),

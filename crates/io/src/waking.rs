@@ -1,8 +1,7 @@
-//! Waking whoever waits. A waker is code of an executor that this crate does not know; one that
-//! panics does so on the thread of whoever wakes, who has others to wake and work to end. So its
-//! panic ends here.
+//! Calls of wakers. A waker is code of a foreign executor; its panic would unwind the thread that
+//! wakes, which has others to wake and work to finish. It is therefore caught here.
 //!
-//! In: wakers. Out: [`wake`], which calls one, and [`Event`], for many who wait for the same.
+//! [`wake`] calls one waker; [`Event`] wakes many waiters of one event.
 
 use crate::report;
 use std::future::Future;
@@ -11,45 +10,44 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Calls a waker. Its panic goes no further.
+/// Calls a waker and catches its panic.
 pub fn wake(waker: Waker) {
     if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
         report!(error, "a waker has panicked");
     }
 }
 
-/// Something that may happen, and who waits for it: the one of `event-listener`, but that wakers
-/// do not panic.
+/// An event and its waiters: that of `event-listener`, except that wakers do not panic.
 ///
-/// Why: in the middle of a notification a panic would leave the others asleep, and its list in
-/// disorder.
+/// A panic in the middle of a notification would leave the other waiters asleep and the list
+/// inconsistent.
 #[derive(Debug, Default)]
 pub struct Event(event_listener::Event);
 
 impl Event {
-    /// Nobody waits.
+    /// Returns an event without waiters.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Waits from now on: what happens before the future is polled counts.
+    /// Registers a waiter at once: an event before the future's first poll counts.
     #[must_use]
     pub fn listen(&self) -> EventListener {
         EventListener { listener: self.0.listen(), shield: None }
     }
 
-    /// It has happened: at least so many of those who wait go on.
+    /// Signals the event: wakes at least `count` waiters.
     pub fn notify(&self, count: usize) {
         self.0.notify(count);
     }
 }
 
-/// A future that ends when the event has happened.
+/// A future that completes when the event is signaled.
 #[derive(Debug)]
 pub struct EventListener {
     listener: event_listener::EventListener,
-    /// The waker of the last poll, and what stands in for it.
+    /// The waker of the last poll, and the panic-catching waker that wraps it.
     shield: Option<(Waker, Waker)>,
 }
 
@@ -83,7 +81,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    /// Counts how often it is called, and may panic then.
+    /// Counts its calls, and panics in each if the flag is set.
     struct Told(AtomicU64, bool);
 
     impl Wake for Told {

@@ -1,20 +1,20 @@
-//! Writing a file from async code, behind the writer's back: [`FileWriter`].
+//! [`FileWriter`] writes a file from async code, in the background.
 //!
-//! What is appended is written while the writer prepares what comes next: up to
-//! [`WriterOptions::window`] bytes are in flight, and `append` waits only when there are more. Each
-//! buffer belongs to its write until that has ended, whatever becomes of the future or the writer;
+//! Appended bytes are written while the caller prepares the next ones: up to
+//! [`WriterOptions::window`] bytes are in flight, and `append` waits only beyond that. Each buffer
+//! belongs to its write until the write has ended, even if the future or the writer is dropped;
 //! then it can be used again ([`FileWriter::buffer`]).
 //!
-//! In: buffers, in order. Out: a file with their bytes, one after the other. Invariants: writes may
-//! end in any order, so only after [`FileWriter::flush`] are all bytes up to [`FileWriter::size`]
-//! in the file, and only after [`FileWriter::sync`] are they durable; after a failure every call
-//! fails, with that failure: the file has a hole.
+//! Buffers are written in order of their appends, one after the other. Invariants: writes may end
+//! in any order, therefore only after [`FileWriter::flush`] are all bytes up to
+//! [`FileWriter::size`] in the file, and only after [`FileWriter::sync`] are they durable; after a
+//! failure every call fails, with that failure, because the file has a hole.
 //!
 //! A file that bypasses the page cache is written in whole units from aligned memory.
-//! [`FileWriter::flush`] writes what is left padded with zeros and cuts the file behind it; what is
-//! appended then writes that unit again. Until a flush has succeeded the file may be longer than
-//! what was appended, as nobody relies on it before it is synced. Callers: flush, compaction and
-//! whoever else writes files that are not logs.
+//! [`FileWriter::flush`] writes the rest padded with zeros and truncates the padding; the next
+//! append writes that unit again. Until a flush has succeeded the file may be longer than its
+//! appended bytes, which is harmless because no reader relies on it before a sync. Used by flush,
+//! compaction and all other writers of files that are not logs.
 
 use crate::aligned::AlignedBuffer;
 use crate::blocking::Blocking;
@@ -30,30 +30,30 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-/// Buffers kept to be used again.
+/// Maximum number of buffers kept for reuse.
 const SPARE_AT_MOST: usize = 4;
 
-/// How a [`FileWriter`] writes.
+/// Options of a [`FileWriter`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriterOptions {
-    /// Bytes in flight at most, before `append` waits; a single buffer may be larger. Default: 4
-    /// MiB.
+    /// Maximum number of bytes in flight before `append` waits; a single buffer may be larger.
+    /// Default: 4 MiB.
     pub window: usize,
-    /// After every so many bytes have the operating system begin to write them to the device
-    /// (`bytes_per_sync`), so that the sync at the end finds little left; 0: leave that to it.
-    /// Default: 0.
+    /// Number of bytes after which the operating system is asked to start writing them to the
+    /// device (`bytes_per_sync`), which leaves little for the sync at the end; 0: never. Default:
+    /// 0.
     pub sync_every: u64,
-    /// Have it wait then for what it began with before (`strict_bytes_per_sync`), so that the
-    /// writer is held up rather than the sync at the end. Default: false.
+    /// Before that, wait for the writeback started earlier (`strict_bytes_per_sync`), which delays
+    /// the writer rather than the sync at the end. Default: false.
     pub strict: bool,
     /// Sync with `fsync` rather than `fdatasync` (`use_fsync`). Default: false.
     pub fsync: bool,
-    /// Reserve space in steps of so many bytes ahead of what is written, and give back what is left
-    /// at the end; 0: do not. Default: 0.
+    /// Step in bytes in which space is reserved ahead of the written bytes; the unused part is
+    /// released at the end; 0: no reservation. Default: 0.
     pub reserve: u64,
-    /// Bypass the page cache, if the file system lets it; if it does not, that is said
-    /// ([`Env::say_direct_refused`]) and the file written as others are. What is appended is copied
-    /// into aligned memory once. `sync_every` has no effect then. Default: false.
+    /// Bypass the page cache if the file system supports it; otherwise the refusal is logged
+    /// ([`Env::say_direct_refused`]) and the file is written through the page cache. Appended bytes
+    /// are copied into aligned memory once. `sync_every` has no effect then. Default: false.
     pub direct: bool,
 }
 
@@ -65,8 +65,8 @@ impl Default for WriterOptions {
 
 /// A new file, written by async code. It may be moved between threads and executors.
 ///
-/// Dropping it leaves the writes that are in flight to end by themselves; call
-/// [`FileWriter::finish`] to know how they did.
+/// Dropping it leaves the writes in flight to end in the background; [`FileWriter::finish`] returns
+/// their result.
 #[must_use = "a file is whole only after `finish`"]
 pub struct FileWriter {
     env: Env,
@@ -74,25 +74,25 @@ pub struct FileWriter {
     options: WriterOptions,
     size: u64,
     reserved: u64,
-    /// Below it the operating system has been told to begin writing.
+    /// Offset below which the operating system has been asked to start writeback.
     range_synced: u64,
     flights: VecDeque<Flight>,
     in_flight: usize,
     spare: Vec<Vec<u8>>,
-    /// Of a file that bypasses the page cache.
+    /// The unwritten end of a file that bypasses the page cache.
     staged: Option<Box<Staged>>,
     failed: Option<Failed>,
 }
 
-/// The end of a file that is written in whole units: what does not fill one yet.
+/// The end of a file that is written in whole units: the bytes that do not yet fill a unit.
 ///
-/// Invariant: `bytes` are those of the file from `at`, a multiple of the unit, up to its size;
-/// everything before was handed over.
+/// Invariant: `bytes` are those of the file from `at`, a multiple of the unit, up to its size; all
+/// bytes before `at` were handed over.
 struct Staged {
     bytes: AlignedBuffer,
     at: u64,
     unit: usize,
-    /// It is in the file too, padded and cut off behind, as it is.
+    /// True if `bytes` were handed over too, padded to a unit, with the padding truncated.
     written: bool,
     spare: Vec<AlignedBuffer>,
 }
@@ -102,7 +102,7 @@ impl Staged {
         Self { bytes: AlignedBuffer::new(unit, unit), at: 0, unit, written: true, spare: Vec::new() }
     }
 
-    /// A buffer for so many bytes.
+    /// Returns a buffer with room for `len` bytes.
     fn buffer(&mut self, len: usize) -> AlignedBuffer {
         match self.spare.pop().filter(|buffer| buffer.capacity() >= len) {
             Some(buffer) => buffer,
@@ -110,7 +110,7 @@ impl Staged {
         }
     }
 
-    /// Adds bytes at the end. Returns the whole units that there are now, and where they belong.
+    /// Appends bytes. Returns the whole units that are now complete, and their offset.
     fn add(&mut self, data: &[u8]) -> Option<(u64, AlignedBuffer)> {
         self.written = false;
         let whole = (self.bytes.len() + data.len()) / self.unit * self.unit;
@@ -129,7 +129,7 @@ impl Staged {
         Some((at, units))
     }
 
-    /// What is left, padded to a unit, if the file does not have it yet.
+    /// Returns the rest, padded to a unit, with its offset, unless it was already handed over.
     fn rest(&mut self) -> Option<(u64, AlignedBuffer)> {
         if std::mem::replace(&mut self.written, true) || self.bytes.len() == 0 {
             return None;
@@ -140,7 +140,7 @@ impl Staged {
         Some((self.at, unit))
     }
 
-    /// Whether there is a rest that was handed over.
+    /// Returns true if a non-empty rest was handed over.
     fn rest_is_written(&self) -> bool {
         self.written && self.bytes.len() > 0
     }
@@ -153,20 +153,20 @@ impl Staged {
     }
 }
 
-/// What a write gives back when it has ended.
+/// The buffer that a write returns when it has ended.
 enum Memory {
     None,
     Plain(Vec<u8>),
     Aligned(AlignedBuffer),
 }
 
-/// One thing that is done to the file in the background.
+/// One operation on the file in the background.
 struct Flight {
     bytes: usize,
     ends: Blocking<(Result<()>, Memory)>,
 }
 
-/// The first failure, kept for every later call.
+/// The first failure, returned again by every later call.
 struct Failed {
     op: &'static str,
     offset: Option<u64>,
@@ -174,10 +174,10 @@ struct Failed {
 }
 
 impl FileWriter {
-    /// Create the file at `path`, or cut an existing one to nothing.
+    /// Creates the file at `path`, or truncates an existing one.
     ///
     /// # Errors
-    /// It cannot be created.
+    /// The file cannot be created.
     pub async fn create(env: &Env, path: &Path, options: WriterOptions) -> Result<Self> {
         let at = path.to_path_buf();
         let create = move |env: &Env| match options.direct.then(|| env.fs().create_direct(&at)) {
@@ -205,28 +205,28 @@ impl FileWriter {
         })
     }
 
-    /// Whether it bypasses the page cache.
+    /// Returns true if the file bypasses the page cache.
     pub fn is_direct(&self) -> bool {
         self.staged.is_some()
     }
 
-    /// The path it was created at.
+    /// Returns the path it was created at.
     pub fn path(&self) -> &Path {
         self.file.path()
     }
 
-    /// Bytes appended so far.
+    /// Returns the number of bytes appended.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// An empty buffer to fill and append: one whose write has ended, if there is one.
+    /// Returns an empty buffer to fill and append: one whose write has ended, or a new one.
     pub fn buffer(&mut self) -> Vec<u8> {
         self.spare.pop().unwrap_or_default()
     }
 
-    /// Add `data` at the end. Waits only while more than the window is in flight; returns before
-    /// `data` is written. If it is dropped while it waits, nothing has been added.
+    /// Appends `data`. Waits only while more than the window is in flight; returns before `data` is
+    /// written. A call that is dropped while it waits has appended nothing.
     ///
     /// # Errors
     /// This or an earlier write has failed. The file must not be used.
@@ -236,8 +236,8 @@ impl FileWriter {
             return Ok(());
         }
         if self.staged.as_ref().is_some_and(|staged| staged.rest_is_written()) {
-            // Why: a flush that was given up may still be writing it and cutting the file behind
-            // it.
+            // Waits, because a flush whose future was dropped may still be writing the rest and
+            // truncating the file behind it.
             self.land_all().await?;
         }
         while !self.flights.is_empty() && self.in_flight + data.len() > self.options.window {
@@ -266,7 +266,7 @@ impl FileWriter {
         Ok(())
     }
 
-    /// Keeps a buffer to be used again.
+    /// Keeps a buffer for reuse.
     fn keep(&mut self, mut buffer: Vec<u8>) {
         if self.spare.len() < SPARE_AT_MOST {
             buffer.clear();
@@ -274,7 +274,7 @@ impl FileWriter {
         }
     }
 
-    /// Wait until everything appended has left the process.
+    /// Waits until everything appended has left the process.
     ///
     /// # Errors
     /// A write has failed.
@@ -282,7 +282,8 @@ impl FileWriter {
         self.land_all().await?;
         let size = self.size;
         if let Some((at, unit)) = self.staged.as_mut().and_then(|staged| staged.rest()) {
-            // Why only now: a write that ends behind the cut would make the file longer again.
+            // Only after all other writes, because a write beyond the cut would extend the file
+            // again.
             self.start(unit.len(), move |file| {
                 (file.write_at(at, unit.as_slice()).and_then(|()| file.truncate(size)), Memory::Aligned(unit))
             });
@@ -291,7 +292,7 @@ impl FileWriter {
         Ok(())
     }
 
-    /// Wait until everything that was started has ended.
+    /// Waits until all operations in flight have ended.
     async fn land_all(&mut self) -> Result<()> {
         self.look().await?;
         while !self.flights.is_empty() {
@@ -300,11 +301,11 @@ impl FileWriter {
         Ok(())
     }
 
-    /// Make everything appended, and the file's length, durable (`fdatasync`). Its name is durable
+    /// Makes everything appended and the file's length durable (`fdatasync`). Its name is durable
     /// once its directory is synced too.
     ///
     /// # Errors
-    /// A write or the sync has failed; the file must not be trusted with more.
+    /// A write or the sync has failed; the caller must append nothing more to the file.
     pub async fn sync(&mut self) -> Result<()> {
         self.flush().await?;
         let fsync = self.options.fsync;
@@ -312,11 +313,11 @@ impl FileWriter {
         self.flush().await
     }
 
-    /// Cut the file to `size` bytes; what is appended next comes after them. `size` may not be
-    /// beyond its end.
+    /// Truncates the file to `size` bytes; the next append continues there. `size` may not be
+    /// beyond the end.
     ///
     /// # Errors
-    /// It could not be cut, or a write has failed.
+    /// The file could not be truncated, or a write has failed.
     pub async fn truncate(&mut self, size: u64) -> Result<()> {
         self.flush().await?;
         if size > self.size {
@@ -324,8 +325,8 @@ impl FileWriter {
             return Err(Error::at("truncate", self.path(), size, e));
         }
         if size < self.size && self.is_direct() {
-            // Why buffered from here on: what is left of the last unit would have to be read to be
-            // written again, and nobody cuts files that are written for long.
+            // Buffered from here on, because a direct write would have to read the rest of the last
+            // unit first, and no caller truncates files that it writes for long.
             let path = self.path().to_path_buf();
             self.file = self.env.run_blocking(move |env| env.fs().open_positional(&path)).await?;
             self.staged = None;
@@ -338,8 +339,8 @@ impl FileWriter {
         Ok(())
     }
 
-    /// Wait for all writes, give back reserved space, close the file. Returns its length in bytes.
-    /// It is not durable by this alone: [`FileWriter::sync`] first.
+    /// Waits for all writes, releases reserved space and closes the file. Returns its length in
+    /// bytes. Does not make it durable: call [`FileWriter::sync`] first.
     ///
     /// # Errors
     /// A write has failed.
@@ -362,10 +363,10 @@ impl FileWriter {
         self.flights.push_back(Flight { bytes, ends });
     }
 
-    /// Take in what has ended, without waiting.
+    /// Takes in the operations that have ended, without waiting.
     ///
     /// # Errors
-    /// Something has failed.
+    /// This or an earlier operation has failed.
     async fn look(&mut self) -> Result<()> {
         while self.flights.front().is_some_and(|flight| flight.ends.is_done()) {
             self.land_first().await?;
@@ -381,10 +382,10 @@ impl FileWriter {
         }
     }
 
-    /// Wait for the flight that started first.
+    /// Waits for the operation that started first.
     ///
     /// # Errors
-    /// It has failed.
+    /// The operation has failed.
     async fn land_first(&mut self) -> Result<()> {
         let flights = &mut self.flights;
         let (result, buffer) = poll_fn(|cx| match flights.front_mut() {
@@ -392,7 +393,8 @@ impl FileWriter {
             None => Poll::Ready((Ok(()), Memory::None)),
         })
         .await;
-        // Only now, so that a call that is dropped while it waits leaves the flight where it is.
+        // Popped only now, because a call that is dropped while it waits must leave the operation
+        // in the list.
         self.in_flight -= self.flights.pop_front().map_or(0, |flight| flight.bytes);
         match (buffer, &mut self.staged) {
             (Memory::Plain(buffer), _) => self.keep(buffer),
@@ -405,10 +407,9 @@ impl FileWriter {
         })
     }
 
-    /// Have the operating system begin with what has been written since the last time, if that is
-    /// enough.
+    /// Starts writeback of the bytes written since the last time, if they amount to `sync_every`.
     fn begin_write_behind(&mut self) {
-        // Everything before the first flight has landed.
+        // All bytes before the first operation in flight are written.
         let landed = self.size - self.in_flight as u64;
         let (from, every) = (self.range_synced, self.options.sync_every);
         if every > 0 && !self.is_direct() && landed - from >= every {
@@ -418,7 +419,8 @@ impl FileWriter {
         }
     }
 
-    /// The next stretch to reserve, if what has been appended goes beyond the last.
+    /// Returns the offset and length of the next range to reserve, if the appended bytes exceed the
+    /// last one.
     fn next_reservation(&mut self) -> Option<(u64, u64)> {
         let step = self.options.reserve;
         if step == 0 || self.size <= self.reserved {

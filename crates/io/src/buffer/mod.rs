@@ -1,15 +1,15 @@
 //! Aligned, owned, pooled buffers: the memory that reads land in.
 //!
 //! A channel has one [`BufferPool`]: a few size classes, each a region got from [`slab`] at first
-//! use and cut into equal buffers, with a heap allocation of the exact size where a class has run
-//! out or the read is large. A [`Buffer`] has one owner and is written by the kernel;
+//! use and cut into equal buffers, and a heap allocation of the exact size if a class has run out
+//! or the read is large. A [`Buffer`] has one owner and is written by the kernel;
 //! [`Buffer::freeze`] turns it into a [`ReadBuf`], which is only read, can be cloned (joined reads
 //! share one) and may be dropped on any thread.
 //!
 //! Invariant: a buffer of a region is in exactly one place: the owner's `free` list, the region's
-//! stack of returned buffers, or behind `refs > 0` owners. Its reference count is the only thing
-//! that moves it. Ordering: dropping the last owner is `Release`, and taking the returned stack is
-//! `Acquire`, so whoever reuses the memory sees the end of all earlier use.
+//! stack of returned buffers, or behind `refs > 0` owners. Only its reference count moves it.
+//! Ordering: dropping the last owner is `Release`, and taking the returned stack is `Acquire`; the
+//! thread that reuses the memory sees the end of all earlier use.
 
 pub(crate) mod slab;
 
@@ -22,22 +22,21 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Every buffer starts at a multiple of this: the strictest memory alignment of a device for direct
-/// I/O.
+/// Alignment of every buffer in bytes: the strictest memory alignment of a device for direct I/O.
 pub(crate) const MEMORY_ALIGNMENT: usize = 4096;
 
 /// Size and number of a class's buffers for a reactor or driver, by class.
 ///
-/// Why these: a block of 4 KiB at an odd offset needs 8 KiB of 4096-byte units; 16 and 64 KiB
-/// blocks likewise need one unit or two more; scans read 256 KiB at once. Larger reads are
-/// dominated by their transfer.
+/// Chosen because a block of 4 KiB at an odd offset needs 8 KiB of 4096-byte units; 16 and 64 KiB
+/// blocks likewise need one unit or two more; scans read 256 KiB at once. The transfer dominates
+/// the cost of larger reads.
 pub(crate) const CLASSES: [Class; 4] = [
     Class { each: 8 << 10, count: 256 },
     Class { each: 24 << 10, count: 64 },
     Class { each: 72 << 10, count: 32 },
     Class { each: 264 << 10, count: 16 },
 ];
-/// How many of [`CLASSES`], from the smallest, are worth registering with the kernel.
+/// Number of [`CLASSES`], from the smallest, that are worth registering with the kernel.
 pub(crate) const REGISTERED_CLASSES: usize = 2;
 const NONE: u32 = u32::MAX;
 
@@ -58,10 +57,10 @@ pub(crate) struct Region {
     counters: Arc<Counters>,
 }
 
-// SAFETY: `memory` is this value's alone; bytes of a buffer are written only through its
+// SAFETY: `memory` belongs to this value alone; bytes of a buffer are written only through its
 // single `Buffer` owner and read only through shared owners, which the reference counts order.
 unsafe impl Send for Region {}
-// SAFETY: as above; all shared state is atomic.
+// SAFETY: as for `Send`; all shared state is atomic.
 unsafe impl Sync for Region {}
 
 impl Region {
@@ -100,7 +99,7 @@ impl Region {
         let mut head = self.returned.load(Ordering::Relaxed);
         loop {
             self.next[index as usize].store(head, Ordering::Relaxed);
-            // Why no ABA: the only taker takes the whole stack at once.
+            // No ABA problem, because the only taker takes the whole stack at once.
             match self.returned.compare_exchange_weak(head, index, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(now) => head = now,
@@ -123,7 +122,7 @@ impl Drop for Region {
     }
 }
 
-/// An allocation of its own.
+/// A heap allocation for one buffer.
 struct HeapMemory {
     base: NonNull<u8>,
     layout: Layout,
@@ -132,7 +131,7 @@ struct HeapMemory {
 
 // SAFETY: an owned allocation; written only while it has one owner, then only read.
 unsafe impl Send for HeapMemory {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for HeapMemory {}
 
 impl HeapMemory {
@@ -198,7 +197,7 @@ impl Drop for Memory {
         if let Self::Pooled { region, index } = self
             && region.refs[*index as usize].fetch_sub(1, Ordering::Release) == 1
         {
-            // Ordering: whatever others have done with it comes before the next use.
+            // Ordering: Acquire; all use by other owners comes before the next use.
             region.refs[*index as usize].load(Ordering::Acquire);
             region.counters.buffer_returned();
             region.give_back(*index);
@@ -206,7 +205,7 @@ impl Drop for Memory {
     }
 }
 
-/// Memory with one owner, into which a read goes.
+/// The destination of a read: memory with one owner.
 pub(crate) struct Buffer(Memory);
 
 impl Buffer {
@@ -218,7 +217,7 @@ impl Buffer {
         self.0.capacity()
     }
 
-    /// The class of registered memory that this buffer lies in.
+    /// Returns the class of registered memory that this buffer lies in.
     pub(crate) fn registered_class(&self) -> Option<u16> {
         match &self.0 {
             Memory::Pooled { region, .. } if usize::from(region.class) < REGISTERED_CLASSES => {
@@ -228,7 +227,7 @@ impl Buffer {
         }
     }
 
-    /// `len` bytes from `start`, zeroed, for a reader in this process.
+    /// Returns `len` bytes from `start`, zeroed, for a reader in this process.
     pub(crate) fn zeroed_slice(&mut self, start: usize, len: usize) -> &mut [u8] {
         assert!(start + len <= self.capacity());
         // SAFETY: inside the buffer as just checked; we are its only owner; zeroing initialises all
@@ -240,8 +239,8 @@ impl Buffer {
         }
     }
 
-    /// Flip a bit of `len` bytes from `start`, which a read has filled: bit number `bit` modulo
-    /// their count.
+    /// Flips a bit in the `len` bytes from `start` that a read has filled: bit number `bit` modulo
+    /// their number of bits.
     pub(crate) fn flip_bit(&mut self, start: usize, len: usize, bit: u64) {
         assert!(start + len <= self.capacity());
         if len > 0 {
@@ -252,8 +251,8 @@ impl Buffer {
         }
     }
 
-    /// End the exclusive phase: `len` bytes from `start` have been filled by a read and are shared
-    /// from now on.
+    /// Ends the exclusive phase: a read has filled `len` bytes from `start`, which are shared from
+    /// now on.
     pub(crate) fn freeze(self, start: usize, len: usize) -> ReadBuf {
         assert!(start + len <= self.capacity());
         ReadBuf { memory: self.0, start, len }
@@ -276,7 +275,7 @@ impl ReadBuf {
         Self { memory: Memory::None, start: 0, len: 0 }
     }
 
-    /// A copy of the bytes, which returns the buffer.
+    /// Copies the bytes and returns the buffer to its pool.
     pub fn into_boxed(self) -> Box<[u8]> {
         self.as_ref().into()
     }
@@ -286,7 +285,7 @@ impl Deref for ReadBuf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         // SAFETY: `freeze` checked the range against the capacity; the bytes were filled by a read
-        // and nobody writes to them until the last owner is gone.
+        // and are not written until the last owner is gone.
         unsafe { std::slice::from_raw_parts(self.memory.start().add(self.start), self.len) }
     }
 }
@@ -310,7 +309,7 @@ struct ClassPool {
     unmappable: bool,
 }
 
-/// The buffers of one channel. Taken from by the channel's thread, given back by any.
+/// The buffers of one channel. Taken by the channel's thread, returned by any thread.
 pub(crate) struct BufferPool {
     classes: [ClassPool; CLASSES.len()],
     slabs: Arc<Slabs>,
@@ -318,8 +317,8 @@ pub(crate) struct BufferPool {
 }
 
 impl BufferPool {
-    /// `share` is the divisor of the classes' counts: a channel with few reads in flight needs
-    /// less.
+    /// Returns an empty pool. `share` divides the number of buffers of each class, because a
+    /// channel with few reads in flight needs fewer.
     pub(crate) fn new(share: u32, slabs: Arc<Slabs>, counters: Arc<Counters>) -> Self {
         let classes = CLASSES.map(|class| ClassPool {
             region: None,
@@ -330,7 +329,7 @@ impl BufferPool {
         Self { classes, slabs, counters }
     }
 
-    /// A buffer of at least `len` bytes.
+    /// Returns a buffer of at least `len` bytes.
     pub(crate) fn take(&mut self, len: usize) -> Buffer {
         self.counters.buffer_taken();
         let pooled = self.classes.iter_mut().enumerate().find(|(_, c)| c.class.each >= len);
@@ -343,7 +342,7 @@ impl BufferPool {
         Buffer(Memory::Heap(HeapMemory::new(capacity, self.counters.clone())))
     }
 
-    /// The regions that the transport may register, mapped if they were not yet.
+    /// Returns the regions that the transport may register; maps them if necessary.
     pub(crate) fn registrable(&mut self) -> Vec<Arc<Region>> {
         let (slabs, counters) = (&self.slabs, &self.counters);
         let classes = self.classes.iter_mut().take(REGISTERED_CLASSES).enumerate();

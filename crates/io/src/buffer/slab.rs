@@ -1,11 +1,12 @@
-//! The memory that the pools' regions are cut from, in huge pages where the system has them.
+//! Slabs: mappings from which the pools' regions are cut, in huge pages if the system has them.
 //!
-//! In: how many bytes. Out: a [`Slice`] of a mapping that goes when its last slice is gone and it
+//! A [`Slice`] is a part of a mapping; the mapping is unmapped when its last slice is gone and it
 //! is not the one being cut. The small regions of an environment's channels share mappings of one
-//! huge page: a read of 5 KiB into it is one piece for the device, where ordinary pages, which lie
-//! anywhere, make it two (docs/decisions/io-uring.md). Large regions have mappings of their own, of
-//! ordinary pages.
+//! huge page each: the device sees a read of 5 KiB into a huge page as one piece, but as two pieces
+//! into ordinary pages, which are not contiguous (docs/decisions/io-uring.md). Large regions have
+//! mappings of their own, of ordinary pages.
 //!
+//! Invariant: no two slices of a mapping overlap while both exist.
 //! Invariant: no two slices of a mapping overlap while both exist.
 
 use super::MEMORY_ALIGNMENT;
@@ -13,7 +14,7 @@ use crate::sync::Mutex;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// What is cut into slices at a time, and the size of a huge page of most processors.
+/// Size in bytes of a shared mapping, and of a huge page on most processors.
 const SLAB_BYTES: usize = 2 << 20;
 
 /// An anonymous mapping.
@@ -22,16 +23,16 @@ struct Mapping {
     len: usize,
 }
 
-// SAFETY: private memory that this value owns; who may touch which part of it is up to the slices'
-// owners.
+// SAFETY: private memory that this value owns; the owners of the slices decide which thread
+// accesses which part.
 unsafe impl Send for Mapping {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
     fn new(len: usize) -> Option<Self> {
-        // SAFETY: an anonymous private mapping at an address of the kernel's choice touches nothing
-        // of ours.
+        // SAFETY: an anonymous private mapping at an address of the kernel's choice overlaps no
+        // other memory of the process.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -48,22 +49,22 @@ impl Mapping {
         Some(Self { base: NonNull::new(base.cast())?, len })
     }
 
-    /// One that a huge page fits into, if the system gives one.
+    /// Returns a mapping of one aligned huge page, backed by one if the system has it.
     fn slab() -> Option<Self> {
         let mut mapping = Self::new(2 * SLAB_BYTES)?;
         let before = mapping.base.align_offset(SLAB_BYTES);
         mapping.shrink_to(before, SLAB_BYTES);
-        // SAFETY: advice about memory that is ours. Why its answer does not count: ordinary pages
-        // do as well.
+        // SAFETY: advice about a mapping that this value owns. Its result is ignored, because
+        // ordinary pages work too.
         unsafe { libc::madvise(mapping.base.as_ptr().cast(), mapping.len, libc::MADV_HUGEPAGE) };
         Some(mapping)
     }
 
-    /// Give back what lies before `from` and behind `from + len`.
+    /// Unmaps the parts before `from` and behind `from + len`.
     fn shrink_to(&mut self, from: usize, len: usize) {
         assert!(from + len <= self.len);
         let behind = self.len - from - len;
-        // SAFETY: both parts lie inside the mapping, and nobody has been given any of it yet.
+        // SAFETY: both parts lie inside the mapping, and no slice of it exists yet.
         unsafe {
             if from > 0 {
                 libc::munmap(self.base.as_ptr().cast(), from);
@@ -79,20 +80,21 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: every slice holds an `Arc` of this mapping, so none is left.
+        // SAFETY: every slice holds an `Arc` of this mapping, which means that none exists any
+        // more.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
 
-/// A part of a mapping that nobody else has.
+/// A part of a mapping, owned exclusively.
 pub(super) struct Slice {
     base: NonNull<u8>,
-    /// Keeps it mapped.
+    /// Keeps the memory mapped.
     _mapping: Arc<Mapping>,
 }
 
 impl Slice {
-    /// The whole of it.
+    /// Returns the whole mapping as one slice.
     fn of(mapping: Mapping) -> Self {
         Self { base: mapping.base, _mapping: Arc::new(mapping) }
     }
@@ -102,13 +104,13 @@ impl Slice {
     }
 }
 
-/// Where the channels of an environment get their regions from. Callable from any thread.
+/// The source of memory for the channels of an environment. Callable from any thread.
 #[derive(Default)]
 pub(crate) struct Slabs {
     current: Mutex<Option<Current>>,
 }
 
-/// The slab that the next slices come from.
+/// The slab that the next slices are cut from.
 struct Current {
     mapping: Arc<Mapping>,
     used: usize,
@@ -119,9 +121,10 @@ impl Current {
         Some(Self { mapping: Arc::new(Mapping::slab()?), used: 0 })
     }
 
-    /// The next `len` bytes; `None` if it has less left.
+    /// Cuts the next `len` bytes; `None` if the slab has less left.
     fn cut(&mut self, len: usize) -> Option<Slice> {
-        // Why: threads that come one after the other use the same memory again.
+        // Starts over if no slice exists, which lets threads that come one after the other reuse
+        // the same memory.
         if Arc::get_mut(&mut self.mapping).is_some() {
             self.used = 0;
         }
@@ -136,14 +139,14 @@ impl Current {
 }
 
 impl Slabs {
-    /// `len` bytes of whatever contents that begin at a multiple of [`MEMORY_ALIGNMENT`]; shared
-    /// with others if `small`. `None` if the system has no memory.
+    /// Returns `len` bytes of undefined content that begin at a multiple of [`MEMORY_ALIGNMENT`];
+    /// from a slab shared with other channels if `small`. `None` if the system has no memory.
     pub(super) fn cut(&self, len: usize, small: bool) -> Option<Slice> {
         if !small || len > SLAB_BYTES {
             return Mapping::new(len).map(Slice::of);
         }
         if len == SLAB_BYTES {
-            // Why not from the shared one: what others have left of it stays for those who come.
+            // A slab of its own, because that leaves the rest of the shared one to later callers.
             return Mapping::slab().map(Slice::of);
         }
         let mut current = self.current.lock();

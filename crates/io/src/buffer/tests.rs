@@ -1,4 +1,4 @@
-//! The pool by itself: classes, exhaustion, sharing, and returns from other threads.
+//! Tests of the pool: classes, exhaustion, sharing, and returns from other threads.
 
 use super::*;
 use crate::stats::IoStats;
@@ -89,7 +89,7 @@ fn regions_of_channels_that_come_and_go_share_slabs_and_never_overlap() {
         for (bytes, byte) in held.iter().chain(&kept) {
             assert!(bytes.iter().all(|b| b == byte), "round {round}");
         }
-        // Some outlive their channel, and what they lie in stays.
+        // Some buffers outlive their channel, whose region then stays mapped.
         kept.extend(held.into_iter().step_by(7));
         if round % 3 == 0 {
             kept.drain(..kept.len() / 2);

@@ -1,7 +1,7 @@
-//! The channel's plain state machine: slots, backlog, timer, and what each event does to them.
+//! The channel's plain state machine: slots, backlog, timer, and their transitions on each event.
 //!
-//! Called only by [`super::Channel`], which holds it in a `RefCell`. Nothing here calls a waker or
-//! drops one: those to be called are collected in `wakers`, those to be dropped are returned.
+//! Called only by [`super::Channel`], which holds it in a `RefCell`. Nothing here calls or drops a
+//! waker: wakers to be called are collected in `wakers`, wakers to be dropped are returned.
 
 use super::ChannelOptions;
 use super::outbox::Outbox;
@@ -25,9 +25,9 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-/// A read interrupted more often than this in a row fails.
+/// Maximum number of interruptions in a row before a read fails.
 const INTERRUPTIONS_AT_MOST: u32 = 1000;
-/// Sleeps end at the latest then; clocks cannot count much further.
+/// Maximum length of a sleep, because clocks cannot count much further.
 const LONGEST_SLEEP: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 pub(super) struct Core {
@@ -45,13 +45,13 @@ pub(super) struct Core {
     depth: usize,
     submit_batch: usize,
     register: bool,
-    /// What the timer goes by: the operating system's clock, or a simulation's.
+    /// Clock of the timer: the operating system's, or a simulation's.
     clock: Arc<dyn Clock>,
-    /// Where other channels send to.
+    /// Inbox for messages of other channels and threads.
     pub(super) outbox: Arc<Outbox>,
-    /// Reads of all channels.
+    /// Reads in flight on all channels of the environment.
     pub(super) flights: Arc<SharedReads>,
-    /// How many reads are open to other channels.
+    /// Number of reads that other channels can join.
     pub(super) open: usize,
 }
 
@@ -62,7 +62,7 @@ struct Due {
     generation: u32,
 }
 
-/// Takes a [`ReadKey`]'s own hash as it is.
+/// Uses a [`ReadKey`]'s own hash unchanged.
 #[derive(Default)]
 pub(super) struct KeyHasher(u64);
 
@@ -84,7 +84,7 @@ impl Hasher for KeyHasher {
     }
 }
 
-/// What an abandoned waiter leaves, to be dropped outside the borrow.
+/// The remains of an abandoned waiter, to be dropped outside of the borrow.
 pub(super) type Gone = (Option<Waiter>, Option<Outcome>);
 
 impl Core {
@@ -119,7 +119,7 @@ impl Core {
         self.clock.now()
     }
 
-    /// When the next held op wants to go on.
+    /// Returns the time at which the next held op is due.
     pub(super) fn next_due(&mut self) -> Option<Duration> {
         loop {
             let Reverse(due) = self.timer.peek()?;
@@ -127,7 +127,7 @@ impl Core {
             if slot.generation == due.generation && matches!(slot.phase, Phase::Held | Phase::Joined) {
                 return Some(due.at);
             }
-            // Why: nobody shall wake up for what has ended meanwhile.
+            // Removed, because the thread need not wake up for an op that has ended meanwhile.
             self.timer.pop();
         }
     }
@@ -203,7 +203,7 @@ impl Core {
         Ticket { slot: index, generation: slot.generation, waiter: slot.waiters.len() as u32 - 1 }
     }
 
-    /// The slot a ticket still has a claim on.
+    /// Returns the slot on which a ticket still has a claim.
     pub(super) fn claimed(&mut self, ticket: Ticket) -> &mut Slot {
         let slot = &mut self.slots[ticket.slot as usize];
         assert_eq!(slot.generation, ticket.generation, "a slot was freed under its waiter");
@@ -237,15 +237,15 @@ impl Core {
         (Some(waiter), outcome)
     }
 
-    /// Nobody waits for it any more on this channel. What the transport holds stays until it comes
-    /// back.
+    /// Called when the last waiter of this channel is gone. A slot with the transport stays until
+    /// its op comes back.
     fn forsake(&mut self, index: u32) {
         Counters::bump(&self.counters.abandoned, 1);
         self.keep_private(index);
         let phase = self.slots[index as usize].phase;
         if phase != Phase::Flying {
-            // A waiting or held slot can go at once; its place in the backlog or timer is skipped
-            // by generation and phase.
+            // A waiting or held slot can be freed at once; its entry in the backlog or timer is
+            // skipped by generation and phase.
             self.forget_key(index);
             self.release(index);
         }
@@ -269,13 +269,13 @@ impl Core {
         self.free.push(index);
     }
 
-    /// Store the outcome for local waiters, send it to remote ones and to other channels.
+    /// Stores the outcome for local waiters, sends it to remote ones and to other channels.
     fn complete(&mut self, index: u32, outcome: Outcome) {
         self.tell_joiners(index, &outcome);
         self.settle(index, outcome);
     }
 
-    /// Store the outcome for local waiters, send it to remote ones.
+    /// Stores the outcome for local waiters, sends it to remote ones.
     pub(super) fn settle(&mut self, index: u32, outcome: Outcome) {
         match &outcome {
             Ok(Answer::Bytes(bytes)) => Counters::bump(&self.counters.bytes, bytes.len() as u64),
@@ -305,7 +305,7 @@ impl Core {
 
     pub(super) fn hold_until(&mut self, index: u32, at: Duration) {
         if self.timer.len() > 64 + 2 * self.slots.len() {
-            // Abandoned sleeps would otherwise stay until their time.
+            // Abandoned sleeps would otherwise stay until they are due.
             let slots = &self.slots;
             self.timer.retain(|Reverse(due)| slots[due.slot as usize].generation == due.generation);
         }
@@ -328,7 +328,7 @@ impl Core {
         }
     }
 
-    /// Start an open, or the next step of a read. False: the transport is full.
+    /// Starts an open, or the next step of a read. Returns false if the transport is full.
     fn issue(&mut self, index: u32, queued: &Cell<usize>) -> bool {
         let Some(transport) = &mut self.transport else { return false };
         let slot = &mut self.slots[index as usize];
@@ -387,7 +387,7 @@ impl Core {
         true
     }
 
-    /// Ops with the transport, the queued ones included.
+    /// Returns the number of ops with the transport, including queued ones.
     pub(super) fn in_flight(&self) -> usize {
         self.transport.as_ref().map_or(0, |t| t.in_flight())
     }
@@ -403,7 +403,7 @@ impl Core {
         }
     }
 
-    /// Something came back from the transport.
+    /// Handles a completion of the transport.
     pub(super) fn landed(&mut self, completion: Completion) {
         match completion {
             Completion::Read { op, result } => self.read_landed(op, result),
@@ -411,7 +411,7 @@ impl Core {
                 let slot = &self.slots[token as usize];
                 assert!(slot.phase == Phase::Flying && matches!(slot.work, Work::Open(_)));
                 if slot.interested == 0 {
-                    return self.release(token); // and the file is closed
+                    return self.release(token); // drops the result, which closes the file
                 }
                 let file = result.map(|file| Answer::File(Arc::new(file)));
                 self.complete(token, file.map_err(Failure::from));
@@ -472,7 +472,7 @@ impl Core {
         }
     }
 
-    /// A step of a read ended: go on, or complete.
+    /// Handles the end of a step of a read: continues or completes the read.
     fn stepped(&mut self, index: u32, result: io::Result<usize>) {
         let slot = &mut self.slots[index as usize];
         let Work::Read(work) = &mut slot.work else { unreachable!("only reads have steps") };
@@ -501,8 +501,8 @@ impl Core {
 }
 
 impl Core {
-    /// The end of the channel: wait for what the transport holds, and fail what others still wait
-    /// for.
+    /// Closes the channel: waits for the ops of the transport, and fails the remote operations that
+    /// still wait.
     pub(super) fn close(&mut self) {
         self.keep_all_private();
         self.transport = None; // waits

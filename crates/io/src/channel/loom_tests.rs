@@ -1,4 +1,4 @@
-//! What channels of several threads share, in every interleaving.
+//! The state shared by channels of several threads, in every interleaving.
 
 use super::outbox::{Joiner, Message, Outbox};
 use crate::flights::{Claim, Flights};
@@ -8,12 +8,12 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 use std::sync::Arc;
 
-/// A thread that takes its alarm's ring for something else, and sleeps after that, hears what was
-/// sent all the same.
+/// A thread that takes a message's ring for another reason, and sleeps after that, still receives
+/// the message.
 #[test]
 fn loom_no_message_is_slept_through() {
     let mut model = loom::model::Builder::new();
-    // Why bounded: with three threads and two locks all of it takes hours.
+    // Bounded, because the full search with three threads and two locks takes hours.
     model.preemption_bound = Some(2);
     model.check(|| {
         let alarm = Alarm::with_condvar();
@@ -26,7 +26,7 @@ fn loom_no_message_is_slept_through() {
             .collect();
         let mut heard = 0;
         while heard < 2 {
-            // As `block_on` and the reactor do, and then `Channel::wait`.
+            // The order of `block_on` and the reactor, followed by `Channel::wait`.
             alarm.take();
             if !outbox.has_messages() && alarm.fall_asleep() {
                 alarm.sleep(None);
@@ -38,7 +38,8 @@ fn loom_no_message_is_slept_through() {
     });
 }
 
-/// Whoever joins is told, once; at any time at most one owns the place; and nothing is left in it.
+/// Every joiner gets one answer; at most one thread owns the place at a time; and the place is
+/// empty at the end.
 #[test]
 fn loom_whoever_joins_is_told_once() {
     loom::model(|| {
@@ -46,7 +47,7 @@ fn loom_whoever_joins_is_told_once() {
         let told: Arc<Vec<Mutex<usize>>> = Arc::new((0..3).map(|_| Mutex::new(0)).collect());
         let owners = Arc::new(AtomicUsize::new(0));
         let take_part = move |me: usize| {
-            // The third wants something else, for which there is one place only.
+            // The third thread reads another key, which competes for the only place.
             let key = if me == 2 { 8 } else { 7 };
             match flights.claim(key, 0, &me, || me) {
                 Claim::Own => {

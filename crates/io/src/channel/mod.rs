@@ -1,18 +1,18 @@
-//! The channel: one thread's unit of I/O. Its op slots, its buffers, its timer, and the transport
-//! below.
+//! The channel: one thread's unit of I/O. It has op slots, buffers, a timer, and a transport.
 //!
-//! In: requests of futures polled on this thread, or handed over by the driver. Out: outcomes, and
-//! wakers called. A request takes a slot; while the transport is full, the slot waits its turn in
-//! the channel. So it is the operation that queues, never the future: there is no waiter to lose
-//! when a future is dropped, and nobody to wake when room appears (docs/decisions/io-slots.md).
+//! Requests come from futures polled on this thread, or from the driver; the channel stores their
+//! outcomes and calls their wakers. A request takes a slot; while the transport is full, the slot
+//! waits in the channel's backlog. The operation queues, never the future; dropping a future
+//! therefore loses no place in a queue, and freed capacity has no future to wake
+//! (docs/decisions/io-slots.md).
 //!
 //! Invariants:
 //! - One thread owns a channel. Its state is borrowed only inside this file, and wakers, which may
-//!   run anything, are called after the borrow has ended.
+//!   run any code, are called after the borrow has ended.
 //! - At most `depth` ops are with the transport, whose completion queue is twice as long.
-//! - Identical reads in flight share a slot, each waiter counted. The slot lives until the last has
-//!   its outcome or is gone *and* the buffer is back. Those of other channels have slots of their
-//!   own there, and join by [`sharing`].
+//! - Identical reads in flight share a slot, with each waiter counted. The slot lives until its
+//!   last waiter has the outcome or is gone *and* the buffer is back. Identical reads of other
+//!   channels have slots of their own there, and join through [`sharing`].
 
 mod core;
 pub(crate) mod outbox;
@@ -38,19 +38,19 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 pub(crate) struct ChannelOptions {
-    /// Ops with the transport at a time.
+    /// Maximum number of ops with the transport.
     pub(crate) depth: usize,
-    /// Hand queued ops to the transport as soon as there are so many.
+    /// Number of queued ops at which they are submitted to the transport.
     pub(crate) submit_batch: usize,
     /// Divisor of the number of pooled buffers.
     pub(crate) pool_share: u32,
-    /// What pooled buffers are cut from.
+    /// Memory from which pooled buffers are cut.
     pub(crate) slabs: Arc<Slabs>,
-    /// Register buffers with the kernel for direct reads.
+    /// True to register buffers with the kernel for direct reads.
     pub(crate) register: bool,
-    /// What the timer goes by.
+    /// Clock of the timer.
     pub(crate) clock: Arc<dyn Clock>,
-    /// Reads of all channels of the environment.
+    /// Reads in flight on all channels of the environment.
     pub(crate) flights: Arc<SharedReads>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Channel {
     alarm: Arc<Alarm>,
     fork_generation: u64,
     core: RefCell<Core>,
-    /// Ops given to the transport since it was last told to submit.
+    /// Ops queued in the transport since the last submit.
     queued: Cell<usize>,
 }
 
@@ -89,12 +89,12 @@ impl Channel {
         &self.alarm
     }
 
-    /// How this channel alone has done.
+    /// Returns the counters of this channel alone.
     pub(crate) fn counters(&self) -> Arc<Counters> {
         self.core.borrow().counters.clone()
     }
 
-    /// Whether it was made in a process that this one was forked from.
+    /// Returns true if it was made in a process that this one was forked from.
     pub(crate) fn is_inherited(&self) -> bool {
         self.fork_generation != crate::posix::fork_generation()
     }
@@ -103,12 +103,12 @@ impl Channel {
         self.core.borrow().transport.as_ref().map_or("", |t| t.name())
     }
 
-    /// Begin an operation for a future polled on this thread, or join one in flight.
+    /// Begins an operation for a future polled on this thread, or joins one in flight.
     pub(crate) fn start(&self, request: Request, waker: Waker) -> Ticket {
         self.begin(request, Waiter::Local(Some(waker)))
     }
 
-    /// Begin an operation for a future polled elsewhere.
+    /// Begins an operation for a future polled elsewhere.
     pub(crate) fn start_remote(&self, op: Arc<RemoteOp>) {
         if let Some(request) = op.take_request() {
             self.begin(request, Waiter::Remote(op));
@@ -123,7 +123,7 @@ impl Channel {
         ticket
     }
 
-    /// Fetch the outcome, or have the future's waker called when there is one.
+    /// Returns the outcome, or registers the future's waker to be called when it arrives.
     pub(crate) fn poll_ticket(&self, ticket: Ticket, cx: &mut Context<'_>) -> Poll<Outcome> {
         let mut old = None;
         let mut core = self.core.borrow_mut();
@@ -142,33 +142,34 @@ impl Channel {
         Poll::Ready(core.fetch(ticket))
     }
 
-    /// The outcome, if it is there; for a future polled while this channel is not the current one.
+    /// Returns the outcome if it has arrived, for a future polled while this channel is not the
+    /// current one.
     pub(crate) fn fetch_if_done(&self, ticket: Ticket) -> Option<Outcome> {
         let mut core = self.core.borrow_mut();
         (core.claimed(ticket).phase == Phase::Done).then(|| core.fetch(ticket))
     }
 
-    /// A future of this thread is gone.
+    /// Called when a future of this thread is dropped.
     pub(crate) fn abandon(&self, ticket: Ticket) {
         let gone = self.core.borrow_mut().abandon(ticket);
-        drop(gone); // wakers and outcomes may run anything when they are dropped
+        drop(gone); // dropping wakers and outcomes may run any code
     }
 
-    /// Whether ops are with the transport or on the timer.
+    /// Returns true if any op is with the transport or on the timer.
     pub(crate) fn has_left_overs(&self) -> bool {
         let mut core = self.core.borrow_mut();
         core.next_due().is_some() || core.in_flight() > 0
     }
 
-    /// Hand what is queued to the transport.
+    /// Submits the queued ops to the transport.
     pub(crate) fn submit(&self) {
         if self.queued.get() > 0 {
             self.core.borrow_mut().submit(&self.queued);
         }
     }
 
-    /// The same, unless so much is in flight that what is queued can wait for company: a device
-    /// with little to do gains more by an early start than a system call costs
+    /// Submits the queued ops, unless enough ops are in flight to let the queue wait for more: an
+    /// idle device gains more by an early start than a system call costs
     /// (docs/decisions/io-uring.md).
     pub(crate) fn submit_if_few_fly(&self) {
         const FLYING_A_QUEUED: usize = 16;
@@ -178,24 +179,25 @@ impl Channel {
         }
     }
 
-    /// Take in what has completed and wake who waited. Never blocks.
+    /// Takes in completions and wakes their waiters. Never blocks.
     pub(crate) fn poll(&self) {
         self.take_in(|transport, done| transport.poll(done));
     }
 
-    /// When the next held operation wants to go on, by the channel's clock.
+    /// Returns the time at which the next held operation is due, by the channel's clock.
     pub(crate) fn next_due(&self) -> Option<Duration> {
         self.core.borrow_mut().next_due()
     }
 
-    /// Submit, then block until something completes or the alarm rings, or for so long at most.
+    /// Submits, then blocks until an op completes, the alarm rings, or `at_most` has passed.
     pub(crate) fn wait(&self, at_most: Option<Duration>) {
         let timeout = {
             let mut core = self.core.borrow_mut();
             let due = core.next_due().map(|at| at.saturating_sub(core.now()));
             due.into_iter().chain(at_most).min()
         };
-        // Why: whoever polls has taken the alarm's ring for these, and it does not ring again.
+        // Does not block with messages pending, because a poll may have taken the alarm's ring for
+        // them, and it does not ring again.
         let timeout = if self.outbox.has_messages() { Some(Duration::ZERO) } else { timeout };
         if self.queued.replace(0) > 0 {
             Counters::bump(&self.core.borrow().counters.submits, 1);
@@ -223,7 +225,7 @@ impl Channel {
             }
             core.completions = done;
         }
-        // Why after the wait: it ends when one of these comes.
+        // After the wait, because a message ends the wait.
         self.outbox.take().into_iter().for_each(|message| self.hear(message));
         {
             let mut core = self.core.borrow_mut();
@@ -242,9 +244,11 @@ impl Channel {
         }
     }
 
-    /// This thread may not poll the channel for a while, so no other thread may wait for its reads.
+    /// Releases the other channels that joined reads of this one, because this thread may not poll
+    /// it for a while.
     pub(crate) fn rest(&self) {
-        // Why try: a bug that panics inside is unwinding. Those who wait find out by themselves.
+        // `try_borrow_mut`, because a panic inside of the borrow may be unwinding. Joiners then
+        // notice by themselves.
         if let Ok(mut core) = self.core.try_borrow_mut() {
             core.keep_all_private();
         }
@@ -255,7 +259,7 @@ impl Channel {
         wakers.drain(..).for_each(wake);
         let mut core = self.core.borrow_mut();
         if core.wakers.is_empty() {
-            core.wakers = wakers; // keep its capacity
+            core.wakers = wakers; // keeps its capacity
         }
     }
 }

@@ -1,12 +1,12 @@
-//! What other threads say to a channel, and what they may know of it.
+//! Messages of other threads to a channel, and the channel's state that other threads may read.
 //!
 //! A future that is dropped, or polled, on another thread than the one it started on gives up its
-//! claim here; a channel that did a read which this one has joined tells the outcome here. The
-//! channel looks in at its next poll. Lock: held for a push or a swap; never on the path of a read
-//! that stays on its thread.
+//! claim here; a channel that did a read which this one has joined sends the outcome here. The
+//! channel takes the messages at its next poll. Lock: held for a push or a swap; never on the path
+//! of a read that stays on its thread.
 //!
-//! Ordering: `any` is stored before the alarm rings. Who takes the ring, and with it forgets that
-//! it rang, sees `any` after that.
+//! Ordering: `any` is stored before the alarm rings. A thread that takes the ring, which clears it,
+//! sees `any` after that.
 
 use super::slot::{Outcome, Ticket};
 use crate::posix;
@@ -16,23 +16,23 @@ use std::sync::Arc;
 
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    /// Names the channel; no other of this process has it.
+    /// Number of the channel; unique in this process.
     pub(crate) channel: u64,
     messages: Mutex<Vec<Message>>,
     any: AtomicBool,
     alarm: Arc<Alarm>,
-    /// See [`Outbox::beats`].
+    /// Number of beats; see [`Outbox::beats`].
     beat: AtomicU64,
     fork_generation: u64,
 }
 
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// A future of this channel's is gone.
+    /// A future of this channel was dropped.
     Abandoned(Ticket),
-    /// A read that was joined has ended.
+    /// A joined read has ended.
     Landed(Joiner, Outcome),
-    /// A read that was joined will have no outcome.
+    /// A joined read will have no outcome.
     Released(Joiner),
 }
 
@@ -65,12 +65,12 @@ impl Outbox {
             messages.push(message);
             self.any.store(true, Ordering::Release);
         }
-        // A thread that sleeps shall not keep the buffer, or go without the outcome, until
-        // something else wakes it.
+        // Rings, because a sleeping thread would otherwise keep the buffer, or wait for the
+        // outcome, until another event wakes it.
         self.alarm.ring();
     }
 
-    /// Whether there is something to take.
+    /// Returns true if messages are pending.
     pub(crate) fn has_messages(&self) -> bool {
         self.any.load(Ordering::Acquire)
     }
@@ -84,15 +84,16 @@ impl Outbox {
         std::mem::take(&mut *messages)
     }
 
-    /// The channel's thread goes to look for completions, or is back from there.
+    /// Called by the channel's thread before and after it looks for completions.
     pub(crate) fn beat(&self) {
-        // Only this thread writes it. Ordering: a sign of life; nothing is published with it.
+        // Only this thread writes it. Ordering: Relaxed, because the sign of life publishes
+        // nothing.
         self.beat.store(self.beat.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// How often the channel's thread has [gone or come](Outbox::beat): odd while it waits for
-    /// completions, and it takes what it finds. If it is even and stays the same, the thread does
-    /// something else, and it cannot be known for how long.
+    /// Returns the number of [beats](Outbox::beat): odd while the channel's thread waits for
+    /// completions, which it then takes. An even number that stays equal means that the thread does
+    /// something else for an unknown time.
     pub(crate) fn beats(&self) -> u64 {
         self.beat.load(Ordering::Relaxed)
     }

@@ -1,5 +1,5 @@
-//! Single flight between channels: a read that another channel has in flight is joined, as long as
-//! that channel is polled.
+//! Single flight between channels: joins a read that another channel has in flight, while that
+//! channel is polled.
 //!
 //! ```text
 //!   this channel                    [`Flights`]                   another channel
@@ -8,15 +8,16 @@
 //!   hear          <------------------- its outbox ------------------
 //! ```
 //!
-//! A read is joined, not a future: the other channel completes it whoever of its own futures is
-//! still polled, and this one's waiters wait for their own channel only. Nobody waits for ever:
-//! - A channel that will not be polled for a while (the end of a `block_on`, of a thread, of a
-//!   reactor) or whose own futures have all lost interest releases those who joined, and they read
+//! The other channel completes a joined read for all its waiters, regardless of which of its own
+//! futures are still polled; this channel's waiters wait for their own channel only. No joiner
+//! waits forever:
+//! - A channel that will not be polled for a while (at the end of a `block_on`, of a thread, of a
+//!   reactor), or whose own futures have all lost interest, releases its joiners, which then read
 //!   for themselves.
-//! - A thread may also stop to poll without saying so: a task blocks, or computes for long, perhaps
-//!   until the very thread that has joined goes on. So a joined slot is on its own channel's timer,
-//!   and if the other thread has neither looked for completions since, nor waits for them just now,
-//!   the slot reads for itself.
+//! - A thread may also stop polling without notice: a task blocks, or computes for long, perhaps
+//!   until the joining thread itself continues. Therefore a joined slot is on its own channel's
+//!   timer; if the other thread has not looked for completions since and does not wait for them at
+//!   present, the slot reads for itself.
 
 use super::core::Core;
 use super::outbox::{Joiner, Message, Outbox};
@@ -29,13 +30,13 @@ use std::time::Duration;
 /// The reads that an environment's channels have in flight.
 pub(crate) type SharedReads = Flights<ReadKey, Arc<Outbox>, (Arc<Outbox>, Joiner)>;
 
-/// After so long without a sign of life from a channel its reads are waited for no more. Why not
-/// less: a thread that is ready to run may have to wait for a processor. Why not more: it is how
-/// long a read is late if the other thread is stuck.
+/// Time after which a joiner stops waiting for a channel that shows no sign of life. Not shorter,
+/// because a runnable thread may have to wait for a processor. Not longer, because a read is late
+/// by this time if the other thread is stuck.
 const PATIENCE: Duration = Duration::from_millis(1);
 
 impl Core {
-    /// Let a new read wait for the same read of another channel, else for its turn here.
+    /// Joins the identical read of another channel; otherwise queues the new read here.
     pub(super) fn read_or_join(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
         let joiner = Joiner { slot: index, generation: slot.generation };
@@ -65,7 +66,8 @@ impl Core {
         self.backlog.push_back(index);
     }
 
-    /// A joined slot's time has come: does the other channel still do the read?
+    /// Called when a joined slot is due: keeps waiting if the other channel shows a sign of life,
+    /// else reads here.
     pub(super) fn look_after(&mut self, index: u32) {
         let Some(Sharing::Joined { owner, beats }) = self.sharing_of(index) else {
             unreachable!("a joined slot knows whom it has joined");
@@ -76,7 +78,7 @@ impl Core {
             let at = self.now() + PATIENCE;
             return self.hold_until(index, at);
         }
-        // Its name is still there; so from now on it is private.
+        // The slot's name is still in the table, therefore the read is private from now on.
         self.part(index);
         self.read(index);
     }
@@ -88,8 +90,8 @@ impl Core {
         Counters::bump(&self.counters.left, 1);
     }
 
-    /// What another thread has said about a read that was joined. It may be late: the slot may have
-    /// given up on it, or be another's.
+    /// Handles another thread's answer about a joined read. It may be late: the slot may have given
+    /// up on the read, or belong to another operation.
     pub(super) fn hear(&mut self, joiner: Joiner, outcome: Option<Outcome>) {
         let slot: &Slot = &self.slots[joiner.slot as usize];
         if slot.generation != joiner.generation || slot.phase != Phase::Joined {
@@ -104,21 +106,21 @@ impl Core {
         }
     }
 
-    /// Send the outcome of a read to the channels that have joined it.
+    /// Sends the outcome of a read to the channels that have joined it.
     pub(super) fn tell_joiners(&mut self, index: u32, outcome: &Outcome) {
         for (outbox, joiner) in self.end_sharing(index) {
             outbox.send(Message::Landed(joiner, outcome.clone()));
         }
     }
 
-    /// Let no other channel wait for this read.
+    /// Releases the channels that have joined this read; no other channel can join it any more.
     pub(super) fn keep_private(&mut self, index: u32) {
         for (outbox, joiner) in self.end_sharing(index) {
             outbox.send(Message::Released(joiner));
         }
     }
 
-    /// Let no other channel wait for any read: nobody may come to poll this one.
+    /// Releases the joiners of all reads, because this channel may not be polled any more.
     pub(super) fn keep_all_private(&mut self) {
         if self.open > 0 {
             let reads: Vec<u32> = self.joinable.values().copied().collect();

@@ -10,10 +10,10 @@
 //!             +-> Waiting                           (it does not any more)
 //! ```
 //!
-//! A slot nobody waits for any more is abandoned: it stays where it is until the transport hands
-//! its buffer back, and goes free then. Buffers belong to the slot or, while flying, to the
-//! transport; never to a future. The states that an op started from another thread adds (locked,
-//! completing) are in [`crate::remote`].
+//! A slot without waiters is abandoned: it stays in place until the transport returns its buffer,
+//! and is then freed. Buffers belong to the slot or, while flying, to the transport; never to a
+//! future. The states of an op started from another thread (locked, completing) are in
+//! [`crate::remote`].
 
 use super::outbox::Outbox;
 use crate::buffer::{Buffer, ReadBuf};
@@ -28,18 +28,18 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-/// What a future asks a channel for.
+/// A future's request to a channel.
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
-    /// `len` bytes at `offset`.
+    /// Reads `len` bytes at `offset`.
     Read { file: Arc<dyn RandomAccessFile>, offset: u64, len: usize },
-    /// A file of the operating system, opened for reading.
+    /// Opens a file of the operating system for reading.
     Open { path: PathBuf, options: OpenOptions },
-    /// Nothing, after a while.
+    /// Completes after a time.
     Sleep(Duration),
 }
 
-/// What it gets.
+/// The successful result of a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
     Bytes(ReadBuf),
@@ -49,7 +49,7 @@ pub(crate) enum Answer {
 
 pub(crate) type Outcome = Result<Answer, Failure>;
 
-/// Identical reads have equal keys.
+/// Identifies a read; identical reads have equal keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ReadKey {
     pub(crate) file: FileId,
@@ -58,7 +58,7 @@ pub(crate) struct ReadKey {
 }
 
 impl ReadKey {
-    /// The numbers are small and not chosen by an adversary.
+    /// Returns a fast hash; the numbers are small and not chosen by an adversary.
     pub(crate) fn hash(&self) -> u64 {
         let mix = |hash: u64, n: u64| (hash.rotate_left(23) ^ n).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let hash = mix(mix(mix(0, self.file.0), self.offset), self.len as u64);
@@ -71,7 +71,7 @@ impl ReadKey {
 pub(crate) struct Ticket {
     pub(crate) slot: u32,
     pub(crate) generation: u32,
-    /// Which of the slot's waiters.
+    /// Index of the slot's waiter.
     pub(crate) waiter: u32,
 }
 
@@ -80,31 +80,31 @@ pub(crate) enum Waiter {
     Local(Option<Waker>),
     /// A future polled anywhere; the outcome is sent to it.
     Remote(Arc<RemoteOp>),
-    /// Has its outcome, or went away.
+    /// The waiter has its outcome, or was dropped.
     Gone,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Free,
-    /// Queued in the channel for room in the transport.
+    /// Queued in the channel until the transport has room.
     Waiting,
     /// With the transport.
     Flying,
     /// On the channel's timer.
     Held,
-    /// With another channel.
+    /// Joined to a read of another channel.
     Joined,
-    /// Its outcome is in the slot.
+    /// Complete; the slot holds the outcome.
     Done,
 }
 
-/// What happens to a held read when its time has come.
+/// The action of a held read when it is due.
 pub(crate) enum Held {
     Nothing,
-    /// It takes so many bytes from its soft file, or fails as it was disturbed.
+    /// Reads this many bytes from its soft file, or fails if the disturbance says so.
     Step(usize),
-    /// It goes on with what its transport returned.
+    /// Continues with the result of its transport.
     Landed(io::Result<usize>),
 }
 
@@ -112,35 +112,35 @@ pub(crate) enum Held {
 pub(crate) struct ReadWork {
     pub(crate) file: Arc<dyn RandomAccessFile>,
     pub(crate) key: ReadKey,
-    /// What is really read: the request widened to the file's alignment.
+    /// Offset of the bytes to read: the request widened to the file's alignment.
     pub(crate) window_start: u64,
     pub(crate) window_len: usize,
     pub(crate) filled: usize,
-    /// Here unless it is flying.
+    /// The destination, `None` while the transport has it.
     pub(crate) buffer: Option<Buffer>,
     pub(crate) disturbance: Disturbance,
-    /// What a held slot waits to do.
+    /// The action of a held slot when it is due.
     pub(crate) held: Held,
-    /// When a flying step may complete at the earliest, if it is delayed.
+    /// Earliest time at which a delayed flying step may complete.
     pub(crate) not_before: Option<Duration>,
     pub(crate) interruptions: u32,
-    /// How it stands to other channels.
+    /// Relation to the same read of other channels.
     pub(crate) sharing: Sharing,
 }
 
-/// How a read stands to the same read of other channels.
+/// Relation of a read to the same read of other channels.
 pub(crate) enum Sharing {
-    /// They do not know of it.
+    /// Other channels cannot join it.
     Private,
-    /// It can be joined.
+    /// Other channels can join it.
     Open,
-    /// It has joined the read of a channel that had given so many signs of life when it was last
-    /// looked at.
+    /// It has joined a read of the channel of `owner`; `beats` is that channel's count when it was
+    /// last checked.
     Joined { owner: Arc<Outbox>, beats: u64 },
 }
 
 impl ReadWork {
-    /// Widen a request to whole units of the file's alignment.
+    /// Widens a request to whole units of the file's alignment.
     pub(crate) fn new(file: Arc<dyn RandomAccessFile>, offset: u64, len: usize) -> Result<Self, Failure> {
         let invalid = || Failure::new(io::ErrorKind::InvalidInput, "the read's end is beyond any file");
         let unit = u64::from(file.alignment().max(1));
@@ -164,7 +164,7 @@ impl ReadWork {
         })
     }
 
-    /// The end of a held step, now that its time has come.
+    /// Ends a held step that is due, and returns its result.
     pub(crate) fn end_hold(&mut self) -> io::Result<usize> {
         match std::mem::replace(&mut self.held, Held::Nothing) {
             Held::Landed(result) => result,
@@ -180,11 +180,11 @@ impl ReadWork {
         }
     }
 
-    /// Whether a step that read `step` bytes was the last.
+    /// Returns true if a step that read `step` bytes was the last.
     ///
     /// # Errors
-    /// It stopped inside a unit of the device, before the end of the file: going on would need an
-    /// aligned place.
+    /// The step stopped inside a unit of the device before the end of the file; the read could only
+    /// continue at an aligned offset.
     pub(crate) fn is_complete_after(&mut self, step: usize) -> io::Result<bool> {
         self.filled += step;
         let unit = self.file.alignment().max(1) as usize;
@@ -204,11 +204,11 @@ impl ReadWork {
                 "the device read less than its own unit",
             ));
         }
-        self.filled -= odd; // read it again
+        self.filled -= odd; // reads the partial unit again
         Ok(false)
     }
 
-    /// The bytes asked for, out of what was read.
+    /// Returns the requested bytes out of those read.
     pub(crate) fn finish(&mut self) -> ReadBuf {
         let skip = (self.key.offset - self.window_start) as usize;
         let len = self.filled.saturating_sub(skip).min(self.key.len);
@@ -222,7 +222,7 @@ impl ReadWork {
 pub(crate) enum Work {
     None,
     Read(ReadWork),
-    /// `Some` until it flies.
+    /// `Some` until the transport has it.
     Open(Option<OpenOp>),
     Sleep,
 }
@@ -232,7 +232,7 @@ pub(crate) struct Slot {
     pub(crate) phase: Phase,
     pub(crate) work: Work,
     pub(crate) waiters: SmallVec<[Waiter; 2]>,
-    /// Waiters that are not gone.
+    /// Number of waiters that are not gone.
     pub(crate) interested: u32,
     pub(crate) outcome: Option<Outcome>,
 }

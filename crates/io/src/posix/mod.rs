@@ -1,8 +1,8 @@
 //! The operating system's file system, and the few system calls that `std` does not offer.
 //!
-//! Everything that blocks here is a metadata operation or an append; reads of open files go through
-//! the channel. `O_DIRECT` asks `statx` what the device wants to have aligned (Linux 6.1), and
-//! takes 4096 bytes where it cannot tell, which suits every device.
+//! The blocking calls here are metadata operations and appends; reads of open files go through the
+//! channel. For `O_DIRECT`, `statx` returns the device's alignment (Linux 6.1); 4096 bytes, which
+//! suits every device, are used where it does not.
 
 mod mapping;
 
@@ -27,7 +27,7 @@ const DEFAULT_DIRECT_ALIGNMENT: u32 = 4096;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PosixFileSystem;
 
-/// Time that the calling thread has spent on a processor.
+/// Returns the CPU time of the calling thread; zero if the system cannot measure it.
 #[cfg_attr(shuttle, expect(dead_code))]
 pub(crate) fn thread_cpu_time() -> std::time::Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -50,7 +50,7 @@ pub(crate) struct PosixFile {
 }
 
 impl PosixFile {
-    /// Open a file, blocking.
+    /// Opens a file; blocks.
     pub(crate) fn open(path: &Path, options: OpenOptions) -> io::Result<Self> {
         let custom = if options.direct { libc::O_DIRECT } else { 0 };
         let fd: OwnedFd = fs::OpenOptions::new().read(true).custom_flags(custom).open(path)?.into();
@@ -58,7 +58,7 @@ impl PosixFile {
         Self::new(fd, &status, path, options)
     }
 
-    /// Make a file of a descriptor that was opened with `options` and described.
+    /// Makes a file of a descriptor that was opened with `options`, and of its `statx`.
     pub(crate) fn new(
         fd: OwnedFd,
         found: &libc::statx,
@@ -103,7 +103,8 @@ impl FileSystem for PosixFileSystem {
     fn list_dir(&self, path: &Path) -> Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(path).context("list", path)? {
-            // A name that is not UTF-8 is none of a database's; show it rather than hide it.
+            // No file of a database has a name that is not UTF-8; it is listed in a lossy form
+            // rather than omitted.
             names.push(entry.context("list", path)?.file_name().to_string_lossy().into_owned());
         }
         names.sort_unstable();
@@ -141,7 +142,8 @@ impl FileSystem for PosixFileSystem {
     }
 
     fn create_positional(&self, path: &Path) -> Result<Arc<dyn PositionalFile>> {
-        // Why for reading too: memory of a file that is written to has to be readable.
+        // Opened for reading too, because the mapping of a file that is written to must be
+        // readable.
         let file = fs::OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path);
         Ok(Arc::new(PosixWriter { file: file.context("create", path)?, path: path.into(), alignment: 1 }))
     }
@@ -151,7 +153,8 @@ impl FileSystem for PosixFileSystem {
         options.write(true).create(true).truncate(true).custom_flags(libc::O_DIRECT);
         let file = options.open(path).context("create", path)?;
         let found = describe(file.as_fd()).context("create", path)?;
-        // Why both: what is written is a whole number of these, and begins in memory at one.
+        // The larger of both alignments, because a write has a multiple of it as its length and as
+        // its address in memory.
         let alignment =
             direct_alignment(&found).context("create", path)?.max(found.stx_dio_mem_align) as usize;
         Ok(Arc::new(PosixWriter { file, path: path.into(), alignment }))
@@ -189,8 +192,8 @@ impl FileSystem for PosixFileSystem {
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
         let file = fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         let file = file.context("lock", path)?;
-        // Compat: RocksDB locks with fcntl, so that each sees the other's lock. An open file
-        // description lock conflicts with those, and unlike them also within one process, and is
+        // Compat: an fcntl lock, like RocksDB's; each sees the other's lock. A lock of the open
+        // file description conflicts with those, and unlike them also within one process, and is
         // not lost when another descriptor of the file is closed.
         set_lock(file.as_fd(), libc::F_WRLCK).context("lock", path)?;
         Ok(Box::new(PosixLock { file, path: path.into(), fork_generation: fork_generation() }))
@@ -205,23 +208,23 @@ impl FileSystem for PosixFileSystem {
     }
 }
 
-/// The name of this machine; empty if the operating system does not say it.
+/// Returns the name of this machine; empty if the operating system does not know it.
 pub(crate) fn host_name() -> String {
-    // Compat: as much as RocksDB takes of it.
+    // Compat: the same maximum length as in RocksDB.
     let mut name = [0u8; 256];
-    // SAFETY: the call writes at most as many bytes as it is told that there are.
+    // SAFETY: the call writes at most `name.len()` bytes.
     let failed = unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len()) };
     let len = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
     if failed == 0 { String::from_utf8_lossy(&name[..len]).into_owned() } else { String::new() }
 }
 
-/// What a user without privileges may still write.
+/// Returns the bytes that an unprivileged user can still write.
 fn free_bytes(path: &Path) -> io::Result<u64> {
     use std::os::unix::ffi::OsStrExt;
     let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: the structure consists of integers, for which zero is a value.
     let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the path ends with a zero byte, and the structure is ours for the time of the call.
+    // SAFETY: the path ends with a zero byte, and the structure outlives the call.
     match unsafe { libc::statvfs(path.as_ptr(), &mut found) } {
         0 => Ok((found.f_bavail as u64).saturating_mul(found.f_frsize as u64)),
         _ => Err(io::Error::last_os_error()),
@@ -302,7 +305,7 @@ impl PositionalFile for PosixWriter {
     }
 
     fn sync_range(&self, offset: u64, len: u64, strict: bool) -> Result<()> {
-        // Why from the start: what is waited for is what began to travel before.
+        // From the file's start, because a strict call waits for all writeback started earlier.
         let (offset, len) = if strict { (0, offset + len) } else { (offset, len) };
         let begun = begin_write_back(self.file.as_fd(), offset, len, strict);
         begun.map_err(|e| Error::at("sync", &self.path, offset, e))
@@ -331,9 +334,9 @@ struct PosixLock {
 
 impl Drop for PosixLock {
     fn drop(&mut self) {
-        // Why not left to the closing of the file: a child that another thread has forked, and that
-        // has not come to its `exec` yet, has the file open too, and would keep the lock for that
-        // moment. Why not in a child: the lock is the parent's.
+        // Released before the file is closed, because a child that another thread has forked, and
+        // that has not reached its `exec` yet, has the file open too, and would keep the lock until
+        // then. Not released in a child, because the lock is the parent's.
         if self.fork_generation == fork_generation()
             && let Err(error) = set_lock(self.file.as_fd(), libc::F_UNLCK)
         {
@@ -348,32 +351,33 @@ impl FileLock for PosixLock {
     }
 }
 
-/// What to ask `statx` for, and how.
+/// The fields to request from `statx`; the next constant has the flags of the call.
 pub(crate) const STATX_MASK: u32 = libc::STATX_BASIC_STATS | libc::STATX_DIOALIGN;
 pub(crate) const STATX_FLAGS: i32 = libc::AT_EMPTY_PATH;
 
-/// The flags for opening a file for reading.
+/// Returns the flags for opening a file for reading.
 pub(crate) fn open_flags(options: OpenOptions) -> i32 {
     libc::O_RDONLY | libc::O_CLOEXEC | if options.direct { libc::O_DIRECT } else { 0 }
 }
 
-/// Memory for a `statx` to fill.
+/// Returns memory for a `statx` to fill.
 pub(crate) fn blank_statx() -> libc::statx {
     // SAFETY: all-zero bytes are a valid `statx`.
     unsafe { std::mem::zeroed() }
 }
 
-/// What direct I/O on a file has to be aligned to.
+/// Returns the alignment in bytes that direct I/O on a file requires.
 ///
 /// # Errors
-/// There is none on it, or the device wants what buffers do not have.
+/// The file does not support direct I/O, or the device requires an alignment that buffers do not
+/// have.
 fn direct_alignment(found: &libc::statx) -> io::Result<u32> {
     if found.stx_mask & libc::STATX_DIOALIGN == 0 {
         return Ok(DEFAULT_DIRECT_ALIGNMENT);
     }
     let (memory, offset) = (found.stx_dio_mem_align, found.stx_dio_offset_align);
-    // Buffers start at multiples of 4096; a device that wants more, or no power of two, is beyond
-    // us.
+    // Buffers start at multiples of 4096; a larger memory alignment, or an offset alignment that is
+    // no power of two, is not supported.
     if memory as usize <= crate::buffer::MEMORY_ALIGNMENT && offset.is_power_of_two() {
         return Ok(offset);
     }
@@ -401,8 +405,8 @@ fn set_lock(fd: BorrowedFd<'_>, kind: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// Have the kernel start to write dirty pages of a range, if asked after it has written those that
-/// it began with before; nothing where it cannot be asked.
+/// Has the kernel start to write dirty pages of a range; with `wait_before`, after it has completed
+/// the writeback started earlier. Does nothing if the system call is not supported.
 fn begin_write_back(fd: BorrowedFd<'_>, offset: u64, len: u64, wait_before: bool) -> io::Result<()> {
     let (offset, len) = (file_offset(offset)?, file_offset(len)?);
     let wait = if wait_before { libc::SYNC_FILE_RANGE_WAIT_BEFORE } else { 0 };
@@ -414,7 +418,8 @@ fn begin_write_back(fd: BorrowedFd<'_>, offset: u64, len: u64, wait_before: bool
     }
 }
 
-/// Allocate blocks beyond the end of a file; nothing where the file system cannot.
+/// Allocates blocks, beyond the end of the file too, without changing its length; does nothing if
+/// the file system does not support it.
 fn reserve_space(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
     let (offset, len) = (file_offset(offset)?, file_offset(len)?);
     loop {
@@ -440,7 +445,7 @@ fn file_offset(offset: u64) -> io::Result<libc::off_t> {
     libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput.into())
 }
 
-/// `pread` into a buffer that the caller owns alone.
+/// Calls `pread` into a buffer that the caller owns alone.
 pub(crate) fn read_into(
     fd: BorrowedFd<'_>,
     buffer: &mut crate::buffer::Buffer,
@@ -450,13 +455,13 @@ pub(crate) fn read_into(
 ) -> io::Result<usize> {
     assert!(start + len <= buffer.capacity());
     let Ok(offset) = libc::off_t::try_from(offset) else { return Err(io::ErrorKind::InvalidInput.into()) };
-    // SAFETY: `start + len` is inside the buffer as just checked, and `&mut` makes us its only
-    // user.
+    // SAFETY: `start + len` is inside the buffer as just checked, and `&mut` excludes all other
+    // users.
     let result = unsafe { libc::pread(fd.as_raw_fd(), buffer.start().add(start).cast(), len, offset) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as usize) }
 }
 
-/// An eventfd: what one thread writes to wake another out of its ring.
+/// Makes an eventfd, to which one thread writes to wake another out of its ring.
 pub(crate) fn eventfd() -> io::Result<File> {
     use std::os::fd::FromRawFd;
     // SAFETY: no memory is involved.
@@ -464,12 +469,12 @@ pub(crate) fn eventfd() -> io::Result<File> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: just created, and owned by nobody else.
+    // SAFETY: just created, without another owner.
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
-/// How many times this process is a fork's child, counted from the process that first asked:
-/// whoever remembers another number than it now finds belongs to an ancestor.
+/// Returns the number of forks between this process and the one that first called this. An object
+/// that recorded another number was made in an ancestor.
 pub(crate) fn fork_generation() -> u64 {
     use std::sync::Once;
     static REGISTER: Once = Once::new();
@@ -487,7 +492,7 @@ pub(crate) fn fork_generation() -> u64 {
 /// See [`fork_generation`].
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
-/// The process that made it, to be told from those that are forked from it later (by the C
+/// The process that made this value, distinguished from the children forked from it later (by the C
 /// library's `fork`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnProcess {
@@ -495,14 +500,14 @@ pub struct OwnProcess {
 }
 
 impl OwnProcess {
-    /// The calling process.
+    /// Returns a value for the calling process.
     #[must_use]
     #[allow(clippy::new_without_default, reason = "it says where it was made")]
     pub fn new() -> Self {
         Self { fork_generation: fork_generation() }
     }
 
-    /// Whether the calling process is the one that made it. One relaxed load.
+    /// Returns true if the calling process is the one that made it. One relaxed load.
     #[inline]
     #[must_use]
     pub fn is_current(self) -> bool {
@@ -510,76 +515,78 @@ impl OwnProcess {
     }
 }
 
-/// A thread, as the operating system numbers it.
+/// The operating system's number of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ThreadNumber(libc::pid_t);
 
-/// The calling thread's.
+/// Returns the number of the calling thread.
 pub(crate) fn thread_number() -> ThreadNumber {
-    // SAFETY: the call only asks.
+    // SAFETY: the call takes no arguments and touches no memory.
     ThreadNumber(unsafe { libc::gettid() })
 }
 
-/// Which share of the processors a thread has, the least first. RocksDB's names.
+/// CPU priority of a thread, the lowest first. RocksDB's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CpuPriority {
-    /// What nobody else wants.
+    /// Runs only when no other thread wants the processor (`SCHED_IDLE`).
     Idle,
-    /// As little as an ordinary thread can have.
+    /// The lowest priority of an ordinary thread (niceness 19).
     Low,
-    /// That of ordinary threads.
+    /// The priority of ordinary threads.
     #[default]
     Normal,
-    /// More than that. Nothing here gives a thread more than it had.
+    /// Higher than `Normal`. No function here raises a thread above the priority it had.
     High,
 }
 
-/// How nice a thread is, -20 to 19: the nicer, the smaller its share where processors are short.
+/// Returns the niceness of a thread, -20 to 19; a nicer thread gets less CPU time when processors
+/// are scarce.
 pub(crate) fn niceness(thread: ThreadNumber) -> Option<i32> {
-    // SAFETY: the calls only ask. Why the system call itself: the library's cannot tell -1 from an
-    // error.
+    // SAFETY: the call takes numbers only. The system call itself, because the library function
+    // cannot distinguish -1 from an error.
     let found = unsafe { libc::syscall(libc::SYS_getpriority, libc::PRIO_PROCESS, thread.0) };
-    // The kernel gives 20 minus it, so that it is never negative.
+    // The kernel returns 20 minus the niceness, which is never negative.
     (found > 0).then(|| 20 - found as i32)
 }
 
-/// How ordinary threads of this process share the processors.
+/// Scheduling of the ordinary threads of this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scheduling {
     nice: i32,
-    /// Whether they may be nicer and go back.
+    /// True if threads may raise their niceness and restore it.
     may_be_nicer: bool,
 }
 
 impl Scheduling {
-    /// Have `thread` give way to others: the nicer, the more.
+    /// Makes `thread` yield to others: adds `nicer_by` to its niceness.
     pub(crate) fn give_way(self, thread: ThreadNumber, nicer_by: i32) -> io::Result<()> {
         let (policy, nice) = self.giving_way(nicer_by);
-        // Why the policy too: such a thread interrupts nobody when it wakes up.
+        // Sets the policy too, because a `SCHED_BATCH` thread does not preempt others when it wakes
+        // up.
         set_policy(thread, policy)?;
         set_niceness(thread, nice)
     }
 
-    /// Policy and niceness of threads that give way.
+    /// Returns policy and niceness of threads that give way.
     pub(crate) fn giving_way(self, nicer_by: i32) -> (libc::c_int, i32) {
         let nicer_by = if self.may_be_nicer { nicer_by } else { 0 };
         (libc::SCHED_BATCH, (self.nice + nicer_by).min(19))
     }
 
-    /// Have `thread` run as ordinary ones do.
+    /// Makes `thread` run as an ordinary one.
     pub(crate) fn restore(self, thread: ThreadNumber) -> io::Result<()> {
         set_policy(thread, libc::SCHED_OTHER)?;
         set_niceness(thread, self.nice)
     }
 }
 
-/// By which policy a thread is scheduled; negative if nobody can tell.
+/// Returns the scheduling policy of a thread; negative if unknown.
 pub(crate) fn policy(thread: ThreadNumber) -> libc::c_int {
-    // SAFETY: the call only asks.
+    // SAFETY: the call takes a number only.
     unsafe { libc::sched_getscheduler(thread.0) }
 }
 
-/// Gives a thread a lower share of the processors, for good, as RocksDB does.
+/// Lowers the CPU priority of a thread for good, as RocksDB does.
 pub(crate) fn lower_cpu_priority(thread: ThreadNumber, priority: CpuPriority) -> io::Result<()> {
     match priority {
         CpuPriority::Idle => set_policy(thread, libc::SCHED_IDLE),
@@ -588,18 +595,19 @@ pub(crate) fn lower_cpu_priority(thread: ThreadNumber, priority: CpuPriority) ->
     }
 }
 
-/// That of a thread which reads and writes when nobody else does: RocksDB's lower one.
+/// I/O priority of a thread whose requests are served when no other process uses the device:
+/// RocksDB's lower one.
 pub(crate) const IO_IDLE: libc::c_int = 3 << 13;
-/// That of a thread for which nobody has set any.
+/// I/O priority of a thread for which none was set.
 pub(crate) const IO_ORDINARY: libc::c_int = 0;
 
-/// `ioprio_get` and `ioprio_set` of one thread.
+/// The `who` argument of `ioprio_get` and `ioprio_set` that selects one thread.
 const IOPRIO_WHO_PROCESS: libc::c_int = 1;
 
-/// Which priority a thread has with devices.
+/// Returns the I/O priority of a thread.
 #[cfg(test)]
 pub(crate) fn io_priority(thread: ThreadNumber) -> libc::c_int {
-    // SAFETY: the call only asks.
+    // SAFETY: the call takes numbers only.
     unsafe { libc::syscall(libc::SYS_ioprio_get, IOPRIO_WHO_PROCESS, thread.0) as libc::c_int }
 }
 
@@ -612,7 +620,7 @@ pub(crate) fn set_io_priority(thread: ThreadNumber, priority: libc::c_int) -> io
 }
 
 fn set_policy(thread: ThreadNumber, policy: libc::c_int) -> io::Result<()> {
-    // SAFETY: all-zero bytes are the parameters of a policy without any.
+    // SAFETY: all-zero bytes are the parameters of a policy that has none.
     let parameters: libc::sched_param = unsafe { std::mem::zeroed() };
     // SAFETY: the parameters outlive the call.
     match unsafe { libc::sched_setscheduler(thread.0, policy, &parameters) } {
@@ -629,7 +637,8 @@ fn set_niceness(thread: ThreadNumber, nice: i32) -> io::Result<()> {
     }
 }
 
-/// How ordinary threads are scheduled, if by the ordinary policy.
+/// Returns the scheduling of ordinary threads, or `None` if the process does not run under the
+/// ordinary policy.
 pub(crate) fn ordinary_scheduling() -> Option<Scheduling> {
     static FOUND: OnceLock<Option<Scheduling>> = OnceLock::new();
     let find = || {
@@ -638,8 +647,8 @@ pub(crate) fn ordinary_scheduling() -> Option<Scheduling> {
             return None;
         }
         let scheduling = Scheduling { nice: niceness(process)?, may_be_nicer: true };
-        // Why tried, on a thread that ends with it: what may be done depends on capabilities,
-        // limits and who confines the process.
+        // Tried on a thread that ends afterwards, because the permission depends on capabilities,
+        // limits and the sandbox of the process.
         let tried = std::thread::Builder::new().name("karst-try".into()).spawn(move || {
             let own = thread_number();
             scheduling.give_way(own, 1).and_then(|()| scheduling.restore(own))
@@ -650,13 +659,12 @@ pub(crate) fn ordinary_scheduling() -> Option<Scheduling> {
     *FOUND.get_or_init(find)
 }
 
-/// Bind the calling thread to one of the CPUs it may use: number `number`, modulo how many those
-/// are.
+/// Binds the calling thread to one of the CPUs it may use: number `number`, modulo their count.
 pub(crate) fn pin_to_cpu(number: usize) -> io::Result<()> {
     // SAFETY: all-zero bytes are an empty set.
     let mut allowed: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     let size = size_of::<libc::cpu_set_t>();
-    // SAFETY: the set is as large as said.
+    // SAFETY: the set has `size` bytes.
     if unsafe { libc::sched_getaffinity(0, size, &mut allowed) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -664,11 +672,11 @@ pub(crate) fn pin_to_cpu(number: usize) -> io::Result<()> {
     let cpus: Vec<usize> =
         (0..libc::CPU_SETSIZE as usize).filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &allowed) }).collect();
     let cpu = *cpus.get(number % cpus.len().max(1)).ok_or(io::ErrorKind::NotFound)?;
-    // SAFETY: as above.
+    // SAFETY: all-zero bytes are an empty set.
     let mut one: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     // SAFETY: `cpu` is below the set's size.
     unsafe { libc::CPU_SET(cpu, &mut one) };
-    // SAFETY: the set is as large as said.
+    // SAFETY: the set has `size` bytes.
     if unsafe { libc::sched_setaffinity(0, size, &one) } == 0 {
         Ok(())
     } else {
@@ -680,7 +688,8 @@ pub(crate) fn pin_to_cpu(number: usize) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// What a child holds between `fork` and `exec`: the same open file description.
+    /// A cloned descriptor stands for a child between `fork` and `exec`: the same open file
+    /// description.
     #[test]
     fn a_lock_is_given_back_while_a_forked_child_still_has_the_file_open() {
         let folder = tempfile::tempdir().unwrap();
@@ -692,7 +701,7 @@ mod tests {
         drop(lock);
         drop(PosixFileSystem.lock(&path).expect("the lock is free"));
         drop(inherited);
-        // And a child that drops what it inherited leaves the parent its lock.
+        // A child that drops its inherited lock leaves the parent's lock held.
         let file = File::create(&path).unwrap();
         set_lock(file.as_fd(), libc::F_WRLCK).unwrap();
         let of_parent = file.try_clone().unwrap();
@@ -705,7 +714,7 @@ mod tests {
     fn free_space_is_told_for_what_exists() {
         let folder = tempfile::tempdir().unwrap();
         let free = PosixFileSystem.free_bytes(folder.path()).unwrap().unwrap();
-        // Why so little: it may be nearly full, but it is some file system.
+        // Only more than 0, because the file system may be nearly full.
         assert!(free > 0);
         assert!(PosixFileSystem.free_bytes(&folder.path().join("missing")).unwrap_err().is_not_found());
     }

@@ -1,12 +1,12 @@
-//! How long tasks hold a reactor: a histogram of the time from a task's start to its next await.
+//! Hold times of a reactor: a histogram of the time from a task's start to its next await.
 //!
-//! Written by the reactor's thread alone, with plain loads and stores; read by anyone.
+//! Written by the reactor's thread alone, with plain loads and stores; read by any thread.
 
 use crate::sync::counting::{AtomicU64, Ordering};
 use std::fmt;
 use std::time::Duration;
 
-/// Buckets for each power of two: a value is known to 1/8 of itself.
+/// Buckets for each power of two, which bounds the error of a value to 1/8 of it.
 const STEPS: usize = 8;
 const BUCKETS: usize = 61 * STEPS + STEPS;
 
@@ -16,7 +16,7 @@ pub(crate) struct HoldTimes {
     max_ns: AtomicU64,
 }
 
-/// The times that tasks held a reactor, at one moment.
+/// A snapshot of a reactor's hold times.
 #[derive(Clone)]
 pub struct HoldTimeHistogram {
     buckets: Vec<u64>,
@@ -33,7 +33,7 @@ fn bucket_of(ns: u64) -> usize {
     ((power - 2) as usize) * STEPS + ((ns >> (power - 3)) as usize - STEPS)
 }
 
-/// The largest value of a bucket.
+/// Returns the largest value of a bucket.
 fn end_of(bucket: usize) -> u64 {
     if bucket < STEPS {
         return bucket as u64;
@@ -88,22 +88,22 @@ impl fmt::Debug for HoldTimeHistogram {
 }
 
 impl HoldTimeHistogram {
-    /// How many times a task ran from one await to the next.
+    /// Returns the number of holds: runs of a task from one await to the next.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The mean hold, in nanoseconds.
+    /// Returns the mean hold in nanoseconds.
     pub fn mean_ns(&self) -> u64 {
         self.total_ns.checked_div(self.count).unwrap_or(0)
     }
 
-    /// The longest hold, in nanoseconds.
+    /// Returns the longest hold in nanoseconds.
     pub fn max_ns(&self) -> u64 {
         self.max_ns
     }
 
-    /// The hold, in nanoseconds, that `percent` of all holds do not exceed; within an eighth.
+    /// Returns the hold in nanoseconds that `percent` of all holds do not exceed; within an eighth.
     pub fn percentile_ns(&self, percent: f64) -> u64 {
         let rank = (self.count as f64 * percent / 100.0).ceil().max(1.0) as u64;
         let mut seen = 0;

@@ -11,12 +11,12 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
-/// Why a task has no result.
+/// The reason that a task has no result.
 #[non_exhaustive]
 pub enum JoinError {
-    /// It was aborted, or its reactor was shut down.
+    /// The task was aborted, or its reactor was shut down.
     Cancelled,
-    /// It panicked, with this payload.
+    /// The task panicked, with this payload.
     Panicked(Box<dyn Any + Send>),
 }
 
@@ -47,13 +47,13 @@ pub struct JoinHandle<T> {
     pub(super) shared: Arc<Shared>,
 }
 
-/// Where a task's end is told, and waited for.
+/// The shared state of a task and its handle: the task's outcome, and the handle's control.
 pub(crate) struct Join<T> {
     outcome: Promise<Result<T, JoinError>>,
     pub(super) control: Arc<Control>,
 }
 
-/// What a handle can do to a task of any result.
+/// State through which a handle aborts a task, independent of the result's type.
 #[derive(Default)]
 pub(super) struct Control {
     pub(super) key: OnceLock<TaskKey>,
@@ -79,17 +79,17 @@ impl<T> Join<T> {
 }
 
 impl<T> JoinHandle<T> {
-    /// Block until the task has ended. Not to be called on the reactor that runs it: it would wait
-    /// for itself.
+    /// Blocks until the task has ended. Must not be called on the reactor that runs the task,
+    /// because it would wait for itself.
     ///
     /// # Errors
-    /// It was cancelled or panicked.
+    /// The task was cancelled or panicked.
     pub fn join(self) -> Result<T, JoinError> {
         assert!(!self.shared.is_this_thread(), "a reactor's task blocked on a task of the same reactor");
         self.join.outcome.wait()
     }
 
-    /// Drop the task at its next await, unless it has ended.
+    /// Drops the task at its next await, unless it has ended.
     pub fn abort(&self) {
         self.join.control.aborted.store(true, Ordering::SeqCst);
         if let Some(key) = self.join.control.key.get() {
@@ -97,7 +97,7 @@ impl<T> JoinHandle<T> {
         }
     }
 
-    /// Whether the task has ended.
+    /// Returns true if the task has ended.
     pub fn is_finished(&self) -> bool {
         self.join.is_finished()
     }

@@ -1,13 +1,14 @@
 //! The reactor: threads that each own a channel and run tasks to completion on it.
 //!
 //! A task lives on one thread from its start to its end and need not be `Send`; the closure that
-//! makes it is. Its reads go to the thread's own ring, with no lock and no other thread in between.
+//! makes it is. Its reads go to the thread's own ring, without a lock or another thread in between.
 //! When no task is ready, the thread spins for a moment if its [`IdlePolicy`] says so, then sleeps
 //! in the kernel until a read completes or another thread wakes it.
 //!
-//! A task that computes for long, or blocks, keeps every other task of its thread waiting;
-//! [`ReactorStats::hold_times`] shows by how much. The loop hands queued reads to the kernel every
-//! few of them, not only after the whole ready list: the device works while the other tasks run.
+//! A task that computes for long, or blocks, delays every other task of its thread;
+//! [`ReactorStats::hold_times`] shows by how much. The loop submits queued reads to the kernel
+//! every few of them, not only after the whole ready list, which lets the device work while the
+//! other tasks run.
 
 mod hold_time;
 mod join;
@@ -45,14 +46,14 @@ use std::time::{Duration, Instant};
 use task::{TaskKey, Tasks};
 pub use task::{YieldNow, yield_now};
 
-/// What a reactor thread does when no task is ready.
+/// Behavior of a reactor thread when no task is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IdlePolicy {
     /// Sleep in the kernel at once: least CPU.
     Block,
-    /// Look for completions for so long, then sleep: saves the wake-up if they come soon, and costs
-    /// CPU if not.
+    /// Look for completions for this time, then sleep: saves the wake-up if they arrive within it,
+    /// and costs CPU if not.
     SpinThenBlock(Duration),
     /// Never sleep: for a thread that owns its core.
     Spin,
@@ -69,7 +70,7 @@ struct ReactorThread {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// What other threads know of a reactor thread.
+/// The part of a reactor thread's state that other threads use.
 struct Shared {
     inbox: Sender<Message>,
     alarm: Arc<Alarm>,
@@ -92,26 +93,26 @@ enum Message {
     Stop,
 }
 
-/// A task that was made elsewhere. It tells its end by itself.
+/// A task made on another thread. It reports its own end.
 type SendTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What the reactor's own thread knows.
+/// The part of a reactor's state that only its own thread uses.
 struct Local {
     shared: Arc<Shared>,
     tasks: Tasks,
     channel: Rc<Channel>,
 }
 
-/// How one reactor thread has done.
+/// Statistics of one reactor thread.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ReactorStats {
-    /// How long tasks held it, from one await to the next, with the submission of the reads that
-    /// they began.
+    /// Times that tasks held the thread from one await to the next, including the submission of the
+    /// reads that they began.
     pub hold_times: HoldTimeHistogram,
-    /// How often it slept.
+    /// Number of times the thread slept.
     pub sleeps: u64,
-    /// What its channel did.
+    /// Statistics of its channel.
     pub io: IoStats,
 }
 
@@ -126,7 +127,7 @@ fn with_local<R>(f: impl FnOnce(Option<&Local>) -> R) -> R {
 
 impl Shared {
     fn send(&self, message: Message) {
-        // A reactor that has ended has no task left to be woken.
+        // Not sent: a reactor that has ended has no task left to wake.
         if self.inbox.send(message).is_ok() {
             self.alarm.ring();
         }
@@ -137,7 +138,7 @@ impl Shared {
     }
 }
 
-/// Chooses how a [`Reactor`] runs.
+/// Builds a [`Reactor`].
 #[derive(Debug)]
 pub struct ReactorBuilder {
     env: Env,
@@ -149,13 +150,13 @@ pub struct ReactorBuilder {
 }
 
 impl ReactorBuilder {
-    /// How many threads, each with its own channel. Default: 1.
+    /// The number of threads, each with its own channel. Default: 1.
     pub fn threads(mut self, count: usize) -> Self {
         self.threads = count.max(1);
         self
     }
 
-    /// What a thread does when no task is ready. Default: [`IdlePolicy::Block`].
+    /// The behavior of a thread when no task is ready. Default: [`IdlePolicy::Block`].
     pub fn idle(mut self, policy: IdlePolicy) -> Self {
         self.idle = policy;
         self
@@ -167,19 +168,19 @@ impl ReactorBuilder {
         self
     }
 
-    /// Bind each thread to one CPU, of those this process may use, in turn. Default: no.
+    /// Binds each thread to one of the CPUs this process may use, in turn. Default: false.
     pub fn pin(mut self, yes: bool) -> Self {
         self.pin = yes;
         self
     }
 
-    /// Its threads give way to others, with those of `group` if there is one.
+    /// Adds its threads to `group`, whose threads give way to others.
     pub(crate) fn giving_way(mut self, group: Option<Arc<GivingWay>>) -> Self {
         self.gives_way = group;
         self
     }
 
-    /// Start the threads. Returns when all are ready.
+    /// Starts the threads. Returns when all are ready.
     ///
     /// # Errors
     /// A thread cannot be started.
@@ -194,7 +195,7 @@ impl ReactorBuilder {
 }
 
 impl Reactor {
-    /// A reactor of `env`.
+    /// Returns a builder for a reactor of `env`.
     pub fn builder(env: &Env) -> ReactorBuilder {
         ReactorBuilder {
             env: env.clone(),
@@ -206,7 +207,7 @@ impl Reactor {
         }
     }
 
-    /// Run the future that `make` returns, on the next thread in turn.
+    /// Runs the future that `make` returns, on the next thread in turn.
     pub fn spawn<M, F>(&self, make: M) -> JoinHandle<F::Output>
     where
         M: FnOnce() -> F + Send + 'static,
@@ -216,7 +217,7 @@ impl Reactor {
         self.spawn_on(self.next.fetch_add(1, Ordering::Relaxed) % self.threads.len(), make)
     }
 
-    /// Run the future that `make` returns, on thread number `thread` (modulo their count).
+    /// Runs the future that `make` returns, on thread number `thread` (modulo their count).
     pub fn spawn_on<M, F>(&self, thread: usize, make: M) -> JoinHandle<F::Output>
     where
         M: FnOnce() -> F + Send + 'static,
@@ -231,19 +232,19 @@ impl Reactor {
         JoinHandle { join, shared }
     }
 
-    /// Run a task that tells its end by itself, on the next thread in turn; nothing is allocated
-    /// but the task's place. A reactor that ends drops it.
+    /// Runs a task that reports its own end, on the next thread in turn; allocates only the task's
+    /// slot. A reactor that ends drops it.
     pub fn spawn_detached(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
         let thread = self.next.fetch_add(1, Ordering::Relaxed) % self.threads.len();
         self.threads[thread].shared.send(Message::Task(task));
     }
 
-    /// How many threads it has.
+    /// Returns the number of threads.
     pub fn threads(&self) -> usize {
         self.threads.len()
     }
 
-    /// How each thread has done.
+    /// Returns the statistics of each thread.
     pub fn stats(&self) -> Vec<ReactorStats> {
         let of = |t: &ReactorThread| ReactorStats {
             hold_times: t.shared.stats.hold_times.snapshot(),
@@ -274,7 +275,7 @@ impl Drop for Reactor {
     }
 }
 
-/// Run `future` on the reactor thread that calls this.
+/// Runs `future` on the calling reactor thread.
 ///
 /// # Panics
 /// If the calling thread is no reactor's.
@@ -291,18 +292,17 @@ where
     })
 }
 
-/// `future`, its end made known to whoever holds `join`: its value, its panic, or that it was
-/// dropped first.
+/// Wraps `future` to store its end in `join`: its value, its panic, or its drop before either.
 pub(crate) fn with_ending<F: Future>(join: Arc<Join<F::Output>>, future: F) -> impl Future<Output = ()> {
-    /// Says that the task is gone, if it has not said how it ended.
+    /// Stores `Cancelled` when dropped, unless a result is already stored.
     struct Ending<T>(Arc<Join<T>>);
     impl<T> Drop for Ending<T> {
         fn drop(&mut self) {
             self.0.finish(Err(JoinError::Cancelled));
         }
     }
-    // Why a tuple: if it is dropped before it first runs, the future goes first and its end is told
-    // after.
+    // A tuple, because if it is dropped before its first poll, the future is dropped before
+    // `Ending` stores the end.
     let parts = (future, Ending(join));
     async move {
         let (future, ending) = parts;
@@ -319,7 +319,7 @@ pub(crate) fn with_ending<F: Future>(join: Arc<Join<F::Output>>, future: F) -> i
     }
 }
 
-/// Make a task of a future, and let its end be known to the handle.
+/// Makes a task of a future, with its end stored for the handle.
 fn launch<F>(local: &Local, join: Arc<Join<F::Output>>, future: F)
 where
     F: Future + 'static,
@@ -332,8 +332,8 @@ where
     }
     let key = local.tasks.add(&local.shared, Box::pin(task));
     let _ = control.key.set(key);
-    // Ordering: the handle stores `aborted` and then looks for the key; we store the key and then
-    // look at `aborted`.
+    // Ordering: the handle stores `aborted` and then looks for the key; this thread stores the key
+    // and then looks at `aborted`.
     if control.aborted.load(Ordering::SeqCst) {
         local.tasks.abort(key);
     }
@@ -353,7 +353,7 @@ fn start(builder: &ReactorBuilder, pin_to: Option<usize>) -> Result<ReactorThrea
         }
         let _gives_way = gives_way.map(|group| group.join());
         let io = Rc::new(env_of_thread.maker().make(Purpose::Many));
-        // Why: the environment lives as long as someone outside uses it.
+        // Dropped, because the reactor must not keep the environment alive.
         drop(env_of_thread);
         let local = Rc::new(Local::new(&io, inbox));
         let shared = local.shared.clone();
@@ -363,7 +363,7 @@ fn start(builder: &ReactorBuilder, pin_to: Option<usize>) -> Result<ReactorThrea
             run(&local, &messages, idle);
         }
         local.tasks.clear();
-        // What was sent meanwhile is dropped, and so cancelled, with the inbox.
+        // Messages sent meanwhile are dropped with the inbox, which cancels their tasks.
         LOCAL.with(|slot| slot.borrow_mut().take());
     })?;
     let shared = is_ready.recv();
@@ -373,7 +373,7 @@ fn start(builder: &ReactorBuilder, pin_to: Option<usize>) -> Result<ReactorThrea
 }
 
 impl Local {
-    /// The state of a reactor on this thread.
+    /// Makes the state of a reactor on this thread.
     fn new(channel: &Rc<Channel>, inbox: Sender<Message>) -> Self {
         current::announce(channel);
         let stats = Arc::new(LoopStats {
@@ -402,11 +402,12 @@ fn run(local: &Local, messages: &Receiver<Message>, idle: IdlePolicy) {
     }
 }
 
-/// Takes in what has come, and runs each task that is ready once, without waiting. Returns when it
-/// was done, or that the reactor shall end.
+/// Takes in completions and messages, and runs each ready task once, without waiting. Returns the
+/// time at which the last one ended, or `Break` if the reactor must end.
 fn turn(local: &Local, messages: &Receiver<Message>) -> ControlFlow<(), Instant> {
     let (channel, tasks, stats) = (&local.channel, &local.tasks, &local.shared.stats);
-    // Why first: our own wakes have rung too, and the next wait shall not return for that.
+    // Cleared before the work, because this thread's own wakes have rung too, and the next wait
+    // must not return for those.
     channel.alarm().take();
     while let Ok(message) = messages.try_recv() {
         match message {
@@ -418,8 +419,8 @@ fn turn(local: &Local, messages: &Receiver<Message>) -> ControlFlow<(), Instant>
         }
     }
     let mut began = Instant::now();
-    // Why only those ready now: completions and messages get their turn before a task that yields
-    // runs again.
+    // Only the tasks ready now, because completions and messages must be taken in before a task
+    // that yields runs again.
     for _ in 0..tasks.ready_count() {
         tasks.run_next();
         channel.submit_if_few_fly();
@@ -431,8 +432,8 @@ fn turn(local: &Local, messages: &Receiver<Message>) -> ControlFlow<(), Instant>
     ControlFlow::Continue(began)
 }
 
-/// Look for something to do without sleeping, as long as the policy says. True: nothing came;
-/// sleep.
+/// Looks for work without sleeping for as long as the policy allows. Returns true if it found none
+/// and the thread must sleep.
 fn spin(local: &Local, idle: IdlePolicy, since: Instant) -> bool {
     let limit = match idle {
         IdlePolicy::Block => return true,

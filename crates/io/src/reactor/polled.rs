@@ -1,8 +1,7 @@
-//! The reactor without a thread of its own: whoever makes it polls it, on the thread that made it.
+//! The reactor without a thread of its own: its owner polls it, on the thread that made it.
 //!
-//! In: tasks, from its own thread and, by [`Spawner`], from others. It is for loops that others
-//! own, such as a storage server's poller, which shall give their thread to the reads and get it
-//! back.
+//! Tasks come from its own thread and, through [`Spawner`], from others. It serves loops that
+//! another program owns, such as a storage server's poller, which lends its thread to the reads.
 
 use super::{LOCAL, Local, Message, SendTask, turn};
 use crate::current::Enter;
@@ -26,12 +25,12 @@ pub struct PolledReactor {
     polled: Cell<bool>,
 }
 
-/// Gives tasks to a [`PolledReactor`] from any thread.
+/// Sends tasks to a [`PolledReactor`] from any thread.
 #[derive(Clone)]
 pub struct Spawner(Arc<super::Shared>);
 
 impl PolledReactor {
-    /// A reactor of the calling thread, with a channel of its own.
+    /// Returns a reactor of the calling thread, with a channel of its own.
     ///
     /// # Errors
     /// `Unsupported`: the environment is simulated.
@@ -45,18 +44,19 @@ impl PolledReactor {
         Ok(Self { local: Rc::new(Local::new(&io, inbox)), messages, polled: Cell::new(false) })
     }
 
-    /// Adds a task, which begins with the next [`poll`](Self::poll) and tells its end by itself.
+    /// Adds a task, which begins with the next [`poll`](Self::poll) and reports its own end.
     pub fn spawn(&self, task: Pin<Box<dyn Future<Output = ()>>>) {
         self.local.tasks.add(&self.local.shared, task);
     }
 
-    /// What gives it tasks from other threads. Tasks that come after its end are dropped.
+    /// Returns a handle that adds tasks from other threads. Tasks sent after the reactor's end are
+    /// dropped.
     pub fn spawner(&self) -> Spawner {
         Spawner(self.local.shared.clone())
     }
 
-    /// Takes in what has completed, runs each task that is ready once, and hands new reads to the
-    /// kernel. Never blocks, unless a task does. Inside one of its own tasks it does nothing.
+    /// Takes in completions, runs each ready task once, and submits new reads to the kernel. Never
+    /// blocks, unless a task does. Does nothing inside one of its own tasks.
     pub fn poll(&self) {
         if self.polled.get() {
             return;
@@ -67,22 +67,22 @@ impl PolledReactor {
         });
     }
 
-    /// Blocks until a read completes, another thread wakes a task or brings one, or `at_most` is
-    /// over; at once if a task is ready. Runs no task. Inside one of its own tasks it does nothing.
+    /// Blocks until a read completes, another thread wakes or adds a task, or `at_most` has passed;
+    /// returns at once if a task is ready. Runs no task. Does nothing inside one of its own tasks.
     pub fn wait(&self, at_most: Option<Duration>) {
         if !self.polled.get() && self.local.tasks.ready_count() == 0 {
             self.inside(|| self.local.channel.wait(at_most));
         }
     }
 
-    /// Whether it is being polled: the caller is one of its tasks.
+    /// Returns true if it is being polled, which means that the caller is one of its tasks.
     pub fn is_polled(&self) -> bool {
         self.polled.get()
     }
 
-    /// Runs `f` with the thread's futures on this reactor's channel.
+    /// Runs `f` with this reactor's channel current on the thread.
     fn inside<T>(&self, f: impl FnOnce() -> T) -> T {
-        /// What the thread had before, again.
+        /// Restores the thread's previous reactor.
         struct Before<'a>(&'a Cell<bool>, Option<Rc<Local>>);
         impl Drop for Before<'_> {
             fn drop(&mut self) {
@@ -107,7 +107,7 @@ impl Drop for PolledReactor {
 }
 
 impl Spawner {
-    /// Adds a task, which tells its end by itself, and ends the reactor's wait.
+    /// Adds a task, which reports its own end, and ends the reactor's wait.
     pub fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
         let task: SendTask = task;
         self.0.send(Message::Task(task));

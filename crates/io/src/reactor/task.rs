@@ -1,11 +1,11 @@
 //! A reactor's tasks: their table, the ready queue, and wakers.
 //!
-//! A waker names its task by index and generation, so one that outlives its task wakes nobody. A
-//! wake from the reactor's own thread appends to the ready queue; from elsewhere it goes through
-//! the inbox and the alarm.
+//! A waker identifies its task by index and generation; one that outlives its task wakes no other.
+//! A wake from the reactor's own thread appends to the ready queue; from another thread it goes
+//! through the inbox and the alarm.
 //!
 //! Invariant: a task is in the ready queue or the inbox at most once (`scheduled`), and its future
-//! is taken out of the table while it runs, so that it may spawn.
+//! is taken out of the table while it runs, because it may spawn.
 
 use super::{Message, Shared};
 use crate::sync::{AtomicBool, Ordering};
@@ -33,7 +33,7 @@ enum EntryState {
     Free,
     Idle(BoxedTask, Arc<TaskWaker>),
     Running,
-    /// Aborted while it ran (by itself, or by something it woke): dropped when it returns.
+    /// Aborted while it ran (by itself, or by code it woke): dropped when it returns.
     Doomed,
 }
 
@@ -72,7 +72,7 @@ impl Wake for TaskWaker {
 }
 
 impl Tasks {
-    /// Add a task, ready to run.
+    /// Adds a task, ready to run.
     pub(super) fn add(&self, shared: &Arc<Shared>, task: BoxedTask) -> TaskKey {
         let mut entries = self.entries.borrow_mut();
         let index = self.free.borrow_mut().pop().unwrap_or_else(|| {
@@ -95,11 +95,12 @@ impl Tasks {
         self.ready.borrow().len()
     }
 
-    /// Run the task that has been ready for longest to its next await. False: none is ready.
+    /// Runs the task that has been ready for longest to its next await. Returns false if none is
+    /// ready.
     pub(super) fn run_next(&self) -> bool {
         let Some(key) = self.ready.borrow_mut().pop_front() else { return false };
         let Some((mut task, header)) = self.take(key) else { return true };
-        // Ordering: cleared before the poll, so that a wake during it is not lost.
+        // Ordering: cleared before the poll; a wake during the poll is therefore not lost.
         header.scheduled.store(false, Ordering::Release);
         let waker = Waker::from(header.clone());
         let polled = task.as_mut().poll(&mut Context::from_waker(&waker));
@@ -113,7 +114,7 @@ impl Tasks {
         entry.state = EntryState::Free;
         entry.generation = entry.generation.wrapping_add(1);
         drop(entries);
-        drop(task); // it may wake, spawn and abandon
+        drop(task); // may wake, spawn and abandon
         self.free.borrow_mut().push(key.index);
         true
     }
@@ -130,7 +131,7 @@ impl Tasks {
         }
     }
 
-    /// Drop a task, now or when it returns from its current run.
+    /// Drops a task, now or when it returns from its current run.
     pub(super) fn abort(&self, key: TaskKey) {
         if let Some((task, _header)) = self.take(key) {
             {
@@ -152,7 +153,7 @@ impl Tasks {
         }
     }
 
-    /// Drop all tasks, and those that their drops spawn.
+    /// Drops all tasks, and those that their drops spawn.
     pub(super) fn clear(&self) {
         loop {
             let keys: Vec<_> = {
@@ -168,7 +169,7 @@ impl Tasks {
     }
 }
 
-/// Lets every other ready task, and completed I/O, have a turn. On any executor.
+/// Lets every other ready task, and completed I/O, have a turn, on any executor.
 pub fn yield_now() -> YieldNow {
     YieldNow { yielded: false }
 }

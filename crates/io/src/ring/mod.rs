@@ -1,12 +1,13 @@
 //! The io_uring transport: a thread's own ring.
 //!
 //! The ring is created by the thread that uses it (`SINGLE_ISSUER`), with completions delivered
-//! only when that thread asks (`DEFER_TASKRUN`), or with what older kernels know of that. Its
-//! completion queue is at least twice as long as the ops it is given, so it cannot overflow.
+//! only when that thread asks (`DEFER_TASKRUN`), or with the nearest features of older kernels. Its
+//! completion queue cannot overflow, because it is at least twice as long as the number of ops in
+//! flight.
 //!
-//! Invariant: `in_flight[token]` holds the op, and so the buffer and the open file, from the moment
-//! its entry is pushed until its completion has been seen. Dropping the ring waits for all of them;
-//! a child of a fork leaks them.
+//! Invariant: `in_flight[token]` holds the op, and with it the buffer and the open file, from the
+//! moment its entry is pushed until its completion has been seen. Dropping the ring waits for all
+//! of them; a forked child leaks them.
 
 use crate::buffer::{REGISTERED_CLASSES, Region};
 use crate::file::Backend;
@@ -25,10 +26,11 @@ use std::time::Duration;
 
 const ALARM: u64 = u64::MAX;
 const PROBE: u64 = u64::MAX - 1;
-/// Longest single read handed to the kernel; a longer one is continued like a short read.
+/// Maximum length of a single read handed to the kernel; a longer one is continued like a short
+/// read.
 const LONGEST: usize = 1 << 30;
 
-/// What the kernel works on, with all the memory it may touch.
+/// An op that the kernel works on, with all the memory the kernel may touch.
 enum Flying {
     Read(Op),
     Open(Box<Opening>),
@@ -47,19 +49,19 @@ pub(crate) struct Ring {
     count: usize,
     /// Tokens whose entries the kernel has not taken yet, oldest first.
     unsubmitted: VecDeque<u32>,
-    /// Completed without the kernel: ops of a ring that it no longer accepts.
+    /// Ops completed without the kernel, because the ring is broken.
     refused: Vec<Completion>,
-    /// Opened and to be described; empty between calls.
+    /// Tokens of opened files that await their `statx`; empty between calls.
     to_describe: Vec<u32>,
     alarm: Arc<Alarm>,
     alarm_armed: bool,
     regions: [Option<Arc<Region>>; REGISTERED_CLASSES],
-    /// The kernel has refused an entry for good; what it holds may never come back.
+    /// True once the kernel has refused an entry for good; ops it holds may never complete.
     broken: bool,
 }
 
 impl Ring {
-    /// A ring for up to `depth` ops in flight, proven to work.
+    /// Returns a ring for up to `depth` ops in flight, after one successful round trip.
     ///
     /// # Errors
     /// io_uring is missing (`ENOSYS`), forbidden (`EPERM`), too old, or out of locked memory or
@@ -68,7 +70,7 @@ impl Ring {
         Self::at_level(depth, 0)
     }
 
-    /// With the features of kernels from `level` on; see [`build`].
+    /// Returns a ring with the features of kernels from `level` on; see [`build`].
     fn at_level(depth: u32, level: u32) -> io::Result<Self> {
         let entries = depth.clamp(8, 256).next_power_of_two();
         let completions = (depth * 2 + 8).next_power_of_two().max(entries * 2);
@@ -80,9 +82,9 @@ impl Ring {
             ));
         }
         let alarm = Alarm::with_eventfd(posix::eventfd()?);
-        // Why: reads that a file system cannot start without blocking (FUSE, network) go to kernel
-        // workers, by default four a CPU, which would cap the reads in flight. Best effort: without
-        // it they are slower.
+        // Raised, because reads that a file system cannot start without blocking (FUSE, network) go
+        // to kernel workers, by default four a CPU, which would cap the reads in flight. A failure
+        // is ignored; such reads are then slower.
         let _ = ring.submitter().register_iowq_max_workers(&mut [depth.min(256), 0]);
         let mut made = Self {
             ring,
@@ -100,7 +102,7 @@ impl Ring {
         Ok(made)
     }
 
-    /// One round trip: a sandbox may allow setting a ring up and forbid entering it.
+    /// Makes one round trip, because a sandbox may allow setting a ring up and forbid entering it.
     fn probe(&mut self) -> io::Result<()> {
         let nop = opcode::Nop::new().build().user_data(PROBE);
         // SAFETY: a no-op refers to nothing.
@@ -122,8 +124,8 @@ impl Ring {
                 return self.refuse(token, libc::EIO);
             }
             // SAFETY: all memory that an entry points at (a read's buffer, an open's path and
-            // `statx`) is owned by what `fly` has put into `in_flight`, until it completes; the
-            // alarm's descriptor lives as long as `self`.
+            // `statx`) is owned by the op that `fly` has put into `in_flight`, until it completes;
+            // the alarm's descriptor lives as long as `self`.
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return self.unsubmitted.push_back(token);
             }
@@ -133,7 +135,7 @@ impl Ring {
         }
     }
 
-    /// Give an op back that the kernel has not taken, and never will.
+    /// Completes an op with an error; the kernel has not taken it, and never will.
     fn refuse(&mut self, token: u32, errno: i32) {
         if let Some(flying) = self.in_flight.get_mut(token as usize).and_then(Option::take) {
             self.count -= 1;
@@ -141,7 +143,7 @@ impl Ring {
         }
     }
 
-    /// Hand all pushed entries to the kernel. False: it took none now, and may later.
+    /// Hands all pushed entries to the kernel. Returns false if it took none now and may later.
     fn enter(&mut self) -> bool {
         if self.broken {
             return false;
@@ -152,21 +154,22 @@ impl Ring {
         self.unsubmitted.len() < before
     }
 
-    /// After entering the kernel: note which entries it took, and what it said.
+    /// Called after entering the kernel: records the entries that it took, and handles its error.
     fn entered(&mut self, result: io::Result<()>) {
-        // Why not the returned count: a wait that times out or is interrupted reports that instead.
+        // Not the returned count, because a wait that times out or is interrupted returns an error
+        // instead.
         let left = self.ring.submission().len();
         let taken = self.unsubmitted.len().saturating_sub(left);
         self.unsubmitted.drain(..taken);
         let Err(e) = result else { return };
-        // Interrupted, or short of something for the moment: it will be tried again.
+        // Interrupted, or short of a resource for the moment: retried later.
         let passing = [libc::EINTR, libc::EAGAIN, libc::EBUSY, libc::ENOMEM, libc::ETIME];
         let errno = e.raw_os_error().unwrap_or(libc::EIO);
         if passing.contains(&errno) {
             return;
         }
-        // Anything else means that the kernel will not take these entries at all: their reads fail.
-        // Invariant: nothing is submitted after that, for the entries' memory goes back to its
+        // Any other error means that the kernel will never take these entries: their reads fail.
+        // Invariant: nothing is submitted after that, because the entries' memory returns to its
         // owners now.
         if !std::mem::replace(&mut self.broken, true) {
             report!(error, error = %e, "io_uring_enter failed");
@@ -226,7 +229,7 @@ impl Ring {
         }
     }
 
-    /// Keep what the kernel is to work on until it completes.
+    /// Keeps an op, and the memory the kernel uses for it, until it completes.
     fn fly(&mut self, token: u32, flying: Flying) {
         if self.in_flight.len() <= token as usize {
             self.in_flight.resize_with(token as usize + 1, || None);
@@ -236,7 +239,7 @@ impl Ring {
         self.count += 1;
     }
 
-    /// The second half of an open.
+    /// Starts the second half of an open, the `statx`.
     fn describe(&mut self, token: u32) {
         let Some(Flying::Open(opening)) = &mut self.in_flight[token as usize] else {
             unreachable!("only an open is described");
@@ -251,7 +254,7 @@ impl Ring {
         self.push(&entry.user_data(u64::from(token)), token);
     }
 
-    /// Without submitting: whatever the kernel still works on may complete.
+    /// Waits without submitting; ops that the kernel still works on may complete.
     fn wait_broken(&mut self, timeout: Option<Duration>, done: &mut Vec<Completion>) {
         let flags = EnterFlags::GETEVENTS.bits();
         // SAFETY: no argument is passed, and nothing is submitted.
@@ -262,7 +265,7 @@ impl Ring {
         }
     }
 
-    /// Empty the eventfd, so that a one-shot poll armed again does not fire at once.
+    /// Drains the eventfd, because a one-shot poll armed again would otherwise fire at once.
     fn silence(&self) {
         use std::io::Read;
         if let Some(mut eventfd) = self.alarm.eventfd() {
@@ -289,14 +292,14 @@ impl Flying {
 }
 
 impl Opening {
-    /// A step is done. `Ok`: on to the next.
+    /// Handles the end of a step. `Ok`: continue with the next step; `Err`: the open's completion.
     fn advance(mut self: Box<Self>, result: io::Result<usize>) -> Result<Box<Self>, Completion> {
         let token = self.op.token;
         let fd = match (result, self.fd.take()) {
             (Err(e), _) => return Err(Completion::Opened { token, result: Err(e) }),
             (Ok(fd), None) => {
-                // SAFETY: the kernel has just opened this descriptor for us, and nobody else knows
-                // it.
+                // SAFETY: the kernel has just opened this descriptor for this op, and it has no
+                // other owner.
                 self.fd = Some(unsafe { OwnedFd::from_raw_fd(fd as i32) });
                 return Ok(self);
             }
@@ -307,7 +310,7 @@ impl Opening {
     }
 }
 
-/// A ring with the features of the newest kernel that has them all.
+/// Builds a ring with all features that the kernel supports, starting at `level`.
 fn build(entries: u32, completions: u32, level: u32) -> io::Result<IoUring> {
     let mut first_error = None;
     for attempt in level..3 {
@@ -352,7 +355,7 @@ impl Transport for Ring {
 
     fn queue_open(&mut self, op: OpenOp) {
         let token = op.token;
-        // The string's bytes are on the heap and do not move with the op.
+        // The path's bytes are on the heap and do not move with the op.
         let entry = opcode::OpenAt::new(types::Fd(libc::AT_FDCWD), op.path.as_ptr())
             .flags(posix::open_flags(op.options))
             .build();
@@ -371,7 +374,7 @@ impl Transport for Ring {
 
     fn poll(&mut self, done: &mut Vec<Completion>) {
         if self.has_work_to_run() {
-            self.enter(); // submits what is queued, and has the kernel finish its deferred work
+            self.enter(); // submits the queue, and lets the kernel finish its deferred work
         }
         self.reap(done);
     }
@@ -407,7 +410,7 @@ impl Transport for Ring {
 
     fn register(&mut self, regions: &[Arc<Region>]) -> bool {
         if regions.len() != REGISTERED_CLASSES {
-            return false; // a class could not be mapped, and the index must be the class
+            return false; // a class could not be mapped, and the index must equal the class
         }
         let vectors: Vec<_> =
             regions.iter().map(|r| libc::iovec { iov_base: r.base().cast(), iov_len: r.bytes() }).collect();
@@ -439,7 +442,8 @@ impl Drop for Ring {
             done.clear();
         }
         if self.count > 0 {
-            // Why leak: the kernel may still write to these buffers, and cannot be asked.
+            // Leaked, because the kernel may still write to these buffers, and the ring cannot be
+            // waited on.
             std::mem::forget(std::mem::take(&mut self.in_flight));
         }
     }

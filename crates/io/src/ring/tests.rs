@@ -1,5 +1,4 @@
-//! The ring by itself: at each level of kernel features, full, alarmed, timed out, refused for
-//! good.
+//! Tests of the ring: at each level of kernel features, full, alarmed, timed out, refused for good.
 
 use super::*;
 use crate::buffer::BufferPool;
@@ -16,8 +15,8 @@ fn file(dir: &Path, options: OpenOptions) -> Arc<dyn RandomAccessFile> {
 }
 
 fn directory() -> tempfile::TempDir {
-    // Why beside the program: the temporary directory may be memory, which some kernels do not read
-    // directly.
+    // Beside the program, because the temporary directory may be in memory, which some kernels do
+    // not read with direct I/O.
     let program = std::env::current_exe().unwrap();
     tempfile::Builder::new().tempdir_in(program.parent().unwrap()).unwrap()
 }
@@ -94,7 +93,7 @@ fn a_wait_ends_with_the_time_and_with_the_alarm() {
             assert!(start.elapsed() < Duration::from_secs(300), "level {level}, round {round}");
             other.join().unwrap();
         }
-        // One that rang before the wait ends it too.
+        // A ring of the alarm before the wait ends the wait too.
         ring.alarm().ring();
         ring.wait(Some(Duration::from_secs(1000)), &mut done);
         assert!(start.elapsed() < Duration::from_secs(300));
@@ -113,11 +112,11 @@ fn what_the_kernel_refuses_for_good_fails_and_is_not_submitted_later() {
     };
     ring.queue(op(0, &mut pool));
     ring.queue(op(1, &mut pool));
-    ring.entered(Err(io::Error::from_raw_os_error(libc::EPERM))); // as if the kernel had said so
+    ring.entered(Err(io::Error::from_raw_os_error(libc::EPERM))); // as if the kernel had returned it
     let mut done = Vec::new();
     ring.wait(None, &mut done);
     assert_eq!((done.len(), ring.in_flight()), (2, 0));
-    // More than its queue holds: each is given back.
+    // More than its queue holds: each op completes with an error.
     for token in 0..50 {
         ring.queue(op(token, &mut pool));
         ring.submit();
