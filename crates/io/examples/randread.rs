@@ -1,4 +1,4 @@
-//! Random or sequential reads by one thread: what the device gives, at what CPU cost.
+//! Random or sequential reads by one thread: throughput of the device, and CPU cost.
 //!
 //! `cargo run --release -p karst-io --example randread -- --file F --depth 64 --bs 4096 --direct
 //! [--unaligned] [--sequential] [--seconds 5] [--mode reactor|block_on|driver]
@@ -25,7 +25,7 @@ struct Job {
     seconds: f64,
 }
 
-/// CPU time of this process in microseconds: user and system.
+/// Returns the CPU time of this process in microseconds: user and system.
 fn cpu_us() -> (f64, f64) {
     let line = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields: Vec<&str> = line.rsplit(')').next().unwrap_or("").split_whitespace().collect();
@@ -47,7 +47,7 @@ async fn worker(job: Job, seed: u64, until: Instant, count: Rc<Cell<u64>>, curso
             true => cursor.replace(cursor.get() + job.bs as u64) % span,
             false => next(&state) % span,
         };
-        // As fio does: at multiples of the size, unless asked otherwise.
+        // At multiples of the size, like fio, unless asked otherwise.
         let at = if job.unaligned { at } else { at - at % (job.bs as u64).next_multiple_of(512) };
         let got = read(&job.env, &job.file, at, job.bs).await.expect("read");
         assert_eq!(got.len(), job.bs);
@@ -55,7 +55,7 @@ async fn worker(job: Job, seed: u64, until: Instant, count: Rc<Cell<u64>>, curso
     }
 }
 
-/// Polls those of its futures that were woken: what a foreign executor does, in one future.
+/// Polls those of its futures that were woken: a foreign executor within one future.
 struct All {
     parts: Vec<Option<Pin<Box<dyn Future<Output = ()>>>>>,
     woken: Arc<Woken>,

@@ -1,5 +1,5 @@
-//! Reads dropped at random moments, by all entry forms at once, for as long as asked: nothing may
-//! leak, no byte may be wrong.
+//! Drops reads at random moments, by all entry forms at once, for the given time: no leaks, no
+//! wrong bytes.
 //!
 //! `cargo run --release -p karst-io --example soak -- DIR SECONDS`
 

@@ -1,4 +1,4 @@
-//! In steady state a read on a reactor allocates nothing, and one in `block_on` neither.
+//! In steady state a read allocates nothing, neither on a reactor nor in `block_on`.
 
 use karst_io::testing::pattern;
 use karst_io::{
@@ -14,15 +14,15 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: every call goes to the system's allocator as it came.
+// SAFETY: every call is passed to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
-        // SAFETY: as the caller promised us.
+        // SAFETY: the caller's promises hold for the system's allocator.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promised us.
+        // SAFETY: the caller's promises hold for the system's allocator.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -38,7 +38,7 @@ async fn reads(env: &Env, file: &Arc<dyn RandomAccessFile>, count: u64) {
     }
 }
 
-/// Allocations of this thread in `count` reads, once everything has its size.
+/// Returns the allocations of this thread in 2000 reads, after as many to warm up.
 async fn count_allocations(env: Env, file: Arc<dyn RandomAccessFile>) -> u64 {
     reads(&env, &file, 2000).await;
     let before = ALLOCATIONS.with(Cell::get);
@@ -61,7 +61,7 @@ fn none_for_a_read() {
         assert_eq!(on_reactor, 0, "reactor, {options:?}");
     }
     let file = block_on(&env, open(&env, &path, OpenOptions::BUFFERED)).unwrap();
-    // A call of its own each, as a synchronous get makes.
+    // Each in a call of its own, like a synchronous get.
     let one = |i: u64| block_on(&env, read(&env, &file, i * 100, 1000)).unwrap();
     (0..100).for_each(|i| drop(one(i)));
     let before = ALLOCATIONS.with(Cell::get);

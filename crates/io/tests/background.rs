@@ -1,5 +1,5 @@
-//! Background jobs: they end with their value or panic, go on when nobody waits, may wait for each
-//! other on one thread, and end with the environment.
+//! Background jobs: they end with their value or panic, continue without a waiter, may wait for
+//! each other on one thread, and end with the environment.
 
 use karst_io::testing::foreign_block_on;
 use karst_io::{Env, JoinError, Priority, block_on, in_background, sleep};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Counts how often it is dropped.
+/// Counts its drops.
 struct Bomb(Arc<AtomicUsize>);
 impl Drop for Bomb {
     fn drop(&mut self) {
@@ -72,7 +72,7 @@ fn jobs_wait_for_jobs_of_the_same_pool() {
     }
 }
 
-/// Start `count` jobs that are all there at the same time; the names of the threads they are on.
+/// Starts `count` jobs that all exist at the same time; returns the threads that run them.
 fn together(env: &Env, priority: Priority, count: usize) -> HashSet<(String, std::thread::ThreadId)> {
     let (gate, opened) = event(count);
     let tasks: Vec<_> = (0..count)

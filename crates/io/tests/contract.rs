@@ -1,5 +1,5 @@
-//! Every file system passes the one contract, on io_uring and on threads, and nothing leaks when
-//! reads are dropped.
+//! Every file system passes the one contract, on io_uring and on threads, and dropped reads leak
+//! nothing.
 
 use karst_io::testing::{cancellations, file_system_contract};
 use karst_io::{
@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 fn on_disk() -> tempfile::TempDir {
-    // Why not the temporary directory: it may be memory, which some kernels do not read directly.
+    // Not in the temporary directory, because it may be in memory, which some kernels do not read
+    // with direct I/O.
     tempfile::Builder::new().tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
@@ -19,7 +20,7 @@ fn builders() -> [EnvBuilder; 3] {
     [
         Env::builder(),
         Env::builder().transport(TransportKind::Threads).threads(8),
-        // Three at a time, so that nearly every read waits for its turn.
+        // A depth of three, at which nearly every read waits in the backlog.
         Env::builder().depth(3).submit_batch(2).register_buffers(false),
     ]
 }
@@ -41,7 +42,7 @@ fn slow() -> Latency {
     Latency::of_reads(Duration::from_micros(100)).with_jitter(Duration::from_micros(400), 7)
 }
 
-/// All that a reader must not notice.
+/// Faults that a reader must not notice.
 fn benign() -> Faults {
     let plan = FaultPlan {
         read_error: 0.1,
@@ -85,13 +86,14 @@ fn benign_faults_over_posix_and_over_memory() {
     check(FaultFileSystem::new(Arc::new(in_memory(dir)), benign()), dir);
 }
 
-/// `slow`: reads take long enough that threads meet at them.
+/// Drops reads at random moments. With `slow`, reads take long enough for threads to join them.
 fn drop_at_random(file_system: Arc<dyn FileSystem>, dir: &Path, slow: bool) {
     for (i, builder) in builders().into_iter().enumerate() {
         let env = builder.file_system(file_system.clone()).build();
         for direct in [false, true] {
             let (mut dropped, mut seed) = (0, i as u64);
-            // How much of everything happens in a while depends on the machine.
+            // Checked instead of a fixed time, because the number of events in it depends on the
+            // machine.
             let enough = |dropped: u64| {
                 let stats = env.io_stats();
                 let met = stats.joined > 0 && (stats.joined_elsewhere > 0 || !slow);
@@ -135,7 +137,7 @@ fn a_read_started_in_one_call_flies_until_the_next() {
             assert!(once.await.is_pending());
         });
         assert_eq!(env.io_stats().submits, submits + 1, "it was left in the queue");
-        // And a call that waits for nothing finds it when it has arrived.
+        // A call that waits for nothing finds the outcome once it has arrived.
         let start = std::time::Instant::now();
         let got = loop {
             assert!(start.elapsed() < Duration::from_secs(300));

@@ -1,4 +1,4 @@
-//! What the fault-injecting file system does arrives at the reader as it should.
+//! Injected faults reach the reader as errors, retries or wrong bits.
 
 use karst_io::testing::{foreign_block_on, pattern, quiesce};
 use karst_io::{
@@ -36,7 +36,7 @@ fn a_failed_read_names_the_operation_the_path_and_the_offset_for_every_joiner() 
     assert_eq!(file_system.between().counts().read_errors, 1, "the second joined the first");
     assert_eq!(env.io_stats().errors, 1);
     assert!(foreign_block_on(read(&env, &file, 0, 1)).is_err());
-    // The same place reads well once the fault is gone: a failure is not remembered.
+    // The same offset reads correctly once the fault is gone: a failure is not cached.
     file_system.between().set_plan(FaultPlan::default());
     assert_eq!(*block_on(&env, read(&env, &file, 1234, 10)).unwrap(), *pattern(1234, 10));
     quiesce(&env);
@@ -65,8 +65,8 @@ fn a_flipped_bit_is_one_bit() {
 
 #[test]
 fn a_stuck_read_is_late_and_holds_nobody_up() {
-    // Ever later, until the healthy read is sooner: how slow it is on a busy machine shall not
-    // matter.
+    // Delays grow until the healthy read ends first, because its duration on a busy machine must
+    // not matter.
     let sooner = |late: Duration| {
         let (env, file_system) = faulty(FaultPlan { stuck: 1.0, stuck_for: late, ..FaultPlan::default() });
         let file = block_on(&env, open(&env, Path::new("/db/file"), OpenOptions::BUFFERED)).unwrap();
@@ -126,7 +126,7 @@ fn a_file_whose_write_failed_stays_failed() {
         file.append(pattern(0, 1000)).await.unwrap();
         file.flush().await.unwrap();
         file_system.between().set_plan(FaultPlan { write_error: 1.0, ..FaultPlan::default() });
-        file.append(pattern(1000, 1000)).await.unwrap(); // it fails behind our back
+        file.append(pattern(1000, 1000)).await.unwrap(); // fails in the background
         let e = file.append(pattern(2000, 1000)).await.unwrap_err();
         assert_eq!(e.to_string(), "write /db/new at offset 1000: Input/output error (os error 5)");
         file_system.between().set_plan(FaultPlan::default());
@@ -144,7 +144,7 @@ fn a_file_whose_write_failed_stays_failed() {
     quiesce(&env);
 }
 
-/// Refuses direct writes, or fails them, and counts what was tried.
+/// Refuses direct writes, or fails them, and counts the attempts.
 #[derive(Debug)]
 struct NoDirect {
     errno: i32,

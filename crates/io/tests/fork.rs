@@ -1,5 +1,5 @@
-//! After a fork the child leaves its parent's rings alone and makes its own; the parent notices
-//! nothing.
+//! After a fork the child leaves its parent's rings alone and makes its own; the parent is
+//! unaffected.
 
 use karst_io::testing::{foreign_block_on, pattern};
 use karst_io::{
@@ -21,7 +21,7 @@ fn check(kind: TransportKind) {
     let env = Env::builder().transport(kind).build();
     let file = block_on(&env, open(&env, &path, OpenOptions::DIRECT)).unwrap();
     foreign_block_on(sleep(&env, Duration::from_millis(1))); // the driver runs
-    // In flight over the fork: one on this thread's ring, one with the driver.
+    // In flight during the fork: one read on this thread's ring, one with the driver.
     let (mut own, mut drivers) = (read(&env, &file, 1, 300_000), read(&env, &file, 2, 300_000));
     block_on(&env, async { nudge(&mut own) });
     nudge(&mut drivers);
@@ -43,7 +43,7 @@ fn check(kind: TransportKind) {
     }
     assert!(works());
     let mut status = 0;
-    // SAFETY: waits for our own child.
+    // SAFETY: waits for a child of this process.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "the child failed: {status:#x}");
 }

@@ -1,5 +1,5 @@
-//! Where the operating system has no thread left: reads and jobs are done all the same, never under
-//! a lock of whoever starts them, and errors pass.
+//! Without threads from the operating system, reads and jobs still run, never under a lock of their
+//! caller, and errors are passed on.
 
 use karst_io::testing::{ThreadAllowance, foreign_block_on};
 use karst_io::{Env, MemoryFileSystem, OpenOptions, Priority, TransportKind, block_on, open, read, sleep};
@@ -35,7 +35,7 @@ fn files_are_read_without_threads() {
     let env = env(&ThreadAllowance::new(0));
     let opened = block_on(&env, open(&env, file.path(), OpenOptions::default())).unwrap();
     assert_eq!(&*block_on(&env, read(&env, &opened, 4, 5)).unwrap(), b"stone");
-    // The same where files are not the operating system's.
+    // Files that are not the operating system's work too.
     let files = MemoryFileSystem::new();
     files.write_file(Path::new("/table"), b"limestone".to_vec()).unwrap();
     let env = Env::builder().file_system(Arc::new(files)).thread_allowance(ThreadAllowance::new(0)).build();

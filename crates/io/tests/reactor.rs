@@ -1,5 +1,5 @@
-//! The reactor's promises beyond reading: ends of tasks, wakes from elsewhere, timers, shutdown,
-//! statistics.
+//! The reactor's guarantees beyond reading: ends of tasks, wakes from other threads, timers,
+//! shutdown, statistics.
 
 use karst_io::testing::foreign_block_on;
 use karst_io::{Env, IdlePolicy, JoinError, Reactor, block_on, sleep, spawn_local, yield_now};
@@ -17,7 +17,7 @@ fn policies() -> [IdlePolicy; 3] {
     [IdlePolicy::Block, IdlePolicy::SpinThenBlock(Duration::from_micros(50)), IdlePolicy::Spin]
 }
 
-/// Counts how often it is dropped.
+/// Counts its drops.
 struct Bomb(Arc<AtomicUsize>);
 impl Drop for Bomb {
     fn drop(&mut self) {
@@ -128,8 +128,8 @@ fn another_thread_wakes_a_sleeping_reactor() {
         let mut slept = 0;
         for (i, waker) in wakers.iter().enumerate() {
             if i % 20 == 0 && idle != IdlePolicy::Spin {
-                // It goes to sleep, once more each time, until the task has ended: two wakes can
-                // be two polls, so that the task may end while wakers of it are left here.
+                // Waits for the next sleep each time, until the task has ended: two wakes can cause
+                // two polls, and the task may end with wakers left over here.
                 while reactor.stats()[0].sleeps == slept && count.load(Ordering::SeqCst) <= 200 {
                     std::thread::yield_now();
                 }
@@ -196,7 +196,7 @@ fn sleeps_end_in_order_and_tasks_take_turns() {
             for nap in naps {
                 nap.await.unwrap();
             }
-            // All naps may have been over at once, if this thread had no processor for so long.
+            // All naps may have ended at once, if this thread had no processor for their length.
             while spins.get() <= 10 {
                 yield_now().await;
             }
@@ -265,7 +265,7 @@ fn each_thread_is_bound_and_counts_for_itself() {
     assert_eq!((stats[0].io.reads, stats[1].io.reads, stats[1].io.bytes), (0, 1, 100));
 }
 
-/// A future that is woken from elsewhere once it was polled.
+/// A future that another thread wakes after its first poll.
 fn woken_elsewhere(told: mpsc::Sender<Waker>) -> impl Future<Output = ()> + Send {
     let mut told = Some(told);
     poll_fn(move |cx| match told.take() {

@@ -1,5 +1,5 @@
-//! The simulated machine: the same seed does the same, another seed does something else, time
-//! jumps, and power failures keep what was synced.
+//! The simulated machine: equal seeds give equal runs, other seeds give other runs, time jumps, and
+//! power failures keep synced data.
 
 use karst_io::{
     Crash, Env, FileSystem, FileWriter, OpenOptions, Priority, Reactor, Simulation, Trouble, WriterOptions,
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Tasks that do a bit of everything; what they have seen, in order.
+/// Runs tasks with mixed operations; returns their observations, in order.
 async fn mixture(env: Env) -> Vec<String> {
     let log = Arc::new(Mutex::new(Vec::new()));
     let tasks: Vec<_> = (0..6u64)
@@ -96,7 +96,7 @@ fn there_are_no_threads() {
     let env = simulation.env();
     assert_eq!(env.spawn_thread("t", || ()).unwrap_err().kind(), ErrorKind::Unsupported);
     assert_eq!(Reactor::builder(env).build().unwrap_err().kind(), ErrorKind::Unsupported);
-    // Nor does it work from elsewhere.
+    // A read on a foreign executor fails too.
     let e = karst_io::testing::foreign_block_on(async {
         simulation.fs().create(Path::new("/file")).unwrap();
         let file = simulation.fs().open_random(Path::new("/file"), OpenOptions::BUFFERED).unwrap();
@@ -114,7 +114,7 @@ fn tasks_end_with_the_simulation() {
 }
 
 /// Files are made durable one after the other, each with its directory, while others are written
-/// and not synced; the power fails somewhere.
+/// and not synced; the power fails at every change in turn.
 #[test]
 fn what_was_synced_survives_at_every_change() {
     let (mut names_lost, mut names_kept, mut tails_lost) = (0, 0, 0);
@@ -169,7 +169,7 @@ fn what_was_synced_survives_at_every_change() {
         assert!(log.len() as u64 >= log_bytes);
         tails_lost += u32::from(log.len() as u64 == log_bytes);
         assert!(log[..log_bytes as usize].iter().enumerate().all(|(at, b)| usize::from(*b) == at / 100));
-        // And the machine works again.
+        // The machine works again.
         let env = simulation.env().clone();
         let mut file = env.fs().create(Path::new("/again")).unwrap();
         file.append(b"x").unwrap();
@@ -247,7 +247,7 @@ fn a_full_disk_takes_what_there_is_room_for_and_has_room_again_when_files_go() {
     fs.create(other).unwrap().append(&[4; 5000]).unwrap();
 }
 
-/// A job that creates a file, what it is doing noted before and after.
+/// Creates a file in a job, and logs the job's number before and after.
 async fn creation(env: Env, number: u64, log: Arc<Mutex<Vec<(u64, bool)>>>) {
     let job = move |env: &Env| {
         log.lock().unwrap().push((number, false));

@@ -1,5 +1,5 @@
-//! Single flight between threads: one read for all who want the same at the same time, and nobody
-//! waits for a thread that does not look after its reads.
+//! Single flight between threads: simultaneous identical reads share one, and no reader waits for a
+//! thread that does not poll its channel.
 
 use karst_io::testing::{foreign_block_on, pattern, quiesce};
 use karst_io::{
@@ -17,13 +17,13 @@ use std::task::Poll;
 use std::thread::{JoinHandle, spawn};
 use std::time::{Duration, Instant};
 
-/// Much more than any of these tests should take.
+/// Much longer than any of these tests should take.
 const FOR_EVER: Duration = Duration::from_secs(60);
 const LEN: usize = 5000;
 
 type File = Arc<dyn RandomAccessFile>;
 
-/// Only the first read is slow: it lasts for ever.
+/// Delays the first read by `FOR_EVER`, and no other.
 #[derive(Debug, Default)]
 struct FirstIsStuck(AtomicBool);
 
@@ -51,8 +51,8 @@ fn slow(builder: EnvBuilder, latency: Duration) -> (Env, File) {
     disturbed(builder, Latency::of_reads(latency))
 }
 
-/// Runs `attempt`, which says whether threads met at a read of that latency, with ever slower reads
-/// until they do: how late a thread comes is the machine's business.
+/// Runs `attempt` with ever slower reads until it returns true, which means that threads joined a
+/// read of that latency: the machine determines how late a thread arrives.
 fn until_they_meet(mut attempt: impl FnMut(Duration) -> bool) {
     assert!((0..8).any(|round| attempt(Duration::from_millis(50 << round))), "they never meet");
 }
@@ -61,13 +61,13 @@ fn builders() -> [fn() -> EnvBuilder; 2] {
     [Env::builder, || Env::builder().transport(TransportKind::Threads).threads(4)]
 }
 
-/// Poll `future` once and leave it.
+/// Polls `future` once without waiting.
 async fn nudge(future: &mut ReadFuture) {
     let pending = poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx).is_pending())).await;
     assert!(pending, "a slow read is not done at once");
 }
 
-/// A thread that joins the read of `offset` and checks what it gets. It says when it is about to.
+/// Starts a thread that joins the read of `offset`, checks its bytes and returns the time it took.
 fn joins(env: &Env, file: &File, offset: u64) -> JoinHandle<Duration> {
     let (env, file) = (env.clone(), file.clone());
     spawn(move || {
@@ -78,7 +78,7 @@ fn joins(env: &Env, file: &File, offset: u64) -> JoinHandle<Duration> {
     })
 }
 
-/// Waits until as many reads as `count` have joined another thread's.
+/// Waits until `count` reads have joined another thread's.
 fn until_joined(env: &Env, count: u64) {
     let begin = Instant::now();
     while env.io_stats().joined_elsewhere < count {
@@ -125,7 +125,7 @@ fn threads_reactors_and_the_driver_share_one_read() {
             threads.into_iter().for_each(ends);
             let after = env.io_stats();
             quiesce(&env);
-            // The driver is one channel for two of the six.
+            // The driver is one channel for two of the six readers.
             (after.reads - before.reads, after.joined - before.joined) == (1, 5)
                 && (after.joined_elsewhere, after.left) == (4, 0)
         });
@@ -155,8 +155,8 @@ fn an_error_goes_to_all_who_joined() {
     });
 }
 
-/// Starts a read that does not end on a thread of its own, in the call `begin`, and has another
-/// thread join it before `begin` goes on.
+/// Starts a read that does not end, on a thread of its own, in the call `begin`, and lets another
+/// thread join it before `begin` continues.
 fn with_owner(
     builder: EnvBuilder,
     begin: impl FnOnce(&Env, ReadFuture, &dyn Fn()) + Send + 'static,
@@ -179,7 +179,7 @@ fn with_owner(
     until_joined(&env, 1);
     joined.send(()).unwrap();
     let took = ends(joiner);
-    drop(owner); // it may still stand where it is
+    drop(owner); // may still be blocked
     (env, took)
 }
 
@@ -191,7 +191,7 @@ fn the_end_of_a_call_releases_who_joined() {
                 nudge(&mut ahead).await;
                 meet();
             });
-            // The read flies on, for a call that does not come.
+            // The read stays in flight, for a later call that never comes.
             std::thread::park_timeout(FOR_EVER);
         });
         assert_eq!((env.io_stats().reads, env.io_stats().left), (2, 1));
@@ -238,7 +238,7 @@ fn a_thread_that_stands_still_is_not_waited_for() {
             block_on(env, async {
                 nudge(&mut ahead).await;
                 meet();
-                // As in a comparator that waits for a lock which the joiner holds.
+                // Simulates a comparator that waits for a lock held by the joiner.
                 std::thread::park_timeout(FOR_EVER);
             });
         });
@@ -259,7 +259,7 @@ fn a_task_that_blocks_its_reactor_is_not_waited_for() {
                 nudge(&mut ahead).await;
                 there.send(()).unwrap();
                 wait(&may_go);
-                // Polls this thread's other channel, not the one that the read is on.
+                // Polls this thread's other channel, not the one of the read.
                 block_on(&nested, karst_io::sleep(&e, FOR_EVER));
             });
             wait(&is_there);
@@ -305,8 +305,8 @@ fn whoever_joined_may_leave() {
             let met = env.io_stats().joined_elsewhere == 1;
             drop(left);
             ends(owner);
-            // Its slot is another read's by now; what comes late for the first is not mistaken for
-            // it.
+            // Its slot now belongs to another read, which must not take the late outcome of the
+            // first.
             assert_eq!(*block_on(&env, read(&env, &file, 9000, 10)).unwrap(), *pattern(9000, 10));
             quiesce(&env);
             assert!(!met || (env.io_stats().reads, env.io_stats().left) == (2, 0), "{:?}", env.io_stats());
@@ -315,8 +315,8 @@ fn whoever_joined_may_leave() {
     }
 }
 
-/// Threads in step over the same places: each place is read about once, whoever comes first, and
-/// all get the right bytes.
+/// Threads read the same places in step: each place is read about once, by any of them, and all get
+/// the right bytes.
 #[test]
 fn threads_in_step_read_each_place_about_once() {
     for builder in builders() {
@@ -339,7 +339,7 @@ fn threads_in_step_read_each_place_about_once() {
             let stats = env.io_stats();
             assert_eq!(stats.reads + stats.joined_elsewhere - stats.left, 200);
             quiesce(&env);
-            // Why not 50: on a busy machine a thread may come when the read is over.
+            // More than 50, because on a busy machine a thread may arrive when the read has ended.
             stats.reads < 150
         });
     }

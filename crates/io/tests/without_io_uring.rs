@@ -1,5 +1,5 @@
-//! Where io_uring is forbidden, missing or out of memory to lock, everything works, and the log
-//! says so once.
+//! If io_uring is forbidden, missing or out of lockable memory, everything works, and the log
+//! reports it once.
 
 use karst_io::testing::{cancellations, foreign_block_on, pattern, quiesce};
 use karst_io::{Env, FileSystem, OpenOptions, PosixFileSystem, Reactor, block_on, open, read};
@@ -46,7 +46,7 @@ impl Log {
     }
 }
 
-/// Refuse a system call with `errno` on this thread and those it starts.
+/// Makes a system call fail with `errno` on this thread and those it starts.
 fn forbid(call: libc::c_long, errno: u32) {
     let instruction = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     let mut filter = [
@@ -63,7 +63,7 @@ fn forbid(call: libc::c_long, errno: u32) {
     }
 }
 
-/// On a thread of its own, where `restrict` has been called, read by all entry forms.
+/// Reads by all entry forms on a thread of its own, after `restrict` has run there.
 fn read_all_forms(dir: &Path, restrict: impl FnOnce() + Send) -> Env {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -89,7 +89,7 @@ fn read_all_forms(dir: &Path, restrict: impl FnOnce() + Send) -> Env {
     })
 }
 
-/// Why one test: the limits are the process's.
+/// One test, because the limits apply to the process.
 #[test]
 fn reads_go_on_with_threads_and_the_log_says_why_once() {
     let log = Log::default();
@@ -106,11 +106,11 @@ fn reads_go_on_with_threads_and_the_log_says_why_once() {
     assert_eq!(log.count(fallback), 2);
     read_all_forms(dir.path(), || forbid(libc::SYS_io_uring_setup, libc::ENOMEM as u32));
     assert_eq!(log.count(fallback), 3);
-    // A sandbox may let a ring be made and not be used.
+    // A sandbox may allow making a ring and forbid using it.
     read_all_forms(dir.path(), || forbid(libc::SYS_io_uring_enter, libc::EPERM as u32));
     assert_eq!(log.count(fallback), 4);
 
-    // Buffers that cannot be locked are read into unregistered, through the ring.
+    // Without locked buffers, the ring reads into unregistered ones.
     read_all_forms(dir.path(), || forbid(libc::SYS_io_uring_register, libc::ENOMEM as u32));
     assert_eq!((log.count(fallback), log.count("WARN")), (4, 4), "{:?}", log.0.lock());
     assert!(log.count("unregistered") > 0);

@@ -1,14 +1,14 @@
-//! The states that a crash may leave at any moment of a [`Journal`].
+//! The disk states that a crash may leave at any moment of a [`Journal`].
 //!
 //! [`CrashStates`] replays a journal change by change. Between two changes, [`CrashStates::point`]
-//! lists what a crash at that moment may leave. A state is chosen in three steps: which unsynced
-//! changes of names have happened; whether unsynced content is lost or kept; and one file with
-//! which it is otherwise, which may be lost, kept, torn or have a hole. So two files never tear in
+//! lists the states that a crash at that moment may leave. A state is chosen in three steps: the
+//! unsynced changes of names that have happened; unsynced content lost or kept; and one file that
+//! is an exception, which may be lost, kept, torn or have a hole. Two files therefore never tear in
 //! the same state, but each tears with the others lost and with the others kept.
 //!
-//! What was synced is in every state: bytes by a sync of their file, names by a sync of their
-//! directory. A sector that was synced is never damaged by a write beside it, and no file has bytes
-//! of another.
+//! Synced data is in every state: bytes by a sync of their file, names by a sync of their
+//! directory. A synced sector is never damaged by a write beside it, and no file has bytes of
+//! another.
 
 use super::executor::Random;
 use super::inode::{Change, SECTOR};
@@ -20,17 +20,18 @@ use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a file system writes all of or nothing of.
+/// Unit in bytes that a file system writes completely or not at all.
 const PAGE: usize = 4096;
-/// Up to so many unsynced changes of names are lost and kept in every combination.
+/// Maximum number of unsynced changes of names of which every combination is listed.
 const ALL_COMBINATIONS: usize = 3;
-/// Otherwise so many combinations of each kind are drawn.
+/// Number of combinations of each kind drawn if there are more changes.
 const DRAWN: u64 = 4;
 
-/// Replays a journal, and lists the states that a crash may leave.
+/// Replays a journal and lists the states that a crash may leave.
 pub struct CrashStates<'a> {
     journal: &'a Journal,
-    /// Files whose content and names are all the same to whoever opens the disk: always kept.
+    /// Selects files whose names and content do not matter to the program that opens the disk:
+    /// their changes are always kept.
     indifferent: fn(&Path) -> bool,
     done: usize,
     files: BTreeMap<u64, Tracked>,
@@ -39,19 +40,19 @@ pub struct CrashStates<'a> {
     unsynced: Vec<NameChange<Entry>>,
 }
 
-/// A file's content in one of the states that it may be in.
+/// A file's content in one of its possible states.
 #[derive(Clone)]
 struct Variant {
     what: String,
     bytes: Arc<Vec<u8>>,
     hash: u64,
-    /// It never was like this, nor is it what sectors that were not written leave at its end: bytes
-    /// are missing before others, or are none that were written.
+    /// True if the content is neither an earlier one nor an earlier one with unwritten sectors at
+    /// its end: it has a hole, or bytes that were never written.
     damaged: bool,
 }
 
 impl Variant {
-    /// As it was at some moment, or between the bytes of one write.
+    /// Returns content that the file had at some moment, or between the bytes of one write.
     fn earlier(what: impl Into<String>, bytes: impl Into<Arc<Vec<u8>>>) -> Self {
         let bytes = bytes.into();
         Self { what: what.into(), hash: hash(&bytes), bytes, damaged: false }
@@ -65,9 +66,10 @@ impl Variant {
 struct Tracked {
     durable: Variant,
     pending: Vec<Change>,
-    /// Changes so far: what is drawn for a file depends on them alone.
+    /// Number of changes; the only input, beside the seed, of the draws for this file.
     changes: u64,
-    /// Lost, kept, and others; made when they are first asked for. One alone if nothing is pending.
+    /// Lost content, kept content, and others; made on first use. One alone if no change is
+    /// pending.
     variants: Option<Arc<Vec<Variant>>>,
 }
 
@@ -94,7 +96,7 @@ impl Tracked {
         }
     }
 
-    /// With the first of its unsynced changes.
+    /// Returns the content after the first `changes` unsynced changes.
     fn after(&self, changes: usize) -> Vec<u8> {
         let mut bytes = self.durable.bytes.to_vec();
         self.pending[..changes].iter().for_each(|change| change.apply(&mut bytes, usize::MAX));
@@ -114,7 +116,7 @@ impl Tracked {
             self.tear_the_last(&mut random, &mut all);
         }
         let mut seen = BTreeSet::new();
-        // Why the first two stay: they are known by their places.
+        // The first two stay, because `LOST` and `KEPT` are their indices.
         let mut number = 0;
         all.retain(|variant| {
             number += 1;
@@ -123,7 +125,7 @@ impl Tracked {
         self.variants.insert(Arc::new(all)).clone()
     }
 
-    /// The first writes happened, the others did not.
+    /// Adds variants in which the first writes happened and the others did not.
     fn cut_between_writes(&self, random: &mut Random, all: &mut Vec<Variant>) {
         let count = self.pending.len();
         let drawn: BTreeSet<usize> = match count {
@@ -140,7 +142,7 @@ impl Tracked {
         );
     }
 
-    /// All writes but one that is not the last.
+    /// Adds variants without one write that is not the last.
     fn leave_one_out(&self, random: &mut Random, all: &mut Vec<Variant>) {
         let count = self.pending.len();
         let drawn: BTreeSet<usize> = match count {
@@ -157,7 +159,7 @@ impl Tracked {
         }
     }
 
-    /// The last write happened in part.
+    /// Adds variants in which the last write happened in part.
     fn tear_the_last(&self, random: &mut Random, all: &mut Vec<Variant>) {
         let Some((last, earlier)) = self.pending.split_last() else { return };
         let Change::Write { offset, data } = last else { return };
@@ -172,14 +174,14 @@ impl Tracked {
         ends.extend(borders(start, end, PAGE, random));
         all.extend(ends.iter().map(|at| Variant::earlier(format!("torn at {at}"), up_to(*at))));
         let whole = up_to(end);
-        // The length is that of the whole write, and its last sectors are as before, or zero.
+        // The length is that of the whole write; its last sectors have their old content, or zeros.
         let drawn = ends.iter().nth(random.below(ends.len() as u64) as usize);
         for from in [Some(&start), drawn].into_iter().flatten() {
             let mut bytes = whole.clone();
             (*from..end).for_each(|at| bytes[at] = before.get(at).copied().unwrap_or(0));
             all.push(Variant::earlier(format!("as long, without what is from {from} on"), bytes));
         }
-        // The sector that was being written is neither the one nor the other.
+        // The sector being written has neither its old nor its new content.
         let from = start + random.below(data.len() as u64) as usize;
         let stop = ((from / SECTOR + 1) * SECTOR).min(end);
         for (what, noise) in [("zero", false), ("garbage", true)] {
@@ -189,7 +191,7 @@ impl Tracked {
             }
             all.push(Variant::damaged(format!("torn at {from}, {what} up to {stop}"), bytes));
         }
-        // One sector did not come, and those behind it did.
+        // One sector was not written, although the sectors behind it were.
         let (first, behind) = (start / SECTOR, (end - 1) / SECTOR);
         if first < behind {
             let sector = first + random.below((behind - first) as u64) as usize;
@@ -201,7 +203,7 @@ impl Tracked {
     }
 }
 
-/// Some of the multiples of `unit` between two places.
+/// Returns some of the multiples of `unit` between two offsets.
 fn borders(start: usize, end: usize, unit: usize, random: &mut Random) -> BTreeSet<usize> {
     let (first, last) = (start / unit + 1, (end - 1) / unit);
     if first > last {
@@ -220,8 +222,8 @@ fn hash(bytes: &[u8]) -> u64 {
 }
 
 impl<'a> CrashStates<'a> {
-    /// Before the first change. Files of which `indifferent` says so are all the same to whoever
-    /// opens the disk; they are kept as they are, and make no state another.
+    /// Returns the state before the first change. Files selected by `indifferent` do not matter to
+    /// the program that opens the disk; their changes are kept, and do not distinguish states.
     pub fn new(journal: &'a Journal, indifferent: fn(&Path) -> bool) -> Self {
         let files = journal.base.values().flatten();
         let files = files.map(|(file, bytes)| (*file, Tracked::new(bytes.clone()))).collect();
@@ -233,19 +235,19 @@ impl<'a> CrashStates<'a> {
         Self { journal, indifferent, done: 0, files, durable: names.clone(), names, unsynced: Vec::new() }
     }
 
-    /// How many changes have happened.
+    /// Returns the number of changes that have happened.
     pub fn boundary(&self) -> usize {
         self.done
     }
 
-    /// Let the next change happen; false if there is none.
+    /// Applies the next change; returns false at the end of the journal.
     pub fn advance(&mut self) -> bool {
         let Some(effect) = self.journal.effects.get(self.done) else { return false };
         self.done += 1;
         match effect {
             Effect::Name(change) => {
                 if let NameChange::Put(_, Some(file)) = change {
-                    // A file that gets a second name is there already.
+                    // A file that gets a second name already exists.
                     self.files.entry(*file).or_insert_with(|| Tracked::new(Arc::default()));
                 }
                 change.apply(&mut self.names);
@@ -264,7 +266,7 @@ impl<'a> CrashStates<'a> {
         true
     }
 
-    /// What the last change was.
+    /// Returns a description of the last change.
     pub fn last_change(&self) -> String {
         let name = |file: &u64| {
             let found = self.names.iter().find(|(_, entry)| **entry == Some(*file));
@@ -288,8 +290,8 @@ impl<'a> CrashStates<'a> {
         }
     }
 
-    /// The states that a crash may leave now, none twice. What there is too much of is drawn by
-    /// `seed`.
+    /// Returns the distinct states that a crash may leave now. `seed` draws a sample where there
+    /// are too many.
     pub fn point(&mut self, seed: u64) -> CrashPoint {
         let mut point = CrashPoint::default();
         self.choose_names(seed, &mut point);
@@ -306,7 +308,7 @@ impl<'a> CrashStates<'a> {
                 point.add(Choice { tree, kept, other: None }, &mut seen);
             }
         }
-        // The first two trees are those with all names and without any that are not synced.
+        // The first two trees have all unsynced names, and none of them.
         for tree in 0..point.trees.len().min(2) {
             let varied = point.trees[tree].varied(&point.variants, self.indifferent);
             for kept in [false, true] {
@@ -318,7 +320,7 @@ impl<'a> CrashStates<'a> {
         point
     }
 
-    /// The trees of names that may be there.
+    /// Adds the possible trees of names.
     fn choose_names(&self, seed: u64, point: &mut CrashPoint) {
         let matters = |change: &NameChange<Entry>| match change {
             NameChange::Put(path, _) | NameChange::Remove(path) => !(self.indifferent)(path),
@@ -373,13 +375,13 @@ pub struct CrashPoint {
 
 struct Tree {
     names: Names<Entry>,
-    /// The same without what is all the same.
+    /// `names` without indifferent files, with their paths hashed.
     hashes: Vec<(u64, Entry)>,
     lost: String,
 }
 
 impl Tree {
-    /// Each file that may be in several states, with the number of each.
+    /// Returns each file that may be in several states, with the number of each.
     fn varied(
         &self,
         variants: &BTreeMap<u64, Arc<Vec<Variant>>>,
@@ -394,7 +396,7 @@ impl Tree {
 struct Choice {
     tree: usize,
     kept: bool,
-    /// The file that is another's exception.
+    /// The one file that is an exception to `kept`, and its variant.
     other: Option<(u64, usize)>,
 }
 
@@ -422,29 +424,31 @@ impl CrashPoint {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of states.
     pub fn len(&self) -> usize {
         self.choices.len()
     }
 
-    /// Whether there are none; there always is one.
+    /// Returns true if there is no state; there always is one.
     pub fn is_empty(&self) -> bool {
         self.choices.is_empty()
     }
 
-    /// Equal for states that are equal but for what is all the same, whichever moment they are of.
+    /// Returns a hash that is equal for states that differ in indifferent files only, at any
+    /// moment.
     pub fn hash(&self, state: usize) -> u64 {
         self.choices[state].1
     }
 
-    /// Whether nothing is lost, as when the process ends and the machine does not.
+    /// Returns true if nothing is lost, which is the state after the process ends and the machine
+    /// does not.
     pub fn is_whole(&self, state: usize) -> bool {
         let choice = &self.choices[state].0;
         choice.tree == 0 && choice.kept && choice.other.is_none()
     }
 
-    /// The file, if there is one, that never was as it is in this state: torn in the middle of a
-    /// sector, or with a hole.
+    /// Returns the damaged file of this state: its content never existed, because it is torn inside
+    /// a sector or has a hole.
     pub fn damaged(&self, state: usize) -> Option<&Path> {
         let choice = &self.choices[state].0;
         let (file, number) = choice.other?;
@@ -456,7 +460,7 @@ impl CrashPoint {
         names.find(|(_, entry)| **entry == Some(file)).map(|(path, _)| &**path)
     }
 
-    /// What the disk holds then.
+    /// Returns the content of the disk in this state.
     pub fn image(&self, state: usize) -> Image {
         let choice = &self.choices[state].0;
         let content = |file: u64| {
@@ -467,7 +471,7 @@ impl CrashPoint {
         Image { files: names.map(|(path, file)| (path.clone(), file.map(content))).collect() }
     }
 
-    /// How it came about.
+    /// Returns a description of this state.
     pub fn what(&self, state: usize) -> String {
         let choice = &self.choices[state].0;
         let tree = &self.trees[choice.tree];
@@ -490,8 +494,8 @@ mod tests {
     use crate::file::FileSystem;
     use crate::simulation::SimulatedFileSystem;
 
-    /// The states after everything that `happen` does on a new disk, as the bytes of `/a` (`None`
-    /// if there is no such file) and what each is.
+    /// Returns the states after the changes that `happen` makes on a new disk: the bytes of `/a`
+    /// (`None` if it does not exist), the description, and true if damaged.
     fn states(happen: impl FnOnce(&SimulatedFileSystem)) -> Vec<(Option<Vec<u8>>, String, bool)> {
         let fs = SimulatedFileSystem::new(1);
         fs.record();
@@ -574,7 +578,7 @@ mod tests {
         });
         let mut contents: Vec<_> = all.into_iter().map(|(bytes, _, _)| bytes).collect();
         contents.sort();
-        // Both, neither; the removal alone leaves /b, and the rename alone does not.
+        // Both changes, or neither; the removal alone leaves /b, the rename alone leaves no file.
         assert_eq!(contents, [None, None, Some(vec![1]), Some(vec![2])]);
     }
 

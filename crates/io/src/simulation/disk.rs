@@ -1,10 +1,10 @@
-//! The simulated machine's disk: names, files, locks, and when the power fails.
+//! The simulated machine's disk: names, files, locks, and power failures.
 //!
 //! Names are durable once their directory is synced; until then a power failure keeps the first of
-//! the changes made to them, or, less often, any. A rename happens as a whole or not. Every change,
-//! and every read, may be made to fail. The disk may have room for so many bytes only, or none for
-//! files of some names. Lock: one mutex around a disk (in [`super::file_system`]), then a file's
-//! bytes.
+//! their changes, or, less often, any of them. A rename happens as a whole or not at all. Every
+//! change, and every read, may be made to fail. The disk may have a limited capacity, or no room
+//! for files of some names. Lock: one mutex around a disk (in [`super::file_system`]), then a
+//! file's bytes.
 
 use super::Trouble;
 use super::executor::Random;
@@ -36,29 +36,29 @@ pub(super) struct Disk {
     pub(super) locked: BTreeSet<PathBuf>,
     pub(super) random: Random,
     pub(super) trouble: Trouble,
-    /// The power fails with so many more changes.
+    /// Number of changes until the power fails.
     pub(super) fuse: Option<u64>,
     /// Changes since the disk was made.
     pub(super) changes: u64,
     pub(super) is_off: bool,
-    /// How often the machine was started; what was opened in an earlier life is dead.
+    /// Number of starts of the machine; handles opened in an earlier life are dead.
     pub(super) life: u64,
     pub(super) failures: u64,
-    /// Bytes of all files together; `None` for no end of them.
+    /// Bytes available to all files together; `None` for no limit.
     pub(super) capacity: Option<u64>,
-    /// Whether files of this path find no room.
+    /// Returns true for the paths of files that find no room.
     pub(super) full: Option<fn(&Path) -> bool>,
-    /// What goes wrong with which operations, if anything does.
+    /// Injected faults of operations.
     pub(super) faulty: Option<Faulty>,
-    /// What has happened, if that is recorded.
+    /// Recorded changes, while recording.
     pub(super) journal: Option<Journal>,
     files_made: u64,
 }
 
-/// How a change goes.
+/// The outcome of a change.
 pub(super) enum Fate {
     Happens,
-    /// It fails, after this fraction of it (0 to 1) has happened.
+    /// The change fails after this fraction of it (0 to 1) has happened.
     Fails(io::Error, f64),
 }
 
@@ -84,7 +84,7 @@ impl Disk {
         }
     }
 
-    /// With these files, all of them durable.
+    /// Returns a disk with these files, all of them durable.
     pub(super) fn with(image: &Image, seed: u64) -> Self {
         let mut disk = Self::new(seed);
         for (path, content) in &image.files {
@@ -96,13 +96,13 @@ impl Disk {
         disk
     }
 
-    /// The number of the next file that is made here.
+    /// Returns the number of the next file made here.
     pub(super) fn next_file(&mut self) -> u64 {
         self.files_made += 1;
         self.files_made
     }
 
-    /// Begin to record, from what is there now.
+    /// Begins to record, starting from the disk's present state.
     pub(super) fn begin_journal(&mut self) {
         let content = |node: &Node| match node {
             Node::Directory => None,
@@ -117,14 +117,14 @@ impl Disk {
         self.journal = Some(Journal::new(base));
     }
 
-    /// Something has happened; say it to the journal.
+    /// Appends an effect to the journal, if recording.
     fn record(&mut self, effect: impl FnOnce() -> Effect) {
         if let Some(journal) = &mut self.journal {
             journal.effects.push(effect());
         }
     }
 
-    /// Change a file's content.
+    /// Changes a file's content.
     pub(super) fn change(&mut self, file: &File, change: Change) {
         let mut inode = file.lock();
         self.record(|| Effect::Change { file: inode.id, change: change.clone() });
@@ -142,11 +142,11 @@ impl Disk {
         file.lock().fail_sync(&mut self.random);
     }
 
-    /// Bytes that files may still grow by, where there is an end to them. Not to be called with a
-    /// file's lock.
+    /// Returns the bytes by which files may still grow; `None` without a limit. The caller must not
+    /// hold a file's lock.
     pub(super) fn free_bytes(&self) -> Option<u64> {
         let capacity = self.capacity?;
-        // Why by its number: a file takes up its room once, however many names it has.
+        // Keyed by number, because a file takes up its room once, even if it has several names.
         let sized = |node: &Node| match node {
             Node::Directory => None,
             Node::File(file) => {
@@ -158,24 +158,24 @@ impl Disk {
         Some(capacity.saturating_sub(files.values().sum()))
     }
 
-    /// Whether there is no room at all for a file of this path.
+    /// Returns true if a file of this path finds no room at all.
     pub(super) fn is_full_for(&self, path: &Path) -> bool {
         self.full.is_some_and(|full| full(path))
     }
 
-    /// Bytes of `wanted` from `offset` of the file at `path` that there is room for.
+    /// Returns the number of the `wanted` bytes from `offset` of the file at `path` that find room.
     pub(super) fn room(&self, path: &Path, file: &File, offset: usize, wanted: usize) -> usize {
         if self.is_full_for(path) {
             return 0;
         }
         let Some(free) = self.free_bytes() else { return wanted };
         let len = file.lock().current.len();
-        // Bytes that are there already need no room.
+        // Existing bytes need no room.
         let end = len.saturating_add(usize::try_from(free).unwrap_or(usize::MAX));
         wanted.min(end.saturating_sub(offset))
     }
 
-    /// Whether the machine is on, for something opened in `life`.
+    /// Returns an error unless the machine is on and still in `life`.
     pub(super) fn check_on(&self, life: u64) -> io::Result<()> {
         if self.is_off || self.life != life {
             return Err(io::Error::other("the simulated machine is off"));
@@ -183,7 +183,8 @@ impl Disk {
         Ok(())
     }
 
-    /// What becomes of a change that fails with `probability`, by itself.
+    /// Draws the outcome of a change that fails with `probability`; fails it if the machine is off
+    /// or the power fails now.
     pub(super) fn fate(&mut self, life: u64, probability: f64) -> Fate {
         if let Err(off) = self.check_on(life) {
             return Fate::Fails(off, 0.0);
@@ -206,7 +207,7 @@ impl Disk {
         Fate::Happens
     }
 
-    /// A change that either happens or not.
+    /// Draws the outcome of a change that happens as a whole or not at all.
     pub(super) fn whole(&mut self, life: u64, probability: f64) -> io::Result<()> {
         match self.fate(life, probability) {
             Fate::Happens => Ok(()),
@@ -214,14 +215,14 @@ impl Disk {
         }
     }
 
-    /// What is to go wrong with this operation.
+    /// Returns the injected fault of this operation, and counts it.
     pub(super) fn fault(&mut self, operation: Operation, path: &Path) -> Option<Fault> {
         let fault = self.faulty.as_mut().and_then(|faulty| (faulty.0)(operation, path));
         self.failures += u64::from(fault.is_some());
         fault
     }
 
-    /// An operation that either happens or fails.
+    /// Fails if an error is injected into this operation.
     pub(super) fn strike(&mut self, operation: Operation, path: &Path) -> io::Result<()> {
         match self.fault(operation, path) {
             Some(Fault::Fail(code)) => Err(errno(code)),
@@ -254,7 +255,8 @@ impl Disk {
         self.names.keys().map(PathBuf::as_path).filter(move |p| p.parent() == Some(path))
     }
 
-    /// What a new file at `path` needs: a directory above it, and no directory in its place.
+    /// Returns an error unless a new file can be made at `path`: its parent must be a directory,
+    /// and `path` must not.
     pub(super) fn check_place(&self, path: &Path) -> io::Result<()> {
         self.directory(path.parent().ok_or_else(|| errno(libc::EISDIR))?)?;
         match self.names.get(path) {
@@ -271,7 +273,7 @@ impl Disk {
         self.rename_by(NameChange::Remove(path.into()));
     }
 
-    /// See the caller for what must be true of the two.
+    /// Renames; the caller has checked both paths.
     pub(super) fn rename(&mut self, from: &Path, to: &Path, node: Node) {
         self.rename_by(NameChange::Rename { from: from.into(), to: to.into(), node });
     }
@@ -294,12 +296,12 @@ impl Disk {
         }
     }
 
-    /// The process is gone, the machine goes on: what it has written is there.
+    /// Ends the process, while the machine goes on: all written data stays.
     pub(super) fn lose_process(&mut self) {
         self.begin_life();
     }
 
-    /// The machine starts again after a power failure.
+    /// Restarts the machine after a power failure.
     pub(super) fn lose_power(&mut self) {
         let in_order = self.random.chance(0.8);
         let kept = self.random.below(self.unsynced.len() as u64 + 1) as usize;

@@ -1,19 +1,18 @@
 //! The seeded executor: one thread, one channel, virtual time.
 //!
-//! Whatever can go on (tasks that were woken, blocking jobs whose time has come, the future that
-//! `block_on` waits for) is a candidate, and the seed chooses among them. Every step takes a little
-//! virtual time; when there is no candidate, time jumps to the next timer. Reads of simulated files
-//! are held by the channel's timer, as delays of other soft files are, so the real channel is under
-//! test.
+//! Every runnable item (woken tasks, blocking jobs that are due, the future of `block_on`) is a
+//! candidate, and the seed chooses among them. Every step takes a little virtual time; without a
+//! candidate, time jumps to the next timer. Reads of simulated files are held by the channel's
+//! timer, like the delays of other soft files, which puts the real channel under test.
 //!
-//! A blocking job may linger in the middle of a change of the disk: others go on, further up the
-//! stack, until its time has come. So a job that began first may end last. Whoever starts such a
-//! job must not hold what others lock, as it must not on a real machine; there it would be slow,
-//! here it hangs.
+//! A blocking job may linger in the middle of a change of the disk: other work runs, further up the
+//! stack, until the job is due again. A job that began first may therefore end last. The caller
+//! that starts such a job must not hold a lock that other work takes, neither here nor on a real
+//! machine; there it would be slow, here it hangs.
 //!
-//! Invariants: everything happens on the one thread that first used it; equal seeds and equal
-//! programs give equal sequences of steps, which [`Executor::history`] sums up. Lock: held between
-//! two steps only; tasks, jobs and wakers run without it.
+//! Invariants: everything happens on the one thread that first used the executor; equal seeds and
+//! equal programs give equal sequences of steps, which [`Executor::history`] sums up. Lock: held
+//! between two steps only; tasks, jobs and wakers run without it.
 
 use crate::background;
 use crate::channel::Channel;
@@ -33,22 +32,22 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::ThreadId;
 use std::time::Duration;
 
-/// A step takes up to so many nanoseconds of virtual time.
+/// Maximum virtual time of a step, in nanoseconds.
 const STEP_AT_MOST_NS: u64 = 2_000;
-/// A blocking job starts up to so many nanoseconds late; of so many one is slow, and starts up to
-/// so many times that late.
+/// Maximum delay of a blocking job's start, in nanoseconds. One job in `ONE_JOB_SLOW_IN` is slow,
+/// which multiplies its maximum by `SLOW_JOB_TIMES`.
 const JOB_DELAY_AT_MOST_NS: u64 = 200_000;
 const ONE_JOB_SLOW_IN: u64 = 16;
 const SLOW_JOB_TIMES: u64 = 50;
-/// In one of so many changes of the disk a blocking job lingers, for up to so many nanoseconds.
+/// One of this many disk changes makes a blocking job linger, for up to `LINGERING_AT_MOST_NS`.
 const ONE_CHANGE_SLOW_IN: u64 = 6;
 const LINGERING_AT_MOST_NS: u64 = 5_000_000;
-/// So many jobs linger at a time, as each does on the stack of the one before.
+/// Maximum number of jobs that linger at a time, because each uses the stack of the one before.
 const LINGERING_AT_MOST: u32 = 3;
-/// What is driven while a job lingers waits for no future of a `block_on`.
+/// The `main` id for work driven while a job lingers, which waits for no future of a `block_on`.
 const NO_MAIN: u64 = u64::MAX;
 
-/// Numbers determined by a seed.
+/// Random numbers determined by a seed.
 #[derive(Debug)]
 pub(crate) struct Random(u64);
 
@@ -62,7 +61,7 @@ impl Random {
         mix(self.0)
     }
 
-    /// From 0 up to but not including `end`; 0 if that is 0.
+    /// Returns a number from 0 up to but not including `end`; 0 if `end` is 0.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end.max(1)
     }
@@ -72,13 +71,13 @@ impl Random {
     }
 }
 
-/// Time that goes on only when the executor says so.
+/// A clock that advances only when the executor advances it.
 #[derive(Debug)]
 pub(crate) struct VirtualClock {
     now_ns: AtomicU64,
 }
 
-/// 2024-01-01: a simulation's clock starts then.
+/// 2024-01-01, the start of a simulation's clock.
 const START_UNIX: Duration = Duration::from_secs(1_704_067_200);
 
 impl Clock for VirtualClock {
@@ -100,11 +99,11 @@ struct State {
     random: Random,
     next_id: u64,
     tasks: BTreeMap<u64, Entry>,
-    /// Tasks that were woken and have not run since, in the order of their wakes.
+    /// Tasks woken that have not run since, in the order of their wakes.
     ready: Vec<u64>,
-    /// Blocking jobs and when they start, by their number.
+    /// Blocking jobs and their start times, by number.
     jobs: BTreeMap<u64, (Duration, thread_pool::BlockingJob)>,
-    /// Whether what runs now is a blocking job, and how many linger.
+    /// True while a blocking job runs; the next field counts the jobs that linger.
     in_job: bool,
     lingering: u32,
     history: u64,
@@ -128,7 +127,7 @@ enum Body {
     Main,
 }
 
-/// What to do next.
+/// The next step.
 enum Step {
     Main,
     Task(u64, background::Job),
@@ -150,8 +149,8 @@ impl Wake for TaskWaker {
 }
 
 impl Executor {
-    /// An executor at `start` of its clock. A restarted machine's clock goes on, as a real one
-    /// does.
+    /// Returns an executor whose clock begins at `start`. A restarted machine's clock continues,
+    /// like a real one.
     pub(crate) fn new(seed: u64, start: Duration) -> Arc<Self> {
         let start_ns = u64::try_from(start.as_nanos()).unwrap_or(u64::MAX);
         Arc::new(Self {
@@ -178,7 +177,7 @@ impl Executor {
         &self.clock
     }
 
-    /// A number that sums up everything that has happened so far, and how many steps it took.
+    /// Returns a hash of all events and the number of steps.
     pub(crate) fn history(&self) -> (u64, u64) {
         let state = self.state.lock();
         (state.history, state.steps)
@@ -196,7 +195,7 @@ impl Executor {
         self.state.lock().trace.take().unwrap_or_default()
     }
 
-    /// Something happened: make it a part of the history.
+    /// Adds an event to the history.
     pub(crate) fn note(&self, what: fmt::Arguments<'_>) {
         let now = self.clock.now();
         let mut state = self.state.lock();
@@ -222,7 +221,7 @@ impl Executor {
         let mut state = self.state.lock();
         if state.closed {
             drop(state);
-            return drop(job); // its task learns that it was cancelled
+            return drop(job); // cancels its task
         }
         let id = state.add(Body::Idle(job));
         state.wake(id);
@@ -232,7 +231,7 @@ impl Executor {
         self.check_thread();
         let mut state = self.state.lock();
         if state.closed {
-            // Why run it: whoever waits for a blocking job counts on its end.
+            // Run, because the caller that waits for a blocking job relies on its end.
             drop(state);
             return job();
         }
@@ -248,7 +247,8 @@ impl Executor {
         self.state.lock().wake(id);
     }
 
-    /// Why: what another thread does is not determined by the seed.
+    /// Panics on another thread, because the seed does not determine the order of another thread's
+    /// actions.
     fn check_thread(&self) {
         let here = std::thread::current().id();
         assert!(
@@ -264,11 +264,11 @@ impl Executor {
         }
     }
 
-    /// Run everything until `future` is ready, or, asked after each step, `stopped`; then `None`,
-    /// ready or not.
+    /// Runs everything until `future` is ready, and returns its output; or until `stopped` returns
+    /// true after a step, and returns `None`, even if `future` is ready.
     ///
     /// # Panics
-    /// Nothing can go on, and `future` is not ready.
+    /// No candidate can run, and `future` is not ready.
     pub(crate) fn drive<F: Future>(
         self: &Arc<Self>,
         channel: &Rc<Channel>,
@@ -306,7 +306,7 @@ impl Executor {
         None
     }
 
-    /// A step that belongs to no `block_on`.
+    /// Performs a step other than polling the future of a `block_on`.
     fn perform(self: &Arc<Self>, step: Step) {
         let is_job = matches!(step, Step::Job(_));
         let before = std::mem::replace(&mut self.state.lock().in_job, is_job);
@@ -318,8 +318,8 @@ impl Executor {
         self.state.lock().in_job = before;
     }
 
-    /// The disk is about to be changed. If a blocking job does that, it may take a while, in which
-    /// others go on; unless `stopped`.
+    /// Called before a change of the disk. A blocking job may linger here for a while, in which
+    /// other work runs; not once `stopped` returns true.
     pub(crate) fn linger(self: &Arc<Self>, stopped: impl Fn() -> bool) {
         let now = self.clock.now();
         let span = self.state.lock().draw_lingering();
@@ -350,8 +350,8 @@ impl Executor {
         }
     }
 
-    /// Choose what happens next, for the `block_on` whose future is `main`; nothing more, if
-    /// nothing is left to do before `until`.
+    /// Chooses the next step, for the `block_on` whose future is `main`; `None` if no work is left
+    /// before `until`.
     fn next(&self, channel: &Channel, main: u64, until: Option<Duration>) -> Option<Step> {
         loop {
             self.advance();
@@ -384,9 +384,9 @@ impl Executor {
         self.clock.now_ns.fetch_add(span, Ordering::Relaxed);
     }
 
-    /// Drop all tasks, one after the other, and refuse new ones. A task whose end waits for others
-    /// (the last handle of something that closes it) finds them alive. Blocking jobs that have not
-    /// started then never do.
+    /// Drops all tasks, one after the other, and refuses new ones. A task whose drop waits for
+    /// others (the last handle of a resource that closes it) finds them alive. Blocking jobs that
+    /// have not started by then never start.
     pub(crate) fn close(&self, channel: &Rc<Channel>) {
         let _entered = Enter::new(channel.clone());
         loop {
@@ -416,7 +416,8 @@ impl State {
         id
     }
 
-    /// For how long a change of the disk takes, if it is a blocking job's and slow.
+    /// Draws the time that a change of the disk lingers; `None` unless a blocking job makes it and
+    /// it is slow.
     fn draw_lingering(&mut self) -> Option<Duration> {
         let may = self.in_job && !self.closed && self.lingering < LINGERING_AT_MOST;
         if !may || self.random.below(ONE_CHANGE_SLOW_IN) != 0 {
@@ -481,7 +482,7 @@ impl fmt::Debug for Executor {
     }
 }
 
-/// The transport of a simulation's channel, where no file has a descriptor.
+/// The transport of a simulation's channel, whose files have no descriptors.
 pub(crate) struct NoTransport(Arc<Alarm>);
 
 impl NoTransport {

@@ -1,72 +1,70 @@
-//! Faults of single operations on a simulated disk: which operation of which file goes wrong, and
-//! how.
+//! Faults of single operations on a simulated disk.
 //!
-//! In: a function that is asked before every operation
-//! ([`super::SimulatedFileSystem::set_faults`]). Out: an error, or silently other bytes than were
-//! written or read.
+//! A function ([`super::SimulatedFileSystem::set_faults`]) is called before every operation and
+//! returns its fault: an error, or silently different bytes written or read.
 
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-/// What is done to a file or a directory.
+/// An operation on a file or a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Operation {
-    /// Opened for reading at any offset.
+    /// Open a file for reading at any offset.
     Open,
-    /// Read as a whole.
+    /// Read a whole file.
     ReadAll,
     /// Read at an offset.
     Read,
-    /// Opened for writing; it is there.
+    /// Open an existing file for writing.
     OpenToWrite,
-    /// Written to.
+    /// Write to a file.
     Write,
-    /// Made durable.
+    /// Make a file durable.
     Sync,
-    /// Cut, or grown.
+    /// Truncate or extend a file.
     Truncate,
-    /// Made, or emptied.
+    /// Create or empty a file.
     Create,
-    /// Given another name.
+    /// Rename a file.
     Rename,
-    /// Given a second name.
+    /// Make a hard link.
     Link,
-    /// Removed.
+    /// Remove a file.
     Remove,
-    /// A directory's names are listed.
+    /// List a directory's names.
     List,
-    /// Asked for its length and kind.
+    /// Get length and kind.
     Metadata,
-    /// A directory's names are made durable.
+    /// Make a directory's names durable.
     SyncDirectory,
-    /// A directory is made.
+    /// Create a directory.
     CreateDirectory,
-    /// Locked.
+    /// Take a lock.
     Lock,
 }
 
-/// What goes wrong.
+/// A fault of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It fails with this errno; a write after the first half of it, and a sync may have lost for
-    /// good what it was for.
+    /// The operation fails with this errno: a write after its first half, and a sync after possibly
+    /// losing the unsynced data for good.
     Fail(i32),
-    /// A read at an offset comes back short, before the end of the file.
+    /// A read at an offset is short, before the end of the file.
     Short,
-    /// A read at an offset takes so much longer.
+    /// A read at an offset takes this long.
     Delay(Duration),
-    /// A bit of what is read or written is another: this number modulo the bits there are.
+    /// One bit of the bytes read or written is flipped: this number modulo their number of bits.
     Flip(u64),
-    /// What is read comes from another place of the file; what is written goes to one.
+    /// A read returns, or a write changes, another place of the file.
     Misdirected,
-    /// What is read is as it was before it was written; what is written is not, though the write
-    /// says so.
+    /// A read returns a sector as it was before it was written; a write succeeds but leaves the old
+    /// content.
     Stale,
 }
 
 impl Fault {
-    /// Do to bytes that are read or written what the fault does to them.
+    /// Applies a flipped bit to bytes that are read or written.
     pub(super) fn flip(self, bytes: &mut [u8]) {
         if let (Self::Flip(number), false) = (self, bytes.is_empty()) {
             let bit = (number % (bytes.len() as u64 * 8)) as usize;
@@ -75,14 +73,14 @@ impl Fault {
     }
 }
 
-/// Another place of a file of `len` bytes, for what should be at `offset`.
+/// Returns the wrong offset, in a file of `len` bytes, of a misdirected access to `offset`.
 pub(super) fn elsewhere(offset: usize, len: usize) -> usize {
     if offset == 0 { len / 2 } else { offset / 2 }
 }
 
 type Ask = dyn FnMut(Operation, &Path) -> Option<Fault> + Send;
 
-/// Says what goes wrong with an operation.
+/// The function that chooses an operation's fault.
 pub(super) struct Faulty(pub(super) Box<Ask>);
 
 impl fmt::Debug for Faulty {

@@ -1,8 +1,7 @@
 //! [`SimulatedFileSystem`]: the file system of a simulated machine.
 //!
-//! Names and errors are as POSIX has them; beyond that see [`super::disk`] for what power failures
-//! and injected errors do. Reads take a seeded while. Everything that happens becomes a part of the
-//! simulation's history.
+//! Names and errors are those of POSIX; [`super::disk`] describes power failures and injected
+//! errors. Reads take a seeded time. Every event becomes a part of the simulation's history.
 
 use super::Trouble;
 use super::disk::{Disk, Fate, File, Node};
@@ -28,7 +27,7 @@ use std::time::{Duration, SystemTime};
 
 const DIRECT_ALIGNMENT: u32 = 512;
 
-/// Files of a simulated machine. Clones share them.
+/// The file system of a simulated machine. Clones share the files.
 #[derive(Clone)]
 pub struct SimulatedFileSystem {
     shared: Arc<Shared>,
@@ -36,7 +35,7 @@ pub struct SimulatedFileSystem {
 
 struct Shared {
     disk: Mutex<Disk>,
-    /// Whose history this is a part of, if anyone's.
+    /// The executor whose history records the events, if attached.
     executor: Mutex<Weak<Executor>>,
 }
 
@@ -48,8 +47,7 @@ impl Shared {
         }
     }
 
-    /// As [`Shared::note`], of what is about to be changed; if a blocking job does it, it may take
-    /// a while.
+    /// Records the event like [`Shared::note`], before a change; a blocking job may linger here.
     fn begin_change(&self, what: fmt::Arguments<'_>) {
         let executor = self.executor.lock().upgrade();
         if let Some(executor) = executor {
@@ -63,7 +61,8 @@ impl Shared {
         executor.map_or(Duration::ZERO, |executor| executor.clock().unix_time())
     }
 
-    /// Write to a file: all of `data`, or a part of it and an error.
+    /// Writes to a file: all of `data`, or a part of it and an error. Returns the number of bytes
+    /// written.
     fn write(
         &self,
         life: u64,
@@ -93,7 +92,7 @@ impl Shared {
             let (len, mut offset) = (file.lock().current.len(), offset);
             match fault {
                 Some(Fault::Misdirected) => offset = elsewhere(offset, len),
-                // The place is there, as it would be if its blocks had been reserved.
+                // The file still grows to the end of the write, as if its blocks had been reserved.
                 Some(Fault::Stale) => {
                     let inode = file.lock();
                     let before = inode.current.get(offset..).unwrap_or_default();
@@ -141,12 +140,12 @@ impl Shared {
 }
 
 impl SimulatedFileSystem {
-    /// An empty disk, whose latencies, failures and losses come from `seed`.
+    /// Returns an empty disk, whose latencies, failures and losses come from `seed`.
     pub fn new(seed: u64) -> Self {
         Self::of(Disk::new(seed))
     }
 
-    /// The disk that a crash has left: everything on it is durable.
+    /// Returns the disk that a crash has left: everything on it is durable.
     pub fn with_image(image: &Image, seed: u64) -> Self {
         Self::of(Disk::with(image, seed))
     }
@@ -155,21 +154,21 @@ impl SimulatedFileSystem {
         Self { shared: Arc::new(Shared { disk: Mutex::new(disk), executor: Mutex::new(Weak::new()) }) }
     }
 
-    /// From now on record every change, for [`SimulatedFileSystem::take_journal`].
+    /// Records every change from now on, for [`SimulatedFileSystem::take_journal`].
     ///
     /// # Panics
-    /// Something on the disk is not durable; and later, where a sync fails, for a journal does not
-    /// know what that leaves.
+    /// If some data on the disk is not durable; and later, if a sync fails, because a journal
+    /// cannot describe the state after it.
     pub fn record(&self) {
         self.shared.disk.lock().begin_journal();
     }
 
-    /// How many changes have been recorded.
+    /// Returns the number of recorded changes.
     pub fn recorded(&self) -> usize {
         self.shared.disk.lock().journal.as_ref().map_or(0, Journal::len)
     }
 
-    /// What has been recorded, and record no more.
+    /// Returns the recorded changes and ends the recording.
     pub fn take_journal(&self) -> Option<Journal> {
         self.shared.disk.lock().journal.take()
     }
@@ -178,56 +177,56 @@ impl SimulatedFileSystem {
         *self.shared.executor.lock() = Arc::downgrade(executor);
     }
 
-    /// From now on, make this trouble.
+    /// Sets the probabilities of failures from now on.
     pub fn set_trouble(&self, trouble: Trouble) {
         self.shared.disk.lock().trouble = trouble;
     }
 
-    /// From now on there is room for so many bytes in all files together; `None` for as many as one
-    /// likes.
+    /// Limits the bytes of all files together from now on; `None` for no limit.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.shared.disk.lock().capacity = bytes;
     }
 
-    /// From now on nothing of which `full` says so finds room: such files are neither created nor
+    /// From now on files for which `full` returns true find no room: they are neither created nor
     /// written to. `None` for no such files.
     pub fn set_full(&self, full: Option<fn(&Path) -> bool>) {
         self.shared.disk.lock().full = full;
     }
 
-    /// From now on ask `faults` before each operation what goes wrong with it. It must not touch
-    /// the disk.
+    /// From now on calls `faults` before each operation for its fault. `faults` must not touch the
+    /// disk.
     pub fn set_faults(&self, faults: impl FnMut(Operation, &Path) -> Option<Fault> + Send + 'static) {
         self.shared.disk.lock().faulty = Some(Faulty(Box::new(faults)));
     }
 
-    /// Let the power fail at the change (a write, sync, create, rename or removal) after so many
-    /// more.
+    /// Makes the power fail at the change (a write, sync, create, rename or removal) that follows
+    /// `changes` more.
     pub fn lose_power_after(&self, changes: u64) {
         self.shared.disk.lock().fuse = Some(changes);
     }
 
-    /// Let the power fail now.
+    /// Makes the power fail now.
     pub fn lose_power_now(&self) {
         self.shared.disk.lock().is_off = true;
     }
 
-    /// Whether the power has failed, so that everything fails until the machine is started again.
+    /// Returns true if the power has failed, after which every operation fails until the machine is
+    /// restarted.
     pub fn is_off(&self) -> bool {
         self.shared.disk.lock().is_off
     }
 
-    /// How many changes there have been.
+    /// Returns the number of changes.
     pub fn changes(&self) -> u64 {
         self.shared.disk.lock().changes
     }
 
-    /// How many operations were made to fail.
+    /// Returns the number of operations that were made to fail.
     pub fn failures(&self) -> u64 {
         self.shared.disk.lock().failures
     }
 
-    /// The end of whoever has opened files here: of the process only, or of the machine's power.
+    /// Ends the life of all open handles: with the process only, or with the machine's power.
     pub(super) fn end_life(&self, with_power: bool) {
         let mut disk = self.shared.disk.lock();
         if with_power {
@@ -245,7 +244,7 @@ impl SimulatedFileSystem {
         self.shared.note(format_args!("{op} {}", path.display()));
     }
 
-    /// A new, empty file at `path`, in the place of any other.
+    /// Makes a new, empty file at `path`, replacing any other.
     fn fresh(&self, path: &Path) -> io::Result<(File, u64)> {
         let at = normal(path);
         let modified = self.shared.unix_time();
@@ -263,7 +262,7 @@ impl SimulatedFileSystem {
         Ok((file, life))
     }
 
-    /// The file at `path`, or a new one.
+    /// Returns the file at `path`, or a new one.
     fn file_or_fresh(&self, path: &Path) -> io::Result<(File, u64)> {
         {
             let disk = self.shared.disk.lock();
@@ -279,7 +278,7 @@ impl SimulatedFileSystem {
         self.fresh(path)
     }
 
-    /// A file that was made just now, for writing at any offset.
+    /// Returns a writer of a new file, at any offset.
     fn new_writer(&self, path: &Path) -> Result<Writer> {
         self.begin_change("create", path);
         let (file, life) = self.fresh(path).context("create", path)?;
@@ -326,7 +325,7 @@ impl FileSystem for SimulatedFileSystem {
                 let from = elsewhere(0, bytes.len());
                 bytes.rotate_left(from);
             }
-            // Its last sector as it was before it was written.
+            // Its last sector as it was before it was written, simulated by zeros.
             Some(Fault::Stale) => {
                 let from = bytes.len().saturating_sub(1) / SECTOR * SECTOR;
                 bytes[from..].fill(0);
@@ -530,7 +529,7 @@ struct Reader {
     size: u64,
     alignment: u32,
     id: FileId,
-    /// Reads, by their offsets, that are to bring other bytes.
+    /// Reads, by their offsets, that are to return wrong bytes.
     wrong: Mutex<BTreeMap<u64, Fault>>,
 }
 
@@ -600,10 +599,10 @@ struct Writer {
     file: File,
     path: PathBuf,
     life: u64,
-    /// Bytes of successful appends, and what was there before.
+    /// Initial bytes of the file and those of successful appends.
     size: u64,
-    /// Where the next append goes; beyond `size` after one that failed in part, as a file's cursor
-    /// is.
+    /// Offset of the next append; beyond `size` after one that failed in part, like a file's
+    /// cursor.
     end: u64,
 }
 
@@ -679,7 +678,7 @@ impl MappedRange for Mapped {
     fn put(&mut self, offset: u64, data: &[u8]) {
         assert!(self.range.start <= offset && offset + data.len() as u64 <= self.range.end);
         self.shared.note(format_args!("put {} {offset}+{}", self.path.display(), data.len()));
-        // After a power failure it is nobody's memory any more.
+        // Not written after a power failure, because the mapped memory is lost.
         let mut disk = self.shared.disk.lock();
         if disk.check_on(self.life).is_ok() {
             disk.change(&self.file, Change::Write { offset: offset as usize, data: data.into() });

@@ -1,25 +1,27 @@
-//! A simulated file's bytes: as processes see them, as the device has them, and what lies between.
+//! A simulated file's bytes: as processes see them, as the device has them, and the unsynced
+//! changes between the two.
 //!
-//! In: changes and syncs. Out: the bytes after a power failure, chosen by the seed from all that a
-//! device may do with changes that were not synced: lose them, keep them, keep the first and a part
-//! of the next, or keep any of their sectors.
-//! Invariant: what a successful sync has covered is in every outcome.
+//! After a power failure the seed chooses the bytes from all that a device may do with unsynced
+//! changes: lose them, keep them, keep the first and a part of the next, or keep any of their
+//! sectors.
+//! Invariant: bytes covered by a successful sync are in every outcome.
 
 use super::executor::Random;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a device writes all of or nothing of.
+/// Unit in bytes that a device writes completely or not at all.
 pub(super) const SECTOR: usize = 512;
 
 #[derive(Debug, Default)]
 pub(super) struct Inode {
     pub(super) id: u64,
-    /// As processes see it. Shared with the image that it comes from until it is changed.
+    /// The bytes that processes see. Shared with the image that they come from until they are
+    /// changed.
     pub(super) current: Arc<Vec<u8>>,
-    /// As it is after a power failure that loses all it may.
+    /// The bytes after a power failure that loses all it may.
     durable: Arc<Vec<u8>>,
-    /// What happened since, in order.
+    /// The changes since `durable`, in order.
     unsynced: Vec<Change>,
     pub(super) modified: Duration,
 }
@@ -31,7 +33,7 @@ pub(super) enum Change {
 }
 
 impl Change {
-    /// Do as much of it as `portion` says, in bytes.
+    /// Applies the first `portion` bytes of the change.
     pub(super) fn apply(&self, bytes: &mut Vec<u8>, portion: usize) {
         match self {
             Self::Cut(size) => bytes.resize(*size, 0),
@@ -54,12 +56,12 @@ impl Inode {
         Self { id, modified, ..Self::default() }
     }
 
-    /// With this content, durable.
+    /// Returns a file with this content, durable.
     pub(super) fn with(id: u64, content: Arc<Vec<u8>>) -> Self {
         Self { id, current: content.clone(), durable: content, ..Self::default() }
     }
 
-    /// Whether nothing of it would be lost.
+    /// Returns true if a power failure would lose nothing of the file.
     pub(super) fn is_synced(&self) -> bool {
         self.unsynced.is_empty()
     }
@@ -80,14 +82,14 @@ impl Inode {
         debug_assert!(self.durable == self.current || self.durable.len() == self.current.len());
     }
 
-    /// A sync that failed: the system forgets which pages were dirty. Some reached the device, the
-    /// others never will, whatever later syncs say, though processes go on seeing them.
+    /// Fails a sync: the system forgets which pages were dirty. Some have reached the device; the
+    /// others never will, even with later syncs, although processes continue to see them.
     pub(super) fn fail_sync(&mut self, random: &mut Random) {
         self.durable = Arc::new(self.some_sectors(random, self.current.len()));
         self.unsynced.clear();
     }
 
-    /// The machine starts again after a power failure.
+    /// Restarts the machine after a power failure.
     pub(super) fn lose_power(&mut self, random: &mut Random) {
         if !self.unsynced.is_empty() {
             match random.below(10) {
@@ -106,7 +108,7 @@ impl Inode {
         self.current = self.durable.clone();
     }
 
-    /// The first changes happened, the next one in part.
+    /// Keeps the first changes and a part of the next.
     fn tear(&mut self, random: &mut Random) {
         let whole = random.below(self.unsynced.len() as u64) as usize;
         let durable = Arc::make_mut(&mut self.durable);
@@ -123,7 +125,7 @@ impl Inode {
         }
     }
 
-    /// Of each sector that was written, the old or the new content.
+    /// Returns the content in which each written sector is either old or new.
     fn some_sectors(&self, random: &mut Random, len: usize) -> Vec<u8> {
         let mut image = self.durable.to_vec();
         image.resize(len, 0);
@@ -145,7 +147,7 @@ impl Inode {
 mod tests {
     use super::*;
 
-    /// Synced bytes survive everything; each outcome that a device may have is met.
+    /// Synced bytes survive everything, and each possible outcome of a device occurs.
     #[test]
     fn power_failures_lose_only_what_was_not_synced() {
         let (mut lost, mut kept, mut torn, mut mixed) = (0, 0, 0, 0);

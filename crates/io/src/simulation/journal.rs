@@ -1,9 +1,9 @@
-//! What happened to a disk, change by change, so that a crash between any two of them can be looked
-//! at without doing everything again.
+//! The journal of a disk's changes, which allows a test to examine a crash between any two of them
+//! without repeating the run.
 //!
-//! A [`Journal`] begins with what was durable when recording began. [`super::crash_states`] replays
-//! it. An [`Image`] is what a crash leaves; images and the machines that start with them share the
-//! bytes of files until someone changes them.
+//! A [`Journal`] begins with the durable state at the start of recording. [`super::crash_states`]
+//! replays it. An [`Image`] is the state that a crash leaves; images and the machines that start
+//! with them share the bytes of files until a machine changes them.
 
 use super::inode::Change;
 use super::names::{NameChange, Names};
@@ -22,7 +22,7 @@ pub(super) enum Effect {
     Sync { file: u64 },
 }
 
-/// Every change of a disk since it began to record.
+/// All changes of a disk since it began to record.
 #[derive(Debug)]
 pub struct Journal {
     pub(super) base: Names<Option<(u64, Arc<Vec<u8>>)>>,
@@ -34,12 +34,12 @@ impl Journal {
         Self { base, effects: Vec::new() }
     }
 
-    /// How many changes there are.
+    /// Returns the number of changes.
     pub fn len(&self) -> usize {
         self.effects.len()
     }
 
-    /// Whether nothing has happened.
+    /// Returns true if there is no change.
     pub fn is_empty(&self) -> bool {
         self.effects.is_empty()
     }
@@ -48,12 +48,12 @@ impl Journal {
 /// The files of a disk, all of them durable.
 #[derive(Clone, Default)]
 pub struct Image {
-    /// `None` is a directory.
+    /// Content by path; `None` is a directory.
     pub(super) files: Names<Option<Arc<Vec<u8>>>>,
 }
 
 impl Image {
-    /// Each path with the bytes of its file; `None` for a directory.
+    /// Returns each path with the bytes of its file; `None` for a directory.
     pub fn files(&self) -> impl Iterator<Item = (&Path, Option<&[u8]>)> {
         self.files.iter().map(|(path, content)| (&**path, content.as_ref().map(|bytes| &bytes[..])))
     }

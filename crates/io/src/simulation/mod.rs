@@ -1,10 +1,10 @@
 //! A simulated machine: one thread, virtual time, a disk whose power fails.
 //!
-//! A [`Simulation`] has an [`Env`] in which everything is determined by a seed: which task runs
-//! next, how long reads and blocking jobs take, what time it is, random numbers, which operations
-//! fail, and what a power failure leaves. Code that reaches the world through its `Env` alone runs
-//! on it unchanged; `block_on`, `spawn`, `run_blocking`, `sleep`, `read` and `FileWriter` all do
-//! what they do elsewhere.
+//! A [`Simulation`] has an [`Env`] in which a seed determines everything: the order of tasks, the
+//! duration of reads and blocking jobs, the time, random numbers, failing operations, and the state
+//! after a power failure. Code that reaches the outside world only through its `Env` runs on it
+//! unchanged; `block_on`, `spawn`, `run_blocking`, `sleep`, `read` and `FileWriter` all behave as
+//! elsewhere.
 //!
 //! ```
 //! use karst_io::{Crash, FileWriter, Simulation, WriterOptions};
@@ -51,35 +51,35 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Lines of a trace that a panic prints.
+/// Maximum number of trace lines that a panic prints.
 const TRACE_SHOWN: usize = 500;
 
-/// What ended a machine's life.
+/// The cause of the end of a machine's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// The process was killed. What it had written is there, synced or not; locks are released.
+    /// The process was killed. All written data stays, synced or not; locks are released.
     Process,
-    /// The power failed. What was not synced is lost, kept, torn or mixed.
+    /// The power failed. Unsynced data is lost, kept, torn or mixed.
     Power,
 }
 
-/// How often operations on a simulated disk fail; probabilities from 0 to 1.
+/// Failure rates of operations on a simulated disk; probabilities from 0 to 1.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Trouble {
     /// A read, or opening a file for reading, fails with `EIO`.
     pub read_error: f64,
     /// A write fails, after a part of it.
     pub write_error: f64,
-    /// A sync fails; what it should have made durable may be lost for good.
+    /// A sync fails; the data it should have made durable may be lost for good.
     pub sync_error: f64,
     /// A file or directory is not created, renamed or removed.
     pub name_error: f64,
-    /// How many of the failing changes fail with `ENOSPC`, the others with `EIO`.
+    /// Fraction of the failing changes that fail with `ENOSPC`, the others with `EIO`.
     pub no_space: f64,
 }
 
-/// A simulated machine; see the module's description. To be used on one thread. When it is dropped,
-/// its tasks are.
+/// A simulated machine; see the module documentation. To be used on one thread. Dropping it drops
+/// its tasks.
 pub struct Simulation {
     env: Env,
     executor: Arc<Executor>,
@@ -87,12 +87,12 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// A machine with an empty disk.
+    /// Returns a machine with an empty disk.
     pub fn new(seed: u64) -> Self {
         Self::with_disk(SimulatedFileSystem::new(seed), seed, Duration::ZERO)
     }
 
-    /// A machine that is started with the disk that a crash has left.
+    /// Returns a machine started with the disk that a crash has left.
     pub fn with_image(image: &Image, seed: u64) -> Self {
         Self::with_disk(SimulatedFileSystem::with_image(image, seed), seed, Duration::ZERO)
     }
@@ -105,57 +105,56 @@ impl Simulation {
         Self { env, executor, file_system }
     }
 
-    /// Its environment.
+    /// Returns its environment.
     pub fn env(&self) -> &Env {
         &self.env
     }
 
-    /// Its disk.
+    /// Returns its disk.
     pub fn fs(&self) -> &SimulatedFileSystem {
         &self.file_system
     }
 
-    /// Run `future`, and the tasks that it spawns, until it is ready; or until the power fails:
-    /// then `None`, and `future` is dropped where it was. Tasks that still run go on in the next
-    /// call.
+    /// Runs `future`, and the tasks that it spawns, until it is ready; or until the power fails:
+    /// then drops `future` and returns `None`. Tasks that still run continue in the next call.
     ///
     /// # Panics
-    /// Nothing can go on and `future` is not ready: tasks wait for each other.
+    /// If no task can run and `future` is not ready, because tasks wait for each other.
     pub fn run<F: Future>(&self, future: F) -> Option<F::Output> {
         let channel = thread_channel(&self.env);
         self.executor.drive(&channel, future, || self.file_system.is_off())
     }
 
-    /// End everything as `crash` does, and start the machine again with the disk that is left.
-    /// `seed` chooses what happens from now on. Everything opened before is dead; the clock goes
-    /// on.
+    /// Ends everything as `crash` does, and restarts the machine with the remaining disk. `seed`
+    /// determines the events from now on. All earlier handles are dead; the clock continues.
     pub fn restart(self, crash: Crash, seed: u64) -> Self {
         self.executor.note(format_args!("restart after {crash:?}"));
-        // Why first, in either case: what tasks do when they are dropped must not reach the disk.
+        // Power off first, in either case, because drops of tasks must not reach the disk.
         self.file_system.lose_power_now();
         self.close();
         self.file_system.end_life(crash == Crash::Power);
         Self::with_disk(self.file_system.clone(), seed, self.executor.clock().now())
     }
 
-    /// A number that sums up everything that happened since this machine was started: equal seeds
-    /// and programs, equal numbers; and how many steps its tasks made.
+    /// Returns a hash of all events since this machine was started, equal for equal seeds and
+    /// programs, and the number of steps of its tasks.
     pub fn history(&self) -> (u64, u64) {
         self.executor.history()
     }
 
-    /// Panic if the machine makes more steps than this: its tasks run and never come to an end.
+    /// Sets the number of steps beyond which the machine panics, to detect tasks that run without
+    /// end.
     pub fn set_most_steps(&self, steps: u64) {
         self.executor.set_most_steps(steps);
     }
 
-    /// Keep a line of text for everything that happens from now on, for [`Simulation::take_trace`].
-    /// If the thread panics, the last of them are printed.
+    /// Keeps a line of text for every event from now on, for [`Simulation::take_trace`]. If the
+    /// thread panics, the last of them are printed.
     pub fn keep_trace(&self) {
         self.executor.keep_trace();
     }
 
-    /// What has been kept, and keep no more.
+    /// Returns the kept lines and stops keeping more.
     pub fn take_trace(&self) -> Vec<String> {
         self.executor.take_trace()
     }

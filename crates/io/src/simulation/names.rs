@@ -1,9 +1,9 @@
-//! What a disk's paths name, and changes of that, whatever it is that is named.
+//! A disk's names and their changes, generic over the named object.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What is at a path. By normalized absolute path; the root is always there and not listed.
+/// Objects by normalized absolute path; the root always exists and is not listed.
 pub(super) type Names<N> = BTreeMap<PathBuf, N>;
 
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ impl<N: Clone> NameChange<N> {
         }
     }
 
-    /// The same of something else at that path.
+    /// Returns this change with its object mapped by `of`.
     pub(super) fn map<M>(&self, of: impl Fn(&N) -> M) -> NameChange<M> {
         match self {
             Self::Put(path, node) => NameChange::Put(path.clone(), of(node)),
@@ -51,7 +51,7 @@ impl<N: Clone> NameChange<N> {
     }
 }
 
-/// What is below a directory that is not there is not there either.
+/// Removes the names below directories that do not exist.
 pub(super) fn remove_orphans<N>(names: &mut Names<N>, is_directory: impl Fn(&N) -> bool) {
     let has_parent = |path: &Path| {
         let mut above = path.ancestors().skip(1);

@@ -1,11 +1,11 @@
-//! A file that takes aligned writes only, as one opened with `O_DIRECT` does.
+//! A file that accepts aligned writes only, like one opened with `O_DIRECT`.
 
 use crate::error::{Error, Result};
 use crate::file::PositionalFile;
 use crate::soft::errno;
 use std::path::Path;
 
-/// `inner`, with `EINVAL` for what a device would refuse.
+/// `inner`, with `EINVAL` for writes that a device would refuse.
 #[derive(Debug)]
 pub(crate) struct UnalignedRefused<F> {
     inner: F,

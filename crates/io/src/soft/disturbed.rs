@@ -1,5 +1,5 @@
-//! A file system that is another with something between: a delay, a fault, a record of what was
-//! read.
+//! A file system that passes operations to another through a hook: a delay, a fault, a record of
+//! reads.
 
 use crate::error::{Context, Error, Result};
 use crate::file::{
@@ -11,67 +11,66 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What is between a file system and its user.
+/// A hook between a file system and its user.
 pub trait Disturb: Send + Sync + Debug + 'static {
     /// Called before each read that is handed to the file below; see [`RandomAccessFile::disturb`].
     /// Must not block.
     fn read(&self, path: &Path, offset: u64, len: usize) -> Option<Disturbance>;
 
-    /// Called before a file is opened for reading. May block, as opening may.
+    /// Called before a file is opened for reading. May block, like the opening itself.
     ///
     /// # Errors
-    /// Then it is not opened, and this is why.
+    /// The error with which the open fails.
     fn open(&self, path: &Path) -> io::Result<()> {
         let _ = path;
         Ok(())
     }
 
-    /// Called before a file is opened for reading, and how. By default [`open`](Self::open).
+    /// Called before a file is opened for reading, with its options. Default: [`open`](Self::open).
     ///
     /// # Errors
-    /// Then it is not opened, and this is why.
+    /// The error with which the open fails.
     fn open_as(&self, path: &Path, options: OpenOptions) -> io::Result<()> {
         let _ = options;
         self.open(path)
     }
 
-    /// Called before a file is created that bypasses the page cache. By default
+    /// Called before a file is created that bypasses the page cache. Default:
     /// [`write`](Self::write).
     ///
     /// # Errors
-    /// Then it is not created, and this is why.
+    /// The error with which the creation fails.
     fn create_direct(&self, path: &Path) -> io::Result<()> {
         self.write(path)
     }
 
-    /// Called before a file is synced with all that is known of it (`fsync`). By default
+    /// Called before a file is synced with all its metadata (`fsync`). Default:
     /// [`write`](Self::write).
     ///
     /// # Errors
-    /// Then it is not synced, and this is why.
+    /// The error with which the sync fails.
     fn sync_all(&self, path: &Path) -> io::Result<()> {
         self.write(path)
     }
 
-    /// Called before bytes of a file are told to travel to the device; see
-    /// [`PositionalFile::sync_range`].
+    /// Called before the writeback of a range is started; see [`PositionalFile::sync_range`].
     fn sync_range(&self, path: &Path, strict: bool) {
         let _ = (path, strict);
     }
 
-    /// Called before a file gets a second name. By default [`write`](Self::write) of that name.
+    /// Called before a hard link is made. Default: [`write`](Self::write) of the new name.
     ///
     /// # Errors
-    /// Then it does not get it, and this is why.
+    /// The error with which the link fails.
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
         let _ = from;
         self.write(to)
     }
 
-    /// Called before anything is created, changed or synced.
+    /// Called before a file or directory is created, changed or synced.
     ///
     /// # Errors
-    /// Then it is not, and this is why.
+    /// The error with which the operation fails.
     fn write(&self, path: &Path) -> io::Result<()> {
         let _ = path;
         Ok(())
@@ -86,12 +85,12 @@ pub struct DisturbedFileSystem<D> {
 }
 
 impl<D: Disturb> DisturbedFileSystem<D> {
-    /// Put `between` over `inner`.
+    /// Puts the hook `between` over `inner`.
     pub fn new(inner: Arc<dyn FileSystem>, between: D) -> Self {
         Self { inner, between: Arc::new(between) }
     }
 
-    /// What is between.
+    /// Returns the hook.
     pub fn between(&self) -> &Arc<D> {
         &self.between
     }

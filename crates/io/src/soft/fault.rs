@@ -1,7 +1,7 @@
-//! A file system that fails: errors, short reads, flipped bits, reads that are stuck and complete
+//! A file system with faults: errors, short reads, flipped bits, reads that are stuck and complete
 //! late.
 //!
-//! What goes wrong is a function of the seed and of how many operations came before.
+//! The faults are a function of the seed and of the number of earlier draws.
 
 use super::disturbed::{Disturb, DisturbedFileSystem};
 use crate::env::mix;
@@ -12,20 +12,20 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-/// How often what goes wrong; probabilities from 0 to 1.
+/// Probabilities of faults, from 0 to 1.
 #[derive(Clone, Debug)]
 pub struct FaultPlan {
     /// The read fails with `read_errno`.
     pub read_error: f64,
-    /// The errno of failing reads; `EINTR` and `EAGAIN` are tried again by the channel.
+    /// The errno of failing reads; the channel retries `EINTR` and `EAGAIN`.
     pub read_errno: i32,
     /// The read returns fewer bytes than asked, before the end of the file.
     pub short_read: f64,
-    /// One bit of what is read is wrong.
+    /// One bit of the bytes read is wrong.
     pub bit_flip: f64,
     /// The read completes `stuck_for` late.
     pub stuck: f64,
-    /// How late.
+    /// Delay of a stuck read.
     pub stuck_for: Duration,
     /// Opening a file fails with `EIO`.
     pub open_error: f64,
@@ -34,7 +34,7 @@ pub struct FaultPlan {
 }
 
 impl Default for FaultPlan {
-    /// Nothing goes wrong.
+    /// No faults.
     fn default() -> Self {
         Self {
             read_error: 0.0,
@@ -49,7 +49,7 @@ impl Default for FaultPlan {
     }
 }
 
-/// How often something went wrong.
+/// Numbers of faults that have occurred.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultCounts {
     /// Reads that failed.
@@ -60,7 +60,7 @@ pub struct FaultCounts {
     pub bit_flips: u64,
     /// Reads that were stuck.
     pub stuck: u64,
-    /// Files that did not open.
+    /// Files that failed to open.
     pub open_errors: u64,
     /// Changes that failed.
     pub write_errors: u64,
@@ -79,17 +79,17 @@ pub struct Faults {
 pub type FaultFileSystem = DisturbedFileSystem<Faults>;
 
 impl Faults {
-    /// Faults by `plan`, drawn from `seed`.
+    /// Returns faults with the probabilities of `plan`, drawn from `seed`.
     pub fn new(seed: u64, plan: FaultPlan) -> Self {
         Self { plan: Mutex::new(plan), seed, drawn: AtomicU64::new(0), counts: Default::default() }
     }
 
-    /// From now on by another plan.
+    /// Replaces the plan from now on.
     pub fn set_plan(&self, plan: FaultPlan) {
         *self.plan.lock() = plan;
     }
 
-    /// What has gone wrong so far.
+    /// Returns the numbers of faults that have occurred.
     pub fn counts(&self) -> FaultCounts {
         let [read_errors, short_reads, bit_flips, stuck, open_errors, write_errors] =
             self.counts.each_ref().map(|c| c.load(Ordering::Relaxed));
@@ -101,7 +101,7 @@ impl Faults {
         mix(self.seed ^ mix(number.wrapping_add(0x9E37_79B9_7F4A_7C15)))
     }
 
-    /// Whether something of this probability happens now; counts it under `which` if so.
+    /// Draws an event of this probability; counts it under `which` if it happens.
     fn happens(&self, probability: f64, which: usize) -> bool {
         let happens = probability > 0.0 && (self.draw() >> 11) as f64 / ((1u64 << 53) as f64) < probability;
         if happens {

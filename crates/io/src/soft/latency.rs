@@ -1,4 +1,5 @@
-//! A file system whose reads take longer, each on its own: a slow device with unlimited queues.
+//! A file system with slower reads, each delayed independently: a slow device with unlimited
+//! queues.
 
 use super::disturbed::{Disturb, DisturbedFileSystem};
 use crate::env::mix;
@@ -8,7 +9,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-/// How much longer things take than on the file system below.
+/// Delays added to those of the file system below.
 #[derive(Debug)]
 pub struct Latency {
     read: Duration,
@@ -22,22 +23,22 @@ pub struct Latency {
 pub type LatencyFileSystem = DisturbedFileSystem<Latency>;
 
 impl Latency {
-    /// Each read takes at least `read`.
+    /// Returns a delay of at least `read` for each read.
     pub fn of_reads(read: Duration) -> Self {
         Self { read, jitter: Duration::ZERO, open: Duration::ZERO, reads: AtomicU64::new(0), seed: 0 }
     }
 
-    /// And up to `most` more, random, so that reads complete out of order.
+    /// Adds up to `most`, random, which lets reads complete out of order.
     pub fn with_jitter(self, most: Duration, seed: u64) -> Self {
         Self { jitter: most, seed, ..self }
     }
 
-    /// And opening a file takes `open` more.
+    /// Adds `open` to the opening of a file.
     pub fn of_opens(self, open: Duration) -> Self {
         Self { open, ..self }
     }
 
-    /// How many reads there were.
+    /// Returns the number of reads.
     pub fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
     }

@@ -1,9 +1,9 @@
 //! A file system in memory.
 //!
-//! Names and errors are as POSIX has them (a missing parent is `NotFound`, a directory does not
-//! open, a rename replaces). A file opened for reading keeps the content it had, whatever happens
-//! to its name. Files opened for direct I/O want reads aligned to 512 bytes and refuse others, as a
-//! device would.
+//! Names and errors are those of POSIX (a missing parent is `NotFound`, a directory does not open,
+//! a rename replaces). A file opened for reading keeps its content when its name is removed or
+//! replaced. Files opened for direct I/O require reads aligned to 512 bytes and refuse others, like
+//! a device.
 
 use crate::error::{Context, Error, Result};
 use crate::file::{
@@ -21,7 +21,7 @@ use std::time::SystemTime;
 
 const DIRECT_ALIGNMENT: u32 = 512;
 
-/// Files in memory. Clones share them.
+/// A file system in memory. Clones share the files.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryFileSystem {
     tree: Arc<Mutex<Tree>>,
@@ -30,7 +30,7 @@ pub struct MemoryFileSystem {
 /// Lock: the tree, then a file's content.
 #[derive(Debug, Default)]
 struct Tree {
-    /// By normalized absolute path; the root is always there and not listed.
+    /// Nodes by normalized absolute path; the root always exists and is not listed.
     nodes: BTreeMap<PathBuf, Node>,
     locked: BTreeSet<PathBuf>,
 }
@@ -53,7 +53,7 @@ impl Content {
     }
 }
 
-/// When something was modified that is now.
+/// Returns the modification time of a change made now.
 fn now() -> SystemTime {
     #[cfg(shuttle)]
     return SystemTime::UNIX_EPOCH + crate::sync::time::now();
@@ -61,7 +61,7 @@ fn now() -> SystemTime {
     SystemTime::now()
 }
 
-/// One spelling of each path: from the root, without `.` and `..`.
+/// Returns the one spelling of a path: from the root, without `.` and `..`.
 pub(crate) fn normal(path: &Path) -> PathBuf {
     let mut out = PathBuf::from("/");
     for part in path.components() {
@@ -101,7 +101,7 @@ impl Tree {
         below.filter(move |p| p.parent() == Some(path))
     }
 
-    /// The file at `path`, created if it is missing.
+    /// Returns the file at `path`, created if it is missing.
     fn file_or_new(&mut self, path: &Path) -> io::Result<Arc<Content>> {
         self.directory(path.parent().ok_or_else(|| errno(libc::EISDIR))?)?;
         match self.file(path) {
@@ -116,16 +116,16 @@ impl Tree {
 }
 
 impl MemoryFileSystem {
-    /// An empty one.
+    /// Returns an empty file system.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What it holds at one moment, as a file system of its own in which nothing is locked: what a
-    /// process finds whose predecessor was killed at that moment.
+    /// Returns a copy of the content at one moment, as a file system of its own without locks: the
+    /// state that a process finds if its predecessor was killed at that moment.
     pub fn copy(&self) -> Self {
         let tree = self.tree.lock();
-        // By where it is in memory: a file that has two names is locked, and copied, once.
+        // Keyed by address, because a file that has two names must be locked, and copied, once.
         let mut held: BTreeMap<*const Content, _> = BTreeMap::new();
         for node in tree.nodes.values() {
             if let Node::File(content) = node {
@@ -133,7 +133,7 @@ impl MemoryFileSystem {
                     .or_insert_with(|| (content.bytes.lock(), *content.modified.lock()));
             }
         }
-        // Why all are locked first: no file is of another moment than the others.
+        // All are locked first, because all files must be copied at one moment.
         let copies: BTreeMap<_, _> = held
             .iter()
             .map(|(file, (bytes, modified))| {
@@ -156,16 +156,16 @@ impl MemoryFileSystem {
         let at = normal(path);
         let mut tree = self.tree.lock();
         tree.file_or_new(&at).context("create", path)?;
-        // Why a new content: readers of the old keep it.
+        // A new content, because readers of the old one keep it.
         let content = Content::new(Vec::new());
         tree.nodes.insert(at, Node::File(content.clone()));
         Ok(content)
     }
 
-    /// Give the file at `path` this content, creating it and its directories.
+    /// Gives the file at `path` this content, creating it and its directories.
     ///
     /// # Errors
-    /// The path, or a part of it, is taken by something of the other kind.
+    /// The path is a directory, or a part of it is a file.
     pub fn write_file(&self, path: &Path, bytes: Vec<u8>) -> Result<()> {
         if let Some(parent) = path.parent() {
             self.create_dir(parent)?;

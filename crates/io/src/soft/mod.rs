@@ -1,7 +1,7 @@
 //! File systems for tests and simulations: in memory, slower than the one below, or faulty.
 //!
 //! They work through the same channel as the operating system's: their reads are in flight like any
-//! other, complete later on the channel's timer, can be abandoned, and many are in flight at a
+//! other, complete later on the channel's timer, and can be abandoned; many are in flight at a
 //! time.
 
 mod aligned;

@@ -1,6 +1,6 @@
-//! What every file system must do, as one suite; and an executor that knows nothing of channels.
+//! The contract of file systems as one test suite; and an executor without a channel.
 //!
-//! For tests only; nothing else in this crate uses it. Each function panics where the contract is
+//! For tests only; no other part of this crate uses it. Each function panics if the contract is
 //! broken.
 
 mod names;
@@ -20,9 +20,9 @@ pub use crate::threads::ThreadAllowance;
 pub use polls::{in_steps, poll_times};
 pub use reads::{cancellations, pattern};
 
-/// Run the whole contract in the directory `dir`, which must be there and empty, of `file_system`;
-/// `builder` chooses the rest of the environment (its file system is replaced). `direct`: whether
-/// the directory supports direct I/O.
+/// Runs the whole contract on `file_system`, in the existing and empty directory `dir`; `builder`
+/// chooses the rest of the environment (its file system is replaced). `direct` is true if the
+/// directory supports direct I/O.
 pub fn file_system_contract(
     file_system: &Arc<dyn FileSystem>,
     dir: &Path,
@@ -49,7 +49,7 @@ pub fn file_system_contract(
     quiesce(&env);
 }
 
-/// Wait until nothing of `env` is in flight or held; panic if that takes longer than it can.
+/// Waits until no operation of `env` is in flight and no buffer is held; panics after 300 seconds.
 pub fn quiesce(env: &Env) {
     let start = env.clock().now();
     loop {
@@ -75,8 +75,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Run a future on this thread as an executor would that knows nothing of channels: its reads go to
-/// the driver.
+/// Runs a future on this thread like an executor without a channel: its reads go to the driver.
 pub fn foreign_block_on<F: Future>(future: F) -> F::Output {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut cx = Context::from_waker(&waker);

@@ -1,4 +1,4 @@
-//! The contract's half about names, directories and appending.
+//! The contract's part about names, directories and appending.
 
 use crate::env::Env;
 use crate::error::Error;
@@ -60,7 +60,7 @@ pub(super) fn files_and_directories(env: &Env, dir: &Path) {
     assert_eq!(fs.read_file(&sub.join("c")).unwrap(), b"shared bytes");
     fs.remove(&sub.join("c")).unwrap();
 
-    // A file that is open stays whole when its name goes.
+    // An open file stays whole when its name is removed.
     write(env, &b, b"still here");
     let open = crate::block_on(env, crate::open(env, &b, OpenOptions::BUFFERED)).unwrap();
     fs.remove(&b).unwrap();

@@ -6,10 +6,10 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
-/// How often a future is polled at least.
+/// Maximum time between two polls of a future.
 const STEP: Duration = Duration::from_micros(100);
 
-/// Polls a future so often, whenever it is woken, unless it ends before.
+/// Polls a future up to `times` times, at each wake; returns its output if it ends by then.
 pub async fn poll_times<F: Future>(mut future: Pin<&mut F>, times: u64) -> Option<F::Output> {
     let mut left = times;
     poll_fn(move |cx| {
@@ -26,8 +26,8 @@ pub async fn poll_times<F: Future>(mut future: Pin<&mut F>, times: u64) -> Optio
     .await
 }
 
-/// A future that is polled every few microseconds besides, as most of what it waits for are jobs
-/// that wake it at their ends only.
+/// Polls a future at least every 100 microseconds, because most of the jobs it waits for wake it
+/// only at their ends.
 pub async fn in_steps<F: Future>(env: &Env, future: F) -> F::Output {
     let mut future = pin!(future);
     let mut alarm = Box::pin(sleep(env, STEP));

@@ -1,4 +1,4 @@
-//! The contract's half about reading: every entry form, many at a time, joined, moved, abandoned.
+//! The contract's part about reading: every entry form, many at a time, joined, moved, abandoned.
 
 use super::{foreign_block_on, quiesce};
 use crate::buffer::ReadBuf;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 type File = Arc<dyn RandomAccessFile>;
 
-/// `len` bytes from `offset` of an endless file in which every place looks different.
+/// Returns `len` bytes from `offset` of an endless file without repetitions.
 pub fn pattern(offset: u64, len: usize) -> Vec<u8> {
     (offset..offset + len as u64).map(|at| (mix(at / 8) >> (at % 8 * 8)) as u8).collect()
 }
@@ -67,7 +67,7 @@ pub(super) fn every_offset_by_every_entry_form(env: &Env, dir: &Path, direct: bo
     let task = reactor.spawn(move || async move {
         for (offset, len) in places {
             check(read(&e, &f, offset, len).await, offset, len, "reactor");
-            // From inside a task, on the thread's own channel.
+            // From inside of a task, on the thread's own channel.
             check(crate::block_on(&e, read(&e, &f, offset, len)), offset, len, "block_on in a task");
         }
     });
@@ -87,7 +87,7 @@ async fn hundreds(env: Env, file: File, form: &'static str) {
     join_all(all, form).await;
 }
 
-/// Poll all until all are done, in no particular order, and check each.
+/// Polls all until all are done, in no particular order, and checks each.
 async fn join_all(mut all: Vec<(u64, usize, ReadFuture)>, form: &'static str) {
     poll_fn(move |cx| {
         all.retain_mut(|(offset, len, future)| match Pin::new(future).poll(cx) {
@@ -127,7 +127,7 @@ pub(super) fn identical_reads_are_joined(env: &Env, dir: &Path, direct: bool) {
     crate::block_on(env, join_all(twins(5), "twins"));
     let after = env.io_stats();
     assert_eq!((after.reads - before.reads, after.joined - before.joined), (1, 4));
-    // The first to ask goes away; the others get theirs.
+    // The first reader is dropped; the others get their bytes.
     crate::block_on(env, async {
         let mut all = twins(4);
         poll_fn(|cx| {
@@ -149,7 +149,7 @@ pub(super) fn identical_reads_are_joined(env: &Env, dir: &Path, direct: bool) {
     quiesce(env);
 }
 
-/// Poll once, without anyone to wake.
+/// Polls once with a waker that does nothing.
 fn nudge(future: &mut ReadFuture) {
     let _ = Pin::new(future).poll(&mut Context::from_waker(Waker::noop()));
 }
@@ -187,9 +187,9 @@ pub(super) fn futures_may_move_and_go(env: &Env, dir: &Path, direct: bool) {
             .spawn(move || async move { check(moved.await, at, 3000, "moved to a reactor") })
             .join()
             .unwrap();
-        drop(start(5)); // here
+        drop(start(5)); // on this thread
         let gone = start(6);
-        std::thread::scope(|s| drop(s.spawn(move || drop(gone)))); // elsewhere
+        std::thread::scope(|s| drop(s.spawn(move || drop(gone)))); // on another thread
         let held = start(7);
         let env = env.clone();
         let nested = std::thread::spawn(move || {
@@ -221,9 +221,9 @@ pub(super) fn buffers_outlive_their_channel(env: &Env, dir: &Path, direct: bool)
     quiesce(env);
 }
 
-/// Read at random for `span` by all three entry forms at the same time, dropping reads at random
-/// moments of their lives, and check every result. Returns how many were dropped. Nothing may be
-/// left when it returns; it waits for that.
+/// Reads at random offsets for `span` by all three entry forms at the same time, drops reads at
+/// random moments of their lives, and checks every result. Waits until nothing is in flight or
+/// held. Returns the number of dropped reads.
 pub fn cancellations(env: &Env, dir: &Path, direct: bool, span: Duration, seed: u64) -> u64 {
     let (path, file) = make(env, dir, direct);
     let reactor = Reactor::builder(env).threads(2).build().unwrap();
@@ -280,7 +280,7 @@ async fn drops(env: Env, file: File, until: Duration, seed: u64, form: &'static 
     };
     let mut dropped = 0;
     while env.now() < until {
-        // Few places, so that reads are often joined.
+        // Few offsets, which makes joined reads frequent.
         let mut batch: Vec<_> = (0..1 + random(12))
             .map(|_| (random(50) * 4099, 1 + (random(4) * 3333) as usize))
             .map(|(offset, len)| (offset, len, read(&env, &file, offset, len)))

@@ -1,5 +1,5 @@
-//! The contract's part about writing from async code: in order, behind the writer's back, given up
-//! at any moment.
+//! The contract's part about writing from async code: in order, in the background, and abandoned at
+//! any moment.
 
 use super::pattern;
 use crate::background::Priority;
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::pin::pin;
 use std::task::Poll;
 
-/// Ways to write a file; `direct`: also bypassing the page cache.
+/// Returns ways to write a file; with `direct`, those that bypass the page cache too.
 fn windows(direct: bool) -> impl Iterator<Item = WriterOptions> {
     let default = WriterOptions::default();
     let buffered = [
@@ -24,7 +24,7 @@ fn windows(direct: bool) -> impl Iterator<Item = WriterOptions> {
     modes.iter().flat_map(move |direct| buffered.map(|options| WriterOptions { direct: *direct, ..options }))
 }
 
-/// Append `sizes` many bytes one after the other, so that the file becomes the pattern.
+/// Appends chunks of the given sizes one after the other, which makes the file the pattern.
 async fn append_all(file: &mut FileWriter, sizes: impl Iterator<Item = usize>) {
     for size in sizes {
         let mut buffer = file.buffer();
@@ -45,7 +45,8 @@ pub(super) fn appended_buffers_follow_each_other(env: &Env, dir: &Path, direct: 
         let write = |env: Env, path: std::path::PathBuf| async move {
             let mut file = FileWriter::create(&env, &path, options).await.unwrap();
             assert_eq!((file.size(), file.path(), file.is_direct()), (0, &*path, options.direct));
-            // A flush in between: what comes then goes on within a unit that is in the file.
+            // A flush in between: the next append continues within a unit that is already in the
+            // file.
             append_all(&mut file, sizes().take(20)).await;
             file.flush().await.unwrap();
             assert_eq!(env.fs().read_file(&path).unwrap(), pattern(0, file.size() as usize));
@@ -62,7 +63,7 @@ pub(super) fn appended_buffers_follow_each_other(env: &Env, dir: &Path, direct: 
         env.fs().remove(&path).unwrap();
         let job = env.spawn(Priority::Low, write(env.clone(), path.clone()));
         assert_eq!(crate::block_on(env, job).unwrap(), expected.len() as u64);
-        // And what was written is read through the channel.
+        // The written bytes are read through the channel.
         let open = crate::block_on(env, crate::open(env, &path, OpenOptions::BUFFERED)).unwrap();
         assert_eq!(open.size(), expected.len() as u64);
         assert!(*crate::block_on(env, crate::read(env, &open, 0, expected.len())).unwrap() == *expected);
@@ -92,7 +93,7 @@ pub(super) fn files_are_cut_and_replaced(env: &Env, dir: &Path, direct: bool) {
     env.fs().remove(&path).unwrap();
 }
 
-/// A call that is dropped while it waits has done nothing, and loses nothing.
+/// A call that is dropped while it waits has no effect, and loses nothing.
 pub(super) fn appends_may_be_given_up(env: &Env, dir: &Path, direct: bool) {
     let path = dir.join("given-up");
     let options = WriterOptions { window: 5000, direct, ..WriterOptions::default() };
@@ -103,7 +104,7 @@ pub(super) fn appends_may_be_given_up(env: &Env, dir: &Path, direct: bool) {
             let data = pattern(before, 1 + i * 37 % 4000);
             let added = {
                 let mut append = pin!(file.append(data));
-                // Some polls, then it is dropped.
+                // Polled a few times, then dropped.
                 let mut polls = i % 3;
                 poll_fn(|cx| match append.as_mut().poll(cx) {
                     Poll::Ready(done) => Poll::Ready(Some(done)),
@@ -127,8 +128,8 @@ pub(super) fn appends_may_be_given_up(env: &Env, dir: &Path, direct: bool) {
     env.fs().remove(&path).unwrap();
 }
 
-/// A file that is opened anew under another name keeps what is not written over, and its space may
-/// be reserved and given back.
+/// A file reopened under another name keeps the bytes that are not overwritten, and its space may
+/// be reserved and released.
 pub(super) fn what_is_there_is_written_over(env: &Env, dir: &Path) {
     let (old, new, fs) = (dir.join("old"), dir.join("new"), env.fs());
     let missing = fs.open_positional(&old).unwrap_err();
@@ -153,8 +154,8 @@ pub(super) fn what_is_there_is_written_over(env: &Env, dir: &Path) {
     fs.remove(&new).unwrap();
 }
 
-/// What is put into a mapped stretch is in the file, beside what is written; a file system that
-/// cannot map leaves the file alone.
+/// Bytes put into a mapped range are in the file, beside those written; a file system that cannot
+/// map leaves the file unchanged.
 pub(super) fn stretches_are_mapped(env: &Env, dir: &Path) {
     let (path, fs) = (dir.join("mapped"), env.fs());
     let file = fs.create_positional(&path).unwrap();
