@@ -1,12 +1,12 @@
-//! How long a hit takes over a million entries, looked up at random, and how long an insert takes
-//! in a full cache: `cargo run --release -p karst-mem --example cache_speed [entries] [threads]`.
+//! Measures a hit in a cache of a million entries, looked up at random, and an insert into a full
+//! cache: `cargo run --release -p karst-mem --example cache_speed [entries] [threads]`.
 //!
-//! Times are CPU time of the measuring threads, so that other load on the machine does not count.
+//! Times are CPU time of the measuring threads, which excludes other load on the machine.
 
 use karst_mem::{BlockCache, CacheKey, CacheOptions, Priority};
 use std::time::Duration;
 
-/// About what the engine stores for a data block.
+/// A value of about the size that the engine stores for a data block.
 struct Value {
     number: u64,
     _rest: [u64; 7],
@@ -34,7 +34,7 @@ fn next(x: &mut u64) -> u64 {
     *x
 }
 
-/// Nanoseconds an operation on each of `threads` threads, and the sum of what they returned.
+/// Returns the nanoseconds of an operation, run on each of `threads` threads.
 fn measure(threads: u64, n: u64, operation: impl Fn(u64) -> u64 + Sync) -> f64 {
     let run = |seed: u64| {
         let mut x = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed + 1);

@@ -1,7 +1,7 @@
-//! What an insert into the skiplist costs:
-//! `cargo run --release -p karst-mem --example skiplist_speed [entries] [threads] [batch]`.
+//! Measures the cost of an insert into the skiplist: `cargo run --release -p karst-mem --example
+//! skiplist_speed [entries] [threads] [batch]`.
 //!
-//! Keys as a memtable has them (16 bytes and a sequence number), in random order, values of 100
+//! Keys like those of a memtable (16 bytes and a sequence number), in random order, values of 100
 //! bytes.
 
 use karst_mem::SkipList;
@@ -17,7 +17,7 @@ fn order(a: &[u8], b: &[u8]) -> Ordering {
     })
 }
 
-/// Processor time of this process so far: the clock of a machine that others use too.
+/// Returns the CPU time of this process, which excludes other load on the machine.
 fn cpu() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").expect("procfs");
     let fields: Vec<&str> = stat.rsplit(')').next().expect("fields").split_whitespace().collect();

@@ -1,19 +1,18 @@
-//! A Bloom filter that is asked while it is filled.
+//! A Bloom filter that is read while it is filled.
 //!
-//! In: 64-bit hashes, from any number of threads. Out: whether a hash may have been added. The
-//! filter lives in memory only, so its layout is nobody else's business: a hash chooses one cache
-//! line and six bits in it, so that adding and asking cost one miss each.
+//! Any number of threads add 64-bit hashes and test if a hash may have been added. The filter lives
+//! in memory only, which leaves its layout free: a hash selects one cache line and six bits in it;
+//! adding and testing cost one cache miss each.
 //!
-//! Invariant: a hash that was added is found by every thread that knows, by other means, that it
-//! was.
+//! Invariant: an added hash is found by every thread that knows, by other means, that it was added.
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// Bits that a hash sets.
+/// Number of bits that a hash sets.
 const PROBES: u32 = 6;
 const WORDS: usize = 8;
 
-/// Bits of one cache line.
+/// One cache line of bits.
 #[repr(align(64))]
 struct Line([AtomicU64; WORDS]);
 
@@ -23,7 +22,7 @@ pub struct Bloom {
 }
 
 impl Bloom {
-    /// An empty filter of about `bytes`; at least one cache line.
+    /// Returns an empty filter of about `bytes`; at least one cache line.
     pub fn new(bytes: usize) -> Self {
         let lines = bytes.div_ceil(size_of::<Line>()).clamp(1, u32::MAX as usize);
         let empty = || Line(std::array::from_fn(|_| AtomicU64::new(0)));
@@ -34,28 +33,28 @@ impl Bloom {
     #[inline]
     pub fn add(&self, hash: u64) {
         for (word, bit) in self.probes(hash) {
-            // Ordering: what is found through the filter is published by other means. Why the look
-            // first: lines stay shared that are full already.
+            // Ordering: Relaxed; entries found through the filter are published by other means.
+            // Tested first, because a full line then stays shared between the processors' caches.
             if word.load(Ordering::Relaxed) & bit == 0 {
                 word.fetch_or(bit, Ordering::Relaxed);
             }
         }
     }
 
-    /// Whether `hash` may have been added; false means that it was not.
+    /// Returns true if `hash` may have been added; false means that it was not.
     #[inline]
     pub fn may_contain(&self, hash: u64) -> bool {
-        // Ordering: as in `add`.
+        // Ordering: Relaxed, as in `add`.
         self.probes(hash).all(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
     }
 
-    /// Bytes of memory in use.
+    /// Returns the bytes of memory in use.
     pub fn memory_bytes(&self) -> usize {
         size_of_val(&*self.lines)
     }
 
-    /// The bits of a hash: its upper half chooses the line, its lower half the bits, nine at a
-    /// time.
+    /// Returns the bits of a hash: its upper half selects the line, its lower half the bits, nine
+    /// at a time.
     #[inline]
     fn probes(&self, hash: u64) -> impl Iterator<Item = (&AtomicU64, u64)> {
         let line = &self.lines[(((hash >> 32) * self.lines.len() as u64) >> 32) as usize].0;
@@ -78,7 +77,7 @@ impl std::fmt::Debug for Bloom {
 mod tests {
     use super::*;
 
-    /// Numbers that are spread as hashes are.
+    /// Returns a number spread like a hash.
     fn hash(n: u64) -> u64 {
         let n = (n ^ (n >> 31)).wrapping_mul(0x7fb5_d329_728e_a185);
         (n ^ (n >> 27)).wrapping_mul(0x81da_def4_bc2d_d44d)

@@ -1,9 +1,9 @@
-//! The atomics, the lock and the cell that the crate is written against: the standard ones, or
-//! loom's when the crate is compiled with `--cfg loom`, so that loom explores the very types that
-//! ship, or shuttle's with `--cfg shuttle`, so that it explores what the crates above make of them.
+//! The atomics, the lock and the cell of this crate: the standard ones; loom's with `--cfg loom`,
+//! which then explores the types that ship; or shuttle's with `--cfg shuttle`, which explores the
+//! crates above.
 //!
-//! For this crate and what loom explores of the crate `commit`. Invariant: no module of this crate
-//! names `std::sync::atomic` but through here.
+//! For this crate and for the parts of the crate `commit` that loom explores. Invariant: no other
+//! module of this crate names `std::sync::atomic`.
 
 #[cfg(loom)]
 use loom::sync as imp;
@@ -19,8 +19,7 @@ pub(crate) use loom::sync::Arc;
 #[cfg(not(loom))]
 pub(crate) use std::sync::Arc;
 
-/// A number that only steers how something is done: any value is right, so it is no part of what
-/// loom explores.
+/// A number that is only a hint: any value is correct, therefore loom does not explore it.
 pub(crate) type Steering = std::sync::atomic::AtomicUsize;
 
 #[cfg(any(loom, shuttle))]
@@ -28,7 +27,7 @@ pub use imp::MutexGuard;
 #[cfg(not(any(loom, shuttle)))]
 pub use parking_lot::MutexGuard;
 
-/// A lock without poisoning: nothing here leaves broken state behind when it unwinds.
+/// A lock without poisoning, because no code here leaves broken state behind when it unwinds.
 pub struct Mutex<T>(
     #[cfg(any(loom, shuttle))] imp::Mutex<T>,
     #[cfg(not(any(loom, shuttle)))] parking_lot::Mutex<T>,
@@ -88,10 +87,10 @@ impl<T> Cell<T> {
     }
 }
 
-/// A place for a value that is exchanged as a whole, and read without a lock.
+/// A cell for a value that is replaced as a whole and read without a lock.
 #[cfg(not(loom))]
 pub(crate) struct Swap<T>(arc_swap::ArcSwap<T>, #[cfg(shuttle)] Point);
-/// A value that was in a `Swap`, kept in hand.
+/// A value loaded from a `Swap`, kept alive.
 #[cfg(not(loom))]
 pub type Pinned<T> = arc_swap::Guard<Arc<T>>;
 
@@ -121,8 +120,8 @@ impl<T> Swap<T> {
     }
 }
 
-/// Where shuttle may let another thread go on. Why that is enough for arc-swap: all of shuttle's
-/// threads share one of the operating system's, and none stops within arc-swap.
+/// A point where shuttle may switch threads. That is enough for arc-swap, because all of shuttle's
+/// threads share one thread of the operating system, and none stops within arc-swap.
 #[cfg(shuttle)]
 #[derive(Default)]
 struct Point(AtomicBool);
@@ -134,23 +133,23 @@ impl Point {
     }
 }
 
-// Why a lock in the model, and std's `Arc`: what is modelled is what is done with the value;
-// arc-swap and `Arc` are taken at their word. So crates above see the same types with loom and
+// A lock and the standard library's `Arc` in the model, because the model covers the use of the
+// value, while arc-swap and `Arc` are trusted. Crates above then see the same types with loom and
 // without.
 #[cfg(loom)]
 pub(crate) struct Swap<T>(Mutex<std::sync::Arc<T>>);
-/// A value that was in a `Swap`, kept in hand.
+/// A value loaded from a `Swap`, kept alive.
 #[cfg(loom)]
 #[derive(Debug)]
 pub struct Pinned<T>(std::sync::Arc<T>);
 
 #[cfg(loom)]
 impl<T> Pinned<T> {
-    /// As arc-swap's guard.
+    /// Wraps a value like arc-swap's guard.
     pub fn from_inner(value: std::sync::Arc<T>) -> Self {
         Self(value)
     }
-    /// As arc-swap's guard.
+    /// Unwraps the value like arc-swap's guard.
     pub fn into_inner(pinned: Self) -> std::sync::Arc<T> {
         pinned.0
     }

@@ -7,7 +7,6 @@
 //! mappings of their own, of ordinary pages.
 //!
 //! Invariant: no two slices of a mapping overlap while both exist.
-//! Invariant: no two slices of a mapping overlap while both exist.
 
 use super::MEMORY_ALIGNMENT;
 use crate::sync::Mutex;

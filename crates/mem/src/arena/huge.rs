@@ -1,20 +1,20 @@
-//! Blocks of the size of a huge page, one at a time. On Linux they come from the operating system
-//! itself.
+//! Allocation of blocks of the size of a huge page, one at a time. On Linux they are mapped from
+//! the operating system.
 //!
-//! Why not from the allocator: of the 4 MiB that it needs to align one, and of what it keeps when
-//! one is freed, a program that fills and drops memtables for hours gets back little. A mapping is
-//! given back whole.
+//! Not from the allocator, because aligning one block takes 4 MiB of it, and it keeps freed blocks:
+//! a program that fills and drops memtables for hours gets little memory back. A mapping is
+//! returned whole.
 
 use super::HUGE_PAGE_BYTES;
 use std::ptr::NonNull;
 
-/// One block, aligned to its size, which the system is asked to back with a huge page. That there
-/// is none is no error.
+/// Returns one block, aligned to its size; the system is asked to back it with a huge page. Getting
+/// ordinary pages instead is no error.
 #[cfg(all(target_os = "linux", not(miri), not(loom)))]
 pub(super) fn allocate() -> Option<NonNull<u8>> {
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: an anonymous private mapping at an address of the kernel's choice touches nothing of
-    // ours.
+    // SAFETY: an anonymous private mapping at an address of the kernel's choice overlaps no other
+    // memory of the process.
     let base = unsafe { libc::mmap(std::ptr::null_mut(), 2 * HUGE_PAGE_BYTES, protection, flags, -1, 0) };
     if base == libc::MAP_FAILED {
         return None;
@@ -22,8 +22,8 @@ pub(super) fn allocate() -> Option<NonNull<u8>> {
     let base: *mut u8 = base.cast();
     let before = base.align_offset(HUGE_PAGE_BYTES);
     let behind = HUGE_PAGE_BYTES - before;
-    // SAFETY: what is cut off lies before and behind the block, inside the mapping, and nobody has
-    // been given any of it. The advice is about memory of ours.
+    // SAFETY: the cut parts lie before and behind the block, inside the mapping, and are not in
+    // use. The advice concerns the block just mapped.
     unsafe {
         let block = base.add(before);
         if before > 0 {
@@ -37,14 +37,14 @@ pub(super) fn allocate() -> Option<NonNull<u8>> {
     }
 }
 
-/// Gives a block back.
+/// Returns a block to the system.
 ///
 /// # Safety
-/// It came from [`allocate`], and nobody uses it any more.
+/// The block came from [`allocate`] and is no longer in use.
 #[cfg(all(target_os = "linux", not(miri), not(loom)))]
 pub(super) unsafe fn free(block: NonNull<u8>) {
-    // SAFETY: the caller's promise. Why an error is ignored: there is none for a range that is
-    // mapped.
+    // SAFETY: the caller's promise. The result is ignored, because unmapping a mapped range cannot
+    // fail.
     unsafe { libc::munmap(block.as_ptr().cast(), HUGE_PAGE_BYTES) };
 }
 
@@ -53,17 +53,17 @@ fn layout() -> std::alloc::Layout {
     std::alloc::Layout::from_size_align(HUGE_PAGE_BYTES, HUGE_PAGE_BYTES).expect("a power of two")
 }
 
-/// One block, aligned to its size.
+/// Returns one block, aligned to its size.
 #[cfg(not(all(target_os = "linux", not(miri), not(loom))))]
 pub(super) fn allocate() -> Option<NonNull<u8>> {
     // SAFETY: the layout is not empty.
     NonNull::new(unsafe { std::alloc::alloc(layout()) })
 }
 
-/// Gives a block back.
+/// Returns a block to the allocator.
 ///
 /// # Safety
-/// It came from [`allocate`], and nobody uses it any more.
+/// The block came from [`allocate`] and is no longer in use.
 #[cfg(not(all(target_os = "linux", not(miri), not(loom))))]
 pub(super) unsafe fn free(block: NonNull<u8>) {
     // SAFETY: the caller's promise; `allocate` had this layout.

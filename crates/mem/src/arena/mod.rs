@@ -1,36 +1,36 @@
-//! A bump allocator for many threads: memory is handed out by one atomic add and given back all at
-//! once when the arena is dropped. The skiplist keeps its nodes in it.
+//! A bump allocator for many threads: an atomic add hands memory out, and dropping the arena frees
+//! all of it at once. The skiplist keeps its nodes in it.
 //!
-//! In: sizes; out: pointers to uninitialised memory, 8-byte aligned, valid until the arena is
+//! Allocations are pointers to uninitialised memory, 8-byte aligned, valid until the arena is
 //! dropped, never handed out twice.
 //!
-//! Invariant: a block is linked (`older`) before it becomes `current` and is never unlinked, so
-//! whoever holds `&Arena` may use any block it has seen. Blocks grow from [`FIRST_BLOCK_BYTES`] by
-//! doubling up to what the owner says, at most [`LARGEST_BLOCK_BYTES`], so that a small memtable
-//! stays small and a large one costs few allocations. A request of more than a quarter of a block
-//! gets a block of its own and leaves the current one in use; it counts for the size of the next
-//! one, so that requests which are all too large for the first block soon share one.
+//! Invariant: a block is linked (`older`) before it becomes `current` and is never unlinked; a
+//! holder of `&Arena` may therefore use any block it has seen. Blocks grow from
+//! [`FIRST_BLOCK_BYTES`] by doubling up to the owner's limit, at most [`LARGEST_BLOCK_BYTES`],
+//! which keeps a small memtable small and a large one to few allocations. A request of more than a
+//! quarter of a block gets a block of its own and leaves the current one in use; it counts for the
+//! size of the next one, which lets requests that are all too large for the first block soon share
+//! one.
 //!
-//! Why the largest blocks are huge pages, where the system has them: a search hops through all of a
-//! large list's memory, and with small pages almost every hop misses the translation caches as
-//! well.
+//! The largest blocks are huge pages, where the system has them, because a search touches all of a
+//! large list's memory, and with small pages almost every access misses the translation caches too.
 
 use crate::sync::{AtomicPtr, AtomicUsize, Mutex, Ordering};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::{self, NonNull};
 
-/// What every allocation is aligned to.
+/// Alignment of every allocation, in bytes.
 pub(crate) const ALIGN: usize = 8;
 const FIRST_BLOCK_BYTES: usize = if cfg!(any(miri, loom)) { 512 } else { 8 << 10 };
 pub(crate) const LARGEST_BLOCK_BYTES: usize = HUGE_PAGE_BYTES;
-/// Size and alignment of a huge page where they are most common.
+/// Size and alignment in bytes of the most common huge pages.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 mod huge;
 pub(crate) mod stock;
 
 struct Block {
-    /// Bytes handed out from `data`; passes `bytes` when a request did not fit.
+    /// Bytes handed out from `data`; exceeds `bytes` after a request that did not fit.
     used: AtomicUsize,
     data: NonNull<u8>,
     bytes: usize,
@@ -41,18 +41,18 @@ pub(crate) struct Arena {
     largest_block_bytes: usize,
     current: AtomicPtr<Block>,
     allocated_bytes: AtomicUsize,
-    /// Lock: guards the list of blocks; taken only to add one. Holds the newest block of the list.
+    /// Lock: guards the list of blocks; taken only to add one. The newest block of the list.
     newest: Mutex<*mut Block>,
 }
 
 // SAFETY: the raw pointers lead to blocks that only `drop` frees; `used` is atomic, and the bytes
-// of a block are never read or written here: each belongs to the one caller it was handed to.
+// of a block are never read or written here: each belongs to the one caller that got it.
 unsafe impl Send for Arena {}
-// SAFETY: as above; the list of blocks is changed under `newest` only.
+// SAFETY: as for `Send`; the list of blocks is changed under `newest` only.
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// Its blocks grow up to `block_bytes`, or the next smaller power of two.
+    /// Returns an arena whose blocks grow up to `block_bytes`, rounded down to a power of two.
     pub(crate) fn new(block_bytes: usize) -> Self {
         let power = block_bytes.clamp(FIRST_BLOCK_BYTES, LARGEST_BLOCK_BYTES).ilog2();
         Self {
@@ -63,13 +63,13 @@ impl Arena {
         }
     }
 
-    /// Bytes taken from the global allocator, used or not.
+    /// Returns the bytes taken from the global allocator, used or not.
     pub(crate) fn allocated_bytes(&self) -> usize {
         self.allocated_bytes.load(Ordering::Relaxed)
     }
 
-    /// Uninitialised memory of `bytes` bytes, aligned to [`ALIGN`]. Takes a lock only when a block
-    /// is full.
+    /// Returns uninitialised memory of `bytes` bytes, aligned to [`ALIGN`]. Takes a lock only when
+    /// a block is full.
     ///
     /// # Panics
     /// If `bytes` is more than a quarter of the address space.
@@ -91,13 +91,14 @@ impl Arena {
         let current = self.current.load(Ordering::Acquire);
         // SAFETY: a published block lives as long as `self`.
         let current_ref = unsafe { current.as_ref() };
-        // Why: another thread may have added a block while this one waited for the lock.
+        // Tried again, because another thread may have added a block while this one waited for the
+        // lock.
         if let Some(data) = current_ref.and_then(|b| b.take(bytes)) {
             return data;
         }
         let doubled = current_ref.map_or(FIRST_BLOCK_BYTES, |b| b.bytes * 2);
-        // Why not above the largest before it is rounded: the sum of a large arena need not have a
-        // power of two above it.
+        // Limited before it is rounded, because the sum of a large arena may have no power of two
+        // above it.
         let so_far = self.allocated_bytes().min(self.largest_block_bytes).next_power_of_two();
         let next_bytes = doubled.max(so_far).clamp(FIRST_BLOCK_BYTES, self.largest_block_bytes);
         let alone = bytes > next_bytes / 4;
@@ -132,7 +133,7 @@ impl Block {
     }
 
     fn take(&self, bytes: usize) -> Option<NonNull<u8>> {
-        // Why: the check first keeps `used` from running far past the end, where it could wrap.
+        // Checked first, because `used` could otherwise run far past the end and wrap.
         if self.used.load(Ordering::Relaxed) + bytes > self.bytes {
             return None;
         }
@@ -150,15 +151,15 @@ impl Drop for Arena {
     fn drop(&mut self) {
         let mut block = *self.newest.lock();
         while !block.is_null() {
-            // SAFETY: `&mut self`: no other user is left; every block was made by `Block::new`,
+            // SAFETY: `&mut self` excludes all other users; every block was made by `Block::new`,
             // once.
             let owned = unsafe { Box::from_raw(block) };
             if owned.bytes == HUGE_PAGE_BYTES {
-                // SAFETY: a block of this size came from the stock or from where the stock's come
-                // from, and its user is gone.
+                // SAFETY: a block of this size came from the stock or from `huge::allocate`, and
+                // its user is gone.
                 unsafe { stock::give(owned.data) };
             } else {
-                // SAFETY: allocated with this very layout.
+                // SAFETY: allocated with this layout.
                 unsafe { dealloc(owned.data.as_ptr(), Block::layout(owned.bytes)) };
             }
             block = owned.older;

@@ -1,35 +1,35 @@
-//! Blocks of the size of a huge page, kept ready for any arena of the process.
+//! Stock of blocks of the size of a huge page, ready for any arena of the process.
 //!
-//! In: blocks of arenas that were dropped, and new ones that [`stock_blocks`] makes on a thread
-//! that has time. Out: blocks whose memory the kernel has given already.
+//! It holds blocks of dropped arenas, and new ones that [`stock_blocks`] makes on a thread that has
+//! time. The kernel has already backed their memory with pages.
 //!
-//! Why: the first touch of a new huge page keeps the kernel busy. It clears 2 MiB, and when memory
-//! is fragmented it moves pages about until it has 2 MiB in one piece. Measured: half a millisecond
-//! where memory is plenty, two on average and seven at worst where the page cache has filled it;
-//! all of it in the middle of some writer's insert.
+//! Reason: the first touch of a new huge page keeps the kernel busy. It clears 2 MiB, and with
+//! fragmented memory it moves pages until it has 2 MiB in one piece. Measured: half a millisecond
+//! with plenty of memory, two on average and seven at worst if the page cache has filled it; all of
+//! it in the middle of a writer's insert.
 //!
 //! Invariants: at most [`KEPT`] blocks are kept, and no more than the last [`trim_stock`] and
-//! [`stock_blocks`] allowed: this crate knows no budgets, its user does. Whoever takes one of the
-//! last ones says that more are wanted; this crate has no threads, so its user asks
-//! ([`wants_blocks`]) and sees to it.
+//! [`stock_blocks`] allowed, because this crate's user knows the memory budget. An arena that takes
+//! one of the last blocks requests more; this crate has no threads, therefore its user polls for
+//! the request ([`wants_blocks`]) and fills the stock.
 
 use super::{HUGE_PAGE_BYTES, huge};
 use parking_lot::Mutex;
 use std::ptr::NonNull;
-// Why std's: what is one for the whole process is no part of what loom explores.
+// The standard library's atomics, because state of the whole process is not part of a loom model.
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Blocks that are kept when arenas are dropped: those of one memtable of the default size.
+/// Maximum number of blocks kept from dropped arenas: those of one memtable of the default size.
 const KEPT: usize = 32;
-/// More are wanted when fewer than this are left.
+/// Number of blocks below which more are requested.
 const LOW: usize = 2;
-/// How many are there after [`stock_blocks`].
+/// Number of blocks after [`stock_blocks`].
 const STOCKED: usize = 6;
 
-/// Memory of [`HUGE_PAGE_BYTES`] that nobody uses.
+/// Memory of [`HUGE_PAGE_BYTES`] that is not in use.
 struct Piece(NonNull<u8>);
 
-// SAFETY: memory that nobody uses may be used by any thread.
+// SAFETY: memory that is not in use may be used by any thread.
 unsafe impl Send for Piece {}
 
 struct Stock(Mutex<Vec<Piece>>);
@@ -37,7 +37,7 @@ struct Stock(Mutex<Vec<Piece>>);
 static STOCK: Stock = Stock(Mutex::new(Vec::new()));
 static WANTED: AtomicBool = AtomicBool::new(false);
 
-/// A block from the stock. It holds whatever its last user left.
+/// Takes a block from the stock. Its content is undefined.
 pub(super) fn take() -> Option<NonNull<u8>> {
     let (taken, left) = {
         let mut stock = STOCK.0.lock();
@@ -52,7 +52,7 @@ pub(super) fn take() -> Option<NonNull<u8>> {
 /// Takes back a block from here or from [`huge::allocate`].
 ///
 /// # Safety
-/// Nobody uses it any more.
+/// The block is no longer in use.
 pub(super) unsafe fn give(data: NonNull<u8>) {
     {
         let mut stock = STOCK.0.lock();
@@ -61,29 +61,29 @@ pub(super) unsafe fn give(data: NonNull<u8>) {
             return;
         }
     }
-    // SAFETY: it came from there, says the caller, and is unused.
+    // SAFETY: by the caller's promise it came from `huge::allocate` and is not in use.
     unsafe { huge::free(data) };
 }
 
-/// Whether blocks should be made with [`stock_blocks`]; says so once.
+/// Returns true, once, if [`stock_blocks`] should be called.
 #[inline]
 pub fn wants_blocks() -> bool {
-    // Ordering: a hint.
+    // Ordering: Relaxed, because it is a hint.
     WANTED.load(Ordering::Relaxed) && WANTED.swap(false, Ordering::Relaxed)
 }
 
-/// Makes blocks until a few are ready, of at most `bytes` together. Takes a millisecond or so for
-/// each: to be called where nobody waits.
+/// Makes blocks until a few are ready, of at most `bytes` together. Takes about a millisecond for
+/// each, therefore call it where no writer waits.
 pub fn stock_blocks(bytes: usize) {
     STOCK.fill(STOCKED.min(bytes / HUGE_PAGE_BYTES));
 }
 
-/// Gives back blocks until those that are left have at most `bytes`.
+/// Frees blocks until at most `bytes` are left.
 pub fn trim_stock(bytes: usize) {
     STOCK.trim(bytes / HUGE_PAGE_BYTES);
 }
 
-/// Bytes of the blocks that are ready.
+/// Returns the bytes of the blocks that are ready.
 pub fn stock_bytes() -> usize {
     STOCK.0.lock().len() * HUGE_PAGE_BYTES
 }
@@ -93,8 +93,8 @@ impl Stock {
         while self.0.lock().len() < blocks {
             let Some(data) = huge::allocate() else { return };
             for at in (0..HUGE_PAGE_BYTES).step_by(4096) {
-                // SAFETY: within the allocation, which nobody else has. Volatile, for nobody reads
-                // it.
+                // SAFETY: within the allocation, which has no other user. Volatile, because the
+                // compiler could drop a write that is never read.
                 unsafe { data.as_ptr().add(at).write_volatile(0) };
             }
             self.0.lock().push(Piece(data));
@@ -110,7 +110,7 @@ impl Stock {
             pieces.split_off(blocks)
         };
         for piece in gone {
-            // SAFETY: all of the stock came from there, and nobody uses it.
+            // SAFETY: all blocks of the stock came from `huge::allocate` and are not in use.
             unsafe { huge::free(piece.0) };
         }
     }
@@ -126,7 +126,7 @@ mod tests {
         stock_blocks(usize::MAX);
         assert!(STOCK.0.lock().len() >= STOCKED.min(LOW));
         let arena = Arena::new(LARGEST_BLOCK_BYTES);
-        // Why so small: a request of more than a quarter of the first block would get a block of
+        // Small, because a request of more than a quarter of the first block would get a block of
         // its own.
         const REQUEST: usize = 1024;
         let allocate = |bytes: usize| {
@@ -135,7 +135,7 @@ mod tests {
                 unsafe { arena.allocate(REQUEST).as_ptr().write_bytes(1, REQUEST) };
             }
         };
-        // More than there are: the stock runs low on the way, and what is missing is made.
+        // More than the stock holds: it runs low on the way, and the missing blocks are allocated.
         allocate((KEPT + STOCKED + 8) * HUGE_PAGE_BYTES);
         assert!(wants_blocks());
         drop(arena);

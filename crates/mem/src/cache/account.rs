@@ -1,8 +1,8 @@
-//! What a cache holds, in bytes and in events, and the charges that count against it from outside.
+//! Accounting of a cache, in bytes and events, and charges for memory outside of it.
 //!
 //! Invariant: `usage_bytes` is the sum of the entries' charges, of live [`Charge`]s and of inserts
-//! under way. Shared by the cache and by charges, which may outlive it. Nothing here is written on
-//! a hit.
+//! in progress. Shared by the cache and by charges, which may outlive it. A hit writes nothing
+//! here.
 
 use super::Priority;
 use crate::sync::{Arc, AtomicU64, AtomicUsize, Ordering};
@@ -11,9 +11,9 @@ use std::fmt;
 pub(super) struct Account {
     pub(super) capacity_bytes: AtomicUsize,
     pub(super) usage_bytes: AtomicUsize,
-    /// Of entries in the table, by priority.
+    /// Bytes of entries in the table, by priority.
     pub(super) entry_bytes: [AtomicUsize; 3],
-    /// Of standalone handles and reservations, by what they are for: pinned by nature.
+    /// Bytes of standalone handles and reservations, by kind; all of them pinned.
     pub(super) charged_bytes: [AtomicUsize; ChargeKind::COUNT],
     pub(super) inserts: AtomicU64,
     pub(super) evictions: AtomicU64,
@@ -47,20 +47,20 @@ impl Account {
     }
 }
 
-/// What a [`Charge`] is for, by a number that the cache's owner gives a meaning: below
-/// [`ChargeKind::COUNT`]. 0 is also what values are charged as that found no room in the cache.
+/// The purpose of a [`Charge`]: a number below [`ChargeKind::COUNT`] to which the cache's owner
+/// gives a meaning. Values that found no room in the cache are charged as 0 too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChargeKind(pub u8);
 
 impl ChargeKind {
-    /// How many there can be.
+    /// Number of kinds.
     pub const COUNT: usize = 5;
 }
 
 /// Memory outside of the cache that counts against its capacity: reads in flight, iterators, table
 /// metadata.
 ///
-/// Given up when dropped. May outlive the cache.
+/// Released when dropped. May outlive the cache.
 pub struct Charge {
     bytes: usize,
     kind: ChargeKind,
@@ -68,7 +68,7 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// REQUIRES: `bytes` are in `usage_bytes` already.
+    /// REQUIRES: `bytes` are already in `usage_bytes`.
     pub(super) fn admitted(kind: ChargeKind, bytes: usize, account: &Arc<Account>) -> Self {
         let charge = Self { bytes, kind, account: Arc::clone(account) };
         charge.charged().fetch_add(bytes, Ordering::Relaxed);
@@ -79,21 +79,21 @@ impl Charge {
         &self.account.charged_bytes[usize::from(self.kind.0)]
     }
 
-    /// Takes another charge of the same cache and kind in.
+    /// Merges another charge of the same cache and kind into this one.
     ///
     /// # Panics
-    /// It is of another cache or kind.
+    /// `other` belongs to another cache or kind.
     pub fn absorb(&mut self, mut other: Charge) {
         assert!(Arc::ptr_eq(&self.account, &other.account) && self.kind == other.kind);
         self.bytes += std::mem::take(&mut other.bytes);
     }
 
-    /// Bytes held.
+    /// Returns the charged bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Give back all but `bytes`; does nothing if it holds no more than that.
+    /// Releases all but `bytes`; does nothing if it holds no more than that.
     pub fn shrink_to(&mut self, bytes: usize) {
         let less = self.bytes.saturating_sub(bytes);
         self.bytes -= less;

@@ -1,5 +1,5 @@
-//! A pin on a value: what a lookup or an insert gives. As long as one lives, its value stays where
-//! it is, even if the entry is erased or the cache dropped.
+//! A pin on a value, returned by a lookup or an insert. While a handle lives, its value stays in
+//! place, even if the entry is erased or the cache dropped.
 //!
 //! Invariant: a handle owns exactly one pin of a shareable slot, of a table or standalone.
 
@@ -12,7 +12,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-/// A pinned value; gives it up when dropped. Cloning takes another pin.
+/// A pinned value; dropping it releases the pin. Cloning takes another pin.
 ///
 /// Neither operation blocks or allocates. A handle may outlive its cache and move between threads.
 pub struct Handle<V> {
@@ -21,20 +21,21 @@ pub struct Handle<V> {
 
 // SAFETY: a handle is a shared reference to a `V` with a share in dropping it, like `Arc<V>`.
 unsafe impl<V: Send + Sync> Send for Handle<V> {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl<V: Send + Sync> Sync for Handle<V> {}
 
-/// Invariant: the slot is first, so that a handle to the slot is a pointer to the whole.
+/// Invariant: the slot is the first field, because a pointer to the slot must be a pointer to the
+/// whole.
 #[repr(C)]
 struct Standalone<V> {
     slot: Slot<V>,
     charge: Option<Charge>,
-    /// Where it can be found, and its key there.
+    /// The key and the list under which other threads can find it.
     listed: Option<([u64; 2], Arc<InUse<V>>)>,
 }
 
 impl<V> Handle<V> {
-    /// A handle to a value that no cache knows. Allocates.
+    /// Returns a handle to a value outside of any cache. Allocates.
     pub fn standalone(value: V) -> Self {
         Self::outside(Standalone { slot: Slot::standalone(value, false), charge: None, listed: None })
     }
@@ -44,9 +45,9 @@ impl<V> Handle<V> {
         Self { slot: unsafe { NonNull::new_unchecked(Box::into_raw(Box::new(whole))) }.cast() }
     }
 
-    /// A handle to a value outside of the table, which gives up `charge` with it and can be found
-    /// in `list` under `key` while it is held. If there is one of this key, it wins: its handle is
-    /// returned and `value` dropped.
+    /// Returns a handle to a value outside of the table, which holds `charge` and can be found in
+    /// `list` under `key` while it is pinned. If `key` is already listed, returns a handle to the
+    /// listed value and drops `value`.
     pub(super) fn listed(value: V, charge: Charge, key: [u64; 2], list: &Arc<InUse<V>>) -> Self {
         let slot = Slot::standalone(value, true);
         let own = Self::outside(Standalone { slot, charge: Some(charge), listed: Some((key, list.clone())) });
@@ -56,7 +57,7 @@ impl<V> Handle<V> {
         }
     }
 
-    /// A handle to what is found in `list` under `key`.
+    /// Returns a handle to the value listed under `key` in `list`.
     pub(super) fn of_listed(key: [u64; 2], list: &InUse<V>) -> Option<Self> {
         list.find(key).map(|slot| Self { slot })
     }
@@ -67,24 +68,24 @@ impl<V> Handle<V> {
         Self { slot: NonNull::from(slot) }
     }
 
-    /// Puts `value` in the place of a value that no cache knows and nobody else holds, and returns
-    /// that; else `value` comes back. Saves whoever makes many such handles, one after the other,
-    /// an allocation for each.
+    /// Replaces a value that is outside of any cache and has no other handle, and returns the old
+    /// value; else returns `value`. Saves an allocation per handle to a caller that makes many, one
+    /// after the other.
     ///
     /// # Errors
     /// The handle is one of several, or its value belongs to a cache; nothing has changed.
     pub fn replace_if_alone(&mut self, value: V) -> Result<V, V> {
-        // Why it stays true: nobody finds a standalone slot, and the only handle to it is borrowed
-        // here.
+        // It stays alone, because a standalone slot cannot be found, and the only handle to it is
+        // borrowed here.
         if self.is_alone() { Ok(self.slot().replace_value(value)) } else { Err(value) }
     }
 
-    /// Whether no cache knows the value and nobody else holds it.
+    /// Returns true if the value is outside of any cache and has no other handle.
     pub fn is_alone(&self) -> bool {
         self.slot().is_standalone_with_one_pin()
     }
 
-    /// Whether both are pins on the same value.
+    /// Returns true if both are pins on the same value.
     pub fn ptr_eq(a: &Self, b: &Self) -> bool {
         a.slot == b.slot
     }
@@ -128,36 +129,36 @@ impl<V: fmt::Debug> fmt::Debug for Handle<V> {
 impl<V> Drop for Handle<V> {
     #[inline]
     fn drop(&mut self) {
-        // Ordering: Release; all use of the value comes before whoever drops it next.
+        // Ordering: Release; all use of the value comes before its drop on another thread.
         let before = self.slot().word.fetch_add(RELEASED_ONE, Ordering::Release);
-        // Invariant: nothing of the slot is touched from here on, unless this was the last pin and
-        // no table or cache is there to own it.
+        // Invariant: the slot is not accessed from here on, unless this was the last pin and no
+        // table or cache owns the slot.
         if before & (CLOSED | STANDALONE) != 0 && Word(before).pins() == 1 {
-            // SAFETY: the last pin of a slot that nobody can find makes this thread the owner.
+            // SAFETY: the last pin of a slot that cannot be found makes this thread the owner.
             unsafe { drop_last(self.slot, before) };
         }
     }
 }
 
 /// # Safety
-/// The caller must have given back the last pin of a closed or standalone slot.
+/// The caller must have released the last pin of a closed or standalone slot.
 #[cold]
 unsafe fn drop_last<V>(slot: NonNull<Slot<V>>, word: u64) {
-    // SAFETY: alive until freed below; the last pin is gone, and nobody else finds the slot.
+    // SAFETY: alive until freed below; the last pin is gone, and the slot cannot be found.
     let owned = unsafe { slot.as_ref() };
     // Ordering: Acquire pairs with the Release of the other pins, and with the Release that closed
     // the slot.
-    // Why no fence: it would do, but ThreadSanitizer knows none.
+    // A load and not a fence, because ThreadSanitizer does not support fences.
     owned.word.load(Ordering::Acquire);
     if word & STANDALONE != 0 {
         let whole = slot.cast::<Standalone<V>>();
-        // SAFETY: standalone slots are made as the first field of a boxed `Standalone`, and alive
+        // SAFETY: standalone slots are made as the first field of a boxed `Standalone`; it is alive
         // as above.
         if let Some((key, list)) = unsafe { &whole.as_ref().listed } {
             list.remove(*key, slot);
         }
-        // Why only now: a box is the only way to what it owns, and searches look at a slot for as
-        // long as it is listed.
+        // The box is made only now, because it must be the only access to its content, and searches
+        // read a slot while it is listed.
         // SAFETY: made by `Box::into_raw`, and freed only here.
         let whole = unsafe { Box::from_raw(whole.as_ptr()) };
         whole.slot.drop_value();

@@ -1,33 +1,34 @@
-//! Values that found no room in the cache, by key, for as long as somebody holds them.
+//! The list of pinned values that found no room in the cache, by key.
 //!
-//! In: standalone slots that were made under a key. Out: more pins on them, for whoever looks for
-//! that key meanwhile. Without this, lookups in flight that need the same block, as all lookups in
-//! a file need its index, would each have it read, checked and decoded, when the cache is smaller
-//! than that block or has a capacity of 0.
+//! It maps keys to standalone slots, on which lookups of the same key take more pins. Without it,
+//! concurrent lookups that need the same block, for example the index of a file, would each read,
+//! check and decode it, when the cache is smaller than that block or has a capacity of 0.
 //!
-//! Lock: each shard's own, for a few steps. Nothing is dropped under it. Invariants: a slot on the
-//! list is alive: its last pin takes it off the list, under the lock, before it is freed. Nobody
-//! but a holder makes a pin out of none, so whoever gave up the last pin is alone with the slot.
-//! Calls come from the cache's misses and from the last handles, never from a hit in the table.
+//! Lock: one for each shard, held for a few steps. No value is dropped under it. Invariants: a slot
+//! on the list is alive: its last pin removes it from the list, under the lock, before it is freed.
+//! Only a holder of a pin makes more of them, therefore the thread that released the last pin is
+//! alone with the slot. Called from the cache's misses and from the last handles, never from a hit
+//! in the table.
 
 use super::key;
 use super::slot::Slot;
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 use std::ptr::NonNull;
 
-/// Parts with a lock each. Why: with a capacity of 0 every block that any thread reads comes here.
+/// Parts with a lock each. Several, because with a capacity of 0 every block that any thread reads
+/// is listed here.
 const SHARDS: usize = if cfg!(loom) { 1 } else { 16 };
 
-/// The most values of a bucket on average. A search through this many adjacent numbers costs about
-/// as much as one cache miss.
+/// Maximum average number of values in a bucket. A search through this many adjacent numbers costs
+/// about as much as one cache miss.
 const BUCKET: usize = 32;
 
 type Bucket<V> = Vec<([u64; 2], NonNull<Slot<V>>)>;
 
-/// A part of the list: in one bucket what a few lookups in flight hold, in more of them what the
-/// values of a large batch hold.
+/// A part of the list: one bucket for the values of a few concurrent lookups, more of them for the
+/// values of a large batch.
 struct Shard<V> {
-    /// A power of two.
+    /// The number of buckets is a power of two.
     buckets: Vec<Bucket<V>>,
     len: usize,
 }
@@ -64,13 +65,14 @@ impl<V> Shard<V> {
 
 pub(super) struct InUse<V> {
     shards: [Mutex<Shard<V>>; SHARDS],
-    /// How many are on the list, so that a cache that is large enough pays one load.
+    /// Number of values on the list, which makes the check one load for a cache that is large
+    /// enough.
     count: AtomicUsize,
 }
 
-// SAFETY: the list refers to slots as handles do, which share and drop values on any thread.
+// SAFETY: the list refers to slots like handles do, which share and drop values on any thread.
 unsafe impl<V: Send + Sync> Send for InUse<V> {}
-// SAFETY: as above; the list itself is behind locks.
+// SAFETY: as for `Send`; the list itself is behind locks.
 unsafe impl<V: Send + Sync> Sync for InUse<V> {}
 
 impl<V> InUse<V> {
@@ -82,9 +84,9 @@ impl<V> InUse<V> {
         &self.shards[hash as usize % SHARDS]
     }
 
-    /// The slot of `key`, pinned for the caller, if somebody holds it.
+    /// Returns the slot of `key`, pinned for the caller, if it is pinned.
     pub(super) fn find(&self, key: [u64; 2]) -> Option<NonNull<Slot<V>>> {
-        // Ordering: Relaxed; whoever comes too early to see a value on the list misses it, as in
+        // Ordering: Relaxed; a thread that does not see a value listed just now misses it, as in
         // any cache.
         if self.count.load(Ordering::Relaxed) == 0 {
             return None;
@@ -93,8 +95,8 @@ impl<V> InUse<V> {
         find_in(self.shard(hash).lock().bucket(hash), key)
     }
 
-    /// Lists `slot`, which the caller has a pin on, unless there is one of this key that somebody
-    /// holds: that one, pinned for the caller, comes back.
+    /// Lists `slot`, on which the caller has a pin, unless a pinned slot of this key is listed:
+    /// then returns that one, pinned for the caller.
     pub(super) fn add(&self, key: [u64; 2], slot: NonNull<Slot<V>>) -> Option<NonNull<Slot<V>>> {
         let hash = key::hash(key);
         let mut shard = self.shard(hash).lock();
@@ -106,19 +108,20 @@ impl<V> InUse<V> {
         there
     }
 
-    /// Takes `slot` off the list, if it is there.
+    /// Removes `slot` from the list, if it is listed.
     pub(super) fn remove(&self, key: [u64; 2], slot: NonNull<Slot<V>>) {
         self.remove_where(key, |listed| listed == slot);
     }
 
-    /// Takes the slot of `key` off the list, so that nobody finds it any more; whether somebody
-    /// would have.
+    /// Removes the slot of `key` from the list, which hides it from searches. Returns true if it
+    /// was pinned.
     pub(super) fn erase(&self, key: [u64; 2]) -> bool {
-        // SAFETY: on the list, and so alive.
+        // SAFETY: a listed slot is alive.
         self.remove_where(key, |listed| unsafe { listed.as_ref() }.is_pinned())
     }
 
-    /// Takes the slots of `key` for which `which` is true off the list; whether there was one.
+    /// Removes a slot of `key` for which `which` is true from the list. Returns true if one was
+    /// found.
     fn remove_where(&self, key: [u64; 2], which: impl Fn(NonNull<Slot<V>>) -> bool) -> bool {
         let hash = key::hash(key);
         let mut shard = self.shard(hash).lock();
@@ -131,8 +134,8 @@ impl<V> InUse<V> {
 }
 
 fn find_in<V>(bucket: &Bucket<V>, key: [u64; 2]) -> Option<NonNull<Slot<V>>> {
-    // SAFETY: on the list, and so alive for as long as its shard is locked. Why not the first: one
-    // that nobody holds any more is about to leave.
+    // SAFETY: a listed slot is alive while its shard is locked. Not simply the first, because a
+    // slot without pins is about to be removed.
     let pinned = |slot: &NonNull<Slot<V>>| unsafe { slot.as_ref() }.pin_if_pinned();
     bucket.iter().filter(|(listed, _)| *listed == key).map(|(_, slot)| *slot).find(pinned)
 }

@@ -1,9 +1,8 @@
-//! The 128-bit name of an entry, and its hash.
+//! The 128-bit key of an entry, and its hash.
 
-/// The name of a cached value, unique among all users of one cache.
+/// The key of a cached value, unique among all users of one cache.
 ///
-/// The two words may be as regular as they like (a file's number and an offset); they are hashed
-/// here.
+/// The two words may be regular numbers (a file's number and an offset); they are hashed here.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct CacheKey(pub u64, pub u64);
 
@@ -14,8 +13,8 @@ impl CacheKey {
     }
 }
 
-/// Two rounds of a folded 128-bit product: every bit of the key reaches the high bits, which choose
-/// the slot.
+/// Two rounds of a folded 128-bit product: every bit of the key reaches the high bits, which select
+/// the group of slots.
 #[inline(always)]
 pub(super) fn hash(key: [u64; 2]) -> u64 {
     let folded = fold(key[0] ^ 0xa076_1d64_78bd_642f, key[1] ^ 0xe703_7ed1_a0b4_28db);
@@ -32,7 +31,7 @@ fn fold(a: u64, b: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Keys as they occur (few files, offsets in even steps) must spread like random ones.
+    /// Realistic keys (few files, offsets in even steps) must spread like random ones.
     #[test]
     #[cfg_attr(miri, ignore = "arithmetic only, and a lot of it")]
     fn regular_keys_spread_evenly() {

@@ -1,8 +1,8 @@
-//! Hits and misses, counted without an atomic read-modify-write on the way.
+//! Hits and misses, counted without an atomic read-modify-write in the common case.
 //!
-//! Each thread has a number, unique among living threads; while it is small, it is the index of a
-//! stripe that no other thread writes, so a plain load and store count exactly. Threads with a
-//! larger number share the last stripe and pay for an atomic add. Reading sums the stripes.
+//! Each thread has a number, unique among living threads; a small number is the index of a stripe
+//! that no other thread writes, which makes a plain load and store exact. Threads with a larger
+//! number share the last stripe and pay for an atomic add. Reading sums the stripes.
 
 use crate::sync::{AtomicU64, Ordering};
 
@@ -78,19 +78,19 @@ mod numbers {
     /// Numbers below `OWN_STRIPES` that no living thread has.
     static FREE: LazyLock<Mutex<Vec<usize>>> = LazyLock::new(|| Mutex::new((0..OWN_STRIPES).rev().collect()));
 
-    /// Gives the number back at the end of its thread.
+    /// Releases the number at the end of its thread.
     struct Number(usize);
 
     impl Drop for Number {
         fn drop(&mut self) {
-            // What this thread still looks up on its way out counts in the shared stripe.
+            // Lookups of this thread during its end count in the shared stripe.
             NUMBER.set(OWN_STRIPES);
             FREE.lock().push(self.0);
         }
     }
 
     thread_local! {
-        /// Why two: reading this one needs no check of whether it was dropped.
+        /// Two cells, because reading this one needs no check for its destruction.
         static NUMBER: Cell<usize> = const { Cell::new(UNKNOWN) };
         static OWNED: Cell<Option<Number>> = const { Cell::new(None) };
     }
@@ -108,7 +108,7 @@ mod numbers {
         let own = FREE.lock().pop();
         if let Some(number) = own {
             NUMBER.set(number);
-            // A thread that is ending already cannot own it any more; then the number is never used
+            // A thread that is already ending cannot own it any more; the number is then never used
             // again.
             let _ = OWNED.try_with(|owned| owned.set(Some(Number(number))));
         } else {

@@ -1,10 +1,10 @@
-//! Every interleaving of small scenarios on the cache. Run as the crate's head says.
+//! Every interleaving of small scenarios on the cache. The crate documentation has the command.
 
 use super::*;
 use loom::sync::Arc;
 use loom::thread;
 
-/// A value that tells, through the count of live ones, of a leak or a double drop.
+/// A value that reveals a leak or a double drop through the count of live values.
 struct Value {
     number: u64,
     live: Arc<loom::sync::atomic::AtomicUsize>,
@@ -48,19 +48,19 @@ impl Scene {
         self.cache.get(CacheKey(key, 0))
     }
 
-    /// Every value is dropped exactly once, with the cache.
+    /// Drops the cache, and checks that every value was dropped exactly once.
     fn end(self) {
         drop(self.cache);
         assert_eq!(self.live.load(Ordering::SeqCst), 0);
     }
 }
 
-/// Explore every interleaving with at most this many preemptions; each scenario stays exhaustive in
-/// that bound.
+/// Explores every interleaving with at most this many preemptions; each scenario is exhaustive
+/// within that bound.
 fn model(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
-    // Why: looking for room, the hand passes a small table several times.
+    // Raised, because the hand passes a small table several times in search of room.
     builder.max_branches = 20_000;
     builder.check(body);
 }
@@ -96,7 +96,8 @@ fn loom_insert_against_insert_of_the_same_key() {
 #[test]
 fn loom_get_against_eviction() {
     model(3, || {
-        // Room for one: the second insert must push the first out, unless it is pinned just then.
+        // Room for one entry: the second insert must evict the first, unless it is pinned at that
+        // moment.
         let scene = Scene::new(1);
         drop(scene.put(1, 10));
         let other = scene.fork(|s| assert_eq!(s.put(2, 20).number, 20));
@@ -207,8 +208,8 @@ fn loom_standalone_handles() {
     });
 }
 
-/// A scene whose next insert grows the table from seven slots to fourteen and moves the entries 1
-/// to 5.
+/// Returns a scene whose next insert grows the table from seven slots to fourteen and moves the
+/// entries 1 to 5.
 fn about_to_grow() -> Scene {
     let scene = Scene::new(16);
     (1..=5).for_each(|k| drop(scene.put(k, k * 10)));
@@ -240,7 +241,7 @@ fn loom_release_against_growth() {
             drop(pinned);
         });
         drop(scene.put(6, 60));
-        // Moved or not, it is found; a hit in the old table moves it.
+        // The entry is found in either table; a hit in the old one moves it.
         assert_eq!(scene.get(1).unwrap().number, 10);
         other.join().unwrap();
         assert_eq!(scene.cache.entry_count(), 6);
@@ -258,7 +259,8 @@ fn loom_insert_against_growth() {
         for key in 1..=5 {
             assert_eq!(scene.get(key).unwrap().number, key * 10);
         }
-        // With so few slots, an insert that meets a lock on the way to a larger table stands alone.
+        // With few slots, an insert that finds the lock held on its way to a larger table becomes
+        // standalone.
         for key in 6..=7 {
             assert!(scene.get(key).is_none_or(|h| h.number == key * 10));
         }
@@ -281,8 +283,8 @@ fn loom_erase_against_growth() {
     });
 }
 
-/// A value that found no room goes with its last handle, while another thread looks for it or puts
-/// it in again.
+/// The last handle of a value that found no room is dropped, while another thread looks the value
+/// up or inserts it again.
 #[test]
 fn loom_find_against_the_last_handle_of_what_found_no_room() {
     model(3, || {

@@ -1,36 +1,36 @@
-//! The block cache: a hash table of weighted, pin-counted entries in the manner of RocksDB's
-//! HyperClockCache. In: keys, values of any type with their charge in bytes; out: [`Handle`]s,
-//! which pin.
+//! The block cache: a hash table of weighted, pin-counted entries like RocksDB's HyperClockCache.
+//! It maps keys to values of any type with a charge in bytes; lookups and inserts return
+//! [`Handle`]s, which pin.
 //!
-//! - A hit is one hash, one look at the tags of seven slots (a byte for each slot, so they stay in
-//!   the processor's caches), and one access to main memory: the slot, where state, key and value
-//!   lie together. It pins by one atomic add and releases by another. No lock, no list, no
-//!   allocation. See `cache/table.rs` for the search and `cache/slot.rs` for the protocol.
-//! - Eviction is a clock: a hand passes over the slots, lowers the count of entries that were not
-//!   used since its last round, and takes those whose count ran out. Each insert that needs room
-//!   moves the hand itself.
-//! - Priorities: an entry survives as many rounds unused as its priority says (High 3, Low 2,
-//!   Bottom 1); use raises any entry to 3. Beyond that, entries of High priority (index, filter)
-//!   age only in every eighth round while all of them together take no more than
-//!   `metadata_fraction` of the capacity. So a scan of data blocks does not push metadata out, and
-//!   metadata that nobody uses goes all the same, in the end.
+//! - A hit is one hash, one look at the tags of seven slots (a byte for each slot, which keeps them
+//!   in the processor's caches), and one access to main memory: the slot, which holds state, key
+//!   and value together. It pins by one atomic add and releases by another. No lock, no list, no
+//!   allocation. `cache/table.rs` has the search and `cache/slot.rs` the protocol.
+//! - Eviction is a clock: a hand passes over the slots, lowers the count of entries not used since
+//!   its last round, and evicts those whose count has run out. Each insert that needs room moves
+//!   the hand itself.
+//! - Priorities: an entry survives a number of unused rounds by priority (High 3, Low 2, Bottom 1);
+//!   use raises any entry to 3. Beyond that, entries of High priority (index, filter) age only in
+//!   every eighth round while all of them together take no more than `metadata_fraction` of the
+//!   capacity. A scan of data blocks therefore does not evict metadata, and unused metadata is
+//!   evicted in the end.
 //! - Entries of any size: the table starts small and doubles when it is three quarters full,
-//!   whatever size was estimated, so small entries are never evicted for want of slots. The old
-//!   table takes no more inserts; every insert (and every hit in the old table) moves a few of its
-//!   entries over, and pinned ones stay until they are released. When it is empty, its memory goes
-//!   back to the system; its address range stays, since a late search may still look there. Every
-//!   entry is charged for its slot too, so the capacity bounds the table. Large entries leave it
-//!   sparse; the hand passes free slots seven at a time.
-//! - A value that does not fit (capacity 0, or all is pinned and `strict_capacity` is set) comes
-//!   back in a standalone handle: usable in every way, charged while it lives, found by others
-//!   while it is held, and gone with the last handle (`cache/in_use.rs`).
+//!   regardless of the estimated size, which means that small entries are never evicted for lack of
+//!   slots. The old table takes no more inserts; every insert (and every hit in the old table)
+//!   moves a few of its entries over, and pinned ones stay until they are released. An empty old
+//!   table returns its memory to the system; its address range stays mapped, because a late search
+//!   may still read it. Every entry is charged for its slot too, which bounds the table by the
+//!   capacity. Large entries leave the table sparse; the hand passes free slots seven at a time.
+//! - A value that does not fit (capacity 0, or all is pinned and `strict_capacity` is set) is
+//!   returned in a standalone handle: fully usable, charged while it lives, found by other lookups
+//!   while it is pinned, and dropped with the last handle (`cache/in_use.rs`).
 //!
-//! Why the table does not move entries in place when it grows: a pinned value cannot move, and
+//! The table does not move entries in place when it grows, because a pinned value cannot move, and
 //! chains through the slots (RocksDB's AutoHyperClockCache) make every lookup follow a link.
 //!
 //! Invariants: tables form a chain from `current` through `older`; only `current` takes inserts;
-//! the chain only grows, at the front, under `migration`. A search misses an entry that is just
-//! being moved or placed; for a cache that is a read too many, never a wrong value.
+//! the chain only grows, at the front, under `migration`. A search may miss an entry that is just
+//! being moved or placed, which costs a cache one read; it never returns a wrong value.
 
 mod account;
 mod handle;
@@ -61,7 +61,7 @@ use std::fmt;
 use std::ptr;
 use table::{Swept, Table};
 
-/// Slots of a cache's first table, at most.
+/// Maximum number of slots of a cache's first table.
 const FIRST_SLOTS: usize = if cfg!(loom) {
     7
 } else if cfg!(miri) {
@@ -69,71 +69,72 @@ const FIRST_SLOTS: usize = if cfg!(loom) {
 } else {
     1 << 13
 };
-/// Fewer slots than this are not worth a table.
+/// Minimum number of slots of a table.
 const SLOTS_AT_LEAST: usize = if cfg!(loom) { 7 } else { 14 };
-/// Slots of the old table that an insert moves.
+/// Slots of the old table whose entries an insert moves.
 const DRAIN_SLOTS: usize = if cfg!(loom) { 7 } else { 28 };
-/// High priority ages in one of so many rounds while within its fraction.
+/// Entries of High priority within their fraction age in one of this many rounds.
 const HIGH_AGES_EVERY: usize = 8;
-/// Rounds in which any unpinned entry ages out: first those that are not spared, then, after one
-/// round that finds none of them, the others.
+/// Rounds after which any unpinned entry has aged out: first those that are not spared, then, after
+/// one round that finds none of them, the others.
 const ROUNDS_AT_MOST: usize = 2 * slot::COUNT_AT_MOST as usize + 3;
-/// An insert gives up looking for room when it has seen this many pinned entries for each it
-/// evicted. Why no more: with lookups in flight that pin more than the cache holds, each insert met
-/// all of them, a cache miss each.
+/// Maximum number of pinned entries seen for each evicted one before an insert gives up looking for
+/// room. Without it, concurrent lookups that pin more than the cache holds made each insert visit
+/// all of their entries, a cache miss each.
 const PINNED_PER_EVICTED_AT_MOST: usize = 16;
 
-/// Slots the hand passes, beside free ones, between two looks at how much is free: in a large table
-/// a few, so that threads meet less often at the hand; in a small one each, so that not one entry
-/// goes too many.
+/// Returns the number of slots that the hand passes, beside free ones, between two checks of the
+/// free bytes: several in a large table, which lets threads meet less often at the hand; one in a
+/// small one, which evicts no entry too many.
 fn sweep_slots(table_slots: usize) -> usize {
     if table_slots <= 4096 { 1 } else { 4 }
 }
 
-/// Stretches of the hand between two looks at what else there is: at pins, at the share of
-/// metadata, at older tables. Those looks cost more than a stretch; in a small table several
-/// stretches would be a round.
+/// Returns the number of stretches of the hand between two checks of pins, of the share of metadata
+/// and of older tables. Those checks cost more than a stretch; in a small table several stretches
+/// would be a round.
 fn sweeps_at_once(table_slots: usize) -> usize {
     (table_slots / 64).clamp(1, 8)
 }
 
-/// A concurrent cache of values by key, bounded by the sum of their charges. See the module's head.
+/// A concurrent cache of values by key, bounded by the sum of their charges. See the module
+/// documentation.
 ///
-/// Shared by reference between any number of threads. No method blocks, but for a short lock while
-/// the table grows or an entry is erased.
+/// Shared by reference between any number of threads. No method blocks, except on a short lock
+/// while the table grows or an entry is erased.
 pub struct BlockCache<V> {
     /// Invariant: never null; valid until the cache is dropped, as are all tables in the chain
     /// behind it.
     current: AtomicPtr<Table<V>>,
     counts: LookupCounts,
     account: Arc<Account>,
-    /// What found no room and is held all the same.
+    /// Pinned values that found no room.
     in_use: Arc<InUse<V>>,
     strict_capacity: bool,
     metadata_fraction: f64,
-    /// Slots for the hand to pass before it spares High priority again.
+    /// Number of slots that the hand passes before it spares High priority again.
     unspared_slots: AtomicUsize,
-    /// Lock: growing the table, moving entries between tables, erasing (which must not miss a
-    /// moving entry).
+    /// Lock: held to grow the table, to move entries between tables, and to erase (which must not
+    /// miss a moving entry).
     migration: Mutex<()>,
-    /// Users that were given a number.
+    /// Number of users that were given a number.
     users: AtomicUsize,
 }
 
-// SAFETY: values are shared between threads and dropped on any; everything else is atomic or
+// SAFETY: values are shared between threads and dropped on any; all other state is atomic or
 // locked.
 unsafe impl<V: Send + Sync> Send for BlockCache<V> {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl<V: Send + Sync> Sync for BlockCache<V> {}
 
 impl<V> BlockCache<V> {
-    /// What an entry is charged beyond its own charge: its slot.
+    /// Bytes charged for each entry beyond its own charge: its slot.
     pub const ENTRY_OVERHEAD_BYTES: usize = size_of::<Slot<V>>();
 
-    /// An empty cache.
+    /// Returns an empty cache.
     ///
     /// # Panics
-    /// If the system has no memory for the smallest table.
+    /// The system has no memory for the smallest table.
     pub fn new(options: CacheOptions) -> Self {
         let estimated_entry_bytes = match options.estimated_entry_bytes {
             0 => 4 << 10,
@@ -154,21 +155,21 @@ impl<V> BlockCache<V> {
         }
     }
 
-    /// A number that no other call on this cache returns, from 1: for users that share the cache to
-    /// tell their keys apart. It follows from the calls before, so that what a cache evicts does
-    /// not depend on other caches of the process.
+    /// Returns a number unique among the calls on this cache, from 1: users that share the cache
+    /// distinguish their keys by it. It depends only on earlier calls, which makes evictions
+    /// independent of other caches of the process.
     pub fn new_user(&self) -> u64 {
-        // Ordering: a name only; nothing is published with it.
+        // Ordering: Relaxed, because the number publishes nothing.
         self.users.fetch_add(1, Ordering::Relaxed) as u64 + 1
     }
 
-    /// Slots such that entries of the estimated size leave the table three fifths full.
+    /// Returns the number of slots that entries of the estimated size leave three fifths full.
     fn slots_for(capacity_bytes: usize, entry_bytes: usize) -> usize {
         let entries = capacity_bytes / (entry_bytes + Self::ENTRY_OVERHEAD_BYTES);
         (entries / 3 * 5).max(SLOTS_AT_LEAST)
     }
 
-    /// The value of `key`, pinned. Lock-free; no allocation.
+    /// Returns the value of `key`, pinned. Lock-free; no allocation.
     #[inline]
     pub fn get(&self, key: CacheKey) -> Option<Handle<V>> {
         let (key, hash) = (key.words(), key::hash(key.words()));
@@ -182,9 +183,9 @@ impl<V> BlockCache<V> {
         }
     }
 
-    /// Begin to bring what [`get`](Self::get) of this key will need into the processor's caches.
-    /// Pays for keys that are looked up a little later, as in a batch: each `get` waits for memory,
-    /// and its atomic add keeps the processor from starting the next one meanwhile.
+    /// Prefetches the memory that [`get`](Self::get) of this key will read. Pays off for keys that
+    /// are looked up a little later, as in a batch: each `get` waits for memory, and its atomic add
+    /// keeps the processor from starting the next one meanwhile.
     #[inline]
     pub fn prefetch(&self, key: CacheKey) {
         self.current().prefetch(key::hash(key.words()));
@@ -195,15 +196,15 @@ impl<V> BlockCache<V> {
         self.current().groups_searched(key::hash(key.words()))
     }
 
-    /// The end of [`get`](Self::get) when the current table has not the key.
+    /// The rest of [`get`](Self::get) when the current table does not have the key.
     #[cold]
     fn get_older(&self, table: &Table<V>, hash: u64, key: [u64; 2]) -> Option<Handle<V>> {
         match self.find_older(table, hash, key) {
             Some(slot) => {
                 self.counts.hit();
                 let handle = Handle::from_pinned(slot);
-                // Why: without inserts, a hit is the only chance to bring the entries where they
-                // are found faster.
+                // Moves entries here too, because without inserts only hits bring them to the table
+                // in which they are found faster.
                 self.help_migration();
                 Some(handle)
             }
@@ -223,19 +224,20 @@ impl<V> BlockCache<V> {
         self.older_tables(table).find_map(|t| t.find(hash, key))
     }
 
-    /// Add a value, pinned. An entry with the same key wins: its handle is returned and `value`
-    /// dropped. If there is no room (see [`CacheOptions`]), the handle is standalone: others find
-    /// the value while somebody holds it.
+    /// Adds a value and returns it pinned. If an entry with the same key exists, returns its handle
+    /// and drops `value`. If no room is left (see [`CacheOptions`]), the handle is standalone:
+    /// other lookups find the value while it is pinned.
     ///
     /// The entry is charged `charge_bytes` and
     /// [`ENTRY_OVERHEAD_BYTES`](Self::ENTRY_OVERHEAD_BYTES). Two inserts of one key at the same
-    /// instant may both stay in the table, each found by some; both age out.
+    /// instant may both stay in the table, each found by some lookups; both age out.
     pub fn insert(&self, key: CacheKey, value: V, charge_bytes: usize, priority: Priority) -> Handle<V> {
         self.insert_or_refuse(key, value, charge_bytes, priority)
             .unwrap_or_else(|value| self.standalone(key, value, charge_bytes))
     }
 
-    /// As [`insert`](Self::insert), but with a strict capacity and no room the value comes back.
+    /// Adds a value like [`insert`](Self::insert), but returns it if the capacity is strict and no
+    /// room is left.
     pub fn try_insert(
         &self,
         key: CacheKey,
@@ -292,7 +294,7 @@ impl<V> BlockCache<V> {
         }
     }
 
-    /// Put an entry into the current table, growing it where that is due.
+    /// Puts an entry into the current table, which grows first if it is crowded.
     fn place(&self, hash: u64, mut entry: Entry<V>, pins: u64) -> Result<&Slot<V>, Entry<V>> {
         loop {
             let mut table = self.current();
@@ -302,15 +304,15 @@ impl<V> BlockCache<V> {
             }
             match table.place(hash, entry, pins) {
                 Ok(slot) => return Ok(slot),
-                // Full, and it could not grow.
+                // The table is full and could not grow.
                 Err(refused) if ptr::eq(table, self.current()) => return Err(refused),
                 Err(refused) => entry = refused,
             }
         }
     }
 
-    /// Count `bytes` against the capacity, evicting to make room. `false`, and nothing counted, if
-    /// `strict` and too much is pinned.
+    /// Counts `bytes` against the capacity, evicting to make room. Returns `false`, with nothing
+    /// counted, if `strict` and too much is pinned.
     fn admit(&self, bytes: usize, strict: bool) -> bool {
         let used = self.account.usage_bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
         let excess = used.saturating_sub(self.capacity_bytes());
@@ -321,25 +323,27 @@ impl<V> BlockCache<V> {
         true
     }
 
-    /// Charge memory outside of the cache against its capacity, evicting to make room. Always
-    /// granted, even if it exceeds the capacity.
+    /// Charges memory outside of the cache against its capacity, evicting to make room. Always
+    /// granted, even beyond the capacity.
     pub fn reserve(&self, kind: ChargeKind, bytes: usize) -> Charge {
         self.admit(bytes, false);
         Charge::admitted(kind, bytes, &self.account)
     }
 
-    /// As [`reserve`](Self::reserve), but with a strict capacity `None` if there is no room.
+    /// Charges memory like [`reserve`](Self::reserve), but returns `None` if the capacity is strict
+    /// and no room is left.
     pub fn try_reserve(&self, kind: ChargeKind, bytes: usize) -> Option<Charge> {
         self.admit(bytes, self.strict_capacity).then(|| Charge::admitted(kind, bytes, &self.account))
     }
 
-    /// What reservations of one kind hold, in bytes; for kind 0 with what standalone handles hold.
+    /// Returns the bytes of reservations of one kind; for kind 0 including those of standalone
+    /// handles.
     pub fn charged_bytes(&self, kind: ChargeKind) -> usize {
         self.account.charged_bytes[usize::from(kind.0)].load(Ordering::Relaxed)
     }
 
-    /// Remove the entry of `key`; whether there was one. Handles to it stay valid, and its charge
-    /// counts until it is unpinned and the eviction hand comes by.
+    /// Removes the entry of `key`; returns true if one was found. Handles to it stay valid, and its
+    /// charge counts until it is unpinned and the eviction hand passes it.
     pub fn erase(&self, key: CacheKey) -> bool {
         let (key, hash) = (key.words(), key::hash(key.words()));
         let _lock = self.migration.lock();
@@ -350,13 +354,13 @@ impl<V> BlockCache<V> {
         found | self.in_use.erase(key)
     }
 
-    /// Bytes of charges to hold at most.
+    /// Returns the maximum bytes of charges.
     pub fn capacity_bytes(&self) -> usize {
         self.account.capacity_bytes.load(Ordering::Relaxed)
     }
 
-    /// Change the capacity. If less than is used, evicts what is not pinned, in this thread; the
-    /// rest goes as later inserts come.
+    /// Sets the capacity. If more is used, evicts unpinned entries, on this thread; later inserts
+    /// evict the rest.
     pub fn set_capacity(&self, bytes: usize) {
         self.account.capacity_bytes.store(bytes, Ordering::Relaxed);
         loop {
@@ -367,52 +371,54 @@ impl<V> BlockCache<V> {
         }
     }
 
-    /// All charges: of entries, of standalone handles, of reservations.
+    /// Returns the bytes of all charges: of entries, of standalone handles, of reservations.
     pub fn usage_bytes(&self) -> usize {
         self.account.usage_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of memory: all charges, and the tables as far as no entry is charged for them. Of a
-    /// table that grew large, much of that is reserved and was never written to.
+    /// Returns the bytes of memory: all charges, and the uncharged part of the tables. Much of that
+    /// part in a table that grew large is reserved and was never written.
     pub fn memory_bytes(&self) -> usize {
         let current = self.current();
         let tables = std::iter::once(current).chain(self.older_tables(current));
         self.usage_bytes() + tables.map(Table::uncharged_bytes).sum::<usize>()
     }
 
-    /// Whether more is held than the capacity: then what is let go of does not stay.
+    /// Returns true if the charges exceed the capacity; then entries leave the cache when they are
+    /// released.
     pub fn is_overcommitted(&self) -> bool {
         self.usage_bytes() > self.capacity_bytes()
     }
 
-    /// Charges of what is pinned now: entries with a handle, standalone handles, reservations.
+    /// Returns the charges of pinned memory: entries with a handle, standalone handles,
+    /// reservations.
     ///
-    /// Looks at every entry: some ten milliseconds per million.
+    /// Visits every entry: some ten milliseconds per million.
     pub fn pinned_bytes(&self) -> usize {
         let charged = self.account.all_charged_bytes();
         charged + self.tables().map(Table::pinned_bytes).sum::<usize>()
     }
 
-    /// Shows every entry with its charge in bytes, its slot included. Entries that come or go
-    /// meanwhile may be passed over, or shown twice. No entry counts as used.
+    /// Calls `show` for every entry with its charge in bytes, its slot included. May skip or repeat
+    /// entries that are added or removed meanwhile. No entry counts as used.
     ///
-    /// Looks at every entry: some ten milliseconds per million.
+    /// Visits every entry: some ten milliseconds per million.
     pub fn for_each(&self, mut show: impl FnMut(&V, usize)) {
         self.tables().for_each(|table| table.for_each(&mut show));
     }
 
-    /// Entries in the table.
+    /// Returns the number of entries in the tables.
     pub fn entry_count(&self) -> usize {
         self.tables().map(Table::live).sum()
     }
 
-    /// Slots for entries, in use or not.
+    /// Returns the number of slots for entries, in use or not.
     pub fn slot_count(&self) -> usize {
         self.tables().map(Table::len).sum()
     }
 
-    /// All counters. Each is exact once no other thread uses the cache; together they are not one
-    /// instant.
+    /// Returns all counters. Each is exact once no other thread uses the cache; together they are
+    /// not a snapshot of one instant.
     pub fn counters(&self) -> CacheCounters {
         let account = &*self.account;
         let entry_bytes = |p: Priority| account.entry_bytes[p as usize].load(Ordering::Relaxed);
@@ -438,7 +444,7 @@ impl<V> BlockCache<V> {
         unsafe { &*self.current.load(Ordering::Acquire) }
     }
 
-    /// The current table and those it replaced that still have entries.
+    /// Returns the current table and those it replaced that still have entries.
     fn tables(&self) -> impl Iterator<Item = &Table<V>> {
         let current = self.current();
         std::iter::once(current).chain(self.older_tables(current))
@@ -450,7 +456,8 @@ impl<V> BlockCache<V> {
         std::iter::successors(older(&table), older).filter(|t| t.live() != 0)
     }
 
-    /// Evict until `bytes` are free, or until it is clear that too much is pinned. What was freed.
+    /// Evicts until `bytes` are free, or until it is clear that too much is pinned. Returns the
+    /// bytes freed.
     fn evict(&self, bytes: usize) -> usize {
         let tables = || self.tables().filter(|t| t.live() != 0);
         let slots: usize = tables().map(Table::len).sum();
@@ -476,13 +483,12 @@ impl<V> BlockCache<V> {
             let mostly_pinned = all.pinned > PINNED_PER_EVICTED_AT_MOST * (evicted + 1);
             if spares_high {
                 if mostly_pinned || (all.slots >= slots && all.aged + evicted == 0) {
-                    // There is nothing but metadata to take: for the next rounds it ages like the
-                    // rest.
+                    // Only metadata is left to evict: for the next rounds it ages like the rest.
                     self.unspared_slots.store(slots * slot::COUNT_AT_MOST as usize, Ordering::Relaxed);
                     all.pinned = 0;
                 }
             } else {
-                // Ordering: Relaxed and not exact: it matters only that it comes to 0 some time.
+                // Ordering: Relaxed and not exact, because it need only reach 0 at some time.
                 let unspared = self.unspared_slots.load(Ordering::Relaxed);
                 self.unspared_slots.store(unspared.saturating_sub(stretch.slots), Ordering::Relaxed);
                 if mostly_pinned {
@@ -507,36 +513,37 @@ impl<V> BlockCache<V> {
         self.account.entry_removed(entry.charge, entry.priority);
     }
 
-    /// Replace `table`, if it is still the current one, by a larger one.
+    /// Replaces `table` by a larger one, if it is still the current one.
     #[cold]
     fn grow(&self, table: &Table<V>) {
-        // Why try: whoever holds the lock is growing or moving; this insert can go on without.
+        // `try_lock`, because the holder of the lock is growing or moving; this insert can continue
+        // without.
         let Some(_lock) = self.migration.try_lock() else { return };
         if ptr::eq(table, self.current()) {
             self.grow_locked();
         }
     }
 
-    /// Replace the current table by a larger one.
+    /// Replaces the current table by a larger one.
     ///
     /// Lock: `migration`.
     fn grow_locked(&self) {
         let current = self.current.load(Ordering::Relaxed);
         let table = self.current();
         if let Some(larger) = Table::new(table.len() * 2, current) {
-            // Ordering: Release publishes the new table. Retired after it is replaced, so that an
-            // insert which the old table refuses finds the new one.
+            // Ordering: Release publishes the new table. The old one is retired after it is
+            // replaced, because an insert that it refuses must find the new one.
             self.current.store(larger, Ordering::Release);
             table.retire();
         }
     }
 
-    /// Move some entries from the tables that the current one replaced.
+    /// Moves some entries from the tables that the current one replaced.
     fn help_migration(&self) {
         if self.older_tables(self.current()).next().is_none() {
             return;
         }
-        // Why try: one thread at a time is enough, and none need wait for it.
+        // `try_lock`, because one thread at a time is enough, and no thread need wait for it.
         let Some(_lock) = self.migration.try_lock() else { return };
         for table in self.older_tables(self.current()) {
             table.drain(DRAIN_SLOTS, &mut |entry, visible| {
@@ -545,14 +552,15 @@ impl<V> BlockCache<V> {
         }
     }
 
-    /// Put an entry of an older table into the current one.
+    /// Puts an entry of an older table into the current one.
     ///
     /// Lock: `migration`.
     fn move_locked(&self, entry: Entry<V>) {
         let hash = key::hash(entry.key);
         let (charge, priority) = (entry.charge, entry.priority);
         if self.current().is_crowded() {
-            // Why: entries that were pinned in the old table come late, when the new one is in use.
+            // Grows here too, because entries that were pinned in the old table arrive late, when
+            // the new one is in use.
             self.grow_locked();
         }
         let current = self.current();
@@ -560,7 +568,7 @@ impl<V> BlockCache<V> {
             slot.word.fetch_add(RELEASED_ONE, Ordering::Release);
             self.removed(entry);
         } else if current.place(hash, entry, 0).is_err() {
-            // No memory for a larger table: the entry is evicted.
+            // The system has no memory for a larger table: the entry is evicted.
             self.account.evictions.fetch_add(1, Ordering::Relaxed);
             self.account.entry_removed(charge, priority);
         }
@@ -571,8 +579,8 @@ impl<V> Drop for BlockCache<V> {
     fn drop(&mut self) {
         let mut table = self.current.load(Ordering::Acquire);
         while !table.is_null() {
-            // SAFETY: a table of the chain, alive until closed below; `&mut self`: no lookup is
-            // under way.
+            // SAFETY: a table of the chain, alive until closed below; `&mut self` excludes lookups
+            // in progress.
             let older = unsafe { (*table).older };
             // SAFETY: as above; only handles may still use it.
             unsafe { Table::close(table) };

@@ -1,10 +1,10 @@
-//! The options of a cache, the priorities of its entries, and the counters that it keeps.
+//! The options of a cache, the priorities of its entries, and its counters.
 
-/// How long an entry stays without being used, compared with others.
+/// The priority of an entry; determines how long it stays without being used.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Priority {
-    /// First to go: read once, by a scan or by compaction.
+    /// Evicted first: read once, by a scan or by compaction.
     Bottom = 0,
     /// Data blocks.
     Low = 1,
@@ -13,7 +13,7 @@ pub enum Priority {
 }
 
 impl Priority {
-    /// By number; the fourth value that two bits can have does not occur.
+    /// Priorities by number; the fourth value of the two bits does not occur.
     pub(super) const ALL: [Priority; 4] = [Priority::Bottom, Priority::Low, Priority::High, Priority::High];
 
     pub(super) fn rounds_unused(self) -> u64 {
@@ -21,20 +21,20 @@ impl Priority {
     }
 }
 
-/// How to build a [`BlockCache`](super::BlockCache).
+/// Options of a [`BlockCache`](super::BlockCache).
 #[derive(Clone, Debug)]
 pub struct CacheOptions {
-    /// Bytes of charges to hold at most. 0: nothing is cached.
+    /// Maximum bytes of charges. 0: nothing is cached.
     pub capacity_bytes: usize,
-    /// Charge of a typical entry, in bytes; sizes the first table of a small cache, which grows
-    /// when entries turn out smaller. 0 means 4 KiB.
+    /// Charge of a typical entry, in bytes; determines the size of the first table of a small
+    /// cache, which grows if entries are smaller. 0 means 4 KiB.
     pub estimated_entry_bytes: usize,
-    /// Whether the capacity holds even when everything is pinned: then `insert` gives standalone
+    /// True to keep the capacity even when everything is pinned: then `insert` returns standalone
     /// handles, and `try_insert` and `try_reserve` refuse. Otherwise pinned entries may exceed the
     /// capacity for a while.
     pub strict_capacity: bool,
-    /// Up to this part of the capacity (0.0 to 1.0), entries of High priority are kept before all
-    /// others.
+    /// Fraction of the capacity (0.0 to 1.0) up to which entries of High priority are kept before
+    /// all others.
     pub metadata_fraction: f64,
 }
 
@@ -49,12 +49,12 @@ impl Default for CacheOptions {
     }
 }
 
-/// What a cache has done and holds, at about one instant.
+/// Counters of a cache, at about one instant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CacheCounters {
     /// Lookups that found their key.
     pub hits: u64,
-    /// Lookups that did not.
+    /// Lookups that did not find their key.
     pub misses: u64,
     /// Entries placed in the table.
     pub inserts: u64,

@@ -1,10 +1,10 @@
 //! The memory of a table: a fixed array of slots, all free at first, or of group words, all zero.
 //! Used by the table alone.
 //!
-//! Large arrays are mapped from the system and touched by nobody before use, so that they cost
-//! memory only where entries are; they ask for huge pages, since a lookup goes to a random place
-//! and would otherwise pay for a page walk as well. Small arrays, and all of them under Miri and
-//! loom, come from the global allocator.
+//! Large arrays are mapped from the system and not touched before use, because they then cost
+//! memory only for their entries; they ask for huge pages, because a lookup goes to a random place
+//! and would otherwise pay for a page walk too. Small arrays, and all of them under Miri and loom,
+//! come from the global allocator.
 
 use super::slot::Slot;
 use crate::sync::AtomicU64;
@@ -13,12 +13,12 @@ use std::ptr::NonNull;
 /// # Safety
 /// All-zero bytes must be what `fresh` returns (outside loom and Miri).
 pub(super) unsafe trait Fresh {
-    /// A value as at the start.
+    /// Returns a value in its initial state.
     fn fresh() -> Self;
 }
 
-// SAFETY: atomics of integers and of a null pointer are zero bytes, and a value that is not there
-// may be any.
+// SAFETY: atomics of integers and of a null pointer are zero bytes, and an absent value may have
+// any bytes.
 unsafe impl<V> Fresh for Slot<V> {
     fn fresh() -> Self {
         Slot::empty()
@@ -32,7 +32,7 @@ unsafe impl Fresh for AtomicU64 {
     }
 }
 
-/// Invariant: dropping a `T` does nothing, whatever it holds.
+/// Invariant: dropping a `T` does nothing, in any state.
 pub(super) struct Slots<T> {
     first: NonNull<T>,
     len: usize,
@@ -46,12 +46,12 @@ enum Memory {
     Mapped,
 }
 
-/// Arrays below this size are not worth pages of their own.
+/// Minimum size in bytes of an array that gets pages of its own.
 #[cfg(all(unix, not(miri), not(any(loom, shuttle))))]
 const MAPPED_FROM_BYTES: usize = 256 << 10;
 
 impl<T: Fresh> Slots<T> {
-    /// `len` fresh slots; `None` if the system has not the memory.
+    /// Returns `len` fresh slots; `None` if the system does not have the memory.
     pub(super) fn new(len: usize) -> Option<Self> {
         #[cfg(all(unix, not(miri), not(any(loom, shuttle))))]
         if len.checked_mul(size_of::<T>())? >= MAPPED_FROM_BYTES {
@@ -76,7 +76,7 @@ impl<T: Fresh> Slots<T> {
         unsafe { self.first.add(index).as_ref() }
     }
 
-    /// Begin to fetch a slot into the processor's cache.
+    /// Prefetches a slot into the processor's cache.
     #[inline(always)]
     pub(super) fn prefetch(&self, index: usize) {
         debug_assert!(index < self.len);
@@ -88,15 +88,15 @@ impl<T: Fresh> Slots<T> {
         }
     }
 
-    /// Give the memory back to the system but keep its addresses; reading them finds fresh slots.
+    /// Returns the memory to the system but keeps its addresses, which then read as fresh slots.
     ///
-    /// REQUIRES: nothing in the slots is needed and nobody puts anything there. Late searches may
-    /// still read them.
+    /// REQUIRES: no slot's content is needed and no thread writes any. Late searches may still read
+    /// them.
     pub(super) fn discard(&self) {
         #[cfg(all(unix, not(miri), not(any(loom, shuttle))))]
         if self.memory == Memory::Mapped {
-            // SAFETY: a mapping of this very size; the pages read as zero afterwards, that is as
-            // fresh slots, which late searches bear at any time. No slot holds a value, by the
+            // SAFETY: a mapping of this size; its pages read as zero afterwards, which means fresh
+            // slots, and late searches tolerate those at any time. No slot holds a value, by the
             // requirement.
             unsafe {
                 libc::madvise(self.first.as_ptr().cast(), self.len * size_of::<T>(), libc::MADV_DONTNEED)
@@ -116,7 +116,7 @@ impl<T> Drop for Slots<T> {
             }
             #[cfg(all(unix, not(miri), not(any(loom, shuttle))))]
             Memory::Mapped => {
-                // SAFETY: a mapping of this very size, which nobody uses any more.
+                // SAFETY: a mapping of this size, which is no longer in use.
                 unsafe { libc::munmap(self.first.as_ptr().cast(), self.len * size_of::<T>()) };
             }
         }
@@ -125,8 +125,8 @@ impl<T> Drop for Slots<T> {
 
 #[cfg(all(unix, not(miri), not(any(loom, shuttle))))]
 fn map(bytes: usize) -> Option<NonNull<u8>> {
-    // SAFETY: a new private mapping at an address of the system's choice touches nothing that
-    // exists.
+    // SAFETY: a new private mapping at an address of the system's choice overlaps no existing
+    // memory.
     let memory = unsafe {
         libc::mmap(
             std::ptr::null_mut(),

@@ -1,54 +1,54 @@
 //! Open addressing over a fixed array of slots: find and pin, place, erase, and the clock hand that
-//! evicts. Used by `BlockCache`, which owns a chain of tables, and by the last handle of a table
-//! that closed.
+//! evicts. Used by `BlockCache`, which owns a chain of tables, and by the last handle of a closed
+//! table.
 //!
-//! Slots come in groups of seven, and each group has one word, apart from the slots:
+//! Slots are in groups of seven, and each group has one word, apart from the slots:
 //!
-//! | bits of a group's word | what |
+//! | bits of a group's word | content |
 //! |---|---|
 //! | 8 * i .. 8 * i + 8, i in 0..7 | tag of slot i: 0 if free, else 8 bits of its key's hash (never 0) |
-//! | 56..64 | passed: how many entries found the group full and went on to the next; 255 stays 255 |
+//! | 56..64 | passed: number of entries that found the group full and went on to the next; 255 stays 255 |
 //!
 //! Invariants:
 //! - An entry lies in the first group on its path that had a free slot when it was placed. Each
-//!   group it passed counts it until it goes; a search ends at a group that nobody passed. So slots
-//!   become free at once, and there are no tombstones to clean.
-//! - Setting the tag of a free slot makes a thread the slot's owner; the owner alone clears it.
-//! - `live` counts entries and inserts under way; it is raised before an insert touches the table
-//!   and lowered after the last access. So the slots of a retired table with `live` 0 are never
-//!   written again, but for the counts of searches that came too late.
+//!   group it passed counts it until it is removed; a search ends at a group that no entry passed.
+//!   Slots therefore become free at once, and the table has no tombstones to clean.
+//! - Setting the tag of a free slot makes a thread the slot's owner; only the owner clears it.
+//! - `live` counts entries and inserts in progress; it is raised before an insert touches the table
+//!   and lowered after the last access. The slots of a retired table with `live` 0 are therefore
+//!   never written again, except for the counts of late searches.
 //!
-//! Why tags apart from the slots: they take one byte for each slot and stay in the processor's
-//! caches, so a search learns from them where its entry is and goes to main memory once, for that
-//! slot; a miss does not go there at all. Searching the slots themselves costs another access
-//! whenever the entry is not in the first place looked at, and the processor guesses wrong whether
-//! it is, just where finding out takes longest.
+//! Tags are apart from the slots, because they take one byte for each slot and stay in the
+//! processor's caches: a search finds its slot by them and accesses main memory once, for that
+//! slot; a miss does not access it at all. Searching the slots themselves costs another access if
+//! the entry is not in the first place, and a branch misprediction just where its resolution takes
+//! longest.
 //!
-//! Why a search steps by a stride of the key's own (double hashing) and not to the next group: the
-//! hand empties a stretch of neighbours at a time, so the groups it comes to next are the fullest
-//! of all, with up to twice the average. Searches that stepped to the next group walked thousands
-//! there, once a cache had been full for a while; strides lead out at once.
+//! A search steps by a stride of the key's own (double hashing) and not to the next group, because
+//! the hand empties neighbouring slots together, which makes the groups just before it the fullest
+//! of all, with up to twice the average. Searches that stepped to the next group visited thousands
+//! there, once a cache had been full for a while; strides leave the region at once.
 
 use super::slot::{Entry, Slot, Word};
 use super::slots::Slots;
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
-/// The slot of a group where an entry with this hash should lie, if it is free.
+/// Returns the preferred slot in a group for an entry with this hash.
 #[inline(always)]
 fn favourite(hash: u64) -> usize {
     (((hash >> 8) & 0xffff) as usize * GROUP_SLOTS) >> 16
 }
 
-/// Slots of a group.
+/// Number of slots of a group.
 pub(super) const GROUP_SLOTS: usize = 7;
 const EACH_TAG: u64 = 0x0001_0101_0101_0101;
 const PASSED_SHIFT: u32 = 56;
 const PASSED_ONE: u64 = 1 << PASSED_SHIFT;
 const PASSED_MOST: u64 = 0xff;
-/// How often an entry is tried to be looked at while others use it.
+/// Maximum number of attempts to inspect an entry while other threads use it.
 const LOOKS_AT_MOST: usize = 100;
 
-/// Bit 7 of each byte of `word` that is 0, among the tags; above the lowest such byte it may err.
+/// Returns bit 7 of each tag byte of `word` that is 0; may err above the lowest such byte.
 #[inline(always)]
 fn zero_tags(word: u64) -> u64 {
     word.wrapping_sub(EACH_TAG) & !word & (EACH_TAG << 7)
@@ -56,7 +56,7 @@ fn zero_tags(word: u64) -> u64 {
 
 #[inline(always)]
 fn tag_of(hash: u64) -> u64 {
-    // Why the low bits: the high ones choose the group.
+    // The low bits, because the high ones select the group.
     (hash & 0xff).max(1)
 }
 
@@ -67,15 +67,16 @@ pub(super) struct Table<V> {
     groups: Slots<AtomicU64>,
     slots: Slots<Slot<V>>,
     live: AtomicUsize,
-    /// Slots the hand has passed since the beginning; its place is this modulo the length.
+    /// Slots that the hand has passed since the beginning; its position is this modulo the length.
     hand: AtomicUsize,
-    /// After the end of the cache: pinned slots left, and one for whoever closes the table.
+    /// After the end of the cache: number of pinned slots left, plus one for the thread that closes
+    /// the table.
     outstanding: AtomicUsize,
     /// The table that this one replaced, from which entries still move here.
     pub(super) older: *mut Table<V>,
 }
 
-/// What a stretch of the hand came to.
+/// Result of a stretch of the hand.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Swept {
     pub(super) slots: usize,
@@ -92,8 +93,8 @@ impl std::ops::AddAssign for Swept {
 }
 
 impl<V> Table<V> {
-    /// An empty table of at least `slots` slots, in a number of groups that is a power of two;
-    /// `None` if the system has not the memory.
+    /// Returns an empty table of at least `slots` slots, in a number of groups that is a power of
+    /// two; `None` if the system does not have the memory.
     pub(super) fn new(slots: usize, older: *mut Table<V>) -> Option<*mut Self> {
         let groups = slots.div_ceil(GROUP_SLOTS).next_power_of_two();
         let table = Self {
@@ -111,23 +112,24 @@ impl<V> Table<V> {
         self.slots.len()
     }
 
-    /// Memory beyond the slots that have entries, which these are charged for.
+    /// Returns the bytes of memory beyond the slots of entries, which the entries are charged for.
     pub(super) fn uncharged_bytes(&self) -> usize {
         let free = self.len().saturating_sub(self.live());
         free * size_of::<Slot<V>>() + self.groups.len() * size_of::<AtomicU64>()
     }
 
-    /// Entries, and inserts under way.
+    /// Returns the number of entries and inserts in progress.
     pub(super) fn live(&self) -> usize {
         self.live.load(Ordering::Relaxed) & !RETIRED
     }
 
-    /// Three quarters full: more entries would make searches long; time for a larger table.
+    /// Returns true if the table is three quarters full: more entries would make searches long, and
+    /// a larger table is due.
     pub(super) fn is_crowded(&self) -> bool {
         self.live() >= self.len() * 3 / 4
     }
 
-    /// Entries a table of `len` slots takes at most; some slots stay free, so that searches end.
+    /// Returns the maximum number of entries; some slots stay free, because searches must end.
     fn live_at_most(&self) -> usize {
         self.len() - self.len() / 8 - 1
     }
@@ -137,17 +139,18 @@ impl<V> Table<V> {
         ((u128::from(hash) * self.groups.len() as u128) >> 64) as usize
     }
 
-    /// The group after `group` in the search for a key with this hash.
+    /// Returns the group after `group` in the search for a key with this hash.
     ///
-    /// Invariant: the stride is odd and the number of groups a power of two, so a search comes to
-    /// every group.
+    /// Invariant: the stride is odd and the number of groups a power of two, which lets a search
+    /// reach every group.
     #[inline(always)]
     fn step(&self, group: usize, hash: u64) -> usize {
-        // Why these bits: the low ones are tag and favourite, the high ones chose the group.
+        // These bits, because the low ones are tag and preferred slot, and the high ones selected
+        // the group.
         group.wrapping_add((hash >> 24) as usize | 1) & (self.groups.len() - 1)
     }
 
-    /// Begin to fetch the slot where an entry with this hash lies, as far as its tag tells.
+    /// Prefetches the slot that the tags suggest for this hash.
     #[inline(always)]
     pub(super) fn prefetch(&self, hash: u64) {
         let group = self.home(hash);
@@ -156,13 +159,13 @@ impl<V> Table<V> {
         self.slots.prefetch(group * GROUP_SLOTS + slot.min(GROUP_SLOTS - 1));
     }
 
-    /// The visible entry with this key, pinned for the caller.
+    /// Returns the visible entry with this key, pinned for the caller.
     #[inline(always)]
     pub(super) fn find(&self, hash: u64, key: [u64; 2]) -> Option<&Slot<V>> {
         self.find_where(hash, key, |_, slot| Some(slot))
     }
 
-    /// Pin the visible entries with this key, one after the other, until `found` returns something.
+    /// Pins the visible entries with this key, one after the other, until `found` returns `Some`.
     #[inline(always)]
     fn find_where<'a, R>(
         &'a self,
@@ -171,7 +174,8 @@ impl<V> Table<V> {
         mut found: impl FnMut(usize, &'a Slot<V>) -> Option<R>,
     ) -> Option<R> {
         let mut group = self.home(hash);
-        // Why: this fetch need not wait for the tags, and is right in two of three cases.
+        // Prefetched, because this access need not wait for the tags, and is right in two of three
+        // cases.
         self.slots.prefetch(group * GROUP_SLOTS + favourite(hash));
         for _ in 0..self.groups.len() {
             // Ordering: Relaxed; tags are hints, and an entry whose insert returned before this
@@ -181,7 +185,8 @@ impl<V> Table<V> {
             while equal != 0 {
                 let index = group * GROUP_SLOTS + (equal.trailing_zeros() / 8) as usize;
                 let slot = self.slots.at(index);
-                // Why pin before looking at the key: the line is fetched once, for writing.
+                // Pinned before the key is compared, because the line is then fetched once, for
+                // writing.
                 if slot.try_pin(key)
                     && let Some(result) = found(index, slot)
                 {
@@ -197,7 +202,7 @@ impl<V> Table<V> {
         None
     }
 
-    /// How many groups a search for a key that is not there looks at.
+    /// Returns the number of groups that a search for an absent key visits.
     #[cfg(all(test, not(loom)))]
     pub(super) fn groups_searched(&self, hash: u64) -> usize {
         let mut group = self.home(hash);
@@ -210,8 +215,7 @@ impl<V> Table<V> {
         steps.count() + 1
     }
 
-    /// Put an entry in a free slot, with `pins` pins; gives it back if the table is full or
-    /// retired.
+    /// Puts an entry in a free slot, with `pins` pins; returns it if the table is full or retired.
     pub(super) fn place(&self, hash: u64, entry: Entry<V>, pins: u64) -> Result<&Slot<V>, Entry<V>> {
         // Ordering: Acquire pairs with the Release that retired the table or lowered the count.
         let before = self.live.fetch_add(1, Ordering::Acquire);
@@ -228,13 +232,13 @@ impl<V> Table<V> {
             self.count_passed(group, |passed| passed + 1);
             group = self.step(group, hash);
         }
-        // Others filled each group just before this thread came to it.
+        // Other threads filled each group just before this one reached it.
         self.forget_path(hash, None);
         self.live.fetch_sub(1, Ordering::Release);
         Err(entry)
     }
 
-    /// Become the owner of a free slot of the group.
+    /// Makes the caller the owner of a free slot of the group.
     fn claim(&self, group: usize, hash: u64) -> Option<&Slot<V>> {
         let word = self.groups.at(group);
         let mut seen = word.load(Ordering::Relaxed);
@@ -256,15 +260,16 @@ impl<V> Table<V> {
         }
     }
     fn count_passed(&self, group: usize, change: impl Fn(u64) -> u64) {
-        // Ordering: Relaxed; see `find_where`. Why 255 stays: how many passed is not known any
-        // more.
+        // Ordering: Relaxed; see `find_where`. 255 stays, because the exact number is then no
+        // longer known.
         let _ = self.groups.at(group).fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| {
             let passed = word >> PASSED_SHIFT;
             (passed != PASSED_MOST).then(|| word - passed * PASSED_ONE + change(passed) * PASSED_ONE)
         });
     }
 
-    /// Undo the counts of an entry that had passed the groups from its home up to `end`, or all.
+    /// Undoes the counts of an entry that had passed the groups from its home up to `end`, or all
+    /// of them.
     fn forget_path(&self, hash: u64, end: Option<usize>) {
         let mut group = self.home(hash);
         for _ in 0..self.groups.len() {
@@ -276,11 +281,12 @@ impl<V> Table<V> {
         }
     }
 
-    /// REQUIRES: the caller owns the slot at `index`, from a word that was `seen`. Frees it.
+    /// REQUIRES: the caller owns the slot at `index`, by a word that was `seen`. Frees the slot and
+    /// returns its entry.
     fn remove(&self, index: usize, seen: Word) -> Entry<V> {
         let entry = self.slots.at(index).take(seen);
         let (group, slot) = (index / GROUP_SLOTS, index % GROUP_SLOTS);
-        // Ordering: Release; the taking comes before the next owner's writing.
+        // Ordering: Release; taking the entry comes before the next owner's writes.
         self.groups.at(group).fetch_and(!(0xff << (8 * slot)), Ordering::Release);
         self.forget_path(super::key::hash(entry.key), Some(group));
         self.live.fetch_sub(1, Ordering::Release);
@@ -292,7 +298,7 @@ impl<V> Table<V> {
         (word >> (8 * (index % GROUP_SLOTS))) & 0xff == 0
     }
 
-    /// The slots that are not free, and their words.
+    /// Returns the slots that are not free, and their words.
     fn taken(&self) -> impl Iterator<Item = (&Slot<V>, Word)> {
         (0..self.len()).filter(|i| !self.is_free(*i)).map(|i| {
             let slot = self.slots.at(i);
@@ -300,15 +306,15 @@ impl<V> Table<V> {
         })
     }
 
-    /// Erase every visible entry with this key: unpinned ones go to `removed`, pinned ones become
-    /// invisible and go when the hand finds them unpinned. Whether there was one.
+    /// Erases every visible entry with this key: unpinned ones go to `removed`, pinned ones become
+    /// invisible and are removed when the hand finds them unpinned. Returns true if any was found.
     pub(super) fn erase(&self, hash: u64, key: [u64; 2], removed: &mut impl FnMut(Entry<V>)) -> bool {
         let mut any = false;
         self.find_where(hash, key, |index, slot| {
             any = true;
-            // Pinned, so the slot stays this entry: hide it, then give up the pin.
+            // The pin keeps the slot with this entry: hide it, then release the pin.
             while !slot.try_hide(slot.load(Ordering::Relaxed)) {}
-            // Ordering: Release, as for every pin given back.
+            // Ordering: Release, as for every released pin.
             slot.word.fetch_add(super::slot::RELEASED_ONE, Ordering::Release);
             let seen = slot.load(Ordering::Relaxed);
             if seen.is_shareable() && !seen.is_visible() && seen.pins() == 0 && slot.try_own(seen) {
@@ -319,9 +325,9 @@ impl<V> Table<V> {
         any
     }
 
-    /// Move the hand over the free slots before it, and then over `slots` slots: unpinned entries
-    /// whose count ran out go to `evicted`, others age. Those of high priority are spared in most
-    /// rounds if `spares_high`.
+    /// Moves the hand over the free slots before it, and then over `slots` slots: unpinned entries
+    /// whose count has run out go to `evicted`, others age. Those of High priority are spared in
+    /// most rounds if `spares_high`.
     pub(super) fn sweep(&self, slots: usize, spares_high: bool, evicted: &mut impl FnMut(Entry<V>)) -> Swept {
         let slots = slots.min(self.len());
         let (start, passed) = self.advance_hand(slots);
@@ -351,17 +357,18 @@ impl<V> Table<V> {
         swept
     }
 
-    /// Takes the next `slots` slots of the hand's way, from the first that is not free on, for this
-    /// thread. Where they start, and how many free ones were passed.
+    /// Reserves for this thread the next `slots` slots of the hand's way, from the first that is
+    /// not free. Returns their start, and the number of free ones passed.
     ///
-    /// Why: large entries leave the table nearly empty, and a step for every free slot was then
-    /// most of what an eviction cost.
+    /// Free slots are skipped, because large entries leave the table nearly empty, and a step for
+    /// every free slot was then most of the cost of an eviction.
     fn advance_hand(&self, slots: usize) -> (usize, usize) {
         let mut hand = self.hand.load(Ordering::Relaxed);
         loop {
             let free = self.free_from(hand % self.len());
             let start = hand.wrapping_add(free);
-            // Ordering: Relaxed; the hand says whose turn it is, and nothing of the slots.
+            // Ordering: Relaxed; the hand assigns slots to threads, and publishes nothing about
+            // them.
             let next = start.wrapping_add(slots);
             match self.hand.compare_exchange_weak(hand, next, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return (start, free),
@@ -370,7 +377,7 @@ impl<V> Table<V> {
         }
     }
 
-    /// How many slots from `index` on are free, at most all of the table.
+    /// Returns the number of free slots from `index` on, at most all of the table.
     fn free_from(&self, index: usize) -> usize {
         const TAGS: u64 = PASSED_ONE - 1;
         let mut group = index / GROUP_SLOTS;
@@ -390,13 +397,13 @@ impl<V> Table<V> {
         self.len()
     }
 
-    /// Take no more inserts. The entries go by [`drain`](Self::drain).
+    /// Refuses further inserts. The entries leave through [`drain`](Self::drain).
     pub(super) fn retire(&self) {
         self.live.fetch_or(RETIRED, Ordering::AcqRel);
     }
 
-    /// Move up to `slots` slots' unpinned entries out of a retired table, to `moved` (with whether
-    /// they could be found). When the last is gone, the table's memory goes back to the system.
+    /// Moves the unpinned entries of up to `slots` slots out of a retired table, to `moved` (with
+    /// true if visible). When the last is gone, the table's memory is returned to the system.
     ///
     /// Lock: the cache's `migration`.
     pub(super) fn drain(&self, slots: usize, moved: &mut impl FnMut(Entry<V>, bool)) {
@@ -413,13 +420,13 @@ impl<V> Table<V> {
                 moved(self.remove(index, seen), seen.is_visible());
             }
         }
-        // Ordering: Acquire pairs with the Release of each insert and removal that ended.
+        // Ordering: Acquire pairs with the Release at the end of each insert and removal.
         if self.live.load(Ordering::Acquire) == RETIRED {
             self.slots.discard();
         }
     }
 
-    /// Bytes charged for entries that are pinned now. Looks at every entry.
+    /// Returns the bytes charged for entries that are pinned now. Visits every entry.
     pub(super) fn pinned_bytes(&self) -> usize {
         let pinned = |(slot, word): (&Slot<V>, Word)| {
             if word.is_shareable() && word.pins() != 0 { slot.charge() } else { 0 }
@@ -427,8 +434,8 @@ impl<V> Table<V> {
         if self.live() == 0 { 0 } else { self.taken().map(pinned).sum() }
     }
 
-    /// Show all visible entries, each with its charge. One that others use at this very moment may
-    /// be passed over.
+    /// Calls `show` for all visible entries with their charges. May skip an entry that other
+    /// threads use at this moment.
     pub(super) fn for_each(&self, show: &mut impl FnMut(&V, usize)) {
         struct Looking<'a, V>(&'a Slot<V>);
         impl<V> Drop for Looking<'_, V> {
@@ -440,7 +447,7 @@ impl<V> Table<V> {
             return;
         }
         for (slot, mut word) in self.taken() {
-            // Why again: a hit at this moment changes the word.
+            // Tried again, because a hit at this moment changes the word.
             for _ in 0..LOOKS_AT_MOST {
                 if !word.is_visible() {
                     break;
@@ -456,11 +463,11 @@ impl<V> Table<V> {
         }
     }
 
-    /// Drop all values that nobody pins and free the table; if some are pinned, the last pin frees
+    /// Drops all unpinned values and frees the table; if some values are pinned, the last pin frees
     /// it.
     ///
     /// # Safety
-    /// `table` must come from [`new`](Self::new), and nobody but handles may use it any more.
+    /// `table` must come from [`new`](Self::new), and only handles may still use it.
     pub(super) unsafe fn close(table: *mut Self) {
         // SAFETY: alive until `outstanding` falls to 0, which takes this function's own share.
         let this = unsafe { &*table };
@@ -478,16 +485,16 @@ impl<V> Table<V> {
         unsafe { Self::give_up(table) };
     }
 
-    /// Give up one share of a closed table; the last one frees it.
+    /// Releases one share of a closed table; the last one frees it.
     ///
     /// # Safety
     /// The caller must own a share (of `close`, or of a closed slot whose last pin it held) and use
     /// the table no more.
     pub(super) unsafe fn give_up(table: *mut Self) {
-        // SAFETY: alive as long as the caller's share is not given up.
+        // SAFETY: alive until the caller's share is released.
         let outstanding = &unsafe { &*table }.outstanding;
         if outstanding.fetch_sub(1, Ordering::Release) == 1 {
-            // Ordering: everything that other sharers did comes before the end.
+            // Ordering: Acquire; all accesses by other sharers come before the end.
             outstanding.load(Ordering::Acquire);
             // SAFETY: made by `Box::into_raw` in `new`; no share is left.
             drop(unsafe { Box::from_raw(table) });

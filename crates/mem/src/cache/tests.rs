@@ -1,4 +1,4 @@
-//! The cache one call at a time, against a model, and under threads that race.
+//! Tests of the cache: one call at a time, against a model, and with racing threads.
 
 use super::*;
 use proptest::prelude::*;
@@ -19,7 +19,7 @@ fn cache(entries: usize, charge_bytes: usize) -> BlockCache<u64> {
     BlockCache::new(options(entries, charge_bytes))
 }
 
-/// Counts itself in the counter it was made with; a second drop would show as a negative count.
+/// Counts its live instances in a shared counter; a second drop would make the count negative.
 struct Counted {
     number: u64,
     live: std::sync::Arc<AtomicI64>,
@@ -66,7 +66,7 @@ fn memory_is_what_is_charged_and_free_slots() {
     drop(charge);
     cache.erase(CacheKey(1, 0));
     assert_eq!(cache.memory_bytes(), empty);
-    // More entries than were estimated: the table has grown.
+    // More entries than estimated: the table has grown.
     for number in 0..600 {
         drop(cache.insert(CacheKey(1, number), number, 1, Priority::Low));
     }
@@ -98,7 +98,7 @@ fn a_walk_shows_each_entry_and_is_no_use_of_it() {
     }
     assert_eq!(cache.pinned_bytes(), 2 * (1000 + OVERHEAD), "no pin stays");
     drop((held, gone));
-    // What was shown twenty times goes as what never was does.
+    // An entry shown twenty times is evicted like one never shown.
     let rounds = |walks: usize| {
         let cache = self::cache(10, 1000);
         (0..10).for_each(|number| drop(cache.insert(CacheKey(1, number), number, 1000, Priority::Low)));
@@ -165,7 +165,7 @@ fn what_found_no_room_is_found_while_somebody_holds_it() {
     let first = put(key, 7);
     let found = cache.get(key).expect("it is held");
     assert!(Handle::ptr_eq(&first, &found) && cache.get(other).is_none());
-    // The one that is there wins, as in the table.
+    // The listed value wins, as in the table.
     let again = put(key, 8);
     assert!(Handle::ptr_eq(&first, &again));
     assert_eq!((live.load(Ordering::SeqCst), cache.usage_bytes()), (1, 1000 + OVERHEAD));
@@ -176,7 +176,7 @@ fn what_found_no_room_is_found_while_somebody_holds_it() {
     drop(again);
     assert!(cache.get(key).is_none());
     assert_eq!((live.load(Ordering::SeqCst), cache.usage_bytes(), cache.entry_count()), (0, 0, 0));
-    // Erased while it is held: gone for all but its holder, and the key is free.
+    // Erased while pinned: only its holder still has it, and the key is free.
     let old = put(key, 9);
     assert!(cache.erase(key) && !cache.erase(key) && cache.get(key).is_none());
     let new = put(key, 10);
@@ -190,8 +190,8 @@ fn what_found_no_room_is_found_while_somebody_holds_it() {
     assert_eq!(live.load(Ordering::SeqCst), 0);
 }
 
-/// Threads look for a few keys that have no room, hold what they find or make for a moment, and let
-/// go. What is found is of its key, and in the end all is gone.
+/// Threads look up a few keys that find no room, hold the found or inserted values for a moment,
+/// and release them. A found value is that of its key, and in the end all values are gone.
 #[test]
 fn stress_values_that_are_found_only_while_held() {
     let live = std::sync::Arc::new(AtomicI64::new(0));
@@ -279,7 +279,7 @@ fn an_erased_entry_is_gone_but_its_handles_live() {
     assert_eq!(cache.insert(CacheKey(1, 0), Counted::new(6, &live), 100, Priority::Low).number, 6);
     assert_eq!((handle.number, live.load(Ordering::SeqCst)), (5, 2));
     drop(handle);
-    // The hand takes what was erased at its next pass, before anything else.
+    // The hand removes the erased entry at its next pass, before any other.
     cache.set_capacity(cache.usage_bytes() - 1);
     assert_eq!(cache.get(CacheKey(1, 0)).map(|h| h.number), Some(6));
     assert!(cache.erase(CacheKey(1, 0)));
@@ -360,7 +360,7 @@ fn metadata_survives_a_scan_and_goes_when_unused() {
         let kept = (0..entries / 2).filter(|i| cache.get(meta(*i)).is_some()).count() as u64;
         assert_eq!(kept, entries / 2, "round {round}");
     }
-    // Metadata of files that are gone does not stay for ever.
+    // Metadata of removed files does not stay forever.
     for round in 0..if cfg!(miri) { 40 } else { 100 } {
         for i in 0..entries {
             drop(cache.insert(CacheKey(1000 + round, i), i, 100, Priority::Low));
@@ -369,8 +369,8 @@ fn metadata_survives_a_scan_and_goes_when_unused() {
     assert_eq!(cache.counters().high_bytes, 0);
 }
 
-/// More metadata than fits beside data: no cliff; it holds at least its fraction, with data
-/// streaming by.
+/// More metadata than fits beside data: no cliff; it keeps at least its fraction while data streams
+/// through.
 #[test]
 #[cfg_attr(miri, ignore = "statistics")]
 fn metadata_larger_than_the_cache_keeps_its_fraction() {
@@ -388,7 +388,7 @@ fn metadata_larger_than_the_cache_keeps_its_fraction() {
         drop(cache.insert(CacheKey(1, i), i, 100, Priority::Low));
     }
     let rate = hits as f64 / lookups as f64;
-    // 1000 entries of which 750 may be metadata, of 2000 in use: 0.375 if nothing else were there.
+    // 1000 entries, of which 750 may be metadata, of 2000 in use: 0.375 without other entries.
     assert!(rate > 0.30, "{rate}");
 }
 
@@ -445,7 +445,7 @@ fn pin_counters_do_not_run_over() {
     let slot = Slot::<u64>::empty();
     let entry = Entry { key: [1, 2], value: 5, charge: 1, priority: Priority::High, count: 2 };
     slot.publish(entry, 3);
-    // As if the slot had been pinned and released almost 2^27 times.
+    // Simulates almost 2^27 pins and releases of the slot.
     let many = (1 << 27) - 10;
     slot.word.fetch_add(many * (slot::TAKEN_ONE + RELEASED_ONE), Ordering::Relaxed);
     for i in 0..1000 {
@@ -489,8 +489,7 @@ proptest! {
         let cache: BlockCache<Counted> = BlockCache::new(CacheOptions {
             capacity_bytes: 10_000, estimated_entry_bytes: 1000, strict_capacity: strict, metadata_fraction: 0.5,
         });
-        // What each key was last set to; the cache may have forgotten it, but must not say anything
-        // else.
+        // The last value of each key; the cache may have forgotten it, but must not return another.
         let mut model: HashMap<u64, u64> = HashMap::new();
         let mut pinned = Vec::new();
         let mut charges = Vec::new();
@@ -535,9 +534,8 @@ proptest! {
     }
 }
 
-/// Threads get, insert, erase, reserve and resize while the table grows under them. Every value
-/// found is that of its key, no value is dropped early or twice, and in the end all accounts are
-/// zero.
+/// Threads get, insert, erase, reserve and resize while the table grows. Every value found is that
+/// of its key, no value is dropped early or twice, and in the end all accounts are zero.
 #[test]
 fn stress_all_operations_at_once() {
     let live = std::sync::Arc::new(AtomicI64::new(0));
@@ -592,7 +590,7 @@ fn stress_all_operations_at_once() {
     assert_eq!((cache.usage_bytes(), cache.entry_count(), live.load(Ordering::SeqCst)), (0, 0, 0));
 }
 
-/// Handles are released by other threads while and after the cache goes away.
+/// Other threads release handles while and after the cache is dropped.
 #[test]
 fn stress_release_against_the_end_of_the_cache() {
     for round in 0..if cfg!(miri) { 2 } else { 300 } {
@@ -621,8 +619,8 @@ fn stress_release_against_the_end_of_the_cache() {
     }
 }
 
-/// The hand empties neighbours together; what it comes to next must not turn into one long stretch
-/// that every search walks.
+/// The hand empties neighbouring slots together; the slots before it must not become one long
+/// stretch that every search walks.
 #[test]
 #[cfg_attr(miri, ignore = "many entries")]
 fn searches_stay_short_in_a_cache_that_has_been_full_for_long() {
@@ -661,7 +659,7 @@ fn the_hand_passes_free_slots_at_once() {
     }
     let (table, mut evicted, mut swept) = (cache.current(), Vec::new(), Swept::default());
     assert!(table.len() > 5000);
-    // Each looks at one entry. All were used once and age in the first round.
+    // Each sweep visits one entry. All were used once and age in the first round.
     for _ in 0..6 {
         swept += table.sweep(1, false, &mut |entry| {
             evicted.push(entry.value);
@@ -671,6 +669,6 @@ fn the_hand_passes_free_slots_at_once() {
     evicted.sort_unstable();
     assert_eq!((evicted, swept.aged, cache.entry_count()), (vec![0, 1, 2], 3, 0));
     assert!((table.len()..=3 * table.len()).contains(&swept.slots), "{} slots in two rounds", swept.slots);
-    // An empty table is passed once, whatever is asked for.
+    // An empty table is passed once, for any number of slots.
     assert_eq!(table.sweep(1, false, &mut |_| unreachable!("it is empty")).slots, table.len() + 1);
 }

@@ -1,31 +1,32 @@
-//! Ranges of numbers that are there already and do not count yet: whether they do is decided later,
-//! each range as a whole, at a number of its own.
+//! Ranges of numbers that are written and still pending: each range is decided later, as a whole,
+//! at a number of its own. Readers below that number ignore it.
 //!
-//! In: ranges, added before anybody may read at a number in them; later, of each, the number at
-//! which it was decided. Out: for a reader, the number it reads at together with the list of ranges
-//! that may not count for it: [`PendingRanges::pin`]. A reader keeps the list, and asks it about
-//! every number that it meets: [`Ranges::hides`].
+//! A range is added before any reader may read at a number in it, and is later decided at a number.
+//! A reader pins the number it reads at together with the list of ranges that it may have to
+//! ignore: [`PendingRanges::pin`]. It keeps the list, and tests every number that it meets:
+//! [`Ranges::hides`].
 //!
-//! A list never changes; a change puts another in its place. What changes in a range is one cell:
-//! 0, then the number at which it was decided. So a decision costs one store, however many numbers
-//! the range has, and whoever has the list sees it.
+//! A list never changes; a change replaces it by another. One cell of a range changes: from 0 to
+//! the number at which it was decided. A decision therefore costs one store, for any number of
+//! numbers in the range, and every holder of the list sees it.
 //!
 //! Invariants, which the caller keeps:
 //! - A range is added before a number in it, or above it, can be read at.
-//! - It is decided at a number that is larger than all that were read at so far, before that number
-//!   can be read at.
-//! - It is removed ([`PendingRanges::remove_decided`]) only once everybody who comes reads at that
+//! - It is decided at a number that is larger than all that were read at before, and before that
+//!   number can be read at.
+//! - It is removed ([`PendingRanges::remove_decided`]) only once every new reader reads at that
 //!   number or above.
 //!
-//! What follows: `hides(number, at)` of a pinned list is the same whenever it is asked, for as long
-//! as the list is kept. Undecided, it hides; decided later, that is at a larger number than `at`.
+//! It follows that `hides(number, at)` of a pinned list returns the same value for as long as the
+//! list is kept: an undecided range hides, and so does one decided later, because that is at a
+//! larger number than `at`.
 //!
-//! Ordering: `changes` is stored after a new list is. A reader loads `changes`, the list, the
-//! number to read at, and `changes` again. If it is the same, no range at or below the number is
-//! missing: whoever adds one stores `changes` before the number is published, so who loads the
-//! number sees it. If the list lacks a range that was removed, the reader has seen the store of
-//! that list, and with it the number that its remover had seen published; so what it loads after
-//! that is not below.
+//! Ordering: `changes` is stored after a new list. A reader loads `changes`, the list, the number
+//! to read at, and `changes` again. If it is unchanged, no range at or below the number is missing:
+//! the thread that adds one stores `changes` before the number is published, therefore a reader
+//! that loads the number sees that store. If the list lacks a removed range, the reader has seen
+//! the store of that list, and with it the number that its remover had seen published; a number
+//! that it loads after that is not below.
 
 pub use crate::sync::Pinned;
 use crate::sync::{AtomicU64, Mutex, Ordering, Swap};
@@ -34,27 +35,27 @@ use std::sync::Arc;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-/// So many decided ranges are worth a copy of the list without them.
+/// Number of decided ranges at which the list is copied without them.
 const MANY_DECIDED: usize = 16;
 
-/// Most ranges of a list that are copied when another is added.
+/// Maximum number of ranges of a list that are copied when another is added.
 const NEWER: usize = 128;
 
-/// One range.
+/// One range of numbers.
 #[derive(Debug)]
 pub struct Range {
     first: u64,
-    /// Behind its last number.
+    /// The number after its last one.
     end: u64,
-    /// At which number it was decided; 0 before.
+    /// The number at which it was decided; 0 before.
     decided_at: AtomicU64,
 }
 
 impl Range {
-    /// Says that it counts for whoever reads at `at` or above. What was decided before stays.
+    /// Makes the range count for readers at `at` or above. A second decision has no effect.
     ///
     /// # Panics
-    /// When `at` is not behind it.
+    /// If `at` is within or below the range.
     pub fn decide(&self, at: u64) {
         assert!(at >= self.end, "a range is decided behind its end");
         let _ = self.decided_at.compare_exchange(0, at, Ordering::AcqRel, Ordering::Acquire);
@@ -64,30 +65,30 @@ impl Range {
         self.decided_at().is_some_and(|at| at <= published)
     }
 
-    /// At which number it was decided, if it was.
+    /// Returns the number at which it was decided, or `None`.
     pub fn decided_at(&self) -> Option<u64> {
         Some(self.decided_at.load(Ordering::Acquire)).filter(|at| *at > 0)
     }
 
-    /// Its first number.
+    /// Returns its first number.
     pub fn first(&self) -> u64 {
         self.first
     }
 
-    /// Behind its last number.
+    /// Returns the number after its last one.
     pub fn end(&self) -> u64 {
         self.end
     }
 }
 
-/// A list of ranges that does not change, in the order of their numbers.
+/// An immutable list of ranges, in the order of their numbers.
 ///
-/// Why in two parts: a range is added behind all others, as a rule, and while nobody may take a
-/// number. Then only the newer part is copied.
+/// It has two parts, because a range is usually added behind all others, and at a time when no
+/// thread may take a number: only the newer part is then copied.
 #[derive(Debug, Default)]
 pub struct Ranges {
     older: Arc<Vec<Arc<Range>>>,
-    /// Behind all that are older.
+    /// Ranges behind all older ones.
     newer: Vec<Arc<Range>>,
 }
 
@@ -96,7 +97,8 @@ impl Ranges {
         Self { older: Arc::new(all), newer: Vec::new() }
     }
 
-    /// Whether `number` does not count for whoever pinned this list together with `at`.
+    /// Returns true if `number` does not count for the reader that pinned this list together with
+    /// `at`.
     #[inline]
     pub fn hides(&self, number: u64, at: u64) -> bool {
         match self.first() {
@@ -115,29 +117,29 @@ impl Ranges {
         number < range.end && range.decided_at().is_none_or(|decided| decided > at)
     }
 
-    /// The first number of the first range.
+    /// Returns the first number of the first range.
     #[inline]
     pub fn first(&self) -> Option<u64> {
         self.older.first().or(self.newer.first()).map(|range| range.first)
     }
 
-    /// All of them, ascending.
+    /// Returns all ranges, ascending.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Range>> {
         self.older.iter().chain(&self.newer)
     }
 
-    /// How many there are.
+    /// Returns the number of ranges.
     pub fn len(&self) -> usize {
         self.older.len() + self.newer.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if the list is empty.
     pub fn is_empty(&self) -> bool {
         self.older.is_empty() && self.newer.is_empty()
     }
 }
 
-/// See the module's head.
+/// The current list of ranges. See the module documentation.
 pub struct PendingRanges {
     /// Twice the number of changes, plus one unless the list is empty.
     changes: AtomicU64,
@@ -159,7 +161,7 @@ impl std::fmt::Debug for PendingRanges {
 }
 
 impl PendingRanges {
-    /// No range.
+    /// Returns an empty list.
     pub fn new() -> Self {
         Self {
             changes: AtomicU64::new(0),
@@ -168,8 +170,8 @@ impl PendingRanges {
         }
     }
 
-    /// Adds the range of `count` numbers from `first` on, undecided. It has none in common with
-    /// another. From time to time removes those that were decided at `published` or below.
+    /// Adds the undecided range of `count` numbers from `first` on, which must not overlap another.
+    /// Occasionally removes those that were decided at `published` or below.
     pub fn add(&self, first: u64, count: u64, published: u64) -> Arc<Range> {
         let range = Arc::new(Range { first, end: first + count, decided_at: AtomicU64::new(0) });
         self.change(|ranges| {
@@ -188,8 +190,8 @@ impl PendingRanges {
         range
     }
 
-    /// Removes those that were decided at `published` or below; if others stay, only once there are
-    /// many, as the list is copied for it, and the next that is added removes them too.
+    /// Removes ranges that were decided at `published` or below. If others stay, it does so only
+    /// once there are many, because it copies the list, and the next `add` removes them too.
     pub fn remove_decided(&self, published: u64) {
         let now = self.list.load();
         let decided = now.iter().filter(|range| range.is_decided(published)).count();
@@ -199,7 +201,7 @@ impl PendingRanges {
         self.keep(|range| !range.is_decided(published));
     }
 
-    /// Removes a range of numbers that nothing has.
+    /// Removes a range whose numbers are not used.
     pub fn withdraw(&self, range: &Arc<Range>) {
         self.keep(|other| !Arc::ptr_eq(other, range));
     }
@@ -211,21 +213,21 @@ impl PendingRanges {
         });
     }
 
-    /// Puts what `edit` makes of the list in its place, if it makes something.
+    /// Replaces the list by the result of `edit`, unless that is `None`.
     fn change(&self, edit: impl FnOnce(&Ranges) -> Option<Ranges>) {
         let _changing = self.changing.lock();
         let edited = edit(&self.list.load());
         if let Some(ranges) = edited {
             let any = u64::from(!ranges.is_empty());
             self.list.store(Arc::new(ranges));
-            // Ordering: under the lock; see the module's head.
+            // Ordering: under the lock; see the module documentation.
             let changes = self.changes.load(Ordering::Relaxed);
             self.changes.store((changes | 1) + 1 + any, Ordering::Release);
         }
     }
 
-    /// What `number` says, and the ranges that may not count for whoever reads at it. `number` may
-    /// be called more than once.
+    /// Returns the result of `number`, and the ranges that a reader at it may have to ignore. May
+    /// call `number` several times.
     #[inline]
     pub fn pin(&self, number: impl Fn() -> u64) -> (u64, Option<Pinned<Ranges>>) {
         loop {
@@ -238,7 +240,7 @@ impl PendingRanges {
         }
     }
 
-    /// The list as it is now.
+    /// Returns the current list.
     pub fn now(&self) -> Arc<Ranges> {
         self.list.load_full()
     }

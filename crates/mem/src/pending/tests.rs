@@ -1,4 +1,4 @@
-//! Ranges one by one: what they hide, from whom, and when they leave the list.
+//! Tests of ranges: the numbers they hide, the readers concerned, and their removal from the list.
 
 use super::*;
 
@@ -24,7 +24,7 @@ fn a_range_hides_until_it_is_decided_and_from_older_readers_for_good() {
 #[test]
 #[cfg_attr(miri, ignore = "minutes in its interpreter, and nothing unsafe")]
 fn many_ranges_are_told_apart() {
-    // As they come, and as an opening may find them.
+    // In ascending order, as in normal use, and in mixed orders, as an open may find them.
     let ascending: Vec<u64> = (0..1000).collect();
     let mixed: Vec<u64> = (0..1000).map(|n| n * 7 % 1000).collect();
     for order in [ascending, mixed, (0..1000).rev().collect()] {

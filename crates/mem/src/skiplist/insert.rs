@@ -1,16 +1,16 @@
-//! How nodes come into a [`SkipList`]: made first ([`SkipList::prepare`]), then linked, several at
-//! once ([`SkipList::link_all`]).
+//! Inserts into a [`SkipList`]: nodes are made first ([`SkipList::prepare`]), then linked, several
+//! at once ([`SkipList::link_all`]).
 //!
-//! In: keys and values; nodes made from them. Out: nodes linked in the list, and how many were
-//! refused because an equal key was there. Called by whoever inserts, on any number of threads.
+//! Takes keys and values; the result is nodes linked in the list, and the number of those refused
+//! because an equal key exists. Called on any number of threads.
 //!
-//! Two ways to the place of a node. Along the *finger*, the neighbours of the node that was linked
-//! last: two comparisons, if the new node is next to it, as where keys are written in order. Or by
-//! a search from the head; several of those take turns in waiting for memory.
+//! The place of a node is found in two ways. Along the *finger*, the neighbours of the node linked
+//! last: two comparisons, if the new node is next to it, as when keys are written in order. Or by a
+//! search from the head; several searches take turns waiting for memory.
 //!
-//! Invariant: a node is linked on a level by a compare-and-swap of the link of a tower that stands
-//! before its key, from a node that stands behind it. Whatever led there, an old finger too, only
-//! decides how far there is still to go.
+//! Invariant: a node is linked on a level by a compare-and-swap of the link of a tower before its
+//! key, from a node behind it. The starting point, even an old finger, only determines the length
+//! of the rest of the search.
 
 use super::KeyOrder;
 use super::{
@@ -19,18 +19,18 @@ use super::{
 use crate::sync::{AtomicPtr, MutexGuard, Ordering};
 use std::ptr::{self, NonNull};
 
-/// Searches that take turns in [`SkipList::link_all`].
+/// Number of searches that take turns in [`SkipList::link_all`].
 const LANES: usize = 8;
 
-/// So many groups in a row away from the finger, and it is looked at only for [`LOOKED_AT`] entries
-/// of every [`OF_ENTRIES`]: writers at the same time whose keys have no order would fetch it from
-/// each other for nothing.
+/// Number of groups linked away from the finger in a row after which the finger is tried only for
+/// [`LOOKED_AT`] entries of every [`OF_ENTRIES`], because concurrent writers whose keys have no
+/// order would move its cache line between them for nothing.
 pub(super) const STRAYED: usize = 16;
 pub(super) const LOOKED_AT: usize = 64;
 pub(super) const OF_ENTRIES: usize = 1024;
 
-/// An entry that has its place in the memory of a list and is in the list once it is linked.
-/// Dropping it leaves its memory unused.
+/// An entry that is allocated in a list's memory, and enters the list once it is linked. Dropping
+/// it leaves its memory unused.
 #[derive(Debug)]
 pub struct Unlinked {
     node: NonNull<Node>,
@@ -39,13 +39,13 @@ pub struct Unlinked {
 }
 
 // SAFETY: as for `Position`: an address and numbers, followed only by the live list of that number;
-// and nobody else has this node.
+// and this node has no other owner.
 unsafe impl Send for Unlinked {}
-// SAFETY: as above; by reference nothing can be done with it.
+// SAFETY: as for `Send`; a shared reference allows no access.
 unsafe impl Sync for Unlinked {}
 
-/// The nodes around a key on each level: the tower that must link to it, and what that links to
-/// now.
+/// The nodes around a key on each level: the tower that must link to it, and the node that the
+/// tower links to now.
 struct Neighbours {
     before: [Tower; MAX_HEIGHT],
     after: [*mut Node; MAX_HEIGHT],
@@ -57,13 +57,13 @@ impl Neighbours {
     }
 }
 
-/// The neighbours of what comes right behind the node that was linked last.
+/// The neighbours of the place right behind the node linked last.
 ///
-/// Invariant: on each level `before` stands before `after`; where `before` is the head or `after`
-/// is null, the level is open on that side.
+/// Invariant: on each level `before` is before `after`; where `before` is the head or `after` is
+/// null, the level is open on that side.
 pub(super) struct Finger(Neighbours);
 
-// SAFETY: addresses of nodes of the list that has the finger; whoever holds the lock follows them
+// SAFETY: addresses of nodes of the list that has the finger; the holder of the lock follows them
 // while the list lives.
 unsafe impl Send for Finger {}
 
@@ -72,11 +72,11 @@ struct Lane {
     node: *mut Node,
     height: usize,
     level: usize,
-    /// Stands before the key, reached on `level` or above.
+    /// A tower before the key, reached on `level` or above.
     before: Tower,
-    /// What it links to on `level`; not looked at yet.
+    /// The node that `before` links to on `level`; not compared yet.
     next: *mut Node,
-    /// What ended the level above.
+    /// The node that ended the level above.
     beyond: *mut Node,
     around: Neighbours,
     found: bool,
@@ -98,33 +98,33 @@ impl Lane {
 }
 
 impl<C: KeyOrder> SkipList<C> {
-    /// Add `key` with `value`; `false`, and no change, if an equal key is there already.
+    /// Adds `key` with `value`; returns `false`, without a change, if an equal key exists.
     ///
     /// # Panics
-    /// If the key or the value is 4 GiB long or longer.
+    /// The key or the value is 4 GiB long or longer.
     pub fn insert(&self, key: &[u8], value: &[u8]) -> bool {
         self.link_all(std::iter::once(self.prepare(key, &[], value))) == 0
     }
 
-    /// Makes an entry whose key is `key` and `suffix` together. It is in the list once it is
+    /// Makes an entry whose key is `key` followed by `suffix`. It enters the list once it is
     /// [linked](Self::link_all).
     ///
     /// # Panics
-    /// If the key or the value is 4 GiB long or longer.
+    /// The key or the value is 4 GiB long or longer.
     #[inline]
     pub fn prepare(&self, key: &[u8], suffix: &[u8], value: &[u8]) -> Unlinked {
         self.make([key, suffix], [value, &[]])
     }
 
-    /// The same, of a key and a value in two parts each.
+    /// Makes an entry like [`prepare`](Self::prepare) of a key and a value in two parts each.
     ///
     /// # Panics
-    /// If the key or the value is 4 GiB long or longer.
+    /// The key or the value is 4 GiB long or longer.
     pub fn prepare_parts(&self, key: [&[u8]; 2], value: [&[u8]; 2]) -> Unlinked {
         self.make(key, value)
     }
 
-    // Why inlined always: where there is no second part of a value, nothing of it is left.
+    // Always inlined, because an empty second part of a value then costs nothing.
     #[inline(always)]
     fn make(&self, [key, suffix]: [&[u8]; 2], [value, tail]: [&[u8]; 2]) -> Unlinked {
         let height = height_for(key, suffix);
@@ -151,13 +151,14 @@ impl<C: KeyOrder> SkipList<C> {
         Unlinked { node, height, list: self.id }
     }
 
-    /// Puts entries into the list. Returns how many are not in it because an equal key was there.
+    /// Links entries into the list. Returns the number refused because an equal key exists.
     ///
-    /// Why together: a search is a chain of cache misses, each of which needs the one before. Here
-    /// the searches of a few keys take turns, and while one waits for memory the others go on.
+    /// Several together, because a search is a chain of cache misses, each of which depends on the
+    /// one before. Here the searches of a few keys take turns, and while one waits for memory the
+    /// others continue.
     ///
     /// # Panics
-    /// If an entry was made by another list.
+    /// An entry was made by another list.
     pub fn link_all(&self, entries: impl IntoIterator<Item = Unlinked>) -> usize {
         let mut entries = entries.into_iter();
         let mut finger = self.finger();
@@ -190,23 +191,23 @@ impl<C: KeyOrder> SkipList<C> {
                 }
             }
         }
-        // Ordering: Release, so that who reads the count finds the entries.
+        // Ordering: Release; a thread that reads the count finds the entries.
         self.entries.fetch_add(linked, Ordering::Release);
         refused
     }
 
-    /// The finger, if it is worth a look.
+    /// Returns the finger, if it is worth trying and free.
     #[inline]
     fn finger(&self) -> Option<MutexGuard<'_, Option<Box<Finger>>>> {
-        // Ordering: Relaxed for both numbers; they only steer.
+        // Ordering: Relaxed for both numbers, because they are hints.
         let strays = self.strayed.load(Ordering::Relaxed) == STRAYED
             && self.entries.load(Ordering::Relaxed) % OF_ENTRIES >= LOOKED_AT;
-        // Why not waited for: whoever has it inserts elsewhere, and a search costs less than the
-        // lock's line on its way.
+        // `try_lock`, because the holder inserts elsewhere, and a search costs less than moving the
+        // lock's cache line.
         if strays { None } else { self.finger.try_lock() }
     }
 
-    /// An entry was linked along the finger. Its lock is held.
+    /// Called after an entry was linked along the finger, with its lock held.
     #[inline]
     fn followed(&self) {
         if self.strayed.load(Ordering::Relaxed) > 0 {
@@ -214,7 +215,7 @@ impl<C: KeyOrder> SkipList<C> {
         }
     }
 
-    /// A group was linked elsewhere. The finger's lock is held.
+    /// Called after a group was linked elsewhere, with the finger's lock held.
     #[inline]
     fn strayed(&self) {
         let strayed = self.strayed.load(Ordering::Relaxed);
@@ -223,7 +224,8 @@ impl<C: KeyOrder> SkipList<C> {
         }
     }
 
-    /// Whether an entry's place is right behind the finger, and the finger is true there.
+    /// Returns true if an entry's place is right behind the finger, and the finger is current
+    /// there.
     #[inline]
     fn is_next(&self, finger: &Finger, entry: &Unlinked) -> bool {
         let around = &finger.0;
@@ -236,13 +238,13 @@ impl<C: KeyOrder> SkipList<C> {
         follows
             // SAFETY: null or a linked node of this list.
             && (after.is_null() || unsafe { self.order.compare(key, key_of(after)) }.is_lt())
-            // Why: from an old finger the way could be as long as the list.
+            // Checked, because from an old finger the way could be as long as the list.
             // SAFETY: `before` on a level was reached there.
             && (0..entry.height).all(|level| unsafe { around.before[level].next(level) } == around.after[level])
     }
 
-    /// Links up to [`LANES`] entries, each after a search from the head. Returns where the last of
-    /// them is; `None` if there are none.
+    /// Links up to [`LANES`] entries, each after a search from the head. Returns the neighbours of
+    /// the last of them; `None` for an empty group.
     fn link_searched(
         &self,
         group: &mut [Option<Unlinked>],
@@ -261,7 +263,7 @@ impl<C: KeyOrder> SkipList<C> {
             count(self.link(entry.node.as_ptr(), entry.height, &mut around));
             return Some(around);
         }
-        // Why: the lanes are kilobytes to fill.
+        // Checked first, because the lanes are kilobytes to fill.
         if group.is_empty() {
             return None;
         }
@@ -290,18 +292,18 @@ impl<C: KeyOrder> SkipList<C> {
         lanes.last_mut().map(|lane| std::mem::replace(&mut lane.around, Neighbours::of_nothing(self.head())))
     }
 
-    /// Levels that a search for the place of a node looks at.
+    /// Returns the number of levels that a search for the place of a node visits.
     #[inline]
     fn searched(&self, height: usize) -> usize {
-        // Ordering: Relaxed; a search that starts too low on the towers only takes longer.
+        // Ordering: Relaxed; a search that starts on too low a level only takes longer.
         self.height.load(Ordering::Relaxed).max(height)
     }
 
-    /// One step of a search, up to the next access to memory that may have to be waited for. `true`
-    /// when it has ended.
+    /// Does one step of a search, up to the next access to memory that may have to wait. Returns
+    /// `true` when the search has ended.
     #[inline(always)]
     fn step(&self, lane: &mut Lane) -> bool {
-        // SAFETY: a node of this list that is not linked yet; null or a linked one.
+        // SAFETY: a node of this list that is not linked yet, and a linked one.
         if !lane.next.is_null() && unsafe { self.order.compare(key_of(lane.next), key_of(lane.node)) }.is_lt()
         {
             lane.before = Tower::of(lane.next);
@@ -322,7 +324,7 @@ impl<C: KeyOrder> SkipList<C> {
             lane.beyond = lane.next;
             // SAFETY: `before` was reached on a level above.
             lane.next = unsafe { lane.before.next(lane.level) };
-            // Why: the node that ended the level above ends this one too.
+            // Skipped, because the node that ended the level above ends this one too.
             if !lane.next.is_null() && lane.next != lane.beyond {
                 prefetch(lane.next, SEARCHED);
                 return false;
@@ -330,8 +332,8 @@ impl<C: KeyOrder> SkipList<C> {
         }
     }
 
-    /// Links a node on its levels between its neighbours, which then are those of what comes right
-    /// behind it. `false` if an equal key is there.
+    /// Links a node on its levels between its neighbours, which become those of the place right
+    /// behind it. Returns `false` if an equal key exists.
     fn link(&self, node: *mut Node, height: usize, around: &mut Neighbours) -> bool {
         // SAFETY: a node of this list.
         let key = unsafe { key_of(node) };
@@ -357,7 +359,7 @@ impl<C: KeyOrder> SkipList<C> {
                     around.before[level] = Tower::of(node);
                     break;
                 }
-                // Another insert came in between: search on from the node before, which is still
+                // Another insert came in between: search on from the tower before, which is still
                 // before.
                 (around.before[level], around.after[level]) =
                     self.advance_to(around.before[level], level, key, ptr::null_mut());
@@ -376,8 +378,8 @@ impl<C: KeyOrder> SkipList<C> {
         !node.is_null() && self.order.compare(unsafe { key_of(node) }, key).is_eq()
     }
 
-    /// From `before`, which stands before `key`, the last such tower on `level` and what it links
-    /// to. `beyond`, if it is not null, is known not to stand before `key`.
+    /// Returns, from `before`, which is before `key`, the last such tower on `level`, and the node
+    /// it links to. `beyond`, if not null, is known not to be before `key`.
     #[inline]
     fn advance_to(
         &self,
@@ -391,8 +393,8 @@ impl<C: KeyOrder> SkipList<C> {
             let next = unsafe { before.next(level) };
             // SAFETY: as above.
             unsafe { fetch_below(before, level) };
-            // Why first: the node that ended the level above ends this one too, without a
-            // comparison.
+            // Compared by address first, because the node that ended the level above ends this one
+            // too, without a comparison of keys.
             // SAFETY: a linked node of this list.
             if next.is_null() || next == beyond || self.order.compare(unsafe { key_of(next) }, key).is_ge() {
                 return (before, next);
@@ -413,7 +415,7 @@ impl<C: KeyOrder> SkipList<C> {
         around
     }
 
-    /// Where a linked entry is, for tests.
+    /// Returns true if the finger is right behind a linked entry, for tests.
     #[cfg(test)]
     pub(super) fn finger_stands_behind(&self, position: super::Position) -> bool {
         let finger = self.finger.lock();
@@ -421,7 +423,7 @@ impl<C: KeyOrder> SkipList<C> {
     }
 }
 
-/// Levels for a node of this key: 1, and one more with probability 1/2 each.
+/// Returns the number of levels of a node of this key: 1, and one more with probability 1/2 each.
 pub(super) fn height_for(key: &[u8], suffix: &[u8]) -> usize {
     const M: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut hash = (key.len() + suffix.len()) as u64 ^ M;

@@ -1,4 +1,4 @@
-//! Every interleaving of two threads on a small skiplist. Run as the crate's head says.
+//! Every interleaving of two threads on a small skiplist. The crate documentation has the command.
 
 use super::insert::height_for;
 use super::*;
@@ -19,7 +19,7 @@ fn keys(list: &List) -> Vec<Vec<u8>> {
     std::iter::successors(list.first(), |p| list.next(*p)).map(|p| list.key(p).to_vec()).collect()
 }
 
-/// A key with this first byte whose tower has the wanted height.
+/// Returns a key with this first byte whose tower has the wanted height.
 fn key_of_height(first: u8, height: usize) -> Vec<u8> {
     (0u8..).map(|i| vec![first, i]).find(|k| height_for(k, &[]) == height).unwrap()
 }
@@ -76,11 +76,11 @@ fn loom_a_reader_sees_whole_nodes_in_order() {
                 assert!(list.insert(&low, &low));
             })
         };
-        // The list seen at any time is one of these: the inserts come in this order.
+        // The list seen at any time is one of these, because the inserts happen in this order.
         let d = b"d".to_vec();
         let all = [vec![d.clone()], vec![high.clone(), d.clone()], vec![low.clone(), high.clone(), d]];
         let found = keys(&list);
-        // A scan may pass where the second key goes before it comes.
+        // A scan may pass the place of the second key before it is inserted.
         assert!(all.contains(&found), "{found:?}");
         for key in &found {
             assert_eq!(list.value(list.get(key).unwrap()), key);
@@ -96,7 +96,7 @@ fn loom_a_finger_that_another_insert_makes_old_does_no_harm() {
     for heights in [(1, 1), (2, 1), (1, 2)] {
         loom::model(move || {
             let (a, b) = (key_of_height(b'b', heights.0), key_of_height(b'c', heights.1));
-            // The finger stands behind `a`, where both go.
+            // The finger is right behind `a`, the place of both keys.
             let list = list(&[b"d", b"a"]);
             let other = {
                 let (list, b) = (list.clone(), b.clone());

@@ -1,22 +1,23 @@
-//! An ordered map from byte strings to byte strings into which any number of threads insert while
-//! any number read, without locks. Nothing is ever removed or moved: it grows until it is dropped.
+//! A concurrent ordered map from byte strings to byte strings: any number of threads insert while
+//! any number read, without locks. Nothing is ever removed or moved: the list grows until it is
+//! dropped.
 //!
-//! In: keys and values, copied into the list's arena. Out: [`Position`]s (small `Copy` values that
-//! stay valid for the life of the list) and the bytes they stand for, borrowed from the list.
+//! Keys and values are copied into the list's arena. Reads return [`Position`]s (small `Copy`
+//! values that stay valid for the life of the list) and bytes borrowed from the list.
 //!
 //! Invariants:
 //! - Level 0 links every node in strictly ascending order; each higher level links a subset of the
 //!   one below.
 //! - A node's bytes and its height are written before it is linked and never after.
-//! - What a search found is checked again by the compare-and-swap that links a node, so it may be
-//!   out of date.
+//! - The compare-and-swap that links a node checks the result of its search again, which may
+//!   therefore be out of date.
 //! - A node is in the list from the moment the compare-and-swap on level 0 succeeds; that instant
 //!   orders two inserts of equal keys, and the second one fails.
 //!
-//! A node in memory (the tower grows towards lower addresses, so that the links used most, the
-//! header and the key share a cache line):
+//! A node in memory (the tower grows towards lower addresses, which puts the links used most, the
+//! header and the key in one cache line):
 //!
-//! | offset | bytes | what |
+//! | offset | bytes | content |
 //! |---|---|---|
 //! | -8 * (level + 1) | 8 | link to the next node on `level` |
 //! | 0 | 4 | key length |
@@ -24,10 +25,10 @@
 //! | 8 | key length | key |
 //! | 8 + key length | value length | value |
 //!
-//! Why no links back: they would need a second compare-and-swap per insert, and going back is rare
-//! enough to pay for a search (as every RocksDB memtable does).
-//! Why heights come from a hash of the key and not from a random source: the same contents give the
-//! same structure in every run, and threads share no generator.
+//! There are no links back, because they would need a second compare-and-swap per insert, and
+//! stepping back is rare enough to pay for a search (like in every RocksDB memtable).
+//! Heights come from a hash of the key and not from a random source, because equal contents then
+//! give equal structures in every run, and threads share no generator.
 
 use crate::arena::{ALIGN, Arena, LARGEST_BLOCK_BYTES};
 use crate::sync::{AtomicPtr, AtomicUsize, Mutex, Ordering, Steering};
@@ -47,20 +48,20 @@ use insert::Finger;
 pub use insert::Unlinked;
 pub use sweep::Sweep;
 
-/// Levels a tower may have: with one node in two rising a level, enough for 2^22 nodes; a longer
-/// list is searched a little slower.
+/// Maximum number of levels of a tower: with one node in two rising a level, enough for 2^22 nodes;
+/// a longer list is searched a little slower.
 const MAX_HEIGHT: usize = if cfg!(loom) { 2 } else { 22 };
-/// log2 of how many nodes share one that rises to the next level.
+/// log2 of the number of nodes of which one rises to the next level.
 ///
-/// Why not one in four, as RocksDB and LevelDB have it: the end of a level costs no comparison
-/// where it is the node that ended the level above, so what counts is how many nodes a search steps
-/// over: one a level on 19 levels against three a level on 9. Measured with 450,000 entries:
+/// Not one in four, as in RocksDB and LevelDB, because the end of a level costs no comparison if it
+/// is the node that ended the level above; the cost is therefore the number of nodes that a search
+/// steps over: one a level on 19 levels against three a level on 9. Measured with 450,000 entries:
 /// inserts 13 % and searches 25 % faster, for 3 % more memory.
 const RISE_BITS: u32 = 1;
 
 /// The order of the keys of a [`SkipList`]. It must be total and must not change over time.
 pub trait KeyOrder: Send + Sync {
-    /// Where `a` stands relative to `b`.
+    /// Compares `a` with `b`.
     fn compare(&self, a: &[u8], b: &[u8]) -> cmp::Ordering;
 }
 
@@ -80,10 +81,10 @@ pub struct Position {
     list: u64,
 }
 
-// SAFETY: a position is an address and a number; only a live list with that very number follows the
-// address, and what it finds there is never written again (but for atomic links).
+// SAFETY: a position is an address and a number; only a live list with that number follows the
+// address, and the node there is never written again (except for atomic links).
 unsafe impl Send for Position {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Position {}
 
 impl fmt::Debug for Position {
@@ -100,7 +101,7 @@ struct Node {
     value_len: u32,
 }
 
-/// Why: a 64-bit word of the list must hold a link, the header and be what the arena aligns to.
+/// A 64-bit word of the list must hold a link or the header, at the arena's alignment.
 const _: () = assert!(align_of::<Link>() <= ALIGN && align_of::<Node>() <= ALIGN && size_of::<Node>() == 8);
 const LINK_BYTES: usize = size_of::<Link>();
 const _: () = assert!(LINK_BYTES.is_multiple_of(ALIGN));
@@ -116,7 +117,7 @@ impl Tower {
         Self(node.cast::<Link>().wrapping_sub(1))
     }
 
-    /// The node it is of; of the head's, nothing that may be read.
+    /// Returns the node of this tower; for the head, a pointer that must not be read.
     fn node(self) -> *mut Node {
         self.0.cast_mut().wrapping_add(1).cast()
     }
@@ -130,11 +131,11 @@ impl Tower {
     }
 
     /// # Safety
-    /// As for [`link`](Self::link).
+    /// Those of [`link`](Self::link).
     #[inline(always)]
     unsafe fn next(self, level: usize) -> *mut Node {
-        // Ordering: Acquire pairs with the Release that linked the node, so that its bytes are
-        // seen.
+        // Ordering: Acquire pairs with the Release that linked the node, which makes its bytes
+        // visible.
         // SAFETY: the caller's promise.
         unsafe { self.link(level) }.load(Ordering::Acquire)
     }
@@ -149,7 +150,7 @@ unsafe fn key_of<'a>(node: *mut Node) -> &'a [u8] {
 }
 
 /// # Safety
-/// As for [`key_of`].
+/// Those of [`key_of`].
 unsafe fn value_of<'a>(node: *mut Node) -> &'a [u8] {
     // SAFETY: the value follows the key in the node's memory; neither ever changes.
     unsafe {
@@ -158,9 +159,9 @@ unsafe fn value_of<'a>(node: *mut Node) -> &'a [u8] {
     }
 }
 
-/// Concurrent sorted map of byte strings over an arena. See the module's head.
+/// Concurrent sorted map of byte strings over an arena. See the module documentation.
 ///
-/// All methods take `&self`, never block on another thread (but for a short lock when the arena
+/// All methods take `&self`, never block on another thread (except on a short lock when the arena
 /// needs a new block) and may be called from any number of threads at once. A read sees every
 /// insert that returned before the read began.
 pub struct SkipList<C> {
@@ -171,20 +172,20 @@ pub struct SkipList<C> {
     /// Levels in use; grows only.
     height: AtomicUsize,
     entries: AtomicUsize,
-    /// Where the last insert was. Taken only if nobody has it.
+    /// The finger: the place of the last insert. Used only by a thread that gets the lock at once.
     finger: Mutex<Option<Box<Finger>>>,
-    /// How many groups in a row were linked away from the finger, up to [`insert::STRAYED`].
+    /// Number of groups linked away from the finger in a row, up to [`insert::STRAYED`].
     strayed: Steering,
     id: u64,
 }
 
-/// What a search reads of a node: its lowest link, header and the start of its key. In bytes behind
-/// the link.
+/// Offsets that a search reads of a node, in bytes behind its lowest link: that link, the header
+/// and the start of the key.
 const SEARCHED: [usize; 2] = [0, 32];
-/// What who goes through the list reads, the value too, as far as it is short.
+/// Offsets that a scan reads of a node, including a short value.
 const READ: [usize; 3] = [0, 64, 128];
 
-/// Has the processor fetch the cache lines of a node that `places` are in.
+/// Prefetches the cache lines of a node at the given offsets.
 #[inline(always)]
 fn prefetch<const N: usize>(node: *mut Node, places: [usize; N]) {
     #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
@@ -199,30 +200,30 @@ fn prefetch<const N: usize>(node: *mut Node, places: [usize; N]) {
     let _ = (node, places);
 }
 
-/// Has the processor fetch what a search at `before` looks at next if what `before` links to on
-/// `level` ends that level; so that both are on their way at once. Searches in 450,000 entries take
-/// a fifth less.
+/// Prefetches the node that a search at `before` compares next if the link of `before` on `level`
+/// ends that level; both nodes are then fetched at once. Searches in 450,000 entries take a fifth
+/// less.
 ///
 /// # Safety
-/// `before` has a link on `level`, and so on each below.
+/// `before` has a link on `level`, and therefore on each level below.
 #[inline(always)]
 unsafe fn fetch_below(before: Tower, level: usize) {
     if level > 0 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's promise.
         prefetch(unsafe { before.next(level - 1) }, SEARCHED);
     }
 }
 
 impl<C: KeyOrder> SkipList<C> {
-    /// An empty list ordered by `order`. Allocates nothing until the first insert.
+    /// Returns an empty list ordered by `order`. Allocates nothing until the first insert.
     pub fn new(order: C) -> Self {
         Self::with_block_bytes(order, LARGEST_BLOCK_BYTES)
     }
 
-    /// The same, whose memory grows by `block_bytes` at a time once it has some: at least 8 KiB and
-    /// at most 2 MiB, rounded down to a power of two.
+    /// Returns an empty list whose memory grows by up to `block_bytes` at a time: at least 8 KiB
+    /// and at most 2 MiB, rounded down to a power of two.
     pub fn with_block_bytes(order: C, block_bytes: usize) -> Self {
-        // Why std's atomic: a process-wide number is no part of what loom explores.
+        // The standard library's atomic, because a process-wide number is not part of a loom model.
         static NEXT_ID: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
         Self {
             order,
@@ -236,38 +237,39 @@ impl<C: KeyOrder> SkipList<C> {
         }
     }
 
-    /// The order given at creation.
+    /// Returns the order given at creation.
     pub fn order(&self) -> &C {
         &self.order
     }
 
-    /// The entry with an equal key.
+    /// Returns the entry with an equal key.
     pub fn get(&self, key: &[u8]) -> Option<Position> {
         self.seek_ge(key).filter(|p| self.order.compare(self.key(*p), key).is_eq())
     }
 
-    /// The smallest entry.
+    /// Returns the smallest entry.
     pub fn first(&self) -> Option<Position> {
         // SAFETY: the head has every level.
         self.position(unsafe { self.head().next(0) })
     }
 
-    /// The largest entry. Costs a search.
+    /// Returns the largest entry. Costs a search.
     pub fn last(&self) -> Option<Position> {
         self.last_where(|_| true)
     }
 
-    /// The smallest entry whose key is `key` or larger.
+    /// Returns the smallest entry whose key is `key` or larger.
     pub fn seek_ge(&self, key: &[u8]) -> Option<Position> {
         match self.try_seek_ge(key, |_| Ok::<_, Infallible>(())) {
             Ok(found) => found,
         }
     }
 
-    /// The same; `look` sees each entry before the search goes by its key, and may end the search.
+    /// Seeks like [`seek_ge`](Self::seek_ge), and calls `look` with each entry before its key is
+    /// compared; an error of `look` ends the search.
     ///
     /// # Errors
-    /// What `look` returns.
+    /// The error that `look` returned.
     #[inline(always)]
     pub fn try_seek_ge<E>(
         &self,
@@ -280,8 +282,8 @@ impl<C: KeyOrder> SkipList<C> {
             loop {
                 // SAFETY: `before` was reached on this level or one above.
                 let next = unsafe { before.next(level) };
-                // Why: the node that ended the level above ends this one too; no need to compare
-                // again.
+                // Ends the level without a comparison, because the node that ended the level above
+                // ends this one too.
                 if next.is_null() || next == larger {
                     break;
                 }
@@ -304,31 +306,31 @@ impl<C: KeyOrder> SkipList<C> {
         Ok(self.position(larger))
     }
 
-    /// The largest entry whose key is smaller than `key`.
+    /// Returns the largest entry whose key is smaller than `key`.
     pub fn seek_lt(&self, key: &[u8]) -> Option<Position> {
         self.last_where(|k| self.order.compare(k, key).is_lt())
     }
 
-    /// The largest entry whose key is `key` or smaller.
+    /// Returns the largest entry whose key is `key` or smaller.
     pub fn seek_le(&self, key: &[u8]) -> Option<Position> {
         self.last_where(|k| self.order.compare(k, key).is_le())
     }
 
-    /// The entry after `position`.
+    /// Returns the entry after `position`.
     ///
     /// # Panics
-    /// If `position` is of another list.
+    /// `position` belongs to another list.
     pub fn next(&self, position: Position) -> Option<Position> {
         let node = self.check(position);
         // SAFETY: a node of this list; every node has level 0.
         self.position(unsafe { Tower::of(node).next(0) })
     }
 
-    /// The same, for who goes through the list: has the processor fetch the entry behind the one
-    /// that is returned, so that it is there by the time it is asked for.
+    /// Returns the entry after `position`, for a scan: prefetches the entry behind the returned
+    /// one, which is then in the cache when the scan reaches it.
     ///
     /// # Panics
-    /// If `position` is of another list.
+    /// `position` belongs to another list.
     #[inline]
     pub fn next_of_many(&self, position: Position) -> Option<Position> {
         let next = self.next(position)?;
@@ -337,65 +339,65 @@ impl<C: KeyOrder> SkipList<C> {
         Some(next)
     }
 
-    /// The entry before `position`. Costs a search.
+    /// Returns the entry before `position`. Costs a search.
     ///
     /// # Panics
-    /// If `position` is of another list.
+    /// `position` belongs to another list.
     pub fn prev(&self, position: Position) -> Option<Position> {
         self.seek_lt(self.key(position))
     }
 
-    /// The key at `position`.
+    /// Returns the key at `position`.
     ///
     /// # Panics
-    /// If `position` is of another list.
+    /// `position` belongs to another list.
     #[inline]
     pub fn key(&self, position: Position) -> &[u8] {
         // SAFETY: a node of this list, borrowed for no longer than the list.
         unsafe { key_of(self.check(position)) }
     }
 
-    /// The value at `position`.
+    /// Returns the value at `position`.
     ///
     /// # Panics
-    /// If `position` is of another list.
+    /// `position` belongs to another list.
     #[inline]
     pub fn value(&self, position: Position) -> &[u8] {
         // SAFETY: a node of this list, borrowed for no longer than the list.
         unsafe { value_of(self.check(position)) }
     }
 
-    /// Flips bits of an entry in memory, `at` bytes into its key and value together, as a defect of
-    /// the memory would: for tests of what finds it.
+    /// Flips bits of an entry in memory, `at` bytes into its key and value together, to simulate a
+    /// memory error in tests.
     ///
     /// # Panics
-    /// If `position` is of another list, or `at` is beyond the value.
+    /// `position` belongs to another list, or `at` is beyond the value.
     #[doc(hidden)]
     pub fn flip_bits(&mut self, position: Position, at: usize, bits: u8) {
         let node = self.check(position);
-        // SAFETY: a node of this list, which nobody else has while it is borrowed mutably; its key
-        // and value follow its header.
+        // SAFETY: a node of this list, which has no other user while the list is borrowed mutably;
+        // its key and value follow its header.
         unsafe {
             assert!(at < (*node).key_len as usize + (*node).value_len as usize, "{at} is beyond the entry");
             *node.add(1).cast::<u8>().add(at) ^= bits;
         }
     }
 
-    /// How many entries have been inserted, at least; an insert that is still running may or may
-    /// not count.
+    /// Returns the number of inserted entries; an insert in progress may or may not count.
     pub fn len(&self) -> usize {
         self.entries.load(Ordering::Acquire)
     }
 
-    /// Whether nothing has been inserted.
+    /// Returns true if nothing has been inserted.
     pub fn is_empty(&self) -> bool {
         self.first().is_none()
     }
 
-    /// About how many entries there are from `start` on and before `end`: exact as long as they are
-    /// few, else usually within a fifth. Costs a search and a walk over a hundred entries or so.
+    /// Returns an estimate of the number of entries from `start` on and before `end`: exact for few
+    /// entries, else usually within a fifth. Costs a search and a walk over about a hundred
+    /// entries.
     pub fn estimate_between(&self, start: &[u8], end: &[u8]) -> usize {
-        /// So many on a level stand for those below.
+        /// Number of nodes on a level that are enough to extrapolate to the levels below.
         const ENOUGH: usize = 64;
         let mut before = self.head();
         for level in (0..self.height.load(Ordering::Relaxed)).rev() {
@@ -420,15 +422,16 @@ impl<C: KeyOrder> SkipList<C> {
         0
     }
 
-    /// Bytes of memory that the list holds, the unused rest of its newest block included.
+    /// Returns the bytes of memory that the list holds, including the unused rest of its newest
+    /// block.
     pub fn memory_usage(&self) -> usize {
         size_of::<Self>() + self.arena.allocated_bytes()
     }
 
     #[inline]
     fn check(&self, position: Position) -> *mut Node {
-        // Invariant: the number of a list is never used again, so an equal number means this very
-        // list, which has never freed a node.
+        // Invariant: the number of a list is never reused, therefore an equal number means this
+        // very list, which has never freed a node.
         assert!(position.list == self.id, "a position of list {} used with list {}", position.list, self.id);
         position.node.as_ptr()
     }
@@ -443,7 +446,7 @@ impl<C: KeyOrder> SkipList<C> {
         Tower(self.head.as_ptr().wrapping_add(MAX_HEIGHT - 1))
     }
 
-    /// The last entry of the prefix of the list for which `holds` is true.
+    /// Returns the last entry of the prefix of the list for which `holds` is true.
     fn last_where(&self, holds: impl Fn(&[u8]) -> bool) -> Option<Position> {
         let mut found = ptr::null_mut();
         let mut before = self.head();

@@ -1,44 +1,44 @@
-//! Going through a whole list, several parts of it at the same time.
+//! Scan of a whole list, several parts of it at the same time.
 //!
-//! Where an entry lies stands in the one before it, so whoever goes from one to the next waits for
-//! memory at every step. A [`Sweep`] goes through [`LANES`] parts of the list in turns, which wait
-//! together, notes where their entries are, and hands them out in order.
+//! The address of an entry is in the one before it; a plain scan therefore waits for memory at
+//! every step. A [`Sweep`] walks [`LANES`] parts of the list in turns, which wait together,
+//! collects the positions of their entries, and returns them in order.
 //!
-//! Invariant: each entry that was in the list when the sweep began comes once, in order. One that
-//! is inserted meanwhile may come.
+//! Invariant: each entry that was in the list when the sweep began is returned once, in order. One
+//! that is inserted meanwhile may be returned.
 
 use super::{KeyOrder, MAX_HEIGHT, Node, Position, READ, SkipList, Tower, prefetch};
 use std::ptr;
 
-/// Parts walked at the same time. Why: a processor waits for some ten cache lines at once, and
-/// parts are of uneven length, so that in the end few are still walked.
+/// Number of parts walked at the same time: more than the ten or so cache lines that a processor
+/// waits for at once, because parts are of uneven length, and few are left at the end.
 const LANES: usize = 16;
-/// A part is what a link on this level leads over: 64 entries on average.
+/// Level whose links delimit the parts: 64 entries each on average.
 const LEVEL: usize = if MAX_HEIGHT > 6 { 6 } else { MAX_HEIGHT - 1 };
-/// So many entries ahead the processor is told to fetch all of an entry.
+/// Number of entries ahead for which an entry is prefetched completely.
 const AHEAD: usize = 4;
-/// What a walk reads of a node: its lowest link. In bytes behind the link.
+/// Offsets that a walk reads of a node, in bytes behind its lowest link: that link.
 const WALKED: [usize; 1] = [0];
 
-/// How far somebody has gone through a list; see [`SkipList::sweep`].
+/// Progress of a scan through a list; see [`SkipList::sweep`].
 #[derive(Debug, Default)]
 pub struct Sweep {
-    /// The entries that come next; those before `at` have been handed out.
+    /// The next entries; those before `at` have been returned.
     noted: Vec<Position>,
     at: usize,
     begun: bool,
-    /// The entry behind those that are noted, which has a link on [`LEVEL`]; `None` before the
-    /// first and behind the last.
+    /// The entry behind the collected ones, which has a link on [`LEVEL`]; `None` before the first
+    /// and behind the last.
     behind: Option<Position>,
     lanes: [Vec<Position>; LANES],
 }
 
 impl<C: KeyOrder> SkipList<C> {
-    /// The next entry for somebody who goes through the whole list, from the first entry on with a
-    /// new [`Sweep`]. Entries are looked for some hundred at a time.
+    /// Returns the next entry of a scan of the whole list; a new [`Sweep`] begins at the first
+    /// entry. Entries are collected some hundred at a time.
     ///
     /// # Panics
-    /// If `sweep` is seen to have gone through another list, which it must not.
+    /// `sweep` is found to belong to another list.
     #[inline]
     pub fn sweep(&self, sweep: &mut Sweep) -> Option<Position> {
         if sweep.at == sweep.noted.len() {
@@ -52,21 +52,21 @@ impl<C: KeyOrder> SkipList<C> {
         Some(next)
     }
 
-    /// Notes the next entries, if there are more.
+    /// Collects the next entries, if the list has more.
     fn sweep_on(&self, sweep: &mut Sweep) {
         sweep.noted.clear();
         sweep.at = 0;
-        // Each lane's way, from its first node up to the next lane's.
+        // The first node of each lane and its end, the first of the next lane.
         let mut ways = [(ptr::null_mut::<Node>(), ptr::null_mut::<Node>()); LANES];
-        // SAFETY: of the head, which has every level, or of a node that a link on this level led
-        // to.
+        // SAFETY: a tower of the head, which has every level, or of a node that a link on this
+        // level led to.
         let end_of = |tower: Tower| unsafe { tower.next(LEVEL) };
         ways[0] = match sweep.behind {
             Some(behind) => (self.check(behind), end_of(Tower::of(self.check(behind)))),
             None if sweep.begun => return,
             None => {
-                // Why the end first: whatever is inserted in between, the way from what is the
-                // first node then leads there.
+                // The end is loaded first, because nodes inserted in between then lie between the
+                // first node and the end.
                 let end = end_of(self.head());
                 // SAFETY: the head has every level.
                 (unsafe { self.head().next(0) }, end)
@@ -88,8 +88,8 @@ impl<C: KeyOrder> SkipList<C> {
                     continue;
                 }
                 noted.extend(self.position(*node));
-                // SAFETY: a node of this list, in front of the lane's end; every node has level 0,
-                // on which the end is linked too.
+                // SAFETY: a node of this list, before the lane's end; every node has level 0, on
+                // which the end is linked too.
                 *node = unsafe { Tower::of(*node).next(0) };
                 prefetch(*node, WALKED);
                 under_way = true;

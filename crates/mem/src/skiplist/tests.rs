@@ -1,4 +1,4 @@
-//! The skiplist against a `BTreeMap`, its errors, and threads that race.
+//! Tests of the skiplist: against a `BTreeMap`, its errors, and with racing threads.
 
 use super::insert::height_for;
 use super::*;
@@ -149,7 +149,7 @@ proptest! {
 }
 
 /// Writers insert interleaved and contested keys while readers scan: a scan is always sorted, sees
-/// every key that was in before it began, and never a torn value.
+/// every key that was inserted before it began, and never a torn value.
 #[test]
 fn stress_inserts_and_scans() {
     let list = list();
@@ -196,8 +196,8 @@ fn many_at_once_are_added_as_one_after_the_other() {
     let count = if cfg!(miri) { 60 } else { 5000u32 };
     let key = |n: u32| n.wrapping_mul(0x9e37_79b1).to_be_bytes();
     let (one, many): (List, List) = (SkipList::new(|a, b| a.cmp(b)), SkipList::new(|a, b| a.cmp(b)));
-    // Groups of every size up to two rounds of searches, neighbours and equal keys in one group
-    // among them.
+    // Groups of every size up to two rounds of searches, including neighbours and equal keys in one
+    // group.
     let mut from = 0;
     let mut refused = 0;
     for size in (0..20).cycle() {
@@ -261,7 +261,7 @@ fn keys_in_order_are_linked_along_the_finger() {
         assert!(list.insert(&n.to_be_bytes(), b""));
         assert!(list.finger_stands_behind(list.get(&n.to_be_bytes()).unwrap()));
     }
-    // Somewhere else, then on from there, up to what is there already.
+    // From another place onwards, up to a key that already exists.
     for n in (0..count).rev().step_by(7) {
         for next in 0..3u8 {
             assert!(list.insert(&[&n.to_be_bytes()[..], &[next]].concat(), b""));
@@ -284,7 +284,7 @@ fn keys_without_an_order_leave_the_finger_alone_until_there_is_one_again() {
     assert!(strayed < insert::LOOKED_AT as u32 && at_finger(down(insert::LOOKED_AT as u32 - 1)));
     insert(down(insert::LOOKED_AT as u32));
     assert!(!at_finger(down(insert::LOOKED_AT as u32)), "it is not looked at any more");
-    // Where it is looked at again, two keys in order are enough.
+    // When the finger is tried again, two keys in order are enough.
     let count = insert::OF_ENTRIES as u32;
     (0..count).for_each(|n| insert(2 << 20 | n));
     assert!(at_finger(2 << 20 | (count - 1)));
@@ -313,7 +313,7 @@ fn swept<C: KeyOrder>(list: &SkipList<C>) -> Vec<Vec<u8>> {
 
 #[test]
 fn a_sweep_finds_what_single_steps_find() {
-    // None, fewer than one lane has, and more than all lanes take at once, several times.
+    // No entries, fewer than one lane takes, and more than all lanes take at once, several times.
     for count in if cfg!(miri) { [0, 1, 40, 3000] } else { [0, 1, 40, 30_000_u32] } {
         let list = list();
         for n in 0..count {
@@ -323,7 +323,7 @@ fn a_sweep_finds_what_single_steps_find() {
     }
 }
 
-/// Whatever is inserted meanwhile, nothing of what was there is left out, and order stays.
+/// Concurrent inserts never make a sweep omit an existing entry or lose the order.
 #[test]
 fn stress_sweeps_beside_inserts() {
     let list = list();
@@ -365,7 +365,7 @@ fn an_entry_of_another_list_is_not_linked() {
     b.link_all([a.prepare(b"k", b"", b"")]);
 }
 
-/// Each writer counts up in a range of its own, so that fingers are always of someone else.
+/// Each writer counts up in a range of its own, which makes every finger another writer's.
 #[test]
 fn stress_sequential_writers_share_the_finger() {
     let (threads, count) = if cfg!(miri) { (2u32, 20) } else { (4, 20_000u32) };
@@ -392,7 +392,7 @@ fn ranges_are_estimated() {
     let entries: u32 = if cfg!(miri) { 300 } else { 50_000 };
     assert_eq!(list.estimate_between(b"", b"z"), 0);
     for number in 0..entries {
-        // In another order than that of the keys.
+        // In an order other than that of the keys.
         let number = (u64::from(number) * 7919 % u64::from(entries)) as u32;
         assert!(list.insert(&number.to_be_bytes(), b""));
     }
