@@ -275,7 +275,8 @@ impl Env {
         self.0.observed.get().map(|observed| &*observed.observers)
     }
 
-    /// Returns the monotonic time since the environment was made (or the time of its own clock).
+    /// Returns the monotonic time of the environment's clock. The system clock starts at zero with
+    /// the first environment of the process.
     pub fn now(&self) -> Duration {
         self.0.clock.now()
     }

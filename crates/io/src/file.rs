@@ -288,7 +288,6 @@ pub trait FileSystem: Send + Sync + Debug {
     /// symbolic links, `.` and `..`. The directory need not exist.
     ///
     /// The default suits file systems in which only `.` gives a path a second spelling.
-    /// Provided for file systems that have none of these but `.`.
     fn canonical(&self, path: &Path) -> PathBuf {
         path.components().collect()
     }

@@ -3,6 +3,7 @@
 //! Every input that is not an argument of the program (files, time, randomness, threads) comes from
 //! an [`Env`]. Files are read through channels. A channel is one thread's ring, op slots and
 //! buffers; a future uses the channel of the thread that first polls it:
+//!
 //! ```text
 //!   read(), open(), sleep()                       futures: Send, droppable at any time
 //!        |  bind at the first poll

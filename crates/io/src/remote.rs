@@ -1,7 +1,7 @@
 //! An operation started from a thread that has no channel, carried out by the driver's.
 //!
 //! The future and the driver share a [`RemoteOp`]. Its states: waiting (with or without a waker),
-//! done, taken, abandoned. Lock: a mutex of its own, held for a store by either side; it stands for
+//! done, taken, abandoned. Lock: a mutex of its own, held for a store by either side; it replaces
 //! the states "locked" (the future stores its waker) and "completing" (the driver stores the
 //! outcome) of a hand-written state machine, at the price of one uncontended atomic operation.
 

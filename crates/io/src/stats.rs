@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub struct IoStats {
     /// Reads started, without joined ones.
     pub reads: u64,
-    /// Bytes that reads returned to their operation, counted once for all joined reads.
+    /// Bytes that reads returned, counted once for all reads joined on one channel.
     pub bytes: u64,
     /// Reads that found an identical one in flight and shared it.
     pub joined: u64,

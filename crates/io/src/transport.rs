@@ -100,9 +100,9 @@ pub(crate) struct Alarm {
 
 #[derive(Debug)]
 enum Bell {
-    /// A ring polls this descriptor.
+    /// Descriptor that a ring polls.
     Eventfd(File),
-    /// A thread waits on this.
+    /// Condition variable that a thread waits on.
     Condvar { rung: Mutex<bool>, condvar: Condvar },
 }
 

@@ -37,7 +37,7 @@ impl Event {
         EventListener { listener: self.0.listen(), shield: None }
     }
 
-    /// Signals the event: wakes at least `count` waiters.
+    /// Signals the event to at least `count` of its waiters.
     pub fn notify(&self, count: usize) {
         self.0.notify(count);
     }

@@ -5,10 +5,10 @@
 //! belongs to its write until the write has ended, even if the future or the writer is dropped;
 //! then it can be used again ([`FileWriter::buffer`]).
 //!
-//! Buffers are written in order of their appends, one after the other. Invariants: writes may end
-//! in any order, therefore only after [`FileWriter::flush`] are all bytes up to
-//! [`FileWriter::size`] in the file, and only after [`FileWriter::sync`] are they durable; after a
-//! failure every call fails, with that failure, because the file has a hole.
+//! The file holds the buffers' bytes in the order of their appends. Invariants: writes may end in
+//! any order, therefore only after [`FileWriter::flush`] are all bytes up to [`FileWriter::size`]
+//! in the file, and only after [`FileWriter::sync`] are they durable; after a failure every call
+//! fails, with that failure, because the file has a hole.
 //!
 //! A file that bypasses the page cache is written in whole units from aligned memory.
 //! [`FileWriter::flush`] writes the rest padded with zeros and truncates the padding; the next
@@ -43,8 +43,8 @@ pub struct WriterOptions {
     /// device (`bytes_per_sync`), which leaves little for the sync at the end; 0: never. Default:
     /// 0.
     pub sync_every: u64,
-    /// Before that, wait for the writeback started earlier (`strict_bytes_per_sync`), which delays
-    /// the writer rather than the sync at the end. Default: false.
+    /// Wait for the writeback started earlier before starting more (`strict_bytes_per_sync`), which
+    /// delays the writer rather than the sync at the end. Default: false.
     pub strict: bool,
     /// Sync with `fsync` rather than `fdatasync` (`use_fsync`). Default: false.
     pub fsync: bool,

@@ -230,8 +230,8 @@ impl Buffer {
     /// Returns `len` bytes from `start`, zeroed, for a reader in this process.
     pub(crate) fn zeroed_slice(&mut self, start: usize, len: usize) -> &mut [u8] {
         assert!(start + len <= self.capacity());
-        // SAFETY: inside the buffer as just checked; we are its only owner; zeroing initialises all
-        // of it.
+        // SAFETY: inside the buffer as just checked; `&mut self` is its only owner; zeroing
+        // initialises all of it.
         unsafe {
             let at = self.start().add(start);
             at.write_bytes(0, len);
@@ -245,8 +245,8 @@ impl Buffer {
         assert!(start + len <= self.capacity());
         if len > 0 {
             let bit = bit % (len as u64 * 8);
-            // SAFETY: inside the buffer as just checked, filled by a read, and we are its only
-            // owner.
+            // SAFETY: inside the buffer as just checked, filled by a read, and `&mut self` is its
+            // only owner.
             unsafe { *self.start().add(start + (bit / 8) as usize) ^= 1 << (bit % 8) };
         }
     }

@@ -93,7 +93,7 @@ impl Outbox {
 
     /// Returns the number of [beats](Outbox::beat): odd while the channel's thread waits for
     /// completions, which it then takes. An even number that stays equal means that the thread does
-    /// something else for an unknown time.
+    /// other work, for an unknown time.
     pub(crate) fn beats(&self) -> u64 {
         self.beat.load(Ordering::Relaxed)
     }

@@ -7,7 +7,7 @@
 //!             |  +------+                           (a short or interrupted read goes on)
 //!             +-> Free                              (abandoned before it started)
 //!  Free -> Joined -> Done                           (another channel does the read, see [`super::sharing`])
-//!             +-> Waiting                           (it does not any more)
+//!             +-> Waiting                           (the other channel gave the read up)
 //! ```
 //!
 //! A slot without waiters is abandoned: it stays in place until the transport returns its buffer,

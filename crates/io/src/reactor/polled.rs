@@ -1,7 +1,7 @@
 //! The reactor without a thread of its own: its owner polls it, on the thread that made it.
 //!
-//! Tasks come from its own thread and, through [`Spawner`], from others. It serves loops that
-//! another program owns, such as a storage server's poller, which lends its thread to the reads.
+//! Tasks come from its own thread and, through [`Spawner`], from others. It serves loops that other
+//! code owns, such as a storage server's poller, which lends its thread to the reads.
 
 use super::{LOCAL, Local, Message, SendTask, turn};
 use crate::current::Enter;

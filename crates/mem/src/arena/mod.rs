@@ -63,7 +63,7 @@ impl Arena {
         }
     }
 
-    /// Returns the bytes taken from the global allocator, used or not.
+    /// Returns the bytes of all blocks and their headers, used or not.
     pub(crate) fn allocated_bytes(&self) -> usize {
         self.allocated_bytes.load(Ordering::Relaxed)
     }

@@ -8,10 +8,10 @@
 //! with plenty of memory, two on average and seven at worst if the page cache has filled it; all of
 //! it in the middle of a writer's insert.
 //!
-//! Invariants: at most [`KEPT`] blocks are kept, and no more than the last [`trim_stock`] and
-//! [`stock_blocks`] allowed, because this crate's user knows the memory budget. An arena that takes
-//! one of the last blocks requests more; this crate has no threads, therefore its user polls for
-//! the request ([`wants_blocks`]) and fills the stock.
+//! Invariant: at most [`KEPT`] blocks are kept. This crate's user knows the memory budget: it
+//! bounds [`stock_blocks`] and lowers the stock with [`trim_stock`]. An arena that takes one of the
+//! last blocks requests more; this crate has no threads, therefore its user polls for the request
+//! ([`wants_blocks`]) and fills the stock.
 
 use super::{HUGE_PAGE_BYTES, huge};
 use parking_lot::Mutex;
@@ -72,8 +72,8 @@ pub fn wants_blocks() -> bool {
     WANTED.load(Ordering::Relaxed) && WANTED.swap(false, Ordering::Relaxed)
 }
 
-/// Makes blocks until a few are ready, of at most `bytes` together. Takes about a millisecond for
-/// each, therefore call it where no writer waits.
+/// Makes blocks until a few are ready, or as many as fit into `bytes`. Takes about a
+/// millisecond for each, therefore call it where no writer waits.
 pub fn stock_blocks(bytes: usize) {
     STOCK.fill(STOCKED.min(bytes / HUGE_PAGE_BYTES));
 }

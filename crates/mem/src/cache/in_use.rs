@@ -19,7 +19,7 @@ use std::ptr::NonNull;
 /// is listed here.
 const SHARDS: usize = if cfg!(loom) { 1 } else { 16 };
 
-/// Maximum average number of values in a bucket. A search through this many adjacent numbers costs
+/// Maximum average number of values in a bucket. A search through this many adjacent keys costs
 /// about as much as one cache miss.
 const BUCKET: usize = 32;
 

@@ -142,7 +142,7 @@ impl Tower {
 }
 
 /// # Safety
-/// `node` must be a node of a list that outlives `'a`, made by `new_node`.
+/// `node` must be a node of a list that outlives `'a`, made by `SkipList::make`.
 #[inline(always)]
 unsafe fn key_of<'a>(node: *mut Node) -> &'a [u8] {
     // SAFETY: the header and the key lie in the node's memory, initialised, and never change.
