@@ -1,18 +1,18 @@
-//! Who makes a call: a thread that may block, or a task that must not. One implementation serves
-//! both forms of a call.
+//! The caller of an operation: a thread that may block, or a task that must not. One implementation
+//! serves both forms of a call.
 //!
 //! In: code written as a future. Out: for a thread, the same code with every wait made on the
-//! calling thread; for a task, a future that waits for nothing but wakers.
+//! calling thread; for a task, a future that waits only for wakers.
 //!
-//! Invariant: code that runs for [`Caller::Thread`] never returns `Pending`, as each of its waits
-//! ends before it goes on. So [`finish`] polls once, and needs no executor.
+//! Invariant: code that runs for [`Caller::Thread`] never returns `Pending`, because each of its
+//! waits blocks until it ends. [`finish`] therefore polls once and needs no executor.
 
 use karst_io::{Env, block_on};
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-/// Who makes a call.
+/// The kind of caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// A thread that may block.
@@ -22,7 +22,7 @@ pub enum Caller {
 }
 
 impl Caller {
-    /// Waits for `future`: on the calling thread, or as a task does.
+    /// Awaits `future`: a `Thread` blocks until it is ready, a `Task` yields to its executor.
     pub async fn wait<F: Future>(self, env: &Env, future: F) -> F::Output {
         match self {
             Caller::Thread => block_on(env, future),
@@ -31,10 +31,10 @@ impl Caller {
     }
 }
 
-/// The outcome of code that runs for [`Caller::Thread`].
+/// Returns the output of code that runs for [`Caller::Thread`], polled once.
 ///
 /// # Panics
-/// When the code has awaited something otherwise than through [`Caller::wait`] or a blocking call.
+/// If the code has awaited something otherwise than through [`Caller::wait`] or a blocking call.
 pub fn finish<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,

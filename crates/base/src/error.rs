@@ -1,11 +1,11 @@
-//! Errors of the engine: what went wrong, grouped by what the user can do about it, and where.
+//! Errors of the engine: their kind, grouped by what the user can do about them, and their place.
 //!
 //! In: corruptions from `format` (offsets within the bytes it was given) and failures from `io`.
-//! Out: one cheap, cloneable [`Error`] that names the file and the offset in that file, says what
-//! was expected, and keeps its cause as `source`.
+//! Out: one cheap, cloneable [`Error`] that names the file, the offset in that file and the
+//! expected contents, and keeps its cause as `source`.
 //!
-//! Invariant: one pointer wide, so that `Result<Option<Value>>` stays small on the hit path, and
-//! cloneable, so that every lookup of a batch that waited for the same broken block can be told.
+//! Invariant: one pointer wide, so that `Result<Option<Value>>` stays small on the hit path;
+//! cloneable, so that every lookup of a batch that waited for one broken block gets its error.
 
 use karst_format::Corruption;
 use karst_format::comparator::Comparator;
@@ -23,30 +23,30 @@ use std::task::Poll;
 /// The engine's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What kind of failure this is, grouped by what the user can do about it.
+/// The kind of a failure, grouped by what the user can do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The data on disk is damaged, or is not what the rest of the database says it is. Restore it
-    /// from elsewhere.
+    /// The data on disk is damaged or contradicts the rest of the database. Restore it from
+    /// elsewhere.
     Corruption,
     /// The operating system or the device failed the operation. It may work when repeated.
     Io,
-    /// The device is full, or somebody's quota used up (`ENOSPC`, `EDQUOT`). Make room; background
-    /// work, and with it writes, go on by themselves then.
+    /// The device is full, or a quota is used up (`ENOSPC`, `EDQUOT`). Free space; background work
+    /// and writes then resume by themselves.
     NoSpace,
     /// Tables and blob files have reached, or would pass, the size that the database's
-    /// `SstFileManager` allows. Raise that or delete data; background work, and with it writes, go
-    /// on by themselves then.
+    /// `SstFileManager` allows. Raise the limit or delete data; background work and writes then
+    /// resume by themselves.
     SpaceLimit,
     /// The call, an option or an argument is wrong. Change it.
     InvalidArgument,
-    /// The data is valid but uses something that this build does not know. Use another version or
+    /// The data is valid but uses a feature that this build does not know. Use another version or
     /// register the extension.
     NotSupported,
-    /// There is no such database, column family or file.
+    /// The database, column family or file does not exist.
     NotFound,
-    /// The answer is not in memory and the read was told not to touch storage.
+    /// The answer is not in memory, and the read's options forbid storage access.
     Incomplete,
     /// A limit that the caller set was reached (memory, value size). Ask for less or raise it.
     LimitReached,
@@ -54,38 +54,38 @@ pub enum ErrorKind {
     TimedOut,
     /// Another transaction or write is in the way. Roll back and begin again.
     Busy,
-    /// Somebody else, in this process or another, holds the lock (LOCK) on the database, on the
-    /// directory of backups, or on the copy that is being made. Nothing was changed. Let them
-    /// close it, or finish.
+    /// Another process, or another handle in this one, holds the lock (LOCK) on the database, on
+    /// the backup directory, or on the copy being made. Nothing was changed. Close that handle, or
+    /// wait until it finishes.
     Locked,
-    /// What the call depends on was changed, or is held, by somebody else's work, and not for
-    /// long. Nothing was changed. The same call, made again, may go well.
+    /// A resource that the call depends on was changed, or is briefly held, by another operation.
+    /// Nothing was changed. Retrying the same call may succeed.
     TryAgain,
-    /// Waiting would never end, as those waited for wait in turn. Roll back, so that others can go
-    /// on, and begin again.
+    /// The lock waits form a cycle, so that waiting would never end. Roll back to let others
+    /// proceed, and begin again.
     Deadlock,
     /// The transaction has outlived its time. Roll it back.
     Expired,
     /// The database is closed or closing.
     Closed,
-    /// A job of the database panicked, as a comparator, a merge operator or a filter may; the
-    /// panic's message is told. Mend that, and open the database anew.
+    /// A job of the database panicked, for example in a comparator, merge operator or filter; the
+    /// error has the panic's message. Fix the cause and reopen the database.
     Panicked,
 }
 
 impl ErrorKind {
-    /// Whether the operating system or the device failed: `Io`, and `NoSpace`, which is one way of
-    /// it; and `SpaceLimit`, which RocksDB counts with them.
+    /// True if the operating system or the device failed: `Io`, `NoSpace`, and `SpaceLimit`, which
+    /// RocksDB counts with them.
     pub fn is_io(self) -> bool {
         matches!(self, ErrorKind::Io) || self.lacks_space()
     }
 
-    /// Whether it is for want of room: `NoSpace` and `SpaceLimit`.
+    /// True if space is exhausted: `NoSpace` or `SpaceLimit`.
     pub fn lacks_space(self) -> bool {
         matches!(self, ErrorKind::NoSpace | ErrorKind::SpaceLimit)
     }
 
-    /// The kind of a failure that `io` has met.
+    /// Returns the kind of a failure in `io`.
     fn of(error: &karst_io::Error) -> Self {
         match error {
             error if error.is_not_found() => ErrorKind::NotFound,
@@ -95,7 +95,7 @@ impl ErrorKind {
         }
     }
 
-    /// The kind of what `format` could not decode.
+    /// Returns the kind of a decoding failure in `format`.
     fn of_decoding(corruption: &Corruption) -> Self {
         match corruption.missing_feature {
             Some(_) => ErrorKind::NotSupported,
@@ -137,12 +137,12 @@ struct Inner {
 }
 
 impl Error {
-    /// An error of `kind`; `context` says what was attempted and what was found instead.
+    /// Creates an error of `kind`; `context` states what was attempted and what was found instead.
     pub fn new(kind: ErrorKind, context: impl Into<Cow<'static, str>>) -> Self {
         Error(Arc::new(Inner { kind, context: context.into(), source: None }))
     }
 
-    /// The same, caused by `source`.
+    /// Creates an error of `kind` that was caused by `source`.
     pub fn with_source(
         kind: ErrorKind,
         context: impl Into<Cow<'static, str>>,
@@ -151,13 +151,13 @@ impl Error {
         Error(Arc::new(Inner { kind, context: context.into(), source: Some(source.into()) }))
     }
 
-    /// Damaged data in `file` at `offset` (bytes from the start of the file).
+    /// Creates an error for damaged data in `file` at `offset` (bytes from the start of the file).
     pub fn corruption_at(file: &Path, offset: u64, what: impl fmt::Display) -> Self {
         Error::new(ErrorKind::Corruption, format!("{}, offset {offset}: {what}", file.display()))
     }
 
-    /// Damaged data found by `format` in the bytes of `file` that begin at `base` (bytes from the
-    /// start of the file).
+    /// Creates an error for damaged data found by `format` in the bytes of `file` that begin at
+    /// `base` (bytes from the start of the file).
     #[doc(hidden)]
     pub fn in_file(file: &Path, base: u64, corruption: Corruption) -> Self {
         let offset = base.saturating_add(corruption.offset);
@@ -168,8 +168,9 @@ impl Error {
         )
     }
 
-    /// Damaged contents of the block of `file` that begins at `offset` (bytes from the start of the
-    /// file). The corruption's own offset is within the contents, which may have been compressed.
+    /// Creates an error for damaged contents of the block of `file` that begins at `offset` (bytes
+    /// from the start of the file). The corruption's own offset is within the contents, which may
+    /// have been compressed.
     #[doc(hidden)]
     pub fn in_block(file: &Path, offset: u64, corruption: Corruption) -> Self {
         Error::with_source(
@@ -184,17 +185,18 @@ impl Error {
         )
     }
 
-    /// An argument or option that cannot be honoured.
+    /// Creates an error for an argument or option that cannot be honoured.
     pub fn invalid_argument(context: impl Into<Cow<'static, str>>) -> Self {
         Error::new(ErrorKind::InvalidArgument, context)
     }
 
-    /// Something valid that this build does not know.
+    /// Creates an error for a valid request or format that this build does not support.
     pub fn not_supported(context: impl Into<Cow<'static, str>>) -> Self {
         Error::new(ErrorKind::NotSupported, context)
     }
 
-    /// Why a task has no outcome: `what` it was panicked, or was given up as the environment ended.
+    /// Returns the error for a task without a result: the task, described by `what`, panicked, or
+    /// was dropped when the environment ended.
     #[doc(hidden)]
     pub fn of_task(what: &str, error: &JoinError) -> Self {
         let kind =
@@ -202,17 +204,17 @@ impl Error {
         Error::new(kind, format!("{what}: {error}"))
     }
 
-    /// What the user can do about it.
+    /// Returns the kind of the failure.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// What was attempted and what was found; names the file and the offset where there is one.
+    /// Returns the attempted action and the finding, with the file and the offset if known.
     pub fn context(&self) -> &str {
         &self.0.context
     }
 
-    /// The same failure seen from one level up: `context` is put before what is there already.
+    /// Prepends `context` to the error's text; the kind stays.
     #[must_use]
     pub fn in_context(self, context: impl fmt::Display) -> Self {
         let text = format!("{context}: {}", self.0.context);
@@ -225,7 +227,7 @@ impl Error {
 }
 
 impl Error {
-    /// The same failure, with `advice` behind what is there already.
+    /// Appends `advice` to the error's text; the kind stays.
     #[doc(hidden)]
     pub fn with_advice(self, advice: impl fmt::Display) -> Self {
         let text = format!("{}; {advice}", self.0.context);
@@ -240,7 +242,7 @@ impl Error {
 /// Refuses a range of user keys that ends before it begins.
 ///
 /// # Errors
-/// `InvalidArgument`: it does.
+/// `InvalidArgument`: `end` is less than `begin`.
 pub fn check_range(order: &Comparator, begin: &[u8], end: &[u8]) -> Result<()> {
     if order.compare_user(begin, end).is_le() {
         return Ok(());
@@ -249,9 +251,11 @@ pub fn check_range(order: &Comparator, begin: &[u8], end: &[u8]) -> Result<()> {
     Err(Error::invalid_argument(format!("the range begins at {begin} and ends before that, at {end}")))
 }
 
-/// The outcome of `future`, which is a `what`; should it panic, an error of kind `Panicked`.
+/// Returns the result of `future`, or an error of kind `Panicked` if it panics; `what` names the
+/// future in that error.
 ///
-/// Why in a job: its thread has others to run, and nobody would be told.
+/// Panics are caught in jobs because a job's thread runs other jobs too, and the panic would go
+/// unreported.
 pub async fn caught<T>(what: &str, future: impl Future<Output = Result<T>>) -> Result<T> {
     let mut future = pin!(future);
     // Invariant: a future that has panicked is not polled again.
@@ -262,8 +266,8 @@ pub async fn caught<T>(what: &str, future: impl Future<Output = Result<T>>) -> R
     outcome.await.unwrap_or_else(|panicked| Err(Error::of_task(what, &panicked)))
 }
 
-/// A name, of a column family for instance, as messages show it: in quotes, and no more of it than
-/// one can read.
+/// Shows a name, for example of a column family, in messages: quoted, and at most 80 characters of
+/// it.
 #[derive(Clone, Copy)]
 pub struct Named<'a>(pub &'a str);
 
@@ -277,8 +281,8 @@ impl fmt::Debug for Named<'_> {
     }
 }
 
-/// A key, or another string of bytes, as messages show it: what is not ASCII escaped, and no more
-/// of it than one can read.
+/// Shows a key or another byte string in messages: non-ASCII bytes escaped, and at most 80 bytes of
+/// it.
 #[derive(Clone, Copy)]
 pub struct Shown<'a>(pub &'a [u8]);
 
@@ -294,12 +298,12 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// Several names, as messages show them.
+/// Joins quoted names for a message, at most 20 of them.
 pub fn named_list(names: &[&str]) -> String {
     listed(names, |name| format!("{:?}", Named(name)))
 }
 
-/// Several names without quotes, in a message that has RocksDB's words.
+/// Joins unquoted names for a message with RocksDB's wording, at most 20 of them.
 pub fn unquoted(names: &[&str]) -> String {
     listed(names, |name| Shown(name.as_bytes()).to_string())
 }
@@ -346,9 +350,8 @@ impl fmt::Display for Error {
     }
 }
 
-/// The text for people, as `Display` has it.
-///
-/// Why: it is what `fn main() -> Result<(), Error>`, `unwrap` and `expect` print.
+/// Prints the same text as `Display`, because `fn main() -> Result<(), Error>`, `unwrap` and
+/// `expect` print `Debug`.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

@@ -1,14 +1,13 @@
-//! Background errors: what went wrong behind the callers' backs, how bad it is, and what is refused
-//! because of it.
+//! Background errors: failures outside of any user call, their severity, and the operations they
+//! refuse.
 //!
-//! In: failures of flushes, compactions, log and MANIFEST writes. Out: whether writes and jobs go
-//! on, an error that names the cause for those that do not, and whether it is worth trying again by
-//! itself. `background` does the trying.
+//! In: failures of flushes, compactions, log and MANIFEST writes. Out: permission for writes and
+//! jobs, or an error that names the cause; and the reaction, which tells if an automatic recovery
+//! is worth trying. `background` performs it.
 //!
-//! Invariant: the worst error is the one that is kept. It goes away only by a recovery that
-//! succeeded, and no recovery takes away a fatal one. Ordering: `refuses` is Release by whoever
-//! reports, Acquire by writers; it is a shortcut for what the lock guards. Lock: its own; never
-//! held while waiting.
+//! Invariant: the worst error is kept. Only a successful recovery clears it, and no recovery clears
+//! a fatal one. Ordering: reporters store `refuses` with Release, writers load it with Acquire; it
+//! is a shortcut for the state under the lock. Lock: its own; never held while waiting.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::Mutex;
@@ -16,7 +15,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Event, EventListener};
 use std::sync::{Arc, OnceLock};
 
-/// How bad a background error is. RocksDB's names.
+/// The severity of a background error. RocksDB's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Severity {
@@ -26,15 +25,15 @@ pub enum Severity {
     Hard,
     /// Writes are refused until the database is opened anew.
     Fatal,
-    /// Data is lost. Reads of what is there go on; restore the rest from elsewhere.
+    /// Data is lost. Reads of the remaining data work; restore the rest from elsewhere.
     Unrecoverable,
 }
 
-/// What was being done when it went wrong. RocksDB's names.
+/// The operation that failed. RocksDB's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BackgroundErrorReason {
-    /// A flush; the log has what it did not write.
+    /// A flush; its entries are still in the log.
     Flush,
     /// A flush of entries that are in no log.
     FlushNoWal,
@@ -42,7 +41,7 @@ pub enum BackgroundErrorReason {
     Compaction,
     /// A write to the log.
     WriteCallback,
-    /// An insert into a memtable, of what is in the log already.
+    /// An insert into a memtable of entries that are already in the log.
     MemTable,
     /// A write to the MANIFEST.
     ManifestWrite,
@@ -63,13 +62,13 @@ impl BackgroundErrorReason {
         }
     }
 
-    /// Whether a job failed, which can be tried again.
+    /// True if a job failed, which can be retried.
     #[doc(hidden)]
     pub fn is_of_job(self) -> bool {
         matches!(self, Self::Flush | Self::FlushNoWal | Self::Compaction)
     }
 
-    /// Whether it was the MANIFEST that could not be written.
+    /// True if a MANIFEST write failed.
     #[doc(hidden)]
     pub fn is_of_manifest(self) -> bool {
         matches!(self, Self::ManifestWrite | Self::ManifestWriteNoWal)
@@ -80,16 +79,16 @@ impl BackgroundErrorReason {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BackgroundError {
-    /// What went wrong.
+    /// The failure.
     pub error: Error,
-    /// What was being done.
+    /// The operation that failed.
     pub reason: BackgroundErrorReason,
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
 }
 
 impl BackgroundError {
-    /// The error for a call that is refused because of it.
+    /// Returns the error for a call that is refused because of this error.
     fn refusal(&self, what: &str) -> Error {
         let how = match self.severity {
             Severity::Soft | Severity::Hard => "until the database recovers or Db::resume succeeds",
@@ -100,7 +99,7 @@ impl BackgroundError {
     }
 }
 
-/// What kind of failure it is, as far as it matters for going on.
+/// The kind of a failure, as far as it affects recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cause {
     NoSpace,
@@ -120,11 +119,12 @@ fn cause_of(error: &Error) -> Cause {
     }
 }
 
-/// How bad a failure is; `None` if it stops nothing, because whoever failed tries again.
+/// Returns the severity of a failure; `None` if it stops nothing, because the failed operation is
+/// retried.
 ///
-/// Compat: as RocksDB sorts them, with every failed write taken as one of that file only (its
-/// `kIOErrorScopeFile`), since no file is written again after a failure: what it held is written
-/// anew to another. So an I/O error can be recovered from.
+/// Compat: RocksDB's classification, with every failed write scoped to its file
+/// (`kIOErrorScopeFile`), because a file is not written again after a failure: its contents are
+/// rewritten to a new file. An I/O error is therefore recoverable.
 fn severity(reason: BackgroundErrorReason, cause: Cause, paranoid: bool) -> Option<Severity> {
     use BackgroundErrorReason as Reason;
     if !paranoid && reason.is_of_job() {
@@ -144,9 +144,9 @@ fn severity(reason: BackgroundErrorReason, cause: Cause, paranoid: bool) -> Opti
 /// The database's background errors.
 pub struct Health {
     paranoid: bool,
-    /// Whether writes are refused.
+    /// True while writes are refused.
     refuses: AtomicBool,
-    /// How many errors were reported since the database was opened.
+    /// Number of errors reported since the database was opened.
     reported: AtomicU64,
     state: Mutex<State>,
     changed: Event,
@@ -154,10 +154,10 @@ pub struct Health {
     suppresses: OnceLock<Suppresses>,
 }
 
-/// Whether the failure of a job is to stop nothing.
+/// Returns true if a job's failure should stop nothing.
 type Suppresses = Box<dyn Fn(&BackgroundError) -> bool + Send + Sync>;
 
-/// Is told of every error, with what is to be done about it.
+/// Called for every error, with the reaction to it.
 type Hook = Box<dyn Fn(&BackgroundError, Reaction) + Send + Sync>;
 
 impl std::fmt::Debug for Health {
@@ -170,18 +170,18 @@ impl std::fmt::Debug for Health {
 struct State {
     worst: Option<BackgroundError>,
     recovering: bool,
-    /// Grows with every error; a recovery that sees it grow has failed.
+    /// Number of errors noted; a recovery during which it grows has failed.
     errors: u64,
 }
 
-/// What to do about a reported error.
+/// The reaction to a reported error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reaction {
-    /// Nothing was stopped; try again after a pause.
+    /// Nothing was stopped; retry after a pause.
     Retry,
-    /// Wait for [`Health::begin_recovery`] to succeed; it is worth trying by itself.
+    /// Recover through [`Health::begin_recovery`]; an automatic attempt is worthwhile.
     Recover,
-    /// Nothing helps but the user.
+    /// Only the user can help.
     Stop,
 }
 
@@ -199,28 +199,28 @@ impl Health {
         }
     }
 
-    /// Has `hook` told of every error that stops something, on the thread that reports it. The
-    /// first call counts.
+    /// Sets the hook called for every error that stops something, on the reporting thread. Only the
+    /// first call has an effect.
     pub fn connect(&self, hook: impl Fn(&BackgroundError, Reaction) + Send + Sync + 'static) {
-        // Why ignored: a second hook would be a second scheduler, which no caller has.
+        // Ignored because a second hook would be a second scheduler, which no caller has.
         let _ = self.hook.set(Box::new(hook));
     }
 
-    /// Has `suppresses` asked about each failure of a job, before it counts. The first call counts.
+    /// Sets the callback that may suppress a job's failure before it takes effect. Only the first
+    /// call has an effect.
     pub fn ask(&self, suppresses: impl Fn(&BackgroundError) -> bool + Send + Sync + 'static) {
-        // Why ignored: as in `connect`.
+        // Ignored for the reason given in `connect`.
         let _ = self.suppresses.set(Box::new(suppresses));
     }
 
-    /// Whether somebody wants the failure of a job to stop nothing.
+    /// Returns true if the callback suppresses the job's failure.
     fn is_suppressed(&self, error: &Error, reason: BackgroundErrorReason) -> bool {
         let Some(suppresses) = self.suppresses.get().filter(|_| reason.is_of_job()) else { return false };
         severity(reason, cause_of(error), self.paranoid)
             .is_some_and(|severity| suppresses(&BackgroundError { error: error.clone(), reason, severity }))
     }
 
-    /// Takes note of a failure, and tells of it. One of a job that somebody suppresses counts as
-    /// one that stops nothing.
+    /// Records a failure and calls the hook. A suppressed failure of a job stops nothing.
     pub fn report(&self, error: &Error, reason: BackgroundErrorReason) -> Reaction {
         if self.is_suppressed(error, reason) {
             self.reported.fetch_add(1, Ordering::Relaxed);
@@ -230,7 +230,7 @@ impl Health {
         noted.map_or(Reaction::Retry, |noted| self.tell(noted))
     }
 
-    /// Takes note of a failure, from when on it counts. `None` if it is none that stays.
+    /// Records a failure, which takes effect at once. Returns `None` if it stops nothing.
     pub fn note(&self, error: &Error, reason: BackgroundErrorReason) -> Option<Noted> {
         self.reported.fetch_add(1, Ordering::Relaxed);
         let severity = severity(reason, cause_of(error), self.paranoid)?;
@@ -246,7 +246,7 @@ impl Health {
         Some(Noted(noted, reaction))
     }
 
-    /// Tells those who listen, and the hook, which may take its time.
+    /// Wakes waiters and calls the hook, which may block.
     pub fn tell(&self, Noted(error, reaction): Noted) -> Reaction {
         self.changed.notify(usize::MAX);
         if let Some(hook) = self.hook.get() {
@@ -255,10 +255,10 @@ impl Health {
         reaction
     }
 
-    /// Refuses writes while an error stands in their way. One atomic load if none does.
+    /// Returns an error while a background error refuses writes. One atomic load otherwise.
     ///
     /// # Errors
-    /// The background error, with what can be done about it.
+    /// The background error, with advice.
     #[inline]
     pub fn check_writes(&self) -> Result<()> {
         if self.refuses.load(Ordering::Acquire) { self.refusal() } else { Ok(()) }
@@ -272,36 +272,37 @@ impl Health {
         }
     }
 
-    /// Whether a flush may run: with no error, a soft one, or within a recovery.
+    /// Returns true if a flush may run: there is no error, or a soft one.
     pub fn allows_flush(&self) -> bool {
         let state = self.state.lock();
         state.worst.as_ref().is_none_or(|worst| worst.severity < Severity::Hard)
     }
 
-    /// Whether a compaction may run.
+    /// Returns true if a compaction may run: there is no error.
     pub fn allows_compaction(&self) -> bool {
         self.state.lock().worst.is_none()
     }
 
-    /// The worst error that stands.
+    /// Returns the worst error in effect.
     pub fn current(&self) -> Option<BackgroundError> {
         self.state.lock().worst.clone()
     }
 
-    /// Errors since the database was opened.
+    /// Returns the number of errors since the database was opened.
     pub fn reported(&self) -> u64 {
         self.reported.load(Ordering::Relaxed)
     }
 
-    /// Resolves when an error came or went. Listen, look, then wait.
+    /// Returns a listener that resolves when an error is reported or cleared. Listen, check, then
+    /// wait.
     pub fn listen(&self) -> EventListener {
         self.changed.listen()
     }
 
-    /// Begins a recovery. `None` if another runs; wait for that one then.
+    /// Begins a recovery. Returns `None` if another one runs; wait for that one.
     ///
     /// # Errors
-    /// The error is one that nothing takes away.
+    /// The error is fatal and cannot be cleared.
     pub fn begin_recovery(self: &Arc<Self>) -> Result<Option<Recovery>> {
         let mut state = self.state.lock();
         if let Some(worst) = state.worst.as_ref().filter(|worst| worst.severity >= Severity::Fatal) {
@@ -315,12 +316,12 @@ impl Health {
     }
 }
 
-/// A failure that counts, and that nobody was told of.
+/// A recorded failure that has not been passed to the hook yet.
 #[derive(Debug)]
 #[must_use = "those who listen are to be told"]
 pub struct Noted(BackgroundError, Reaction);
 
-/// A recovery that runs. Dropping it gives it up; the error stays.
+/// A running recovery. Dropping it abandons it; the error stays.
 #[derive(Debug)]
 pub struct Recovery {
     health: Arc<Health>,
@@ -329,15 +330,15 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// What it recovers from.
+    /// The error it recovers from.
     pub fn error(&self) -> Option<&BackgroundError> {
         self.error.as_ref()
     }
 
-    /// Takes the error away.
+    /// Clears the error.
     ///
     /// # Errors
-    /// Another came in the meantime; then the worst of them stays.
+    /// Another error was reported in the meantime; the worst one stays.
     pub fn succeed(self) -> Result<()> {
         let mut state = self.health.state.lock();
         if state.errors != self.errors_before {

@@ -1,25 +1,25 @@
-//! Types that every part of the engine uses, and that use none of these parts.
+//! Types that every part of the engine uses, and that depend on none of these parts.
 //!
-//! In: the environment, the formats' words, what `lsm` decides. Out: types that all crates above
-//! share, most of which users see through `karst_engine` under the same names. What users are not
-//! to call is hidden from the documentation, or not passed on.
+//! In: the environment, the format's types, decisions of `lsm`. Out: types that all crates above
+//! share; users see most of them through `karst_engine` under the same names. Items not meant for
+//! users are hidden from the documentation or not re-exported.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`error`] | what went wrong, by what a user can do about it, and where |
-//! | [`caller`] | whether a call blocks a thread or is a future |
-//! | [`life`] | whether a database may still be used |
+//! | [`error`] | errors, by what a user can do about them, with their place |
+//! | [`caller`] | the caller of an operation: a blocking thread or a task |
+//! | [`life`] | the check that a database is still open |
 //! | [`options`] | the options of databases, column families and reads, as the engine takes them |
-//! | [`merge_operator`], [`compaction_filter`], [`sst_partitioner`], [`table_properties_collector`] | code of users |
-//! | [`ttl`] | values with the time of their write behind them |
-//! | [`stats`], [`perf_context`] | what is counted and timed |
-//! | [`health`] | errors of background work, and what is refused because of them |
-//! | [`events`] | what listeners and the LOG are told |
-//! | [`pacing`] | who has to wait so that memory and disk keep up |
-//! | [`sst_file_manager`] | how much room files take, and how fast they leave it |
-//! | [`snapshot`] | where a read reads, and which sequence numbers readers need |
-//! | [`trace`] | what is asked of a database, written down while it runs |
-//! | [`sync`] | locks, atomics and events; shuttle's where threads are explored |
+//! | [`merge_operator`], [`compaction_filter`], [`sst_partitioner`], [`table_properties_collector`] | users' callbacks |
+//! | [`ttl`] | values with a write time appended |
+//! | [`stats`], [`perf_context`] | counters and timers |
+//! | [`health`] | background errors, and the operations they refuse |
+//! | [`events`] | reports to listeners and LOG |
+//! | [`pacing`] | write stalls and rate limits, which keep memory and disk within bounds |
+//! | [`sst_file_manager`] | the space limit of files, and the rate of their deletion |
+//! | [`snapshot`] | sequence numbers that reads use and that readers still need |
+//! | [`trace`] | recording of a database's operations |
+//! | [`sync`] | locks, atomics and events; shuttle's in explored builds |
 #![forbid(unsafe_code)]
 
 pub mod caller;

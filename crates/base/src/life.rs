@@ -1,22 +1,21 @@
-//! Whether an open database may still be used: until somebody closes it, and, where it can be
-//! written, by no process that was forked from the one that opened it.
+//! The check that an open database is usable: not closed, and, if opened for writing, not inherited
+//! by a forked child process.
 //!
-//! In: the end of the database. Out: for every public call and every move of an iterator, whether
-//! to go on; two relaxed loads, of lines that hardly ever change.
+//! In: the end of the database. Out: permission to proceed, for every public call and every
+//! iterator step; two relaxed loads, of lines that rarely change.
 //!
-//! Why not in a fork's child: the threads that do the work of a database stayed with the parent,
-//! and locks that they held are held for ever in the child; so what the child writes would be lost,
-//! and what it waits for would never come. A database open for reading only needs no threads but
-//! the caller's.
+//! A forked child is refused because the database's threads stay with the parent and locks that
+//! they held are never released in the child: its writes would be lost and its waits never end. A
+//! database opened read-only needs no threads but the caller's.
 //!
-//! Invariant: whoever writes to the directory outside of the pipeline and the MANIFEST, which
-//! refuse by themselves, asks under a lock that closing takes before it gives LOCK back.
+//! Invariant: code that writes to the directory outside of the pipeline and the MANIFEST, which
+//! check by themselves, checks under a lock that closing takes before it releases LOCK.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use karst_io::OwnProcess;
 
-/// See the module.
+/// Open or closed state of a database; see the module.
 #[derive(Debug)]
 pub struct Life {
     closed: AtomicBool,
@@ -25,16 +24,15 @@ pub struct Life {
 }
 
 impl Life {
-    /// Of a database that this process opens, for writing too if it `writes`.
+    /// Creates the state of a database opened by this process, for writing if `writes`.
     pub fn new(writes: bool) -> Self {
         Self { closed: AtomicBool::new(false), opened_by: OwnProcess::new(), writes }
     }
 
-    /// Refuses what is asked of a database that is closed, or was opened for writing by another
-    /// process.
+    /// Returns an error if the database is closed, or was opened for writing by another process.
     #[inline]
     pub fn check(&self) -> Result<()> {
-        // Ordering: a flag only; whoever must not miss it asks under a lock.
+        // Ordering: a flag only; callers that must not miss it check under a lock.
         if self.closed.load(Ordering::Relaxed) || !self.opened_by.is_current() {
             self.refusal()
         } else {
@@ -54,14 +52,14 @@ impl Life {
         Err(Error::new(ErrorKind::Closed, text))
     }
 
-    /// Whether this is a fork's child, and the database its parent's. Nothing of it may be waited
-    /// for, written or given back then.
+    /// Returns true in a forked child whose parent opened the database for writing. The child must
+    /// not wait for, write or release anything of the database.
     #[inline]
     pub fn is_left_behind(&self) -> bool {
         self.writes && !self.opened_by.is_current()
     }
 
-    /// From now on it is closed.
+    /// Marks the database closed.
     pub fn end(&self) {
         self.closed.store(true, Ordering::Relaxed);
     }

@@ -1,10 +1,10 @@
-//! What the calling thread's operations cost, under RocksDB's names (`PerfContext`).
+//! Costs of the calling thread's operations, under RocksDB's names (`PerfContext`).
 //!
 //! In: [`count`] and [`time`], called by the engine on the thread that does the work. Out: the
-//! thread's own counts. Off by default ([`PerfLevel::Disable`]); then a call is one thread-local
-//! load and a branch. Counts of an asynchronous operation land on the thread that polls it, so they
-//! are meaningful on one-threaded executors, the reactor and the blocking API. Times are in
-//! nanoseconds where the name says `time` or `nanos`.
+//! thread's own counts. Off by default ([`PerfLevel::Disable`]); a call then costs one thread-local
+//! load and a branch. An asynchronous operation counts on the thread that polls it, so its counts
+//! are meaningful on single-threaded executors, the reactor and the blocking API. Times are in
+//! nanoseconds if the name contains `time` or `nanos`.
 
 use crate::stats::named;
 use karst_io::Env;
@@ -13,25 +13,25 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// What is counted; each level adds to the one before. RocksDB's names and order.
+/// The set of metrics collected; each level adds to the one before. RocksDB's names and order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PerfLevel {
     /// Nothing; the default.
     Disable,
     /// Counts, no times.
     EnableCount,
-    /// And the time spent waiting for other threads.
+    /// Adds the time spent waiting for other threads.
     EnableWait,
-    /// And times, but for those spent on locks.
+    /// Adds times, except those spent on locks.
     EnableTimeExceptForMutex,
-    /// And CPU times.
+    /// Adds CPU times.
     EnableTimeAndCpuTimeExceptForMutex,
     /// Everything.
     EnableTime,
 }
 
 named! {
-/// A counter of the thread.
+/// A per-thread counter.
 PerfMetric {
     UserKeyComparisonCount = "user_key_comparison_count",
     BlockCacheHitCount = "block_cache_hit_count",
@@ -157,7 +157,7 @@ PerfMetric {
 }
 
 named! {
-/// A counter of the thread kept a level of the tree.
+/// A per-thread counter kept for each level of the tree.
 LevelMetric {
     BloomFilterUseful = "bloom_filter_useful",
     BloomFilterFullPositive = "bloom_filter_full_positive",
@@ -175,8 +175,8 @@ struct Context {
 }
 
 thread_local! {
-    // Why apart: what has nothing to drop is a load from a known place, without a look whether it
-    // still exists.
+    // Separate variables because a thread-local without a destructor is a plain load, without a
+    // check that it still exists.
     static LEVEL: Cell<PerfLevel> = const { Cell::new(PerfLevel::Disable) };
     static BY_LEVEL: Cell<bool> = const { Cell::new(false) };
     static CONTEXT: Context = const {
@@ -187,30 +187,29 @@ thread_local! {
     };
 }
 
-/// Sets what is counted on the calling thread from now on.
+/// Sets the calling thread's level.
 pub fn set_level(level: PerfLevel) {
     LEVEL.set(level);
 }
 
-/// What is counted on the calling thread.
+/// Returns the calling thread's level.
 #[inline]
 pub fn level() -> PerfLevel {
     LEVEL.get()
 }
 
-/// Whether times are taken on the calling thread, so that the engine need not read the clock in
-/// vain.
+/// Returns true if the calling thread takes times; otherwise the engine skips reading the clock.
 #[inline]
 pub fn timing() -> bool {
     level() >= PerfLevel::EnableTimeExceptForMutex
 }
 
-/// Counts by level of the tree too, from now on, on the calling thread. Off by default.
+/// Enables counting per level of the tree on the calling thread. Off by default.
 pub fn set_by_level(enabled: bool) {
     BY_LEVEL.set(enabled);
 }
 
-/// Sets the calling thread's counts to 0.
+/// Resets the calling thread's counts to 0.
 pub fn reset() {
     CONTEXT.with(|c| {
         c.counts.iter().for_each(|count| count.set(0));
@@ -218,12 +217,12 @@ pub fn reset() {
     });
 }
 
-/// One of the calling thread's counts.
+/// Returns one of the calling thread's counts.
 pub fn get(metric: PerfMetric) -> u64 {
     CONTEXT.with(|c| c.counts[metric as usize].get())
 }
 
-/// One of the calling thread's counts for one level of the tree.
+/// Returns one of the calling thread's counts for one level of the tree.
 pub fn get_at_level(metric: LevelMetric, tree_level: u32) -> u64 {
     CONTEXT.with(|c| c.level_counts.borrow().get(&tree_level).map_or(0, |counts| counts[metric as usize]))
 }
@@ -244,41 +243,41 @@ pub fn time(metric: PerfMetric, nanos: u64) {
     }
 }
 
-/// The time that one thing takes, if the thread takes times; else the clock is not read.
+/// Measures an operation's time if the thread takes times; otherwise the clock is not read.
 ///
-/// What is still in hand when an operation fails or is dropped is not counted.
+/// If the operation fails or is dropped before `stop`, its time is not counted.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Timer(Option<Duration>);
 
 impl Timer {
-    /// Of nothing.
+    /// A timer that measures nothing.
     pub const NONE: Timer = Timer(None);
 
-    /// Now, if the calling thread takes times.
+    /// Starts a timer if the calling thread takes times.
     #[inline]
     pub fn start(env: &Env) -> Self {
         Self(if timing() { Some(now(env)) } else { None })
     }
 
-    /// Now, if the calling thread takes the time it waits for other threads.
+    /// Starts a timer if the calling thread times its waits for other threads.
     #[inline]
     pub fn start_waiting(env: &Env) -> Self {
         Self(if level() >= PerfLevel::EnableWait { Some(now(env)) } else { None })
     }
 
-    /// Since the start, in nanoseconds; 0 if the thread took no times then.
+    /// Returns the nanoseconds since the start; 0 if the timer is not running.
     #[inline]
     pub fn nanos(self, env: &Env) -> u64 {
         self.0.map_or(0, |began| now(env).saturating_sub(began).as_nanos() as u64)
     }
 
-    /// Adds the time since the start to one of the calling thread's times, and returns it, in
-    /// nanoseconds.
+    /// Adds the time since the start to a metric of the calling thread; returns it in nanoseconds.
     #[inline]
     pub fn stop(self, env: &Env, metric: PerfMetric) -> u64 {
         let nanos = self.nanos(env);
-        // Why asked again: it may end on another thread, or after the level was changed.
+        // Checked again because the timer may end on another thread, or after a change of the
+        // level.
         if nanos > 0 && level() >= PerfLevel::EnableWait {
             add(metric, nanos);
         }
@@ -286,9 +285,9 @@ impl Timer {
     }
 }
 
-/// Does `work`, and adds its time to one of the calling thread's times, if the thread takes times.
-/// Returns it, in nanoseconds, if it does or `asked` says that somebody else wants to know; else 0,
-/// and the clock is not read.
+/// Runs `work` and adds its time to a metric of the calling thread, if the thread takes times.
+/// Returns the time in nanoseconds if the thread takes times or `asked` is true; otherwise 0,
+/// without reading the clock.
 #[inline]
 pub fn timed<R>(env: &Env, metric: PerfMetric, asked: bool, work: impl FnOnce() -> R) -> (R, u64) {
     if !asked && !timing() {
@@ -314,7 +313,7 @@ fn add(metric: PerfMetric, by: u64) {
     });
 }
 
-/// Adds to the count of one level of the tree, if the thread counts by level.
+/// Adds to a count of one level of the tree, if the thread counts by level.
 #[inline]
 pub fn count_at_level(metric: LevelMetric, tree_level: u32, by: u64) {
     if BY_LEVEL.get() && level() >= PerfLevel::EnableCount {
@@ -330,7 +329,7 @@ fn add_at_level(metric: LevelMetric, tree_level: u32, by: u64) {
     });
 }
 
-/// RocksDB's text, `name = n, name = n`; counts that are 0 are left out if asked.
+/// Returns RocksDB's text, `name = n, name = n`, optionally without counts that are 0.
 pub fn to_text(exclude_zero_counters: bool) -> String {
     CONTEXT.with(|c| {
         let mut text = String::new();

@@ -1,11 +1,11 @@
-//! Snapshots: a sequence number to read at, kept in a list while anyone reads at it.
+//! Snapshots: sequence numbers to read at, kept in a list while readers use them.
 //!
-//! In: the sequence number that was visible when the snapshot was taken. Out: a handle to put into
-//! `ReadOptions`, and for jobs that drop old entries the list of numbers still read at.
+//! In: the sequence number that was visible when the snapshot was taken. Out: a handle for
+//! `ReadOptions`, and, for jobs that drop old entries, the list of sequence numbers in use.
 //!
-//! Where transactions insert when they are prepared (docs/decisions/write-prepared.md), a sequence
-//! number alone does not say what is visible: a read takes it together with the list of what was
-//! inserted and not decided then (`ReadAt`), and keeps both.
+//! If transactions insert when they are prepared (docs/decisions/write-prepared.md), a sequence
+//! number alone does not determine visibility: a read takes it together with the ranges that were
+//! inserted but undecided at that time (`ReadAt`), and keeps both.
 //!
 //! Lock: the list's own; held to add, remove or copy, never while waiting.
 
@@ -20,8 +20,8 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Where a read reads: everything up to a sequence number, but for what was inserted and not
-/// decided when it was taken.
+/// The visibility of a read: all entries up to a sequence number, except ranges that were inserted
+/// but undecided when it was taken.
 #[derive(Debug)]
 pub struct ReadAt {
     /// The sequence number.
@@ -30,45 +30,45 @@ pub struct ReadAt {
 }
 
 impl ReadAt {
-    /// Everything up to `seq`.
+    /// Makes all entries up to `seq` visible.
     #[inline]
     pub fn all_to(seq: SeqNo) -> Self {
         Self { seq, pending: None }
     }
 
-    /// What may not count, if there is anything.
+    /// Sequence number ranges that a reader must ignore, or None.
     #[inline]
     pub fn pending(&self) -> Option<&Ranges> {
         self.pending.as_ref().map(|pinned| &***pinned)
     }
 
-    /// Whether an entry with this number is not seen.
+    /// Returns true if an entry with this sequence number is not visible.
     #[inline]
     pub fn hides(&self, seq: SeqNo) -> bool {
         hides(self.pending(), self.seq, seq)
     }
 
-    /// Everything at or below this number is seen.
+    /// Returns the largest sequence number up to which every entry is visible.
     pub fn all_seen_to(&self) -> SeqNo {
         let first = self.pending().and_then(Ranges::first);
         SeqNo(first.map_or(self.seq.0, |first| self.seq.0.min(first - 1)))
     }
 
-    /// The same once more, to be kept for long.
+    /// Returns a copy that owns its ranges instead of borrowing a guard.
     pub fn again(&self) -> Self {
         let again = |pinned: &Pinned<Ranges>| Pinned::from_inner(Arc::clone(pinned));
         Self { pending: self.pending.as_ref().map(again), ..*self }
     }
 
-    /// The same, to be kept for long.
+    /// Converts it into a form that owns its ranges instead of borrowing a guard.
     #[inline]
     pub fn kept(self) -> Self {
         Self { pending: self.pending.map(|pinned| Pinned::from_inner(Pinned::into_inner(pinned))), ..self }
     }
 }
 
-/// Pins something, then takes where to read; once more for as long as that is beyond what was
-/// pinned. `db/read_at.rs` says why.
+/// Calls `pin`, then `read_at`; repeats both while the read's sequence number is beyond the pinned
+/// state. `db/read_at.rs` gives the reason.
 #[inline]
 pub fn pin_with_all<P>(
     pin: impl Fn() -> P,
@@ -84,48 +84,50 @@ pub fn pin_with_all<P>(
     }
 }
 
-/// Whether a read at `at`, for which `pending` may not count, does not see an entry with the number
-/// `seq`.
+/// Returns true if the entry with sequence number `seq` is invisible to a read at `at` that must
+/// ignore the ranges in `pending`.
 #[inline]
 pub fn hides(pending: Option<&Ranges>, at: SeqNo, seq: SeqNo) -> bool {
     seq > at || pending.is_some_and(|pending| pending.hides(seq.0, at.0))
 }
 
-/// What jobs know of who reads.
+/// The sequence numbers that readers use, as seen by a job.
 #[derive(Clone, Debug, Default)]
 pub struct Readers {
-    /// Every sequence number read at.
+    /// Every sequence number in use.
     pub snapshots: Vec<SeqNo>,
-    /// What was inserted by transactions that not every reader sees, or does not see from its own
-    /// number on: first number, the one behind the last, and where it was decided (`None`: it is
-    /// not yet, as far as jobs are concerned). Ascending.
+    /// Ranges inserted by transactions that some readers do not see, or do not see from their own
+    /// number on: the first number, the end (exclusive), and the number of the decision (`None` if
+    /// undecided, as far as jobs are concerned). Ascending.
     pub pending: Vec<(SeqNo, SeqNo, Option<SeqNo>)>,
-    /// Transactions insert when they are prepared, or did so when the database was open before, so
-    /// there may be entries of some that were rolled back, and what that put there again.
+    /// True if transactions insert when they are prepared, now or at an earlier open, so that
+    /// entries of rolled-back transactions may exist, with the entries that the rollback restored.
     pub may_have_rolled_back: bool,
 }
 
-/// A state of a database that a snapshot keeps; whoever made it knows its type.
+/// A database state kept by a snapshot; its creator knows the type.
 pub type KeptState = Arc<dyn Any + Send + Sync>;
 
 /// The snapshots of one database.
 #[derive(Debug, Default)]
 pub struct Snapshots {
     held: Mutex<HeldList>,
-    /// What was inserted and is not decided, if this database has transactions that do so.
+    /// Ranges inserted but undecided, if this database has transactions that insert when prepared.
     pending: Option<Arc<PendingRanges>>,
-    /// As in [`Readers`].
+    /// See [`Readers`].
     may_have_rolled_back: bool,
-    /// Below it nobody reads any more, though somebody did; see [`Snapshots::released_below`].
+    /// A snapshot was released, and no reader reads below this number; see
+    /// [`Snapshots::released_below`].
     released_below: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct HeldList {
     sequences: SnapshotList,
-    /// The lists that snapshots keep, by where they are in memory, with how many keep them.
+    /// Range lists kept by snapshots, keyed by address, with the number of snapshots that keep
+    /// each.
     pending: BTreeMap<usize, (Arc<Ranges>, usize)>,
-    /// Nobody takes one.
+    /// True while taking snapshots is refused.
     closed: bool,
 }
 
@@ -134,17 +136,18 @@ fn place_of(list: &Arc<Ranges>) -> usize {
 }
 
 impl Snapshots {
-    /// No snapshots; `pending` is given where transactions insert when they are prepared.
-    /// `two_phases`: the database has or had transactions of two phases, of whichever policy.
+    /// Creates an empty list; `pending` is given if transactions insert when prepared.
+    /// `two_phases`: the database has or had two-phase transactions, of any policy.
     ///
-    /// Why both count: what a rollback leaves stays in tables when the policy is another one, and
-    /// `allow_2pc`, which OPTIONS keeps, is all that tells then that there may be such.
+    /// Both matter because entries left by a rollback stay in tables after a change of policy, and
+    /// then only `allow_2pc`, which OPTIONS records, indicates them.
     pub fn new(pending: Option<Arc<PendingRanges>>, two_phases: bool) -> Self {
         let may_have_rolled_back = two_phases || pending.is_some();
         Self { pending, may_have_rolled_back, ..Self::default() }
     }
 
-    /// Where a read that begins now reads; `newest` says the largest number that may be read at.
+    /// Returns the visibility of a read that begins now; `newest` returns the largest readable
+    /// number.
     #[inline]
     pub fn newest(&self, newest: impl Fn() -> SeqNo) -> ReadAt {
         match &self.pending {
@@ -156,12 +159,11 @@ impl Snapshots {
         }
     }
 
-    /// Takes a snapshot of what `newest()` allows to be read, which is asked under the lock with
-    /// which jobs copy the list.
-    /// Why: a number taken before the lock could be dropped by a job that copies the list in
-    /// between.
+    /// Takes a snapshot at `newest()`, which is called under the lock with which jobs copy the
+    /// list, because a job that copies the list in between could drop the entries of a number taken
+    /// before the lock.
     ///
-    /// `None` while somebody [holds them off](Self::hold_off), unless it is taken regardless.
+    /// Returns `None` while snapshots are [held off](Self::hold_off), unless `regardless`.
     pub fn take(
         self: &Arc<Self>,
         newest: impl Fn() -> SeqNo,
@@ -181,9 +183,10 @@ impl Snapshots {
         Some(Snapshot(Arc::new(Held { seq, pending, state: None, list: self.clone() })))
     }
 
-    /// A snapshot of a state that is kept as a whole and read where `at` says.
+    /// Takes a snapshot of a state that is kept as a whole and read at `at`.
     ///
-    /// Why: who follows another process does not decide what of the state is kept.
+    /// A secondary instance needs this because it does not decide which parts of the state the
+    /// primary keeps.
     pub fn take_state(self: &Arc<Self>, at: &ReadAt, state: KeptState, now_s: u64) -> Snapshot {
         let mut held = self.held.lock();
         let pending = at.again().pending.map(Pinned::into_inner);
@@ -194,8 +197,8 @@ impl Snapshots {
         Snapshot(Arc::new(Held { seq: at.seq, pending, state: Some(state), list: self.clone() }))
     }
 
-    /// Has nobody take a snapshot until the result is dropped; `None` if there are any, or somebody
-    /// does so already.
+    /// Prevents snapshots until the result is dropped; `None` if any exist, or if they are already
+    /// held off.
     pub fn hold_off(self: &Arc<Self>) -> Option<HeldOff> {
         let mut held = self.held.lock();
         if held.closed || !held.sequences.is_empty() {
@@ -205,17 +208,18 @@ impl Snapshots {
         Some(HeldOff(self.clone()))
     }
 
-    /// How many snapshots are held, and when the oldest was taken (Unix time in seconds).
+    /// Returns the number of snapshots held, and the time of the oldest (Unix time in seconds).
     pub fn count_and_oldest_s(&self) -> (usize, Option<u64>) {
         let held = &self.held.lock().sequences;
         (held.len(), held.oldest_time_s())
     }
 
-    /// Who reads at what. For jobs, which ask once everything that they read is visible.
+    /// Returns the sequence numbers in use. Jobs call it once all their input is visible.
     ///
-    /// Why what is pending now counts as undecided, decided or not: it leaves that list only once
-    /// everybody who comes sees it, and a job must not go by less. Why under the lock: a snapshot
-    /// that is taken later keeps nothing, of what the job reads, that is not in the list now.
+    /// Ranges still pending count as undecided even if decided, because they leave that list only
+    /// when every new reader sees them; until then a job must assume that some reader does not.
+    /// Computed under the lock because a snapshot taken later needs no entry of the job's input
+    /// that the current list does not need.
     pub fn readers(&self) -> Readers {
         let held = self.held.lock();
         let snapshots = held.sequences.sequences().collect();
@@ -237,27 +241,27 @@ impl Snapshots {
         Readers { snapshots, pending, may_have_rolled_back }
     }
 
-    /// A sequence number below which nobody reads any more since a snapshot was released; 0 while
-    /// none was. Files that were written while it was held may keep entries for it in vain.
+    /// Returns a number below which no reader reads since a snapshot was released; 0 if none was.
+    /// Files written while it was held may contain entries that are obsolete now.
     pub fn released_below(&self) -> SeqNo {
         // Ordering: advice for pickers only.
         let released = self.released_below.load(Ordering::Relaxed);
         let Some(pending) = self.pending.as_ref().filter(|_| released > 0) else { return SeqNo(released) };
-        // Why not above what is pending: its entries are kept with their numbers, and a file that
-        // has them would be looked at again and again.
+        // Limited to the pending ranges because their entries are kept with their numbers, and
+        // files that have them would be picked again and again.
         let now = pending.now();
         let held = self.held.lock();
         let lists = held.pending.values().map(|(list, _)| list).chain([&now]);
         SeqNo(lists.filter_map(|list| list.first()).fold(released, u64::min))
     }
 
-    /// The smallest sequence number read at.
+    /// Returns the smallest sequence number in use.
     pub fn oldest(&self) -> Option<SeqNo> {
         self.held.lock().sequences.oldest()
     }
 }
 
-/// While it lives there is no snapshot.
+/// Prevents snapshots while it lives.
 #[derive(Debug)]
 #[must_use = "snapshots are taken again when it is dropped"]
 pub struct HeldOff(Arc<Snapshots>);
@@ -268,8 +272,8 @@ impl Drop for HeldOff {
     }
 }
 
-/// The database as it was at one moment. Cloning is cheap; the moment is kept while any clone, or
-/// any read made with one, lives.
+/// The database's state at one moment. Cloning is cheap; the state is kept while any clone, or any
+/// read made with one, lives.
 #[derive(Clone, Debug)]
 pub struct Snapshot(Arc<Held>);
 
@@ -277,7 +281,7 @@ pub struct Snapshot(Arc<Held>);
 struct Held {
     seq: SeqNo,
     pending: Option<Arc<Ranges>>,
-    /// The state that it keeps, if a number alone does not.
+    /// The state kept as a whole, if a sequence number alone does not keep it.
     state: Option<KeptState>,
     list: Arc<Snapshots>,
 }
@@ -300,25 +304,25 @@ impl Drop for Held {
 }
 
 impl Snapshot {
-    /// The sequence number it reads at.
+    /// Returns the sequence number it reads at.
     pub fn sequence_number(&self) -> u64 {
         self.0.seq.0
     }
 
-    /// Where it reads.
+    /// Returns the visibility of its reads.
     #[doc(hidden)]
     #[inline]
     pub fn read_at(&self) -> ReadAt {
         ReadAt { seq: self.0.seq, pending: self.0.pending.clone().map(Pinned::from_inner) }
     }
 
-    /// The state that it keeps as a whole, if it does.
+    /// Returns the state kept as a whole, if any.
     #[doc(hidden)]
     pub fn state<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
         self.0.state.clone()?.downcast().ok()
     }
 
-    /// Whether it was taken from the database that has this list.
+    /// Returns true if it was taken from the database that owns `list`.
     #[doc(hidden)]
     pub fn belongs_to(&self, list: &Arc<Snapshots>) -> bool {
         Arc::ptr_eq(&self.0.list, list)

@@ -1,17 +1,17 @@
-//! How much room the tables and blob files of some databases take, how much they may, and how fast
-//! what is obsolete leaves the disk.
+//! Disk space of databases' tables and blob files: its limit, and the rate at which obsolete files
+//! are deleted.
 //!
-//! In: files as they enter the trees and become obsolete; compactions about to begin. Out: what is
-//! refused for want of room; files removed, at once or by and by under another name.
+//! In: files as they are added and become obsolete; compactions about to begin. Out: refusals when
+//! the limit is reached; files removed at once, or gradually under another name.
 //!
 //! Invariants:
 //! - A file counts until it is removed, also as trash.
-//! - Trash is removed by one job at a time, which ends with the manager; what it leaves is removed
-//!   when its database is opened again.
-//! - No file is cut that has another name, as a checkpoint may have given it.
+//! - One job at a time removes trash and ends with the manager; the rest is removed when its
+//!   database is reopened.
+//! - A file with another hard link, for example from a checkpoint, is never truncated.
 //!
-//! Lock: its own; never held while a file is touched or while waiting. `Inner::changed` tells that
-//! the rate is another.
+//! Lock: its own; never held during file operations or while waiting. `Inner::changed` signals a
+//! change of the rate.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::pacing::race;
@@ -24,23 +24,23 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Watches the tables and blob files of databases: limits how many bytes they take, and how fast
-/// obsolete ones are removed. RocksDB's `SstFileManager`. Cloning shares it, and so may databases;
-/// give it to them with `Options::sst_file_manager`. All calls are cheap, may be made by any thread
-/// at any time, and change what databases that are open do from then on.
+/// Tracks the tables and blob files of databases: limits their total size and the rate at which
+/// obsolete ones are removed. RocksDB's `SstFileManager`. Clones share it, and several databases
+/// may share it through `Options::sst_file_manager`. All calls are cheap, thread-safe, and affect
+/// open databases immediately.
 ///
-/// **Limit.** When a flush ends with [`max_allowed_space_usage`](Self::set_max_allowed_space_usage)
-/// reached, or a compaction reaches it with its outputs, the database has a background error of
-/// the kind [`ErrorKind::SpaceLimit`]: writes are refused with it, the flush stays done, the
-/// compaction has not happened. A compaction that could pass the limit is not begun. When there is
-/// room again, because the limit was raised or data went, the database goes on by itself, or with
+/// **Limit.** If [`max_allowed_space_usage`](Self::set_max_allowed_space_usage) is reached at the
+/// end of a flush or by the outputs of a compaction, the database gets a background error of kind
+/// [`ErrorKind::SpaceLimit`]: writes are refused with it, the flush stays complete, the compaction
+/// is discarded. A compaction that could pass the limit is not started. Once there is room again,
+/// because the limit was raised or data was removed, the database resumes by itself, or with
 /// `Db::resume`.
 ///
 /// **Trash.** With a [delete rate](Self::set_delete_rate_bytes_per_second) an obsolete table, blob
-/// file or log gets the name `NAME.trash` and is removed in the background, no faster than that, so
-/// that a device is not busy with discarding. Logs only where they are beside the tables and not
-/// archived. Removing goes on when the database is closed, as long as the manager lives; what is
-/// left is removed when the database is opened for writing again.
+/// file or log is renamed to `NAME.trash` and removed in the background at that rate at most, so
+/// that discards do not saturate the device. Logs are included only if they are stored beside the
+/// tables and not archived. Removal continues after a database is closed, while the manager lives;
+/// the rest is removed when the database is next opened for writing.
 #[derive(Clone)]
 pub struct SstFileManager(Arc<Inner>);
 
@@ -51,18 +51,18 @@ struct Inner {
 }
 
 struct State {
-    /// Files that count, with their sizes in bytes.
+    /// Tracked files with their sizes in bytes.
     files: BTreeMap<PathBuf, u64>,
     total_bytes: u64,
-    /// What compactions that run may add.
+    /// Bytes that running compactions may add.
     reserved_bytes: u64,
     max_allowed_bytes: u64,
     compaction_buffer_bytes: u64,
     delete_rate: u64,
     max_trash_db_ratio: f64,
-    /// To be removed, in this order. The first is being removed while `removing`.
+    /// Trash to be removed, in order. The first is being removed while `removing`.
     trash: VecDeque<Trash>,
-    /// Could not be removed; tried again with the next ones.
+    /// Trash whose removal failed; retried with the next removals.
     failed: Vec<Trash>,
     trash_bytes: u64,
     removing: bool,
@@ -95,16 +95,17 @@ impl std::fmt::Debug for SstFileManager {
 }
 
 impl SstFileManager {
-    /// Limits nothing, and has obsolete files removed at once.
+    /// Creates a manager without a limit that removes obsolete files at once.
     pub fn new() -> Self {
         Self::with_bytes_max_delete_chunk(64 << 20)
     }
 
-    /// The same, where a larger file in the trash is cut by so many bytes at a time before it is
-    /// removed, if nothing else has a name for it; 0 for never. Default: 64 MiB, as in RocksDB.
+    /// Creates a manager with the number of bytes by which a larger trash file is truncated at a
+    /// time before it is removed, unless it has another hard link; 0 for never. Default: 64 MiB, as
+    /// in RocksDB.
     ///
-    /// Other processes that still read an obsolete file, as secondary instances may, miss what is
-    /// cut; they ask for 0.
+    /// Use 0 if other processes, such as secondary instances, may still read obsolete files,
+    /// because truncation would break their reads.
     pub fn with_bytes_max_delete_chunk(bytes: u64) -> Self {
         let state = State {
             files: BTreeMap::new(),
@@ -126,61 +127,62 @@ impl SstFileManager {
         }))
     }
 
-    /// How many bytes all files together may have; 0, the default, for no limit.
+    /// Sets the maximum total size of all files, in bytes; 0, the default, for no limit.
     pub fn set_max_allowed_space_usage(&self, bytes: u64) {
         self.0.state.lock().max_allowed_bytes = bytes;
     }
 
-    /// How many bytes are to be left free besides what the compactions that run may add: a
-    /// compaction that would take of them is not begun. Default 0.
+    /// Sets the bytes to be left free besides those that running compactions may add: a compaction
+    /// that would use them is not started. Default 0.
     pub fn set_compaction_buffer_size(&self, bytes: u64) {
         self.0.state.lock().compaction_buffer_bytes = bytes;
     }
 
-    /// Whether the files have as many bytes as they may, or more.
+    /// Returns true if the files' total size has reached the limit.
     pub fn is_max_allowed_space_reached(&self) -> bool {
         self.0.state.lock().reaches(0)
     }
 
-    /// Whether they would if every compaction that runs added as much as it reads.
+    /// Returns true if the limit would be reached if every running compaction added as much as it
+    /// reads.
     pub fn is_max_allowed_space_reached_including_compactions(&self) -> bool {
         let state = self.0.state.lock();
         state.reaches(state.reserved_bytes)
     }
 
-    /// Bytes of all tables and blob files, those in the trash included.
+    /// Returns the size of all tables and blob files, including trash, in bytes.
     pub fn total_size(&self) -> u64 {
         self.0.state.lock().total_bytes
     }
 
-    /// Bytes in the trash, those of logs included.
+    /// Returns the size of the trash, including logs, in bytes.
     pub fn total_trash_size(&self) -> u64 {
         self.0.state.lock().trash_bytes
     }
 
-    /// All files with their sizes in bytes.
+    /// Returns all files with their sizes in bytes.
     pub fn tracked_files(&self) -> BTreeMap<PathBuf, u64> {
         self.0.state.lock().files.clone()
     }
 
-    /// How many bytes of obsolete files are removed in a second; 0 if they are removed at once.
+    /// Returns the delete rate in bytes per second; 0 if files are removed at once.
     pub fn delete_rate_bytes_per_second(&self) -> u64 {
         self.0.state.lock().delete_rate
     }
 
-    /// Sets how many bytes of obsolete files are removed in a second; 0, the default, for all at
-    /// once. Counts for what is in the trash already, too.
+    /// Sets the delete rate in bytes per second; 0, the default, removes files at once. Applies to
+    /// existing trash too.
     pub fn set_delete_rate_bytes_per_second(&self, rate: u64) {
         self.0.state.lock().delete_rate = rate;
         self.0.changed.notify(usize::MAX);
     }
 
-    /// How large the trash may become, as a part of all files.
+    /// Returns the maximum size of the trash, as a share of all files.
     pub fn max_trash_db_ratio(&self) -> f64 {
         self.0.state.lock().max_trash_db_ratio
     }
 
-    /// Sets how large the trash may become, as a part of all files: while it is larger, obsolete
+    /// Sets the maximum size of the trash, as a share of all files: while it is exceeded, obsolete
     /// files are removed at once. Default 0.25.
     pub fn set_max_trash_db_ratio(&self, ratio: f64) {
         self.0.state.lock().max_trash_db_ratio = ratio;
@@ -188,13 +190,13 @@ impl SstFileManager {
 }
 
 impl SstFileManager {
-    /// Counts a file from now on, or with another size.
+    /// Starts tracking a file, or updates its size.
     #[doc(hidden)]
     pub fn add(&self, path: PathBuf, bytes: u64) {
         self.0.state.lock().add(path, bytes);
     }
 
-    /// Counts the files of a closed database no more that were in these directories.
+    /// Stops tracking a closed database's files in these directories, except trash.
     #[doc(hidden)]
     pub fn forget(&self, directories: &[PathBuf]) {
         let mut state = self.0.state.lock();
@@ -206,10 +208,10 @@ impl SstFileManager {
         gone.iter().for_each(|path| state.forget(path));
     }
 
-    /// Refuses while the limit is reached.
+    /// Returns an error if the limit is reached.
     ///
     /// # Errors
-    /// `SpaceLimit`: it is.
+    /// `SpaceLimit`: the limit is reached.
     #[doc(hidden)]
     pub fn check(&self) -> Result<()> {
         let state = self.0.state.lock();
@@ -223,10 +225,10 @@ impl SstFileManager {
         Err(Error::new(ErrorKind::SpaceLimit, text))
     }
 
-    /// Room for a compaction that reads so many bytes, until the reservation is dropped.
+    /// Reserves space for a compaction that reads `bytes`, until the reservation is dropped.
     ///
     /// # Errors
-    /// `SpaceLimit`: there is none.
+    /// `SpaceLimit`: the space does not suffice.
     #[doc(hidden)]
     pub fn reserve(&self, bytes: u64) -> Result<SpaceReservation> {
         let mut state = self.0.state.lock();
@@ -243,10 +245,10 @@ impl SstFileManager {
         Ok(SpaceReservation { manager: self.clone(), bytes })
     }
 
-    /// Removes an obsolete file, or makes it trash. Blocks as long as that takes.
+    /// Removes an obsolete file, or renames it to trash. Blocks.
     ///
     /// # Errors
-    /// It has its name still.
+    /// The file could not be removed and keeps its name.
     #[doc(hidden)]
     pub fn remove(&self, env: &Env, stats: &Arc<Statistics>, path: &Path) -> karst_io::Result<()> {
         let at_once = self.0.state.lock().removes_at_once();
@@ -270,7 +272,7 @@ impl SstFileManager {
         Ok(())
     }
 
-    /// Removes trash that was left from before.
+    /// Queues trash left from an earlier run.
     #[doc(hidden)]
     pub fn adopt(&self, env: &Env, stats: &Arc<Statistics>, path: PathBuf) {
         let Ok(metadata) = env.fs().metadata(&path) else { return };
@@ -283,13 +285,13 @@ impl SstFileManager {
         }
     }
 
-    /// The file under a name that says that it is trash. `None` if it cannot have one.
+    /// Renames the file to a trash name. `None` if that fails.
     fn make_trash(&self, env: &Env, stats: &Arc<Statistics>, path: &Path) -> Option<Trash> {
         let fs = env.fs();
         let bytes = fs.metadata(path).ok()?.len;
         let mut to = path.as_os_str().to_owned();
         to.push(TRASH_EXTENSION);
-        // Why: one of this name may be there, left from before or by a log that was used again.
+        // A file of this name may exist, left from before or from a recycled log.
         for again in 1u32.. {
             if !fs.exists(Path::new(&to)).ok()? {
                 break;
@@ -318,7 +320,7 @@ impl SstFileManager {
     }
 }
 
-/// Room that a compaction has.
+/// Space reserved for a compaction.
 #[derive(Debug)]
 #[doc(hidden)]
 pub struct SpaceReservation {
@@ -351,7 +353,7 @@ impl State {
         self.total_bytes -= self.files.remove(path).unwrap_or(0);
     }
 
-    /// Takes note of what came of removing a part of the first file in the trash, or all of it.
+    /// Records the removal of the first trash file or of a part of it; returns the bytes removed.
     fn removed(&mut self, outcome: Result<Removed, karst_io::Error>) -> u64 {
         let Some(mut trash) = self.trash.pop_front() else { return 0 };
         let (bytes, left) = match outcome {
@@ -381,18 +383,18 @@ impl State {
     }
 }
 
-/// What was removed of a file.
+/// The part of a file that was removed.
 enum Removed {
     All,
-    /// Of which so many bytes are left.
+    /// The end of the file; `left` bytes remain.
     Part {
         left: u64,
     },
 }
 
-/// Removes a file, or the end of one that is longer than `chunk` and has no other name.
+/// Removes a file, or the end of one that is longer than `chunk` and has no other hard link.
 fn remove_some(fs: &dyn FileSystem, path: &Path, chunk: u64) -> karst_io::Result<Removed> {
-    // Why not told: removing all of it tells the same.
+    // An error is not reported because removing the whole file reports the same one.
     if let Ok(Some(left)) = cut(fs, path, chunk) {
         return Ok(Removed::Part { left });
     }
@@ -402,7 +404,8 @@ fn remove_some(fs: &dyn FileSystem, path: &Path, chunk: u64) -> karst_io::Result
     }
 }
 
-/// Cuts a file by `chunk` bytes. Returns what is left; `None` if it is to go as a whole.
+/// Truncates a file by `chunk` bytes. Returns the remaining size; `None` if it should be removed as
+/// a whole.
 fn cut(fs: &dyn FileSystem, path: &Path, chunk: u64) -> karst_io::Result<Option<u64>> {
     let bytes = fs.metadata(path)?.len;
     if chunk == 0 || bytes <= chunk || fs.link_count(path)? != Some(1) {
@@ -414,7 +417,7 @@ fn cut(fs: &dyn FileSystem, path: &Path, chunk: u64) -> karst_io::Result<Option<
     Ok(Some(bytes - chunk))
 }
 
-/// The place of the job that removes trash; there is one. It is empty once it is given back.
+/// The slot of the single job that removes trash. Empty after it was released.
 struct Removing(Option<Weak<Inner>>);
 
 impl Removing {
@@ -422,7 +425,7 @@ impl Removing {
         self.0.as_ref()?.upgrade()
     }
 
-    /// What is to be removed next. Gives the place back if there is nothing.
+    /// Returns the next file to remove. Releases the slot if there is no trash.
     fn next(&mut self) -> Option<Trash> {
         let manager = self.manager()?;
         let mut state = manager.state.lock();
@@ -443,10 +446,9 @@ impl Drop for Removing {
     }
 }
 
-/// Removes what is in the trash, at the rate that holds, until there is nothing, or the manager is
-/// gone.
+/// Removes trash at the current rate until none is left or the manager is dropped.
 async fn empty_trash(mut removing: Removing) {
-    // The rate, since when it holds, and what was removed since.
+    // The rate, the time since which it applies, and the bytes removed since.
     let mut paced: Option<(u64, Duration, u64)> = None;
     while let Some(Trash { env, path, .. }) = removing.next() {
         let Some(manager) = removing.manager() else { return };
@@ -481,7 +483,7 @@ async fn empty_trash(mut removing: Removing) {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Why: whoever waits to remove the next one ends at once.
+        // Wakes the job that waits to remove the next file, so that it ends at once.
         self.changed.notify(usize::MAX);
     }
 }
@@ -578,7 +580,7 @@ mod tests {
             let path = files.make(&format!("00000{number}.sst"), 100);
             files.remove(&path);
         }
-        // The first goes, and the job waits for long.
+        // The first is removed, and the job then waits for a long time.
         for name in ["000002.sst.trash", "000003.sst.trash", "000004.sst.trash"] {
             assert!(files.names().contains(&name.into()), "{:?}", files.names());
         }
@@ -586,7 +588,7 @@ mod tests {
         let begun = std::time::Instant::now();
         files.manager.set_delete_rate_bytes_per_second(1000);
         files.wait_until_empty();
-        // After the second and after the third, a tenth of a second.
+        // The job waits a tenth of a second after the second and after the third.
         assert!(begun.elapsed() >= Duration::from_millis(200), "{:?}", begun.elapsed());
         assert_eq!(files.names(), ["000009.sst"]);
         assert_eq!(files.manager.total_size(), 1000);
@@ -601,12 +603,12 @@ mod tests {
         files.make("000009.sst", 100);
         let (first, second) = (files.make("000001.sst", 100), files.make("000002.sst", 100));
         let third = files.make("000003.sst", 100);
-        // The first goes, and the job waits for long; the second stays, and the third is too much.
+        // The first is removed, and the job waits; the second stays; the third exceeds the ratio.
         [first, second, third].iter().for_each(|path| files.remove(path));
         assert!(!files.names().contains(&"000003.sst.trash".into()), "{:?}", files.names());
         assert_eq!(files.stats.ticker(Ticker::FilesDeletedImmediately), 1);
         assert_eq!(files.stats.ticker(Ticker::FilesMarkedTrash), 2);
-        // Another rate counts at once for what is there.
+        // A new rate applies at once to existing trash.
         files.manager.set_delete_rate_bytes_per_second(0);
         files.wait_until_empty();
         assert_eq!(files.names(), ["000009.sst"]);
@@ -622,7 +624,7 @@ mod tests {
         files.env.fs().link(&linked, Path::new("/db/copy")).unwrap();
         files.remove(&cut);
         files.remove(&linked);
-        // It is cut once, and the job waits for long.
+        // The file is truncated once, and the job then waits.
         files.wait_until(|| files.manager.tracked_files()[Path::new("/db/000001.sst.trash")] == 350);
         assert_eq!(files.env.fs().metadata(Path::new("/db/000001.sst.trash")).unwrap().len, 350);
         files.manager.set_delete_rate_bytes_per_second(0);
@@ -640,7 +642,7 @@ mod tests {
         let old = Path::new("/db/000001.sst.trash");
         files.env.fs().create(old).unwrap().append(b"old").unwrap();
         let path = files.make("000001.sst", 10);
-        // The first goes, so that the others wait.
+        // The first is removed, so that the others wait.
         let first = files.make("000002.sst", 1000);
         files.remove(&first);
         for _ in 0..2 {
@@ -654,7 +656,7 @@ mod tests {
         assert_eq!(files.manager.total_size(), 0);
     }
 
-    /// The job ends with the manager, and what it leaves is as it was.
+    /// The job ends with the manager and leaves the remaining trash unchanged.
     #[test]
     fn nothing_is_removed_without_a_manager() {
         let mut files = Files::new(SstFileManager::new());

@@ -1,40 +1,41 @@
-//! Partitioners: the user's say in where compactions end one table and begin the next.
+//! Partitioners: user code that decides where compactions cut tables.
 //!
-//! In: each user key that a compaction writes, with the one before it. Out: whether a table begins
-//! with it. A [`SstPartitionerFactory`] makes a partitioner for each part of each compaction.
+//! In: each user key that a compaction writes, with the one before it. Out: true if a new table
+//! begins with it. A [`SstPartitionerFactory`] creates a partitioner for each part of each
+//! compaction.
 //!
-//! What a partitioner may rely on, as in RocksDB:
-//! - Compactions end tables where it says so, and elsewhere as they do without it.
-//! - It is not asked by flushes, nor by what else writes to L0, nor about range tombstones.
-//! - A table that would move to another level as it is is merged instead, if the partitioner says
-//!   that it may not move.
+//! A partitioner may rely on the following, as in RocksDB:
+//! - Compactions cut tables where it returns true, and also where they would without it.
+//! - It is not called by flushes, by other writers of L0 tables, or for range tombstones.
+//! - A table that would be moved unchanged to another level is merged instead if the partitioner
+//!   forbids the move.
 //!
-//! Partitioners are called on background threads and must not block or use the database; one that
-//! panics fails the compaction, and the database takes no more writes. [`from_name`] finds the one
+//! Partitioners are called on background threads and must not block or use the database; a panic
+//! fails the compaction, and the database then refuses writes. [`from_name`] finds the partitioner
 //! that RocksDB ships.
 
 use karst_format::options::Object;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// The compaction that a partitioner is made for.
+/// The compaction that a partitioner is created for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SstPartitionerContext<'a> {
-    /// The compaction takes all tables of the column family.
+    /// True if the compaction reads all tables of the column family.
     pub is_full_compaction: bool,
-    /// Somebody asked for the compaction.
+    /// True if the user started the compaction.
     pub is_manual_compaction: bool,
-    /// The level that it writes to.
+    /// The level that the compaction writes to.
     pub output_level: u32,
-    /// The smallest user key of its input.
+    /// The smallest user key of the input.
     pub smallest_user_key: &'a [u8],
-    /// The largest user key of its input.
+    /// The largest user key of the input.
     pub largest_user_key: &'a [u8],
 }
 
 impl<'a> SstPartitionerContext<'a> {
-    /// A compaction of the keys from `range.0` to `range.1`.
+    /// Describes a compaction of the keys from `range.0` to `range.1`.
     #[doc(hidden)]
     pub fn new((full, manual): (bool, bool), output_level: u32, range: (&'a [u8], &'a [u8])) -> Self {
         let (smallest_user_key, largest_user_key) = range;
@@ -48,66 +49,66 @@ impl<'a> SstPartitionerContext<'a> {
     }
 }
 
-/// What a partitioner is asked about.
+/// Two consecutive user keys between which a table may be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PartitionerRequest<'a> {
-    /// The last user key of the table that is being written.
+    /// The last user key of the table being written.
     pub prev_user_key: &'a [u8],
-    /// The user key that comes next, another one.
+    /// The next user key, which differs from it.
     pub current_user_key: &'a [u8],
-    /// Bytes of the table so far, about: what is being compressed may be missing.
+    /// Approximate size of the table so far, in bytes: data being compressed may be missing.
     pub current_output_file_size: u64,
 }
 
 impl<'a> PartitionerRequest<'a> {
-    /// Two keys that follow one another.
+    /// Describes two consecutive keys.
     #[doc(hidden)]
     pub fn new(prev_user_key: &'a [u8], current_user_key: &'a [u8], current_output_file_size: u64) -> Self {
         Self { prev_user_key, current_user_key, current_output_file_size }
     }
 }
 
-/// Says where tables end; see the module.
+/// Decides where tables are cut; see the module.
 pub trait SstPartitioner: Send {
-    /// Whether a table begins with the current key of the request. Asked for each user key but the
-    /// first of a table, in order.
+    /// Returns true if a new table begins with the request's current key. Called in order for each
+    /// user key except the first of a table.
     fn should_partition(&mut self, request: &PartitionerRequest<'_>) -> bool;
 
-    /// Whether a table with keys from `smallest_user_key` to `largest_user_key` may move to the
-    /// level of the compaction as it is.
+    /// Returns true if a table with keys from `smallest_user_key` to `largest_user_key` may be
+    /// moved unchanged to the compaction's output level.
     ///
-    /// Compat: RocksDB does not ask about moves to the last level, nor about those of universal
+    /// Compat: RocksDB does not call it for moves to the last level, nor for those of universal
     /// compaction with `allow_trivial_move`.
     fn can_do_trivial_move(&mut self, smallest_user_key: &[u8], largest_user_key: &[u8]) -> bool;
 }
 
-/// Makes partitioners; see the module.
+/// Creates partitioners; see the module.
 pub trait SstPartitionerFactory: Send + Sync + Debug {
-    /// The name kept in OPTIONS.
+    /// The name written to OPTIONS.
     fn name(&self) -> &str;
 
-    /// What OPTIONS says of it: the name, and whatever else is needed to make it again.
+    /// The text written to OPTIONS: the name, and the properties needed to recreate the factory.
     fn option_text(&self) -> String {
         self.name().to_owned()
     }
 
-    /// The partitioner for one part of a compaction, or for the question whether tables may move;
-    /// `None` to cut nothing.
+    /// Creates the partitioner for one part of a compaction, or for a trivial move check; `None` to
+    /// cut nothing.
     fn create(&self, context: &SstPartitionerContext<'_>) -> Option<Box<dyn SstPartitioner>>;
 }
 
-/// RocksDB's factory of partitioners that begin a table where the first bytes of keys change.
+/// RocksDB's factory of partitioners that cut tables where the first bytes of keys change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SstPartitionerFixedPrefixFactory {
-    /// How many bytes. With 0 nothing is cut.
+    /// Length of the prefix in bytes. With 0 nothing is cut.
     pub length: usize,
 }
 
 impl SstPartitionerFixedPrefixFactory {
     const NAME: &'static str = "SstPartitionerFixedPrefixFactory";
-    /// The name of the partitioners that it makes, which many options name in its place. RocksDB
-    /// refuses it, so OPTIONS never has it.
+    /// Name of the partitioners it creates, which many users put in options in place of the
+    /// factory's. RocksDB refuses it, so OPTIONS never contains it.
     const PARTITIONER_NAME: &'static str = "SstPartitionerFixedPrefix";
 }
 
@@ -143,8 +144,8 @@ impl SstPartitioner for FixedPrefix {
     }
 }
 
-/// The factory that RocksDB ships under the name in `text`, as OPTIONS has it; the name of its
-/// partitioners stands for it too. `None` also for a length that is no number.
+/// Returns the factory that RocksDB ships under the name in `text`, in OPTIONS syntax; the name of
+/// its partitioners is accepted too. `None` also if the length is not a number.
 #[must_use]
 pub fn from_name(text: &str) -> Option<Arc<dyn SstPartitionerFactory>> {
     let object = Object::new(text);

@@ -1,11 +1,12 @@
-//! Entries that expire: the time of its write behind each value, and who drops what is too old.
+//! Entries that expire: the time of the write is appended to each value, and compactions drop
+//! expired entries.
 //!
-//! In: how long the entries of a column family live, and the user's merge operator and compaction
-//! filter. Out: both again, over values with times: what has expired goes when it is compacted, the
-//! user's code never sees a time, and what it makes has one.
+//! In: the lifetime of a column family's entries, and the user's merge operator and compaction
+//! filter. Out: wrappers of both for values with times: expired entries are dropped by compactions,
+//! the user's code never sees a time, and its results get one.
 //!
-//! Compat: RocksDB's `DBWithTTL`. The time is a 32-bit number of seconds behind the value, and the
-//! names are RocksDB's, so either reads what the other wrote.
+//! Compat: RocksDB's `DBWithTTL`. The time is a 32-bit number of seconds after the value, and the
+//! names are RocksDB's, so that each reads files of the other.
 
 use crate::compaction_filter::{
     CompactionFilter, CompactionFilterFactory, FilterContext, FilterDecision, FilterInput,
@@ -18,42 +19,43 @@ use karst_io::Env;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The bytes of a time.
+/// Size of a time, in bytes.
 pub const STAMP_BYTES: usize = 4;
 
-/// What is older was not written with a time: when RocksDB's utility appeared.
+/// Smallest valid time, in Unix seconds: the release of RocksDB's utility. A stored value that ends
+/// in a smaller number has no time.
 pub const FIRST_TIME_S: i32 = 1_368_146_402;
 
-/// How long the entries of a column family live.
+/// Lifetime of a column family's entries.
 #[derive(Debug)]
 pub struct TimeToLive {
-    /// At most what an `i32` holds. It orders nothing.
+    /// Lifetime in seconds, at most `i32::MAX`; 0 for ever. Ordering: publishes no other data.
     seconds: AtomicU32,
     env: Env,
 }
 
 impl TimeToLive {
-    /// For ever, if it is zero. Compat: whole seconds; what is left of one counts as one.
+    /// Creates a lifetime; zero means entries never expire. Compat: rounded up to whole seconds.
     pub fn new(env: &Env, ttl: Duration) -> Arc<TimeToLive> {
         Arc::new(TimeToLive { seconds: AtomicU32::new(whole_seconds(ttl)), env: env.clone() })
     }
 
-    /// The same for another column family, whose changes are its own.
+    /// Creates an independent copy for another column family.
     pub fn of_another_family(&self) -> Arc<TimeToLive> {
         TimeToLive::new(&self.env, self.get())
     }
 
-    /// What it is now.
+    /// Returns the current lifetime.
     pub fn get(&self) -> Duration {
         Duration::from_secs(self.seconds.load(Ordering::Relaxed).into())
     }
 
-    /// Changes it, also for what was written before.
+    /// Changes the lifetime, also for existing entries.
     pub fn set(&self, ttl: Duration) {
         self.seconds.store(whole_seconds(ttl), Ordering::Relaxed);
     }
 
-    /// A value as it is stored when it is written now.
+    /// Returns `value` with the current time appended, as stored.
     pub fn stamped(&self, value: &[u8]) -> Vec<u8> {
         stamped_at(&self.env, value)
     }
@@ -63,17 +65,17 @@ impl TimeToLive {
         lives > 0 && i64::from(written) + i64::from(lives) < i64::from(now_s(&self.env))
     }
 
-    /// The user's operator, over values with times.
+    /// Wraps the user's operator for values with times.
     pub fn over_operator(self: &Arc<Self>, user: Arc<dyn MergeOperator>) -> Arc<dyn MergeOperator> {
         Arc::new(StampedMerge { ttl: self.clone(), user })
     }
 
-    /// What drops what has expired, and asks the user's filter about the rest.
+    /// Wraps the user's filter in one that drops expired entries first.
     pub fn over_filter(self: &Arc<Self>, user: Arc<dyn CompactionFilter>) -> Arc<dyn CompactionFilter> {
         Arc::new(ExpiryFilter { ttl: self.clone(), user: Some(user) })
     }
 
-    /// The same where the user has a factory, or nothing.
+    /// Wraps the user's factory, or none, to create filters that drop expired entries.
     pub fn over_factory(
         self: &Arc<Self>,
         user: Option<Arc<dyn CompactionFilterFactory>>,
@@ -91,12 +93,12 @@ fn now_s(env: &Env) -> i32 {
     i32::try_from(env.unix_time().as_secs()).unwrap_or(i32::MAX)
 }
 
-/// A value as it is stored when it is written now.
+/// Returns `value` with the current time appended, as stored.
 pub fn stamped_at(env: &Env, value: &[u8]) -> Vec<u8> {
     [value, &now_s(env).to_le_bytes()].concat()
 }
 
-/// The value and its time, if it has one.
+/// Splits a stored value into the value and its time; `None` if the time is missing or invalid.
 pub fn parts(stored: &[u8]) -> Option<(&[u8], [u8; STAMP_BYTES])> {
     let (value, stamp) = stored.split_last_chunk::<STAMP_BYTES>()?;
     (i32::from_le_bytes(*stamp) >= FIRST_TIME_S).then_some((value, *stamp))
@@ -108,18 +110,18 @@ fn without_stamp(stored: &[u8]) -> Result<&[u8], MergeFailed> {
         .ok_or_else(|| MergeFailed("a value or an operand has no time behind it".into()))
 }
 
-/// A user's operator over values with times.
+/// A user's operator for values with times.
 #[derive(Debug)]
 struct StampedMerge {
     ttl: Arc<TimeToLive>,
     user: Arc<dyn MergeOperator>,
 }
 
-/// The name of every operator over values with times.
+/// Name of every operator for values with times.
 pub const MERGE_NAME: &str = "TtlMergeOperator";
 
-/// What an option says of the user's operator: the option's text, or of an operator over values
-/// with times the one in it.
+/// Returns the option text of the user's operator: the option's own, or the one nested in an
+/// operator for values with times.
 pub fn users_operator(option: &Object) -> Option<&str> {
     match option.id() {
         Some(MERGE_NAME) => option.property("user_operator"),
@@ -127,7 +129,7 @@ pub fn users_operator(option: &Object) -> Option<&str> {
     }
 }
 
-/// What OPTIONS say of an operator over values with times.
+/// Returns the OPTIONS text of an operator for values with times.
 pub fn described(user: &str) -> Object {
     let user = text::strip_braces(user);
     let user = if user.contains('=') { format!("{{{user}}}") } else { user.to_owned() };
@@ -139,7 +141,7 @@ impl MergeOperator for StampedMerge {
         MERGE_NAME
     }
 
-    // Compat: what is merged is as young as the merge.
+    // Compat: a merged value gets the time of the merge.
     fn full_merge(
         &self,
         key: &[u8],
@@ -179,7 +181,7 @@ impl MergeOperator for StampedMerge {
     }
 }
 
-/// Drops what has expired, and asks the user's filter about the rest.
+/// Drops expired entries, and passes the rest to the user's filter.
 #[derive(Debug)]
 struct ExpiryFilter {
     ttl: Arc<TimeToLive>,
@@ -201,7 +203,7 @@ impl CompactionFilter for ExpiryFilter {
         };
         let Some((value, stamp)) = parts(stored) else { return FilterDecision::Keep };
         let is_operand = matches!(entry, FilterInput::MergeOperand(_));
-        // Compat: an operand stays however old it is, until it is merged.
+        // Compat: an operand never expires until it is merged.
         if !is_operand && self.ttl.has_passed_since(stamp) {
             return FilterDecision::Remove;
         }
@@ -211,14 +213,14 @@ impl CompactionFilter for ExpiryFilter {
             false => FilterInput::Value(value),
         };
         match user.filter(level, key, shown) {
-            // Compat: a changed value is as old as the one before it.
+            // Compat: a changed value keeps the time of the old one.
             FilterDecision::ChangeValue(new) => FilterDecision::ChangeValue([&new[..], &stamp].concat()),
             decision => decision,
         }
     }
 }
 
-/// Makes such filters, over those of a user's factory.
+/// Creates such filters around those of a user's factory.
 #[derive(Debug)]
 struct ExpiryFilterFactory {
     ttl: Arc<TimeToLive>,
@@ -287,7 +289,7 @@ mod tests {
 
     #[test]
     fn options_name_the_operator_inside_as_rocksdb_does() {
-        // As RocksDB 7.8 writes it.
+        // The text that RocksDB 7.8 writes.
         let rocksdbs = "{id=TtlMergeOperator;user_operator={id=StringAppendOperator;delimiter=\\:;};}";
         let option = Object::new(rocksdbs);
         let user = users_operator(&option).unwrap();

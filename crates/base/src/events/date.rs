@@ -23,10 +23,10 @@ impl fmt::Display for Date {
     }
 }
 
-/// The Gregorian date so many days after 1 January 1970.
+/// Converts days since 1 January 1970 to a Gregorian date.
 fn civil(days: u64) -> (u64, u64, u64) {
-    // Why from March on: the leap day is the last of the year then. 719,468 days lie between 1
-    // March of year 0 and 1970.
+    // Years are counted from 1 March, so that the leap day is the last of the year. 719,468 days
+    // lie between 1 March of year 0 and 1970.
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

@@ -1,4 +1,4 @@
-//! Operations on a database's files, told to the listeners that want to know.
+//! Reports operations on a database's files to the listeners that ask for them.
 
 use super::EventListener;
 use karst_io::{FileObserver, FileOperation, FileOperationInfo, report};
@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Passes on what is done to files in some directories.
+/// Forwards file operations in some directories to listeners.
 #[derive(Debug)]
 pub struct FileIoEvents {
     listeners: Vec<Arc<dyn EventListener>>,
@@ -14,13 +14,13 @@ pub struct FileIoEvents {
 }
 
 impl FileIoEvents {
-    /// `None` if none of the listeners wants to know.
+    /// Returns `None` if no listener wants file operations.
     pub fn of(
         mut listeners: Vec<Arc<dyn EventListener>>,
         directories: Vec<PathBuf>,
     ) -> Option<Arc<dyn FileObserver>> {
         listeners.retain(|listener| {
-            // Why a panic is a no: as everywhere, it is the listener's own.
+            // A panic counts as no: listeners' panics are caught everywhere.
             let asked = AssertUnwindSafe(|| listener.should_be_notified_on_file_io());
             catch_unwind(asked).unwrap_or_default()
         });
@@ -30,7 +30,7 @@ impl FileIoEvents {
 
 impl FileObserver for FileIoEvents {
     fn ended(&self, operation: &FileOperationInfo<'_>) {
-        // Why: several databases may share an environment.
+        // Filtered by directory because several databases may share an environment.
         if !self.directories.iter().any(|directory| operation.path.starts_with(directory)) {
             return;
         }
@@ -63,7 +63,7 @@ mod tests {
     use std::path::Path;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    /// Counts what it is told; then panics if it is to.
+    /// Counts calls; panics afterwards if `panics` is set.
     #[derive(Debug, Default)]
     struct Counts {
         wants: bool,

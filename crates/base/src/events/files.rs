@@ -1,4 +1,4 @@
-//! The structs that tell listeners of files and memtables.
+//! Structs that describe files and memtables to listeners.
 
 use super::{Events, SubcompactionInfo};
 use crate::error::Error;
@@ -6,7 +6,7 @@ use karst_format::properties::TableProperties;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What a file is made for. RocksDB's names.
+/// The kind of job that creates a file. RocksDB's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TableFileCreationReason {
@@ -16,86 +16,86 @@ pub enum TableFileCreationReason {
     Compaction,
 }
 
-/// A table or blob file that is being made.
+/// A table or blob file being created.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FileCreationInfo {
     /// The column family.
     pub column_family: String,
-    /// Where the file is.
+    /// Path of the file.
     pub path: PathBuf,
-    /// The number of the job that makes it.
+    /// Number of the job that creates it.
     pub job: u64,
-    /// What it is made for.
+    /// The kind of that job.
     pub reason: TableFileCreationReason,
 }
 
-/// A table that has been made.
+/// A table that has been created.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TableFileCreationInfo {
-    /// The file, and who made it.
+    /// The file and the job that created it.
     pub file: FileCreationInfo,
-    /// Its size in bytes.
+    /// Size of the file in bytes.
     pub size_bytes: u64,
-    /// What it says of itself.
+    /// The table's properties.
     pub table_properties: Arc<TableProperties>,
-    /// Why it could not be written to its end; then it is removed.
+    /// Error that stopped the writing; the file is then removed. None on success.
     pub error: Option<Error>,
 }
 
-/// A blob file that has been made.
+/// A blob file that has been created.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BlobFileCreationInfo {
-    /// The file, and who made it.
+    /// The file and the job that created it.
     pub file: FileCreationInfo,
-    /// How many blobs it has.
+    /// Number of blobs in the file.
     pub total_blob_count: u64,
-    /// Bytes of their records.
+    /// Size of the blob records in bytes.
     pub total_blob_bytes: u64,
-    /// Why it could not be written to its end; then it is removed.
+    /// Error that stopped the writing; the file is then removed. None on success.
     pub error: Option<Error>,
 }
 
-/// A table or blob file that was removed, or could not be.
+/// A table or blob file that was removed, or whose removal failed.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FileDeletionInfo {
-    /// Where the file was.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Why it is still there; it is tried again with the next ones.
+    /// Error that prevented the removal, which is retried with the next removals. None on success.
     pub error: Option<Error>,
 }
 
 impl FileDeletionInfo {
-    /// A file.
+    /// Describes a removal.
     #[doc(hidden)]
     pub fn new(path: PathBuf, error: Option<Error>) -> Self {
         Self { path, error }
     }
 }
 
-/// A memtable that takes no more entries.
+/// A memtable that accepts no more entries.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MemTableInfo {
     /// The column family.
     pub column_family: String,
-    /// Entries in it. A few that were ordered before may be on their way still.
+    /// Number of entries. A few whose sequence numbers were assigned earlier may still be inserted.
     pub entries: u64,
-    /// Deletions among them.
+    /// Number of deletions among the entries.
     pub deletions: u64,
-    /// Memory it has, in bytes.
+    /// Memory allocated, in bytes.
     pub memory_bytes: u64,
-    /// Every entry in it has a sequence number above this.
+    /// Every entry has a larger sequence number.
     pub earliest_seq: u64,
-    /// No entry in it has a larger sequence number.
+    /// No entry has a larger sequence number.
     pub largest_seq: u64,
 }
 
 impl MemTableInfo {
-    /// A memtable.
+    /// Describes a memtable.
     #[doc(hidden)]
     pub fn new(
         column_family: &str,
@@ -109,7 +109,7 @@ impl MemTableInfo {
     }
 }
 
-/// Tells listeners of the files that one job makes.
+/// Reports the files that one job creates to listeners.
 #[derive(Clone, Debug)]
 pub struct FileCreations {
     events: Arc<Events>,
@@ -119,7 +119,7 @@ pub struct FileCreations {
 }
 
 impl FileCreations {
-    /// `None` if nobody listens.
+    /// Returns `None` if there are no listeners.
     pub fn of(
         events: &Arc<Events>,
         column_family: &str,
@@ -135,7 +135,7 @@ impl FileCreations {
         })
     }
 
-    /// A part of the compaction begins, or has ended. `part` lacks only the family and the job.
+    /// Reports the begin or the end of a subcompaction; fills in `part`'s column family and job.
     pub fn subcompaction(&self, mut part: SubcompactionInfo, ended: bool) {
         part.column_family.clone_from(&self.column_family);
         part.job = self.job;
@@ -154,13 +154,13 @@ impl FileCreations {
         }
     }
 
-    /// A table is begun.
+    /// Reports that a table has been started.
     pub fn table_started(&self, path: &Path) {
         let file = self.file(path);
         self.events.tell(|listener| listener.table_file_creation_started(&file));
     }
 
-    /// A table is synced, or could not be.
+    /// Reports that a table was synced, or failed with `error`.
     pub fn table_created(
         &self,
         path: &Path,
@@ -177,13 +177,13 @@ impl FileCreations {
         self.events.tell(|listener| listener.table_file_created(&info));
     }
 
-    /// A blob file is begun.
+    /// Reports that a blob file has been started.
     pub fn blob_file_started(&self, path: &Path) {
         let file = self.file(path);
         self.events.tell(|listener| listener.blob_file_creation_started(&file));
     }
 
-    /// A blob file is synced, or could not be.
+    /// Reports that a blob file was synced, or failed with `error`.
     pub fn blob_file_created(
         &self,
         path: &Path,

@@ -1,13 +1,13 @@
 //! The LOG file: lines for humans, in the database's directory.
 //!
-//! In: lines, from any thread, without waiting. Out: the file, written by one job at a time that
-//! may block; it is moved to `LOG.old.<microseconds>` when the database is opened again, when it is
-//! too long, and when it is too old. So many old ones are kept. Or, in place of all that, calls of
-//! a user's [`Logger`], on the thread that has the line.
+//! In: lines from any thread; adding one does not block. Out: the file, written by one job at a
+//! time that may block. The file is renamed to `LOG.old.<microseconds>` when the database is
+//! reopened and when LOG exceeds its size or age limit; `keep_log_file_num` limits the number of
+//! files. A user's [`Logger`] replaces the file: it is called on the thread that logs.
 //!
-//! Invariant: lines are written in the order in which they came. At most one job has the file. A
-//! logger is not called any more when the last handle of the database is gone.
-//! Lock: the queue's; never held while the file is written, and not taken for a logger.
+//! Invariant: lines are written in the order in which they were added. At most one job writes the
+//! file. A logger is not called after the database's last handle is dropped.
+//! Lock: the queue's; never held during file writes or logger calls.
 
 use super::LogLevel;
 use super::date::Date;
@@ -23,25 +23,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Lines that wait for a disk that does not take them are dropped beyond this many bytes, and
-/// counted.
+/// Maximum number of queued bytes; while the disk is behind, further lines are dropped and counted.
 const QUEUE_BYTES: usize = 4 << 20;
 
-/// Takes the lines of LOG in place of the file.
+/// Receives the lines of LOG in place of the file.
 pub trait Logger: Send + Sync + std::fmt::Debug {
-    /// Takes a line, without its end and without a date; a line about all options of a family has
-    /// several. It is called by any thread, by several at once, and may be called while locks of
-    /// the database are held: it must not call the database, and whoever has the line waits for it.
-    /// A panic ends here.
+    /// Receives a line without line end or date; the line about all options of a family contains
+    /// several. Any thread may call it, several at once, possibly while holding locks of the
+    /// database: it must not call the database, and it delays its caller. Panics are caught.
     fn log(&self, level: LogLevel, text: &str);
 
-    /// The least important lines that it takes: the database's `info_log_level` does not count.
+    /// The least important level it receives; the database's `info_log_level` is ignored.
     fn level(&self) -> LogLevel {
         LogLevel::Info
     }
 }
 
-/// See the module.
+/// The LOG file or the user's logger; see the module.
 #[derive(Debug)]
 pub struct InfoLog(To);
 
@@ -63,16 +61,16 @@ struct Shared {
 struct Queue {
     text: String,
     dropped_lines: u64,
-    /// `None` while a job has it.
+    /// `None` while a job is writing.
     sink: Option<Sink>,
 }
 
-/// The file and what is known of it.
+/// The LOG file and its state; used by one job at a time.
 #[derive(Debug)]
 struct Sink {
     place: Place,
     file: Option<Box<dyn WritableFile>>,
-    /// Whether the last lines were lost because the file could not be made or written.
+    /// True if the last lines were lost because the file could not be created or written.
     fails: bool,
     opened_at: Duration,
     limits: Limits,
@@ -80,14 +78,14 @@ struct Sink {
 
 #[derive(Clone, Copy, Debug)]
 struct Limits {
-    /// 0 for none.
+    /// Maximum size in bytes; 0 for no limit.
     bytes: u64,
-    /// Zero for none.
+    /// Maximum age; zero for no limit.
     age: Duration,
     files: usize,
 }
 
-/// Where info logs are, and how they are called: in the database's directory `LOG`, in another one
+/// Directory and name prefix of LOG files: `LOG` in the database's directory; in another directory,
 /// the database's path before `_LOG`.
 #[derive(Clone, Debug)]
 struct Place {
@@ -111,7 +109,7 @@ impl Place {
         self.directory.join(format!("{}{name}", self.prefix))
     }
 
-    /// When the old logs that are there were put aside, ascending.
+    /// Returns the timestamps of the existing old logs, ascending.
     fn old(&self, env: &Env) -> karst_io::Result<Vec<u64>> {
         let names = env.fs().list_dir(&self.directory)?;
         let parsed = names.iter().filter_map(|name| FileName::parse(name.strip_prefix(&*self.prefix)?));
@@ -127,12 +125,12 @@ impl Place {
 }
 
 impl InfoLog {
-    /// A log that `logger` takes.
+    /// Creates a log that passes lines to `logger`.
     pub fn of(logger: Arc<dyn Logger>) -> Self {
         Self(To::User(logger))
     }
 
-    /// Puts an earlier LOG aside and begins a new one. Blocks.
+    /// Renames an earlier LOG and creates a new one. Blocks.
     pub fn open(env: &Env, database: &Path, options: &DbOptions) -> Self {
         let limits = Limits {
             bytes: options.max_log_file_size as u64,
@@ -150,12 +148,12 @@ impl InfoLog {
         })))
     }
 
-    /// Adds a line. Does not block, unless a user's logger does.
+    /// Adds a line. Does not block unless the user's logger does.
     pub fn write(&self, level: LogLevel, text: std::fmt::Arguments<'_>) {
         match &self.0 {
             To::File(file) if level >= file.least => file.write(level, text),
-            // Why a panic ends here: it is the logger's, and would take with it whoever has the
-            // line.
+            // The logger's panics are caught here because they would take down the thread that
+            // logs.
             To::User(logger) if level >= logger.level() => {
                 let text = text.to_string();
                 if catch_unwind(AssertUnwindSafe(|| logger.log(level, &text))).is_err() {
@@ -166,7 +164,7 @@ impl InfoLog {
         }
     }
 
-    /// Waits until all lines so far are in the file.
+    /// Waits until all lines added before are in the file.
     pub async fn written(&self) {
         if let To::File(file) = &self.0 {
             file.written().await;
@@ -200,7 +198,7 @@ impl Shared {
     async fn written(&self) {
         loop {
             let drained = self.drained.listen();
-            // Why this says it all: the sink goes back only when the queue is empty.
+            // Sufficient because the sink is put back only when the queue is empty.
             if self.queue.lock().sink.is_some() {
                 return;
             }
@@ -236,7 +234,7 @@ impl Shared {
 impl Sink {
     fn append(&mut self, env: &Env, text: &str) {
         if self.file.is_none() {
-            // Why each time: what could not be made on a full disk may be made once there is room.
+            // Retried each time because creation may succeed once a full disk has room again.
             self.roll(env);
         }
         let Some(file) = &mut self.file else { return };
@@ -247,22 +245,22 @@ impl Sink {
             self.roll(env);
         }
         let Some(file) = &mut self.file else { return };
-        // Why it is written again after a failure: a line cut off is still a line for humans, and
-        // the next ones tell how it went on.
+        // Writing continues after a failure because a truncated line still serves humans, and the
+        // next lines report the outcome.
         match file.append(text.as_bytes()) {
             Ok(()) => self.fails = false,
             Err(e) => self.failed("the LOG file cannot be written; going on without", &e),
         }
     }
 
-    /// Says so the first time.
+    /// Reports the first of consecutive failures.
     fn failed(&mut self, what: &str, error: &karst_io::Error) {
         if !std::mem::replace(&mut self.fails, true) {
             report!(warn, %error, "{what}");
         }
     }
 
-    /// Puts the current file aside, begins another, and removes the oldest.
+    /// Renames the current file, creates another, and removes the oldest.
     fn roll(&mut self, env: &Env) {
         self.file = None;
         match self.try_roll(env) {
@@ -279,8 +277,8 @@ impl Sink {
         let mut old = self.place.old(env)?;
         if fs.exists(&current)? {
             let now = micros(env.unix_time());
-            // Why the maximum: two files may be put aside in one microsecond, and clocks are set
-            // back.
+            // Uses the maximum because two files may be renamed in one microsecond, and clocks may
+            // be set back.
             let time = now.max(old.last().map_or(0, |last| last + 1));
             fs.rename(&current, &self.place.path(FileName::OldInfoLog(Some(time))))?;
             old.push(time);

@@ -1,5 +1,4 @@
-//! The structs that tell listeners of the files of a job, of its numbers, and of what holds writers
-//! up.
+//! Structs that describe a job's files, its counts, and write stalls to listeners.
 
 use karst_format::ids::Level;
 use karst_format::version_edit::{BlobFileAddition, BlobFileGarbage, NewFile};
@@ -10,18 +9,18 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BlobFileAdditionInfo {
-    /// Where the file is.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Its number.
+    /// The file's number.
     pub number: u64,
-    /// How many blobs it has.
+    /// Number of blobs in the file.
     pub total_blob_count: u64,
-    /// Bytes of their records.
+    /// Size of the blob records in bytes.
     pub total_blob_bytes: u64,
 }
 
 impl BlobFileAdditionInfo {
-    /// A file, and where it is.
+    /// Describes a blob file and its path.
     #[doc(hidden)]
     pub fn new(path: PathBuf, file: &BlobFileAddition) -> Self {
         let (total_blob_count, total_blob_bytes) = (file.total_count, file.total_bytes);
@@ -29,22 +28,22 @@ impl BlobFileAdditionInfo {
     }
 }
 
-/// What of a blob file became garbage by a compaction.
+/// Blobs of one file that a compaction made garbage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BlobFileGarbageInfo {
-    /// Where the file is.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Its number.
+    /// The file's number.
     pub number: u64,
-    /// How many of its blobs nobody refers to any more, by this compaction alone.
+    /// Number of blobs that became unreferenced by this compaction alone.
     pub garbage_blob_count: u64,
-    /// Bytes of their records.
+    /// Size of those blobs' records in bytes.
     pub garbage_blob_bytes: u64,
 }
 
 impl BlobFileGarbageInfo {
-    /// What of a file became garbage, and where the file is.
+    /// Describes a file's path and its new garbage.
     #[doc(hidden)]
     pub fn new(path: PathBuf, garbage: &BlobFileGarbage) -> Self {
         let (garbage_blob_count, garbage_blob_bytes) = (garbage.count, garbage.bytes);
@@ -56,16 +55,16 @@ impl BlobFileGarbageInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CompactionFileInfo {
-    /// Its level.
+    /// The table's level.
     pub level: u32,
-    /// Its number.
+    /// The table's file number.
     pub number: u64,
-    /// The oldest blob file that it refers to.
+    /// The oldest blob file that the table refers to.
     pub oldest_blob_file: Option<u64>,
 }
 
 impl CompactionFileInfo {
-    /// A table of a level.
+    /// Describes a table of `level`.
     #[doc(hidden)]
     pub fn new(level: Level, file: &NewFile) -> Self {
         let oldest_blob_file = file.oldest_blob_file.map(|number| number.0);
@@ -73,68 +72,69 @@ impl CompactionFileInfo {
     }
 }
 
-/// What a compaction, or a part of one, came to. Until the end all is 0 but what is known of the
-/// inputs. Of a part the numbers of input files and their bytes stay 0, since parts share them.
+/// Counts of a compaction or subcompaction. Until it ends, only fields about known inputs are
+/// nonzero. A subcompaction leaves the numbers and bytes of input files at 0 because subcompactions
+/// share inputs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CompactionStats {
-    /// How long it took, in microseconds.
+    /// Elapsed time, in microseconds.
     pub micros: u64,
-    /// Its time on processors, in microseconds.
+    /// Processor time, in microseconds.
     pub cpu_micros: u64,
     /// Entries read.
     pub input_entries: u64,
-    /// Deletions among them.
+    /// Deletions among the entries read.
     pub input_deletions: u64,
-    /// Their internal keys before compression, in bytes.
+    /// Size of the internal keys read, before compression, in bytes.
     pub input_key_bytes: u64,
-    /// Their values before compression, in bytes.
+    /// Size of the values read, before compression, in bytes.
     pub input_value_bytes: u64,
-    /// Tables read, moved or removed, and their bytes.
+    /// Tables read, moved or removed.
     pub input_files: usize,
-    /// See `input_files`.
+    /// Size of those tables in bytes.
     pub input_bytes: u64,
-    /// Those among them of the output level.
+    /// Input tables that were on the output level.
     pub input_files_at_output_level: usize,
-    /// Those among them that moved as they are.
+    /// Input tables that were moved unchanged.
     pub moved_files: usize,
-    /// Values read from blob files, and their bytes.
+    /// Values read from blob files.
     pub blobs_read: u64,
-    /// See `blobs_read`.
+    /// Size of those values in bytes.
     pub blob_bytes_read: u64,
     /// Entries written.
     pub output_entries: u64,
-    /// Tables written, and their bytes.
+    /// Tables written.
     pub output_files: usize,
-    /// See `output_files`.
+    /// Size of the tables written, in bytes.
     pub output_bytes: u64,
-    /// Blob files written, and their bytes.
+    /// Blob files written.
     pub output_blob_files: usize,
-    /// See `output_blob_files`.
+    /// Size of the blob files written, in bytes.
     pub output_blob_bytes: u64,
-    /// The first bytes, eight at most, of the smallest user key that was written.
+    /// The first bytes, at most eight, of the smallest user key written.
     pub smallest_output_prefix: Vec<u8>,
-    /// The same of the largest.
+    /// The first bytes, at most eight, of the largest user key written.
     pub largest_output_prefix: Vec<u8>,
-    /// Entries dropped since something newer hides them.
+    /// Entries dropped because a newer entry hides them.
     pub replaced: u64,
-    /// Deletions dropped since there is nothing left to delete.
+    /// Deletions dropped because nothing is left to delete.
     pub expired_deletions: u64,
-    /// Single deletions dropped without having met an entry.
+    /// Single deletions dropped without meeting an entry.
     pub single_deletes_without_entry: u64,
-    /// Single deletions above something that they should not meet.
+    /// Single deletions that met an entry they must not delete.
     pub single_deletes_mismatched: u64,
-    /// Every table of the column family is read.
+    /// True if every table of the column family is read.
     pub is_full: bool,
-    /// Somebody asked for it.
+    /// True if the user started the compaction.
     pub is_manual: bool,
 }
 
 impl CompactionStats {
-    /// The longest prefix of a key that is kept.
+    /// Maximum length of a stored key prefix, in bytes.
     const PREFIX: usize = 8;
 
-    /// Takes note of the smallest and the largest user key that were written.
+    /// Stores the prefixes of the smallest and largest user key written.
     #[doc(hidden)]
     pub fn set_output_keys(&mut self, smallest: &[u8], largest: &[u8]) {
         let prefix = |key: &[u8]| key[..key.len().min(Self::PREFIX)].to_vec();
@@ -142,20 +142,20 @@ impl CompactionStats {
     }
 }
 
-/// What holds up the writers of a column family. RocksDB's names.
+/// Write-stall state of a column family. RocksDB's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WriteStallCondition {
-    /// They are slowed down.
+    /// Writers are slowed down.
     Delayed,
-    /// They wait.
+    /// Writers wait.
     Stopped,
-    /// Nothing.
+    /// Writers are admitted at once.
     Normal,
 }
 
 impl WriteStallCondition {
-    /// The condition, whatever its cause.
+    /// Returns the state without its cause.
     #[doc(hidden)]
     pub fn of(stall: WriteStall) -> Self {
         match stall {
@@ -166,15 +166,15 @@ impl WriteStallCondition {
     }
 }
 
-/// A change of what holds up the writers of a column family.
+/// A change of a column family's write-stall state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WriteStallInfo {
     /// The column family.
     pub column_family: String,
-    /// How it was.
+    /// The state before.
     pub before: WriteStallCondition,
-    /// How it is now.
+    /// The state now.
     pub now: WriteStallCondition,
 }
 

@@ -1,10 +1,10 @@
-//! Events: what happens in the background, told to listeners and written to the LOG file.
+//! Events: background activity, reported to listeners and written to the LOG file.
 //!
-//! In: jobs that begin and end, errors, stalls. Out: one line each in LOG, which a RocksDB user can
-//! read as before, or to the user's logger; and a call of every listener.
+//! In: begins and ends of jobs, errors, stalls. Out: one line each in LOG, in a form that RocksDB
+//! users know, or to the user's logger; and a call of every listener.
 //!
-//! Invariant: nothing here fails a job, a listener that panics included. A LOG that cannot be
-//! written is said once through `tracing`, and then done without.
+//! Invariant: nothing here fails a job, not even a panicking listener. If LOG cannot be written,
+//! `tracing` reports it once, and work continues without LOG.
 
 mod date;
 mod file_io;
@@ -42,27 +42,27 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How important a line of the LOG file is. RocksDB's levels.
+/// The importance of a LOG line. RocksDB's levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
-    /// What helps to find a defect.
+    /// Details that help to find a defect.
     Debug,
-    /// What goes on.
+    /// Normal activity.
     Info,
-    /// What goes on all the same.
+    /// A problem the database survives.
     Warn,
-    /// What failed.
+    /// A failure.
     Error,
-    /// What the database cannot go on after.
+    /// A failure that ends the database's operation.
     Fatal,
-    /// What every LOG file begins with.
+    /// The first lines of every LOG file.
     Header,
 }
 
-/// So many column families have all their options written to LOG: RocksDB's number.
+/// Maximum number of column families whose full options are written to LOG. RocksDB's number.
 const DUMPED_FAMILIES: usize = 10;
 
-/// A value as RocksDB's LOG has it: truth is a digit.
+/// Formats an option's value as RocksDB's LOG does: booleans as digits.
 fn dumped(value: String) -> String {
     match value.as_str() {
         "true" => "1".into(),
@@ -71,7 +71,7 @@ fn dumped(value: String) -> String {
     }
 }
 
-/// What collects properties, in the words of RocksDB's LOG.
+/// Formats a table properties collector as RocksDB's LOG does.
 fn collectors_text(value: &str) -> String {
     match CompactOnDeletion::from_option_text(value) {
         Some(rule) => format!(
@@ -85,29 +85,29 @@ fn collectors_text(value: &str) -> String {
     }
 }
 
-/// Why memtables were flushed. RocksDB's names.
+/// The reason for a flush. RocksDB's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FlushReason {
-    /// One was full.
+    /// A memtable was full.
     WriteBufferFull,
-    /// All together were over their budget.
+    /// All memtables together exceeded their memory budget.
     WriteBufferManager,
     /// The logs grew too long.
     WalFull,
-    /// The user asked.
+    /// The user called for it.
     ManualFlush,
-    /// A compaction of a range asked, to have everything in tables.
+    /// A manual compaction needed all entries in tables.
     ManualCompaction,
     /// The database was closed.
     ShutDown,
     /// The database was opened, and its logs held entries.
     Recovery,
-    /// To go on after a background error.
+    /// Recovery from a background error.
     ErrorRecovery,
-    /// The files of the database are copied.
+    /// The database's files are being copied.
     GetLiveFiles,
-    /// A file is ingested whose range has entries in memory.
+    /// The key range of an ingested file overlaps a memtable.
     ExternalFileIngestion,
 }
 
@@ -129,50 +129,50 @@ impl FlushReason {
     }
 }
 
-/// A flush, as listeners see it.
+/// A flush, as reported to listeners.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FlushInfo {
     /// The column family.
     pub column_family: String,
-    /// Its number.
+    /// The column family's id.
     pub column_family_id: u32,
     /// The job's number.
     pub job: u64,
-    /// Why.
+    /// The reason for the flush.
     pub reason: FlushReason,
-    /// Memtables that are flushed together.
+    /// Number of memtables flushed together.
     pub memtables: usize,
     /// Entries in them, range tombstones included.
     pub entries: u64,
-    /// Memory they have, in bytes.
+    /// Memory of those memtables, in bytes.
     pub memory_bytes: u64,
-    /// The table; `None` before the end, and if nothing was left to write.
+    /// The table's file number; `None` before the end, and if the output was empty.
     pub table: Option<u64>,
-    /// Its size in bytes.
+    /// Size of the table in bytes.
     pub table_bytes: u64,
-    /// Bytes of blob files written.
+    /// Size of the blob files written, in bytes.
     pub blob_bytes: u64,
-    /// Where the table is.
+    /// Path of the table.
     pub table_path: Option<PathBuf>,
-    /// What it says of itself.
+    /// The table's properties.
     pub table_properties: Option<Arc<TableProperties>>,
-    /// The smallest and the largest sequence number in it.
+    /// The smallest and the largest sequence number in the table.
     pub seqs: Option<(u64, u64)>,
     /// The oldest blob file that the table refers to.
     pub oldest_blob_file: Option<u64>,
     /// The blob files that were written.
     pub blob_files: Vec<BlobFileAdditionInfo>,
-    /// How blobs are compressed.
+    /// Compression of blobs.
     pub blob_compression: Compression,
-    /// L0 has so many files that writes are slowed down.
+    /// True if L0 has enough files to slow down writes.
     pub slows_writes: bool,
-    /// L0 has so many files that writes are stopped.
+    /// True if L0 has enough files to stop writes.
     pub stops_writes: bool,
 }
 
 impl FlushInfo {
-    /// A job that has done nothing yet.
+    /// Describes a job that has done nothing yet.
     #[doc(hidden)]
     pub fn new(family: &FamilyConfig, job: u64, reason: FlushReason) -> Self {
         let (memtables, entries, memory_bytes) = (0, 0, 0);
@@ -199,7 +199,7 @@ impl FlushInfo {
         }
     }
 
-    /// Takes note of how many files L0 has.
+    /// Sets the stall flags from the number of files in L0.
     #[doc(hidden)]
     pub fn set_l0_files(&mut self, files: usize, options: &ColumnFamilyOptions) {
         let reaches = |trigger: i32| usize::try_from(trigger).is_ok_and(|trigger| files >= trigger);
@@ -208,87 +208,87 @@ impl FlushInfo {
     }
 }
 
-/// A compaction, as listeners see it.
+/// A compaction, as reported to listeners.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct CompactionInfo {
     /// The column family.
     pub column_family: String,
-    /// Its number.
+    /// The column family's id.
     pub column_family_id: u32,
     /// The job's number.
     pub job: u64,
-    /// Why, in RocksDB's words.
+    /// The reason, in RocksDB's words.
     pub reason: String,
-    /// RocksDB's number for that.
+    /// RocksDB's number for the reason.
     pub reason_number: u32,
     /// The level of the first input.
     pub base_level: u32,
     /// The level of the output.
     pub output_level: u32,
-    /// Files read, and their bytes.
+    /// Number of files read.
     pub input_files: usize,
-    /// See `input_files`.
+    /// Size of the files read, in bytes.
     pub input_bytes: u64,
-    /// Files written, and their bytes; 0 before the end.
+    /// Number of files written; 0 before the end.
     pub output_files: usize,
-    /// See `output_files`.
+    /// Size of the files written, in bytes; 0 before the end.
     pub output_bytes: u64,
     /// Entries read; 0 before the end.
     pub input_entries: u64,
     /// Entries written; 0 before the end.
     pub output_entries: u64,
-    /// Where the files are that are read, by level.
+    /// Paths of the files read, by level.
     pub input_paths: Vec<PathBuf>,
-    /// Where the files are that were written; none before the end.
+    /// Paths of the files written; empty before the end.
     pub output_paths: Vec<PathBuf>,
-    /// What the tables say of themselves that were written, by where they are; none before the end.
-    /// A table that was moved is not among them.
+    /// Properties of the tables written, by path; empty before the end. Moved tables are not
+    /// included.
     pub table_properties: BTreeMap<PathBuf, Arc<TableProperties>>,
-    /// How many parts ran at the same time or one after another; 0 before the end.
+    /// Number of subcompactions, run in parallel or in sequence; 0 before the end.
     pub subcompactions: usize,
-    /// How long it took, in microseconds; 0 before the end.
+    /// Elapsed time, in microseconds; 0 before the end.
     pub micros: u64,
-    /// Its time on processors, in microseconds; 0 before the end.
+    /// Processor time, in microseconds; 0 before the end.
     pub cpu_micros: u64,
-    /// Files of L0 when it begins, or once it is in the tree.
+    /// Number of L0 files at the begin, or after the result is applied.
     pub l0_files: usize,
-    /// The files of `input_paths`, in their order.
+    /// Details of the files in `input_paths`, in the same order.
     pub input_infos: Vec<CompactionFileInfo>,
-    /// The files of `output_paths`, in their order.
+    /// Details of the files in `output_paths`, in the same order.
     pub output_infos: Vec<CompactionFileInfo>,
-    /// What the tables say of themselves that were merged, moved or deleted, by where they are;
-    /// none before the end. A table that was not merged and cannot be read is not among them.
+    /// Properties of the tables merged, moved or deleted, by path; empty before the end. A table
+    /// that was not merged and cannot be read is not included.
     pub input_table_properties: BTreeMap<PathBuf, Arc<TableProperties>>,
-    /// How tables are compressed that are written.
+    /// Compression of the tables written.
     pub compression: Compression,
-    /// How blobs are compressed.
+    /// Compression of blobs.
     pub blob_compression: Compression,
-    /// The blob files that were written; none before the end.
+    /// The blob files written; empty before the end.
     pub blob_files: Vec<BlobFileAdditionInfo>,
-    /// What of blob files became garbage; none before the end.
+    /// The new garbage in blob files; empty before the end.
     pub blob_garbage: Vec<BlobFileGarbageInfo>,
-    /// What it came to.
+    /// Counts of the compaction.
     pub stats: CompactionStats,
-    /// Why it has failed; `None` before the end, and if it has not.
+    /// The failure; `None` before the end, and on success.
     pub error: Option<Error>,
 }
 
-/// A part of a compaction, as listeners see it.
+/// A subcompaction, as reported to listeners.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct SubcompactionInfo {
     /// The column family.
     pub column_family: String,
-    /// Its number.
+    /// The column family's id.
     pub column_family_id: u32,
     /// The number of the compaction's job.
     pub job: u64,
-    /// Which part of the compaction it is, from 0.
+    /// Index of the subcompaction, from 0.
     pub subcompaction: u32,
-    /// Why there is the compaction, in RocksDB's words.
+    /// The reason for the compaction, in RocksDB's words.
     pub reason: String,
-    /// RocksDB's number for that.
+    /// RocksDB's number for the reason.
     pub reason_number: u32,
     /// The level of the first input.
     pub base_level: u32,
@@ -298,36 +298,36 @@ pub struct SubcompactionInfo {
     pub input_entries: u64,
     /// Entries written; 0 before the end.
     pub output_entries: u64,
-    /// Bytes of tables and blob files written; 0 before the end.
+    /// Size of the tables and blob files written, in bytes; 0 before the end.
     pub output_bytes: u64,
-    /// How tables are compressed that are written.
+    /// Compression of the tables written.
     pub compression: Compression,
-    /// How blobs are compressed.
+    /// Compression of blobs.
     pub blob_compression: Compression,
-    /// What it came to.
+    /// Counts of the subcompaction.
     pub stats: CompactionStats,
-    /// Why it has failed; `None` before the end, and if it has not.
+    /// The failure; `None` before the end, and on success.
     pub error: Option<Error>,
 }
 
-/// A file that was ingested, as listeners see it.
+/// An ingested file, as reported to listeners.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ExternalFileIngestionInfo {
     /// The column family.
     pub column_family: String,
-    /// Where the file was.
+    /// Path of the file before ingestion.
     pub external_file_path: PathBuf,
-    /// Where it is in the database.
+    /// Path of the file in the database.
     pub internal_file_path: PathBuf,
-    /// The sequence number that its entries were given; 0 if none.
+    /// The sequence number assigned to its entries; 0 if none.
     pub global_seqno: u64,
-    /// What the file says of itself.
+    /// The file's properties.
     pub table_properties: Arc<TableProperties>,
 }
 
 impl ExternalFileIngestionInfo {
-    /// A file that was taken from `from` and is `to` now.
+    /// Describes a file that was ingested from `from` as `to`.
     #[doc(hidden)]
     pub fn new(
         column_family: String,
@@ -340,17 +340,17 @@ impl ExternalFileIngestionInfo {
     }
 }
 
-/// Is told what happens in the background. Called on any thread: mostly of the job that it is
-/// about, but `background_error` also on that of a writer, or in a task that writes, which found
-/// the log failed, and `stall_changed` where options change. Calls of several jobs may come at the
-/// same time. A call must not block for long, as it holds up its job or writer, and must not call
-/// the database, which would wait for itself; one that panics is reported and counts as made.
+/// Receives reports of background activity, on any thread: mostly that of the job concerned, but
+/// `background_error` also on a writer's thread or in a writing task that found the log failed, and
+/// `stall_changed` on a thread that changes options. Jobs may call it concurrently. A call must not
+/// block for long, because its job or writer waits, and must not call the database, which would
+/// deadlock; a panic is reported and otherwise ignored.
 pub trait EventListener: Send + Sync + std::fmt::Debug {
     /// A flush begins.
     fn flush_begun(&self, flush: &FlushInfo) {
         let _ = flush;
     }
-    /// A flush is in the MANIFEST.
+    /// A flush has been recorded in the MANIFEST.
     fn flush_completed(&self, flush: &FlushInfo) {
         let _ = flush;
     }
@@ -358,106 +358,105 @@ pub trait EventListener: Send + Sync + std::fmt::Debug {
     fn compaction_begun(&self, compaction: &CompactionInfo) {
         let _ = compaction;
     }
-    /// A part of a compaction begins, on the thread that does it. A compaction has at least one,
-    /// unless its files only move or go.
+    /// A subcompaction begins, on its own thread. A compaction has at least one, unless its files
+    /// are only moved or removed.
     fn subcompaction_begun(&self, part: &SubcompactionInfo) {
         let _ = part;
     }
-    /// A part of a compaction has ended; nothing of it is in the MANIFEST yet. A part whose job is
-    /// given up at once, as at the end of the process, is not told.
+    /// A subcompaction has ended, before its result is in the MANIFEST. Not called if the job is
+    /// abandoned, as at the end of the process.
     fn subcompaction_completed(&self, part: &SubcompactionInfo) {
         let _ = part;
     }
-    /// All files of a compaction are written, and it goes to the MANIFEST next: its inputs are
-    /// still its own, and nobody sees its outputs. It may yet fail.
+    /// All files of a compaction are written, and its MANIFEST write is next: it still owns its
+    /// inputs, and readers do not see its outputs yet. It may still fail.
     fn compaction_pre_commit(&self, compaction: &CompactionInfo) {
         let _ = compaction;
     }
-    /// A compaction is in the MANIFEST.
+    /// A compaction has been recorded in the MANIFEST.
     fn compaction_completed(&self, compaction: &CompactionInfo) {
         let _ = compaction;
     }
-    /// A compaction that has begun came to nothing: its `error` says why. It may be tried again.
+    /// A compaction failed with `error`. It may be retried.
     ///
-    /// Compat: RocksDB tells it by `OnCompactionCompleted`.
+    /// Compat: RocksDB reports it with `OnCompactionCompleted`.
     fn compaction_failed(&self, compaction: &CompactionInfo) {
         let _ = compaction;
     }
-    /// A file was ingested: it is in the MANIFEST, and whoever reads from now on sees it.
+    /// A file was ingested: it is in the MANIFEST and visible to reads from now on.
     fn external_file_ingested(&self, file: &ExternalFileIngestionInfo) {
         let _ = file;
     }
-    /// Whether the failure of a flush or compaction is to stop nothing: the job is then tried again
-    /// after a pause, as often as it fails, and `background_error` is not told. Asked before the
-    /// error counts, of every listener; one that says yes is enough. What writes of the log and the
-    /// MANIFEST leave behind cannot be passed over, and is not asked about. Default: no.
+    /// Returns true if the failure of a flush or compaction should stop nothing: the job is then
+    /// retried after a pause, as often as it fails, and `background_error` is not called. Every
+    /// listener is called before the error takes effect; one true suffices. Failed writes of the
+    /// log or the MANIFEST cannot be suppressed and are not passed here. Default: false.
     ///
-    /// Compat: RocksDB lets `OnBackgroundError` take an error away.
+    /// Compat: RocksDB lets `OnBackgroundError` clear an error.
     fn suppresses_background_error(&self, error: &BackgroundError) -> bool {
         let _ = error;
         false
     }
-    /// Something went wrong in the background.
+    /// A background operation failed.
     fn background_error(&self, error: &BackgroundError) {
         let _ = error;
     }
-    /// A background error is overcome.
+    /// The database has recovered from a background error.
     fn recovered(&self, error: &BackgroundError) {
         let _ = error;
     }
-    /// An attempt to overcome a background error begins.
+    /// An attempt to recover from a background error begins.
     fn error_recovery_begun(&self, error: &BackgroundError) {
         let _ = error;
     }
-    /// The attempt has ended; `failed` says why it has led to nothing, `None` that the error is
-    /// overcome.
+    /// The attempt has ended; `failed` is the reason it did not succeed, or `None` if it did.
     fn error_recovery_ended(&self, error: &BackgroundError, failed: Option<&Error>) {
         let _ = (error, failed);
     }
-    /// A table is begun by a flush or a compaction.
+    /// A flush or compaction has started a table.
     fn table_file_creation_started(&self, file: &FileCreationInfo) {
         let _ = file;
     }
-    /// The table is complete and synced, or could not be written to its end. It is no part of the
-    /// database before its job has ended.
+    /// The table is complete and synced, or its writing failed. It becomes part of the database
+    /// only when its job ends.
     fn table_file_created(&self, table: &TableFileCreationInfo) {
         let _ = table;
     }
-    /// A table that nobody needs any more was removed, or could not be.
+    /// An obsolete table was removed, or its removal failed.
     fn table_file_deleted(&self, file: &FileDeletionInfo) {
         let _ = file;
     }
-    /// A blob file is begun by a flush or a compaction.
+    /// A flush or compaction has started a blob file.
     fn blob_file_creation_started(&self, file: &FileCreationInfo) {
         let _ = file;
     }
-    /// The blob file is complete and synced, or could not be written to its end.
+    /// The blob file is complete and synced, or its writing failed.
     fn blob_file_created(&self, file: &BlobFileCreationInfo) {
         let _ = file;
     }
-    /// A blob file that nobody needs any more was removed, or could not be.
+    /// An obsolete blob file was removed, or its removal failed.
     fn blob_file_deleted(&self, file: &FileDeletionInfo) {
         let _ = file;
     }
-    /// A memtable was exchanged for an empty one, and is going to be flushed.
+    /// A memtable was replaced by an empty one and will be flushed.
     fn memtable_sealed(&self, memtable: &MemTableInfo) {
         let _ = memtable;
     }
-    /// The user has asked for a flush of these column families, and their memtables are sealed.
+    /// The user has called for a flush of these column families, and their memtables are sealed.
     fn manual_flush_scheduled(&self, column_families: &[String]) {
         let _ = column_families;
     }
-    /// Whether the calls about single operations on files are wanted. Asked once, when the database
-    /// is opened; where no listener says yes, nothing is measured. Default: no.
+    /// Returns true if the listener wants calls about single file operations. Called once, when the
+    /// database is opened; if no listener returns true, nothing is measured. Default: false.
     fn should_be_notified_on_file_io(&self) -> bool {
         false
     }
-    /// A read of a file has ended, well or not. Blocks that are read together are one read; who
-    /// joins a read that is in flight is told of it as well.
+    /// A read of a file has ended, successfully or not. Blocks read together are one read; a read
+    /// that joins one in flight is reported too.
     fn file_read_finished(&self, operation: &FileOperationInfo<'_>) {
         let _ = operation;
     }
-    /// A write to a file has ended. With `allow_mmap_writes` those of the log are none.
+    /// A write to a file has ended. With `allow_mmap_writes`, writes to the log are not reported.
     fn file_write_finished(&self, operation: &FileOperationInfo<'_>) {
         let _ = operation;
     }
@@ -465,35 +464,36 @@ pub trait EventListener: Send + Sync + std::fmt::Debug {
     fn file_sync_finished(&self, operation: &FileOperationInfo<'_>) {
         let _ = operation;
     }
-    /// A stretch of a file was told to begin to travel to the device.
+    /// Writeback of a file range was requested.
     fn file_range_sync_finished(&self, operation: &FileOperationInfo<'_>) {
         let _ = operation;
     }
-    /// A file was cut.
+    /// A file was truncated.
     fn file_truncate_finished(&self, operation: &FileOperationInfo<'_>) {
         let _ = operation;
     }
-    /// A file that was written was closed.
+    /// A file opened for writing was closed.
     fn file_close_finished(&self, operation: &FileOperationInfo<'_>) {
         let _ = operation;
     }
-    /// One of these operations has failed; told after its own call.
+    /// One of these operations has failed; called after the operation's own call.
     fn io_error(&self, operation: &FileOperationInfo<'_>) {
         let _ = operation;
     }
-    /// The database begins to close. Jobs may still run, and other calls come.
+    /// The database begins to close. Jobs may still run, and other calls follow.
     fn db_shutdown_begun(&self) {}
-    /// Writers of a column family are slowed down, stopped, or let go again; the text says why.
+    /// Writers of a column family are slowed down, stopped, or released; `state` gives the reason.
     fn stall_changed(&self, column_family: &str, state: &str) {
         let _ = (column_family, state);
     }
-    /// The same, but told only where more than the reason has changed.
+    /// The write-stall state changed; unlike `stall_changed`, not called if only the reason
+    /// changed.
     fn write_stall_condition_changed(&self, stall: &WriteStallInfo) {
         let _ = stall;
     }
 }
 
-/// Where a database's events go.
+/// Destinations of a database's events: LOG and listeners.
 #[derive(Debug)]
 pub struct Events {
     log: Option<InfoLog>,
@@ -503,27 +503,27 @@ pub struct Events {
 }
 
 impl Events {
-    /// `log` is `None` for a database that writes nothing.
+    /// `log` is `None` for a database opened read-only.
     pub fn new(log: Option<InfoLog>, listeners: Vec<Arc<dyn EventListener>>) -> Self {
         Self { log, listeners, jobs: AtomicU64::new(1), shutdown_told: AtomicBool::new(false) }
     }
 
-    /// Whether anybody is told.
+    /// Returns true if there are listeners.
     pub fn has_listeners(&self) -> bool {
         !self.listeners.is_empty()
     }
 
-    /// An attempt to overcome `error` begins.
+    /// Reports that an attempt to recover from `error` begins.
     pub fn error_recovery_begun(&self, error: &BackgroundError) {
         self.tell(|listener| listener.error_recovery_begun(error));
     }
 
-    /// It has ended, and failed if there is an error.
+    /// Reports that the attempt has ended, with the reason if it failed.
     pub fn error_recovery_ended(&self, error: &BackgroundError, failed: Option<&Error>) {
         self.tell(|listener| listener.error_recovery_ended(error, failed));
     }
 
-    /// A table, or else a blob file, was removed or could not be.
+    /// Reports that a table (`is_table`) or a blob file was removed, or that its removal failed.
     pub fn file_deleted(&self, is_table: bool, file: &FileDeletionInfo) {
         self.tell(|listener| match is_table {
             true => listener.table_file_deleted(file),
@@ -531,29 +531,29 @@ impl Events {
         });
     }
 
-    /// A memtable was sealed.
+    /// Reports that a memtable was sealed.
     pub fn memtable_sealed(&self, memtable: &MemTableInfo) {
         self.tell(|listener| listener.memtable_sealed(memtable));
     }
 
-    /// The user has asked for a flush.
+    /// Reports that the user has called for a flush.
     pub fn manual_flush_scheduled(&self, column_families: &[String]) {
         self.tell(|listener| listener.manual_flush_scheduled(column_families));
     }
 
-    /// The files of a compaction are written.
+    /// Reports that the files of a compaction are written.
     pub fn compaction_pre_commit(&self, compaction: &CompactionInfo) {
         self.tell(|listener| listener.compaction_pre_commit(compaction));
     }
 
-    /// The database begins to close. The first call counts.
+    /// Reports that the database begins to close. Only the first call has an effect.
     pub fn db_shutdown_begun(&self) {
         if !self.shutdown_told.swap(true, Ordering::Relaxed) {
             self.tell(|listener| listener.db_shutdown_begun());
         }
     }
 
-    /// Whether a listener wants `error` to stop nothing.
+    /// Returns true if a listener suppresses `error`, and logs it.
     pub fn suppresses(&self, error: &BackgroundError) -> bool {
         let suppressed = Cell::new(false);
         self.tell(|listener| {
@@ -568,15 +568,15 @@ impl Events {
         suppressed.get()
     }
 
-    /// A number for a job.
+    /// Returns a new job number.
     pub fn next_job(&self) -> u64 {
         self.jobs.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Calls every listener.
     ///
-    /// Why a panic ends here: it is the listener's, and would take with it a job, or the writer
-    /// that found the log failed, for whom others wait.
+    /// Listeners' panics are caught here because they would take down a job, or a writer that found
+    /// the log failed and that others wait for.
     fn tell(&self, call: impl Fn(&dyn EventListener)) {
         for listener in &self.listeners {
             if catch_unwind(AssertUnwindSafe(|| call(&**listener))).is_err() {
@@ -586,7 +586,7 @@ impl Events {
         }
     }
 
-    /// Writes a line.
+    /// Writes a line to LOG.
     pub fn log(&self, level: LogLevel, text: std::fmt::Arguments<'_>) {
         if let Some(log) = &self.log {
             log.write(level, text);
@@ -600,7 +600,7 @@ impl Events {
         }
     }
 
-    /// The options in effect: at the head of the LOG file.
+    /// Writes the options in effect to the head of the LOG file.
     pub fn opened(&self, path: &std::path::Path, options: &DbOptions) {
         self.log(LogLevel::Header, format_args!("KarstDB version: {}", env!("CARGO_PKG_VERSION")));
         self.log(LogLevel::Header, format_args!("DB: {}", path.display()));
@@ -613,7 +613,7 @@ impl Events {
         self.without_effect("database", options, &DbOptions::default());
     }
 
-    /// What this build and this processor can do, in RocksDB's words.
+    /// Writes the capabilities of this build and processor, in RocksDB's words.
     fn supported(&self) {
         #[cfg(target_arch = "x86_64")]
         let (fast, kind) = (std::arch::is_x86_feature_detected!("sse4.2"), "x86");
@@ -626,7 +626,7 @@ impl Events {
         self.log(LogLevel::Header, format_args!("Jemalloc supported: 0"));
     }
 
-    /// All options of a column family, as RocksDB writes them, of as many families as it does.
+    /// Writes all options of each column family, for as many families as RocksDB does.
     pub fn opened_families<F: std::ops::Deref<Target = FamilyConfig>>(
         &self,
         families: impl Iterator<Item = F>,
@@ -639,7 +639,7 @@ impl Events {
         }
     }
 
-    /// A column family that was created while the database is open, which has `families` with it.
+    /// Reports a column family created while the database is open; `families` counts it too.
     pub fn family_created(&self, family: &FamilyConfig, families: usize) {
         self.log(
             LogLevel::Info,
@@ -668,7 +668,7 @@ impl Events {
         let tables = &family.options.table_factory.block_based;
         let tables = BlockBasedTableOptions::table().iter().filter(|entry| entry.info.printed).map(|entry| {
             let value = tables.get(entry.info.name).unwrap_or_default();
-            // Compat: where the OPTIONS file has a name, LOG has a number.
+            // Compat: LOG has a number for each option that OPTIONS has a name for.
             let value = match entry.info.name {
                 "checksum" => tables.checksum.number().to_string(),
                 "data_block_index_type" => tables.data_block_index_type.number().to_string(),
@@ -685,7 +685,7 @@ impl Events {
         );
     }
 
-    /// The options of a column family that differ from the defaults: as those of the database.
+    /// Writes a column family's options that differ from the defaults, and its notes.
     fn opened_family(&self, family: &FamilyConfig) {
         self.differing(family, &family.options);
         self.differing(family, &family.options.table_factory.block_based);
@@ -696,8 +696,7 @@ impl Events {
             .for_each(|note| self.log(LogLevel::Warn, format_args!("[{}] {note}", family.name)));
     }
 
-    /// The same of a database that is open for reading, and has no LOG: only what has no effect is
-    /// said.
+    /// Reports only options without effect, because a database opened read-only has no LOG.
     pub fn opened_for_reading<'f>(
         &self,
         options: &DbOptions,
@@ -715,12 +714,12 @@ impl Events {
         }
     }
 
-    /// The options of the database that are others than `before`.
+    /// Writes the database options that differ from `before`.
     pub fn options_changed(&self, before: &DbOptions, now: &DbOptions) {
         self.changed("database", before, now);
     }
 
-    /// The options of a column family that are others than `before`.
+    /// Writes a column family's options that differ from `before`.
     pub fn family_options_changed(&self, before: &FamilyConfig, now: &FamilyConfig) {
         let (was, is) = (&before.options, &now.options);
         self.changed(&now.name, was, is);
@@ -743,7 +742,7 @@ impl Events {
         self.without_effect(&family.name, &tables(&family.options), &tables(&default));
     }
 
-    /// Says which options differ from those before and have no effect here.
+    /// Reports the options that differ from `before` and have no effect.
     fn without_effect<O: OptionSet>(&self, whose: &str, now: &O, before: &O) {
         let names = now.changed_without_effect(before);
         if !names.is_empty() {
@@ -756,7 +755,7 @@ impl Events {
         }
     }
 
-    /// A flush begins.
+    /// Reports that a flush begins.
     pub fn flush_begun(&self, flush: &FlushInfo) {
         self.log(
             LogLevel::Info,
@@ -773,7 +772,8 @@ impl Events {
         self.tell(|listener| listener.flush_begun(flush));
     }
 
-    /// A flush is in the tree, whose levels have so many files now.
+    /// Reports a flush that has been applied; `files_by_level` has the number of files on each
+    /// level.
     pub fn flush_completed(&self, flush: &FlushInfo, took: Duration, files_by_level: &[usize]) {
         let table = flush.table.map_or_else(|| "no table".to_owned(), |number| format!("table #{number}"));
         self.log(
@@ -792,7 +792,7 @@ impl Events {
         self.tell(|listener| listener.flush_completed(flush));
     }
 
-    /// A compaction begins.
+    /// Reports that a compaction begins.
     pub fn compaction_begun(&self, compaction: &CompactionInfo) {
         let c = compaction;
         self.log(
@@ -805,7 +805,7 @@ impl Events {
         self.tell(|listener| listener.compaction_begun(compaction));
     }
 
-    /// A compaction is in the tree, whose levels have so many files now.
+    /// Reports a compaction that has been applied; `files` has the number of files on each level.
     pub fn compaction_completed(&self, compaction: &CompactionInfo, took: Duration, files: &[usize]) {
         let c = compaction;
         self.log(
@@ -829,13 +829,13 @@ impl Events {
         self.tell(|listener| listener.compaction_completed(compaction));
     }
 
-    /// A compaction failed.
+    /// Reports that a compaction failed.
     pub fn compaction_failed(&self, compaction: &CompactionInfo, error: &Error) {
         self.job_failed(&compaction.column_family, compaction.job, "compaction", error);
         self.tell(|listener| listener.compaction_failed(compaction));
     }
 
-    /// A file was ingested.
+    /// Reports that a file was ingested.
     pub fn external_file_ingested(
         &self,
         file: &ExternalFileIngestionInfo,
@@ -858,12 +858,12 @@ impl Events {
         self.tell(|listener| listener.external_file_ingested(file));
     }
 
-    /// A job failed; it may be tried again.
+    /// Reports that a job failed; it may be retried.
     pub fn job_failed(&self, column_family: &str, job: u64, what: &str, error: &Error) {
         self.log(LogLevel::Warn, format_args!("[{column_family}] [JOB {job}] {what} failed: {error}"));
     }
 
-    /// Background work failed.
+    /// Reports that background work failed.
     pub fn background_error(&self, error: &BackgroundError) {
         let text =
             format_args!("Background error, {:?}, {:?}: {}", error.severity, error.reason, error.error);
@@ -871,13 +871,13 @@ impl Events {
         self.tell(|listener| listener.background_error(error));
     }
 
-    /// The database has recovered from `error`.
+    /// Reports that the database has recovered from `error`.
     pub fn recovered(&self, error: &BackgroundError) {
         self.log(LogLevel::Warn, format_args!("Recovered from the background error {}", error.error));
         self.tell(|listener| listener.recovered(error));
     }
 
-    /// What holds up writers of a family changed.
+    /// Reports a change of a column family's write-stall state.
     pub fn stall_changed(&self, column_family: &str, before: WriteStall, now: WriteStall) {
         let state = describe(now);
         self.log(LogLevel::Warn, format_args!("[{column_family}] Stall state: {state}"));

@@ -58,7 +58,7 @@ impl MergeOperator for StringAppend {
     }
 }
 
-/// Adds 8-byte little-endian integers, wrapping. Anything of another length counts as 0.
+/// Adds 8-byte little-endian integers, wrapping. An operand of another length counts as 0.
 #[derive(Clone, Copy, Debug)]
 pub struct UInt64Add;
 
@@ -73,7 +73,7 @@ impl AssociativeMergeOperator for UInt64Add {
     }
 }
 
-/// The newest operand replaces everything.
+/// Replaces the value with the newest operand.
 #[derive(Clone, Copy, Debug)]
 pub struct Put;
 
@@ -96,7 +96,7 @@ impl MergeOperator for Put {
     }
 }
 
-/// The bytewise largest of the existing value and the operands.
+/// Returns the bytewise largest of the existing value and the operands.
 #[derive(Clone, Copy, Debug)]
 pub struct Max;
 
@@ -145,7 +145,7 @@ impl AssociativeMergeOperator for BytesXor {
     }
 }
 
-/// Merges sorted lists of decimal integers, written with commas. Compat: the existing value is
+/// Merges sorted lists of decimal integers, separated by commas. Compat: the existing value is
 /// ignored, as RocksDB's operator does.
 #[derive(Clone, Copy, Debug)]
 pub struct SortList;

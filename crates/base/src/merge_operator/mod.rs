@@ -1,10 +1,9 @@
-//! Merge operators: how operands written by `merge` become a value.
+//! Merge operators: combine the operands written by `merge` into a value.
 //!
-//! In: a key, the value below the operands if there is one, and the operands, oldest first. Out:
-//! the value read. The operators RocksDB ships are found by the names in OPTIONS with
-//! [`from_name`]; others are given by the user as `Arc<dyn MergeOperator>`. Operators are called by
-//! lookups, iterators, flushes and compactions, from any thread, in no given order; they must be
-//! deterministic.
+//! In: a key, the value below the operands if it exists, and the operands, oldest first. Out: the
+//! merged value. [`from_name`] finds the operators RocksDB ships by their names in OPTIONS; the
+//! user supplies others as `Arc<dyn MergeOperator>`. Lookups, iterators, flushes and compactions
+//! call operators from any thread, in no given order; they must be deterministic.
 
 mod builtin;
 #[cfg(test)]
@@ -16,19 +15,19 @@ use crate::error::{Error, ErrorKind, Shown};
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// What a merge yields.
+/// The result of a merge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Merged {
     /// New bytes.
     Bytes(Vec<u8>),
     /// One of the operands, by its index, unchanged; nothing is copied.
     Operand(usize),
-    /// The existing value, unchanged. Only when there was one.
+    /// The existing value, unchanged. Only valid if there was one.
     Existing,
 }
 
-/// Why an operator gave no value. The read that needed it fails with a corruption error that
-/// carries this text.
+/// The reason why an operator returned no value. The read that needed it fails with a corruption
+/// error that has this text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MergeFailed(pub String);
 
@@ -40,14 +39,13 @@ impl std::fmt::Display for MergeFailed {
 
 impl std::error::Error for MergeFailed {}
 
-/// Turns operands into a value.
+/// Combines operands into a value.
 pub trait MergeOperator: Send + Sync + Debug {
-    /// The name kept in OPTIONS; a database is read with the operator of the name it was written
-    /// with.
+    /// The name written to OPTIONS; a database must be read with the operator it was written with.
     fn name(&self) -> &str;
 
-    /// The value of `key`: `existing` (none after a deletion, or when nothing was ever put) with
-    /// `operands`, oldest first, applied. There is at least one operand.
+    /// Applies `operands`, oldest first, to `existing` (`None` after a deletion, or if the key was
+    /// never put). There is at least one operand.
     fn full_merge(
         &self,
         key: &[u8],
@@ -55,31 +53,31 @@ pub trait MergeOperator: Send + Sync + Debug {
         operands: &[&[u8]],
     ) -> Result<Merged, MergeFailed>;
 
-    /// Several operands, oldest first, as one, without the value below them; `None` when that
-    /// cannot be said.
+    /// Combines operands, oldest first, into one without the value below them; `None` if that is
+    /// not possible.
     fn partial_merge(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
         let _ = (key, operands);
         None
     }
 
-    /// Whether `partial_merge` may be asked about a single operand.
+    /// Returns true if `partial_merge` may be called with a single operand.
     fn allow_single_operand(&self) -> bool {
         false
     }
 
-    /// Asked during a lookup with the operands found so far, **newest first**: whether they
-    /// suffice, so that nothing older is read. The merge is then made without a value below.
+    /// Called during a lookup with the operands found so far, **newest first**. Returns true if
+    /// they suffice, so that nothing older is read; the merge is then made without a value below.
     fn should_merge(&self, operands: &[&[u8]]) -> bool {
         let _ = operands;
         false
     }
 }
 
-/// The outcome of [`MergeOperator::full_merge`], which may be relied on: it names an operand that
-/// was given, and an existing value only where there is one.
+/// Calls [`MergeOperator::full_merge`] and checks the result: the operand it names was given, and
+/// `Existing` only occurs if there is an existing value.
 ///
 /// # Errors
-/// `Corruption`, with the operator and the key: it failed, or chose what it was not given.
+/// `Corruption`, with the operator and the key: the operator failed, or its result fails the check.
 pub fn full_merge(
     operator: &dyn MergeOperator,
     key: &[u8],
@@ -98,9 +96,9 @@ pub fn full_merge(
     Err(Error::new(ErrorKind::Corruption, format!("merge operator {name}: {what}, for key {key}")))
 }
 
-/// A merge operator whose operands are values: merging is one function of two of them, and it is
-/// associative, as sums, unions and maxima are. Wrapped in [`Associative`] it is a
-/// [`MergeOperator`] that also merges operands before the value below them is known.
+/// A merge operator whose operands are values: it is one associative function of two values, like
+/// sum, union or maximum. Wrapped in [`Associative`] it becomes a [`MergeOperator`] that can also
+/// combine operands before the value below them is known.
 ///
 /// ```
 /// # use karst_base as karstdb;
@@ -123,16 +121,15 @@ pub fn full_merge(
 /// assert_eq!(operator.partial_merge(b"key", &[b"a", b"ccc", b"bb"]).unwrap(), b"ccc");
 /// ```
 pub trait AssociativeMergeOperator: Send + Sync + Debug {
-    /// The name kept in OPTIONS; a database is read with the operator of the name it was written
-    /// with.
+    /// The name written to OPTIONS; a database must be read with the operator it was written with.
     fn name(&self) -> &str;
 
-    /// `operand` applied to the value, or to the merged operands, before it; `existing` is none
-    /// when there is nothing before it.
+    /// Applies `operand` to the value, or to the merged operands, before it; `existing` is `None`
+    /// if there is neither.
     fn merge(&self, key: &[u8], existing: Option<&[u8]>, operand: &[u8]) -> Result<Vec<u8>, MergeFailed>;
 }
 
-/// The [`MergeOperator`] that an [`AssociativeMergeOperator`] makes.
+/// Adapts an [`AssociativeMergeOperator`] to a [`MergeOperator`].
 #[derive(Clone, Copy, Debug)]
 pub struct Associative<T>(pub T);
 
@@ -165,8 +162,8 @@ impl<T: AssociativeMergeOperator> MergeOperator for Associative<T> {
     }
 }
 
-/// The operator RocksDB ships under `name`: its class name (as OPTIONS has it), its short name, or
-/// an option string such as `{id=StringAppendOperator;delimiter=|;}`.
+/// Returns the operator RocksDB ships under `name`: its class name (as in OPTIONS), its short name,
+/// or an option string such as `{id=StringAppendOperator;delimiter=|;}`.
 pub fn from_name(name: &str) -> Option<Arc<dyn MergeOperator>> {
     let text = name.trim();
     let text = text.strip_prefix('{').and_then(|t| t.strip_suffix('}')).unwrap_or(text);
@@ -183,7 +180,7 @@ pub fn from_name(name: &str) -> Option<Arc<dyn MergeOperator>> {
             }
         }
     }
-    // Compat: OPTIONS has `\:` for a colon.
+    // Compat: OPTIONS escapes a colon as `\:`.
     let delimiter =
         delimiter.map_or(b",".to_vec(), |d| karst_format::options::text::unescape(d).into_bytes());
     Some(match id {

@@ -1,4 +1,4 @@
-//! The shipped operators: values as RocksDB's give them, and the names they are found by.
+//! The shipped operators: values equal to RocksDB's, and lookup by name.
 
 use super::*;
 

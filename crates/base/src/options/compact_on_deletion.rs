@@ -1,11 +1,11 @@
-//! RocksDB's `CompactOnDeletionCollector`: tables with many deletions ask for their compaction when
+//! RocksDB's `CompactOnDeletionCollector`: marks tables with many deletions for compaction when
 //! they are written.
 //!
-//! In: its options, as RocksDB writes them in OPTIONS; then each entry of a table. Out: whether the
-//! table asks.
-//! Compat: RocksDB also builds in `CompactForTieringCollector`, which is accepted without effect.
-//! Others are code of the user that no file holds; a database whose OPTIONS name one opens, and its
-//! new tables are made without it.
+//! In: its options, as RocksDB writes them in OPTIONS; then each entry of a table. Out: true if the
+//! table needs compaction.
+//! Compat: RocksDB's other built-in collector, `CompactForTieringCollector`, is accepted without
+//! effect. Any other collector is user code that no file holds; a database whose OPTIONS name one
+//! opens, and its new tables are written without it.
 
 use crate::error::Result;
 use crate::table_properties_collector::{
@@ -16,17 +16,18 @@ use karst_format::key::ValueType;
 use karst_format::options::{Object, text};
 use std::fmt::Write as _;
 
-/// When a table asks for its compaction.
+/// The rule that marks a table for compaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CompactOnDeletion {
-    /// How many entries in a row are looked at; rounded up to a multiple of 128. 0 for none.
+    /// Number of consecutive entries in the window; rounded up to a multiple of 128. 0 disables the
+    /// window.
     pub window_size: u64,
-    /// So many deletions among them are too many.
+    /// Number of deletions in the window that marks the table.
     pub deletion_trigger: u64,
-    /// Deletions among all entries from which on there are too many; above 0 and at most 1, else
-    /// none is.
+    /// Share of deletions among all entries that marks the table; above 0 and at most 1, other
+    /// values disable it.
     pub deletion_ratio: f64,
-    /// Tables whose data takes fewer bytes do not ask.
+    /// Minimum file size, in bytes, of a table that may be marked.
     pub min_file_size: u64,
 }
 
@@ -44,7 +45,7 @@ impl CompactOnDeletion {
         text
     }
 
-    /// The collector that a value of the option names; `None` if it names none, or another one.
+    /// Parses a value of the option; `None` if it names no collector, or another one.
     #[must_use]
     pub fn from_option_text(text: &str) -> Option<CompactOnDeletion> {
         let mut inner = text.trim();
@@ -83,22 +84,22 @@ impl CompactOnDeletion {
     }
 }
 
-/// What a value of the option `table_properties_collectors` names.
+/// The collectors named by a value of the option `table_properties_collectors`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NamedCollectors {
-    /// The collectors that look at tables.
+    /// The collectors that watch for deletions.
     pub compact_on_deletion: Vec<CompactOnDeletion>,
-    /// RocksDB's others, by name: they serve tiered storage, which is not there.
+    /// RocksDB's other collectors, by name: they serve tiered storage, which KarstDB does not have.
     pub without_effect: Vec<&'static str>,
-    /// Texts of others, or of these with properties that they do not have.
+    /// Texts of unknown collectors, or of these with unknown properties.
     pub unknown: Vec<String>,
 }
 
-/// RocksDB's collector that tells tables whose entries belong on the last level.
+/// RocksDB's collector that marks tables whose entries belong on the last level.
 const COMPACT_FOR_TIERING: &str = "CompactForTieringCollector";
 
 impl NamedCollectors {
-    /// The collectors in a value of the option: one, or several with colons between them.
+    /// Parses the collectors in a value of the option: one, or several separated by colons.
     #[must_use]
     pub fn in_option_text(value: &str) -> NamedCollectors {
         let mut named = NamedCollectors::default();
@@ -115,8 +116,8 @@ impl NamedCollectors {
         named
     }
 
-    /// The value of the option as RocksDB writes it; `None` if that of the text is to be kept, as
-    /// not all of it is known.
+    /// Returns the option's value as RocksDB writes it; `None` if the original text must be kept
+    /// because parts of it are unknown, or if it names no collector.
     #[must_use]
     pub fn option_text(&self) -> Option<String> {
         if !(self.without_effect.is_empty() && self.unknown.is_empty()) {
@@ -142,15 +143,15 @@ impl TablePropertiesCollectorFactory for CompactOnDeletion {
     }
 }
 
-/// The window moves by a 128th of its size at a time.
+/// Number of buckets in a window, which advances by one bucket at a time.
 const BUCKETS: usize = 128;
 
-/// What was seen of one table.
+/// Counts of one table's entries and deletions.
 #[derive(Clone, Debug)]
 struct DeletionWatch {
     rule: CompactOnDeletion,
     bucket_entries: u64,
-    /// Deletions, in a ring.
+    /// Deletions per bucket, in a ring.
     buckets: [u64; BUCKETS],
     current: usize,
     /// Entries in the current bucket.
@@ -159,12 +160,12 @@ struct DeletionWatch {
     most_in_window: u64,
     entries: u64,
     deletions: u64,
-    /// What the file had at the last entry.
+    /// Size of the file at the last entry, in bytes.
     file_bytes: u64,
 }
 
 impl DeletionWatch {
-    /// One more entry.
+    /// Counts an entry.
     fn note(&mut self, is_deletion: bool) {
         self.entries += 1;
         self.deletions += u64::from(is_deletion);
@@ -184,9 +185,9 @@ impl DeletionWatch {
         }
     }
 
-    /// Whether the table asks.
+    /// Returns true if the table is marked for compaction.
     ///
-    /// Compat: by the size of the file up to the last entry, which lacks the last block.
+    /// Compat: uses the file's size at the last entry, which lacks the last block.
     fn asks(&self) -> bool {
         let rule = &self.rule;
         let in_window = self.bucket_entries > 0 && self.most_in_window >= rule.deletion_trigger;
@@ -232,8 +233,8 @@ mod tests {
         let rule = CompactOnDeletion { window_size: 128, deletion_trigger: 10, ..Default::default() };
         let spread = |every: u64, count: u64| (0..count).map(move |i| i % every == 0);
         assert!(asks(rule, spread(2, 20)) && !asks(rule, spread(2, 18)));
-        // 128 entries hold ten deletions if every thirteenth is one, and never if every fifteenth
-        // is.
+        // A window of 128 entries holds ten deletions if every thirteenth is one, and never if
+        // every fifteenth is.
         assert!(asks(rule, spread(13, 10_000)) && !asks(rule, spread(15, 10_000)));
         assert!(!asks(CompactOnDeletion { min_file_size: 1001, ..rule }, spread(2, 20)));
         assert!(!asks(CompactOnDeletion::default(), spread(1, 1000)), "no window, no ratio");

@@ -1,29 +1,29 @@
-//! The database's options as they are now: changed while it is open, read by whoever needs them.
+//! The database's current options: changed while it is open, read by all of its parts.
 //!
-//! In: all options after a change. Out: all options, at one moment. Whoever keeps what it got goes
-//! on with the older ones.
+//! In: all options after a change. Out: a consistent copy of all options. A copy taken before a
+//! change keeps the older values.
 
 use super::DbOptions;
 use crate::sync::ArcSwap;
 use std::sync::Arc;
 
-/// See the module.
+/// The current options; see the module.
 #[derive(Debug)]
 pub struct CurrentDbOptions(ArcSwap<DbOptions>);
 
 impl CurrentDbOptions {
-    /// These, to begin with.
+    /// Starts with these options.
     pub fn new(options: DbOptions) -> Arc<Self> {
         Arc::new(Self(ArcSwap::from_pointee(options)))
     }
 
-    /// All of them, as they are now.
+    /// Returns the current options.
     #[inline]
     pub fn get(&self) -> Arc<DbOptions> {
         self.0.load_full()
     }
 
-    /// Lock: called under the one that serializes changes of options.
+    /// Replaces the options. Lock: called under the lock that serializes changes of options.
     pub fn set(&self, options: DbOptions) {
         self.0.store(Arc::new(options));
     }

@@ -1,12 +1,11 @@
-//! A column family's options with the instances that their names stand for.
+//! A column family's options, resolved: names replaced by the instances they stand for.
 //!
 //! In: the options (from OPTIONS, changed by the user), the comparator's name in the MANIFEST, and
-//! instances the user supplies. Out: [`FamilyConfig`], what the engine reads the family with.
+//! instances that the user supplies. Out: [`FamilyConfig`], which the engine reads the family with.
 //!
-//! Rules: what the user supplies wins. A comparator must be known, since without it nothing can be
-//! found; it is the MANIFEST that says which. A merge operator is missed only when an operand is
-//! read, and then the error says which one. Without the prefix extractor only prefix filters go
-//! unused.
+//! Rules: supplied instances win. The comparator, named by the MANIFEST, must be known, because no
+//! key can be found without it. A missing merge operator is an error only when an operand is read,
+//! and that error names it. A missing prefix extractor only leaves prefix filters unused.
 
 use crate::compaction_filter::{
     self, CompactionFilter, CompactionFilterFactory, FilterContext, TableCreationReason,
@@ -25,10 +24,10 @@ use karst_io::report;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-/// Has an option name what there is: an instance, or nothing.
+/// Makes an option name the instance in use, or none.
 ///
-/// Why: what OPTIONS name and nobody supplies is not there, and decisions about compaction go by
-/// whether there is a filter.
+/// A name in OPTIONS without an instance is cleared, because compaction decisions depend on the
+/// presence of a filter.
 fn settle_name(
     notes: &mut Vec<String>,
     (option, without): (&str, &str),
@@ -46,30 +45,29 @@ fn settle_name(
     }
 }
 
-/// Instances that the user supplies for a column family, in place of what the names in its options
-/// stand for.
+/// Instances that the user supplies for a column family; they replace those named in its options.
 #[derive(Clone, Debug, Default)]
 pub struct Instances {
     /// The order of keys.
     pub comparator: Option<Comparator>,
-    /// What folds operands.
+    /// Combines merge operands.
     pub merge_operator: Option<Arc<dyn MergeOperator>>,
-    /// What keys have prefixes by.
+    /// Extracts the prefix of a key.
     pub prefix_extractor: Option<PrefixExtractor>,
-    /// What compactions ask.
+    /// Filters entries in compactions.
     pub compaction_filter: Option<Arc<dyn CompactionFilter>>,
-    /// What makes a filter for each compaction.
+    /// Creates a filter for each compaction.
     pub compaction_filter_factory: Option<Arc<dyn CompactionFilterFactory>>,
-    /// What says where compactions cut tables.
+    /// Decides where compactions cut tables.
     pub sst_partitioner_factory: Option<Arc<dyn SstPartitionerFactory>>,
-    /// What adds properties to tables, beside what the options name.
+    /// Add properties to tables, besides the collectors named in the options.
     pub collectors: Vec<Arc<dyn TablePropertiesCollectorFactory>>,
-    /// How long entries live, in a database with a TTL. Operator and filters are the user's own.
+    /// Lifetime of entries, in a database with a TTL. Operator and filters are the user's own.
     pub ttl: Option<Arc<TimeToLive>>,
 }
 
 impl Instances {
-    /// These, and where there is none, those of `other`.
+    /// Fills missing instances from `other`.
     pub fn or(self, other: &Instances) -> Instances {
         Instances {
             comparator: self.comparator.or_else(|| other.comparator.clone()),
@@ -87,51 +85,51 @@ impl Instances {
         }
     }
 
-    /// What keys have prefixes by, if anything: what is supplied, or what `options` name.
+    /// Returns the prefix extractor: the supplied one, or the one named in `options`.
     pub fn prefix_extractor_for(&self, options: &ColumnFamilyOptions) -> Option<PrefixExtractor> {
         self.prefix_extractor.clone().or_else(|| PrefixExtractor::from_name(options.prefix_extractor.id()?))
     }
 }
 
-/// What a column family is read with.
+/// A column family's configuration: its options and resolved instances.
 #[derive(Clone, Debug)]
 pub struct FamilyConfig {
-    /// Its number in all files.
+    /// Its id in all files.
     pub id: ColumnFamilyId,
     /// Its name in the MANIFEST.
     pub name: String,
-    /// What is set, by name.
+    /// Its options, as set.
     pub options: ColumnFamilyOptions,
     /// The order of keys.
     pub comparator: Comparator,
-    /// None also when OPTIONS names one that is not known.
+    /// None also if OPTIONS names an unknown one.
     pub merge_operator: Option<Arc<dyn MergeOperator>>,
-    /// None also when OPTIONS names one that is not known.
+    /// None also if OPTIONS names an unknown one.
     pub prefix_extractor: Option<PrefixExtractor>,
-    /// Asked by all compactions; goes before the factory.
+    /// Filter shared by all compactions; takes precedence over the factory.
     pub compaction_filter: Option<Arc<dyn CompactionFilter>>,
-    /// Makes one for each compaction.
+    /// Creates a filter for each compaction.
     pub compaction_filter_factory: Option<Arc<dyn CompactionFilterFactory>>,
-    /// Makes what says where compactions cut tables.
+    /// Creates partitioners, which decide where compactions cut tables.
     pub sst_partitioner_factory: Option<Arc<dyn SstPartitionerFactory>>,
-    /// What adds properties to tables: what the options name, then what was supplied.
+    /// Add properties to tables: those named in the options, then those supplied.
     pub collectors: Vec<Arc<dyn TablePropertiesCollectorFactory>>,
-    /// Those of them that were supplied.
+    /// The supplied ones among `collectors`.
     pub supplied_collectors: Vec<Arc<dyn TablePropertiesCollectorFactory>>,
-    /// How long entries live, in a database with a TTL; operator and filters go by it.
+    /// Lifetime of entries, in a database with a TTL; operator and filters apply it.
     pub ttl: Option<Arc<TimeToLive>>,
-    /// The file that says what the column family is, for errors: OPTIONS, or the MANIFEST where
-    /// there are none.
+    /// The file that describes the column family, for errors: OPTIONS, or the MANIFEST if there are
+    /// no OPTIONS.
     pub described_in: Option<PathBuf>,
-    /// What LOG is to say: what the options name and is not there, and what of the file's could not
-    /// be followed.
+    /// Notes for LOG: names in the options without an instance, and settings of the file that could
+    /// not be applied.
     pub notes: Vec<String>,
     /// See [`options_text`](Self::options_text).
     options_text: OnceLock<String>,
 }
 
 impl FamilyConfig {
-    /// Finds the instances. `manifest_comparator` is the name in the MANIFEST, if it has one.
+    /// Resolves the instances. `manifest_comparator` is the name in the MANIFEST, if recorded.
     ///
     /// # Errors
     /// The comparator is not built in and not supplied, or the tables are of a format that is not
@@ -152,7 +150,8 @@ impl FamilyConfig {
         }
         let prefix_extractor = instances.prefix_extractor_for(&options);
         let comparator = match instances.comparator {
-            // Whoever names the variant need not know that there is another with timestamps.
+            // Rebuilds the comparator because a caller may name the variant without knowing of the
+            // one with timestamps.
             Some(Comparator::Custom(supplied)) => Comparator::custom(supplied),
             Some(supplied) => supplied,
             None => {
@@ -172,8 +171,8 @@ impl FamilyConfig {
                 Named(name)
             )));
         }
-        // Why its own: a change of it is of one column family, and what was supplied may be of
-        // many.
+        // Each family gets its own because a TTL change affects one family, and the supplied one
+        // may serve several.
         let ttl = instances.ttl.as_ref().map(|ttl| ttl.of_another_family());
         let named_operator = match ttl {
             Some(_) => ttl::users_operator(&options.merge_operator),
@@ -224,8 +223,8 @@ impl FamilyConfig {
             filter_name,
         );
         let named_collectors = NamedCollectors::in_option_text(&options.table_properties_collectors.0);
-        // Compat: RocksDB reads fewer forms of it than there are, braces in braces for one, and
-        // does not open a file with the others.
+        // Compat: RocksDB reads only some forms of the value, for example not nested braces, and
+        // refuses to open a file with others.
         if let Some(text) = named_collectors.option_text() {
             options.table_properties_collectors.0 = text;
         }
@@ -282,18 +281,18 @@ impl FamilyConfig {
         })
     }
 
-    /// What the OPTIONS file says of it.
+    /// Returns the family's sections of the OPTIONS file.
     ///
-    /// Why kept: with each family that comes, goes or changes the file is written with all of them,
-    /// and most have not changed since.
+    /// Cached because every change of any family rewrites the whole file, and most families have
+    /// not changed since.
     pub fn options_text(&self) -> &str {
         self.options_text.get_or_init(|| {
             changed_sections(&NamedColumnFamily { name: self.name.clone(), options: self.described() })
         })
     }
 
-    /// The options with the names of instances that were supplied, by which whoever opens the
-    /// database later knows what it needs.
+    /// Returns the options with the names of supplied instances, so that a later open knows which
+    /// instances the database needs.
     fn described(&self) -> ColumnFamilyOptions {
         let mut options = self.options.clone();
         let name = |option: &mut Object, name: &str| {
@@ -315,7 +314,7 @@ impl FamilyConfig {
         options
     }
 
-    /// The user's filter for a job, if there is one.
+    /// Returns the user's filter for a job, if one applies.
     pub fn filter_for(&self, context: &FilterContext) -> Option<Arc<dyn CompactionFilter>> {
         if let Some(filter) = &self.compaction_filter
             && context.reason == TableCreationReason::Compaction
@@ -329,10 +328,10 @@ impl FamilyConfig {
         factory.create(context).map(Arc::from)
     }
 
-    /// The merge operator, for an entry that needs one.
+    /// Returns the merge operator, for an entry that needs one.
     ///
     /// # Errors
-    /// There is none, or OPTIONS names one that is not built in and none was supplied.
+    /// No operator is configured, or OPTIONS names one that is neither built in nor supplied.
     #[inline]
     pub fn merge_operator(&self) -> Result<&Arc<dyn MergeOperator>> {
         self.merge_operator.as_ref().ok_or_else(|| {

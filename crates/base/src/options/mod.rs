@@ -1,9 +1,9 @@
 //! Options as the engine uses them: of the database, of a column family, of one read.
 //!
-//! In: what the user sets, over what the database's OPTIONS file says. Out: typed values and the
-//! instances that names stand for. Names, types and defaults of [`DbOptions`],
+//! In: the user's settings, which override those in the database's OPTIONS file. Out: typed values
+//! and the instances that names stand for. Names, types and defaults of [`DbOptions`],
 //! [`ColumnFamilyOptions`] and [`BlockBasedTableOptions`] come from the one table in
-//! `karst_format::options`; [`OptionSet`] is what they can do by name.
+//! `karst_format::options`; [`OptionSet`] provides access by name.
 
 mod compact_on_deletion;
 mod current;

@@ -1,25 +1,24 @@
-//! A token bucket without tokens: it remembers until when everything that was let through is paid
-//! for.
+//! A token bucket that stores a time instead of tokens: the time until which all admitted bytes are
+//! paid for.
 //!
-//! In: the time, bytes and a rate. Out: how long their owner has to wait. Pure; whoever has it
-//! holds the lock around it.
+//! In: the time, bytes and a rate. Out: the time their owner must wait. Pure; the owner holds the
+//! lock around it.
 //! Invariant: over any span of time no more than `rate * (span + BURST)` bytes have finished
-//! waiting, as long as the rate stays the same.
+//! waiting, if the rate stays constant.
 
 use std::time::Duration;
 
-/// What an idle bucket saves up.
+/// Credit that an idle bucket accumulates, as time.
 const BURST: Duration = Duration::from_millis(1);
 
-/// See the module.
+/// A token bucket; see the module.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Bucket {
     paid_until: Duration,
 }
 
 impl Bucket {
-    /// Lets `bytes` through at `bytes_per_sec` (at least 1); their owner waits for what is returned
-    /// before it goes on.
+    /// Admits `bytes` at `bytes_per_sec` (at least 1); returns the time their owner must wait.
     pub(super) fn take(&mut self, now: Duration, bytes: u64, bytes_per_sec: u64) -> Duration {
         let from = self.paid_until.max(now.saturating_sub(BURST));
         let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(bytes_per_sec.max(1));
@@ -28,7 +27,7 @@ impl Bucket {
         self.paid_until.saturating_sub(now)
     }
 
-    /// Forgets all debts, so that whoever is first after a pause does not pay for those before it.
+    /// Clears all debt, so that the first writer after a pause does not pay for earlier ones.
     pub(super) fn clear(&mut self) {
         self.paid_until = Duration::ZERO;
     }
@@ -62,7 +61,7 @@ mod tests {
     fn those_who_come_together_wait_one_after_the_other() {
         let mut bucket = Bucket::default();
         let now = Duration::from_secs(1);
-        bucket.take(now, 1_000, 1_000_000); // what was saved up
+        bucket.take(now, 1_000, 1_000_000); // credit of the idle time
         let waits: Vec<u128> = (0..3).map(|_| bucket.take(now, 2_000, 1_000_000).as_millis()).collect();
         assert_eq!(waits, [2, 4, 6]);
         bucket.clear();

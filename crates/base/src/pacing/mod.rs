@@ -1,12 +1,12 @@
-//! Pacing: who has to wait so that memory and disk keep up. Writers at the door, background writes
-//! at the device, memtables at their budget.
+//! Pacing: delays that keep memory and disk within bounds. Write stalls for writers, a rate limiter
+//! for background writes, a memory budget for memtables.
 //!
-//! In: what the rules in `lsm` say of each column family, bytes that want in. Out: waiting that is
-//! asynchronous and takes its time from `Env`, so that a virtual clock can run it; and what the
-//! properties report of it.
+//! In: stall conditions of each column family, by the rules in `lsm`; bytes to be written. Out:
+//! asynchronous waiting, timed by `Env` so that a virtual clock can run it; and the values of the
+//! related properties.
 //!
-//! Invariant: nothing here decides how bad things are, and nothing here does work; a writer that is
-//! not held up pays one atomic load.
+//! Invariant: nothing here evaluates stall conditions or does background work; a writer that is not
+//! stalled pays one atomic load.
 
 mod bucket;
 mod race;

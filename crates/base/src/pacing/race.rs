@@ -1,26 +1,27 @@
-//! Waits for two futures, of which the first to end counts. It serves to wait for an event, but not
-//! for ever.
+//! A race of two futures: resolves with the first to finish. Used to wait for an event with a
+//! timeout.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// Which of two futures ended.
+/// The outcome of a race.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Raced<A, B> {
-    /// The first, with its output.
+    /// The first finished, with its output.
     First(A),
-    /// The second, with its output.
+    /// The second finished, with its output.
     Second(B),
 }
 
-/// Waits for either; the other is dropped. If both are ready the first counts.
+/// Returns a future that resolves when either finishes; the other is dropped. If both are ready,
+/// `first` wins.
 pub fn race<A: Future + Unpin, B: Future + Unpin>(first: A, second: B) -> Race<A, B> {
     Race { first, second }
 }
 
 #[derive(Debug)]
-/// The race of two futures.
+/// A race of two futures.
 pub struct Race<A, B> {
     first: A,
     second: B,

@@ -1,14 +1,14 @@
-//! The rate limiter: background jobs ask it before they write, so that they leave the device to
-//! others.
+//! The rate limiter: background jobs wait for its permission before they write, which leaves device
+//! bandwidth to others.
 //!
 //! In: requests with a priority. Out: permission, at most `rate * refill period` bytes in each
-//! period. It may be shared by databases.
+//! period. Databases may share it.
 //!
-//! Fairness: higher priorities go first, but in one of `fairness` refills the lower ones do, so
-//! that nothing starves. No thread fills it: whoever waits longest past the end of a period fills
-//! it for all.
-//! One that tunes itself looks now and then at how many periods were too short for what was asked,
-//! and makes the rate a little larger or smaller, up to the one it was made with.
+//! Fairness: higher priorities go first, except in one of `fairness` refills, where lower ones do,
+//! so that none starves. No thread refills it: the first waiter to wake after the end of a period
+//! refills it for all.
+//! An auto-tuned limiter periodically checks the share of periods that were exhausted, and raises
+//! or lowers the rate slightly, up to its maximum.
 //! Invariant: a request is in a queue exactly while its future lives and is not granted. Lock: its
 //! own; never held while waiting.
 
@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How urgent a background write is.
+/// The priority of a background write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum IoPriority {
@@ -29,7 +29,7 @@ pub enum IoPriority {
     Mid,
     /// Flushes.
     High,
-    /// Calls of the user.
+    /// User calls.
     User,
 }
 
@@ -39,7 +39,7 @@ impl IoPriority {
         [IoPriority::Low, IoPriority::Mid, IoPriority::High, IoPriority::User];
 }
 
-/// Limits how many bytes background jobs write in a second. Cloning shares it.
+/// Limits the bytes per second that background jobs write. Clones share the limiter.
 #[derive(Clone, Debug)]
 pub struct RateLimiter(Arc<Shared>);
 
@@ -60,9 +60,9 @@ struct Through {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Bytes that may go in the current period.
+    /// Bytes left in the current period.
     available: u64,
-    /// When the next period begins, by the clock of whoever asked last.
+    /// Start of the next period, by the clock of the last caller.
     next_refill: Option<Duration>,
     refills: u64,
     next_ticket: u64,
@@ -70,28 +70,28 @@ struct State {
     tuning: Option<Tuning>,
 }
 
-/// How the rate follows what is asked for.
+/// State of auto-tuning.
 ///
-/// Compat: the numbers are those of RocksDB's limiters that tune themselves.
+/// Compat: the constants are those of RocksDB's auto-tuned limiters.
 #[derive(Debug)]
 struct Tuning {
     max_bytes_per_sec: u64,
-    /// When it was tuned last.
+    /// Time of the last adjustment.
     since: Option<Duration>,
-    /// Periods since then at whose end somebody waited.
+    /// Periods since then that ended with waiting requests.
     drained: u64,
 }
 
 impl Tuning {
-    /// Periods from one look to the next.
+    /// Number of periods between adjustments.
     const PERIODS: u32 = 100;
-    /// The rate is not smaller than this part of the largest.
+    /// Ratio of the maximum rate to the minimum rate.
     const RANGE: u64 = 20;
 
-    /// The rate from now on, if it is time to look.
+    /// Returns the new rate, if an adjustment is due.
     fn rate(&mut self, now: Duration, period: Duration, before: u64) -> Option<u64> {
         let since = *self.since.get_or_insert(now);
-        // Why a clock that goes back is taken for one of another environment, as in `refill`.
+        // A clock that goes back is taken for another environment's, as in `refill`.
         let elapsed = now.checked_sub(since).unwrap_or_else(|| period * Self::PERIODS);
         if elapsed < period * Self::PERIODS {
             return None;
@@ -120,18 +120,19 @@ struct Request {
 }
 
 impl RateLimiter {
-    /// At most `bytes_per_sec`, in periods of 100 ms, lower priorities first in one of 10 periods.
+    /// Creates a limiter of `bytes_per_sec` with periods of 100 ms; lower priorities go first in
+    /// one of 10 periods.
     ///
     /// # Panics
-    /// When `bytes_per_sec` is 0.
+    /// If `bytes_per_sec` is 0.
     pub fn new(bytes_per_sec: u64) -> Self {
         Self::with_periods(bytes_per_sec, Duration::from_millis(100), 10)
     }
 
-    /// The same with periods of another length, and another fairness.
+    /// Creates a limiter with the given refill period and fairness.
     ///
     /// # Panics
-    /// When a number is 0.
+    /// If an argument is 0.
     pub fn with_periods(bytes_per_sec: u64, refill_period: Duration, fairness: u64) -> Self {
         assert!(bytes_per_sec > 0 && !refill_period.is_zero() && fairness > 0, "a rate limiter has a rate");
         Self(Arc::new(Shared {
@@ -143,11 +144,11 @@ impl RateLimiter {
         }))
     }
 
-    /// One that tunes itself: at most `max_bytes_per_sec`, and less while less is asked for, down
-    /// to a twentieth of it. It begins with half.
+    /// Creates an auto-tuned limiter: its rate follows demand between a twentieth of
+    /// `max_bytes_per_sec` and that maximum. It starts at half.
     ///
     /// # Panics
-    /// When a number is 0.
+    /// If an argument is 0.
     pub fn auto_tuned(max_bytes_per_sec: u64, refill_period: Duration, fairness: u64) -> Self {
         assert!(max_bytes_per_sec > 0, "a rate limiter has a rate");
         let limiter = Self::with_periods((max_bytes_per_sec / 2).max(1), refill_period, fairness);
@@ -155,26 +156,26 @@ impl RateLimiter {
         limiter
     }
 
-    /// The rate in bytes per second.
+    /// Returns the rate in bytes per second.
     pub fn bytes_per_sec(&self) -> u64 {
         self.0.bytes_per_sec.load(Ordering::Relaxed)
     }
 
-    /// Changes the rate from the next period on.
+    /// Changes the rate, from the next period on.
     ///
     /// # Panics
-    /// When `bytes_per_sec` is 0.
+    /// If `bytes_per_sec` is 0.
     pub fn set_bytes_per_sec(&self, bytes_per_sec: u64) {
         assert!(bytes_per_sec > 0, "a rate limiter has a rate");
         self.0.bytes_per_sec.store(bytes_per_sec, Ordering::Relaxed);
     }
 
-    /// Bytes let through, of one priority or of all.
+    /// Returns the bytes requested so far, of one priority or of all.
     pub fn total_bytes_through(&self, priority: Option<IoPriority>) -> u64 {
         self.sum(priority, |through| &through.bytes)
     }
 
-    /// Requests let through, of one priority or of all.
+    /// Returns the number of requests so far, of one priority or of all.
     pub fn total_requests(&self, priority: Option<IoPriority>) -> u64 {
         self.sum(priority, |through| &through.requests)
     }
@@ -184,19 +185,19 @@ impl RateLimiter {
         chosen.map(|p| of(&self.0.through[*p as usize]).load(Ordering::Relaxed)).sum()
     }
 
-    /// Bytes that may go in one period.
+    /// Returns the number of bytes granted in one period.
     pub fn single_burst_bytes(&self) -> u64 {
         let bytes = u128::from(self.bytes_per_sec()) * self.0.refill_period.as_nanos() / 1_000_000_000;
         u64::try_from(bytes).unwrap_or(u64::MAX).max(1)
     }
 
-    /// Waits until `bytes` may be written. A request larger than a period's bytes takes several.
-    /// Dropping the future gives up what is left of it.
+    /// Waits until `bytes` may be written. A request larger than one period's bytes takes several
+    /// periods. Dropping the future cancels the rest of the request.
     pub async fn request(&self, env: &Env, bytes: u64, priority: IoPriority) {
         self.wait_for(env, bytes, priority).await;
     }
 
-    /// The same. Returns how many times it has waited for a period to end.
+    /// Does the same as `request`; returns how often it waited for a period to end.
     #[doc(hidden)]
     pub async fn wait_for(&self, env: &Env, bytes: u64, priority: IoPriority) -> u64 {
         let mut waits = 0;
@@ -214,7 +215,7 @@ impl RateLimiter {
         waits
     }
 
-    /// Takes what is there at once; returns the request that has to wait for the rest.
+    /// Takes the available bytes; returns a queued request if they do not suffice.
     fn enqueue(&self, now: Duration, bytes: u64, priority: IoPriority) -> Option<Queued<'_>> {
         let mut state = self.0.state.lock();
         let tuned = state.tuning.as_mut();
@@ -236,12 +237,11 @@ impl RateLimiter {
         Some(Queued { limiter: self, ticket, priority })
     }
 
-    /// Begins new periods if their time has come, and hands their bytes to those who wait.
+    /// Starts a new period if it is due, and grants its bytes to queued requests.
     fn refill(&self, state: &mut State, now: Duration) {
         let period = self.0.refill_period;
         let next = *state.next_refill.get_or_insert(now);
-        // Why the second test: a limiter shared by environments sees clocks that have nothing to do
-        // with each other.
+        // The second test handles a limiter shared by environments with unrelated clocks.
         if now < next && next - now <= period {
             return;
         }
@@ -252,7 +252,7 @@ impl RateLimiter {
             tuning.drained += 1;
         }
         state.refills += 1;
-        // Why not added to what is left: idle periods save nothing up.
+        // Replaces the remainder because idle periods accumulate no credit.
         state.available = self.single_burst_bytes();
         let low_first = state.refills.is_multiple_of(self.0.fairness);
         let mut order = IoPriority::ALL;
@@ -273,7 +273,7 @@ impl RateLimiter {
     }
 }
 
-/// A request that waits; dropping it takes it out of its queue.
+/// A queued request; dropping it removes it from its queue.
 struct Queued<'a> {
     limiter: &'a RateLimiter,
     ticket: u64,
@@ -281,7 +281,7 @@ struct Queued<'a> {
 }
 
 impl Queued<'_> {
-    /// How long until it is worth asking again; `None` once it is granted.
+    /// Returns the time until the next refill; `None` once the request is granted.
     fn left_to_wait(&self, now: Duration) -> Option<Duration> {
         let mut state = self.limiter.0.state.lock();
         self.limiter.refill(&mut state, now);
@@ -311,7 +311,7 @@ mod tests {
         assert!(limiter.enqueue(now, 60, IoPriority::Low).is_none());
         let late = limiter.enqueue(now, 140, IoPriority::Low).unwrap();
         assert_eq!(late.left_to_wait(now), Some(PERIOD));
-        // Forty of it went in the first period; the second has exactly the rest.
+        // The first period granted forty bytes; the second has exactly enough for the rest.
         assert_eq!(late.left_to_wait(now + PERIOD), None);
         let next = limiter.enqueue(now + PERIOD, 1, IoPriority::High).unwrap();
         assert!(next.left_to_wait(now + PERIOD).is_some());
@@ -333,7 +333,7 @@ mod tests {
                 |queued: &[Queued<'_>]| queued.iter().filter(|q| q.left_to_wait(now).is_none()).count();
             order.push((granted(&low), granted(&high)));
         }
-        // The first period was the first refill; so the third is the one in which the low go first.
+        // The first period was the first refill, so lower priorities go first in the third.
         assert_eq!(order, [(0, 1), (1, 1), (1, 2), (1, 3), (2, 3), (3, 3)]);
     }
 
@@ -342,7 +342,7 @@ mod tests {
         let limiter = RateLimiter::auto_tuned(100_000, PERIOD, 10);
         let mut now = Duration::from_secs(1);
         let mut rates = vec![limiter.bytes_per_sec()];
-        // So many of 100 periods are too short for what is asked in them.
+        // Number of the next 100 periods whose demand exceeds them.
         for too_short in [95, 95, 70, 10, 10, 0, 100] {
             for period in 0..100 {
                 let bytes = if period < too_short { limiter.single_burst_bytes() + 1 } else { 1 };
@@ -356,7 +356,7 @@ mod tests {
             rates.push(limiter.bytes_per_sec());
         }
         assert_eq!(rates, [50_000, 52_500, 55_125, 55_125, 52_500, 50_000, 5_000, 5_250]);
-        // Not above the largest.
+        // The rate does not exceed the maximum.
         let limiter = RateLimiter::auto_tuned(102, PERIOD, 10);
         limiter.set_bytes_per_sec(100);
         let queued = limiter.enqueue(Duration::ZERO, u64::MAX, IoPriority::Low);

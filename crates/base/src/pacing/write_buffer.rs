@@ -1,15 +1,17 @@
-//! The budget of memtables, over column families and databases: RocksDB's `WriteBufferManager`.
+//! The memory budget of memtables, over column families and databases: RocksDB's
+//! `WriteBufferManager`.
 //!
-//! In: each memtable's [`Charge`], which follows its size. Out: whether some memtable should be
-//! flushed now, and whether writers should wait.
+//! In: each memtable's [`Charge`], which follows its size. Out: signals to flush a memtable and to
+//! stall writers.
 //!
-//! Memory that waits for the next memtables (`karst_mem`'s stock of blocks) is kept within what the
-//! memtables leave of the budget, and within a small part of a cache that is charged.
+//! Free blocks kept for the next memtables (`karst_mem`'s stock) are limited to the unused part of
+//! the budget and to a small share of a charged cache.
 //!
-//! Invariant: `used` is the sum of all charges that live; `unflushed` of those whose memtables are
-//! not in tables yet, `active` of those that still take writes. Writers wait for `unflushed` only:
-//! what readers pin of flushed memtables goes when they do, and a writer may be such a reader.
-//! Ordering: counters only; they steer, nothing is published with them.
+//! Invariant: `used` is the sum of all live charges; `unflushed` of those whose memtables are not
+//! in tables yet; `active` of those that still accept writes. Writers wait for `unflushed` only:
+//! flushed memtables pinned by readers are freed by those readers, and a waiting writer may be one
+//! of them.
+//! Ordering: counters only; no other data is published through them.
 
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,33 +19,33 @@ use crate::sync::{Event, EventListener};
 use std::fmt;
 use std::sync::Arc;
 
-/// A budget for the memory of memtables. Cloning shares it.
+/// A memory budget for memtables. Clones share it.
 #[derive(Clone, Debug)]
 pub struct WriteBufferManager(Arc<Shared>);
 
-/// A cache that is charged with what memtables take: the engine's block cache becomes one.
+/// A cache that is charged with the memory of memtables, made from the engine's block cache.
 pub struct ChargedCache {
-    /// Charges it with so many bytes.
+    /// Charges the cache with this number of bytes.
     #[doc(hidden)]
     pub reserve: Box<dyn Fn(usize) -> karst_mem::Charge + Send + Sync>,
     #[doc(hidden)]
     pub capacity_bytes: Box<dyn Fn() -> usize + Send + Sync>,
 }
 
-/// The part of a charged cache that memory may have which waits for the next memtables.
+/// A charged cache's capacity divided by this bounds the stock of free blocks.
 const STOCK_PART: usize = 32;
 
-/// The part of a cache's capacity that memtables may have where the cache is the only budget.
+/// The capacity of a cache that is the only budget, divided by this, is the memtables' budget.
 const PART_OF_CACHE: usize = 2;
 
 struct Shared {
     limit_bytes: AtomicUsize,
     allow_stall: AtomicBool,
-    /// What is charged with the memtables' memory as well.
+    /// Cache that is also charged with the memtables' memory.
     cache: Option<ChargedCache>,
-    /// The budget is a part of that cache's capacity.
+    /// True if the budget is a share of that cache's capacity.
     is_part_of_cache: bool,
-    /// What that is charged with. Lock: held to bring it up to what is used, or down.
+    /// The cache's charge. Lock: held while the charge is adjusted to `used`.
     of_cache: Mutex<Option<karst_mem::Charge>>,
     used: AtomicUsize,
     unflushed: AtomicUsize,
@@ -65,21 +67,21 @@ impl fmt::Debug for Shared {
 }
 
 impl WriteBufferManager {
-    /// A budget of `limit_bytes`, 0 for none. When it is nearly used, the database that notices
-    /// flushes its largest memtable; with `allow_stall` writers wait while it is exceeded.
+    /// Creates a budget of `limit_bytes`, 0 for none. When it is nearly used up, the database that
+    /// notices flushes its largest memtable; with `allow_stall`, writers wait while it is exceeded.
     pub fn new(limit_bytes: usize, allow_stall: bool) -> Self {
         Self::charging(limit_bytes, None, false, allow_stall)
     }
 
-    /// As [`new`](Self::new); the memtables' memory also counts against the capacity of `cache`,
-    /// which evicts blocks to make room for it. Memtables are never refused: they exceed the
-    /// capacity where nothing can be evicted, even if it is strict.
+    /// Creates a budget like [`new`](Self::new) that also charges the memtables' memory to `cache`,
+    /// which evicts blocks to make room. Memtables are never refused: if nothing can be evicted
+    /// they exceed the capacity, even a strict one.
     pub fn with_cache(limit_bytes: usize, cache: impl Into<ChargedCache>, allow_stall: bool) -> Self {
         Self::charging(limit_bytes, Some(cache.into()), false, allow_stall)
     }
 
-    /// As [`with_cache`](Self::with_cache) with a budget of half the capacity of `cache`, also
-    /// after that was changed; writers wait while it is exceeded.
+    /// Creates a charging budget of half the capacity of `cache`, which follows capacity changes;
+    /// writers wait while it is exceeded.
     #[doc(hidden)]
     pub fn part_of_cache(cache: impl Into<ChargedCache>) -> Self {
         Self::charging(0, Some(cache.into()), true, true)
@@ -106,7 +108,7 @@ impl WriteBufferManager {
         budget
     }
 
-    /// The budget in bytes; 0 for none.
+    /// Returns the budget in bytes; 0 for none.
     #[inline]
     pub fn limit_bytes(&self) -> usize {
         self.0.limit_bytes.load(Ordering::Relaxed)
@@ -118,38 +120,38 @@ impl WriteBufferManager {
         self.0.shrunk.notify(usize::MAX);
     }
 
-    /// Says whether writers wait from now on while the budget is exceeded. Those who wait go on
-    /// once they need not.
+    /// Sets whether writers wait while the budget is exceeded. Wakes waiting writers to check
+    /// again.
     pub fn set_allow_stall(&self, allow: bool) {
         self.0.allow_stall.store(allow, Ordering::Relaxed);
         self.0.shrunk.notify(usize::MAX);
     }
 
-    /// Bytes that the cache is charged with now for the memtables; 0 without a cache.
+    /// Returns the bytes now charged to the cache for memtables; 0 without a cache.
     pub fn charged_cache_bytes(&self) -> usize {
         self.0.of_cache.lock().as_ref().map_or(0, karst_mem::Charge::bytes)
     }
 
-    /// Bytes of all memtables.
+    /// Returns the bytes of all memtables.
     #[inline]
     pub fn used_bytes(&self) -> usize {
         self.0.used.load(Ordering::Relaxed)
     }
 
-    /// Bytes of the memtables that are not in tables yet.
+    /// Returns the bytes of memtables that are not in tables yet.
     #[inline]
     pub fn unflushed_bytes(&self) -> usize {
         self.0.unflushed.load(Ordering::Relaxed)
     }
 
-    /// Bytes of the memtables that take writes.
+    /// Returns the bytes of memtables that accept writes.
     #[inline]
     pub fn active_bytes(&self) -> usize {
         self.0.active.load(Ordering::Relaxed)
     }
 
-    /// How much memory may wait for the next memtables: what those there are leave of the budget,
-    /// and a small part of a cache that is charged. `None` without either.
+    /// Returns the maximum size of the stock of free blocks, in bytes: the smaller of the unused
+    /// budget and a small share of a charged cache. `None` without either.
     #[doc(hidden)]
     pub fn spare_bytes(&self) -> Option<usize> {
         let of_budget = match self.limit_bytes() {
@@ -160,33 +162,34 @@ impl WriteBufferManager {
         of_budget.into_iter().chain(of_cache).min()
     }
 
-    /// Bytes that wait for the next memtables of any database of this process. No budget counts
-    /// them.
+    /// Returns the bytes of free blocks kept for the next memtables of any database in this
+    /// process. Not counted by any budget.
     pub fn stock_bytes() -> usize {
         karst_mem::stock_bytes()
     }
 
-    /// Keeps the memory that waits for the next memtables within what it may have.
+    /// Trims the stock of free blocks to its maximum size.
     ///
-    /// Why it is not counted as used: it would be there to stay, and hold writers up for ever. Why
-    /// each budget bounds it as if it were its own: it is the process's.
+    /// The stock is not counted as used because it would never shrink and would stall writers for
+    /// ever. Each budget bounds all of it because the stock is per process.
     fn bound_stock(&self) {
         if let Some(spare_bytes) = self.spare_bytes() {
             karst_mem::trim_stock(spare_bytes);
         }
     }
 
-    /// Whether a memtable should be sealed and flushed.
+    /// Returns true if a memtable should be sealed and flushed.
     ///
-    /// Compat: as in RocksDB, when those that take writes have seven eighths of the budget; or when
-    /// the budget is used up and half of it or more is theirs, for otherwise flushes that are under
-    /// way free enough.
+    /// Compat: as in RocksDB, if active memtables use seven eighths of the budget; or if the budget
+    /// is used up and at least half of it is active, because otherwise the flushes under way free
+    /// enough.
     #[inline]
     pub fn should_flush(&self) -> bool {
         self.should_flush_beside(0)
     }
 
-    /// The same once `sealed_bytes` of the memtables that take writes are sealed.
+    /// Returns `should_flush` for the state after `sealed_bytes` of the active memtables are
+    /// sealed.
     #[doc(hidden)]
     #[inline]
     pub fn should_flush_beside(&self, sealed_bytes: usize) -> bool {
@@ -195,21 +198,21 @@ impl WriteBufferManager {
         limit > 0 && (active > limit / 8 * 7 || (self.used_bytes() >= limit && active >= limit / 2))
     }
 
-    /// Whether writers should wait: memtables that are not flushed have the whole budget.
+    /// Returns true if writers should wait: unflushed memtables use the whole budget.
     #[inline]
     pub fn should_stall(&self) -> bool {
         let limit = self.limit_bytes();
         self.0.allow_stall.load(Ordering::Relaxed) && limit > 0 && self.unflushed_bytes() >= limit
     }
 
-    /// Resolves when memory was given back. Listen, ask [`should_stall`](Self::should_stall) again,
-    /// then wait.
+    /// Returns a listener that resolves when memory was released. Listen, call
+    /// [`should_stall`](Self::should_stall) again, then wait.
     #[doc(hidden)]
     pub fn listen(&self) -> EventListener {
         self.0.shrunk.listen()
     }
 
-    /// The charge of a new memtable.
+    /// Creates the charge of a new memtable.
     #[doc(hidden)]
     pub fn charge(&self) -> Charge {
         let [bytes, flushed, sealed] = [(); 3].map(|()| AtomicUsize::new(0));
@@ -218,14 +221,14 @@ impl WriteBufferManager {
 }
 
 impl Shared {
-    /// Brings a budget that is a part of the cache's capacity up to what that is now.
+    /// Updates a budget that is a share of the cache's capacity.
     fn follow_capacity(&self) {
         if let Some(cache) = self.cache.as_ref().filter(|_| self.is_part_of_cache) {
             self.limit_bytes.store((cache.capacity_bytes)() / PART_OF_CACHE, Ordering::Relaxed);
         }
     }
 
-    /// Brings the cache's charge up to what is used.
+    /// Raises the cache's charge to the bytes used.
     fn charge_cache(&self) {
         let Some(cache) = &self.cache else { return };
         let mut of_cache = self.of_cache.lock();
@@ -240,12 +243,12 @@ impl Shared {
         }
     }
 
-    /// Gives the cache back what a memtable had: all of it if there is none left, else no more than
-    /// a part of all memtables'.
+    /// Releases a dropped memtable's memory from the cache's charge: the whole charge after the
+    /// last memtable, otherwise at most one `GIVEN_BACK`th of it.
     ///
-    /// Why not all of it: writers that go on will want it again. Blocks that took its place in
-    /// between would have to be evicted then one by one, and the memory of blocks that come and go
-    /// stays with the allocator: the process would have the most of both.
+    /// Not released at once because writers will need it again. Blocks cached in between would then
+    /// be evicted one by one, and the allocator keeps the memory of such blocks: the process would
+    /// hold the peak of both.
     fn relieve_cache(&self) {
         let mut of_cache = self.of_cache.lock();
         let Some(charge) = &mut *of_cache else { return };
@@ -256,29 +259,30 @@ impl Shared {
     }
 }
 
-/// The part of the cache's charge that a memtable gives back at most when others are left.
+/// A memtable's drop releases at most the cache's charge divided by this while others are left.
 const GIVEN_BACK: usize = 8;
 
-/// A memtable's part of the budget.
+/// A memtable's share of the budget.
 #[derive(Debug)]
 pub struct Charge {
     budget: WriteBufferManager,
     bytes: AtomicUsize,
-    /// Of them, what does not count as unflushed any more.
+    /// Bytes of `bytes` that no longer count as unflushed.
     flushed: AtomicUsize,
-    /// Of them, what does not count as active any more.
+    /// Bytes of `bytes` that no longer count as active.
     sealed: AtomicUsize,
 }
 
 impl Charge {
-    /// Growth below this is not worth a shared counter.
+    /// Minimum growth, in bytes, that updates the shared counters.
     const GRAIN: usize = 32 << 10;
 
-    /// Follows the memtable's size. Any writer may call it, with whatever size it has read.
+    /// Updates the charge to the memtable's size. Any writer may call it, even with an outdated
+    /// size.
     #[inline]
     pub fn follow(&self, memory_bytes: usize) {
         let charged = self.bytes.load(Ordering::Relaxed);
-        // Why the first bytes at once: many small memtables are not to go uncounted.
+        // The first bytes count at once, so that many small memtables are not missed.
         if memory_bytes >= charged + Self::GRAIN || charged == 0 {
             self.raise(charged, memory_bytes);
         }
@@ -286,7 +290,7 @@ impl Charge {
 
     #[cold]
     fn raise(&self, charged: usize, to: usize) {
-        // Why not a loop: whoever wins has just raised it to about the same.
+        // No loop, because the winner has just raised it to about the same value.
         if self.bytes.compare_exchange(charged, to, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             self.budget.0.follow_capacity();
             self.budget.0.used.fetch_add(to - charged, Ordering::Relaxed);
@@ -297,15 +301,15 @@ impl Charge {
         }
     }
 
-    /// Says that the memtable takes no writes any more: its memory is on the way out.
+    /// Marks the memtable as accepting no more writes.
     pub fn seal(&self) {
         let bytes = self.bytes.load(Ordering::Relaxed);
         let before = self.sealed.swap(bytes, Ordering::Relaxed);
         self.budget.0.active.fetch_sub(bytes.saturating_sub(before), Ordering::Relaxed);
     }
 
-    /// Says that the memtable, which is sealed, is in tables, or that it never will be: no writer
-    /// waits for it any more, whoever reads it still.
+    /// Marks the sealed memtable as flushed or discarded: writers no longer wait for its memory,
+    /// even if readers still hold it.
     pub fn flushed(&self) {
         let bytes = self.bytes.load(Ordering::Relaxed);
         let before = self.flushed.swap(bytes, Ordering::Relaxed);
@@ -323,7 +327,7 @@ impl Drop for Charge {
         self.budget.0.active.fetch_sub(bytes - sealed, Ordering::Relaxed);
         self.budget.0.relieve_cache();
         self.budget.0.shrunk.notify(usize::MAX);
-        // Why here too: the memory of the memtable that goes has just become stock.
+        // Trimmed here too because the dropped memtable's memory has just become stock.
         self.budget.bound_stock();
     }
 }
@@ -340,12 +344,12 @@ mod tests {
         let (a, b) = (budget.charge(), budget.charge());
         a.follow(100 * KIB);
         a.follow(90 * KIB); // read earlier, reported later
-        a.follow(101 * KIB); // not worth it
+        a.follow(101 * KIB); // below the grain
         b.follow(64 * KIB);
         assert_eq!((budget.used_bytes(), budget.active_bytes()), (164 * KIB, 164 * KIB));
         a.seal();
         assert_eq!((budget.used_bytes(), budget.active_bytes()), (164 * KIB, 64 * KIB));
-        // A writer that was still inside when it was sealed.
+        // A writer was still inserting when the memtable was sealed.
         a.follow(200 * KIB);
         a.seal();
         assert_eq!((budget.used_bytes(), budget.active_bytes()), (264 * KIB, 64 * KIB));
@@ -385,11 +389,11 @@ mod tests {
         assert!(budget.should_flush());
         a.seal();
         b.follow(400 * KIB);
-        // Over the budget, but what is sealed goes soon.
+        // Over the budget, but most of it is sealed and will be flushed soon.
         assert!(!budget.should_flush() && budget.should_stall());
         b.follow(600 * KIB);
         assert!(budget.should_flush());
-        // Who waits is woken where waiting is no more allowed.
+        // Waiting writers wake when stalling is disabled.
         let listener = budget.listen();
         budget.set_allow_stall(false);
         assert!(!budget.should_stall());
@@ -397,7 +401,7 @@ mod tests {
         budget.set_allow_stall(true);
         assert!(budget.should_stall());
         let listener = budget.listen();
-        // Somebody reads it still.
+        // A reader still holds the memtable.
         a.flushed();
         assert!(!budget.should_stall() && budget.used_bytes() >= 1024 * KIB);
         karst_io::block_on(&karst_io::Env::posix(), listener);

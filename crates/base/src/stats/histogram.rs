@@ -9,14 +9,14 @@
 
 use std::fmt::Write as _;
 
-/// How many buckets there are.
+/// Number of buckets.
 pub(crate) const BUCKETS: usize = 109;
 
 /// Upper limits of the buckets.
 static LIMITS: [u64; BUCKETS] = limits();
 
-/// The first two limits are 1 and 2; each next one is 1.5 times its (rounded) forerunner's
-/// unrounded growth.
+/// Computes the limits: 1, 2, then `2 * 1.5^n`, each rounded down to two or three significant
+/// digits.
 const fn limits() -> [u64; BUCKETS] {
     let mut limits = [0; BUCKETS];
     limits[0] = 1;
@@ -39,7 +39,7 @@ const fn limits() -> [u64; BUCKETS] {
     limits
 }
 
-/// The bucket `value` falls in.
+/// Returns the bucket that `value` falls in.
 #[inline]
 pub(crate) fn bucket_of(value: u64) -> usize {
     if value >= LIMITS[BUCKETS - 1] { BUCKETS - 1 } else { LIMITS.partition_point(|limit| *limit < value) }
@@ -51,7 +51,7 @@ pub struct Histogram {
     pub(crate) buckets: [u64; BUCKETS],
     pub(crate) count: u64,
     pub(crate) sum: u64,
-    /// As a float: RocksDB's wraps for samples beyond 2^32, which helps nobody.
+    /// A float, because RocksDB's integer wraps for samples beyond 2^32.
     pub(crate) sum_squares: f64,
     pub(crate) min: u64,
     pub(crate) max: u64,
@@ -91,7 +91,7 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
-    /// What was added since `earlier` was taken of the same distribution.
+    /// Returns the samples added since `earlier`, an older copy of this distribution.
     pub(crate) fn since(&self, earlier: &Histogram) -> Histogram {
         let mut new = Histogram::new();
         for (i, bucket) in new.buckets.iter_mut().enumerate() {
@@ -107,32 +107,32 @@ impl Histogram {
         new
     }
 
-    /// How many samples.
+    /// Returns the number of samples.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Their sum.
+    /// Returns the sum of the samples.
     pub fn sum(&self) -> u64 {
         self.sum
     }
 
-    /// The smallest sample; 0 when there is none.
+    /// Returns the smallest sample; 0 without samples.
     pub fn min(&self) -> u64 {
         if self.count == 0 { 0 } else { self.min }
     }
 
-    /// The largest sample; 0 when there is none.
+    /// Returns the largest sample; 0 without samples.
     pub fn max(&self) -> u64 {
         self.max
     }
 
-    /// The mean; 0 when there is no sample.
+    /// Returns the mean; 0 without samples.
     pub fn average(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.sum as f64 / self.count as f64 }
     }
 
-    /// The standard deviation; 0 when there is no sample.
+    /// Returns the standard deviation; 0 without samples.
     pub fn standard_deviation(&self) -> f64 {
         if self.count == 0 {
             return 0.0;
@@ -141,8 +141,8 @@ impl Histogram {
         ((self.sum_squares * n - sum * sum) / (n * n)).max(0.0).sqrt()
     }
 
-    /// The value that `percent` percent of the samples do not exceed, interpolated inside its
-    /// bucket.
+    /// Returns the value that `percent` percent of the samples do not exceed, interpolated inside
+    /// its bucket.
     pub fn percentile(&self, percent: f64) -> f64 {
         let threshold = self.count as f64 * (percent / 100.0);
         let mut before = 0u64;
@@ -154,7 +154,7 @@ impl Histogram {
                 let share =
                     if *in_bucket == 0 { 0.0 } else { (threshold - before as f64) / *in_bucket as f64 };
                 let value = left + (right - left) * share;
-                // Compat: with no sample RocksDB's clamp ends at its maximum, 0.
+                // Compat: without samples RocksDB's clamp ends at its maximum, 0.
                 return value.max(self.min() as f64).min(self.max as f64);
             }
             before = upto;
@@ -162,7 +162,7 @@ impl Histogram {
         self.max as f64
     }
 
-    /// The line `Statistics` prints: median, P95, P99, maximum, count and sum.
+    /// Returns the line `Statistics` prints: median, P95, P99, maximum, count and sum.
     pub(crate) fn summary(&self) -> String {
         format!(
             "P50 : {:.6} P95 : {:.6} P99 : {:.6} P100 : {:.6} COUNT : {} SUM : {}",

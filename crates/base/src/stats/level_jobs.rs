@@ -1,5 +1,5 @@
-//! What flushes and compactions have done since the database was opened, by the level they wrote
-//! to: the numbers of `rocksdb.stats`.
+//! Sums over the flushes and compactions since the database was opened, by output level: the
+//! numbers of `rocksdb.stats`.
 //!
 //! Lock: its own; held to add one job, or to copy.
 
@@ -9,35 +9,34 @@ use karst_io::Priority;
 /// Sums over jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobSums {
-    /// How many jobs, and how long they took together, in microseconds.
+    /// Number of jobs.
     pub count: u64,
-    /// See `count`.
+    /// Total elapsed time of the jobs, in microseconds.
     pub micros: u64,
-    /// The part of it on processors, in microseconds; that of threads which compress or write for a
-    /// job is not in it.
+    /// Total processor time, in microseconds, without the threads that compress or write for a job.
     pub cpu_micros: u64,
-    /// Bytes of input tables above the level, of the level itself, and of values in blob files.
+    /// Bytes of input tables from the levels above.
     pub read_above_bytes: u64,
-    /// See `read_above_bytes`.
+    /// Bytes of input tables from the level itself.
     pub read_level_bytes: u64,
-    /// See `read_above_bytes`.
+    /// Bytes of values read from blob files.
     pub read_blob_bytes: u64,
-    /// Bytes of tables, the same before compression, and bytes of blob files.
+    /// Bytes of tables written.
     pub written_bytes: u64,
-    /// See `written_bytes`.
+    /// Bytes of tables written, before compression.
     pub raw_bytes: u64,
-    /// See `written_bytes`.
+    /// Bytes of blob files written.
     pub written_blob_bytes: u64,
-    /// Bytes of tables that moved here as they were.
+    /// Bytes of tables moved to the level unchanged.
     pub moved_bytes: u64,
-    /// Entries that were read, and those of them that were dropped.
+    /// Number of entries read.
     pub input_records: u64,
-    /// See `input_records`.
+    /// Number of those entries that were dropped.
     pub dropped_records: u64,
 }
 
 impl JobSums {
-    /// Adds others.
+    /// Adds the sums of `other`.
     pub fn add(&mut self, other: &JobSums) {
         self.count += other.count;
         self.micros += other.micros;
@@ -57,15 +56,15 @@ impl JobSums {
 /// Sums over all jobs of a family.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FamilyJobs {
-    /// By the level they wrote to, as far as there are any.
+    /// Sums by output level, up to the highest level written.
     pub levels: Vec<JobSums>,
-    /// By the threads they ran on: bottom, low, high.
+    /// Sums by thread priority: bottom, low, high.
     pub priorities: [JobSums; 3],
     /// Bytes of tables and blob files that flushes wrote.
     pub flushed_bytes: u64,
 }
 
-/// See the module.
+/// Sums over jobs, thread-safe; see the module.
 #[derive(Debug, Default)]
 pub struct LevelJobs(Mutex<FamilyJobs>);
 
@@ -99,7 +98,7 @@ impl LevelJobs {
         self.0.lock().flushed_bytes += written + blobs;
     }
 
-    /// The sums so far.
+    /// Returns the sums so far.
     pub fn sums(&self) -> FamilyJobs {
         self.0.lock().clone()
     }

@@ -3,8 +3,8 @@
 //!
 //! In: `record` and `measure`, called by every layer of the engine from any thread, without a lock
 //! or a shared cache line. Out: sums over all threads, and RocksDB's text. [`Statistics`] belongs
-//! to one database or is shared by several; with [`StatsLevel::DisableAll`], the state in which a
-//! database without statistics keeps it, a call is one load and a branch.
+//! to one database or is shared by several; with [`StatsLevel::DisableAll`], the level of a
+//! database without statistics, a call is one load and a branch.
 
 mod histogram;
 pub mod level_jobs;
@@ -28,7 +28,7 @@ use std::fmt::Write as _;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// What is collected; each level adds to the one before. RocksDB's names and order.
+/// The set of statistics collected; each level adds to the one before. RocksDB's names and order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 #[non_exhaustive]
@@ -37,12 +37,11 @@ pub enum StatsLevel {
     DisableAll,
     /// Tickers only.
     ExceptHistogramOrTimers,
-    /// And histograms of sizes and counts.
+    /// Adds histograms of sizes and counts.
     ExceptTimers,
-    /// And histograms of times, but for those that cost much. The default once statistics are asked
-    /// for.
+    /// Adds histograms of times, except costly ones. The default if statistics are enabled.
     ExceptDetailedTimers,
-    /// And the costly times, but for waiting on locks.
+    /// Adds the costly times, except waiting on locks.
     ExceptTimeForMutex,
     /// Everything.
     All,
@@ -64,9 +63,8 @@ impl StatsLevel {
 pub struct Statistics {
     level: AtomicU8,
     shards: Box<[OnceLock<Box<Shard>>]>,
-    /// What [`Statistics::reset`] takes off.
-    /// Why: zeroing another thread's shard would race with its plain store, so a reset remembers
-    /// what was there.
+    /// Values at the last [`Statistics::reset`], subtracted from the totals. Shards are not zeroed
+    /// because that would race with the plain stores of their threads.
     baseline: Mutex<Option<Box<Baseline>>>,
 }
 
@@ -87,13 +85,13 @@ impl Default for Statistics {
     }
 }
 
-/// Whole microseconds, as histograms and listeners have them.
+/// Converts to whole microseconds, the unit of histograms and listeners.
 pub fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 impl Statistics {
-    /// Empty statistics that collect what `level` says.
+    /// Creates empty statistics that collect at `level`.
     pub fn new(level: StatsLevel) -> Self {
         Self {
             level: AtomicU8::new(level as u8),
@@ -102,38 +100,37 @@ impl Statistics {
         }
     }
 
-    /// What is collected now.
+    /// Returns the current level.
     #[inline]
     pub fn level(&self) -> StatsLevel {
         StatsLevel::LEVELS[usize::from(self.level.load(Relaxed))]
     }
 
-    /// Changes what is collected from now on.
+    /// Sets the level from now on.
     pub fn set_level(&self, level: StatsLevel) {
         self.level.store(level as u8, Relaxed);
     }
 
-    /// Whether tickers are collected.
+    /// Returns true if tickers are collected.
     #[inline]
     pub fn enabled(&self) -> bool {
         self.level.load(Relaxed) > StatsLevel::DisableAll as u8
     }
 
-    /// Whether times are collected, so that a caller need not read the clock in vain.
+    /// Returns true if times are collected; otherwise callers skip reading the clock.
     #[inline]
     pub fn timers_enabled(&self) -> bool {
         self.level.load(Relaxed) > StatsLevel::ExceptTimers as u8
     }
 
-    /// The time, if times are collected; else the clock is not read.
+    /// Returns the current time if times are collected; otherwise the clock is not read.
     #[doc(hidden)]
     #[inline]
     pub fn start_timer(&self, env: &Env) -> Option<Duration> {
         self.timers_enabled().then(|| env.now())
     }
 
-    /// Adds the time since `began`, if it was taken, to histograms. Returns it, in whole
-    /// microseconds; else 0.
+    /// Adds the time since `began`, if set, to histograms. Returns it in whole microseconds, or 0.
     #[doc(hidden)]
     #[inline]
     pub fn measure_since(&self, env: &Env, kinds: &[HistogramKind], began: Option<Duration>) -> u64 {
@@ -144,7 +141,7 @@ impl Statistics {
         micros
     }
 
-    /// Whether the costly times are collected: decompression, compression.
+    /// Returns true if the costly times, of compression and decompression, are collected.
     #[inline]
     pub fn detailed_timers_enabled(&self) -> bool {
         self.level.load(Relaxed) > StatsLevel::ExceptDetailedTimers as u8
@@ -164,7 +161,7 @@ impl Statistics {
         self.record(ticker, 1);
     }
 
-    /// Adds a sample to a histogram of sizes, counts or times; for times ask
+    /// Adds a sample to a histogram of sizes, counts or times; for times check
     /// [`Statistics::timers_enabled`] first.
     #[inline]
     pub fn measure(&self, kind: HistogramKind, value: u64) {
@@ -173,7 +170,7 @@ impl Statistics {
         }
     }
 
-    /// The calling thread's counters, for a caller that raises several in a row on this thread.
+    /// Returns the calling thread's counters, for callers that raise several in a row.
     #[inline]
     pub fn recorder(&self) -> Recorder<'_> {
         let level = self.level.load(Relaxed);
@@ -190,7 +187,7 @@ impl Statistics {
         self.shards[slot].get_or_init(|| Box::new(Shard::new(slot == OWNED)))
     }
 
-    /// The sum of a ticker over all threads since the last reset.
+    /// Returns the sum of a ticker over all threads since the last reset.
     pub fn ticker(&self, ticker: Ticker) -> u64 {
         let baseline = self.baseline.lock();
         let taken = baseline.as_ref().map_or(0, |b| b.tickers[ticker as usize]);
@@ -201,9 +198,9 @@ impl Statistics {
         self.shards.iter().filter_map(OnceLock::get).fold(0, |sum, s| sum.wrapping_add(s.ticker(ticker)))
     }
 
-    /// The distribution of a histogram over all threads since the last reset.
+    /// Returns the distribution of a histogram over all threads since the last reset.
     ///
-    /// After a reset the smallest and largest sample are those of the buckets that have grown
+    /// After a reset the smallest and largest sample are bounds from the buckets that have grown
     /// since, not exact values.
     pub fn histogram(&self, kind: HistogramKind) -> Histogram {
         let all = self.merged(kind);
@@ -221,7 +218,7 @@ impl Statistics {
         all
     }
 
-    /// Makes everything count from 0 again.
+    /// Restarts all counts from 0.
     pub fn reset(&self) {
         let taken = Baseline {
             tickers: Ticker::all().map(|t| self.total(t)).collect(),
@@ -246,14 +243,15 @@ impl std::fmt::Display for Statistics {
     }
 }
 
-/// The counters of the thread that asked for it; see [`Statistics::recorder`].
+/// The calling thread's counters; see [`Statistics::recorder`].
 ///
-/// Invariant: it stays on that thread, where it may write without atomics; so it is not `Send`.
+/// Invariant: it stays on its thread, which writes without atomic read-modify-writes; it is
+/// therefore not `Send`.
 #[derive(Clone, Copy)]
 pub struct Recorder<'a> {
     shard: Option<&'a Shard>,
     level: u8,
-    /// Why: `&Shard` alone would be `Send`; the thread's slot is not.
+    /// Makes the type not `Send`, because the slot belongs to the thread.
     _here: std::marker::PhantomData<*const ()>,
 }
 

@@ -1,11 +1,10 @@
-//! The names: every ticker and histogram RocksDB 11.8 prints, in the order it prints them.
+//! Names of every ticker and histogram that RocksDB 11.8 prints, in the order it prints them.
 //!
-//! One table each; everything else (the enums, the counts, the lookup by name, the printed lines)
-//! follows from it.
-//! Compat: names, order and spelling are RocksDB's, as users grep for them; a counter that nothing
-//! in KarstDB can raise stays 0, as it does in RocksDB when the feature is off.
+//! One table each; the enums, the counts, the lookup by name and the printed lines derive from it.
+//! Compat: names, order and spelling are RocksDB's because users search for them; a counter that
+//! KarstDB never raises stays 0, as in RocksDB when the feature is off.
 
-/// Makes one enum of names: `count`, `all`, `name`, `from_name`, `index`.
+/// Generates an enum of names with `COUNT`, `all`, `name` and `from_name`.
 macro_rules! named {
     ($(#[$meta:meta])* $kind:ident { $($variant:ident = $name:literal,)* }) => {
         $(#[$meta])*
@@ -19,20 +18,20 @@ macro_rules! named {
         impl $kind {
             const ALL: &'static [$kind] = &[$($kind::$variant,)*];
             const NAMES: &'static [&'static str] = &[$($name,)*];
-            /// How many there are.
+            /// Number of variants.
             pub const COUNT: usize = Self::ALL.len();
 
-            /// All of them, in RocksDB's order.
+            /// Returns all variants, in RocksDB's order.
             pub fn all() -> impl Iterator<Item = $kind> {
                 Self::ALL.iter().copied()
             }
 
-            /// RocksDB's name.
+            /// Returns RocksDB's name.
             pub fn name(self) -> &'static str {
                 Self::NAMES[self as usize]
             }
 
-            /// The one with RocksDB's name `name`.
+            /// Returns the variant with RocksDB's name `name`.
             pub fn from_name(name: &str) -> Option<$kind> {
                 Self::NAMES.iter().position(|n| *n == name).map(|i| Self::ALL[i])
             }

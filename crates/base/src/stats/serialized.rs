@@ -1,10 +1,9 @@
-//! Statistics for `serde`: a map of names, RocksDB's, to counts and to what there is to say of a
-//! distribution.
+//! Statistics for `serde`: a map from RocksDB's names to counts and to summaries of distributions.
 
 use super::{Histogram, HistogramKind, Statistics, Ticker};
 use serde::ser::{Serialize, SerializeMap, SerializeStruct, Serializer};
 
-/// A struct with the samples' count, sum, least, largest, average, deviation and percentiles.
+/// Serializes count, sum, minimum, maximum, average, standard deviation and percentiles.
 impl Serialize for Histogram {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("Histogram", 9)?;
@@ -21,7 +20,7 @@ impl Serialize for Histogram {
     }
 }
 
-/// A map from the names of all tickers and histograms to what they are at this moment.
+/// Serializes a map from the names of all tickers and histograms to their current values.
 impl Serialize for Statistics {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(Ticker::COUNT + HistogramKind::COUNT))?;

@@ -1,11 +1,11 @@
-//! Where counts live between being raised and being read: one shard a thread.
+//! Per-thread shards of statistics, summed by readers.
 //!
-//! Invariant: shard `i < OWNED` has one writer at a time, the thread that holds slot `i`, so it
+//! Invariant: shard `i < OWNED` has one writer at a time, the thread that holds slot `i`, which
 //! counts with a plain load and store; only threads beyond that share one shard and pay for an
-//! atomic addition. A slot is given back when its thread ends, under a lock that orders the last
+//! atomic addition. A slot is released when its thread ends, under a lock that orders the last
 //! count of the old owner before the first of the next.
-//! Why not one atomic per counter: a lookup raises about ten of them, and 64 threads on one cache
-//! line cost more than the lookup.
+//! One atomic per counter would not do because a lookup raises about ten of them, and 64 threads on
+//! one cache line cost more than the lookup.
 
 use super::histogram::{BUCKETS, Histogram, bucket_of};
 use super::names::{HistogramKind, Ticker};
@@ -13,13 +13,13 @@ use crate::sync::counting::Mutex;
 use crate::sync::counting::{AtomicU64, Ordering::Relaxed};
 use std::sync::OnceLock;
 
-/// Slots that belong to one thread each.
+/// Number of slots that belong to one thread each.
 pub(super) const OWNED: usize = 64;
 
-/// Slots no living thread holds, smallest last; filled at first use.
+/// Free slots, smallest last; filled at first use.
 static FREE: Mutex<Option<Vec<usize>>> = Mutex::new(None);
 
-/// This thread's slot; `OWNED` is the shared one.
+/// A thread's slot; `OWNED` is the shared one.
 struct Slot(usize);
 
 impl Slot {
@@ -44,7 +44,7 @@ thread_local! {
     static SLOT: Slot = Slot::take();
 }
 
-/// The calling thread's slot. While the thread is being torn down it is the shared one.
+/// Returns the calling thread's slot; the shared one while the thread is being torn down.
 #[inline]
 pub(super) fn slot() -> usize {
     SLOT.try_with(|slot| slot.0).unwrap_or(OWNED)
@@ -54,7 +54,7 @@ pub(super) fn slot() -> usize {
 #[derive(Debug)]
 pub(super) struct Shard {
     tickers: Box<[AtomicU64]>,
-    /// Made at the first sample: most of them are never used, and each takes a kilobyte.
+    /// Allocated at the first sample: most are never used, and each takes a kilobyte.
     histograms: Box<[OnceLock<Box<SharedHistogram>>]>,
     shared: bool,
 }
@@ -118,8 +118,7 @@ impl Shard {
     }
 }
 
-/// A [`Histogram`] of atomics. Readers may see a sample half added; counts are statistics, not
-/// accounts.
+/// A [`Histogram`] of atomics. Readers may see a half-added sample, which statistics tolerate.
 #[derive(Debug)]
 struct SharedHistogram {
     buckets: [AtomicU64; BUCKETS],

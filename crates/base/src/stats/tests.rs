@@ -1,4 +1,5 @@
-//! Statistics as their user sees them: sums over threads, levels, resets, the printed lines.
+//! Tests of statistics through the public API: sums over threads, levels, resets, the printed
+//! lines.
 
 use super::*;
 use std::sync::Arc;

@@ -1,32 +1,31 @@
-//! What a database's writers and its logs have done since it was opened: the numbers of
-//! `rocksdb.dbstats`.
+//! Counts of a database's writes and logs since it was opened: the numbers of `rocksdb.dbstats`.
 //!
-//! They are counted whether or not statistics are collected: under the order lock, and by the
-//! leaders of the log. So those of leaders may be of a little later than the others.
+//! They are counted even if statistics are disabled: some under the order lock, others by the log's
+//! group leaders. The leaders' counts may therefore be slightly ahead of the others.
 
-/// Sums over writes. Bytes are those of batches as the log has them, with their headers.
+/// Sums over writes. Batch sizes include the header, as in the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteCounts {
-    /// Batches, and the entries in them.
+    /// Number of batches.
     pub writes: u64,
-    /// See `writes`.
+    /// Number of entries in those batches.
     pub keys: u64,
-    /// See `writes`.
+    /// Size of those batches in bytes.
     pub bytes: u64,
-    /// Batches with a record in the log.
+    /// Number of batches with a record in the log.
     pub logged: u64,
-    /// Times that somebody wrote to the log for all who waited, and batches without a record.
+    /// Number of group writes to the log, plus batches without a record.
     pub groups: u64,
-    /// Bytes written to logs, and how often they were synced.
+    /// Bytes written to logs.
     pub log_bytes: u64,
-    /// See `log_bytes`.
+    /// Number of log syncs.
     pub log_syncs: u64,
-    /// How long writers were held up, all together, in microseconds.
+    /// Total time that writers were stalled, in microseconds.
     pub stall_micros: u64,
 }
 
 impl WriteCounts {
-    /// What came since `earlier`.
+    /// Returns the difference from `earlier`.
     pub fn since(&self, earlier: &WriteCounts) -> WriteCounts {
         WriteCounts {
             writes: self.writes - earlier.writes,

@@ -1,10 +1,10 @@
-//! What the engine's threads share, where shuttle says who goes on.
+//! Synchronization primitives under shuttle, which decides the thread to run at each of them.
 //!
-//! Locks and atomics are shuttle's with the interface of those that ship. An exchanged value is
-//! arc-swap's behind a point at which shuttle may switch: its threads all run on one of the
-//! operating system's, and none stops within arc-swap. An event is a list behind a lock.
+//! Locks and atomics are shuttle's with the interface of the production ones. An exchanged value is
+//! arc-swap's behind a shuttle switch point: shuttle's threads all run on one operating system
+//! thread, and none stops within arc-swap. An event is a list behind a lock.
 //!
-//! Trap: what is made here belongs to one execution, so nothing of it may live in a `static`.
+//! Trap: a primitive created here belongs to one execution, so none may live in a `static`.
 
 use shuttle::sync as imp;
 pub use shuttle::sync::atomic;
@@ -16,7 +16,7 @@ use std::pin::Pin;
 use std::sync::{Arc, PoisonError, TryLockError};
 use std::task::{Context, Poll, Waker};
 
-/// As parking_lot's: without poison.
+/// A mutex without poisoning, like parking_lot's.
 #[derive(Debug, Default)]
 pub struct Mutex<T>(imp::Mutex<T>);
 
@@ -74,7 +74,7 @@ impl Condvar {
     }
 }
 
-/// As parking_lot's: without poison.
+/// A read-write lock without poisoning, like parking_lot's.
 #[derive(Debug, Default)]
 pub struct RwLock<T>(imp::RwLock<T>);
 
@@ -88,7 +88,7 @@ impl<T> RwLock<T> {
     }
 }
 
-/// Something of arc-swap's. Whoever gets at it passes a point at which another thread may go on.
+/// An arc-swap value; every access passes a shuttle switch point.
 #[derive(Default)]
 pub struct Observed<S> {
     inner: S,
@@ -118,14 +118,14 @@ impl<S: fmt::Debug> fmt::Debug for Observed<S> {
     }
 }
 
-/// As the one of `karst_io`: who listens before he looks misses nothing.
+/// An event like that of `karst_io`: a listener created before the check misses no notification.
 #[derive(Debug, Default)]
 pub struct Event(Arc<Mutex<Listeners>>);
 
 #[derive(Debug, Default)]
 struct Listeners {
     next: u64,
-    /// Those that were not notified, and whom each has wake it.
+    /// Listeners not notified yet, with their wakers.
     waiting: BTreeMap<u64, Option<Waker>>,
 }
 
@@ -142,7 +142,7 @@ impl Event {
         Listener { number, of: self.0.clone() }
     }
 
-    /// Notifies everybody, which is all that the engine asks for.
+    /// Notifies all listeners; the engine uses no other count.
     pub fn notify(&self, count: usize) {
         assert_eq!(count, usize::MAX);
         let notified = std::mem::take(&mut self.0.lock().waiting);

@@ -1,13 +1,11 @@
-//! The locks, atomics, exchanged values and events that this crate and those above it are written
-//! against.
+//! Locks, atomics, exchanged values and events used by this crate and those above it.
 //!
-//! Without `--cfg shuttle` they are parking_lot's, arc-swap's, `karst_io`'s and the standard
-//! library's, as they are. With it they are shuttle's, or made of shuttle's (`sync/explored.rs`),
-//! so that shuttle decides at each of them which thread goes on:
-//! docs/decisions/explored-threads.md.
+//! Without `--cfg shuttle` they are those of parking_lot, arc-swap, `karst_io` and the standard
+//! library, re-exported. With it they are shuttle's, or built from shuttle's (`sync/explored.rs`),
+//! so that shuttle decides at each of them which thread runs: docs/decisions/explored-threads.md.
 //!
-//! Invariant: no other module names what is re-exported here by its own path; `cargo xtask tidy`
-//! checks it. Threads come from `io::Env`.
+//! Invariant: no other module uses the re-exported items by their original paths; `cargo xtask
+//! tidy` checks it. Threads come from `io::Env`.
 
 #[cfg(shuttle)]
 mod explored;
@@ -29,9 +27,8 @@ pub use std::sync::atomic;
 pub use arc_swap::Guard;
 pub use karst_io::let_others_run;
 
-/// For what is counted, and for names that are given out: nothing that another thread waits for is
-/// decided by it, so it is no part of what shuttle explores. Lock: nothing else is locked under
-/// such a mutex.
+/// Primitives for counters and id allocation: no thread's wait depends on them, so shuttle does not
+/// explore them. Lock: no other lock is taken under such a mutex.
 pub mod counting {
     pub use parking_lot::Mutex;
     pub use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};

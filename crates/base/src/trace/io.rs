@@ -1,6 +1,6 @@
-//! What is done to the files of a database, written down: the I/O trace.
+//! The I/O trace: a record of the operations on a database's files.
 //!
-//! In: operations that an environment tells of ([`FileObserver`]). Out: records for a tracer.
+//! In: operations reported by an environment ([`FileObserver`]). Out: records for a tracer.
 
 use super::Tracer;
 use karst_format::trace::{FILE_ACCESS, FileAccess};
@@ -8,7 +8,7 @@ use karst_io::{FileObserver, FileOperation, FileOperationInfo};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Adds what is done to files in some directories to a trace.
+/// Adds operations on files in some directories to a trace.
 #[derive(Debug)]
 pub struct IoObserver {
     tracer: Arc<Tracer>,
@@ -16,7 +16,7 @@ pub struct IoObserver {
 }
 
 impl IoObserver {
-    /// For a tracer of file operations.
+    /// Creates an observer for a tracer of file operations.
     pub fn of(tracer: Arc<Tracer>, directories: Vec<PathBuf>) -> Arc<dyn FileObserver> {
         Arc::new(Self { tracer, directories })
     }
@@ -24,7 +24,7 @@ impl IoObserver {
 
 impl FileObserver for IoObserver {
     fn ended(&self, info: &FileOperationInfo<'_>) {
-        // Why: several databases may share an environment.
+        // Filtered by directory because several databases may share an environment.
         if !self.directories.iter().any(|directory| info.path.starts_with(directory)) {
             return;
         }

@@ -1,18 +1,17 @@
-//! What is asked of a database, written down while it runs: the query trace; and what is done to
-//! its files (`io`).
+//! The query trace, which records a database's operations while it runs, and the I/O trace of its
+//! files (`io`).
 //!
 //! In: reads and writes, each after it has found its column family; writes once they are ordered.
-//! Out: records ([`karst_format::trace`]) for a [`TraceWriter`], in the order in which they came.
+//! Out: records ([`karst_format::trace`]) for a [`TraceWriter`], in order of arrival.
 //!
-//! A record is put into a buffer under a short lock, and jobs on threads that may block hand what
-//! has gathered to the writer, so no call of the database ever waits for it. Where the writer is
-//! too slow, and 64 MiB wait for it, records are left out and counted, and the end of the
-//! trace says so.
+//! Records are appended to a buffer under a short lock, and jobs on threads that may block pass the
+//! buffer to the writer, so that no database call waits for it. If the writer is too slow and 64
+//! MiB are buffered, records are dropped and counted, and the end of the trace reports it.
 //!
-//! A database that is not traced pays with one relaxed load for each read and two for each write.
+//! An untraced database pays one relaxed load per read and two per write.
 //!
-//! Locks: the sink's is held by whoever hands records to the writer, while it writes; `running` is
-//! locked within, by recorders within the order lock, and never while anybody waits.
+//! Locks: the sink's is held while records are passed to the writer; `running` is locked within it,
+//! and by recorders within the order lock, and never while waiting.
 
 mod io;
 
@@ -28,27 +27,27 @@ use std::sync::Arc;
 
 pub use io::IoObserver;
 
-/// With so many bytes gathered a job begins to write.
+/// Number of buffered bytes at which a job begins to write.
 const SOME_BYTES: usize = 256 << 10;
-/// More bytes do not wait for the writer.
+/// Number of buffered bytes above which records are dropped.
 const MOST_BYTES: usize = 64 << 20;
 
-/// Kinds of records that a trace leaves out.
+/// Kinds of records that a trace omits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TraceFilter(pub u64);
 
 impl TraceFilter {
-    /// Nothing is left out.
+    /// Omits nothing.
     pub const NONE: Self = Self(0);
-    /// Gets are.
+    /// Omits gets.
     pub const GET: Self = Self(1);
-    /// Writes are.
+    /// Omits writes.
     pub const WRITE: Self = Self(1 << 1);
-    /// Seeks of iterators are.
+    /// Omits iterator seeks.
     pub const ITERATOR_SEEK: Self = Self(1 << 2);
-    /// Seeks of iterators to the last key at or before another are.
+    /// Omits iterator seeks to the last key at or before the target.
     pub const ITERATOR_SEEK_FOR_PREV: Self = Self(1 << 3);
-    /// Multi gets are.
+    /// Omits multi-gets.
     pub const MULTI_GET: Self = Self(1 << 4);
 
     fn leaves_out(self, query: &Query<'_>) -> bool {
@@ -71,18 +70,17 @@ impl BitOr for TraceFilter {
     }
 }
 
-/// What a trace has.
+/// Options of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceOptions {
-    /// Nothing but the end is added to a trace of more bytes than this. Default: 64 GiB.
+    /// Maximum size of the trace in bytes; beyond it only the end record is added. Default: 64 GiB.
     pub max_trace_file_size: u64,
-    /// One of so many queries is traced. 0 is as 1. Default: 1, all.
+    /// Traces one of this number of queries. 0 means 1. Default: 1, all.
     pub sampling_frequency: u64,
-    /// What is left out. It does not count for the sampling. Default: nothing.
+    /// Kinds of records to omit; they do not count for the sampling. Default: none.
     pub filter: TraceFilter,
-    /// Writes are in the trace in the order in which they are in the log. Each then adds its record
-    /// under the lock that orders writes. Default: no; then writes of several threads at the same
-    /// time may change places.
+    /// Keeps writes in the order of the log; each write then adds its record under the lock that
+    /// orders writes. Default: false; concurrent writes may then be reordered.
     pub preserve_write_order: bool,
 }
 
@@ -97,41 +95,41 @@ impl Default for TraceOptions {
     }
 }
 
-/// Where the records of a trace go. Called on threads that may block, one call at a time.
+/// Destination of a trace's records. Called on threads that may block, one call at a time.
 pub trait TraceWriter: Send {
-    /// Takes the next record, the prefix included. It is whole.
+    /// Receives the next complete record, including its prefix.
     ///
     /// # Errors
-    /// The trace takes no more records then; the error is told when it is ended.
+    /// Ends the recording; the error is returned when the trace is ended.
     fn write(&mut self, record: &[u8]) -> Result<()>;
 
-    /// Takes note that no more records come.
+    /// Called after the last record.
     ///
     /// # Errors
-    /// Not all records that were taken are where they should be.
+    /// Records could not be stored completely.
     fn close(&mut self) -> Result<()>;
 }
 
-/// What a trace is of.
+/// The subject of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceForm {
-    /// What is asked of a database.
+    /// Operations of the database.
     Queries,
-    /// What is done to its files.
+    /// Operations on its files.
     FileOperations,
 }
 
-/// Whether a database is traced.
+/// The tracing state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Mode {
     Off,
     On,
-    /// On, and the order of writes counts.
+    /// On, with writes in the order of the log.
     InOrder,
 }
 
-/// The trace of one database, if there is one. See the module's head.
+/// The trace of one database, if any; see the module.
 pub struct Tracer {
     env: Env,
     form: TraceForm,
@@ -143,22 +141,22 @@ pub struct Tracer {
 /// A trace that has begun.
 struct Running {
     options: TraceOptions,
-    /// Queries since the last that was traced.
+    /// Queries since the last traced one.
     passed: u64,
-    /// Of all records so far.
+    /// Size of all records so far.
     bytes: u64,
-    /// Records that no job has taken.
+    /// Records not yet taken by a job.
     buffer: Vec<u8>,
-    /// A job was asked to take them.
+    /// True if a job was started to take them.
     draining: bool,
-    /// Nothing is added any more.
+    /// True if no more records are added.
     ended: bool,
-    /// Records that found no room.
+    /// Number of records dropped because the buffer was full.
     missing: u64,
     sink: Arc<Mutex<Sink>>,
 }
 
-/// What has records written.
+/// The writer and its first failure.
 struct Sink {
     writer: Box<dyn TraceWriter>,
     failure: Option<Error>,
@@ -169,25 +167,25 @@ fn none() -> Error {
 }
 
 impl Tracer {
-    /// Traces nothing yet.
+    /// Creates a tracer without a trace.
     pub fn new(env: Env, form: TraceForm) -> Arc<Self> {
         Arc::new(Self { env, form, mode: AtomicU8::new(Mode::Off as u8), running: Mutex::new(None) })
     }
 
-    /// Whether queries are to be recorded.
+    /// Returns true if queries should be recorded.
     #[inline]
     pub fn is_on(&self) -> bool {
-        // Ordering: whoever finds it on looks again under the lock; whoever finds it off came
-        // before.
+        // Ordering: a caller that reads on checks again under the lock; one that reads off came
+        // before the trace.
         self.mode.load(Ordering::Relaxed) != Mode::Off as u8
     }
 
-    /// Whether writes are to be recorded under the lock that orders them.
+    /// Returns true if writes should be recorded under the lock that orders them.
     pub fn preserves_write_order(&self) -> bool {
         self.mode.load(Ordering::Relaxed) == Mode::InOrder as u8
     }
 
-    /// Whether there is a trace to end.
+    /// Returns true if there is a trace to end.
     pub fn has_trace(&self) -> bool {
         self.running.lock().is_some()
     }
@@ -195,7 +193,7 @@ impl Tracer {
     /// Begins a trace. Does not block.
     ///
     /// # Errors
-    /// `Busy`: there is one already.
+    /// `Busy`: a trace is already running.
     pub fn start(&self, options: TraceOptions, writer: Box<dyn TraceWriter>) -> Result<()> {
         let mut running = self.running.lock();
         if running.is_some() {
@@ -222,13 +220,13 @@ impl Tracer {
         Ok(())
     }
 
-    /// Adds a query to the trace, if there is one and its options have it so. Does not block.
+    /// Adds a query to the trace, if there is one and its options include it. Does not block.
     #[cold]
     pub fn record(self: &Arc<Self>, query: &Query<'_>) {
         self.add(query.kind(), |filter| filter.leaves_out(query), |out| query.put_payload(out));
     }
 
-    /// Adds a record of this kind, unless the filter leaves it out, whose payload `put` appends.
+    /// Adds a record of this kind, with the payload that `put` appends, unless the filter omits it.
     fn add(
         self: &Arc<Self>,
         kind: u8,
@@ -246,7 +244,7 @@ impl Tracer {
         }
         trace.passed = 0;
         let before = trace.buffer.len();
-        // Why under the lock: so the times ascend.
+        // Taken under the lock so that times ascend.
         let time = match self.form {
             TraceForm::Queries => self.micros(),
             TraceForm::FileOperations => self.env.now().as_nanos() as u64,
@@ -265,7 +263,7 @@ impl Tracer {
         drop(self.env.run_blocking(move |_| tracer.drain(&sink)));
     }
 
-    /// Hands everything that has gathered for `sink` to its writer.
+    /// Passes all buffered records of `sink` to its writer.
     fn drain(&self, sink: &Arc<Mutex<Sink>>) {
         let mut to = sink.lock();
         while let Some(records) = self.take_records(sink) {
@@ -273,14 +271,14 @@ impl Tracer {
                 && let Err(error) = write_each(&records, &mut *to.writer)
             {
                 to.failure = Some(error);
-                // Why already here: what is recorded from now on would go nowhere.
+                // Stopped already here because later records would be lost.
                 self.mode.store(Mode::Off as u8, Ordering::Relaxed);
             }
         }
     }
 
-    /// What has gathered for `sink`. `None` if nothing has, or its trace has ended and another may
-    /// have begun.
+    /// Takes the buffered records of `sink`. `None` if it is empty, or if its trace has ended
+    /// and another may have begun.
     fn take_records(&self, sink: &Arc<Mutex<Sink>>) -> Option<Vec<u8>> {
         let mut running = self.running.lock();
         let trace = running.as_mut().filter(|trace| Arc::ptr_eq(&trace.sink, sink))?;
@@ -288,27 +286,27 @@ impl Tracer {
         trace.draining.then(|| std::mem::take(&mut trace.buffer))
     }
 
-    /// Ends the trace: its last record is added, all are written, and the writer is closed. Once it
-    /// was polled this happens, whether or not it is polled again.
+    /// Ends the trace: adds its last record, writes all records and closes the writer. After the
+    /// first poll this happens even if it is not polled again.
     ///
     /// # Errors
-    /// `InvalidArgument`: there is no trace. `Incomplete`: records found no room, as the writer was
-    /// too slow. Or what the writer said when it failed first. The trace has ended all the same.
+    /// `InvalidArgument`: there is no trace. `Incomplete`: records were dropped because the writer
+    /// was too slow. Or the writer's first error. The trace has ended in any case but the first.
     pub async fn end(self: &Arc<Self>) -> Result<()> {
         self.stop()?;
         let tracer = self.clone();
         self.env.run_blocking(move |_| tracer.finish()).await
     }
 
-    /// Ends the trace if there is one. Blocks.
+    /// Ends the trace, if any. Blocks.
     ///
     /// # Errors
-    /// As [`end`](Self::end).
+    /// Those of [`end`](Self::end).
     pub fn end_if_running(self: &Arc<Self>) -> Result<()> {
         if self.has_trace() { block_on(&self.env, self.end()) } else { Ok(()) }
     }
 
-    /// Takes no more queries, and adds the last record.
+    /// Stops recording, and adds the last record.
     fn stop(&self) -> Result<()> {
         let mut running = self.running.lock();
         let trace = running.as_mut().ok_or_else(none)?;
@@ -323,7 +321,8 @@ impl Tracer {
     fn finish(&self) -> Result<()> {
         let sink = self.running.lock().as_ref().map(|trace| trace.sink.clone()).ok_or_else(none)?;
         self.drain(&sink);
-        // Why looked at: two may end a trace at once, and the next may have begun since.
+        // Checked because two callers may end a trace at once, and the next one may have begun
+        // since.
         let trace = self.running.lock().take_if(|trace| trace.ended && Arc::ptr_eq(&trace.sink, &sink));
         let missing = trace.ok_or_else(none)?.missing;
         let Sink { writer, failure } = &mut *sink.lock();
@@ -343,7 +342,7 @@ impl Tracer {
     }
 }
 
-/// Hands `records` to `writer`, one by one.
+/// Passes `records` to `writer`, one by one.
 fn write_each(mut records: &[u8], writer: &mut dyn TraceWriter) -> Result<()> {
     while let Some(prefix) = records.first_chunk() {
         let len = PREFIX_BYTES + Prefix::decode(*prefix).payload_bytes as usize;

@@ -1,17 +1,17 @@
-//! The door that writers come through: open, narrow, or closed.
+//! Write-stall control: admits, delays or blocks writers.
 //!
-//! In: how bad the rule in `lsm` finds each column family, the rate it wants, and which jobs that
-//! would let writers go on fail. Out: writers that go on at once (one atomic load), after a while
-//! (as the rate has it), when the door opens again, or with an error.
+//! In: the stall condition of each column family by the rule in `lsm`, the delayed write rate, and
+//! failures of the jobs that would end a stall. Out: writers that proceed at once (one atomic
+//! load), after a delay (by the rate), when the stall ends, or with an error.
 //!
 //! Invariants:
-//! - The worst of all conditions decides how far the door is open. Whoever waits at it learns of
-//!   every change: another condition, a background error, the end.
-//! - Nobody waits for ever for a job that fails each time. A writer that has waited as long as the
-//!   options allow for that, or as long as its own `timeout`, is told the error.
+//! - The worst of all conditions decides. Waiting writers are woken by every change: a new
+//!   condition, a background error, shutdown.
+//! - No writer waits for ever for a job that keeps failing. After the patience set by the options,
+//!   or after its own `timeout`, it gets the error.
 //!
-//! Lock: its own; never held while waiting. Ordering: `door` is Release by whoever changes a
-//! condition, Acquire by writers.
+//! Lock: its own; never held while waiting. Ordering: `door` is stored with Release by changes of a
+//! condition, loaded with Acquire by writers.
 
 use super::bucket::Bucket;
 use super::{Raced, WriteBufferManager, race};
@@ -29,7 +29,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A condition in words.
+/// Describes a condition in words.
 pub fn describe(stall: WriteStall) -> &'static str {
     match stall {
         WriteStall::Normal => "normal",
@@ -52,20 +52,20 @@ pub fn describe(stall: WriteStall) -> &'static str {
     }
 }
 
-/// How a writer comes in.
+/// A writer's request for admission.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Entry {
-    /// Bytes it writes.
+    /// Number of bytes to write.
     pub bytes: u64,
-    /// It would rather fail than wait.
+    /// Fail instead of waiting.
     pub no_slowdown: bool,
-    /// It gives way as soon as compaction needs help.
+    /// Yield as soon as compaction falls behind.
     pub low_pri: bool,
-    /// How long it waits, whatever for.
+    /// Maximum time to wait, for any reason.
     pub timeout: Option<Duration>,
 }
 
-/// What lets writers that wait go on.
+/// The kind of job whose success ends a stall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Relief {
     /// A flush.
@@ -83,34 +83,34 @@ impl Relief {
     }
 }
 
-/// A job that fails each time.
+/// A job that keeps failing.
 #[derive(Clone, Debug)]
 struct Setback {
-    /// When it failed first.
+    /// Time of the first failure.
     since: Duration,
-    /// Why it failed last.
+    /// The latest failure.
     error: Error,
 }
 
-/// How often a column family's state held writers up; counted whenever the state is looked at, as
-/// in RocksDB.
+/// Number of write stalls of a column family; counted whenever its state is evaluated, as in
+/// RocksDB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StallCounts {
-    /// Stops and delays by memtables that wait to be flushed.
+    /// Stops caused by unflushed memtables.
     pub memtable_stops: u64,
-    /// See `memtable_stops`.
+    /// Delays caused by unflushed memtables.
     pub memtable_delays: u64,
-    /// Stops and delays by files of L0.
+    /// Stops caused by the number of L0 files.
     pub l0_stops: u64,
-    /// See `l0_stops`.
+    /// Delays caused by the number of L0 files.
     pub l0_delays: u64,
-    /// Stops and delays by bytes that wait to be compacted.
+    /// Stops caused by pending compaction bytes.
     pub pending_stops: u64,
-    /// See `pending_stops`.
+    /// Delays caused by pending compaction bytes.
     pub pending_delays: u64,
-    /// Those of L0 while a compaction of L0 ran.
+    /// Stops by L0 files while a compaction of L0 ran.
     pub l0_stops_compacting: u64,
-    /// See `l0_stops_compacting`.
+    /// Delays by L0 files while a compaction of L0 ran.
     pub l0_delays_compacting: u64,
 }
 
@@ -132,7 +132,7 @@ impl StallCounts {
             u64::from(l0_compacts && condition == WriteStall::Delayed(StallCause::L0FileCountLimit));
     }
 
-    /// All stops and all delays.
+    /// Returns the total number of stops and of delays.
     pub fn totals(&self) -> (u64, u64) {
         (
             self.memtable_stops + self.l0_stops + self.pending_stops,
@@ -142,44 +142,44 @@ impl StallCounts {
 }
 
 const OPEN: u8 = 0;
-/// Only low-priority writers pay.
+/// Only low-priority writers are delayed.
 const PRESSED: u8 = 1;
 const NARROW: u8 = 2;
 const CLOSED: u8 = 3;
 /// The database is being closed.
 const SHUT: u8 = 4;
 
-/// Compat: RocksDB's fixed rate of low-priority writes while compaction needs help.
+/// Compat: RocksDB's fixed rate of low-priority writes while compaction falls behind.
 const LOW_PRI_BYTES_PER_SEC: u64 = 1 << 20;
 
-/// See the module.
+/// Write-stall control; see the module.
 #[derive(Debug)]
 pub struct StallController {
     door: AtomicU8,
     rate: AtomicU64,
-    /// How long writers were held up, all together.
+    /// Total time that writers were stalled, in microseconds.
     held_micros: AtomicU64,
-    /// How often they were because of the budget of memtables.
+    /// Number of stalls caused by the memtable budget.
     budget_stops: AtomicU64,
     state: Mutex<State>,
     changed: Event,
     health: Arc<Health>,
     write_buffers: WriteBufferManager,
-    /// How long writers wait for what fails each time, unless they say it themselves.
+    /// Default time that writers wait for a job that keeps failing.
     patience: Duration,
 }
 
 #[derive(Debug, Default)]
 struct State {
     families: BTreeMap<ColumnFamilyId, (WriteStall, StallCounts)>,
-    /// What fails, of which family, since it has succeeded last.
+    /// Jobs that failed and have not succeeded since, by family and kind.
     setbacks: BTreeMap<(ColumnFamilyId, Relief), Setback>,
-    /// Families whose compaction needs help though writers are not held up yet.
+    /// Families whose compaction has fallen behind without stalling writers yet.
     pressed: Vec<ColumnFamilyId>,
     bucket: Bucket,
     low_pri: Bucket,
     shut: bool,
-    /// Nothing that writers wait for will happen any more.
+    /// Background work was cancelled, so stalls no longer end.
     abandoned: bool,
 }
 
@@ -188,12 +188,12 @@ impl State {
         self.families.values().map(|(condition, _)| *condition).max().unwrap_or_default()
     }
 
-    /// What would let go those who wait and fails, for the longest time.
+    /// Returns the failing job that would end this stall, and that has failed for the longest time.
     fn setback(&self, hold: Hold) -> Option<&Setback> {
         let stopped_for = |relief, condition: WriteStall| matches!(condition, WriteStall::Stopped(held) if Relief::of(held) == relief);
         let matters = |(family, relief): (ColumnFamilyId, Relief), setback: &Setback| match hold {
             Hold::Budget => relief == Relief::Flush,
-            // Why of any family: while one's job finds no room, no other's is tried.
+            // Any family counts because all jobs are held back while one finds no space.
             Hold::Stop if setback.error.kind() == ErrorKind::NoSpace => {
                 self.families.values().any(|(condition, _)| stopped_for(relief, *condition))
             }
@@ -216,33 +216,33 @@ impl State {
     }
 }
 
-/// What a writer has to do at the door.
+/// The decision about a writer.
 enum Way {
     In,
-    /// Wait so long, then go in if the door is not closed by then.
+    /// Wait this long, then proceed, unless a change in between requires a new decision.
     After(Duration),
-    /// Wait until something changes.
+    /// Wait for a change.
     Wait(StallCause),
     Shut,
 }
 
-/// What a writer waits for at the door.
+/// The reason a writer waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hold {
-    /// That no family stops writers.
+    /// A family stops writes.
     Stop,
-    /// That memtables are within their budget.
+    /// The memtables exceed their budget.
     Budget,
 }
 
-/// Until when a writer waits, and what it is told then.
+/// The time at which a writer stops waiting, and its error then.
 type Limit = Option<(Duration, Error)>;
 
-/// Waits for `change`, or until the limit, which is then to be asked for anew: what failed may have
-/// succeeded meanwhile.
+/// Waits for `change` or until the limit. The caller must then compute the limit again because a
+/// failed job may have succeeded meanwhile.
 ///
 /// # Errors
-/// The limit has been reached already.
+/// The limit's error: its time had passed before the wait.
 async fn wait_within(env: &Env, change: impl Future + Unpin, limit: Limit) -> Result<()> {
     let Some((until, error)) = limit else {
         change.await;
@@ -261,7 +261,8 @@ fn timed_out() -> Error {
 }
 
 impl StallController {
-    /// `patience` is how long writers wait for what fails each time, unless they say it themselves.
+    /// `patience` is the time writers wait for a job that keeps failing, unless they have a
+    /// timeout.
     pub fn new(
         health: Arc<Health>,
         write_buffers: WriteBufferManager,
@@ -281,13 +282,13 @@ impl StallController {
         }
     }
 
-    /// Bytes of the budget of memtables that nobody has; without a budget there is no end to them.
+    /// Returns the unused bytes of the memtable budget; `usize::MAX` without a budget.
     pub fn spare_memory_bytes(&self) -> usize {
         self.write_buffers.spare_bytes().unwrap_or(usize::MAX)
     }
 
-    /// Says how a column family is. `speed_up` is whether its compaction needs help already,
-    /// `l0_compacts` whether files of L0 are being compacted.
+    /// Sets a column family's condition. `speed_up`: its compaction has fallen behind;
+    /// `l0_compacts`: a compaction of L0 files is running.
     pub fn set(&self, family: ColumnFamilyId, condition: WriteStall, speed_up: bool, l0_compacts: bool) {
         let mut state = self.state.lock();
         let entry = state.families.entry(family).or_default();
@@ -300,7 +301,7 @@ impl StallController {
         self.republish(&mut state);
     }
 
-    /// A job of the family that would let writers go on has failed.
+    /// Records that a job of the family that would end a stall has failed.
     pub fn job_failed(&self, family: ColumnFamilyId, relief: Relief, now: Duration, error: &Error) {
         let mut state = self.state.lock();
         let new = || Setback { since: now, error: error.clone() };
@@ -309,12 +310,12 @@ impl StallController {
         self.changed.notify(usize::MAX);
     }
 
-    /// One has succeeded.
+    /// Records that such a job has succeeded.
     pub fn job_succeeded(&self, family: ColumnFamilyId, relief: Relief) {
         self.state.lock().setbacks.remove(&(family, relief));
     }
 
-    /// Forgets a column family that was dropped.
+    /// Removes a dropped column family.
     pub fn forget(&self, family: ColumnFamilyId) {
         let mut state = self.state.lock();
         state.families.remove(&family);
@@ -323,14 +324,15 @@ impl StallController {
         self.republish(&mut state);
     }
 
-    /// Lets nobody in any more; whoever waits fails.
+    /// Admits no more writers; waiting writers fail.
     pub fn shut(&self) {
         let mut state = self.state.lock();
         state.shut = true;
         self.republish(&mut state);
     }
 
-    /// Whoever waits for a flush or a compaction fails from now on; others go in as before.
+    /// Makes writers that wait for a flush or compaction fail from now on; others are admitted as
+    /// before.
     pub fn abandon(&self) {
         self.state.lock().abandoned = true;
         self.changed.notify(usize::MAX);
@@ -347,74 +349,74 @@ impl StallController {
         self.changed.notify(usize::MAX);
     }
 
-    /// The rate in bytes per second at which delayed writers go on.
+    /// Returns the delayed write rate in bytes per second.
     pub fn rate(&self) -> u64 {
         self.rate.load(Ordering::Relaxed)
     }
 
-    /// Whether some family stops writers, and whether some family delays them.
+    /// Returns whether some family stops writes, and whether some family delays them.
     pub fn held(&self) -> (bool, bool) {
         let state = self.state.lock();
         let any = |of: fn(&WriteStall) -> bool| state.families.values().any(|(condition, _)| of(condition));
         (any(|c| matches!(c, WriteStall::Stopped(_))), any(|c| matches!(c, WriteStall::Delayed(_))))
     }
 
-    /// Changes it.
+    /// Sets the delayed write rate.
     pub fn set_rate(&self, bytes_per_sec: u64) {
         self.rate.store(bytes_per_sec.max(1), Ordering::Relaxed);
     }
 
-    /// The rate if writers are delayed now, else 0: the property
+    /// Returns the rate if writers are delayed now, else 0: the property
     /// `rocksdb.actual-delayed-write-rate`.
     pub fn actual_delayed_rate(&self) -> u64 {
         if self.door.load(Ordering::Acquire) == NARROW { self.rate() } else { 0 }
     }
 
-    /// Whether writers wait until something changes: the property `rocksdb.is-write-stopped`.
+    /// Returns true if writers are stopped: the property `rocksdb.is-write-stopped`.
     pub fn is_stopped(&self) -> bool {
         self.door.load(Ordering::Acquire) == CLOSED
     }
 
-    /// How long writers were held up, all together, in microseconds.
+    /// Returns the total time that writers were stalled, in microseconds.
     pub fn held_micros(&self) -> u64 {
         self.held_micros.load(Ordering::Relaxed)
     }
 
-    /// How often writers were held up because memtables were over their budget.
+    /// Returns how often writers were stalled by the memtable budget.
     pub fn budget_stops(&self) -> u64 {
         self.budget_stops.load(Ordering::Relaxed)
     }
 
-    /// Whether compaction should use all it may.
+    /// Returns true if compaction should use all its parallelism.
     pub fn needs_speed(&self) -> bool {
         self.door.load(Ordering::Acquire) != OPEN
     }
 
-    /// The condition of a column family, and how often it held writers up.
+    /// Returns a column family's condition and stall counts.
     pub fn family(&self, family: ColumnFamilyId) -> (WriteStall, StallCounts) {
         self.state.lock().families.get(&family).copied().unwrap_or_default()
     }
 
-    /// Wakes everybody who waits, to look again.
+    /// Wakes all waiting writers to check again.
     pub fn wake(&self) {
         self.changed.notify(usize::MAX);
     }
 
-    /// Whether a writer with these wishes would go in at once. One load, and one more where
-    /// memtables have a budget that stalls.
+    /// Returns true if the writer would be admitted at once. One load, and one more if memtables
+    /// have a budget that stalls.
     #[inline]
     pub fn is_open(&self, entry: &Entry) -> bool {
         let door = self.door.load(Ordering::Acquire);
         (door == OPEN || (door == PRESSED && !entry.low_pri)) && !self.write_buffers.should_stall()
     }
 
-    /// Lets a writer in, now or later. Dropping the future gives up its place; what it paid is
-    /// lost.
+    /// Admits a writer, at once or after waiting. Dropping the future cancels the wait; bytes
+    /// already taken from the rate are lost.
     ///
     /// # Errors
-    /// A background error, the end of the database, with `no_slowdown` that it would have to wait,
-    /// or that it has waited long enough: then why what would let it go on fails, or else
-    /// `TimedOut`.
+    /// A background error; `Closed` at shutdown; `Incomplete` with `no_slowdown` if it would have
+    /// to wait; or, after the limit, the failure of the job that would end the stall, or `TimedOut`
+    /// without one.
     pub async fn enter(&self, env: &Env, stats: &Statistics, entry: Entry) -> Result<()> {
         self.health.check_writes()?;
         if self.is_open(&entry) {
@@ -429,7 +431,7 @@ impl StallController {
         outcome
     }
 
-    /// Until when a writer waits that came at `start`.
+    /// Returns the limit for a writer that arrived at `start`.
     fn limit(&self, hold: Hold, start: Duration, entry: &Entry) -> Limit {
         let state = self.state.lock();
         if state.abandoned {
@@ -439,8 +441,8 @@ impl StallController {
         let setback = state.setback(hold);
         let until = match (entry.timeout, setback) {
             (Some(timeout), _) => start.saturating_add(timeout),
-            // Why from the failure on: what has only just failed may succeed when it is tried
-            // again.
+            // Counted from the failure because a job that has only just failed may succeed on
+            // retry.
             (None, Some(setback)) => start.max(setback.since).saturating_add(self.patience),
             (None, None) => return None,
         };
@@ -506,8 +508,8 @@ impl StallController {
         };
         let mut paid = *bucket;
         let delay = paid.take(now, entry.bytes, rate);
-        // Why not always: who would rather fail than wait has not written, and leaves its share to
-        // others.
+        // Not stored for a `no_slowdown` writer that is refused, because it writes nothing and
+        // leaves its share to others.
         if delay.is_zero() || !entry.no_slowdown {
             *bucket = paid;
         }

@@ -1,4 +1,4 @@
-//! Tests of [`super`]: the door opens, narrows, closes, and nobody is forgotten at it.
+//! Tests of [`super`]: writers are admitted, delayed and blocked, and every waiter is woken.
 
 use super::*;
 use crate::health::BackgroundErrorReason;
@@ -92,7 +92,7 @@ fn who_would_not_wait_fails_and_pays_nothing() {
         let error = karst_io::block_on(&env, door.enter(&env, &stats, hasty)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Incomplete);
     }
-    // Had the hasty one paid, this would wait for a minute.
+    // If the refused writer had taken bytes from the rate, this one would wait for a minute.
     karst_io::block_on(&env, door.enter(&env, &stats, bytes(10))).unwrap();
 }
 
@@ -148,7 +148,8 @@ fn nobody_waits_for_ever_for_what_fails_each_time() {
     let full =
         Error::from(karst_io::Error::new("write", "/db/1.sst", std::io::ErrorKind::StorageFull.into()));
     let broken = Error::new(ErrorKind::Io, "the disk is broken");
-    // What waits, how long, and what it is told; `None` if it goes on waiting.
+    // Returns the writer's error and the seconds it waited; `None` if it still waits after 100
+    // seconds.
     let told = |entry: Entry| {
         let start = env.now();
         let limit = karst_io::sleep(env, Duration::from_secs(100));
@@ -161,12 +162,12 @@ fn nobody_waits_for_ever_for_what_fails_each_time() {
     let patient = |secs| Entry { timeout: Some(Duration::from_secs(secs)), ..bytes(1) };
     door.set(A, WriteStall::Stopped(StallCause::L0FileCountLimit), true, false);
     assert_eq!((told(bytes(1)), told(patient(3))), (None, Some((ErrorKind::TimedOut, 3))));
-    // Neither another family's trouble, nor a flush that fails, holds up whoever waits for this
+    // Neither another family's failure nor a failed flush affects a writer that waits for this
     // compaction.
     door.job_failed(B, Relief::Compaction, env.now(), &broken);
     door.job_failed(A, Relief::Flush, env.now(), &broken);
     assert_eq!(told(bytes(1)), None);
-    // But while one finds no room, none is tried.
+    // Without space no compaction is tried, in any family.
     door.job_failed(B, Relief::Compaction, env.now(), &full);
     assert_eq!(told(bytes(1)), Some((ErrorKind::NoSpace, 10)), "it has failed for more than ten seconds");
     door.job_failed(A, Relief::Compaction, env.now(), &broken);
