@@ -1,49 +1,48 @@
-//! One budget of memory: what tables, reads and jobs keep beside blocks counts against the block
-//! cache, which evicts blocks to make room.
+//! Memory budget: memory of tables, reads and jobs is charged to the block cache, which evicts
+//! blocks to make room.
 //!
-//! In: what tables, reads, iterators and the files that jobs write hold on to. Out: charges, given
-//! back when dropped.
+//! In: memory held by tables, reads, iterators and the files that jobs write. Out: charges,
+//! released when dropped.
 //!
-//! Invariant: nothing is refused for want of room; docs/decisions/memory-budget.md says why. What
-//! is read ahead of need stays small instead.
+//! Invariant: no request is refused for lack of room, for the reasons in
+//! docs/decisions/memory-budget.md. Readahead is limited instead.
 
 use crate::block::CachedBlock;
 use crate::open_files::Shared;
 use karst_mem::{Charge, ChargeKind};
 use std::sync::Arc;
 
-/// What memtables are charged as. Blocks that found no room in the cache are kind 0.
+/// Charge kind of memtables. Kind 0 is for blocks that found no room in the cache.
 pub const MEMTABLES: ChargeKind = ChargeKind(1);
-/// Open tables, with the metadata that is their own.
+/// Charge kind of open tables with their own metadata.
 pub const TABLES: ChargeKind = ChargeKind(2);
-/// Reads in flight, and what iterators have read ahead.
+/// Charge kind of reads in flight and iterators' readahead.
 pub const READS: ChargeKind = ChargeKind(3);
-/// Files that flushes and compactions are writing.
+/// Charge kind of files that flushes and compactions are writing.
 pub const JOBS: ChargeKind = ChargeKind(4);
 
 impl Shared {
-    /// Counts `bytes` against the cache, if anything but blocks counts.
+    /// Charges `bytes` to the cache, if memory besides blocks is charged.
     #[inline]
     pub fn charge(&self, kind: ChargeKind, bytes: usize) -> Option<Charge> {
         self.charges_memory.then(|| self.cache.reserve(kind, bytes))
     }
 
-    /// What a block costs in the cache. Where all memory counts, that is what an allocator takes
-    /// for it, rather than what was asked for: the common ones have four sizes from one power of
-    /// two to the next, and blocks lie closely above one of them.
+    /// Returns a block's charge in the cache. If all memory is charged, this is the allocator's
+    /// size class instead of the requested size: common allocators have four classes between powers
+    /// of two, and blocks are slightly larger than one of them.
     pub(crate) fn block_charge(&self, block: &CachedBlock) -> usize {
         let bytes = block.charge_bytes();
         if self.charges_memory { allocated_bytes(bytes) } else { bytes }
     }
 
-    /// The same for what is read ahead: it counts for as long as either the read or who asked for
-    /// it holds on to it.
+    /// Charges readahead; the charge lives as long as either the read or the scan holds it.
     pub fn charge_ahead(&self, bytes: usize) -> Option<Arc<Charge>> {
         self.charge(READS, bytes).map(Arc::new)
     }
 
-    /// How much more may be read ahead of need, in bytes. Why half of the capacity: the rest stays
-    /// with blocks, which have been needed before.
+    /// Returns the number of bytes that may still be read ahead. The limit is half of the capacity
+    /// because the rest stays with blocks, which have been needed before.
     #[inline]
     pub fn room_ahead_bytes(&self) -> u64 {
         if !self.charges_memory {
@@ -55,12 +54,12 @@ impl Shared {
     }
 }
 
-/// What an allocator takes for so many bytes.
+/// Returns the allocator's size class for `bytes`.
 fn allocated_bytes(bytes: usize) -> usize {
     bytes.next_multiple_of((bytes.next_power_of_two() / 8).max(16))
 }
 
-/// What a file that is being written has in memory: as much as was written, up to a limit.
+/// The charge of a file being written: the bytes written, up to a limit.
 #[derive(Debug)]
 pub(crate) struct FileCharge {
     shared: Arc<Shared>,
@@ -69,12 +68,13 @@ pub(crate) struct FileCharge {
 }
 
 impl FileCharge {
-    /// For a file that has at most `most_bytes` in memory. `None` if nothing but blocks counts.
+    /// Creates the charge of a file with at most `most_bytes` in memory. `None` if only blocks are
+    /// charged.
     pub(crate) fn new(shared: &Arc<Shared>, most_bytes: usize) -> Option<Self> {
         shared.charges_memory.then(|| Self { shared: shared.clone(), most_bytes, charge: None })
     }
 
-    /// So many bytes more were written.
+    /// Charges another `bytes` written.
     pub(crate) fn add(&mut self, bytes: usize) {
         let has = self.charge.as_ref().map_or(0, Charge::bytes);
         let more = bytes.min(self.most_bytes - has);

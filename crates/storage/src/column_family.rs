@@ -4,9 +4,9 @@
 //! In: new memtables from the commit pipeline, new versions from flushes and compactions. Out: a
 //! cheap pin of the current superversion.
 //!
-//! Invariant: a superversion that is installed holds everything its forerunner held, or what became
-//! of it. Lock: a family's own; held to exchange the parts of its superversion, never while waiting
-//! or reading.
+//! Invariant: a new superversion holds everything its predecessor held, or the result of its flush
+//! or compaction. Lock: a family's own; held to replace parts of its superversion, never while
+//! waiting or reading.
 
 use crate::memtable::{MemTable, Seal};
 use crate::superversion::SuperVersion;
@@ -28,48 +28,48 @@ pub struct ColumnFamily(#[doc(hidden)] pub Arc<Family>);
 /// The state of a column family.
 #[derive(Debug)]
 pub struct Family {
-    /// As it was opened: what it is called and ordered by never changes; for options see
+    /// The configuration at open: name and comparator never change; for current options see
     /// [`settings`](Self::settings).
     pub config: Arc<FamilyConfig>,
-    /// How it reads its tables.
+    /// The family's open tables and their read configuration.
     pub tables: Arc<TableCache>,
-    /// Names the database it is of.
+    /// Id of the family's database.
     pub database: u64,
-    /// What flushes and compactions have done since it was opened.
+    /// Sums over flushes and compactions since the database was opened.
     pub jobs: LevelJobs,
     current: ArcSwap<SuperVersion>,
-    /// Versions that somebody may still use. Lock: whoever exchanges the superversion; readers take
-    /// none.
+    /// Versions that may still be in use. Lock: held while the superversion is replaced; readers
+    /// take none.
     exchange: Mutex<Vec<Weak<Version>>>,
     dropped: AtomicBool,
     /// See [`Family::unnumbered_through`].
     unnumbered_through: AtomicU64,
-    /// Of a family with timestamps.
+    /// Present if the family has timestamps.
     history: Option<History>,
 }
 
-/// What a column family with timestamps has of the past.
+/// History bounds of a column family with timestamps.
 #[derive(Debug)]
 pub struct History {
-    /// Lock: for a look or a change; nothing is called under it.
+    /// Lock: held for one load or store only.
     full_history_ts_low: Mutex<Option<Vec<u8>>>,
-    /// Lock: the same.
+    /// Lock: held for one load or store only.
     trim_ts: Mutex<Option<Vec<u8>>>,
 }
 
 impl History {
-    /// What was written before this timestamp may have been collected, but for the newest entry of
-    /// each key; reads at earlier ones are refused.
+    /// Returns the timestamp before which only the newest entry of each key is sure to be kept;
+    /// reads at earlier timestamps are refused.
     pub fn full_history_ts_low(&self) -> Option<Vec<u8>> {
         self.full_history_ts_low.lock().clone()
     }
 
-    /// Sets that timestamp, which the MANIFEST has.
+    /// Sets that timestamp, as recorded in the MANIFEST.
     pub fn set_full_history_ts_low(&self, low: Option<Vec<u8>>) {
         *self.full_history_ts_low.lock() = low;
     }
 
-    /// Compactions drop what was written at timestamps behind this one.
+    /// Returns the timestamp after which compactions drop entries.
     pub fn trim_ts(&self) -> Option<Vec<u8>> {
         self.trim_ts.lock().clone()
     }
@@ -81,7 +81,7 @@ impl History {
 }
 
 impl Family {
-    /// One with this superversion, of the database with this name.
+    /// Creates a family of the database with id `database`.
     pub fn new(
         database: u64,
         config: Arc<FamilyConfig>,
@@ -103,13 +103,13 @@ impl Family {
         }
     }
 
-    /// What it has of the past, if its keys have timestamps.
+    /// Returns the history bounds if the keys have timestamps.
     #[inline]
     pub fn history(&self) -> Option<&History> {
         self.history.as_ref()
     }
 
-    /// Its number in all files.
+    /// Returns the family's id.
     pub fn id(&self) -> ColumnFamilyId {
         self.config.id
     }
@@ -121,19 +121,19 @@ impl Family {
         self.current.load()
     }
 
-    /// The current superversion, for an operation that may wait.
+    /// Returns the current superversion, for an operation that may wait.
     pub fn superversion(&self) -> Arc<SuperVersion> {
         self.current.load_full()
     }
 
-    /// An empty memtable for it.
+    /// Creates an empty memtable for the family.
     pub fn new_memtable(&self) -> Arc<MemTable> {
         Arc::new(MemTable::of(self.pin().config()))
     }
 
-    /// Ends the memtable that takes writes and puts `mem` in its place. Returns the sealed one.
+    /// Seals the active memtable and replaces it with `mem`. Returns the sealed one.
     ///
-    /// Lock: called under the lock that orders writes, so that no write is between the two.
+    /// Lock: called under the lock that orders writes, so that no write falls between the two.
     pub fn seal(&self, seal: Seal, mem: Arc<MemTable>) -> Arc<MemTable> {
         let mut sealed = None;
         mem.begins_behind(seal.largest_seq);
@@ -146,12 +146,12 @@ impl Family {
         sealed.expect("`exchange` calls once")
     }
 
-    /// What it is read and written with now.
+    /// Returns the current configuration.
     pub fn settings(&self) -> Arc<FamilyConfig> {
         self.pin().config().clone()
     }
 
-    /// Has everything from now on read and written with `settings`, which differ in options only.
+    /// Replaces the configuration; `settings` differ in options only.
     pub fn change_settings(&self, settings: Arc<FamilyConfig>) {
         let _exchanging = self.exchange.lock();
         let old = self.current.load_full();
@@ -160,21 +160,20 @@ impl Family {
         self.current.store(Arc::new(new.lacking_as(&old)));
     }
 
-    /// Puts `mem` in place of the memtable, whose entries are in tables that an install will bring.
-    /// For recovery, when nobody reads yet.
+    /// Replaces the memtable with `mem`; a later install brings the tables with its entries. For
+    /// recovery, before any reads.
     pub fn replace_memtable(&self, mem: Arc<MemTable>) {
         self.exchange(|old| (mem, old.immutable.to_vec(), old.version.clone()));
     }
 
-    /// Puts other memtables, the newest first, and another tree in place of those it has. For a
-    /// database that follows what another process writes.
+    /// Replaces memtables (newest first) and tree. For a secondary instance.
     pub fn replace(&self, mem: Arc<MemTable>, immutable: Vec<Arc<MemTable>>, version: Arc<Version>) {
         self.exchange(|_| (mem, immutable, version));
     }
 
-    /// Puts `version` in place of the tree, and lets go of the sealed memtables in `flushed`, whose
-    /// entries are in it. `ingested` is from where on readers have to see what was ingested into
-    /// it.
+    /// Replaces the tree with `version` and drops the sealed memtables in `flushed`, whose entries
+    /// are in it. `ingested` is the first sequence number at which readers must see the ingested
+    /// files.
     pub fn install(&self, version: Arc<Version>, flushed: &[Arc<MemTable>], ingested: Option<SeqNo>) {
         let parts = |old: &SuperVersion| {
             let stays = |mem: &&Arc<MemTable>| !flushed.iter().any(|gone| Arc::ptr_eq(gone, mem));
@@ -184,32 +183,32 @@ impl Family {
         flushed.iter().for_each(|memtable| memtable.flushed());
     }
 
-    /// The versions that somebody uses, the current one last.
+    /// Returns the versions in use, the current one last.
     pub fn live_versions(&self) -> Vec<Arc<Version>> {
         self.exchange.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Says that the family is dropped: it takes no writes and no jobs any more. Reads that hold it
-    /// go on.
+    /// Marks the family as dropped: no more writes and jobs. Existing reads continue.
     pub fn set_dropped(&self) {
-        // Ordering: a flag only; whoever must not miss it takes the lock that orders writes.
+        // Ordering: a flag only; callers that must not miss it take the lock that orders writes.
         self.dropped.store(true, Ordering::Release);
         self.pin().memtables().for_each(|memtable| memtable.flushed());
     }
 
-    /// Whether it is dropped; then it takes no writes and no jobs any more.
+    /// Returns true if the family is dropped.
     pub fn is_dropped(&self) -> bool {
         self.dropped.load(Ordering::Acquire)
     }
 
-    /// Says that a file is about to be ingested whose entries do not get numbers of their own, of
-    /// which `seq` is taken for it.
+    /// Announces the ingestion of a file whose entries get no sequence numbers of their own; `seq`
+    /// is the one allocated for the file.
     pub fn note_unnumbered(&self, seq: SeqNo) {
         self.unnumbered_through.fetch_max(seq.0, Ordering::Release);
     }
 
-    /// Up to this sequence number any key may have been written since the database was opened,
-    /// without an entry that has such a number; 0 if none was.
+    /// Returns the largest sequence number allocated since the open to an ingested file whose
+    /// entries have no numbers of their own; 0 if none. Any key may have been written up to it,
+    /// although the key's entries have smaller numbers.
     pub fn unnumbered_through(&self) -> SeqNo {
         SeqNo(self.unnumbered_through.load(Ordering::Acquire))
     }
@@ -248,40 +247,40 @@ impl Family {
 #[derive(Debug)]
 pub struct Families {
     open: ArcSwap<Vec<Arc<Family>>>,
-    /// Lock: whoever adds or removes.
+    /// Lock: held while families are added or removed.
     exchange: Mutex<()>,
 }
 
 impl Families {
-    /// These, in whatever order.
+    /// Takes families in any order.
     pub fn new(mut families: Vec<Arc<Family>>) -> Self {
         families.sort_by_key(|family| family.id());
         Self { open: ArcSwap::from_pointee(families), exchange: Mutex::new(()) }
     }
 
-    /// All of them now, by id.
+    /// Returns all open families, by id.
     pub fn all(&self) -> Arc<Vec<Arc<Family>>> {
         self.open.load_full()
     }
 
-    /// The largest `write_buffer_size` of all, in bytes; 0 without families.
+    /// Returns the largest `write_buffer_size` of all families, in bytes; 0 without families.
     pub fn largest_write_buffer(&self) -> usize {
         let sizes = self.all();
         sizes.iter().map(|family| family.pin().config().options.write_buffer_size).max().unwrap_or(0)
     }
 
-    /// The open one with this id.
+    /// Returns the open family with this id.
     pub fn get(&self, id: ColumnFamilyId) -> Option<Arc<Family>> {
         let open = self.open.load();
         let index = open.binary_search_by_key(&id, |family| family.id()).ok()?;
         Some(open[index].clone())
     }
 
-    /// Pins the current superversion of an open one; see [`Family::pin`].
+    /// Pins the current superversion of an open family; see [`Family::pin`].
     #[inline]
     pub fn pin(&self, id: ColumnFamilyId) -> Option<Guard<Arc<SuperVersion>>> {
         let open = self.open.load();
-        // Why: most databases have one, and most writes go to the default one, which is the first.
+        // The default family is first and checked first because most writes go to it.
         let index = match open.first() {
             Some(first) if first.id() == id => 0,
             _ => open.binary_search_by_key(&id, |family| family.id()).ok()?,
@@ -289,7 +288,7 @@ impl Families {
         Some(open[index].pin())
     }
 
-    /// Calls `with` with an open one, which it may look at but not keep.
+    /// Calls `with` with an open family, which it must not keep.
     #[inline]
     pub fn with(&self, id: ColumnFamilyId, with: impl FnOnce(&Arc<Family>)) {
         let open = self.open.load();
@@ -298,12 +297,12 @@ impl Families {
         }
     }
 
-    /// The open one with this name.
+    /// Returns the open family with this name.
     pub fn named(&self, name: &str) -> Option<Arc<Family>> {
         self.open.load().iter().find(|family| family.config.name == name).cloned()
     }
 
-    /// Adds a family whose id no other has or had.
+    /// Adds a family; its id must be unused, past families included.
     pub fn add(&self, family: Arc<Family>) {
         let _exchanging = self.exchange.lock();
         let mut families = Vec::clone(&self.open.load());
@@ -313,7 +312,7 @@ impl Families {
         self.open.store(Arc::new(families));
     }
 
-    /// Takes one out and marks it as dropped.
+    /// Removes a family and marks it as dropped.
     pub fn remove(&self, id: ColumnFamilyId) -> Option<Arc<Family>> {
         let _exchanging = self.exchange.lock();
         let mut families = Vec::clone(&self.open.load());
@@ -326,42 +325,42 @@ impl Families {
 }
 
 impl ColumnFamily {
-    /// Its name.
+    /// Returns the family's name.
     pub fn name(&self) -> &str {
         &self.0.config.name
     }
 
-    /// Its id, by which logs and the MANIFEST call it.
+    /// Returns the family's id, as in logs and the MANIFEST.
     pub fn id(&self) -> u32 {
         self.0.config.id.0
     }
 
-    /// The options it is read and written with now.
+    /// Returns the current options.
     pub fn options(&self) -> karst_base::options::ColumnFamilyOptions {
         self.0.settings().options.clone()
     }
 
-    /// The order of its keys.
+    /// Returns the comparator of its keys.
     pub fn comparator(&self) -> &karst_format::comparator::Comparator {
         &self.0.config.comparator
     }
 
-    /// What merges its operands.
+    /// Returns the family's merge operator.
     ///
     /// # Errors
-    /// There is none, or OPTIONS names one that is not built in and none was supplied.
+    /// No operator is configured, or OPTIONS names one that is neither built in nor supplied.
     pub fn merge_operator(
         &self,
     ) -> karst_base::error::Result<Arc<dyn karst_base::merge_operator::MergeOperator>> {
         self.0.config.merge_operator().cloned()
     }
 
-    /// Whether it is of the same open database as `other`.
+    /// Returns true if both are of the same open database.
     pub fn is_beside(&self, other: &ColumnFamily) -> bool {
         self.0.database == other.0.database
     }
 
-    /// The name of its comparator.
+    /// Returns the name of its comparator.
     pub fn comparator_name(&self) -> &str {
         self.0.config.comparator.name()
     }

@@ -1,12 +1,11 @@
-//! Checksums of whole files: made while tables and blob files are written, kept in the MANIFEST
-//! with the name of the function, verified by calls and where files are copied or ingested.
+//! Checksums of whole files: computed while tables and blob files are written, stored in the
+//! MANIFEST with the function's name, verified on demand and when files are copied or ingested.
 //!
-//! In: a [`FileChecksumGenFactory`], of the user's or RocksDB's own for CRC32c. Out: a
-//! [`FileChecksum`].
+//! In: a [`FileChecksumGenFactory`], the user's or RocksDB's for CRC32c. Out: a [`FileChecksum`].
 //!
-//! Generators are called by jobs and by whoever verifies, and must not block or use the database;
-//! one that panics fails the job that writes, and the database takes no more writes, or does so to
-//! the caller that verifies.
+//! Generators are called by jobs and by verifying callers, and must not block or use the database;
+//! a panic fails the writing job, and the database then refuses writes; during verification it
+//! reaches the caller.
 
 use karst_base::error::{Error, Result};
 use karst_format::options::DbOptions;
@@ -15,39 +14,39 @@ use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Which file a generator is made for.
+/// The file that a generator is created for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FileChecksumGenContext<'a> {
-    /// Where the file is, or will be.
+    /// Path of the file, which may not exist yet.
     pub file_name: &'a Path,
-    /// The function whose checksum is to be verified; empty where any will do.
+    /// Name of the function to verify with; empty if any function is accepted.
     pub requested_checksum_func_name: &'a str,
 }
 
-/// Makes the checksum of one file.
+/// Computes the checksum of one file.
 pub trait FileChecksumGenerator: Send {
-    /// The name of the function, which the MANIFEST keeps; not empty.
+    /// Name of the function, as recorded in the MANIFEST; not empty.
     fn name(&self) -> &str;
 
-    /// Takes the bytes that come next in the file.
+    /// Adds the next bytes of the file.
     fn update(&mut self, bytes: &[u8]);
 
-    /// The checksum of all bytes; not empty.
+    /// Returns the checksum of all bytes; not empty.
     fn finalize(self: Box<Self>) -> Vec<u8>;
 }
 
-/// Makes generators; see the module.
+/// Creates generators; see the module.
 pub trait FileChecksumGenFactory: Send + Sync + Debug {
-    /// The name kept in OPTIONS.
+    /// The name written to OPTIONS.
     fn name(&self) -> &str;
 
-    /// The generator for one file; `None` for a requested function that is not known, and to have
-    /// a file written without a checksum.
+    /// Creates the generator for one file; `None` if the requested function is unknown, or to write
+    /// the file without a checksum.
     fn create(&self, context: &FileChecksumGenContext<'_>) -> Option<Box<dyn FileChecksumGenerator>>;
 }
 
-/// RocksDB's factory of CRC32c checksums, which are kept in big-endian order.
+/// RocksDB's factory of CRC32c checksums, which are stored in big-endian order.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FileChecksumGenCrc32cFactory;
 
@@ -81,10 +80,10 @@ impl FileChecksumGenerator for Crc32c {
     }
 }
 
-/// What makes checksums of files that are written, if anything: `supplied`, or what `options` name.
+/// Returns the factory for files that are written: `supplied`, the one named in `options`, or none.
 ///
 /// # Errors
-/// They name what is not known.
+/// `options` name an unknown factory.
 pub fn factory(
     options: &DbOptions,
     supplied: Option<&Arc<dyn FileChecksumGenFactory>>,
@@ -99,19 +98,20 @@ pub fn factory(
     }
 }
 
-/// A checksum that is being made.
+/// A checksum in progress.
 pub struct RunningChecksum(Box<dyn FileChecksumGenerator>);
 
 impl RunningChecksum {
-    /// Of a file that is going to be written at `path`; `None` if the factory wants none.
+    /// Starts the checksum of a file to be written at `path`; `None` if the factory declines.
     pub fn of_new(factory: &Arc<dyn FileChecksumGenFactory>, path: &Path) -> Option<RunningChecksum> {
         factory.create(&context(path, "")).map(RunningChecksum)
     }
 
-    /// By the function `name`, to verify a checksum of it. CRC32c is known whatever the factory.
+    /// Starts a checksum with the function `name`, for verification. CRC32c is known with any
+    /// factory.
     ///
     /// # Errors
-    /// `InvalidArgument`: the function is not known, or the factory makes another for its name.
+    /// `InvalidArgument`: the function is unknown, or the factory's generator has another name.
     pub fn by_function(
         factory: Option<&Arc<dyn FileChecksumGenFactory>>,
         path: &Path,
@@ -131,12 +131,12 @@ impl RunningChecksum {
         Err(Error::invalid_argument(format!("{}: {what}", path.display())))
     }
 
-    /// Takes the bytes that come next.
+    /// Adds the next bytes of the file.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The checksum; `None` from a generator that gives no bytes, or no name to keep them under.
+    /// Returns the checksum; `None` if the generator returns no bytes or an empty name.
     pub fn finish(self) -> Option<FileChecksum> {
         let function: Box<[u8]> = self.0.name().as_bytes().into();
         let value: Box<[u8]> = self.0.finalize().into();
@@ -158,7 +158,7 @@ fn context<'a>(file_name: &'a Path, requested_checksum_func_name: &'a str) -> Fi
 mod tests {
     use super::*;
 
-    /// Has one name, whatever is asked for.
+    /// Has one name, regardless of the requested one.
     #[derive(Debug)]
     struct Stubborn(&'static str);
 

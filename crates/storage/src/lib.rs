@@ -1,23 +1,23 @@
-//! What holds entries: memtables in memory, tables and blob files on storage; and what a column
-//! family has of them at one moment.
+//! Storage of entries: memtables in memory, tables and blob files on disk; and a column family's
+//! consistent set of both.
 //!
 //! In: entries, from writers and jobs; files, through `karst_io`. Out: blocks and values that
-//! readers pin. Nothing here decides which entries count: a step of a read asks, and whoever drives
-//! it waits.
+//! readers pin. Nothing here decides the visibility of entries: a step of a read states its needs,
+//! and its driver waits for them.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`block`] | decoded blocks, and the memory of those that are gone |
-//! | [`open_files`] | what a database shares for reading files, and the files that it keeps open |
-//! | [`budget`] | what counts against the block cache beside blocks |
-//! | [`file_checksum`] | checksums of whole files, of users' functions too |
-//! | [`spans`] | many parts of one file at the same time |
-//! | [`memtable`] | entries that are in no table yet |
-//! | [`value`] | a value that pins what it lies in |
+//! | [`block`] | decoded blocks, and memory of evicted ones |
+//! | [`open_files`] | state shared by a database's file readers, and its open files |
+//! | [`budget`] | memory charged to the block cache besides blocks |
+//! | [`file_checksum`] | checksums of whole files, including users' functions |
+//! | [`spans`] | concurrent reads of parts of one file |
+//! | [`memtable`] | entries that are not in a table yet |
+//! | [`value`] | values that pin their block or memtable |
 //! | [`blob`] | values in blob files |
-//! | [`table`] | tables: opened, asked, verified, written; what a read needs, and how it is fetched |
+//! | [`table`] | tables: opening, lookup, verification, writing; a read's needs, fetched |
 //! | [`superversion`] | memtables and tree, pinned together |
-//! | [`column_family`] | the state of a column family, and of all of a database |
+//! | [`column_family`] | the state of one column family, and the set of a database's families |
 #![forbid(unsafe_code)]
 
 pub mod blob;

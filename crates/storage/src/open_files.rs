@@ -1,12 +1,12 @@
-//! What all column families of a database share for reading files, and the files that it keeps
-//! open.
+//! State shared by all column families of a database for reading files, and the database's open
+//! files.
 //!
-//! In: open files by number. Out: the same again, unless they were closed meanwhile.
+//! In: open files by number. Out: the open file, unless it was closed meanwhile.
 //!
-//! With `max_open_files = -1` (the default) every file stays open with its metadata, where it is
-//! found without a map or a lock: a table for as long as a version has the file, a blob file for as
-//! long as anything describes it. With a limit both are kept here, and the ones not used lately are
-//! closed; a read that uses one keeps it open.
+//! With `max_open_files = -1` (the default) every file stays open with its metadata and is found
+//! without a map or a lock: a table while a version has the file, a blob file while any metadata
+//! describes it. With a limit both are kept here, and files not used recently are closed; a read
+//! keeps its file open.
 
 use crate::block::CachedBlock;
 use crate::file_checksum::FileChecksumGenFactory;
@@ -28,50 +28,50 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bits of a file's id that hold its number; the rest tells databases of one process apart.
+/// Bits of a file's id that hold its number; the rest distinguishes databases of one process.
 const FILE_NUMBER_BITS: u32 = 40;
 
-/// What all column families of a database share for reading files.
+/// State shared by all column families of a database for reading files.
 #[derive(Clone, Debug)]
 pub struct Shared {
-    /// Reads and opens the files.
+    /// Opens and reads the files.
     pub env: Env,
-    /// The cache of blocks.
+    /// The block cache.
     pub cache: Arc<BlockCache<CachedBlock>>,
-    /// What is counted.
+    /// The database's statistics.
     pub stats: Arc<Statistics>,
-    /// What is written down of what is asked.
+    /// The query trace.
     pub tracer: Arc<Tracer>,
-    /// Directories of table files, by path id. Never empty. A column family with paths of its own
-    /// has a `Shared` of its own.
+    /// Directories of table files, by path id. Never empty. A column family with its own paths has
+    /// its own `Shared`.
     pub directories: Vec<PathBuf>,
-    /// Those of all column families.
+    /// Directories of all column families.
     places: Arc<RwLock<BTreeSet<(u8, PathBuf)>>>,
-    /// How many bytes each of them should hold. Empty: all go to the first.
+    /// Target size of each directory in bytes. If empty, all tables go to the first.
     pub path_target_sizes: Vec<u64>,
-    /// Files are read with O_DIRECT.
+    /// True if files are read with O_DIRECT.
     pub use_direct_reads: bool,
-    /// Where the file system refuses that, they are read without.
+    /// True if files are read buffered where the file system refuses O_DIRECT.
     pub(crate) may_read_buffered: bool,
-    /// A table must have the unique id that the MANIFEST says, if it says any.
+    /// True if a table's unique id must match that in the MANIFEST, if recorded.
     pub(crate) verify_unique_ids: bool,
-    /// Another process writes to the database, and removes what it needs no more.
+    /// True if another process writes to the database and removes obsolete files.
     pub is_secondary: bool,
-    /// Iterators ask prefix filters only where their options say so.
+    /// True if iterators use prefix filters only if their options request it.
     pub prefix_seek_opt_in_only: bool,
-    /// Tables, reads and iterators count against the cache.
+    /// True if tables, reads and iterators are charged to the cache.
     pub(crate) charges_memory: bool,
-    /// Makes checksums of whole files that are written, and of those that are verified.
+    /// Factory for checksums of whole files, written or verified.
     pub file_checksums: Option<Arc<dyn FileChecksumGenFactory>>,
-    /// What watches how much room the files take, if anything does.
+    /// Tracks the space that files take, if set.
     pub space: Option<SstFileManager>,
-    /// The files that stay open.
+    /// The files kept open.
     pub open_files: Arc<OpenFiles>,
     instance: u64,
 }
 
 impl Shared {
-    /// As `options` have it.
+    /// Creates the state for a database with `options`.
     pub fn new(
         env: Env,
         cache: Arc<BlockCache<CachedBlock>>,
@@ -81,7 +81,7 @@ impl Shared {
         charges_memory: bool,
     ) -> Self {
         let instance = cache.new_user();
-        // Compat: a negative number stands for no limit.
+        // Compat: a negative number means no limit.
         let limit = usize::try_from(options.max_open_files).ok();
         let places = Arc::default();
         note_places(&places, &directories);
@@ -106,21 +106,21 @@ impl Shared {
         }
     }
 
-    /// The same for a column family with other directories, which should hold so many bytes.
+    /// Returns a copy for a column family with other directories and target sizes in bytes.
     #[must_use]
     pub fn in_directories(&self, directories: Vec<PathBuf>, path_target_sizes: Vec<u64>) -> Shared {
         note_places(&self.places, &directories);
         Shared { directories, path_target_sizes, ..self.clone() }
     }
 
-    /// The directories of all column families that were open, each with a path id that one of them
-    /// has it under.
+    /// Returns the directories of all column families opened so far, each with a path id under
+    /// which one of them has it.
     pub fn all_places(&self) -> Vec<(u8, PathBuf)> {
         self.places.read().iter().cloned().collect()
     }
 
-    /// The same files in the same cache, read with O_DIRECT where that is to be had. What it opens
-    /// stays open with the metadata that it is opened by.
+    /// Returns a copy for the same files and cache that reads with O_DIRECT if available. Files it
+    /// opens stay open with the metadata they are opened through.
     pub fn reading_directly(&self) -> Shared {
         Shared {
             use_direct_reads: true,
@@ -130,7 +130,7 @@ impl Shared {
         }
     }
 
-    /// The time, if times are collected; else the clock is not read.
+    /// Returns the time if times are collected; otherwise the clock is not read.
     #[inline]
     pub fn start_timer(&self) -> Option<Duration> {
         self.stats.start_timer(&self.env)
@@ -142,7 +142,7 @@ impl Shared {
         self.stats.measure_since(&self.env, &[kind], began);
     }
 
-    /// Does a decompression and takes its time, if anybody wants to know.
+    /// Runs a decompression and times it if times are collected.
     #[inline]
     pub(crate) fn time_decompression<R>(&self, work: impl FnOnce() -> R) -> R {
         let counts = self.stats.detailed_timers_enabled();
@@ -153,15 +153,15 @@ impl Shared {
         result
     }
 
-    /// Names a file within the process: the first half of the cache keys of its blocks.
+    /// Returns a file's id within the process: the first half of the cache keys of its blocks.
     ///
-    /// Why not from the file's unique id: a counter cannot collide, needs no read, and lasts over
-    /// closing and reopening the file.
+    /// Not derived from the file's unique id because a counter cannot collide, needs no read, and
+    /// survives closing and reopening the file.
     pub(crate) fn file_id(&self, number: FileNumber) -> u64 {
         (self.instance << FILE_NUMBER_BITS) | (number.0 & ((1 << FILE_NUMBER_BITS) - 1))
     }
 
-    /// What is said of a file that the MANIFEST names and that is not there.
+    /// Returns the error for a file that the MANIFEST names and that does not exist.
     pub(crate) fn missing(&self, path: &Path, what: &str, error: karst_io::Error) -> Error {
         if self.is_secondary {
             let text = format!(
@@ -174,7 +174,7 @@ impl Shared {
         Error::with_source(ErrorKind::Corruption, text, error)
     }
 
-    /// The path of a table file.
+    /// Returns the path of a table file.
     pub fn table_path(&self, number: FileNumber, path_id: u8) -> Result<PathBuf> {
         let directory = self.directories.get(usize::from(path_id)).ok_or_else(|| {
             Error::invalid_argument(format!(
@@ -186,30 +186,30 @@ impl Shared {
         Ok(directory.join(FileName::Table(number).to_string()))
     }
 
-    /// True if a table or a blob file of the database may be at `path`: its directory is one of
-    /// them, as it is spelled, and its name is that of such a file.
+    /// Returns true if a table or blob file of the database may be at `path`: its directory is one
+    /// of the database's, compared literally, and its name is that of such a file.
     pub fn has_place_of(&self, path: &Path) -> bool {
         let name = path.file_name().and_then(|name| FileName::parse(&name.to_string_lossy()));
         let is_stored = matches!(name, Some(FileName::Table(_) | FileName::Blob(_)));
         is_stored && self.all_places().iter().any(|(_, directory)| path.parent() == Some(directory))
     }
 
-    /// The path of a blob file.
+    /// Returns the path of a blob file.
     pub fn blob_path(&self, number: FileNumber) -> PathBuf {
         self.directories[0].join(FileName::Blob(number).to_string())
     }
 }
 
 fn note_places(places: &RwLock<BTreeSet<(u8, PathBuf)>>, directories: &[PathBuf]) {
-    // Compat: a MANIFEST tells four apart.
+    // Compat: a MANIFEST distinguishes four.
     places.write().extend((0..=u8::MAX).zip(directories.iter().cloned()));
 }
 
-/// An open file of whatever kind; a number has one kind.
+/// An open file of any kind; each number has one kind.
 type Opened = Arc<dyn Any + Send + Sync>;
 
-/// The files that a database keeps open under a limit; without one they stay open with their
-/// metadata, and this is empty.
+/// The files that a database keeps open under a limit. Empty without a limit, because files then
+/// stay open with their metadata.
 #[derive(Debug)]
 pub struct OpenFiles(Option<Limited>);
 
@@ -218,46 +218,46 @@ impl OpenFiles {
         OpenFiles(None)
     }
 
-    /// At most so many, with those that a database needs besides.
+    /// Keeps at most `max_open_files` files open, including those reserved for the database's other
+    /// needs.
     pub(crate) fn limited(max_open_files: usize) -> Self {
         OpenFiles(Some(Limited::new(max_open_files)))
     }
 
-    /// Whether files are closed that were not used lately.
+    /// Returns true if files not used recently are closed.
     #[inline]
     pub(crate) fn is_limited(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Keeps at most so many files open from now on, if there is a limit at all.
+    /// Changes the maximum number of open files, if there is a limit.
     pub fn set_limit(&self, max_open_files: usize) {
         if let Some(files) = &self.0 {
             files.set_limit(max_open_files);
         }
     }
 
-    /// The file with this number, if it is kept here.
+    /// Returns the file with this number, if kept here.
     pub fn get<T: Any + Send + Sync>(&self, number: FileNumber) -> Option<Arc<T>> {
         self.0.as_ref()?.get(number)?.downcast().ok()
     }
 
-    /// Keeps a file open, if there is a limit; returns the one that is kept, which may be another
-    /// reader's.
+    /// Keeps a file open if there is a limit; returns the kept one, which may be another reader's.
     pub fn keep<T: Any + Send + Sync>(&self, number: FileNumber, file: Arc<T>) -> Arc<T> {
         let Some(files) = &self.0 else { return file };
         files.keep(number, file.clone()).downcast().unwrap_or(file)
     }
 
-    /// Closes a file that is about to be removed, once no read uses it any more.
+    /// Closes a file that is about to be removed, after the last read that uses it.
     pub fn forget(&self, number: FileNumber) {
-        // Why first taken out and then dropped: closing is no work for under a lock.
+        // Taken out first and dropped afterwards, because closing must not happen under the lock.
         let forgotten = self.0.as_ref().and_then(|files| files.forget(number));
         drop(forgotten);
     }
 }
 
-/// Open files under a limit. Second chance: a file used since it was last considered is considered
-/// again later.
+/// Open files under a limit. Second chance: a file used since it was last considered for closing is
+/// skipped once.
 #[derive(Debug)]
 pub struct Limited {
     capacity: AtomicUsize,
@@ -271,7 +271,7 @@ struct LimitedInner {
     order: VecDeque<FileNumber>,
 }
 
-/// Files that a database needs besides tables: logs, MANIFEST, lock. RocksDB keeps as many back.
+/// Number of files reserved for logs, MANIFEST and lock, as in RocksDB.
 const RESERVED_FILES: usize = 10;
 
 impl Limited {
@@ -295,7 +295,7 @@ impl Limited {
         Some(file.clone())
     }
 
-    /// Takes a file out; it is closed when the last read that uses it ends.
+    /// Takes a file out of the set; it is closed when the last read that uses it ends.
     fn forget(&self, number: FileNumber) -> Option<Opened> {
         let mut inner = self.inner.lock();
         let (file, _) = inner.files.remove(&number)?;
@@ -303,7 +303,7 @@ impl Limited {
         Some(file)
     }
 
-    /// Keeps `file` unless one is kept under this number already; returns the one that is.
+    /// Keeps `file` unless one is kept under this number already; returns the kept one.
     fn keep(&self, number: FileNumber, file: Opened) -> Opened {
         let mut dropped = Vec::new();
         let mut inner = self.inner.lock();

@@ -1,7 +1,7 @@
-//! Reading many parts of one file at the same time.
+//! Concurrent reads of parts of one file.
 //!
-//! In: futures, or spans of a file. Out: their results, in order; and an error that says where a
-//! file ended too early.
+//! In: futures, or spans of a file. Out: their results, in order; and the error for a file that
+//! ended too early.
 
 use crate::budget;
 use crate::open_files::Shared;
@@ -13,19 +13,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-/// Bytes of a read, where blocks and records are not larger.
+/// Size of a read in bytes, unless a block or record is larger.
 pub(crate) const SPAN_BYTES: u64 = 512 << 10;
-/// Reads of that length at the same time; up to sixteen times as many if they are shorter.
+/// Number of concurrent reads of that size; up to sixteen times as many if they are shorter.
 const SPANS: u64 = 4;
 
-/// The bytes of a file from `start` to `end` as spans for [`read_spans`].
+/// Splits the bytes of a file from `start` to `end` into spans for [`read_spans`].
 pub(crate) fn spans(start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
     let starts = (start..end).step_by(SPAN_BYTES as usize);
     starts.map(move |start| (start, end.min(start + SPAN_BYTES)))
 }
 
-/// Reads spans of a file, each from a byte to before another, a few at the same time, and hands
-/// each to `visit`, in order, with where it starts.
+/// Reads spans of a file (start included, end excluded), a few at the same time, and passes each to
+/// `visit`, in order, with its start.
 ///
 /// # Errors
 /// The file cannot be read, or ends before a span does; those of `visit`.
@@ -60,12 +60,12 @@ pub(crate) async fn read_spans(
     Ok(())
 }
 
-/// The file ended inside what was read.
+/// Returns the error for a file that ended inside a read.
 pub fn short(file: &Arc<dyn RandomAccessFile>, start: u64, wanted: u64, got: usize) -> Error {
     Error::corruption_at(file.path(), start, format_args!("file ends {got} bytes on, {wanted} were expected"))
 }
 
-/// The results of all futures, which are polled together.
+/// Polls all futures together; returns their results in order.
 pub(crate) async fn join_all<F: Future + Unpin>(futures: &mut [F]) -> Vec<F::Output> {
     let mut results: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
     poll_fn(|cx| {

@@ -1,10 +1,10 @@
-//! What a read of a column family sees: its memtables and its tree, pinned together.
+//! The state that a read of a column family sees: its memtables and its tree, pinned together.
 //!
-//! In: memtables and versions as replay, and later flushes and compactions, install them. Out: an
-//! immutable set of both that a read pins with one cheap guard.
+//! In: memtables and versions installed by replay, flushes and compactions. Out: an immutable set
+//! of both that a read pins with one cheap guard.
 //!
-//! Invariant: a read pins its superversion first and takes the sequence number to read at after
-//! that; everything up to it is in what was pinned, or the read pins again (`db/read_at.rs`). A
+//! Invariant: a read pins its superversion first and takes its sequence number afterwards;
+//! everything up to it is in the pinned state, or the read pins again (`db/read_at.rs`). A
 //! superversion keeps its memtables, its version and through that the files alive.
 
 use crate::memtable::MemTable;
@@ -14,7 +14,7 @@ use karst_format::key::SeqNo;
 use karst_lsm::Version;
 use std::sync::Arc;
 
-/// A column family at one moment. Immutable, but for entries that writers add to the newest
+/// A column family at one moment. Immutable, except for entries that writers add to the active
 /// memtable.
 #[derive(Debug)]
 pub struct SuperVersion {
@@ -23,16 +23,16 @@ pub struct SuperVersion {
     pub(crate) mem: Arc<MemTable>,
     pub(crate) immutable: Box<[Arc<MemTable>]>,
     pub(crate) version: Arc<Version>,
-    /// The level whose tables are read without asking their filters.
+    /// The level whose tables are read without using their filters.
     unfiltered_level: Option<u8>,
-    /// From this sequence number on its tree lacks a file that was ingested; `u64::MAX` while it
-    /// lacks none. Those that lack the same share it.
+    /// First sequence number at which the tree lacks an ingested file; `u64::MAX` if it lacks none.
+    /// Shared by superversions that lack the same file.
     lacks_from: Arc<AtomicU64>,
 }
 
 impl SuperVersion {
     /// `number` grows with every superversion of the column family; `immutable` are the sealed
-    /// memtables that are in no table yet, newest first.
+    /// memtables that are not in tables yet, newest first.
     pub fn new(
         number: u64,
         config: Arc<FamilyConfig>,
@@ -40,7 +40,7 @@ impl SuperVersion {
         immutable: Vec<Arc<MemTable>>,
         version: Arc<Version>,
     ) -> Self {
-        // Compat: with optimize_filters_for_hits the last level has no filters worth asking.
+        // Compat: with optimize_filters_for_hits the last level's filters are not used.
         let last = version.levels().iter().rposition(|level| !level.is_empty());
         let unfiltered_level =
             last.filter(|_| config.options.optimize_filters_for_hits).map(|level| level as u8);
@@ -48,63 +48,63 @@ impl SuperVersion {
         Self { number, config, mem, immutable: immutable.into(), version, unfiltered_level, lacks_from }
     }
 
-    /// The same, which lacks the ingested files that `before` lacks.
+    /// Shares `lacks_from` with `before`, because it lacks the same ingested files.
     pub fn lacking_as(self, before: &SuperVersion) -> Self {
         Self { lacks_from: before.lacks_from.clone(), ..self }
     }
 
-    /// Says that its tree, and those of its forerunners, lack a file that whoever reads at `seq` or
-    /// later has to see.
+    /// Marks its tree, and those of its predecessors, as lacking a file that reads at `seq` or
+    /// later must see.
     ///
-    /// Why: an ingested file changes the tree and seals no memtable, so that nothing else tells.
+    /// Needed because an ingested file changes the tree without sealing a memtable.
     pub fn lacks_from(&self, seq: SeqNo) {
-        // Ordering: who reads at `seq` has seen it published, which comes after this; with 0, who
-        // has pinned another family's new tree, which is exchanged after this.
+        // Ordering: a reader at `seq` has seen it published, which happens after this store; with
+        // 0, a reader has pinned another family's new tree, which is installed after this store.
         self.lacks_from.fetch_min(seq.0, Ordering::Release);
     }
 
-    /// Grows with every superversion of the column family.
+    /// Returns its number, which grows with every superversion of the column family.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// What the column family is read with.
+    /// Returns the column family's configuration.
     #[inline]
     pub fn config(&self) -> &Arc<FamilyConfig> {
         &self.config
     }
 
-    /// The memtable that takes writes.
+    /// Returns the active memtable.
     #[inline]
     pub fn mem(&self) -> &Arc<MemTable> {
         &self.mem
     }
 
-    /// Sealed memtables that are in no table yet, newest first.
+    /// Returns the sealed memtables that are not in tables yet, newest first.
     pub fn immutable(&self) -> &[Arc<MemTable>] {
         &self.immutable
     }
 
-    /// All memtables, newest first.
+    /// Returns all memtables, newest first.
     #[inline]
     pub fn memtables(&self) -> impl Iterator<Item = &Arc<MemTable>> {
         std::iter::once(&self.mem).chain(self.immutable.iter())
     }
 
-    /// Whether everything up to `seq` is in it, or will be once it is inserted; `seq` was taken
+    /// Returns true if everything up to `seq` is in it, or will be once inserted; `seq` was read
     /// after this was pinned.
     #[inline]
     pub fn has_all_to(&self, seq: SeqNo) -> bool {
         self.mem.has_all_to(seq) && seq.0 < self.lacks_from.load(Ordering::Relaxed)
     }
 
-    /// The tree.
+    /// Returns the tree.
     #[inline]
     pub fn version(&self) -> &Arc<Version> {
         &self.version
     }
 
-    /// Whether tables of `level` are read without asking their filters.
+    /// Returns true if tables of `level` are read without using their filters.
     #[inline]
     pub fn skips_filter(&self, level: u8) -> bool {
         self.unfiltered_level == Some(level)

@@ -1,5 +1,4 @@
-//! A value as it is handed to the user: bytes that stay where they were found, and what keeps them
-//! there.
+//! A value as returned to the user: bytes in their original place, and a pin on that place.
 
 use crate::block::{BlockRef, CachedBlock};
 use crate::memtable::{MemTable, ValueAt};
@@ -12,7 +11,7 @@ use std::sync::Arc;
 ///
 /// Cheap to clone (another pin), may be sent to and read on any thread, and may outlive the
 /// database. Holding many for long keeps their blocks in memory, beyond the cache's capacity if
-/// need be; copy out what is kept for long.
+/// need be; copy values that are kept for long.
 ///
 /// It derefs to `[u8]`, and compares with bytes and text:
 ///
@@ -36,15 +35,15 @@ enum Repr {
 }
 
 impl Value {
-    /// Bytes of a data block.
+    /// Creates a value from bytes of a data block.
     #[inline]
     #[doc(hidden)]
     pub fn in_block(block: BlockRef, range: Range<usize>) -> Self {
-        // Invariant: blocks are smaller than 4 GiB, `Block::parse` refuses others.
+        // Invariant: blocks are smaller than 4 GiB, because `Block::parse` refuses others.
         Value(Repr::Block { block, start: range.start as u32, end: range.end as u32 })
     }
 
-    /// All of a blob value's bytes.
+    /// Creates a value from all bytes of a blob value.
     #[doc(hidden)]
     pub fn whole_blob(block: BlockRef) -> Self {
         let end = match &*block {
@@ -54,20 +53,20 @@ impl Value {
         Value(Repr::Block { block, start: 0, end })
     }
 
-    /// Bytes of a memtable.
+    /// Creates a value from bytes of a memtable.
     #[inline]
     #[doc(hidden)]
     pub fn in_memtable(memtable: Arc<MemTable>, at: ValueAt) -> Self {
         Value(Repr::Memtable { memtable, at })
     }
 
-    /// Bytes of its own, such as a merge's result.
+    /// Creates a value that owns its bytes, for example the result of a merge.
     #[doc(hidden)]
     pub fn owned(bytes: impl Into<Arc<[u8]>>) -> Self {
         Value(Repr::Owned(bytes.into()))
     }
 
-    /// No bytes.
+    /// Creates an empty value.
     #[doc(hidden)]
     pub fn empty() -> Self {
         Value(Repr::Empty)
@@ -80,7 +79,7 @@ impl Value {
         std::mem::replace(self, Value::empty())
     }
 
-    /// A part of the value, in bytes from its start. The part must lie inside it.
+    /// Returns a part of the value, as a byte range that must lie inside it.
     #[doc(hidden)]
     pub fn slice(&self, part: Range<usize>) -> Self {
         assert!(part.start <= part.end && part.end <= self.len());
@@ -111,7 +110,7 @@ impl From<Vec<u8>> for Value {
     }
 }
 
-/// Without a copy: the bytes stay where they are, and stay pinned as long as any part of them
+/// Converts without a copy: the bytes stay in place, and stay pinned as long as any part of them
 /// lives.
 #[cfg(feature = "bytes")]
 impl From<Value> for bytes::Bytes {

@@ -1,12 +1,12 @@
-//! Values in blob files.
+//! Reads of values in blob files.
 //!
 //! In: a reference found in a table or a memtable. Out: the value, uncompressed, from the blob
 //! cache or from storage. Reads go through `Needs` like blocks: in parallel with everything else
 //! that a batch needs.
 //!
-//! A blob file is opened at the first value that is read from it; its header, its footer and the
-//! value itself are then read at the same time. Every value is checked: its record's checksum, and
-//! that it is the record of this key.
+//! A blob file is opened at the first read of a value in it; its header, its footer and the value
+//! itself are then read at the same time. Every value is checked: its record's checksum, and the
+//! key stored in the record.
 //!
 //! Invariant: a reference to a blob file that the version does not have is corruption, never a
 //! missing key.
@@ -38,16 +38,16 @@ use std::sync::Arc;
 pub struct BlobNeed {
     files: Arc<BlobFiles>,
     file: Arc<BlobFileMetadata>,
-    /// Where the value starts in the file, in bytes.
+    /// Offset of the value in the file, in bytes.
     offset: u64,
-    /// Its stored size, in bytes.
+    /// Stored size of the value, in bytes.
     size: u64,
     compression: CompressionType,
     user_key: Box<[u8]>,
 }
 
 impl BlobNeed {
-    /// What `reference`, found under `user_key`, refers to in `version`.
+    /// Resolves `reference`, found under `user_key`, in `version`.
     pub fn new(
         files: &Arc<BlobFiles>,
         version: &Version,
@@ -85,12 +85,12 @@ impl BlobNeed {
         })
     }
 
-    /// Names the value within the process.
+    /// Returns the cache key of the value, unique within the process.
     pub fn key(&self) -> CacheKey {
         CacheKey(self.files.shared.file_id(self.file.number()), self.offset)
     }
 
-    /// The value if the blob cache has it.
+    /// Returns the value if the blob cache has it.
     pub fn cached(&self) -> Option<BlockRef> {
         let found = self.files.cache.as_ref()?.get(self.key());
         let stats = &self.files.shared.stats;
@@ -107,28 +107,28 @@ impl BlobNeed {
         found
     }
 
-    /// The file that it is in.
+    /// Returns the number of the value's file.
     pub fn file_number(&self) -> FileNumber {
         self.file.number()
     }
 
-    /// Whether the blob cache has the value; not counted as a read of it.
+    /// Returns true if the blob cache has the value; does not count as a read.
     pub fn is_cached(&self) -> bool {
         self.files.cache.as_ref().is_some_and(|cache| cache.get(self.key()).is_some())
     }
 
-    /// The file, if it is open.
+    /// Returns the file if it is open.
     pub fn opened(&self) -> Option<Arc<BlobFile>> {
         self.files.opened(&self.file)
     }
 
-    /// What of the file has to be read for the value: where it starts and how long it is, in bytes.
-    /// It lies inside the file.
+    /// Returns the range of the file to read for the value: offset and length in bytes. The range
+    /// lies inside the file.
     pub fn range_in(&self, file: &BlobFile, verify_checksums: bool) -> Result<(u64, usize)> {
         record_range(self, file, verify_checksums)
     }
 
-    /// The value in what [`range_in`](Self::range_in) says, which has been read.
+    /// Returns the value contained in `record`, the bytes at [`range_in`](Self::range_in).
     pub fn value_in(&self, file: &BlobFile, record: &[u8], options: &ReadOptions) -> Result<BlockRef> {
         self.files.value_in(self, file, record, options.verify_checksums, options.fill_cache)
     }
@@ -139,28 +139,29 @@ impl BlobNeed {
     }
 }
 
-/// An open blob file, its header and footer checked.
+/// An open blob file with verified header and footer.
 #[derive(Debug)]
 pub struct BlobFile {
     file: Arc<dyn RandomAccessFile>,
     compression: CompressionType,
-    /// Where values end, in bytes.
+    /// End of the values in the file, in bytes.
     values_end: u64,
 }
 
 impl BlobFile {
-    /// The open file.
+    /// Returns the open file.
     pub fn file(&self) -> &Arc<dyn RandomAccessFile> {
         &self.file
     }
 }
 
-/// Bytes of a blob file: its header and footer, and its blobs with their headers and keys.
+/// Returns the size of a blob file in bytes: header, footer, and its blobs with their headers and
+/// keys.
 pub fn file_bytes(described: &BlobFileMetadata) -> u64 {
     added_bytes(&described.file)
 }
 
-/// The same of a file that enters a tree.
+/// Returns the size in bytes of a file that is being added to a tree.
 pub fn added_bytes(file: &BlobFileAddition) -> u64 {
     file.total_bytes.saturating_add((blob::HEADER_BYTES + blob::FOOTER_BYTES) as u64)
 }
@@ -174,7 +175,7 @@ pub struct BlobFiles {
 }
 
 impl BlobFiles {
-    /// The cache of values that the family has besides the block cache.
+    /// Returns the family's blob cache, which is separate from the block cache.
     pub fn cache(&self) -> Option<&BlockCache<CachedBlock>> {
         self.cache.as_deref()
     }
@@ -205,7 +206,7 @@ impl BlobFiles {
         self.value_in(need, &file, &record, verify_checksums, fill_cache)
     }
 
-    /// The value in the record that was read for it, which the blob cache is given.
+    /// Decodes the value from its record and inserts it into the blob cache if `fill_cache`.
     fn value_in(
         &self,
         need: &BlobNeed,
@@ -239,7 +240,7 @@ impl BlobFiles {
         file.stored().attachment::<Arc<BlobFile>>().cloned()
     }
 
-    /// Keeps a file open; returns the one that is kept, which may be another reader's.
+    /// Keeps a file open; returns the kept one, which may be another reader's.
     fn keep(&self, file: &BlobFileMetadata, opened: Arc<BlobFile>) -> Arc<BlobFile> {
         let open = &self.shared.open_files;
         if open.is_limited() {
@@ -251,7 +252,7 @@ impl BlobFiles {
         }
     }
 
-    /// Opens a file. Returns with it where its footer is.
+    /// Opens a file. Returns it with the offset of its footer.
     pub async fn open_file(&self, number: FileNumber) -> Result<(Arc<dyn RandomAccessFile>, u64)> {
         let path = self.shared.blob_path(number);
         let options = if self.shared.use_direct_reads { OpenOptions::DIRECT } else { OpenOptions::BUFFERED };
@@ -273,7 +274,7 @@ impl BlobFiles {
         Ok((file, size - blob::FOOTER_BYTES as u64))
     }
 
-    /// Opens a file that is to stay open, whoever removes it.
+    /// Opens a file that must stay open even after its removal.
     pub async fn hold_open(&self, described: &BlobFileMetadata) -> Result<()> {
         if self.opened(described).is_some() {
             return Ok(());
@@ -288,10 +289,10 @@ impl BlobFiles {
         Ok(())
     }
 
-    /// Verifies header, footer and every record of a file, whatever is in memory of it.
+    /// Verifies header, footer and every record of a file, without using cached data.
     ///
     /// # Errors
-    /// The file cannot be read, or a part of it is not what was written.
+    /// The file cannot be read, or a part of it is damaged.
     pub async fn verify(&self, described: &BlobFileMetadata) -> Result<()> {
         let (env, shared) = (&self.shared.env, &self.shared);
         let (file, footer_at) = self.open_file(described.number()).await?;
@@ -307,7 +308,7 @@ impl BlobFiles {
         let mut ends = join_all(&mut ends).await.into_iter();
         let mut next = || ends.next().expect("there were two reads");
         let (header, mut as_written) = (next()?, Vec::new());
-        // Why: it has no checksum, but there is only one way to write it.
+        // The header has no checksum, but only one valid encoding.
         let compression = self.check_header(path, &header)?;
         let column_family = self.column_family;
         BlobHeader { column_family, compression, has_ttl: false, expiration_range: (0, 0) }
@@ -321,7 +322,7 @@ impl BlobFiles {
         }
         let footer = BlobFooter::decode(&next()?).map_err(|c| Error::in_file(path, footer_at, c))?;
 
-        // What was read behind the last whole record, which begins at `at`.
+        // Bytes read after the last complete record, which start at offset `at`.
         let (mut rest, mut at, mut records) = (Vec::new(), blob::HEADER_BYTES as u64, 0);
         let spans = spans(at, footer_at);
         read_spans(shared, &file, spans, |_, bytes| {
@@ -368,8 +369,7 @@ impl BlobFiles {
         let (env, number) = (&self.shared.env, need.file.number());
         let (file, footer_at) = self.open_file(number).await?;
         let path = file.path();
-        // Invariant: nothing is believed before header and footer have been checked; until then the
-        // file is only read.
+        // Invariant: nothing read is used before header and footer have been verified.
         let unchecked = BlobFile { file: file.clone(), compression: need.compression, values_end: footer_at };
         let (start, length) = record_range(need, &unchecked, verify_checksums)?;
         let _charge = self.shared.charge(budget::READS, length);
@@ -405,7 +405,7 @@ impl BlobFiles {
         Ok(header.compression)
     }
 
-    /// The value in its record, as the user wrote it.
+    /// Decodes the value from its record, uncompressed.
     fn decode(
         &self,
         need: &BlobNeed,
@@ -434,7 +434,7 @@ impl BlobFiles {
         }
         let timer = Timer::start(&shared.env);
         let began = shared.start_timer();
-        // Blobs are compressed as format_version 2 blocks are.
+        // Blobs are compressed like format_version 2 blocks.
         let value = compression::decompress(file.compression, value, None, 2, u32::MAX as usize)
             .map_err(|c| Error::in_block(path, need.offset, c))?;
         timer.stop(&shared.env, PerfMetric::BlobDecompressTime);
@@ -443,14 +443,15 @@ impl BlobFiles {
     }
 }
 
-/// What to read for a value: its whole record where the checksum is verified, else the value alone.
+/// Returns the range to read for a value: its whole record if the checksum is verified, else the
+/// value alone.
 fn record_range(need: &BlobNeed, file: &BlobFile, verify_checksums: bool) -> Result<(u64, usize)> {
     let before = (blob::RECORD_HEADER_BYTES + need.user_key.len()) as u64;
     let lowest = blob::HEADER_BYTES as u64 + before;
     let end = need.offset.checked_add(need.size);
     let fits = need.offset >= lowest && end.is_some_and(|end| end <= file.values_end);
-    // Why 32 bits: RocksDB's values are no longer, and what is read is bounded by the file in any
-    // case.
+    // The limit is 32 bits because RocksDB's values are no longer; the file's size bounds the read
+    // in any case.
     if !fits || need.size > u64::from(u32::MAX) {
         return Err(Error::corruption_at(
             file.file.path(),

@@ -1,8 +1,8 @@
-//! Values that go into the blob cache as they are written (`prepopulate_blob_cache`), so that the
-//! first read of a new file finds them there.
+//! Insertion of blob values into the blob cache as they are written (`prepopulate_blob_cache`), so
+//! that the first read of a new file hits.
 //!
-//! Invariant: a file number is used once, so what a job that failed has put there is asked for by
-//! nobody, and leaves the cache as others do.
+//! Invariant: a file number is used once, so values of a failed job are never looked up, and are
+//! evicted like others.
 
 use super::BlobFiles;
 use crate::block::CachedBlock;
@@ -12,18 +12,18 @@ use karst_format::options::choice::PrepopulateBlobCache;
 use karst_mem::{CacheKey, Priority};
 use std::sync::Arc;
 
-/// Puts the values of a flush into the blob cache.
+/// Inserts the values of a flush into the blob cache.
 #[derive(Clone, Debug)]
 pub struct BlobWarming(Arc<BlobFiles>);
 
 impl BlobWarming {
-    /// `None` if the option keeps what a flush writes out of the cache, or there is none.
+    /// Returns `None` if the option excludes flushes, or if there is no blob cache.
     pub fn of_flush(files: &Arc<BlobFiles>, option: PrepopulateBlobCache) -> Option<BlobWarming> {
         let warms = option == PrepopulateBlobCache::FlushOnly && files.cache.is_some();
         warms.then(|| BlobWarming(files.clone()))
     }
 
-    /// Takes a value, uncompressed, that lies at `offset` of a file.
+    /// Inserts an uncompressed value at `offset` of a file.
     pub(crate) fn take(&self, number: FileNumber, offset: u64, value: &[u8]) {
         let (files, stats) = (&self.0, &self.0.shared.stats);
         let Some(cache) = &files.cache else { return };

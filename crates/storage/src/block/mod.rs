@@ -1,9 +1,9 @@
-//! What the block cache holds: decoded blocks, and the charge of each.
+//! Entries of the block cache: decoded blocks, and the charge of each.
 //!
 //! In: a block's bytes, uncompressed and owned. Out: a [`CachedBlock`] behind a [`BlockRef`], which
 //! pins it.
-//! Invariant: a block is decoded once, at insertion; readers only look. A handle that leads to a
-//! block of another kind (a damaged index can say anything) is told apart when the block is used.
+//! Invariant: a block is decoded once, at insertion; readers do not modify it. A handle to a block
+//! of another kind (from a damaged index) is detected when the block is used.
 
 pub(crate) mod stock;
 
@@ -27,11 +27,11 @@ pub enum CachedBlock {
     Blob(Box<[u8]>),
 }
 
-/// A pinned block: keeps it in memory, wherever the cache stands.
+/// A pinned block: stays in memory even if the cache evicts it.
 pub type BlockRef = Handle<CachedBlock>;
 
 impl CachedBlock {
-    /// Whether it was decoded as what `kind` calls for.
+    /// Returns true if the block was decoded as `kind` requires.
     #[inline]
     pub fn is(&self, kind: BlockKind) -> bool {
         match self {
@@ -44,7 +44,7 @@ impl CachedBlock {
         }
     }
 
-    /// The data block. Invariant: `Pending::block` has checked the kind.
+    /// Returns the data block. Invariant: `Pending::block` has checked the kind.
     #[inline]
     pub fn as_data(&self) -> &Block {
         match self {
@@ -53,7 +53,7 @@ impl CachedBlock {
         }
     }
 
-    /// The index block. Invariant: as for [`CachedBlock::as_data`].
+    /// Returns the index block. Invariant: as for [`CachedBlock::as_data`].
     #[inline]
     pub fn as_index(&self) -> &IndexBlock {
         match self {
@@ -62,7 +62,7 @@ impl CachedBlock {
         }
     }
 
-    /// The filter. Invariant: as for [`CachedBlock::as_data`].
+    /// Returns the filter. Invariant: as for [`CachedBlock::as_data`].
     #[inline]
     pub(crate) fn as_filter(&self) -> &FilterReader {
         match self {
@@ -76,7 +76,7 @@ impl CachedBlock {
         unreachable!("a block's kind is checked before it is used")
     }
 
-    /// What it costs in memory, in bytes.
+    /// Returns the block's memory in bytes.
     pub(crate) fn charge_bytes(&self) -> usize {
         let contents = match self {
             CachedBlock::Data(block) => block.memory_bytes(),

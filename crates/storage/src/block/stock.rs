@@ -1,30 +1,29 @@
-//! Memory of data blocks that have left the cache, kept by each thread for the blocks it decodes
-//! next.
+//! Per-thread stock of memory from evicted data blocks, for the blocks decoded next.
 //!
-//! In: the memory of dropped blocks. Out: memory for new ones, of whatever contents. Called where
+//! In: the memory of dropped blocks. Out: memory for new ones, with arbitrary contents. Called when
 //! blocks are decoded, and by their drop.
 //!
-//! Why: with a full cache every block that comes in drives one out. To free that one the allocator
-//! has to touch what stands before and behind it, which is in no near cache of the processor;
-//! handing its memory on touches nothing of it. docs/decisions/block-cache.md has what it saves.
+//! The stock exists because with a full cache every inserted block evicts another. To free its
+//! memory the allocator would touch the memory before and behind it, which is in no near cache of
+//! the processor; reusing it touches none of that. docs/decisions/block-cache.md has the
+//! measurements.
 
 use std::cell::RefCell;
 
-/// Blocks' memory is allocated in multiples of this, so that blocks of about the same size can take
-/// each other's.
+/// Allocation granularity in bytes, so that blocks of similar size can reuse each other's memory.
 const STEP: usize = 256;
-/// Larger blocks are left to the allocator: what they cost lies elsewhere.
+/// Maximum size kept, in bytes; for larger blocks the allocator's cost does not matter.
 const MAX_BYTES: usize = 64 << 10;
-/// How many a thread keeps: an insertion drives out a few at most.
+/// Maximum number of buffers kept per thread: an insertion evicts a few blocks at most.
 const KEPT: usize = 8;
 
 thread_local! {
     static STOCK: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Memory for `len` bytes or a little more, which may hold something already.
+/// Returns memory for `len` bytes or slightly more, with arbitrary contents.
 ///
-/// Invariant: how much it is depends on `len` alone, and so does what the block is charged.
+/// Invariant: the capacity depends on `len` alone, and so does the block's charge.
 pub(crate) fn take(len: usize) -> Vec<u8> {
     if len > MAX_BYTES {
         return Vec::with_capacity(len);
@@ -42,12 +41,12 @@ pub(crate) fn take(len: usize) -> Vec<u8> {
         .unwrap_or_else(|| Vec::with_capacity(bytes))
 }
 
-/// Keeps the memory of a block that nobody uses any more, or frees it.
+/// Keeps the memory of a dropped block, or frees it.
 pub(crate) fn give(memory: Vec<u8>) {
     if memory.capacity() == 0 || memory.capacity() > MAX_BYTES {
         return;
     }
-    // Why an error is ignored: a thread that ends keeps nothing.
+    // The error is ignored because an ending thread keeps nothing.
     let _ = STOCK.try_with(|stock| {
         let mut stock = stock.borrow_mut();
         if stock.len() >= KEPT {
@@ -71,7 +70,7 @@ mod tests {
         let again = take(3900);
         assert_eq!(again.as_ptr(), at);
         give(again);
-        // The oldest goes when many come.
+        // The oldest buffer is dropped when the stock is full.
         (0..KEPT).for_each(|_| give(Vec::with_capacity(100)));
         STOCK.with(|stock| assert!(stock.borrow().iter().all(|memory| memory.capacity() < 4000)));
     }

@@ -1,5 +1,5 @@
-//! What is checked of a memtable: that it takes writes, and that entries are what was written and
-//! are in their places.
+//! Checks of a memtable: that it accepts writes, that entries match their checksums, and that they
+//! are in order.
 
 use super::MemTable;
 use karst_base::error::{Error, ErrorKind, Result, Shown};
@@ -7,10 +7,10 @@ use karst_format::key;
 use karst_mem::skiplist::Position;
 
 impl MemTable {
-    /// Whether anything may be written to it.
+    /// Checks that the memtable accepts writes.
     ///
     /// # Errors
-    /// `InvalidArgument`: `disallow_memtable_writes` says that nothing may.
+    /// `InvalidArgument`: `disallow_memtable_writes` is set.
     #[inline]
     pub fn check_takes_writes(&self) -> Result<()> {
         match self.refuses_writes {
@@ -59,8 +59,8 @@ impl MemTable {
         })
     }
 
-    /// With `paranoid_memory_checks`: that an entry is behind another from which the list led to
-    /// it.
+    /// With `paranoid_memory_checks`: checks that an entry is greater than the one from which the
+    /// list led to it.
     ///
     /// # Errors
     /// It is not: a key has changed in memory.

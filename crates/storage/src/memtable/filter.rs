@@ -1,7 +1,7 @@
-//! The filter of a memtable: lookups pass by a memtable whose filter does not know the key.
+//! The filter of a memtable: lets lookups skip a memtable that does not have the key.
 //!
-//! In: the user keys that are added, and those looked for. Out: whether one may be in the memtable.
-//! Invariant: a key is in the filter before it is in the memtable.
+//! In: the user keys added, and those looked up. Out: true if the memtable may have a key.
+//! Invariant: a key is added to the filter before the memtable.
 
 use karst_base::options::FamilyConfig;
 use karst_base::perf_context::{self, PerfMetric};
@@ -9,7 +9,7 @@ use karst_format::filter::hash64;
 use karst_format::slice_transform::PrefixExtractor;
 use karst_mem::Bloom;
 
-/// Whole keys, prefixes of keys, or both.
+/// A Bloom filter of whole keys, prefixes, or both.
 #[derive(Debug)]
 pub(super) struct Filter {
     bloom: Bloom,
@@ -18,8 +18,8 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// Compat: `memtable_prefix_bloom_size_ratio` is taken as 0.25 where it is more, and without a
-    /// prefix extractor and `memtable_whole_key_filtering` there is no filter.
+    /// Compat: `memtable_prefix_bloom_size_ratio` is capped at 0.25; without a prefix extractor and
+    /// `memtable_whole_key_filtering` there is no filter.
     pub(super) fn of(config: &FamilyConfig) -> Option<Self> {
         let options = &config.options;
         let part = options.memtable_prefix_bloom_size_ratio.min(0.25);

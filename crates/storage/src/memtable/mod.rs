@@ -1,21 +1,22 @@
 //! Memtables: the newest entries of a column family, sorted, in memory.
 //!
-//! In: entries (from WAL replay; from writers). Out: for a lookup all entries of a key that a
-//! reader may see, newest first; positions for iterators; range tombstones, kept apart in
-//! fragments; sizes for the properties.
+//! In: entries (from WAL replay; from writers). Out: for a lookup all entries of a key visible to a
+//! reader, newest first; positions for iterators; range tombstones, stored separately in fragments;
+//! sizes for the properties.
 //!
 //! Invariants:
 //! - Entries are ordered as in tables: by user key, then from new to old. No two have the same key
 //!   and sequence number.
-//! - Entries are never changed or removed. Readers take no lock; writers may add at the same time.
-//!   A reader at sequence number `s` sees the same for as long as it lives if everything up to `s`
-//!   was added before `s` was published.
-//! - With `memtable_protection_bytes_per_key` an entry has a checksum behind its value, and nobody
-//!   is given an entry that does not match it.
-//! - If an insert panics, as a comparator may, readers get an error from then on, because entries,
-//!   acknowledged ones too, may be missing or out of place. A reader that has its place goes on.
-//! - An entry's bytes stay where they are until the memtable is dropped, so a value may be handed
-//!   out as a position and an `Arc<MemTable>`.
+//! - Entries are never changed or removed. Readers take no lock; writers may add concurrently. A
+//!   reader at sequence number `s` sees the same entries throughout its life if everything up to
+//!   `s` was added before `s` was published.
+//! - With `memtable_protection_bytes_per_key` each entry has a checksum after its value, and an
+//!   entry that does not match it is never returned.
+//! - If an insert panics, for example in a comparator, readers get an error from then on, because
+//!   entries, even acknowledged ones, may be missing or out of place. A reader that already has a
+//!   position continues.
+//! - An entry's bytes stay in place until the memtable is dropped, so a value may be returned as a
+//!   position and an `Arc<MemTable>`.
 
 mod checks;
 mod filter;
@@ -45,7 +46,7 @@ pub use protection::{Protection, pair as pair_checksum};
 pub use seal::Seal;
 pub use stored::stored_kind;
 
-/// Internal keys in a comparator's order.
+/// Orders internal keys by a comparator.
 #[derive(Clone, Debug)]
 struct InternalOrder(Comparator);
 
@@ -60,47 +61,47 @@ impl KeyOrder for InternalOrder {
 pub struct MemTable {
     comparator: Comparator,
     list: SkipList<InternalOrder>,
-    /// Tells which keys are not in `list`.
+    /// Filter of the keys in `list`.
     filter: Option<Filter>,
     protection: Protection,
-    /// Searches check every entry that they pass.
+    /// True if searches verify every entry they pass.
     checks_searches: bool,
-    /// Readers check that each entry is behind the one that they come from
+    /// True if readers check that each entry is greater than the one before
     /// (`paranoid_memory_checks`).
     checks_order: bool,
-    /// Its family takes no writes (`disallow_memtable_writes`).
+    /// True if the family accepts no writes (`disallow_memtable_writes`).
     refuses_writes: bool,
     tombstones: Tombstones,
     counts: Counts,
     sealed: OnceLock<Seal>,
     /// See `begins_behind`.
     begun_behind: OnceLock<SeqNo>,
-    /// Its part of the budget of all memtables, once a writer follows it.
+    /// The memtable's share of the memory budget, set at the first charge.
     charge: OnceLock<Charge>,
-    /// Somebody was told that it should be sealed.
+    /// True if a caller was asked to have it sealed.
     asked: AtomicBool,
-    /// It grew past its size before it was sealed.
+    /// True if it grew past its size limit before it was sealed.
     overfull: AtomicBool,
-    /// Whether a write was ordered into it; its insert may be still to come.
+    /// True if a write was ordered into it; its insert may be pending.
     touched: AtomicBool,
-    /// When that write came, in seconds of Unix time; 0 if there was none.
+    /// Time of that write, Unix time in seconds; 0 if there was none.
     first_written_s: AtomicU64,
-    /// The oldest log that has what a commit marker of a later one brought here; `u64::MAX` if
-    /// there is none.
+    /// The oldest log with entries that a commit marker in a later log inserted here; `u64::MAX` if
+    /// none.
     needed_log: AtomicU64,
-    /// Whether an insert panicked.
+    /// True if an insert panicked.
     broken: AtomicBool,
 }
 
-/// An insert. Dropped if that panics.
+/// Guard of an insert; its drop runs only if the insert panics.
 struct Inserting<'a>(&'a MemTable);
 
 impl Drop for Inserting<'_> {
     fn drop(&mut self) {
-        // Why counted: nobody shall pass it over for an empty one.
+        // Counted so that the memtable is not skipped as empty.
         self.0.count(1, 0);
-        // Ordering: who inserts publishes what is visible behind this, and who reads has taken that
-        // before.
+        // Ordering: the writer publishes visibility after this store, and a reader has loaded
+        // visibility before it checks.
         self.0.mark_broken();
     }
 }
@@ -124,19 +125,19 @@ impl std::fmt::Debug for MemTable {
 /// An entry to be added: sequence number, kind, user key, value.
 pub type PointEntry<'a> = (SeqNo, ValueType, &'a [u8], &'a [u8]);
 
-/// An entry as a lookup finds it.
+/// An entry found by a lookup.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// Its sequence number.
+    /// The entry's sequence number.
     pub seq: SeqNo,
-    /// What it is.
+    /// The entry's type.
     pub kind: ValueType,
-    /// Where its value is, for handing it out together with the memtable.
+    /// Location of its value, to be returned together with the memtable.
     pub at: ValueAt,
 }
 
-/// Where a value, or a part of one, is in a memtable. Bound to that memtable: with another,
-/// [`MemTable::value`] panics.
+/// Location of a value, or of a part of one, in a memtable. Only valid with that memtable:
+/// [`MemTable::value`] of another one panics.
 #[derive(Clone, Copy, Debug)]
 pub struct ValueAt {
     position: Position,
@@ -145,10 +146,10 @@ pub struct ValueAt {
 }
 
 impl ValueAt {
-    /// A part of it.
+    /// Returns the location of a part of the value.
     ///
     /// # Panics
-    /// When `part` reaches beyond it.
+    /// If `part` exceeds the value.
     pub fn slice(self, part: Range<usize>) -> Self {
         let len = (self.end - self.start) as usize;
         assert!(part.start <= part.end && part.end <= len, "{part:?} of {len} bytes");
@@ -156,17 +157,19 @@ impl ValueAt {
     }
 }
 
-/// Two entries of one user key with the same sequence number: the writer's numbering is broken.
+/// The error for two entries with equal user key and sequence number: the writer's numbering is
+/// broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DuplicateEntry;
 
 impl MemTable {
-    /// An empty memtable for a column family, with the filter and the checksums that its options
-    /// ask for.
+    /// Creates an empty memtable for a column family, with the filter and checksums set by its
+    /// options.
     pub fn of(config: &FamilyConfig) -> Self {
         let options = &config.options;
         let protection = Protection::of(options.memtable_protection_bytes_per_key);
-        // Why so small where the buffer is: it is full when its memory is allocated, used or not.
+        // Small in proportion to the buffer, because allocated memory counts towards the buffer's
+        // size even if unused.
         let block_bytes = match options.arena_block_size {
             0 => options.write_buffer_size / 16,
             asked => asked,
@@ -183,7 +186,7 @@ impl MemTable {
         }
     }
 
-    /// An empty memtable without a filter and without checksums.
+    /// Creates an empty memtable without filter and checksums.
     pub fn new(comparator: Comparator) -> Self {
         Self {
             list: SkipList::new(InternalOrder(comparator.clone())),
@@ -207,7 +210,7 @@ impl MemTable {
         }
     }
 
-    /// Says that it is in tables, or never will be: no writer waits for its memory any more.
+    /// Marks the memtable as flushed or discarded: writers no longer wait for its memory.
     pub fn flushed(&self) {
         if let Some(charge) = self.charge.get() {
             charge.seal();
@@ -215,57 +218,58 @@ impl MemTable {
         }
     }
 
-    /// Charges `budget` with `memory_bytes`, which it has now.
+    /// Updates its charge to `budget`: it now has `memory_bytes`.
     #[inline]
     pub fn follow_budget(&self, budget: &WriteBufferManager, memory_bytes: usize) {
         self.charge.get_or_init(|| budget.charge()).follow(memory_bytes);
     }
 
-    /// Says that a write goes to it; `now` is the time since 1970. Called under the lock that
-    /// orders writes.
+    /// Records that a write is ordered into it; `now` is the time since 1970. Called under the lock
+    /// that orders writes.
     #[inline]
     pub fn touch(&self, now: impl FnOnce() -> Duration) {
-        // Ordering: written and, where it matters, read under one lock. Why not stored always: the
-        // line is every writer's.
+        // Ordering: written and, where it matters, read under one lock. Stored only once because
+        // all writers share the cache line.
         if !self.touched.load(Ordering::Relaxed) {
             self.first_written_s.store(now().as_secs(), Ordering::Relaxed);
             self.touched.store(true, Ordering::Relaxed);
         }
     }
 
-    /// When the first write came to it, in seconds of Unix time, if one did; what was recovered
-    /// from logs does not count. Asked once it is sealed.
+    /// Returns the Unix time in seconds of its first write, if any; entries recovered from logs do
+    /// not count. Called once it is sealed.
     pub fn first_written_s(&self) -> Option<u64> {
         Some(self.first_written_s.load(Ordering::Relaxed)).filter(|time| *time != 0)
     }
 
-    /// Says that a commit writes to it what was prepared in `log`. Called under the lock that
-    /// orders writes.
+    /// Records that a commit inserts entries prepared in `log`. Called under the lock that orders
+    /// writes.
     pub fn need_log(&self, log: FileNumber) {
         self.needed_log.fetch_min(log.0, Ordering::AcqRel);
     }
 
-    /// The oldest log with a prepared section whose commit wrote to it.
+    /// Returns the oldest log with a prepared section whose commit inserted entries here.
     pub fn needed_log(&self) -> Option<FileNumber> {
         Some(FileNumber(self.needed_log.load(Ordering::Acquire))).filter(|log| log.0 != u64::MAX)
     }
 
-    /// Whether it holds nothing and no write goes to it. Asked under the lock that orders writes.
+    /// Returns true if it is empty and no write is ordered into it. Called under the lock that
+    /// orders writes.
     pub fn is_untouched(&self) -> bool {
         !self.touched.load(Ordering::Relaxed) && self.is_empty()
     }
 
-    /// How many range tombstones it holds.
+    /// Returns the number of range tombstones.
     #[inline]
     pub fn range_tombstone_count(&self) -> usize {
         self.tombstones.count()
     }
 
     /// Adds a point entry, or for `RangeDeletion` a tombstone from `user_key` up to, not including,
-    /// `value`. `user_key` ends in its timestamp where the comparator has them.
+    /// `value`. `user_key` ends in its timestamp if the comparator has timestamps.
     ///
-    /// Compat: a range deletion whose end is not behind its start is kept out, as it deletes
-    /// nothing.
+    /// Compat: a range deletion whose end is not greater than its start is not added, because it
+    /// deletes nothing.
     pub fn add(
         &self,
         seq: SeqNo,
@@ -277,8 +281,8 @@ impl MemTable {
         self.add_with_checksum(&(seq, kind, user_key, value), checksum)
     }
 
-    /// The same, of what had the checksum `pair` ([`pair_checksum`]) before it came here. A
-    /// memtable without checksums takes no notice of it.
+    /// Adds an entry with the known checksum `pair` ([`pair_checksum`]), which a memtable without
+    /// checksums ignores.
     pub fn add_with_checksum(&self, entry: &PointEntry<'_>, pair: u64) -> Result<(), DuplicateEntry> {
         let &(seq, kind, user_key, value) = entry;
         if kind == ValueType::RangeDeletion {
@@ -311,7 +315,7 @@ impl MemTable {
         self.list.prepare(user_key, &trailer.to_le_bytes(), value)
     }
 
-    // Why apart: what is not protected has nothing to do with it.
+    // Separate so that inserts without protection do not include it.
     #[inline(never)]
     fn make_protected(&self, (seq, kind, user_key, value): &PointEntry<'_>, pair: u64) -> Unlinked {
         if let Some(filter) = &self.filter {
@@ -323,13 +327,14 @@ impl MemTable {
         self.list.prepare_parts([user_key, &trailer.to_le_bytes()], [value, checksum])
     }
 
-    /// An insert of something that it should have has panicked. Before that is visible.
+    /// Marks the memtable after an insert into it panicked. Called before that write becomes
+    /// visible.
     #[cold]
     pub fn mark_broken(&self) {
         self.broken.store(true, Ordering::Relaxed);
     }
 
-    /// Refuses to be searched once an insert has panicked.
+    /// Returns an error after an insert has panicked.
     ///
     /// # Errors
     /// `Panicked`.
@@ -345,7 +350,7 @@ impl MemTable {
         }
     }
 
-    /// Takes in a point entry, not a range deletion. It counts from now on, and is found once it is
+    /// Stores a point entry, not a range deletion. It counts from now on, and is found once it is
     /// [linked](Self::link).
     pub fn prepare(&self, entry: &PointEntry<'_>) -> Unlinked {
         debug_assert!(entry.1 != ValueType::RangeDeletion, "tombstones are kept apart");
@@ -353,7 +358,7 @@ impl MemTable {
         self.make(entry)
     }
 
-    /// Lets prepared entries be found.
+    /// Makes prepared entries visible to searches.
     pub fn link(&self, prepared: impl IntoIterator<Item = Unlinked>) -> Result<(), DuplicateEntry> {
         let inserting = Inserting(self);
         let duplicates = self.list.link_all(prepared);
@@ -364,8 +369,8 @@ impl MemTable {
         }
     }
 
-    /// Adds several point entries, none of them a range deletion. Faster than one after the other,
-    /// as their searches take turns in waiting for memory.
+    /// Adds several point entries, none of them a range deletion. Faster than adding one by one,
+    /// because their searches overlap memory latencies.
     pub fn add_many(&self, entries: &[PointEntry<'_>]) -> Result<(), DuplicateEntry> {
         debug_assert!(entries.iter().all(|e| e.1 != ValueType::RangeDeletion), "tombstones are kept apart");
         self.link(entries.iter().map(|entry| self.make(entry)))?;
@@ -373,15 +378,15 @@ impl MemTable {
         Ok(())
     }
 
-    /// The entries of one user key, newest first, from the internal key `seek_key` on (the user key
-    /// with the reader's sequence number and `ValueType::FOR_SEEK`). Range tombstones are not among
-    /// them; see [`covering_tombstone`](Self::covering_tombstone).
+    /// Returns the entries of one user key, newest first, from the internal key `seek_key` on (the
+    /// user key with the reader's sequence number and `ValueType::FOR_SEEK`), without range
+    /// tombstones; see [`covering_tombstone`](Self::covering_tombstone).
     ///
     /// # Errors
-    /// As [`check_whole`](Self::check_whole); `memtable_verify_per_key_checksum_on_seek`: the
-    /// search passed an entry that does not match its checksum; `paranoid_memory_checks`: it passed
-    /// one that is not in its place. As items: an entry does not match
-    /// its own.
+    /// Those of [`check_whole`](Self::check_whole). With
+    /// `memtable_verify_per_key_checksum_on_seek`, the search passed an entry that does not match
+    /// its checksum; with `paranoid_memory_checks`, one out of order. An item is an error if the
+    /// entry does not match its checksum.
     #[inline]
     pub fn entries_of<'a>(&'a self, seek_key: &'a [u8]) -> Result<Entries<'a>> {
         self.check_whole()?;
@@ -392,8 +397,8 @@ impl MemTable {
         Ok(Entries { memtable: self, user_key, next })
     }
 
-    /// The sequence number of the newest range tombstone over `user_key` that a reader at
-    /// `read_seq` sees; 0 if there is none.
+    /// Returns the sequence number of the newest range tombstone over `user_key` that is visible at
+    /// `read_seq`; 0 if none is.
     #[inline]
     pub fn covering_tombstone(&self, user_key: &[u8], read_seq: SeqNo) -> SeqNo {
         self.tombstones.covering_seq(&self.comparator, user_key, read_seq)
@@ -404,19 +409,20 @@ impl MemTable {
         self.tombstones.check(&self.comparator)
     }
 
-    /// All range tombstones in one list of fragments, for a table; `None` without tombstones.
+    /// Returns all range tombstones in one list of fragments, for a table; `None` without
+    /// tombstones.
     pub fn range_tombstones(&self) -> Option<Arc<Fragments>> {
         self.tombstones.whole(&self.comparator)
     }
 
-    /// All range tombstones for lookups, in parts with some of them each.
+    /// Returns all range tombstones for lookups, in parts with some of them each.
     pub fn range_tombstone_parts(&self) -> Vec<Arc<Fragments>> {
         self.tombstones.parts(&self.comparator)
     }
 
-    /// About how many entries the user keys from `start` on and before `end` have, and how much
-    /// memory they take, in bytes, with their share of what the newest block of the arena has left.
-    /// Range tombstones do not count.
+    /// Estimates the entries with user keys from `start` (included) to `end` (excluded): their
+    /// number and their memory in bytes, with a share of the unused arena block. Range tombstones
+    /// are not counted.
     pub fn estimate_between(&self, start: &[u8], end: &[u8]) -> (u64, u64) {
         let (start, end) = (self.comparator.before_all_of(start), self.comparator.before_all_of(end));
         let all = self.list.len() as u64;
@@ -425,21 +431,21 @@ impl MemTable {
         (entries, bytes as u64)
     }
 
-    /// The smallest entry.
+    /// Returns the position of the smallest entry.
     pub fn first(&self) -> Option<Position> {
         self.list.first()
     }
 
-    /// The largest entry.
+    /// Returns the position of the largest entry.
     pub fn last(&self) -> Option<Position> {
         self.list.last()
     }
 
-    /// The smallest entry at or behind an internal key.
+    /// Returns the smallest entry at or after an internal key.
     ///
     /// # Errors
-    /// With `memtable_verify_per_key_checksum_on_seek`, an entry on the way does not match its
-    /// checksum; with `paranoid_memory_checks`, it is not in its place.
+    /// With `memtable_verify_per_key_checksum_on_seek`, an entry passed does not match its
+    /// checksum; with `paranoid_memory_checks`, it is out of order.
     #[inline]
     pub fn seek_ge(&self, internal_key: &[u8]) -> Result<Option<Position>> {
         if self.checks_searches || self.checks_order {
@@ -448,41 +454,41 @@ impl MemTable {
         Ok(self.list.seek_ge(internal_key))
     }
 
-    /// The largest entry before an internal key.
+    /// Returns the largest entry before an internal key.
     pub fn seek_lt(&self, internal_key: &[u8]) -> Option<Position> {
         self.list.seek_lt(internal_key)
     }
 
-    /// The entry after this one.
+    /// Returns the entry after this one.
     #[inline]
     pub fn next(&self, position: Position) -> Option<Position> {
         self.list.next(position)
     }
 
-    /// The entry after this one, for who goes through them.
+    /// Returns the entry after this one, optimized for scans.
     #[inline]
     pub fn next_of_many(&self, position: Position) -> Option<Position> {
         self.list.next_of_many(position)
     }
 
-    /// The next entry for who goes through all of them.
+    /// Returns the next entry of a sweep over all entries.
     #[inline]
     pub fn sweep(&self, sweep: &mut Sweep) -> Option<Position> {
         self.list.sweep(sweep)
     }
 
-    /// The entry before this one. Takes a search.
+    /// Returns the entry before this one. Takes a search.
     pub fn prev(&self, position: Position) -> Option<Position> {
         self.list.prev(position)
     }
 
-    /// The internal key of an entry.
+    /// Returns an entry's internal key.
     #[inline]
     pub fn key(&self, position: Position) -> &[u8] {
         self.list.key(position)
     }
 
-    /// Where the value of an entry is.
+    /// Returns the location of an entry's value.
     #[inline]
     pub fn value_at(&self, position: Position) -> ValueAt {
         // Invariant: the list refuses values of 4 GiB and more, and a protected one ends in its
@@ -491,41 +497,41 @@ impl MemTable {
         ValueAt { position, start: 0, end: end as u32 }
     }
 
-    /// The user key of the entry that has a value, with its timestamp.
+    /// Returns the user key, with its timestamp, of the entry that has the value.
     pub fn user_key_of(&self, at: ValueAt) -> &[u8] {
         key::user_key(self.list.key(at.position))
     }
 
-    /// The bytes of a value.
+    /// Returns the bytes of a value.
     #[inline]
     pub fn value(&self, at: ValueAt) -> &[u8] {
         &self.list.value(at.position)[at.start as usize..at.end as usize]
     }
 
-    /// Whether it holds nothing, neither entries nor range tombstones.
+    /// Returns true if it has neither entries nor range tombstones.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.entry_count() == 0
     }
 
-    /// How many entries it holds, range tombstones included.
+    /// Returns the number of entries, range tombstones included.
     #[inline]
     pub fn entry_count(&self) -> u64 {
         self.counts.entries.load(Ordering::Relaxed)
     }
 
-    /// How many of them are deletions of single keys.
+    /// Returns the number of point deletions among them.
     pub fn delete_count(&self) -> u64 {
         self.counts.deletes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of memory in use.
+    /// Returns the memory in use, in bytes.
     pub fn memory_bytes(&self) -> usize {
         let filter = self.filter.as_ref().map_or(0, Filter::memory_bytes);
         self.list.memory_usage() + filter + self.tombstones.memory_bytes()
     }
 
-    /// The order of its user keys.
+    /// Returns the comparator of its user keys.
     pub fn comparator(&self) -> &Comparator {
         &self.comparator
     }
@@ -537,7 +543,7 @@ fn broken() -> Error {
     Error::new(ErrorKind::Panicked, text)
 }
 
-/// The entries of one user key, newest first.
+/// Iterator over the entries of one user key, newest first.
 #[derive(Debug)]
 pub struct Entries<'a> {
     memtable: &'a MemTable,
@@ -551,8 +557,8 @@ impl<'a> Iterator for Entries<'a> {
     #[inline]
     fn next(&mut self) -> Option<Result<Entry>> {
         let position = self.next?;
-        // Why before its key is looked at: a key that changed is another's, and ends the search as
-        // if there were nothing.
+        // Checked before the key is compared, because a changed key would belong to another user
+        // key and end the search without an error.
         if let Err(error) = self.memtable.check(position) {
             self.next = None;
             return Some(Err(error));
@@ -567,7 +573,7 @@ impl<'a> Iterator for Entries<'a> {
             self.next = None;
             return Some(Err(error));
         }
-        // Invariant: `add` only takes value types that exist.
+        // Invariant: `add` only accepts value types that exist.
         let kind = ValueType::from_u8(trailer as u8).expect("a memtable holds known value types");
         let at = self.memtable.value_at(position);
         Some(Ok(Entry { seq: SeqNo(trailer >> 8), kind, at }))

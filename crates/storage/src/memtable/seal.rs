@@ -1,40 +1,41 @@
-//! Where a memtable begins and ends: the sequence numbers between which all its entries are, and
-//! whether it is to take no more.
+//! Bounds of a memtable: the sequence numbers between which its entries lie, and its seal.
 
 use super::MemTable;
 use karst_base::sync::atomic::Ordering;
 use karst_format::ids::FileNumber;
 use karst_format::key::SeqNo;
 
-/// What is known of a memtable once no write goes to it any more.
+/// The final state of a memtable that accepts no more writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seal {
-    /// Every entry in it has a sequence number of at most this.
+    /// Every entry has a sequence number of at most this.
     ///
-    /// Invariant: when everything up to this number is visible, every insert into the memtable has
-    /// ended; then it may be flushed.
+    /// Invariant: once everything up to this number is visible, every insert into the memtable has
+    /// ended, and it may be flushed.
     pub largest_seq: SeqNo,
-    /// Entries of the family written later are in this log or a later one; so it becomes the
-    /// family's log number once the memtable is in a table.
+    /// Later entries of the family are in this log or a later one; it becomes the family's log
+    /// number once the memtable is in a table.
     pub next_log: FileNumber,
 }
 
 impl MemTable {
-    /// Says that everything up to `seq` was written before it. The first call counts.
+    /// Records that everything up to `seq` was written before it. Only the first call has an
+    /// effect.
     pub fn begins_behind(&self, seq: SeqNo) {
-        // Why ignored: what was known first is as true.
+        // Ignored because the first bound is valid too.
         let _ = self.begun_behind.set(seq);
     }
 
-    /// Every entry in it has a sequence number above this; 0 where nobody has said it.
+    /// Returns a sequence number below every entry's; 0 if unknown.
     pub fn begun_behind(&self) -> SeqNo {
         self.begun_behind.get().copied().unwrap_or_default()
     }
 
-    /// Says that no further write goes to it. Called once, under the lock that orders writes.
+    /// Seals the memtable: no further write goes to it. Called once, under the lock that orders
+    /// writes.
     ///
     /// # Panics
-    /// When it was sealed before.
+    /// If it is already sealed.
     pub fn seal(&self, seal: Seal) {
         assert!(self.sealed.set(seal).is_ok(), "a memtable is sealed once");
         if let Some(charge) = self.charge.get() {
@@ -42,40 +43,40 @@ impl MemTable {
         }
     }
 
-    /// Whether the caller is the first to find that it should be sealed.
+    /// Returns true for the first caller, which must have it sealed.
     #[inline]
     pub fn ask_to_be_sealed(&self) -> bool {
-        // Ordering: whoever is first tells; nothing is published with it.
+        // Ordering: the first caller acts; no other data is published.
         !self.asked.load(Ordering::Relaxed) && !self.asked.swap(true, Ordering::Relaxed)
     }
 
-    /// Whether somebody was told that it should be sealed.
+    /// Returns true if a caller was asked to have it sealed.
     pub fn is_asked_to_be_sealed(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// Says that it has grown past the size at which somebody was told to seal it. No write is
-    /// ordered into it from then on.
+    /// Marks it as larger than the size at which it should have been sealed. No write is ordered
+    /// into it from then on.
     #[cold]
     pub fn mark_overfull(&self) {
-        // Ordering: it steers only; writes that are under way come on top either way.
+        // Ordering: advisory; writes under way are added in any case.
         self.overfull.store(true, Ordering::Relaxed);
     }
 
-    /// Whether writes wait until it is sealed.
+    /// Returns true if writes must wait until it is sealed.
     #[inline]
     pub fn is_overfull(&self) -> bool {
         self.overfull.load(Ordering::Relaxed)
     }
 
-    /// The seal; `None` while writes go to it.
+    /// Returns the seal; `None` while it accepts writes.
     #[inline]
     pub fn sealed(&self) -> Option<Seal> {
         self.sealed.get().copied()
     }
 
-    /// Whether nothing up to `seq` went to a memtable that took its place; `seq` was taken when
-    /// this was known to be the newest, or later.
+    /// Returns true if no write up to `seq` went to a successor of this memtable; `seq` was read
+    /// when this was known to be the active one, or later.
     #[inline]
     pub fn has_all_to(&self, seq: SeqNo) -> bool {
         self.sealed().is_none_or(|seal| seal.largest_seq >= seq)

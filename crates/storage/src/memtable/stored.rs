@@ -1,12 +1,13 @@
-//! What an entry is stored as.
+//! The value type under which an entry is stored.
 
 use karst_format::comparator::Comparator;
 use karst_format::key::ValueType;
 
-/// The kind under which memtables and tables in this order store an entry of kind `kind`.
+/// Returns the kind under which memtables and tables with this comparator store an entry of kind
+/// `kind`.
 ///
-/// Compat: in memtables and tables RocksDB marks deletions of keys with timestamps; in batches and
-/// logs it does not.
+/// Compat: RocksDB marks deletions of keys with timestamps in memtables and tables, but not in
+/// batches and logs.
 #[inline]
 pub fn stored_kind(order: &Comparator, kind: ValueType) -> ValueType {
     match kind {

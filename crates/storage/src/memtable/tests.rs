@@ -1,4 +1,4 @@
-//! Memtables against a sorted list of everything that was added.
+//! Tests of memtables against a sorted list of all entries added.
 
 use super::*;
 use proptest::prelude::*;
@@ -79,7 +79,8 @@ fn readers_and_writers_at_the_same_time() {
                         continue;
                     }
                     let key = [((seq - 1) % 7) as u8];
-                    // Everything published is there: the value, and the tombstone right above it.
+                    // Everything published is present: the value, and the tombstone directly above
+                    // it.
                     assert_eq!(found(&memtable, &key, seq)[0].0, seq - 1);
                     assert_eq!(memtable.covering_tombstone(&key, SeqNo(seq)), SeqNo(seq));
                 }
@@ -88,7 +89,7 @@ fn readers_and_writers_at_the_same_time() {
     });
 }
 
-/// The filters there can be, by number: none, of whole keys, of prefixes, of both.
+/// Returns the filter with this number: none, of whole keys, of prefixes, of both.
 fn filter(number: u8) -> Option<Filter> {
     use karst_format::options::{ColumnFamilyOptions, OptionSet};
     let mut options = ColumnFamilyOptions {
@@ -121,7 +122,7 @@ fn a_filter_passes_keys_by_that_were_not_added() {
     assert!(filter(0).is_none(), "nothing to put into a filter");
 }
 
-/// `key` at a timestamp, as users' keys are stored.
+/// Returns `key` with a timestamp, in storage format.
 fn at(key: &[u8], timestamp: u64) -> Vec<u8> {
     [key, &timestamp.to_le_bytes()].concat()
 }
@@ -198,8 +199,8 @@ fn a_protected_memtable_gives_what_it_was_given() {
     }
 }
 
-/// Flips each bit of an entry's key, number, kind and value in turn. With 8 and 4 bytes each is
-/// found; with fewer, all but a few, by chance.
+/// Flips each bit of an entry's key, sequence number, kind and value in turn. With 8 and 4 bytes
+/// each flip is detected; with fewer, a few are missed by chance.
 #[test]
 fn each_bit_that_flips_is_found() {
     let whole = b"river".len() + 8 + b"valley".len();
@@ -251,7 +252,7 @@ fn a_lookup_finds_the_damage_of_what_it_meets_and_a_checking_search_that_of_what
                 .map(|all| all.len())
         };
         let position = memtable.seek_ge(&seek_key(b"k50", 500)).unwrap().unwrap();
-        // The value of k50, which the searches for its neighbours step over.
+        // The value of k50, which the searches for its neighbours pass.
         memtable.list.flip_bits(position, 3 + 8, 1);
         assert_eq!(searched(&memtable, b"k50").unwrap_err().kind(), ErrorKind::Corruption);
         let passed_by = (0..100)
@@ -259,15 +260,13 @@ fn a_lookup_finds_the_damage_of_what_it_meets_and_a_checking_search_that_of_what
             .any(|n| searched(&memtable, format!("k{n:02}").as_bytes()).is_err());
         assert_eq!(passed_by, checks_searches);
         memtable.list.flip_bits(position, 3 + 8, 1);
-        // Its key: what is found in its place is damaged, so that nobody hears that there is
-        // nothing.
+        // A changed key: the search reports the damaged entry instead of a missing key.
         memtable.list.flip_bits(position, 2, 4);
         assert_eq!(searched(&memtable, b"k50").unwrap_err().kind(), ErrorKind::Corruption);
     }
 }
 
-/// Without checksums, a key that changed is out of its place, which searches and steps beside it
-/// find.
+/// Without checksums, a changed key is out of order, which searches and steps next to it detect.
 #[test]
 fn readers_notice_an_entry_that_is_out_of_its_place_where_they_check() {
     for checks_order in [false, true] {

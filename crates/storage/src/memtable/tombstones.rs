@@ -1,16 +1,14 @@
-//! The range tombstones of a memtable: a list that grows, and its fragments, which readers bring up
-//! to date.
+//! Range tombstones of a memtable: a growing list, and its fragments, which readers update.
 //!
 //! The fragments are in parts, each of a run of the list, and each of more than [`MERGE_FACTOR`]
-//! times as many tombstones as the next. A reader that finds tombstones without fragments makes a
-//! part of them, together with as many of the last parts as keeps that true. So a tombstone is cut
-//! a number of times that grows with the logarithm of how many there are, however writes and reads
-//! alternate, and a lookup searches as many parts.
+//! times as many tombstones as the next. A reader that finds tombstones without fragments builds a
+//! part of them, merged with as many of the last parts as keeps this true. The number of times a
+//! tombstone is cut, and the number of parts a lookup searches, therefore grow with the logarithm
+//! of the number of tombstones, for any interleaving of writes and reads.
 //!
-//! Invariant: what a reader gets holds every tombstone whose `add` returned before the reader
-//! asked. While there is none, and while none is added, a reader takes no lock. A writer never
-//! looks at the tombstones before its own. Lock: `list` is held to add one tombstone, or by one
-//! reader to cut those that it has to.
+//! Invariant: a reader gets every tombstone whose `add` returned before its call. While no
+//! tombstone exists, or none is added, a reader takes no lock. A writer never reads earlier
+//! tombstones. Lock: `list` is held to add one tombstone, or by one reader to cut fragments.
 
 use super::protection::{Protection, pair};
 use karst_base::error::{Error, ErrorKind, Result, Shown};
@@ -27,7 +25,7 @@ use std::sync::Arc;
 /// more parts, all of which a lookup searches; a larger one cuts each tombstone more often.
 const MERGE_FACTOR: usize = 4;
 
-/// From the checksum of start and end.
+/// Returns a tombstone's checksum from that of its start and end.
 fn checksum_of(pair: u64, seq: SeqNo) -> u64 {
     pair ^ hash64(&seq.0.to_le_bytes())
 }
@@ -36,11 +34,11 @@ fn checksum_of(pair: u64, seq: SeqNo) -> u64 {
 pub(super) struct Tombstones {
     list: Mutex<List>,
     protection: Protection,
-    /// How many were added. Ordering: Release after the list has it, Acquire before the fragments
-    /// are judged, so that a reader never takes older fragments for complete.
+    /// Number of tombstones added. Ordering: Release after the push to the list, Acquire before the
+    /// fragments are checked, so that a reader never takes older fragments for complete.
     count: AtomicUsize,
-    /// The bytes in memory of the list and of the fragments, written under the lock. They are
-    /// counted because every writer asks for them.
+    /// Memory of the list and of the fragments in bytes, written under the lock. Kept as counters
+    /// because every writer reads them.
     list_bytes: AtomicUsize,
     cut_bytes: AtomicUsize,
     cut: ArcSwapOption<Cut>,
@@ -49,9 +47,9 @@ pub(super) struct Tombstones {
 #[derive(Debug, Default)]
 struct List {
     all: Vec<RangeTombstone>,
-    /// Of each in `all` its checksum, whole, if they are protected.
+    /// Full checksum of each tombstone in `all`, if protected.
     checksums: Vec<u64>,
-    /// The number of cuts so far: each tombstone counts as often as it was cut.
+    /// Number of cuts so far, summed over tombstones.
     #[cfg(test)]
     cut: usize,
 }
@@ -63,7 +61,7 @@ struct Cut {
     parts: Vec<Part>,
 }
 
-/// Fragments of the tombstones from where the part before ends up to, not including, `end`.
+/// Fragments of the tombstones from the previous part's end up to, not including, `end`.
 #[derive(Clone, Debug)]
 struct Part {
     end: usize,
@@ -78,7 +76,7 @@ impl Cut {
         of_each.max().unwrap_or(SeqNo::ZERO)
     }
 
-    /// The place in the list where the part at `index` begins.
+    /// Returns the list index at which the part at `index` begins.
     fn start(&self, index: usize) -> usize {
         index.checked_sub(1).map_or(0, |before| self.parts[before].end)
     }
@@ -93,7 +91,7 @@ impl Tombstones {
         Self { protection, ..Self::default() }
     }
 
-    /// `checksum` is that of its start and its end; without protection it does not matter.
+    /// `checksum` is that of its start and its end; ignored without protection.
     pub(super) fn add(&self, tombstone: RangeTombstone, checksum: u64) {
         let bytes = tombstone.start.len() + tombstone.end.len() + size_of::<RangeTombstone>();
         let mut list = self.list.lock();
@@ -101,7 +99,7 @@ impl Tombstones {
             list.checksums.push(checksum_of(checksum, tombstone.seq));
         }
         list.all.push(tombstone);
-        // Ordering: a size is an estimate.
+        // Ordering: the size is an estimate.
         self.list_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.count.store(list.all.len(), Ordering::Release);
     }
@@ -124,7 +122,8 @@ impl Tombstones {
         }
     }
 
-    /// The fragments of all, in parts that may overlap; none if there is no tombstone.
+    /// Returns the fragments of all tombstones, in parts that may overlap; empty without
+    /// tombstones.
     pub(super) fn parts(&self, comparator: &Comparator) -> Vec<Arc<Fragments>> {
         let count = self.count();
         if count == 0 {
@@ -137,7 +136,7 @@ impl Tombstones {
         }
     }
 
-    /// The fragments of all in one; `None` if there is no tombstone.
+    /// Returns the fragments of all tombstones in one part; `None` without tombstones.
     pub(super) fn whole(&self, comparator: &Comparator) -> Option<Arc<Fragments>> {
         if self.count() == 0 {
             return None;
@@ -152,8 +151,8 @@ impl Tombstones {
         Some(whole)
     }
 
-    /// Compares each with its checksum, if they are protected, and the fragments with those that
-    /// would be made of them now.
+    /// Compares each tombstone with its checksum, if protected, and the fragments with a fresh
+    /// build.
     pub(super) fn check(&self, comparator: &Comparator) -> Result<()> {
         if !self.protection.is_on() || self.count() == 0 {
             return Ok(());
@@ -183,7 +182,7 @@ impl Tombstones {
         Ok(())
     }
 
-    /// Brings the fragments up to date.
+    /// Updates the fragments.
     #[cold]
     fn renew(&self, comparator: &Comparator) -> Arc<Cut> {
         let mut list = self.list.lock();
@@ -202,7 +201,7 @@ impl Tombstones {
         self.cut_from(&mut list, comparator, cut.parts[..kept].to_vec())
     }
 
-    /// Makes one part of all that is not in `parts`.
+    /// Builds one part of all tombstones that are not in `parts`.
     fn cut_from(&self, list: &mut List, comparator: &Comparator, mut parts: Vec<Part>) -> Arc<Cut> {
         let start = parts.last().map_or(0, |part| part.end);
         let run = &list.all[start..];
@@ -233,7 +232,7 @@ mod tests {
     const ORDER: Comparator = Comparator::Bytewise;
 
     fn tombstone(number: u64, width: u64) -> RangeTombstone {
-        // Not in the order of keys.
+        // Not in key order.
         let first = number * 7919 % 10_007;
         RangeTombstone::new(&first.to_be_bytes(), &(first + width).to_be_bytes(), SeqNo(number + 1))
     }
@@ -251,7 +250,7 @@ mod tests {
         assert!(cut <= 20 * COUNT as usize, "{COUNT} tombstones were cut {cut} times");
         let parts = tombstones.parts(&ORDER).len();
         assert!(parts <= 7, "{parts} parts");
-        // Nothing is cut again where nothing was added, and once for who wants it whole.
+        // Nothing is cut again without additions, and `whole` cuts once.
         assert_eq!(tombstones.list.lock().cut, cut);
         for _ in 0..2 {
             assert_eq!(tombstones.whole(&ORDER).unwrap().tombstone_count() as u64, COUNT);
@@ -269,7 +268,7 @@ mod tests {
         }
         let listed = 100 * (16 + size_of::<RangeTombstone>());
         {
-            // Every writer asks, so it takes no lock.
+            // Takes no lock because every writer calls it.
             let _held = tombstones.list.lock();
             assert_eq!(tombstones.memory_bytes(), listed);
         }

@@ -1,11 +1,11 @@
 //! The open tables of a column family.
 //!
 //! In: a file of a version. Out: its open [`Table`], at once if it is open, else through `Needs`
-//! and [`TableCache::open`]. `open_files.rs` says how long a table stays open.
+//! and [`TableCache::open`]. `open_files.rs` defines the time a table stays open.
 //!
-//! Why no single flight across threads: a reader that waits for another reader's open waits for a
-//! future which may never be polled again, or whose reads are bound to another thread's ring.
-//! Inside one operation an open is shared (see `fetch`); two threads that open the same file at the
+//! Opens are not shared across threads, because a reader that waits for another reader's open would
+//! wait for a future which may never be polled again, or whose reads belong to another thread's
+//! ring. Inside one operation an open is shared (see `fetch`); two threads that open a file at the
 //! same moment both do it, and the first to finish is kept.
 
 use crate::blob::BlobFiles;
@@ -27,39 +27,39 @@ use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::task::Poll;
 
-/// What a column family's options say of reading its tables.
+/// The column family options that affect reading its tables.
 #[derive(Clone, Debug)]
 pub struct Configuration {
-    /// The order of keys.
+    /// The comparator of keys.
     pub comparator: Comparator,
-    /// What the options say of tables.
+    /// The table options.
     pub table_options: BlockBasedTableOptions,
-    /// What keys have prefixes by.
+    /// Extracts the prefix of a key, if configured.
     pub prefix_extractor: Option<PrefixExtractor>,
-    /// Files of L0 up to this size count as just flushed where only those pin their metadata, in
-    /// bytes.
+    /// Maximum size in bytes of an L0 file that counts as just flushed for metadata pinning.
     pub(crate) max_flushed_bytes: u64,
-    /// The bottom of the tree, whether it has files or not.
+    /// The last level of the tree, even if it has no files.
     last_level: u32,
 }
 
-/// How a column family reads its tables.
+/// The open tables of a column family, and the state for reading them.
 #[derive(Debug)]
 pub struct TableCache {
-    /// What it shares with other column families.
+    /// State shared with other column families.
     pub shared: Arc<Shared>,
-    /// Its blob files.
+    /// The family's blob files.
     pub blobs: Arc<BlobFiles>,
-    /// What its options say.
+    /// The relevant options.
     pub configuration: Configuration,
     /// The longest tail of a table opened so far, in bytes; 0 before the first.
     pub(crate) typical_tail_bytes: AtomicU64,
-    /// What lookups that wait for filters go by.
+    /// Recent filter results, used by lookups that wait for filters.
     pub filter_history: FilterHistory,
 }
 
 impl TableCache {
-    /// No table open yet. `blob_cache` is the cache of blob values, if one is configured.
+    /// Creates a cache without open tables. `blob_cache` is the cache of blob values, if
+    /// configured.
     pub fn new(
         shared: Arc<Shared>,
         config: &FamilyConfig,
@@ -81,10 +81,10 @@ impl TableCache {
         }
     }
 
-    /// The same for a job that reads with O_DIRECT, and copies of its input files, which hold the
-    /// tables that it opens.
+    /// Returns a table cache for a job that reads with O_DIRECT, and copies of its input files,
+    /// which hold the tables that it opens.
     ///
-    /// Why copies: those who read for users go on with the tables that they have.
+    /// The files are copied so that user reads keep their own open tables.
     pub fn reading_directly(&self, inputs: &[CompactionInput]) -> (Arc<Self>, Vec<CompactionInput>) {
         let copy = |file: &Arc<FileMetadata>| Arc::new(FileMetadata::of_same_file((**file).clone(), file));
         let copies = inputs.iter().map(|input| CompactionInput {
@@ -101,30 +101,29 @@ impl TableCache {
         (Arc::new(tables), copies.collect())
     }
 
-    /// Whether nothing can lie below `level`.
+    /// Returns true if no level is below `level`.
     pub(crate) fn is_last_level(&self, level: u32) -> bool {
         level == self.configuration.last_level
     }
 
-    /// Names a file within the process.
+    /// Returns a file's id within the process.
     pub(crate) fn file_id(&self, number: FileNumber) -> u64 {
         self.shared.file_id(number)
     }
 
-    /// The file's table if it stays open with the file.
+    /// Returns the file's table if it stays open with the file.
     #[inline]
     pub fn opened<'a>(&self, file: &'a FileMetadata) -> Option<&'a Arc<Table>> {
         file.attachment::<Arc<Table>>()
     }
 
-    /// The file's table if it is open under a limit on open files.
+    /// Returns the file's table if it is open under a limit on open files.
     pub fn lookup(&self, file: &FileMetadata) -> Option<Arc<Table>> {
         let open = &self.shared.open_files;
         if open.is_limited() { open.get(file.number) } else { None }
     }
 
-    /// Opens the file's table and keeps it open. If another reader was quicker, its table is
-    /// returned.
+    /// Opens the file's table and keeps it open. If another reader was quicker, returns its table.
     pub async fn open(self: Arc<Self>, file: &Arc<FileMetadata>, level: u32) -> Result<Arc<Table>> {
         if let Some(table) = self.opened(file) {
             return Ok(table.clone());
@@ -152,7 +151,7 @@ impl TableCache {
     }
 }
 
-/// What decisions about compaction want to know of a table.
+/// Returns the table counts that compaction decisions use.
 pub fn file_counts(properties: &TableProperties) -> FileCounts {
     FileCounts {
         entries: properties.num_entries,
@@ -164,16 +163,16 @@ pub fn file_counts(properties: &TableProperties) -> FileCounts {
     }
 }
 
-/// How many tables are opened at a time where all are.
+/// Returns the number of tables opened concurrently when all are opened.
 pub fn opened_together(options: &DbOptions) -> usize {
     usize::try_from(options.max_file_opening_threads).unwrap_or(1).max(1)
 }
 
 impl TableCache {
-    /// Opens all tables of `version`, many at the same time. For databases whose files stay open: a
-    /// damaged or missing file is then found when the database is opened. Stops at the first error.
-    /// At most `together` are being opened at a time: that is RocksDB's `max_file_opening_threads`,
-    /// though the work is done by the environment's blocking threads and by reads in flight.
+    /// Opens all tables of `version`, several at the same time, so that a damaged or missing file
+    /// is found when the database is opened. For databases whose files stay open. Stops at the
+    /// first error. At most `together` are opened at a time: RocksDB's `max_file_opening_threads`,
+    /// although the environment's blocking threads and asynchronous reads do the work.
     pub async fn open_all(self: &Arc<Self>, version: &Version, together: usize) -> Result<()> {
         let mut files = version.all_files().collect::<Vec<_>>().into_iter();
         let mut running = Vec::new();

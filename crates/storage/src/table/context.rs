@@ -1,6 +1,6 @@
-//! What a read carries along: the column family's open tables (and through them cache, environment
-//! and statistics) and the caller's read options. Borrowed and `Copy`, so that passing it costs
-//! nothing on a hit.
+//! The context of a read: the column family's open tables (and through them cache, environment and
+//! statistics) and the caller's read options. Borrowed and `Copy`, so that passing it costs nothing
+//! on a hit.
 
 use crate::blob::BlobFiles;
 use crate::block::{BlockKind, BlockRef, CachedBlock};
@@ -12,65 +12,65 @@ use karst_mem::BlockCache;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The surroundings of one read.
+/// The context of one read.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadCtx<'a> {
-    /// The tables of the column family.
+    /// The open tables of the column family.
     pub tables: &'a Arc<TableCache>,
-    /// What the caller asked for.
+    /// The caller's read options.
     pub options: &'a ReadOptions,
-    /// It is a flush or a compaction that reads.
+    /// True for a flush or a compaction.
     is_job: bool,
 }
 
 impl<'a> ReadCtx<'a> {
-    /// Of a read for a user.
+    /// Creates the context of a user's read.
     pub fn new(tables: &'a Arc<TableCache>, options: &'a ReadOptions) -> Self {
         ReadCtx { tables, options, is_job: false }
     }
 
-    /// The same of a job.
+    /// Creates the context of a job's read.
     pub fn of_job(tables: &'a Arc<TableCache>, options: &'a ReadOptions) -> Self {
         ReadCtx { is_job: true, ..ReadCtx::new(tables, options) }
     }
 
     #[inline]
-    /// The cache of blocks.
+    /// Returns the block cache.
     pub fn cache(&self) -> &'a BlockCache<CachedBlock> {
         &self.tables.shared.cache
     }
 
     #[inline]
-    /// The blob files of the column family.
+    /// Returns the blob files of the column family.
     pub fn blobs(&self) -> &'a Arc<BlobFiles> {
         &self.tables.blobs
     }
 
     #[inline]
-    /// What is counted.
+    /// Returns the statistics.
     pub fn stats(&self) -> &'a Statistics {
         &self.tables.shared.stats
     }
 
-    /// A timer of what the calling thread does.
+    /// Starts a timer for the calling thread.
     #[inline]
     pub fn thread_timer(&self) -> Timer {
         Timer::start(&self.tables.shared.env)
     }
 
-    /// Adds the time since `timer` began to one of the calling thread's times.
+    /// Adds the time since `timer` began to a metric of the calling thread.
     #[inline]
     pub fn stop(&self, timer: Timer, metric: PerfMetric) {
         timer.stop(&self.tables.shared.env, metric);
     }
 
-    /// The time, if times are collected; else the clock is not read.
+    /// Returns the time if times are collected; otherwise the clock is not read.
     #[inline]
     pub fn start_timer(&self) -> Option<Duration> {
         self.tables.shared.start_timer()
     }
 
-    /// How long the read may wait now, if not for ever.
+    /// Returns the maximum time the read may wait now; `None` if unlimited.
     #[inline]
     pub(crate) fn longest_wait(&self) -> Option<Duration> {
         let left = |deadline: Duration| deadline.saturating_sub(self.tables.shared.env.now());
@@ -80,7 +80,7 @@ impl<'a> ReadCtx<'a> {
         }
     }
 
-    /// True once the read's deadline has passed. Without a deadline the clock is not read.
+    /// Returns true if the read's deadline has passed. Without a deadline the clock is not read.
     #[inline]
     pub fn is_late(&self) -> bool {
         self.options.deadline.is_some_and(|deadline| self.tables.shared.env.now() >= deadline)
@@ -92,7 +92,7 @@ impl<'a> ReadCtx<'a> {
         self.tables.shared.measure_since(kind, began);
     }
 
-    /// Counts a block found in the cache, of a table on `level`.
+    /// Counts a cache hit on a block of a table on `level`.
     #[inline]
     pub fn count_cache_hit(&self, kind: BlockKind, block: &BlockRef, level: u32) {
         if self.stats().enabled() || perf_context::level() >= PerfLevel::EnableCount {
@@ -120,7 +120,7 @@ impl<'a> ReadCtx<'a> {
         }
     }
 
-    /// Counts a block of a table on `level` that was not in the cache.
+    /// Counts a cache miss on a block of a table on `level`.
     pub fn count_cache_miss(&self, kind: BlockKind, level: u32) {
         perf_context::count_at_level(LevelMetric::BlockCacheMissCount, level, 1);
         let recorder = self.stats().recorder();
@@ -134,7 +134,7 @@ impl<'a> ReadCtx<'a> {
         });
     }
 
-    /// Counts what is read before a scan comes to it.
+    /// Counts bytes read ahead of a scan.
     pub(crate) fn count_prefetch(&self, bytes: u64) {
         match self.is_job {
             true => self.stats().measure(HistogramKind::CompactionPrefetchBytes, bytes),
@@ -142,7 +142,7 @@ impl<'a> ReadCtx<'a> {
         }
     }
 
-    /// Counts that a scan has come to so much of it.
+    /// Counts read-ahead bytes that a scan has reached.
     pub fn count_prefetch_hit(&self, bytes: u64) {
         if !self.is_job {
             let recorder = self.stats().recorder();
@@ -151,7 +151,7 @@ impl<'a> ReadCtx<'a> {
         }
     }
 
-    /// Counts a block put into the cache.
+    /// Counts a block inserted into the cache.
     pub(crate) fn count_cache_add(&self, kind: BlockKind, charge_bytes: usize) {
         count_cache_add(self.stats(), kind, charge_bytes);
     }

@@ -1,8 +1,8 @@
-//! From the bytes of a block, as stored, to the decoded block in the cache.
+//! Decoding: from the stored bytes of a block to the decoded block in the cache.
 //!
 //! In: block and trailer as read. Steps: verify the checksum, decompress or copy once into an
-//! allocation of the right size (filters are parsed where they are), parse, put into the cache.
-//! Out: the pinned block. Errors name the file and the block's offset.
+//! allocation of the right size (filters are parsed in place), parse, insert into the cache. Out:
+//! the pinned block. Errors name the file and the block's offset.
 
 use crate::block::stock;
 use crate::block::{BlockKind, BlockRef, CachedBlock};
@@ -24,7 +24,7 @@ use karst_format::properties::TableProperties;
 use karst_mem::{Handle, Priority};
 use std::borrow::Cow;
 
-/// How the blocks of one table are stored.
+/// Storage format of one table's blocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Storage {
     pub(super) format_version: u32,
@@ -32,12 +32,12 @@ pub(super) struct Storage {
     pub(super) base_context_checksum: u32,
 }
 
-/// No block grows beyond this when decompressed, in bytes. Why: sizes are 32 bits in the format.
+/// Maximum decompressed size of a block in bytes, because sizes are 32 bits in the format.
 const MAX_BLOCK_BYTES: usize = u32::MAX as usize;
 
 impl Storage {
-    /// Verifies the checksum of the block that `bytes`, block and trailer, hold. Returns the number
-    /// of its compression. Counted in the statistics of `shared`.
+    /// Verifies the checksum of the block in `bytes`, block and trailer. Returns the number of its
+    /// compression. Counted in the statistics of `shared`.
     pub(super) fn verify(
         &self,
         shared: &Shared,
@@ -52,9 +52,9 @@ impl Storage {
         kind.inspect_err(|_| shared.stats.tick(Ticker::BlockChecksumMismatchCount))
     }
 
-    /// The contents of the block that `bytes`, block and trailer, hold; in place if they are not
-    /// compressed, else in what `memory` finds for so many bytes. Counted in the statistics of
-    /// `shared`.
+    /// Returns the contents of the block in `bytes`, block and trailer: in place if not compressed,
+    /// else decompressed into the memory that `memory` returns for the size. Counted in the
+    /// statistics of `shared`.
     pub(super) fn unpack<'b>(
         &self,
         shared: &Shared,
@@ -92,19 +92,19 @@ impl Storage {
     }
 }
 
-/// What the properties say about how blocks are encoded.
+/// Encoding of blocks, from the table's properties.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     pub(super) index: IndexLayout,
     filter_index: IndexLayout,
     pub(super) index_is_partitioned: bool,
-    /// Every entry has this sequence number, whatever its key says (an ingested file).
+    /// Sequence number of every entry, overriding that in its key (an ingested file).
     pub(super) global_seqno: Option<SeqNo>,
 }
 
 impl Layout {
-    /// The layout of a table with these properties, whose entries' largest sequence number the
-    /// MANIFEST says to be `largest_seq`.
+    /// Returns the layout of a table with these properties; `largest_seq` is its largest sequence
+    /// number in the MANIFEST.
     pub(super) fn new(properties: &TableProperties, largest_seq: SeqNo) -> Result<Layout, Corruption> {
         let index_type = properties
             .index_type()
@@ -117,7 +117,7 @@ impl Layout {
         })
     }
 
-    /// Parses a block's contents as what `kind` calls for.
+    /// Parses a block's contents as `kind` requires.
     pub(super) fn parse(&self, kind: BlockKind, contents: Cow<'_, [u8]>) -> Result<CachedBlock, Corruption> {
         let owned = |contents: Cow<'_, [u8]>| contents.into_owned().into_boxed_slice();
         Ok(match kind {
@@ -143,9 +143,9 @@ impl Layout {
     }
 }
 
-/// The sequence number that all entries of an ingested file have.
+/// Returns the sequence number that all entries of an ingested file have.
 ///
-/// Compat: version 2 files are written with sequence numbers of 0; the number given at ingestion is
+/// Compat: version 2 files are written with sequence number 0; the number assigned at ingestion is
 /// in the MANIFEST, and in the property only if the file was rewritten then.
 fn global_seqno(properties: &TableProperties, largest_seq: SeqNo) -> Result<Option<SeqNo>, Corruption> {
     let stored = properties.external_global_seqno().map(|seq| seq.0);
@@ -170,8 +170,8 @@ fn global_seqno(properties: &TableProperties, largest_seq: SeqNo) -> Result<Opti
 }
 
 impl Table {
-    /// Decodes the block at `handle` from `bytes` (block and trailer) and puts it into the cache,
-    /// if the read may fill it.
+    /// Decodes the block at `handle` from `bytes` (block and trailer) and inserts it into the
+    /// cache, if the read may fill it.
     pub fn decode(
         &self,
         ctx: &ReadCtx<'_>,
@@ -182,8 +182,8 @@ impl Table {
         self.decode_into(ctx, handle, kind, bytes, &mut None)
     }
 
-    /// The same; a block that does not go into the cache takes the place of `spare`, if nobody else
-    /// has that one any more.
+    /// Decodes like [`decode`](Self::decode); a block that does not go into the cache reuses
+    /// `spare`, if that has no other owner.
     pub fn decode_into(
         &self,
         ctx: &ReadCtx<'_>,
@@ -198,8 +198,8 @@ impl Table {
             && fills_cache
             && let Some(block) = ctx.cache().get(self.cache_key(handle))
         {
-            // Why: reads of many lookups that missed it together are one read, and the first of
-            // them has decoded it.
+            // Checked because lookups that missed the block together share one read, and the first
+            // of them has decoded it.
             return Ok(block);
         }
         let contents = self
@@ -234,8 +234,8 @@ impl Table {
     }
 }
 
-/// Counts a block of a table as read by the calling thread: of this kind, or another that is read
-/// only when a table is opened. `bytes` is with its trailer.
+/// Counts a block as read by the calling thread: of this kind, or, for `None`, one read only when a
+/// table is opened. `bytes` includes the trailer.
 pub(super) fn count_read(kind: impl Into<Option<BlockKind>>, bytes: usize) {
     perf_context::count(PerfMetric::BlockReadCount, 1);
     perf_context::count(PerfMetric::BlockReadByte, bytes as u64);

@@ -1,11 +1,12 @@
 //! The loop that waits for storage on behalf of a step.
 //!
-//! In: a step that has stopped. Out: its result. Every need of the step is fetched at the same
-//! time; as soon as something arrives the step is called again, with what has arrived in hand and
-//! the rest still coming.
+//! In: a stopped step. Out: its result. Every need of the step is fetched at the same time; after
+//! each arrival the step is called again, with the arrived data in hand and the rest still in
+//! flight.
 //!
-//! Invariant: the loop ends. A step that stops has recorded or still expects something (asserted),
-//! and a step never asks for what it holds, so every round brings it forward by at least one fetch.
+//! Invariant: the loop ends. A stopped step has recorded a need or still awaits one (asserted), and
+//! a step never requests data that it holds, so every round brings it forward by at least one
+//! fetch.
 
 use crate::table::context::ReadCtx;
 use crate::table::fetch::{Fetches, Waiter};
@@ -19,17 +20,16 @@ use std::task::{Context, Poll};
 /// A read as plain, repeatable code: called again from the start of its current phase after every
 /// fetch.
 pub trait Step {
-    /// What it comes to.
+    /// The result of the read.
     type Out;
-    /// Goes on as far as what is in hand and in the cache allows.
+    /// Proceeds as far as data in hand and in the cache allows.
     fn step(&mut self, ctx: &ReadCtx<'_>) -> Result<Self::Out, Stop>;
-    /// What it waits for.
+    /// Returns the step's needs.
     fn needs(&mut self) -> &mut Needs;
 }
 
-/// Fetches what `step` has asked for and steps until it is done. `fetches` outlives the call where
-/// reads ahead should go on between calls (iterators); whatever else is still in flight is dropped
-/// with it.
+/// Fetches the needs of `step` and steps until it is done. `fetches` outlives the call if readahead
+/// should continue between calls (iterators); its remaining fetches are dropped with it.
 pub async fn drive<S: Step>(ctx: ReadCtx<'_>, step: &mut S, fetches: &mut Fetches) -> Result<S::Out> {
     loop {
         fetches.collect(step.needs());
@@ -37,8 +37,7 @@ pub async fn drive<S: Step>(ctx: ReadCtx<'_>, step: &mut S, fetches: &mut Fetche
         arrival(&ctx, fetches, |_, key, result| step.needs().supply(key, result)).await?;
         match step.step(&ctx) {
             Ok(out) => {
-                // Reads ahead recorded by the last step start now and are picked up by the next
-                // call.
+                // Readahead recorded by the last step starts now; the next call receives it.
                 if step.needs().has_needs() {
                     start_async(ctx, step.needs(), fetches).await;
                 }
@@ -50,7 +49,7 @@ pub async fn drive<S: Step>(ctx: ReadCtx<'_>, step: &mut S, fetches: &mut Fetche
     }
 }
 
-/// Runs `step` to its end, waiting as tasks do if it has to.
+/// Runs `step` to its end, awaiting its fetches.
 pub async fn run<S: Step>(ctx: ReadCtx<'_>, step: &mut S) -> Result<S::Out> {
     match step.step(&ctx) {
         Ok(out) => Ok(out),
@@ -62,10 +61,10 @@ pub async fn run<S: Step>(ctx: ReadCtx<'_>, step: &mut S) -> Result<S::Out> {
     }
 }
 
-/// Waits until something has been delivered, for as long as the read may wait.
+/// Waits until a fetch has been delivered, for at most the time the read may wait.
 ///
 /// # Errors
-/// `TimedOut`. What is in flight stays in `fetches`.
+/// `TimedOut`. Fetches in flight stay in `fetches`.
 pub async fn arrival(
     ctx: &ReadCtx<'_>,
     fetches: &mut Fetches,
@@ -85,7 +84,7 @@ pub async fn arrival(
     arrived
 }
 
-/// The error of a read that may wait no longer.
+/// Returns the error of a read whose time is up.
 #[cold]
 pub fn late() -> Error {
     Error::new(
@@ -94,27 +93,26 @@ pub fn late() -> Error {
     )
 }
 
-/// Runs `step`, which has stopped, to its end on the calling thread, waiting on that thread's own
-/// ring.
+/// Runs a stopped `step` to its end on the calling thread, waiting on that thread's own ring.
 #[cold]
 pub fn wait<S: Step>(ctx: ReadCtx<'_>, step: &mut S) -> Result<S::Out> {
     wait_with(ctx, step, &mut Fetches::new(ctx.options, HistogramKind::FileReadGetMicros))
 }
 
-/// The same with fetches of the caller's, which go on between calls.
+/// Runs a stopped `step` like [`wait`], with the caller's fetches, which continue between calls.
 #[cold]
 pub fn wait_with<S: Step>(ctx: ReadCtx<'_>, step: &mut S, fetches: &mut Fetches) -> Result<S::Out> {
     karst_io::block_on(&ctx.tables.shared.env, drive(ctx, step, fetches))
 }
 
-/// Starts the needs in `needs` and takes in what has arrived of earlier ones, without waiting. For
-/// reads ahead between the moves of an iterator that blocks.
+/// Starts the needs in `needs` and receives arrivals of earlier ones, without waiting. For
+/// readahead between the moves of a blocking iterator.
 #[cold]
 pub fn start(ctx: ReadCtx<'_>, needs: &mut Needs, fetches: &mut Fetches) {
     karst_io::block_on(&ctx.tables.shared.env, start_async(ctx, needs, fetches));
 }
 
-/// The same where the caller's own executor polls.
+/// Does the same as [`start`] on the caller's own executor.
 #[cold]
 pub async fn start_async(ctx: ReadCtx<'_>, needs: &mut Needs, fetches: &mut Fetches) {
     fetches.collect(needs);
@@ -126,16 +124,16 @@ pub async fn start_async(ctx: ReadCtx<'_>, needs: &mut Needs, fetches: &mut Fetc
     .await;
 }
 
-/// What the first step of an asynchronous operation comes to.
+/// The outcome of the first step of an asynchronous operation.
 pub enum Attempt<'a, T> {
-    /// Everything was in memory.
+    /// The result; everything was in memory.
     Done(T),
-    /// The rest, which waits.
+    /// The remaining operation, which waits.
     Waiting(Pin<Box<dyn Future<Output = T> + Send + 'a>>),
 }
 
 /// An asynchronous operation that starts at its first poll. A hit is plain code inside that poll
-/// and allocates nothing; only what has to wait is boxed.
+/// and allocates nothing; only an operation that waits is boxed.
 #[must_use = "futures do nothing unless polled"]
 pub struct Lazy<'a, T, F> {
     start: Option<F>,
@@ -143,14 +141,14 @@ pub struct Lazy<'a, T, F> {
 }
 
 impl<'a, T, F: FnOnce() -> Attempt<'a, T>> Lazy<'a, T, F> {
-    /// An operation that begins with `start`.
+    /// Creates an operation that begins with `start`.
     #[inline]
     pub fn new(start: F) -> Self {
         Lazy { start: Some(start), waiting: None }
     }
 }
 
-// Why it may: neither field is pinned in place; the future that is waited for has its own box.
+// Sound because neither field is pinned in place; the awaited future has its own box.
 impl<T, F> Unpin for Lazy<'_, T, F> {}
 
 impl<'a, T, F: FnOnce() -> Attempt<'a, T>> Future for Lazy<'a, T, F> {

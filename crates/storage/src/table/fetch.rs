@@ -1,12 +1,11 @@
-//! Fetching: every need at the same time.
+//! Fetching: all needs of an operation at the same time.
 //!
 //! In: needs taken from one or several [`Needs`]s, each with the number of the step that waits for
-//! it. Out: tables and decoded blocks, handed to every waiting step as each arrives; nothing waits
-//! for its neighbours.
+//! it. Out: tables and decoded blocks, delivered to every waiting step on arrival, independently of
+//! each other.
 //!
-//! A thing that several steps need is fetched once. Blocks that lie next to each other in a file
-//! are read together. Where the caller asked for it (`async_io=false`), fetches of one file run at
-//! a time.
+//! A need of several steps is fetched once. Adjacent blocks of a file are read together. With
+//! `async_io=false`, one file at a time is fetched.
 //!
 //! Invariant: dropping a [`Fetches`] abandons its reads; their buffers belong to the I/O channel
 //! and are not leaked.
@@ -30,12 +29,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// What lies further apart than this is not read together. Why: it is one page; reading it costs
+/// Maximum gap in bytes between blocks that are read together. One page, because reading it costs
 /// the device nothing more.
 pub const MAX_GAP_BYTES: u64 = 4096;
 
-/// Blocks are not read together beyond this, but for a filter and the index behind it. Why: the
-/// first block's waiters should not wait for much else.
+/// Maximum size in bytes of blocks read together, except for a filter with the index after it.
+/// Bounded so that the first block's waiters do not wait long for other blocks.
 const MAX_TOGETHER_BYTES: u64 = 64 << 10;
 
 /// The number of a step among those that share a [`Fetches`].
@@ -54,17 +53,17 @@ struct Part {
 }
 
 enum Fetch {
-    /// One read that brings one block, or several neighbours.
+    /// One read of one block, or of several adjacent ones.
     Blocks {
         table: Arc<Table>,
         start: u64,
         parts: SmallVec<[Part; 1]>,
         read: ReadFuture,
         began: Began,
-        /// Until it is decoded: what is cached then is charged as a block.
+        /// Held until the block is decoded; a cached block has its own charge.
         charge: Option<Charge>,
     },
-    /// One read that is handed out as it is.
+    /// One read that is delivered undecoded.
     Run {
         key: NeedKey,
         waiters: SmallVec<[Waiter; 2]>,
@@ -72,16 +71,16 @@ enum Fetch {
         began: Began,
         _charge: Option<Arc<Charge>>,
     },
-    /// Anything with steps of its own: opening a table, reading a blob.
+    /// A fetch of several steps: opening a table, reading a blob.
     Task { key: NeedKey, waiters: SmallVec<[Waiter; 2]>, task: Task },
 }
 
-/// When a read was started.
+/// Start time of a read.
 #[derive(Clone, Copy)]
 struct Began {
-    /// Where the statistics collect times.
+    /// Set if the statistics collect times.
     at: Option<Duration>,
-    /// Where the thread does.
+    /// Running if the thread takes times.
     timer: Timer,
 }
 
@@ -91,26 +90,25 @@ struct Fresh {
     waiters: SmallVec<[Waiter; 2]>,
 }
 
-/// The fetches in flight on behalf of one operation (or of one iterator, between its operations).
+/// The fetches in flight for one operation (or for one iterator, between its operations).
 pub struct Fetches {
     running: SmallVec<[Fetch; 1]>,
-    /// Collected and not started: in the order of collection, or, while they are started, the next
-    /// one last.
+    /// Collected but not started: in the order of collection, or, while being started, with the
+    /// next one last.
     fresh: SmallVec<[Fresh; 1]>,
     one_file_at_a_time: bool,
-    /// The histogram of the times that reads take, by what they are for.
+    /// The histogram of read times for this kind of operation.
     read_micros: HistogramKind,
-    /// Blocks fetched by level: metadata, data.
+    /// Number of blocks fetched per level: metadata, data.
     fetched: [(u32, u32); LEVELS_COUNTED],
 }
 
-/// Levels whose reads are told apart; deeper ones count as the last.
+/// Number of levels counted separately; deeper ones count as the last.
 const LEVELS_COUNTED: usize = 8;
 
 impl Fetches {
-    /// An empty set that keeps to what the options say about reading in parallel.
-    ///
-    /// `read_micros` is the histogram of reads for this kind of operation.
+    /// Creates an empty set that follows the options about parallel reads. `read_micros` is the
+    /// histogram of reads for this kind of operation.
     pub fn new(options: &ReadOptions, read_micros: HistogramKind) -> Self {
         Fetches {
             running: SmallVec::new(),
@@ -121,16 +119,16 @@ impl Fetches {
         }
     }
 
-    /// Takes the needs of a step that has this set for itself.
+    /// Takes the needs of a step that is the only user of this set.
     pub fn collect(&mut self, needs: &mut Needs) {
         self.collect_for(needs, 0);
     }
 
-    /// Takes the needs of the step `waiter`. A need that is queued or in flight already only gains
-    /// a waiter.
+    /// Takes the needs of the step `waiter`. A need that is queued or in flight already gains a
+    /// waiter.
     pub fn collect_for(&mut self, needs: &mut Needs, waiter: Waiter) {
         needs.take_needs(|key, need| {
-            // Runs are asked for once, by the one scan that waits for them.
+            // Each run is requested once, by the one scan that waits for it.
             let asked_for = if matches!(need, Need::Run(_)) { None } else { self.waiters_of(key) };
             if let Some(waiters) = asked_for {
                 if !waiters.contains(&waiter) {
@@ -155,12 +153,12 @@ impl Fetches {
         })
     }
 
-    /// True if nothing is queued or in flight.
+    /// Returns true if nothing is queued or in flight.
     pub fn is_empty(&self) -> bool {
         self.running.is_empty() && self.fresh.is_empty()
     }
 
-    /// Starts what has been collected.
+    /// Starts the collected fetches.
     pub fn launch(&mut self, ctx: &ReadCtx<'_>) {
         if self.fresh.is_empty() {
             return;
@@ -176,7 +174,8 @@ impl Fetches {
                 std::mem::take(&mut self.fresh).into_iter().partition(|fresh| fresh.key.0 == file);
         }
         if self.fresh.len() > 1 {
-            // Why: neighbours in a file meet, and the device sees ascending offsets.
+            // Sorted so that adjacent blocks of a file are merged, and the device sees ascending
+            // offsets.
             self.fresh.sort_unstable_by_key(|fresh| std::cmp::Reverse((fresh.key.0, fresh.key.1)));
         }
         while let Some(fresh) = self.fresh.pop() {
@@ -186,7 +185,7 @@ impl Fetches {
         ctx.stats().measure(HistogramKind::MultigetIoBatchSize, self.running.len() as u64);
     }
 
-    /// Starts one fetch; a block takes its neighbours behind it in the queue along.
+    /// Starts one fetch; a block's read includes adjacent blocks after it in the queue.
     fn start(&mut self, ctx: &ReadCtx<'_>, fresh: Fresh, began: Began) {
         let Fresh { key, need, waiters } = fresh;
         let fetch = match need {
@@ -213,7 +212,7 @@ impl Fetches {
                 }
                 // Invariant: the scan has checked every handle in it against the size of the file.
                 let read = karst_io::read(&ctx.tables.shared.env, &file, start, len);
-                // Why not timed: the scan may come for it long after it is there.
+                // Not timed, because the scan may poll for it long after it has arrived.
                 let began = Began { timer: Timer::NONE, ..began };
                 Fetch::Run { key, waiters, read, began, _charge }
             }
@@ -230,11 +229,11 @@ impl Fetches {
         self.running.push(fetch);
     }
 
-    /// Takes the next in the queue if it is a block of `table` close behind `end`, where one of the
-    /// kind `last` ends, in a read that began at `start`.
+    /// Takes the next block in the queue if it is a block of `table` close after `end`, which ends
+    /// a block of kind `last`, in a read that began at `start`.
     fn neighbour(&mut self, table: &Arc<Table>, start: u64, end: u64, last: BlockKind) -> Option<Part> {
         let Need::Block { table: next, handle, kind } = &self.fresh.last()?.need else { return None };
-        // Why whatever their size: who asks for both at once waits for both.
+        // Joined at any size, because a lookup that requests both at once waits for both.
         let both = last == BlockKind::Filter && *kind == BlockKind::Index;
         let close = Arc::ptr_eq(table, next)
             && handle.offset >= end
@@ -250,7 +249,7 @@ impl Fetches {
         }
     }
 
-    /// Ready as soon as at least one thing has been delivered. Polls everything in flight.
+    /// Ready as soon as at least one result has been delivered. Polls everything in flight.
     pub fn poll(&mut self, cx: &mut Context<'_>, ctx: &ReadCtx<'_>, deliver: &mut Deliver<'_>) -> Poll<()> {
         assert!(!self.is_empty(), "a step stopped without recording what it needs");
         let mut delivered = false;
@@ -266,7 +265,7 @@ impl Fetches {
         if delivered { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Counts, for a batch that has ended, what it read on each level.
+    /// Counts the blocks that a finished batch read on each level.
     pub fn count_levels(&self, ctx: &ReadCtx<'_>) {
         let stats = ctx.stats();
         if !stats.enabled() {
@@ -287,7 +286,7 @@ impl Fetches {
         }
     }
 
-    /// Polls what is in flight once, without waiting.
+    /// Polls fetches in flight once, without waiting.
     pub(crate) fn poll_now(&mut self, cx: &mut Context<'_>, ctx: &ReadCtx<'_>, deliver: &mut Deliver<'_>) {
         if !self.is_empty() {
             let _ = self.poll(cx, ctx, deliver);
@@ -296,7 +295,7 @@ impl Fetches {
 }
 
 impl Fetch {
-    /// True once everything it brings has been delivered.
+    /// Returns true once all results of the fetch have been delivered.
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -352,7 +351,7 @@ impl Fetch {
     }
 }
 
-/// Takes in how long a read took, and that it failed.
+/// Records a read's time, and its failure.
 fn measure_read(ctx: &ReadCtx<'_>, began: Began, read_micros: HistogramKind, failed: bool) {
     ctx.stop(began.timer, PerfMetric::BlockReadTime);
     let shared = &ctx.tables.shared;

@@ -1,11 +1,11 @@
-//! A table's filter, and the question it answers: may this key be here?
+//! A table's filter: tests if a key may be in the table.
 //!
-//! In: an internal key. Out: whether its user key, or its prefix, may be in the table. A filter can
-//! be one block or partitioned; a table without one says yes.
+//! In: an internal key. Out: true if its user key, or its prefix, may be in the table. A filter is
+//! one block or partitioned; without one the result is unknown.
 //!
-//! Why the table's own prefix extractor is used: the filter was built with it. The column family
-//! may have another one by now, which changes nothing about what is in the filter; RocksDB gives up
-//! on the filter then.
+//! The table's own prefix extractor is used because the filter was built with it. The column family
+//! may have another one by now, which does not change the filter's contents; RocksDB then ignores
+//! the filter.
 
 use crate::block::BlockKind;
 use crate::table::context::ReadCtx;
@@ -24,15 +24,15 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct TableFilter {
     pub(super) block: MetaBlock,
-    /// Whole keys are in it.
+    /// True if it contains whole keys.
     pub(super) whole_keys: bool,
-    /// Prefixes are in it, made by this.
+    /// The extractor of its prefixes, if it contains prefixes.
     pub(super) prefixes: Option<PrefixExtractor>,
-    /// How many of the keys that it let pass were in the table, of those whose lookup had to wait.
+    /// Share of passed keys that were in the table, over lookups that had to wait.
     pub(super) right: Lately,
 }
 
-/// The hash of a user key, made at the first filter that asks and used for all.
+/// The hash of a user key, computed for the first filter and reused for all.
 pub type KeyHash = Option<FilterHash>;
 
 impl TableFilter {
@@ -42,7 +42,8 @@ impl TableFilter {
 }
 
 impl Table {
-    /// Whether an entry of `key`'s user key may be in the table; `None` if no filter can tell.
+    /// Returns true if an entry of `key`'s user key may be in the table; `None` if no filter can
+    /// tell.
     #[inline]
     pub fn key_may_match(
         self: &Arc<Self>,
@@ -64,8 +65,8 @@ impl Table {
         self.probe(ctx, needs, filter, key, hashed, hash).map(Some)
     }
 
-    /// Whether a key that starts with the prefix of `key` may be in the table; `None` if no filter
-    /// can tell.
+    /// Returns true if a key with the prefix of `key` may be in the table; `None` if no filter can
+    /// tell.
     ///
     /// For iterators in prefix mode. `key` is the internal key they seek.
     pub fn prefix_may_match(
@@ -105,7 +106,7 @@ impl Table {
         }
     }
 
-    /// The partition that tells about `key`. `None` if there are no partitions.
+    /// Returns the partition for `key`. `None` if there are no partitions.
     fn filter_partition(
         &self,
         top: &MetaRef<'_>,
@@ -115,13 +116,13 @@ impl Table {
         let corrupt = |corruption| Stop::Error(self.corrupt(filter.block.handle, corruption));
         let mut cursor = IndexCursor::new();
         let top = top.as_index();
-        // Why the last one: the prefix of a key behind all others may still be in it.
+        // The last partition is used after the end, because it may have the prefix of a larger key.
         let found = cursor.seek(top, &self.comparator, key).map_err(corrupt)?
             || cursor.seek_to_last(top).map_err(corrupt)?;
         Ok(found.then(|| cursor.handle()))
     }
 
-    /// Takes in whether a key that the filter let pass was in the table.
+    /// Records the lookup of a key that the filter let pass; `found`: the table had the key.
     #[cold]
     pub fn note_passed(&self, found: bool) {
         if let Some(filter) = &self.filter {
@@ -129,9 +130,9 @@ impl Table {
         }
     }
 
-    /// Whether a quarter or more of the keys that the filter lately let pass were not in the table:
-    /// such a key is best looked for further down at the same time. So it is where few of all keys
-    /// are in the table, however good its filter.
+    /// Returns true if at least a quarter of the keys that the filter recently let pass were not in
+    /// the table: a lookup of such a key should read the next levels at the same time. This also
+    /// holds if few of all keys are in the table, for any filter.
     pub fn filter_is_often_wrong(&self) -> bool {
         const RIGHT_AT_MOST: u32 = Lately::ALWAYS / 4 * 3;
         self.filter.as_ref().is_some_and(|filter| filter.right.share() <= RIGHT_AT_MOST)
@@ -150,7 +151,7 @@ impl Table {
         perf_context::count_at_level(LevelMetric::BloomFilterFullTruePositive, u32::from(level), 1);
     }
 
-    /// Counts what the filter said to an iterator that seeks.
+    /// Counts a filter's result for an iterator's seek.
     pub fn count_prefix_filter(&self, ctx: &ReadCtx<'_>, may_match: bool) {
         ctx.stats().tick(match (self.is_on_last_level, may_match) {
             (true, true) => Ticker::LastLevelSeekFilterMatch,
@@ -161,7 +162,7 @@ impl Table {
         count_bloom(may_match);
     }
 
-    /// Counts what the filter said to a lookup.
+    /// Counts a filter's result for a lookup.
     #[inline]
     pub fn count_filter(&self, ctx: &ReadCtx<'_>, may_match: bool, level: u8) {
         let stats = ctx.stats();
@@ -187,7 +188,7 @@ impl Table {
     }
 }
 
-/// Compat: RocksDB's hit is a key that may be there.
+/// Compat: RocksDB counts a key that may be present as a hit.
 #[inline]
 fn count_bloom(may_match: bool) {
     let metric = if may_match { PerfMetric::BloomSstHitCount } else { PerfMetric::BloomSstMissCount };

@@ -1,9 +1,9 @@
-//! What filters have lately said, and what they will most likely say next.
+//! Recent results of filters, which predict their next results.
 
 use karst_base::sync::atomic::{AtomicU32, Ordering};
 
-/// How often something has been so lately, as a part of [`Lately::ALWAYS`]. Each answer counts for
-/// a 16th of the whole.
+/// A moving share of true results, as a part of [`Lately::ALWAYS`]. Each result has a weight of one
+/// 16th.
 #[derive(Debug)]
 pub(super) struct Lately(AtomicU32);
 
@@ -20,8 +20,7 @@ impl Lately {
     }
 
     pub(super) fn note(&self, so: bool) {
-        // Ordering: Relaxed, and not one operation; that an answer is lost among others does not
-        // matter.
+        // Ordering: Relaxed, and not one operation; a lost result does not matter.
         let before = self.0.load(Ordering::Relaxed);
         let add = if so { Self::ALWAYS / Self::WEIGHT } else { 0 };
         self.0.store(before - before / Self::WEIGHT + add, Ordering::Relaxed);
@@ -32,45 +31,45 @@ impl Lately {
     }
 }
 
-/// What the filters of each level have lately said to lookups that had to wait for them, so that
-/// such a lookup can ask for what it will want next at the same time.
+/// Recent filter results on each level, for lookups that had to wait for filters, so that such a
+/// lookup can request its next need at the same time.
 #[derive(Debug)]
 pub struct FilterHistory {
-    /// How many keys passed; deeper levels count as the last.
+    /// Share of keys that passed, by level; deeper levels count as the last.
     passed: [Lately; FilterHistory::LEVELS],
 }
 
-/// What a filter will most likely say.
+/// The predicted result of a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Odds {
-    /// It will let the lookup pass.
+    /// The filter will let the key pass.
     Passes,
-    /// It will deny the key.
+    /// The filter will deny the key.
     Denies,
-    /// Nobody knows.
+    /// Either.
     Open,
 }
 
 impl FilterHistory {
     const LEVELS: usize = 8;
-    /// Why not less: where the filter denies after all, an index was read in vain, which may be
-    /// large.
+    /// Minimum share of passes that predicts a pass. High, because after a wrong prediction an
+    /// index was read in vain, which may be large.
     const PASSES_AT_LEAST: u32 = Lately::ALWAYS / 16 * 15;
-    /// Why more: where the filter lets a key pass after all, it may be by mistake, and what was
-    /// read in vain is small.
+    /// Maximum share of passes that predicts a denial. Less strict, because a pass may be a false
+    /// positive, and the data read in vain is small.
     const DENIES_AT_MOST: u32 = Lately::ALWAYS / 8;
 
     fn of(&self, level: u8) -> &Lately {
         &self.passed[usize::from(level).min(Self::LEVELS - 1)]
     }
 
-    /// Takes in what a filter of `level` said.
+    /// Records the result of a filter on `level`.
     #[cold]
     pub fn note(&self, level: u8, may_match: bool) {
         self.of(level).note(may_match);
     }
 
-    /// What the next filter of `level` will most likely say.
+    /// Returns the predicted result of the next filter on `level`.
     pub fn odds(&self, level: u8) -> Odds {
         match self.of(level).share() {
             Self::PASSES_AT_LEAST.. => Odds::Passes,

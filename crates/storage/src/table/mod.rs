@@ -1,11 +1,11 @@
 //! Reading block-based tables.
 //!
 //! In: a file of a version. Out: an open [`Table`], which finds the block that may hold a key and
-//! decodes the blocks it is given. All reads of storage go through [`Needs`] and
-//! [`drive`](mod@drive): a table never waits itself, but for opening and [`verify`].
+//! decodes the blocks it is given. All storage reads go through [`Needs`] and [`drive`](mod@drive):
+//! a table never waits itself, except for opening and [`verify`].
 //!
-//! Where metadata lives, as in RocksDB: with `cache_index_and_filter_blocks=false` (the default) a
-//! whole index, a whole filter and the top level of partitioned ones belong to the open table;
+//! Metadata is placed as in RocksDB: with `cache_index_and_filter_blocks=false` (the default) an
+//! unpartitioned index or filter and the top level of a partitioned one belong to the open table;
 //! otherwise they are in the block cache with high priority, some of them pinned. Partitions are
 //! always in the block cache. Compression dictionaries and range tombstones always belong to the
 //! open table.
@@ -50,20 +50,20 @@ use std::sync::{Arc, OnceLock};
 pub use filter::KeyHash;
 pub use filter_history::{FilterHistory, Odds};
 
-/// Metadata of a table: a block that the table may hold itself.
+/// A metadata block, which the table may hold itself.
 #[derive(Debug)]
 struct MetaBlock {
     handle: BlockHandle,
     kind: BlockKind,
-    /// Held by the table: either its own or pinned in the cache.
+    /// The block, if owned by the table or pinned in the cache.
     held: Option<BlockRef>,
 }
 
 /// A metadata block in hand.
 pub enum MetaRef<'a> {
-    /// One that the table holds.
+    /// Held by the table.
     Held(&'a CachedBlock),
-    /// One that was found in the cache, or read.
+    /// Found in the cache, or read.
     Pinned(BlockRef),
 }
 
@@ -92,95 +92,95 @@ pub struct Table {
     filter: Option<filter::TableFilter>,
     range_tombstones: Option<Arc<Fragments>>,
     dictionary: Option<Arc<Dictionary>>,
-    /// Partitions that stay in the cache for as long as the table is open.
+    /// Partitions pinned in the cache while the table is open.
     pinned_partitions: Vec<BlockRef>,
     metadata_has_high_priority: bool,
-    /// The level it was opened for, to count reads by.
+    /// The level it was opened for, used in read counts.
     level: u32,
-    /// Nothing can lie below that.
+    /// True if no level is below its level.
     is_on_last_level: bool,
     /// See [`mark_leaving`](Self::mark_leaving).
     leaving: OnceLock<(Arc<BlockCache<CachedBlock>>, u32)>,
-    /// What it takes of the budget of memory.
+    /// Its charge to the memory budget.
     _charge: Option<Charge>,
 }
 
 impl Table {
-    /// The open file.
+    /// Returns the open file.
     pub fn file(&self) -> &Arc<dyn RandomAccessFile> {
         &self.file
     }
 
-    /// The file's path, for messages.
+    /// Returns the file's path, for messages.
     pub fn path(&self) -> &Path {
         self.file.path()
     }
 
-    /// The file's number.
+    /// Returns the file's number.
     pub fn number(&self) -> FileNumber {
         self.number
     }
 
-    /// What the file says of itself.
+    /// Returns the table's properties.
     pub fn properties(&self) -> &Arc<TableProperties> {
         &self.properties
     }
 
     #[inline]
-    /// The order of its keys.
+    /// Returns the comparator of its keys.
     pub fn comparator(&self) -> &Comparator {
         &self.comparator
     }
 
-    /// The table's range tombstones, cut into fragments.
+    /// Returns the table's range tombstones, cut into fragments.
     #[inline]
     pub fn range_tombstones(&self) -> Option<&Arc<Fragments>> {
         self.range_tombstones.as_ref()
     }
 
-    /// The sequence number of every entry, where keys do not tell it (an ingested file).
+    /// Returns the sequence number of every entry, if not stored in the keys (an ingested file).
     #[inline]
     pub fn global_seqno(&self) -> Option<SeqNo> {
         self.layout.global_seqno
     }
 
-    /// Whether the index has a second level.
+    /// Returns true if the index has a second level.
     #[inline]
     pub fn index_is_partitioned(&self) -> bool {
         self.layout.index_is_partitioned
     }
 
-    /// The index block (or its top level), if the table holds it itself.
+    /// Returns the index block (or its top level), if the table holds it itself.
     #[inline]
     pub fn held_index(&self) -> Option<&CachedBlock> {
         self.index.held.as_deref()
     }
 
-    /// Where the index block (or its top level) is.
+    /// Returns the handle of the index block (or its top level).
     #[inline]
     pub fn index_handle(&self) -> BlockHandle {
         self.index.handle
     }
 
-    /// Names a block within the process.
+    /// Returns a block's cache key, unique within the process.
     #[inline]
     pub fn cache_key(&self, handle: BlockHandle) -> CacheKey {
         CacheKey(self.file_id, handle.offset)
     }
 
-    /// Whether filter and index can be asked without a read, wherever the cache stands.
+    /// Returns true if filter and index can be used without a read, regardless of the cache.
     pub fn metadata_is_held(&self) -> bool {
         let whole = |meta: &MetaBlock| meta.held.is_some() && meta.kind != BlockKind::FilterIndex;
         !self.layout.index_is_partitioned && whole(&self.index) && self.filter_block().is_none_or(whole)
     }
 
-    /// The filter, or the top level of a partitioned one.
+    /// Returns the filter, or the top level of a partitioned one.
     fn filter_block(&self) -> Option<&MetaBlock> {
         self.filter.as_ref().map(|filter| &filter.block)
     }
 
-    /// The index block, or the top level of a partitioned index: its entries are then handles of
-    /// partitions.
+    /// Returns the index block, or the top level of a partitioned index, whose entries are handles
+    /// of partitions.
     #[inline]
     pub fn index<'a>(self: &'a Arc<Self>, ctx: &ReadCtx<'_>, needs: &mut Needs) -> Result<MetaRef<'a>, Stop> {
         self.meta(&self.index, ctx, needs)
@@ -199,12 +199,10 @@ impl Table {
         }
     }
 
-    /// Keeps filter and index (of partitioned ones the top) in hand as far as they are in the
-    /// cache.
+    /// Keeps filter and index (or their top levels) in hand if the cache has them.
     ///
-    /// For reads that wait while the cache holds more than fits: each that comes to this table
-    /// meanwhile finds them, and without those who wait they would be gone with the first that
-    /// ends.
+    /// For reads that wait while the cache is over its capacity: other reads of this table find the
+    /// blocks meanwhile, which would otherwise be evicted when the first read ends.
     #[cold]
     pub fn keep_metadata_in_hand(&self, ctx: &ReadCtx<'_>, needs: &mut Needs) {
         for meta in self.filter_block().into_iter().chain([&self.index]).filter(|meta| meta.held.is_none()) {
@@ -212,13 +210,13 @@ impl Table {
         }
     }
 
-    /// How long the filter is if it may have to be read, in bytes; a partition of it is small and
-    /// counts for nothing.
+    /// Returns the size in bytes of a filter that may have to be read; 0 for a partitioned one,
+    /// whose partitions are small.
     pub fn filter_bytes(&self) -> u64 {
         self.filter_block().filter(|block| block.held.is_none()).map_or(0, |block| block.handle.size)
     }
 
-    /// A partition of the index.
+    /// Returns a partition of the index.
     #[inline]
     pub(crate) fn index_partition(
         self: &Arc<Self>,
@@ -229,7 +227,7 @@ impl Table {
         needs.block(ctx, self, handle, BlockKind::IndexPartition)
     }
 
-    /// A data block.
+    /// Returns a data block.
     #[inline]
     pub fn data_block(
         self: &Arc<Self>,
@@ -240,8 +238,8 @@ impl Table {
         needs.block(ctx, self, handle, BlockKind::Data)
     }
 
-    /// The data block that holds the first entry at or behind the internal key `key`, by the index;
-    /// `None` if no entry of the key can be in the table.
+    /// Returns the data block with the first entry at or after the internal key `key`, by the
+    /// index; `None` if no entry of the key can be in the table.
     #[inline]
     pub fn locate(
         self: &Arc<Self>,
@@ -252,8 +250,8 @@ impl Table {
         Ok(self.seek_data(ctx, needs, key, |cursor, block| self.data_handle(cursor, block, key))?.flatten())
     }
 
-    /// The data block behind the one that [`locate`](Self::locate) names, where that has no entry
-    /// at or behind `key`; `None` if no entry of the key can be in it.
+    /// Returns the data block after the one from [`locate`](Self::locate), for use if that has no
+    /// entry at or after `key`; `None` if no entry of the key can be in it.
     ///
     /// Such a block can hold entries of the key, because index keys may have no sequence numbers.
     /// With timestamps the index key of a block may equal `key` although its last entry is newer;
@@ -299,8 +297,8 @@ impl Table {
         cursor.next(block.as_index()).map_err(|c| self.corrupt(handle, c))
     }
 
-    /// Where in the file the first data block lies that may have entries at or behind the internal
-    /// key `key`; behind all of them if none does.
+    /// Returns the file offset of the first data block that may have entries at or after the
+    /// internal key `key`; the end of the data if none does.
     pub fn offset_of(
         self: &Arc<Self>,
         ctx: &ReadCtx<'_>,
@@ -311,8 +309,8 @@ impl Table {
         Ok(found.unwrap_or(self.properties.data_size))
     }
 
-    /// What `found` makes of the index's entry for the first data block that may have entries at or
-    /// behind `key`; `None` if there is none.
+    /// Applies `found` to the index entry of the first data block that may have entries at or after
+    /// `key`; `None` if no block does.
     #[inline]
     fn seek_data<T>(
         self: &Arc<Self>,
@@ -354,7 +352,8 @@ impl Table {
         cursor.seek(block.as_index(), &self.comparator, key).map_err(|c| self.corrupt(handle, c))
     }
 
-    /// The handle under the cursor, unless the index tells that the block begins behind the key.
+    /// Returns the handle under the cursor, unless the index shows that the block begins after the
+    /// key.
     #[inline]
     fn data_handle(&self, cursor: &IndexCursor, block: &CachedBlock, key: &[u8]) -> Option<BlockHandle> {
         if let Some(first) = cursor.first_internal_key(block.as_index()) {
@@ -366,8 +365,8 @@ impl Table {
         Some(cursor.handle())
     }
 
-    /// Moves `cursor` to the first entry of `block` at or behind `key`; false if no entry of the
-    /// key is in the table.
+    /// Moves `cursor` to the first entry of `block` at or after `key`; returns false if no entry of
+    /// the key is in the table.
     #[inline]
     pub fn seek_point(
         &self,
@@ -376,7 +375,7 @@ impl Table {
         key: &[u8],
         handle: BlockHandle,
     ) -> Result<bool> {
-        // Why `PastEnd` ends the search: the index key of this block is at or behind the key and
+        // `PastEnd` ends the search because the index key of this block is at or after the key and
         // before every key of the next block.
         cursor
             .seek_for_get(block, &self.comparator, key)
@@ -384,7 +383,7 @@ impl Table {
             .map_err(|c| self.corrupt(handle, c))
     }
 
-    /// The entry under the cursor, with the sequence number that counts.
+    /// Returns the entry under the cursor, with the effective sequence number.
     #[inline]
     pub fn entry<'a>(
         &self,
@@ -399,20 +398,20 @@ impl Table {
         Ok(entry)
     }
 
-    /// Moves `cursor` on by one entry of the same block.
+    /// Moves `cursor` to the next entry of the same block.
     #[inline]
     pub fn next_entry(&self, cursor: &mut BlockCursor, block: &Block, handle: BlockHandle) -> Result<bool> {
         cursor.next(block).map_err(|c| self.corrupt(handle, c))
     }
 
-    /// The handles of all entries of an index block.
+    /// Returns the handles of all entries of an index block.
     fn all_handles(&self, block: &CachedBlock, handle: BlockHandle) -> Result<Vec<BlockHandle>> {
         let mut handles = Vec::new();
         add_handles_in(block, self.file.size(), &mut handles).map_err(|c| self.corrupt(handle, c))?;
         Ok(handles)
     }
 
-    /// Counts a read of it that begins.
+    /// Counts a read of the table.
     pub(crate) fn count_read(&self, ctx: &ReadCtx<'_>, bytes: u64) {
         let recorder = ctx.stats().recorder();
         let (count, sum) = match self.is_on_last_level {
@@ -423,25 +422,25 @@ impl Table {
         recorder.record(sum, bytes);
     }
 
-    /// The level that the table was opened for.
+    /// Returns the level that the table was opened for.
     pub fn level(&self) -> u32 {
         self.level
     }
 
-    /// Refuses handles that do not lie inside the file.
+    /// Returns an error for a handle that does not lie inside the file.
     pub fn check_bounds(&self, handle: BlockHandle) -> Result<()> {
         check_bounds(self.path(), self.file.size(), handle)
     }
 
-    /// An error for damage that `format` found in the contents of the block at `handle`.
+    /// Returns the error for damage that `format` found in the contents of the block at `handle`.
     ///
-    /// The offset is that of the block: contents may have been compressed.
+    /// Its offset is the block's, because contents may have been compressed.
     #[cold]
     pub fn corrupt(&self, handle: BlockHandle, corruption: karst_format::Corruption) -> Error {
         Error::in_block(self.path(), handle.offset, corruption)
     }
 
-    /// The file ended inside a block.
+    /// Returns the error for a file that ends inside a block.
     #[cold]
     pub fn truncated(&self, handle: BlockHandle, kind: BlockKind) -> Error {
         Error::corruption_at(
@@ -451,7 +450,7 @@ impl Table {
         )
     }
 
-    /// The block, if it was decoded as what `kind` asks for.
+    /// Returns the block, or an error if it was not decoded as `kind` requires.
     #[inline]
     pub fn checked(&self, block: BlockRef, handle: BlockHandle, kind: BlockKind) -> Result<BlockRef> {
         if block.is(kind) { Ok(block) } else { Err(self.wrong_kind(handle, kind)) }
@@ -466,9 +465,9 @@ impl Table {
         )
     }
 
-    /// What the open table takes in memory besides the block cache, in bytes.
+    /// Returns the open table's memory outside of the block cache, in bytes.
     pub fn memory_bytes(&self) -> usize {
-        // Why alone: what it has pinned in the cache is the cache's.
+        // Blocks pinned in the cache are shared and belong to the cache.
         let own = |meta: &MetaBlock| {
             meta.held.as_ref().filter(|block| block.is_alone()).map_or(0, |block| block.charge_bytes())
         };
@@ -480,8 +479,8 @@ impl Table {
     }
 }
 
-/// Adds to `handles` all that an index of a file of `size_bytes` names. There are no more than the
-/// file can have.
+/// Adds all handles in an index of a file of `size_bytes` to `handles`. An error if there are more
+/// than the file can have.
 fn add_handles_in(
     block: &CachedBlock,
     size_bytes: u64,
@@ -502,7 +501,7 @@ fn add_handles_in(
     Ok(())
 }
 
-/// Refuses handles that do not lie inside a file of `size_bytes`.
+/// Returns an error for a handle that does not lie inside a file of `size_bytes`.
 fn check_bounds(path: &Path, size_bytes: u64, handle: BlockHandle) -> Result<()> {
     if handle.range(size_bytes).is_some() {
         return Ok(());

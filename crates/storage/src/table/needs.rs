@@ -1,13 +1,13 @@
-//! What a step of a read is waiting for, and what it already holds.
+//! The needs of a read's step, and the data it already holds.
 //!
-//! Reads are plain code that is called again: a step asks [`Needs`] for a table, a block or a blob;
-//! what is in hand or in the cache is returned at once, what is not is recorded as a need and the
-//! step stops with [`Stop::Need`]. `drive` fetches every recorded need at the same time, supplies
-//! the results, and steps again.
+//! Reads are plain code that is called again: a step requests a table, a block or a blob from
+//! [`Needs`]; data in hand or in the cache is returned at once, other data is recorded as a need
+//! and the step stops with [`Stop::Need`]. `drive` fetches every recorded need at the same time,
+//! supplies the results, and steps again.
 //!
-//! Invariant: what has been supplied stays held until the step's owner releases it, so no step asks
-//! twice for the same thing and every read ends even with a cache of size 0. A failed fetch is held
-//! as its error: only a step that really needs the thing fails.
+//! Invariant: supplied data stays held until the step's owner releases it, so no step requests the
+//! same data twice and every read ends even with a cache of size 0. A failed fetch is held as its
+//! error: only a step that really needs the data fails.
 //!
 //! Called by: lookups, iterators (through `Table` and `BlobFiles`); `supply` and `take_needs` only
 //! by the fetch loop.
@@ -28,10 +28,10 @@ use std::collections::VecDeque;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Why a step did not finish.
+/// The reason a step did not finish.
 #[derive(Debug)]
 pub enum Stop {
-    /// Something recorded in the step's [`Needs`] has to be fetched first.
+    /// A need recorded in the step's [`Needs`] has to be fetched first.
     Need,
     /// The read has failed.
     Error(Error),
@@ -43,38 +43,38 @@ impl From<Error> for Stop {
     }
 }
 
-/// Something to fetch from storage.
+/// An item to fetch from storage.
 #[derive(Clone, Debug)]
 pub enum Need {
-    /// Open a table file. The level decides whether its metadata is pinned.
+    /// Open a table file. The level decides about pinning its metadata.
     #[allow(missing_docs)]
     Open { tables: Arc<TableCache>, file: Arc<FileMetadata>, level: u32 },
     /// Read one block of an open table.
     #[allow(missing_docs)]
     Block { table: Arc<Table>, handle: BlockHandle, kind: BlockKind },
-    /// Read neighbouring blocks, or blob records, as they are stored, ahead of a scan. Lies inside
-    /// the file.
+    /// Read adjacent blocks, or blob records, in stored form, ahead of a scan. The range lies
+    /// inside the file.
     Run(RunNeed),
     /// Read one value from a blob file.
     Blob(Arc<BlobNeed>),
 }
 
-/// See [`Need::Run`].
+/// A range of a file to read ahead; see [`Need::Run`].
 #[derive(Clone, Debug)]
 pub struct RunNeed {
     /// The open file.
     pub file: Arc<dyn RandomAccessFile>,
-    /// The table that the file is, if it is one.
+    /// The table, if the file is a table.
     pub table: Option<Arc<Table>>,
-    /// Where the run begins, in bytes.
+    /// Start of the run in the file, in bytes.
     pub start: u64,
-    /// How long it is, in bytes.
+    /// Length of the run, in bytes.
     pub len: usize,
-    /// Kept until it has been read, whether the scan comes to it or not.
+    /// Held until the run has been read, even if the scan ends earlier.
     pub charge: Option<Arc<Charge>>,
 }
 
-/// Names a need within the process: (file, offset). Equal to the block's cache key for blocks.
+/// Identifies a need within the process: (file, offset). Equal to the cache key for blocks.
 pub type NeedKey = CacheKey;
 
 /// The offset that stands for "the open file itself"; no block starts there.
@@ -83,27 +83,27 @@ const OPEN: u64 = u64::MAX;
 /// The first half of the keys of runs; no file has this id.
 const RUNS: u64 = u64::MAX;
 
-/// Names a run that a scan has asked for; ascending.
+/// Identifies a run requested by a scan; ascending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RunNumber(u64);
 
-/// Something fetched.
+/// A fetched item.
 #[derive(Clone, Debug)]
 pub enum Held {
     /// An open table.
     Table(Arc<Table>),
-    /// A block, or a value.
+    /// A block or a blob value.
     Block(BlockRef),
-    /// A run, as it is stored.
+    /// A run, in stored form.
     Bytes(ReadBuf),
 }
 
-/// A table in hand: borrowed from where the version keeps it open, or owned because it may be
-/// closed meanwhile.
+/// A table in hand: borrowed from the version that keeps it open, or owned because it may be closed
+/// meanwhile.
 pub enum TableRef<'a> {
-    /// One that stays open with its file.
+    /// Stays open with its file.
     Borrowed(&'a Arc<Table>),
-    /// One that may be closed meanwhile.
+    /// May be closed meanwhile.
     Owned(Arc<Table>),
 }
 
@@ -126,7 +126,7 @@ enum State {
 }
 
 impl State {
-    /// The need, if nobody has taken it; from then on it counts as in flight.
+    /// Takes the need if it has not been taken, and marks it as in flight.
     fn take_need(&mut self) -> Option<Need> {
         if !matches!(self, State::Needed(_)) {
             return None;
@@ -144,27 +144,26 @@ struct Slot {
     state: State,
 }
 
-/// The needs and the holdings of one step.
+/// The needs of one step and the data it holds.
 #[derive(Debug, Default)]
 pub struct Needs {
     slots: SmallVec<[Slot; 3]>,
-    /// What scans have asked for ahead of themselves, by number. Those that nobody has taken come
-    /// last.
+    /// Runs requested by scans, by number. Those not taken yet come last.
     runs: VecDeque<(RunNumber, State)>,
     next_run: u64,
-    /// How many of both are needs that nobody has taken. An iterator asks after every move.
+    /// Number of needs in both that have not been taken. An iterator checks it after every move.
     untaken: usize,
     hold_hits: bool,
 }
 
 impl Needs {
-    /// Nothing is asked for.
+    /// Creates an empty set.
     pub fn new() -> Self {
         Needs::default()
     }
 
-    /// The open table of `file`, from the version, from what is held, or from the table cache; else
-    /// the need is recorded.
+    /// Returns the open table of `file`, from the version, the held data or the table cache;
+    /// otherwise records the need.
     #[inline]
     pub fn table<'a>(
         &mut self,
@@ -191,9 +190,9 @@ impl Needs {
             Some(_) => unreachable!("no block has the offset of an open file"),
             None => {}
         }
-        // Why it is not held: a hit shall not allocate. If it is closed before the next step, that
-        // step opens it again, and then it is held; so a small table cache can cost a second open,
-        // but not make a read start over and over.
+        // Not held, because a hit must not allocate. If it is closed before the next step, that
+        // step opens and then holds it; a small table cache can therefore cost a second open, but
+        // cannot make a read start over endlessly.
         if let Some(table) = ctx.tables.lookup(file) {
             return Ok(table);
         }
@@ -202,7 +201,7 @@ impl Needs {
         Err(self.need(key, need))
     }
 
-    /// The block at `handle`, from what is held or from the cache; else the need is recorded.
+    /// Returns the block at `handle`, held or from the cache; otherwise records the need.
     #[inline]
     pub fn block(
         &mut self,
@@ -242,15 +241,15 @@ impl Needs {
         Err(self.need(key, Need::Block { table: table.clone(), handle, kind }))
     }
 
-    /// Records a need; the stop that follows from it.
+    /// Records a need; returns the stop for the step.
     fn need(&mut self, key: NeedKey, need: Need) -> Stop {
         self.slots.push(Slot { key, state: State::Needed(need) });
         self.untaken += 1;
         Stop::Need
     }
 
-    /// The value that `need` describes, from what is held or from the blob cache; else the need is
-    /// recorded.
+    /// Returns the value described by `need`, held or from the blob cache; otherwise records the
+    /// need.
     pub fn blob(&mut self, ctx: &ReadCtx<'_>, need: BlobNeed) -> Result<BlockRef, Stop> {
         let key = need.key();
         if let Some(Held::Block(value)) = self.held(key)? {
@@ -263,13 +262,13 @@ impl Needs {
         Err(self.need(key, Need::Blob(Arc::new(need))))
     }
 
-    /// Whether something has been asked for, or is held.
+    /// Returns true if any item is requested or held.
     #[inline]
     pub fn is_in_use(&self) -> bool {
         !self.slots.is_empty()
     }
 
-    /// Keeps the block of this name in hand if the cache has it. Not counted as a use of the cache.
+    /// Holds the block with this key if the cache has it. Does not count as a cache access.
     pub(crate) fn hold_if_cached(&mut self, ctx: &ReadCtx<'_>, key: NeedKey) {
         if !self.slots.iter().any(|slot| slot.key == key)
             && let Some(block) = ctx.cache().get(key)
@@ -278,14 +277,13 @@ impl Needs {
         }
     }
 
-    /// From now on, whether blocks found in the cache stay in hand. For looking ahead: the step
-    /// that uses them later finds them here and does not count them again.
+    /// Turns holding of blocks found in the cache on or off. For readahead: the step that uses
+    /// them later finds them here and does not count them again.
     pub fn hold_hits(&mut self, hold: bool) {
         self.hold_hits = hold;
     }
 
-    /// Records the need for bytes of an open file, which must lie inside it: what a scan will come
-    /// to.
+    /// Requests a range of an open file ahead of a scan. The range must lie inside the file.
     pub fn want_run(&mut self, run: RunNeed) -> RunNumber {
         let number = RunNumber(self.next_run);
         self.next_run += 1;
@@ -294,8 +292,7 @@ impl Needs {
         number
     }
 
-    /// The bytes of a run that was asked for; stops while they are not here. They are the caller's
-    /// from then on.
+    /// Takes the bytes of a requested run; stops while they have not arrived.
     pub fn take_run(&mut self, number: RunNumber) -> Result<ReadBuf, Stop> {
         let at = self.run_at(number).expect("a run is asked for before it is taken");
         match &self.runs[at].1 {
@@ -309,7 +306,7 @@ impl Needs {
         }
     }
 
-    /// Lets go of a run, wherever it is. Nothing happens if it has been taken.
+    /// Drops a run in any state. Has no effect if it has been taken.
     pub fn drop_run(&mut self, number: RunNumber) {
         if let Some((_, State::Needed(_))) = self.run_at(number).and_then(|at| self.runs.remove(at)) {
             self.untaken -= 1;
@@ -320,7 +317,7 @@ impl Needs {
         self.runs.binary_search_by_key(&number, |run| run.0).ok()
     }
 
-    /// What is held under `key`. A need that is recorded or in flight stops the step; a failed one
+    /// Returns the item held under `key`. A recorded or pending need stops the step; a failed one
     /// fails it.
     fn held(&self, key: NeedKey) -> Result<Option<&Held>, Stop> {
         let Some(slot) = self.slots.iter().find(|slot| slot.key == key) else { return Ok(None) };
@@ -331,7 +328,7 @@ impl Needs {
         }
     }
 
-    /// Hands every recorded need to `start`; from then on they count as in flight.
+    /// Passes every recorded need to `start` and marks it as in flight.
     pub(crate) fn take_needs(&mut self, mut start: impl FnMut(NeedKey, Need)) {
         if std::mem::take(&mut self.untaken) == 0 {
             return;
@@ -350,13 +347,13 @@ impl Needs {
         }
     }
 
-    /// True if something is recorded that has not been handed out yet.
+    /// Returns true if a recorded need has not been taken yet.
     #[inline]
     pub fn has_needs(&self) -> bool {
         self.untaken > 0
     }
 
-    /// Puts a fetched thing in hand. Dropped if nobody waits for it any more.
+    /// Holds a fetched item. Dropped if its request is gone.
     pub fn supply(&mut self, key: NeedKey, result: Result<Held, Error>) {
         let state = if key.0 == RUNS {
             self.run_at(RunNumber(key.1)).map(|at| &mut self.runs[at].1)
@@ -371,7 +368,7 @@ impl Needs {
         }
     }
 
-    /// Lets go of one thing in hand, of a need or of an expectation.
+    /// Drops one item, requested or held.
     pub fn release_key(&mut self, key: NeedKey) {
         if let Some(at) = self.slots.iter().position(|slot| slot.key == key)
             && let State::Needed(_) = self.slots.remove(at).state
@@ -381,7 +378,7 @@ impl Needs {
     }
 }
 
-/// A read that may not touch storage ends here.
+/// Returns an error if the read's options forbid storage access.
 fn refuse_io(ctx: &ReadCtx<'_>) -> Result<(), Stop> {
     if ctx.options.read_tier == ReadTier::BlockCache {
         return Err(Stop::Error(Error::new(

@@ -1,12 +1,12 @@
 //! Opening a table file.
 //!
-//! In: a file as the MANIFEST has it. Out: a [`Table`] with what belongs to it in memory. Hops:
-//! open the file; read its tail; the metaindex if the tail read was too short for it; then
-//! everything else that is missing, at the same time.
+//! In: a file as recorded in the MANIFEST. Out: a [`Table`] with its metadata in memory. Round
+//! trips: open the file; read its tail; the metaindex if the tail read was too short for it; then
+//! all other missing parts at the same time.
 //!
-//! Foreign and damaged files end in errors that name file and offset: a size other than the
-//! MANIFEST's, a footer that is none, the file of another table (unique id), a comparator other
-//! than the column family's.
+//! Foreign and damaged files give errors that name file and offset: a size other than the
+//! MANIFEST's, an invalid footer, another table's file (unique id), a comparator other than the
+//! column family's.
 
 use crate::block::{BlockKind, BlockRef};
 use crate::budget;
@@ -38,16 +38,16 @@ use karst_mem::Handle;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-/// The tail read where nothing tells its size, in bytes, at least and at most.
+/// Minimum and maximum size of the first tail read if its size is unknown, in bytes.
 pub(super) const MIN_TAIL_BYTES: u64 = 16 << 10;
 const MAX_TAIL_BYTES: u64 = 512 << 10;
 
-/// Of a tail with partitioned metadata only this share is read ahead: the top levels and what lies
-/// behind them.
+/// Divisor of the first tail read with partitioned metadata: only the top levels and the data after
+/// them are read.
 const PARTITIONED_TAIL_SHARE: u64 = 16;
 
 impl Table {
-    /// Opens `file`; `level` decides whether its metadata is pinned.
+    /// Opens `file`; `level` decides about pinning its metadata.
     pub(super) async fn open(tables: &Arc<TableCache>, file: &FileMetadata, level: u32) -> Result<Table> {
         let shared = &tables.shared;
         let path = shared.table_path(file.number, file.path_id)?;
@@ -65,7 +65,7 @@ pub(super) async fn open_file(tables: &TableCache, path: &Path) -> Result<Arc<dy
             Ok(karst_io::open(&shared.env, path, OpenOptions::BUFFERED).await?)
         }
         Err(error) if error.is_not_found() => {
-            // Compat: databases begun by LevelDB have tables with its extension.
+            // Compat: databases created by LevelDB have tables with its extension.
             let old = path.with_extension("ldb");
             match karst_io::open(&shared.env, &old, options).await {
                 Err(older) if older.is_not_found() => Err(shared.missing(path, "table file", error)),
@@ -76,7 +76,7 @@ pub(super) async fn open_file(tables: &TableCache, path: &Path) -> Result<Arc<dy
     }
 }
 
-/// An open file that a table is to be made of.
+/// An open file on the way to a [`Table`].
 pub(super) struct Opening<'a> {
     pub(super) tables: &'a Arc<TableCache>,
     pub(super) meta: &'a FileMetadata,
@@ -84,7 +84,7 @@ pub(super) struct Opening<'a> {
     pub(super) file: Arc<dyn RandomAccessFile>,
 }
 
-/// What leads to everything else in a table.
+/// The entry points to all other parts of a table.
 pub(super) struct Head {
     footer: Footer,
     pub(super) storage: Storage,
@@ -92,7 +92,7 @@ pub(super) struct Head {
     pub(super) parts: Parts,
 }
 
-/// Where the parts of the table are.
+/// Handles of the table's parts.
 pub(super) struct Parts {
     pub(super) properties: BlockHandle,
     pub(super) index: BlockHandle,
@@ -126,7 +126,7 @@ impl Opening<'_> {
         self.build(&mut tail, head.storage, head.parts, properties).await
     }
 
-    /// Reads a tail of about so many bytes, and in it footer and metaindex.
+    /// Reads a tail of about `tail_bytes`, with footer and metaindex.
     pub(super) async fn head(&self, tail_bytes: u64) -> Result<(Tail, Head)> {
         let (shared, size) = (&self.tables.shared, self.file.size());
         if size != self.meta.size_bytes {
@@ -155,15 +155,15 @@ impl Opening<'_> {
         Ok((tail, Head { footer, storage, metaindex, parts }))
     }
 
-    /// The properties, whose block was brought. They are those of a table that can be read, and of
-    /// this one.
+    /// Decodes the properties, whose block has been read, and checks that the table is supported
+    /// and is the expected one.
     pub(super) fn properties(&self, tail: &Tail, head: &Head) -> Result<TableProperties> {
         let properties = self.properties_of_any(tail, head)?;
         self.check_properties(&properties, head.parts.properties)?;
         Ok(properties)
     }
 
-    /// The same of any table that can be read.
+    /// Decodes the properties of any supported table.
     pub(super) fn properties_of_any(&self, tail: &Tail, head: &Head) -> Result<TableProperties> {
         let at = head.parts.properties;
         let properties = tail.block(at).expect("the block was brought");
@@ -176,7 +176,7 @@ impl Opening<'_> {
         Ok(properties)
     }
 
-    /// Has blocks read that the tail does not have.
+    /// Reads the blocks that the tail lacks.
     pub(super) async fn bring(&self, tail: &mut Tail, handles: &[BlockHandle]) -> Result<()> {
         let shared = &self.tables.shared;
         let hits = handles.iter().filter(|handle| tail.block(**handle).is_some()).count();
@@ -192,7 +192,7 @@ impl Opening<'_> {
     fn unpack(&self, tail: &Tail, storage: &Storage, handle: BlockHandle) -> Result<Box<[u8]>> {
         let bytes = tail.block(handle).expect("the block was brought");
         count_read(None, bytes.len());
-        // Why always verified: a table is opened once and trusted from then on.
+        // Always verified, because a table is opened once and trusted from then on.
         let contents = storage
             .unpack(&self.tables.shared, handle, bytes, None, true, Vec::with_capacity)
             .map_err(|c| self.corrupt(handle, c))?;
@@ -212,7 +212,7 @@ impl Opening<'_> {
         })
     }
 
-    /// How much of the file's end to read at first.
+    /// Returns the size of the first tail read, in bytes.
     fn tail_bytes(&self) -> u64 {
         let options = &self.tables.configuration.table_options;
         let known = self.meta.tail_size_bytes;
@@ -230,7 +230,7 @@ impl Opening<'_> {
         }
     }
 
-    /// Remembers how long the tail was, for the next file whose MANIFEST entry does not tell.
+    /// Records the tail's size, for later files whose MANIFEST entry lacks it.
     fn learn_tail(&self, parts: &Parts, size: u64) {
         let first = [Some(parts.index), parts.filter.map(|(handle, _)| handle), Some(parts.properties)];
         let start = first.iter().flatten().map(|handle| handle.offset).min().unwrap_or(size);
@@ -270,8 +270,8 @@ impl Opening<'_> {
         })
     }
 
-    /// Filters of policies that the user wrote cannot be asked. Ignoring them costs reads, not
-    /// results.
+    /// Ignores filters of users' policies, which cannot be evaluated. This costs reads, but does
+    /// not change results.
     fn known(&self, policy: &str, handle: BlockHandle, kind: BlockKind) -> Option<(BlockHandle, BlockKind)> {
         if policy == COMPATIBILITY_NAME {
             return Some((handle, kind));
@@ -384,7 +384,7 @@ impl Opening<'_> {
     }
 }
 
-/// Which metadata the table holds.
+/// The metadata that the table pins.
 struct Pinning {
     top_level: bool,
     partitions: bool,
@@ -418,7 +418,7 @@ impl Opening<'_> {
         self.pinning().partitions
     }
 
-    /// Puts metadata that is in memory by now where the options want it.
+    /// Places metadata that is already in memory as the options require.
     async fn hold_metadata(&self, tail: &mut Tail, table: &mut Table) -> Result<()> {
         let pinning = self.pinning();
         let use_cache = self.tables.configuration.table_options.cache_index_and_filter_blocks;
@@ -447,7 +447,8 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// Decodes a metadata block if it is in memory, and puts it into the cache if it belongs there.
+    /// Decodes a metadata block if it is in memory, and inserts it into the cache if it belongs
+    /// there.
     fn keep(
         &self,
         tail: &Tail,
@@ -477,7 +478,7 @@ impl Opening<'_> {
         Ok(Some(shared.cache.insert(key, block, charge, table.priority(kind))))
     }
 
-    /// Reads all partitions that the top levels name, all at the same time, and pins them in the
+    /// Reads all partitions named in the top levels, all at the same time, and pins them in the
     /// cache.
     async fn pin_partitions(
         &self,

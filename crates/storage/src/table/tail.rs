@@ -1,8 +1,8 @@
-//! The end of a table file: metadata is written last, so one read of the tail brings most of what
-//! opening needs.
+//! The tail of a table file: metadata is written last, so one read of the tail returns most of the
+//! data that opening needs.
 //!
-//! In: a file and an estimate of how long its tail is. Out: blocks by handle, from what was read;
-//! what is missing is read all at once.
+//! In: a file and an estimate of its tail's length. Out: blocks by handle; missing ones are read
+//! all at once.
 
 use crate::spans::{join_all, short};
 use karst_base::error::Result;
@@ -28,14 +28,15 @@ impl Tail {
         Ok(Tail { file, parts: vec![(start, bytes)] })
     }
 
-    /// The last `length` bytes of the file, or all that was read of its end.
+    /// Returns the last `length` bytes of the file, or all that was read of its end, with their
+    /// offset.
     pub(super) fn end(&self, length: usize) -> (u64, &[u8]) {
         let (start, bytes) = &self.parts[0];
         let skipped = bytes.len().saturating_sub(length);
         (start + skipped as u64, &bytes[skipped..])
     }
 
-    /// Block and trailer at `handle`, if they were read.
+    /// Returns block and trailer at `handle`, if they were read.
     pub(super) fn block(&self, handle: BlockHandle) -> Option<&[u8]> {
         let length = usize::try_from(handle.size).ok()?.checked_add(BLOCK_TRAILER_BYTES)?;
         self.parts.iter().find_map(|(start, bytes)| {

@@ -1,11 +1,11 @@
-//! Taking the blocks of a table that is about to be removed out of the block cache
-//! (`uncache_aggressiveness`), as nobody will ask for them again.
+//! Removal of an obsolete table's blocks from the block cache (`uncache_aggressiveness`), because
+//! they are no longer used.
 //!
-//! In: an open table that nobody reads any more, and how hard to try. Out: a cache with fewer of
-//! its blocks. Nothing is read for it: what blocks there are is known from indexes in memory.
+//! In: an open table without readers, and the aggressiveness. Out: a cache with fewer of its
+//! blocks. Causes no reads: the blocks are listed by indexes in memory.
 //!
-//! Compat: as RocksDB, it goes on as long as about `0.99 ^ (aggressiveness - 1)` of the blocks that
-//! it looks for are there.
+//! Compat: like RocksDB, it continues while at least about `0.99 ^ (aggressiveness - 1)` of the
+//! blocks looked up are found.
 
 use super::{MetaBlock, Table, add_handles_in};
 use crate::block::CachedBlock;
@@ -13,10 +13,10 @@ use karst_format::handle::BlockHandle;
 use karst_mem::BlockCache;
 use std::sync::Arc;
 
-/// How many blocks may be missing before it is asked how many were there.
+/// Number of misses allowed before the hit rate is checked.
 const FIRST_MISSES: u32 = 3;
 
-/// Whether it is worth to look for more.
+/// Decides if looking up more blocks is worthwhile.
 #[derive(Debug)]
 struct Advisor {
     allowed_misses: u32,
@@ -47,8 +47,8 @@ impl Advisor {
 }
 
 impl Table {
-    /// Says that the file leaves the database, and how hard its blocks are to be taken out of
-    /// `cache` once nobody reads it any more; 0 for not at all. The first call counts.
+    /// Marks the file as obsolete, and sets the aggressiveness of removing its blocks from `cache`
+    /// after its last reader; 0 removes none. Only the first call has an effect.
     pub fn mark_leaving(&self, cache: &Arc<BlockCache<CachedBlock>>, aggressiveness: u32) {
         if aggressiveness > 0 {
             self.leaving.get_or_init(|| (cache.clone(), aggressiveness));
@@ -84,7 +84,7 @@ impl Table {
         erase(self.index.handle);
     }
 
-    /// What an index block names, if it is in memory.
+    /// Returns the handles in an index block, if it is in memory.
     fn handles_in(&self, cache: &BlockCache<CachedBlock>, index: &MetaBlock) -> Vec<BlockHandle> {
         let mut handles = Vec::new();
         match &index.held {
@@ -98,8 +98,7 @@ impl Table {
     }
 
     fn add_handles(&self, block: &CachedBlock, handles: &mut Vec<BlockHandle>) {
-        // Why nothing comes of damage: the file is on its way out, and its blocks leave the cache
-        // by and by.
+        // Damage is ignored because the file is obsolete, and its blocks will be evicted anyway.
         let _ = add_handles_in(block, self.file.size(), handles);
     }
 }
@@ -116,7 +115,7 @@ impl Drop for Table {
 mod tests {
     use super::*;
 
-    /// How many blocks are looked for where each `one_in`th is there.
+    /// Returns the number of lookups before it gives up if every `one_in`th block is cached.
     fn tries(aggressiveness: u32, one_in: u32) -> u32 {
         let mut advisor = Advisor::new(aggressiveness);
         (0..10_000)

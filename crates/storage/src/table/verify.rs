@@ -1,10 +1,10 @@
-//! Verifying stored files by their checksums, whatever is in memory of them.
+//! Verification of stored files by their checksums, without using cached data.
 //!
-//! In: a file as the MANIFEST has it. Out: nothing, or an error that names file and offset. Indexes
-//! are read first, then all else from the file's beginning to its end, each block once: a few reads
-//! of 512 KiB at the same time (`spans.rs`), or one of a block that is larger. Besides these,
-//! memory holds where the table's blocks are, 16 bytes for each, or the blob record that is being
-//! read. Neither the block cache nor open tables are asked or filled.
+//! In: a file as recorded in the MANIFEST. Out: success, or an error that names file and offset.
+//! Indexes are read first, then everything else in file order, each block once: a few reads of 512
+//! KiB at the same time (`spans.rs`), or a single read for a larger block. Besides these reads,
+//! memory holds the handles of the table's blocks, 16 bytes each, or the current blob record. The
+//! block cache and open tables are neither used nor filled.
 
 use crate::block::BlockKind;
 use crate::file_checksum::RunningChecksum;
@@ -25,15 +25,14 @@ use karst_io::RandomAccessFile;
 use karst_lsm::FileMetadata;
 use std::sync::Arc;
 
-/// What lies between two blocks is read with them up to this length, in bytes: padding, or another
-/// block.
+/// Maximum gap in bytes (padding or another block) that is read together with the blocks around it.
 const GAP_BYTES: u64 = 4 << 10;
 
 /// Verifies footer, metaindex and properties of a table, and the checksum of every block that the
-/// metaindex and the indexes lead to.
+/// metaindex and the indexes name.
 ///
 /// # Errors
-/// The file cannot be read, or a part of it is not what was written.
+/// The file cannot be read, or a part of it is damaged.
 pub async fn table(tables: &Arc<TableCache>, file: &FileMetadata) -> Result<()> {
     let opening = Opening { tables, meta: file, level: 0, file: open_table(tables, file).await? };
     let (mut tail, head) = opening.head(MIN_TAIL_BYTES).await?;
@@ -45,7 +44,8 @@ pub async fn table(tables: &Arc<TableCache>, file: &FileMetadata) -> Result<()> 
 
     let blocks = Blocks { opening: &opening, storage: head.storage, layout };
     let Head { metaindex, parts, .. } = head;
-    // Why the filter as the metaindex has it: one that KarstDB cannot ask has partitions too.
+    // The filter type is taken from the metaindex, because a filter of an unknown policy has
+    // partitions too.
     let filter = match metaindex.filter() {
         Some((FilterKind::Partitioned, _, handle)) => Some(handle),
         _ => None,
@@ -57,20 +57,19 @@ pub async fn table(tables: &Arc<TableCache>, file: &FileMetadata) -> Result<()> 
     if let Some(filter) = filter {
         named.append(&mut blocks.named_by(vec![filter], BlockKind::FilterIndex).await?);
     }
-    // What has been read by now; of the properties, where a sequence number was put into them
-    // later, the checksum is that of before.
+    // Verified already. The properties block's checksum may date from before a sequence number was
+    // written into it at ingestion.
     let seen = [Some(parts.properties), Some(parts.index), filter];
     named.extend(metaindex.iter().map(|(_, handle)| handle).filter(|handle| !seen.contains(&Some(*handle))));
     let verify = |handle, bytes: &[u8]| head.storage.verify(&tables.shared, handle, bytes).map(drop);
     blocks.each(named, verify).await
 }
 
-/// The properties of a table, also of one that is ordered by another comparator, or has another
-/// unique id, than `tables` expect: what leads to them is verified, and nothing else is read.
+/// Returns the properties of a table, even if its comparator or unique id differs from that
+/// expected by `tables`: the path to them is verified, and nothing else is read.
 ///
 /// # Errors
-/// The file cannot be read, its end is not what was written, or it is of a format that is not
-/// known.
+/// The file cannot be read, its end is damaged, or its format is unknown.
 pub async fn properties(tables: &Arc<TableCache>, file: &FileMetadata) -> Result<TableProperties> {
     let opening = Opening { tables, meta: file, level: 0, file: open_table(tables, file).await? };
     let (mut tail, head) = opening.head(MIN_TAIL_BYTES).await?;
@@ -78,10 +77,10 @@ pub async fn properties(tables: &Arc<TableCache>, file: &FileMetadata) -> Result
     opening.properties_of_any(&tail, &head)
 }
 
-/// Verifies the checksum of a whole file, made by a function of this name.
+/// Verifies the checksum of a whole file, computed with the function of this name.
 ///
 /// # Errors
-/// The file cannot be read, or is not what was written. The function is not known.
+/// The file cannot be read or is damaged. The function is unknown.
 pub async fn whole_file(
     shared: &Shared,
     file: &Arc<dyn RandomAccessFile>,
@@ -100,7 +99,7 @@ pub async fn whole_file(
     }
 }
 
-/// Makes the checksum of a whole file. `None` as in [`RunningChecksum::finish`].
+/// Computes the checksum of a whole file. `None` as in [`RunningChecksum::finish`].
 ///
 /// # Errors
 /// The file cannot be read.
@@ -117,14 +116,14 @@ pub async fn file_checksum(
     Ok(running.finish())
 }
 
-/// Opens the file of a table, which is not made of it.
+/// Opens the file of a table without opening the table.
 pub async fn open_table(tables: &Arc<TableCache>, file: &FileMetadata) -> Result<Arc<dyn RandomAccessFile>> {
     let opened = open_file(tables, &tables.shared.table_path(file.number, file.path_id)?).await?;
     tables.shared.stats.tick(Ticker::NoFileOpens);
     Ok(opened)
 }
 
-/// The blocks of a table that is verified.
+/// The blocks of a table being verified.
 struct Blocks<'a> {
     opening: &'a Opening<'a>,
     storage: Storage,
@@ -132,7 +131,7 @@ struct Blocks<'a> {
 }
 
 impl Blocks<'_> {
-    /// The blocks that these index blocks name.
+    /// Returns the handles in these index blocks.
     async fn named_by(&self, indexes: Vec<BlockHandle>, kind: BlockKind) -> Result<Vec<BlockHandle>> {
         let (opening, mut named) = (self.opening, Vec::new());
         let (shared, size) = (&opening.tables.shared, opening.file.size());
@@ -144,8 +143,7 @@ impl Blocks<'_> {
         Ok(named)
     }
 
-    /// Reads blocks in the order in which they lie in the file, and hands each to `visit`, with its
-    /// trailer.
+    /// Reads blocks in file order and passes each to `visit`, with its trailer.
     async fn each(
         &self,
         mut handles: Vec<BlockHandle>,
@@ -155,7 +153,8 @@ impl Blocks<'_> {
         handles.iter().try_for_each(|handle| opening.check(*handle))?;
         handles.sort_unstable_by_key(|handle| (handle.offset, handle.size));
         handles.dedup();
-        // Why: a damaged index could have one place read any number of times.
+        // Overlaps are refused because a damaged index could make one place be read any number of
+        // times.
         if let Some(pair) = handles.windows(2).find(|pair| pair[1].offset < end(&pair[0])) {
             let text = "a block that begins inside the one before it";
             return Err(Error::corruption_at(opening.path(), pair[1].offset, text));
@@ -184,7 +183,7 @@ impl Blocks<'_> {
     }
 }
 
-/// Where a block that lies inside its file ends, with its trailer.
+/// Returns the end offset of a block that lies inside its file, trailer included.
 fn end(handle: &BlockHandle) -> u64 {
     handle.offset + handle.size + BLOCK_TRAILER_BYTES as u64
 }

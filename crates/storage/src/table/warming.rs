@@ -1,11 +1,11 @@
-//! Blocks that go into the block cache as they are written (`prepopulate_block_cache`), so that the
-//! first read of a new table finds them there.
+//! Insertion of blocks into the block cache as they are written (`prepopulate_block_cache`), so
+//! that the first read of a new table hits.
 //!
-//! In: the blocks of a table that is being written, uncompressed, and at its end its properties.
-//! Out: the same in the cache, under the keys by which readers will ask for them.
+//! In: the blocks of a table being written, uncompressed, and finally its properties. Out: these
+//! blocks in the cache, under their readers' keys.
 //!
-//! Invariant: a file number is used once, so what a job that failed has put there is asked for by
-//! nobody, and leaves the cache as others do.
+//! Invariant: a file number is used once, so blocks of a failed job are never looked up, and are
+//! evicted like others.
 
 use super::context::count_cache_add;
 use super::decode::Layout;
@@ -24,19 +24,19 @@ use karst_mem::{CacheKey, Priority};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Puts the blocks of a job's tables into the cache.
+/// Inserts the blocks of a job's tables into the cache.
 #[derive(Clone, Debug)]
 pub struct Warming {
     shared: Arc<Shared>,
     data: Priority,
     metadata: Priority,
-    /// Tables hold what is not a partition themselves.
+    /// True if open tables own all metadata except partitions, so that only those are cached.
     partitions_only: bool,
 }
 
 impl Warming {
-    /// `None` if the options keep what such a job writes out of the cache. Compat: blocks of
-    /// compactions are the first to leave it again.
+    /// Returns `None` if the options exclude such a job. Compat: blocks of compactions have the
+    /// lowest priority.
     pub fn of(shared: &Arc<Shared>, options: &BlockBasedTableOptions, flush: bool) -> Option<Self> {
         if options.no_block_cache {
             return None;
@@ -52,7 +52,7 @@ impl Warming {
         Some(Self { shared: shared.clone(), data, metadata, partitions_only })
     }
 
-    /// Takes what was written of a table. Metadata comes when the table is finished, with its
+    /// Inserts blocks written for a table. Metadata follows when the table is finished, with its
     /// properties.
     pub fn take(
         &self,

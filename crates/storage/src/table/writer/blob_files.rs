@@ -1,8 +1,8 @@
 //! The blob files of a run: values in, references out.
 //!
 //! In: a user key and a value. Out: the reference to store in the table, if the value is large
-//! enough; at the end a description of each file. A file is ended when it has reached
-//! `blob_file_size`, and the next value begins another.
+//! enough; at the end a description of each file. A file ends when it has reached `blob_file_size`,
+//! and the next value starts another.
 //!
 //! Invariant: a value is in a file before the reference to it leaves this module.
 
@@ -18,13 +18,13 @@ use karst_format::options::choice::Compression;
 use karst_format::version_edit::BlobFileAddition;
 use std::sync::Arc;
 
-/// Bytes are handed to the file in pieces of this size.
+/// Size of the pieces passed to the file, in bytes.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// The blob files of one run.
 #[derive(Debug)]
 pub(super) struct NewBlobFiles {
-    /// Values from this size on go to blob files.
+    /// Minimum size in bytes of a value that goes to a blob file.
     min_bytes: u64,
     file_bytes: u64,
     compression: CompressionType,
@@ -42,17 +42,17 @@ pub(super) struct NewBlobFiles {
 struct OpenFile {
     number: FileNumber,
     file: WriteBehind,
-    /// Built, and not yet handed to the file.
+    /// Bytes built, but not passed to the file yet.
     building: Vec<u8>,
-    /// Bytes of the file, those being built included.
+    /// Size of the file in bytes, including those being built.
     size: u64,
     count: u64,
-    /// Of all records.
+    /// Size of all records in bytes.
     bytes: u64,
 }
 
 impl NewBlobFiles {
-    /// `None` where the options keep values in the tables of this level.
+    /// Returns `None` if the options keep values of this level in tables.
     pub(super) fn new(outputs: &Outputs) -> Result<Option<NewBlobFiles>> {
         let family = &outputs.config.options;
         let starting_level = usize::try_from(family.blob_file_starting_level).unwrap_or(0);
@@ -78,8 +78,8 @@ impl NewBlobFiles {
         }))
     }
 
-    /// Puts a value that is large enough into a file, and the reference to it into `reference`.
-    /// Says which file.
+    /// Stores a value that is large enough in a file, and the reference to it in `reference`.
+    /// Returns the file's number.
     pub(super) fn add(
         &mut self,
         outputs: &Outputs,
@@ -151,17 +151,17 @@ impl NewBlobFiles {
         }
     }
 
-    /// Bytes written so far, over all files.
+    /// Returns the bytes written so far, over all files.
     pub(super) fn written_bytes(&self) -> u64 {
         self.written_bytes
     }
 
-    /// Whether [`make_room`](Self::make_room) has something to do.
+    /// Returns true if [`make_room`](Self::make_room) has work to do.
     pub(super) fn needs_room(&self) -> bool {
         !self.ended.is_empty() || self.open.as_ref().is_some_and(|open| open.file.has_waiting())
     }
 
-    /// Hands on what is ready, and closes the files that have ended.
+    /// Passes on ready pieces, and closes ended files.
     pub(super) async fn make_room(&mut self, outputs: &Outputs) -> Result<()> {
         while let Some(ended) = self.ended.pop() {
             let bytes = ended.size;
@@ -182,7 +182,7 @@ impl NewBlobFiles {
         }
     }
 
-    /// Ends the last file. All are synced. Returns also how many bytes they have.
+    /// Ends the last file. All are synced. Returns their total size in bytes too.
     pub(super) async fn finish(mut self, outputs: &Outputs) -> Result<(Vec<BlobFileAddition>, u64)> {
         self.end_file();
         self.make_room(outputs).await?;

@@ -1,9 +1,9 @@
-//! The collectors of one table.
+//! The properties collectors of one table.
 //!
-//! In: what the table gets. Out: the properties that they add to it, and whether one asks for the
-//! table's compaction.
+//! In: the table's entries. Out: the properties that the collectors add, and true if one requests
+//! the table's compaction.
 //!
-//! Invariant: nothing that a collector does fails the table. One that panics is not called again.
+//! Invariant: no failure of a collector fails the table. One that panics is not called again.
 
 use super::TablePlace;
 use karst_base::error::Result;
@@ -16,13 +16,13 @@ use karst_format::table_builder::TableBuilder;
 use karst_io::report;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Names that are not the user's to give.
+/// Prefix of property names reserved for RocksDB.
 const RESERVED: &[u8] = b"rocksdb.";
 
-/// What all properties of one collector may take, in bytes. Why: a block has lengths of 32 bits.
+/// Maximum size of one collector's properties, in bytes, because a block's lengths are 32 bits.
 const MOST_BYTES: usize = 1 << 30;
 
-/// See the module.
+/// The collectors of one table; see the module.
 #[derive(Default)]
 pub(super) struct Collectors(Vec<One>);
 
@@ -30,12 +30,12 @@ struct One {
     name: String,
     /// `None` once it has panicked.
     collector: Option<Box<dyn TablePropertiesCollector>>,
-    /// It was said already that it fails.
+    /// True if a failure was already reported.
     failed: bool,
 }
 
 impl Collectors {
-    /// Those for a table.
+    /// Creates the collectors for a table.
     pub(super) fn new(config: &FamilyConfig, place: &TablePlace) -> Collectors {
         let level = place.external.is_none().then(|| u32::try_from(place.level).unwrap_or(u32::MAX));
         let levels = u32::try_from(config.options.num_levels).unwrap_or(0);
@@ -49,7 +49,7 @@ impl Collectors {
         Collectors(made.collect())
     }
 
-    /// One more entry.
+    /// Passes an entry to all collectors.
     #[inline]
     pub(super) fn add(&mut self, internal_key: &[u8], value: &[u8], file_bytes: u64) {
         if !self.0.is_empty() {
@@ -58,12 +58,12 @@ impl Collectors {
     }
 
     fn add_to_all(&mut self, internal_key: &[u8], value: &[u8], file_bytes: u64) {
-        // Invariant: the table has taken it.
+        // Invariant: the table has accepted the key.
         let Ok(InternalKey { user_key, seq, kind }) = InternalKey::parse(internal_key) else { return };
         self.show(&CollectedEntry::new((user_key, value), kind, seq.0, file_bytes));
     }
 
-    /// One more range tombstone.
+    /// Passes a range tombstone to all collectors.
     pub(super) fn add_range_deletion(&mut self, start: &[u8], end: &[u8], seq: SeqNo, file_bytes: u64) {
         self.show(&CollectedEntry::new((start, end), ValueType::RangeDeletion, seq.0, file_bytes));
     }
@@ -74,7 +74,8 @@ impl Collectors {
         }
     }
 
-    /// The table has all its entries: adds what they found. Whether one asks for its compaction.
+    /// Adds the collectors' properties after the last entry. Returns true if one requests
+    /// compaction.
     pub(super) fn finish(&mut self, builder: &mut TableBuilder) -> bool {
         let mut asks = false;
         for one in &mut self.0 {
@@ -102,7 +103,7 @@ fn bytes(properties: &UserCollectedProperties) -> usize {
 }
 
 impl One {
-    /// What the collector answers; `None` if it fails or panics, or has panicked before.
+    /// Calls the collector; returns `None` if it fails or panics, or has panicked before.
     fn call<T>(&mut self, call: impl FnOnce(&mut dyn TablePropertiesCollector) -> Result<T>) -> Option<T> {
         let collector = self.collector.as_mut()?;
         match catch_unwind(AssertUnwindSafe(|| call(&mut **collector))) {

@@ -2,20 +2,20 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | this one | [`Outputs`], what all files of one job have in common |
-//! | `run` | [`RunWriter`]: one sorted run as a sequence of tables, values that are large enough in blob files |
+//! | this one | [`Outputs`], the common settings of all files of one job |
+//! | `run` | [`RunWriter`]: one sorted run as a sequence of tables; large values go to blob files |
 //! | `blob_files` | the blob files of a run |
-//! | `parallel` | compressing blocks on several threads |
+//! | `parallel` | compression of blocks on several threads |
 //! | `write_behind` | one file, written while the next piece is being built |
 //! | `table_options` | a column family's options in the terms of the table builder |
 //!
 //! In: internal keys in ascending order with their values; range tombstones in fragments. Out:
-//! synced files, described as the MANIFEST needs them. The caller syncs the directory and installs
-//! the edit; until then nobody refers to the files, and if the job fails the caller removes them.
+//! synced files, described as the MANIFEST requires. The caller syncs the directory and installs
+//! the edit; until then the files are unreferenced, and if the job fails the caller removes them.
 //!
-//! Invariant: adding an entry never waits. The caller asks after each one whether a piece is ready
-//! and awaits [`RunWriter::make_room`] then, so that building and writing go on at the same time,
-//! and a bounded part of each open file is in memory.
+//! Invariant: adding an entry never waits. The caller checks after each one if a piece is ready and
+//! then awaits [`RunWriter::make_room`], so that building and writing overlap, and a bounded part
+//! of each open file is in memory.
 //!
 //! Used by flush, compaction, the bulk loader and the writer of files to be ingested.
 
@@ -51,83 +51,83 @@ use std::sync::Arc;
 pub use table_options::{TablePlace, table_options};
 use write_behind::FileTimes;
 
-/// Slows background writes down, as the rate limiter of the database says.
+/// The rate limit of background writes.
 #[derive(Clone, Debug)]
 pub struct Throttle {
-    /// What is asked before a write.
+    /// The limiter called before each write.
     pub limiter: RateLimiter,
-    /// Whose turn it is before others.
+    /// Priority of the writes.
     pub priority: IoPriority,
 }
 
-/// Hands out numbers for new files, and keeps the files of these numbers from being taken for
-/// obsolete while the job runs.
+/// Allocates numbers for new files, and protects these files from removal as obsolete while the job
+/// runs.
 pub trait NewFiles: Send + Sync + std::fmt::Debug {
-    /// The number of the next table.
+    /// Returns the number of the next table.
     fn new_table(&self) -> FileNumber;
-    /// The number of the next blob file.
+    /// Returns the number of the next blob file.
     fn new_blob_file(&self) -> FileNumber;
 }
 
-/// Who the database is, as tables say it in their properties.
+/// The database's identity, as recorded in table properties.
 #[derive(Clone, Debug, Default)]
 pub struct Identity {
-    /// Identity of the database, empty if it has none.
+    /// Id of the database; empty if it has none.
     pub db_id: String,
-    /// Identity of the time since it was opened.
+    /// Id of the current open of the database.
     pub session_id: String,
-    /// Name of the host; empty if it is not to be told.
+    /// Name of the host; empty if not to be recorded.
     pub host_id: String,
 }
 
-/// What all files that one job writes have in common.
+/// The common settings of all files that one job writes.
 #[derive(Clone)]
 pub struct Outputs {
-    /// Creates and writes the files.
+    /// The environment that creates and writes the files.
     pub env: Env,
     /// The column family, with its options.
     pub config: Arc<FamilyConfig>,
-    /// Who writes them.
+    /// The database's identity.
     pub identity: Arc<Identity>,
-    /// Gives out their numbers.
+    /// Allocates file numbers.
     pub new_files: Arc<dyn NewFiles>,
-    /// Where tables go, and the number under which the MANIFEST knows the directory.
+    /// Directory of the tables.
     pub table_directory: PathBuf,
-    /// The directory they go to, by its number.
+    /// The directory's number in the MANIFEST.
     pub path_id: u8,
-    /// Where the file system is to keep tables.
+    /// Temperature hint of tables for the file system.
     pub temperature: Temperature,
-    /// Where blob files go.
+    /// Directory of blob files.
     pub blob_directory: PathBuf,
-    /// What the options say of tables here.
+    /// The tables' level and purpose, which select their options.
     pub place: TablePlace,
     /// The order in which the entries reached L0; see `NewFile::epoch_number`.
     pub epoch: u64,
-    /// When the oldest data among the entries was written, Unix time in seconds; 0 if that is the
+    /// Time when the oldest data among the entries was written, Unix time in seconds; 0 means the
     /// present.
     pub oldest_ancestor_time_s: u64,
-    /// When the oldest key was written, Unix time in seconds; 0 unknown.
+    /// Time when the oldest key was written, Unix time in seconds; 0 if unknown.
     pub oldest_key_time_s: u64,
-    /// When the newest key was written, Unix time in seconds; 0 unknown.
+    /// Time when the newest key was written, Unix time in seconds; 0 if unknown.
     pub newest_key_time_s: u64,
-    /// What holds the writing up, if anything.
+    /// Rate limit of the writes, if any.
     pub throttle: Option<Throttle>,
-    /// How files are written.
+    /// Options of file writing.
     pub writing: WriterOptions,
-    /// What is written goes into the block cache too.
+    /// Inserts written blocks into the block cache, if set.
     pub warming: Option<Warming>,
-    /// Values of blob files go into the blob cache too.
+    /// Inserts written blob values into the blob cache, if set.
     pub blob_warming: Option<BlobWarming>,
-    /// What the memory of the files counts against; `None` for nothing.
+    /// Memory budget charged for the files; `None` for none.
     pub memory: Option<Arc<Shared>>,
-    /// Makes a checksum of each whole file.
+    /// Computes a checksum of each whole file, if set.
     pub file_checksums: Option<Arc<dyn FileChecksumGenFactory>>,
-    /// What the files count with as soon as they are written, and fail if there is no room for
-    /// them; `None` where they count once they are in a tree.
+    /// Tracks the files' space as soon as they are written, and fails if the limit is reached;
+    /// `None` if they are tracked once they are in a tree.
     pub space: Option<SstFileManager>,
-    /// What is counted.
+    /// The statistics.
     pub stats: Arc<Statistics>,
-    /// Who is told of the files, if anybody.
+    /// Reports the files to listeners; `None` without listeners.
     pub creations: Option<FileCreations>,
 }
 
@@ -141,27 +141,28 @@ impl std::fmt::Debug for Outputs {
 }
 
 impl Outputs {
-    /// Whether tables get a hash of their entries, by which they are compared when they are read
+    /// Returns true if tables get a hash of their entries, which is compared when they are read
     /// back.
     fn hashes_entries(&self) -> bool {
-        /// Bits of `verify_output_flags`: entries are compared, those of compactions.
+        /// Bits of `verify_output_flags`: compare entries, of compactions.
         const COMPACTED_ENTRIES: u32 = 1 << 1 | 1 << 10;
         let (options, place) = (&self.config.options, &self.place);
         let flags = options.verify_output_flags & COMPACTED_ENTRIES;
         options.paranoid_file_checks || (!place.flush && flags == COMPACTED_ENTRIES)
     }
 
-    /// The checksum of a file that is begun, if there is to be one.
+    /// Starts the checksum of a new file, if checksums are enabled.
     fn checksum(&self, path: &Path) -> Option<RunningChecksum> {
         self.file_checksums.as_ref().and_then(|factory| RunningChecksum::of_new(factory, path))
     }
 
-    /// Counts what one file has in memory while it is written.
+    /// Returns the charge for one file's memory while it is written.
     fn file_charge(&self) -> Option<FileCharge> {
         self.memory.as_ref().and_then(|shared| FileCharge::new(shared, write_behind::MEMORY_BYTES))
     }
 
-    /// What a table with this number is told about its origin. `now_s` is the Unix time in seconds.
+    /// Returns the origin recorded in the table with this number. `now_s` is the Unix time in
+    /// seconds.
     fn table_identity(&self, number: FileNumber, now_s: u64) -> TableIdentity {
         TableIdentity {
             db_id: self.identity.db_id.clone(),
@@ -178,8 +179,8 @@ impl Outputs {
         }
     }
 
-    /// Puts the blocks into the cache that a table has got since the last time, if they belong
-    /// there. Its properties are known when it is finished.
+    /// Inserts a table's new blocks into the cache, if enabled. Properties are given once the table
+    /// is finished.
     fn warm(
         &self,
         builder: &mut TableBuilder,
@@ -195,8 +196,8 @@ impl Outputs {
         if self.oldest_ancestor_time_s == 0 { now_s } else { self.oldest_ancestor_time_s }
     }
 
-    /// Where the times of a file are counted: `sync` and, besides what says which job it was,
-    /// `write`.
+    /// Returns the histograms of a file's times: `sync`, `write`, and the one for writes of this
+    /// kind of job.
     fn times(&self, sync: HistogramKind, write: HistogramKind) -> FileTimes {
         let of_job = match self.place.flush {
             true => HistogramKind::FileWriteFlushMicros,
@@ -205,7 +206,7 @@ impl Outputs {
         FileTimes { stats: self.stats.clone(), sync, writes: [write, of_job] }
     }
 
-    /// Counts a file that was written.
+    /// Adds a written file to the tracked space.
     fn takes_room(&self, path: impl FnOnce() -> PathBuf, bytes: u64) -> Result<()> {
         let Some(space) = &self.space else { return Ok(()) };
         space.add(path(), bytes);
@@ -224,7 +225,7 @@ impl Outputs {
     }
 }
 
-/// How tables and blob files are written.
+/// Returns the options of writing tables and blob files.
 pub fn writer_options(options: &DbOptions) -> WriterOptions {
     WriterOptions {
         window: write_behind::WINDOW_BYTES,
@@ -236,7 +237,7 @@ pub fn writer_options(options: &DbOptions) -> WriterOptions {
     }
 }
 
-/// The name of the host that tables tell, from `db_host_id`.
+/// Returns the host name recorded in tables, from `db_host_id`.
 pub fn host_id(env: &Env, options: &DbOptions) -> String {
     match options.db_host_id.as_str() {
         "__hostname__" => env.host_name(),

@@ -1,18 +1,17 @@
-//! Compressing the data blocks of one table on several threads
-//! (`compression_opts.parallel_threads`).
+//! Compression of one table's data blocks on several threads (`compression_opts.parallel_threads`).
 //!
-//! In: blocks as the builder closes them. Out: the same blocks compressed, in their order. Helpers
-//! are jobs on threads that may block; each takes blocks as long as there are any that nobody has
-//! begun, and ends. The writer itself takes what nobody has begun whenever it would have to wait.
+//! In: blocks as the builder closes them. Out: the compressed blocks, in the same order. Helpers
+//! are jobs on threads that may block; each takes unstarted blocks until none is left, and ends.
+//! The writer itself takes unstarted blocks whenever it would have to wait.
 //!
 //! Invariants:
 //! - The writer waits only for a block that a helper is compressing at this moment, which takes
-//!   microseconds; it never waits for a thread to become free. So nothing depends on how many there
-//!   are.
+//!   microseconds; it never waits for a free thread, so its progress does not depend on their
+//!   number.
 //! - At most [`AHEAD`] blocks for each thread are in memory besides the builder's own.
 //!
-//! Compat: RocksDB estimates the sizes of blocks under way, and cuts files elsewhere than with one
-//! thread; here the files are the same.
+//! Compat: RocksDB estimates the sizes of blocks under way and therefore cuts files at other keys
+//! than with one thread; here the files are the same.
 
 use karst_base::sync::atomic::{AtomicUsize, Ordering};
 use karst_base::sync::{Condvar, Mutex};
@@ -21,26 +20,26 @@ use karst_io::Env;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Blocks that may be under way for each thread. Why as many: a helper that was started for the
-/// first has more to do when it runs.
+/// Maximum number of blocks under way per thread. Large enough that a helper started for the first
+/// block finds more to do when it runs.
 const AHEAD: usize = 16;
-/// Blocks that nobody has begun before a helper is started.
+/// Number of unstarted blocks at which a helper is started.
 const WORTH_A_HELPER: usize = 2;
 
 /// The blocks of one run that are being compressed.
 #[derive(Debug)]
 pub(super) struct Compressors {
     env: Env,
-    /// Threads that compress, the writer's own among them.
+    /// Number of compressing threads, including the writer's own.
     threads: usize,
-    /// Oldest first.
+    /// Blocks under way, oldest first.
     under_way: VecDeque<Arc<Slot>>,
     queue: Arc<Queue>,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// Not begun by anybody when they were added.
+    /// Blocks that were not started when they were added.
     waiting: Mutex<VecDeque<Arc<Slot>>>,
     helpers: AtomicUsize,
 }
@@ -48,7 +47,7 @@ struct Queue {
 #[derive(Debug)]
 struct Slot {
     state: Mutex<State>,
-    /// The state became `Done` or `Failed`.
+    /// Signalled when the state becomes `Done` or `Failed`.
     ended: Condvar,
 }
 
@@ -57,12 +56,12 @@ enum State {
     Waiting(ClosedBlock),
     Begun,
     Done(CompressedBlock),
-    /// A helper panicked over it.
+    /// A helper panicked while compressing it.
     Failed,
 }
 
 impl Slot {
-    /// Compresses the block if nobody has begun. Lock: not held meanwhile.
+    /// Compresses the block if it has not been started. Lock: not held meanwhile.
     fn work(&self) {
         let block = {
             let mut state = self.state.lock();
@@ -71,7 +70,7 @@ impl Slot {
                 other => return *state = other,
             }
         };
-        /// Says how it ended, whichever way.
+        /// Sets the final state, also after a panic.
         struct Ending<'a>(&'a Slot, Option<CompressedBlock>);
         impl Drop for Ending<'_> {
             fn drop(&mut self) {
@@ -87,7 +86,7 @@ impl Slot {
         matches!(*self.state.lock(), State::Done(_))
     }
 
-    /// The compressed block, by this thread if by nobody else.
+    /// Returns the compressed block; compresses it here if it has not been started.
     fn take(&self) -> CompressedBlock {
         self.work();
         let mut state = self.state.lock();
@@ -103,7 +102,7 @@ impl Slot {
 }
 
 impl Queue {
-    /// Takes blocks until there are none.
+    /// Compresses waiting blocks until none is left.
     fn help(&self) {
         loop {
             let next = self.waiting.lock().pop_front();
@@ -116,7 +115,7 @@ impl Queue {
 }
 
 impl Compressors {
-    /// `None` where one thread is all there shall be.
+    /// Returns `None` if only one thread is configured.
     pub(super) fn new(env: &Env, threads: u32) -> Option<Compressors> {
         let threads = usize::try_from(threads).unwrap_or(1);
         (threads > 1).then(|| Compressors {
@@ -127,7 +126,7 @@ impl Compressors {
         })
     }
 
-    /// Takes the blocks that the builder has closed, and gives back those that are done.
+    /// Takes closed blocks from the builder, and returns compressed ones.
     pub(super) fn pass_on(&mut self, builder: &mut TableBuilder) {
         let most = AHEAD * self.threads;
         let blocks: Vec<ClosedBlock> = builder.take_closed().collect();
@@ -145,7 +144,7 @@ impl Compressors {
         }
     }
 
-    /// Gives everything back.
+    /// Returns all blocks to the builder.
     pub(super) fn settle(&mut self, builder: &mut TableBuilder) {
         self.pass_on(builder);
         while !self.under_way.is_empty() {
@@ -153,7 +152,7 @@ impl Compressors {
         }
     }
 
-    /// Whether blocks are under way, so that the size of the file is not known.
+    /// Returns true if blocks are under way, so that the file's size is unknown.
     pub(super) fn is_busy(&self) -> bool {
         !self.under_way.is_empty()
     }
@@ -171,10 +170,10 @@ impl Compressors {
         }
         queue.helpers.fetch_add(1, Ordering::Relaxed);
         let queue = queue.clone();
-        // Why it may come too late: whoever adds the next block calls again, and the writer takes
-        // what is left.
+        // A late start is harmless, because the next block's caller starts another job, and the
+        // writer takes the rest.
         drop(self.env.run_blocking(move |_| {
-            /// Counts itself out, also when it panics.
+            /// Decrements the number of helpers, also after a panic.
             struct Helping<'a>(&'a AtomicUsize);
             impl Drop for Helping<'_> {
                 fn drop(&mut self) {

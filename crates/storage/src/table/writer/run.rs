@@ -1,14 +1,14 @@
 //! A sorted run: ascending entries in, table files out.
 //!
-//! Where one file ends and the next begins is the caller's [`CutPolicy`]. Values that are large
-//! enough go to blob files on the way.
+//! The caller's [`CutPolicy`] decides where files end. Values that are large enough go to blob
+//! files.
 //!
 //! Invariants:
 //! - All entries of a user key are in one file, so that files of a level do not share user keys.
-//! - A range tombstone is cut where files are cut, so that each file holds what concerns its own
-//!   range of keys: from its first key (the run's lower bound for the first file) up to, not
-//!   including, the first key of the next (the run's upper bound for the last).
-//! - A run of nothing but range tombstones makes a file, an empty one does not.
+//! - Range tombstones are cut at file boundaries: each file holds the parts in its own key range,
+//!   from its first key (the run's lower bound for the first file) up to, not including, the first
+//!   key of the next (the run's upper bound for the last).
+//! - A run with only range tombstones makes a file, an empty one does not.
 
 use super::blob_files::NewBlobFiles;
 use super::collectors::Collectors;
@@ -33,22 +33,22 @@ use karst_lsm::OpenOutput;
 use karst_lsm::range_del::Fragments;
 use std::sync::Arc;
 
-/// Bytes are handed to the file in pieces of this size.
+/// Size of the pieces passed to the file, in bytes.
 const PIECE_BYTES: u64 = 1 << 20;
 
 /// Decides where the files of a run end.
 pub trait CutPolicy {
-    /// Whether a new file begins with `internal_key`. Asked once for each entry, in order, also
-    /// when no file is open; the answer is heeded only if there is one and `new_user_key` says that
-    /// the entry before had another user key.
+    /// Returns true if a new file should begin with `internal_key`. Called once for each entry, in
+    /// order, even if no file is open; the result is used only if one is, and `new_user_key` is
+    /// true: the entry before had another user key.
     fn cut_before(&mut self, internal_key: &[u8], new_user_key: bool, open: Option<OpenOutput>) -> bool;
 
-    /// Whether the next answer, for this key, may depend on how large the open file is, given that
-    /// it is no larger than this.
+    /// Returns true if the next decision, for this key, may depend on the open file's size, given
+    /// that it is at most this.
     fn needs_size(&self, internal_key: &[u8], at_most: OpenOutput) -> bool;
 }
 
-/// One file, however large.
+/// Writes one file of any size.
 #[derive(Clone, Copy, Debug)]
 pub struct NeverCut;
 
@@ -66,19 +66,19 @@ impl CutPolicy for NeverCut {
 /// A table that is complete and synced.
 #[derive(Clone, Debug)]
 pub struct WrittenTable {
-    /// The file, as the MANIFEST will have it.
+    /// The file's description for the MANIFEST.
     pub file: NewFile,
-    /// What it says of itself.
+    /// The table's properties.
     pub properties: TableProperties,
-    /// What it was given, if it is to be read back.
+    /// Hash of its entries, if it is to be read back.
     pub entries: Option<EntryHash>,
 }
 
-/// A hash over entries in their order, range tombstones not among them.
+/// A hash over entries in order, without range tombstones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EntryHash {
     hash: u64,
-    /// How many entries were added.
+    /// Number of entries added.
     pub entries: u64,
 }
 
@@ -90,12 +90,12 @@ impl EntryHash {
     }
 }
 
-/// What became of a run.
+/// The files of a finished run.
 #[derive(Clone, Debug, Default)]
 pub struct RunFiles {
-    /// In key order.
+    /// The tables, in key order.
     pub tables: Vec<WrittenTable>,
-    /// The blob files that go with the tables.
+    /// The blob files of the tables.
     pub blob_files: Vec<BlobFileAddition>,
 }
 
@@ -106,18 +106,18 @@ pub struct RunWriter<C> {
     comparator: Comparator,
     policy: C,
     current: Option<OpenTable>,
-    /// Where several threads compress the blocks.
+    /// Present if several threads compress blocks.
     compressors: Option<Compressors>,
-    /// Complete, but not yet closed.
+    /// Complete tables that are not closed yet.
     ended: Vec<EndedTable>,
     written: Vec<WrittenTable>,
     blobs: Option<NewBlobFiles>,
     tombstones: Option<Arc<Fragments>>,
-    /// Where the current file's range of keys begins; `None` from the start.
+    /// Start of the current file's key range; `None` if unbounded.
     lower: Option<Vec<u8>>,
-    /// Where the run's range of keys ends, this key not included.
+    /// End of the run's key range, exclusive.
     upper: Option<Vec<u8>>,
-    /// For entries that become references to blobs.
+    /// Buffers for entries that become references to blobs.
     key_buffer: Vec<u8>,
     reference: Vec<u8>,
     table_bytes: u64,
@@ -129,7 +129,7 @@ struct OpenTable {
     file: WriteBehind,
     builder: TableBuilder,
     collectors: Collectors,
-    /// What it was given so far, if it is to be read back.
+    /// Hash of the entries so far, if the table is to be read back.
     entries: Option<EntryHash>,
     created_s: u64,
     oldest_blob: Option<FileNumber>,
@@ -140,7 +140,7 @@ struct EndedTable {
     number: FileNumber,
     file: WriteBehind,
     table: FinishedTable,
-    /// It asks for its compaction.
+    /// True if the table requests its compaction.
     marked: bool,
     entries: Option<EntryHash>,
     created_s: u64,
@@ -148,10 +148,11 @@ struct EndedTable {
 }
 
 impl<C: CutPolicy> RunWriter<C> {
-    /// A run of keys in `range` (user keys, the second not included), over which `tombstones` lie.
+    /// Creates a writer for a run of keys in `range` (user keys, the second excluded) with
+    /// `tombstones`.
     ///
     /// # Errors
-    /// The options cannot be written.
+    /// The options are invalid for writing.
     pub fn new(
         outputs: Outputs,
         policy: C,
@@ -176,11 +177,11 @@ impl<C: CutPolicy> RunWriter<C> {
         })
     }
 
-    /// Adds an entry. Internal keys must ascend. Never waits; ask [`needs_room`](Self::needs_room)
-    /// afterwards.
+    /// Adds an entry. Internal keys must ascend. Never waits; check
+    /// [`needs_room`](Self::needs_room) afterwards.
     ///
     /// # Errors
-    /// The key is not behind the one before, or cannot be stored.
+    /// The key is not greater than the one before, or cannot be stored.
     #[inline]
     pub fn add(&mut self, internal_key: &[u8], value: &[u8]) -> Result<()> {
         if let Some(compressors) = &mut self.compressors
@@ -245,27 +246,26 @@ impl<C: CutPolicy> RunWriter<C> {
         added.map(|()| true)
     }
 
-    /// Remembers the blob files that the entry refers to.
+    /// Records the blob files that the entry refers to.
     #[cold]
     fn note_references(&mut self, internal_key: &[u8], kind: u8, value: &[u8]) -> Result<()> {
         let open = self.current.as_mut().expect("a table is open");
         visit_references(internal_key, kind, value, |file, _| open.note_blob(file))
     }
 
-    /// Lays `tombstones` over the run instead of those that it began with. No file of it may have
-    /// ended yet.
+    /// Replaces the run's tombstones. No file of it may have ended yet.
     pub fn lay_over(&mut self, tombstones: Fragments) {
         debug_assert!(self.ended.is_empty() && self.written.is_empty(), "ended files lack these tombstones");
         self.tombstones = (!tombstones.is_empty()).then(|| Arc::new(tombstones));
     }
 
-    /// Bytes of tables and of blob files so far.
+    /// Returns the bytes of tables and of blob files so far.
     pub fn written_bytes(&self) -> (u64, u64) {
         let open = self.current.as_ref().map_or(0, |open| open.builder.file_bytes());
         (self.table_bytes + open, self.blobs.as_ref().map_or(0, NewBlobFiles::written_bytes))
     }
 
-    /// Whether [`make_room`](Self::make_room) has to be awaited before more is added.
+    /// Returns true if [`make_room`](Self::make_room) must be awaited before more is added.
     #[inline]
     pub fn needs_room(&self) -> bool {
         self.ended.iter().any(|ended| ended.file.has_waiting())
@@ -273,7 +273,7 @@ impl<C: CutPolicy> RunWriter<C> {
             || self.blobs.as_ref().is_some_and(NewBlobFiles::needs_room)
     }
 
-    /// Hands pieces that are ready to their files, which takes as long as the pieces before them.
+    /// Passes ready pieces to their files, after waiting for the pieces before them.
     ///
     /// # Errors
     /// Writing failed.
@@ -284,7 +284,7 @@ impl<C: CutPolicy> RunWriter<C> {
                 return Err(error);
             }
         }
-        // Why one is left: it is synced while the next one is being built.
+        // One is left because it is synced while the next one is being built.
         self.close_ended(1).await?;
         if let Some(open) = &mut self.current
             && let Err(error) = open.file.make_room().await
@@ -301,7 +301,7 @@ impl<C: CutPolicy> RunWriter<C> {
         }
     }
 
-    /// Waits until no more than `left` ended tables are not synced.
+    /// Waits until at most `left` ended tables are unsynced.
     async fn close_ended(&mut self, left: usize) -> Result<()> {
         while self.ended.len() > left {
             let written = self.ended.remove(0).close(&self.outputs).await?;
@@ -310,8 +310,8 @@ impl<C: CutPolicy> RunWriter<C> {
         Ok(())
     }
 
-    /// Ends the run. All its files are synced then; their directory is not. Returns also how many
-    /// bytes of tables and of blob files there are.
+    /// Ends the run. All its files are synced then; their directory is not. Returns the bytes of
+    /// tables and of blob files too.
     ///
     /// # Errors
     /// Writing failed.
@@ -339,7 +339,7 @@ impl<C: CutPolicy> RunWriter<C> {
         })
     }
 
-    /// Ends the current file, whose range of keys ends before `upper`.
+    /// Ends the current file, whose key range ends before `upper`.
     fn end_table(&mut self, upper: Option<&[u8]>) -> Result<()> {
         let mut open = self.current.take().expect("a table is open");
         if let Some(fragments) = &self.tombstones {
@@ -364,7 +364,7 @@ impl<C: CutPolicy> RunWriter<C> {
     }
 }
 
-/// Adds what became of a table's blocks to the statistics.
+/// Adds a table's compression counts to the statistics.
 fn count_blocks(stats: &Statistics, counts: &CompressionCounts) {
     let recorder = stats.recorder();
     recorder.record(Ticker::NumberBlockCompressed, counts.compressed.blocks);
@@ -376,11 +376,11 @@ fn count_blocks(stats: &Statistics, counts: &CompressionCounts) {
     recorder.record(Ticker::BytesCompressionBypassed, counts.bypassed.raw_bytes);
 }
 
-/// Calls `found` with the blob file and the stored bytes of each reference in an entry: of one that
-/// is a reference, or of an entity with columns in blob files.
+/// Calls `found` with the blob file and the stored size of each reference in an entry: a blob
+/// reference, or an entity with columns in blob files.
 ///
 /// # Errors
-/// The value is not what the entry's kind says.
+/// The value is invalid for the entry's kind.
 pub fn visit_references(
     internal_key: &[u8],
     kind: u8,
@@ -474,7 +474,7 @@ impl OpenTable {
         OpenOutput { file_bytes: self.builder.file_bytes(), tail_bytes: self.builder.estimated_tail_bytes() }
     }
 
-    /// The size is no larger than this, whatever comes of blocks that are being compressed.
+    /// Returns an upper bound of the size, for any outcome of compressions under way.
     fn size_at_most(&self) -> OpenOutput {
         OpenOutput {
             file_bytes: self.builder.file_bytes_at_most(),
@@ -497,7 +497,7 @@ impl OpenTable {
     }
 }
 
-/// Tells who listens that a table is synced, or could not be.
+/// Reports to listeners that a table was synced, or failed.
 fn tell_created(outputs: &Outputs, (number, table): (FileNumber, &FinishedTable), error: Option<&Error>) {
     if let Some(creations) = &outputs.creations {
         let path = outputs.table_path(number);
@@ -506,7 +506,7 @@ fn tell_created(outputs: &Outputs, (number, table): (FileNumber, &FinishedTable)
 }
 
 impl EndedTable {
-    /// Syncs the file. `None` for a table that came out empty.
+    /// Syncs the file. Returns `None` for an empty table.
     async fn close(self, outputs: &Outputs) -> Result<Option<WrittenTable>> {
         let closed = self.file.close().await;
         tell_created(outputs, (self.number, &self.table), closed.as_ref().err());

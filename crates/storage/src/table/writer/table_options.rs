@@ -1,7 +1,7 @@
-//! What kind of tables a column family gets: its options in the terms of the table builder.
+//! Options of new tables: a column family's options in the terms of the table builder.
 //!
-//! In: a column family's options and what the table is made for. Out: [`TableOptions`], or an error
-//! that names the option.
+//! In: a column family's options and the table's place. Out: [`TableOptions`], or an error that
+//! names the option.
 
 use karst_base::error::{Error, Result};
 use karst_base::options::{ColumnFamilyOptions, FamilyConfig};
@@ -16,21 +16,21 @@ use karst_format::options::nested::CompressionOptions;
 use karst_format::table_builder::{IndexShortening, TableIdentity, TableOptions};
 use std::path::PathBuf;
 
-/// What a table is made for, as far as its options depend on it.
+/// The table's place and purpose, as far as its options depend on them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TablePlace {
-    /// The level it goes to.
+    /// The level it is written for.
     pub level: usize,
-    /// It is made from memtables.
+    /// True if it is made from memtables.
     pub flush: bool,
-    /// No table below the output level holds keys of its range; filters may then be left out, and
-    /// the compression for the last level is used.
+    /// True if no table below the output level has keys in its range; filters may then be omitted,
+    /// and the last level's compression is used.
     pub bottommost: bool,
     /// The level that L0 is compacted into: `compression_per_level[1]` is for this one.
     pub base_level: usize,
-    /// The compression and how it is used, whatever the options say.
+    /// Compression and its options, overriding the family's.
     pub compression: Option<(Compression, CompressionOptions)>,
-    /// It is made outside of a database, to be ingested: the one table of its run is this file.
+    /// Path of a table written outside of a database for ingestion: the run's only table.
     pub external: Option<PathBuf>,
 }
 
@@ -52,10 +52,10 @@ impl TablePlace {
         }
     }
 
-    /// A table that is made to be ingested, wherever that may be.
+    /// A table written for ingestion at an unknown level.
     ///
-    /// Compat: the compression is that of the last level, the level is not known, and nothing says
-    /// that no table is below.
+    /// Compat: the compression is that of the last level, the level is unknown, and tables may be
+    /// below.
     pub fn external(file: PathBuf, family: &ColumnFamilyOptions) -> TablePlace {
         let bottommost = family.bottommost_compression;
         let (compression, options) = match (bottommost, family.compression_per_level.last()) {
@@ -79,8 +79,8 @@ impl TablePlace {
                 family.bottommost_compression
             }
             [] => family.compression,
-            // Compat: the first entry counts for L0, the second for the base level; the last one
-            // for all levels below.
+            // Compat: the first entry is for L0, the second for the base level; the last one for
+            // all levels below.
             per_level => {
                 let index = match self.level {
                     0 => 0,
@@ -96,7 +96,7 @@ impl TablePlace {
     }
 }
 
-/// The options of the compression of a table.
+/// Returns the compression options of a table.
 fn compression_options<'a>(family: &'a ColumnFamilyOptions, place: &'a TablePlace) -> &'a CompressionOptions {
     match &place.compression {
         Some((_, given)) => given,
@@ -107,15 +107,15 @@ fn compression_options<'a>(family: &'a ColumnFamilyOptions, place: &'a TablePlac
     }
 }
 
-/// How many threads compress a table's blocks.
+/// Returns the number of threads that compress a table's blocks.
 pub(super) fn compression_threads(config: &FamilyConfig, place: &TablePlace) -> u32 {
     compression_options(&config.options, place).parallel_threads.max(1)
 }
 
-/// The level that decides which filter a Ribbon policy builds.
+/// Returns the level that selects the filter a Ribbon policy builds.
 ///
-/// Compat: a flush is level -1. A table that is made outside of a database has none, nor has one of
-/// a family that has no levels.
+/// Compat: a flush is level -1. A table written outside of a database has none, nor has one of a
+/// family without levels.
 fn level_of_filters(family: &ColumnFamilyOptions, place: &TablePlace) -> Option<i32> {
     match family.compaction_style {
         CompactionStyle::Fifo | CompactionStyle::None => None,
@@ -125,7 +125,7 @@ fn level_of_filters(family: &ColumnFamilyOptions, place: &TablePlace) -> Option<
     }
 }
 
-/// Options of a table in a column family.
+/// Returns the options of a table in a column family.
 pub fn table_options(
     config: &FamilyConfig,
     place: &TablePlace,
@@ -140,7 +140,7 @@ pub fn table_options(
     let compression_options = compression_options(family, place);
     let filter_policy = match tables.filter_policy.text() {
         None => None,
-        // Compat: a key that is looked for down to the last level is expected to be there.
+        // Compat: a key that is looked up down to the last level is expected to be there.
         Some(_) if place.bottommost && family.optimize_filters_for_hits => None,
         Some(text) => FilterPolicy::from_option_string(text)
             .map_err(|e| Error::invalid_argument(format!("option filter_policy: {}", e.what)))?,
@@ -183,9 +183,10 @@ pub fn table_options(
         metadata_block_bytes: bytes("metadata_block_size", tables.metadata_block_size)?,
         data_block_hash_ratio: match tables.data_block_index_type {
             DataBlockIndexType::BinarySearch => None,
-            // Why not: a search has another timestamp than what it finds, and another hash.
+            // Not supported, because a lookup key has another timestamp than the entry, and so
+            // another hash.
             DataBlockIndexType::BinaryAndHash if config.comparator.timestamp_size() > 0 => None,
-            // Compat: RocksDB writes blocks without one then, too.
+            // Compat: RocksDB omits the hash index here too.
             DataBlockIndexType::BinaryAndHash if config.comparator.different_bytes_may_be_equal() => None,
             DataBlockIndexType::BinaryAndHash => Some(tables.data_block_hash_table_util_ratio),
         },
@@ -193,7 +194,7 @@ pub fn table_options(
         property_collectors: config.collectors.iter().map(|factory| factory.name().to_owned()).collect(),
         uniform_cv_threshold: tables.uniform_cv_threshold,
         filter_policy,
-        // Compat: without partitions of the index there are none of the filter, whatever is asked.
+        // Compat: the filter is partitioned only if the index is.
         partition_filters: tables.partition_filters && index_type == IndexType::TwoLevelIndexSearch,
         whole_key_filtering: tables.whole_key_filtering,
         prefix_extractor: config.prefix_extractor.clone(),

@@ -1,5 +1,4 @@
-//! Runs of small files: where they are cut, what they say of themselves, and what a failing file
-//! system makes of them.
+//! Tests of runs of small files: cut points, properties, and failures of the file system.
 
 use super::run::WrittenTable;
 use super::*;
@@ -57,7 +56,7 @@ fn outputs(directory: &Path, options: &str) -> Outputs {
     }
 }
 
-/// Cuts before each key that ends in the digit; says so for all entries of the key.
+/// Cuts before each key that ends in the digit; returns true for all entries of the key.
 struct BeforeDigit(u8);
 
 impl CutPolicy for BeforeDigit {
@@ -209,8 +208,8 @@ impl CutPolicy for AtSize {
     }
 }
 
-/// The data blocks of all files, and their properties, of a run over the same entries with these
-/// options.
+/// Writes a run of fixed entries with these options; returns the data blocks and properties of all
+/// files, and the number of blocks whose compression was rejected.
 fn files_of(options: &str, at_size: u64) -> (Vec<Vec<u8>>, u64) {
     let directory = tempfile::tempdir().unwrap();
     let mut outputs = outputs(directory.path(), options);
@@ -220,7 +219,7 @@ fn files_of(options: &str, at_size: u64) -> (Vec<Vec<u8>>, u64) {
     let mut state = 1u64;
     for i in 0..20_000u64 {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        // Runs of blocks that compress well, badly and not at all.
+        // Sequences of blocks that compress well, badly and not at all.
         let value: Vec<u8> = match i / 500 % 3 {
             0 => vec![b'v'; 90],
             1 => (0..90).map(|j| (state >> (j % 57)) as u8 & 0x1f).collect(),
@@ -236,7 +235,8 @@ fn files_of(options: &str, at_size: u64) -> (Vec<Vec<u8>>, u64) {
         std::fs::read(directory.path().join(format!("{:06}.sst", table.file.number.0))).unwrap()
     };
     let rejected = stats.ticker(karst_base::stats::Ticker::NumberBlockCompressionRejected);
-    // Why data and properties one by one: the time when a file was made is among the properties.
+    // Data and properties are compared separately because the properties include the file's
+    // creation time.
     let parts = |table: &WrittenTable| {
         let mut bytes = read(table);
         bytes.truncate(table.properties.tail_start_offset as usize);
@@ -261,7 +261,7 @@ fn threads_that_compress_change_no_byte() {
         ),
         ("compression=kNoCompression", 300_000),
     ] {
-        // Why format 5: from 6 on, checksums depend on when the file was made.
+        // Format 5 because from 6 on, checksums depend on the file's creation time.
         let options = match options.contains("block_based_table_factory") {
             true => options.to_owned(),
             false => format!("block_based_table_factory={{format_version=5}};{options}"),

@@ -1,14 +1,13 @@
-//! One file, written while the next piece of it is being built.
+//! A file that is written while its next piece is being built.
 //!
 //! In: bytes, in pieces. Out: the file, synced. Adding never waits; [`WriteBehind::make_room`]
-//! hands what was added to the environment, and waits only while a window of bytes is in flight
-//! already.
+//! passes added bytes to the environment, and waits only while a window of bytes is in flight.
 //!
-//! Invariant: the caller heeds [`WriteBehind::has_waiting`], so a file takes one window and one
-//! piece in memory. After an error the file takes nothing more.
+//! Invariant: the caller checks [`WriteBehind::has_waiting`], so a file takes one window and one
+//! piece in memory. After an error the file accepts nothing more.
 //!
-//! Dropped before it is closed: what is in flight ends by itself, the file stays as it is, and
-//! whoever started the job removes it.
+//! If dropped before it is closed, writes in flight complete, the file stays as it is, and the
+//! job's owner removes it.
 
 use super::Throttle;
 use crate::budget::FileCharge;
@@ -24,46 +23,44 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-/// Bytes of one file in flight at most. Why: two pieces, one of which is written while the next one
-/// queues up behind it.
+/// Maximum bytes of one file in flight: two pieces, one being written and one queued.
 pub(super) const WINDOW_BYTES: usize = 2 << 20;
 
-/// What a file takes in memory at most: what is in flight, what waits, what is being built, and
-/// buffers to be used again.
+/// Maximum memory of a file in bytes: in flight, waiting, being built, and buffers for reuse.
 pub(super) const MEMORY_BYTES: usize = 2 * WINDOW_BYTES;
 
 /// A file being written.
 pub(super) struct WriteBehind {
     env: Env,
     state: State,
-    /// Comes next in the file.
+    /// The next bytes of the file.
     waiting: Vec<u8>,
     throttle: Option<Throttle>,
     writing: WriterOptions,
-    /// The checksum of all bytes so far, where one is made.
+    /// The checksum of all bytes so far, if enabled.
     checksum: Option<RunningChecksum>,
-    /// What waits is the last piece: the file is synced behind it.
+    /// True if the waiting bytes are the last piece, after which the file is synced.
     ending: bool,
     times: FileTimes,
-    /// Counts what it has in memory.
+    /// Charge for the file's memory.
     memory: Option<FileCharge>,
 }
 
-/// Where the times of a file are counted.
+/// The histograms of a file's times.
 #[derive(Clone)]
 pub(super) struct FileTimes {
     pub(super) stats: Arc<Statistics>,
-    /// Of the sync.
+    /// Histogram of the sync.
     pub(super) sync: HistogramKind,
-    /// Of handing on a piece, which may have to wait for those before it.
+    /// Histograms of passing on a piece, which may wait for earlier ones.
     pub(super) writes: [HistogramKind; 2],
 }
 
 enum State {
-    /// Not yet created.
+    /// Path of a file that has not been created yet.
     Path(PathBuf),
     Open(FileWriter),
-    /// Everything has been handed over; the rest is written and synced.
+    /// Everything has been passed on; the rest is being written and synced.
     Closing(Pin<Box<dyn Future<Output = Result<()>> + Send>>),
     Closed(Result<()>),
     /// An operation failed, or its future was dropped.
@@ -71,7 +68,7 @@ enum State {
 }
 
 impl WriteBehind {
-    /// A file that is created when its first piece is ready.
+    /// Describes a file, which is created when its first piece is ready.
     pub(super) fn new(
         env: &Env,
         path: PathBuf,
@@ -94,7 +91,7 @@ impl WriteBehind {
         }
     }
 
-    /// Adds bytes at the end. They are handed on by [`make_room`](Self::make_room).
+    /// Appends bytes, which [`make_room`](Self::make_room) passes on.
     pub(super) fn push(&mut self, bytes: Vec<u8>) {
         if let Some(checksum) = &mut self.checksum {
             checksum.update(&bytes);
@@ -109,17 +106,17 @@ impl WriteBehind {
         }
     }
 
-    /// Says that nothing more comes.
+    /// Marks the end: nothing more is appended.
     pub(super) fn end(&mut self) {
         self.ending = true;
     }
 
-    /// Whether bytes wait to be handed on.
+    /// Returns true if bytes wait to be passed on.
     pub(super) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// An empty buffer, with memory of its own if one has been written.
+    /// Returns an empty buffer, reusing memory of a written one if possible.
     pub(super) fn buffer(&mut self) -> Vec<u8> {
         match &mut self.state {
             State::Open(writer) => writer.buffer(),
@@ -127,8 +124,8 @@ impl WriteBehind {
         }
     }
 
-    /// Hands on what waits; waits itself while too much is in flight. A file that has ended goes on
-    /// to be synced.
+    /// Passes on waiting bytes; waits while too much is in flight. An ended file then starts to
+    /// sync.
     pub(super) async fn make_room(&mut self) -> Result<()> {
         if !self.waiting.is_empty() {
             let mut writer = match std::mem::replace(&mut self.state, State::Failed) {
@@ -155,7 +152,7 @@ impl WriteBehind {
         Ok(())
     }
 
-    /// Lets the closing go on as far as it can without waiting.
+    /// Advances the closing without waiting.
     async fn look(&mut self) {
         let State::Closing(closing) = &mut self.state else { return };
         let outcome = poll_fn(|cx| match closing.as_mut().poll(cx) {
@@ -168,8 +165,7 @@ impl WriteBehind {
         }
     }
 
-    /// Waits until everything is in the file and the file is synced. Returns its checksum, if one
-    /// is made.
+    /// Waits until everything is written and the file is synced. Returns its checksum, if enabled.
     pub(super) async fn close(mut self) -> Result<Option<FileChecksum>> {
         self.ending = true;
         self.make_room().await?;
@@ -193,7 +189,7 @@ async fn close(env: Env, mut writer: FileWriter, times: FileTimes) -> Result<()>
 }
 
 impl FileTimes {
-    /// Counts that the rate limiter let `bytes` through, after so many waits.
+    /// Counts that the rate limiter let `bytes` through, after `waits` waits.
     fn count_throttled(&self, env: &Env, begun: Option<Duration>, bytes: u64, waits: u64) {
         let recorder = self.stats.recorder();
         recorder.tick(Ticker::RateLimiterRequestsWrite);
