@@ -1,25 +1,26 @@
-//! What the environment asks of a test: its long form (`KARST_LONG_TESTS=1`), a seed of one's own
-//! (`KARST_SEED`), how many of them (`KARST_SEEDS`), and numbers of other names.
+//! Test parameters from the environment: the long form (`KARST_LONG_TESTS=1`), a fixed seed
+//! (`KARST_SEED`), the number of seeds (`KARST_SEEDS`), and other numbers by name.
 
 use std::ops::Range;
 
-/// Whether the long form is asked for.
+/// Returns true if the long form is requested.
 #[must_use]
 pub fn long() -> bool {
     std::env::var_os("KARST_LONG_TESTS").is_some_and(|value| value != "0")
 }
 
-/// The number that a variable holds.
+/// Returns the number in an environment variable, if set.
 ///
 /// # Panics
-/// It holds something else: a test of something else than what was asked for would show nothing.
+/// If the value is not a number, because a test of other parameters than requested would prove
+/// nothing.
 #[must_use]
 pub fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
 }
 
-/// The seeds of a test that tries many: `KARST_SEED` alone, or `KARST_SEEDS` of them from there on,
-/// or from 0, or so many as its form has.
+/// Returns the seeds of a test that tries several: `KARST_SEED` alone; `KARST_SEEDS` seeds,
+/// starting there or from 0; or the default number for the form.
 #[must_use]
 pub fn seeds(short: u64, in_long: u64) -> Range<u64> {
     let of_form = if long() { in_long } else { short };
@@ -33,8 +34,8 @@ fn range(first: Option<u64>, count: Option<u64>, of_form: u64) -> Range<u64> {
     }
 }
 
-/// The seed of a test that has one; it is 0 unless `KARST_SEED` says otherwise, and everything is
-/// drawn from it and a number of the test's own.
+/// Returns the seed of a test with a single seed: `KARST_SEED`, or 0. All random choices derive
+/// from it and a number of the test's own.
 #[must_use]
 pub fn seed() -> u64 {
     number("KARST_SEED").unwrap_or(0)

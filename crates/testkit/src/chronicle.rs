@@ -1,42 +1,42 @@
-//! What concurrent writers did to a database, and what may be seen of it: now, in a snapshot, and
-//! after a crash.
+//! Record of concurrent writers' batches, and checks of the states a reader may see: live, in a
+//! snapshot, and after a crash.
 //!
 //! Each writer owns a part of the keys (`w3/...`, in all column families) and makes one batch after
 //! the other. Every batch also puts the batch's number under the writer's mark (`w3`), in every
-//! column family that it touches and in the first. So whoever reads the marks knows which batches
-//! it sees (a [`Cut`]), and with that the value of every key, though nobody knows in which order
-//! batches of different writers were made.
+//! column family that it touches and in the first. The marks therefore tell a reader which batches
+//! it sees (a [`Cut`]), and with that the value of every key, although the order of different
+//! writers' batches is unknown.
 //!
-//! Invariants checked here: a cut contains what was acknowledged before it was taken, and nothing
-//! that had not begun after; what survives a crash contains what was synced, contains with each
-//! batch all those that were acknowledged before it began, and no part of another.
+//! Invariants checked here: a cut contains everything acknowledged before it was taken, and nothing
+//! that began after; the state after a crash contains everything synced, and with each batch all
+//! those acknowledged before it began, and no part of another.
 
 use crate::random::Random;
 use crate::script::Write;
 use crate::{Entry, show};
 use std::collections::BTreeMap;
 
-/// How many batches of each writer are seen.
+/// Number of batches seen, by writer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cut(pub Vec<u64>);
 
-/// Everything that the writers of one database have done.
+/// All batches of one database's writers.
 #[derive(Clone, Debug)]
 pub struct Chronicle {
     families: usize,
     writers: Vec<Writer>,
-    /// Counts beginnings and acknowledgements, of all writers.
+    /// Number of begins and acknowledgements so far, of all writers.
     moment: u64,
-    /// Whether states of before a crash may still be asked for.
+    /// True if states from before a crash may still be checked.
     keeps_history: bool,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Writer {
-    /// By number; the first has number 1 and is here at 0.
+    /// Batches by number; number 1 is at index 0.
     batches: Vec<Batch>,
     acknowledged: u64,
-    /// Batches up to this one must survive a power failure.
+    /// Number of the last batch that must survive a power failure.
     durable: u64,
     keys: BTreeMap<(usize, Vec<u8>), Versions>,
     /// Keys that were put once, to be deleted singly.
@@ -54,10 +54,10 @@ struct Batch {
 /// The values of a key, each with the batch that wrote it; ascending.
 type Versions = Vec<(u64, Option<Vec<u8>>)>;
 
-/// Different keys of a writer, in each column family.
+/// Number of distinct keys of a writer in each column family.
 const KEYS: u64 = 60;
 
-/// The key under which a writer's batch number is.
+/// Returns the key that holds a writer's last batch number.
 #[must_use]
 pub fn mark(writer: usize) -> Vec<u8> {
     format!("w{writer}").into_bytes()
@@ -67,10 +67,10 @@ fn key(writer: usize, number: u64) -> Vec<u8> {
     format!("w{writer}/{number:03}").into_bytes()
 }
 
-/// The number in a mark's value; 0 if there is none.
+/// Parses the number in a mark's value; 0 if there is no value.
 ///
 /// # Errors
-/// It is no number.
+/// The value is not a number.
 pub fn marked(value: Option<&[u8]>) -> Result<u64, String> {
     match value.map(|v| (v, std::str::from_utf8(v).ok().and_then(|text| text.parse().ok()))) {
         None => Ok(0),
@@ -85,7 +85,7 @@ fn version_at(versions: &Versions, batch: u64) -> Option<&[u8]> {
 }
 
 impl Chronicle {
-    /// Of a new database with so many column families and writers.
+    /// Creates the chronicle of a new database.
     #[must_use]
     pub fn new(families: usize, writers: usize) -> Self {
         Self {
@@ -96,32 +96,31 @@ impl Chronicle {
         }
     }
 
-    /// How many writers there are.
+    /// Returns the number of writers.
     #[must_use]
     pub fn writers(&self) -> usize {
         self.writers.len()
     }
 
-    /// The batches of this writer are in no log: they survive only what [`Chronicle::make_durable`]
-    /// says, though in their order.
+    /// Declares that this writer's batches are not logged: only those given to
+    /// [`Chronicle::make_durable`] must survive, still in order.
     pub fn set_unlogged(&mut self, writer: usize) {
         self.writers[writer].unlogged = true;
     }
 
-    /// From now on states of before a crash are known after it too, as
-    /// [`Chronicle::check_old_state`] needs it.
+    /// Keeps states from before a crash from now on, for [`Chronicle::check_old_state`].
     pub fn keep_history(&mut self) {
         self.keeps_history = true;
     }
 
-    /// How many batches have begun.
+    /// Returns the number of batches begun.
     #[must_use]
     pub fn batches(&self) -> u64 {
         self.writers.iter().map(|w| w.batches.len() as u64).sum()
     }
 
-    /// Draw the next batch of a writer, over the column families that `families` lists, and note
-    /// that it begins. The number of the batch is the last put's value.
+    /// Draws the next batch of a writer, over the column families in `families`, and records its
+    /// begin. The last put's value is the batch's number.
     pub fn begin(&mut self, writer: usize, families: &[usize], random: &mut Random) -> (u64, Vec<Write>) {
         self.moment += 1;
         let began = self.moment;
@@ -145,7 +144,7 @@ impl Chronicle {
         (number, changes)
     }
 
-    /// The batch was acknowledged; `durable`: it was written to survive a power failure.
+    /// Records that the batch was acknowledged; `durable`: it must survive a power failure.
     pub fn acknowledge(&mut self, writer: usize, number: u64, durable: bool) {
         self.moment += 1;
         let moment = self.moment;
@@ -157,27 +156,27 @@ impl Chronicle {
         }
     }
 
-    /// What has been acknowledged by now, of each writer.
+    /// Returns the last acknowledged batch of each writer.
     #[must_use]
     pub fn acknowledged(&self) -> Cut {
         Cut(self.writers.iter().map(|w| w.acknowledged).collect())
     }
 
-    /// What has begun by now, of each writer.
+    /// Returns the last begun batch of each writer.
     #[must_use]
     pub fn begun(&self) -> Cut {
         Cut(self.writers.iter().map(|w| w.batches.len() as u64).collect())
     }
 
-    /// From now on `cut` must survive a power failure: a flush or a sync of all has ended that
-    /// began after it.
+    /// Requires `cut` to survive a power failure from now on: a flush or a sync of everything,
+    /// begun after the cut, has ended.
     pub fn make_durable(&mut self, cut: &Cut) {
         for (own, number) in self.writers.iter_mut().zip(&cut.0) {
             own.durable = own.durable.max(*number);
         }
     }
 
-    /// Which writer owns a key.
+    /// Returns the writer that owns a key.
     #[must_use]
     pub fn owner(key: &[u8]) -> Option<usize> {
         let digits = key.strip_prefix(b"w")?;
@@ -185,7 +184,7 @@ impl Chronicle {
         std::str::from_utf8(digits).ok()?.parse().ok()
     }
 
-    /// The value of a key in a cut.
+    /// Returns the value of a key in a cut.
     #[must_use]
     pub fn value(&self, family: usize, key: &[u8], cut: &Cut) -> Option<&[u8]> {
         let writer = Self::owner(key)?;
@@ -193,7 +192,7 @@ impl Chronicle {
         version_at(versions, cut.0[writer])
     }
 
-    /// All entries of a column family in a cut, in bytewise order.
+    /// Returns all entries of a column family in a cut, in bytewise order.
     #[must_use]
     pub fn entries(&self, family: usize, cut: &Cut) -> Vec<Entry> {
         let mut entries: Vec<Entry> = Vec::new();
@@ -207,7 +206,7 @@ impl Chronicle {
         entries
     }
 
-    /// A key that some writer has written, or might have.
+    /// Draws a key that some writer has written, or might write.
     pub fn any_key(&self, random: &mut Random) -> Vec<u8> {
         let writer = random.index(self.writers.len());
         match random.below(12) {
@@ -216,11 +215,11 @@ impl Chronicle {
         }
     }
 
-    /// Whether a value read between two moments is one that the key had then. `before` was
+    /// Checks that a value read between two moments is one that the key had then. `before` was
     /// acknowledged when the read began, and `after` had begun when it ended.
     ///
     /// # Errors
-    /// It is not.
+    /// The key had no such value.
     pub fn check_read(
         &self,
         family: usize,
@@ -247,10 +246,10 @@ impl Chronicle {
         ))
     }
 
-    /// Whether a snapshot taken between two moments may see `cut`.
+    /// Checks that a snapshot taken between two moments may see `cut`.
     ///
     /// # Errors
-    /// It misses what was acknowledged, or sees what had not begun.
+    /// It misses an acknowledged batch, or sees one that had not begun.
     pub fn check_cut(&self, cut: &Cut, before: &Cut, after: &Cut) -> Result<(), String> {
         for (writer, seen) in cut.0.iter().enumerate() {
             let (first, last) = (before.0[writer], after.0[writer]);
@@ -263,11 +262,11 @@ impl Chronicle {
         self.check_order(cut, true)
     }
 
-    /// Whether a copy that was made between two moments may have `cut`. What is in no log is there
-    /// only if it was `flushed` for the copy.
+    /// Checks that a copy made between two moments may contain `cut`. Unlogged batches are required
+    /// only if the copy `flushed`.
     ///
     /// # Errors
-    /// It misses what was acknowledged, or has what had not begun.
+    /// It misses an acknowledged batch, or has one that had not begun.
     pub fn check_copy(&self, cut: &Cut, before: &Cut, after: &Cut, flushed: bool) -> Result<(), String> {
         for (writer, (own, seen)) in self.writers.iter().zip(&cut.0).enumerate() {
             let first = if own.unlogged && !flushed { 0 } else { before.0[writer] };
@@ -281,7 +280,7 @@ impl Chronicle {
         self.check_order(cut, false)
     }
 
-    /// With a batch come all those that were acknowledged before it began.
+    /// Checks that a cut has, with each batch, all those acknowledged before it began.
     fn check_order(&self, cut: &Cut, with_unlogged: bool) -> Result<(), String> {
         let counts = |own: &Writer| with_unlogged || !own.unlogged;
         let last_begun = |(own, seen): (&Writer, &u64)| {
@@ -303,11 +302,11 @@ impl Chronicle {
         Ok(())
     }
 
-    /// Whether `cut` may be what a crash has left; then it is what the database holds from now on.
-    /// `power`: unsynced batches may be lost; otherwise only what was not acknowledged.
+    /// Checks that `cut` may be the state after a crash, and makes it the current state. `power`:
+    /// unsynced batches may be lost; otherwise only unacknowledged ones.
     ///
     /// # Errors
-    /// Something is missing that had to survive, or there that cannot be.
+    /// A batch that had to survive is missing, or one is present that cannot be.
     pub fn survive(&mut self, cut: &Cut, power: bool) -> Result<(), String> {
         for (writer, (own, seen)) in self.writers.iter().zip(&cut.0).enumerate() {
             let least = if power || own.unlogged { own.durable } else { own.acknowledged };
@@ -325,19 +324,18 @@ impl Chronicle {
         Ok(())
     }
 
-    /// The database is set back to `cut`, durably: a backup was restored that had it.
+    /// Resets the state to `cut`, durably, after the restore of a backup that contains it.
     pub fn restore(&mut self, cut: &Cut) {
         for (own, seen) in self.writers.iter_mut().zip(&cut.0) {
             own.forget_after(*seen, true, self.keeps_history);
         }
     }
 
-    /// Whether these entries of a column family are what it had after some batches of each writer,
-    /// up to the last that has begun. Returns which batches: the last of each that touched the
-    /// family.
+    /// Checks that these entries are a past state of the column family, after some begun batches of
+    /// each writer. Returns these: each writer's last batch that touched the family.
     ///
     /// # Errors
-    /// They are not.
+    /// They are no such state.
     pub fn check_old_state(&self, family: usize, entries: &[Entry]) -> Result<Cut, String> {
         let find = |key: Vec<u8>| {
             let at = entries.binary_search_by(|(other, _)| other.cmp(&key)).ok()?;
@@ -362,7 +360,7 @@ impl Chronicle {
         Err(format!("family {family} with {cut:?} has {}, not {}", text(entries), text(&right)))
     }
 
-    /// How many column families there are.
+    /// Returns the number of column families.
     #[must_use]
     pub fn families(&self) -> usize {
         self.families
@@ -384,7 +382,7 @@ impl Writer {
                 Write::DeleteRange { family, begin: key, end: self::key(writer, (at + width).min(KEYS + 1)) }
             }
             18..=40 => {
-                // Merged values are cut back by the next put, or they would grow for ever.
+                // Merged values are deleted when long, because they would grow without bound.
                 let long = self.current(family, &key).is_some_and(|v| v.len() > 4000);
                 let operand = format!("{number}").into_bytes();
                 if long { Write::Delete { family, key } } else { Write::Merge { family, key, operand } }
@@ -394,9 +392,9 @@ impl Writer {
         }
     }
 
-    /// A key of its own is put, or one that was put once is deleted singly.
+    /// Puts a new single-use key, or deletes an existing one singly.
     fn single(&mut self, writer: usize, family: usize, number: u64, random: &mut Random) -> Write {
-        // Why only of this family: in others the batch has no mark.
+        // Only of this family, because the batch has no mark in others.
         let of_family = self.singles.iter().enumerate().filter(|(_, (of, _))| *of == family);
         let candidates: Vec<usize> = of_family.map(|(at, _)| at).collect();
         if !candidates.is_empty() && random.one_in(2) {
@@ -433,12 +431,12 @@ impl Writer {
         add_version(self.keys.entry((family, key.clone())).or_default(), number, value);
     }
 
-    /// The batches after `last` never were.
+    /// Discards the batches after `last`.
     fn forget_after(&mut self, last: u64, power: bool, keeps_history: bool) {
         self.batches.truncate(last as usize);
         self.acknowledged = last;
-        // What is there after a power failure is on the device; after a process's end it may be in
-        // memory.
+        // After a power failure the remaining state is on the device; after a process's end it may
+        // be in memory.
         self.durable = if power { last } else { self.durable.min(last) };
         for batch in &mut self.batches {
             batch.acknowledged.get_or_insert(batch.began);
@@ -447,7 +445,7 @@ impl Writer {
             let count = versions.partition_point(|(number, _)| *number <= last);
             versions.truncate(count);
             if !keeps_history {
-                // What no cut will ever see again.
+                // Drops versions that no cut can see any more.
                 versions.drain(..count.saturating_sub(1));
             }
         }
@@ -456,7 +454,7 @@ impl Writer {
         let there =
             |(family, key): &(usize, Vec<u8>)| self.keys.get(&(*family, key.clone())).is_some_and(is_there);
         self.singles.retain(there);
-        // A single whose deletion was lost may be deleted again, and is not put again.
+        // A single-use key whose deletion was lost may be deleted again, and is not put again.
         for (family, key) in self.keys.iter().filter(|(_, versions)| is_there(versions)).map(|(key, _)| key) {
             let is_single =
                 key.iter().position(|b| *b == b'/').is_some_and(|at| key.get(at + 1) == Some(&b's'));
@@ -467,13 +465,13 @@ impl Writer {
     }
 }
 
-/// In one batch the last change of a key counts.
+/// Adds a version; the last change of a key within one batch wins.
 fn add_version(versions: &mut Versions, number: u64, value: Option<Vec<u8>>) {
     versions.pop_if(|(last, _)| *last == number);
     versions.push((number, value));
 }
 
-/// A value that names its batch.
+/// Draws a value that starts with its batch's number.
 fn value(number: u64, random: &mut Random) -> Vec<u8> {
     let len = match random.below(20) {
         0 => 3000,
@@ -490,7 +488,7 @@ fn value(number: u64, random: &mut Random) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// Two writers, three batches each, one after the other.
+    /// Two writers with three batches each, in sequence.
     fn chronicle() -> Chronicle {
         let (mut chronicle, mut random) = (Chronicle::new(1, 2), Random::new(1));
         for number in 1..=3 {
@@ -565,7 +563,7 @@ mod tests {
         chronicle.survive(&Cut(vec![2, 2]), true).unwrap();
         assert_eq!(chronicle.check_old_state(0, &old), Ok(Cut(vec![1, 2])));
         assert_eq!(chronicle.check_old_state(0, &[]), Ok(Cut(vec![0, 0])));
-        // A value of another batch, a key too few, and a batch that is no more.
+        // A value of another batch, a missing key, and a discarded batch.
         for wrong in 0..3 {
             let mut entries = old.clone();
             match wrong {

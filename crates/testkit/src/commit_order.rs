@@ -1,31 +1,32 @@
 //! Reads at full speed, each checked against the order of commits.
 //!
-//! In: a [`Store`] and how much to do. Out: how many keys were read and checked, and every
-//! violation. What is checked is cheap, so that reads are not held up by it: millions a second.
+//! In: a [`Store`], and the number of writers and readers. Out: the number of keys read and
+//! checked, and every violation. The checks are cheap enough for millions of reads per second.
 //!
-//! Keys stand in *groups*. A group has one writer, and each of its batches does the same in all
-//! column families:
-//! - It puts its *mark*: how many of the group's were written, with this one, and a *witness*, some
-//!   other group and a count of it that had been seen when the batch began.
-//! - It merges: one is added to a counter in the first family and taken from one in the second, so
-//!   that the sum of the two stays zero; in the third its count is appended to a list.
+//! Keys form *groups*. A group has one writer, and each of its batches does the same in all column
+//! families:
+//! - It puts its *mark*: the number of the group's batches so far, including this one, and a
+//!   *witness*, some other group and a count of it that had been seen when the batch began.
+//! - It merges: one is added to a counter in the first family and subtracted from one in the
+//!   second, so that the sum of the two stays zero; in the third its count is appended to a list.
 //! - It puts one of two further keys, and removes the other, which the batch before has put, with a
 //!   single deletion.
 //!
-//! Some batches also add to and take from two counters that all groups share. So what all keys of a
-//! group hold follows from its mark alone, and what the shared counters hold from all marks: the
-//! counters say how many batches were applied, so one that is applied twice, or by halves, is seen.
+//! Some batches also add to and subtract from two counters that all groups share. The values of all
+//! keys of a group therefore follow from its mark alone, and the shared counters from all marks:
+//! the counters give the number of applied batches, so that a batch applied twice, or partially, is
+//! detected.
 //!
-//! What every read is checked for:
-//! - *Atomicity*: all keys of a group that are read together are what one mark says, no more and no
-//!   less, and those of all groups what their marks say together.
+//! Every read is checked for:
+//! - *Atomicity*: all keys of a group that are read together agree with one mark, and those of all
+//!   groups with their marks together.
 //! - *Recency*: the count is not below any that was acknowledged, or returned by any read, before
-//!   this one began; so reads are monotonic, over all threads.
+//!   this one began; reads are therefore monotonic, over all threads.
 //! - *No invention*: the count is not above that of the last batch that had begun when the read
-//!   ended, and the batch is none that was refused, before or after.
-//! - *Order*: what a batch has witnessed is seen by who sees the batch.
-//! - *Immutability*: a snapshot, however old, shows what it showed, by `get`, `multi_get` and
-//!   iterators in both directions.
+//!   ended, and the batch was never refused, before or after.
+//! - *Order*: a reader that sees a batch also sees what the batch has witnessed.
+//! - *Immutability*: a snapshot of any age returns the same data every time, by `get`, `multi_get`
+//!   and iterators in both directions.
 
 use crate::random::Random;
 use std::collections::HashSet;
@@ -33,36 +34,36 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Groups of keys.
+/// Number of groups.
 pub const GROUPS: usize = 64;
-/// Keys of a group in each column family: its mark, its tally, and two of which one is there at a
-/// time.
+/// Number of keys of a group in each column family: its mark, its tally, and two of which one is
+/// present at a time.
 pub const KEYS: usize = 4;
-/// How many of them are there at a time.
+/// Number of them that are present at a time.
 const PRESENT: usize = 3;
-/// Column families.
+/// Number of column families.
 pub const FAMILIES: usize = 3;
-/// Their merge operators. The last has lists, the others counters.
+/// Merge operators of the families. The last has lists, the others counters.
 pub const OPERATORS: [&str; FAMILIES] = ["uint64add", "uint64add", "{id=StringAppendOperator;delimiter=,;}"];
 const LISTS: usize = FAMILIES - 1;
-/// Numbers of keys in a group.
+/// Index of the mark's key in a group.
 const MARK: usize = 0;
 const TALLY: usize = 1;
-/// Batches that append to a list before it is begun anew.
+/// Number of batches that append to a list before it is restarted.
 const IN_A_LIST: u64 = 16;
-/// The key of the counters that all groups share, behind all others.
+/// The key of the counters that all groups share, greater than all others.
 pub const SHARED: Key = [0, 0, 0, GROUPS as u8, 0, 0, 0, 0];
-/// Snapshots that a reader keeps at a time.
+/// Maximum number of snapshots that a reader keeps.
 const SNAPSHOTS: usize = 3;
-/// How many violations are told in words.
+/// Number of violations that are described.
 const TOLD: usize = 5;
 
-/// A key: group and number in it, big-endian.
+/// A key: group and index in it, big-endian.
 pub type Key = [u8; 8];
 /// A value: a mark, a counter, a list or a count.
 pub type Value = Vec<u8>;
 
-/// How a batch is written.
+/// The durability of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
     /// Not logged.
@@ -73,7 +74,7 @@ pub enum Durability {
     Synced,
 }
 
-/// A part of a batch.
+/// An operation of a batch.
 #[derive(Clone, Debug)]
 pub enum Part {
     /// Sets a key.
@@ -85,13 +86,13 @@ pub enum Part {
         /// Its value.
         value: Value,
     },
-    /// Merges into a key, by the operator of its family ([`merged`]).
+    /// Merges into a key, with the operator of its family ([`merged`]).
     Merge {
         /// Number of the column family.
         family: usize,
         /// The key.
         key: Key,
-        /// What it is merged with.
+        /// The operand.
         operand: Value,
     },
     /// Deletes a key that was put once.
@@ -110,19 +111,19 @@ pub enum Part {
     },
 }
 
-/// What is checked. Every call panics on an error.
+/// The store under test. Every call panics on an error.
 #[allow(async_fn_in_trait, reason = "for tests, which know their executors")]
 pub trait Store {
-    /// A moment to read at.
+    /// A snapshot to read at.
     type Snapshot;
 
-    /// Writes a batch. False if it was refused: then nothing of it may ever be seen.
+    /// Writes a batch. Returns false if it was refused: then no part of it may ever be visible.
     async fn write(&self, durability: Durability, batch: &[Part]) -> bool;
-    /// The value of a key, now or as of a snapshot.
+    /// Returns the value of a key, now or at a snapshot.
     async fn get(&self, at: Option<&Self::Snapshot>, family: usize, key: &Key) -> Option<Value>;
-    /// The values of keys of several column families, as of one moment.
+    /// Returns the values of keys of several column families, read at one moment.
     async fn multi_get(&self, at: Option<&Self::Snapshot>, keys: &[(usize, Key)]) -> Vec<Option<Value>>;
-    /// So many entries from `from` on, in key order or against it.
+    /// Returns up to `entries` entries from `from` on, in key order or reverse.
     async fn scan(
         &self,
         at: Option<&Self::Snapshot>,
@@ -131,13 +132,13 @@ pub trait Store {
         entries: usize,
         backward: bool,
     ) -> Vec<(Key, Value)>;
-    /// The store as it is now.
+    /// Takes a snapshot of the current state.
     fn snapshot(&self) -> Self::Snapshot;
-    /// Lets others go on for a while; for no time at all those of the same thread.
+    /// Yields for a time; if zero, to others on the same thread.
     async fn pause(&self, span: Duration);
 }
 
-/// The key of a number in a group.
+/// Returns the key with this index in a group.
 #[must_use]
 pub fn key(group: usize, number: usize) -> Key {
     let mut key = [0; 8];
@@ -146,29 +147,29 @@ pub fn key(group: usize, number: usize) -> Key {
     key
 }
 
-/// All keys that may be there, the same in every column family, in order.
+/// Returns all keys that may be present, equal in every column family, in order.
 pub fn keys() -> impl Iterator<Item = Key> {
     (0..GROUPS).flat_map(|group| (0..KEYS).map(move |number| key(group, number))).chain([SHARED])
 }
 
-/// Group and number of a key.
+/// Returns group and index of a key.
 fn place(key: &Key) -> (usize, usize) {
     let part = |at: usize| u32::from_be_bytes(key[at..at + 4].try_into().expect("four bytes")) as usize;
     (part(0), part(4))
 }
 
-/// What a batch says of itself.
+/// A batch's description of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Mark {
-    /// How many batches of the group were written, with this one.
+    /// Number of the group's batches written, including this one.
     count: u64,
-    /// How many were tried, with this one, so that those that were refused have numbers of their
+    /// Number of batches tried, including this one, so that refused batches have numbers of their
     /// own.
     number: u64,
     witnessed: usize,
     /// The count of the witnessed group.
     least: u64,
-    /// How many batches of the group, with this one, have counted for all groups too.
+    /// Number of the group's batches so far, including this one, that changed the shared counters.
     shared: u64,
 }
 
@@ -179,7 +180,7 @@ impl Mark {
             .concat()
     }
 
-    /// `None` if it is not one.
+    /// Parses a mark; `None` if it is invalid.
     fn parse(value: &[u8]) -> Option<Self> {
         let (parts, rest) = value.as_chunks::<8>();
         let &[count, number, witnessed, least, shared] = parts else { return None };
@@ -190,13 +191,13 @@ impl Mark {
     }
 }
 
-/// What a counter holds after so many batches, by its family.
+/// Returns a counter's value after `count` batches, by its family.
 fn counted(family: usize, count: u64) -> Value {
     let count = if family == 0 { count } else { count.wrapping_neg() };
     count.to_le_bytes().to_vec()
 }
 
-/// What the tally of a group is after so many batches.
+/// Returns a group's tally after `count` batches.
 fn tally(family: usize, count: u64) -> Value {
     if family != LISTS {
         return counted(family, count);
@@ -206,12 +207,12 @@ fn tally(family: usize, count: u64) -> Value {
     all.join(",").into_bytes()
 }
 
-/// The number of the key that a batch puts beside mark and tally.
+/// Returns the index of the key that a batch puts besides mark and tally.
 fn further(count: u64) -> usize {
     TALLY + 1 + (count % 2) as usize
 }
 
-/// What a key of a group holds if its mark is this one.
+/// Returns the expected value of a group's key under this mark.
 fn right(family: usize, number: usize, mark: &Mark) -> Option<Value> {
     match number {
         MARK => Some(mark.value()),
@@ -220,8 +221,8 @@ fn right(family: usize, number: usize, mark: &Mark) -> Option<Value> {
     }
 }
 
-/// What the value of a key alone says of its batch: at least the count. `None` if no batch leaves
-/// it so.
+/// Derives a batch's mark from the value of one key: at least the count. `None` if no batch leaves
+/// this value.
 fn alone(family: usize, number: usize, value: &[u8]) -> Option<Mark> {
     let count = match (number, family) {
         (MARK, _) => return Mark::parse(value),
@@ -238,7 +239,7 @@ fn alone(family: usize, number: usize, value: &[u8]) -> Option<Mark> {
     (right(family, number, &mark).as_deref() == Some(value)).then_some(mark)
 }
 
-/// What the operator of a family makes of a value and an operand.
+/// Returns the merge of a value and an operand by a family's operator.
 #[must_use]
 pub fn merged(family: usize, value: Option<&Value>, operand: &Value) -> Value {
     let number = |bytes: &Value| u64::from_le_bytes(bytes[..].try_into().expect("a counter"));
@@ -249,8 +250,8 @@ pub fn merged(family: usize, value: Option<&Value>, operand: &Value) -> Value {
     }
 }
 
-/// The value that a batch writes of which nothing is to be seen ever: its count is never begun, so
-/// whoever reads it finds a violation.
+/// Returns a value for a batch that must never become visible: its count is never begun, so that
+/// any read of it is a violation.
 #[must_use]
 pub fn never_seen(value: &Value) -> Value {
     let mut value = value.clone();
@@ -260,30 +261,30 @@ pub fn never_seen(value: &Value) -> Value {
     value
 }
 
-/// A group on its own cache line, as its writer and its readers go for it at full speed.
+/// A group on its own cache line, because its writer and its readers access it at full speed.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Group {
-    /// The count of the last batch that has begun.
+    /// The count of the last batch begun.
     begun: AtomicU64,
-    /// The count of the last batch that was acknowledged or seen.
+    /// The count of the last batch acknowledged or seen.
     floor: AtomicU64,
-    /// How many batches were tried, and what the last mark says that was written. Its writer's own.
+    /// Number of batches tried, and the last mark written. Used by its writer only.
     tried: AtomicU64,
     written: Mutex<Mark>,
-    /// The last batch that was refused.
+    /// Number of the last refused batch.
     last_refused: AtomicU64,
-    /// All that were.
+    /// Numbers of all refused batches.
     refused: Mutex<HashSet<u64>>,
 }
 
-/// What was written and seen so far.
+/// All batches written and seen so far.
 #[derive(Debug)]
 pub struct CommitOrder {
     groups: Vec<Group>,
-    /// Calls that read.
+    /// Number of read calls.
     reads: AtomicU64,
-    /// Keys read and checked.
+    /// Number of keys read and checked.
     checked: AtomicU64,
     batches: AtomicU64,
     violations: AtomicU64,
@@ -293,23 +294,23 @@ pub struct CommitOrder {
     longest_pause: Duration,
 }
 
-/// What a reader keeps between its reads.
+/// A reader's state between its reads.
 struct Reader<S: Store> {
     random: Random,
     snapshots: Vec<(S::Snapshot, Marks)>,
 }
 
-/// What one read has seen of each group.
+/// Each group's mark as seen by one read.
 type Marks = [Option<Mark>; GROUPS];
 
-/// The counts below which the groups must not be, as of the beginning of a read.
+/// Minimum counts of the groups, as of the beginning of a read.
 type Floors = [u64; GROUPS];
 
-/// Calls that read, and the keys that were checked.
+/// Number of read calls, and of keys checked.
 type Count = (u64, usize);
 
 impl CommitOrder {
-    /// Nothing is written yet. Writers choose evenly from `writer_takes`, and pause for up to
+    /// Starts without batches. Writers choose evenly from `writer_takes`, and pause for up to
     /// `longest_pause` between bursts of batches.
     #[must_use]
     pub fn new(writer_takes: &[Durability], longest_pause: Duration) -> Self {
@@ -326,28 +327,28 @@ impl CommitOrder {
         }
     }
 
-    /// Calls so far that read what was checked: a `get`, a `multi_get` or a scan is one.
+    /// Returns the number of read calls so far: a `get`, a `multi_get` or a scan is one.
     pub fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
     }
 
-    /// Keys read and checked so far.
+    /// Returns the number of keys read and checked so far.
     pub fn checked(&self) -> u64 {
         self.checked.load(Ordering::Relaxed)
     }
 
-    /// Batches acknowledged so far.
+    /// Returns the number of batches acknowledged so far.
     pub fn batches(&self) -> u64 {
         self.batches.load(Ordering::Relaxed)
     }
 
-    /// How many violations there were, and the first few in words.
+    /// Returns the number of violations, and descriptions of the first few.
     pub fn violations(&self) -> (u64, Vec<String>) {
         let told = self.told.lock().expect("nobody panics with it").clone();
         (self.violations.load(Ordering::Relaxed), told)
     }
 
-    /// Has writers and readers come to their end.
+    /// Makes writers and readers end.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
     }
@@ -362,7 +363,7 @@ impl CommitOrder {
         }
     }
 
-    /// Writes the first batch of every group. Before anyone reads.
+    /// Writes the first batch of every group. Called before any reads.
     pub async fn prepare(&self, store: &impl Store) {
         let mut random = Random::new(1);
         for group in 0..GROUPS {
@@ -370,7 +371,7 @@ impl CommitOrder {
         }
     }
 
-    /// One of `of` writers: batch after batch for its share of the groups.
+    /// Runs one of `of` writers, which writes batches for its share of the groups.
     pub async fn write(&self, store: &impl Store, writer: usize, of: usize) {
         let mut random = Random::new(writer as u64 + 100);
         let own: Vec<usize> = (0..GROUPS).filter(|group| group % of == writer).collect();
@@ -388,7 +389,7 @@ impl CommitOrder {
         while !self.try_next(store, group, random).await {}
     }
 
-    /// Writes the next batch of a group; false if it was refused.
+    /// Writes the next batch of a group; returns false if it was refused.
     async fn try_next(&self, store: &impl Store, group: usize, random: &mut Random) -> bool {
         let own = &self.groups[group];
         let last = *own.written.lock().expect("nobody panics with it");
@@ -398,12 +399,13 @@ impl CommitOrder {
         let witnessed = random.below(GROUPS as u64) as usize;
         let least = self.floor(witnessed);
         let clears = random.one_in(512).then(|| random.index(FAMILIES));
-        // Why not with a range: what is shared is written under a lock where there are locks.
+        // Not with a range, because batches that change shared counters are written under a lock in
+        // stores that have locks.
         let shares = clears.is_none() && random.one_in(8);
         let mark = Mark { count, number, witnessed, least, shared: last.shared + u64::from(shares) };
         let batch = batch(group, &mark, clears, shares);
         let durability = self.writer_takes[random.below(self.writer_takes.len() as u64) as usize];
-        // Why so rarely: a sync takes as long as thousands of batches.
+        // Rare, because a sync takes as long as thousands of batches.
         let durability = match durability {
             Durability::Synced if random.below(64) > 0 => Durability::Logged,
             durability => durability,
@@ -418,13 +420,13 @@ impl CommitOrder {
         true
     }
 
-    /// A batch was refused, and not seen before.
+    /// Records that a batch was refused; a violation if it was seen before.
     fn refuse(&self, group: usize, Mark { count, number, .. }: &Mark) {
         let Group { floor, last_refused, refused, .. } = &self.groups[group];
         refused.lock().expect("nobody panics with it").insert(*number);
         last_refused.store(*number, Ordering::SeqCst);
-        // Ordering: whoever sees the batch raises the floor, and then looks whether it was refused;
-        // here it is the other way round. One of the two finds out.
+        // Ordering: a reader that sees the batch raises the floor and then checks for a refusal;
+        // here the order is reversed. One of the two detects it.
         if floor.load(Ordering::SeqCst) >= *count {
             self.violation(|| format!("batch {number} of group {group} was seen, and refused"));
         }
@@ -432,12 +434,12 @@ impl CommitOrder {
 
     fn is_refused(&self, group: usize, number: u64) -> bool {
         let Group { last_refused, refused, .. } = &self.groups[group];
-        // Why first: mostly none is, or all that were are older.
+        // Checked first because usually no batch is refused, or all refused ones are older.
         number <= last_refused.load(Ordering::SeqCst)
             && refused.lock().expect("nobody panics with it").contains(&number)
     }
 
-    /// A reader: reads of every kind until the end.
+    /// Runs a reader, with reads of every kind until the end.
     pub async fn read<S: Store>(&self, store: &S, seed: u64) {
         let mut reader = Reader { random: Random::new(seed), snapshots: Vec::new() };
         while !self.has_ended() {
@@ -461,13 +463,13 @@ impl CommitOrder {
         self.checked.fetch_add(checked as u64, Ordering::Relaxed);
     }
 
-    /// Three keys of a group, one after the other: each is at least as new as the one before.
+    /// Reads three keys of a group in sequence: each is at least as new as the one before.
     async fn get(&self, store: &impl Store, group: usize, random: &mut Random) -> Count {
         for _ in 0..3 {
             let (family, number) = (random.index(FAMILIES), random.index(KEYS));
             let floor = self.floor(group);
             match store.get(None, family, &key(group, number)).await {
-                // One of two is there at a time.
+                // One of two is present at a time.
                 None if number > TALLY => {}
                 value => match value.as_ref().and_then(|value| alone(family, number, value)) {
                     Some(mark) => self.check(group, floor, &mark, "get"),
@@ -480,8 +482,7 @@ impl CommitOrder {
         (3, 3)
     }
 
-    /// All keys of two groups, in all column families, of which one has witnessed the other if
-    /// chance has it.
+    /// Reads all keys of two groups, in all column families; one may have witnessed the other.
     async fn multi_get(&self, store: &impl Store, group: usize, random: &mut Random) -> Count {
         let other = (group + 1 + random.below(GROUPS as u64 - 1) as usize) % GROUPS;
         let (floors, keys) = (self.floors(), keys_of([group, other]));
@@ -490,7 +491,7 @@ impl CommitOrder {
         (1, 2 * FAMILIES * KEYS)
     }
 
-    /// A run of entries of one column family, whole groups of it.
+    /// Scans the entries of several whole groups in one column family.
     async fn scan(&self, store: &impl Store, random: &mut Random) -> Count {
         let groups = 1 + random.below(8) as usize;
         let first = random.below((GROUPS - groups + 1) as u64) as usize;
@@ -501,7 +502,7 @@ impl CommitOrder {
         (1, groups * PRESENT)
     }
 
-    /// A new snapshot, read in one form or another, and kept.
+    /// Takes a snapshot, reads it in one way, and keeps it.
     async fn take_snapshot<S: Store>(&self, store: &S, reader: &mut Reader<S>) -> Count {
         let floors = self.floors();
         let snapshot = store.snapshot();
@@ -516,7 +517,7 @@ impl CommitOrder {
         (2, GROUPS * PRESENT + 1)
     }
 
-    /// A snapshot of before shows what it showed, in all ways to read.
+    /// Reads an earlier snapshot in all ways, which must return the same data.
     async fn look_again<S: Store>(&self, store: &S, reader: &mut Reader<S>) -> Count {
         if reader.snapshots.is_empty() {
             return (0, 0);
@@ -561,7 +562,7 @@ impl CommitOrder {
         (3 + KEYS as u64, FAMILIES * KEYS + KEYS + 2 * PRESENT)
     }
 
-    /// All groups in a snapshot, by one column family, and what they share.
+    /// Reads all groups in a snapshot, in one column family, and the shared counters.
     async fn check_snapshot<S: Store>(
         &self,
         store: &S,
@@ -585,7 +586,7 @@ impl CommitOrder {
         marks
     }
 
-    /// One read of everything, in all ways, without writers.
+    /// Reads everything once, in all ways, without concurrent writers.
     pub async fn check_all(&self, store: &impl Store) {
         let floors = self.floors();
         for group in 0..GROUPS {
@@ -607,7 +608,7 @@ impl CommitOrder {
                     self.violation(|| format!("what was written last is not there: {marks:?}"));
                 }
             }
-            // Nothing is there besides.
+            // No other entry is present.
             let entries = store.scan(None, family, &key(0, 0), usize::MAX, false).await;
             let shared = entries.iter().filter(|(key, _)| *key == SHARED).count();
             if entries.len() != GROUPS * PRESENT + shared {
@@ -624,7 +625,7 @@ impl CommitOrder {
         std::array::from_fn(|group| self.floor(group))
     }
 
-    /// Checks what was seen of one group, which will be there from now on.
+    /// Checks one group's mark, and raises the group's floor.
     fn check(&self, group: usize, floor: u64, Mark { count, number, .. }: &Mark, what: &str) {
         let begun = self.groups[group].begun.load(Ordering::SeqCst);
         if *count < floor || *count > begun {
@@ -639,7 +640,7 @@ impl CommitOrder {
         }
     }
 
-    /// Checks what one read has found, the marks of each of its groups among it.
+    /// Checks the keys found by one read, which include the marks of its groups.
     fn check_together(&self, floors: &Floors, found: &Found, what: &str) -> Marks {
         let mut marks = [None; GROUPS];
         for (_, key, value) in found {
@@ -674,7 +675,7 @@ impl CommitOrder {
         marks
     }
 
-    /// The same of a scan of so many groups, which have to be there whole.
+    /// Checks a scan of whole groups.
     fn check_scan(
         &self,
         floors: &Floors,
@@ -704,7 +705,8 @@ impl CommitOrder {
     }
 }
 
-/// What a batch does in all column families: in one of them it may delete what was there first.
+/// Returns a batch's operations in all column families; in family `clears` it first deletes the
+/// group's range.
 fn batch(group: usize, mark: &Mark, clears: Option<usize>, shares: bool) -> Vec<Part> {
     let count = mark.count;
     let mut batch = Vec::with_capacity(FAMILIES * (PRESENT + 1) + 3);
@@ -734,14 +736,14 @@ fn batch(group: usize, mark: &Mark, clears: Option<usize>, shares: bool) -> Vec<
     batch
 }
 
-/// Families, keys and what was found under them.
+/// Families, keys and the values found.
 type Found = Vec<(usize, Key, Option<Value>)>;
 
 fn with_keys(keys: Vec<(usize, Key)>, found: Vec<Option<Value>>) -> Found {
     keys.into_iter().zip(found).map(|((family, key), value)| (family, key, value)).collect()
 }
 
-/// The entries of so many groups in one column family.
+/// Scans the entries of `groups` groups in one column family.
 async fn scan<S: Store>(
     store: &S,
     at: Option<&S::Snapshot>,

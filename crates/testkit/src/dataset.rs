@@ -8,8 +8,8 @@
 
 use crate::random::Random;
 
-/// db_bench's key of this number, with its default length: eight big-endian bytes and zeros as
-/// text.
+/// Returns db_bench's key with this number and its default length: eight big-endian bytes and zeros
+/// as text.
 #[must_use]
 pub fn db_bench_key(number: u64) -> [u8; 16] {
     let mut key = [b'0'; 16];
@@ -17,19 +17,19 @@ pub fn db_bench_key(number: u64) -> [u8; 16] {
     key
 }
 
-/// How keys look.
+/// Shape of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyShape {
     /// `user/003/01542`: text in groups of 500 with a shared prefix, in the order of their numbers.
     Text,
     /// Eight big-endian bytes.
     Number,
-    /// Bytes of every value, 1 to 4,096 of them, short ones more often; many are prefixes of
+    /// Bytes of every value, lengths 1 to 4,096, short ones more often; many are prefixes of
     /// others.
     Ragged,
 }
 
-/// How values look.
+/// Shape of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueShape {
     /// Text of a small vocabulary, up to some 200 bytes: it compresses, and a dictionary helps.
@@ -43,7 +43,7 @@ pub enum ValueShape {
 }
 
 impl KeyShape {
-    /// How many distinct keys `key(0..)` yields before it repeats.
+    /// Returns the number of distinct keys in `key(0..)` before repetition.
     #[must_use]
     pub fn distinct(self) -> u64 {
         match self {
@@ -52,7 +52,7 @@ impl KeyShape {
         }
     }
 
-    /// The key with number `i`.
+    /// Returns the key with number `i`.
     #[must_use]
     pub fn key(self, i: u64) -> Vec<u8> {
         match self {
@@ -60,7 +60,7 @@ impl KeyShape {
             KeyShape::Number => (i * 3).to_be_bytes().to_vec(),
             KeyShape::Ragged => {
                 // The tail makes it unique; the head is one of a few long runs, so that neighbours
-                // share much.
+                // share long prefixes.
                 let mut random = Random::new(i);
                 let mut key = Vec::new();
                 if i >= 200 {
@@ -100,7 +100,7 @@ const WORDS: [&str; 16] = [
 ];
 
 impl ValueShape {
-    /// The value that write number `version` gives to key number `i`.
+    /// Returns the value that write number `version` gives to key number `i`.
     #[must_use]
     pub fn value(self, i: u64, version: u64) -> Vec<u8> {
         let mut random = Random::new(i.wrapping_mul(0x1_0000_01b3) ^ version.wrapping_mul(0x9e37_79b9));

@@ -1,15 +1,14 @@
-//! A process that writes a [`Tally`] is killed (`SIGKILL`) at a random moment, over and over, with
-//! options drawn anew for each life, by one engine or by several on the same directory; and after
-//! each life everything that is left is held against what was acknowledged.
+//! Kill tests: a process that writes a [`Tally`] is killed (`SIGKILL`) at a random moment,
+//! repeatedly, with options drawn for each life, by one engine or by several on the same directory;
+//! after each life the database is checked against the acknowledged batches.
 //!
-//! In: a [`Keeper`], which starts lives and checks what they leave, and in the process of a life a
-//! [`Living`], an open database. Out: how many lives there were, or what was wrong, with the seed,
-//! the options and the directory, which stays; beside it lies a copy of what it was before that
-//! life.
+//! In: a [`Keeper`], which starts lives and checks the databases they leave, and in the process of
+//! a life a [`Living`], an open database. Out: the number of lives, or the failure with the seed,
+//! the options and the directory, which is kept together with a copy from before that life.
 //!
-//! A life says on its standard output how far each writer may have begun (`b writer number`) and
-//! which of its batches must survive from now on (`a writer number`). It ends in order when its
-//! standard input does, which happens to some lives.
+//! A life prints to its standard output the number up to which each writer may have begun (`b
+//! writer number`) and the number of the batch that must survive from now on (`a writer number`).
+//! It closes the database and ends when its standard input ends, which happens to some lives.
 
 use crate::chronicle::Cut;
 use crate::random::Random;
@@ -24,57 +23,57 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// Writers of each life.
+/// Number of writers of each life.
 const WRITERS: usize = 4;
-/// After so many lives a new database is begun, so that what its batches come to is quickly told.
+/// Number of lives after which a new database is started, so that checks stay fast.
 const LIVES_OF_ONE: u64 = 25;
-/// A life acknowledges so many batches at most.
+/// Maximum number of acknowledged batches of a life.
 const BATCHES_AT_MOST: u64 = 1500;
-/// A life that says nothing for so long hangs.
+/// Time without output after which a life counts as hung.
 const SILENCE_AT_MOST: Duration = Duration::from_secs(120);
-/// How far ahead a writer says that it may have begun, so that not every batch is announced.
+/// Number of batches a writer announces in advance, so that it need not announce each.
 const AHEAD: u64 = 16;
-/// The writer whose batches are not logged in lives that have such.
+/// The writer that does not log, in lives with an unlogged writer.
 const UNLOGGED: usize = 0;
 
 /// One life of a database.
 #[derive(Clone, Debug)]
 pub struct Life {
-    /// Of the database.
+    /// Seed of the database.
     pub seed: u64,
-    /// Of the life, from 0.
+    /// Number of the life, from 0.
     pub number: u64,
-    /// What the life finds.
+    /// The batches in the database at its start.
     pub from: Cut,
-    /// Where the database is.
+    /// Path of the database.
     pub path: PathBuf,
 }
 
 /// The options of a life.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chosen {
-    /// Of the database.
+    /// Options of the database.
     pub database: String,
-    /// Of each column family, beside its merge operator.
+    /// Options of each column family, besides its merge operator.
     pub family: String,
-    /// Records stay in the process until they are told to leave.
+    /// True if log records stay in the process until an explicit flush.
     pub manual_wal_flush: bool,
-    /// One writer does not log, in all families, as they are flushed together.
+    /// True if one writer does not log, in all families, which are flushed together.
     pub unlogged: bool,
 }
 
 impl Life {
-    /// One line, to be read by [`Life::parse`] in the life's own process.
+    /// Formats the life as one line, for [`Life::parse`] in its own process.
     #[must_use]
     pub fn line(&self) -> String {
         let from: Vec<String> = self.from.0.iter().map(u64::to_string).collect();
         format!("{} {} {} {}", self.seed, self.number, from.join(","), self.path.display())
     }
 
-    /// What [`Life::line`] wrote.
+    /// Parses a line from [`Life::line`].
     ///
     /// # Errors
-    /// It wrote something else.
+    /// The line has another format.
     pub fn parse(line: &str) -> Result<Self, String> {
         let parts: Vec<&str> = line.splitn(4, ' ').collect();
         let [seed, number, from, path] = parts[..] else { return Err(format!("no life: {line}")) };
@@ -83,7 +82,7 @@ impl Life {
         Ok(Self { seed: parse(seed)?, number: parse(number)?, from: Cut(from), path: path.into() })
     }
 
-    /// What its writers write.
+    /// Returns the batches of its writers.
     #[must_use]
     pub fn tally(&self) -> Tally {
         Tally::new(self.seed, WRITERS, 1)
@@ -93,19 +92,19 @@ impl Life {
         Random::new(Random::new(self.seed).next_u64() ^ self.number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
-    /// Which of so many engines lives it.
+    /// Returns the index of the engine that runs it, of `engines`.
     #[must_use]
     pub fn engine(&self, engines: usize) -> usize {
         self.random().index(engines)
     }
 
-    /// Its options. What decides the shape of the tree is the same in all lives of a database, and
-    /// everything is what RocksDB takes too.
+    /// Returns its options. Those that determine the shape of the tree are equal in all lives of a
+    /// database, and RocksDB accepts all of them.
     #[must_use]
     pub fn options(&self) -> Chosen {
         let mut of_database = Random::new(self.seed);
         let mut random = self.random();
-        // Why: the first number says who lives it.
+        // The first number is skipped because it selects the engine.
         random.next_u64();
         let mut chosen = Chosen::default();
         let mut set = |name: &str, values: &[&str]| {
@@ -144,50 +143,50 @@ impl Life {
         set(&mut random, "min_blob_size", &["200"]);
         set(&mut random, "blob_file_size", &["100000"]);
         set(&mut random, "enable_blob_garbage_collection", &["true"]);
-        // Neither engine takes unlogged writes where logs are recycled; and only where all families
-        // are flushed together such a batch survives whole or not at all.
+        // Neither engine accepts unlogged writes with recycled logs; and such a batch survives as a
+        // whole or not at all only if all families are flushed together.
         chosen.unlogged = atomic && !recycles && random.one_in(2);
         chosen
     }
 }
 
-/// Starts lives, and checks what they leave.
+/// Starts lives, and checks the databases they leave.
 pub trait Keeper {
-    /// How many engines live there.
+    /// Returns the number of engines.
     fn engines(&self) -> usize;
-    /// A life of this number of them.
+    /// Returns the name of an engine.
     fn name(&self, engine: usize) -> String;
-    /// The process of a life, which is to call [`live`].
+    /// Returns the command of a life's process, which must call [`live`].
     fn command(&self, life: &Life) -> Result<Command, String>;
-    /// Whether it is known of this engine that it locks up now and then while it writes. Then a
-    /// life that does is killed and counted, and what it leaves is checked as after any other kill.
+    /// Returns true if this engine is known to lock up occasionally while it writes. A life that
+    /// hangs is then killed and counted, and its database is checked as after any other kill.
     fn may_hang(&self, _engine: usize) -> bool {
         false
     }
-    /// What a life has left, without changing it, as everyone reads it.
+    /// Checks a life's database in all ways of reading, without changing it.
     fn check(&self, life: &Life, at_least: &Cut, at_most: &Cut) -> Result<Cut, String>;
 }
 
-/// What a run came to.
+/// Counts of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Report {
-    /// Lives that were killed.
+    /// Number of lives killed.
     pub killed: u64,
-    /// Lives that ended in order.
+    /// Number of lives that closed their database.
     pub closed: u64,
-    /// Batches that were acknowledged.
+    /// Number of acknowledged batches.
     pub acknowledged: u64,
-    /// Of those killed, the ones that had not acknowledged anything.
+    /// Number of killed lives without an acknowledged batch.
     pub in_opening: u64,
-    /// Of those killed, the ones that hung, as it is known of their engine ([`Keeper::may_hang`]).
+    /// Number of killed lives that hung, with an engine known to ([`Keeper::may_hang`]).
     pub hung: u64,
 }
 
-/// Kill so many lives in databases in `folder`, which is left empty. With `say`, says how far it
-/// is.
+/// Runs lives until `kills` were killed, in databases in `folder`, which is left empty. With `say`,
+/// prints progress.
 ///
 /// # Errors
-/// Something was wrong.
+/// A life or a check failed.
 pub fn run(keeper: &dyn Keeper, folder: &Path, seed: u64, kills: u64, say: bool) -> Result<Report, String> {
     let (mut random, mut report, started) = (Random::new(seed), Report::default(), Instant::now());
     let mut told = 0;
@@ -219,7 +218,7 @@ fn before(place: &Path) -> PathBuf {
     place.join("before")
 }
 
-/// One life and what it left.
+/// Runs one life and checks its database.
 fn one(
     keeper: &dyn Keeper,
     life: &Life,
@@ -243,11 +242,13 @@ fn one(
     if !matches!(status, Ok(Some(_))) {
         let _ = child.kill();
         let killed = child.wait().map_err(io)?;
-        // Why not in opening: that may be for what another engine has left.
+        // Not before the first acknowledgement, because a hang in opening may be caused by another
+        // engine's database.
         let wrote = heard.acknowledged > 0;
         if status == Ok(None) && wrote && keeper.may_hang(life.engine(keeper.engines())) {
             report.hung += 1;
-            // Why the rest: what it said before it was killed may lie in the pipe.
+            // The remaining lines are read because output from before the kill may still be in the
+            // pipe.
             lines.iter().try_for_each(|line| heard.take(&line))?;
             status = Ok(Some(killed));
         }
@@ -264,7 +265,7 @@ fn one(
         report.in_opening += u64::from(heard.acknowledged == 0);
     }
     report.acknowledged += heard.acknowledged;
-    // A database that was killed before it was there, or before it had all its families.
+    // The database was killed before it existed, or before it had all its families.
     if heard.at_most == Cut(vec![0; WRITERS]) {
         return Ok(life.from.clone());
     }
@@ -284,7 +285,7 @@ fn lines_of(child: &mut Child) -> Receiver<String> {
     receiver
 }
 
-/// What a life said.
+/// The announcements of a life.
 struct Heard {
     at_least: Cut,
     at_most: Cut,
@@ -292,7 +293,7 @@ struct Heard {
 }
 
 impl Heard {
-    /// Listen to the end of the process, which comes after so many acknowledgements. `None`: it
+    /// Listens until the process ends; ends it after `kill_after` acknowledgements. `None` if it
     /// hangs.
     fn listen(
         &mut self,
@@ -333,7 +334,7 @@ impl Heard {
     }
 }
 
-/// Copy a flat directory's files and those of directories in it, to a place that is made anew.
+/// Copies a directory with its subdirectories to `to`, which is recreated.
 ///
 /// # Errors
 /// A file could not be read or written.
@@ -356,39 +357,40 @@ pub fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// An open database of a life, used by several threads.
+/// A life's open database, used by several threads.
 pub trait Living: Sync {
-    /// Write a batch.
+    /// Writes a batch.
     fn write(&self, changes: &[Write], sync: bool, unlogged: bool) -> Result<(), String>;
-    /// What gathered for the log leaves the process.
+    /// Writes buffered log records to the file.
     fn flush_wal(&self) -> Result<(), String>;
-    /// Flush all families, to the end.
+    /// Flushes all families and waits.
     fn flush_all(&self) -> Result<(), String>;
-    /// Something that is done beside writers, drawn: flushes, dropped and not, and compactions.
-    /// With `together` no family is flushed alone, which would tear what is in no log.
+    /// Performs a random operation beside the writers: a compaction, a flush that is awaited or
+    /// whose future is dropped, and others. With `together` no family is flushed alone, which would
+    /// split unlogged batches.
     fn maintain(&self, random: &mut Random, together: bool) -> Result<(), String>;
-    /// Whether [`Living::look`] sees one state while others write.
+    /// Returns true if [`Living::look`] sees one state while others write.
     fn has_snapshots(&self) -> bool;
-    /// The database as it is now.
+    /// Calls `at` with the current state of the database.
     fn look(&self, at: &mut dyn FnMut(&dyn Subject) -> Result<(), String>) -> Result<(), String>;
-    /// Close it.
+    /// Closes the database.
     fn close(&self) -> Result<(), String>;
 }
 
-/// Live a life, until the process is killed or its standard input ends.
+/// Runs a life, until the process is killed or its standard input ends.
 ///
 /// # Errors
-/// What was found differs from what it should be, or the database failed.
+/// The database differs from its expected contents, or an operation failed.
 pub fn live(life: &Life, store: &dyn Living) -> Result<(), String> {
     store.look(&mut |subject| life.tally().check(subject, &life.from, &life.from).map(drop))?;
     let chosen = life.options();
     let counts = || life.from.0.iter().map(|n| AtomicU64::new(*n)).collect::<Vec<_>>();
     let life =
         Under { life, store, chosen, begun: counts(), written: counts(), over: AtomicBool::new(false) };
-    // Why: a test's name stands at the beginning of the line.
+    // Ends the line, which begins with the test's name.
     println!();
     let failed = std::thread::scope(|scope| {
-        // Not joined: it sleeps in reading until the input ends, and then ends everyone.
+        // Not joined: it blocks in a read until the input ends, and then ends all threads.
         scope.spawn(|| life.wait_for_end());
         let mut threads = Vec::new();
         for writer in 0..WRITERS {
@@ -409,7 +411,7 @@ pub fn live(life: &Life, store: &dyn Living) -> Result<(), String> {
     });
     match failed {
         Some(error) => Err(error),
-        // Why flushed: closing may be told not to, and what is in no log is lost then.
+        // Flushed because closing may skip the flush, and unlogged batches are lost then.
         None if life.chosen.unlogged => store.flush_all().and_then(|()| store.close()),
         None => store.close(),
     }
@@ -417,12 +419,12 @@ pub fn live(life: &Life, store: &dyn Living) -> Result<(), String> {
 
 fn say(what: char, writer: usize, number: u64) {
     let mut out = std::io::stdout().lock();
-    // Why not unwrapped: who listens may have gone, and then this process is as well.
+    // Ignored because the listener may have gone, and then this process is being killed too.
     let _ = out.write_all(format!("{what} {writer} {number}\n").as_bytes());
     let _ = out.flush();
 }
 
-/// What the threads of a life share.
+/// State shared by the threads of a life.
 struct Under<'a> {
     life: &'a Life,
     store: &'a dyn Living,
@@ -437,7 +439,7 @@ impl Under<'_> {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// An error ends the process, so that nobody goes on with what is wrong.
+    /// Ends the process on an error, so that no thread continues with a wrong state.
     fn ok<T>(&self, result: Result<T, String>) -> T {
         result.unwrap_or_else(|e| {
             eprintln!("{e}");
@@ -480,7 +482,7 @@ impl Under<'_> {
                 say('a', writer, number);
             }
         }
-        // No more than this, after all.
+        // Withdraws the rest of the announced batches.
         say('b', writer, self.begun[writer].load(Ordering::SeqCst));
         Ok(())
     }
@@ -516,19 +518,18 @@ impl Under<'_> {
     }
 }
 
-/// How the names of families begin that come and go within a life. One that is killed may leave
-/// some of `there` to the next.
+/// Name prefix of families that are created and dropped within a life. A killed one may leave some
+/// of them to the next.
 pub const PASSING: &str = "passing";
 
-/// The options of those.
+/// Returns the options of those families.
 #[must_use]
 pub fn passing(chosen: &Chosen) -> String {
     format!("{}merge_operator=uint64add;", chosen.family)
 }
 
-/// The families of each life, by name, with their whole options: the default one, of which the
-/// tally knows nothing, those of the tally, and of those that are `there` the ones that come and
-/// go.
+/// Returns the families of each life, by name, with all their options: the default one, which the
+/// tally does not use, those of the tally, and the temporary ones present in `there`.
 #[must_use]
 pub fn families(chosen: &Chosen, there: &[String]) -> Vec<(String, String)> {
     let text = |operator: &str| format!("{}merge_operator={operator};", chosen.family);

@@ -1,9 +1,9 @@
-//! Latencies: a histogram fine enough for p99.9 and exact at its worst, and the pace of a load
-//! whose operations count from when they were due.
+//! Latencies: a histogram fine enough for p99.9 with an exact maximum, and the pace of a load whose
+//! latencies count from the scheduled time.
 
 use std::time::{Duration, Instant};
 
-/// When the operations of one worker are due.
+/// Schedule of one worker's operations.
 #[derive(Clone, Debug)]
 pub struct Pace {
     due: Instant,
@@ -11,23 +11,23 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// The first is due now, each other one `step` after the one before.
+    /// Schedules the first operation now, and each further one `step` after the one before.
     #[must_use]
     pub fn new(step: Duration) -> Self {
         Self { due: Instant::now(), step }
     }
 
-    /// When the next operation is due.
+    /// Returns the time at which the next operation is due.
     #[must_use]
     pub fn due(&self) -> Instant {
         self.due
     }
 
-    /// Wait until the next operation is due. From when its latency counts: from when it was due for
-    /// a worker that is late, from when it woke for one that slept.
+    /// Waits until the next operation is due. Returns the start of its latency: the due time for a
+    /// worker that is late, the wake-up time for one that slept.
     pub fn wait(&mut self) -> Instant {
         let now = Instant::now();
-        // Why: a sleep overshoots by some 50 us; below that the schedule is kept by bursts.
+        // A sleep overshoots by about 50 us; for shorter waits the schedule is kept by bursts.
         let from = if self.due > now + Duration::from_micros(60) {
             std::thread::sleep(self.due - now);
             Instant::now()
@@ -39,7 +39,7 @@ impl Pace {
     }
 }
 
-/// Counts by latency, within 1.6 %: 64 buckets for each power of two of nanoseconds.
+/// Counts of latencies, within 1.6 %: 64 buckets for each power of two of nanoseconds.
 #[derive(Clone, Debug)]
 pub struct Latencies {
     counts: Vec<u64>,
@@ -57,27 +57,27 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// None yet.
+    /// Creates an empty histogram.
     #[must_use]
     pub fn new() -> Self {
         Latencies { counts: vec![0; ((64 - SUB_BITS as usize) + 1) << SUB_BITS], total: 0, worst_ns: 0 }
     }
 
-    /// Count an operation that took so many nanoseconds.
+    /// Counts an operation that took `ns` nanoseconds.
     pub fn add(&mut self, ns: u64) {
         self.counts[Self::bucket(ns)] += 1;
         self.total += 1;
         self.worst_ns = self.worst_ns.max(ns);
     }
 
-    /// Add what another one counted.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &Latencies) {
         self.counts.iter_mut().zip(&other.counts).for_each(|(own, more)| *own += more);
         self.total += other.total;
         self.worst_ns = self.worst_ns.max(other.worst_ns);
     }
 
-    /// How many there are.
+    /// Returns the number of operations.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.total
@@ -96,7 +96,7 @@ impl Latencies {
         if octave == 0 { sub } else { ((SUBS + sub + 1) << (octave - 1)) - 1 }
     }
 
-    /// The latency that `percent` of all do not exceed, in microseconds.
+    /// Returns the latency that `percent` of all operations do not exceed, in microseconds.
     #[must_use]
     pub fn percentile_us(&self, percent: f64) -> f64 {
         let wanted = (self.total as f64 * percent / 100.0).ceil().max(1.0) as u64;
@@ -110,7 +110,7 @@ impl Latencies {
         self.worst_us()
     }
 
-    /// The longest latency, in microseconds.
+    /// Returns the longest latency, in microseconds.
     #[must_use]
     pub fn worst_us(&self) -> f64 {
         self.worst_ns as f64 / 1000.0

@@ -1,27 +1,27 @@
-//! What KarstDB's tests are made of: a reference model, a contract that every store under test is
-//! driven through, recorded expectations, and builders of databases written by RocksDB's own tools.
+//! Building blocks of KarstDB's tests: a reference model, a reading interface implemented by every
+//! store under test, recorded expectations, and builders of databases written by RocksDB's own
+//! tools.
 //!
-//! * [`asked`]: what the environment asks of a test: its long form, its seeds.
-//! * [`subject`]: the reading contract. RocksDB, KarstDB (each of its forms) and the model all
+//! * [`asked`]: test parameters from the environment: the long form, the seeds.
+//! * [`subject`]: the reading interface. RocksDB, KarstDB (each of its forms) and the model all
 //!   implement it.
-//! * [`model`]: the reference: a sorted list of entries, read by the plainest possible code.
-//! * [`expectation`]: what one store answered to a fixed, seeded set of questions, to be asked of
-//!   another.
+//! * [`model`]: the reference: a sorted list of entries, read by the simplest possible code.
+//! * [`expectation`]: one store's answers to a fixed, seeded set of queries, compared with
+//!   another's.
 //! * [`commit_order`]: reads at full speed, each checked against the order of commits.
-//! * [`chronicle`]: what concurrent writers did, and what may be seen of it: live, in a snapshot,
+//! * [`chronicle`]: batches of concurrent writers, and the states they allow: live, in a snapshot,
 //!   after a crash.
 //! * [`dataset`]: seeded keys, values and operations with the shapes that find bugs.
 //! * [`rocksdb_tools`]: Debian's `ldb`, `sst_dump` and `db_bench` as functions.
-//! * [`script`]: random histories of writes, and what must be in a database after them.
-//! * [`latency`]: how long operations take, those too that come at a steady pace.
-//! * [`processor_time`]: what the examples that measure count by.
-//! * [`tally`]: batches of which none may count twice, and all ways of reading compared.
-//! * [`kills`]: a process that writes them is killed over and over, with options drawn for each
-//!   life.
-//! * [`panics`]: how many there were on this thread, background jobs' included.
+//! * [`script`]: random histories of writes, and the expected contents after them.
+//! * [`latency`]: latencies of operations, also of a load with a steady pace.
+//! * [`processor_time`]: processor time, for the examples that measure.
+//! * [`tally`]: batches that must be applied exactly once, checked in all ways of reading.
+//! * [`kills`]: a process that writes them is killed repeatedly, with options drawn for each life.
+//! * [`panics`]: number of panics on this thread, including background jobs.
 //! * [`matrix`]: one small database per cell of the option matrix that RocksDB 7.8 can write.
 //!
-//! Development only: nothing that ships links this crate.
+//! Development only: no shipped crate links this one.
 #![forbid(unsafe_code)]
 
 pub mod asked;
@@ -42,12 +42,12 @@ pub mod subject;
 pub mod tally;
 pub mod ways;
 
-/// Waits until `now` gives `expected`: for what comes true a moment after the call that brings it
-/// about, as when a job that has told its end lets go of what it held, or files are removed in the
+/// Waits until `now` returns `expected`: for effects that follow shortly after the call that causes
+/// them, for example when a finished job releases what it held, or files are removed in the
 /// background.
 ///
 /// # Panics
-/// It does not come true within five minutes, which is long on the slowest machine.
+/// If this takes more than five minutes, which suffices for the slowest machine.
 pub fn eventually<T: PartialEq + std::fmt::Debug>(expected: T, mut now: impl FnMut() -> T) {
     let begin = std::time::Instant::now();
     loop {
@@ -60,10 +60,11 @@ pub fn eventually<T: PartialEq + std::fmt::Debug>(expected: T, mut now: impl FnM
     }
 }
 
-/// A key and its value as a reader sees them.
+/// A key and its value as read.
 pub type Entry = (Vec<u8>, Vec<u8>);
 
-/// Bytes for a message: printable keys as text, others in hex, long ones cut with their length.
+/// Formats bytes for a message: printable keys as text, others in hex, long ones cut with their
+/// length.
 #[must_use]
 pub fn show(bytes: &[u8]) -> String {
     let printable = !bytes.is_empty() && bytes.iter().all(|b| (0x20..0x7f).contains(b));
@@ -76,7 +77,7 @@ pub fn show(bytes: &[u8]) -> String {
     text
 }
 
-/// Bytes as upper-case hex digits without a prefix, as RocksDB's tools print them.
+/// Formats bytes as upper-case hex digits without a prefix, as RocksDB's tools print them.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;

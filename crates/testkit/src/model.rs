@@ -1,6 +1,6 @@
 //! The reference model: each column family is a list of entries sorted by its comparator, read by
-//! the plainest possible code. What RocksDB's `ldb scan` printed goes in; answers to every question
-//! a [`Subject`] can be asked come out.
+//! the simplest possible code. In: the output of RocksDB's `ldb scan`. Out: answers to every query
+//! of a [`Subject`].
 
 use crate::Entry;
 use crate::subject::{Cursor, Move, ReadSettings, Subject};
@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// The comparators that RocksDB ships and that its tools can be told to use.
+/// The comparators that RocksDB ships and its tools support.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     /// `leveldb.BytewiseComparator`.
@@ -19,7 +19,7 @@ pub enum Order {
 }
 
 impl Order {
-    /// How two user keys compare.
+    /// Compares two user keys.
     #[must_use]
     pub fn compare(self, a: &[u8], b: &[u8]) -> Ordering {
         match self {
@@ -29,7 +29,7 @@ impl Order {
     }
 }
 
-/// How long a prefix the column family's extractor takes, if it has one.
+/// The prefix extractor of a column family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prefix {
     /// `rocksdb.FixedPrefix.N`: the first N bytes; shorter keys have none.
@@ -39,7 +39,7 @@ pub enum Prefix {
 }
 
 impl Prefix {
-    /// The prefix of a key, if it has one.
+    /// Returns the prefix of a key, if it has one.
     #[must_use]
     pub fn of(self, key: &[u8]) -> Option<&[u8]> {
         match self {
@@ -54,7 +54,7 @@ impl Prefix {
 pub struct ModelFamily {
     /// Its name.
     pub name: String,
-    /// How its keys compare.
+    /// Its comparator.
     pub order: Order,
     /// Its prefix extractor.
     pub prefix: Option<Prefix>,
@@ -62,14 +62,14 @@ pub struct ModelFamily {
     pub entries: Vec<Entry>,
 }
 
-/// A database as a reader sees it.
+/// A database's contents.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     families: Vec<ModelFamily>,
 }
 
 impl Model {
-    /// A model of these column families; an error if one's entries are out of order.
+    /// Creates a model of these column families; an error if a family's entries are out of order.
     pub fn new(families: Vec<ModelFamily>) -> Result<Self, String> {
         for family in &families {
             for pair in family.entries.windows(2) {
@@ -92,18 +92,18 @@ impl Model {
 }
 
 impl ModelFamily {
-    /// How many entries come before `key`.
+    /// Returns the number of entries less than `key`.
     fn before(&self, key: &[u8]) -> usize {
         self.entries.partition_point(|(k, _)| self.order.compare(k, key) == Ordering::Less)
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     #[must_use]
     pub fn find(&self, key: &[u8]) -> Option<&[u8]> {
         self.entries.get(self.before(key)).filter(|(k, _)| k == key).map(|(_, v)| v.as_slice())
     }
 
-    /// Gives a key a value, or takes it away.
+    /// Sets a key's value, or removes the key.
     pub fn set(&mut self, key: &[u8], value: Option<Vec<u8>>) {
         let at = self.before(key);
         let is_there = self.entries.get(at).is_some_and(|(k, _)| k == key);
@@ -115,13 +115,13 @@ impl ModelFamily {
         }
     }
 
-    /// Takes away the keys from `begin` to before `end`.
+    /// Removes the keys from `begin` (included) to `end` (excluded).
     pub fn remove_range(&mut self, begin: &[u8], end: &[u8]) {
         let (begin, end) = (self.before(begin), self.before(end));
         self.entries.drain(begin..end.max(begin));
     }
 
-    /// A cursor over the family as it is now, which keeps it.
+    /// Returns a cursor that keeps the family's current state.
     #[must_use]
     pub fn cursor(self: Arc<Self>, settings: &ReadSettings) -> ModelCursor<Arc<Self>> {
         ModelCursor::new(self, settings)
@@ -174,7 +174,7 @@ impl<F: Deref<Target = ModelFamily>> ModelCursor<F> {
         ModelCursor { family, low, high, same_prefix, prefix: None, at: None }
     }
 
-    /// What it goes over.
+    /// Returns the family it iterates over.
     #[must_use]
     pub fn family(&self) -> &ModelFamily {
         &self.family
@@ -184,7 +184,7 @@ impl<F: Deref<Target = ModelFamily>> ModelCursor<F> {
         self.at = at.filter(|i| (self.low..self.high).contains(i));
     }
 
-    /// Invariant: in prefix mode a cursor stands on keys of the prefix sought, or nowhere.
+    /// Invariant: in prefix mode a cursor is at a key with the prefix sought, or invalid.
     fn keep_prefix(&mut self) {
         if let (Some(wanted), Some(i), Some(extractor)) = (&self.prefix, self.at, self.family.prefix)
             && extractor.of(&self.family.entries[i].0) != Some(&wanted[..])

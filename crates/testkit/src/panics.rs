@@ -1,6 +1,5 @@
-//! How many panics there were on this thread, those of background jobs included: in a simulation
-//! they run on the thread of the test, and whoever polls them catches what they panic with, so they
-//! would otherwise go unseen.
+//! Number of panics on this thread, including background jobs: in a simulation they run on the
+//! test's thread, and their executor catches panics, which would otherwise go unnoticed.
 
 use std::cell::Cell;
 
@@ -8,7 +7,7 @@ thread_local! {
     static PANICS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The panics of this thread since the first call of anyone in this process.
+/// Returns the number of panics on this thread since the first call in this process.
 #[must_use]
 pub fn panics() -> u64 {
     static HOOK: std::sync::Once = std::sync::Once::new();

@@ -1,38 +1,39 @@
-//! How much processor time this process has taken, for the examples that measure.
+//! Processor time of this process, for the examples that measure.
 
 use std::time::Duration;
 
-/// Time on processors of all threads of this process, by the kernel's clock ticks of 10 ms.
+/// Processor time of all threads of this process, in the kernel's clock ticks of 10 ms.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessorTime {
-    /// In the program.
+    /// Time in the program.
     pub user: Duration,
-    /// In the kernel.
+    /// Time in the kernel.
     pub system: Duration,
 }
 
 impl ProcessorTime {
-    /// So far.
+    /// Returns the time so far.
     ///
     /// # Panics
-    /// There is no procfs.
+    /// If there is no procfs.
     #[must_use]
     pub fn now() -> Self {
         let stat = std::fs::read_to_string("/proc/self/stat").expect("procfs");
-        // Why behind the last parenthesis: the second field, the program's name, may hold spaces.
+        // Parsed after the last parenthesis because the second field, the program's name, may
+        // contain spaces.
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
         let ticks = |i: usize| Duration::from_millis(fields[i].parse::<u64>().expect("a number") * 10);
         Self { user: ticks(11), system: ticks(12) }
     }
 
-    /// What was taken since this was now.
+    /// Returns the time used since `self`.
     #[must_use]
     pub fn elapsed(self) -> Self {
         let now = Self::now();
         Self { user: now.user - self.user, system: now.system - self.system }
     }
 
-    /// Of both kinds.
+    /// Returns the sum of both.
     #[must_use]
     pub fn total(self) -> Duration {
         self.user + self.system

@@ -1,18 +1,18 @@
-//! A seeded random number generator (SplitMix64): the same seed gives the same test on every
-//! machine and with every release of every dependency, which a crate's generator does not promise.
+//! A seeded random number generator (SplitMix64): a seed gives the same test on every machine and
+//! with every release of every dependency, which a crate's generator does not promise.
 
 /// SplitMix64. Not for secrets.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// A generator whose whole sequence follows from `seed`.
+    /// Creates a generator whose whole sequence follows from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Random(seed)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -21,24 +21,24 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`, which must not be zero.
+    /// Returns a number below `bound`, which must not be zero.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "no number is below zero");
-        // Why: the multiply-shift's bias is below 2^-32 for the bounds tests use.
+        // The multiply-shift's bias is below 2^-32 for the bounds that tests use.
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// As [`Random::below`], for lengths and indices.
+    /// Returns an index below `bound`, like [`Random::below`].
     pub fn index(&mut self, bound: usize) -> usize {
         self.below(bound as u64) as usize
     }
 
-    /// True once in `n` times.
+    /// Returns true once in `n` times.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
-    /// `len` random bytes.
+    /// Returns `len` random bytes.
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
         let mut out = Vec::with_capacity(len + 8);
         while out.len() < len {
@@ -48,7 +48,7 @@ impl Random {
         out
     }
 
-    /// A generator of its own for a named part of a test, so that adding a question to one part
+    /// Returns a separate generator for a named part of a test, so that adding a query to one part
     /// does not change the others.
     #[must_use]
     pub fn fork(&mut self) -> Random {

@@ -1,9 +1,8 @@
-//! Debian's `ldb`, `sst_dump` and `db_bench` (package rocksdb-tools, RocksDB 7.8) as functions: the
-//! judges of what KarstDB reads, and the writers of the databases it reads in the default test
-//! command.
+//! Debian's `ldb`, `sst_dump` and `db_bench` (package rocksdb-tools, RocksDB 7.8) as functions:
+//! they judge KarstDB's reads, and write the databases it reads in the default test command.
 //!
-//! Every call runs one process to its end. A tool that is missing or that fails is an error which
-//! says so and shows what the tool printed; nothing is skipped.
+//! Every call runs one process to its end. A tool that is missing or fails is an error with the
+//! tool's output; nothing is skipped.
 
 use crate::{Entry, hex};
 use std::io::Write;
@@ -11,8 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Run a tool with these arguments and this text on its standard input; what it printed on standard
-/// output.
+/// Runs a tool with these arguments and this standard input; returns its standard output.
 pub fn run(tool: &str, args: &[&str], input: &[u8]) -> Result<String, String> {
     let mut child = Command::new(tool)
         .args(args)
@@ -28,8 +26,8 @@ pub fn run(tool: &str, args: &[&str], input: &[u8]) -> Result<String, String> {
         })?;
     let mut stdin = child.stdin.take().ok_or("no standard input")?;
     let input = input.to_vec();
-    // Why a thread: a tool that prints while it reads would otherwise block on a full pipe, and so
-    // would we.
+    // A thread, because a tool that prints while it reads would block on a full pipe, and this
+    // process too.
     let feeder = std::thread::spawn(move || stdin.write_all(&input));
     let output = child.wait_with_output().map_err(|e| format!("{tool}: {e}"))?;
     let fed = feeder.join().map_err(|_| format!("{tool}: its feeder panicked"))?;
@@ -49,7 +47,7 @@ fn db_flag(db: &Path) -> Result<String, String> {
     Ok(format!("--db={}", db.to_str().ok_or("the database's path is not UTF-8")?))
 }
 
-/// Run `ldb --db=DB ...`.
+/// Runs `ldb --db=DB ...`.
 pub fn ldb(db: &Path, args: &[&str], input: &[u8]) -> Result<String, String> {
     let db = db_flag(db)?;
     let mut all = vec![db.as_str()];
@@ -57,7 +55,7 @@ pub fn ldb(db: &Path, args: &[&str], input: &[u8]) -> Result<String, String> {
     run("ldb", &all, input)
 }
 
-/// Every entry of a column family, as `ldb scan` prints them (it opens read-only and changes
+/// Returns every entry of a column family, from `ldb scan` (it opens read-only and changes
 /// nothing).
 pub fn ldb_scan(db: &Path, column_family: &str) -> Result<Vec<Entry>, String> {
     let family = format!("--column_family={column_family}");
@@ -73,7 +71,7 @@ pub fn ldb_scan(db: &Path, column_family: &str) -> Result<Vec<Entry>, String> {
         .collect()
 }
 
-/// Put entries with one `ldb load`.
+/// Puts entries with one `ldb load`.
 pub fn ldb_load(db: &Path, column_family: &str, flags: &[&str], entries: &[Entry]) -> Result<(), String> {
     let mut input = String::new();
     for (key, value) in entries {
@@ -86,7 +84,7 @@ pub fn ldb_load(db: &Path, column_family: &str, flags: &[&str], entries: &[Entry
     ldb(db, &args, input.as_bytes()).map(drop)
 }
 
-/// Delete keys in one process, through `ldb query`.
+/// Deletes keys in one process, through `ldb query`.
 pub fn ldb_delete(db: &Path, column_family: &str, flags: &[&str], keys: &[Vec<u8>]) -> Result<(), String> {
     let script: String = keys.iter().map(|key| format!("delete 0x{}\n", hex(key))).collect();
     let family = format!("--column_family={column_family}");
@@ -98,7 +96,7 @@ pub fn ldb_delete(db: &Path, column_family: &str, flags: &[&str], keys: &[Vec<u8
     if done == keys.len() { Ok(()) } else { Err(format!("ldb query deleted {done} of {} keys", keys.len())) }
 }
 
-/// Delete a range of keys with one `ldb deleterange`.
+/// Deletes a range of keys with one `ldb deleterange`.
 pub fn ldb_delete_range(
     db: &Path,
     column_family: &str,
@@ -114,7 +112,7 @@ pub fn ldb_delete_range(
     ldb(db, &args, b"").map(drop)
 }
 
-/// Let RocksDB compact in the background for a while: `ldb query` held open with automatic
+/// Lets RocksDB compact in the background for a while: `ldb query` held open with automatic
 /// compaction on.
 pub fn ldb_compact_in_background(db: &Path, time: Duration) -> Result<(), String> {
     let db = db_flag(db)?;
@@ -131,20 +129,19 @@ pub fn ldb_compact_in_background(db: &Path, time: Duration) -> Result<(), String
     if status.success() { Ok(()) } else { Err(format!("ldb query: {status}")) }
 }
 
-/// A process that is killed when this is dropped, so that it does not outlive its test, however
-/// that ends.
+/// A process that is killed on drop, so that it never outlives its test.
 #[derive(Debug)]
 pub struct Killed(pub Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
-        // Why ignored: it has ended by itself.
+        // Ignored because the process may have ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Run `db_bench -db=DB ...`.
+/// Runs `db_bench -db=DB ...`.
 pub fn db_bench(db: &Path, args: &[&str]) -> Result<String, String> {
     let db = db_flag(db)?;
     let mut all = vec![db.as_str()];
@@ -152,8 +149,8 @@ pub fn db_bench(db: &Path, args: &[&str]) -> Result<String, String> {
     run("db_bench", &all, b"")
 }
 
-/// How many live table files each level of a column family has, and how many live blob files it
-/// has.
+/// Returns the number of live table files on each level of a column family, and of its live blob
+/// files.
 pub fn live_files(db: &Path, column_family: &str) -> Result<(Vec<usize>, usize), String> {
     let out = ldb(db, &["list_live_files_metadata"], b"")?;
     let (mut levels, mut blobs) = (Vec::new(), 0);
@@ -175,13 +172,13 @@ pub fn live_files(db: &Path, column_family: &str) -> Result<(Vec<usize>, usize),
     Ok((levels, blobs))
 }
 
-/// What `sst_dump --show_properties` prints of every table file in a folder.
+/// Returns the output of `sst_dump --show_properties` for every table file in a folder.
 pub fn table_properties(db: &Path) -> Result<String, String> {
     let file = format!("--file={}", db.to_str().ok_or("the database's path is not UTF-8")?);
     run("sst_dump", &[&file, "--show_properties", "--command=none"], b"")
 }
 
-/// `sst_dump --command=verify` of every table file in a folder: each must be found in order.
+/// Runs `sst_dump --command=verify` on every table file in a folder: each must be valid.
 pub fn verify_tables(db: &Path) -> Result<(), String> {
     let file = format!("--file={}", db.to_str().ok_or("the database's path is not UTF-8")?);
     let said = run("sst_dump", &[&file, "--command=verify"], b"")?;

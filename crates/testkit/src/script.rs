@@ -1,13 +1,13 @@
-//! Random histories of a database: what is written, flushed, compacted and reopened in which order,
-//! and what must be in it then.
+//! Random histories of a database: a sequence of writes, flushes, compactions and reopens, and the
+//! expected contents.
 //!
-//! In: a seed and what each column family may see ([`Plan`]). Out: [`Step`]s for any store to carry
-//! out ([`Writes`]), and a [`Ledger`] that knows the outcome by the plainest possible code: a
-//! sorted map for each column family.
+//! In: a seed and the operations allowed in each column family ([`Plan`]). Out: [`Step`]s for any
+//! store to execute ([`Writes`]), and a [`Ledger`] that computes the contents by the simplest
+//! possible code: a sorted map for each column family.
 //!
-//! Invariant: a history follows from its seed alone. A single delete is only made of a key that was
-//! put once since it was last absent, because it is defined for nothing else; such keys are the
-//! family's own (`single/...`).
+//! Invariant: a history follows from its seed alone. Single deletes apply only to keys that were
+//! put once since they were last absent, because they are defined for nothing else; such keys have
+//! their own prefix in the family (`single/...`).
 
 use crate::Entry;
 use crate::expectation::Inquiry;
@@ -16,40 +16,40 @@ use crate::model::{Model, ModelFamily, Order};
 use crate::random::Random;
 use std::collections::BTreeMap;
 
-/// One entry of a write. `family` is the number of a column family in its plan.
+/// One operation of a batch. `family` is the number of a column family in its plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are what their names say")]
 pub enum Write {
-    /// The value of a key.
+    /// Sets the value of a key.
     Put { family: usize, key: Vec<u8>, value: Vec<u8> },
-    /// A key is gone.
+    /// Deletes a key.
     Delete { family: usize, key: Vec<u8> },
-    /// A key that was put once is gone.
+    /// Deletes a key that was put once.
     SingleDelete { family: usize, key: Vec<u8> },
-    /// All keys from `begin` to before `end` are gone.
+    /// Deletes all keys from `begin` (included) to `end` (excluded).
     DeleteRange { family: usize, begin: Vec<u8>, end: Vec<u8> },
-    /// One more operand for a key; a chronicle's operator appends it to the value after a comma.
+    /// Adds an operand to a key; a chronicle's operator appends it to the value after a comma.
     Merge { family: usize, key: Vec<u8>, operand: Vec<u8> },
 }
 
-/// What a store is told.
+/// An operation on a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are what their names say")]
 pub enum Step {
-    /// A batch, atomic.
+    /// Writes an atomic batch.
     Write(Vec<Write>),
-    /// Write a family's memtable to a file.
+    /// Flushes a family's memtable.
     Flush(usize),
-    /// Compact all of a family.
+    /// Compacts all of a family.
     Compact(usize),
-    /// Compact the keys from `begin` to `end` of a family.
+    /// Compacts the keys from `begin` to `end` of a family.
     CompactRange { family: usize, begin: Vec<u8>, end: Vec<u8> },
-    /// Close the database, what is in memtables unflushed, and open it again.
+    /// Closes the database without flushing, and opens it again.
     Reopen,
 }
 
 impl Step {
-    /// What it is, for messages: without keys and values.
+    /// Describes the step for messages, without keys and values.
     #[must_use]
     pub fn name(&self) -> String {
         match self {
@@ -60,34 +60,34 @@ impl Step {
     }
 }
 
-/// A store that is written.
+/// A store that executes steps.
 pub trait Writes {
-    /// What it is, for messages.
+    /// Returns the store's name, for messages.
     fn name(&self) -> String;
-    /// Carry out one step to its end.
+    /// Executes one step to its end.
     fn apply(&mut self, step: &Step) -> Result<(), String>;
 }
 
-/// How operands combine: the operators that RocksDB ships.
+/// Merge operators that RocksDB ships.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Merging {
-    /// Joined by a delimiter.
+    /// Joins operands with a delimiter.
     Append(Vec<u8>),
-    /// Little-endian numbers of 8 bytes, added.
+    /// Adds 8-byte little-endian numbers.
     Add,
-    /// The largest, bytewise.
+    /// Keeps the largest, bytewise.
     Max,
-    /// The newest.
+    /// Keeps the newest.
     Put,
-    /// Bytes by exclusive or; the longer one's tail stays.
+    /// Exclusive-or of bytes; the longer one's tail stays.
     Xor,
 }
 
 impl Merging {
-    /// The operator that a family's `merge_operator=` line names, if it has one.
+    /// Returns the operator in a family's `merge_operator=` line, if it has one.
     ///
     /// # Panics
-    /// The line names one that is not known here: a test would compare nothing.
+    /// If the operator is unknown here, because a test would compare nothing.
     #[must_use]
     pub fn of(family: &Family) -> Option<Merging> {
         let line = family.options.iter().find_map(|line| line.strip_prefix("merge_operator="))?;
@@ -104,7 +104,7 @@ impl Merging {
         })
     }
 
-    /// The value of a key behind one more operand.
+    /// Returns the value of a key after another operand.
     #[must_use]
     pub fn merge(&self, existing: Option<&[u8]>, operand: &[u8]) -> Vec<u8> {
         let number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
@@ -124,18 +124,18 @@ impl Merging {
     }
 }
 
-/// What may happen in a history.
+/// The operations allowed in a history.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The column families: their keys, values, comparators.
     pub families: Vec<Family>,
-    /// Whether ranges are deleted.
+    /// True if ranges are deleted.
     pub delete_ranges: bool,
-    /// Whether keys are deleted singly.
+    /// True if keys are deleted singly.
     pub single_deletes: bool,
 }
 
-/// What is in a database after a history.
+/// The expected contents of a database after a history.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     families: Vec<FamilyLedger>,
@@ -150,11 +150,11 @@ struct FamilyLedger {
     probes: Vec<Vec<u8>>,
 }
 
-/// Probes kept for each family.
+/// Maximum number of probes kept for each family.
 const PROBES_AT_MOST: usize = 600;
 
 impl Ledger {
-    /// An empty database.
+    /// Creates the ledger of an empty database.
     #[must_use]
     pub fn new(plan: &Plan) -> Ledger {
         let families = plan.families.iter().map(|family| FamilyLedger {
@@ -166,7 +166,7 @@ impl Ledger {
         Ledger { families: families.collect() }
     }
 
-    /// What a step does to the contents.
+    /// Applies a step to the contents.
     pub fn apply(&mut self, step: &Step) {
         let Step::Write(writes) = step else { return };
         for write in writes {
@@ -190,19 +190,19 @@ impl Ledger {
         }
     }
 
-    /// How many entries a family holds.
+    /// Returns the number of entries of a family.
     #[must_use]
     pub fn len(&self, family: usize) -> usize {
         self.families[family].entries.len()
     }
 
-    /// Whether a family holds none.
+    /// Returns true if a family has no entries.
     #[must_use]
     pub fn is_empty(&self, family: usize) -> bool {
         self.len(family) == 0
     }
 
-    /// The entries of each family, in its order.
+    /// Returns the entries of each family, in its order.
     #[must_use]
     pub fn contents(&self) -> Vec<Vec<Entry>> {
         let of = |own: &FamilyLedger| {
@@ -215,7 +215,7 @@ impl Ledger {
         self.families.iter().map(of).collect()
     }
 
-    /// The contents, to be read.
+    /// Returns the contents as a model, to be read.
     pub fn model(&self) -> Result<Model, String> {
         let families = self.families.iter().zip(self.contents()).map(|(own, entries)| ModelFamily {
             name: own.family.name.into(),
@@ -226,7 +226,7 @@ impl Ledger {
         Model::new(families.collect())
     }
 
-    /// How to question a store about them.
+    /// Returns queries about the contents.
     #[must_use]
     pub fn inquiries(&self, walks: usize) -> Vec<Inquiry> {
         let inquiries = self.families.iter().map(|own| Inquiry {
@@ -260,22 +260,22 @@ impl FamilyLedger {
 pub struct Script {
     plan: Plan,
     random: Random,
-    /// Numbers values, so that no two writes of a key are alike.
+    /// Number of the next value, so that no two writes of a key are alike.
     version: u64,
-    /// By family: keys put once and not deleted yet, and how many there were.
+    /// By family: keys put once and not deleted yet, and the number of such keys so far.
     singles: Vec<(Vec<u64>, u64)>,
 }
 
 impl Script {
-    /// The history of this seed.
+    /// Creates the history with this seed.
     #[must_use]
     pub fn new(plan: &Plan, seed: u64) -> Script {
         let singles = vec![(Vec::new(), 0); plan.families.len()];
         Script { plan: plan.clone(), random: Random::new(seed), version: 1, singles }
     }
 
-    /// All keys of a family once, in a random order, in batches of up to 40; for a family that
-    /// merges, a third of them as operands.
+    /// Returns all keys of a family once, in a random order, in batches of up to 40; for a family
+    /// that merges, a third of them as operands.
     pub fn bulk(&mut self, family: usize) -> Vec<Step> {
         let own = self.plan.families[family].clone();
         let merges = Merging::of(&own).is_some();
@@ -294,7 +294,7 @@ impl Script {
         steps
     }
 
-    /// A batch of 1 to `at_most` random writes, over all families.
+    /// Draws a batch of 1 to `at_most` random writes, over all families.
     pub fn batch(&mut self, at_most: usize) -> Step {
         let count = 1 + self.random.index(at_most);
         let mut writes = Vec::with_capacity(count);
@@ -305,7 +305,7 @@ impl Script {
         Step::Write(writes)
     }
 
-    /// A batch, or once in a while a flush, a compaction or a reopening.
+    /// Draws a batch, or occasionally a flush, a compaction or a reopen.
     pub fn step(&mut self, at_most: usize) -> Step {
         let family = self.random.index(self.plan.families.len());
         match self.random.below(200) {
@@ -329,7 +329,7 @@ impl Script {
         writes.push(match self.random.below(100) {
             0..=17 => Write::Delete { family, key },
             18..=20 if self.plan.delete_ranges => {
-                // Mostly narrow; a wide one of ragged keys can span everything, so it is rare.
+                // Usually narrow; a wide range of ragged keys can span everything, so it is rare.
                 let width = if self.random.one_in(12) { 300 } else { 1 + self.random.below(12) };
                 let [begin, end] = self.ends(family, width);
                 if begin == end {
@@ -343,7 +343,7 @@ impl Script {
         });
     }
 
-    /// The ends of a range of `width` keys, in the family's order.
+    /// Draws the ends of a range of `width` keys, in the family's order.
     fn ends(&mut self, family: usize, width: u64) -> [Vec<u8>; 2] {
         let own = &self.plan.families[family];
         let width = width.min(own.bulk / 4).max(1);
@@ -353,7 +353,7 @@ impl Script {
         ends
     }
 
-    /// A key of its own is put, or one that was put once is deleted singly.
+    /// Puts a new single-use key, or deletes an existing one singly.
     fn single(&mut self, family: usize, value: Vec<u8>) -> Write {
         let (there, count) = &mut self.singles[family];
         let keys = self.plan.families[family].keys;

@@ -1,17 +1,17 @@
-//! The reading contract that every store under test is driven through: RocksDB, each form of
-//! KarstDB, and the reference model. In: column family, key, cursor move. Out: owned answers, or an
-//! error as text.
+//! The reading interface implemented by every store under test: RocksDB, each form of KarstDB, and
+//! the reference model. In: column family, key, cursor move. Out: owned answers, or an error as
+//! text.
 //!
-//! Invariant: a [`Cursor`] is only moved by `Next` and `Prev` while it stands on an entry.
+//! Invariant: a [`Cursor`] is moved by `Next` and `Prev` only while it is at an entry.
 
-/// How a cursor reads: the options that change what it may return.
+/// Options that limit the entries a cursor returns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadSettings {
-    /// The first key that may be returned.
+    /// Lower bound, inclusive.
     pub lower_bound: Option<Vec<u8>>,
-    /// The first key that may no longer be returned.
+    /// Upper bound, exclusive.
     pub upper_bound: Option<Vec<u8>>,
-    /// Stop at the end of the prefix of the key sought.
+    /// Stops at the end of the prefix of the key sought.
     pub prefix_same_as_start: bool,
 }
 
@@ -34,15 +34,15 @@ pub enum Move {
 
 /// A store that is read.
 pub trait Subject {
-    /// What it is, for messages: "RocksDB 11.8", "KarstDB, asynchronous".
+    /// Returns the store's name, for messages: "RocksDB 11.8", "KarstDB, asynchronous".
     fn name(&self) -> String;
-    /// The names of its column families.
+    /// Returns the names of its column families.
     fn column_families(&self) -> Result<Vec<String>, String>;
-    /// The value of a key.
+    /// Returns the value of a key.
     fn get(&self, column_family: &str, key: &[u8]) -> Result<Option<Vec<u8>>, String>;
-    /// The values of many keys, in the order of the keys; the first error of any.
+    /// Returns the values of several keys, in their order; or the first error.
     fn multi_get(&self, column_family: &str, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, String>;
-    /// A cursor, standing nowhere yet.
+    /// Creates a cursor without a position.
     fn cursor<'a>(
         &'a self,
         column_family: &str,
@@ -52,8 +52,8 @@ pub trait Subject {
 
 /// A position in a store.
 pub trait Cursor {
-    /// Move it.
+    /// Moves it.
     fn apply(&mut self, step: &Move) -> Result<(), String>;
-    /// The entry it stands on, if any.
+    /// Returns the entry at its position, if any.
     fn current(&self) -> Option<(&[u8], &[u8])>;
 }

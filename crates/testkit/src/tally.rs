@@ -1,15 +1,15 @@
-//! Batches of which none may count twice, and what a database must hold that has so many of each
-//! writer's.
+//! Batches that must be applied exactly once, and the expected contents of a database with a given
+//! number of each writer's batches.
 //!
 //! Each batch does the same in all families of counters: it adds one to its writer's total and to
 //! some counters that all writers share (`uint64add`), puts its number under its writer's mark, and
 //! puts a key of its own that a later batch of the writer removes with a single deletion. In the
-//! families of lists it appends its number to a list of its writer. What a batch does follows from
-//! seed, writer and number alone; so the marks, which a second application of a batch leaves as
-//! they are, tell the exact content of everything else, which it does not.
+//! families of lists it appends its number to a list of its writer. A batch follows from seed,
+//! writer and number alone; the marks, which applying a batch twice does not change, therefore
+//! determine the exact content of everything else, which it does change.
 //!
-//! [`Tally::check`] asks a store for all of it in four ways: get, `multi_get`, an iterator forward
-//! and one backward. They must agree with each other as well as with what is right.
+//! [`Tally::check`] reads all of it in four ways: get, `multi_get`, an iterator forward and one
+//! backward. They must agree with each other and with the expected contents.
 
 use crate::Entry;
 use crate::chronicle::{Chronicle, Cut, mark, marked};
@@ -27,19 +27,20 @@ pub const FAMILIES: [(&str, &str); 5] = [
     ("lists", "{id=StringAppendOperator;delimiter=,;}"),
     ("listed", "{id=StringAppendTESTOperator;delimiter=,;}"),
 ];
-/// How many of them have counters.
+/// Number of families with counters.
 pub const COUNTING: usize = 3;
-/// Counters that writers share.
+/// Number of counters that writers share.
 const COUNTERS: u64 = 12;
-/// Batches that append to one list before the next is begun; and how many lists a writer keeps.
+/// Number of batches that append to one list before the next is started, and number of lists a
+/// writer keeps.
 const IN_A_LIST: u64 = 32;
 const LISTS_KEPT: u64 = 6;
-/// After at most so many more batches of its writer a key of one batch's own is removed.
+/// Maximum number of further batches of its writer after which a batch's own key is removed.
 const LIFE_AT_MOST: u64 = 40;
-/// How many wrong keys a message tells.
+/// Maximum number of wrong keys in a message.
 const TOLD: usize = 12;
 
-/// What the batches of a database's writers are.
+/// The batches of a database's writers.
 #[derive(Clone, Copy, Debug)]
 pub struct Tally {
     seed: u64,
@@ -56,13 +57,13 @@ struct Drawn {
 }
 
 impl Tally {
-    /// Of so many writers. Its families are those from `first` on in the batches that it makes.
+    /// Creates the batches of `writers` writers, whose families are numbered from `first` on.
     #[must_use]
     pub fn new(seed: u64, writers: usize, first: usize) -> Self {
         Self { seed, writers, first }
     }
 
-    /// How many writers there are.
+    /// Returns the number of writers.
     #[must_use]
     pub fn writers(&self) -> usize {
         self.writers
@@ -78,7 +79,7 @@ impl Tally {
         Drawn { counters, life, value: vec![letter; len] }
     }
 
-    /// The batch of this number of a writer; the first has number 1.
+    /// Returns a writer's batch with this number; the first has number 1.
     #[must_use]
     pub fn batch(&self, writer: usize, number: u64) -> Vec<Write> {
         let drawn = self.drawn(writer, number);
@@ -106,8 +107,8 @@ impl Tally {
         changes
     }
 
-    /// Where a batch puts its writer's mark first: family, key and value. A database that has them
-    /// has the batch.
+    /// Returns the first put of its writer's mark in a batch: family, key and value. A database
+    /// that has this entry has the batch.
     #[must_use]
     pub fn mark_of(changes: &[Write]) -> Option<(usize, &[u8], &[u8])> {
         changes.iter().find_map(|change| match change {
@@ -118,8 +119,8 @@ impl Tally {
         })
     }
 
-    /// All entries of a family, by its number among [`FAMILIES`], in a database that has the
-    /// batches of `cut`.
+    /// Returns all entries of a family, by its number among [`FAMILIES`], in a database that has
+    /// the batches of `cut`.
     #[must_use]
     pub fn entries(&self, family: usize, cut: &Cut) -> Vec<Entry> {
         let all = if family < COUNTING { self.counted(cut) } else { listed(cut) };
@@ -145,7 +146,8 @@ impl Tally {
         all
     }
 
-    /// Keys that are not there in a cut and were shortly before: those that come back first.
+    /// Returns keys that are absent in a cut and were present shortly before: the most likely to
+    /// reappear.
     fn removed(&self, family: usize, cut: &Cut) -> BTreeSet<Vec<u8>> {
         let mut keys = BTreeSet::new();
         for (writer, batches) in cut.0.iter().enumerate() {
@@ -159,11 +161,11 @@ impl Tally {
         keys
     }
 
-    /// Everything in a store is what its marks say, in each way of reading; and each writer's mark
-    /// is at least and at most what is said here.
+    /// Checks that everything in a store agrees with its marks, in each way of reading, and that
+    /// each writer's mark is within `at_least` and `at_most`.
     ///
     /// # Errors
-    /// It is not, or the store cannot be read.
+    /// A difference, or the store cannot be read.
     pub fn check(&self, store: &dyn Subject, at_least: &Cut, at_most: &Cut) -> Result<Cut, String> {
         let cut = self.cut(store)?;
         let mut wrong = Vec::new();
@@ -185,7 +187,7 @@ impl Tally {
         Err(format!("{}, {cut:?}: {count} wrong:\n  {}", store.name(), told.join("\n  ")))
     }
 
-    /// Which batches the marks of the first family say are there.
+    /// Returns the batches recorded by the marks of the first family.
     fn cut(&self, store: &dyn Subject) -> Result<Cut, String> {
         let number = |writer| marked(store.get(FAMILIES[0].0, &mark(writer))?.as_deref());
         (0..self.writers).map(number).collect::<Result<_, _>>().map(Cut)
@@ -244,7 +246,8 @@ mod tests {
 
     type Families = Vec<BTreeMap<Vec<u8>, Vec<u8>>>;
 
-    /// A store that has applied batches, read plainly; `by_get` is what its lookups find instead.
+    /// A store that has applied batches, read plainly; `by_get` overrides the result of lookups of
+    /// one key.
     struct Applied {
         families: Families,
         by_get: Option<(usize, Vec<u8>, Vec<u8>)>,
@@ -326,7 +329,7 @@ mod tests {
 
     const BATCHES: u64 = 700;
 
-    /// A database after so many batches of two writers, in turns.
+    /// A database after `BATCHES` batches of each of two writers, alternating.
     fn applied(tally: &Tally) -> (Applied, Cut) {
         let mut store = Applied::new();
         for number in 1..=BATCHES {

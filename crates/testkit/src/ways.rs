@@ -1,15 +1,15 @@
-//! A column family read in four ways, get, `multi_get`, an iterator forward and one backward, which
-//! must agree with each other as well as with what is right.
+//! Comparison of a column family read in four ways: get, `multi_get`, an iterator forward and one
+//! backward. They must agree with each other and with the expected entries.
 
 use crate::show;
 use crate::subject::{Move, ReadSettings, Subject};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Every key of which some way says something else than what is right, as a line of text. Looked up
-/// is all that is there or ought to be, and `besides`.
+/// Returns a line of text for every key for which some way differs from `right`. Looks up all
+/// present or expected keys, and `besides`.
 ///
 /// # Errors
-/// The store cannot be read, or an iterator goes the wrong way.
+/// The store cannot be read, or an iterator moves in the wrong direction.
 pub fn differences(
     store: &dyn Subject,
     family: &str,
@@ -43,7 +43,7 @@ pub fn differences(
     Ok(wrong)
 }
 
-/// All that an iterator finds.
+/// Returns all entries that an iterator finds.
 fn scan(store: &dyn Subject, family: &str, backward: bool) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, String> {
     let mut cursor = store.cursor(family, &ReadSettings::default())?;
     let (start, step) = if backward { (Move::Last, Move::Prev) } else { (Move::First, Move::Next) };
@@ -67,7 +67,7 @@ fn scan(store: &dyn Subject, family: &str, backward: bool) -> Result<BTreeMap<Ve
     Ok(all)
 }
 
-/// A value for a message: counters as numbers.
+/// Formats a value for a message: counters as numbers.
 fn value(value: Option<&Vec<u8>>) -> String {
     let Some(bytes) = value else { return "nothing".into() };
     match <[u8; 8]>::try_from(&bytes[..]) {

@@ -1,16 +1,15 @@
-//! What one store answered to a fixed, seeded set of questions, kept so that another can be asked
-//! the same.
+//! Recorded answers of one store to a fixed, seeded set of queries, to be compared with another's.
 //!
-//! [`Expectation::record`] asks a trusted store (RocksDB itself, or the model of what `ldb scan`
-//! printed); [`Expectation::check`] asks the one under test and names the first answer that
-//! differs. Questions: full scan forward and backward, random cursor walks (seeks, reverse seeks,
+//! [`Expectation::record`] queries a trusted store (RocksDB itself, or the model of `ldb scan`'s
+//! output); [`Expectation::check`] queries the one under test and reports the first answer that
+//! differs. Queries: full scan forward and backward, random cursor walks (seeks, reverse seeks,
 //! turns) with and without bounds and in prefix mode, every key and many absent keys by get and by
 //! multi_get.
 //!
 //! On disk (`encode`/`decode`): a private little-endian format, read back by the same build only.
 //!
-//! Invariant: every answer of a walk is an entry of the forward scan; `record` refuses a store for
-//! which that is not so, and one whose get, multi_get and scans disagree with each other.
+//! Invariant: every answer of a walk is an entry of the forward scan; `record` refuses a store that
+//! violates this, and one whose get, multi_get and scans disagree with each other.
 
 use crate::model::{Order, Prefix};
 use crate::random::Random;
@@ -18,7 +17,7 @@ use crate::subject::{Move, ReadSettings, Subject};
 use crate::{Entry, show};
 use std::collections::HashMap;
 
-/// How to question one column family.
+/// The queries of one column family.
 #[derive(Clone, Debug)]
 pub struct Inquiry {
     /// The column family's name.
@@ -27,13 +26,13 @@ pub struct Inquiry {
     pub order: Order,
     /// Its prefix extractor; prefix-mode walks are made only with one.
     pub prefix: Option<Prefix>,
-    /// Keys worth asking for that are perhaps not there: deleted ones above all.
+    /// Absent keys worth querying, above all deleted ones.
     pub probes: Vec<Vec<u8>>,
-    /// How many random walks.
+    /// Number of random walks.
     pub walks: usize,
 }
 
-/// A cursor's way and where each move led: an index into the entries, or nowhere.
+/// A cursor's moves and the result of each: an index into the entries, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Walk {
     settings: ReadSettings,
@@ -54,16 +53,16 @@ pub struct FamilyExpectation {
 /// The answers of a whole database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expectation {
-    /// One for each column family that was asked.
+    /// The answers of each column family queried.
     pub families: Vec<FamilyExpectation>,
 }
 
-/// How much was compared, for a test to print and to assert that it was not nothing.
+/// Counts of comparisons, for a test to print and to assert that they are not zero.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Compared {
     /// Entries seen by the forward scans.
     pub entries: usize,
-    /// Keys asked for by get, and again by multi_get.
+    /// Keys queried by get, and again by multi_get.
     pub keys: usize,
     /// Cursor moves of the walks.
     pub moves: usize,
@@ -72,7 +71,7 @@ pub struct Compared {
 const BATCH_AT_MOST: usize = 64;
 
 impl Expectation {
-    /// Ask a trusted store. An error if it contradicts itself.
+    /// Queries a trusted store. An error if it contradicts itself.
     pub fn record(store: &dyn Subject, inquiries: &[Inquiry], seed: u64) -> Result<Self, String> {
         let mut random = Random::new(seed);
         let families =
@@ -80,7 +79,7 @@ impl Expectation {
         Ok(Expectation { families })
     }
 
-    /// Ask another store the same; the first difference is the error.
+    /// Queries another store in the same way; the first difference is the error.
     pub fn check(&self, store: &dyn Subject) -> Result<Compared, String> {
         let mut compared = Compared::default();
         let known = store.column_families()?;
@@ -122,8 +121,8 @@ fn record_family(
     Ok(family)
 }
 
-/// Keys that look like the ones that are there: filters and separators are tempted by neighbours,
-/// not by noise.
+/// Returns absent keys similar to present ones, because filters and separators fail on neighbours
+/// rather than on noise.
 fn absent_keys(entries: &[Entry], probes: &[Vec<u8>], random: &mut Random) -> Vec<Vec<u8>> {
     let mut keys: Vec<Vec<u8>> = probes.to_vec();
     keys.extend([b"".to_vec(), b"\0".to_vec(), vec![0xff; 9]]);
@@ -192,7 +191,7 @@ fn record_walk(
     let mut cursor = store.cursor(&inquiry.column_family, &settings)?;
     let mut steps = Vec::new();
     let count = 8 + random.index(60);
-    // A direction is kept for a while: long runs cross blocks and files, turns happen all the same.
+    // A direction is kept for a while: long runs cross blocks and files, and turns still happen.
     let mut forward = true;
     while steps.len() < count {
         if random.one_in(6) {
@@ -236,7 +235,7 @@ fn record_walk(
     Ok(Walk { settings, steps })
 }
 
-/// A key for a prefix-mode seek: only one that has a prefix is answered by definition.
+/// Returns a key for a prefix-mode seek: only a key with a prefix has a defined answer.
 fn prefixed(inquiry: &Inquiry, key: Vec<u8>) -> Option<Vec<u8>> {
     inquiry.prefix.and_then(|p| p.of(&key)).is_some().then_some(key)
 }
@@ -265,8 +264,7 @@ fn check_family(
     family: &FamilyExpectation,
     compared: &mut Compared,
 ) -> Result<(), String> {
-    // Why: one more than expected is asked for, so that a scan which never ends fails instead of
-    // hanging.
+    // Requests one entry more than expected, so that an endless scan fails instead of hanging.
     let limit = family.entries.len() + 1;
     let forward = scan(store, &family.name, &Move::First, &Move::Next, limit)?;
     same_entries("forward scan", &forward, family.entries.iter())?;

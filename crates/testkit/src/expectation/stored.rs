@@ -1,6 +1,6 @@
 //! An [`Expectation`] as bytes: counts and lengths as little-endian u32, strings and keys
-//! length-prefixed. Read back by the build that wrote it, from a folder it wrote; damage is an
-//! error all the same.
+//! length-prefixed. Read back by the build that wrote it, from its own folder; damage is still an
+//! error.
 
 use super::{Expectation, FamilyExpectation, Walk};
 use crate::subject::{Move, ReadSettings};
@@ -9,7 +9,7 @@ const MAGIC: &[u8; 8] = b"karstex1";
 const NOWHERE: u32 = u32::MAX;
 
 impl Expectation {
-    /// The bytes of a file that [`Expectation::decode`] reads.
+    /// Returns the bytes of a file for [`Expectation::decode`].
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
@@ -38,7 +38,7 @@ impl Expectation {
         out
     }
 
-    /// What [`Expectation::encode`] wrote.
+    /// Decodes the output of [`Expectation::encode`].
     pub fn decode(bytes: &[u8]) -> Result<Self, String> {
         let mut input = Input { rest: bytes };
         if input.take(MAGIC.len())? != MAGIC {

@@ -1,5 +1,4 @@
-//! The recorder and the checker against models that are right, and against ones that are wrong in
-//! one place.
+//! Tests of the recorder and the checker against correct models, and against models with one error.
 
 use super::*;
 use crate::model::{Model, ModelFamily};
@@ -62,7 +61,7 @@ fn one_wrong_entry_is_found() {
     assert!(expectation.check(&model(added)).is_err());
 }
 
-/// A store whose scans are right and whose cursor forgets to turn: only the walks can find it.
+/// A store whose scans are right and whose cursor turns one move late: only the walks can find it.
 struct TurnsLate(Model);
 struct LateCursor<'a>(Box<dyn Cursor + 'a>, bool);
 

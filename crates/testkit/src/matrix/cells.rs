@@ -1,4 +1,4 @@
-//! The cells: each names the options that make it different and the evidence that they took effect.
+//! The cells: each lists its distinguishing options and the evidence that they took effect.
 
 use super::Evidence::*;
 use super::{Cell, Evidence, Family, Writer};
@@ -26,7 +26,7 @@ const PARTITIONED: &[&str] =
     &["index_type=kTwoLevelIndexSearch", "partition_filters=true", "metadata_block_size=128", FULL_BLOOM];
 const FULL_BLOOM: &str = "filter_policy=bloomfilter:10:false";
 
-/// Every cell of the 7.8 half of the matrix.
+/// Returns every cell of the 7.8 half of the matrix.
 #[must_use]
 pub fn cells() -> Vec<Cell> {
     let default = || Family::new("default");
@@ -164,7 +164,7 @@ pub fn cells() -> Vec<Cell> {
     cells
 }
 
-/// Compressions, with and without a dictionary, and checksums, spread over them.
+/// Cells of compressions, with and without a dictionary, combined with checksums.
 fn compressions() -> Vec<Cell> {
     let dictionary = "compression_opts={max_dict_bytes=4096;}";
     let trained = "compression_opts={max_dict_bytes=4096;zstd_max_train_bytes=65536;}";
@@ -233,7 +233,7 @@ fn compressions() -> Vec<Cell> {
     ]
 }
 
-/// Column families, blobs, and the operations beyond put and delete.
+/// Cells of column families, blobs, and the operations beyond put and delete.
 fn operations() -> Vec<Cell> {
     let mut families =
         cell("column-families", Family::new("default"), &[Property("column family name: second")]);
@@ -251,7 +251,7 @@ fn operations() -> Vec<Cell> {
     );
     ranges.delete_ranges = true;
 
-    // ldb takes what concerns blobs from its flags alone.
+    // ldb takes blob options from its flags only.
     let blob_options = ["enable_blob_files=true", "min_blob_size=60", "blob_file_size=65536"];
     let blob_flags = ["--enable_blob_files", "--min_blob_size=60", "--blob_file_size=65536"];
     let mut blobs = cell("blobs", Family::new("default").options(&blob_options), &[BlobFiles(3)]);

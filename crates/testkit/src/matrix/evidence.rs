@@ -1,26 +1,26 @@
-//! What the files of a database show of the options they were written with: the table properties as
+//! Evidence in a database's files of the options they were written with: the table properties as
 //! `sst_dump` prints them, the names in the metaindex, the footers, the record types of the logs.
 
 use crate::rocksdb_tools as tools;
 use std::fs;
 use std::path::Path;
 
-/// One thing that must be seen.
+/// A fact that must be found in the files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Evidence {
-    /// This text, somewhere in what `sst_dump --show_properties` prints.
+    /// This text, anywhere in the output of `sst_dump --show_properties`.
     Property(&'static str),
-    /// A table property with this name and a number above zero, such as `# range deletions`.
+    /// A table property with this name and a value above zero, such as `# range deletions`.
     Counted(&'static str),
     /// A meta block of this name in some table.
     MetaBlock(&'static str),
-    /// Every table's footer has this format version.
+    /// This format version in every table's footer.
     FormatVersion(u32),
-    /// Every table's footer has this checksum type.
+    /// This checksum type in every table's footer.
     Checksum(u8),
-    /// The data blocks of some table hold this many bytes on average, at least.
+    /// At least this many bytes on average in the data blocks of some table.
     MeanBlockBytes(u64),
-    /// A live log that is not empty has a record of this type.
+    /// A record of this type in a nonempty live log.
     LogRecord(u8),
     /// An internal key of this value type, tables and memtables together (7 is a single delete).
     InternalType(u8),
@@ -28,7 +28,7 @@ pub enum Evidence {
     BlobFiles(usize),
 }
 
-/// What was seen.
+/// The data gathered from a database's files.
 pub(super) struct Seen {
     properties: String,
     tables: Vec<Vec<u8>>,
@@ -99,7 +99,7 @@ impl Seen {
     }
 }
 
-/// Format version and checksum type of a table of format version 1 to 5.
+/// Parses format version and checksum type of a table of format version 1 to 5.
 fn footer(table: &[u8]) -> Option<(u32, u8)> {
     let footer = table.get(table.len().checked_sub(FOOTER_LEN)?..)?;
     let magic = u64::from_le_bytes(footer[45..].try_into().ok()?);
@@ -107,7 +107,7 @@ fn footer(table: &[u8]) -> Option<(u32, u8)> {
     (magic == BLOCK_BASED_MAGIC).then_some((version, footer[0]))
 }
 
-/// The types of a log's records, in order, up to the first header that is not one.
+/// Returns the types of a log's records, in order, up to the first invalid header.
 #[must_use]
 pub fn record_types(log: &[u8]) -> Vec<u8> {
     let (mut at, mut types) = (0, Vec::new());

@@ -1,9 +1,9 @@
-//! One small database per cell of the option matrix that RocksDB 7.8 can write: made by Debian's
-//! `ldb` and `db_bench`, its expected contents taken from `ldb scan`, its features asserted from
-//! the files themselves.
+//! One small database per cell of the option matrix that RocksDB 7.8 can write: created by Debian's
+//! `ldb` and `db_bench`, with expected contents from `ldb scan`, and features asserted from the
+//! files themselves.
 //!
-//! In: a [`Cell`] and an empty folder. Out: a [`Built`] database, left as a process that did not
-//! flush leaves it (several L0 files, lower levels where the style has them, a write-ahead log not
+//! In: a [`Cell`] and an empty folder. Out: a [`Built`] database in the state left by a process
+//! that did not flush (several L0 files, lower levels if the style has them, a write-ahead log not
 //! yet replayed).
 //!
 //! Invariant: a cell whose feature is not really in its files is an error, never a pass.
@@ -37,26 +37,26 @@ pub struct Family {
     pub order: Order,
     /// Its prefix extractor.
     pub prefix: Option<Prefix>,
-    /// How its keys look.
+    /// Shape of its keys.
     pub keys: KeyShape,
-    /// How its values look.
+    /// Shape of its values.
     pub values: ValueShape,
-    /// How many entries are loaded before anything else.
+    /// Number of entries loaded first.
     pub bulk: u64,
 }
 
-/// Who writes the bulk of a cell's data.
+/// The tool that writes the bulk of a cell's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writer {
     /// `ldb load`, `query` and `deleterange`: our keys and values.
     Ldb,
-    /// `db_bench` with these benchmarks and flags: its keys and values, and what ldb cannot write
-    /// (merge operands, single deletes, recycled logs). The last runs once more without compaction,
-    /// for L0.
+    /// `db_bench` with these benchmarks and flags: its keys and values, and operations that ldb
+    /// lacks (merge operands, single deletes, recycled logs). The last run repeats without
+    /// compaction, for L0.
     DbBench {
-        /// The bulk, with compaction.
+        /// Arguments of the bulk load, with compaction.
         first: &'static [&'static str],
-        /// The newest writes.
+        /// Arguments of the newest writes.
         last: &'static [&'static str],
     },
 }
@@ -64,22 +64,22 @@ pub enum Writer {
 /// One database of the matrix.
 #[derive(Clone, Debug)]
 pub struct Cell {
-    /// A short name, unique in the matrix; its folder.
+    /// A short name, unique in the matrix; also its folder.
     pub name: &'static str,
     /// Lines of the `[DBOptions]` section.
     pub db_options: Vec<&'static str>,
     /// Its column families; the first is `default`.
     pub families: Vec<Family>,
-    /// Who writes it.
+    /// The tool that writes it.
     pub writer: Writer,
-    /// Flags for every ldb that writes: what it takes from flags alone, whatever the options file
-    /// says.
+    /// Flags for every ldb that writes: options that it takes from flags only, ignoring the options
+    /// file.
     pub ldb_flags: Vec<&'static str>,
-    /// Whether ranges are deleted, in files and in the log.
+    /// True if ranges are deleted, in files and in the log.
     pub delete_ranges: bool,
-    /// How many levels, L0 included, must hold files in the end.
+    /// Minimum number of levels, L0 included, with files in the end.
     pub levels: usize,
-    /// What must be seen in the files.
+    /// Evidence required in the files.
     pub evidence: Vec<Evidence>,
 }
 
@@ -88,23 +88,23 @@ pub struct Cell {
 pub struct Built {
     /// Its folder.
     pub path: PathBuf,
-    /// How to question it.
+    /// The queries for its column families.
     pub inquiries: Vec<Inquiry>,
-    /// What `ldb scan` found in it.
+    /// Its contents by `ldb scan`.
     pub model: Model,
 }
 
 impl Built {
-    /// Questions and their answers, from what `ldb scan` found.
+    /// Records the queries' answers from the contents found by `ldb scan`.
     pub fn expectation(&self, seed: u64) -> Result<Expectation, String> {
         Expectation::record(&self.model, &self.inquiries, seed)
     }
 }
 
-/// How often a cell that `db_bench` writes is built at most: its compactions may leave nothing of
-/// what the files have to show, such as single deletions.
+/// Maximum number of builds of a cell that `db_bench` writes: its compactions may drop the
+/// evidence, such as single deletions.
 const BUILDS: usize = 3;
-/// How long the background compactions of a cell may take on a busy machine.
+/// Maximum number of waits for the background compactions of a cell on a busy machine.
 const SETTLE_TRIES: usize = 60;
 const MORE_DATA_EVERY: usize = 6;
 const SETTLE_STEP: Duration = Duration::from_millis(150);
@@ -112,7 +112,7 @@ const NO_COMPACTION: &str = "--auto_compaction=false";
 const LEFT_ALONE: &str = "[CFOptions \"default\"]\n  disable_auto_compactions=true\n";
 
 impl Cell {
-    /// Write the database into `parent/name` and find out what it holds.
+    /// Writes the database into `parent/name` and reads its contents.
     pub fn build(&self, parent: &Path) -> Result<Built, String> {
         let path = parent.join(self.name);
         let mut built = self.build_inner(&path);
@@ -131,7 +131,7 @@ impl Cell {
         fs::write(&options_file, self.options_text())
             .map_err(|e| format!("{}: {e}", options_file.display()))?;
         let options_flag = format!("-options_file={}", options_file.display());
-        // Creating it with db_bench is what puts the options file's choices into the database.
+        // Created with db_bench, which stores the options file's settings in the database.
         match self.writer {
             Writer::Ldb => tools::db_bench(path, &[&options_flag, "-num=1", "-benchmarks=levelstats"])?,
             Writer::DbBench { first, .. } => {
@@ -182,8 +182,8 @@ impl Cell {
         Ok(built)
     }
 
-    /// The last writes of a family: files of their own in L0 and a log tail that no file holds yet.
-    /// The keys that were deleted are returned, as probes.
+    /// Writes a family's last entries: separate files in L0 and a log tail that no file holds yet.
+    /// Returns the deleted keys, as probes.
     fn add_newer_files(
         &self,
         path: &Path,
@@ -220,12 +220,12 @@ impl Cell {
         Ok(probes)
     }
 
-    /// Wait until compaction has filled as many levels as the cell asks for.
+    /// Waits until compaction has filled as many levels as the cell requires.
     fn settle(&self, path: &Path, random: &mut Random) -> Result<(), String> {
         let mut levels = Vec::new();
         for attempt in 0..SETTLE_TRIES {
-            // Why: by the order of its compactions everything may have come to rest in one level.
-            // More data starts again above it.
+            // Compactions may have moved everything to one level, depending on their order. More
+            // data starts again above it.
             if attempt % MORE_DATA_EVERY == MORE_DATA_EVERY - 1 && self.writer == Writer::Ldb {
                 let family = &self.families[0];
                 for _ in 0..4 {
@@ -233,18 +233,18 @@ impl Cell {
                 }
             }
             levels = tools::live_files(path, "default")?.0;
-            // What is still to be written goes to L0.
+            // Entries written later go to L0.
             if levels.iter().skip(1).filter(|n| **n > 0).count() + 1 >= self.levels {
                 return Ok(());
             }
-            // Why ever longer: on a busy machine a slow compaction does not end within the first
-            // steps, and begins anew with each.
+            // Waits grow because on a busy machine a slow compaction does not end within the first
+            // steps, and restarts with each.
             tools::ldb_compact_in_background(path, SETTLE_STEP * (1 + attempt as u32 / 8))?;
         }
         Err(format!("files per level stay {levels:?}; {} levels are wanted", self.levels))
     }
 
-    /// Whether the files of a database that another store wrote for this cell show its options.
+    /// Checks that the files of a database that another store wrote for this cell show its options.
     pub fn prove_files(&self, path: &Path) -> Result<(), String> {
         let (_, blobs) = tools::live_files(path, "default")?;
         let seen = evidence::Seen::gather(path, blobs)?;
@@ -261,7 +261,7 @@ impl Cell {
         self.evidence.iter().try_for_each(|wanted| seen.prove(wanted))
     }
 
-    /// Put our options, all column families included, in the place of those that ldb wrote.
+    /// Replaces the options that ldb wrote by this cell's, with all column families.
     fn replace_options(&self, path: &Path) -> Result<(), String> {
         let mut files: Vec<PathBuf> = fs::read_dir(path)
             .and_then(|dir| dir.map(|e| e.map(|e| e.path())).collect())
@@ -271,7 +271,7 @@ impl Cell {
         fs::write(newest, self.options_text()).map_err(|e| format!("{}: {e}", newest.display()))
     }
 
-    /// An OPTIONS file of this cell.
+    /// Returns an OPTIONS file of this cell.
     fn options_text(&self) -> String {
         let mut text = String::from("[Version]\n  rocksdb_version=7.8.3\n  options_file_version=1.1\n\n");
         text.push_str("[DBOptions]\n  create_if_missing=true\n");
@@ -289,7 +289,7 @@ impl Cell {
 }
 
 impl Family {
-    /// A family of 3,000 text keys with short values in blocks of 1 KiB.
+    /// Creates a family of 3,000 text keys with short values in blocks of 1 KiB.
     #[must_use]
     pub fn new(name: &'static str) -> Self {
         Family {
@@ -304,35 +304,36 @@ impl Family {
         }
     }
 
-    /// With these table options, each in place of an earlier one of its name.
+    /// Sets these table options, replacing earlier ones of the same name.
     #[must_use]
     pub fn table(mut self, lines: &[&str]) -> Self {
         replace_lines(&mut self.table, lines);
         self
     }
 
-    /// With these column family options, each in place of an earlier one of its name.
+    /// Sets these column family options, replacing earlier ones of the same name.
     #[must_use]
     pub fn options(mut self, lines: &[&str]) -> Self {
         replace_lines(&mut self.options, lines);
         self
     }
 
-    /// With this prefix extractor.
+    /// Sets this prefix extractor.
     #[must_use]
     pub fn prefix(mut self, prefix: Prefix) -> Self {
         self.prefix = Some(prefix);
         self
     }
 
-    /// With keys and values of these shapes.
+    /// Sets the shapes of keys and values.
     #[must_use]
     pub fn data(mut self, keys: KeyShape, values: ValueShape) -> Self {
         (self.keys, self.values) = (keys, values);
         self
     }
 
-    /// All lines of its `[CFOptions]` section: those that keep a test database small, then its own.
+    /// Returns all lines of its `[CFOptions]` section: those that keep a test database small, then
+    /// its own.
     #[must_use]
     pub fn option_lines(&self) -> Vec<String> {
         let order = match self.order {
@@ -361,8 +362,8 @@ impl Family {
         lines
     }
 
-    /// `count` entries of this version: all keys of the bulk in a shuffled order for version 0,
-    /// else a random choice, mostly of old keys, some beyond the bulk.
+    /// Returns `count` entries of this version: all keys of the bulk in a shuffled order for
+    /// version 0, else a random choice, mostly of old keys, some beyond the bulk.
     #[must_use]
     pub fn entries(&self, version: u64, count: u64, random: &mut Random) -> Vec<Entry> {
         let mut numbers: Vec<u64> = if version == 0 {
@@ -388,7 +389,7 @@ impl Family {
     }
 }
 
-/// Put `name=value` lines in the place of those of the same name.
+/// Adds `name=value` lines, replacing those of the same name.
 fn replace_lines(lines: &mut Vec<String>, own: &[&str]) {
     for line in own {
         let name = line.split('=').next();

@@ -1,5 +1,5 @@
-//! The list of cells; that each can be written and shows its feature is part of the engine's
-//! interop test.
+//! Tests of the list of cells. The engine's interop test checks that each can be written and shows
+//! its feature.
 
 use super::*;
 
