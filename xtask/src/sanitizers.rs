@@ -20,7 +20,7 @@ struct Part {
 const MEM_AND_IO: &[Part] = &[
     Part { arguments: &["-p", "karst-mem", "--lib"], without: &[] },
     Part {
-        arguments: &["-p", "karst-io", "--lib", "--test", "background", "--test", "reactor"],
+        arguments: &["-p", "karst-io", "--lib", "--test=background", "--test=network", "--test=reactor"],
         without: &[],
     },
     Part { arguments: &["-p", "karst-io", "--test", "single_flight", "--test", "no_threads"], without: &[] },

@@ -13,6 +13,7 @@ use crate::driver::Driver;
 use crate::error::Error;
 use crate::file::FileSystem;
 use crate::giving_way::Hurry;
+use crate::memory_network::MemoryNetwork;
 use crate::observed::{FileObserver, ObservedFileSystem, Observers};
 use crate::posix::{self, CpuPriority, PosixFileSystem};
 use crate::remote::RemoteOp;
@@ -144,6 +145,8 @@ struct Inner {
     direct_refusal_said: AtomicBool,
     /// Set by the first call of [`Env::observe`].
     observed: OnceLock<Observed>,
+    /// The network inside of the process, if it has one.
+    network: Option<MemoryNetwork>,
 }
 
 /// The file observers, and the file system that reports operations to them.
@@ -273,6 +276,11 @@ impl Env {
     /// Returns the observers of files, or `None` before the first [`Env::observe`].
     pub(crate) fn observers(&self) -> Option<&Observers> {
         self.0.observed.get().map(|observed| &*observed.observers)
+    }
+
+    /// The network inside of the process that its sockets use, if not the operating system's.
+    pub fn memory_network(&self) -> Option<&MemoryNetwork> {
+        self.0.network.as_ref()
     }
 
     /// Returns the monotonic time of the environment's clock. The system clock starts at zero with
@@ -557,6 +565,7 @@ pub struct EnvBuilder {
     thread_allowance: Option<Arc<ThreadAllowance>>,
     giving_way: Vec<Priority>,
     simulation: Option<Arc<Executor>>,
+    network: Option<MemoryNetwork>,
 }
 
 impl Default for EnvBuilder {
@@ -573,6 +582,7 @@ impl Default for EnvBuilder {
             thread_allowance: None,
             giving_way: Priority::COMPACTIONS.to_vec(),
             simulation: None,
+            network: None,
         }
     }
 }
@@ -650,6 +660,13 @@ impl EnvBuilder {
         self
     }
 
+    /// Connects sockets of [`net`](crate::net) inside of the process. Default: the operating
+    /// system's network.
+    pub fn network(mut self, network: MemoryNetwork) -> Self {
+        self.network = Some(network);
+        self
+    }
+
     /// Runs everything on a simulation's executor, by its clock.
     #[cfg(feature = "testing")]
     pub(crate) fn simulation(mut self, executor: Arc<Executor>) -> Self {
@@ -695,6 +712,7 @@ impl EnvBuilder {
             child_driver: Mutex::new(None),
             direct_refusal_said: AtomicBool::new(false),
             observed: OnceLock::new(),
+            network: self.network,
         }))
     }
 }

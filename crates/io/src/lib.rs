@@ -56,7 +56,9 @@ mod error;
 mod file;
 mod flights;
 mod giving_way;
+mod memory_network;
 mod moments;
+pub mod net;
 #[cfg(not(feature = "testing"))]
 mod no_simulation;
 mod observed;
@@ -65,6 +67,7 @@ mod operation;
 mod posix;
 mod promise;
 mod reactor;
+mod readiness;
 mod remote;
 #[doc(hidden)]
 pub mod reporting;

@@ -9,16 +9,19 @@
 //! therefore stay in the queue: [`ThreadPool::ensure`] starts a thread beforehand, and a job
 //! without a thread runs on the thread that awaits it ([`Stranded`]).
 //!
+//! Operations on sockets need no thread: [`Readiness`] tries them when epoll reports the socket.
+//!
 //! Lock: the pool's queue and each channel's list have a mutex each, held for a push or a swap; the
 //! queue's is also held to start a thread, because every counted thread must exist. (The ring
 //! transport has no locks; this is the fallback.)
 
 use crate::file::Backend;
 use crate::posix::{self, PosixFile};
+use crate::readiness::Readiness;
 use crate::report;
 use crate::sync::{Condvar, Mutex};
 use crate::threads::Starter;
-use crate::transport::{Alarm, Completion, Op, OpenOp, Transport};
+use crate::transport::{Alarm, Completion, Op, OpenOp, SocketOp, Transport};
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::io;
@@ -93,7 +96,7 @@ impl ThreadPool {
     /// Returns a transport for the calling thread.
     pub(crate) fn transport(&self) -> Threads {
         let returns = Arc::new(Returns { done: Mutex::default(), alarm: Alarm::with_condvar() });
-        Threads { pool: self.shared(), returns, queued: Vec::new(), in_flight: 0 }
+        Threads { pool: self.shared(), returns, queued: Vec::new(), in_flight: 0, sockets: None }
     }
 
     fn shared(&self) -> Arc<PoolShared> {
@@ -262,6 +265,21 @@ pub(crate) struct Threads {
     returns: Arc<Returns>,
     queued: Vec<Work>,
     in_flight: usize,
+    /// Set by the first operation on a socket.
+    sockets: Option<Readiness>,
+}
+
+impl Threads {
+    /// Hands over what has completed.
+    fn take(&mut self, done: &mut Vec<Completion>) {
+        let before = done.len();
+        done.append(&mut self.returns.done.lock());
+        let sockets = done[before..].iter().filter(|c| matches!(c, Completion::Socket { .. })).count();
+        self.in_flight -= done.len() - before - sockets;
+        if let Some(sockets) = &mut self.sockets {
+            sockets.take(done);
+        }
+    }
 }
 
 impl Transport for Threads {
@@ -275,6 +293,24 @@ impl Transport for Threads {
         self.queued.push(Work::Open(op, self.returns.clone()));
     }
 
+    fn queue_socket(&mut self, op: SocketOp) {
+        let sockets = match &mut self.sockets {
+            Some(sockets) => sockets,
+            none => match self.returns.alarm.add_eventfd().and_then(|()| Readiness::new(&self.returns.alarm))
+            {
+                Ok(sockets) => none.insert(sockets),
+                Err(e) => return self.returns.give(Completion::Socket { op, result: Err(e) }),
+            },
+        };
+        sockets.start(op);
+    }
+
+    fn cancel_socket(&mut self, token: u32) {
+        if let Some(sockets) = &mut self.sockets {
+            sockets.cancel(token);
+        }
+    }
+
     fn submit(&mut self) -> bool {
         let any = !self.queued.is_empty();
         if any && !self.pool.push(self.queued.drain(..)) {
@@ -284,19 +320,24 @@ impl Transport for Threads {
     }
 
     fn poll(&mut self, done: &mut Vec<Completion>) {
-        let before = done.len();
-        done.append(&mut self.returns.done.lock());
-        self.in_flight -= done.len() - before;
+        if let Some(sockets) = &mut self.sockets {
+            sockets.wait(Some(Duration::ZERO));
+        }
+        self.take(done);
     }
 
     fn wait(&mut self, timeout: Option<Duration>, done: &mut Vec<Completion>) {
         self.submit();
         let before = done.len();
-        self.poll(done);
+        self.take(done);
         if done.len() == before && self.returns.alarm.fall_asleep() {
-            self.returns.alarm.sleep(timeout);
+            match &mut self.sockets {
+                Some(sockets) => sockets.wait(timeout),
+                None => self.returns.alarm.sleep(timeout),
+            }
             self.returns.alarm.wake_up();
-            self.poll(done);
+            self.returns.alarm.silence();
+            self.take(done);
         }
     }
 
@@ -320,6 +361,7 @@ impl Transport for Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         let mut done = Vec::new();
+        self.sockets.as_mut().into_iter().for_each(Readiness::cancel_all);
         while self.in_flight > 0 {
             self.wait(None, &mut done);
             done.clear();

@@ -13,10 +13,11 @@ use crate::buffer::{Buffer, Region};
 use crate::file::{OpenOptions, RandomAccessFile};
 use crate::posix::PosixFile;
 use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, between_seq_cst};
+use socket2::{SockAddr, Socket};
 use std::ffi::CString;
 use std::fs::File;
-use std::io::{self, Write};
-use std::sync::Arc;
+use std::io::{self, Read, Write};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// One read in flight: `len` bytes at `offset` of `file` into `buffer` from `start`.
@@ -38,12 +39,34 @@ pub(crate) struct OpenOp {
     pub(crate) options: OpenOptions,
 }
 
+/// One operation on a socket. Sockets belong to the thread of their channel.
+pub(crate) struct SocketOp {
+    /// Identifies the operation in its channel, by the numbers of [`Op::token`].
+    pub(crate) token: u32,
+    pub(crate) socket: Arc<Socket>,
+    pub(crate) action: SocketAction,
+}
+
+/// An operation on a socket, with the memory that it reads or writes.
+pub(crate) enum SocketAction {
+    /// Takes a connection from a listening socket.
+    Accept { accepted: Option<Socket> },
+    /// Connects to an address; boxed so that the address stays in place.
+    Connect(Box<SockAddr>),
+    /// Receives into the buffer's spare capacity, which is not empty, and makes it longer.
+    Receive(Vec<u8>),
+    /// Sends the buffer's bytes from `start` on.
+    Send { data: Vec<u8>, start: usize },
+}
+
 /// A completed operation.
 pub(crate) enum Completion {
     /// A read, with its number of bytes, 0 at the end of the file.
     Read { op: Op, result: io::Result<usize> },
     /// An open.
     Opened { token: u32, result: io::Result<PosixFile> },
+    /// An operation on a socket: the number of bytes received or sent, 0 of other actions.
+    Socket { op: SocketOp, result: io::Result<usize> },
 }
 
 /// Opens files of the operating system and carries their reads. All calls come from the thread that
@@ -54,6 +77,13 @@ pub(crate) trait Transport {
 
     /// Accepts a request to open a file.
     fn queue_open(&mut self, op: OpenOp);
+
+    /// Accepts an operation on a socket. It may stay in flight for ever, and so does not count in
+    /// [`Transport::in_flight`].
+    fn queue_socket(&mut self, op: SocketOp);
+
+    /// Ends an operation on a socket: it comes back soon, with `ECANCELED` unless it had completed.
+    fn cancel_socket(&mut self, token: u32);
 
     /// Starts everything queued. Returns true if anything was queued.
     fn submit(&mut self) -> bool;
@@ -68,7 +98,7 @@ pub(crate) trait Transport {
     /// Returns the alarm that other threads ring to end a [`Transport::wait`].
     fn alarm(&self) -> &Arc<Alarm>;
 
-    /// Returns the number of ops accepted and not handed back.
+    /// Returns the number of reads and opens accepted and not handed back.
     fn in_flight(&self) -> usize;
 
     /// Registers memory that reads of direct files often use. Returns true if it was registered.
@@ -102,8 +132,8 @@ pub(crate) struct Alarm {
 enum Bell {
     /// Descriptor that a ring polls.
     Eventfd(File),
-    /// Condition variable that a thread waits on.
-    Condvar { rung: Mutex<bool>, condvar: Condvar },
+    /// Condition variable that a thread waits on, or descriptor that it polls once that is set.
+    Condvar { rung: Mutex<bool>, condvar: Condvar, eventfd: OnceLock<File> },
 }
 
 impl Alarm {
@@ -112,7 +142,11 @@ impl Alarm {
     }
 
     pub(crate) fn with_condvar() -> Arc<Self> {
-        Self::with(Bell::Condvar { rung: Mutex::new(false), condvar: Condvar::new() })
+        Self::with(Bell::Condvar {
+            rung: Mutex::new(false),
+            condvar: Condvar::new(),
+            eventfd: OnceLock::new(),
+        })
     }
 
     fn with(bell: Bell) -> Arc<Self> {
@@ -134,9 +168,13 @@ impl Alarm {
         match &self.bell {
             // A full counter (`WouldBlock`) wakes the sleeper too.
             Bell::Eventfd(file) => drop((&mut &*file).write(&1u64.to_ne_bytes())),
-            Bell::Condvar { rung, condvar } => {
+            Bell::Condvar { rung, condvar, eventfd } => {
                 *rung.lock() = true;
                 condvar.notify_one();
+                // Set before the sleeper announced its sleep, which this thread has seen.
+                if let Some(mut eventfd) = eventfd.get() {
+                    drop(eventfd.write(&1u64.to_ne_bytes()));
+                }
             }
         }
     }
@@ -166,7 +204,7 @@ impl Alarm {
 
     /// Sleeps until struck, for transports without a descriptor. Completions strike it too.
     pub(crate) fn sleep(&self, timeout: Option<Duration>) {
-        let Bell::Condvar { rung, condvar } = &self.bell else {
+        let Bell::Condvar { rung, condvar, .. } = &self.bell else {
             unreachable!("a ring sleeps in the kernel");
         };
         let mut has_rung = rung.lock();
@@ -183,7 +221,28 @@ impl Alarm {
     pub(crate) fn eventfd(&self) -> Option<&File> {
         match &self.bell {
             Bell::Eventfd(file) => Some(file),
-            Bell::Condvar { .. } => None,
+            Bell::Condvar { eventfd, .. } => eventfd.get(),
+        }
+    }
+
+    /// Adds a descriptor to an alarm with a condition variable, which it strikes from now on.
+    /// Called by the thread that sleeps.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub(crate) fn add_eventfd(&self) -> io::Result<()> {
+        if let Bell::Condvar { eventfd, .. } = &self.bell
+            && eventfd.get().is_none()
+        {
+            let _ = eventfd.set(crate::posix::eventfd()?);
+        }
+        Ok(())
+    }
+
+    /// Empties the descriptor, so that it does not end the next wait.
+    pub(crate) fn silence(&self) {
+        if let Some(mut eventfd) = self.eventfd() {
+            let _ = eventfd.read(&mut [0; 8]);
         }
     }
 }

@@ -13,7 +13,8 @@ use crate::error::Failure;
 use crate::file::Backend;
 use crate::stats::Counters;
 use crate::sync::counting::Ordering;
-use crate::transport::{Completion, Op, OpenOp, Transport};
+use crate::transport::{Completion, Op, OpenOp, SocketAction, SocketOp, Transport};
+use socket2::Socket;
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -45,6 +46,8 @@ pub(super) struct Core {
     depth: usize,
     submit_batch: usize,
     register: bool,
+    /// Requests to cancel that were queued since the channel last looked.
+    pub(super) cancels: usize,
     /// Clock of the timer: the operating system's, or a simulation's.
     clock: Arc<dyn Clock>,
     /// Inbox for messages of other channels and threads.
@@ -108,6 +111,7 @@ impl Core {
             depth: options.depth.max(1),
             submit_batch: options.submit_batch.max(1),
             register: options.register,
+            cancels: 0,
             clock: options.clock.clone(),
             outbox,
             flights: options.flights.clone(),
@@ -165,8 +169,7 @@ impl Core {
                     let index = self.allocate(Work::None);
                     let op = OpenOp { token: index, path, options };
                     self.slots[index as usize].work = Work::Open(Some(op));
-                    self.slots[index as usize].phase = Phase::Waiting;
-                    self.backlog.push_back(index);
+                    self.await_transport(index);
                     self.join(index, waiter)
                 }
                 Err(_) => {
@@ -175,6 +178,23 @@ impl Core {
                 }
             },
         }
+    }
+
+    pub(super) fn begin_socket(
+        &mut self,
+        socket: Arc<Socket>,
+        action: SocketAction,
+        waiter: Waiter,
+    ) -> Ticket {
+        let index = self.allocate(Work::Socket(Some(SocketOp { token: 0, socket, action })));
+        self.await_transport(index);
+        self.join(index, waiter)
+    }
+
+    /// Queues the slot for the transport.
+    fn await_transport(&mut self, index: u32) {
+        self.slots[index as usize].phase = Phase::Waiting;
+        self.backlog.push_back(index);
     }
 
     fn complete_at_once(&mut self, waiter: Waiter, outcome: Outcome) -> Ticket {
@@ -242,7 +262,13 @@ impl Core {
     fn forsake(&mut self, index: u32) {
         Counters::bump(&self.counters.abandoned, 1);
         self.keep_private(index);
-        let phase = self.slots[index as usize].phase;
+        let slot = &self.slots[index as usize];
+        let phase = slot.phase;
+        if phase == Phase::Flying && matches!(slot.work, Work::Socket(_)) {
+            // It might stay in flight for ever.
+            self.transport.iter_mut().for_each(|transport| transport.cancel_socket(index));
+            self.cancels += 1;
+        }
         if phase != Phase::Flying {
             // A waiting or held slot can be freed at once; its entry in the backlog or timer is
             // skipped by generation and phase.
@@ -279,7 +305,7 @@ impl Core {
     pub(super) fn settle(&mut self, index: u32, outcome: Outcome) {
         match &outcome {
             Ok(Answer::Bytes(bytes)) => Counters::bump(&self.counters.bytes, bytes.len() as u64),
-            Ok(Answer::File(_) | Answer::Slept) => {}
+            Ok(_) => {}
             Err(_) => Counters::bump(&self.counters.errors, 1),
         }
         self.forget_key(index);
@@ -343,7 +369,14 @@ impl Core {
             self.note_in_flight();
             return true;
         }
-        let Work::Read(work) = &mut slot.work else { unreachable!("only reads and opens are issued") };
+        if let Work::Socket(op) = &mut slot.work {
+            let Some(op) = op.take() else { unreachable!("a waiting operation has not flown") };
+            slot.phase = Phase::Flying;
+            transport.queue_socket(SocketOp { token: index, ..op });
+            queued.set(queued.get() + 1);
+            return true;
+        }
+        let Work::Read(work) = &mut slot.work else { unreachable!("only these are issued") };
         let is_soft = matches!(work.file.backend(), Backend::Soft(_));
         if !is_soft && transport.in_flight() >= self.depth {
             return false;
@@ -416,7 +449,42 @@ impl Core {
                 let file = result.map(|file| Answer::File(Arc::new(file)));
                 self.complete(token, file.map_err(Failure::from));
             }
+            Completion::Socket { op, result } => self.socket_landed(op, result),
         }
+    }
+
+    fn socket_landed(&mut self, mut op: SocketOp, result: io::Result<usize>) {
+        let index = op.token;
+        let slot = &mut self.slots[index as usize];
+        assert!(slot.phase == Phase::Flying && matches!(slot.work, Work::Socket(None)));
+        if slot.interested == 0 {
+            return self.release(index); // and a connection that was accepted is closed
+        }
+        let sent = match (result, &mut op.action) {
+            (Ok(sent), SocketAction::Send { data, start }) => {
+                *start += sent;
+                *start == data.len()
+            }
+            (Ok(_), _) => true,
+            // A connection that was interrupted goes on being made.
+            (Err(e), action) if is_passing(&e) && !matches!(action, SocketAction::Connect(_)) => false,
+            (Err(e), _) => return self.complete(index, Err(Failure::from(e))),
+        };
+        if !sent {
+            Counters::bump(&self.counters.continued, 1);
+            slot.work = Work::Socket(Some(op));
+            return self.await_transport(index);
+        }
+        let answer = match op.action {
+            SocketAction::Accept { accepted: Some(connection) } => Answer::Accepted(Arc::new(connection)),
+            SocketAction::Accept { accepted: None } => {
+                unreachable!("an accept that succeeds has a connection")
+            }
+            SocketAction::Connect(_) => Answer::Connected,
+            SocketAction::Receive(buffer) => Answer::Received(buffer),
+            SocketAction::Send { data, .. } => Answer::Sent(data),
+        };
+        self.complete(index, Ok(answer));
     }
 
     fn read_landed(&mut self, op: Op, result: io::Result<usize>) {
@@ -467,7 +535,9 @@ impl Core {
                     let result = work.end_hold();
                     self.stepped(due.slot, result);
                 }
-                Work::None | Work::Open(_) => unreachable!("only reads and sleeps are held"),
+                Work::None | Work::Open(_) | Work::Socket(_) => {
+                    unreachable!("only reads and sleeps are held")
+                }
             }
         }
     }

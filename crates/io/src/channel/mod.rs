@@ -26,12 +26,13 @@ use crate::buffer::slab::Slabs;
 use crate::env::Clock;
 use crate::remote::RemoteOp;
 use crate::stats::Counters;
-use crate::transport::{Alarm, Completion, Transport};
+use crate::transport::{Alarm, Completion, SocketAction, Transport};
 use crate::waking::wake;
 use core::Core;
 use outbox::{Message, Outbox};
 use sharing::SharedReads;
 use slot::{Outcome, Phase, Request, Ticket, Waiter};
+use socket2::Socket;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -108,6 +109,15 @@ impl Channel {
         self.begin(request, Waiter::Local(Some(waker)))
     }
 
+    /// Begins an operation on a socket for a future polled on this thread. It is joined by no
+    /// other.
+    pub(crate) fn start_socket(&self, socket: Arc<Socket>, action: SocketAction, waker: Waker) -> Ticket {
+        let mut core = self.core.borrow_mut();
+        let ticket = core.begin_socket(socket, action, Waiter::Local(Some(waker)));
+        core.issue_backlog(&self.queued);
+        ticket
+    }
+
     /// Begins an operation for a future polled elsewhere.
     pub(crate) fn start_remote(&self, op: Arc<RemoteOp>) {
         if let Some(request) = op.take_request() {
@@ -151,7 +161,10 @@ impl Channel {
 
     /// Called when a future of this thread is dropped.
     pub(crate) fn abandon(&self, ticket: Ticket) {
-        let gone = self.core.borrow_mut().abandon(ticket);
+        let mut core = self.core.borrow_mut();
+        let gone = core.abandon(ticket);
+        self.queued.set(self.queued.get() + std::mem::take(&mut core.cancels));
+        drop(core);
         drop(gone); // dropping wakers and outcomes may run any code
     }
 

@@ -20,8 +20,9 @@ use crate::buffer::{Buffer, ReadBuf};
 use crate::error::Failure;
 use crate::file::{Backend, Disturbance, FileId, OpenOptions, RandomAccessFile};
 use crate::remote::RemoteOp;
-use crate::transport::OpenOp;
+use crate::transport::{OpenOp, SocketOp};
 use smallvec::SmallVec;
+use socket2::Socket;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -45,6 +46,13 @@ pub(crate) enum Answer {
     Bytes(ReadBuf),
     File(Arc<dyn RandomAccessFile>),
     Slept,
+    /// A connection was taken from a listening socket.
+    Accepted(Arc<Socket>),
+    Connected,
+    /// The buffer, longer by what was received; unchanged once the peer sends no more.
+    Received(Vec<u8>),
+    /// The buffer, all of which was sent.
+    Sent(Vec<u8>),
 }
 
 pub(crate) type Outcome = Result<Answer, Failure>;
@@ -224,6 +232,8 @@ pub(crate) enum Work {
     Read(ReadWork),
     /// `Some` until the transport has it.
     Open(Option<OpenOp>),
+    /// `Some` until it flies, and while it waits to go on.
+    Socket(Option<SocketOp>),
     Sleep,
 }
 

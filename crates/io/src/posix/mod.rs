@@ -4,8 +4,10 @@
 //! channel. For `O_DIRECT`, `statx` returns the device's alignment (Linux 6.1); 4096 bytes, which
 //! suits every device, are used where it does not.
 
+mod epoll;
 mod mapping;
 
+pub(crate) use self::epoll::{Epoll, receive_into};
 use self::mapping::Mapping;
 use crate::error::{Context, Error, Result};
 use crate::file::{

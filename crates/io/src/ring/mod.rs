@@ -2,8 +2,8 @@
 //!
 //! The ring is created by the thread that uses it (`SINGLE_ISSUER`), with completions delivered
 //! only when that thread asks (`DEFER_TASKRUN`), or with the nearest features of older kernels. Its
-//! completion queue cannot overflow, because it is at least twice as long as the number of ops in
-//! flight.
+//! completion queue is at least twice as long as the number of reads and opens in flight.
+//! Completions of sockets beyond its length wait in the kernel (`IORING_FEAT_NODROP`).
 //!
 //! Invariant: `in_flight[token]` holds the op, and with it the buffer and the open file, from the
 //! moment its entry is pushed until its completion has been seen. Dropping the ring waits for all
@@ -13,8 +13,9 @@ use crate::buffer::{REGISTERED_CLASSES, Region};
 use crate::file::Backend;
 use crate::posix::{self, PosixFile};
 use crate::report;
-use crate::transport::{Alarm, Completion, Op, OpenOp, Transport};
+use crate::transport::{Alarm, Completion, Op, OpenOp, SocketAction, SocketOp, Transport};
 use io_uring::{EnterFlags, IoUring, opcode, squeue, types};
+use socket2::Socket;
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::io;
@@ -26,6 +27,8 @@ use std::time::Duration;
 
 const ALARM: u64 = u64::MAX;
 const PROBE: u64 = u64::MAX - 1;
+/// User data of every request to cancel, whose own completion says nothing.
+const CANCEL: u64 = u64::MAX - 2;
 /// Maximum length of a single read handed to the kernel; a longer one is continued like a short
 /// read.
 const LONGEST: usize = 1 << 30;
@@ -34,6 +37,7 @@ const LONGEST: usize = 1 << 30;
 enum Flying {
     Read(Op),
     Open(Box<Opening>),
+    Socket(SocketOp),
 }
 
 /// A file being opened: first `openat`, then `statx` of the descriptor.
@@ -46,7 +50,10 @@ struct Opening {
 pub(crate) struct Ring {
     ring: IoUring,
     in_flight: Vec<Option<Flying>>,
+    /// Reads and opens in flight.
     count: usize,
+    /// Operations on sockets in flight.
+    sockets: usize,
     /// Tokens whose entries the kernel has not taken yet, oldest first.
     unsubmitted: VecDeque<u32>,
     /// Ops completed without the kernel, because the ring is broken.
@@ -90,6 +97,7 @@ impl Ring {
             ring,
             in_flight: Vec::new(),
             count: 0,
+            sockets: 0,
             unsubmitted: VecDeque::new(),
             refused: Vec::new(),
             to_describe: Vec::new(),
@@ -138,7 +146,7 @@ impl Ring {
     /// Completes an op with an error; the kernel has not taken it, and never will.
     fn refuse(&mut self, token: u32, errno: i32) {
         if let Some(flying) = self.in_flight.get_mut(token as usize).and_then(Option::take) {
-            self.count -= 1;
+            *self.count_of(&flying) -= 1;
             self.refused.push(flying.fail(errno));
         }
     }
@@ -199,6 +207,9 @@ impl Ring {
                 self.alarm_armed &= io_uring::cqueue::more(entry.flags());
                 continue;
             }
+            if entry.user_data() == CANCEL {
+                continue;
+            }
             let slot = self.in_flight.get_mut(entry.user_data() as usize);
             let Some(flying) = slot.and_then(Option::take) else {
                 unreachable!("the kernel completed op {} twice", entry.user_data());
@@ -207,9 +218,11 @@ impl Ring {
                 e if e < 0 => Err(io::Error::from_raw_os_error(-e)),
                 n => Ok(n as usize),
             };
-            self.count -= 1;
+            let count = if matches!(flying, Flying::Socket(_)) { &mut self.sockets } else { &mut self.count };
+            *count -= 1;
             match flying {
                 Flying::Read(op) => done.push(Completion::Read { op, result }),
+                Flying::Socket(op) => done.push(socket_completed(op, result)),
                 Flying::Open(opening) => match opening.advance(result) {
                     Ok(opening) => {
                         let token = opening.op.token;
@@ -222,7 +235,7 @@ impl Ring {
             }
         }
         if struck {
-            self.silence();
+            self.alarm.silence();
         }
         while let Some(token) = self.to_describe.pop() {
             self.describe(token);
@@ -234,9 +247,14 @@ impl Ring {
         if self.in_flight.len() <= token as usize {
             self.in_flight.resize_with(token as usize + 1, || None);
         }
+        *self.count_of(&flying) += 1;
         let before = self.in_flight[token as usize].replace(flying);
         assert!(before.is_none(), "token {token} is in flight already");
-        self.count += 1;
+    }
+
+    /// The counter of operations of this kind in flight.
+    fn count_of(&mut self, flying: &Flying) -> &mut usize {
+        if matches!(flying, Flying::Socket(_)) { &mut self.sockets } else { &mut self.count }
     }
 
     /// Starts the second half of an open, the `statx`.
@@ -265,18 +283,28 @@ impl Ring {
         }
     }
 
-    /// Drains the eventfd, because a one-shot poll armed again would otherwise fire at once.
-    fn silence(&self) {
-        use std::io::Read;
-        if let Some(mut eventfd) = self.alarm.eventfd() {
-            let _ = eventfd.read(&mut [0; 8]);
-        }
-    }
-
     fn has_work_to_run(&mut self) -> bool {
         let submission = self.ring.submission();
         submission.taskrun() || submission.cq_overflow()
     }
+}
+
+/// An operation on a socket that the kernel has completed.
+fn socket_completed(mut op: SocketOp, result: io::Result<usize>) -> Completion {
+    match (&mut op.action, &result) {
+        (SocketAction::Accept { accepted }, Ok(fd)) => {
+            // SAFETY: the kernel has just made this descriptor for us, and no other code knows it.
+            *accepted = Some(unsafe { Socket::from_raw_fd(*fd as i32) });
+            return Completion::Socket { op, result: Ok(0) };
+        }
+        (SocketAction::Receive(buffer), Ok(received)) => {
+            // SAFETY: the kernel has written that many bytes to the spare capacity, and no more
+            // than fit.
+            unsafe { buffer.set_len(buffer.len() + received) };
+        }
+        _ => {}
+    }
+    Completion::Socket { op, result }
 }
 
 impl Flying {
@@ -284,6 +312,7 @@ impl Flying {
         let result = Err(io::Error::from_raw_os_error(errno));
         match self {
             Self::Read(op) => Completion::Read { op, result },
+            Self::Socket(op) => Completion::Socket { op, result },
             Self::Open(opening) => {
                 Completion::Opened { token: opening.op.token, result: result.map(|_: usize| unreachable!()) }
             }
@@ -364,6 +393,39 @@ impl Transport for Ring {
         self.push(&entry.user_data(u64::from(token)), token);
     }
 
+    fn queue_socket(&mut self, mut op: SocketOp) {
+        let fd = types::Fd(op.socket.as_raw_fd());
+        let entry = match &mut op.action {
+            SocketAction::Accept { .. } => {
+                opcode::Accept::new(fd, std::ptr::null_mut(), std::ptr::null_mut())
+                    .flags(libc::SOCK_CLOEXEC)
+                    .build()
+            }
+            // The address is boxed and the buffers are on the heap: none moves with the op.
+            SocketAction::Connect(address) => {
+                opcode::Connect::new(fd, address.as_ptr().cast(), address.len()).build()
+            }
+            SocketAction::Receive(buffer) => {
+                let room = buffer.spare_capacity_mut();
+                let len = room.len().min(LONGEST) as u32;
+                opcode::Recv::new(fd, room.as_mut_ptr().cast(), len).build()
+            }
+            SocketAction::Send { data, start } => {
+                let rest = &data[*start..];
+                let len = rest.len().min(LONGEST) as u32;
+                opcode::Send::new(fd, rest.as_ptr(), len).flags(libc::MSG_NOSIGNAL).build()
+            }
+        };
+        let token = op.token;
+        self.fly(token, Flying::Socket(op));
+        self.push(&entry.user_data(u64::from(token)), token);
+    }
+
+    fn cancel_socket(&mut self, token: u32) {
+        let entry = opcode::AsyncCancel::new(u64::from(token)).build().user_data(CANCEL);
+        self.push(&entry, u32::MAX);
+    }
+
     fn submit(&mut self) -> bool {
         let any = !self.unsubmitted.is_empty();
         if any {
@@ -437,11 +499,15 @@ impl Transport for Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         let mut done = Vec::new();
-        while self.count > 0 && !self.broken {
+        let sockets =
+            (0..).zip(&self.in_flight).filter(|(_, flying)| matches!(flying, Some(Flying::Socket(_))));
+        let sockets: Vec<u32> = sockets.map(|(token, _)| token).collect();
+        sockets.into_iter().for_each(|token| self.cancel_socket(token));
+        while self.count + self.sockets > 0 && !self.broken {
             self.wait(Some(Duration::from_secs(1)), &mut done);
             done.clear();
         }
-        if self.count > 0 {
+        if self.count + self.sockets > 0 {
             // Leaked, because the kernel may still write to these buffers, and the ring cannot be
             // waited on.
             std::mem::forget(std::mem::take(&mut self.in_flight));

@@ -20,7 +20,7 @@ use crate::current::{Enter, with_current};
 use crate::env::{Clock, mix};
 use crate::sync::Mutex;
 use crate::thread_pool;
-use crate::transport::{Alarm, Completion, Op, OpenOp, Transport};
+use crate::transport::{Alarm, Completion, Op, OpenOp, SocketOp, Transport};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
@@ -498,6 +498,10 @@ impl Transport for NoTransport {
     fn queue_open(&mut self, _: OpenOp) {
         panic!("a simulation opened a file of the operating system");
     }
+    fn queue_socket(&mut self, _: SocketOp) {
+        panic!("a simulation used a socket of the operating system");
+    }
+    fn cancel_socket(&mut self, _: u32) {}
     fn submit(&mut self) -> bool {
         false
     }

@@ -41,6 +41,7 @@ mod names;
 
 use crate::block_on::thread_channel;
 use crate::env::{Clock, Env};
+use crate::memory_network::MemoryNetwork;
 pub use crash_states::{CrashPoint, CrashStates};
 use executor::Executor;
 pub use fault::{Fault, Operation};
@@ -101,7 +102,7 @@ impl Simulation {
         let executor = Executor::new(seed, start);
         file_system.attach(&executor);
         let builder = Env::builder().file_system(Arc::new(file_system.clone())).seed(seed);
-        let env = builder.simulation(executor.clone()).build();
+        let env = builder.network(MemoryNetwork::new(seed)).simulation(executor.clone()).build();
         Self { env, executor, file_system }
     }
 

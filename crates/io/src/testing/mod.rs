@@ -4,6 +4,7 @@
 //! broken.
 
 mod names;
+mod network;
 mod polls;
 mod reads;
 mod writes;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 pub use crate::threads::ThreadAllowance;
+pub use network::network_contract;
 pub use polls::{in_steps, poll_times};
 pub use reads::{cancellations, pattern};
 

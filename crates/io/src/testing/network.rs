@@ -1,0 +1,248 @@
+//! The contract of networks: bytes come whole and in order, ends are seen, and no future that is
+//! dropped loses or leaks anything.
+
+use super::{poll_times, quiesce};
+use crate::env::{Env, EnvBuilder};
+use crate::net::{ListenOptions, Listener, Receiver, Stream};
+use crate::reactor::{Reactor, spawn_local};
+use crate::{OpenOptions, block_on, open, read, yield_now};
+use std::future::Future;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+
+/// Runs the whole contract on the network of the environment that `builder` makes, in `block_on`
+/// and on a reactor. Panics where the contract is broken.
+pub fn network_contract(builder: impl Fn() -> EnvBuilder) {
+    let run = |story: fn(Env) -> Story| {
+        let env = builder().build();
+        block_on(&env, story(env.clone()));
+        quiesce(&env);
+        let reactor = Reactor::builder(&env).build().unwrap();
+        let env_of_task = env.clone();
+        reactor.spawn(move || story(env_of_task)).join().unwrap();
+        drop(reactor);
+        quiesce(&env);
+    };
+    run(|env| Box::pin(bytes_come_in_order(env)));
+    run(|env| Box::pin(ends_are_seen(env)));
+    run(|env| Box::pin(errors_name_the_address(env)));
+    run(|env| Box::pin(dropped_futures_lose_nothing(env)));
+    run(|env| Box::pin(a_sender_waits_for_its_receiver(env)));
+    run(|env| Box::pin(idle_connections_hold_up_no_reads(env)));
+    many_connections_at_once(&builder().build());
+}
+
+type Story = std::pin::Pin<Box<dyn Future<Output = ()>>>;
+
+fn any_port() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
+fn listen(env: &Env) -> Listener {
+    Listener::bind(env, any_port(), ListenOptions::default()).unwrap()
+}
+
+/// Both ends of a new connection.
+async fn pair(env: &Env) -> (Stream, Stream) {
+    let mut listener = listen(env);
+    let client = Stream::connect(env, listener.address()).await.unwrap();
+    let server = listener.accept().await.unwrap();
+    client.set_nodelay(true).unwrap();
+    (client, server)
+}
+
+/// Receives exactly `length` bytes.
+async fn receive(receiver: &mut Receiver, length: usize) -> Vec<u8> {
+    while receiver.buffered().len() < length {
+        assert!(receiver.fill().await.unwrap() > 0, "the connection ended early");
+    }
+    let bytes = receiver.buffered()[..length].to_vec();
+    receiver.consume(length);
+    bytes
+}
+
+fn pattern(length: usize, salt: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 31 + at / 251 + salt) as u8).collect()
+}
+
+async fn bytes_come_in_order(env: Env) {
+    let (mut client, mut server) = pair(&env).await;
+    for (salt, length) in [1, 2, 100, 4095, 4096, 4097, 20_000, 65_536, 300_000].into_iter().enumerate() {
+        let data = pattern(length, salt);
+        let send = client.sender.send(data.clone());
+        let (sent, received) = both(send, receive(&mut server.receiver, length)).await;
+        assert_eq!(sent.unwrap(), data, "the buffer comes back");
+        assert_eq!(received, data);
+        let echo = server.sender.send(received);
+        let (_, echoed) = both(echo, receive(&mut client.receiver, length)).await;
+        assert_eq!(echoed, data);
+    }
+    client.sender.send(Vec::new()).await.unwrap();
+    client.sender.send(b"+OK\r\n+OK\r\n".to_vec()).await.unwrap();
+    assert_eq!(receive(&mut server.receiver, 5).await, b"+OK\r\n");
+    assert_eq!(receive(&mut server.receiver, 5).await, b"+OK\r\n");
+}
+
+async fn ends_are_seen(env: Env) {
+    let (mut client, mut server) = pair(&env).await;
+    client.sender.send(b"last words".to_vec()).await.unwrap();
+    client.sender.finish().unwrap();
+    assert_eq!(receive(&mut server.receiver, 10).await, b"last words");
+    assert_eq!(server.receiver.fill().await.unwrap(), 0);
+    assert_eq!(server.receiver.fill().await.unwrap(), 0, "it stays at its end");
+    // The other direction goes on.
+    server.sender.send(b"answer".to_vec()).await.unwrap();
+    assert_eq!(receive(&mut client.receiver, 6).await, b"answer");
+    drop(server);
+    assert_eq!(client.receiver.fill().await.unwrap(), 0);
+
+    let (mut client, server) = pair(&env).await;
+    drop(server);
+    // The first of these may be taken before the end is known.
+    let mut failed = None;
+    while failed.is_none() {
+        failed = client.sender.send(vec![0; 1000]).await.err();
+        yield_now().await;
+    }
+    let failed = failed.unwrap();
+    assert!(matches!(failed.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset), "{failed}");
+    assert_eq!(failed.op, "send to");
+}
+
+async fn errors_name_the_address(env: Env) {
+    let listener = listen(&env);
+    let address = listener.address();
+    let again = Listener::bind(&env, address, ListenOptions::default()).unwrap_err();
+    assert_eq!((again.op, again.kind()), ("listen", ErrorKind::AddrInUse));
+    assert_eq!(again.path.to_str(), Some(&*address.to_string()));
+    drop(listener);
+    let refused = Stream::connect(&env, address).await.unwrap_err();
+    assert_eq!((refused.op, refused.kind()), ("connect", ErrorKind::ConnectionRefused));
+    assert_eq!(refused.path.to_str(), Some(&*address.to_string()));
+}
+
+async fn dropped_futures_lose_nothing(env: Env) {
+    let mut listener = listen(&env);
+    for _ in 0..3 {
+        assert!(once(listener.accept()).await.is_none());
+    }
+    let mut client = Stream::connect(&env, listener.address()).await.unwrap();
+    let mut server = listener.accept().await.unwrap();
+    // A receive that is given up goes on, and what it takes is there for the next.
+    for round in 0..20 {
+        assert!(once(server.receiver.fill()).await.is_none());
+        assert!(server.receiver.buffered().is_empty());
+        let data = pattern(100, round);
+        client.sender.send(data.clone()).await.unwrap();
+        assert_eq!(receive(&mut server.receiver, 100).await, data);
+    }
+    // The rest of a send that was given up after its first poll comes before the next send.
+    let data = pattern(1 << 20, 7);
+    let given_up = once(client.sender.send(data.clone())).await;
+    assert!(given_up.is_none(), "more than a network takes at once");
+    let send = client.sender.send(b"behind".to_vec());
+    let (sent, received) = both(send, receive(&mut server.receiver, data.len() + 6)).await;
+    assert_eq!(sent.unwrap(), b"behind");
+    assert!(received[..data.len()] == data && received[data.len()..] == *b"behind");
+    // Halves that are dropped with an operation under way leave nothing behind.
+    assert!(once(client.receiver.fill()).await.is_none());
+    drop(client);
+    drop(server);
+    assert!(once(listener.accept()).await.is_none());
+}
+
+async fn a_sender_waits_for_its_receiver(env: Env) {
+    let (mut client, mut server) = pair(&env).await;
+    let data = pattern(4 << 20, 3);
+    let mut sending = std::pin::pin!(client.sender.send(data.clone()));
+    assert!(poll_times(sending.as_mut(), 1).await.is_none());
+    let (_, received) = both(sending, receive(&mut server.receiver, data.len())).await;
+    assert!(received == data);
+}
+
+/// Receives that wait are not among the reads that a channel has in flight at most.
+async fn idle_connections_hold_up_no_reads(env: Env) {
+    let mut idle = Vec::new();
+    for _ in 0..20 {
+        let (client, mut server) = pair(&env).await;
+        assert!(once(server.receiver.fill()).await.is_none());
+        idle.push((client, server));
+    }
+    // A file that any process may read.
+    let path = std::path::Path::new("/proc/self/exe");
+    if env.fs().is_posix() {
+        let file = open(&env, path, OpenOptions::default()).await.unwrap();
+        for at in 0..50 {
+            assert_eq!(read(&env, &file, at * 100, 100).await.unwrap().len(), 100);
+        }
+    }
+}
+
+fn many_connections_at_once(env: &Env) {
+    const CONNECTIONS: usize = 200;
+    let reactor = Reactor::builder(env).build().unwrap();
+    let env_of_task = env.clone();
+    let serve = move || async move {
+        let env = env_of_task;
+        let mut listener = listen(&env);
+        let address = listener.address();
+        let clients: Vec<_> = (0..CONNECTIONS)
+            .map(|number| {
+                let env = env.clone();
+                spawn_local(async move {
+                    let mut stream = Stream::connect(&env, address).await.unwrap();
+                    for round in 0..10 {
+                        let data = pattern(50 + number, round);
+                        stream.sender.send(data.clone()).await.unwrap();
+                        assert_eq!(receive(&mut stream.receiver, data.len()).await, data);
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..CONNECTIONS {
+            let Stream { mut receiver, mut sender } = listener.accept().await.unwrap();
+            spawn_local(async move {
+                while receiver.fill().await.is_ok_and(|count| count > 0) {
+                    let echo = receiver.buffered().to_vec();
+                    receiver.consume(echo.len());
+                    if sender.send(echo).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        for client in clients {
+            client.await.unwrap();
+        }
+    };
+    reactor.spawn(serve).join().unwrap();
+    drop(reactor);
+    quiesce(env);
+}
+
+/// Polls a future one time, and drops it.
+async fn once<F: Future>(future: F) -> Option<F::Output> {
+    poll_times(std::pin::pin!(future), 1).await
+}
+
+/// Runs two futures at the same time.
+async fn both<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Output) {
+    use std::task::Poll;
+    let (mut a, mut b) = (std::pin::pin!(a), std::pin::pin!(b));
+    let (mut first, mut second) = (None, None);
+    std::future::poll_fn(|cx| {
+        if first.is_none()
+            && let Poll::Ready(output) = a.as_mut().poll(cx)
+        {
+            first = Some(output);
+        }
+        if second.is_none()
+            && let Poll::Ready(output) = b.as_mut().poll(cx)
+        {
+            second = Some(output);
+        }
+        if first.is_some() && second.is_some() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    (first.unwrap_or_else(|| unreachable!()), second.unwrap_or_else(|| unreachable!()))
+}
