@@ -1,4 +1,4 @@
-//! Time per operation of what a point lookup and a scan do inside a cached block:
+//! Benchmark of the operations of point lookups and scans in a cached block:
 //! `cargo run --release -p karst-format --example block_speed`.
 
 use karst_format::block::{Block, BlockBuilder, BlockCursor, BlockShape};
@@ -38,8 +38,8 @@ fn internal(user_key: &str, seq: u64) -> Vec<u8> {
     InternalKey { user_key: user_key.as_bytes(), seq: SeqNo(seq), kind: ValueType::Value }.to_vec()
 }
 
-/// Calls `work` with numbers that visit 0..count in a scattered order; nanoseconds per call, in the
-/// best of many short runs, so that a busy machine does not show.
+/// Calls `work` with the numbers 0..count in scattered order; returns nanoseconds per call in the
+/// best of many short runs, which excludes interference by other processes.
 fn time(count: usize, mut work: impl FnMut(usize)) -> f64 {
     let mut at = 0;
     let mut best = f64::MAX;
@@ -93,7 +93,7 @@ fn data_block(label: &str, prefix: &str, value_bytes: usize, block_bytes: usize,
     );
 }
 
-/// Gets in blocks that are in memory but in no near cache of the processor.
+/// Lookups in blocks that are in memory but not in the processor's nearer caches.
 fn cold_data_blocks() {
     for value_bytes in [20, 100, 400] {
         let mut builder = BlockBuilder::new(BlockShape::plain(16));

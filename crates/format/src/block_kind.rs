@@ -1,9 +1,9 @@
-//! The kinds of blocks that a table has, by what they are for.
+//! The kinds of blocks in a table.
 
-/// What a block of a table is for.
+/// Purpose of a block in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BlockKind {
-    /// Entries.
+    /// A block of entries.
     Data,
     /// The index, or the top level of a partitioned index.
     Index,
@@ -18,7 +18,7 @@ pub enum BlockKind {
 }
 
 impl BlockKind {
-    /// For messages.
+    /// Returns the name for messages.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -31,14 +31,14 @@ impl BlockKind {
         }
     }
 
-    /// Whether it is metadata of the table rather than entries.
+    /// Returns true if the block holds metadata of the table rather than entries.
     #[must_use]
     #[inline]
     pub fn is_metadata(self) -> bool {
         self != BlockKind::Data
     }
 
-    /// Whether RocksDB counts it among filter blocks.
+    /// Returns true if RocksDB counts the block among filter blocks.
     #[must_use]
     #[inline]
     pub fn is_filter(self) -> bool {

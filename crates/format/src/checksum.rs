@@ -8,20 +8,20 @@
 //! | 4 | checksum, little-endian, over block and compression type |
 //!
 //! From format_version 6 on the stored checksum has a modifier added that depends on the file's
-//! random base and on the block's offset, so that a block of another file, or of another place,
-//! does not pass ([`context_modifier`]). Specified by RocksDB's table/format.h and table/format.cc.
+//! random base and on the block's offset, so that a block from another file or another offset does
+//! not pass ([`context_modifier`]). Specified by RocksDB's table/format.h and table/format.cc.
 //!
 //! In: bytes as read. Out: a checksum, or the block's compression type byte, or [`Corruption`].
 
 use crate::corruption::Corruption;
 use crate::handle::BLOCK_TRAILER_BYTES;
 
-/// How a table's blocks are checksummed, by the number that the footer stores.
+/// Checksum algorithm of a table's blocks, by the number that the footer stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ChecksumType {
-    /// Not at all: the checksum is 0. The context is added and checked all the same, so a misplaced
-    /// block is noticed.
+    /// No checksum: it is stored as 0. The context is still added and checked, so a misplaced block
+    /// is detected.
     None = 0,
     /// CRC32c, rotated and offset ("masked").
     Crc32c = 1,
@@ -33,13 +33,13 @@ pub enum ChecksumType {
     Xxh3 = 4,
 }
 
-/// Multiplier with which XXH3 checksums fold in the last byte.
+/// Multiplier for the last byte in XXH3 checksums.
 const XXH3_LAST_BYTE_PRIME: u32 = 0x6b90_83d9;
-/// Added to a CRC32c after rotation, so that a checksum over stored checksums stays useful.
+/// Constant added to a rotated CRC32c, so that a checksum over stored checksums stays useful.
 const CRC_MASK_DELTA: u32 = 0xa282_ead8;
 
 impl ChecksumType {
-    /// The type with RocksDB's number `n`.
+    /// Returns the type with RocksDB's number `n`.
     #[must_use]
     pub const fn from_u8(n: u8) -> Option<ChecksumType> {
         Some(match n {
@@ -52,7 +52,7 @@ impl ChecksumType {
         })
     }
 
-    /// The name in option strings, such as `kCRC32c`.
+    /// Returns the name in option strings, such as `kCRC32c`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -64,7 +64,7 @@ impl ChecksumType {
         }
     }
 
-    /// The type with the name `name` in option strings.
+    /// Returns the type with the name `name` in option strings.
     #[must_use]
     pub fn from_name(name: &str) -> Option<ChecksumType> {
         (0..=4).filter_map(ChecksumType::from_u8).find(|t| t.name() == name)
@@ -85,7 +85,7 @@ pub const fn unmask_crc(masked: u32) -> u32 {
     masked.wrapping_sub(CRC_MASK_DELTA).rotate_left(15)
 }
 
-/// The checksum of `bytes`, without context; 0 for [`ChecksumType::None`].
+/// Returns the checksum of `bytes`, without context; 0 for [`ChecksumType::None`].
 #[must_use]
 pub fn compute(checksum: ChecksumType, bytes: &[u8]) -> u32 {
     match checksum {
@@ -94,11 +94,11 @@ pub fn compute(checksum: ChecksumType, bytes: &[u8]) -> u32 {
         ChecksumType::XxHash => xxhash_rust::xxh32::xxh32(bytes, 0),
         ChecksumType::XxHash64 => xxhash_rust::xxh64::xxh64(bytes, 0) as u32,
         ChecksumType::Xxh3 => match bytes.split_last() {
-            // Why: RocksDB keeps the last byte (the compression type) out of the hash, which is
-            // fast on contiguous input only, and folds it in afterwards.
+            // Compat: RocksDB keeps the last byte (the compression type) out of the hash, which is
+            // fast on contiguous input only, and combines it afterwards.
             Some((&last, rest)) => {
-                // Why not the crate that hashes keys: this one uses the processor's widest
-                // registers, whatever it was compiled for.
+                // `twox_hash` instead of the crate that hashes keys, because it selects the
+                // processor's widest registers at run time.
                 twox_hash::XxHash3_64::oneshot(rest) as u32
                     ^ u32::from(last).wrapping_mul(XXH3_LAST_BYTE_PRIME)
             }
@@ -107,8 +107,8 @@ pub fn compute(checksum: ChecksumType, bytes: &[u8]) -> u32 {
     }
 }
 
-/// What is added to the checksum of the block at `offset` in a file with this base; 0 when the file
-/// has none (base 0).
+/// Returns the value added to the checksum of the block at `offset` in a file with this base; 0 for
+/// a file without context checksums (base 0).
 #[inline]
 #[must_use]
 pub const fn context_modifier(base_context_checksum: u32, offset: u64) -> u32 {
@@ -118,7 +118,8 @@ pub const fn context_modifier(base_context_checksum: u32, offset: u64) -> u32 {
     base_context_checksum ^ (offset as u32).wrapping_add((offset >> 32) as u32)
 }
 
-/// A hash of `bytes` that goes on from `seed`, for comparing sequences in memory. No file has it.
+/// Returns a hash of `bytes` seeded with `seed`, for comparing sequences in memory. No file stores
+/// it.
 #[must_use]
 pub fn running_hash(seed: u64, bytes: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64_with_seed(bytes, seed)
@@ -181,7 +182,7 @@ mod tests {
         assert_eq!(compute(ChecksumType::XxHash64, b"123456789"), 0x8cb8_41db_40e6_ae83_u64 as u32);
         assert_eq!(compute(ChecksumType::None, b"123456789"), 0);
         assert_eq!(compute(ChecksumType::Xxh3, b""), 0);
-        // XXH3 of nothing is 0x2d06800538d394c2; the one byte is folded in.
+        // XXH3 of nothing is 0x2d06800538d394c2; the one byte is combined with it.
         assert_eq!(compute(ChecksumType::Xxh3, &[1]), 0x38d3_94c2 ^ XXH3_LAST_BYTE_PRIME);
     }
 

@@ -4,15 +4,15 @@
 //! set on all bytes but the last; 5 bytes at most for 32 bits, 10 for 64. A signed varint is
 //! zig-zag coded first.
 //!
-//! In: a slice. Out: values, or a [`Corruption`] with the offset of the value that does not fit.
+//! In: a slice. Out: values, or a [`Corruption`] with the offset of the value that does not decode.
 //! Invariant: no read passes the end of the slice, and nothing is allocated.
 //! Used by every codec of the workspace.
 
 use crate::corruption::Corruption;
 
-/// The longest encoding of a 32-bit varint, in bytes.
+/// Length of the longest encoding of a 32-bit varint, in bytes.
 pub const MAX_VARINT32_BYTES: usize = 5;
-/// The longest encoding of a 64-bit varint, in bytes.
+/// Length of the longest encoding of a 64-bit varint, in bytes.
 pub const MAX_VARINT64_BYTES: usize = 10;
 
 /// Appends `v` in two bytes.
@@ -55,7 +55,7 @@ pub fn put_varsigned64(out: &mut Vec<u8>, v: i64) {
     put_varint64(out, ((v << 1) ^ (v >> 63)) as u64);
 }
 
-/// Appends `bytes` behind its length as a varint.
+/// Appends the length of `bytes` as a varint, then `bytes`.
 ///
 /// # Panics
 /// When `bytes` is 4 GiB long or longer; the format has no room for it.
@@ -65,11 +65,11 @@ pub fn put_length_prefixed(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// How many bytes [`put_varint64`] appends for `v`.
+/// Returns the number of bytes that [`put_varint64`] appends for `v`.
 #[inline]
 #[must_use]
 pub const fn varint_len(v: u64) -> usize {
-    // Why: the bits of v, at least one, in groups of seven.
+    // The bits of v, at least one, in groups of seven.
     (64 - (v | 1).leading_zeros() as usize).div_ceil(7)
 }
 
@@ -115,7 +115,7 @@ fn get_varint(bytes: &[u8], pos: &mut usize, max: usize) -> Option<u64> {
     None
 }
 
-/// The little-endian 32-bit integer at `pos`, if four bytes are there.
+/// Returns the little-endian 32-bit integer at `pos`; `None` if `bytes` ends before its last byte.
 #[inline(always)]
 #[must_use]
 pub fn fixed32_at(bytes: &[u8], pos: usize) -> Option<u32> {
@@ -123,7 +123,7 @@ pub fn fixed32_at(bytes: &[u8], pos: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(pos..end)?.try_into().ok()?))
 }
 
-/// The little-endian 64-bit integer at `pos`, if eight bytes are there.
+/// Returns the little-endian 64-bit integer at `pos`; `None` if `bytes` ends before its last byte.
 #[inline(always)]
 #[must_use]
 pub fn fixed64_at(bytes: &[u8], pos: usize) -> Option<u64> {
@@ -131,10 +131,10 @@ pub fn fixed64_at(bytes: &[u8], pos: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(pos..end)?.try_into().ok()?))
 }
 
-/// A cursor over a slice that hands out its values one after the other.
+/// A cursor over a slice that decodes its values one after the other.
 ///
-/// Each method either returns a value and moves behind it, or fails with the offset at which it
-/// stood and stays there.
+/// Each method either returns a value and moves behind it, or fails with the cursor's offset and
+/// does not move.
 #[derive(Debug, Clone)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
@@ -142,56 +142,56 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// A cursor at the start of `bytes`.
+    /// Returns a cursor at the start of `bytes`.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
         Reader { bytes, pos: 0 }
     }
 
-    /// Where the cursor stands, in bytes from the start.
+    /// Returns the cursor's position, in bytes from the start.
     #[must_use]
     pub fn position(&self) -> usize {
         self.pos
     }
 
-    /// Whether everything has been read.
+    /// Returns true if everything has been read.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pos == self.bytes.len()
     }
 
-    /// How many bytes are left.
+    /// Returns the number of bytes left.
     #[must_use]
     pub fn remaining(&self) -> usize {
         self.bytes.len() - self.pos
     }
 
-    /// The bytes not read yet; the cursor stays.
+    /// Returns the bytes not read yet; the cursor does not move.
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {
         &self.bytes[self.pos..]
     }
 
-    /// A [`Corruption`] at the place where the cursor stands.
+    /// Returns a [`Corruption`] at the cursor's position.
     #[cold]
     pub fn corruption(&self, what: impl Into<std::borrow::Cow<'static, str>>) -> Corruption {
         Corruption::new(what, self.pos)
     }
 
-    /// The next byte.
+    /// Reads a byte.
     pub fn u8(&mut self) -> Result<u8, Corruption> {
         let b = *self.bytes.get(self.pos).ok_or_else(|| self.corruption("cut off: no byte left"))?;
         self.pos += 1;
         Ok(b)
     }
 
-    /// The next two bytes as an integer.
+    /// Reads a two-byte integer.
     pub fn fixed16(&mut self) -> Result<u16, Corruption> {
         let b = self.bytes(2)?;
         Ok(u16::from_le_bytes([b[0], b[1]]))
     }
 
-    /// The next four bytes as an integer.
+    /// Reads a four-byte integer.
     pub fn fixed32(&mut self) -> Result<u32, Corruption> {
         let v = fixed32_at(self.bytes, self.pos)
             .ok_or_else(|| self.corruption("cut off: no 32-bit integer left"))?;
@@ -199,7 +199,7 @@ impl<'a> Reader<'a> {
         Ok(v)
     }
 
-    /// The next eight bytes as an integer.
+    /// Reads an eight-byte integer.
     pub fn fixed64(&mut self) -> Result<u64, Corruption> {
         let v = fixed64_at(self.bytes, self.pos)
             .ok_or_else(|| self.corruption("cut off: no 64-bit integer left"))?;
@@ -207,23 +207,23 @@ impl<'a> Reader<'a> {
         Ok(v)
     }
 
-    /// The next varint of 32 bits at most.
+    /// Reads a varint of at most 32 bits.
     pub fn varint32(&mut self) -> Result<u32, Corruption> {
         get_varint32(self.bytes, &mut self.pos).ok_or_else(|| self.corruption("bad 32-bit varint"))
     }
 
-    /// The next varint of 64 bits at most.
+    /// Reads a varint of at most 64 bits.
     pub fn varint64(&mut self) -> Result<u64, Corruption> {
         get_varint64(self.bytes, &mut self.pos).ok_or_else(|| self.corruption("bad 64-bit varint"))
     }
 
-    /// The next zig-zag coded varint.
+    /// Reads a zig-zag coded varint.
     pub fn varsigned64(&mut self) -> Result<i64, Corruption> {
         let v = self.varint64()?;
         Ok((v >> 1) as i64 ^ -((v & 1) as i64))
     }
 
-    /// The next `n` bytes.
+    /// Reads `n` bytes.
     pub fn bytes(&mut self, n: usize) -> Result<&'a [u8], Corruption> {
         if n > self.remaining() {
             return Err(self.corruption(format!("cut off: {n} bytes wanted, {} left", self.remaining())));
@@ -233,7 +233,7 @@ impl<'a> Reader<'a> {
         Ok(b)
     }
 
-    /// The next length-prefixed string.
+    /// Reads a length-prefixed string.
     pub fn length_prefixed(&mut self) -> Result<&'a [u8], Corruption> {
         let start = self.pos;
         let n = self.varint32()? as usize;

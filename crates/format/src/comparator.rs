@@ -1,71 +1,74 @@
 //! The order of user keys, and of the internal keys made from them.
 //!
-//! In: two keys. Out: their order. The built-in orders are variants of an enum so that the common
-//! one inlines into search loops; anything else is a trait object.
+//! In: two keys. Out: their order. The built-in orders are variants of an enum, so that the common
+//! one is inlined into search loops; user comparators are trait objects.
 //!
 //! With a comparator that has user-defined timestamps, the last [`Comparator::timestamp_size`]
 //! bytes of every stored user key are its timestamp:
 //!
 //! | function | compares |
 //! |---|---|
-//! | [`Comparator::compare_user`] | stored user keys without their timestamps: whether two are of one key |
+//! | [`Comparator::compare_user`] | stored user keys without their timestamps |
 //! | [`Comparator::compare_with_timestamps`] | stored user keys: timestamps descend within a key |
-//! | [`Comparator::compare_bare`] | keys as users say them, which have no timestamps behind them |
+//! | [`Comparator::compare_bare`] | user keys as passed to the API, which have no timestamps behind them |
 //!
-//! Without timestamps the three are the same.
+//! Without timestamps the three are equal.
 //!
-//! Compat: the names are RocksDB's; the MANIFEST and every table's properties carry them, and a
-//! database must be opened with the comparator that it was made with.
+//! Compat: the names are RocksDB's; the MANIFEST and every table's properties record them, and a
+//! database must be opened with the comparator that it was created with.
 //!
-//! Invariant: comparing never panics, whatever the bytes; keys too short for an internal trailer
-//! still have a total order.
+//! Invariant: comparing never panics on any bytes; keys too short for an internal trailer still
+//! have a total order.
 
 use crate::key;
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// An order of user keys that this crate does not know by itself.
+/// An order of user keys that the application defines.
 pub trait UserComparator: Send + Sync + fmt::Debug {
-    /// The name that the database carries.
+    /// Returns the name that the database records.
     fn name(&self) -> &str;
 
-    /// The order of two user keys. It must be total and must never change once data exists.
+    /// Returns the order of two user keys. It must be total and must never change once data exists.
     fn compare(&self, a: &[u8], b: &[u8]) -> Ordering;
 
-    /// May replace `start` by something shorter in `[start, limit)`; used for index keys. Doing
-    /// nothing is right.
+    /// May replace `start` by a shorter key in `[start, limit)`; used for index keys. Doing nothing
+    /// is correct.
     fn shorten_separator(&self, start: &mut Vec<u8>, limit: &[u8]) {
         let _ = (start, limit);
     }
 
-    /// May replace `key` by something shorter that is not smaller; used for the last index key.
-    /// Doing nothing is right.
+    /// May replace `key` by a shorter key that is not smaller; used for the last index key. Doing
+    /// nothing is correct.
     fn shorten_successor(&self, key: &mut Vec<u8>) {
         let _ = key;
     }
 
-    /// Whether two keys with different bytes may compare equal. Hash indexes cannot be used then.
+    /// Returns true if two keys with different bytes may compare equal; hash indexes are then not
+    /// used.
     fn different_bytes_may_be_equal(&self) -> bool {
         true
     }
 
-    /// How many bytes at the end of each stored key are its timestamp; 0 for keys without. It must
-    /// never change. If it is not 0, [`compare`](Self::compare) gets keys with timestamps, and has
-    /// the later timestamp first where the keys before them are equal.
+    /// Returns the length in bytes of the timestamp at the end of each stored key; 0 for keys
+    /// without timestamps. It must never change. If it is not 0, [`compare`](Self::compare)
+    /// receives keys with timestamps, and orders the later timestamp first if the keys before them
+    /// are equal.
     fn timestamp_size(&self) -> usize {
         0
     }
 
-    /// The order of two timestamps; the greater one is the later. By default they are little-endian
-    /// integers. The latest of all has to be one of bytes 0xff, and the earliest one of zeroes.
+    /// Returns the order of two timestamps; the greater one is the later. The default compares
+    /// little-endian integers. The latest timestamp must consist of bytes 0xff, the earliest one of
+    /// zeroes.
     fn compare_timestamps(&self, a: &[u8], b: &[u8]) -> Ordering {
         a.iter().rev().cmp(b.iter().rev())
     }
 
-    /// The order of two keys, timestamps left out; whether either has one is said beside it. By
-    /// default [`compare`](Self::compare) is asked of both with the same timestamp, which makes
-    /// copies of them.
+    /// Returns the order of two keys without their timestamps; the bool of each key is true if a
+    /// timestamp is at its end. The default calls [`compare`](Self::compare) with the same
+    /// timestamp on both, which copies them.
     fn compare_without_timestamp(&self, a: (&[u8], bool), b: (&[u8], bool)) -> Ordering {
         let bytes = self.timestamp_size();
         if bytes == 0 {
@@ -89,14 +92,15 @@ pub enum Comparator {
     ReverseBytewise,
     /// `rocksdb.Uint64Comparator`: eight-byte keys as native (little-endian) integers, ascending.
     Uint64,
-    /// `leveldb.BytewiseComparator.u64ts`: by bytes, ascending; eight-byte little-endian integers
-    /// behind them as timestamps, descending.
+    /// `leveldb.BytewiseComparator.u64ts`: by bytes, ascending, then by timestamps, eight-byte
+    /// little-endian integers, descending.
     BytewiseU64Ts,
-    /// `rocksdb.ReverseBytewiseComparator.u64ts`: by bytes, descending; timestamps as above.
+    /// `rocksdb.ReverseBytewiseComparator.u64ts`: by bytes, descending, then by timestamps as
+    /// above.
     ReverseBytewiseU64Ts,
-    /// Anything else.
+    /// A user comparator without timestamps.
     Custom(Arc<dyn UserComparator>),
-    /// Anything else that has timestamps, of so many bytes. [`Comparator::custom`] makes it.
+    /// A user comparator with timestamps of this many bytes. Created by [`Comparator::custom`].
     CustomWithTimestamps(Arc<dyn UserComparator>, usize),
 }
 
@@ -107,10 +111,10 @@ const BYTEWISE_U64_TS: &str = "leveldb.BytewiseComparator.u64ts";
 const REVERSE_BYTEWISE_U64_TS: &str = "rocksdb.ReverseBytewiseComparator.u64ts";
 const U64_TS_BYTES: usize = size_of::<u64>();
 
-/// A comparator name that cannot be honoured.
+/// Error: no built-in comparator has this name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownComparator {
-    /// The name asked for.
+    /// The name that was looked up.
     pub name: String,
 }
 
@@ -123,7 +127,7 @@ impl fmt::Display for UnknownComparator {
 impl std::error::Error for UnknownComparator {}
 
 impl Comparator {
-    /// The built-in comparator with RocksDB's name `name`.
+    /// Returns the built-in comparator with RocksDB's name `name`.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Comparator> {
         match name {
@@ -136,7 +140,7 @@ impl Comparator {
         }
     }
 
-    /// A comparator of the user's.
+    /// Wraps a user comparator.
     #[must_use]
     pub fn custom(comparator: Arc<dyn UserComparator>) -> Comparator {
         match comparator.timestamp_size() {
@@ -145,7 +149,8 @@ impl Comparator {
         }
     }
 
-    /// How many bytes at the end of each stored user key are its timestamp; 0 for keys without.
+    /// Returns the length in bytes of the timestamp at the end of each stored user key; 0 for keys
+    /// without timestamps.
     #[inline]
     #[must_use]
     pub fn timestamp_size(&self) -> usize {
@@ -159,29 +164,29 @@ impl Comparator {
         }
     }
 
-    /// A stored user key without its timestamp, and the timestamp. Of a key that is too short for
-    /// one, all is taken as the timestamp.
+    /// Splits a stored user key into key and timestamp. If it is shorter than a timestamp, all of
+    /// it is taken as the timestamp.
     #[inline]
     #[must_use]
     pub fn split_timestamp<'k>(&self, user_key: &'k [u8]) -> (&'k [u8], &'k [u8]) {
         user_key.split_at(user_key.len().saturating_sub(self.timestamp_size()))
     }
 
-    /// A stored user key without its timestamp.
+    /// Returns a stored user key without its timestamp.
     #[inline]
     #[must_use]
     pub fn bare<'k>(&self, user_key: &'k [u8]) -> &'k [u8] {
         self.split_timestamp(user_key).0
     }
 
-    /// Like [`Comparator::from_name`], with an error that says why there is none.
+    /// Returns the comparator of [`Comparator::from_name`], or an error with the name.
     pub fn lookup(name: &str) -> Result<Comparator, UnknownComparator> {
         Comparator::from_name(name).ok_or_else(|| UnknownComparator { name: name.to_owned() })
     }
 
-    /// `bare` with the timestamp that sorts before all others of the key.
+    /// Returns `bare` with the timestamp that sorts before all others of the key.
     ///
-    /// Compat: as in RocksDB the greatest timestamp of every comparator is one of bytes 0xff.
+    /// Compat: as in RocksDB the greatest timestamp of every comparator consists of bytes 0xff.
     #[must_use]
     pub fn with_greatest_timestamp(&self, bare: &[u8]) -> Vec<u8> {
         let mut key = bare.to_vec();
@@ -189,14 +194,14 @@ impl Comparator {
         key
     }
 
-    /// The internal key that sorts before every entry of a stored user key's key, whatever their
-    /// timestamps, and behind those of all keys before it.
+    /// Returns the internal key that sorts before every entry of the stored `user_key` with any
+    /// timestamp, and after all entries of smaller keys.
     #[must_use]
     pub fn before_all_of(&self, user_key: &[u8]) -> Vec<u8> {
         key::before_all_of(&self.with_greatest_timestamp(self.bare(user_key)))
     }
 
-    /// The name that the database carries.
+    /// Returns the name that the database records.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -209,7 +214,7 @@ impl Comparator {
         }
     }
 
-    /// The order of two stored user keys, whatever their timestamps.
+    /// Returns the order of two stored user keys, ignoring their timestamps.
     #[inline(always)]
     #[must_use]
     pub fn compare_user(&self, a: &[u8], b: &[u8]) -> Ordering {
@@ -225,7 +230,8 @@ impl Comparator {
             Comparator::BytewiseU64Ts | Comparator::ReverseBytewiseU64Ts => {
                 self.compare_bare(self.bare(a), self.bare(b))
             }
-            // Why not with keys that are too short, as none is before the first: see below.
+            // Keys shorter than a timestamp are ordered here, because users' code relies on their
+            // length.
             Comparator::CustomWithTimestamps(c, bytes) if a.len() >= *bytes && b.len() >= *bytes => {
                 c.compare_without_timestamp((a, true), (b, true))
             }
@@ -234,7 +240,7 @@ impl Comparator {
         }
     }
 
-    /// The order of two keys that have no timestamps behind them, as users say them.
+    /// Returns the order of two user keys without timestamps behind them, as passed to the API.
     #[must_use]
     pub fn compare_bare(&self, a: &[u8], b: &[u8]) -> Ordering {
         match self {
@@ -242,7 +248,7 @@ impl Comparator {
             Comparator::ReverseBytewise | Comparator::ReverseBytewiseU64Ts => b.cmp(a),
             Comparator::Uint64 => match (<[u8; 8]>::try_from(a), <[u8; 8]>::try_from(b)) {
                 (Ok(a), Ok(b)) => u64::from_le_bytes(a).cmp(&u64::from_le_bytes(b)),
-                // Why: RocksDB asserts eight bytes; a total order keeps hostile keys harmless.
+                // RocksDB asserts eight bytes; a total order keeps hostile keys harmless.
                 _ => a.len().cmp(&b.len()).then_with(|| a.cmp(b)),
             },
             Comparator::Custom(c) => c.compare(a, b),
@@ -250,7 +256,8 @@ impl Comparator {
         }
     }
 
-    /// The order of two stored user keys; of one key, that with the greater timestamp is first.
+    /// Returns the order of two stored user keys; of equal keys the one with the greater timestamp
+    /// sorts first.
     #[inline(always)]
     #[must_use]
     pub fn compare_with_timestamps(&self, a: &[u8], b: &[u8]) -> Ordering {
@@ -267,7 +274,8 @@ impl Comparator {
                 let ((a, a_timestamp), (b, b_timestamp)) = (self.split_timestamp(a), self.split_timestamp(b));
                 self.compare_bare(a, b).then_with(|| self.compare_timestamps(b_timestamp, a_timestamp))
             }
-            // Why not with keys that are too short: users' code relies on their length.
+            // Keys shorter than a timestamp are ordered here, because users' code relies on their
+            // length.
             Comparator::CustomWithTimestamps(c, bytes) if a.len() >= *bytes && b.len() >= *bytes => {
                 c.compare(a, b)
             }
@@ -276,7 +284,8 @@ impl Comparator {
         }
     }
 
-    /// The order of two timestamps; the greater one is the later. All are equal without timestamps.
+    /// Returns the order of two timestamps; the greater one is the later. Without timestamps all
+    /// are equal.
     #[must_use]
     pub fn compare_timestamps(&self, a: &[u8], b: &[u8]) -> Ordering {
         match self {
@@ -291,7 +300,7 @@ impl Comparator {
         }
     }
 
-    /// Whether two stored user keys are of one key, whatever their timestamps.
+    /// Returns true if two stored user keys are equal, ignoring their timestamps.
     #[inline(always)]
     #[must_use]
     pub fn equal_user(&self, a: &[u8], b: &[u8]) -> bool {
@@ -301,8 +310,8 @@ impl Comparator {
         }
     }
 
-    /// The order of two encoded internal keys: user key ascending, timestamp descending, then
-    /// trailer descending (newest first).
+    /// Returns the order of two encoded internal keys: user key ascending, timestamp descending,
+    /// then trailer descending (newest first).
     #[inline(always)]
     #[must_use]
     pub fn compare_internal(&self, a: &[u8], b: &[u8]) -> Ordering {
@@ -311,13 +320,15 @@ impl Comparator {
         self.compare_with_timestamps(user_a, user_b).then_with(|| trailer_b.cmp(&trailer_a))
     }
 
-    /// Replaces the user key `start` by a shorter one in `[start, limit)` where that is easy.
+    /// Replaces the user key `start` by a shorter one in `[start, limit)` if a short one is cheap
+    /// to find.
     pub fn shorten_separator(&self, start: &mut Vec<u8>, limit: &[u8]) {
         match self {
             Comparator::Bytewise => shorten_separator_ascending(start, limit),
             Comparator::ReverseBytewise => shorten_separator_descending(start, limit),
             Comparator::Custom(c) => c.shorten_separator(start, limit),
-            // Why not with timestamps: a key that is shorter would have to end in one.
+            // Keys with timestamps are not shortened, because the shorter key would need a
+            // timestamp too.
             Comparator::Uint64
             | Comparator::BytewiseU64Ts
             | Comparator::ReverseBytewiseU64Ts
@@ -325,7 +336,7 @@ impl Comparator {
         }
     }
 
-    /// Replaces the user key by a shorter one that is not smaller where that is easy.
+    /// Replaces the user key by a shorter one that is not smaller if one is cheap to find.
     pub fn shorten_successor(&self, key: &mut Vec<u8>) {
         match self {
             Comparator::Bytewise => {
@@ -343,8 +354,8 @@ impl Comparator {
         }
     }
 
-    /// Whether two stored user keys with different bytes may be of one key, as all with timestamps
-    /// may.
+    /// Returns true if stored user keys with different bytes may be equal, which all keys with
+    /// timestamps may.
     #[must_use]
     pub fn different_bytes_may_be_equal(&self) -> bool {
         match self {
@@ -354,14 +365,14 @@ impl Comparator {
     }
 }
 
-/// Byte order, the first eight bytes as one integer where both keys have them.
+/// Compares bytewise, the first eight bytes as one integer if both keys have them.
 #[inline(always)]
 fn compare_bytes(a: &[u8], b: &[u8]) -> Ordering {
     if let (Some((head_a, rest_a)), Some((head_b, rest_b))) =
         (a.split_first_chunk::<8>(), b.split_first_chunk::<8>())
     {
-        // Why: most comparisons of a search end within eight bytes, and a call of memcmp costs more
-        // than this.
+        // Most comparisons of a search end within eight bytes, and a call of memcmp costs more than
+        // this.
         let (head_a, head_b) = (u64::from_be_bytes(*head_a), u64::from_be_bytes(*head_b));
         if head_a != head_b {
             return head_a.cmp(&head_b);
@@ -371,7 +382,7 @@ fn compare_bytes(a: &[u8], b: &[u8]) -> Ordering {
     a.cmp(b)
 }
 
-/// The same for what is behind the first eight bytes. Out of line: few comparisons come here.
+/// Compares the bytes behind the first eight. Out of line because few comparisons reach them.
 #[inline(never)]
 fn compare_rest(a: &[u8], b: &[u8]) -> Ordering {
     if let (Some((head_a, rest_a)), Some((head_b, rest_b))) =
@@ -386,8 +397,8 @@ fn compare_rest(a: &[u8], b: &[u8]) -> Ordering {
     a.cmp(b)
 }
 
-/// Whether two keys are the same bytes. Keys of 8 to 16 bytes are covered by their first and their
-/// last eight.
+/// Returns true if two keys are equal bytes. Keys of 8 to 16 bytes are compared by their first and
+/// their last eight.
 #[inline(always)]
 fn equal_bytes(a: &[u8], b: &[u8]) -> bool {
     if a.len() != b.len() {
@@ -408,8 +419,8 @@ fn shorten_separator_ascending(start: &mut Vec<u8>, limit: &[u8]) {
         start[differ] += 1;
         start.truncate(differ + 1);
     } else if let Some(i) = start[differ + 1..].iter().position(|&b| b != 0xff) {
-        // Why: bumping the byte that differs would reach the limit itself, so a later one is
-        // bumped.
+        // Incrementing the byte that differs would reach the limit itself, so a later byte is
+        // incremented.
         let i = differ + 1 + i;
         start[i] += 1;
         start.truncate(i + 1);
@@ -539,7 +550,7 @@ mod tests {
         }
     }
 
-    /// As users' code has them: it takes for granted that stored keys end in timestamps.
+    /// A user comparator that relies on every stored key ending in a timestamp.
     #[derive(Debug)]
     struct FourBytes;
 

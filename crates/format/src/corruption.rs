@@ -1,8 +1,8 @@
-//! The one error of this crate: bytes that are not what their format says.
+//! The error of every decoder in this crate: bytes that violate their format.
 //!
 //! In: a reason and the offset, within the bytes handed to the decoder, at which it stopped.
 //! Out: [`Corruption`], which callers lift into an error that also names the file.
-//! Invariant: making one never reads the input again and never panics.
+//! Invariant: constructing one never reads the input again and never panics.
 //! Used by every decoder of this crate.
 
 use std::borrow::Cow;
@@ -14,30 +14,30 @@ use std::fmt;
 /// where that slice lies in a larger one moves it with [`Corruption::rebased`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Corruption {
-    /// What is wrong, in words for a person.
+    /// Description of the damage, for people.
     pub what: Cow<'static, str>,
-    /// Where it was noticed, in bytes from the start of the decoded slice.
+    /// Offset of the damage, in bytes from the start of the decoded slice.
     pub offset: u64,
-    /// The bytes may well be good, but to decode them takes this feature of the crates, which they
-    /// were built without.
+    /// Cargo feature that decoding these bytes requires and this build lacks; the bytes themselves
+    /// may be valid.
     pub missing_feature: Option<&'static str>,
 }
 
 impl Corruption {
-    /// A corruption noticed at `offset` bytes into the decoded slice.
+    /// Returns a corruption found at `offset` bytes into the decoded slice.
     #[cold]
     pub fn new(what: impl Into<Cow<'static, str>>, offset: impl TryInto<u64>) -> Self {
         Corruption { what: what.into(), offset: offset.try_into().unwrap_or(u64::MAX), missing_feature: None }
     }
 
-    /// The same corruption seen from a slice that starts `base` bytes earlier.
+    /// Returns the same corruption relative to a slice that starts `base` bytes earlier.
     #[must_use]
     pub fn rebased(mut self, base: u64) -> Self {
         self.offset = self.offset.saturating_add(base);
         self
     }
 
-    /// The same corruption, its reason preceded by `context` ("index block: bad varint").
+    /// Returns the same corruption with `context` before its reason ("index block: bad varint").
     #[must_use]
     pub fn within(mut self, context: &str) -> Self {
         self.what = Cow::Owned(format!("{context}: {}", self.what));

@@ -6,28 +6,28 @@
 //! | `000123.sst` | table; `000123.ldb` in databases begun by LevelDB |
 //! | `000123.blob` | blob file |
 //! | `MANIFEST-000123` | log of version edits |
-//! | `CURRENT` | names the manifest in force |
+//! | `CURRENT` | names the current MANIFEST |
 //! | `OPTIONS-000123` | options the database was opened with |
 //! | `IDENTITY`, `LOCK` | unique id; lock |
 //! | `LOG`, `LOG.old`, `LOG.old.1700000000000000` | info log and its predecessors, by time in microseconds |
-//! | `METADB-1`, `COMPACTION_PROGRESS-1700000000` | kept by RocksDB for its own ends |
-//! | `000123.dbtmp`, `OPTIONS-000123.dbtmp`, `COMPACTION_PROGRESS-1.dbtmp` | left over when a writer dies before its rename |
+//! | `METADB-1`, `COMPACTION_PROGRESS-1700000000` | internal files of RocksDB |
+//! | `000123.dbtmp`, `OPTIONS-000123.dbtmp`, `COMPACTION_PROGRESS-1.dbtmp` | left over if a writer dies before its rename |
 //!
 //! Numbers are decimal, printed with six digits at least, read with any number of them. Specified
 //! by RocksDB's file/filename.cc.
 //!
-//! In: a name without its directory. Out: a [`FileName`], whose `Display` gives the name back;
-//! other names are `None`.
-//! Invariant: `parse` of a printed name gives the same `FileName`. Used by whoever lists, opens or
-//! makes files.
+//! In: a name without its directory. Out: a [`FileName`], whose `Display` prints the name; other
+//! names are `None`.
+//! Invariant: `parse` of a printed name returns the same `FileName`. Used by all code that lists,
+//! opens or creates files of a database.
 //!
-//! Compat: RocksDB also takes `OPTIONS-000005` followed by anything for an options file; here such
-//! a name is foreign, so that a backup copy beside the file is never opened in its place.
+//! Compat: RocksDB also accepts `OPTIONS-000005` with any suffix as an options file; here such a
+//! name is foreign, so that a backup copy beside the file is never opened in its place.
 
 use crate::ids::FileNumber;
 use std::fmt;
 
-/// What a file in a database directory is, with its number.
+/// Kind and number of a file in a database directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FileName {
     /// Write-ahead log.
@@ -42,32 +42,32 @@ pub enum FileName {
     Blob(FileNumber),
     /// Log of version edits.
     Manifest(FileNumber),
-    /// The pointer to the manifest.
+    /// The file that names the current MANIFEST.
     Current,
     /// Options file.
     Options(FileNumber),
-    /// The database's unique id.
+    /// File with the database's unique id.
     Identity,
-    /// The lock file.
+    /// Lock file.
     Lock,
     /// The info log being written.
     InfoLog,
-    /// An older info log, with its time in microseconds if it has one.
+    /// An older info log, with the time in its name, in microseconds, if any.
     OldInfoLog(Option<u64>),
     /// Meta database of old RocksDB releases.
     MetaDatabase(u64),
     /// Progress of a resumable compaction, by time.
     CompactionProgress(u64),
-    /// Any file before its rename.
+    /// Temporary name of a file before its rename.
     Temp(FileNumber),
-    /// An options file before its rename.
+    /// Temporary name of an options file before its rename.
     TempOptions(FileNumber),
-    /// A compaction progress file before its rename.
+    /// Temporary name of a compaction progress file before its rename.
     TempCompactionProgress(u64),
 }
 
 impl FileName {
-    /// Reads a name, with or without a `/` in front; `None` for files that are not the database's.
+    /// Parses a name, with or without a `/` in front; `None` for files that are not the database's.
     #[must_use]
     pub fn parse(name: &str) -> Option<FileName> {
         let name = name.strip_prefix('/').unwrap_or(name);
@@ -115,7 +115,7 @@ impl FileName {
         }
     }
 
-    /// The number in the name, if it is one of the database's file numbers (the others are times).
+    /// Returns the file number in the name; `None` if there is no number or it is a time.
     #[must_use]
     pub fn number(&self) -> Option<FileNumber> {
         use FileName::*;
@@ -160,19 +160,19 @@ impl fmt::Display for FileName {
     }
 }
 
-/// The manifest that the contents of `CURRENT` name; `None` unless they are one manifest name and a
-/// newline.
+/// Returns the MANIFEST that the contents of `CURRENT` name; `None` unless they are one MANIFEST
+/// name and a newline.
 #[must_use]
 pub fn parse_current(contents: &[u8]) -> Option<FileName> {
     let name = std::str::from_utf8(contents).ok()?.strip_suffix('\n')?;
     FileName::parse(name).filter(|f| matches!(f, FileName::Manifest(FileNumber(_))))
 }
 
-/// What the name of a file ends with that is removed some time, and belongs to nothing any more.
+/// Suffix of files that are waiting to be deleted.
 pub const TRASH_EXTENSION: &str = ".trash";
 
-/// Whether a table, a blob file or a log was given this name in order to be removed: its own name,
-/// perhaps with a number behind it, and [`TRASH_EXTENSION`].
+/// Returns true if this is the name of a table, blob file or log that waits to be deleted: its own
+/// name, an optional number, and [`TRASH_EXTENSION`].
 #[must_use]
 pub fn is_trash(name: &str) -> bool {
     let Some(name) = name.strip_suffix(TRASH_EXTENSION) else { return false };
@@ -181,7 +181,7 @@ pub fn is_trash(name: &str) -> bool {
 }
 
 fn decimal(digits: &str) -> Option<u64> {
-    // Why: `u64::from_str` also takes a sign.
+    // Checked because `u64::from_str` also accepts a sign.
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
         return None;
     }

@@ -1,4 +1,4 @@
-//! The footer: the last bytes of a table, from which everything else is found.
+//! Table footer: the last bytes of a table, which locate all of its metadata.
 //!
 //! | bytes | format_version 0 | 1 to 5 | 6 and later |
 //! |---|---|---|---|
@@ -21,9 +21,9 @@
 //! From format_version 6 on the index handle is in the metaindex, under
 //! [`crate::metaindex::INDEX`]. Specified by RocksDB's table/format.cc.
 //!
-//! In: the last bytes of a file. Out: [`Footer`], handles checked against the file's size.
-//! Compat: format_versions 0 and 1 of block-based tables are older than RocksDB 4.6; RocksDB itself
-//! reads them up to 10.x.
+//! In: the last bytes of a file. Out: [`Footer`], handles checked against the file's size. Compat:
+//! format_versions 0 and 1 of block-based tables are older than RocksDB 4.6; RocksDB itself reads
+//! them up to 10.x.
 
 use crate::checksum::{self, ChecksumType};
 use crate::coding::{Reader, fixed32_at, fixed64_at, put_fixed32, put_fixed64};
@@ -33,10 +33,10 @@ use std::fmt;
 
 /// The newest format_version of block-based tables that this crate reads.
 pub const LATEST_FORMAT_VERSION: u32 = 7;
-/// The longest footer. Reading this many bytes from the end of the file (or the whole file if
-/// smaller) is enough.
+/// Length of the longest footer, in bytes. Reading this many bytes from the end of the file (or the
+/// whole file if smaller) is enough.
 pub const MAX_FOOTER_BYTES: usize = 1 + HANDLES_BYTES + 4 + 8;
-/// The shortest footer, that of format_version 0; no table is smaller.
+/// Length of the shortest footer, that of format_version 0, in bytes; no table is smaller.
 pub const MIN_FOOTER_BYTES: usize = HANDLES_BYTES + 8;
 
 const HANDLES_BYTES: usize = 2 * BlockHandle::MAX_ENCODED_BYTES;
@@ -47,12 +47,12 @@ const MAGIC_PLAIN_OLD: u64 = 0x4f34_18eb_7a8f_13b8;
 const MAGIC_CUCKOO: u64 = 0x9267_89d0_c5f1_7873;
 const EXTENDED_MAGIC: [u8; 4] = [0x3e, 0x00, 0x7a, 0x00];
 
-/// Why a file's tail is no footer that can be used.
+/// Error of decoding a footer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FooterError {
     /// A table of a kind, or with a feature, that is known but not supported; the text names it.
     Unsupported(String),
-    /// Not a table, or a damaged one.
+    /// The file is no table, or a damaged one.
     Corrupt(Corruption),
 }
 
@@ -76,14 +76,14 @@ impl From<Corruption> for FooterError {
 /// A decoded footer of a block-based table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Footer {
-    /// 0 to [`LATEST_FORMAT_VERSION`].
+    /// The format_version, 0 to [`LATEST_FORMAT_VERSION`].
     pub format_version: u32,
-    /// How all blocks of the table are checksummed.
+    /// Checksum algorithm of all blocks of the table.
     pub checksum: ChecksumType,
-    /// The metaindex block.
+    /// Handle of the metaindex block.
     pub metaindex_handle: BlockHandle,
-    /// The index block (top of it if partitioned); `None` from format_version 6 on, where the
-    /// metaindex has it.
+    /// Handle of the index block (its top level if partitioned); `None` from format_version 6 on,
+    /// where the metaindex has it.
     pub index_handle: Option<BlockHandle>,
     /// Base of the context checksums; 0 before format_version 6.
     pub base_context_checksum: u32,
@@ -91,8 +91,8 @@ pub struct Footer {
 
 impl Footer {
     /// Decodes the footer from `tail`, the last bytes of a file of `file_bytes` bytes:
-    /// [`MAX_FOOTER_BYTES`] of them, or the whole file if it is smaller. Offsets in errors are
-    /// offsets in the file.
+    /// [`MAX_FOOTER_BYTES`] of them, or the whole file if it is smaller. Offsets in errors count
+    /// from the file's start.
     pub fn decode(tail: &[u8], file_bytes: u64) -> Result<Footer, FooterError> {
         let tail_start = file_bytes.saturating_sub(tail.len() as u64);
         Footer::decode_tail(tail, tail_start, file_bytes).map_err(|e| match e {
@@ -165,7 +165,7 @@ impl Footer {
         footer.check_handles(file_bytes, middle)
     }
 
-    /// format_version 0: no checksum type, no version.
+    /// Decodes a footer of format_version 0, which has no checksum type and no version.
     fn decode_oldest(footer_bytes: &[u8], file_bytes: u64) -> Result<Footer, FooterError> {
         let mut footer = Footer {
             format_version: 0,
@@ -185,8 +185,8 @@ impl Footer {
         Ok(())
     }
 
-    /// The middle of a footer of format_version 6 or later. `bytes` is the whole footer, which lies
-    /// at `offset`.
+    /// Decodes the middle of a footer of format_version 6 or later. `bytes` is the whole footer, at
+    /// file offset `offset`.
     fn decode_extended(&mut self, bytes: &[u8], offset: u64) -> Result<(), FooterError> {
         let mut reader = Reader::new(bytes);
         reader.u8()?;
@@ -241,18 +241,18 @@ impl Footer {
         Ok(self)
     }
 
-    /// What is added to the checksum of the block at `offset`.
+    /// Returns the value added to the checksum of the block at `offset`.
     #[inline]
     #[must_use]
     pub fn context(&self, offset: u64) -> u32 {
         checksum::context_modifier(self.base_context_checksum, offset)
     }
 
-    /// Appends the footer, which comes to lie at `offset` in its file.
+    /// Appends the footer, which will be at file offset `offset`.
     ///
     /// # Panics
-    /// When the parts do not fit the format_version: it is 0 or too new; an index handle is missing
-    /// before 6 or given from 6 on; from 6 on, the metaindex does not lie right in front of the
+    /// If the fields do not fit the format_version: it is 0 or too new; an index handle is missing
+    /// before 6 or given from 6 on; from 6 on, the metaindex does not end directly before the
     /// footer or the base is 0.
     pub fn encode_into(&self, out: &mut Vec<u8>, offset: u64) {
         assert!((1..=LATEST_FORMAT_VERSION).contains(&self.format_version), "format_version can be written");
@@ -292,7 +292,7 @@ impl Footer {
     }
 }
 
-/// The checksum of a footer with the four bytes at `checksum_at` taken as zero.
+/// Returns the checksum of a footer with the four bytes at `checksum_at` taken as zero.
 fn checksum_of(checksum: ChecksumType, footer: &[u8], checksum_at: usize) -> u32 {
     let mut copy = [0; MAX_FOOTER_BYTES];
     copy.copy_from_slice(&footer[..MAX_FOOTER_BYTES]);
@@ -344,7 +344,7 @@ mod tests {
             bytes[bit / 8] ^= 1 << (bit % 8);
             let decoded = Footer::decode(&bytes, total);
             // A flip in the checksum type may select none, which covers nothing; one in the
-            // format_version may select an old one, which has none.
+            // format_version may select an old one, which has no footer checksum.
             let unprotected = decoded.as_ref().is_ok_and(|footer| footer.format_version < 6);
             if footer.format_version >= 6 && footer.checksum != ChecksumType::None && bit >= 8 && !unprotected {
                 prop_assert!(decoded.is_err());

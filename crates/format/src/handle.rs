@@ -1,4 +1,4 @@
-//! Block handles: where a block lies in its file.
+//! Block handles: offset and size of a block in its file.
 //!
 //! | bytes | content |
 //! |---|---|
@@ -6,7 +6,7 @@
 //! | 1-10 | size, varint64, without the 5-byte block trailer |
 //!
 //! Specified by RocksDB's table/format.h. In: a reader. Out: a handle, not yet checked against any
-//! file size; [`BlockHandle::range`] does that.
+//! file size; [`BlockHandle::range`] checks it.
 
 use crate::coding::{self, Reader};
 use crate::corruption::Corruption;
@@ -15,7 +15,7 @@ use std::ops::Range;
 /// Bytes behind every block of a block-based table: compression type, then checksum.
 pub const BLOCK_TRAILER_BYTES: usize = 5;
 
-/// Where a block lies in its file, in bytes.
+/// Offset and size of a block in its file, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
 pub struct BlockHandle {
     /// First byte of the block.
@@ -25,18 +25,18 @@ pub struct BlockHandle {
 }
 
 impl BlockHandle {
-    /// The longest encoding, in bytes.
+    /// Length of the longest encoding, in bytes.
     pub const MAX_ENCODED_BYTES: usize = 2 * coding::MAX_VARINT64_BYTES;
-    /// The handle that points nowhere.
+    /// The null handle.
     pub const NULL: BlockHandle = BlockHandle { offset: 0, size: 0 };
 
-    /// Whether this is the handle that points nowhere.
+    /// Returns true for the null handle.
     #[must_use]
     pub fn is_null(&self) -> bool {
         *self == BlockHandle::NULL
     }
 
-    /// Whether the block of `next` begins right behind this one and its trailer.
+    /// Returns true if the block of `next` begins right behind this block's trailer.
     #[must_use]
     pub fn is_followed_by(&self, next: BlockHandle) -> bool {
         self.offset.checked_add(self.size).and_then(|end| end.checked_add(BLOCK_TRAILER_BYTES as u64))
@@ -66,8 +66,8 @@ impl BlockHandle {
         coding::put_varint64(out, self.size);
     }
 
-    /// The bytes of block and trailer in a file of `file_bytes`; `None` if they do not lie inside
-    /// it.
+    /// Returns the byte range of block and trailer in a file of `file_bytes` bytes; `None` if the
+    /// range is not inside the file.
     #[must_use]
     pub fn range(&self, file_bytes: u64) -> Option<Range<u64>> {
         let end = self.offset.checked_add(self.size)?.checked_add(BLOCK_TRAILER_BYTES as u64)?;

@@ -5,7 +5,7 @@
 //! filters hash with XXH3 instead. Specified by RocksDB's util/hash.cc. In: bytes and a seed. Out:
 //! 32 bits.
 
-/// The hash of `bytes`.
+/// Returns the hash of `bytes`.
 #[must_use]
 pub fn legacy_hash(bytes: &[u8], seed: u32) -> u32 {
     const MULTIPLIER: u32 = 0xc6a4_a793;
@@ -18,7 +18,7 @@ pub fn legacy_hash(bytes: &[u8], seed: u32) -> u32 {
     let rest = words.remainder();
     if !rest.is_empty() {
         for (i, &byte) in rest.iter().enumerate() {
-            // Compat: the bytes of the tail are sign-extended; the files depend on it.
+            // Compat: the bytes of the tail are sign-extended, because existing files depend on it.
             h = h.wrapping_add((i32::from(byte as i8) as u32) << (8 * i));
         }
         h = h.wrapping_mul(MULTIPLIER);

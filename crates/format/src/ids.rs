@@ -1,7 +1,6 @@
-//! The numbers that name things across files: table and blob and log files, column families,
-//! levels.
+//! Identifiers that are stored in files: file numbers, column family ids, levels.
 //!
-//! Plain values, no invariants beyond their width. Anyone may make one.
+//! Plain values with no invariants beyond their width.
 use std::fmt;
 
 /// The number of a file of a database. Table, blob, log, MANIFEST and OPTIONS files share one
@@ -10,8 +9,8 @@ use std::fmt;
 pub struct FileNumber(pub u64);
 
 impl FileNumber {
-    /// The largest number a MANIFEST can hold: two bits are kept for the path id where both are
-    /// packed.
+    /// The largest number that a MANIFEST can hold, because two bits are reserved for the path id
+    /// where both are packed into 64 bits.
     pub const MAX: FileNumber = FileNumber(0x3FFF_FFFF_FFFF_FFFF);
 }
 
@@ -39,13 +38,13 @@ impl fmt::Display for ColumnFamilyId {
 
 /// A level of the tree, 0 the newest.
 ///
-/// Why: RocksDB keeps it as an `int`; one byte is more than any tree has, and a hostile level
-/// cannot make a level table large.
+/// One byte, where RocksDB has an `int`: no tree has more levels, and a hostile level cannot make a
+/// table of levels large.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Level(pub u8);
 
 impl Level {
-    /// The level as an index.
+    /// Returns the level as an index.
     pub fn index(self) -> usize {
         usize::from(self.0)
     }

@@ -1,12 +1,12 @@
-//! Internal keys: what the tree sorts by, and what blocks, memtables and file boundaries store.
+//! Internal keys: the sort key of the tree, as stored in blocks, memtables and file boundaries.
 //!
 //! | bytes | content |
 //! |---|---|
 //! | n | user key |
 //! | 8 | trailer, little-endian: sequence number << 8 \| value type |
 //!
-//! Sorted by user key ascending, then trailer descending, so that the newest entry of a user key
-//! comes first. Specified by RocksDB's db/dbformat.h.
+//! Sorted by user key ascending, then trailer descending, so the newest entry of a user key comes
+//! first. Specified by RocksDB's db/dbformat.h.
 //!
 //! In: slices. Out: parts borrowed from them, or [`Corruption`]. Invariant: nothing here allocates
 //! except `encode_into` and [`InternalKey::to_vec`].
@@ -21,9 +21,10 @@ pub const TRAILER_BYTES: usize = 8;
 pub struct SeqNo(pub u64);
 
 impl SeqNo {
-    /// The oldest; entries at the bottom of the tree that no snapshot can tell apart carry it.
+    /// The smallest sequence number; entries at the bottom of the tree that no snapshot separates
+    /// carry it.
     pub const ZERO: SeqNo = SeqNo(0);
-    /// The largest that fits 56 bits; a read at it sees everything.
+    /// The largest sequence number, 56 bits; a read at it sees every entry.
     pub const MAX: SeqNo = SeqNo((1 << 56) - 1);
 }
 
@@ -33,7 +34,7 @@ impl std::fmt::Display for SeqNo {
     }
 }
 
-/// What an entry does, by the number that RocksDB stores. Those marked WAL occur in write batches
+/// Type of an entry, by the number that RocksDB stores. Types marked WAL occur in write batches
 /// only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
@@ -65,7 +66,7 @@ pub enum ValueType {
     Noop = 0x0d,
     /// WAL.
     ColumnFamilyRangeDeletion = 0x0e,
-    /// In the range deletion block only; in a file boundary it marks an end that is exclusive.
+    /// In range deletion blocks and file boundaries; in a boundary it marks an exclusive end.
     RangeDeletion = 0x0f,
     /// WAL.
     ColumnFamilyBlobIndex = 0x10,
@@ -80,20 +81,20 @@ pub enum ValueType {
     WideColumnEntity = 0x16,
     /// WAL.
     ColumnFamilyWideColumnEntity = 0x17,
-    /// A value with its write time behind it (TimedPut).
+    /// A value followed by its write time (TimedPut).
     ValuePreferredSeqno = 0x18,
     /// WAL.
     ColumnFamilyValuePreferredSeqno = 0x19,
 }
 
 impl ValueType {
-    /// The type to seek with: it sorts before every entry of the same user key and sequence number.
+    /// Type to seek with: sorts before every entry of the same user key and sequence number.
     pub const FOR_SEEK: ValueType = ValueType::ValuePreferredSeqno;
-    /// The type to seek backwards with: it sorts after every entry of the same user key and
-    /// sequence number.
+    /// Type to seek backwards with: sorts after every entry of the same user key and sequence
+    /// number.
     pub const FOR_SEEK_FOR_PREV: ValueType = ValueType::Deletion;
 
-    /// The type with the number `n`, if RocksDB 11.8 defines it.
+    /// Returns the type with the number `n`, or `None` if RocksDB 11.8 does not define it.
     #[inline]
     #[must_use]
     pub const fn from_u8(n: u8) -> Option<ValueType> {
@@ -129,7 +130,7 @@ impl ValueType {
         })
     }
 
-    /// Whether it deletes its key.
+    /// Returns true if an entry of this type deletes its key.
     #[inline]
     #[must_use]
     pub const fn is_deletion(self) -> bool {
@@ -137,8 +138,8 @@ impl ValueType {
         matches!(self, Deletion | SingleDeletion | DeletionWithTimestamp)
     }
 
-    /// Whether it may stand in an internal key (in a table, a memtable or a file boundary), not
-    /// only in a WAL.
+    /// Returns true if the type may occur in an internal key (in a table, a memtable or a file
+    /// boundary), not only in a WAL.
     #[inline]
     #[must_use]
     pub const fn is_stored(self) -> bool {
@@ -158,21 +159,21 @@ impl ValueType {
     }
 }
 
-/// The trailer of an internal key as one integer; greater sorts first.
+/// Returns the trailer of an internal key as an integer; greater trailers sort first.
 #[inline(always)]
 #[must_use]
 pub const fn pack_trailer(seq: SeqNo, kind: ValueType) -> u64 {
     (seq.0 << 8) | kind as u64
 }
 
-/// The trailer that a file boundary carries when it ends before all entries of its user key (a
-/// range tombstone's end).
+/// Trailer of a file's largest key if that key is the exclusive end of a range tombstone, so the
+/// file has no entry of that user key.
 pub const RANGE_TOMBSTONE_SENTINEL: u64 = pack_trailer(SeqNo::MAX, ValueType::RangeDeletion);
 
-/// User key and trailer of an encoded internal key, unchecked as to the value type.
+/// Splits an encoded internal key into user key and trailer without checking the value type.
 ///
-/// Bytes too short for a trailer come back whole, with trailer 0: comparing hostile keys is then
-/// total, and whoever looks at the parts uses [`InternalKey::parse`], which refuses them.
+/// A slice shorter than a trailer is returned whole, with trailer 0, so that comparing hostile keys
+/// is total. Code that needs valid parts calls [`InternalKey::parse`], which rejects such slices.
 #[inline(always)]
 #[must_use]
 pub fn split(internal_key: &[u8]) -> (&[u8], u64) {
@@ -182,7 +183,7 @@ pub fn split(internal_key: &[u8]) -> (&[u8], u64) {
     }
 }
 
-/// The user key of an encoded internal key; see [`split`].
+/// Returns the user key of an encoded internal key; see [`split`].
 #[inline(always)]
 #[must_use]
 pub fn user_key(internal_key: &[u8]) -> &[u8] {
@@ -192,16 +193,16 @@ pub fn user_key(internal_key: &[u8]) -> &[u8] {
 /// A decoded internal key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InternalKey<'a> {
-    /// What the user wrote.
+    /// The user key, without the trailer.
     pub user_key: &'a [u8],
-    /// When.
+    /// Sequence number of the write.
     pub seq: SeqNo,
-    /// What for.
+    /// Type of the entry.
     pub kind: ValueType,
 }
 
 impl<'a> InternalKey<'a> {
-    /// Decodes an internal key; refuses bytes without a trailer and value types that do not occur
+    /// Decodes an internal key; rejects bytes without a trailer and value types that do not occur
     /// in keys.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<InternalKey<'a>, Corruption> {
@@ -221,7 +222,7 @@ impl<'a> InternalKey<'a> {
         }
     }
 
-    /// The trailer as one integer.
+    /// Returns the trailer as an integer.
     #[inline]
     #[must_use]
     pub const fn trailer(&self) -> u64 {
@@ -234,7 +235,7 @@ impl<'a> InternalKey<'a> {
         append(out, self.user_key, self.trailer());
     }
 
-    /// The encoded key in a buffer of its own.
+    /// Returns the encoded key in a new buffer.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.user_key.len() + TRAILER_BYTES);
@@ -250,8 +251,8 @@ pub fn append(out: &mut Vec<u8>, user_key: &[u8], trailer: u64) {
     out.extend_from_slice(&trailer.to_le_bytes());
 }
 
-/// The internal key that sorts before every entry of `user_key`, and behind those of all keys
-/// before it.
+/// Returns the internal key that sorts before every entry of `user_key` and after all entries of
+/// smaller user keys.
 #[must_use]
 pub fn before_all_of(user_key: &[u8]) -> Vec<u8> {
     let mut key = Vec::with_capacity(user_key.len() + TRAILER_BYTES);

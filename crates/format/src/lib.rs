@@ -1,8 +1,8 @@
 //! RocksDB's on-disk formats: bytes in, bytes out.
 //!
-//! No I/O, no async, no clock, no threads: callers read and write files, this crate says what the
-//! bytes mean. Every decoder treats its input as hostile and answers bad bytes with [`Corruption`].
-//! The byte tables are in docs/formats/.
+//! No I/O, no async, no clock, no threads: callers read and write files, this crate encodes and
+//! decodes their bytes. Every decoder treats its input as hostile and returns [`Corruption`] for
+//! bad bytes. The byte tables are in docs/formats/.
 #![forbid(unsafe_code)]
 
 pub mod blob;

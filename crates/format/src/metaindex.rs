@@ -1,4 +1,4 @@
-//! The metaindex: names of the blocks that are not data, and where they lie.
+//! Metaindex block: maps the names of a table's metadata blocks to their handles.
 //!
 //! A plain block ([`crate::block`]) with a restart point at every entry; keys are names, values
 //! block handles.
@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 
 /// Name of the properties block.
 pub const PROPERTIES: &str = "rocksdb.properties";
-/// What tables made before 2013 call it.
+/// Name of the properties block in tables made before 2013.
 pub const PROPERTIES_OLD: &str = "rocksdb.stats";
 /// Name of the index block, from format_version 6 on.
 pub const INDEX: &str = "rocksdb.index";
@@ -30,19 +30,19 @@ pub const INDEX: &str = "rocksdb.index";
 pub const RANGE_DEL: &str = "rocksdb.range_del";
 /// Name of the compression dictionary.
 pub const COMPRESSION_DICT: &str = "rocksdb.compression_dict";
-/// In front of the policy's name: a filter for every data block. No RocksDB since 8.0 reads or
-/// writes them.
+/// Prefix of the policy's name for a filter per data block. No RocksDB since 8.0 reads or writes
+/// them.
 pub const BLOCK_FILTER_PREFIX: &str = "filter.";
-/// In front of the policy's name: one filter for the table.
+/// Prefix of the policy's name for one filter of the whole table.
 pub const FULL_FILTER_PREFIX: &str = "fullfilter.";
-/// In front of the policy's name: a filter in partitions.
+/// Prefix of the policy's name for a partitioned filter.
 pub const PARTITIONED_FILTER_PREFIX: &str = "partitionedfilter.";
 /// Name of the hash index's prefixes.
 pub const HASH_INDEX_PREFIXES: &str = "rocksdb.hashindex.prefixes";
 /// Name of the hash index's prefix lengths and positions.
 pub const HASH_INDEX_METADATA: &str = "rocksdb.hashindex.metadata";
 
-/// How a filter is laid out in its table.
+/// Layout of a filter in its table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FilterKind {
     /// One filter for every data block; not supported, and safe to ignore.
@@ -60,7 +60,7 @@ pub struct Metaindex {
 }
 
 impl Metaindex {
-    /// Decodes the block's contents. Handles are checked against a file of `file_bytes` bytes.
+    /// Decodes the block's contents and checks the handles against a file of `file_bytes` bytes.
     pub fn decode(contents: Box<[u8]>, file_bytes: u64) -> Result<Metaindex, Corruption> {
         let block = Block::parse(contents)?;
         let mut cursor = BlockCursor::new();
@@ -82,19 +82,19 @@ impl Metaindex {
         Ok(Metaindex { handles })
     }
 
-    /// Where the block `name` lies.
+    /// Returns the handle of the block `name`.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<BlockHandle> {
         self.handles.get(name.as_bytes()).copied()
     }
 
-    /// Where the properties block lies.
+    /// Returns the handle of the properties block.
     #[must_use]
     pub fn properties(&self) -> Option<BlockHandle> {
         self.get(PROPERTIES).or_else(|| self.get(PROPERTIES_OLD))
     }
 
-    /// The filter block, if any: its kind, the name of its policy, and where it lies.
+    /// Returns kind, policy name and handle of the filter block, or `None` without one.
     #[must_use]
     pub fn filter(&self) -> Option<(FilterKind, String, BlockHandle)> {
         let kinds = [
@@ -108,7 +108,7 @@ impl Metaindex {
         })
     }
 
-    /// All names and handles, by name.
+    /// Returns all names and handles, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], BlockHandle)> {
         self.handles.iter().map(|(name, handle)| (&name[..], *handle))
     }
@@ -118,7 +118,7 @@ impl Metaindex {
         self.handles.insert(name.into(), handle);
     }
 
-    /// The block's contents.
+    /// Returns the block's contents.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut builder = BlockBuilder::new(BlockShape::plain(1));

@@ -1,4 +1,4 @@
-//! Prefix extractors: which part of a key prefix filters, hash indexes and prefix iteration go by.
+//! Prefix extractors: the part of a key used by prefix filters, hash indexes and prefix iteration.
 //!
 //! | name in OPTIONS and table properties | option string | prefix |
 //! |---|---|---|
@@ -8,47 +8,47 @@
 //!
 //! Specified by RocksDB's util/slice.cc. In: a name, then user keys. Out: prefixes borrowed from
 //! the keys.
-//! Invariant: two extractors with the same name cut every key alike, so a table filter built under
-//! a name may be asked by whoever has an extractor of that name, and by nobody else.
+//! Invariant: two extractors with equal names extract equal prefixes, so a table filter may be
+//! queried only by an extractor of the name it was built under.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// A prefix extractor that the user brings.
+/// A prefix extractor that the application defines.
 ///
-/// For every key in the domain `transform` must be deterministic, a function of the key alone; and
-/// keys that sort between two keys of one prefix must have that prefix too, or prefix iteration
+/// For every key in the domain `transform` must depend on nothing but the key; and keys that sort
+/// between two keys of one prefix must have that prefix too, because prefix iteration otherwise
 /// misses them.
 pub trait SliceTransform: Send + Sync + Debug {
-    /// What tables record; two extractors of one name must cut alike.
+    /// Returns the name that tables record; two extractors of one name must extract equal prefixes.
     fn name(&self) -> &str;
-    /// Whether `key` has a prefix.
+    /// Returns true if `key` has a prefix.
     fn in_domain(&self, key: &[u8]) -> bool;
-    /// The prefix of a key that has one.
+    /// Returns the prefix of a key that has one.
     fn transform<'k>(&self, key: &'k [u8]) -> &'k [u8];
-    /// The length of the longest prefix, if there is a longest.
+    /// Returns the length of the longest prefix, or `None` if it is not bounded.
     fn full_length(&self) -> Option<usize> {
         None
     }
 }
 
-/// How to cut the prefix off a key.
+/// A prefix extractor: built-in or the application's own.
 #[derive(Debug, Clone)]
 pub enum PrefixExtractor {
-    /// The first so many bytes; shorter keys have no prefix.
+    /// The first bytes of a key, as many as given; shorter keys have no prefix.
     Fixed(usize),
-    /// At most the first so many bytes.
+    /// The first bytes of a key, at most as many as given.
     Capped(usize),
     /// The whole key.
     Noop,
-    /// The user's own.
+    /// The application's own extractor.
     Custom(Arc<dyn SliceTransform>),
 }
 
 impl PrefixExtractor {
-    /// The built-in extractor with this name, as it stands in OPTIONS files, table properties or
-    /// option strings.
+    /// Returns the built-in extractor with this name in OPTIONS files, table properties or option
+    /// strings.
     #[must_use]
     pub fn from_name(name: &str) -> Option<PrefixExtractor> {
         let length = |prefix: &str| {
@@ -64,7 +64,7 @@ impl PrefixExtractor {
         length("rocksdb.CappedPrefix.").or_else(|| length("capped:")).map(PrefixExtractor::Capped)
     }
 
-    /// The name that RocksDB records, such as `rocksdb.FixedPrefix.8`.
+    /// Returns the name that RocksDB records, such as `rocksdb.FixedPrefix.8`.
     #[must_use]
     pub fn name(&self) -> Cow<'_, str> {
         match self {
@@ -75,7 +75,7 @@ impl PrefixExtractor {
         }
     }
 
-    /// Whether this is the extractor that a table or an OPTIONS file recorded under `name`;
+    /// Returns true if this is the extractor that a table or an OPTIONS file recorded as `name`;
     /// allocates nothing.
     #[must_use]
     pub fn has_name(&self, name: &str) -> bool {
@@ -88,7 +88,7 @@ impl PrefixExtractor {
         }
     }
 
-    /// Whether `key` has a prefix.
+    /// Returns true if `key` has a prefix.
     #[inline]
     #[must_use]
     pub fn in_domain(&self, key: &[u8]) -> bool {
@@ -99,7 +99,7 @@ impl PrefixExtractor {
         }
     }
 
-    /// The prefix of a key; for one outside the domain, the key.
+    /// Returns the prefix of a key, or the key if it is outside the domain.
     #[inline]
     #[must_use]
     pub fn transform<'k>(&self, key: &'k [u8]) -> &'k [u8] {
@@ -110,15 +110,15 @@ impl PrefixExtractor {
         }
     }
 
-    /// The prefix of `key`, if it has one.
+    /// Returns the prefix of `key`, if it has one.
     #[inline]
     #[must_use]
     pub fn prefix<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
         self.in_domain(key).then(|| self.transform(key))
     }
 
-    /// The length of the longest prefix, if there is a longest: a bound of that length can be
-    /// compared by its prefix alone.
+    /// Returns the length of the longest prefix, if bounded: a bound of that length can be compared
+    /// by its prefix alone.
     #[must_use]
     pub fn full_length(&self) -> Option<usize> {
         match self {

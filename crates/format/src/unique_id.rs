@@ -1,8 +1,9 @@
-//! The unique id of a table file: which session of which database wrote it, as which file.
+//! Unique id of a table file, made of the database, the session and the file number it was written
+//! by.
 //!
 //! In: the three properties that every table since RocksDB 6.24 has. Out: the 128 bits that the
-//! MANIFEST keeps for the file, so that a file that was swapped for another one is noticed when it
-//! is opened.
+//! MANIFEST keeps for the file, so that a file swapped for another one is detected when it is
+//! opened.
 //!
 //! | half | content |
 //! |---|---|
@@ -14,10 +15,11 @@
 
 use xxhash_rust::xxh3::{xxh3_128, xxh3_128_with_seed};
 
-/// Digits of the lower part of a session id, in base 36.
+/// Number of base-36 digits in the lower part of a session id.
 const LOWER_DIGITS: usize = 12;
 
-/// The id of the file that session `db_session_id` of database `db_id` wrote under `file_number`.
+/// Returns the id of the file that session `db_session_id` of database `db_id` wrote under
+/// `file_number`.
 #[must_use]
 pub fn table_unique_id(db_id: &[u8], db_session_id: &[u8], file_number: u64) -> [u64; 2] {
     let (upper, lower) = decode_session_id(db_session_id).unwrap_or_else(|| {
@@ -29,8 +31,8 @@ pub fn table_unique_id(db_id: &[u8], db_session_id: &[u8], file_number: u64) -> 
     [lower, database ^ file_number]
 }
 
-/// Upper and lower bits of a session id: 13 to 24 digits in base 36, the last twelve of which hold
-/// 62 bits.
+/// Returns upper and lower bits of a session id: 13 to 24 digits in base 36, the last twelve of
+/// which hold 62 bits.
 fn decode_session_id(id: &[u8]) -> Option<(u64, u64)> {
     if !(LOWER_DIGITS + 1..=24).contains(&id.len()) {
         return None;

@@ -1,5 +1,5 @@
-//! Tables that this crate builds, over a matrix of options: read back by this crate and by
-//! RocksDB's own sst_dump, which verifies checksums, walks the index and prints every entry.
+//! Tables that this crate builds with a matrix of options, read back by this crate and by RocksDB's
+//! own sst_dump, which verifies checksums, walks the index and prints every entry.
 
 mod support;
 
@@ -16,8 +16,8 @@ use karst_format::table_builder::{
 };
 use support::{Entries, Table, scan_lines, sst_dump_scan, tool};
 
-/// Keys of several lengths with shared prefixes, some with many versions, every kind of point
-/// entry.
+/// Returns keys of several lengths with shared prefixes, some with many versions, and every kind of
+/// point entry.
 fn entries(count: u32) -> Entries {
     let mut entries = Vec::new();
     let mut random = 88_172_645_463_325_252u64;
@@ -138,7 +138,7 @@ fn format_versions_and_index_types() {
                 );
                 assert_eq!(table.properties.index_type(), Ok(index_type));
                 assert_eq!(table.layout().delta_handles, format_version >= 4);
-                // Some keys have more versions than a block holds.
+                // Some keys have more versions than fit into a block.
                 assert!(!table.layout().user_keys);
                 if index_type == IndexType::TwoLevelIndexSearch {
                     assert!(table.properties.index_partitions > 1);
@@ -227,7 +227,7 @@ fn data_blocks_lie_in_units_of_their_own() {
     assert!(matches!(TableBuilder::new(compressed), Err(TableBuildError::BadOptions(_))));
 }
 
-/// Blocks lie within super blocks where the padding is small enough, and the handles behind the
+/// Data blocks do not cross super blocks if the padding is small enough, and the handles behind the
 /// padding are whole.
 #[test]
 fn data_blocks_do_not_straddle_super_blocks() {
@@ -287,7 +287,7 @@ fn zstd_trains_its_dictionary() {
     let has_magic = |options| build(options, &entries, &[]).windows(4).any(|bytes| bytes == magic);
     assert!(has_magic(options(100_000, true)), "a dictionary of ZSTD's own form");
     assert!(!has_magic(options(100_000, false)) && !has_magic(options(0, true)), "the data itself");
-    // There is too little to learn from.
+    // Too few samples to train on.
     let few = &entries[..20].to_vec();
     assert!(!check("few", options(100_000, true), few).has_dictionary());
 }
@@ -461,7 +461,8 @@ fn damage_is_noticed() {
             let _ = table.range_deletions()?;
             table.scan()
         });
-        // The footer's first 16 reserved bytes mean nothing, but are covered by its checksum.
+        // A flip in the first 16 reserved bytes, which are ignored, is detected by the footer's
+        // checksum.
         assert!(read.is_err(), "flipping a bit of byte {at} of {} went unnoticed", bytes.len());
     }
     for length in (0..bytes.len()).step_by(7) {
@@ -529,7 +530,7 @@ fn evenly_lying_keys_mark_the_index_and_change_nothing_else() {
         InternalKey { user_key: &user_key.to_be_bytes(), seq: SeqNo(7), kind: ValueType::Value }.to_vec()
     };
     let even: Entries = (0..3000).map(|i| (key(i * 1000), value(i))).collect();
-    // Each distance is larger than all before it together.
+    // Each distance is larger than the sum of all before it.
     let uneven: Entries = (0..3000u64).map(|i| (key(i + (1 << (i / 50))), value(i))).collect();
     for format_version in [5, 6, 7] {
         for index_type in [IndexType::BinarySearch, IndexType::TwoLevelIndexSearch] {
@@ -581,7 +582,7 @@ fn blocks_that_are_compressed_elsewhere_make_the_same_file() {
             builder.add(key, value).unwrap();
             away.extend(builder.take_closed());
             assert!(builder.file_bytes_at_most() >= builder.file_bytes());
-            // Up to nine blocks are away.
+            // At most nine blocks are in flight.
             while away.len() > 9 {
                 let block: karst_format::table_builder::ClosedBlock = away.pop_front().unwrap();
                 builder.add_compressed(if away.len() % 2 == 0 {

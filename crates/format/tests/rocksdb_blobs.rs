@@ -1,7 +1,7 @@
 //! Blob files of RocksDB 7.8: every reference in the tables leads to the record of its key, every
-//! value decompresses to what `ldb scan` prints, and what is encoded here has the same bytes.
+//! value decompresses to the one that `ldb scan` prints, and this crate encodes equal bytes.
 //!
-//! Needs Debian's rocksdb-tools, as the other tests against RocksDB do.
+//! Needs Debian's rocksdb-tools, like the other tests against RocksDB.
 
 mod support;
 
@@ -19,8 +19,7 @@ use std::fs;
 use std::path::Path;
 use support::Table;
 
-/// The records of a blob file by the offset of their value, after everything in the file has been
-/// checked.
+/// Checks the whole blob file, and returns its records by the offset of their value.
 fn records(bytes: &[u8], compression: CompressionType) -> BTreeMap<u64, BlobRecord<'_>> {
     let header = BlobHeader::decode(&bytes[..HEADER_BYTES]).unwrap();
     let expected = BlobHeader {

@@ -1,7 +1,7 @@
-//! Filters of RocksDB 7.8, of every kind that it writes: no key denied, as few others let through
-//! as the policy promises, and the same bits when they are built here from the same keys.
+//! Filters of RocksDB 7.8, of every kind that it writes: no key is denied, false positives are
+//! within the policy's rate, and filters built here from the same keys have equal bits.
 //!
-//! Needs Debian's rocksdb-tools, as the other tests against RocksDB do.
+//! Needs Debian's rocksdb-tools, like the other tests against RocksDB.
 
 mod support;
 
@@ -14,22 +14,23 @@ use std::fs;
 use std::path::Path;
 use support::Table;
 
-/// A filter policy and what else decides the filter.
+/// A filter policy and the other options that affect the filter.
 struct Case {
     policy: &'static str,
     format_version: u32,
     /// Lines of `[CFOptions]` and of the table options.
     cf_options: &'static str,
     table_options: &'static str,
-    /// What the filter is, as [`FilterReader::describe`] says it.
+    /// Kind of the filter, as [`FilterReader::describe`] returns it.
     kind: &'static str,
-    /// At most so many of a thousand foreign keys pass.
+    /// Maximum number of a thousand foreign keys that match.
     false_positives: f64,
 }
 
 const PARTITIONED: &str =
     "  index_type=kTwoLevelIndexSearch\n  partition_filters=true\n  metadata_block_size=1024\n";
-// Keys count up in their first eight bytes: 256 of them share a prefix of seven, none one of eight.
+// The first eight bytes of the keys are a counter: 256 keys share a prefix of seven bytes, all
+// prefixes of eight differ.
 const PREFIX: &str = "  prefix_extractor=rocksdb.FixedPrefix.7\n";
 const LONG_PREFIX: &str = "  prefix_extractor=capped:8\n";
 
@@ -151,7 +152,7 @@ fn make(dir: &Path, case: &Case) -> Vec<Table> {
     );
     fs::write(&options, text).unwrap();
     let flags = [format!("-db={}", db.display()), format!("-options_file={}", options.display())];
-    // Keys are the number in eight bytes, highest first, and filled up with "00000000".
+    // Keys are the number in eight bytes, big-endian, followed by "00000000".
     let run = ["-benchmarks=fillrandom,flush", "-num=30000", "-value_size=8", "-seed=7"];
     let all: Vec<&str> = flags.iter().map(String::as_str).chain(run).collect();
     support::tool("db_bench", &all);
@@ -163,7 +164,7 @@ fn make(dir: &Path, case: &Case) -> Vec<Table> {
             tables.push(Table::open(&path));
         }
         if name.starts_with("OPTIONS-") {
-            // What RocksDB makes of the option string is what it means here.
+            // The option string that RocksDB prints parses to an equal policy here.
             let text = fs::read_to_string(&path).unwrap();
             let line = text.lines().find_map(|l| l.trim().strip_prefix("filter_policy=")).unwrap();
             assert_eq!(
@@ -242,9 +243,9 @@ fn filters_of_every_kind() {
     }
 }
 
-/// Adds keys in the order of release 7.8, which decides a Ribbon's seed: a key before its prefix.
-/// (Release 11.8, like the builder here, adds the prefix first.) Without whole keys 7.8 adds an
-/// empty prefix behind the first one.
+/// Adds keys in the order of release 7.8, which determines a Ribbon's seed: a key before its
+/// prefix. (Release 11.8, like the builder here, adds the prefix first.) Without whole keys 7.8
+/// adds an empty prefix behind the first one.
 fn add_as_release_7(
     bits: &mut FilterBitsBuilder,
     keys: &[&[u8]],
@@ -267,7 +268,7 @@ fn add_as_release_7(
     }
 }
 
-/// Thirty thousand keys of the same form that are not among `keys`.
+/// Returns thirty thousand keys of the same form that are not among `keys`.
 fn foreign(keys: &[&[u8]]) -> Vec<[u8; 16]> {
     let present: HashSet<&[u8]> = keys.iter().copied().collect();
     let mut foreign = Vec::new();

@@ -1,8 +1,8 @@
-//! Write-ahead logs of RocksDB 7.8: every record here is what `ldb dump_wal` prints of it, in logs
-//! that are legacy, compressed, recycled, and left behind by a process that was killed; and
-//! `ldb dump_wal` reads what is written here.
+//! Write-ahead logs of RocksDB 7.8: every record read here equals the one that `ldb dump_wal`
+//! prints, in logs that are legacy, compressed, recycled, and left by a killed process; and
+//! `ldb dump_wal` reads the logs that are written here.
 //!
-//! Needs Debian's rocksdb-tools, as the other tests against RocksDB do.
+//! Needs Debian's rocksdb-tools, like the other tests against RocksDB.
 
 use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
@@ -17,7 +17,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What `ldb dump_wal` says of a record.
+/// A record as `ldb dump_wal` prints it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Row {
     seq: u64,
@@ -29,8 +29,8 @@ struct Row {
 
 fn dumped(log: &Path) -> Vec<Row> {
     let text = run("ldb", &["dump_wal", "--header", &format!("--walfile={}", log.display())], b"").unwrap();
-    // Why by the log: seven bytes at the end of a block hold a legacy header, and so the beginning
-    // of a record, but no recyclable one.
+    // The length depends on the log: seven bytes at the end of a block can hold a legacy header,
+    // and thus the beginning of a record, but no recyclable one.
     let (_, recyclable) = kind(log);
     let header_bytes = if recyclable { RECYCLABLE_HEADER_BYTES } else { HEADER_BYTES };
     let rows = text.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit()));
@@ -38,7 +38,7 @@ fn dumped(log: &Path) -> Vec<Row> {
         let mut fields = line.splitn(5, ',');
         let mut number = || fields.next().unwrap().trim().parse::<u64>().unwrap();
         let (seq, count, bytes, mut offset) = (number(), number(), number(), number());
-        // Why: ldb says where it stood before it skipped the last bytes of a block.
+        // ldb prints the offset before it skips the last bytes of a block.
         let left = BLOCK_BYTES as u64 - offset % BLOCK_BYTES as u64;
         if left < header_bytes as u64 {
             offset += left;
@@ -49,7 +49,7 @@ fn dumped(log: &Path) -> Vec<Row> {
     .collect()
 }
 
-/// The operations as `ldb dump_wal` prints them.
+/// Returns the operations as `ldb dump_wal` prints them.
 fn printed(batch: &BatchReader<'_>) -> String {
     let mut text = String::new();
     for op in batch.ops() {
@@ -73,7 +73,7 @@ fn number_of(log: &Path) -> FileNumber {
     FileName::parse(log.file_name().unwrap().to_str().unwrap()).unwrap().number().unwrap()
 }
 
-/// All records of a log, by our reader. Damage is returned as text.
+/// Returns all records of a log, read by this crate, and the damage as text.
 fn read(log: &Path, mode: RecoveryMode) -> (Vec<Row>, Vec<String>) {
     let bytes = fs::read(log).unwrap();
     let mut reader = LogReader::new(&bytes, number_of(log), mode);
@@ -121,8 +121,8 @@ fn options_file(dir: &Path, db_options: &str) -> String {
 const RECYCLE: &str = "  recycle_log_file_num=4\n  wal_recovery_mode=kSkipAnyCorruptedRecords\n";
 const COMPRESS: &str = "  wal_compression=kZSTD\n";
 
-/// Whether a log is compressed and whether its records are recyclable, by the types of its first
-/// records.
+/// Returns true if the log is compressed, and true if its records are recyclable, by the types of
+/// its first records.
 fn kind(log: &Path) -> (bool, bool) {
     let bytes = fs::read(log).unwrap();
     let type_at = |at: usize| bytes.get(at).copied().unwrap_or_default();
@@ -141,7 +141,7 @@ fn every_record_is_what_ldb_prints() {
         let dir = tempfile::tempdir().unwrap();
         let db = dir.path().join("db");
         let options = options_file(dir.path(), db_options);
-        // Batches from one operation to more than a block of the log holds.
+        // Batches of one operation up to more than a block of the log.
         for (batch, value, benchmark) in [
             ("-batch_size=1", "-value_size=100", "-benchmarks=fillrandom"),
             ("-batch_size=700", "-value_size=300", "-benchmarks=fillrandom"),
@@ -180,7 +180,7 @@ fn logs_of_a_killed_process() {
             .spawn();
         let child =
             Killed(started.expect("db_bench is missing; install it with: apt-get install rocksdb-tools"));
-        // Killed anywhere, after several logs have had their turn.
+        // The process is killed at an arbitrary point, after it has used several logs.
         eventually(true, || {
             let names = fs::read_dir(&db).into_iter().flatten().flatten().map(|entry| entry.path());
             let logs = names.filter(|path| path.extension().is_some_and(|e| e == "log"));
@@ -192,7 +192,7 @@ fn logs_of_a_killed_process() {
             let expected = dumped(&log);
             assert_eq!(rows.len(), expected.len(), "{db_options}: {}", log.display());
             assert!(rows == expected, "{db_options}: {}", log.display());
-            // What a crash leaves is no damage but at the tail.
+            // A crash damages only the tail.
             let (skipping, _) = read(&log, RecoveryMode::SkipAnyCorruptedRecords);
             assert!(skipping.starts_with(&rows));
         }

@@ -1,6 +1,6 @@
-//! Tables that RocksDB 7.8 writes, over a matrix of options: every block decodes, and every entry
-//! is the one that RocksDB's own sst_dump prints. The tests assert that the feature they are about
-//! is really in the file.
+//! Tables that RocksDB 7.8 writes with a matrix of options: every block decodes, and every entry
+//! equals the one that RocksDB's own sst_dump prints. Each test asserts that the feature it tests
+//! is present in the file.
 
 mod support;
 
@@ -12,8 +12,7 @@ use karst_format::metaindex::FilterKind;
 use std::path::PathBuf;
 use support::{Table, scan_lines, sst_dump_scan, tool};
 
-/// A database made by db_bench with these arguments; its tables, in a directory that lives as long
-/// as the result.
+/// The tables of a database that db_bench created; their directory is deleted with this value.
 struct Made {
     _directory: tempfile::TempDir,
     tables: Vec<PathBuf>,
@@ -36,8 +35,8 @@ fn make(arguments: &[&str]) -> Made {
     Made { _directory: directory, tables }
 }
 
-/// Holds every table against sst_dump, and seeks every tenth entry; the first table for further
-/// looks.
+/// Compares every table with sst_dump, and seeks every tenth entry; returns the first table for
+/// further checks.
 fn check(made: &Made) -> Table {
     let mut first = None;
     for path in &made.tables {
@@ -54,7 +53,7 @@ fn check(made: &Made) -> Table {
             assert_eq!(table.seek(key).unwrap().as_ref(), Some(&(key.clone(), value.clone())));
             let user_key = key::user_key(key);
             assert_ne!(table.may_contain(user_key).unwrap(), Some(false));
-            // In front of all entries of the user key.
+            // A target that sorts before all entries of the user key.
             let target = InternalKey { user_key, seq: SeqNo::MAX, kind: ValueType::FOR_SEEK }.to_vec();
             let newest =
                 entries[..=i].iter().rposition(|(k, _)| key::user_key(k) != user_key).map_or(0, |p| p + 1);
@@ -223,8 +222,8 @@ fn every_flipped_byte_of_a_real_table_is_noticed_or_harmless() {
             let _ = table.may_contain(b"0000000000000004")?;
             table.scan()
         });
-        // The padding behind the handles of an older footer is not covered by anything, and means
-        // nothing.
+        // No checksum covers the padding behind the handles of an older footer, and it has no
+        // meaning.
         match read {
             Err(_) => {}
             Ok(entries) => {

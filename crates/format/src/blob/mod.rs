@@ -19,12 +19,12 @@
 //! | | 8, 8 | range of expiration times |
 //! | | 4 | CRC32c, masked, of the 28 bytes before |
 //!
-//! A file without a footer was not finished. Expiration times belong to a former engine (stacked
+//! A file without a footer is unfinished. Expiration times belong to a former engine (stacked
 //! BlobDB); RocksDB's own are 0. Specified by RocksDB's db/blob/blob_log_format.h and blob_index.h.
 //!
-//! In: slices of exactly the part's length, a record of its own. Out: the parts, values borrowed,
-//! or [`Corruption`].
-//! Invariant: a value that parses is the one that was written, its CRC has been checked.
+//! In: slices of exactly the part's length; each record is one slice. Out: the parts, values
+//! borrowed, or [`Corruption`].
+//! Invariant: the CRC of a value that parses has been checked.
 
 use crate::checksum::mask_crc;
 use crate::coding::{self, Reader};
@@ -43,19 +43,19 @@ const MAGIC_NUMBER: u32 = 0x0024_8f37;
 const VERSION: u32 = 1;
 const HAS_TTL: u8 = 1;
 
-/// First and last expiration time, in seconds since 1970; 0 and 0 without.
+/// First and last expiration time, in seconds since 1970; both 0 without expiration.
 pub type ExpirationRange = (u64, u64);
 
-/// The start of a blob file.
+/// Header of a blob file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlobHeader {
-    /// Whose values these are.
+    /// Column family that the values belong to.
     pub column_family: ColumnFamilyId,
-    /// How each value is compressed.
+    /// Compression of each value.
     pub compression: CompressionType,
-    /// Values have expiration times.
+    /// True if values have expiration times.
     pub has_ttl: bool,
-    /// Roughly which.
+    /// Range of the expiration times, approximate.
     pub expiration_range: ExpirationRange,
 }
 
@@ -93,12 +93,12 @@ impl BlobHeader {
     }
 }
 
-/// The end of a finished blob file.
+/// Footer of a finished blob file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlobFooter {
-    /// How many values the file holds.
+    /// Number of values in the file.
     pub blob_count: u64,
-    /// Exactly which expiration times.
+    /// Range of the expiration times, exact.
     pub expiration_range: ExpirationRange,
 }
 
@@ -125,21 +125,21 @@ impl BlobFooter {
     }
 }
 
-/// The start of a record, for readers that have not got all of it yet.
+/// Header of a record, for readers that do not have the whole record yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlobRecordHeader {
     /// Length of the key in bytes.
     pub key_bytes: u64,
     /// Length of the value as stored, in bytes.
     pub value_bytes: u64,
-    /// When it expires, 0 for never.
+    /// Expiration time of the value, 0 for never.
     pub expiration: u64,
     blob_crc: u32,
 }
 
 impl BlobRecordHeader {
-    /// Decodes [`RECORD_HEADER_BYTES`] bytes. The lengths have passed a CRC, but are not bounded by
-    /// anything.
+    /// Decodes [`RECORD_HEADER_BYTES`] bytes. The lengths have passed a CRC but are not checked
+    /// against any bound.
     pub fn decode(bytes: &[u8]) -> Result<BlobRecordHeader, Corruption> {
         expect_length(bytes, RECORD_HEADER_BYTES, "blob record header")?;
         let mut r = Reader::new(bytes);
@@ -148,7 +148,7 @@ impl BlobRecordHeader {
         Ok(BlobRecordHeader { key_bytes, value_bytes, expiration, blob_crc: r.fixed32()? })
     }
 
-    /// Length of the whole record in bytes; `None` for hostile lengths.
+    /// Returns the length of the whole record in bytes; `None` if the sum overflows.
     #[must_use]
     pub fn record_bytes(&self) -> Option<u64> {
         self.key_bytes.checked_add(self.value_bytes)?.checked_add(RECORD_HEADER_BYTES as u64)
@@ -158,11 +158,11 @@ impl BlobRecordHeader {
 /// A whole record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlobRecord<'a> {
-    /// The user key whose value this is.
+    /// User key of the value.
     pub key: &'a [u8],
     /// The value as stored, compressed if the header of the file says so.
     pub value: &'a [u8],
-    /// When it expires, 0 for never.
+    /// Expiration time of the value, 0 for never.
     pub expiration: u64,
 }
 
@@ -197,7 +197,7 @@ impl<'a> BlobRecord<'a> {
         Ok(BlobRecord { key, value, expiration: header.expiration })
     }
 
-    /// Appends the record. The value starts `RECORD_HEADER_BYTES + key.len()` bytes behind the
+    /// Appends the record. The value starts `RECORD_HEADER_BYTES + key.len()` bytes after the
     /// record's start.
     pub fn encode_into(&self, out: &mut Vec<u8>) {
         let start = out.len();
@@ -213,8 +213,8 @@ impl<'a> BlobRecord<'a> {
     }
 }
 
-/// What the tree stores in place of a value that lies in a blob file: a reference, or a value with
-/// an expiration time.
+/// Reference that the tree stores in place of a value in a blob file; or, in the former engine, an
+/// inlined value with an expiration time.
 ///
 /// | bytes | content |
 /// |---|---|
@@ -229,34 +229,34 @@ impl<'a> BlobRecord<'a> {
 pub enum BlobIndex<'a> {
     /// The value itself. Only the former engine wrote these.
     InlinedTtl {
-        /// When it expires, in seconds since 1970.
+        /// Expiration time, in seconds since 1970.
         expiration: u64,
         /// The value.
         value: &'a [u8],
     },
     /// A value in a blob file.
     Stored {
-        /// Which file. 0 stands for the file that holds the reference, in tables with blobs of
-        /// their own.
+        /// Number of the blob file. 0 stands for the file that holds the reference, in tables with
+        /// embedded blobs.
         file: FileNumber,
-        /// Where the value starts in it, in bytes.
+        /// Offset of the value in the file, in bytes.
         offset: u64,
-        /// Its length as stored, in bytes.
+        /// Length of the value as stored, in bytes.
         size: u64,
-        /// How it is compressed.
+        /// Compression of the value.
         compression: CompressionType,
     },
     /// A value in a blob file, with expiration. Only the former engine wrote these.
     StoredTtl {
-        /// When it expires, in seconds since 1970.
+        /// Expiration time, in seconds since 1970.
         expiration: u64,
-        /// Which file.
+        /// Number of the blob file.
         file: FileNumber,
-        /// Where the value starts in it, in bytes.
+        /// Offset of the value in the file, in bytes.
         offset: u64,
-        /// Its length as stored, in bytes.
+        /// Length of the value as stored, in bytes.
         size: u64,
-        /// How it is compressed.
+        /// Compression of the value.
         compression: CompressionType,
     },
 }

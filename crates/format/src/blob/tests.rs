@@ -1,5 +1,5 @@
-//! Tests of blob files: every part there and back, damage found, hostile bytes.
-//! Files that RocksDB wrote are read in tests/rocksdb_blobs.rs.
+//! Tests of blob files: round trips of every part, detection of damage, hostile bytes. Files that
+//! RocksDB wrote are read in tests/rocksdb_blobs.rs.
 
 use super::*;
 use proptest::prelude::*;

@@ -1,9 +1,9 @@
-//! Making blocks: prefix-compressed entries, restart points, hash index. The tables are in the
+//! Block builder: prefix-compressed entries, restart points, hash index. The byte tables are in the
 //! parent module.
 //!
 //! In: entries in ascending order. Out: the block's contents, ready for compression.
-//! Invariant: the order of keys is the caller's business and is not checked;
-//! [`super::Block::parse`] reads back what is built.
+//! Invariant: the caller keeps the order of keys, which is not checked; [`super::Block::parse`]
+//! reads back any block that is built.
 
 use super::search::common_prefix;
 use super::{
@@ -14,22 +14,22 @@ use crate::coding::{put_fixed16, put_fixed32, put_varint32};
 use crate::hash::legacy_hash;
 use crate::key;
 
-/// How a block is laid out.
+/// Layout of a block.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BlockShape {
-    /// Every how many entries a key is stored whole. At least 1.
+    /// Number of entries per restart point, at which a key is stored whole. At least 1.
     pub restart_interval: usize,
-    /// Whether keys between restart points leave out what they share with the previous one.
+    /// True if keys between restart points omit the bytes shared with the previous key.
     pub share_prefixes: bool,
     /// Keys per bucket of a hash index over user keys, or no hash index. Keys must then be internal
     /// keys.
     pub hash_index_ratio: Option<f64>,
-    /// Whether values lie behind all keys (format_version 7).
+    /// True if all values are stored behind all keys (format_version 7).
     pub separate_values: bool,
 }
 
 impl BlockShape {
-    /// A plain block with a restart point every `restart_interval` entries.
+    /// Returns a plain block with a restart point every `restart_interval` entries.
     #[must_use]
     pub fn plain(restart_interval: usize) -> Self {
         BlockShape {
@@ -46,7 +46,7 @@ impl BlockShape {
 pub struct BlockBuilder {
     shape: BlockShape,
     keys: Vec<u8>,
-    /// Memory for the keys of the next block.
+    /// Spare buffer for the keys of the next block.
     spare: Vec<u8>,
     values: Vec<u8>,
     restarts: Vec<u32>,
@@ -59,7 +59,7 @@ pub struct BlockBuilder {
 }
 
 impl BlockBuilder {
-    /// An empty block.
+    /// Returns a builder of an empty block.
     #[must_use]
     pub fn new(shape: BlockShape) -> Self {
         assert!(shape.restart_interval >= 1, "a restart interval holds at least one entry");
@@ -82,14 +82,13 @@ impl BlockBuilder {
         self.add_entry(key, value, None, self.shape.share_prefixes);
     }
 
-    /// Adds an entry whose value is not delimited: `whole` where the key shares nothing with the
-    /// previous one, else `delta`.
+    /// Adds an entry whose value has no length in the block: `whole` is stored if the key shares
+    /// nothing with the previous one, else `delta`.
     pub fn add_undelimited(&mut self, key: &[u8], whole: &[u8], delta: &[u8]) {
         self.add_entry(key, whole, Some(delta), self.shape.share_prefixes);
     }
 
-    /// Adds an entry whose value is not delimited and whose key shares nothing with the previous
-    /// one.
+    /// Adds an entry whose value has no length in the block and whose key is stored whole.
     pub fn add_undelimited_alone(&mut self, key: &[u8], whole: &[u8]) {
         self.add_entry(key, whole, Some(&[]), false);
     }
@@ -132,26 +131,26 @@ impl BlockBuilder {
         self.entry_count += 1;
     }
 
-    /// Whether nothing has been added.
+    /// Returns true if no entry has been added.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entry_count == 0
     }
 
-    /// How many entries have been added.
+    /// Returns the number of entries added.
     #[must_use]
     pub fn entry_count(&self) -> usize {
         self.entry_count
     }
 
-    /// The last key added.
+    /// Returns the last key added.
     #[must_use]
     pub fn last_key(&self) -> &[u8] {
         &self.last_key
     }
 
-    /// What [`BlockBuilder::finish`] would return now, in bytes; an estimate where there is a hash
-    /// index.
+    /// Returns the size in bytes of the block that [`BlockBuilder::finish`] would return now; an
+    /// estimate if there is a hash index.
     #[must_use]
     pub fn size_estimate(&self) -> usize {
         let hash_index = self.hashes.as_ref().map_or(0, |hashes| self.bucket_count(hashes.len()) + 2);
@@ -159,7 +158,7 @@ impl BlockBuilder {
         self.keys.len() + self.values.len() + 4 * self.restarts.len() + hash_index + values_offset + 4
     }
 
-    /// About what [`BlockBuilder::size_estimate`] would be with one more entry.
+    /// Returns an estimate of [`BlockBuilder::size_estimate`] after one more entry.
     #[must_use]
     pub fn size_estimate_with(&self, key: &[u8], value: &[u8]) -> usize {
         let restart = if self.since_restart == self.shape.restart_interval { 4 } else { 0 };
@@ -168,7 +167,7 @@ impl BlockBuilder {
         self.size_estimate() + key.len() + value.len() + restart + lengths
     }
 
-    /// Gives the memory of a finished block back, for a later one.
+    /// Returns the memory of a finished block to the builder, for a later one.
     pub fn recycle(&mut self, mut contents: Vec<u8>) {
         contents.clear();
         if self.keys.capacity() == 0 {
@@ -180,16 +179,16 @@ impl BlockBuilder {
 
     fn bucket_count(&self, key_count: usize) -> usize {
         let ratio = self.shape.hash_index_ratio.filter(|&r| r > 0.0).unwrap_or(0.75);
-        // Why: the hash spreads badly over a power of two, so the number is made odd.
+        // Made odd because the hash spreads badly over a power of two.
         (key_count as f64 / ratio) as usize | 1
     }
 
-    /// Marks the block at hand as one whose keys lie evenly, for readers that interpolate.
+    /// Marks the current block as one with evenly spread keys, for readers that interpolate.
     pub fn mark_uniform(&mut self) {
         self.uniform = true;
     }
 
-    /// The contents of the block; the builder is empty again.
+    /// Returns the contents of the block and resets the builder.
     #[must_use]
     pub fn finish(&mut self) -> Vec<u8> {
         let estimate = self.size_estimate();

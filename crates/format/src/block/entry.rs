@@ -1,14 +1,14 @@
-//! One entry of a block: its header and where its key bytes and value lie. The table is in the
-//! parent module.
+//! One entry of a block: its header and the ranges of its key bytes and value. The byte tables are
+//! in the parent module.
 //!
-//! In: a block and an offset. Out: [`Entry`], all of whose ranges lie inside the block, or `None`
-//! for bytes that are no entry.
+//! In: a block and an offset. Out: [`Entry`], whose ranges all lie inside the block, or `None` for
+//! bytes that are no entry.
 //! Invariant: `next` is greater than the entry's offset, so every walk over a block ends.
 
 use super::Block;
 use crate::coding::{get_varint32, get_varint64};
 
-/// What the keys of a block are.
+/// Kind of the keys in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyKind {
     /// Internal keys, with trailer.
@@ -17,12 +17,12 @@ pub(crate) enum KeyKind {
     User,
 }
 
-/// How the values of a block are delimited.
+/// Encoding of the length of a block's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ValueLayout {
-    /// By a length in the entry's header.
+    /// A length in the entry's header.
     Sized,
-    /// Not at all: a block handle, whole if the key shares nothing with the previous one, else a
+    /// No length: a block handle, whole if the key shares nothing with the previous one, else a
     /// size difference.
     Handle,
     /// Like `Handle`, followed by the length-prefixed first key of the block.
@@ -34,7 +34,7 @@ pub(crate) enum ValueLayout {
 pub(super) struct Entry {
     /// Key bytes taken from the previous key.
     pub(super) shared: usize,
-    /// Where the stored key bytes lie.
+    /// Offset of the stored key bytes.
     pub(super) key_start: usize,
     pub(super) key_end: usize,
     pub(super) value_start: usize,
@@ -45,8 +45,8 @@ pub(super) struct Entry {
 
 /// Decodes the entry at `at`.
 ///
-/// `is_restart` tells whether a restart point refers to it, `previous_value_end` where the value
-/// before it ends; both matter only where values are separated.
+/// `is_restart` is true if a restart point refers to the entry, `previous_value_end` is the end of
+/// the previous value; both are used only if values are separated.
 #[inline(always)]
 pub(super) fn decode(
     block: &Block,
@@ -82,7 +82,7 @@ pub(super) fn decode(
     Some(Entry { shared, key_start, key_end, value_start, value_end, next })
 }
 
-/// The key at a restart point: nothing shared, so it lies in the block as it is.
+/// Returns the key at a restart point, which is stored whole.
 #[inline(always)]
 pub(super) fn restart_key(block: &Block, at: usize, layout: ValueLayout) -> Option<&[u8]> {
     let keys = block.keys();
@@ -96,7 +96,7 @@ pub(super) fn restart_key(block: &Block, at: usize, layout: ValueLayout) -> Opti
     keys.get(key_start..key_start + unshared)
 }
 
-/// Shared, unshared and value length, and the offset behind them.
+/// Returns shared, unshared and value length, and the offset behind them.
 #[inline(always)]
 fn lengths(keys: &[u8], at: usize, layout: ValueLayout) -> Option<(usize, usize, usize, usize)> {
     let sized = layout == ValueLayout::Sized;
@@ -126,7 +126,7 @@ fn lengths_slow(keys: &[u8], mut at: usize, sized: bool) -> Option<(usize, usize
     Some((shared, unshared, value_len, at))
 }
 
-/// Where the handle at `at` ends, which has no length of its own.
+/// Returns the end of the handle at `at`, which has no stored length.
 #[inline]
 fn handle_end(bytes: &[u8], mut at: usize, is_delta: bool, layout: ValueLayout) -> Option<usize> {
     get_varint64(bytes, &mut at)?;

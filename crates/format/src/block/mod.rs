@@ -5,9 +5,9 @@
 //! |---|---|
 //! | ... | entries, see below |
 //! | ... | values, if separated from the keys |
-//! | 4 each | restart points: offsets of entries that are stored whole |
-//! | 1 each, 2 | hash index, if any: a restart number a bucket (254 collision, 255 empty), then the number of buckets |
-//! | 4 | where the values start, if separated |
+//! | 4 each | restart points: offsets of entries that store their whole key |
+//! | 1 each, 2 | optional hash index: one byte a bucket, a restart number (254 collision, 255 empty), then the number of buckets |
+//! | 4 | offset of the first value, if separated |
 //! | 4 | bits 0-27 number of restart points; bit 28 values separated; bit 29 keys evenly spread; bit 31 hash index |
 //!
 //! | entry bytes | content |
@@ -21,10 +21,10 @@
 //! Specified by RocksDB's table/block_based/block_builder.cc, data_block_footer.h and
 //! data_block_hash_index.h.
 //!
-//! In: the decompressed bytes. Out: [`Block`], which owns them and knows where its parts lie;
+//! In: the decompressed bytes. Out: [`Block`], which owns them and the offsets of their parts;
 //! [`BlockCursor`] walks it.
-//! Invariant: parsing looks at the tail only and costs the same whatever the size; entries are
-//! checked as they are reached.
+//! Invariant: parsing reads the tail only, so its cost does not depend on the block's size; entries
+//! are checked when a cursor reaches them.
 
 mod builder;
 mod cursor;
@@ -46,11 +46,11 @@ const HASH_INDEX_BIT: u32 = 1 << 31;
 const UNIFORM_BIT: u32 = 1 << 29;
 const SEPARATED_BIT: u32 = 1 << 28;
 const MAX_RESTARTS: u32 = (1 << 28) - 1;
-/// The tail of a block, restart points not counted: the packed integer.
+/// Length of the packed integer at a block's end, in bytes.
 const TAIL_BYTES: usize = 4;
-/// Blocks of this size and larger have no hash index.
+/// Size in bytes from which on a block has no hash index.
 const MAX_HASH_INDEX_BLOCK_BYTES: usize = 1 << 16;
-/// The largest restart number a bucket can hold.
+/// Largest restart number that a bucket can hold.
 const MAX_HASH_INDEX_RESTART: usize = 253;
 const BUCKET_COLLISION: u8 = 254;
 const BUCKET_EMPTY: u8 = 255;
@@ -59,23 +59,24 @@ const HASH_INDEX_SEED: u32 = 397;
 /// A parsed block. Immutable and cheap to share; every entry is read through a [`BlockCursor`].
 pub struct Block {
     contents: Vec<u8>,
-    /// Where entries end: at the values if these are separated, else at the restart points.
+    /// End of the entries: the first value if values are separated, else the first restart point.
     keys_end: u32,
-    /// Where the restart points start, which is where values end.
+    /// Offset of the first restart point, which is the end of the values.
     restarts_start: u32,
     restart_count: u32,
-    /// Buckets of the hash index, which lies behind the restart points; 0 without one.
+    /// Number of buckets of the hash index, which lies behind the restart points; 0 without one.
     bucket_count: u32,
     separated: bool,
     uniform: bool,
-    /// Whether `restarts` holds all restart points.
+    /// True if `restarts` holds all restart points.
     restarts_are_here: bool,
-    /// The restart points of a small block, so that a lookup need not read the block's tail, which
-    /// is another page of memory.
+    /// Restart points of a small block, copied so that a lookup does not read the block's tail,
+    /// which is on another page of memory.
     restarts: [u16; RESTARTS_KEPT],
 }
 
-/// How many restart points are kept beside the contents; a block is then as long as a cache line.
+/// Maximum number of restart points kept in `Block::restarts`; with ten, `Block` fills a cache
+/// line.
 const RESTARTS_KEPT: usize = 10;
 
 impl Block {
@@ -123,7 +124,7 @@ impl Block {
                 size - TAIL_BYTES,
             ));
         };
-        // Invariant: everything below fits 32 bits because the whole block does.
+        // Invariant: all offsets below fit 32 bits because the whole block does.
         let restarts_start = restarts_start as u32;
         let keys_end = values_start.unwrap_or(restarts_start);
         if keys_end > restarts_start {
@@ -159,82 +160,83 @@ impl Block {
         self.restarts_are_here = true;
     }
 
-    /// The whole contents as handed to [`Block::parse`].
+    /// Returns the whole contents, as passed to [`Block::parse`].
     #[inline(always)]
     #[must_use]
     pub fn contents(&self) -> &[u8] {
         &self.contents
     }
 
-    /// Size of the contents, in bytes.
+    /// Returns the size of the contents, in bytes.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         self.contents.len()
     }
 
-    /// How much memory the block holds, in bytes, for charging a cache.
+    /// Returns the memory that the block occupies, in bytes, for charging a cache.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.contents.capacity() + size_of::<Block>()
     }
 
-    /// Takes the memory of the contents away, for another block. Nothing may be read through this
-    /// one any more.
+    /// Moves the memory of the contents out, for another block. The block must not be read
+    /// afterwards.
     #[must_use]
     pub fn take_memory(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.contents)
     }
 
-    /// How many restart points there are.
+    /// Returns the number of restart points.
     #[must_use]
     pub fn restart_count(&self) -> usize {
         self.restart_count as usize
     }
 
-    /// Whether the block holds no entries.
+    /// Returns true if the block has no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.keys_end == 0
     }
 
-    /// Whether point lookups can use a hash index.
+    /// Returns true if the block has a hash index for point lookups.
     #[must_use]
     pub fn has_hash_index(&self) -> bool {
         self.bucket_count != 0
     }
 
-    /// Whether values lie apart from the keys.
+    /// Returns true if values are stored apart from the keys.
     #[must_use]
     pub fn has_separated_values(&self) -> bool {
         self.separated
     }
 
-    /// Whether the writer found the keys evenly spread.
+    /// Returns true if the writer marked the keys as evenly spread.
     #[must_use]
     pub fn is_uniform(&self) -> bool {
         self.uniform
     }
 
-    /// The entries: everything in front of values or restart points.
+    /// Returns the entries: all bytes before the values or restart points.
     #[inline(always)]
     fn keys(&self) -> &[u8] {
         &self.contents[..self.keys_end as usize]
     }
 
-    /// The key at restart point `index`, and where its entry lies in the contents; `None` if there
-    /// is none.
+    /// Returns the key at restart point `index` and the offset of its entry in the contents; `None`
+    /// if the entry does not decode.
     pub(crate) fn restart_entry(&self, index: usize, layout: ValueLayout) -> Option<(&[u8], usize)> {
         let offset = self.restart_offset(index);
         Some((entry::restart_key(self, offset, layout)?, offset))
     }
 
-    /// Where restart point `index` lies in the contents.
+    /// Returns the offset in the contents of restart point `index`.
     #[inline]
     pub(crate) fn restart_position(&self, index: usize) -> usize {
         self.restarts_start as usize + 4 * index
     }
 
-    /// Offset of the entry at restart point `index`; beyond the entries if the block lies.
+    /// Returns the offset of the entry at restart point `index`; it may lie beyond the entries if
+    /// the block is corrupt.
     #[inline(always)]
     fn restart_offset(&self, index: usize) -> usize {
         debug_assert!(index < self.restart_count as usize);
@@ -249,7 +251,7 @@ impl Block {
         }
     }
 
-    /// The bucket of `user_key` in the hash index. The caller has checked that there is one.
+    /// Returns the hash index's bucket for `user_key`. The block must have a hash index.
     #[inline]
     fn bucket(&self, user_key: &[u8]) -> u8 {
         debug_assert!(self.has_hash_index());

@@ -1,13 +1,13 @@
-//! Searching a block: which restart interval, then which entry in it.
+//! Search in a block: finds the restart interval, then the entry in it.
 //!
-//! The search is written once over [`Order`], and compiled once for each of the orders that matter:
-//! bytewise over internal keys, bytewise over user keys, and anything else.
+//! The search is written once over [`Order`], and compiled for three orders: bytewise over internal
+//! keys, bytewise over user keys, and any other.
 //!
-//! Why: in the bytewise orders the scan inside an interval needs no key to be put together. It
-//! keeps how many bytes the previous key has in common with the target. An entry that shares more
-//! than that with the previous key differs from the target where the previous key did, so it is
-//! smaller as well; otherwise its first `shared` bytes are the target's, and only its own bytes are
-//! compared. So a point lookup copies nothing until it has found its entry.
+//! In the bytewise orders the scan of an interval assembles no keys. It tracks the number of bytes
+//! that the previous key has in common with the target. An entry that shares more than these with
+//! the previous key differs from the target at the same byte as the previous key, so it is smaller
+//! too; otherwise its first `shared` bytes are the target's, and only its own bytes are compared.
+//! Thus a point lookup copies nothing until it has found its entry.
 
 use super::Block;
 use super::entry::{self, Entry, KeyKind, ValueLayout};
@@ -16,21 +16,21 @@ use crate::key::{self, TRAILER_BYTES};
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// A target, and how keys compare with it.
+/// Comparison of keys with a target.
 pub(super) trait Order {
-    /// The order of `key` relative to the target, and a number of bytes of which it is known that
-    /// both have them in common. The first `known` are such.
+    /// Returns the order of `key` relative to the target, and a number of leading bytes known to be
+    /// equal in both. The caller knows the first `known` bytes to be equal.
     fn compare_from(&self, key: &[u8], known: usize) -> (Ordering, usize);
 
-    /// The order of `key` relative to the target.
+    /// Returns the order of `key` relative to the target.
     #[inline(always)]
     fn compare(&self, key: &[u8]) -> Ordering {
         self.compare_from(key, 0).0
     }
 
-    /// The first restart point whose key is not smaller than the target, and whether it equals it.
-    /// `None`: not a block. Keys of restart points before `within` are smaller, those behind it
-    /// greater.
+    /// Returns the first restart point in `within` whose key is not smaller than the target, and
+    /// true if that key equals the target; `None` if the bytes are not a block. Keys of restart
+    /// points before `within` are smaller than the target, those behind it greater.
     #[inline(always)]
     fn first_restart_not_below(
         &self,
@@ -41,9 +41,9 @@ pub(super) trait Order {
         // Invariant: restart keys below `low` are smaller than the target, those from `high` on
         // greater.
         let Range { start: mut low, end: mut high } = within;
-        // Why: all keys between two bounds share what both bounds share with the target, so that
-        // need not be compared again. Keys of a block have long prefixes in common, and this spares
-        // a call of memcmp for each.
+        // All keys between two bounds share the bytes that both bounds share with the target, so
+        // these bytes are skipped. Keys of a block have long prefixes in common, and this saves a
+        // call of memcmp for each.
         let (mut common_low, mut common_high) = (0, 0);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -73,7 +73,7 @@ impl<'a, const INTERNAL: bool> Bytewise<'a, INTERNAL> {
 }
 
 impl<const INTERNAL: bool> Order for Bytewise<'_, INTERNAL> {
-    /// How many bytes of the user keys are the same.
+    /// The number returned is the length of the common prefix of the user keys.
     #[inline(always)]
     fn compare_from(&self, key: &[u8], known: usize) -> (Ordering, usize) {
         let (user, trailer) = if INTERNAL { key::split(key) } else { (key, 0) };
@@ -89,7 +89,7 @@ impl<const INTERNAL: bool> Order for Bytewise<'_, INTERNAL> {
     }
 }
 
-/// Any order.
+/// Any other order.
 pub(super) struct General<'a> {
     pub(super) comparator: &'a Comparator,
     pub(super) kind: KeyKind,
@@ -103,21 +103,21 @@ impl Order for General<'_> {
             KeyKind::Internal => self.comparator.compare_internal(key, self.target),
             KeyKind::User => self.comparator.compare_with_timestamps(key, self.target),
         };
-        // Why 0: an order of its own need not care for prefixes.
+        // 0 because a custom order says nothing about prefixes.
         (order, 0)
     }
 }
 
-/// How a scan without keys ended.
+/// Result of a scan that assembles no keys.
 pub(super) enum Scan {
-    /// At this entry, whose key is the first `shared` bytes of the target's user key and then its
-    /// own.
+    /// The entry found; its key is the first `shared` bytes of the target's user key, then its own
+    /// bytes.
     Found { at: usize, entry: Entry },
-    /// Every entry of the interval is smaller.
+    /// Every entry of the interval is smaller than the target.
     Exhausted,
-    /// The entries share bytes in a way that this scan does not follow; scan with keys instead.
+    /// The entries share bytes in a way that this scan cannot follow; the caller scans with keys.
     NeedsKeys,
-    /// Not a block.
+    /// The bytes at `at` are not an entry.
     Corrupt { at: usize },
 }
 
@@ -128,8 +128,8 @@ impl<const INTERNAL: bool> Bytewise<'_, INTERNAL> {
     pub(super) fn scan(&self, block: &Block, start: usize, limit: usize, layout: ValueLayout) -> Scan {
         let trailer_bytes = if INTERNAL { TRAILER_BYTES } else { 0 };
         let target = self.user;
-        // The previous key: what it has in common with the target, its user key's length, where its
-        // value ends.
+        // Of the previous key: bytes in common with the target, length of its user key, end of its
+        // value.
         let (mut common, mut previous_user_len, mut previous_value_end) = (0, 0, 0);
         let mut at = start;
         while at < limit {
@@ -138,8 +138,8 @@ impl<const INTERNAL: bool> Bytewise<'_, INTERNAL> {
             };
             let own = &block.contents[entry.key_start..entry.key_end];
             let shared = entry.shared;
-            // Bytes shared with the previous key's trailer, or a key that ends inside the shared
-            // ones: rare, and left to the scan with keys.
+            // An entry that shares bytes with the previous key's trailer, or ends inside the shared
+            // bytes: rare, and left to the scan with keys.
             if shared > previous_user_len || own.len() < trailer_bytes {
                 return if at == start { Scan::Corrupt { at } } else { Scan::NeedsKeys };
             }
@@ -166,13 +166,13 @@ impl<const INTERNAL: bool> Bytewise<'_, INTERNAL> {
         Scan::Exhausted
     }
 
-    /// The target's user key, from which a found entry takes its shared bytes.
+    /// Returns the target's user key, from which a found entry takes its shared bytes.
     pub(super) fn user_key(&self) -> &[u8] {
         self.user
     }
 }
 
-/// How many leading bytes two slices have in common.
+/// Returns the length of the common prefix of two slices.
 #[inline(always)]
 pub(super) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     let n = a.len().min(b.len());

@@ -1,11 +1,11 @@
-//! Tests of [`super`]: round trips, hand-made layouts, hostile bytes.
+//! Tests of [`super`]: round trips, handmade layouts, hostile bytes.
 use super::*;
 use crate::comparator::Comparator;
 use crate::key::{self, InternalKey, SeqNo, ValueType};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// Sorted internal keys with values; user keys come in families that share prefixes, with several
+/// Sorted internal keys with values; user keys come in groups that share prefixes, with several
 /// versions each.
 fn entries() -> impl Strategy<Value = Vec<(Vec<u8>, Vec<u8>)>> {
     let piece = prop_oneof![
@@ -98,7 +98,7 @@ proptest! {
             if let Some((key, value)) = expected {
                 prop_assert_eq!(cursor.key(&block), &key[..]);
                 prop_assert_eq!(cursor.value(&block), &value[..]);
-                // Wander off from there.
+                // Random steps back and forth from this entry.
                 let mut here = at as isize;
                 for bit in 0..16 {
                     let forward = zigzag >> bit & 1 == 1;
@@ -117,7 +117,7 @@ proptest! {
             let expected = before.checked_sub(1).map(|i| &entries[i].0[..]);
             let found = cursor.seek_for_prev(&block, &comparator, target).unwrap();
             prop_assert_eq!(found.then(|| cursor.key(&block)), expected);
-            // A point lookup agrees about the user key, whichever way it goes.
+            // A point lookup finds the same user key, with or without hash index.
             let user = key::user_key(target);
             let expected = entries.get(at);
             match cursor.seek_for_get(&block, &comparator, target).unwrap() {
@@ -178,7 +178,7 @@ proptest! {
         let encode = |number: u64| {
             let mut user = prefix.clone();
             user.extend_from_slice(&number.to_be_bytes());
-            // Separators in index blocks are cut short.
+            // Index blocks have shortened separators, without trailing zeroes.
             while short && user.len() > prefix.len() + 1 && user.last() == Some(&0) {
                 user.pop();
             }
@@ -227,7 +227,7 @@ proptest! {
     }
 }
 
-/// Walks and seeks through bytes that may be anything; every walk must end.
+/// Walks and seeks through arbitrary bytes; every walk must end.
 fn exercise(bytes: Vec<u8>, targets: &[(Vec<u8>, Vec<u8>)]) {
     let limit = bytes.len() + 2;
     let Ok(block) = Block::parse(bytes) else { return };
@@ -289,7 +289,7 @@ fn one_sequence_number_for_all() {
     let block = build(BlockShape::plain(4), &keys);
     let mut cursor = BlockCursor::with_global_seqno(SeqNo(77));
     let comparator = Comparator::Bytewise;
-    // A read at or after the ingestion sees the key, one before it goes on to the next.
+    // A read at or after the ingestion sees the key, an older one moves on to the next key.
     assert!(cursor.seek(&block, &comparator, &internal(&[b'k', 20], 77)).unwrap());
     assert_eq!((cursor.value(&block), cursor.key(&block)), (&[20][..], &internal(&[b'k', 20], 77)[..]));
     assert!(cursor.seek(&block, &comparator, &internal(&[b'k', 20], 76)).unwrap());

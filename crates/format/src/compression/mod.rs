@@ -1,9 +1,9 @@
-//! Compressing and decompressing blocks.
+//! Compression and decompression of blocks.
 //!
 //! | type | number | bytes in front of the compressed data | dictionary |
 //! |---|---|---|---|
 //! | none | 0 | | |
-//! | Snappy | 1 | none: Snappy has the size itself | ignored |
+//! | Snappy | 1 | none: Snappy stores the size itself | ignored |
 //! | zlib, raw deflate | 2 | size, varint32 | yes |
 //! | bzip2 | 3 | size, varint32 | ignored |
 //! | LZ4 | 4 | size, varint32 | yes |
@@ -12,20 +12,20 @@
 //! | ZSTDNotFinal | 0x40 | size, varint32 | yes |
 //!
 //! In format_versions 0 and 1 zlib and bzip2 have no size in front, and LZ4 has it in eight bytes
-//! of which four count. Numbers from 0x80 on belong to compressions that a program brings along;
-//! they are refused by name, as is Xpress (6), which exists on Windows only. Specified by RocksDB's
+//! of which four count. Numbers from 0x80 on belong to a program's own compressions; they are
+//! rejected by name, like Xpress (6), which exists on Windows only. Specified by RocksDB's
 //! util/compression.cc and include/rocksdb/compression_type.h.
 //!
-//! In: bytes behind a verified checksum. Out: exactly as many bytes as they claim to hold, or
+//! In: bytes with a verified checksum. Out: exactly as many bytes as their stored size, or
 //! [`Corruption`].
-//! Invariant: no more is allocated than the caller's limit, nor than the compressed bytes can
-//! possibly hold where the algorithm has such a bound. Contexts are kept per thread, so that a
+//! Invariant: an allocation exceeds neither the caller's limit nor, for algorithms with a maximum
+//! ratio, the most that the compressed bytes can expand to. Contexts are kept per thread, so that a
 //! block costs no set-up.
 //!
-//! Each algorithm is a feature of the crate: `snappy`, `zlib`, `bzip2`, `lz4`, `zstd`. What a build
-//! does not have it refuses by name ([`CompressionType::check_built_in`]).
+//! Each algorithm is a feature of the crate: `snappy`, `zlib`, `bzip2`, `lz4`, `zstd`. An algorithm
+//! missing from a build is rejected by name ([`CompressionType::check_built_in`]).
 
-// Why: with fewer algorithms there are imports and arguments that only the others need.
+// Builds without some algorithms have imports and arguments that only these use.
 #![cfg_attr(
     not(all(feature = "snappy", feature = "zlib", feature = "bzip2", feature = "lz4", feature = "zstd")),
     allow(unused_imports, unused_variables, unused_mut, unreachable_code, dead_code)
@@ -44,8 +44,8 @@ use zstd::zstd_safe::{self, CCtx, CDict, DCtx, DDict};
 #[cfg(test)]
 mod tests;
 
-/// A dictionary of at most `max_bytes` for ZSTD, trained on samples that lie one behind the other.
-/// `None` if there is too little to learn from.
+/// Trains a ZSTD dictionary of at most `max_bytes` on concatenated samples. Returns `None` if the
+/// samples are too few to train on.
 #[must_use]
 pub fn train_dictionary(samples: &[u8], lengths: &[usize], max_bytes: usize) -> Option<Vec<u8>> {
     #[cfg(feature = "zstd")]
@@ -58,10 +58,10 @@ pub fn train_dictionary(samples: &[u8], lengths: &[usize], max_bytes: usize) -> 
     None
 }
 
-/// The largest block that decompressing accepts when the caller has no better limit: 1 GiB.
+/// Largest block that decompression accepts if the caller has no lower limit: 1 GiB.
 pub const MAX_BLOCK_BYTES: usize = 1 << 30;
 
-/// How a block is compressed, by the number in its trailer.
+/// Compression algorithm of a block, by the number in its trailer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "the names are RocksDB's and say it")]
@@ -72,7 +72,7 @@ pub enum CompressionType {
     Zlib = 2,
     Bzip2 = 3,
     Lz4 = 4,
-    /// The format of LZ4, made with more effort.
+    /// The format of LZ4, compressed with more effort.
     Lz4hc = 5,
     Zstd = 7,
     /// ZSTD from before its format was final, as RocksDB 4 wrote it; the format has not changed
@@ -93,7 +93,7 @@ impl CompressionType {
         CompressionType::ZstdNotFinal,
     ];
 
-    /// The type with the number `n`; the error names what cannot be read.
+    /// Returns the type with the number `n`; the error names the unsupported algorithm.
     pub fn from_u8(n: u8) -> Result<CompressionType, Corruption> {
         Ok(match n {
             0 => CompressionType::None,
@@ -115,7 +115,7 @@ impl CompressionType {
         })
     }
 
-    /// The name in table properties, such as `Snappy`.
+    /// Returns the name in table properties, such as `Snappy`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -130,7 +130,7 @@ impl CompressionType {
         }
     }
 
-    /// The name in option strings, such as `kSnappyCompression`.
+    /// Returns the name in option strings, such as `kSnappyCompression`.
     #[must_use]
     pub const fn option_name(self) -> &'static str {
         match self {
@@ -145,13 +145,13 @@ impl CompressionType {
         }
     }
 
-    /// The type with this name in table properties or option strings.
+    /// Returns the type with this name in table properties or option strings.
     #[must_use]
     pub fn from_name(name: &str) -> Option<CompressionType> {
         CompressionType::ALL.into_iter().find(|t| t.name() == name || t.option_name() == name)
     }
 
-    /// The feature of this crate, and of those above it, that the compression takes.
+    /// Returns the feature of this crate, and of those above it, that the algorithm requires.
     #[must_use]
     pub const fn feature(self) -> Option<&'static str> {
         match self {
@@ -164,7 +164,7 @@ impl CompressionType {
         }
     }
 
-    /// Whether this build has it.
+    /// Returns true if this build has the algorithm.
     #[must_use]
     pub const fn is_built_in(self) -> bool {
         match self {
@@ -177,7 +177,7 @@ impl CompressionType {
         }
     }
 
-    /// Refuses a compression that this build does not have; the error names the feature
+    /// Returns an error for an algorithm that this build does not have; it names the feature
     /// ([`Corruption::missing_feature`]).
     #[inline]
     pub fn check_built_in(self) -> Result<(), Corruption> {
@@ -191,7 +191,7 @@ impl CompressionType {
         Corruption { what: what.into(), offset: 0, missing_feature: self.feature() }
     }
 
-    /// Whether dictionaries make a difference.
+    /// Returns true if the algorithm uses dictionaries.
     #[must_use]
     pub const fn uses_dictionary(self) -> bool {
         use CompressionType::*;
@@ -199,13 +199,13 @@ impl CompressionType {
     }
 }
 
-/// A table's compression dictionary: bytes that its blocks may refer back to. Digested once for
+/// A table's compression dictionary: bytes that its blocks may refer to. It is digested once for
 /// ZSTD, then shared.
 pub struct Dictionary {
     raw: Box<[u8]>,
     #[cfg(feature = "zstd")]
     for_decompression: OnceLock<DDict<'static>>,
-    /// For the first level asked for; a table is written with one level.
+    /// Digest for the level of the first compression; a table is written with one level.
     #[cfg(feature = "zstd")]
     for_compression: OnceLock<(i32, CDict<'static>)>,
 }
@@ -223,17 +223,17 @@ impl Dictionary {
         }
     }
 
-    /// The contents of the dictionary block.
+    /// Returns the contents of the dictionary block.
     #[must_use]
     pub fn raw(&self) -> &[u8] {
         &self.raw
     }
 
-    /// How much memory the dictionary holds, in bytes, for charging a cache; digests are counted
-    /// from the start.
+    /// Returns the memory that the dictionary occupies, in bytes, for charging a cache; the digests
+    /// are included before they are made.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        // Why: a digest copies the content and adds tables of some 27 KiB.
+        // A digest copies the content and adds tables of some 27 KiB.
         2 * self.raw.len() + (27 << 10) + size_of::<Dictionary>()
     }
 
@@ -265,8 +265,8 @@ thread_local! {
 
 /// Decompresses a block.
 ///
-/// `data` is the block without its trailer, `dictionary` the table's if it has one, `max_bytes` the
-/// most that the block may hold. [`CompressionType::None`] copies.
+/// `data` is the block without its trailer, `dictionary` the table's dictionary, `max_bytes` the
+/// limit of the decompressed size. [`CompressionType::None`] copies.
 pub fn decompress(
     compression: CompressionType,
     data: &[u8],
@@ -278,8 +278,8 @@ pub fn decompress(
         .map(Vec::into_boxed_slice)
 }
 
-/// The same, into memory that `memory` finds for a number of bytes. What it contains does not
-/// matter.
+/// Decompresses a block into memory that `memory` returns for a number of bytes; its previous
+/// contents do not matter.
 pub fn decompress_in(
     compression: CompressionType,
     data: &[u8],
@@ -323,8 +323,8 @@ pub fn decompress_in(
     if size > max_bytes {
         return Err(too_large(size, max_bytes));
     }
-    // Why: a claim beyond what the algorithm can reach is refused before anything is allocated for
-    // it.
+    // A stored size beyond the algorithm's maximum ratio is rejected before anything is allocated
+    // for it.
     let reach = match compression {
         C::Snappy => 32,
         C::Lz4 | C::Lz4hc => 256,
@@ -379,7 +379,7 @@ pub fn decompress_in(
     }
 }
 
-/// Decompresses data that does not say how much it holds (format_versions 0 and 1).
+/// Decompresses data without a stored size (format_versions 0 and 1).
 fn decompress_unsized(
     compression: CompressionType,
     data: &[u8],
@@ -401,15 +401,15 @@ fn decompress_unsized(
                 out.truncate(n);
                 return Ok(out.into_boxed_slice());
             }
-            // Why: too small an output looks like corruption; the limit tells them apart in the
-            // end.
+            // Too small an output buffer looks like corruption; only at the limit is the error
+            // final.
             Err(e) if size >= max_bytes => return Err(e),
             Err(_) => size = size.saturating_mul(4).min(max_bytes),
         }
     }
 }
 
-/// Inflates all of `data`, which must end with the stream; how many bytes came out.
+/// Inflates all of `data`, which must end with the stream; returns the number of bytes written.
 #[cfg(feature = "zlib")]
 fn inflate(data: &[u8], dictionary: &[u8], out: &mut [u8]) -> Result<usize, Corruption> {
     let zlib = CompressionType::Zlib;
@@ -426,7 +426,7 @@ fn inflate(data: &[u8], dictionary: &[u8], out: &mut [u8]) -> Result<usize, Corr
     })
 }
 
-/// Decompresses all of `data`, which must end with the stream; how many bytes came out.
+/// Decompresses all of `data`, which must end with the stream; returns the number of bytes written.
 #[cfg(feature = "bzip2")]
 fn bunzip(data: &[u8], out: &mut [u8]) -> Result<usize, Corruption> {
     let bzip2 = CompressionType::Bzip2;
@@ -448,16 +448,16 @@ fn too_large(size: usize, max_bytes: usize) -> Corruption {
     Corruption::new(format!("block of {size} bytes is larger than the limit of {max_bytes}"), 0u64)
 }
 
-/// Appends `data`, compressed as format_versions 2 and later store it.
+/// Appends `data`, compressed in the form of format_versions 2 and later.
 ///
 /// `level` is the algorithm's own, `None` its default; Snappy and LZ4 have none. The caller decides
-/// whether the result is small enough to keep.
+/// if the result is small enough to keep.
 ///
-/// Compat: LZ4HC is written with LZ4's one effort; every reader takes both numbers for the same
+/// Compat: LZ4HC is written with LZ4's only effort; every reader accepts both numbers for the same
 /// format.
 ///
 /// # Panics
-/// This build does not have the compression; ask [`CompressionType::is_built_in`] before.
+/// If this build does not have the algorithm; check [`CompressionType::is_built_in`] before.
 pub fn compress_into(
     compression: CompressionType,
     level: Option<i32>,
@@ -482,8 +482,8 @@ pub fn compress_into(
         }
         #[cfg(feature = "zlib")]
         C::Zlib => {
-            // Why: zlib's own default level is 6. The fastest level spends nine bits on a byte at
-            // worst.
+            // 6 is zlib's own default. The worst case is that of the fastest level, nine bits a
+            // byte, for which the output buffer below has room.
             let level = flate2::Compression::new(level.map_or(6, |l| l.clamp(0, 9) as u32));
             // Compat: RocksDB inflates with a window of 14 bits.
             let mut context = Compress::new_with_window_bits(level, false, 14);
@@ -520,7 +520,7 @@ pub fn compress_into(
         C::Zstd | C::ZstdNotFinal => {
             let level = level.unwrap_or(3);
             out.reserve(zstd_safe::compress_bound(data.len()));
-            // What is compressed goes behind what is there already.
+            // The compressed bytes are appended behind the existing ones.
             let mut behind = Cursor::new(out);
             behind.set_position(start as u64);
             let n = ZSTD_COMPRESS.with_borrow_mut(|context| match dictionary {

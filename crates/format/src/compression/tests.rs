@@ -1,4 +1,4 @@
-//! Tests of [`super`]: round trips, hand-made layouts, hostile bytes.
+//! Tests of [`super`]: round trips, handmade layouts, hostile bytes.
 use super::*;
 use proptest::prelude::*;
 
@@ -58,7 +58,7 @@ proptest! {
 
 #[test]
 fn dictionaries_help_where_they_are_used() {
-    // Text without repetitions within itself, all of it in the dictionary.
+    // Text without internal repetitions, all of it in the dictionary.
     let text: Vec<u8> = (0..1500u32).flat_map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
     let dictionary = Dictionary::new(text.clone().into());
     for compression in CompressionType::ALL {

@@ -1,15 +1,15 @@
-//! How large a filter is for what it holds, and how often it is wrong then.
+//! Size of a filter in bits per key, and the false positive rate that follows from it.
 
 use super::fast_bloom;
 
-/// Bits a key, rounded to thousandths as RocksDB does: under half a bit is none, else 1 to 100.
+/// Bits per key, rounded to thousandths like RocksDB: below 0.5 is 0, else 1 to 100.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BitsPerKey {
     milli: u32,
 }
 
 impl BitsPerKey {
-    /// The nearest setting that filters are built with.
+    /// Returns the setting nearest to `bits`.
     #[must_use]
     pub fn new(bits: f64) -> BitsPerKey {
         let sane = if bits < 0.5 {
@@ -19,26 +19,26 @@ impl BitsPerKey {
         } else if bits < 100.0 {
             bits
         } else {
-            // Not a number, too: so does RocksDB.
+            // Compat: RocksDB maps NaN to 100 too.
             100.0
         };
         BitsPerKey { milli: (sane * 1000.0 + 0.500_001) as u32 }
     }
 
-    /// Thousandths of a bit a key.
+    /// Returns the thousandths of a bit per key.
     #[must_use]
     pub fn milli(self) -> u32 {
         self.milli
     }
 
-    /// Whole bits a key, as legacy filters are built with.
+    /// Returns whole bits per key, used by legacy filters.
     #[must_use]
     pub fn whole(self) -> u32 {
         (self.milli + 500) / 1000
     }
 
-    /// One false positive in how many keys a Bloom filter of this size gives; Ribbon filters aim at
-    /// the same.
+    /// Returns the reciprocal of the false positive rate of a Bloom filter of this size; Ribbon
+    /// filters aim at the same rate.
     pub(super) fn one_in_false_positives(self) -> f64 {
         1.0 / cache_local_rate(f64::from(self.milli) / 1000.0, fast_bloom::probes_for(self.milli))
     }
@@ -55,8 +55,8 @@ impl std::fmt::Display for BitsPerKey {
     }
 }
 
-/// The false positive rate of a Bloom filter with all probes in one line of 512 bits: the mean over
-/// lines that are fuller and emptier than average by a standard deviation.
+/// Returns the false positive rate of a Bloom filter whose probes all fall into one line of 512
+/// bits: the mean over lines that are fuller and emptier than average by a standard deviation.
 fn cache_local_rate(bits_per_key: f64, probes: u8) -> f64 {
     const LINE_BITS: f64 = 512.0;
     if bits_per_key <= 0.0 {

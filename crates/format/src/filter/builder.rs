@@ -1,13 +1,13 @@
-//! Building a filter: collecting the hashes of a table's keys and prefixes, then the bits.
+//! Filter builders: collect the hashes of a table's keys and prefixes, then construct the bits.
 //!
 //! In: user keys without timestamps, in the table's order. Out: the contents of a filter block.
-//! Invariant: adjacent equal hashes are taken once, as prefixes repeat; the count that sizes the
-//! filter is of what is left. [`FilterBitsBuilder`] makes one block of bits after the other;
-//! [`FilterBuilder`] knows what of a key goes in; partitions are cut by
-//! [`super::PartitionedFilterBuilder`].
+//! Invariant: of adjacent equal hashes one is kept, because prefixes repeat; the filter's size
+//! follows from the number of hashes kept. [`FilterBitsBuilder`] constructs one block of bits after
+//! the other; [`FilterBuilder`] decides if a key, its prefix or both are added; partitions are cut
+//! by [`super::PartitionedFilterBuilder`].
 //!
-//! Compat: RocksDB by default rounds a filter's size to what its allocator hands out anyway
-//! (optimize_filters_for_memory); here it is the size that the policy says. Readers take any size.
+//! Compat: RocksDB by default rounds a filter's size up to its allocator's size class
+//! (optimize_filters_for_memory); here it is the policy's size. Readers accept any size.
 
 use super::bits_per_key::BitsPerKey;
 use super::{
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::slice_transform::PrefixExtractor;
 
-/// Which bits are made of the hashes.
+/// Layout of the bits that are constructed from the hashes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Construction {
     FastBloom(BitsPerKey),
@@ -23,7 +23,7 @@ pub(super) enum Construction {
     Ribbon(BitsPerKey),
 }
 
-/// Collects hashes and makes filter blocks of them. Made by [`super::FilterPolicy::builder`].
+/// Collects hashes and constructs filter blocks. Created by [`super::FilterPolicy::builder`].
 #[derive(Debug, Clone)]
 pub struct FilterBitsBuilder {
     construction: Construction,
@@ -32,10 +32,10 @@ pub struct FilterBitsBuilder {
     check: Option<Check>,
 }
 
-/// What says, when a block is built, whether it has what was added.
+/// Verification state: detects a block that lacks a hash that was added.
 #[derive(Debug, Clone, Copy, Default)]
 struct Check {
-    /// All hashes added since the last block, in one that does not depend on their order.
+    /// Order-independent sum of all hashes added since the last block.
     sum: u64,
     damaged: bool,
 }
@@ -45,13 +45,13 @@ impl FilterBitsBuilder {
         FilterBitsBuilder { construction, hashes: Vec::new(), last_prefix: None, check: None }
     }
 
-    /// From now on checks what it builds; see [`is_damaged`](Self::is_damaged).
+    /// Verifies all blocks built from now on; see [`is_damaged`](Self::is_damaged).
     pub fn verify(&mut self) {
         self.check.get_or_insert_default();
     }
 
-    /// Whether a block was built from other hashes than those that were added, or does not have
-    /// them all. False unless it [verifies](Self::verify).
+    /// Returns true if a block was built from other hashes than those added, or does not match one
+    /// of them. Always false unless [`verify`](Self::verify) was called.
     #[must_use]
     pub fn is_damaged(&self) -> bool {
         self.check.is_some_and(|check| check.damaged)
@@ -65,7 +65,7 @@ impl FilterBitsBuilder {
         self.hashes.push(hash);
     }
 
-    /// Adds a key, or a prefix on its own.
+    /// Adds a key, or a prefix alone.
     pub fn add_key(&mut self, key: &[u8]) {
         let hash = self.hash(key);
         if self.hashes.last() != Some(&hash) {
@@ -78,12 +78,12 @@ impl FilterBitsBuilder {
         let (key, prefix) = (self.hash(key), self.hash(prefix));
         let last_key = self.hashes.last().copied();
         let last_prefix = self.last_prefix.replace(prefix);
-        // Why the prefix first: so the last hash is always that of the last key.
+        // The prefix is added first, so that the last hash is always that of the last key.
         if last_prefix != Some(prefix) && prefix != key && last_key != Some(prefix) {
             self.push(prefix);
         }
-        // Why the last prefix too: in reverse order a key that is its own prefix comes last of its
-        // group.
+        // The last prefix is compared too, because in reverse order a key that is its own prefix
+        // comes last of its group.
         if last_key != Some(key) && last_prefix != Some(key) {
             self.push(key);
         }
@@ -96,19 +96,20 @@ impl FilterBitsBuilder {
         }
     }
 
-    /// How many different keys and prefixes it holds, but for those equal and not adjacent.
+    /// Returns the number of hashes kept: different keys and prefixes, except for equal ones that
+    /// were not adjacent.
     #[must_use]
     pub fn len(&self) -> usize {
         self.hashes.len()
     }
 
-    /// Whether nothing was added since the last block.
+    /// Returns true if nothing was added since the last block.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.hashes.is_empty()
     }
 
-    /// How long a block for so many keys gets, in bytes.
+    /// Returns the length in bytes of a block with `keys` keys.
     #[must_use]
     pub fn block_bytes_for(&self, keys: usize) -> usize {
         if keys == 0 {
@@ -125,7 +126,7 @@ impl FilterBitsBuilder {
             }
     }
 
-    /// About how many keys fit into a block of so many bytes.
+    /// Returns the approximate number of keys that fit into a block of `bytes` bytes.
     #[must_use]
     pub fn keys_for_block_bytes(&self, bytes: usize) -> usize {
         match self.construction {
@@ -137,8 +138,7 @@ impl FilterBitsBuilder {
         }
     }
 
-    /// The block with all that was added since the last one; empty, like the filter, if that is
-    /// nothing.
+    /// Returns the block with all hashes added since the last one; empty if there were no hashes.
     #[must_use]
     pub fn finish(&mut self) -> Vec<u8> {
         let hashes = std::mem::take(&mut self.hashes);
@@ -177,7 +177,8 @@ pub struct FilterBuilder {
 }
 
 impl FilterBuilder {
-    /// A builder that takes prefixes if there is an extractor, and whole keys if asked to.
+    /// Returns a builder that adds prefixes if there is an extractor, and whole keys if
+    /// `whole_keys`.
     #[must_use]
     pub fn new(
         bits: FilterBitsBuilder,
@@ -197,19 +198,20 @@ impl FilterBuilder {
         }
     }
 
-    /// What was added, for the table property `rocksdb.num.filter_entries`.
+    /// Returns the number of entries added, for the table property `rocksdb.num.filter_entries`.
     #[must_use]
     pub fn entries(&self) -> usize {
         self.bits.len()
     }
 
-    /// See [`FilterBitsBuilder::is_damaged`].
+    /// Returns [`FilterBitsBuilder::is_damaged`].
     #[must_use]
     pub fn is_damaged(&self) -> bool {
         self.bits.is_damaged()
     }
 
-    /// The contents of the filter block; `None` if nothing was added, and no block is written.
+    /// Returns the contents of the filter block; `None` if nothing was added, and no block is
+    /// written.
     #[must_use]
     pub fn finish(&mut self) -> Option<Vec<u8>> {
         if self.bits.is_empty() { None } else { Some(self.bits.finish()) }

@@ -8,21 +8,21 @@
 //! | 1 | top 3 bits 0: lines of 64 bytes; others are reserved. Low 5 bits: number of probes, 1 to 30 |
 //! | 2 | 0; reserved |
 //!
-//! The low half of a key's hash chooses the line, scaled to their number. The high half, multiplied
-//! by the golden ratio's 32 bits once more for each probe, has the bit's number within the line in
-//! its top 9 bits. Specified by RocksDB's util/bloom_impl.h and filter_policy.cc.
+//! The low half of a key's hash, scaled to the number of lines, chooses the line. The high half is
+//! multiplied by the 32-bit golden ratio for each further probe; its top 9 bits are the number of
+//! the bit within the line. Specified by RocksDB's util/bloom_impl.h and filter_policy.cc.
 //!
-//! Invariant: at least one line, so that every hash has one.
+//! Invariant: at least one line, so that every hash maps to one.
 
 use super::{Line, METADATA_BYTES, NEW_BLOOM_MARKER, fast_range32};
 
 const GOLDEN_RATIO: u32 = 0x9e37_79b9;
 const MAX_PROBES: u8 = 30;
-/// The largest filter, as lines are counted in 32 bits of bytes.
+/// Size in bytes of the largest filter; beyond it 32 bits cannot count its bytes.
 pub(super) const MAX_BYTES: usize = 0xffff_ffc0;
 
-/// What the high half of the hash is multiplied by for each probe. Why a table: the products do not
-/// wait for each other.
+/// Multipliers of the hash's high half, one per probe. A table, because its products do not depend
+/// on each other.
 const MULTIPLIERS: [u32; 32] = {
     let mut powers = [1u32; 32];
     let mut i = 1;
@@ -40,7 +40,7 @@ pub(super) struct FastBloom {
 }
 
 impl FastBloom {
-    /// `None` for anything that is reserved, or without a whole line.
+    /// Returns `None` for reserved metadata, or without a whole line.
     pub(super) fn parse(bits: &[u8], metadata: [u8; METADATA_BYTES]) -> Option<FastBloom> {
         let [_, layout, block_and_probes, reserved @ ..] = metadata;
         let probes = block_and_probes & 31;
@@ -58,8 +58,8 @@ impl FastBloom {
     pub(super) fn may_match(&self, hash: u64) -> bool {
         let line = &self.lines[fast_range32(hash as u32, self.lines.len() as u32) as usize];
         let h = (hash >> 32) as u32;
-        // Why: with the number of probes fixed the loop unrolls, and all bits are looked at without
-        // a branch between them. The number is the same for all filters of a policy, so the jump is
+        // A constant number of probes lets the loop unroll, and all bits are tested without a
+        // branch between them. The number is equal for all filters of a policy, so the jump is
         // predicted.
         match self.probes {
             6 => all_set::<6>(line, h),
@@ -97,21 +97,21 @@ fn all_set<const PROBES: usize>(line: &Line, h: u32) -> bool {
     all
 }
 
-/// How many bytes of lines `keys` get. Invariant: a multiple of 64, and at least one line for one
-/// key.
+/// Returns the bytes of lines for `keys` keys. Invariant: a multiple of 64, and at least one line
+/// for one key.
 pub(super) fn bytes_for(keys: usize, millibits_per_key: u32) -> usize {
     let bits = (keys as u128 * u128::from(millibits_per_key)).div_ceil(1000);
     let bytes = usize::try_from(bits.div_ceil(8)).unwrap_or(MAX_BYTES).min(MAX_BYTES);
     bytes.next_multiple_of(Line::BYTES)
 }
 
-/// How many keys fit into a block of `bytes`, description included.
+/// Returns the number of keys that fit into a block of `bytes`, metadata included.
 pub(super) fn keys_for(bytes: usize, millibits_per_key: u32) -> usize {
     let lines = bytes.saturating_sub(METADATA_BYTES).min(MAX_BYTES) / Line::BYTES;
     (8000 * (lines * Line::BYTES) as u64 / u64::from(millibits_per_key)) as usize
 }
 
-/// The number of probes that came out best by RocksDB's measurements.
+/// Returns the number of probes, which RocksDB's authors chose by measurement.
 pub(super) fn probes_for(millibits_per_key: u32) -> u8 {
     match millibits_per_key {
         0..=2080 => 1,
@@ -131,7 +131,7 @@ pub(super) fn probes_for(millibits_per_key: u32) -> u8 {
     }
 }
 
-/// A filter block with the keys that have these hashes.
+/// Builds the filter block of the keys with these hashes.
 pub(super) fn build(hashes: &[u64], millibits_per_key: u32) -> Vec<u8> {
     let bytes = bytes_for(hashes.len(), millibits_per_key);
     let probes = probes_for(millibits_per_key);

@@ -1,12 +1,12 @@
 //! The 64-bit hash of filters: the preview of XXH3 that RocksDB froze ("XXPH3", of xxHash 0.7.2).
 //!
-//! Why not a crate: the XXH3 that was released hashes differently at every length; only the tables
-//! and the constants are shared. And the empty string is hashed to something here, where the
-//! preview answered 0. Specified by RocksDB's util/xxph3.h and by the tables it wrote ever since
+//! Implemented here because the released XXH3 hashes differently at every length and shares only
+//! the tables and constants with the preview. The empty string has a hash other than 0, unlike in
+//! the preview. Specified by RocksDB's util/xxph3.h and by the tables it has written since
 //! format_version 5.
 //!
-//! In: bytes. Out: 64 bits. No seed: RocksDB's filters have none. Used by the filters of this crate
-//! only.
+//! In: bytes. Out: 64 bits. No seed, because RocksDB's filters have none. Used only by this crate's
+//! filters.
 
 const PRIME32_1: u32 = 0x9e37_79b1;
 const PRIME32_2: u32 = 0x85eb_ca77;
@@ -34,16 +34,16 @@ const SECRET: [u8; 192] = [
 ];
 
 const STRIPE_BYTES: usize = 64;
-/// The secret moves on by so many bytes a stripe, so that a block is as many stripes as that goes.
+/// Bytes by which the offset into the secret grows per stripe; a block ends where the secret does.
 const SECRET_STEP: usize = 8;
 const BLOCK_STRIPES: usize = (SECRET.len() - STRIPE_BYTES) / SECRET_STEP;
-/// Inputs up to this length are mixed 16 bytes at a time, longer ones in stripes.
+/// Longest input that is mixed 16 bytes at a time; longer ones are mixed in stripes.
 const MIDDLE_MAX: usize = 240;
-/// The shortest secret that the algorithm takes; the end of middle inputs is mixed with what lies
-/// before its end.
+/// Length of the shortest secret that the algorithm accepts; the last bytes of middle inputs are
+/// mixed with the secret's bytes before this offset.
 const SECRET_MIN: usize = 136;
 
-/// The hash of `input`.
+/// Returns the hash of `input`.
 #[inline]
 #[must_use]
 pub fn hash64(input: &[u8]) -> u64 {
@@ -144,7 +144,7 @@ fn hash_long(input: &[u8]) -> u64 {
     avalanche(merged)
 }
 
-/// Takes in the whole stripes of at most one block.
+/// Accumulates the whole stripes of at most one block.
 fn accumulate_stripes(acc: &mut [u64; 8], block: &[u8]) {
     for (n, stripe) in block.chunks_exact(STRIPE_BYTES).enumerate() {
         accumulate(acc, stripe, n * SECRET_STEP);
@@ -165,7 +165,7 @@ fn mix16(input: &[u8], at: usize, secret_at: usize) -> u64 {
     fold(word(input, at) ^ secret(secret_at), word(input, at + 8) ^ secret(secret_at + 8))
 }
 
-/// The two halves of the product, folded into each other.
+/// Returns the two halves of the product, combined by exclusive or.
 #[inline(always)]
 const fn fold(a: u64, b: u64) -> u64 {
     let product = a as u128 * b as u128;
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn pinned_values() {
-        // What RocksDB's implementation answers, on both sides of every change of algorithm.
+        // Results of RocksDB's implementation, on both sides of every change of algorithm.
         let input = bytes(5000);
         for (n, hash) in [
             (0, 5_999_572_062_939_766_020),

@@ -1,16 +1,17 @@
-//! The legacy Bloom filter, of tables with a format_version below 5: 32-bit hashes, all probes
+//! The legacy Bloom filter, for tables with a format_version below 5: 32-bit hashes, all probes
 //! within one line.
 //!
 //! | bytes | content |
 //! |---|---|
-//! | n * 2^k | lines; 2^k was the cache line of the machine that wrote it, 64 bytes but for a few |
+//! | n * 2^k | lines; 2^k is the cache line size of the machine that wrote it, nearly always 64 bytes |
 //! | 1 | number of probes, 1 to 127 |
 //! | 4 | number of lines n |
 //!
-//! The line is the hash modulo n; the bits within are the hash and what follows by adding the hash
-//! rotated by 17, modulo the line. Specified by RocksDB's util/bloom_impl.h and filter_policy.cc.
+//! The line is the hash modulo n; the first probe is the hash, each next one adds the hash rotated
+//! by 17, all modulo the bits of a line. Specified by RocksDB's util/bloom_impl.h and
+//! filter_policy.cc.
 //!
-//! Invariant: n lines of equal length, a power of two, make up all the bits.
+//! Invariant: n lines of equal length, a power of two, fill all the bits.
 
 use super::{Line, METADATA_BYTES};
 
@@ -32,7 +33,7 @@ enum Bits {
 }
 
 impl LegacyBloom {
-    /// `None` if the number of lines does not fit the length.
+    /// Returns `None` if the number of lines does not divide the length.
     pub(super) fn parse(bits: &[u8], metadata: [u8; METADATA_BYTES]) -> Option<LegacyBloom> {
         let [probes, lines @ ..] = metadata;
         let lines = u32::from_le_bytes(lines);
@@ -78,20 +79,20 @@ impl LegacyBloom {
     }
 }
 
-/// The numbers of the bits of a hash, not yet reduced to the line.
+/// Yields the bit numbers of a hash, not yet reduced to the line.
 #[inline(always)]
 fn bit_numbers(hash: u32, probes: u8) -> impl Iterator<Item = u32> {
     let delta = hash.rotate_right(17);
     (0..u32::from(probes)).map(move |i| hash.wrapping_add(delta.wrapping_mul(i)))
 }
 
-/// Number of probes for so many bits a key, rounded down to probe less.
+/// Returns the number of probes for `bits_per_key`, rounded down.
 pub(super) fn probes_for(bits_per_key: u32) -> u8 {
     ((f64::from(bits_per_key) * 0.69) as u32).clamp(1, 30) as u8
 }
 
-/// How many bytes of lines `keys` get. The number of lines is odd, so that more bits of the hash
-/// choose the line.
+/// Returns the bytes of lines for `keys` keys. The number of lines is odd, so that more bits of the
+/// hash choose the line.
 pub(super) fn bytes_for(keys: usize, bits_per_key: u32) -> usize {
     if keys == 0 {
         return 0;
@@ -101,14 +102,14 @@ pub(super) fn bytes_for(keys: usize, bits_per_key: u32) -> usize {
     lines as usize * Line::BYTES
 }
 
-/// How many keys fit into a block of `bytes`, description included.
+/// Returns the number of keys that fit into a block of `bytes`, metadata included.
 pub(super) fn keys_for(bytes: usize, bits_per_key: u32) -> usize {
     let lines = bytes.saturating_sub(METADATA_BYTES).min(0xffff_0000 / 8) / Line::BYTES;
     let odd = if lines.is_multiple_of(2) { lines.saturating_sub(1) } else { lines };
     odd * Line::BYTES * 8 / bits_per_key as usize
 }
 
-/// A filter block with the keys that have these hashes.
+/// Builds the filter block of the keys with these hashes.
 pub(super) fn build(hashes: &[u64], bits_per_key: u32) -> Vec<u8> {
     let bytes = bytes_for(hashes.len(), bits_per_key);
     let lines = (bytes / Line::BYTES) as u32;

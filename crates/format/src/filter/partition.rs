@@ -1,39 +1,39 @@
-//! Partitioned filters: a filter cut into blocks of about the same size, each over a run of keys,
+//! Partitioned filters: a filter cut into blocks of about equal size, each over a range of keys,
 //! and an index over them.
 //!
 //! | in the file | content |
 //! |---|---|
-//! | filter blocks | one for each partition, like the filter of a small table |
+//! | filter blocks | one for each partition, in the layout of a small table's filter |
 //! | index block | for each partition a key and a block handle, as in an index over index partitions |
 //!
 //! The index is named `partitionedfilter.rocksdb.BuiltinBloomFilter` in the metaindex. Its keys are
-//! internal keys, or user keys without their trailer where the table's index has those (property
-//! `rocksdb.index.key.is.user.key`), and its handles are delta coded where the table's are. A
-//! reader seeks the internal key it looks for; behind the last key it asks the last partition, in
-//! which a prefix may still be.
+//! internal keys, or user keys without trailer if the table's index has those (property
+//! `rocksdb.index.key.is.user.key`), and its handles are delta-encoded if the table's are. A reader
+//! seeks the internal key it looks for; behind the last key it queries the last partition, which
+//! may still hold a prefix.
 //!
-//! Cutting: RocksDB's `decouple_partitioned_filters`, the default since release 10. Before a key is
-//! added, and when the current partition holds as many entries as fit its size, it is closed under
-//! the last key it holds, with sequence number 0 and type deletion, so that all entries of that
-//! user key sort before it. (In coupled mode the index cuts, and the key is that of the index
-//! partition; readers cannot tell.) With prefixes, the first prefix of the next partition goes into
-//! the closed one too, and its last prefix into the next: an iterator that seeks between two
-//! partitions then finds the prefix in whichever it lands. Specified by RocksDB's
+//! Cutting follows RocksDB's `decouple_partitioned_filters`, the default since release 10. If the
+//! current partition holds as many entries as fit its size when a key is added, the partition is
+//! closed under its last key, with sequence number 0 and type deletion, so that all entries of that
+//! user key sort before it. (In coupled mode the index determines the cuts, and the key is that of
+//! the index partition; readers see no difference.) With prefixes, the first prefix of the next
+//! partition is added to the closed one too, and its last prefix to the next: an iterator that
+//! seeks between two partitions then finds the prefix in either. Specified by RocksDB's
 //! table/block_based/partitioned_filter_block.cc.
 //!
 //! In: user keys in the table's order. Out: the partitions, which the table builder writes and
 //! indexes.
-//! Invariant: every key and its prefix are in the partition that the index leads to.
+//! Invariant: every key and its prefix are in the partition that the index maps them to.
 
 use super::builder::FilterBuilder;
 use crate::key::{self, SeqNo, ValueType};
 
-/// A partition that is complete.
+/// A closed partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilterPartition {
-    /// Its key in the index, an internal key at or behind all of its keys.
+    /// Its key in the index, an internal key not smaller than any of its keys.
     pub last_key: Vec<u8>,
-    /// The contents of its block.
+    /// Contents of its filter block.
     pub block: Vec<u8>,
 }
 
@@ -49,10 +49,10 @@ pub struct PartitionedFilterBuilder {
 }
 
 impl PartitionedFilterBuilder {
-    /// Partitions of about `partition_bytes`: RocksDB takes `metadata_block_size` less
-    /// `block_size_deviation` percent.
+    /// Returns a builder of partitions of about `partition_bytes`: RocksDB passes
+    /// `metadata_block_size` less `block_size_deviation` percent.
     ///
-    /// `timestamp_bytes` is the length of the timestamps of the table's comparator, 0 without.
+    /// `timestamp_bytes` is the length of the comparator's timestamps, 0 without.
     #[must_use]
     pub fn new(
         filter: FilterBuilder,
@@ -62,7 +62,7 @@ impl PartitionedFilterBuilder {
         let keys = |bytes| filter.bits.keys_for_block_bytes(bytes);
         let mut keys_per_partition = keys(partition_bytes);
         if keys_per_partition < 1 {
-            // The size may be below that of the smallest filter.
+            // The size may be too small for one key, so a larger one is tried.
             let mut larger = partition_bytes.saturating_add(4).max(16);
             keys_per_partition = loop {
                 match keys(larger) {
@@ -73,7 +73,7 @@ impl PartitionedFilterBuilder {
             };
         }
         if keys_per_partition > 1 && filter.prefixes.is_some() {
-            // Room for the next partition's first prefix.
+            // One entry is reserved for the next partition's first prefix.
             keys_per_partition -= 1;
         }
         PartitionedFilterBuilder {
@@ -86,7 +86,7 @@ impl PartitionedFilterBuilder {
         }
     }
 
-    /// Adds a user key without its timestamp, behind all others.
+    /// Adds a user key without its timestamp; keys come in the table's order.
     pub fn add(&mut self, user_key: &[u8]) {
         if self.filter.bits.len() >= self.keys_per_partition {
             self.cut(Some(user_key));
@@ -97,7 +97,7 @@ impl PartitionedFilterBuilder {
         last.extend_from_slice(user_key);
     }
 
-    /// Closes the current partition; `next` is the key that begins the next one.
+    /// Closes the current partition; `next` is the first key of the next one.
     fn cut(&mut self, next: Option<&[u8]>) {
         let last = self.last_user_key.clone().unwrap_or_default();
         let prefixes = self.filter.prefixes.clone();
@@ -113,7 +113,7 @@ impl PartitionedFilterBuilder {
         let block = self.filter.bits.finish();
         let mut last_key = Vec::with_capacity(last.len() + self.timestamp_bytes + key::TRAILER_BYTES);
         last_key.extend_from_slice(&last);
-        // The lowest timestamp, as greater ones sort first.
+        // The lowest timestamp, because greater ones sort first.
         last_key.resize(last.len() + self.timestamp_bytes, 0);
         key::append(&mut last_key, &[], key::pack_trailer(SeqNo::ZERO, ValueType::Deletion));
         self.partitions.push(FilterPartition { last_key, block });
@@ -124,14 +124,14 @@ impl PartitionedFilterBuilder {
         }
     }
 
-    /// What was added, for the table property `rocksdb.num.filter_entries`.
+    /// Returns the number of entries added, for the table property `rocksdb.num.filter_entries`.
     #[must_use]
     pub fn entries(&self) -> usize {
         self.entries + self.filter.bits.len()
     }
 
-    /// All partitions in order; none if nothing was added, and then there is no filter. And whether
-    /// one of them is [damaged](super::FilterBitsBuilder::is_damaged).
+    /// Returns all partitions in order, none if nothing was added (the table then has no filter),
+    /// and true if one of them is [damaged](super::FilterBitsBuilder::is_damaged).
     #[must_use]
     pub fn finish(mut self) -> (Vec<FilterPartition>, bool) {
         if !self.filter.bits.is_empty() {

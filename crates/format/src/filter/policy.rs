@@ -1,66 +1,67 @@
-//! Filter policies: which filter a new table gets, and how that is written in options.
+//! Filter policies: the kind of filter that a new table gets, and its notation in options.
 //!
 //! | option string | older name | meaning |
 //! |---|---|---|
-//! | `bloomfilter:BITS:false` | `rocksdb.BloomFilter:BITS` | Bloom with so many bits a key; `:true` asked for a filter that is no longer built, and means the same |
-//! | `ribbonfilter:BITS:LEVEL` | `rocksdb.RibbonFilter:BITS` | Ribbon as accurate as that Bloom filter, on levels from LEVEL on; Bloom above |
-//! | | `rocksdb.internal.DeprecatedBlockBasedBloomFilter:BITS`, `rocksdb.internal.LegacyBloomFilter:BITS`, `rocksdb.internal.FastLocalBloomFilter:BITS` | Bloom with so many bits a key: what it is built like is not asked for any more |
+//! | `bloomfilter:BITS:false` | `rocksdb.BloomFilter:BITS` | Bloom with BITS bits a key; `:true` once selected a filter that is no longer built, and means the same |
+//! | `ribbonfilter:BITS:LEVEL` | `rocksdb.RibbonFilter:BITS` | Ribbon as accurate as that Bloom filter, on levels from LEVEL on; Bloom on levels below LEVEL |
+//! | | `rocksdb.internal.DeprecatedBlockBasedBloomFilter:BITS`, `rocksdb.internal.LegacyBloomFilter:BITS`, `rocksdb.internal.FastLocalBloomFilter:BITS` | Bloom with BITS bits a key; the layout named is ignored |
 //! | | `rocksdb.internal.Standard128RibbonFilter:BITS` | Ribbon on all levels |
-//! | `rocksdb.BuiltinBloomFilter` | | reads filters, builds none (as OPTIONS files of old releases say) |
+//! | `rocksdb.BuiltinBloomFilter` | | reads filters, builds none (in OPTIONS files of old releases) |
 //! | `nullptr` or nothing | | no policy: filters are not read either |
 //!
-//! OPTIONS files may wrap it: `{id=ribbonfilter:10:-1;bloom_before_level=-1;}`. Specified by
+//! OPTIONS files may use the form `{id=ribbonfilter:10:-1;bloom_before_level=-1;}`. Specified by
 //! RocksDB's table/block_based/filter_policy.cc. All policies read all built-in filters.
 
 use super::bits_per_key::BitsPerKey;
 use super::builder::{Construction, FilterBitsBuilder};
 use crate::corruption::Corruption;
 
-/// What a filter is built for.
+/// Properties of the table that a filter is built for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FilterContext {
     /// The table's format_version.
     pub format_version: u32,
-    /// The level that the table is made for, -1 when a memtable is flushed; `None` if it is unknown
-    /// or does not matter (FIFO).
+    /// Level that the table is written to, -1 for a flushed memtable; `None` if it is unknown or
+    /// does not matter (FIFO).
     pub level: Option<i32>,
 }
 
-/// How the filters of new tables are built.
+/// Kind of the filters in new tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FilterPolicy {
     /// Bloom filters: fast local from format_version 5 on, legacy before.
     Bloom(BitsPerKey),
-    /// Ribbon filters as accurate as Bloom filters of this size, from a level on.
+    /// Ribbon filters as accurate as Bloom filters of this size, on levels from
+    /// `bloom_before_level` on.
     Ribbon {
         /// Size of the equally accurate Bloom filter.
         bits_per_key: BitsPerKey,
-        /// Bloom filters are built above this level (-1 stands for flushes, `i32::MAX` for all).
+        /// Bloom filters are built on levels below this one (-1 stands for flushes, `i32::MAX` for
+        /// all).
         bloom_before_level: i32,
     },
-    /// None are built, existing ones are read.
+    /// No filters are built, existing ones are read.
     ReadOnly,
 }
 
 impl FilterPolicy {
-    /// A Bloom policy.
+    /// Returns a Bloom policy.
     #[must_use]
     pub fn bloom(bits_per_key: f64) -> FilterPolicy {
         FilterPolicy::Bloom(BitsPerKey::new(bits_per_key))
     }
 
-    /// A Ribbon policy; RocksDB's default for `bloom_before_level` is 0: Bloom when flushing,
-    /// Ribbon when compacting.
+    /// Returns a Ribbon policy; RocksDB's default for `bloom_before_level` is 0: Bloom for flushes,
+    /// Ribbon for compactions.
     #[must_use]
     pub fn ribbon(bits_per_key: f64, bloom_before_level: i32) -> FilterPolicy {
         FilterPolicy::Ribbon { bits_per_key: BitsPerKey::new(bits_per_key), bloom_before_level }
     }
 
-    /// The policy that an option string or an OPTIONS file names; `None` where it says that there
-    /// is none.
+    /// Parses an option string or the name in an OPTIONS file; `None` if it stands for no policy.
     ///
     /// # Errors
-    /// For policies that are not RocksDB's, or badly written.
+    /// If the policy is not one of RocksDB's, or is malformed.
     pub fn from_option_string(text: &str) -> Result<Option<FilterPolicy>, Corruption> {
         let text = text.trim();
         let unknown = || Corruption::new(format!("unknown filter policy `{text}`"), 0u64);
@@ -99,7 +100,7 @@ impl FilterPolicy {
         if more.is_some() { Err(unknown()) } else { Ok(Some(policy)) }
     }
 
-    /// `id=...;bloom_before_level=...;`
+    /// Parses `id=...;bloom_before_level=...;`.
     fn from_fields(fields: &str) -> Result<Option<Option<FilterPolicy>>, Corruption> {
         let mut policy = None;
         let mut level = None;
@@ -120,7 +121,7 @@ impl FilterPolicy {
         Ok(policy)
     }
 
-    /// The option string that RocksDB writes for it.
+    /// Returns the option string that RocksDB writes for the policy.
     #[must_use]
     pub fn to_option_string(&self) -> String {
         match self {
@@ -132,7 +133,7 @@ impl FilterPolicy {
         }
     }
 
-    /// The name that the table property `rocksdb.filter.policy` records. (The metaindex has
+    /// Returns the name that the table property `rocksdb.filter.policy` records. (The metaindex has
     /// [`super::COMPATIBILITY_NAME`].)
     #[must_use]
     pub fn property_name(&self) -> &'static str {
@@ -143,8 +144,8 @@ impl FilterPolicy {
         }
     }
 
-    /// A builder for one filter, or for one partition after the other; `None` if the policy builds
-    /// none.
+    /// Returns a builder for one filter, or for one partition after the other; `None` if the policy
+    /// builds none.
     #[must_use]
     pub fn builder(&self, context: FilterContext) -> Option<FilterBitsBuilder> {
         let (bits, bloom_before_level) = match *self {
@@ -157,7 +158,8 @@ impl FilterPolicy {
         if bits.milli() == 0 {
             return None;
         }
-        // Compat: an unknown level counts as the last one, below which only "always Bloom" lies.
+        // Compat: an unknown level counts as the last one, so only a policy with
+        // `bloom_before_level` `i32::MAX` builds Bloom.
         let level = context.level.unwrap_or(i32::MAX - 1);
         let construction = match bloom_before_level {
             None if context.format_version < 5 => Construction::LegacyBloom(bits),
@@ -168,7 +170,7 @@ impl FilterPolicy {
     }
 }
 
-/// A decimal number; RocksDB takes no sign and no exponent.
+/// Parses a decimal number; RocksDB accepts no sign and no exponent.
 fn parse_bits(text: &str) -> Option<f64> {
     let plain =
         text.bytes().all(|b| b.is_ascii_digit() || b == b'.') && text.contains(|c: char| c.is_ascii_digit());

@@ -1,5 +1,5 @@
 //! The Standard128 Ribbon filter: a third smaller than a Bloom filter of the same accuracy, slower
-//! to build and to ask.
+//! to build and to query.
 //!
 //! | bytes | content |
 //! |---|---|
@@ -8,38 +8,38 @@
 //! | 1 | seed |
 //! | 3 | number of blocks b, at least 2 |
 //!
-//! The filter is the solution of a system of linear equations over bits: 128 b slots, each of some
+//! The filter is the solution of a system of linear equations over bits: 128 b slots, each a row of
 //! bits, such that for every key added the exclusive or of some of the 128 slots from its start on
-//! is the key's result row. Which slots and which row its hash says. A key that was not added has
-//! about one chance in 2^columns to fit.
+//! is the key's result row. The hash determines the slots and the result row. A key that was not
+//! added matches with a probability of about 1 in 2^columns.
 //!
-//! Slots are stored by blocks of 128, each block as one segment a column. The n segments give the
-//! first blocks one column less than the last ones, if they do not divide evenly. Specified by
-//! RocksDB's util/ribbon_impl.h and ribbon_alg.h.
+//! Slots are stored in blocks of 128, each block as one segment a column. If the n segments do not
+//! divide evenly, the first blocks have one column less than the last ones. Specified by RocksDB's
+//! util/ribbon_impl.h and ribbon_alg.h.
 //!
-//! Invariant: segments suffice for all blocks, so that no hash reaches behind them.
+//! Invariant: the segments cover all blocks, so that no hash reads behind them.
 
 use super::METADATA_BYTES;
 
-/// Slots in a block, and coefficients of a key.
+/// Number of slots in a block, and of coefficients of a key.
 pub(super) const BLOCK_SLOTS: u32 = 128;
 /// Length of a segment in bytes.
 pub(super) const SEGMENT_BYTES: usize = 16;
-/// Result rows have so many bits; columns beyond are unused.
+/// Number of bits in a result row, the maximum of columns.
 const MAX_COLUMNS: u32 = 32;
 
-/// Everything that a key's hash decides.
+/// The equation that a key's hash determines.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Equation {
-    /// The first slot it touches.
+    /// The first slot of the equation.
     pub(super) start: u32,
-    /// Which of the 128 slots from there on; the lowest bit is always set.
+    /// One bit for each of the 128 slots from `start` on; the lowest bit is always set.
     pub(super) coefficients: u128,
-    /// What they must add up to, column 0 in the lowest bit.
+    /// Exclusive or that these slots must have, column 0 in the lowest bit.
     pub(super) result: u32,
 }
 
-/// Turns the hash of a key into its equation, under a seed.
+/// Maps the hash of a key to its equation, for one seed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Hasher {
     raw_seed: u64,
@@ -48,7 +48,7 @@ pub(super) struct Hasher {
 
 impl Hasher {
     pub(super) fn new(seed: u8, blocks: u32) -> Hasher {
-        // Why: neighbouring seeds must not give neighbouring hashes.
+        // Spread because neighbouring seeds must not produce neighbouring hashes.
         let spread = u64::from(seed).wrapping_mul(0xc782_19a2_3eea_dd03);
         let mixed = spread ^ (spread & 0xf0f0_f0f0_f0f0_f0f0) >> 4;
         Hasher { raw_seed: mixed & 0xffff_ffff, starts: (blocks - 1) * BLOCK_SLOTS + 1 }
@@ -64,13 +64,13 @@ impl Hasher {
     }
 }
 
-/// How the segments are shared out among the blocks.
+/// Distribution of the segments over the blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Layout {
     pub(super) blocks: u32,
     /// Columns of the last blocks.
     pub(super) upper_columns: u32,
-    /// The first block that has them; those before have one column less.
+    /// The first block with `upper_columns`; the blocks before have one column less.
     pub(super) upper_start: u32,
 }
 
@@ -80,7 +80,7 @@ impl Layout {
         if upper_columns > MAX_COLUMNS {
             return Layout { blocks, upper_columns: MAX_COLUMNS, upper_start: 0 };
         }
-        // Why 64 bits: a hostile number of blocks times the columns.
+        // 64 bits because a hostile number of blocks times the columns may exceed 32.
         let all_upper = u64::from(upper_columns) * u64::from(blocks);
         Layout { blocks, upper_columns, upper_start: (all_upper - u64::from(segments)) as u32 }
     }
@@ -89,7 +89,7 @@ impl Layout {
         self.upper_columns as usize * self.blocks as usize - self.upper_start as usize
     }
 
-    /// The first segment of a block, and how many it has.
+    /// Returns the first segment of a block, and the number of its segments.
     #[inline(always)]
     pub(super) fn block(&self, block: u32) -> (usize, usize) {
         let first = block as usize * self.upper_columns as usize - block.min(self.upper_start) as usize;
@@ -105,8 +105,8 @@ pub(super) struct Ribbon {
 }
 
 impl Ribbon {
-    /// `None` for less than two blocks, which no writer makes, and for more bits than segments can
-    /// be counted.
+    /// Returns `None` for less than two blocks, which no writer makes, and for more bits than
+    /// segments can be counted.
     pub(super) fn parse(bits: &[u8], metadata: [u8; METADATA_BYTES]) -> Option<Ribbon> {
         let [_, seed, blocks @ ..] = metadata;
         let blocks = u32::from_le_bytes([blocks[0], blocks[1], blocks[2], 0]);

@@ -1,35 +1,35 @@
-//! Building a Ribbon filter: how large it gets, and the solution of its equations.
+//! Ribbon filter builder: computes the filter's size and solves its equations.
 //!
-//! Banding: each key's equation is added to a matrix in which a row begins at its slot; a slot that
-//! is taken is eliminated by exclusive or, which moves the rest of the equation on, until a free
-//! slot is found. Equations that contradict each other are tried again under another seed, at most
-//! 256 times. Back substitution then goes from the last slot to the first, all columns at once, and
-//! stores a segment a column whenever a block is done.
+//! Banding adds each key's equation to a matrix in which a row begins at its slot; a slot that is
+//! taken is eliminated by exclusive or, which moves the rest of the equation on, until a free slot
+//! is found. If equations contradict each other, another seed is tried, up to 256 in all. Back
+//! substitution then runs from the last slot to the first, all columns at once, and stores a
+//! segment per column whenever a block is complete.
 //!
-//! In: hashes of keys. Out: a filter block, or nothing where a Bloom filter does better; so RocksDB
-//! decides too. Specified by RocksDB's util/ribbon_config.cc (sizes), ribbon_alg.h (banding, back
-//! substitution) and filter_policy.cc.
-//! Invariant: the same hashes in the same order give RocksDB's bits.
+//! In: hashes of keys. Out: a filter block, or nothing if a Bloom filter is smaller; RocksDB
+//! decides the same way. Specified by RocksDB's util/ribbon_config.cc (sizes), ribbon_alg.h
+//! (banding, back substitution) and filter_policy.cc.
+//! Invariant: equal hashes in equal order produce RocksDB's bits.
 
 use super::ribbon::{BLOCK_SLOTS, Equation, Hasher, Layout, SEGMENT_BYTES, parity};
 use super::{METADATA_BYTES, RIBBON_MARKER, fast_bloom};
 
-/// Beyond this many keys RocksDB builds a Bloom filter.
+/// Maximum number of keys; beyond it RocksDB builds a Bloom filter.
 pub(super) const MAX_KEYS: usize = 950_000_000;
 
-/// How many keys 2^i slots take if one in twenty seeds may fail, for i from 8 to 17; measured by
-/// RocksDB's authors.
+/// Number of keys that 2^i slots hold if one in twenty seeds may fail, for i from 8 to 17; measured
+/// by RocksDB's authors.
 const KEYS_FOR_POWER: [f64; 10] =
     [248.851, 499.532, 1001.26, 2003.97, 4005.59, 8000.39, 15966.6, 31828.1, 63447.3, 126_506.0];
 const FIRST_POWER: u32 = 8;
 const LAST_POWER: u32 = 17;
-/// From the last power on, slots per key grow by this with each doubling.
+/// Growth of the slots per key with each doubling beyond the last power.
 const GROWTH_PER_POWER: f64 = 0.0038;
-/// Compat: with RocksDB's digits, as they decide sizes.
+/// Compat: rounded as in RocksDB, because the digits affect sizes.
 #[allow(clippy::approx_constant, reason = "an exact constant would size some filters differently")]
 const LOG2_E: f64 = 1.442_695_040_9;
 
-/// 0 for a power with too few slots.
+/// Returns the number of keys that 2^power slots hold; 0 if the slots are too few.
 fn keys_for_power(power: u32) -> f64 {
     if power < FIRST_POWER {
         0.0
@@ -45,7 +45,7 @@ fn slots_per_key(log2_slots: f64) -> f64 {
     (known - f64::from(LAST_POWER) * GROWTH_PER_POWER) + log2_slots * GROWTH_PER_POWER
 }
 
-/// How many slots `keys` need, a multiple of a block and two blocks at least.
+/// Returns the number of slots that `keys` need, a multiple of a block and at least two blocks.
 fn slots_for(keys: u32) -> u32 {
     let log2_keys = f64::from(keys).ln() * LOG2_E;
     let mut power = (log2_keys + 0.5) as u32;
@@ -72,7 +72,7 @@ fn round_up_slots(slots: u32) -> u32 {
     slots.next_multiple_of(BLOCK_SLOTS).max(2 * BLOCK_SLOTS)
 }
 
-/// How many keys so many slots take.
+/// Returns the number of keys that `slots` slots hold.
 fn keys_for_slots(slots: u32) -> u32 {
     if slots == 0 {
         return 0;
@@ -87,8 +87,8 @@ fn keys_for_slots(slots: u32) -> u32 {
     }
 }
 
-/// How many bytes of segments give one false positive in `one_in`; `rounding` of 2^32 decides which
-/// way a remainder goes.
+/// Returns the bytes of segments that give one false positive in `one_in`; (`rounding` + 0.5) /
+/// 2^32 is added before the number of blocks with fewer columns is rounded down.
 fn segment_bytes_for(slots: u32, one_in: f64, rounding: u32) -> usize {
     let rate = 1.0 / one_in;
     let typical = one_in > 1.0 && rate < 1.0;
@@ -109,8 +109,8 @@ fn segment_bytes_for(slots: u32, one_in: f64, rounding: u32) -> usize {
     (blocks * lower_columns as usize + (blocks - upper_start.min(blocks))) * SEGMENT_BYTES
 }
 
-/// Slots and bytes of segments for `keys` whose first has the hash `first`; `None` where a Bloom
-/// filter is smaller or must do.
+/// Returns slots and bytes of segments for `keys` keys whose first has the hash `first`; `None` if
+/// a Bloom filter is smaller or the keys are too many for a Ribbon filter.
 fn size_for(keys: usize, first: u64, one_in: f64, bloom_millibits_per_key: u32) -> Option<(u32, usize)> {
     if keys > MAX_KEYS {
         return None;
@@ -121,7 +121,7 @@ fn size_for(keys: usize, first: u64, one_in: f64, bloom_millibits_per_key: u32) 
     if slots < 1024 && bloom_is_smaller() { None } else { Some((slots, bytes)) }
 }
 
-/// How many bytes of bits `keys` get, whichever filter is built for them.
+/// Returns the bytes of bits for `keys` keys, of a Ribbon or Bloom filter.
 pub(super) fn bytes_for(keys: usize, first: u64, one_in: f64, bloom_millibits_per_key: u32) -> usize {
     match size_for(keys, first, one_in, bloom_millibits_per_key) {
         Some((_, bytes)) => bytes,
@@ -129,7 +129,7 @@ pub(super) fn bytes_for(keys: usize, first: u64, one_in: f64, bloom_millibits_pe
     }
 }
 
-/// How many keys fit into a block of `bytes`, description included.
+/// Returns the number of keys that fit into a block of `bytes`, metadata included.
 pub(super) fn keys_for(bytes: usize, one_in: f64, bloom_millibits_per_key: u32) -> usize {
     let segments = bytes.saturating_sub(METADATA_BYTES) / SEGMENT_BYTES * SEGMENT_BYTES;
     let typical = one_in > 1.0;
@@ -161,14 +161,14 @@ pub(super) fn keys_for(bytes: usize, one_in: f64, bloom_millibits_per_key: u32) 
     }
 }
 
-/// A filter block with the keys that have these hashes; `None` where a Bloom filter is smaller, or
-/// no seed gives a solution.
+/// Builds the filter block of the keys with these hashes; `None` if a Bloom filter is smaller, or
+/// no seed has a solution.
 pub(super) fn build(hashes: &[u64], one_in: f64, bloom_millibits_per_key: u32) -> Option<Vec<u8>> {
     let first = *hashes.first()?;
     let (slots, bytes) = size_for(hashes.len(), first, one_in, bloom_millibits_per_key)?;
     let blocks = slots / BLOCK_SLOTS;
-    // Why not seed 0 first: keys that one filter lets through by chance should not be let through
-    // by all.
+    // The first seed is taken from a hash and not 0, because keys that one filter lets through by
+    // chance should not pass all filters.
     let (seed, banding) = (0..=255u8)
         .map(|i| (first as u8).wrapping_add(i))
         .find_map(|seed| Some((seed, Banding::solve(slots, Hasher::new(seed, blocks), hashes)?)))?;
@@ -179,15 +179,16 @@ pub(super) fn build(hashes: &[u64], one_in: f64, bloom_millibits_per_key: u32) -
     Some(block)
 }
 
-/// The equations in echelon form: at slot i one whose first coefficient is slot i, or none.
+/// The equations in echelon form: slot i has an equation whose first coefficient is slot i, or
+/// none.
 struct Banding {
-    /// 0 where there is none.
+    /// 0 for a slot without equation.
     coefficients: Vec<u128>,
     results: Vec<u32>,
 }
 
 impl Banding {
-    /// `None` if two equations contradict each other.
+    /// Returns `None` if two equations contradict each other.
     fn solve(slots: u32, hasher: Hasher, hashes: &[u64]) -> Option<Banding> {
         let mut banding = Banding { coefficients: vec![0; slots as usize], results: vec![0; slots as usize] };
         hashes.iter().all(|hash| banding.add(hasher.equation(*hash))).then_some(banding)
@@ -206,8 +207,8 @@ impl Banding {
             coefficients ^= taken;
             result ^= self.results[slot];
             if coefficients == 0 {
-                // The sum of others: no harm if it says the same, as it does for a hash added
-                // twice.
+                // The equation is a sum of others. It holds if their results agree, as for a hash
+                // added twice.
                 return result == 0;
             }
             let zeros = coefficients.trailing_zeros();
@@ -216,10 +217,10 @@ impl Banding {
         }
     }
 
-    /// The segments of the solution.
+    /// Returns the segments of the solution.
     fn back_substitute(&self, layout: Layout) -> Vec<u8> {
         let mut bytes = vec![0; layout.segments() * SEGMENT_BYTES];
-        // Column by column the solution of the 128 slots from the current one on.
+        // For each column, the solution of the 128 slots from the current one on.
         let mut state = vec![0u128; layout.upper_columns as usize];
         for block in (0..layout.blocks).rev() {
             let (first, columns) = layout.block(block);

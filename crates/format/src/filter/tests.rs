@@ -1,5 +1,5 @@
-//! Tests of filters: no key denied, false positives as promised, odd and hostile blocks.
-//! Filters that RocksDB built are asked in tests/rocksdb_filters.rs.
+//! Tests of filters: no key denied, false positives within bounds, unusual and hostile blocks.
+//! Filters that RocksDB built are queried in tests/rocksdb_filters.rs.
 
 use super::*;
 use crate::slice_transform::PrefixExtractor;
@@ -10,19 +10,19 @@ const CONTEXT: FilterContext = FilterContext { format_version: 6, level: None };
 const LEGACY: FilterContext = FilterContext { format_version: 4, level: None };
 
 thread_local! {
-    /// What goes wrong when this thread builds the next filter block.
+    /// Damage to inject when this thread builds the next filter block.
     static TROUBLE: std::cell::Cell<Option<Trouble>> = const { std::cell::Cell::new(None) };
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
-    /// A bit of a hash that was added flips.
+    /// A bit of a hash that was added is flipped.
     Hash,
-    /// The block loses its bits.
+    /// The block's bits are cleared.
     Block,
 }
 
-/// Has the next filter block of this thread be damaged.
+/// Damages the next filter block that this thread builds.
 pub(crate) fn trouble_next(trouble: Trouble) {
     TROUBLE.set(Some(trouble));
 }
@@ -64,7 +64,7 @@ fn a_filter_that_is_checked_tells_what_went_wrong_while_it_was_built() {
             trouble.into_iter().for_each(trouble_next);
             let _ = builder.finish();
             assert_eq!(builder.is_damaged(), checked && trouble.is_some(), "{policy:?} {trouble:?}");
-            // It stays so, though the next block is sound.
+            // The flag stays set although the next block is sound.
             (0..50).for_each(|i| builder.add_key(&key(i)));
             let _ = builder.finish();
             assert_eq!(builder.is_damaged(), checked && trouble.is_some());
@@ -82,7 +82,7 @@ fn build(policy: FilterPolicy, context: FilterContext, keys: std::ops::Range<u32
     builder.finish()
 }
 
-/// False positives among a million keys that were not added, in percent.
+/// Returns the false positives among a million keys that were not added, in percent.
 fn false_positives(filter: &FilterReader) -> f64 {
     let n = 1_000_000;
     let passed = (0..n).filter(|i| filter.may_match_key(&key(0x4000_0000 + i))).count();
@@ -168,8 +168,8 @@ fn parity_of_one_bit_more_or_less() {
     }
 }
 
-/// Bits that equalled RocksDB's when they were taken; what changes them makes filters that RocksDB
-/// misreads.
+/// Bits that equalled RocksDB's when recorded; a change that alters them produces filters that
+/// RocksDB misreads.
 #[test]
 fn pinned_bits() {
     let bloom = FilterPolicy::bloom;
@@ -213,7 +213,7 @@ fn what_is_reserved_or_broken_excludes_nothing() {
     assert_eq!(always([6, 1, 0, 0, 0], 0), Some(false));
     assert!(!FilterReader::parse(b"").may_match_key(b"a"));
     assert!(!FilterReader::parse(b"abcd").may_match_key(b"a"));
-    // Known kinds whose bits are all clear: nothing matches.
+    // Known kinds whose bits are all clear match nothing.
     assert_eq!(always([0xff, 0, 6, 0, 0], 64), Some(false));
     assert_eq!(always([0xff, 0, 30, 0, 0], 640), Some(false));
     assert_eq!(always([6, 1, 0, 0, 0], 64), Some(false));
@@ -221,7 +221,7 @@ fn what_is_reserved_or_broken_excludes_nothing() {
     assert_eq!(always([6, 3, 0, 0, 0], 3 * 256), Some(false));
     assert_eq!(always([6, 3, 0, 0, 0], 3), Some(false));
     assert_eq!(always([0xfe, 0, 2, 0, 0], 32 * 16), Some(false));
-    // Ribbon with fewer segments than blocks: some hashes have no bit to be tested.
+    // Ribbon with fewer segments than blocks: some hashes have no bits to be tested.
     assert_eq!(always([0xfe, 0, 2, 0, 0], 16), None);
     for (metadata, bits) in [
         ([0, 1, 0, 0, 0], 64),    // no probes

@@ -1,19 +1,20 @@
-//! A guide to a large index block: a few bytes of every sixteenth key, kept together, so that a
-//! search touches little memory.
+//! Search guide of a large index block: a few bytes of every sixteenth key, stored together, so
+//! that a search touches little memory.
 //!
-//! In: a block of ascending keys and a target. Out: the restart points among which the search has
-//! to go on, at most sixteen of them unless keys are alike.
+//! In: a block of ascending keys and a target. Out: the restart points that the search must still
+//! examine, at most sixteen of them unless digests are equal.
 //!
-//! Why: the index of a table of 64 MiB has 16,000 entries in half a megabyte, which is rarely in
-//! the processor's caches. Halving it waits for memory some twenty times, one after the other, and
-//! that took longer than all the rest of a lookup's search. The guide is a fortieth of the block
-//! and stays in the caches; what lies between two of its keys is then brought all at once.
+//! The guide exists because the index of a table of 64 MiB has 16,000 entries in half a megabyte,
+//! which is rarely in the processor's caches. A binary search of it waits for memory some twenty
+//! times, one after the other, and that took longer than the rest of a lookup's search. The guide
+//! is a fortieth of the block and stays in the caches; the bytes between two of its keys are then
+//! prefetched all at once.
 //!
-//! It is made when a block has been searched a few times: a block that is read for one lookup is
-//! not worth it.
+//! It is built after a block has been searched a few times, because it does not pay for a block
+//! that is read for one lookup.
 //!
-//! Invariant: digests ascend as keys do, so a smaller digest means a smaller key. Equal ones mean
-//! nothing. Called by [`super::IndexCursor::seek`], only where keys are in bytewise order.
+//! Invariant: digests ascend as keys do, so a smaller digest means a smaller key. Equal digests
+//! leave the order open. Called by [`super::IndexCursor::seek`], only for keys in bytewise order.
 
 use super::IndexLayout;
 use crate::block::Block;
@@ -24,18 +25,18 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Every so many restart points there is a sample.
+/// Number of restart points per sample.
 const STEP: usize = 16;
-/// Blocks with fewer restart points are searched as they are.
+/// Minimum number of restart points of a block with a guide.
 const RESTARTS_AT_LEAST: usize = 512;
-/// The guide is made at this search of the block.
+/// Number of searches of a block before its guide is built.
 const SEARCHES_BEFORE: u32 = 16;
-/// What the processor's caches bring at once, in bytes.
+/// Size of a cache line, in bytes.
 const LINE_BYTES: usize = 64;
-/// No more of a block than this is brought ahead of a search, in bytes.
+/// Maximum number of bytes of a block that are prefetched.
 const AHEAD_AT_MOST: usize = 2048;
 
-/// Made once for each large index block.
+/// The guide of one large index block, built at most once.
 #[derive(Debug, Default)]
 pub(super) struct Guide {
     searches: AtomicU32,
@@ -44,32 +45,33 @@ pub(super) struct Guide {
 
 #[derive(Debug)]
 struct Samples {
-    /// What all keys begin with.
+    /// Common prefix of all keys.
     prefix: Box<[u8]>,
     /// The eight bytes behind the prefix of each sampled key, as a number.
     digests: Box<[u64]>,
-    /// Where the sampled entries lie in the block.
+    /// Offsets of the sampled entries in the block.
     offsets: Box<[u32]>,
 }
 
 impl Guide {
-    /// For a block that is large enough.
+    /// Returns a guide, not yet built, if the block is large enough.
     pub(super) fn for_block(block: &Block) -> Option<Box<Guide>> {
         (block.restart_count() >= RESTARTS_AT_LEAST).then(Box::default)
     }
 
-    /// What it will take for `block`, in bytes.
+    /// Returns the memory that the guide of `block` will occupy, in bytes.
     pub(super) fn memory_bytes(block: &Block) -> usize {
         size_of::<Guide>() + block.restart_count() / STEP * (size_of::<u64>() + size_of::<u32>())
     }
 
-    /// The restart points to search for the first one whose key is not smaller than `target`: those
-    /// before have smaller keys, those behind greater ones.
+    /// Returns the range of restart points that contains the first one whose key is not smaller
+    /// than `target`, unless that is the range's end: those before have smaller keys, those behind
+    /// greater ones.
     #[inline]
     pub(super) fn narrow(&self, block: &Block, layout: IndexLayout, target: &[u8]) -> Range<usize> {
         let samples = match self.samples.get() {
             Some(samples) => samples,
-            // Ordering: Relaxed; a count, and nothing else.
+            // Ordering: Relaxed, because the counter guards no other memory.
             None if self.searches.fetch_add(1, Ordering::Relaxed) < SEARCHES_BEFORE => &None,
             None => self.samples.get_or_init(|| Samples::of(block, layout)),
         };
@@ -83,7 +85,7 @@ impl Guide {
 }
 
 impl Samples {
-    /// `None` if the keys do not ascend bytewise, or some are no keys.
+    /// Samples the block; returns `None` if the keys do not ascend bytewise, or some are malformed.
     #[cold]
     fn of(block: &Block, layout: IndexLayout) -> Option<Samples> {
         let user_key = |restart: usize| -> Option<(&[u8], usize)> {
@@ -133,11 +135,11 @@ impl Samples {
     }
 }
 
-/// The first of ascending numbers that is not smaller than `sought`.
+/// Returns the index of the first of ascending numbers that is not smaller than `sought`.
 ///
-/// Why not by halving alone: where keys are spread evenly, which is common, a rule of three leads
-/// to the right cache line at once. Where they are not, the steps from there double, and the cost
-/// is that of halving.
+/// Starts by interpolation, because keys are often evenly spread and the right cache line is then
+/// found at once. If they are not, the steps from there double, and the cost is that of a binary
+/// search.
 #[inline]
 fn first_not_below(ascending: &[u64], sought: u64) -> usize {
     let (Some(&first), Some(&last)) = (ascending.first(), ascending.last()) else { return 0 };
@@ -151,12 +153,12 @@ fn first_not_below(ascending: &[u64], sought: u64) -> usize {
     let guess = ((share * ascending.len() as f64) as usize).min(ascending.len() - 1);
     let (mut low, mut high, mut step) = (guess, guess, 1);
     if ascending[guess] < sought {
-        // Invariant: the last is not smaller, so this ends inside.
+        // Invariant: the last number is not smaller, so the loop ends inside.
         while ascending[high] < sought {
             (low, high, step) = (high + 1, (high + step).min(ascending.len() - 1), step * 2);
         }
     } else {
-        // Invariant: the first is smaller, so this ends inside.
+        // Invariant: the first number is smaller, so the loop ends inside.
         while ascending[low] >= sought {
             (low, high, step) = (low.saturating_sub(step), low, step * 2);
         }
@@ -165,8 +167,8 @@ fn first_not_below(ascending: &[u64], sought: u64) -> usize {
     low + ascending[low..high].partition_point(|number| *number < sought)
 }
 
-/// Has the processor bring the entries in `range` and the restart points from `restart` on, all at
-/// the same time.
+/// Prefetches the entries in `range` and the restart points from `restart` on, all at the same
+/// time.
 #[inline]
 fn bring(block: &Block, restart: usize, range: Range<usize>) {
     let contents = block.contents();
@@ -175,8 +177,7 @@ fn bring(block: &Block, restart: usize, range: Range<usize>) {
     black_box(entries.iter().step_by(LINE_BYTES).fold(points, |all, byte| all ^ byte));
 }
 
-/// The first eight bytes as a number that orders as they do; where there are fewer, zeros stand for
-/// them.
+/// Returns the first eight bytes as a number of the same order; missing bytes count as zeros.
 #[inline]
 fn digest(bytes: &[u8]) -> u64 {
     if let Some(eight) = bytes.first_chunk::<8>() {

@@ -1,19 +1,19 @@
-//! Index blocks: from keys to the blocks that may hold them.
+//! Index blocks: map keys to the blocks that may hold them.
 //!
 //! An index block is an ordinary block ([`crate::block`]) whose entries are
 //!
 //! | part | content |
 //! |---|---|
-//! | key | not smaller than any key of the block it stands for, and smaller than any key of the next: an internal key, or a user key alone if properties say so |
-//! | value | block handle; from format_version 4 on, whole only where the key shares no bytes with the previous one, else the difference of the sizes as a signed varint, the block lying directly behind the previous one |
+//! | key | not smaller than any key of the block, and smaller than any key of the next block: an internal key, or a user key alone if properties say so |
+//! | value | block handle; from format_version 4 on, whole only if the key shares no bytes with the previous one, else the difference of the sizes as a signed varint, in which case the block directly follows the previous one |
 //! | | first internal key of the block, length-prefixed (index type 3 only) |
 //!
-//! The same layout serves a table's index, the partitions of a two-level index and its top, and the
-//! top of a partitioned filter. Index type 1 (hash) adds two blocks that only speed up RocksDB's
-//! search; the index itself is complete without them, so they are not read. Specified by RocksDB's
-//! table/block_based/index_builder.h and table/format.h.
+//! This layout is used for a table's index, for the partitions and the top of a two-level
+//! index, and for the top of a partitioned filter. Index type 1 (hash) adds two blocks that only
+//! speed up RocksDB's search; the index is complete without them, so they are not read. Specified
+//! by RocksDB's table/block_based/index_builder.h and table/format.h.
 //!
-//! In: decompressed bytes, and what the properties say about the layout. Out: handles.
+//! In: decompressed bytes, and the layout from the properties. Out: handles.
 //! Invariant: handles are not checked against the file; see [`BlockHandle::range`].
 
 use crate::block::{Block, BlockCursor, KeyKind, ValueLayout};
@@ -29,22 +29,22 @@ mod tests;
 
 use guide::Guide;
 
-/// Which index a table has, by the number in its properties.
+/// Kind of a table's index, by the number in its properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum IndexType {
-    /// One block, searched by halving.
+    /// One block, searched by binary search.
     BinarySearch = 0,
-    /// Like `BinarySearch`, with two more blocks for searching by prefix.
+    /// `BinarySearch` with two more blocks for searching by prefix.
     HashSearch = 1,
     /// A top block over partitions.
     TwoLevelIndexSearch = 2,
-    /// Like `BinarySearch`, with the first key of each block.
+    /// `BinarySearch` with the first key of each block.
     BinarySearchWithFirstKey = 3,
 }
 
 impl IndexType {
-    /// The type with RocksDB's number `n`.
+    /// Returns the type with RocksDB's number `n`.
     #[must_use]
     pub const fn from_u32(n: u32) -> Option<IndexType> {
         Some(match n {
@@ -56,7 +56,7 @@ impl IndexType {
         })
     }
 
-    /// The name in option strings, such as `kBinarySearch`.
+    /// Returns the name in option strings, such as `kBinarySearch`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -68,15 +68,16 @@ impl IndexType {
     }
 }
 
-/// How the entries of an index block are encoded; the same for all index blocks of a table.
+/// Encoding of the entries of an index block; equal for all index blocks of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct IndexLayout {
-    /// Keys are user keys (property `rocksdb.index.key.is.user.key`).
+    /// True if keys are user keys (property `rocksdb.index.key.is.user.key`).
     pub user_keys: bool,
-    /// Handles are delta-encoded and not delimited (property
+    /// True if handles are delta-encoded and have no stored length (property
     /// `rocksdb.index.value.is.delta.encoded`).
     pub delta_handles: bool,
-    /// Values end with the block's first key (index type 3; not the top of a partitioned filter).
+    /// True if values end with the block's first key (index type 3; not the top of a partitioned
+    /// filter).
     pub first_keys: bool,
 }
 
@@ -99,7 +100,7 @@ impl IndexLayout {
 pub struct IndexBlock {
     block: Block,
     layout: IndexLayout,
-    /// Of a large block.
+    /// Search guide, if the block is large.
     guide: Option<Box<Guide>>,
 }
 
@@ -111,33 +112,35 @@ impl IndexBlock {
         Ok(IndexBlock { block, layout, guide })
     }
 
-    /// How the entries are encoded.
+    /// Returns the encoding of the entries.
     #[must_use]
     pub fn layout(&self) -> IndexLayout {
         self.layout
     }
 
-    /// The block underneath.
+    /// Returns the underlying block.
     #[must_use]
     pub fn block(&self) -> &Block {
         &self.block
     }
 
-    /// How much memory the block holds, in bytes, for charging a cache.
+    /// Returns the memory that the block occupies, in bytes, for charging a cache.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        // Why now for later: what a block is charged does not change while it is in a cache.
+        // The guide is included before it is built, because a block's charge is constant while it
+        // is in a cache.
         let guide = if self.guide.is_some() { Guide::memory_bytes(&self.block) } else { 0 };
         self.block.memory_bytes() + guide
     }
 
-    /// Whether there are no entries (a table of range tombstones only).
+    /// Returns true if there are no entries (a table of range tombstones only).
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.block.is_empty()
     }
 
-    /// The block that may hold `internal_key`; `None` when it lies behind all of them.
+    /// Returns the handle of the block that may hold `internal_key`; `None` if the key is behind
+    /// all blocks.
     pub fn find(
         &self,
         comparator: &Comparator,
@@ -148,44 +151,45 @@ impl IndexBlock {
     }
 }
 
-/// A position in an index block. Used with one block until positioned anew; see [`BlockCursor`].
+/// A position in an index block. It is used with one block until it is positioned again; see
+/// [`BlockCursor`].
 #[derive(Debug, Clone, Default)]
 pub struct IndexCursor {
     cursor: BlockCursor,
     handle: BlockHandle,
-    /// Where the first key lies within the value; empty if there is none.
+    /// Range of the first key within the block's contents; empty if the index does not store it.
     first_key: std::ops::Range<usize>,
     restamped: Option<Box<(SeqNo, Vec<u8>)>>,
 }
 
 impl IndexCursor {
-    /// A cursor that stands nowhere.
+    /// Returns a cursor without a position.
     #[must_use]
     pub fn new() -> Self {
         IndexCursor::default()
     }
 
-    /// A cursor for a file whose entries all have the sequence number `seq`, which its keys do not
-    /// hold (an ingested file); [`IndexCursor::first_internal_key`] then shows keys with that
+    /// Returns a cursor for a file whose entries all have the sequence number `seq`, which its keys
+    /// do not hold (an ingested file); [`IndexCursor::first_internal_key`] returns keys with that
     /// sequence number. Allocates.
     #[must_use]
     pub fn with_global_seqno(seq: SeqNo) -> Self {
         IndexCursor { restamped: Some(Box::new((seq, Vec::new()))), ..IndexCursor::default() }
     }
 
-    /// Forgets the position.
+    /// Clears the position.
     pub fn reset(&mut self) {
         self.cursor.reset();
     }
 
-    /// Whether the cursor stands at an entry.
+    /// Returns true if the cursor is at an entry.
     #[inline]
     #[must_use]
     pub fn valid(&self) -> bool {
         self.cursor.valid()
     }
 
-    /// The block that the current entry stands for. The cursor must be valid.
+    /// Returns the handle of the current entry's block. The cursor must be valid.
     #[inline]
     #[must_use]
     pub fn handle(&self) -> BlockHandle {
@@ -193,14 +197,15 @@ impl IndexCursor {
         self.handle
     }
 
-    /// The current entry's key: an internal key, or a user key alone ([`IndexLayout::user_keys`]).
+    /// Returns the current entry's key: an internal key, or a user key alone
+    /// ([`IndexLayout::user_keys`]).
     #[inline]
     #[must_use]
     pub fn key<'a>(&'a self, index: &'a IndexBlock) -> &'a [u8] {
         self.cursor.key(&index.block)
     }
 
-    /// The user key part of the current entry's key. No key of the block it stands for is greater.
+    /// Returns the user key of the current entry's key. No user key of its block is greater.
     #[inline]
     #[must_use]
     pub fn user_key<'a>(&'a self, index: &'a IndexBlock) -> &'a [u8] {
@@ -208,7 +213,7 @@ impl IndexCursor {
         if index.layout.user_keys { key } else { key::user_key(key) }
     }
 
-    /// The first internal key of the block that the entry stands for, if the index holds it.
+    /// Returns the first internal key of the current entry's block, if the index stores it.
     #[inline]
     #[must_use]
     pub fn first_internal_key<'a>(&'a self, index: &'a IndexBlock) -> Option<&'a [u8]> {
@@ -221,7 +226,8 @@ impl IndexCursor {
         }
     }
 
-    /// Moves to the entry of the block that may hold `internal_key`; whether there is one.
+    /// Moves to the entry of the block that may hold `internal_key`; returns false if the key is
+    /// behind all blocks.
     #[inline]
     pub fn seek(
         &mut self,
@@ -238,8 +244,8 @@ impl IndexCursor {
             _ => 0..index.block.restart_count(),
         };
         let found = match layout.value_layout() {
-            // Why: the layout is a constant in each arm, so that the entry decoder inlines without
-            // a branch on it.
+            // The layout is a constant in each arm, so that the entry decoder is inlined without a
+            // branch on it.
             ValueLayout::Sized => self.cursor.seek_in(
                 &index.block,
                 comparator,
@@ -266,7 +272,7 @@ impl IndexCursor {
         Ok(found)
     }
 
-    /// Moves to the first entry; whether there is one.
+    /// Moves to the first entry; returns false if the index is empty.
     pub fn seek_to_first(&mut self, index: &IndexBlock) -> Result<bool, Corruption> {
         let found = self.cursor.seek_to_first_in(&index.block, index.layout.value_layout())?;
         if found {
@@ -275,7 +281,7 @@ impl IndexCursor {
         Ok(found)
     }
 
-    /// Moves to the last entry; whether there is one.
+    /// Moves to the last entry; returns false if the index is empty.
     pub fn seek_to_last(&mut self, index: &IndexBlock) -> Result<bool, Corruption> {
         let found = self.cursor.seek_to_last_in(&index.block, index.layout.value_layout())?;
         if found {
@@ -284,7 +290,7 @@ impl IndexCursor {
         Ok(found)
     }
 
-    /// Moves one entry forward; whether there is one. The cursor must be valid.
+    /// Moves one entry forward; returns false at the end. The cursor must be valid.
     #[inline]
     pub fn next(&mut self, index: &IndexBlock) -> Result<bool, Corruption> {
         let previous = self.handle;
@@ -296,7 +302,7 @@ impl IndexCursor {
         Ok(found)
     }
 
-    /// Moves one entry back; whether there is one. The cursor must be valid.
+    /// Moves one entry back; returns false at the start. The cursor must be valid.
     pub fn prev(&mut self, index: &IndexBlock) -> Result<bool, Corruption> {
         let found = self.cursor.prev_in(&index.block, index.layout.value_layout())?;
         if found {
@@ -305,7 +311,7 @@ impl IndexCursor {
         Ok(found)
     }
 
-    /// Decodes the value where the cursor landed without having passed the entry before.
+    /// Decodes the value of an entry reached without passing the entry before.
     #[inline]
     fn decode_here(&mut self, index: &IndexBlock) -> Result<(), Corruption> {
         let value = self.cursor.value_range();
@@ -375,7 +381,7 @@ impl IndexCursor {
     }
 }
 
-/// A handle, or the difference to the previous one.
+/// Decodes a handle, or the difference to the previous one.
 #[inline]
 fn decode_handle(reader: &mut Reader<'_>, previous: Option<BlockHandle>) -> Result<BlockHandle, Corruption> {
     let Some(previous) = previous else { return BlockHandle::decode(reader) };
@@ -390,7 +396,7 @@ fn decode_handle(reader: &mut Reader<'_>, previous: Option<BlockHandle>) -> Resu
     }
 }
 
-/// Appends the value of an index entry in whole form.
+/// Appends the value of an index entry with a whole handle.
 pub fn encode_value(out: &mut Vec<u8>, handle: BlockHandle, first_key: Option<&[u8]>) {
     handle.encode_into(out);
     if let Some(first_key) = first_key {
@@ -398,7 +404,7 @@ pub fn encode_value(out: &mut Vec<u8>, handle: BlockHandle, first_key: Option<&[
     }
 }
 
-/// Appends the value of an index entry as the difference to the block directly before.
+/// Appends the value of an index entry with the size difference to the block directly before.
 pub fn encode_delta(out: &mut Vec<u8>, handle: BlockHandle, previous: BlockHandle, first_key: Option<&[u8]>) {
     debug_assert!(previous.is_followed_by(handle));
     coding::put_varsigned64(out, handle.size.wrapping_sub(previous.size) as i64);

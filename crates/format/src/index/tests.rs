@@ -1,4 +1,4 @@
-//! Tests of [`super`]: round trips, hand-made layouts, hostile bytes.
+//! Tests of [`super`]: round trips, handmade layouts, hostile bytes.
 use super::*;
 use crate::block::{BlockBuilder, BlockShape};
 use crate::key::{InternalKey, ValueType};
@@ -160,8 +160,8 @@ fn first_keys_of_ingested_files() {
     assert_eq!(cursor.first_internal_key(&index).unwrap(), internal(b"a", 55));
 }
 
-/// Keys in ascending order, enough of them for a guide: with a common prefix, with equal first
-/// bytes, ends of different lengths.
+/// Returns ascending keys, enough for a guide: with a common prefix, with equal first bytes, and of
+/// different lengths.
 fn many_keys(restarts: usize, prefix: &[u8], alike: usize) -> Vec<Vec<u8>> {
     let mut keys: Vec<Vec<u8>> = (0..restarts as u32)
         .map(|i| {
@@ -234,8 +234,8 @@ fn a_guide_is_not_made_of_keys_that_do_not_ascend() {
         .collect();
     let block = IndexBlock::parse(build(layout, 1, &entries).into(), layout).unwrap();
     for entry in entries.iter().cycle().take(3000) {
-        // In the order that the keys really have, all are found; the guide is for another order and
-        // keeps away.
+        // A search in the keys' real order finds all of them; the guide is built for another order
+        // and is not used.
         let found = block.find(&Comparator::ReverseBytewise, &entry.key).unwrap();
         assert_eq!(found, Some(entry.handle));
         block.find(&Comparator::Bytewise, &entry.key).unwrap();

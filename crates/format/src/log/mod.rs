@@ -1,23 +1,23 @@
 //! The record log: the framing of write-ahead logs and of the manifest.
 //!
-//! The file is a row of blocks of 32 KiB. A physical record never crosses a block's end; a logical
-//! record that does not fit is cut into a first, middle and last one. What is left of a block that
-//! cannot hold a header is zero.
+//! The file is a sequence of blocks of 32 KiB. A physical record never crosses a block's end; a
+//! logical record that does not fit is cut into a first, middle and last one. A rest of a block too
+//! short for a header is filled with zeroes.
 //!
 //! | bytes | content |
 //! |---|---|
 //! | 4 | CRC32c, masked, of everything after the length |
 //! | 2 | length of the payload |
 //! | 1 | record type |
-//! | 4 | recyclable types only: low half of the log's number, which tells records from those of the file's former life |
+//! | 4 | recyclable types only: low half of the log's number, which tells its records from those of an older log in a reused file |
 //! | ... | payload |
 //!
 //! The table of types is in docs/formats/wal.md. Specified by RocksDB's db/log_format.h,
 //! db/log_writer.h.
 //!
 //! In: the bytes of a whole file ([`LogReader`]), or records to write ([`LogWriter`]). Out: records
-//! and every place where the file is damaged, with offsets; or bytes to append. Used by WAL replay,
-//! by the manifest reader, and by the tools.
+//! and every damaged place, with offsets; or bytes to append. Used by WAL replay, the MANIFEST
+//! reader and the tools.
 
 mod reader;
 mod writer;
@@ -44,7 +44,7 @@ pub(crate) mod record_type {
     pub(crate) const FIRST: u8 = 2;
     pub(crate) const MIDDLE: u8 = 3;
     pub(crate) const LAST: u8 = 4;
-    /// Added to the four above in a recyclable log.
+    /// Offset from each of the four types above to its recyclable form.
     pub(crate) const RECYCLABLE_OFFSET: u8 = 4;
     pub(crate) const RECYCLABLE_FULL: u8 = 5;
     pub(crate) const RECYCLABLE_LAST: u8 = 8;
@@ -53,7 +53,7 @@ pub(crate) mod record_type {
     pub(crate) const RECYCLABLE_TIMESTAMP_SIZES: u8 = 11;
     pub(crate) const PREDECESSOR: u8 = 130;
     pub(crate) const RECYCLABLE_PREDECESSOR: u8 = 131;
-    /// Readers skip types that they do not know if this bit is set.
+    /// Bit of a record type that lets readers skip the record if they do not know the type.
     pub(crate) const SAFE_TO_IGNORE: u8 = 0x80;
 
     pub(crate) fn is_recyclable(t: u8) -> bool {
@@ -63,24 +63,24 @@ pub(crate) mod record_type {
     }
 }
 
-/// How much damage a log may have and still be recovered from, by RocksDB's number.
+/// Damage that recovery accepts in a log, by RocksDB's number.
 ///
-/// The reader's part is to tell damage that a crash leaves at the tail of a log from damage that
-/// nothing excuses; see [`LogEvent`]. The caller's part on [`LogEvent::Damage`]: fail under
-/// `TolerateCorruptedTailRecords` and `AbsoluteConsistency`; stop replaying under
-/// `PointInTimeRecovery`, and go on with a later log only if its first sequence number is the next
-/// one; go on reading under `SkipAnyCorruptedRecords`.
+/// The reader distinguishes damage that a crash leaves at the tail of a log from all other damage;
+/// see [`LogEvent`]. On [`LogEvent::Damage`] the caller fails under `TolerateCorruptedTailRecords`
+/// and `AbsoluteConsistency`; under `PointInTimeRecovery` it stops replaying, and continues with a
+/// later log only if that log's first sequence number is the next one; under
+/// `SkipAnyCorruptedRecords` it continues to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(u8)]
 pub enum RecoveryMode {
-    /// A torn tail is not damage, anything else is.
+    /// A torn tail is accepted, all other damage is an error.
     TolerateCorruptedTailRecords = 0,
-    /// Everything is damage, a torn tail too.
+    /// All damage is an error, a torn tail too.
     AbsoluteConsistency = 1,
-    /// As absolute, but the caller keeps what comes before the damage.
+    /// Reports the same damage as `AbsoluteConsistency`; the caller keeps the records before it.
     #[default]
     PointInTimeRecovery = 2,
-    /// Whatever can be read is.
+    /// Damaged records are skipped and all readable ones are returned.
     SkipAnyCorruptedRecords = 3,
 }
 
@@ -92,35 +92,35 @@ impl RecoveryMode {
         ("kSkipAnyCorruptedRecords", RecoveryMode::SkipAnyCorruptedRecords),
     ];
 
-    /// The mode with this name in OPTIONS.
+    /// Returns the mode with this name in OPTIONS.
     #[must_use]
     pub fn from_name(name: &str) -> Option<RecoveryMode> {
         Self::NAMES.iter().find(|(n, _)| *n == name).map(|(_, m)| *m)
     }
 
-    /// Its name in OPTIONS.
+    /// Returns the mode's name in OPTIONS.
     #[must_use]
     pub fn name(self) -> &'static str {
         Self::NAMES[self as usize].0
     }
 
-    /// Whether a tail torn by a crash is reported.
+    /// Returns true if a tail torn by a crash is reported as damage.
     pub(crate) fn reports_torn_tail(self) -> bool {
         matches!(self, RecoveryMode::AbsoluteConsistency | RecoveryMode::PointInTimeRecovery)
     }
 }
 
-/// What a log says of the one before it, so that a missing or shortened log is noticed
-/// (`track_and_verify_wals`).
+/// The previous log's number and extent, recorded in a log so that a missing or shortened log is
+/// detected (`track_and_verify_wals`).
 ///
 /// | bytes | content |
 /// |---|---|
-/// | 8 | number of the log before |
+/// | 8 | number of the previous log |
 /// | 8 | its size in bytes |
 /// | 8 | the last sequence number in it, 0 if it holds no record |
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Predecessor {
-    /// Number of the log before.
+    /// Number of the previous log.
     pub log: FileNumber,
     /// Its size in bytes.
     pub size_bytes: u64,
@@ -147,11 +147,11 @@ impl Predecessor {
     }
 }
 
-/// A column family and how many bytes at the end of its user keys are a timestamp, in the records
-/// that follow in the same log.
+/// Length of the timestamps at the end of a column family's user keys, for the records that follow
+/// in the same log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TimestampSize {
-    /// Which column family.
+    /// Id of the column family.
     pub cf: ColumnFamilyId,
     /// Length of its timestamps in bytes, never 0.
     pub bytes: u16,

@@ -1,17 +1,17 @@
-//! Reading a log: from the bytes of the file to logical records and the places where it is damaged.
+//! Log reader: turns the bytes of a log file into logical records and reports of damage.
 //!
-//! In: a whole file as a slice (a file that is still being written may be handed over up to any
-//! length). Out: [`LogEvent`]s in file order, then `None` for good.
+//! In: a whole file as a slice (of a file that is still being written, a prefix of any length).
+//! Out: [`LogEvent`]s in file order, then `None` for good.
 //!
 //! Invariants: every call moves forward or ends, so reading takes time linear in the file; offsets
-//! never pass the slice; what is held is at most one record, for a compressed log bounded by
-//! [`LogReader::with_max_record_bytes`].
+//! never pass the end of the slice; the reader buffers at most one record, whose size in a
+//! compressed log is bounded by [`LogReader::with_max_record_bytes`].
 //!
 //! Compat: RocksDB drops the rest of a block after a bad length or checksum, since the length may
-//! be what is damaged; it takes a record with another log's number for the end; it skips zeroed
-//! space without a word. Where its reader would loop for ever (a recyclable record in a log that
-//! began with a legacy one) or lose a record silently (a payload that does not decompress), this
-//! one reports damage.
+//! be the damaged part; it takes a record with another log's number for the end; it skips zeroed
+//! space silently. In two cases RocksDB's reader loops for ever (a recyclable record in a log that
+//! began with a legacy one) or loses a record silently (a payload that does not decompress); this
+//! reader reports damage there.
 
 use super::{
     BLOCK_BYTES, HEADER_BYTES, Predecessor, RECYCLABLE_HEADER_BYTES, RecoveryMode, TimestampSize, record_type,
@@ -28,84 +28,85 @@ use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
 
 /// RocksDB's number for ZSTD in a compression record.
 const ZSTD: u32 = 7;
-/// The largest batch that RocksDB writes is smaller than this.
+/// Limit of a record's decompressed size in bytes; every batch that RocksDB writes is smaller.
 const MAX_RECORD_BYTES: usize = u32::MAX as usize;
 
 /// A logical record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'r> {
-    /// Its payload, decompressed and put together.
+    /// Its payload, decompressed and assembled from its fragments.
     pub bytes: &'r [u8],
-    /// Where its first physical record begins in the file.
+    /// Offset in the file at which its first physical record begins.
     pub offset: u64,
-    /// Where its last physical record ends in the file.
+    /// Offset in the file at which its last physical record ends.
     pub end: u64,
-    /// Zeroed space lies between it and the record before: what was there may have been lost.
+    /// True if zeroed space lies between this record and the previous one; records may have been
+    /// lost there.
     pub behind_zeroes: bool,
-    /// The timestamp sizes that it is under. A column family not named has no timestamps.
+    /// Timestamp sizes that apply to it. A column family without an entry has no timestamps.
     pub timestamp_sizes: &'r [TimestampSize],
 }
 
 /// A part of the file that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
-    /// What is wrong and where in the file.
+    /// Kind and file offset of the damage.
     pub corruption: Corruption,
-    /// How many bytes of payload or file are given up for it.
+    /// Bytes of payload or file that are dropped because of it.
     pub dropped_bytes: u64,
 }
 
-/// What the reader comes upon.
+/// An event that the reader returns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogEvent<'r> {
     /// A record.
     Record(Record<'r>),
-    /// Damage that the recovery mode does not excuse. The reader can be asked on: it resumes behind
-    /// it.
+    /// Damage that the recovery mode does not accept. The next call resumes behind it.
     Damage(Damage),
-    /// Point-in-time recovery only: the log ends at `offset` because a record from the file's
-    /// former life follows. Whether records are missing there only the next log's sequence number
-    /// can tell.
+    /// Point-in-time recovery only: the log ends at `offset` because a record of an older log
+    /// follows, left in the recycled file. Only the next log's first sequence number can tell if
+    /// records are missing there.
     OldRecord {
-        /// Where the old record begins.
+        /// Offset in the file at which the old record begins.
         offset: u64,
     },
-    /// What the log says of the one before it.
+    /// The previous log's number and extent, as recorded in this log.
     Predecessor(Predecessor),
 }
 
 /// Reads the records of one log.
 pub struct LogReader<'a> {
     data: &'a [u8],
-    /// Where `data` begins in the file.
+    /// Offset in the file of the first byte of `data`.
     base: u64,
     /// Next byte to read.
     pos: usize,
     /// End of the block that `pos` lies in.
     block_end: usize,
-    /// The block that ends at `block_end` is shorter than a block: nothing follows it.
+    /// True if the block that ends at `block_end` is shorter than `BLOCK_BYTES`: it is the last
+    /// one.
     last_block: bool,
     done: bool,
     log_number: u32,
     mode: RecoveryMode,
-    /// The log is a MANIFEST: its last record may lack sectors.
+    /// True if the log is a MANIFEST, whose last record may lack sectors.
     manifest: bool,
-    /// A recyclable record was seen.
+    /// True once a recyclable record was read.
     recycled: bool,
-    /// A whole record was returned.
+    /// True once a whole record was returned.
     record_seen: bool,
     compression_seen: bool,
     decoder: Option<RecordDecoder>,
     max_record_bytes: usize,
     timestamp_sizes: Vec<TimestampSize>,
-    /// The offset at which the record being put together in `partial` began.
+    /// Offset of the first fragment of the record being assembled in `partial`.
     partial_start: Option<usize>,
     partial: Vec<u8>,
-    /// Zeroed space was passed since the last record.
+    /// True if zeroed space was passed since the last record.
     zeroes: bool,
 }
 
-/// A physical record that passed its checksum, or what stands in its place.
+/// A physical record that passed its checksum, or the reason why none could be read.
 enum Physical {
     Fragment {
         kind: u8,
@@ -126,13 +127,13 @@ enum Physical {
         offset: usize,
         dropped: usize,
     },
-    /// The last record, whose last sectors never reached the device.
+    /// The last record lacks its last sectors, which never reached the device.
     Unfinished {
         dropped: usize,
     },
     /// Zeroed space.
     Unused,
-    /// Not a record of this log.
+    /// Not a record type of this log.
     Foreign {
         offset: usize,
         dropped: usize,
@@ -143,7 +144,7 @@ enum Physical {
     },
 }
 
-/// Where the payload of a finished record lies.
+/// Location of a complete record's payload.
 enum Payload {
     InFile(Range<usize>),
     /// In `LogReader::partial`.
@@ -159,14 +160,14 @@ enum Found {
     End,
 }
 
-/// What a device writes all of or nothing of.
+/// Bytes that a device writes atomically.
 const SECTOR: usize = 512;
 
-/// Whether the record from `start` to `end` is the last one, and was cut by a power failure after
-/// the file had got its length: from a sector within it on the file has zeroes to its end.
+/// Returns true if the record from `start` to `end` is the last one, and was cut by a power failure
+/// after the file got its length: from a sector boundary within it to its end the file is zero.
 ///
-/// Why no other bad checksum of the last record is excused: an edit that was synced may be damaged
-/// later, and to leave it out then would lose what the database had been told is there.
+/// No other bad checksum of the last record is excused, because an edit that was synced may be
+/// damaged later, and skipping it then would lose data that the database had acknowledged.
 fn lacks_its_last_sectors(data: &[u8], start: usize, end: usize) -> bool {
     let written = data.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     let missing = written.next_multiple_of(SECTOR);
@@ -174,7 +175,7 @@ fn lacks_its_last_sectors(data: &[u8], start: usize, end: usize) -> bool {
 }
 
 impl<'a> LogReader<'a> {
-    /// A reader of the log with number `log_number`, its whole file in `data`.
+    /// Returns a reader of the log with number `log_number`; `data` is its whole file.
     #[must_use]
     pub fn new(data: &'a [u8], log_number: FileNumber, mode: RecoveryMode) -> LogReader<'a> {
         LogReader {
@@ -184,7 +185,7 @@ impl<'a> LogReader<'a> {
             block_end: 0,
             last_block: false,
             done: false,
-            // Why: the header holds the low half only; RocksDB accepts that too.
+            // Truncated because the header holds only the low half; RocksDB compares the same half.
             log_number: log_number.0 as u32,
             mode,
             manifest: false,
@@ -200,8 +201,8 @@ impl<'a> LogReader<'a> {
         }
     }
 
-    /// A reader of a manifest. A torn tail is left out silently, as the edit in it never took
-    /// effect.
+    /// Returns a reader of a MANIFEST. A torn tail is skipped silently, because the edit in it
+    /// never took effect.
     #[must_use]
     pub fn manifest(data: &'a [u8]) -> LogReader<'a> {
         LogReader {
@@ -210,18 +211,18 @@ impl<'a> LogReader<'a> {
         }
     }
 
-    /// Refuses records that decompress to more than `bytes`; by default 4 GiB, beyond which there
-    /// is no batch.
+    /// Rejects records that decompress to more than `bytes`; the default is 4 GiB, more than any
+    /// batch has.
     #[must_use]
     pub fn with_max_record_bytes(mut self, bytes: usize) -> LogReader<'a> {
         self.max_record_bytes = bytes;
         self
     }
 
-    /// The same for a file of which only what begins at `base`, the border of a block, is in
-    /// `data`, and which was read before up to the record that ends at `end`. `recyclable` is what
-    /// [`is_recyclable`](Self::is_recyclable) said then. A compressed log cannot be resumed: it is
-    /// read from its beginning.
+    /// Resumes a log of which a part was read before: `data` begins at file offset `base`, a
+    /// multiple of [`BLOCK_BYTES`], and the last record read ended at `end`. `recyclable` is the
+    /// value that [`is_recyclable`](Self::is_recyclable) returned then. A compressed log cannot be
+    /// resumed: it is read from its beginning.
     #[must_use]
     pub fn resumed(mut self, base: u64, end: u64, recyclable: bool) -> LogReader<'a> {
         debug_assert!(base.is_multiple_of(BLOCK_BYTES as u64) && base <= end);
@@ -234,40 +235,40 @@ impl<'a> LogReader<'a> {
         self
     }
 
-    /// With the timestamp sizes that the part of the log which was read before had.
+    /// Sets the timestamp sizes that were in effect at the end of the part read before.
     #[must_use]
     pub fn with_timestamp_sizes(mut self, sizes: Vec<TimestampSize>) -> LogReader<'a> {
         self.timestamp_sizes = sizes;
         self
     }
 
-    /// Whether the records are compressed.
+    /// Returns true if the records are compressed.
     #[must_use]
     pub fn is_compressed(&self) -> bool {
         self.decoder.is_some()
     }
 
-    /// The timestamp sizes that the records read from here on are under. A column family not named
-    /// has no timestamps.
+    /// Returns the timestamp sizes that apply to the records read from here on. A column family
+    /// without an entry has no timestamps.
     #[must_use]
     pub fn timestamp_sizes(&self) -> &[TimestampSize] {
         &self.timestamp_sizes
     }
 
-    /// Whether records of this log carry its number, so that the file may hold records of an older
-    /// one behind them.
+    /// Returns true if records of this log carry its number, in which case the file may hold
+    /// records of an older log.
     #[must_use]
     pub fn is_recyclable(&self) -> bool {
         self.recycled
     }
 
-    /// How far the file has been read, in bytes.
+    /// Returns the file offset up to which the log has been read.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.base + self.pos as u64
     }
 
-    /// The next event, or `None` at the end of the log.
+    /// Returns the next event, or `None` at the end of the log.
     pub fn next_event(&mut self) -> Option<LogEvent<'_>> {
         Some(match self.advance() {
             Found::Record { payload, offset } => LogEvent::Record(self.record(payload, offset)),
@@ -278,7 +279,7 @@ impl<'a> LogReader<'a> {
         })
     }
 
-    /// The next record or damage, for callers to whom the other events say nothing.
+    /// Returns the next record or damage, and skips the other events.
     pub fn next_record(&mut self) -> Option<Result<Record<'_>, Damage>> {
         loop {
             match self.advance() {
@@ -315,8 +316,8 @@ impl<'a> LogReader<'a> {
                     self.end_of_log("truncated record body", dropped)
                 }
                 Physical::BadLength { .. } | Physical::BadChecksum { .. } if self.recycled_tail() => {
-                    // Why: in a recycled file the bytes behind the last record are of an older log,
-                    // cut anywhere.
+                    // In a recycled file the bytes behind the last record belong to an older log
+                    // and may begin inside one of its records.
                     self.done = true;
                     self.partial_start = None;
                     Some(Found::End)
@@ -342,7 +343,7 @@ impl<'a> LogReader<'a> {
         self.recycled && self.mode == RecoveryMode::TolerateCorruptedTailRecords
     }
 
-    /// Damage at `offset`; a record begun before it is lost too.
+    /// Reports damage at `offset`; a record begun before it is lost too.
     fn damage(&mut self, what: impl Into<String>, offset: usize, dropped: usize) -> Option<Found> {
         let mut what = what.into();
         let mut dropped_bytes = dropped as u64;
@@ -356,13 +357,13 @@ impl<'a> LogReader<'a> {
         }))
     }
 
-    /// Damage only if a record was begun and not ended.
+    /// Reports damage if a record was begun and not ended.
     fn give_up_partial(&mut self, why: &str) -> Option<Found> {
         let start = self.partial_start?;
         self.damage(why.to_owned(), start, 0)
     }
 
-    /// The file ends here. A torn last record is damage only in the modes that ask for it.
+    /// Ends the log. A torn last record is reported only in the modes that report torn tails.
     fn end_of_log(&mut self, what: &str, dropped: usize) -> Option<Found> {
         self.done = true;
         let torn = dropped > 0 || self.partial_start.is_some();
@@ -389,7 +390,7 @@ impl<'a> LogReader<'a> {
         }
     }
 
-    /// Takes one good physical record; `None` when it does not complete anything.
+    /// Processes one valid physical record; returns `None` if it completes nothing.
     fn fragment(&mut self, kind: u8, offset: usize, payload: Range<usize>) -> Option<Found> {
         use record_type as t;
         let base = match kind {
@@ -399,10 +400,10 @@ impl<'a> LogReader<'a> {
         match base {
             t::FULL | t::FIRST => {
                 if self.partial_start.is_some() && !self.partial.is_empty() {
-                    // Why: report what was begun first, and read this record again on the next
-                    // call.
-                    // Compat: old writers left an empty first record at the end of a block; that is
-                    // no loss.
+                    // The unfinished record is reported first; the next call reads this fragment
+                    // again.
+                    // Compat: old writers left an empty first fragment at the end of a block;
+                    // nothing is lost by dropping it.
                     self.pos = offset;
                     return self.give_up_partial("partial record without end");
                 }
@@ -442,7 +443,7 @@ impl<'a> LogReader<'a> {
         }
     }
 
-    /// Adds a fragment to the record being put together.
+    /// Adds a fragment to the record being assembled.
     fn append(&mut self, offset: usize, payload: Range<usize>, last: bool) -> Option<Found> {
         let fragment = &self.data[payload];
         match &mut self.decoder {
@@ -546,8 +547,8 @@ impl<'a> LogReader<'a> {
             }
             if kind == record_type::ZERO && length == 0 {
                 self.pos = self.block_end;
-                // Why not less: a recyclable header does not fit there, so nothing was ever
-                // written.
+                // Less than a recyclable header is no loss, because a writer leaves such a rest of
+                // a block empty.
                 self.zeroes |= left >= RECYCLABLE_HEADER_BYTES;
                 return Physical::Unused;
             }
@@ -565,7 +566,7 @@ impl<'a> LogReader<'a> {
         }
     }
 
-    /// Moves to the next block; at the end of the file says so.
+    /// Moves to the next block; returns how the log ends if there is no further block.
     fn next_block(&mut self) -> Option<Physical> {
         if self.last_block {
             let dropped = self.block_end - self.pos;
@@ -590,7 +591,7 @@ impl fmt::Debug for LogReader<'_> {
     }
 }
 
-/// Six bytes an entry: column family id, size of its timestamps.
+/// Decodes timestamp sizes: six bytes an entry, column family id and size.
 fn decode_timestamp_sizes(payload: &[u8], known: &[TimestampSize]) -> Result<Vec<TimestampSize>, String> {
     let mut sizes: Vec<TimestampSize> = Vec::new();
     let mut r = Reader::new(payload);
@@ -610,17 +611,17 @@ fn decode_timestamp_sizes(payload: &[u8], known: &[TimestampSize]) -> Result<Vec
     Ok(sizes)
 }
 
-/// Decompresses the fragments of one record after the other. A record is one ZSTD frame, cut
-/// anywhere.
+/// Decompresses the fragments of one record after the other. A record is one ZSTD frame, split at
+/// arbitrary positions.
 #[cfg(feature = "zstd")]
 struct RecordDecoder {
     decoder: Option<Decoder<'static>>,
-    /// A frame was begun and has not ended.
+    /// True while a frame is incomplete.
     frame_open: bool,
     buffer: Vec<u8>,
 }
 
-/// There is none.
+/// Placeholder for builds without ZSTD.
 #[cfg(not(feature = "zstd"))]
 struct RecordDecoder {
     frame_open: bool,
@@ -645,7 +646,7 @@ impl RecordDecoder {
         RecordDecoder { decoder: Decoder::new().ok(), frame_open: false, buffer: vec![0; BLOCK_BYTES] }
     }
 
-    /// Forgets the frame begun.
+    /// Discards the incomplete frame.
     fn restart(&mut self) {
         self.frame_open = false;
         let restarted = self.decoder.as_mut().is_some_and(|d| d.reinit().is_ok());
@@ -667,7 +668,8 @@ impl RecordDecoder {
                 .run(&mut input, &mut output)
                 .map_err(|e| format!("payload that does not decompress: {e}"))?;
             let produced = output.as_slice();
-            // Why: asked on after the end of a frame, the decoder wants the header of a next one.
+            // Called after the end of a frame, the decoder asks for the header of a next one, so
+            // `wanted` counts only if something was consumed or produced.
             if input.pos() > before || !produced.is_empty() {
                 self.frame_open = wanted != 0;
             }
@@ -675,8 +677,8 @@ impl RecordDecoder {
                 return Err(format!("record that decompresses to over {max_bytes} bytes"));
             }
             out.extend_from_slice(produced);
-            // Why: a full buffer may mean that more waits inside; one short of full means that it
-            // is drained.
+            // A full buffer may mean that the decoder holds more output; a buffer not filled means
+            // that it is drained.
             if input.pos() == fragment.len() && produced.len() < BLOCK_BYTES {
                 return Ok(());
             }

@@ -1,4 +1,4 @@
-//! Tests of the log: writer against reader at every block edge, damage in all recovery modes,
+//! Tests of the log: writer against reader at every block boundary, damage in all recovery modes,
 //! hostile bytes. Logs written by RocksDB's own tools are read in tests/rocksdb_logs.rs.
 
 use super::record_type as t;
@@ -33,7 +33,7 @@ enum Seen {
     Old,
 }
 
-/// All events, with the checks that hold for any file.
+/// Returns all events, and checks the invariants that hold for any file.
 fn read(data: &[u8], log: u64, mode: RecoveryMode) -> Vec<Seen> {
     let mut reader = LogReader::new(data, FileNumber(log), mode).with_max_record_bytes(1 << 22);
     let mut seen = Vec::new();
@@ -122,7 +122,8 @@ proptest! {
             let whole = records(&data[..cut], 9, mode);
             prop_assert_eq!(&whole[..], &written[..whole.len()]);
             let damaged = seen.iter().any(|s| matches!(s, Seen::Damage(_)));
-            // A cut between two records is not damage in any mode, one inside is in two.
+            // A cut between two records is no damage in any mode; a cut inside a record is damage
+            // in two modes.
             prop_assert!(!damaged || mode.reports_torn_tail());
             prop_assert!(!damaged || matches!(seen.last(), Some(Seen::Damage(_))));
         }
@@ -136,7 +137,8 @@ proptest! {
         let at = at % data.len();
         data[at] ^= 1 << bit;
         for mode in MODES {
-            // Whatever is returned was written, in order. (An empty record hides among equals.)
+            // Every record returned was written, in this order. (An empty record equals other empty
+            // ones.)
             let mut rest = written.iter();
             for record in records(&data, 9, mode) {
                 prop_assert!(rest.any(|w| *w == record));
@@ -160,7 +162,7 @@ proptest! {
     }
 }
 
-/// A physical record with any type.
+/// Appends a physical record of any type.
 fn raw(kind: u8, log: u32, payload: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -199,7 +201,7 @@ fn damage_in_the_middle_costs_the_rest_of_its_block() {
         let seen = read(&data, 1, mode);
         assert_eq!(seen[0], Seen::Record(written[0].clone()));
         assert_eq!(seen[1], Seen::Damage(1007), "{mode:?}");
-        // The record across the block's end lost its beginning.
+        // The record that crosses the block's end lost its beginning.
         assert!(matches!(seen[2], Seen::Damage(32768)));
         assert_eq!(seen[3], Seen::Record(written[33].clone()));
         assert_eq!(*seen.last().unwrap(), Seen::Record(written[99].clone()));
@@ -213,7 +215,7 @@ fn a_recycled_file_ends_where_its_former_life_begins() {
     let mut data = write(7, true, false, &old);
     let fresh = write(8, true, false, &new);
     data[..fresh.len()].copy_from_slice(&fresh);
-    // The bytes behind the new records begin inside an old record: a checksum that does not fit.
+    // The bytes behind the new records begin inside an old record, so their checksum is wrong.
     assert_eq!(records(&data, 8, RecoveryMode::TolerateCorruptedTailRecords), new);
     let seen = read(&data, 8, RecoveryMode::TolerateCorruptedTailRecords);
     assert_eq!(seen.len(), new.len(), "a recycled tail is no damage");
@@ -221,7 +223,7 @@ fn a_recycled_file_ends_where_its_former_life_begins() {
         read(&data, 8, RecoveryMode::PointInTimeRecovery)[new.len()],
         Seen::Damage(_) | Seen::Old
     ));
-    // Old records that begin exactly where the new ones end.
+    // Old records that begin exactly at the end of the new ones.
     let mut exact = write(8, true, false, &new[..3]);
     exact.extend_from_slice(&write(7, true, false, &old[..2])[..]);
     for mode in MODES {
@@ -264,7 +266,7 @@ fn records_out_of_order() {
     raw(t::FIRST, 1, b"c", &mut data);
     raw(t::MIDDLE, 1, b"d", &mut data);
     raw(t::LAST, 1, b"e", &mut data);
-    raw(t::RECYCLABLE_FULL, 1, b"f", &mut data); // in a log without
+    raw(t::RECYCLABLE_FULL, 1, b"f", &mut data); // recyclable type in a legacy log
     let expected = [
         Seen::Damage(0),
         Seen::Damage(8),
@@ -363,7 +365,7 @@ fn appending_goes_on_where_the_file_ended() {
     assert!(reader.next_record().is_none());
 }
 
-/// A power failure may leave the length of a MANIFEST and not the last sectors of its last edit.
+/// A power failure may leave the length of a MANIFEST without the last sectors of its last edit.
 /// That edit was never acknowledged; other damage is not excused.
 #[test]
 fn a_manifest_may_lack_the_last_sectors_of_its_last_record() {
@@ -378,7 +380,7 @@ fn a_manifest_may_lack_the_last_sectors_of_its_last_record() {
         reader.next_record().map(|record| record.is_ok())
     };
     assert_eq!(read(&out), Some(true));
-    // From 1,100 on less than a sector is missing, which no device does.
+    // From 1,100 on less than a sector is zero, which a torn write cannot produce.
     for (from, expected) in [(512, None), (1024, None), (1100, Some(false))] {
         let mut torn = out.clone();
         torn[from..].fill(0);

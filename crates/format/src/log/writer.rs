@@ -1,8 +1,8 @@
-//! Writing a log: from records to the bytes to append to the file.
+//! Log writer: frames records into the bytes to append to the file.
 //!
-//! In: records, in order. Out: bytes appended to a buffer that the caller writes to the file, all
-//! of them, in order. Invariants: the writer knows how far into a block the file has got, so bytes
-//! it handed out may not be dropped; a block never ends in a part of a header.
+//! In: records, in order. Out: bytes appended to a buffer that the caller writes to the file
+//! completely and in order. Invariants: the writer tracks the offset within the current block, so
+//! bytes it returned must not be dropped; a block never ends in a partial header.
 
 use super::{
     BLOCK_BYTES, HEADER_BYTES, Predecessor, RECYCLABLE_HEADER_BYTES, TimestampSize, record_type as t,
@@ -18,7 +18,7 @@ use zstd::stream::raw::{CParameter, Encoder, Operation, OutBuffer};
 
 #[cfg(feature = "zstd")]
 type RecordEncoder = Encoder<'static>;
-/// There is none.
+/// Uninhabited placeholder for builds without ZSTD.
 #[cfg(not(feature = "zstd"))]
 type RecordEncoder = std::convert::Infallible;
 
@@ -29,14 +29,14 @@ pub struct LogWriter {
     block_offset: usize,
     encoder: Option<RecordEncoder>,
     compressed: Vec<u8>,
-    /// Where a record is put together if it does not fit as it is.
+    /// Buffer in which a record is assembled if it does not fit into the current block.
     joined: Vec<u8>,
     timestamp_sizes: Vec<TimestampSize>,
 }
 
 impl LogWriter {
-    /// A writer at the start of the log `log_number`. With `recyclable` every record carries the
-    /// number, so that the file may be written over later without being truncated.
+    /// Returns a writer at the start of the log `log_number`. With `recyclable` every record
+    /// carries the number, so that the file may be overwritten later without being truncated.
     #[must_use]
     pub fn new(log_number: FileNumber, recyclable: bool) -> LogWriter {
         LogWriter {
@@ -50,15 +50,16 @@ impl LogWriter {
         }
     }
 
-    /// A writer that goes on with a legacy log of `file_bytes` whose last record is whole.
+    /// Returns a writer that appends to a legacy log of `file_bytes` bytes whose last record is
+    /// whole.
     #[must_use]
     pub fn resume(log_number: FileNumber, file_bytes: u64) -> LogWriter {
         let block_offset = (file_bytes % BLOCK_BYTES as u64) as usize;
         LogWriter { block_offset, ..LogWriter::new(log_number, false) }
     }
 
-    /// Compresses the records that follow with ZSTD and says so in the log. Only before anything
-    /// else is written.
+    /// Compresses the records that follow with ZSTD and records that in the log. Must be called
+    /// before anything else is written.
     ///
     /// # Errors
     /// When ZSTD cannot be set up, or this build is without it; the log then stays uncompressed and
@@ -100,11 +101,11 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Appends one record of `bytes` bytes, which `put` appends to what it is given. It is called
-    /// once.
+    /// Appends one record of `bytes` bytes. `put` is called once and appends the record to the
+    /// buffer it receives.
     ///
     /// # Errors
-    /// As [`append`](Self::append).
+    /// Those of [`append`](Self::append).
     #[inline]
     pub fn append_with(
         &mut self,
@@ -121,14 +122,15 @@ impl LogWriter {
         whole.clear();
         put(&mut whole);
         let appended = self.append(&whole, out);
-        // Why: one large record shall not keep its memory for as long as the log lives.
+        // A larger buffer is freed, because one large record must not keep its memory for the life
+        // of the log.
         if whole.capacity() <= 8 * BLOCK_BYTES {
             self.joined = whole;
         }
         appended
     }
 
-    /// Says what the log before this one was.
+    /// Records the number and extent of the previous log.
     pub fn append_predecessor(&mut self, predecessor: &Predecessor, out: &mut Vec<u8>) {
         let mut payload = Vec::with_capacity(24);
         predecessor.encode_into(&mut payload);
@@ -154,7 +156,7 @@ impl LogWriter {
                 }
             }
         }
-        // Why: one record holds them all unless there are over five thousand column families.
+        // One record holds them all unless there are over five thousand column families.
         for part in payload.chunks((BLOCK_BYTES - RECYCLABLE_HEADER_BYTES) / 6 * 6) {
             let kind = if self.recyclable { t::RECYCLABLE_TIMESTAMP_SIZES } else { t::TIMESTAMP_SIZES };
             self.emit_whole(kind, part, out);
@@ -190,7 +192,8 @@ impl LogWriter {
         }
     }
 
-    /// A record that may not be cut: moves to a new block if this one is too short.
+    /// Writes a record that must not be fragmented; starts a new block if this one has too little
+    /// space.
     fn emit_whole(&mut self, kind: u8, payload: &[u8], out: &mut Vec<u8>) {
         if BLOCK_BYTES - self.block_offset < self.header_bytes() + payload.len() {
             self.fill_block(out);
@@ -218,7 +221,8 @@ impl LogWriter {
         }
         let payload = out.len();
         put(out);
-        // Why checked always: a record that is not as long as it says hides all that come after it.
+        // Checked in release builds too, because a record with a wrong length hides all records
+        // behind it.
         assert_eq!(out.len() - payload, bytes, "a record is as long as was said");
         let crc = checksum::mask_crc(crc32c::crc32c(&out[start + 6..]));
         out[start..start + 4].copy_from_slice(&crc.to_le_bytes());

@@ -6,7 +6,7 @@ use super::nested::MetadataCacheOptions;
 use super::value::{Cache, Object};
 
 option_table! {
-    /// How block-based tables are written, read and cached.
+    /// Options for writing, reading and caching block-based tables.
     BlockBasedTableOptions in BlockBasedTable {
         flush_block_policy_factory: Object = Object::new("FlushBlockBySizePolicyFactory"), fixed, kept, "What decides that a data block is full";
         cache_index_and_filter_blocks: bool = false, mutable, honoured, "Keep indexes and filters in the block cache instead of with the open table";

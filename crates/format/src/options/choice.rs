@@ -1,11 +1,11 @@
-//! The options that are a choice among names.
+//! Option types that are a choice among names.
 //!
-//! Each choice has RocksDB's numbers, so that a caller can convert by number to the type that does
-//! the work (`CompressionType`, `ChecksumType`, ...).
+//! Each choice has RocksDB's number, so that a caller can convert it to the type that implements it
+//! (`CompressionType`, `ChecksumType`, ...).
 use super::value::{OptionValue, ValueError};
 
-/// Declares a choice: its variants with RocksDB's numbers and names; further names of a variant
-/// behind the first.
+/// Declares a choice: its variants with RocksDB's numbers and names, and optional further names of
+/// a variant behind the first.
 macro_rules! choices {
     ($( $(#[$about:meta])* $name:ident { $( $variant:ident = $number:literal $text:literal $($also:literal)*, )* } )*) => {$(
         $(#[$about])*
@@ -15,22 +15,22 @@ macro_rules! choices {
         pub enum $name { $( $variant = $number, )* }
 
         impl $name {
-            /// RocksDB's name of the choice.
+            /// Returns RocksDB's name of the choice.
             pub fn name(self) -> &'static str {
                 match self { $( $name::$variant => $text, )* }
             }
 
-            /// The choice with this name of RocksDB's.
+            /// Returns the choice with this name of RocksDB's.
             pub fn from_name(name: &str) -> Option<$name> {
                 match name { $( $text $(| $also)* => Some($name::$variant), )* _ => None }
             }
 
-            /// RocksDB's number of the choice.
+            /// Returns RocksDB's number of the choice.
             pub fn number(self) -> u8 {
                 self as u8
             }
 
-            /// The choice with this number of RocksDB's.
+            /// Returns the choice with this number of RocksDB's.
             pub fn from_number(number: u8) -> Option<$name> {
                 match number { $( $number => Some($name::$variant), )* _ => None }
             }
@@ -58,7 +58,7 @@ macro_rules! choices {
 }
 
 choices! {
-    /// How blocks, blobs or log records are compressed. `Disable` leaves it to another option.
+    /// Compression of blocks, blobs or log records. `Disable` defers to another option.
     Compression {
         None = 0 "kNoCompression",
         Snappy = 1 "kSnappyCompression",
@@ -80,7 +80,7 @@ choices! {
         Xxh3 = 4 "kXXH3",
     }
 
-    /// How the tree is kept in shape.
+    /// Compaction strategy.
     CompactionStyle {
         Level = 0 "kCompactionStyleLevel",
         Universal = 1 "kCompactionStyleUniversal",
@@ -88,7 +88,7 @@ choices! {
         None = 3 "kCompactionStyleNone",
     }
 
-    /// Which file of a level is compacted first.
+    /// Order in which the files of a level are compacted.
     CompactionPriority {
         ByCompensatedSize = 0 "kByCompensatedSize",
         OldestLargestSeqFirst = 1 "kOldestLargestSeqFirst",
@@ -97,13 +97,13 @@ choices! {
         RoundRobin = 4 "kRoundRobin",
     }
 
-    /// When universal compaction stops to add sorted runs.
+    /// Condition on which universal compaction stops adding sorted runs.
     CompactionStopStyle {
         SimilarSize = 0 "kCompactionStopStyleSimilarSize",
         TotalSize = 1 "kCompactionStopStyleTotalSize",
     }
 
-    /// How soon a file's data is expected to be read.
+    /// Expected access frequency of a file's data.
     FileTemperature {
         Unknown = 0 "kUnknown",
         Hot = 0x04 "kHot",
@@ -113,7 +113,7 @@ choices! {
         Ice = 0x10 "kIce",
     }
 
-    /// How a damaged log is met on opening.
+    /// Reaction to a damaged log on opening.
     WalRecoveryMode {
         TolerateCorruptedTailRecords = 0 "kTolerateCorruptedTailRecords",
         AbsoluteConsistency = 1 "kAbsoluteConsistency",
@@ -121,7 +121,7 @@ choices! {
         SkipAnyCorruptedRecords = 3 "kSkipAnyCorruptedRecords",
     }
 
-    /// How much the info log says.
+    /// Verbosity of the info log.
     InfoLogLevel {
         Debug = 0 "DEBUG_LEVEL",
         Info = 1 "INFO_LEVEL",
@@ -138,20 +138,20 @@ choices! {
         NonVolatileBlock = 2 "kNonVolatileBlockTier",
     }
 
-    /// Whether written blobs go into the cache.
+    /// Writes that also put their blobs into the cache.
     PrepopulateBlobCache {
         Disable = 0 "kDisable",
         FlushOnly = 1 "kFlushOnly",
     }
 
-    /// Whether written blocks go into the cache.
+    /// Writes that also put their blocks into the cache.
     PrepopulateBlockCache {
         Disable = 0 "kDisable",
         FlushOnly = 1 "kFlushOnly",
         FlushAndCompaction = 2 "kFlushAndCompaction",
     }
 
-    /// How a table's index is built.
+    /// Structure of a table's index.
     IndexType {
         BinarySearch = 0 "kBinarySearch",
         HashSearch = 1 "kHashSearch",
@@ -159,27 +159,27 @@ choices! {
         BinarySearchWithFirstKey = 3 "kBinarySearchWithFirstKey",
     }
 
-    /// How an index block is searched.
+    /// Search algorithm for index blocks.
     IndexBlockSearchType {
         Binary = 0 "kBinary",
         Interpolation = 1 "kInterpolation",
         Auto = 2 "kAuto",
     }
 
-    /// How a data block is searched.
+    /// Search structure of data blocks.
     DataBlockIndexType {
         BinarySearch = 0 "kDataBlockBinarySearch",
         BinaryAndHash = 1 "kDataBlockBinaryAndHash",
     }
 
-    /// How index keys are shortened.
+    /// Shortening of index keys.
     IndexShortening {
         NoShortening = 0 "kNoShortening",
         ShortenSeparators = 1 "kShortenSeparators",
         ShortenSeparatorsAndSuccessor = 2 "kShortenSeparatorsAndSuccessor",
     }
 
-    /// Which tables keep a kind of metadata in the cache.
+    /// Set of tables that pin a kind of metadata in the cache.
     PinningTier {
         Fallback = 0 "kFallback",
         None = 1 "kNone",

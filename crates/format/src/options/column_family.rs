@@ -8,12 +8,12 @@ use super::nested::{CompressionOptions, FifoOptions, UniversalOptions};
 use super::text;
 use super::value::{Cache, Object, OptionValue, Unprinted, ValueError, Verbatim};
 
-/// Compat: RocksDB's is Snappy where it is built with it, and none otherwise.
+/// Compat: RocksDB's default is Snappy in builds that have it, and none otherwise.
 const DEFAULT_COMPRESSION: Compression =
     if cfg!(feature = "snappy") { Compression::Snappy } else { Compression::None };
 
 option_table! {
-    /// What concerns one column family.
+    /// Options of one column family.
     ColumnFamilyOptions in ColumnFamily {
         comparator: Object = Object::new("leveldb.BytewiseComparator"), fixed, honoured, "The order of keys";
         merge_operator: Object = Object::NONE, fixed, honoured, "How merge operands become values";
@@ -130,17 +130,18 @@ pub const BLOCK_BASED_TABLE: &str = "BlockBasedTable";
 
 /// The format of a column family's tables, with the options of block-based ones.
 ///
-/// It prints as its name alone: its options have a section of their own.
+/// It prints only the format's name, because the options have a section of their own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableFactory {
-    /// The format's name; anything but [`BLOCK_BASED_TABLE`] is kept for the engine to refuse.
+    /// The format's name; a name other than [`BLOCK_BASED_TABLE`] is kept, and the engine rejects
+    /// it.
     pub name: String,
-    /// The options, if it is the block-based one.
+    /// Options of block-based tables; defaults for other formats.
     pub block_based: BlockBasedTableOptions,
 }
 
 impl TableFactory {
-    /// Whether tables are block-based.
+    /// Returns true if tables are block-based.
     pub fn is_block_based(&self) -> bool {
         self.name == BLOCK_BASED_TABLE
     }
@@ -155,7 +156,7 @@ impl Default for TableFactory {
 impl OptionValue for TableFactory {
     const KIND: &'static str = "table factory";
 
-    /// A name, or properties: the name as `id` and options of block-based tables.
+    /// Takes a name, or properties: the name as `id` and options of block-based tables.
     fn assign(&mut self, value: &str) -> Result<(), ValueError> {
         let properties = text::strip_braces(value);
         if !properties.contains('=') {

@@ -3,7 +3,7 @@ use super::choice::{CacheTier, Compression, FileTemperature, InfoLogLevel, WalRe
 use super::value::{Object, Unprinted, Verbatim};
 
 option_table! {
-    /// What concerns a database as a whole.
+    /// Options of the database as a whole.
     DbOptions in Db {
         create_if_missing: bool = false, fixed, honoured, "Create the database if there is none";
         create_missing_column_families: bool = false, fixed, honoured, "Create column families that are opened and missing";

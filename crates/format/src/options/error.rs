@@ -1,32 +1,32 @@
-//! Why an option is refused: the section, its name, the line, and what is wrong.
+//! Errors about options: section, name, line, and a description of the problem.
 
 use std::fmt;
 
-/// Why an option was refused.
+/// Kind of problem with an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OptionErrorKind {
     /// No option has this name.
     Unknown,
-    /// The value is ill formed or out of range.
+    /// The value is malformed or out of range.
     Invalid,
-    /// The text around the options is ill formed.
+    /// The text around the options is malformed.
     Syntax,
 }
 
-/// An option, or the text that should hold options, that cannot be used.
+/// An option, or a text of options, that is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OptionError {
-    /// What kind of problem it is.
+    /// Kind of the problem.
     pub kind: OptionErrorKind,
-    /// The section, with its argument where it has one; empty if there is none.
+    /// The section, with its argument if it has one; empty outside of any section.
     pub section: String,
-    /// The option's name; empty if the problem is not with one option.
+    /// The option's name; empty if the problem does not concern one option.
     pub option: String,
     /// The line of the OPTIONS file, counted from 1, if the option came from one.
     pub line: Option<u32>,
-    /// What is wrong.
+    /// Description of the problem.
     pub what: String,
 }
 

@@ -1,4 +1,4 @@
-//! The OPTIONS file: a database's options as text.
+//! OPTIONS files: parsing and printing a database's options as text.
 //!
 //! ```text
 //! [Version]
@@ -17,12 +17,12 @@
 //!
 //! In: the file's bytes. Out: an [`OptionsFile`], or an [`OptionError`] with the line. And back.
 //!
-//! Invariants: `default` is the first column family; no section comes twice; a table section
-//! follows its family's.
+//! Invariants: `default` is the first column family; no section occurs twice; a table section
+//! follows that of its column family.
 //!
 //! Compat: `#` starts a comment unless a backslash precedes it. An option that no table has is an
-//! error, unless the file was written by a newer RocksDB than this crate knows, or the caller says
-//! otherwise; then it is kept in `unknown`.
+//! error, unless the file was written by a newer RocksDB than this crate knows, or the caller
+//! passes [`UnknownOptions::Keep`]; it is then kept in `unknown`.
 use super::block_based::BlockBasedTableOptions;
 use super::column_family::{BLOCK_BASED_TABLE, ColumnFamilyOptions};
 use super::db::DbOptions;
@@ -32,22 +32,22 @@ use super::text;
 use crate::file_name::FileName;
 use std::collections::{HashMap, HashSet};
 
-/// The release whose options the tables describe; newer files may have options that are not known
-/// here.
+/// The RocksDB release whose options the tables contain; files of newer releases may have unknown
+/// options.
 pub const KNOWN_VERSION: [u32; 3] = [11, 8, 1];
 
-/// The name of the column family whose section comes first.
+/// Name of the column family whose section is first.
 const DEFAULT: &str = "default";
 
 const DB_TITLE: &str = "[DBOptions]";
 
-/// What to do with an option that no table has.
+/// Policy for options that no table has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnknownOptions {
-    /// Refuse it, unless a newer RocksDB wrote the file.
+    /// Reject them, unless a newer RocksDB wrote the file.
     #[default]
     RefuseUnlessNewer,
-    /// Keep it as text.
+    /// Keep them as text.
     Keep,
 }
 
@@ -56,14 +56,14 @@ pub enum UnknownOptions {
 pub struct NamedColumnFamily {
     /// The family's name.
     pub name: String,
-    /// Its options, those of its tables included.
+    /// The family's options, including those of its tables.
     pub options: ColumnFamilyOptions,
 }
 
 /// An option that no table has, kept as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownOption {
-    /// The section that it stands in, with its argument.
+    /// The section that contains it, with its argument.
     pub section: String,
     /// Its name.
     pub name: String,
@@ -84,12 +84,12 @@ pub struct OptionsFile {
     pub db: DbOptions,
     /// The column families' options, `default` first.
     pub column_families: Vec<NamedColumnFamily>,
-    /// What was kept though no table has it. It is not printed.
+    /// Options that no table has and that were kept. They are not printed.
     pub unknown: Vec<UnknownOption>,
 }
 
 impl OptionsFile {
-    /// A file of this release with these options.
+    /// Returns a file of this release with these options.
     pub fn new(db: DbOptions, column_families: Vec<NamedColumnFamily>) -> OptionsFile {
         OptionsFile {
             rocksdb_version: KNOWN_VERSION,
@@ -100,16 +100,16 @@ impl OptionsFile {
         }
     }
 
-    /// The options of the column family with this name.
+    /// Returns the options of the column family with this name.
     pub fn column_family(&self, name: &str) -> Option<&ColumnFamilyOptions> {
         self.column_families.iter().find(|family| family.name == name).map(|family| &family.options)
     }
 
-    /// Reads a file's bytes.
+    /// Parses a file's bytes.
     ///
     /// # Errors
-    /// Text that is no OPTIONS file, sections that are missing or repeated, and options that are
-    /// unknown, ill formed or out of range. The error has the line.
+    /// If the text is no OPTIONS file, sections are missing or repeated, or options are unknown,
+    /// malformed or out of range. The error has the line.
     pub fn parse(bytes: &[u8], unknown: UnknownOptions) -> Result<OptionsFile, OptionError> {
         let mut parser = Parser {
             file: OptionsFile::new(DbOptions::default(), Vec::new()),
@@ -130,7 +130,7 @@ impl OptionsFile {
         parser.finish()
     }
 
-    /// The file's text.
+    /// Returns the file's text.
     pub fn print(&self) -> String {
         let mut out = self.head();
         print_section(&mut out, DB_TITLE, &self.db.lines());
@@ -150,19 +150,19 @@ impl OptionsFile {
     }
 }
 
-/// The beginning of a file that names only what differs from the defaults; [`changed_sections`] of
-/// each column family follow, `default` first.
+/// Returns the head of a file that contains only options that differ from the defaults;
+/// [`changed_sections`] of each column family follow, `default` first.
 ///
-/// Compat: RocksDB refuses an OPTIONS file with a name that it does not know, also inside of
-/// braces, and each release knows more names than the last. An option that is left out has the
-/// reader's default. So a file that names only what was chosen is read by the most releases.
+/// Compat: RocksDB rejects an OPTIONS file with a name that it does not know, also within braces,
+/// and each release knows more names than the last. An omitted option has the reader's default.
+/// Therefore a file with only the changed options is readable by the most releases.
 pub fn changed_head(db: &DbOptions) -> String {
     let mut out = OptionsFile::new(db.clone(), Vec::new()).head();
     print_section(&mut out, DB_TITLE, &changed_lines(db));
     out
 }
 
-/// What such a file says of one column family.
+/// Returns the sections of one column family in such a file.
 pub fn changed_sections(family: &NamedColumnFamily) -> String {
     let mut out = String::new();
     print_family(&mut out, family, changed_lines, changed_lines);
@@ -184,22 +184,23 @@ fn print_family(
     }
 }
 
-/// The printed options that differ from the defaults; of those in braces only the fields that do.
+/// Returns the printed options that differ from the defaults; of values in braces only the fields
+/// that differ.
 fn changed_lines<O: OptionSet>(options: &O) -> Vec<String> {
     let default = O::default();
     let changes = options.changes_from(&default).filter(|(info, ..)| info.printed);
     changes.map(|(info, value, default)| format!("{}={}", info.name, changed_part(value, &default))).collect()
 }
 
-/// What of `value` is not `default`: of values in braces only the fields that differ.
+/// Returns `value`, reduced to the fields that differ from `default` if it is in braces.
 fn changed_part(value: String, default: &str) -> String {
     let Some(changed) = text::differing_fields(&value, default) else { return value };
     let text: String = changed.iter().map(|(name, value)| format!("{name}={value};")).collect();
     format!("{{{text}}}")
 }
 
-/// The name of the OPTIONS file in force among the names in a database's directory: the one with
-/// the largest number.
+/// Returns the name of the current OPTIONS file among the names in a database's directory: the one
+/// with the largest number.
 pub fn latest_options_file<'n>(names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let numbered = names.into_iter().filter_map(|name| match FileName::parse(name) {
         Some(FileName::Options(number)) => Some((number, name)),
@@ -223,7 +224,7 @@ fn syntax(what: impl Into<String>) -> OptionError {
     OptionError::new(OptionErrorKind::Syntax, "", what)
 }
 
-/// The line up to its comment.
+/// Returns the line up to its comment.
 fn strip_comment(line: &str) -> &str {
     let bytes = line.as_bytes();
     let comment = (0..bytes.len()).find(|&at| bytes[at] == b'#' && (at == 0 || bytes[at - 1] != b'\\'));
@@ -236,10 +237,10 @@ enum Part {
     Outside,
     Version,
     Db,
-    /// The family at this index.
+    /// Section of the family at this index.
     Family(usize),
     Tables(usize),
-    /// A table format that is not known: its options are kept as unknown ones.
+    /// Section of an unknown table format, whose options are kept as unknown ones.
     OtherTables,
 }
 
@@ -251,7 +252,7 @@ struct Parser {
     title: String,
     /// The titles seen so far.
     seen: HashSet<String>,
-    /// Where in the file each family is.
+    /// Index of each family in `file.column_families`, by name.
     families: HashMap<String, usize>,
 }
 
@@ -355,7 +356,7 @@ impl Parser {
                     return Err(OptionError::new(OptionErrorKind::Invalid, name, what));
                 }
             }
-            // Compat: RocksDB ignores what else stands here.
+            // Compat: RocksDB ignores all other names in this section.
             _ => {}
         }
         Ok(())
@@ -372,7 +373,7 @@ impl Parser {
     }
 }
 
-/// A version of up to `N` numbers between points.
+/// Parses a version of up to `N` numbers separated by points.
 fn parse_version<const N: usize>(name: &str, value: &str) -> Result<[u32; N], OptionError> {
     let wrong = || OptionError::new(OptionErrorKind::Invalid, name, format!("{value:?} is no version"));
     let mut version = [0; N];

@@ -1,9 +1,8 @@
-//! The description of an option: its section, its name, and whether it has an effect and may
-//! change.
+//! Option descriptions: section, name, type, effect and mutability of an option.
 
 use std::fmt;
 
-/// Where in an OPTIONS file an option stands.
+/// Section of an OPTIONS file that contains an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Section {
     /// `[DBOptions]`
@@ -12,7 +11,7 @@ pub enum Section {
     ColumnFamily,
     /// `[TableOptions/BlockBasedTable "name"]`
     BlockBasedTable,
-    /// Inside the braces of another option.
+    /// Within the braces of another option.
     Nested,
 }
 
@@ -30,19 +29,20 @@ impl fmt::Display for Section {
 /// The description of one option.
 #[derive(Clone, Copy, Debug)]
 pub struct OptionInfo {
-    /// Where it stands.
+    /// Section that contains the option.
     pub section: Section,
     /// RocksDB's name.
     pub name: &'static str,
     /// The type's name, for people.
     pub kind: &'static str,
-    /// It may change while the database is open.
+    /// True if the option may change while the database is open.
     pub mutable: bool,
-    /// KarstDB does what it says. Otherwise it is parsed, kept and printed, and has no effect.
+    /// True if KarstDB implements the option. Otherwise it is parsed, kept and printed, and has no
+    /// effect.
     pub honoured: bool,
-    /// It is printed in OPTIONS files and option strings. Objects that live outside of the database
-    /// are not.
+    /// True if the option is printed in OPTIONS files and option strings. Objects that live outside
+    /// of the database are not.
     pub printed: bool,
-    /// What it means, in one line.
+    /// The option's meaning, in one line.
     pub meaning: &'static str,
 }

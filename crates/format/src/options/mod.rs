@@ -1,20 +1,20 @@
-//! Every option of RocksDB 11.8 and 7.8, described once.
+//! Declarative tables of every option of RocksDB 11.8 and 7.8.
 //!
 //! [`DbOptions`], [`ColumnFamilyOptions`] and [`BlockBasedTableOptions`] are plain structs under
 //! RocksDB's names with RocksDB's defaults. The tables that declare them (`db`, `column_family`,
-//! `block_based`, `nested`) also yield what works by name: [`OptionSet::set`], [`OptionSet::get`],
+//! `block_based`, `nested`) also generate access by name: [`OptionSet::set`], [`OptionSet::get`],
 //! option strings (`"a=b;c={d=e}"`), the description of each option ([`OptionInfo`]: type, default,
-//! whether it can change while the database is open, whether KarstDB honours it, its meaning), and
-//! the OPTIONS file ([`OptionsFile`]).
+//! mutability while the database is open, effect in KarstDB, meaning), and the OPTIONS file
+//! ([`OptionsFile`]).
 //!
 //! In: text. Out: typed values, or an [`OptionError`] that names section, option and line.
 //!
 //! Invariants:
-//! - Each option has one row in one table; nothing else in the workspace spells an option's type or
-//!   default.
-//! - What is printed parses back to the same values.
-//! - An option that RocksDB knows is never refused for its name; one that it has dropped is kept as
-//!   text (`retired`).
+//! - Each option has one row in one table; no other code in the workspace states an option's type
+//!   or default.
+//! - Printed options parse back to equal values.
+//! - An option that RocksDB knows is never rejected for its name; one that RocksDB has dropped is
+//!   kept as text (`retired`).
 //!
 //! Callers: the engine (open, `set_options`), the tools (flags) and the C API.
 #[macro_use]

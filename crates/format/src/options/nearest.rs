@@ -1,11 +1,12 @@
-//! The name that a mistyped one was most likely meant to be.
+//! Suggestions for mistyped names.
 
-/// The candidate that differs least from `name`, if one differs so little that it was likely meant.
+/// Returns the candidate with the smallest edit distance from `name`, if that is small enough for a
+/// typing error.
 ///
-/// A third of the name's characters may be missing, superfluous or different, or may have changed
-/// places with a neighbour. Of candidates that are equally near, the first is taken.
+/// Up to a third of the name's characters may be missing, superfluous, different, or swapped with a
+/// neighbour. Of equally near candidates the first is returned.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // Why a limit: the text may be hostile, and the work grows with its length.
+    // Limited because the text may be hostile, and the work grows with its length.
     const LONGEST: usize = 100;
     let name: Vec<char> = name.chars().take(LONGEST + 1).collect();
     if name.len() > LONGEST {
@@ -16,9 +17,9 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     (least <= name.len().max(3) / 3).then_some(best)
 }
 
-/// What the error about an unknown option ends with: the option that was likely meant, if one of
-/// `names` is near. Of a name that leads into a nested option (`compression_opts.level`), the part
-/// in front of the dot is compared.
+/// Returns the end of the error message about an unknown option: the nearest of `names`, if one is
+/// near. Of a name that leads into a nested option (`compression_opts.level`), the part before the
+/// dot is compared.
 pub fn did_you_mean<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     let (outer, rest) = name.split_at(name.find('.').unwrap_or(name.len()));
     match nearest(outer, names) {
@@ -27,12 +28,12 @@ pub fn did_you_mean<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) ->
     }
 }
 
-/// How many single edits lead from `from` to `to`: a character that is inserted, removed or
-/// replaced, or two neighbours that change places.
+/// Returns the number of single edits from `from` to `to`: a character that is inserted, removed or
+/// replaced, or two neighbours that are swapped.
 fn distance(from: &[char], to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
-    // `last[j]` is the distance of what `from` has up to here to the first `j` characters of `to`;
-    // `before` is the same one character earlier.
+    // `last[j]` is the distance of the characters of `from` up to here from the first `j`
+    // characters of `to`; `before` is `last` of the previous character.
     let mut before = Vec::new();
     let mut last: Vec<usize> = (0..=to.len()).collect();
     for (i, a) in from.iter().enumerate() {

@@ -1,15 +1,15 @@
 //! Options whose value is a struct of options in braces.
 //!
-//! Compat: a text names only some fields, and the others keep their values. Two of them also read
-//! the form they had before they were structs: compression options as numbers between colons, FIFO
-//! options as one size.
+//! Compat: a text may name only some fields; the others keep their values. Two types also read the
+//! form that preceded the structs: compression options as numbers between colons, FIFO options as
+//! one size.
 use super::choice::{CompactionStopStyle, FileTemperature, PinningTier};
 use super::text;
 use super::value::{OptionValue, ValueError};
 use super::{OptionInfo, OptionSet};
 
 option_table! {
-    /// How a compression library is used.
+    /// Options of a compression library.
     CompressionOptions in Nested {
         window_bits: i32 = -14, mutable, kept, "zlib's window size as a power of two; negative for no header";
         level: i32 = CompressionOptions::DEFAULT_LEVEL, mutable, honoured, "The library's level; 32767 is its default";
@@ -28,14 +28,14 @@ option_table! {
 }
 
 impl CompressionOptions {
-    /// The level that stands for the library's own default.
+    /// The level that stands for the library's default.
     pub const DEFAULT_LEVEL: i32 = 32767;
 
-    /// Reads the older form: window_bits:level:strategy and, optionally, more.
+    /// Reads the older form: window_bits:level:strategy and optional further numbers.
     fn assign_numbers(&mut self, value: &str) -> Result<(), ValueError> {
         let fields: Vec<&str> = value.split(':').collect();
-        // Compat: `enabled` came before `parallel_threads`, so a sixth field that is the last one
-        // is `enabled`.
+        // Compat: `enabled` preceded `parallel_threads`, so the last of exactly six fields is
+        // `enabled`.
         let names: &[&str] = match fields.len() {
             3..=5 => &["window_bits", "level", "strategy", "max_dict_bytes", "zstd_max_train_bytes"],
             6 => &["window_bits", "level", "strategy", "max_dict_bytes", "zstd_max_train_bytes", "enabled"],
@@ -60,7 +60,7 @@ impl CompressionOptions {
 }
 
 option_table! {
-    /// From which age on FIFO compaction moves a file to a colder place.
+    /// Age from which on FIFO compaction moves files to colder storage.
     FileTemperatureAge in Nested {
         temperature: FileTemperature = FileTemperature::Unknown, mutable, kept, "The temperature that files of this age get";
         age: u64 = 0, mutable, kept, "Age in seconds";
@@ -70,7 +70,7 @@ option_table! {
 }
 
 option_table! {
-    /// FIFO compaction.
+    /// Options of FIFO compaction.
     FifoOptions in Nested {
         max_table_files_size: u64 = 1 << 30, mutable, honoured, "Table bytes above which the oldest file is deleted";
         age_for_warm: u64 = 0, mutable, kept, "Seconds after which a file becomes warm; superseded by file_temperature_age_thresholds";
@@ -86,7 +86,7 @@ option_table! {
 }
 
 option_table! {
-    /// Universal compaction.
+    /// Options of universal compaction.
     UniversalOptions in Nested {
         size_ratio: u32 = 1, mutable, honoured, "Percent by which the next sorted run may be larger and still join";
         min_merge_width: u32 = 2, mutable, honoured, "Fewest sorted runs of one compaction";
@@ -104,7 +104,7 @@ option_table! {
 }
 
 option_table! {
-    /// Which metadata of a table is pinned in the block cache.
+    /// Pinning of a table's metadata in the block cache.
     MetadataCacheOptions in Nested {
         top_level_index_pinning: PinningTier = PinningTier::Fallback, fixed, honoured, "The top level of partitioned indexes and filters";
         partition_pinning: PinningTier = PinningTier::Fallback, fixed, honoured, "Partitions of indexes and filters";
@@ -123,12 +123,12 @@ fn assign_field<S: OptionSet>(options: &mut S, field: &str, value: &str) -> Resu
     options.set(field, value).map(|_| ()).map_err(|error| ValueError::new(error.to_string()))
 }
 
-/// Compat: RocksDB prints the fields between braces with a semicolon behind each.
+/// Prints the fields. Compat: RocksDB prints them between braces with a semicolon behind each.
 fn print_fields<S: OptionSet>(options: &S) -> String {
     format!("{{{}}}", options.to_text())
 }
 
-/// Makes a struct of options the value of an option; `$old` reads a text without `=`.
+/// Implements [`OptionValue`] for a struct of options; `$old` reads a text without `=`.
 macro_rules! nested_value {
     ($($name:ident $old:expr;)*) => {$(
         impl OptionValue for $name {

@@ -1,12 +1,11 @@
-//! What makes a table of options: the macro that declares one, and what a declared table can do by
-//! name.
+//! Option tables: the macro that declares one, and access to its options by name.
 //!
-//! A row reads `name: type = default, mutable|fixed, honoured|kept, "meaning"`, optionally with
-//! RocksDB's own spelling behind the name and `, in range` at the end. The macro makes the struct,
-//! its defaults and the rows of [`OptionSet::table`].
+//! A row has the form `name: type = default, mutable|fixed, honoured|kept, "meaning"`, optionally
+//! with RocksDB's spelling behind the name and `, in range` at the end. The macro generates the
+//! struct, its defaults and the rows of [`OptionSet::table`].
 //!
-//! Invariant: names in one table are unique (tested), and rows keep the order in which they are
-//! declared and printed.
+//! Invariant: names in one table are unique (tested), and rows keep their order of declaration,
+//! which is the order of printing.
 use super::error::{OptionError, OptionErrorKind};
 use super::info::{OptionInfo, Section};
 use super::nearest::did_you_mean;
@@ -24,41 +23,41 @@ pub struct OptionEntry<S: 'static> {
     pub(super) assign_part: fn(&mut S, &str, &str) -> Result<(), ValueError>,
 }
 
-/// What [`OptionSet::set`] did.
+/// Result of [`OptionSet::set`].
 #[derive(Clone, Copy, Debug)]
 pub enum Assigned {
-    /// The option has its new value.
+    /// The option was set.
     Set(&'static OptionInfo),
     /// RocksDB dropped the option; its text is kept and has no effect.
     Retired,
 }
 
-/// A struct of options, by name.
+/// A struct of options with access by name.
 pub trait OptionSet: Clone + Default + 'static {
-    /// The section that the options stand in.
+    /// The section that contains the options.
     const SECTION: Section;
     /// Names of options that RocksDB has dropped and still accepts.
     const RETIRED: &'static [&'static str];
-    /// Other names under which RocksDB accepts an option: the name, the option's own name.
+    /// Other names under which RocksDB accepts an option: alias and own name.
     const ALIASES: &'static [(&'static str, &'static str)];
 
-    /// All options in the order in which they are printed.
+    /// Returns all options in the order of printing.
     fn table() -> &'static [OptionEntry<Self>];
 
-    /// The retired options that were set, as text, in the order of their setting.
+    /// Returns the retired options that were set, as text, in the order of setting.
     fn retired(&self) -> &[(&'static str, String)];
 
-    /// Where retired options go.
+    /// Storage of the retired options.
     #[doc(hidden)]
     fn retired_mut(&mut self) -> &mut Vec<(&'static str, String)>;
 
-    /// The row of the option with this name or alias.
+    /// Returns the row of the option with this name or alias.
     fn entry(name: &str) -> Option<&'static OptionEntry<Self>> {
         let own = Self::ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, own)| own);
         Self::table().iter().find(|entry| entry.info.name == own)
     }
 
-    /// The description of the option with this name or alias, inside a nested option too
+    /// Returns the description of the option with this name or alias, also within a nested option
     /// (`compression_opts.level`).
     fn info(name: &str) -> Option<&'static OptionInfo> {
         if let Some(entry) = Self::entry(name) {
@@ -72,7 +71,7 @@ pub trait OptionSet: Clone + Default + 'static {
     /// (`compression_opts.level`).
     ///
     /// # Errors
-    /// An unknown name, or a value that is ill formed or out of range. Nothing has changed then.
+    /// If the name is unknown, or the value malformed or out of range. No option has changed then.
     fn set(&mut self, name: &str, value: &str) -> Result<Assigned, OptionError> {
         let invalid = |error: ValueError| OptionError::new(OptionErrorKind::Invalid, name, error.what);
         if let Some(entry) = Self::entry(name) {
@@ -94,13 +93,13 @@ pub trait OptionSet: Clone + Default + 'static {
         Err(OptionError::new(OptionErrorKind::Unknown, name, what + &did_you_mean(name, Self::names())))
     }
 
-    /// The names and aliases of all options, without those that RocksDB has dropped.
+    /// Returns the names and aliases of all options, without those that RocksDB has dropped.
     fn names() -> impl Iterator<Item = &'static str> {
         Self::table().iter().map(|entry| entry.info.name).chain(Self::ALIASES.iter().map(|(alias, _)| *alias))
     }
 
-    /// One option as text, by name or alias. `None` for an unknown name and for a retired option
-    /// that was not set.
+    /// Returns one option as text, by name or alias; `None` for an unknown name and for a retired
+    /// option that was not set.
     fn get(&self, name: &str) -> Option<String> {
         match Self::entry(name) {
             Some(entry) => Some((entry.print)(self)),
@@ -111,7 +110,7 @@ pub trait OptionSet: Clone + Default + 'static {
     /// Sets every option of an option string (`"a=b;c={d=e}"`); the others keep their values.
     ///
     /// # Errors
-    /// As [`set`](Self::set), and for ill-formed text. Nothing has changed then.
+    /// Those of [`set`](Self::set), and malformed text. No option has changed then.
     fn set_all(&mut self, options: &str) -> Result<(), OptionError> {
         let mut changed = self.clone();
         for (name, value) in text::split(options)? {
@@ -121,8 +120,8 @@ pub trait OptionSet: Clone + Default + 'static {
         Ok(())
     }
 
-    /// The printed options, each as `name=value`, in the table's order. What is empty by default is
-    /// left out while it is.
+    /// Returns the printed options, each as `name=value`, in the table's order. Options that are
+    /// empty now and by default are omitted.
     fn lines(&self) -> Vec<String> {
         let default = Self::default();
         let line = |entry: &OptionEntry<Self>| {
@@ -133,22 +132,23 @@ pub trait OptionSet: Clone + Default + 'static {
         Self::table().iter().filter_map(line).collect()
     }
 
-    /// The options as an option string.
+    /// Returns the options as an option string.
     fn to_text(&self) -> String {
         self.lines().iter().fold(String::new(), |text, line| text + line + ";")
     }
 
-    /// The options whose text differs from the default's.
+    /// Returns the options whose text differs from the default's.
     fn changed(&self) -> Vec<&'static OptionInfo> {
         self.changed_from(&Self::default())
     }
 
-    /// The options whose text differs from that in `before`.
+    /// Returns the options whose text differs from that in `before`.
     fn changed_from(&self, before: &Self) -> Vec<&'static OptionInfo> {
         self.changes_from(before).map(|(info, ..)| info).collect()
     }
 
-    /// The options whose text differs from that in `before`: each with its text here and there.
+    /// Returns the options whose text differs from that in `before`, each with its text in `self`
+    /// and in `before`.
     fn changes_from<'a>(
         &'a self,
         before: &'a Self,
@@ -158,8 +158,9 @@ pub trait OptionSet: Clone + Default + 'static {
         Self::table().iter().map(both).filter(|(_, now, before)| now != before)
     }
 
-    /// The names of what differs from `before` and has no effect in KarstDB. One inside of a nested
-    /// option has the name that [`set`](Self::set) takes (`compression_opts.checksum`).
+    /// Returns the names of the options that differ from `before` and have no effect in KarstDB. A
+    /// field of a nested option has the name that [`set`](Self::set) accepts
+    /// (`compression_opts.checksum`).
     fn changed_without_effect(&self, before: &Self) -> Vec<String> {
         let mut names = Vec::new();
         for (info, now, before) in self.changes_from(before) {
@@ -170,7 +171,7 @@ pub trait OptionSet: Clone + Default + 'static {
             let part_info = Self::entry(info.name).map(|entry| entry.part_info);
             let without_effect =
                 |part: &str| part_info.and_then(|of| of(part)).is_some_and(|part| !part.honoured);
-            // Why: what is not there (`nullptr`) has no fields.
+            // An absent value (`nullptr`) has no fields.
             let before = if before.starts_with('{') { before } else { "{}".to_owned() };
             let differing = text::differing_fields(&now, &before).unwrap_or_default();
             let parts = differing.iter().filter(|(part, _)| without_effect(part));
@@ -260,7 +261,7 @@ macro_rules! option_name {
     };
 }
 
-/// What the documentation of an option says of its effect.
+/// Sentence about an option's effect, appended to its documentation.
 macro_rules! option_effect {
     (honoured) => {
         ""
@@ -270,7 +271,7 @@ macro_rules! option_effect {
     };
 }
 
-/// The words of a row that stand for a flag.
+/// Value of the flag that a word of a row stands for.
 macro_rules! option_flag {
     (mutable) => {
         true

@@ -1,12 +1,12 @@
-//! The tables against what RocksDB writes, and the syntax around them.
+//! Tests of the option tables against OPTIONS files of RocksDB, and of the syntax around them.
 use super::choice::{Compression, IndexType, WalRecoveryMode};
 use super::nested::CompressionOptions;
 use super::*;
 use proptest::prelude::*;
 use std::collections::HashSet;
 
-/// Every name, alias and retired name of a table stands for one thing, and every row prints what it
-/// reads.
+/// Checks that names, aliases and retired names of a table are unique, and that every row prints
+/// the value it parses.
 fn check_table<S: OptionSet + PartialEq + std::fmt::Debug>() {
     let mut names = HashSet::new();
     for entry in S::table() {
@@ -316,8 +316,8 @@ fn a_file_of_rocksdb_7_8_reads_and_prints_back() {
     assert_eq!(second.table_factory.block_based.format_version, 5);
     assert_eq!(second.get("max_write_buffer_number_to_maintain").as_deref(), Some("0"));
     assert!(file.unknown.is_empty());
-    // Everything that the file says is in the printed file too, in its own section, unless RocksDB
-    // dropped it since.
+    // Every option of the file is also in the printed file, in its section, unless RocksDB has
+    // dropped it.
     let printed = file.print();
     let again = OptionsFile::parse(printed.as_bytes(), UnknownOptions::RefuseUnlessNewer).unwrap();
     let retired: HashSet<&str> =

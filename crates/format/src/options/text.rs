@@ -1,19 +1,19 @@
 //! The syntax of option strings: `name=value` pairs with semicolons between them, braces around
 //! nested ones, and the escapes of strings.
 //!
-//! Compat: a value that starts with a brace ends with the brace that matches it, and keeps its
-//! inside as it is. Braces around a whole option string fall away. Recursion is the caller's, one
-//! level a call, so depth costs no stack here.
+//! Compat: a value that starts with a brace ends with the matching brace, and its inside is not
+//! interpreted. Braces around a whole option string are removed. Nested values are split by the
+//! caller, one level a call, so their depth costs no stack.
 use super::error::{OptionError, OptionErrorKind};
 
 fn syntax(what: impl Into<String>) -> OptionError {
     OptionError::new(OptionErrorKind::Syntax, "", what)
 }
 
-/// Splits an option string into names and values. Values in braces keep them.
+/// Splits an option string into names and values. Values keep their braces.
 ///
 /// # Errors
-/// A pair without `=`, without a name, or with braces that do not match.
+/// If a pair has no `=`, no name, or braces that do not match.
 pub fn split(options: &str) -> Result<Vec<(&str, &str)>, OptionError> {
     let mut rest = strip_braces(options);
     let mut pairs = Vec::new();
@@ -34,8 +34,8 @@ pub fn split(options: &str) -> Result<Vec<(&str, &str)>, OptionError> {
     Ok(pairs)
 }
 
-/// The fields of `value` that are not the same in `other`; `None` if one of both is no nested
-/// value.
+/// Returns the fields of `value` that are different or absent in `other`; `None` if either text is
+/// not a nested value.
 pub(super) fn differing_fields<'v>(value: &'v str, other: &str) -> Option<Vec<(&'v str, &'v str)>> {
     fn fields(value: &str) -> Option<Vec<(&str, &str)>> {
         split(value.strip_prefix('{')?.strip_suffix('}')?).ok()
@@ -45,7 +45,7 @@ pub(super) fn differing_fields<'v>(value: &'v str, other: &str) -> Option<Vec<(&
     Some(fields_here)
 }
 
-/// The value at the start of `text`, and what follows its semicolon.
+/// Returns the value at the start of `text`, and the text behind its semicolon.
 fn take_value(text: &str) -> Option<(&str, &str)> {
     let end =
         if text.starts_with('{') { matching_brace(text)? + 1 } else { text.find(';').unwrap_or(text.len()) };
@@ -58,7 +58,7 @@ fn take_value(text: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// Where the brace at the start of `text` is closed.
+/// Returns the offset of the brace that matches the one at the start of `text`.
 fn matching_brace(text: &str) -> Option<usize> {
     let mut depth = 0usize;
     for (at, byte) in text.bytes().enumerate() {
@@ -76,7 +76,7 @@ fn matching_brace(text: &str) -> Option<usize> {
 
 /// Removes the braces that enclose the whole text, if any.
 pub fn strip_braces(text: &str) -> &str {
-    // Why: nobody nests deeper, and each layer costs a walk over the text.
+    // Limited because each layer costs a walk over the text, and real texts do not nest deeper.
     const MOST_LAYERS: usize = 8;
     let mut text = text.trim();
     for _ in 0..MOST_LAYERS {
@@ -88,7 +88,7 @@ pub fn strip_braces(text: &str) -> &str {
     text
 }
 
-/// Splits a list at the colons that stand outside of braces. An empty text is an empty list.
+/// Splits a list at the colons outside of braces. An empty text is an empty list.
 pub fn split_list(text: &str) -> Vec<&str> {
     let mut items = Vec::new();
     let (mut depth, mut start) = (0usize, 0);
@@ -109,7 +109,7 @@ pub fn split_list(text: &str) -> Vec<&str> {
     items
 }
 
-/// A string as it is written in an OPTIONS file.
+/// Escapes a string for an OPTIONS file.
 pub fn escape(raw: &str) -> String {
     let mut out = String::with_capacity(raw.len());
     for c in raw.chars() {
@@ -123,7 +123,7 @@ pub fn escape(raw: &str) -> String {
     out
 }
 
-/// The string that an escaped text stands for.
+/// Returns the string that an escaped text represents.
 pub fn unescape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();

@@ -1,17 +1,17 @@
-//! The types that an option can have: how each reads its text and prints itself.
+//! Types of option values: parsing and printing of each.
 //!
-//! Compat: numbers may end in K, M, G or T (powers of 1024); truth is `true`, `false`, `1` or `0`;
-//! lists are separated by colons; `nullptr` is an object that is not there. Trailing garbage, which
+//! Compat: numbers may end in K, M, G or T (powers of 1024); booleans are `true`, `false`, `1` or
+//! `0`; lists are separated by colons; `nullptr` is an absent object. Trailing garbage, which
 //! RocksDB ignores, is an error here.
 use super::info::{OptionInfo, Section};
 use super::text;
 use std::fmt::{Debug, Display};
 use std::ops::RangeBounds;
 
-/// A text that is no value of its option's type.
+/// A text that is not a value of its option's type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueError {
-    /// What is wrong.
+    /// Description of the problem.
     pub what: String,
 }
 
@@ -21,39 +21,39 @@ impl ValueError {
     }
 }
 
-/// A type that an option can have.
+/// A type of option values.
 pub trait OptionValue: Clone {
     /// The type's name, for people.
     const KIND: &'static str;
-    /// Values of the type are printed.
+    /// True if values of the type are printed.
     const PRINTED: bool = true;
 
-    /// Takes the value from its text. A struct keeps the fields that the text does not name.
+    /// Sets the value from its text. A struct keeps the fields that the text does not name.
     ///
     /// # Errors
-    /// The text is no value of this type; the value is then unspecified.
+    /// If the text is not a value of this type; the value is then unspecified.
     fn assign(&mut self, text: &str) -> Result<(), ValueError>;
 
-    /// Takes one field of a struct from its text.
+    /// Sets one field of a struct from its text.
     ///
     /// # Errors
-    /// The type has no such field, or the text is no value of it.
+    /// If the type has no such field, or the text is not a value of it.
     fn assign_part(&mut self, part: &str, text: &str) -> Result<(), ValueError> {
         let _ = text;
         Err(ValueError::new(format!("there is no {part:?} in a {}", Self::KIND)))
     }
 
-    /// The description of the part with this name; `None` if the value has no such part.
+    /// Returns the description of the field with this name; `None` if the type has no such field.
     fn part_info(part: &str) -> Option<&'static OptionInfo> {
         let _ = part;
         None
     }
 
-    /// The value's text.
+    /// Returns the value's text.
     fn print(&self) -> String;
 }
 
-/// Refuses a value outside of the range that its option allows.
+/// Rejects a value outside of the option's range.
 pub(super) fn check<T: PartialOrd + Display>(
     value: &T,
     range: impl RangeBounds<T> + Debug,
@@ -64,7 +64,7 @@ pub(super) fn check<T: PartialOrd + Display>(
     Err(ValueError::new(format!("{value} is not in {range:?}")))
 }
 
-/// A number with an optional suffix, as digits and the power of two that the suffix stands for.
+/// Splits a number into its digits and the power of two of its optional suffix.
 fn split_suffix(text: &str) -> (&str, u32) {
     let shift = match text.as_bytes().last() {
         Some(b'k' | b'K') => 10,
@@ -133,7 +133,7 @@ impl OptionValue for f64 {
         Ok(())
     }
 
-    /// Compat: six digits behind the point, as RocksDB prints.
+    /// Compat: six digits behind the point, like RocksDB.
     fn print(&self) -> String {
         format!("{self:.6}")
     }
@@ -166,8 +166,8 @@ impl<T: OptionValue + Default> OptionValue for Vec<T> {
         Ok(())
     }
 
-    /// Compat: an item with a colon gets braces of its own; a list of structs gets braces around
-    /// it.
+    /// Compat: an item with a colon is printed in braces; a list of structs has braces around the
+    /// whole list.
     fn print(&self) -> String {
         let print = |item: &T| match item.print() {
             text if text.contains(':') => format!("{{{text}}}"),
@@ -178,7 +178,8 @@ impl<T: OptionValue + Default> OptionValue for Vec<T> {
     }
 }
 
-/// Text that is kept as it is: lists of objects that RocksDB makes and KarstDB does not look into.
+/// Text that is kept unchanged: lists of objects that RocksDB creates and KarstDB does not
+/// interpret.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verbatim(pub String);
 
@@ -195,8 +196,8 @@ impl OptionValue for Verbatim {
     }
 }
 
-/// An object that RocksDB makes from text: a comparator, a filter policy, a merge operator. Kept as
-/// its text.
+/// An object that RocksDB creates from text: a comparator, a filter policy, a merge operator.
+/// Stored as its text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Object {
     text: Option<String>,
@@ -206,25 +207,25 @@ impl Object {
     /// No object: `nullptr`.
     pub const NONE: Object = Object { text: None };
 
-    /// The object that `text` describes: a name, or `{id=name;property=value}`. Empty text and
-    /// `nullptr` are none.
+    /// Returns the object that `text` describes: a name, or `{id=name;property=value}`. Empty text
+    /// and `nullptr` mean no object.
     pub fn new(text: &str) -> Object {
         let text = text.trim();
         Object { text: (!text.is_empty() && text != "nullptr").then(|| text.to_owned()) }
     }
 
-    /// The whole text, unless there is no object.
+    /// Returns the whole text, or `None` without an object.
     pub fn text(&self) -> Option<&str> {
         self.text.as_deref()
     }
 
-    /// The object's name: its `id`, or the whole text where that is not a list of properties.
+    /// Returns the object's name: its `id`, or the whole text if that is not a list of properties.
     pub fn id(&self) -> Option<&str> {
         let text = self.text()?;
         Some(self.property("id").unwrap_or(text))
     }
 
-    /// A property of the object: `delimiter` in `{id=StringAppendOperator;delimiter=,}`.
+    /// Returns a property of the object: `delimiter` in `{id=StringAppendOperator;delimiter=,}`.
     pub fn property(&self, name: &str) -> Option<&str> {
         let properties = text::split(self.text()?).ok()?;
         properties.into_iter().find(|(property, _)| *property == name).map(|(_, value)| value)
@@ -262,26 +263,26 @@ impl OptionValue for Unprinted {
     }
 }
 
-/// A cache that is asked for by text: its size, or
+/// A cache described by text: its size, or
 /// `{capacity=64M;strict_capacity_limit=true;high_pri_pool_ratio=0.5}`. It is never written to an
 /// OPTIONS file.
 ///
-/// Compat: RocksDB's caches, all of which stand for KarstDB's one kind. Their properties that mean
-/// nothing to it are kept, and have no effect.
+/// Compat: the names of all of RocksDB's caches are accepted and stand for KarstDB's only kind.
+/// Properties that it does not have are kept, and have no effect.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cache {
-    /// Bytes to hold at most. `None`: no cache is asked for, and whoever opens the database
-    /// decides.
+    /// Capacity in bytes. `None`: the text describes no cache, and the code that opens the database
+    /// chooses one.
     pub capacity_bytes: Option<usize>,
-    /// Whether the capacity holds even when everything is pinned.
+    /// True if the capacity is a hard limit even when all entries are pinned.
     pub strict_capacity: bool,
-    /// Up to this part of the capacity, metadata are kept before all others. `None`: the default.
+    /// Fraction of the capacity up to which metadata are evicted last; `None` is the default.
     pub metadata_fraction: Option<f64>,
-    /// What RocksDB's caches have besides, by name, as text.
+    /// Properties of RocksDB's caches without effect here, by name, as text.
     pub without_effect: Vec<(&'static str, String)>,
 }
 
-/// Properties of RocksDB's caches without effect.
+/// Names of the properties of RocksDB's caches without effect here.
 const CACHE_PROPERTIES_WITHOUT_EFFECT: &[OptionInfo] = {
     const fn property(name: &'static str, kind: &'static str, meaning: &'static str) -> OptionInfo {
         OptionInfo {
@@ -363,7 +364,7 @@ impl OptionValue for Cache {
         CACHE_PROPERTIES_WITHOUT_EFFECT.iter().find(|info| info.name == part)
     }
 
-    /// The properties, so that what is printed parses back.
+    /// Prints the properties, so that the printed text parses back.
     fn print(&self) -> String {
         let Some(capacity) = self.capacity_bytes else { return "nullptr".to_owned() };
         let strict = self.strict_capacity;

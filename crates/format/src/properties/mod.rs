@@ -1,4 +1,4 @@
-//! Table properties: what a table says about itself.
+//! Table properties: metadata about a table, stored in the table.
 //!
 //! A plain block ([`crate::block`]) with one restart point; keys are names in byte order, values as
 //! follows.
@@ -6,7 +6,7 @@
 //! | kind | value |
 //! |---|---|
 //! | number | varint64 |
-//! | text | as it is |
+//! | text | raw bytes |
 //! | index type (`rocksdb.block.based.table.index.type`) | four bytes |
 //! | whole-key and prefix filtering | `1` or `0` |
 //! | external file version, global sequence number | four bytes, eight bytes |
@@ -14,8 +14,8 @@
 //! The names are listed once, below. Unlisted names are kept as user-collected properties.
 //! Specified by RocksDB's table/meta_blocks.cc and table/table_properties.cc.
 //!
-//! In: decompressed bytes. Out: [`TableProperties`]. Invariant: decoding what was encoded gives the
-//! same.
+//! In: decompressed bytes. Out: [`TableProperties`]. Invariant: encoded properties decode to an
+//! equal value.
 
 use crate::block::{Block, BlockBuilder, BlockCursor, BlockShape};
 use crate::checksum;
@@ -37,17 +37,17 @@ const DECOUPLED_FILTERS: &str = "rocksdb.block.based.table.decoupled.partitioned
 const EXTERNAL_VERSION: &str = "rocksdb.external_sst_file.version";
 const GLOBAL_SEQNO: &str = "rocksdb.external_sst_file.global_seqno";
 const EMBEDDED_BLOBS: &str = "rocksdb.embedded.blob.stats";
-/// From this format_version on `compression_name` begins with the name of what compressed the
-/// blocks.
+/// First format_version in which `compression_name` begins with the name of the compression
+/// manager.
 const NAMED_COMPRESSION: u32 = 7;
-/// What compresses the blocks in the way all releases know.
+/// Name of the compression manager that all releases have.
 pub(crate) const BUILTIN_COMPRESSION: &str = "BuiltinV2";
 
-/// When a number is written.
+/// Condition for writing a number.
 #[derive(PartialEq)]
 enum Written {
     Always,
-    /// Unless it has the value that its absence stands for.
+    /// Written unless it is the default.
     UnlessDefault,
 }
 
@@ -56,17 +56,17 @@ macro_rules! properties {
         numbers { $($(#[$number_doc:meta])* $number:ident = $default:expr, $number_name:literal, $written:ident;)* }
         texts { $($(#[$text_doc:meta])* $text:ident, $text_name:literal;)* }
     ) => {
-        /// The properties of a table. Fields that a table does not have stand at their defaults.
+        /// The properties of a table. Fields that a table lacks have their defaults.
         #[derive(Debug, Clone, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct TableProperties {
             $($(#[$number_doc])* pub $number: u64,)*
             $($(#[$text_doc])* pub $text: String,)*
-            /// Where in the file the sequence number stands that a file made for ingestion gives
-            /// to all its entries; 0 in other files, and where a table was not read from a file.
+            /// File offset of the global sequence number in a file made for ingestion; 0 in other
+            /// files, and in properties that were not read from a file.
             pub external_sst_file_global_seqno_offset: u64,
-            /// Everything else, by name: what property collectors added, and names this version
-            /// does not know.
+            /// All other properties, by name: those that property collectors added, and names that
+            /// this version does not know.
             pub user_collected: BTreeMap<Vec<u8>, Vec<u8>>,
         }
 
@@ -92,7 +92,7 @@ macro_rules! properties {
                 None
             }
 
-            /// Everything by name, as stored.
+            /// Returns all properties by name, as stored.
             fn encoded(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
                 let mut all = self.user_collected.clone();
                 $(if Written::$written == Written::Always || self.$number != $default {
@@ -111,13 +111,13 @@ macro_rules! properties {
 
 properties! {
     numbers {
-        /// The file number under which the table was made; 0 unknown.
+        /// The file number under which the table was made; 0 is unknown.
         orig_file_number = 0, "rocksdb.original.file.number", Always;
         /// Total size of data blocks, with trailers, compressed.
         data_size = 0, "rocksdb.data.size", Always;
         /// Total size of index blocks, with trailers, compressed.
         index_size = 0, "rocksdb.index.size", Always;
-        /// How many partitions the index has; 0 if it is not partitioned.
+        /// Number of partitions of the index; 0 if it is not partitioned.
         index_partitions = 0, "rocksdb.index.partitions", UnlessDefault;
         /// Size of the top of a partitioned index.
         top_level_index_size = 0, "rocksdb.top-level.index.size", UnlessDefault;
@@ -125,7 +125,7 @@ properties! {
         index_key_is_user_key = 0, "rocksdb.index.key.is.user.key", Always;
         /// 1 if handles in index blocks are delta-encoded.
         index_value_is_delta_encoded = 0, "rocksdb.index.value.is.delta.encoded", Always;
-        /// 1 if an index of the user's own making replaces the built-in one.
+        /// 1 if a user-defined index replaces the built-in one.
         udi_is_primary_index = 0, "rocksdb.udi.is.primary.index", UnlessDefault;
         /// Size of the filter, all partitions together.
         filter_size = 0, "rocksdb.filter.size", Always;
@@ -133,55 +133,58 @@ properties! {
         raw_key_size = 0, "rocksdb.raw.key.size", Always;
         /// Total size of values before any compression.
         raw_value_size = 0, "rocksdb.raw.value.size", Always;
-        /// How many data blocks there are.
+        /// Number of data blocks.
         num_data_blocks = 0, "rocksdb.num.data.blocks", Always;
-        /// How many data blocks were stored uncompressed because compression gained too little.
+        /// Number of data blocks stored uncompressed because compression gained too little.
         num_data_blocks_compression_rejected = 0, "rocksdb.num.data.blocks.compression.rejected", UnlessDefault;
-        /// How many data blocks were stored uncompressed without trying.
+        /// Number of data blocks stored uncompressed without trying.
         num_data_blocks_compression_bypassed = 0, "rocksdb.num.data.blocks.compression.bypassed", UnlessDefault;
-        /// How many blocks have evenly spread keys.
+        /// Number of blocks with evenly spread keys.
         num_uniform_blocks = 0, "rocksdb.num.uniform.blocks", UnlessDefault;
-        /// How many entries there are, range tombstones included.
+        /// Number of entries, range tombstones included.
         num_entries = 0, "rocksdb.num.entries", Always;
-        /// How many keys and prefixes the filter holds.
+        /// Number of keys and prefixes in the filter.
         num_filter_entries = 0, "rocksdb.num.filter_entries", Always;
-        /// How many deletions of any kind there are, range tombstones included.
+        /// Number of deletions of any kind, range tombstones included.
         num_deletions = 0, "rocksdb.deleted.keys", Always;
-        /// How many merge operands there are.
+        /// Number of merge operands.
         num_merge_operands = 0, "rocksdb.merge.operands", Always;
-        /// How many range tombstones there are.
+        /// Number of range tombstones.
         num_range_deletions = 0, "rocksdb.num.range-deletions", Always;
         /// Format version of the table, 0 in block-based tables of older RocksDB releases.
         format_version = 0, "rocksdb.format.version", Always;
-        /// Length of all keys if it is the same for all, else 0.
+        /// Length of all keys if they have equal lengths, else 0.
         fixed_key_len = 0, "rocksdb.fixed.key.length", Always;
-        /// The column family's id; `i32::MAX` unknown.
+        /// The column family's id; `i32::MAX` is unknown.
         column_family_id = i32::MAX as u64, "rocksdb.column.family.id", Always;
-        /// When the oldest data of the table was written, in seconds since 1970; 0 unknown.
+        /// Time at which the oldest data of the table was written, in seconds since 1970; 0 is
+        /// unknown.
         creation_time = 0, "rocksdb.creation.time", Always;
-        /// When the oldest key of the table was written, in seconds since 1970; 0 unknown.
+        /// Time at which the oldest key of the table was written, in seconds since 1970; 0 is
+        /// unknown.
         oldest_key_time = 0, "rocksdb.oldest.key.time", Always;
-        /// When the newest key of the table was written, in seconds since 1970; 0 unknown.
+        /// Time at which the newest key of the table was written, in seconds since 1970; 0 is
+        /// unknown.
         newest_key_time = 0, "rocksdb.newest.key.time", UnlessDefault;
-        /// When the file was made, in seconds since 1970; 0 unknown.
+        /// Time at which the file was made, in seconds since 1970; 0 is unknown.
         file_creation_time = 0, "rocksdb.file.creation.time", UnlessDefault;
         /// Size of the data with a slow and strong compression, estimated from samples.
         slow_compression_estimated_data_size = 0, "rocksdb.sample_for_compression.slow.data.size", UnlessDefault;
         /// Size of the data with a fast and weak compression, estimated from samples.
         fast_compression_estimated_data_size = 0, "rocksdb.sample_for_compression.fast.data.size", UnlessDefault;
-        /// Where data blocks end and everything else starts; 0 unknown.
+        /// Offset of the first byte behind the data blocks; 0 is unknown.
         tail_start_offset = 0, "rocksdb.tail.start.offset", UnlessDefault;
-        /// 0 if user-defined timestamps were cut off the keys.
+        /// 0 if user-defined timestamps were stripped from the keys.
         user_defined_timestamps_persisted = 1, "rocksdb.user.defined.timestamps.persisted", UnlessDefault;
-        /// Largest sequence number; `u64::MAX` unknown.
+        /// Largest sequence number; `u64::MAX` is unknown.
         key_largest_seqno = u64::MAX, "rocksdb.key.largest.seqno", UnlessDefault;
-        /// Smallest sequence number; `u64::MAX` unknown.
+        /// Smallest sequence number; `u64::MAX` is unknown.
         key_smallest_seqno = u64::MAX, "rocksdb.key.smallest.seqno", UnlessDefault;
-        /// Restart interval of data blocks; 0 unknown.
+        /// Restart interval of data blocks; 0 is unknown.
         data_block_restart_interval = 0, "rocksdb.data.block.restart.interval", UnlessDefault;
-        /// Restart interval of index blocks; 0 unknown.
+        /// Restart interval of index blocks; 0 is unknown.
         index_block_restart_interval = 0, "rocksdb.index.block.restart.interval", UnlessDefault;
-        /// 1 if data blocks hold values apart from keys.
+        /// 1 if data blocks store values apart from keys.
         separate_key_value_in_data_block = 0, "rocksdb.separate.key.value.in.data.block", UnlessDefault;
     }
     texts {
@@ -211,8 +214,8 @@ properties! {
     }
 }
 
-/// Name under which the sequence-number-to-time mapping is kept; its bytes stay among the
-/// user-collected properties.
+/// Name of the sequence-number-to-time mapping, whose encoded form is one of the user-collected
+/// properties.
 pub const SEQNO_TO_TIME: &str = "rocksdb.seqno.time.map";
 
 impl TableProperties {
@@ -225,7 +228,7 @@ impl TableProperties {
     /// compressed.
     ///
     /// Compat: ingesting a file with `write_global_seqno` overwrites the sequence number in the
-    /// block and leaves its checksum, which is then right with the number zero.
+    /// block and leaves its checksum, which is then correct for the number zero.
     pub fn decode_verified(
         block_and_trailer: &[u8],
         footer: &Footer,
@@ -258,7 +261,7 @@ impl TableProperties {
         Ok(properties)
     }
 
-    /// The block's contents.
+    /// Returns the block's contents.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut builder = BlockBuilder::new(BlockShape::plain(usize::MAX));
@@ -268,7 +271,8 @@ impl TableProperties {
         builder.finish()
     }
 
-    /// The kind of index; binary search if not said. The error holds an unknown number.
+    /// Returns the kind of index; binary search if the property is absent. The error holds an
+    /// unknown number.
     pub fn index_type(&self) -> Result<IndexType, u32> {
         match self.user_collected.get(INDEX_TYPE.as_bytes()).map(|v| Reader::new(v).fixed32()) {
             Some(Ok(n)) => IndexType::from_u32(n).ok_or(n),
@@ -277,13 +281,13 @@ impl TableProperties {
         }
     }
 
-    /// Notes the kind of index.
+    /// Sets the kind of index.
     pub fn set_index_type(&mut self, index_type: IndexType) {
         self.user_collected.insert(INDEX_TYPE.into(), (index_type as u32).to_le_bytes().into());
     }
 
-    /// How the table's index blocks are encoded. The first keys are only in tables of index type 3,
-    /// and never in the top of a partitioned filter.
+    /// Returns the encoding of the table's index blocks. First keys occur only in tables of index
+    /// type 3, and never in the top of a partitioned filter.
     #[must_use]
     pub fn index_layout(&self) -> IndexLayout {
         IndexLayout {
@@ -293,36 +297,36 @@ impl TableProperties {
         }
     }
 
-    /// How the top of the table's partitioned filter is encoded.
+    /// Returns the encoding of the top of the table's partitioned filter.
     #[must_use]
     pub fn filter_index_layout(&self) -> IndexLayout {
         IndexLayout { first_keys: false, ..self.index_layout() }
     }
 
-    /// Whether the filter holds whole keys; true if not said.
+    /// Returns true if the filter holds whole keys, or the property is absent.
     #[must_use]
     pub fn whole_key_filtering(&self) -> bool {
         self.user_collected.get(WHOLE_KEY_FILTERING.as_bytes()).is_none_or(|v| v != b"0")
     }
 
-    /// Whether the filter holds prefixes; true if not said.
+    /// Returns true if the filter holds prefixes, or the property is absent.
     #[must_use]
     pub fn prefix_filtering(&self) -> bool {
         self.user_collected.get(PREFIX_FILTERING.as_bytes()).is_none_or(|v| v != b"0")
     }
 
-    /// Notes what the filter holds.
+    /// Sets the properties for whole keys and prefixes in the filter.
     pub fn set_filtering(&mut self, whole_keys: bool, prefixes: bool) {
         let flag = |on: bool| if on { b"1".to_vec() } else { b"0".to_vec() };
         self.user_collected.insert(WHOLE_KEY_FILTERING.into(), flag(whole_keys));
         self.user_collected.insert(PREFIX_FILTERING.into(), flag(prefixes));
     }
 
-    /// What of a table with these properties cannot be read here, in words that name it; `None` if
-    /// all can.
+    /// Returns a text that names the feature of the table which this crate cannot read; `None` if
+    /// there is no such feature.
     ///
-    /// Why by the properties: a table is refused when it is opened, and not when the first block
-    /// that needs it is read.
+    /// Checked from the properties, so that a table is rejected when it is opened, and not when the
+    /// first block that needs the feature is read.
     #[must_use]
     pub fn unsupported(&self, format_version: u32) -> Option<String> {
         if self.user_collected.contains_key(EMBEDDED_BLOBS.as_bytes()) {
@@ -337,39 +341,39 @@ impl TableProperties {
         (!known).then(|| format!("compression manager {manager:?} is not supported"))
     }
 
-    /// Whether filter partitions end elsewhere than index partitions.
+    /// Returns true if filter partitions are cut independently of index partitions.
     #[must_use]
     pub fn decoupled_partitioned_filters(&self) -> bool {
         self.user_collected.get(DECOUPLED_FILTERS.as_bytes()).is_some_and(|v| v == b"1")
     }
 
-    /// Whether filter partitions end elsewhere than index partitions, noted.
+    /// Sets the property of filter partitions that are cut independently of index partitions.
     pub fn set_decoupled_partitioned_filters(&mut self) {
         self.user_collected.insert(DECOUPLED_FILTERS.into(), b"1".to_vec());
     }
 
-    /// The version of a file made outside a database for ingestion: 1, or 2 with a global sequence
-    /// number; `None` for others.
+    /// Returns the version of a file made outside a database for ingestion: 1, or 2 with a global
+    /// sequence number; `None` for others.
     #[must_use]
     pub fn external_file_version(&self) -> Option<u32> {
         Reader::new(self.user_collected.get(EXTERNAL_VERSION.as_bytes())?).fixed32().ok()
     }
 
-    /// The sequence number that the file's properties give to all its entries; often 0, the
-    /// MANIFEST then has it.
+    /// Returns the sequence number that the file's properties assign to all its entries; often 0,
+    /// in which case the MANIFEST holds it.
     #[must_use]
     pub fn external_global_seqno(&self) -> Option<SeqNo> {
         Some(SeqNo(Reader::new(self.user_collected.get(GLOBAL_SEQNO.as_bytes())?).fixed64().ok()?))
     }
 
-    /// Notes that the table is made for ingestion, with a global sequence number to be assigned.
+    /// Marks the table as made for ingestion, with a global sequence number to be assigned later.
     pub fn set_external_file(&mut self) {
         self.user_collected.insert(EXTERNAL_VERSION.into(), 2u32.to_le_bytes().into());
         self.user_collected.insert(GLOBAL_SEQNO.into(), 0u64.to_le_bytes().into());
     }
 
-    /// Properties as names and values for people, in byte order of the names; numbers in decimal,
-    /// other bytes that are not printable in hexadecimal.
+    /// Returns the properties as names and values for people, in byte order of the names; numbers
+    /// in decimal, bytes that are not printable in hexadecimal.
     #[must_use]
     pub fn to_pairs(&self) -> Vec<(String, String)> {
         let mut probe = TableProperties::default();
@@ -399,7 +403,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// The properties, and where in the block the global sequence number lies.
+/// Decodes the properties, and the range in the block of the global sequence number.
 fn decode_with_seqno_place(
     contents: Box<[u8]>,
 ) -> Result<(TableProperties, Option<std::ops::Range<usize>>), Corruption> {
@@ -418,7 +422,7 @@ fn decode_with_seqno_place(
             place = Some(cursor.value_range());
         }
         if let Some(number) = properties.number_mut(name) {
-            // Compat: RocksDB skips a number it cannot read, and goes on.
+            // Compat: RocksDB ignores a number that it cannot read.
             if let Ok(n) = Reader::new(value).varint64() {
                 *number = n;
             }

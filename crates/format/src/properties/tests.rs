@@ -1,4 +1,4 @@
-//! Tests of [`super`]: round trips, hand-made layouts, hostile bytes.
+//! Tests of [`super`]: round trips, handmade layouts, hostile bytes.
 use super::*;
 use crate::checksum::{ChecksumType, append_block_trailer};
 use crate::handle::BlockHandle;

@@ -1,14 +1,16 @@
-//! Compressing data blocks elsewhere, while more of them are being filled.
+//! Deferred compression: data blocks are compressed by the caller while the builder fills more of
+//! them.
 //!
-//! In: blocks as they are closed. Out: [`ClosedBlock`]s for whoever compresses them, on any thread,
-//! in any order; they come back in the order in which they were closed.
+//! In: blocks as they are closed. Out: [`ClosedBlock`]s, which may be compressed on any thread and
+//! in any order; they must be returned in the order in which they were closed.
 //!
 //! Invariants:
-//! - The file has the same bytes as without this: sizes, and so places, are settled in order.
-//! - What is decided by the size of the file ([`TableBuilder::file_bytes`]) may be decided by
-//!   [`TableBuilder::file_bytes_at_most`] where that is too small to matter, and else after all
-//!   blocks have come back. Everything else that a caller sees does not depend on what is under
-//!   way.
+//! - The file is byte for byte equal to one built without deferring, because sizes, and thus
+//!   offsets, are determined in order.
+//! - Decisions that depend on the size of the file ([`TableBuilder::file_bytes`]) may use
+//!   [`TableBuilder::file_bytes_at_most`] while that bound is too small to matter, and must
+//!   otherwise wait until all blocks have been returned. No other result that a caller sees depends
+//!   on blocks in flight.
 
 use super::index_writer::{IndexEntry, IndexWriter};
 use super::{Compressing, CompressionType, Dictionary, Part, TableBuildError, TableBuilder};
@@ -17,13 +19,13 @@ use crate::handle::BLOCK_TRAILER_BYTES;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Blocks on their way.
+/// Data blocks that are closed and not yet written.
 #[derive(Debug, Default)]
 pub(super) struct Deferred {
-    /// Closed, and not fetched yet.
+    /// Blocks that are closed and not yet fetched.
     closed: Vec<ClosedBlock>,
-    /// What the index will say of the blocks that have not come back, oldest first, and their bytes
-    /// before compression.
+    /// Index entries of the blocks that have not been returned, oldest first, and the blocks' sizes
+    /// in bytes before compression.
     expected: VecDeque<(IndexEntry, usize)>,
     raw_bytes: usize,
     index_bytes: usize,
@@ -45,7 +47,7 @@ pub struct ClosedBlock {
     verified_for: Option<u32>,
 }
 
-/// A data block, and what compression made of it.
+/// A data block, and its compressed form.
 #[derive(Debug)]
 pub struct CompressedBlock {
     contents: Vec<u8>,
@@ -54,13 +56,13 @@ pub struct CompressedBlock {
 }
 
 impl ClosedBlock {
-    /// Its bytes before compression.
+    /// Returns the block's size before compression, in bytes.
     #[must_use]
     pub fn raw_bytes(&self) -> usize {
         self.contents.len()
     }
 
-    /// Compresses it; takes as long as that takes.
+    /// Compresses the block; CPU-bound.
     #[must_use]
     pub fn compress(self) -> CompressedBlock {
         let ClosedBlock { contents, compression, level, dictionary, verified_for } = self;
@@ -72,29 +74,30 @@ impl ClosedBlock {
 }
 
 impl TableBuilder {
-    /// From now on data blocks are compressed by the caller: see [`TableBuilder::take_closed`].
-    /// Without effect if the table is not compressed. Call it before the first entry.
+    /// Leaves the compression of data blocks to the caller: see [`TableBuilder::take_closed`]. Has
+    /// no effect if the table is not compressed. Must be called before the first entry.
     pub fn defer_compression(&mut self) {
         if self.options.compression != CompressionType::None {
             self.deferred = Some(Deferred::default());
         }
     }
 
-    /// Data blocks that were closed since the last call, in their order.
+    /// Returns the data blocks that were closed since the last call, in order.
     pub fn take_closed(&mut self) -> impl Iterator<Item = ClosedBlock> + '_ {
         self.deferred.iter_mut().flat_map(|deferred| deferred.closed.drain(..))
     }
 
-    /// Whether [`TableBuilder::take_closed`] has any.
+    /// Returns true if [`TableBuilder::take_closed`] would return a block.
     #[must_use]
     pub fn has_closed(&self) -> bool {
         self.deferred.as_ref().is_some_and(|deferred| !deferred.closed.is_empty())
     }
 
-    /// Takes a block back. They come in the order in which they were closed.
+    /// Adds a compressed block to the file. Blocks must be returned in the order in which they were
+    /// closed.
     ///
     /// # Panics
-    /// None is expected.
+    /// If no block is expected, or another one is next.
     pub fn add_compressed(&mut self, block: CompressedBlock) {
         let deferred = self.deferred.as_mut().expect("compression is deferred");
         let (entry, raw_bytes) = deferred.expected.pop_front().expect("a block is expected");
@@ -111,20 +114,20 @@ impl TableBuilder {
         self.data_block.recycle(block.contents);
     }
 
-    /// How many bytes the file has at most, once all blocks have come back.
+    /// Returns an upper bound of the file's size in bytes once all blocks have been returned.
     #[must_use]
     pub fn file_bytes_at_most(&self) -> u64 {
         let under_way = self
             .deferred
             .as_ref()
             .map_or(0, |deferred| deferred.raw_bytes + deferred.expected.len() * BLOCK_TRAILER_BYTES);
-        // At each end of a super block there is padding at most once.
+        // Each end of a super block adds padding at most once.
         let super_blocks = under_way.checked_div(self.options.super_block_bytes).map_or(0, |whole| whole + 1);
         let under_way = under_way + super_blocks * self.options.super_block_padding_limit();
         self.file_bytes() + under_way as u64
     }
 
-    /// Closes the last data block, so that it too is compressed by the caller. Nothing may be added
+    /// Closes the last data block, so that the caller compresses it too. Nothing may be added
     /// afterwards.
     pub fn close_data(&mut self) {
         self.close_data_block(None);

@@ -1,8 +1,8 @@
-//! Collecting index entries while data blocks are written, and encoding them at the end.
+//! Index writer: collects index entries while data blocks are written, and encodes them at the end.
 //!
-//! Why at the end: whether index keys are user keys or internal keys is only known then. One user
-//! key that continues from one block into the next needs its sequence number to tell the blocks
-//! apart, and the choice holds for the whole table.
+//! Encoding waits for the end because only then it is known if index keys can be user keys instead
+//! of internal keys. A user key that continues from one block into the next needs its sequence
+//! number to tell the blocks apart, and the choice applies to the whole table.
 //!
 //! In: first, last and next key of each block, then its handle. Out: index blocks, and the two
 //! blocks of a hash index.
@@ -17,12 +17,12 @@ use crate::index::{IndexLayout, IndexType, encode_delta, encode_value};
 use crate::key::{self, SeqNo, ValueType};
 use crate::slice_transform::PrefixExtractor;
 
-/// What an index says about a block, but for its place.
+/// An index entry without its block handle.
 #[derive(Debug)]
 pub(super) struct IndexEntry {
-    /// An internal key.
+    /// Internal key not smaller than any key of the block.
     separator: Vec<u8>,
-    /// Kept only where the index stores it.
+    /// First key of the block; kept only if the index stores it.
     first_key: Option<Vec<u8>>,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct IndexWriter {
     entries: Vec<(IndexEntry, BlockHandle)>,
     entry_bytes: usize,
     hash: Option<HashIndex>,
-    /// Blocks of the index that were marked as uniform, as far as they are encoded.
+    /// Number of encoded index blocks that were marked as uniform.
     uniform_blocks: u64,
 }
 
@@ -44,11 +44,11 @@ struct HashIndex {
     extractor: PrefixExtractor,
     prefixes: Vec<u8>,
     metadata: Vec<u8>,
-    /// Data blocks closed so far.
+    /// Number of data blocks closed.
     block: u32,
     /// The current prefix and its first block; `None` between prefixes.
     pending: Option<(Vec<u8>, u32)>,
-    /// The block in which the current prefix was last seen.
+    /// Number of the last block that contains the current prefix.
     last_block: u32,
 }
 
@@ -58,7 +58,7 @@ impl IndexWriter {
             (options.index_type == IndexType::HashSearch).then(|| options.prefix_extractor.clone()).flatten();
         IndexWriter {
             layout: IndexLayout {
-                // Compat: format_version 2 has internal keys in the index only.
+                // Compat: in format_version 2 index keys are always internal keys.
                 user_keys: options.format_version > 2,
                 delta_handles: options.format_version >= 4 && options.delta_encode_handles,
                 first_keys: options.index_type == IndexType::BinarySearchWithFirstKey,
@@ -77,29 +77,30 @@ impl IndexWriter {
         }
     }
 
-    /// How the index will be encoded; final only when all blocks are closed.
+    /// Returns the encoding of the index; final only when all blocks are closed.
     pub(super) fn layout(&self) -> IndexLayout {
         self.layout
     }
 
-    /// About how large the index will be, in bytes.
+    /// Returns the approximate size of the index, in bytes.
     pub(super) fn size_estimate(&self) -> usize {
         self.entry_bytes + 8 * self.entries.len()
     }
 
-    /// What an entry adds to that.
+    /// Returns the bytes that an entry adds to [`Self::size_estimate`].
     pub(super) fn entry_size_estimate(entry: &IndexEntry) -> usize {
         entry.separator.len() + entry.first_key.as_ref().map_or(0, Vec::len) + 8
     }
 
-    /// Notes a key that goes into the open data block.
+    /// Records a key of the open data block in the hash index.
     pub(super) fn note_key(&mut self, user_key: &[u8]) {
         if let Some(hash) = &mut self.hash {
             hash.note_key(user_key);
         }
     }
 
-    /// The entry of a block that holds `first` to `last`, in front of `next`.
+    /// Returns the index entry of a block with the keys `first` to `last`; `next` is the key after
+    /// them.
     pub(super) fn prepare(
         &mut self,
         options: &TableOptions,
@@ -124,7 +125,7 @@ impl IndexWriter {
         self.entries.push((entry, handle));
     }
 
-    /// The whole index as one block.
+    /// Returns the whole index as one block.
     pub(super) fn whole(&mut self, options: &TableOptions) -> Vec<u8> {
         let interval = options.effective_index_restart_interval();
         let mut writer = BlockWriter::new(self.layout, interval, options.uniform_cv_threshold);
@@ -136,7 +137,7 @@ impl IndexWriter {
         block
     }
 
-    /// The top of an index in partitions, of which each has its last key.
+    /// Returns the top of an index whose `partitions` are given by last key and handle.
     pub(super) fn top(&mut self, options: &TableOptions, partitions: &[(Vec<u8>, BlockHandle)]) -> Vec<u8> {
         let threshold = options.uniform_cv_threshold;
         let mut writer = BlockWriter::new(self.layout, options.index_restart_interval, threshold);
@@ -146,12 +147,12 @@ impl IndexWriter {
         block
     }
 
-    /// Blocks of the index that were marked as uniform, as far as they are encoded.
+    /// Returns the number of encoded index blocks that were marked as uniform.
     pub(super) fn uniform_blocks(&self) -> u64 {
         self.uniform_blocks
     }
 
-    /// The index in partitions, each with its last key.
+    /// Returns the last key and the contents of each index partition.
     pub(super) fn partitions(&mut self, options: &TableOptions) -> Vec<(Vec<u8>, Vec<u8>)> {
         let limit = options.metadata_block_bytes;
         let mut partitions = Vec::new();
@@ -160,7 +161,7 @@ impl IndexWriter {
         let mut last_key: &[u8] = &[];
         let count = self.entries.len();
         for (i, (key, handle, first_key)) in self.encodable().enumerate() {
-            // Why: the last entry never opens a partition of its own.
+            // The last entry never opens a partition of its own.
             if writer.size_estimate() >= limit && i + 1 < count {
                 partitions.push((last_key.to_vec(), writer.finish()));
             }
@@ -174,7 +175,7 @@ impl IndexWriter {
         partitions
     }
 
-    /// Prefixes and metadata of a hash index.
+    /// Returns prefixes and metadata of the hash index, if there is one.
     pub(super) fn hash_index(&mut self) -> Option<(Vec<u8>, Vec<u8>)> {
         let mut hash = self.hash.take()?;
         hash.flush();
@@ -210,7 +211,7 @@ impl HashIndex {
     }
 }
 
-/// An internal key at or behind `last` and in front of `next`.
+/// Returns an internal key not smaller than `last` and smaller than `next`.
 fn separator(
     comparator: &Comparator,
     shortening: IndexShortening,
@@ -227,16 +228,15 @@ fn separator(
     }
     let user_last = key::user_key(last);
     if short.len() <= user_last.len() && comparator.compare_user(user_last, &short).is_lt() {
-        // Invariant: a user key that is really behind the block's gets the trailer that sorts
-        // first.
+        // Invariant: a user key greater than the block's gets the trailer that sorts first.
         key::append(&mut short, &[], key::pack_trailer(SeqNo::MAX, ValueType::FOR_SEEK));
         return short;
     }
     last.to_vec()
 }
 
-/// Encodes entries, keys given as internal keys, as one block like those of an index, which is
-/// never marked as uniform.
+/// Encodes entries with internal keys as one block in the layout of an index, never marked as
+/// uniform.
 pub(super) fn encode_block<'a>(
     layout: IndexLayout,
     restart_interval: usize,
@@ -295,8 +295,8 @@ impl BlockWriter {
         if self.layout.delta_handles {
             self.delta.clear();
             match self.previous {
-                // Compat: a delta says that the block follows the one before. Behind padding the
-                // handle is whole, which readers tell by a key that shares nothing.
+                // Compat: a delta implies that the block follows the previous one. Behind padding
+                // the handle is whole, which readers recognize by a key that shares nothing.
                 Some(previous) if !previous.is_followed_by(handle) => {
                     self.builder.add_undelimited_alone(key, &self.whole);
                 }

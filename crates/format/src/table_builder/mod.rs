@@ -1,8 +1,8 @@
-//! Writing block-based tables.
+//! Table builder: writes block-based tables.
 //!
 //! | part of the file | compressed |
 //! |---|---|
-//! | data blocks | yes, with the dictionary if there is one |
+//! | data blocks | yes, with the dictionary if the table has one |
 //! | filter, or filter partitions and their index | no |
 //! | hash index blocks, index, or index partitions and their top | yes, without dictionary |
 //! | compression dictionary | no |
@@ -15,11 +15,11 @@
 //! table/block_based/block_based_table_builder.cc.
 //!
 //! In: internal keys in ascending order with their values, range tombstones in any order. Out: the
-//! bytes of the file, handed over piece by piece ([`TableBuilder::take_output`]), and what a
-//! MANIFEST needs to know ([`FinishedTable`]).
-//! Invariant: with equal input and options the bytes are equal, also when data blocks are
-//! compressed elsewhere ([`TableBuilder::defer_compression`]); there is no clock and no randomness
-//! here. Used by bulk loading, flush and compaction, and by tests.
+//! bytes of the file, piece by piece ([`TableBuilder::take_output`]), and the metadata that a
+//! MANIFEST records ([`FinishedTable`]).
+//! Invariant: equal input and options produce equal bytes, also with deferred compression
+//! ([`TableBuilder::defer_compression`]), because the builder uses no clock and no randomness. Used
+//! by bulk loading, flush and compaction, and by tests.
 
 mod deferred;
 mod index_writer;
@@ -51,18 +51,18 @@ use std::sync::Arc;
 pub struct TableBuilder {
     options: TableOptions,
     out: Vec<u8>,
-    /// Bytes of the file that have been taken already.
+    /// Bytes of the file that the caller has taken.
     taken: u64,
     data_block: BlockBuilder,
     /// First key of the data block being filled.
     first_key: Vec<u8>,
     last_key: Vec<u8>,
-    /// Finished data blocks that wait for the dictionary to be made from them; `None` once there is
-    /// one, or is to be none.
+    /// Finished data blocks that are held back until the dictionary is made from them; `None` once
+    /// it is made, or if the table gets no dictionary.
     waiting: Option<Vec<WaitingBlock>>,
     waiting_bytes: usize,
     dictionary: Option<Arc<Dictionary>>,
-    /// Data blocks that are compressed elsewhere, if they are.
+    /// State of deferred compression, if enabled.
     deferred: Option<Deferred>,
     index: IndexWriter,
     filter: Option<Filter>,
@@ -72,36 +72,37 @@ pub struct TableBuilder {
     compressed_any: bool,
     compression: CompressionCounts,
     sampled: Sampled,
-    /// What was found damaged first.
+    /// The first damage found.
     damage: Option<TableBuildError>,
     kept: Vec<WrittenBlock>,
 }
 
-/// A block as it is before compression, and where it is in the file.
+/// A block before compression, and its handle in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrittenBlock {
-    /// What it is for.
+    /// Purpose of the block.
     pub kind: BlockKind,
-    /// Where it is, as the index says it.
+    /// Handle as stored in the index.
     pub handle: BlockHandle,
-    /// What a reader of the table finds there.
+    /// Contents as a reader of the table gets them.
     pub contents: Vec<u8>,
 }
 
-/// What a block that is written belongs to: only the data is aligned.
+/// Part of the file that a block belongs to; only data blocks are aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Data,
     Rest,
 }
 
-/// How a block is compressed.
+/// Compression settings of a block.
 #[derive(Clone, Copy, Debug)]
 struct Compressing<'a> {
     compression: CompressionType,
     level: Option<i32>,
     dictionary: Option<&'a Dictionary>,
-    /// The format version for which it is decompressed again and compared, if it is.
+    /// Format version for which the compressed block is decompressed again and compared, or `None`
+    /// for no verification.
     verified_for: Option<u32>,
 }
 
@@ -109,7 +110,7 @@ impl Compressing<'_> {
     /// Appends `contents`, compressed, to `out`.
     ///
     /// # Errors
-    /// What came of it does not decompress to the same.
+    /// If the result does not decompress to `contents`.
     fn run(&self, contents: &[u8], out: &mut Vec<u8>) -> Result<(), TableBuildError> {
         let start = out.len();
         compression::compress_into(self.compression, self.level, contents, self.dictionary, out);
@@ -142,9 +143,9 @@ impl Compressing<'_> {
     }
 }
 
-/// Whether a block is stored compressed.
+/// Returns true if compression saves enough for the block to be stored compressed.
 ///
-/// Compat: RocksDB keeps what saves at least an eighth.
+/// Compat: RocksDB stores a block compressed if that saves more than an eighth.
 fn saves_enough(contents: &[u8], compressed_bytes: usize) -> bool {
     compressed_bytes < contents.len() - contents.len() / 8
 }
@@ -170,7 +171,7 @@ struct Bounds {
     largest_seq: SeqNo,
 }
 
-/// What is known of a table once it is written.
+/// Metadata of a table that has been written.
 #[derive(Debug, Clone)]
 pub struct FinishedTable {
     /// Size of the file, in bytes.
@@ -184,16 +185,16 @@ pub struct FinishedTable {
     pub smallest_seq: SeqNo,
     /// Largest sequence number.
     pub largest_seq: SeqNo,
-    /// What the properties block says.
+    /// Contents of the properties block.
     pub properties: TableProperties,
-    /// What became of its blocks.
+    /// Counts of the data and index blocks, by form of storage.
     pub compression: CompressionCounts,
 }
 
-/// Blocks, and their bytes before compression.
+/// Number of blocks, and their bytes before compression.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BlockCounts {
-    /// How many.
+    /// Number of blocks.
     pub blocks: u64,
     /// Their bytes before compression.
     pub raw_bytes: u64,
@@ -206,21 +207,21 @@ impl BlockCounts {
     }
 }
 
-/// What became of the data and index blocks of a table.
+/// Counts of a table's data and index blocks by the form in which they were stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CompressionCounts {
-    /// Stored compressed.
+    /// Blocks stored compressed.
     pub compressed: BlockCounts,
-    /// Bytes of these as stored.
+    /// Bytes of the compressed blocks as stored.
     pub compressed_to_bytes: u64,
-    /// Stored as they are, since compression saved too little.
+    /// Blocks stored uncompressed because compression saved too little.
     pub rejected: BlockCounts,
-    /// Stored as they are, since the options say so.
+    /// Blocks stored uncompressed because the options disable compression.
     pub bypassed: BlockCounts,
 }
 
 impl TableBuilder {
-    /// An empty table. Refuses options that no RocksDB accepts.
+    /// Returns the builder of an empty table, or an error for options that no RocksDB accepts.
     pub fn new(options: TableOptions) -> Result<TableBuilder, TableBuildError> {
         options.check()?;
         let context = FilterContext { format_version: options.format_version, level: options.level };
@@ -270,7 +271,7 @@ impl TableBuilder {
         })
     }
 
-    /// Adds an entry. Keys must ascend; range tombstones go to
+    /// Adds an entry. Keys must ascend; range tombstones are added by
     /// [`TableBuilder::add_range_deletion`].
     pub fn add(&mut self, internal_key: &[u8], value: &[u8]) -> Result<(), TableBuildError> {
         let parsed = InternalKey::parse(internal_key).map_err(TableBuildError::BadKey)?;
@@ -317,7 +318,7 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Adds a range tombstone: everything in `[start, end)` written before `seq` is deleted.
+    /// Adds a range tombstone, which deletes all entries in `[start, end)` older than `seq`.
     pub fn add_range_deletion(
         &mut self,
         start: &[u8],
@@ -342,7 +343,7 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Notes a property of the user's own. Those that the table has by itself go before it.
+    /// Sets a user property. A property that the table itself writes takes precedence.
     pub fn set_user_property(&mut self, name: Vec<u8>, value: Vec<u8>) {
         self.properties.user_collected.insert(name, value);
     }
@@ -355,25 +356,25 @@ impl TableBuilder {
         self.bounds.smallest_seq = Some(self.bounds.smallest_seq.map_or(key.seq, |s| s.min(key.seq)));
     }
 
-    /// How many bytes the file has so far, the open block not counted.
+    /// Returns the size of the file so far, in bytes, without the open block.
     #[must_use]
     pub fn file_bytes(&self) -> u64 {
         self.taken + self.out.len() as u64
     }
 
-    /// About how many bytes the file would have if it were finished now.
+    /// Returns the approximate size in bytes of the file if it were finished now.
     #[must_use]
     pub fn estimated_file_bytes(&self) -> u64 {
         self.file_bytes()
             + (self.waiting_bytes + self.data_block.size_estimate() + self.index.size_estimate()) as u64
     }
 
-    /// About how many bytes index, filter and the rest behind the data blocks would take now.
+    /// Returns the approximate size in bytes of index, filter and all else behind the data blocks,
+    /// if finished now.
     #[must_use]
     pub fn estimated_tail_bytes(&self) -> u64 {
         let filter = match &self.filter {
-            // Why two bytes an entry: the bits a key takes are the policy's, and 16 are seldom
-            // exceeded.
+            // Two bytes an entry, because the policy's bits a key seldom exceed 16.
             Some(Filter::Full(filter)) => 2 * filter.entries(),
             Some(Filter::Partitioned(filter)) => 2 * filter.entries(),
             None => 0,
@@ -382,26 +383,26 @@ impl TableBuilder {
         (self.index.size_estimate() + deferred + filter) as u64
     }
 
-    /// How many entries have been added, range tombstones included.
+    /// Returns the number of entries added, range tombstones included.
     #[must_use]
     pub fn entry_count(&self) -> u64 {
         self.properties.num_entries
     }
 
-    /// The last key added; `None` while there is none. Range tombstones do not count.
+    /// Returns the last key added; `None` before the first one. Range tombstones do not count.
     #[must_use]
     pub fn last_key(&self) -> Option<&[u8]> {
         (self.properties.num_entries > self.properties.num_range_deletions).then_some(&self.last_key[..])
     }
 
-    /// How many bytes the next [`TableBuilder::take_output`] would return.
+    /// Returns the number of bytes that the next [`TableBuilder::take_output`] would return.
     #[must_use]
     pub fn pending_bytes(&self) -> u64 {
         self.out.len() as u64
     }
 
-    /// [`TableBuilder::take_output`], and `buffer`, which is emptied, takes what comes next: its
-    /// memory is used again.
+    /// Returns the bytes of [`TableBuilder::take_output`]; `buffer` is cleared and holds the
+    /// following bytes, so that its memory is reused.
     #[must_use]
     pub fn exchange_output(&mut self, mut buffer: Vec<u8>) -> Vec<u8> {
         buffer.clear();
@@ -409,7 +410,7 @@ impl TableBuilder {
         std::mem::replace(&mut self.out, buffer)
     }
 
-    /// The bytes written since the last call, which come next in the file.
+    /// Returns the bytes written since the last call, which are the next ones of the file.
     #[must_use]
     pub fn take_output(&mut self) -> Vec<u8> {
         self.taken += self.out.len() as u64;
@@ -431,7 +432,7 @@ impl TableBuilder {
         size >= limit || (size > nearly && self.data_block.size_estimate_with(key, value) > limit)
     }
 
-    /// Ends the data block in front of `next`, the next key or none.
+    /// Closes the data block; `next` is the next key, or `None` at the end.
     fn close_data_block(&mut self, next: Option<&[u8]>) {
         if self.data_block.is_empty() {
             return;
@@ -455,13 +456,13 @@ impl TableBuilder {
         }
     }
 
-    /// Makes the dictionary from the blocks that wait for it, and writes them.
+    /// Makes the dictionary from the blocks held back, and writes them.
     fn make_dictionary(&mut self) {
         let Some(waiting) = self.waiting.take() else { return };
         let training = self.options.training_bytes();
         let limit = training.unwrap_or(self.options.max_dictionary_bytes);
         let (mut samples, mut lengths) = (Vec::new(), Vec::new());
-        // Why: blocks from everywhere make a better dictionary than the first ones. Steps of a
+        // Blocks from all over the file make a better dictionary than the first ones. Steps of a
         // large prime, taken modulo the number of blocks, visit each of them once.
         const STEP: usize = 1_000_003;
         for i in 0..waiting.len() {
@@ -475,7 +476,7 @@ impl TableBuilder {
             }
         }
         if training.is_some() {
-            // Compat: where nothing can be learnt there is no dictionary.
+            // Compat: if training fails the table has no dictionary.
             samples = compression::train_dictionary(&samples, &lengths, self.options.max_dictionary_bytes)
                 .unwrap_or_default();
         }
@@ -500,7 +501,7 @@ impl TableBuilder {
         self.add_data_block(entry, handle, kept);
     }
 
-    /// Counts a data block that was written, and points to it.
+    /// Counts a data block that was written, and adds it to the index.
     fn add_data_block(&mut self, entry: IndexEntry, handle: BlockHandle, kept: bool) {
         self.properties.num_data_blocks += 1;
         if self.options.compression == CompressionType::None {
@@ -512,8 +513,8 @@ impl TableBuilder {
         self.index.add(entry, handle);
     }
 
-    /// Writes a block with its trailer, compressed if that saves enough; where it lies, and whether
-    /// it is compressed.
+    /// Writes a block with its trailer, compressed if that saves enough; returns its handle, and
+    /// true if it is stored compressed.
     fn write_block(
         &mut self,
         contents: &[u8],
@@ -537,7 +538,7 @@ impl TableBuilder {
         self.end_compressed(contents, start, compression, part)
     }
 
-    /// Blocks that were written since the last call, if the options have them kept: data blocks as
+    /// Returns the blocks written since the last call, if the options keep them: data blocks as
     /// they are written, all others when the table is finished.
     pub fn take_blocks(&mut self) -> Vec<WrittenBlock> {
         std::mem::take(&mut self.kept)
@@ -560,8 +561,8 @@ impl TableBuilder {
         }
     }
 
-    /// Ends a block whose compressed form is in `out` from `start` on: it stays if it saved enough,
-    /// else the block is written as it is.
+    /// Ends a block whose compressed form starts at `start` in `out`: keeps that form if it saved
+    /// enough, else stores the block uncompressed.
     fn end_compressed(
         &mut self,
         contents: &[u8],
@@ -582,7 +583,7 @@ impl TableBuilder {
         (self.write_stored(contents, part), false)
     }
 
-    /// Writes what is neither compressed nor data.
+    /// Writes an uncompressed block that is not data.
     fn write_raw_block(&mut self, contents: &[u8]) -> BlockHandle {
         self.write_stored(contents, Part::Rest)
     }
@@ -593,8 +594,8 @@ impl TableBuilder {
         self.end_block(start, CompressionType::None, part)
     }
 
-    /// Moves a data block that is in `out` from `start` on, if it would lie across two super blocks
-    /// and the padding is small; where it begins then.
+    /// Inserts padding before a data block that starts at `start` in `out`, if the block would
+    /// cross the border of a super block and the padding is small; returns the block's new start.
     ///
     /// Compat: RocksDB does not count the trailer, and pads by less than the limit only.
     fn avoid_two_super_blocks(&mut self, start: usize) -> usize {
@@ -612,7 +613,7 @@ impl TableBuilder {
         start + padding
     }
 
-    /// Puts the trailer behind a block that is in `out` from `start` on, as it is stored.
+    /// Appends the trailer to the stored block that starts at `start` in `out`.
     fn end_block(&mut self, start: usize, compression: CompressionType, part: Part) -> BlockHandle {
         let start = if part == Part::Data { self.avoid_two_super_blocks(start) } else { start };
         let handle = BlockHandle { offset: self.taken + start as u64, size: (self.out.len() - start) as u64 };
@@ -631,15 +632,14 @@ impl TableBuilder {
         handle
     }
 
-    /// Writes everything behind the data blocks. The rest of the file is then in
-    /// [`TableBuilder::take_output`].
+    /// Writes all parts behind the data blocks. [`TableBuilder::take_output`] then returns the rest
+    /// of the file.
     ///
     /// # Errors
-    /// Something was found damaged that was checked because the options ask for it:
-    /// [`TableBuildError::Damaged`].
+    /// [`TableBuildError::Damaged`] if a check that the options enable found damage.
     ///
     /// # Panics
-    /// Data blocks that are compressed elsewhere have not come back.
+    /// If data blocks whose compression was deferred have not been returned.
     pub fn finish(&mut self) -> Result<FinishedTable, TableBuildError> {
         self.write_deferred();
         self.close_data_block(None);
@@ -797,7 +797,7 @@ impl TableBuilder {
 }
 
 impl Bounds {
-    /// Takes in a key that may be the smallest and, if given, one that may be the largest.
+    /// Extends the bounds by `smallest` and, if given, `largest`.
     fn widen(&mut self, options: &TableOptions, smallest: &[u8], largest: Option<&[u8]>) {
         let is_smaller = |old: &Vec<u8>| options.comparator.compare_internal(smallest, old).is_lt();
         if self.smallest.as_ref().is_none_or(is_smaller) {

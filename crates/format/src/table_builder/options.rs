@@ -1,8 +1,7 @@
-//! What kind of table to write.
+//! Options of a table to be written.
 //!
-//! In: the caller's wishes, named after RocksDB's options. Out: [`TableOptions`], checked by the
-//! builder; errors that name the option. Invariant: an option that is here has an effect on the
-//! file.
+//! In: settings named after RocksDB's options. Out: [`TableOptions`], checked by the builder;
+//! errors that name the option. Invariant: every option has an effect on the file.
 
 use crate::checksum::ChecksumType;
 use crate::comparator::Comparator;
@@ -15,19 +14,19 @@ use crate::properties::TableProperties;
 use crate::slice_transform::PrefixExtractor;
 use std::fmt;
 
-/// How index keys are chosen between the last key of a block and the first key of the next.
+/// Choice of index keys between the last key of a block and the first key of the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum IndexShortening {
     /// The last key of the block, whole.
     NoShortening,
-    /// Something short in between.
+    /// A short key between the two.
     #[default]
     ShortenSeparators,
-    /// As well, something short behind the last key of the table.
+    /// A short key between the two, and a short key behind the last key of the table.
     ShortenSeparatorsAndSuccessor,
 }
 
-/// Who makes the table, and when; everything here ends up in its properties.
+/// Origin of a table; all fields are stored in its properties.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableIdentity {
     /// Identity of the database.
@@ -36,22 +35,22 @@ pub struct TableIdentity {
     pub db_session_id: String,
     /// Name of the host.
     pub db_host_id: String,
-    /// Number of the file; 0 unknown.
+    /// Number of the file; 0 is unknown.
     pub file_number: u64,
-    /// Id of the column family; `None` unknown.
+    /// Id of the column family; `None` is unknown.
     pub column_family_id: Option<u32>,
     /// Name of the column family.
     pub column_family_name: String,
-    /// When the oldest data was written, in seconds since 1970; 0 unknown.
+    /// Time at which the oldest data was written, in seconds since 1970; 0 is unknown.
     pub creation_time: u64,
-    /// When the oldest key was written, in seconds since 1970; 0 unknown.
+    /// Time at which the oldest key was written, in seconds since 1970; 0 is unknown.
     pub oldest_key_time: u64,
-    /// When the newest key was written, in seconds since 1970; 0 unknown.
+    /// Time at which the newest key was written, in seconds since 1970; 0 is unknown.
     pub newest_key_time: u64,
-    /// When the file is made, in seconds since 1970; 0 unknown.
+    /// Time at which the file is made, in seconds since 1970; 0 is unknown.
     pub file_creation_time: u64,
-    /// A random number for this file, from which the checksums of format_version 6 and later are
-    /// made different from those of every other file. 0 derives one from the fields above.
+    /// A random number for this file, which makes the checksums of format_version 6 and later
+    /// differ from those of every other file. 0 derives one from the fields above.
     pub context_seed: u32,
 }
 
@@ -73,100 +72,99 @@ impl Default for TableIdentity {
     }
 }
 
-/// How a table is written. Defaults are RocksDB's, but for the format_version (6, which more
-/// RocksDB releases read than 7).
+/// Options of a table to be written. Defaults are RocksDB's, except for the format_version (6,
+/// which more RocksDB releases read than 7).
 #[derive(Debug, Clone)]
 pub struct TableOptions {
     /// Order of the keys.
     pub comparator: Comparator,
-    /// About how many bytes a data block holds before compression (`block_size`).
+    /// Approximate bytes of a data block before compression (`block_size`).
     pub block_bytes: usize,
-    /// By how many percent a block may fall short of that rather than exceed it
-    /// (`block_size_deviation`).
+    /// Percentage of `block_bytes` by which a block may be too small when it is closed because the
+    /// next entry would make it too large (`block_size_deviation`).
     pub block_size_deviation_percent: usize,
-    /// Every how many entries data blocks store a whole key (`block_restart_interval`).
+    /// Number of entries per restart point in data blocks (`block_restart_interval`).
     pub restart_interval: usize,
-    /// Whether keys in data blocks leave out what they share with the one before
+    /// True if keys in data blocks omit the bytes shared with the previous key
     /// (`use_delta_encoding`).
     pub share_prefixes: bool,
-    /// Whether each data block takes up a multiple of `block_bytes`, and holds no more than that
+    /// True if each data block takes up a multiple of `block_bytes`, and holds no more than that
     /// (`block_align`).
     pub align_blocks: bool,
-    /// No data block lies across a multiple of this, where that takes little enough padding; 0: it
-    /// may (`super_block_alignment_size`).
+    /// Size in bytes of super blocks, whose borders no data block crosses if little padding avoids
+    /// that; 0 for none (`super_block_alignment_size`).
     pub super_block_bytes: usize,
-    /// Padding for it is less than one part in so many of it; 0 for none at all
+    /// Padding before a block is less than one part in this many of a super block; 0 for no padding
     /// (`super_block_alignment_space_overhead_ratio`).
     pub super_block_overhead_ratio: usize,
-    /// The same for index blocks (`index_block_restart_interval`).
+    /// Number of entries per restart point in index blocks (`index_block_restart_interval`).
     pub index_restart_interval: usize,
-    /// 2 to 7.
+    /// The format_version, 2 to 7.
     pub format_version: u32,
     /// Checksum of all blocks.
     pub checksum: ChecksumType,
     /// Compression of data and index blocks.
     pub compression: CompressionType,
-    /// The algorithm's own level; `None` for its default.
+    /// Compression level of the algorithm; `None` for its default.
     pub compression_level: Option<i32>,
-    /// Largest dictionary to make from the data; 0 for none (`max_dict_bytes`).
+    /// Maximum bytes of the dictionary made from the data; 0 for no dictionary (`max_dict_bytes`).
     pub max_dictionary_bytes: usize,
-    /// How much data to hold back while waiting for the dictionary; 0 for all of the file
+    /// Maximum bytes of data held back until the dictionary is made; 0 for the whole file
     /// (`max_dict_buffer_bytes`).
     pub max_dictionary_buffer_bytes: usize,
-    /// How much of the data ZSTD makes its dictionary from; 0: the dictionary is a part of the data
-    /// as it is (`zstd_max_train_bytes`).
+    /// Bytes of data that ZSTD makes its dictionary from; 0 takes the dictionary directly from the
+    /// data (`zstd_max_train_bytes`).
     pub zstd_max_train_bytes: usize,
-    /// Whether such a dictionary is trained; without, it is the data of these samples as it is, as
-    /// far as it has room (`use_zstd_dict_trainer`).
+    /// True if that dictionary is trained; otherwise it consists of the samples themselves, up to
+    /// its maximum size (`use_zstd_dict_trainer`).
     pub use_zstd_dict_trainer: bool,
-    /// One data block of so many is compressed in a fast and in a slow way, for the properties
-    /// only; 0: none (`sample_for_compression`).
+    /// Sampling rate: one data block in this many is also compressed with a fast and a slow
+    /// algorithm, for the properties only; 0 for none (`sample_for_compression`).
     pub sample_for_compression: u64,
-    /// Whether the contents of blocks are kept for
+    /// True if the contents of blocks are kept for
     /// [`TableBuilder::take_blocks`](super::TableBuilder::take_blocks).
     pub keep_blocks: bool,
-    /// Whether each block that is compressed is decompressed again and compared
-    /// (`verify_compression`).
+    /// True if each compressed block is decompressed again and compared (`verify_compression`).
     pub verify_compression: bool,
-    /// Whether a filter is checked when it is built: that the hashes of its keys are still those
-    /// that were added, and that it has them all (`detect_filter_construct_corruption`).
+    /// True if each filter is verified when it is built: the hashes of its keys must equal those
+    /// added, and all must match (`detect_filter_construct_corruption`).
     pub verify_filters: bool,
-    /// Whether index blocks are compressed (`enable_index_compression`).
+    /// True if index blocks are compressed (`enable_index_compression`).
     pub compress_index: bool,
     /// Kind of index. Hash indexes need a prefix extractor.
     pub index_type: IndexType,
-    /// How index keys are chosen (`index_shortening`).
+    /// Choice of index keys (`index_shortening`).
     pub index_shortening: IndexShortening,
-    /// Whether handles in index blocks are delta-encoded, from format_version 4 on. (RocksDB does
-    /// unless `block_align` is set.)
+    /// True if handles in index blocks are delta-encoded, from format_version 4 on. (RocksDB does
+    /// so unless `block_align` is set.)
     pub delta_encode_handles: bool,
-    /// About how many bytes a partition of index or filter holds (`metadata_block_size`).
+    /// Approximate bytes of a partition of index or filter (`metadata_block_size`).
     pub metadata_block_bytes: usize,
-    /// Keys per bucket of a hash index in data blocks, or none
+    /// Keys per bucket of the hash index in data blocks, or `None` for no hash index
     /// (`data_block_hash_table_util_ratio`).
     pub data_block_hash_ratio: Option<f64>,
-    /// Whether data blocks hold values apart from keys; only RocksDB 11 and later read that.
+    /// True if data blocks store values apart from keys; only RocksDB 11 and later read that.
     pub separate_values: bool,
-    /// Names of what watches the table's entries, for its properties.
+    /// Names of the table's property collectors, for its properties.
     pub property_collectors: Vec<String>,
-    /// How even the keys of an index block must lie for it to be marked as uniform, as the standard
-    /// deviation of the distances between restart points by their mean; negative for never.
+    /// Threshold of evenness at which an index block is marked as uniform: standard deviation of
+    /// the distances between restart points, divided by their mean; negative for never.
     pub uniform_cv_threshold: f64,
-    /// What filter to build, if any.
+    /// Kind of filter to build, if any.
     pub filter_policy: Option<FilterPolicy>,
-    /// Whether the filter is cut into partitions. RocksDB then wants a two-level index.
+    /// True if the filter is partitioned. RocksDB then requires a two-level index.
     pub partition_filters: bool,
-    /// Whether the filter holds whole keys.
+    /// True if the filter holds whole keys.
     pub whole_key_filtering: bool,
-    /// Prefixes for the filter and for hash indexes.
+    /// Extractor of the prefixes for the filter and for hash indexes.
     pub prefix_extractor: Option<PrefixExtractor>,
     /// Name of the merge operator, for the properties.
     pub merge_operator_name: Option<String>,
-    /// Level that the table is made for, -1 for a flush; some filter policies depend on it.
+    /// Level that the table is written to, -1 for a flush; some filter policies depend on it.
     pub level: Option<i32>,
-    /// Marks the table as made outside a database, for ingestion.
+    /// True for a table made outside a database, for ingestion.
     pub external: bool,
-    /// Who makes the table.
+    /// Origin of the table.
     pub identity: TableIdentity,
 }
 
@@ -216,10 +214,11 @@ impl Default for TableOptions {
 }
 
 impl TableOptions {
-    /// Fails if no table can be written with these.
+    /// Checks that a table can be written with these options.
     ///
     /// # Errors
-    /// [`TableBuildError::BadOptions`]: they contradict each other, or are beyond what tables have.
+    /// [`TableBuildError::BadOptions`] if they contradict each other, or exceed the limits of the
+    /// format.
     pub fn check(&self) -> Result<(), TableBuildError> {
         let refuse = |why: String| Err(TableBuildError::BadOptions(why));
         if !(2..=LATEST_FORMAT_VERSION).contains(&self.format_version) {
@@ -259,7 +258,7 @@ impl TableOptions {
         Ok(())
     }
 
-    /// Base of the context checksums; 0 before format_version 6.
+    /// Returns the base of the context checksums; 0 before format_version 6.
     pub(super) fn context_base(&self) -> u32 {
         if self.format_version < 6 {
             return 0;
@@ -278,7 +277,7 @@ impl TableOptions {
         base.max(1)
     }
 
-    /// Notes in `properties` all that does not depend on the data.
+    /// Sets all `properties` that do not depend on the data.
     pub(super) fn describe(&self, properties: &mut TableProperties) {
         let identity = &self.identity;
         properties.orig_file_number = identity.file_number;
@@ -325,41 +324,44 @@ impl TableOptions {
         }
     }
 
-    /// How many bytes of samples a dictionary is trained on, if it is trained.
+    /// Returns the bytes of samples that a dictionary is trained on, or `None` if it is not
+    /// trained.
     pub(super) fn training_bytes(&self) -> Option<usize> {
         let trains = self.compression == CompressionType::Zstd && self.use_zstd_dict_trainer;
         Some(self.zstd_max_train_bytes).filter(|bytes| trains && *bytes > 0)
     }
 
-    /// Padding in front of a data block stays below this; 0 if there is none.
+    /// Returns the exclusive upper limit of the padding before a data block, in bytes; 0 for no
+    /// padding.
     pub(super) fn super_block_padding_limit(&self) -> usize {
         self.super_block_bytes.checked_div(self.super_block_overhead_ratio).unwrap_or(0)
     }
 
-    /// A hash index refers to restart points as entries, so every entry is one.
+    /// Returns the restart interval of the index: 1 for a hash index, which refers to entries by
+    /// restart point.
     pub(super) fn effective_index_restart_interval(&self) -> usize {
         if self.index_type == IndexType::HashSearch { 1 } else { self.index_restart_interval }
     }
 }
 
-/// Why a table cannot be written.
+/// Reason for which a table cannot be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TableBuildError {
     /// Options that contradict each other or RocksDB.
     BadOptions(String),
     /// A key that is no internal key.
     BadKey(Corruption),
-    /// A key that is not greater than the one before.
+    /// A key that is not greater than the previous one.
     OutOfOrder {
-        /// The key.
+        /// The rejected key.
         key: Vec<u8>,
-        /// The key before.
+        /// The previous key.
         after: Vec<u8>,
     },
-    /// Something that cannot be added here.
+    /// An entry that cannot be added by this function or at this point.
     Misplaced(&'static str),
-    /// Bytes that changed in memory while the table was built, or a library that compressed them
-    /// wrongly. The table is not to be used.
+    /// Bytes that changed in memory while the table was built, or that a library compressed
+    /// wrongly. The table must not be used.
     Damaged(String),
 }
 

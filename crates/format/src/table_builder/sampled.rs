@@ -1,23 +1,23 @@
-//! How well the data of a table would compress, whatever it is compressed with
-//! (`sample_for_compression`).
+//! Compressibility estimate: samples data blocks to estimate the table's size with a fast and a
+//! slow algorithm, independently of the compression in use (`sample_for_compression`).
 //!
-//! In: data blocks as they are closed. Out: about how many bytes all of them would take if they
-//! were compressed fast, and if they were compressed slowly.
+//! In: data blocks as they are closed. Out: the approximate size in bytes of all of them under the
+//! fast and under the slow algorithm.
 //!
-//! Compat: the fast way is LZ4, or Snappy where that is not built in; the slow one is ZSTD or zlib.
-//! RocksDB draws lots for each block; here it is each so-manieth, since equal input makes equal
-//! files.
+//! Compat: the fast algorithm is LZ4, or Snappy in builds without LZ4; the slow one is ZSTD or
+//! zlib. RocksDB samples blocks at random; here each n-th block is sampled, because equal input
+//! must produce equal files.
 
 use super::saves_enough;
 use crate::compression::{self, CompressionType};
 use crate::handle::BLOCK_TRAILER_BYTES;
 
-/// What the samples came to so far.
+/// Sums over the blocks so far.
 #[derive(Debug, Default)]
 pub(super) struct Sampled {
     blocks: u64,
     raw_bytes: u64,
-    /// Of the blocks that were sampled: as they are, compressed fast and slowly.
+    /// Bytes of the sampled blocks: uncompressed, compressed fast, compressed slowly.
     sampled_bytes: u64,
     fast_bytes: u64,
     slow_bytes: u64,
@@ -27,7 +27,7 @@ const FAST: [CompressionType; 2] = [CompressionType::Lz4, CompressionType::Snapp
 const SLOW: [CompressionType; 2] = [CompressionType::Zstd, CompressionType::Zlib];
 
 impl Sampled {
-    /// Takes in a block, and compresses it if it is the next of `one_in`; 0 for none.
+    /// Counts a block, and samples it if it is the next of `one_in`; 0 samples none.
     pub(super) fn note(&mut self, one_in: u64, contents: &[u8]) {
         if one_in == 0 {
             return;
@@ -42,7 +42,7 @@ impl Sampled {
         }
     }
 
-    /// About what all data would take, trailers included: fast, slow.
+    /// Returns the approximate sizes of all data, trailers included: fast, slow.
     pub(super) fn estimates(&self) -> (u64, u64) {
         let trailers = self.blocks * BLOCK_TRAILER_BYTES as u64;
         let all = |stored: u64| {
@@ -53,7 +53,7 @@ impl Sampled {
     }
 }
 
-/// How many bytes a block would be stored in.
+/// Returns the stored size of a block, in bytes.
 fn stored_bytes(ways: &[CompressionType], contents: &[u8]) -> u64 {
     let Some(way) = ways.iter().find(|way| way.check_built_in().is_ok()) else {
         return contents.len() as u64;

@@ -1,4 +1,4 @@
-//! Tables whose bytes change while they are built. What sound tables are like is tested in
+//! Tests of tables whose bytes change while they are built. Sound tables are tested in
 //! tests/built_tables.rs.
 
 use super::*;
@@ -7,11 +7,11 @@ use crate::filter::tests::{Trouble, trouble_next};
 use std::cell::Cell;
 
 thread_local! {
-    /// The block that this thread compresses after so many more loses a bit.
+    /// Number of blocks that this thread compresses before the one that loses a bit.
     static FLIP_AFTER: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// Flips a bit of a compressed block, if a test wants it.
+/// Flips a bit of a compressed block, if a test requested it.
 pub(super) fn flip_if_asked(compressed: &mut [u8]) {
     FLIP_AFTER.set(match FLIP_AFTER.get() {
         Some(0) => {
@@ -104,7 +104,7 @@ fn a_filter_that_was_built_wrongly_is_found_where_that_is_asked_for() {
     }
 }
 
-/// Padding too is the same whoever compresses.
+/// Padding does not depend on deferred compression.
 #[test]
 fn super_blocks_are_the_same_when_blocks_are_compressed_elsewhere() {
     let options = || TableOptions {

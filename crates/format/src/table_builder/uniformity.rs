@@ -1,17 +1,19 @@
-//! Whether the keys of an index block lie evenly, so that a reader finds a key by interpolation.
+//! Uniformity test: decides if an index block's keys are spread evenly enough for interpolation
+//! search.
 //!
-//! In: the keys at restart points, as they are added. Out: yes or no, when the block ends.
-//! Compat: RocksDB's measure (`BlockBuilder::ScanForUniformity`): the eight bytes of each user key
-//! behind what the first and the last have in common, as a number; the coefficient of variation of
-//! the distances between neighbours, added up as RocksDB does, since rounding may decide.
+//! In: the keys at restart points, as they are added. Out: true or false when the block ends.
+//! Compat: RocksDB's measure (`BlockBuilder::ScanForUniformity`): each user key is reduced to the
+//! eight bytes behind the common prefix of the first and the last, as a number; the measure is the
+//! coefficient of variation of the distances between neighbours, summed in RocksDB's order, because
+//! rounding may decide.
 
-/// Fewer restart points say nothing.
+/// Minimum number of restart points; fewer are never uniform.
 const FEWEST_KEYS: usize = 3;
 
-/// The restart points of the block being built.
+/// Keys at the restart points of the block being built.
 #[derive(Debug)]
 pub(super) struct Uniformity {
-    /// Negative for never.
+    /// Maximum coefficient of variation of a uniform block; negative for never.
     threshold: f64,
     keys: Vec<u8>,
     ends: Vec<usize>,
@@ -22,7 +24,7 @@ impl Uniformity {
         Uniformity { threshold, keys: Vec::new(), ends: Vec::new() }
     }
 
-    /// Notes a user key at a restart point.
+    /// Adds a user key at a restart point.
     pub(super) fn note(&mut self, user_key: &[u8]) {
         if self.threshold >= 0.0 {
             self.keys.extend_from_slice(user_key);
@@ -30,7 +32,7 @@ impl Uniformity {
         }
     }
 
-    /// Whether the block is uniform; the next one begins.
+    /// Returns true if the block is uniform, and starts the next block.
     pub(super) fn end_block(&mut self) -> bool {
         let keys = std::mem::take(&mut self.keys);
         let ends = std::mem::take(&mut self.ends);
@@ -45,7 +47,7 @@ impl Uniformity {
     }
 }
 
-/// The eight bytes from `offset` on as a number, missing ones as zeros.
+/// Returns the eight bytes from `offset` on as a number, missing ones as zeros.
 fn number(key: &[u8], offset: usize) -> u64 {
     let rest = &key[offset.min(key.len())..];
     let mut bytes = [0; 8];
@@ -54,8 +56,8 @@ fn number(key: &[u8], offset: usize) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
-/// The coefficient of variation of the distances between neighbours; `None` if there are too few,
-/// or they do not ascend on the whole.
+/// Returns the coefficient of variation of the distances between neighbours; `None` if there are
+/// too few numbers, or their sum of distances is not positive.
 fn variation(numbers: impl Iterator<Item = u64>) -> Option<f64> {
     let (mut previous, mut count, mut mean, mut squares) = (None, 0u32, 0.0, 0.0);
     for number in numbers {

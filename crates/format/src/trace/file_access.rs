@@ -1,16 +1,16 @@
-//! What the records of an I/O trace say: operations on files.
+//! Payloads of an I/O trace: one file operation per record.
 //!
-//! The first record's payload is the magic number (length-prefixed) and the version of the RocksDB
-//! that made it (two fixed32). Those behind it are of kind 12, and their times are in nanoseconds
-//! of a clock that never goes back. There is no last record.
+//! The payload of the first record is the magic number (length-prefixed) and the version of the
+//! RocksDB that made the trace (two fixed32). The records behind it are of kind 12; their times are
+//! in nanoseconds of a monotonic clock. There is no last record.
 //!
 //! | bytes | content |
 //! |---|---|
-//! | 8 | which numbers follow below: bit 0 the size, bit 1 the length, bit 2 the offset, fixed64 |
+//! | 8 | bits for the numbers that follow: bit 0 the size, bit 1 the length, bit 2 the offset, fixed64 |
 //! | ... | the operation, such as `Read` (length-prefixed) |
-//! | 8 | how long it took, in nanoseconds, fixed64 |
-//! | ... | `OK` or what failed, and the name of the file (each length-prefixed) |
-//! | 8 each | size of the file, length and offset of what was read or written, fixed64, if there |
+//! | 8 | duration, in nanoseconds, fixed64 |
+//! | ... | `OK` or the error, and the name of the file (each length-prefixed) |
+//! | 8 each | size of the file, length and offset of the bytes read or written, fixed64, if their bits are set |
 //! | 8 | bit 0: the id of a request follows (length-prefixed), fixed64 |
 //!
 //! Specified by RocksDB's trace_replay/io_tracer.cc.
@@ -19,7 +19,7 @@ use super::{BEGIN, MAGIC, Prefix, put_record};
 use crate::coding::{Reader, put_fixed32, put_fixed64, put_length_prefixed};
 use crate::corruption::Corruption;
 
-/// The kind of a record that says what was done to a file.
+/// Kind of a record that describes a file operation.
 pub const FILE_ACCESS: u8 = 12;
 
 const SIZE_BIT: u64 = 1;
@@ -27,27 +27,26 @@ const LENGTH_BIT: u64 = 1 << 1;
 const OFFSET_BIT: u64 = 1 << 2;
 const REQUEST_BIT: u64 = 1;
 
-/// What was done to a file.
+/// An operation on a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileAccess<'a> {
-    /// What it was, by RocksDB's name.
+    /// RocksDB's name of the operation.
     pub operation: &'a [u8],
-    /// How long it took, in nanoseconds.
+    /// Duration, in nanoseconds.
     pub nanos: u64,
-    /// `OK`, or what failed.
+    /// `OK`, or the error.
     pub status: &'a [u8],
     /// The file's name, without its directory.
     pub file_name: &'a [u8],
-    /// Its size, in bytes.
+    /// Size of the file, in bytes.
     pub size: Option<u64>,
-    /// How many bytes were read or written.
+    /// Number of bytes read or written.
     pub length: Option<u64>,
-    /// Where in the file.
+    /// Offset in the file, in bytes.
     pub offset: Option<u64>,
 }
 
-/// Appends the first record of an I/O trace, which says that a RocksDB of `rocksdb_version` made
-/// it.
+/// Appends the first record of an I/O trace, which names the `rocksdb_version` that made it.
 pub fn put_io_header(out: &mut Vec<u8>, micros: u64, (major, minor): (u32, u32)) {
     put_record(out, micros, BEGIN, |payload| {
         put_length_prefixed(payload, MAGIC.as_bytes());
@@ -56,10 +55,10 @@ pub fn put_io_header(out: &mut Vec<u8>, micros: u64, (major, minor): (u32, u32))
     });
 }
 
-/// The version of RocksDB that the first record of an I/O trace names.
+/// Returns the version of RocksDB that the first record of an I/O trace names.
 ///
 /// # Errors
-/// It is no first record of an I/O trace.
+/// If the record is not the first record of an I/O trace.
 pub fn io_header(prefix: Prefix, payload: &[u8]) -> Result<(u32, u32), Corruption> {
     let mut r = Reader::new(payload);
     if prefix.kind != BEGIN || r.length_prefixed()? != MAGIC.as_bytes() {
@@ -82,10 +81,10 @@ impl<'a> FileAccess<'a> {
         put_fixed64(out, 0);
     }
 
-    /// What a payload says. The id of a request is passed over.
+    /// Decodes a payload. The id of a request is skipped.
     ///
     /// # Errors
-    /// It does not decode.
+    /// If the payload does not decode.
     pub fn decode(payload: &'a [u8]) -> Result<FileAccess<'a>, Corruption> {
         let mut r = Reader::new(payload);
         let bits = r.fixed64()?;

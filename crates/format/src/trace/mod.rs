@@ -1,20 +1,19 @@
-//! Traces: files of records that say what was asked of a database, and when.
+//! Traces: files of records of the queries that a database received, with their times.
 //!
 //! | bytes | content |
 //! |---|---|
-//! | 8 | when, in microseconds since 1970, fixed64 |
+//! | 8 | time, in microseconds since 1970, fixed64 |
 //! | 1 | kind of the record |
 //! | 4 | length of the payload n, fixed32 |
 //! | n | payload |
 //!
 //! The first record is of kind [`BEGIN`]; its payload is the text that [`put_header`] writes. The
-//! last one is of kind [`END`] and has no payload; it is missing if nobody ended the trace. There
-//! are no checksums. Specified by RocksDB's trace_replay/trace_replay.h. [`Query`] is what the
-//! records between them say. An I/O trace has another first record, no last one, and
-//! [`FileAccess`]es.
+//! last one is of kind [`END`] and has no payload; it is missing if the trace was not ended. There
+//! are no checksums. Specified by RocksDB's trace_replay/trace_replay.h. The records between them
+//! hold [`Query`]s. An I/O trace has another first record, no last one, and [`FileAccess`]es.
 //!
-//! In: frames and texts. Out: bytes; and back, borrowed, or [`Corruption`].
-//! Invariant: what decodes fills its payload exactly, and memory is bounded by the bytes present.
+//! In: records and texts. Out: bytes; and back, borrowed, or [`Corruption`].
+//! Invariant: a payload that decodes has no bytes left over, and memory is bounded by its length.
 
 mod file_access;
 mod query;
@@ -27,45 +26,46 @@ use crate::corruption::Corruption;
 pub use file_access::{FILE_ACCESS, FileAccess, io_header, put_io_header};
 pub use query::Query;
 
-/// Bytes of a record before its payload.
+/// Length of a record's prefix, in bytes.
 pub const PREFIX_BYTES: usize = 13;
 
-/// The kind of the record that a trace begins with.
+/// Kind of the first record of a trace.
 pub const BEGIN: u8 = 1;
-/// The kind of the record that a trace ends with.
+/// Kind of the last record of a trace.
 pub const END: u8 = 2;
 
-/// What the text of the first record begins with.
+/// Start of the first record's text.
 const MAGIC: &str = "feedcafedeadbeef";
 const VERSION_LABEL: &str = "Trace Version: ";
 
-/// The version of traces that is written: 0.2.
+/// Version of the traces written: 0.2.
 const VERSION: Version = Version(2);
 
-/// Which layout the payloads of a trace have.
+/// Version of a trace, which determines the layout of its payloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version(u32);
 
 impl Version {
-    /// Whether each payload begins with a map of its fields, as from version 0.2 on.
+    /// Returns true if each payload begins with a bitmap of its fields, which version 0.2
+    /// introduced.
     fn has_maps(self) -> bool {
         self >= VERSION
     }
 }
 
-/// What stands before the payload of a record.
+/// Prefix of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prefix {
-    /// When, in microseconds since 1970.
+    /// Time, in microseconds since 1970.
     pub micros: u64,
     /// The kind of the record.
     pub kind: u8,
-    /// Bytes of the payload.
+    /// Length of the payload, in bytes.
     pub payload_bytes: u32,
 }
 
 impl Prefix {
-    /// The prefix that these bytes are.
+    /// Decodes a prefix.
     pub fn decode(bytes: [u8; PREFIX_BYTES]) -> Prefix {
         let [t0, t1, t2, t3, t4, t5, t6, t7, kind, n0, n1, n2, n3] = bytes;
         Prefix {
@@ -79,7 +79,7 @@ impl Prefix {
 /// Splits one whole record into its prefix and its payload.
 ///
 /// # Errors
-/// It is shorter or longer than its prefix says.
+/// If the record's length is not the one in its prefix.
 pub fn split(record: &[u8]) -> Result<(Prefix, &[u8]), Corruption> {
     let Some((prefix, payload)) = record.split_first_chunk() else {
         return Err(Corruption::new("a record of a trace is cut off in its prefix", record.len()));
@@ -92,8 +92,8 @@ pub fn split(record: &[u8]) -> Result<(Prefix, &[u8]), Corruption> {
     Ok((prefix, payload))
 }
 
-/// Appends a record whose payload `put` appends. `false`, and nothing is appended, if the payload
-/// is longer than the format can say.
+/// Appends a record whose payload `put` appends. Returns false, and appends nothing, if the payload
+/// is longer than 4 GiB - 1, the format's limit.
 pub fn put_record(out: &mut Vec<u8>, micros: u64, kind: u8, put: impl FnOnce(&mut Vec<u8>)) -> bool {
     let start = out.len();
     put_fixed64(out, micros);
@@ -108,7 +108,7 @@ pub fn put_record(out: &mut Vec<u8>, micros: u64, kind: u8, put: impl FnOnce(&mu
     true
 }
 
-/// Appends the first record of a trace, which says that a RocksDB of `rocksdb_version` made it.
+/// Appends the first record of a trace, which names the `rocksdb_version` that made it.
 pub fn put_header(out: &mut Vec<u8>, micros: u64, (major, minor): (u32, u32)) {
     let text = format!(
         "{MAGIC}\t{VERSION_LABEL}0.{}\tRocksDB Version: {major}.{minor}\tFormat: Timestamp OpType Payload\n",
@@ -117,10 +117,10 @@ pub fn put_header(out: &mut Vec<u8>, micros: u64, (major, minor): (u32, u32)) {
     put_record(out, micros, BEGIN, |payload| payload.extend_from_slice(text.as_bytes()));
 }
 
-/// The version that the first record of a trace names.
+/// Returns the version that the first record of a trace names.
 ///
 /// # Errors
-/// It is no first record of a trace.
+/// If the record is not the first record of a trace.
 pub fn version(prefix: Prefix, payload: &[u8]) -> Result<Version, Corruption> {
     if prefix.kind != BEGIN {
         let text = format!("a trace begins with a record of kind {BEGIN}, not {}", prefix.kind);

@@ -1,16 +1,16 @@
-//! What the records of a query trace say: writes and reads.
+//! Payloads of a query trace: writes and reads.
 //!
-//! From version 0.2 on a payload begins with a fixed64, in which each bit that is set stands for a
-//! field that follows, in ascending order of the bits.
+//! From version 0.2 on a payload begins with a fixed64 bitmap of its fields, which follow in
+//! ascending order of their bits.
 //!
 //! | kind | bit: field |
 //! |---|---|
 //! | 3 write | 1: write batch (length-prefixed), with its header |
 //! | 4 get | 2: column family (fixed32); 3: key (length-prefixed) |
-//! | 5 seek, 6 seek for prev | 4: column family (fixed32); 5: key; 6: lower bound; 7: upper bound (length-prefixed; bounds only if there are any) |
+//! | 5 seek, 6 seek for prev | 4: column family (fixed32); 5: key; 6: lower bound; 7: upper bound (length-prefixed; each bound is optional) |
 //! | 13 multi get | 8: number of keys n (fixed32); 9: n column families (fixed32 each, length-prefixed as a whole); 10: n keys (length-prefixed each and as a whole) |
 //!
-//! In version 0.1 the payload of a write is the batch, that of get and seeks a column family and a
+//! In version 0.1 the payload of a write is the batch, that of a get or seek a column family and a
 //! key; there are no bounds and no multi get.
 
 use super::Version;
@@ -35,46 +35,46 @@ const COUNT_BIT: u32 = 8;
 const FAMILIES_BIT: u32 = 9;
 const KEYS_BIT: u32 = 10;
 
-/// What was asked of a database.
+/// A request to a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Query<'a> {
-    /// A write batch, as [`crate::write_batch`] has it.
+    /// A write batch, encoded as in [`crate::write_batch`].
     Write(&'a [u8]),
-    /// The value of a key.
+    /// A lookup of a key.
     Get {
-        /// Where.
+        /// Column family of the key.
         family: ColumnFamilyId,
-        /// Of which key.
+        /// Key looked up.
         key: &'a [u8],
     },
-    /// An iterator was sent to the first key at or behind another.
+    /// A seek of an iterator to the first key not smaller than `key`.
     Seek {
-        /// Where.
+        /// Column family of the iterator.
         family: ColumnFamilyId,
-        /// Which other one.
+        /// Target of the seek.
         key: &'a [u8],
-        /// The iterator's lower bound, included; empty if it has none.
+        /// The iterator's inclusive lower bound; empty without one.
         lower: &'a [u8],
-        /// The iterator's upper bound, excluded; empty if it has none.
+        /// The iterator's exclusive upper bound; empty without one.
         upper: &'a [u8],
     },
-    /// An iterator was sent to the last key at or before another.
+    /// A seek of an iterator to the last key not greater than `key`.
     SeekForPrev {
-        /// Where.
+        /// Column family of the iterator.
         family: ColumnFamilyId,
-        /// Which other one.
+        /// Target of the seek.
         key: &'a [u8],
-        /// As in [`Query::Seek`].
+        /// The iterator's inclusive lower bound; empty without one.
         lower: &'a [u8],
-        /// As in [`Query::Seek`].
+        /// The iterator's exclusive upper bound; empty without one.
         upper: &'a [u8],
     },
-    /// The values of some keys.
+    /// A lookup of several keys, each with its column family.
     MultiGet(Vec<(ColumnFamilyId, &'a [u8])>),
 }
 
 impl<'a> Query<'a> {
-    /// The kind of its record.
+    /// Returns the kind of its record.
     pub fn kind(&self) -> u8 {
         match self {
             Query::Write(_) => WRITE,
@@ -121,11 +121,11 @@ impl<'a> Query<'a> {
         }
     }
 
-    /// The query that a record of a trace of this version says. `None`: the record is of a kind
-    /// that says none.
+    /// Decodes the payload of a record in a trace of this version; `None` for kinds of records that
+    /// are no queries.
     ///
     /// # Errors
-    /// Its payload does not decode.
+    /// If the payload does not decode.
     pub fn decode(version: Version, kind: u8, payload: &'a [u8]) -> Result<Option<Query<'a>>, Corruption> {
         let mut fields = Fields { r: Reader::new(payload), bits: 0 };
         let query = match kind {
@@ -170,15 +170,15 @@ fn put_map(out: &mut Vec<u8>, bits: &[u32]) {
     put_fixed64(out, bits.iter().fold(0, |map, bit| map | 1 << bit));
 }
 
-/// The fields of a payload.
+/// Cursor over the fields of a payload.
 struct Fields<'a> {
     r: Reader<'a>,
     bits: u64,
 }
 
 impl<'a> Fields<'a> {
-    /// Reads which fields there are; in old traces those of `oldest`, and none else. Only those of
-    /// `oldest` and `later` are known.
+    /// Reads the bitmap of fields. A trace of version 0.1 has no bitmap: it has exactly the fields
+    /// `oldest`. Bits outside of `oldest` and `later` are an error.
     fn read_map(&mut self, version: Version, oldest: &[u32], later: &[u32]) -> Result<(), Corruption> {
         let bits = |of: &[u32]| of.iter().fold(0u64, |map, bit| map | 1 << bit);
         if !version.has_maps() {
@@ -199,18 +199,18 @@ impl<'a> Fields<'a> {
         self.bits & 1 << bit != 0
     }
 
-    /// 0 if there is no such field.
+    /// Reads a number; 0 if the field is absent.
     fn number(&mut self, bit: u32) -> Result<u32, Corruption> {
         if self.has(bit) { self.r.fixed32() } else { Ok(0) }
     }
 
-    /// Empty if there is no such field.
+    /// Reads a string; empty if the field is absent.
     fn bytes(&mut self, bit: u32) -> Result<&'a [u8], Corruption> {
         if self.has(bit) { self.r.length_prefixed() } else { Ok(&[]) }
     }
 }
 
-/// Column families and keys, each of which there are `count`.
+/// Pairs `count` column families with as many keys.
 fn pairs<'a>(
     count: u32,
     families: &[u8],

@@ -1,4 +1,4 @@
-//! Records and queries, put and decoded; bytes that are neither are refused, whatever they are.
+//! Records and queries, encoded and decoded; other bytes are rejected.
 
 use super::*;
 use crate::ids::ColumnFamilyId;
@@ -120,7 +120,7 @@ fn damaged_payloads_are_refused() {
         let mut unknown = bytes.clone();
         unknown[7] = 0x80;
         assert!(Query::decode(VERSION, query.kind(), &unknown).is_err(), "{query:?}, an unknown field");
-        // Whatever a bit turned over makes of it, it neither panics nor reads beyond the payload.
+        // A flipped bit never makes decoding panic or read beyond the payload.
         for bit in 0..bytes.len() * 8 {
             let mut turned = bytes.clone();
             turned[bit / 8] ^= 1 << (bit % 8);
@@ -195,6 +195,6 @@ fn the_header_of_an_io_trace_is_one() {
     let mut other = payload.to_vec();
     other[1] ^= 1;
     assert!(io_header(prefix, &other).is_err());
-    // Neither is the other.
+    // A header of an I/O trace is no header of a query trace.
     assert!(version(prefix, payload).is_err());
 }

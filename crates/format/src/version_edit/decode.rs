@@ -1,7 +1,7 @@
 //! Decoding of a MANIFEST record.
 //!
 //! In: a whole record's payload. Out: a [`VersionEdit`], or [`Corruption`] with the offset of the
-//! entry that is wrong. Nothing is allocated that is not backed by bytes of the record.
+//! invalid entry. Allocations are bounded by the record's length.
 use super::{
     BlobFileAddition, BlobFileGarbage, FileChecksum, NewFile, Temperature, VersionEdit, WalAddition, field,
     tag, wal_tag,
@@ -15,8 +15,8 @@ impl VersionEdit {
     /// Decodes one MANIFEST record.
     ///
     /// # Errors
-    /// [`Corruption`] when an entry is cut short or ill formed, or has a tag that is unknown and
-    /// not marked as safe to ignore. The offset is that of the entry's first byte behind its tag,
+    /// [`Corruption`] if an entry is cut short or malformed, or has a tag that is unknown and not
+    /// marked as safe to ignore. The offset is that of the entry's first byte behind its tag,
     /// within `record`.
     pub fn decode(record: &[u8]) -> Result<VersionEdit, Corruption> {
         let mut edit = VersionEdit::default();
@@ -29,10 +29,10 @@ impl VersionEdit {
     }
 }
 
-/// A reader that names what it was reading when it fails.
+/// Reader whose errors name the item being read.
 struct Entries<'a> {
     reader: Reader<'a>,
-    /// Where the reader's first byte lies in the record.
+    /// Offset in the record of the reader's first byte.
     base: u64,
 }
 
@@ -61,8 +61,7 @@ impl<'a> Entries<'a> {
         self.reader.length_prefixed().map_err(|_| self.wrong(format!("ill-formed {what}")))
     }
 
-    /// A length-prefixed value as a reader of its own, with offsets that still count from the
-    /// record's start.
+    /// Returns a reader of a length-prefixed value, whose offsets count from the record's start.
     fn nested(&mut self, what: &str) -> Result<Entries<'a>, Corruption> {
         let value = self.bytes(what)?;
         Ok(Entries { reader: Reader::new(value), base: self.offset() - value.len() as u64 })
@@ -192,9 +191,8 @@ impl<'a> Entries<'a> {
         let size_bytes = self.varint64("new file's size")?;
         let smallest = self.internal_key("new file's smallest key")?;
         let largest = self.internal_key("new file's largest key")?;
-        // Compat: the oldest form has no sequence numbers. RocksDB then lets them be an empty range
-        // (the largest possible smallest, 0 as the largest); such files come from LevelDB-era
-        // databases.
+        // Compat: the oldest form has no sequence numbers. RocksDB then sets an empty range
+        // (smallest the maximum, largest 0); such files come from LevelDB-era databases.
         let (smallest_seq, largest_seq) = if entry == tag::NEW_FILE {
             (SeqNo::MAX, SeqNo(0))
         } else {
@@ -283,7 +281,7 @@ impl<'a> Entries<'a> {
         Ok(())
     }
 
-    /// A field whose value is one varint.
+    /// Reads a field whose value is one varint.
     fn varint64_field(&mut self, what: &str) -> Result<u64, Corruption> {
         self.nested(what)?.varint64(what)
     }
@@ -322,7 +320,8 @@ impl<'a> Entries<'a> {
         Ok(garbage)
     }
 
-    /// No custom field of a blob entry is defined yet: ignorable ones are skipped, others refused.
+    /// Skips the custom fields of a blob file entry: none is defined yet, so ignorable ones are
+    /// skipped and others rejected.
     fn skip_blob_fields(&mut self) -> Result<(), Corruption> {
         loop {
             let custom = self.varint32("blob file's field tag")?;
@@ -344,7 +343,7 @@ impl<'a> Entries<'a> {
                 wal_tag::TERMINATE => return Ok(addition),
                 wal_tag::SYNCED_SIZE => {
                     let size = self.varint64("log addition's synced size")?;
-                    // Compat: RocksDB's in-memory "unknown".
+                    // Compat: `u64::MAX` is RocksDB's "unknown" in memory.
                     addition.synced_size_bytes = (size != u64::MAX).then_some(size);
                 }
                 unknown => return Err(self.wrong(format!("log addition's tag {unknown} is unknown"))),

@@ -9,9 +9,9 @@ use crate::ids::{ColumnFamilyId, Level};
 impl VersionEdit {
     /// Appends the encoded edit to `out`.
     ///
-    /// Compat: a file without an epoch number is written as RocksDB 7.8 writes all files. Every
-    /// release reads that, but then numbers all files anew from their sequence numbers; a caller
-    /// that knows epochs gives every file one.
+    /// Compat: a file without an epoch number is written in the form that RocksDB 7.8 writes for
+    /// all files. Every release reads that, but then assigns all files new epoch numbers by their
+    /// sequence numbers; a caller that knows epochs gives every file one.
     pub fn encode_into(&self, out: &mut Vec<u8>) {
         if let Some(id) = &self.db_id {
             put_bytes(out, tag::DB_ID, id);
@@ -55,7 +55,7 @@ impl VersionEdit {
         }
     }
 
-    /// The encoded edit.
+    /// Returns the encoded edit.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         self.encode_into(&mut out);

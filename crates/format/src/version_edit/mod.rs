@@ -1,15 +1,14 @@
-//! One record of the MANIFEST: a change to the tree, to the set of column families, or to the set
-//! of logs.
+//! Version edit: one record of the MANIFEST, a change to the tree, to the set of column families,
+//! or to the set of logs.
 //!
-//! In: the payload of one MANIFEST log record (the log framing is `log`'s). Out: a [`VersionEdit`],
-//! and back. `docs/formats/manifest.md` has the byte tables.
+//! In: the payload of one MANIFEST log record (`log` does the framing). Out: a [`VersionEdit`], and
+//! back. `docs/formats/manifest.md` has the byte tables.
 //!
 //! Invariants:
-//! - A decoded edit is well formed by itself: keys are at least as long as an internal key's
-//!   trailer, numbers fit their types. Whether it fits the tree it is applied to is `karst_lsm`'s
-//!   question.
-//! - What RocksDB 7.8 or 11.8 writes encodes back to the same bytes. Unknown tags that carry the
-//!   "safe to ignore" bit are dropped on decoding, since their meaning is unknown.
+//! - A decoded edit is well formed in itself: keys are at least as long as an internal key's
+//!   trailer, numbers fit their types. `karst_lsm` checks that it fits the tree it is applied to.
+//! - An edit that RocksDB 7.8 or 11.8 wrote encodes to the bytes it was decoded from. Unknown tags
+//!   that carry the "safe to ignore" bit are dropped on decoding, since their meaning is unknown.
 //!
 //! Callers: `karst_lsm` (replay), `karst_engine` (open), the tools (`manifest_dump`).
 mod decode;
@@ -20,60 +19,61 @@ mod tests;
 use crate::ids::{ColumnFamilyId, FileNumber, Level};
 use crate::key::{self, SeqNo, TRAILER_BYTES};
 
-/// A change to a database's state, as one MANIFEST record holds it. Absent fields change nothing.
+/// A change to a database's state, decoded from one MANIFEST record. Absent fields change nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VersionEdit {
     /// The database's identity (as in the IDENTITY file).
     pub db_id: Option<Vec<u8>>,
     /// The name of the column family's comparator.
     pub comparator: Option<String>,
-    /// Whether user-defined timestamps reach table files. RocksDB writes it together with
+    /// True if table files store user-defined timestamps. RocksDB writes it together with
     /// `comparator`.
     pub persist_user_defined_timestamps: Option<bool>,
-    /// Logs below this number hold nothing that this column family still needs.
+    /// Smallest log number whose entries this column family may still need.
     pub log_number: Option<FileNumber>,
-    /// The log before `log_number` that is also live; 0 in every database of this decade.
+    /// A live log before `log_number`; 0 in every database of this decade.
     pub prev_log_number: Option<FileNumber>,
-    /// The next file number to hand out.
+    /// The next file number to assign.
     pub next_file_number: Option<FileNumber>,
     /// The largest column family id ever used.
     pub max_column_family: Option<ColumnFamilyId>,
-    /// Logs below this number are kept by no column family and no prepared transaction.
+    /// Smallest log number that a column family or prepared transaction may still need.
     pub min_log_number_to_keep: Option<FileNumber>,
     /// The last sequence number in use when the edit was written.
     pub last_sequence: Option<SeqNo>,
-    /// Where round-robin compaction goes on: level, internal key.
+    /// Positions at which round-robin compaction continues: level, internal key.
     pub compact_cursors: Vec<(Level, Box<[u8]>)>,
-    /// Table files that leave the tree.
+    /// Table files removed from the tree.
     pub deleted_files: Vec<(Level, FileNumber)>,
-    /// Table files that enter the tree.
+    /// Table files added to the tree.
     pub new_files: Vec<(Level, NewFile)>,
-    /// Blob files that enter the tree.
+    /// Blob files added to the tree.
     pub blob_file_additions: Vec<BlobFileAddition>,
-    /// Blobs that became garbage in blob files of the tree.
+    /// Garbage added to blob files of the tree.
     pub blob_file_garbages: Vec<BlobFileGarbage>,
     /// Logs created or closed (when the MANIFEST tracks logs).
     pub wal_additions: Vec<WalAddition>,
-    /// Logs below this number are gone (when the MANIFEST tracks logs).
+    /// Logs below this number are deleted (when the MANIFEST tracks logs).
     pub wal_deletion: Option<FileNumber>,
-    /// The column family that the edit is about.
+    /// The column family that the edit applies to.
     pub column_family: ColumnFamilyId,
-    /// The column family is created, with this name.
+    /// Name of the column family that the edit creates.
     pub column_family_add: Option<String>,
-    /// The column family is dropped.
+    /// True if the edit drops the column family.
     pub column_family_drop: bool,
-    /// The edit belongs to an atomic group, and so many edits of the group follow.
+    /// Number of edits that follow in the atomic group; `None` if the edit belongs to no group.
     pub remaining_in_atomic_group: Option<u32>,
-    /// History of user-defined timestamps below this one may be collected. Never empty.
+    /// Timestamp below which the history of user-defined timestamps may be garbage collected. Never
+    /// empty.
     pub full_history_ts_low: Option<Vec<u8>>,
-    /// Progress of a resumable compaction (11.x; found in its own progress file rather than in a
+    /// Progress of a resumable compaction (11.x; occurs in its own progress file rather than in a
     /// MANIFEST), undecoded.
     pub subcompaction_progress: Option<Vec<u8>>,
     /// Size of the MANIFEST when it was last rewritten, in bytes (11.x).
     pub last_compacted_manifest_file_size: Option<u64>,
 }
 
-/// A table file, as the MANIFEST describes it.
+/// Metadata of a table file, as recorded in the MANIFEST.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewFile {
     /// The file's number.
@@ -84,20 +84,19 @@ pub struct NewFile {
     pub size_bytes: u64,
     /// The smallest internal key, encoded; at least 8 bytes.
     pub smallest: Box<[u8]>,
-    /// The largest internal key, encoded; at least 8 bytes. When the file ends with a range
-    /// tombstone it is that tombstone's end key with the largest sequence number, and then it is
-    /// not part of the file's range.
+    /// The largest internal key, encoded; at least 8 bytes. If the file ends with a range tombstone
+    /// it is that tombstone's end key with the largest sequence number, and is then exclusive.
     pub largest: Box<[u8]>,
     /// The smallest sequence number in the file.
     pub smallest_seq: SeqNo,
     /// The largest sequence number in the file.
     pub largest_seq: SeqNo,
-    /// The order in which files reached L0: the larger, the newer. 0 is unknown: written by a
-    /// release before RocksDB 7.9, Debian's 7.8 among them.
+    /// The order in which files were added to L0: larger is newer. 0 is unknown: written by a
+    /// release before RocksDB 7.9, for example Debian's 7.8.
     pub epoch_number: u64,
-    /// The user asked for this file to be compacted.
+    /// True if the user requested compaction of the file.
     pub marked_for_compaction: bool,
-    /// Where the file system keeps the file.
+    /// Temperature with which the file system stores the file.
     pub temperature: Temperature,
     /// The oldest blob file that the table refers to, if any.
     pub oldest_blob_file: Option<FileNumber>,
@@ -109,23 +108,23 @@ pub struct NewFile {
     pub checksum: Option<FileChecksum>,
     /// The file's unique id (internal form, two words), if known.
     pub unique_id: Option<[u64; 2]>,
-    /// An estimate in bytes of what the file's range tombstones cover in the next level; 0 is none.
+    /// Estimated bytes that the file's range tombstones cover in the next level; 0 is none.
     pub compensated_range_deletion_bytes: u64,
-    /// Size in bytes of everything behind the data blocks; 0 is unknown.
+    /// Size in bytes of all parts behind the data blocks; 0 is unknown.
     pub tail_size_bytes: u64,
-    /// Whether keys in the file carry their user-defined timestamps.
+    /// True if keys in the file carry their user-defined timestamps.
     pub user_defined_timestamps_persisted: bool,
     /// The smallest user-defined timestamp in the file; empty if unknown (11.x).
     pub min_timestamp: Box<[u8]>,
     /// The largest user-defined timestamp in the file; empty if unknown (11.x).
     pub max_timestamp: Box<[u8]>,
-    /// What the file system said to hand back when the file is opened again; empty if nothing
+    /// Opaque metadata of the file system, passed to it when the file is opened again; may be empty
     /// (11.x).
     pub open_metadata: Box<[u8]>,
 }
 
 impl NewFile {
-    /// A file of which only the basics are known. The keys must be encoded internal keys.
+    /// Returns a file with only the basic fields set. The keys must be encoded internal keys.
     pub fn new(
         number: FileNumber,
         size_bytes: u64,
@@ -164,32 +163,32 @@ impl NewFile {
         }
     }
 
-    /// The user key of the smallest internal key.
+    /// Returns the user key of the smallest internal key.
     #[inline]
     pub fn smallest_user_key(&self) -> &[u8] {
         key::user_key(&self.smallest)
     }
 
-    /// The user key of the largest internal key.
+    /// Returns the user key of the largest internal key.
     #[inline]
     pub fn largest_user_key(&self) -> &[u8] {
         key::user_key(&self.largest)
     }
 
-    /// The trailer (sequence number and kind) of the smallest internal key.
+    /// Returns the trailer (sequence number and kind) of the smallest internal key.
     #[inline]
     pub fn smallest_trailer(&self) -> u64 {
         key::split(&self.smallest).1
     }
 
-    /// The trailer (sequence number and kind) of the largest internal key.
+    /// Returns the trailer (sequence number and kind) of the largest internal key.
     #[inline]
     pub fn largest_trailer(&self) -> u64 {
         key::split(&self.largest).1
     }
 }
 
-/// The checksum of a whole file, and the name of the function that made it.
+/// Checksum of a whole file, and the name of the function that computed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileChecksum {
     /// The checksum's bytes.
@@ -199,21 +198,21 @@ pub struct FileChecksum {
 }
 
 impl FileChecksum {
-    /// Whether there is a checksum. RocksDB 7.8 writes one by a function named `Unknown` where it
-    /// made none.
+    /// Returns true if the checksum was computed. RocksDB 7.8 writes a function named `Unknown` for
+    /// files without one.
     pub fn is_known(&self) -> bool {
         *self.function != *b"Unknown"
     }
 }
 
-/// How soon a file's data is expected to be read, for file systems that place files by it.
+/// Expected access frequency of a file's data, for file systems that place files by it.
 ///
 /// The numbers are the on-disk ones. A value that this release does not know reads as `Unknown`, as
 /// in RocksDB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Temperature {
-    /// Nobody said.
+    /// Not specified.
     #[default]
     Unknown = 0,
     /// Read often.
@@ -229,7 +228,8 @@ pub enum Temperature {
 }
 
 impl Temperature {
-    /// The temperature with this on-disk number; `Unknown` for one that this release does not know.
+    /// Returns the temperature with this on-disk number; `Unknown` for one that this release does
+    /// not know.
     pub fn from_number(number: u8) -> Temperature {
         match number {
             0x04 => Temperature::Hot,
@@ -242,12 +242,12 @@ impl Temperature {
     }
 }
 
-/// A blob file that enters the tree.
+/// A blob file added to the tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlobFileAddition {
     /// The file's number.
     pub number: FileNumber,
-    /// Blobs in the file.
+    /// Number of blobs in the file.
     pub total_count: u64,
     /// Bytes of all blob records, headers and keys included.
     pub total_bytes: u64,
@@ -257,18 +257,18 @@ pub struct BlobFileAddition {
     pub checksum_value: Vec<u8>,
 }
 
-/// Blobs of a blob file that nothing refers to any longer.
+/// Blobs of a blob file that are no longer referenced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlobFileGarbage {
     /// The blob file's number.
     pub number: FileNumber,
-    /// Blobs that became garbage with this edit.
+    /// Number of blobs that became garbage with this edit.
     pub count: u64,
     /// Bytes that became garbage with this edit.
     pub bytes: u64,
 }
 
-/// A log that was created (no size) or closed (its synced size).
+/// A log that was created (without size) or closed (with its synced size).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WalAddition {
     /// The log's number.
@@ -299,7 +299,7 @@ mod tag {
     pub(super) const BLOB_FILE_ADDITION: u32 = 400;
     pub(super) const BLOB_FILE_GARBAGE: u32 = 401;
 
-    /// A reader that does not know a tag with this bit skips its length-prefixed contents.
+    /// Bit of tags whose length-prefixed contents are skipped by readers that do not know them.
     pub(super) const SAFE_TO_IGNORE: u32 = 1 << 13;
     pub(super) const DB_ID: u32 = SAFE_TO_IGNORE + 1;
     pub(super) const BLOB_FILE_ADDITION_OLD: u32 = SAFE_TO_IGNORE + 2;
@@ -334,7 +334,7 @@ mod field {
     pub(super) const USER_DEFINED_TIMESTAMPS_PERSISTED: u32 = 16;
     pub(super) const FILE_OPEN_METADATA: u32 = 17;
 
-    /// A reader that does not know a field with this bit must refuse the edit; other unknown fields
+    /// Bit of fields that make readers that do not know them reject the edit; other unknown fields
     /// are skipped.
     pub(super) const NOT_IGNORABLE: u32 = 1 << 6;
     pub(super) const PATH_ID: u32 = NOT_IGNORABLE + 1;

@@ -1,5 +1,5 @@
-//! Round trips of whole edits, the older forms of entries, what is skipped and what is refused, and
-//! hostile bytes.
+//! Round trips of whole edits, the older forms of entries, skipped and rejected tags, hostile
+//! bytes.
 use super::*;
 use crate::coding::{put_fixed64, put_length_prefixed, put_varint32, put_varint64};
 use proptest::option::of;
@@ -149,7 +149,7 @@ proptest! {
     }
 }
 
-/// Entries as RocksDB lays them out, written by hand.
+/// Entries in RocksDB's encoding, written by hand.
 #[derive(Default)]
 struct Raw(Vec<u8>);
 
@@ -203,7 +203,7 @@ fn the_older_tags_of_logs_and_blob_files_are_read() {
         .varint(5)
         .varint(2)
         .varint(77)
-        .varint(1) // a log's addition without a length
+        .varint(1) // a log addition without a length
         .varint(8197)
         .varint(4)
         .varint(8194)

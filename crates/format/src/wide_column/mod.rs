@@ -5,7 +5,7 @@
 //! | 1-5 | version, varint32 |
 //! | 1-5 | number of columns n, varint32 |
 //! | n times | name (length-prefixed), length of the value (varint32) |
-//! | ... | the values, one behind the other |
+//! | ... | the values, concatenated |
 //!
 //! | version 2: bytes | content |
 //! |---|---|
@@ -17,23 +17,23 @@
 //! | | names |
 //! | | values; those of type blob reference are a [`crate::blob::BlobIndex`] |
 //!
-//! Columns are sorted by name, without duplicates. The one with the empty name, first if there, is
-//! the default column: what a plain read of the key returns. Specified by RocksDB's
+//! Columns are sorted by name, without duplicates. A column with the empty name, always first, is
+//! the default column, whose value a plain read of the key returns. Specified by RocksDB's
 //! db/wide/wide_column_serialization.h.
 //!
 //! In: the value of an entry of type wide-column entity. Out: its columns, borrowed, or
 //! [`Corruption`].
-//! Invariant: what decodes fills the value exactly, is sorted, and lies inside it; memory is
-//! bounded by the bytes present.
+//! Invariant: a value that decodes has no bytes left over, its columns are sorted and lie inside
+//! it; memory is bounded by its length.
 
 use crate::coding::{self, Reader};
 use crate::corruption::Corruption;
 use crate::key::ValueType;
 use std::ops::Range;
 
-/// Everything inline.
+/// All values are inline.
 const VERSION_1: u32 = 1;
-/// Values may be blob references; written by RocksDB 11 when large columns go to blob files.
+/// Values may be blob references; RocksDB 11 writes it if large columns go to blob files.
 const VERSION_2: u32 = 2;
 
 /// A column of an entity.
@@ -41,24 +41,24 @@ const VERSION_2: u32 = 2;
 pub struct WideColumn<'a> {
     /// Its name; empty for the default column.
     pub name: &'a [u8],
-    /// Its value, or the reference to it.
+    /// Its value, or the reference to a blob.
     pub value: &'a [u8],
-    /// The value is a [`crate::blob::BlobIndex`].
+    /// True if the value is a [`crate::blob::BlobIndex`].
     pub is_blob: bool,
 }
 
-/// Where the value of the default column lies.
+/// Location of the default column's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DefaultColumn {
-    /// The entity has none; a plain read returns an empty value.
+    /// The entity has no default column; a plain read returns an empty value.
     Absent,
-    /// The value, at this place in the entity.
+    /// Range of the value in the entity.
     Inline(Range<usize>),
-    /// A [`crate::blob::BlobIndex`], at this place in the entity.
+    /// Range in the entity of a [`crate::blob::BlobIndex`].
     Blob(Range<usize>),
 }
 
-/// The columns of an entity, in order.
+/// Decodes the columns of an entity, in order.
 pub fn decode(entity: &[u8]) -> Result<Vec<WideColumn<'_>>, Corruption> {
     let mut columns = Vec::new();
     visit(entity, |name, value, is_blob| {
@@ -67,8 +67,7 @@ pub fn decode(entity: &[u8]) -> Result<Vec<WideColumn<'_>>, Corruption> {
     Ok(columns)
 }
 
-/// The default column of an entity. Allocates nothing; the rest of the entity is checked all the
-/// same.
+/// Returns the default column of an entity. Allocates nothing; checks the rest of the entity too.
 pub fn default_column(entity: &[u8]) -> Result<DefaultColumn, Corruption> {
     let mut found = DefaultColumn::Absent;
     visit(entity, |name, value, is_blob| {
@@ -79,20 +78,20 @@ pub fn default_column(entity: &[u8]) -> Result<DefaultColumn, Corruption> {
     Ok(found)
 }
 
-/// Whether a value must be fetched from a blob file.
+/// Returns true if a value must be fetched from a blob file.
 pub fn has_blobs(entity: &[u8]) -> Result<bool, Corruption> {
     let mut any = false;
     visit(entity, |_, _, is_blob| any |= is_blob)?;
     Ok(any)
 }
 
-/// Calls `column` with the places of name and value of each column, in order.
+/// Calls `column` with the ranges of name and value of each column, in order, and true for a blob
+/// reference.
 fn visit(entity: &[u8], mut column: impl FnMut(Range<usize>, Range<usize>, bool)) -> Result<(), Corruption> {
     let mut r = Reader::new(entity);
     let version = r.varint32()?;
     let count = r.varint32()? as usize;
-    // Why: every column takes two bytes at least; so no count passes that makes a loop longer than
-    // the value.
+    // Every column takes at least two bytes; the check bounds the loop by the length of the value.
     if count > r.remaining() / 2 {
         return Err(r.corruption(format!("entity of {count} columns in {} bytes", entity.len())));
     }
@@ -103,7 +102,7 @@ fn visit(entity: &[u8], mut column: impl FnMut(Range<usize>, Range<usize>, bool)
     }
 }
 
-/// Invariant: names come in ascending order, without duplicates.
+/// Invariant: names are in ascending order, without duplicates.
 struct Order<'a> {
     last: Option<&'a [u8]>,
 }
@@ -123,7 +122,7 @@ fn visit_version_1(
     count: usize,
     column: &mut impl FnMut(Range<usize>, Range<usize>, bool),
 ) -> Result<(), Corruption> {
-    // Where the values begin is known only behind the last name.
+    // The offset of the values is known only after the last name.
     let mut names = start.clone();
     let mut order = Order { last: None };
     let mut total = 0usize;

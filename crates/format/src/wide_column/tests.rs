@@ -1,4 +1,4 @@
-//! Tests of wide-column entities: both versions there and back, order, exactness, hostile bytes.
+//! Tests of wide-column entities: round trips of both versions, order, exactness, hostile bytes.
 
 use super::*;
 use proptest::prelude::*;
@@ -34,7 +34,7 @@ proptest! {
                 DefaultColumn::Absent => prop_assert!(false),
             }
         }
-        // An entity is exactly its value.
+        // Missing or extra bytes are an error.
         prop_assert!(decode(&entity[..cut.index(entity.len())]).is_err());
         entity.push(0);
         prop_assert!(decode(&entity).is_err());

@@ -1,19 +1,18 @@
-//! Write batches: the operations of one atomic write, as the WAL stores them and as a writer hands
-//! them over.
+//! Write batches: the operations of one atomic write, in the form that the WAL stores.
 //!
 //! | bytes | content |
 //! |---|---|
 //! | 8 | sequence number of the first counted operation |
 //! | 4 | number of counted operations |
-//! | ... | operations: a tag (a [`ValueType`]), the column family id (varint32) if the tag says so, then strings |
+//! | ... | operations: a tag (a [`ValueType`]), the column family id (varint32) for some tags, then strings |
 //!
 //! The table of tags is in docs/formats/write_batch.md. Specified by RocksDB's db/write_batch.cc.
 //!
 //! In: the payload of a WAL record. Out: [`Op`]s borrowed from it, or [`Corruption`] with the
 //! offset of the operation.
-//! Invariant: iterating allocates nothing; the number of counted operations is checked against the
+//! Invariant: iterating allocates nothing; the number of counted operations is compared with the
 //! header at the end, so a reader that must not apply half a batch decodes it to its end first.
-//! Used by WAL replay, by the tools, and by writers.
+//! Used by WAL replay, the tools and writers.
 
 use crate::coding::{self, Reader};
 use crate::corruption::Corruption;
@@ -23,14 +22,14 @@ use crate::key::{SeqNo, ValueType};
 /// Length of the header of a batch, in bytes.
 pub const HEADER_BYTES: usize = 12;
 
-/// What the data before an [`Op::BeginPrepare`] marker's end is good for.
+/// Write policy of a prepared section, which begins with an [`Op::BeginPrepare`] marker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PrepareKind {
-    /// WriteCommitted: the data is in the WAL only and is applied when the commit marker comes.
+    /// WriteCommitted: the data is in the WAL only and is applied when the commit marker is read.
     Committed,
     /// WritePrepared: the data is applied at once, under the sequence number of the prepare.
     Prepared,
-    /// WriteUnprepared: as prepared, and more data of the same transaction may follow.
+    /// WriteUnprepared: as WritePrepared, and more data of the transaction may follow.
     Unprepared,
 }
 
@@ -42,7 +41,7 @@ pub enum Op<'a> {
     Put { cf: ColumnFamilyId, key: &'a [u8], value: &'a [u8] },
     /// Removes a key.
     Delete { cf: ColumnFamilyId, key: &'a [u8] },
-    /// Removes a key that was put once at most since it was last removed.
+    /// Removes a key that was put at most once since it was last removed.
     SingleDelete { cf: ColumnFamilyId, key: &'a [u8] },
     /// Removes the keys from `begin` up to, but not including, `end`.
     DeleteRange { cf: ColumnFamilyId, begin: &'a [u8], end: &'a [u8] },
@@ -52,11 +51,11 @@ pub enum Op<'a> {
     PutBlobIndex { cf: ColumnFamilyId, key: &'a [u8], index: &'a [u8] },
     /// Sets a key to a wide-column entity; see [`crate::wide_column`].
     PutEntity { cf: ColumnFamilyId, key: &'a [u8], entity: &'a [u8] },
-    /// Sets a key, as if at `write_unix_time` (seconds).
+    /// Sets a key, with `write_unix_time` (seconds) as its write time.
     TimedPut { cf: ColumnFamilyId, key: &'a [u8], value: &'a [u8], write_unix_time: u64 },
     /// Bytes for readers of the log; no effect on data and no sequence number.
     LogData(&'a [u8]),
-    /// Nothing; in a WritePrepared log it separates sub-batches.
+    /// No operation; in a WritePrepared log it separates sub-batches.
     Noop,
     /// The operations up to the next `EndPrepare` belong to a prepared transaction.
     BeginPrepare(PrepareKind),
@@ -71,8 +70,8 @@ pub enum Op<'a> {
 }
 
 impl Op<'_> {
-    /// Whether the header's count includes it, and so whether it takes a sequence number where
-    /// every key has its own.
+    /// Returns true if the header's count includes the operation, in which case it takes a sequence
+    /// number in databases with one for each key.
     #[inline]
     #[must_use]
     pub fn is_counted(&self) -> bool {
@@ -96,7 +95,7 @@ impl Op<'_> {
         }
     }
 
-    /// The column family it writes to, if it writes.
+    /// Returns the column family that the operation writes to, if any.
     #[inline]
     #[must_use]
     pub fn column_family(&self) -> Option<ColumnFamilyId> {
@@ -122,7 +121,7 @@ impl Op<'_> {
 }
 
 impl<'a> Op<'a> {
-    /// The one key it writes to, if it writes to one.
+    /// Returns the key that the operation writes to, if it writes to exactly one.
     #[inline]
     #[must_use]
     pub fn key(&self) -> Option<&'a [u8]> {
@@ -148,7 +147,7 @@ impl<'a> Op<'a> {
 }
 
 impl<'a> Op<'a> {
-    /// The same operation on another key, if it is on one.
+    /// Returns the operation with its key replaced, if it writes to exactly one.
     #[must_use]
     pub fn with_key(self, key: &'a [u8]) -> Self {
         match self {
@@ -174,7 +173,8 @@ impl<'a> Op<'a> {
 }
 
 impl Op<'_> {
-    /// Its encoding behind the header of a batch, handed to `put` part by part.
+    /// Encodes the operation, without a batch header, by calling `put` with one part after the
+    /// other.
     ///
     /// # Panics
     /// When a string is 4 GiB long or longer.
@@ -300,36 +300,37 @@ impl<'a> BatchReader<'a> {
         }
     }
 
-    /// The sequence number of the first counted operation; the following ones count up from it.
+    /// Returns the sequence number of the first counted operation; the following ones count up from
+    /// it.
     #[must_use]
     pub fn seq(&self) -> SeqNo {
         SeqNo(self.seq)
     }
 
-    /// How many counted operations the header promises; see [`Op::is_counted`].
+    /// Returns the number of counted operations that the header states; see [`Op::is_counted`].
     #[must_use]
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// The whole batch as stored.
+    /// Returns the whole batch as stored.
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The operations in order. After an error, or the error that the count does not fit, the
-    /// iterator ends.
+    /// Returns an iterator over the operations in order. It ends after an error; a wrong count in
+    /// the header is an error at the end.
     #[must_use]
     pub fn ops(&self) -> Ops<'a> {
         let mut reader = Reader::new(self.bytes);
-        // Invariant: `parse` saw the whole header.
+        // Invariant: `parse` has read the whole header.
         let _ = reader.bytes(HEADER_BYTES);
         Ops { reader, expected: self.count, found: 0, done: false }
     }
 }
 
-/// The operations of a [`BatchReader`].
+/// Iterator over the operations of a [`BatchReader`].
 #[derive(Debug, Clone)]
 pub struct Ops<'a> {
     reader: Reader<'a>,
@@ -339,7 +340,7 @@ pub struct Ops<'a> {
 }
 
 impl Ops<'_> {
-    /// Offset in the batch of the operation that comes next, in bytes.
+    /// Returns the offset in the batch of the next operation, in bytes.
     #[must_use]
     pub fn offset(&self) -> usize {
         self.reader.position()
@@ -367,7 +368,7 @@ impl<'a> Iterator for Ops<'a> {
         let start = self.reader.position();
         match decode_op(&mut self.reader) {
             Ok(op) => {
-                // Why: saturating, so that no count can wrap round to the expected one.
+                // Saturating, so that no count can wrap around to the expected one.
                 self.found = self.found.saturating_add(u32::from(op.is_counted()));
                 Some(Ok(op))
             }
@@ -439,8 +440,8 @@ fn decode_op<'a>(r: &mut Reader<'a>) -> Result<Op<'a>, Corruption> {
     })
 }
 
-/// The parts of a [`ValueType::ValuePreferredSeqno`] value: what the user wrote, and behind it
-/// eight bytes that hold its write time in a batch (seconds since 1970) and its preferred sequence
+/// Splits a [`ValueType::ValuePreferredSeqno`] value into the user's value and the eight bytes
+/// behind it, which hold the write time in a batch (seconds since 1970) and the preferred sequence
 /// number in memtables and tables.
 #[inline]
 #[must_use]
@@ -449,9 +450,9 @@ pub fn split_packed_value(packed: &[u8]) -> Option<(&[u8], u64)> {
     Some((value, u64::from_le_bytes(*tail)))
 }
 
-/// A batch being built.
+/// A batch that is being built.
 ///
-/// Keys, values and the whole batch must stay below 4 GiB each; longer strings panic.
+/// Keys, values and the whole batch must each be shorter than 4 GiB; longer strings panic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriteBatch {
     bytes: Vec<u8>,
@@ -465,23 +466,24 @@ impl Default for WriteBatch {
 }
 
 impl WriteBatch {
-    /// An empty batch with sequence number 0.
+    /// Returns an empty batch with sequence number 0.
     #[must_use]
     pub fn new() -> WriteBatch {
         WriteBatch { bytes: vec![0; HEADER_BYTES], count: 0 }
     }
 
-    /// The same with room for `bytes` bytes in all, if there is memory for them.
+    /// Returns an empty batch with capacity for `bytes` bytes in all, if the memory is available.
     #[must_use]
     pub fn with_capacity(bytes: usize) -> WriteBatch {
         let mut buffer = Vec::new();
-        // Why ignored: the room is a hint, and whoever asks for too much is told when it is used.
+        // Failure is ignored because the capacity is a hint; a batch that needs the memory fails
+        // when it grows.
         let _ = buffer.try_reserve_exact(bytes.max(HEADER_BYTES));
         buffer.resize(HEADER_BYTES, 0);
         WriteBatch { bytes: buffer, count: 0 }
     }
 
-    /// Takes over a stored batch once every operation in it has decoded.
+    /// Takes ownership of a stored batch, after decoding every operation in it.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<WriteBatch, Corruption> {
         let reader = BatchReader::parse(&bytes)?;
         let count = reader.count();
@@ -525,29 +527,30 @@ impl WriteBatch {
         self.bytes[..8].copy_from_slice(&seq.0.to_le_bytes());
     }
 
-    /// How many counted operations it holds.
+    /// Returns the number of counted operations.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Whether it holds nothing at all.
+    /// Returns true if the batch has no operations, counted or not.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes.len() == HEADER_BYTES
     }
 
-    /// Empties it and keeps its buffer.
+    /// Removes all operations and keeps the buffer.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.bytes.resize(HEADER_BYTES, 0);
         self.count = 0;
     }
 
-    /// Takes it back to an earlier state, when it had `len` bytes and `count` counted operations.
+    /// Restores an earlier state, in which the batch had `len` bytes and `count` counted
+    /// operations.
     ///
     /// # Panics
-    /// When it is shorter than that.
+    /// If the batch is shorter than that.
     pub fn truncate(&mut self, len: usize, count: u32) {
         assert!((HEADER_BYTES..=self.bytes.len()).contains(&len) && count <= self.count, "a batch shrinks");
         self.bytes.truncate(len);
@@ -555,13 +558,13 @@ impl WriteBatch {
         self.bytes[8..HEADER_BYTES].copy_from_slice(&count.to_le_bytes());
     }
 
-    /// The batch as the WAL stores it.
+    /// Returns the batch as the WAL stores it.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Reads it back.
+    /// Returns a reader of the batch.
     #[must_use]
     pub fn reader(&self) -> BatchReader<'_> {
         let seq = coding::fixed64_at(&self.bytes, 0).unwrap_or(0);

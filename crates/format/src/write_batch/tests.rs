@@ -1,4 +1,4 @@
-//! Tests of write batches: every operation there and back, the count, and hostile bytes.
+//! Tests of write batches: round trips of every operation, the count, and hostile bytes.
 
 use super::*;
 use proptest::prelude::*;
@@ -81,7 +81,7 @@ proptest! {
         let bytes = batch.as_bytes();
         let cut = &bytes[..bytes.len().saturating_sub(cut)];
         let counted = |b: BatchReader<'_>| b.ops().collect::<Result<Vec<_>, _>>().map(|ops| ops.iter().filter(|o| o.is_counted()).count());
-        // A cut that takes away uncounted operations only leaves a whole batch.
+        // A cut that removes only uncounted operations leaves a valid batch.
         match BatchReader::parse(cut).and_then(counted) {
             Ok(n) => prop_assert_eq!(n, batch.count() as usize),
             Err(e) => prop_assert!(e.offset <= cut.len() as u64),
@@ -119,7 +119,7 @@ fn a_wrong_count_is_refused() {
 #[test]
 fn bad_operations_name_their_place() {
     for (tail, offset) in [
-        (&b"\x1a"[..], 12u64),             // no such tag
+        (&b"\x1a"[..], 12u64),             // unknown tag
         (b"\x14\x01a", 12),                // a tag that occurs in tables only
         (b"\x01\x09abc\x01b", 13),         // key cut off
         (b"\x05\xff\xff\xff\xff\xff", 13), // column family id too long

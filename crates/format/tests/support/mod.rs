@@ -1,5 +1,5 @@
-//! A whole-file table reader for tests: every block is checked, decoded and walked; nothing is
-//! skipped. And the tools of Debian's rocksdb-tools package, whose absence fails a test.
+//! A whole-file table reader for tests, which checks, decodes and walks every block; and the tools
+//! of Debian's rocksdb-tools package, whose absence fails a test.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
 use karst_format::block::{Block, BlockCursor, PointSeek};
@@ -27,7 +27,7 @@ pub struct Table {
     dictionary: Option<Dictionary>,
     index: IndexBlock,
     pub comparator: Comparator,
-    /// Compression types of the data blocks, as met.
+    /// Compression types of the data blocks read so far.
     pub compressions: std::cell::RefCell<std::collections::BTreeSet<CompressionType>>,
     pub data_blocks_with_hash_index: std::cell::Cell<usize>,
 }
@@ -100,7 +100,8 @@ impl Table {
         self.properties.index_type() == Ok(IndexType::TwoLevelIndexSearch)
     }
 
-    /// Every data block's index entry, in order: user key of the separator, handle, first key.
+    /// Returns every data block's index entry, in order: user key of the separator, handle, first
+    /// key.
     #[allow(clippy::type_complexity)]
     pub fn data_handles(&self) -> Result<Vec<(Vec<u8>, BlockHandle, Option<Vec<u8>>)>, String> {
         let mut handles = Vec::new();
@@ -140,8 +141,7 @@ impl Table {
         Ok(block)
     }
 
-    /// All point entries, forwards. Checks their order, the separators and the first keys on the
-    /// way.
+    /// Returns all point entries, forwards. Checks their order, the separators and the first keys.
     pub fn scan(&self) -> Result<Entries, String> {
         let mut entries: Entries = Vec::new();
         for (separator, handle, first_key) in self.data_handles()? {
@@ -171,7 +171,7 @@ impl Table {
         Ok(entries)
     }
 
-    /// All point entries, backwards.
+    /// Returns all point entries, backwards.
     pub fn scan_backwards(&self) -> Result<Entries, String> {
         let mut entries: Entries = Vec::new();
         for (_, handle, _) in self.data_handles()?.into_iter().rev() {
@@ -186,7 +186,7 @@ impl Table {
         Ok(entries)
     }
 
-    /// The first entry not smaller than `target`, through index and block search.
+    /// Returns the first entry not smaller than `target`, found by index and block search.
     pub fn seek(&self, target: &[u8]) -> Result<Option<Entry>, String> {
         let text = |e: karst_format::Corruption| e.to_string();
         let mut handle = self.index.find(&self.comparator, target).map_err(text)?;
@@ -204,7 +204,7 @@ impl Table {
         }
     }
 
-    /// What the filter says about a user key; `None` without a filter.
+    /// Returns false if the filter excludes a user key; `None` without a filter.
     pub fn may_contain(&self, user_key: &[u8]) -> Result<Option<bool>, String> {
         let Some((kind, _, handle)) = self.metaindex.filter() else { return Ok(None) };
         let mut contents = self.read(handle, None)?;
@@ -221,7 +221,7 @@ impl Table {
         Ok(Some(FilterReader::parse(&contents).may_match_key(user_key)))
     }
 
-    /// The contents of the filter block, if the table has one filter.
+    /// Returns the contents of the filter block, if the table has a full filter.
     pub fn full_filter(&self) -> Result<Option<Box<[u8]>>, String> {
         match self.metaindex.filter() {
             Some((FilterKind::Full, _, handle)) => self.read(handle, None).map(Some),
@@ -229,7 +229,7 @@ impl Table {
         }
     }
 
-    /// Range tombstones: start internal key and end user key.
+    /// Returns the range tombstones: start internal key and end user key.
     pub fn range_deletions(&self) -> Result<Entries, String> {
         let Some(handle) = self.metaindex.get(RANGE_DEL) else { return Ok(Vec::new()) };
         let block = Block::parse(self.read(handle, None)?).map_err(|e| e.to_string())?;
@@ -262,7 +262,7 @@ fn read_block(
     Ok((contents, compression))
 }
 
-/// Runs one of RocksDB's tools and returns what it wrote to both outputs.
+/// Runs one of RocksDB's tools and returns its output of both streams.
 pub fn tool(name: &str, arguments: &[&str]) -> String {
     let output = Command::new(name).args(arguments).output().unwrap_or_else(|e| {
         panic!("{name} does not start ({e}); this test needs RocksDB's tools: apt-get install rocksdb-tools")
@@ -273,8 +273,8 @@ pub fn tool(name: &str, arguments: &[&str]) -> String {
     text
 }
 
-/// What `sst_dump --command=scan` prints for point entries: user key, sequence number, type, value,
-/// the bytes in hexadecimal.
+/// Returns the lines that `sst_dump --command=scan` prints for point entries: user key, sequence
+/// number, type, value, the bytes in hexadecimal.
 pub fn scan_lines(entries: &Entries) -> Vec<String> {
     let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02X}")).collect::<String>();
     entries
@@ -292,7 +292,7 @@ pub fn scan_lines(entries: &Entries) -> Vec<String> {
         .collect()
 }
 
-/// The entries that `sst_dump` finds in a file, in the form of [`scan_lines`].
+/// Returns the entries that `sst_dump` finds in a file, in the form of [`scan_lines`].
 pub fn sst_dump_scan(path: &Path) -> Vec<String> {
     let file = format!("--file={}", path.display());
     let text = tool("sst_dump", &[&file, "--command=scan", "--output_hex"]);

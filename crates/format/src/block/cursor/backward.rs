@@ -1,18 +1,17 @@
-//! Walking backwards.
+//! Backward moves of a block cursor.
 //!
-//! Entries only lead forwards, so going back means walking a restart interval from its start. What
-//! is passed on the way is remembered, so that the interval is walked once and not once for each of
-//! its entries.
+//! Entries lead only forwards, so a step back walks a restart interval from its start. The entries
+//! passed are remembered, so that the interval is walked once and not once for each of its entries.
 //!
-//! In: a valid cursor. Out: the cursor one entry earlier. Invariant: what is remembered is bounded,
-//! however long the interval.
+//! In: a valid cursor. Out: the cursor one entry earlier. Invariant: remembered keys take at most
+//! [`REMEMBERED_KEY_BYTES`], for any length of the interval.
 
 use super::BlockCursor;
 use crate::block::Block;
 use crate::block::entry::ValueLayout;
 use crate::corruption::Corruption;
 
-/// How many bytes of keys `prev` remembers at most; an interval with more is walked anew for each
+/// Maximum bytes of keys that `prev` remembers; an interval with more is walked again for each
 /// step.
 const REMEMBERED_KEY_BYTES: usize = 256 << 10;
 
@@ -23,7 +22,7 @@ pub(super) struct Remembered {
     restart: usize,
     value_start: usize,
     value_end: usize,
-    /// In the block, or in `remembered_keys` if `buffered`.
+    /// Offset of the key in the block, or in `remembered_keys` if `buffered`.
     key_start: usize,
     key_end: usize,
     buffered: bool,
@@ -39,7 +38,7 @@ impl BlockCursor {
         self.go_before(block, self.at, layout)
     }
 
-    /// Moves to the last entry that starts in front of `bound`, and remembers those between its
+    /// Moves to the last entry that starts before `bound`, and remembers the entries between its
     /// restart point and it.
     pub(super) fn go_before(
         &mut self,
@@ -57,15 +56,16 @@ impl BlockCursor {
             }
             self.next_in(block, layout)?;
         }
-        // Invariant: restart offsets in disorder may lead here from behind; `prev` must end up in
-        // front all the same.
+        // Invariant: `prev` must end before `bound`. Unordered restart offsets of a corrupt block
+        // may lead elsewhere.
         if self.at >= bound {
             return Err(self.fail(self.at));
         }
         Ok(true)
     }
 
-    /// Remembers the current entry; false, with nothing remembered, when the keys grow too many.
+    /// Remembers the current entry; returns false, with nothing remembered, if the keys exceed the
+    /// limit.
     fn remember(&mut self) -> bool {
         let (mut key_start, mut key_end) = (self.key_start, self.key_end);
         if self.buffered {
@@ -112,7 +112,7 @@ impl BlockCursor {
     }
 }
 
-/// The last restart point that lies in front of `bound`.
+/// Returns the last restart point before `bound`.
 pub(super) fn last_restart_before(block: &Block, bound: usize) -> Option<usize> {
     let (mut low, mut high) = (0, block.restart_count());
     while low < high {

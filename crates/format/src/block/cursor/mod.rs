@@ -1,12 +1,12 @@
-//! Walking a block.
+//! Block cursor: a position in a block and the moves between its entries.
 //!
-//! In: a [`Block`] with every call, so that an iterator that is carried across waits can keep block
-//! and cursor side by side. Out: key and value of the current entry, borrowed from the block where
-//! the key is stored whole and from the cursor's buffer where it is put together.
+//! In: a [`Block`] with every call, so that an iterator that is held across awaits can own block
+//! and cursor side by side. Out: key and value of the current entry, borrowed from the block if the
+//! key is stored whole, else from the cursor's buffer.
 //!
-//! Invariants: a cursor is only ever used with the block that it was positioned in, until it is
-//! positioned anew. Nothing is allocated for keys of 64 bytes or fewer, except by `prev`, which
-//! remembers one restart interval. Corrupt entries end in an error and leave the cursor invalid.
+//! Invariants: a cursor is used only with the block that it was positioned in, until it is
+//! positioned again. Nothing is allocated for keys of at most 64 bytes, except by `prev`, which
+//! remembers one restart interval. A corrupt entry returns an error and leaves the cursor invalid.
 
 use std::ops::Range;
 
@@ -21,15 +21,15 @@ use crate::corruption::Corruption;
 use crate::key::{self, SeqNo};
 use smallvec::SmallVec;
 
-/// What a point lookup in one block tells.
+/// Result of a point lookup in one block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PointSeek {
-    /// The cursor stands at the first entry not smaller than the target.
+    /// The cursor is at the first entry not smaller than the target.
     At,
     /// Every entry is smaller than the target; the next block may hold it.
     PastEnd,
-    /// Neither this block nor a later one holds the user key at the target's sequence number or
-    /// before it.
+    /// Neither this block nor a later one holds the user key at the target's sequence number or an
+    /// older one.
     Absent,
 }
 
@@ -37,24 +37,22 @@ pub enum PointSeek {
 #[derive(Debug, Clone, Default)]
 pub struct BlockCursor {
     valid: bool,
-    /// Whether the key lies in `buffer`; else in the block at `key_start..key_end`.
+    /// True if the key is in `buffer`; else it is in the block at `key_start..key_end`.
     buffered: bool,
-    /// Offset of the current entry, and of the one behind it.
+    /// Offset of the current entry; `next` is that of the following one.
     at: usize,
     next: usize,
-    /// The restart interval in which the entry lies; maintained by `next` only where values are
-    /// separated.
+    /// Restart interval of the entry; `next` maintains it only if values are separated.
     restart: usize,
     key_start: usize,
     key_end: usize,
     value_start: usize,
     value_end: usize,
     buffer: SmallVec<[u8; 64]>,
-    /// Entries of one restart interval before the current one, in order.
+    /// Entries before the current one in its restart interval, in order.
     remembered: Vec<Remembered>,
     remembered_keys: Vec<u8>,
-    /// The key as shown, where the file's entries all have one sequence number that is stored
-    /// elsewhere.
+    /// The key with the file's global sequence number, for files whose stored keys do not hold it.
     restamped: Option<Box<Restamped>>,
 }
 
@@ -65,15 +63,15 @@ struct Restamped {
 }
 
 impl BlockCursor {
-    /// A cursor that stands nowhere.
+    /// Returns a cursor without a position.
     #[must_use]
     pub fn new() -> Self {
         BlockCursor::default()
     }
 
-    /// A cursor for the blocks of a file whose entries all have the sequence number `seq`, which
-    /// its properties hold and its keys do not (an ingested file). [`BlockCursor::key`] then shows
-    /// keys with that sequence number. Allocates.
+    /// Returns a cursor for the blocks of a file whose entries all have the sequence number `seq`,
+    /// which its properties hold and its keys do not (an ingested file). [`BlockCursor::key`]
+    /// returns keys with that sequence number. Allocates.
     #[must_use]
     pub fn with_global_seqno(seq: SeqNo) -> Self {
         BlockCursor {
@@ -82,28 +80,28 @@ impl BlockCursor {
         }
     }
 
-    /// Forgets the position; the buffers stay.
+    /// Clears the position; the buffers are kept.
     pub fn reset(&mut self) {
         self.valid = false;
         self.remembered.clear();
         self.remembered_keys.clear();
     }
 
-    /// Whether the cursor stands at an entry.
+    /// Returns true if the cursor is at an entry.
     #[inline(always)]
     #[must_use]
     pub fn valid(&self) -> bool {
         self.valid
     }
 
-    /// Where the current entry lies in the block; comparable with that of another cursor over the
-    /// same block. The cursor is valid, or was before its last move.
+    /// Returns the offset of the current entry in the block; comparable with that of another cursor
+    /// over the same block. The cursor must be valid, or have been valid before its last move.
     #[must_use]
     pub fn entry_offset(&self) -> usize {
         self.at
     }
 
-    /// The current key. The cursor must be valid.
+    /// Returns the current key. The cursor must be valid.
     #[inline(always)]
     #[must_use]
     pub fn key<'a>(&'a self, block: &'a Block) -> &'a [u8] {
@@ -114,13 +112,14 @@ impl BlockCursor {
         }
     }
 
-    /// Where the current key lies in the block's contents, if it is stored there whole.
+    /// Returns the range of the current key in the block's contents, or `None` if it is not stored
+    /// whole.
     #[must_use]
     pub fn key_range(&self) -> Option<Range<usize>> {
         (self.valid && !self.buffered && self.restamped.is_none()).then_some(self.key_start..self.key_end)
     }
 
-    /// Where the current value lies in the block's contents. The cursor must be valid.
+    /// Returns the range of the current value in the block's contents. The cursor must be valid.
     #[inline(always)]
     #[must_use]
     pub fn value_range(&self) -> Range<usize> {
@@ -128,15 +127,15 @@ impl BlockCursor {
         self.value_start..self.value_end
     }
 
-    /// The current value. The cursor must be valid.
+    /// Returns the current value. The cursor must be valid.
     #[inline(always)]
     #[must_use]
     pub fn value<'a>(&self, block: &'a Block) -> &'a [u8] {
         &block.contents[self.value_range()]
     }
 
-    /// Moves to the first entry whose internal key is not smaller than `target`; whether there is
-    /// one.
+    /// Moves to the first entry whose internal key is not smaller than `target`; returns false if
+    /// there is no such entry.
     #[inline]
     pub fn seek(
         &mut self,
@@ -148,8 +147,8 @@ impl BlockCursor {
         self.seek_in(block, comparator, target, KeyKind::Internal, ValueLayout::Sized, all)
     }
 
-    /// Moves to the last entry whose internal key is not greater than `target`; whether there is
-    /// one.
+    /// Moves to the last entry whose internal key is not greater than `target`; returns false if
+    /// there is no such entry.
     pub fn seek_for_prev(
         &mut self,
         block: &Block,
@@ -165,30 +164,30 @@ impl BlockCursor {
         Ok(true)
     }
 
-    /// Moves to the first entry; whether there is one.
+    /// Moves to the first entry; returns false if the block is empty.
     pub fn seek_to_first(&mut self, block: &Block) -> Result<bool, Corruption> {
         self.seek_to_first_in(block, ValueLayout::Sized)
     }
 
-    /// Moves to the last entry; whether there is one.
+    /// Moves to the last entry; returns false if the block is empty.
     pub fn seek_to_last(&mut self, block: &Block) -> Result<bool, Corruption> {
         self.seek_to_last_in(block, ValueLayout::Sized)
     }
 
-    /// Moves one entry forward; whether there is one. The cursor must be valid.
+    /// Moves one entry forward; returns false at the end. The cursor must be valid.
     #[inline]
     pub fn next(&mut self, block: &Block) -> Result<bool, Corruption> {
         self.next_in(block, ValueLayout::Sized)
     }
 
-    /// Moves one entry back; whether there is one. The cursor must be valid.
+    /// Moves one entry back; returns false at the start. The cursor must be valid.
     pub fn prev(&mut self, block: &Block) -> Result<bool, Corruption> {
         self.prev_in(block, ValueLayout::Sized)
     }
 
-    /// A point lookup of the internal key `target`, through the block's hash index if it has one.
+    /// Looks up the internal key `target`, through the block's hash index if it has one.
     ///
-    /// Only after [`PointSeek::At`] is the cursor valid; it may stand at another user key.
+    /// The cursor is valid only after [`PointSeek::At`]; it may be at another user key.
     #[inline]
     pub fn seek_for_get(
         &mut self,
@@ -222,15 +221,15 @@ impl BlockCursor {
         self.go_before(block, block.keys_end as usize, layout)
     }
 
-    /// Whether the current entry's key shares bytes with the one before, which is where values may
-    /// be stored as differences.
+    /// Returns true if the current entry's key shares bytes with the previous one, in which case an
+    /// index block stores its handle as a difference.
     #[inline(always)]
     pub(crate) fn shares_with_previous(&self) -> bool {
         self.buffered
     }
 
-    /// Hands the values from the current entry's restart point up to it, itself excluded, to
-    /// `visit`, each with whether its key shares bytes with the one before.
+    /// Calls `visit` with each value from the current entry's restart point up to the entry, which
+    /// is excluded, and with true if the value's key shares bytes with the previous one.
     pub(crate) fn for_each_value_before(
         &self,
         block: &Block,

@@ -1,10 +1,9 @@
-//! Finding an entry: which restart interval, then which entry of it, or which interval the hash
-//! index names.
+//! Seeks of a block cursor: find the restart interval by search or hash index, then the entry in
+//! it.
 //!
-//! In: a target. Out: the cursor at the first entry not smaller than it. The comparing is in
+//! In: a target. Out: the cursor at the first entry not smaller than it. Keys are compared in
 //! [`crate::block::search`].
-//! Invariant: whatever the bytes, a search that does not fail leaves the cursor at an entry or
-//! invalid.
+//! Invariant: on any bytes, a search that does not fail leaves the cursor at an entry or invalid.
 
 use super::{BlockCursor, PointSeek, bad_entry};
 use crate::block::entry::{KeyKind, ValueLayout};
@@ -29,9 +28,9 @@ impl BlockCursor {
                 let found = self.seek(block, comparator, target)?;
                 return Ok(if found { PointSeek::At } else { PointSeek::PastEnd });
             }
-            // Why: the user key is not in this block, but the next block may start with it, when
-            // this block's index key was made from an older entry of it. The last interval tells
-            // whether the target is past the end.
+            // The user key is not in this block, but the next block may start with it if this
+            // block's index key was made from an older entry of it. The search continues in the
+            // last interval, which shows if the target is past the end.
             BUCKET_EMPTY => last,
             restart => restart as usize,
         };
@@ -45,7 +44,7 @@ impl BlockCursor {
                 block.restarts_start,
             ));
         }
-        // Where the values are restamped, keys have to be put together to compare them.
+        // Restamped keys are assembled, because the stored ones cannot be compared.
         let found = if matches!(comparator, Comparator::Bytewise) && self.restamped.is_none() {
             let order = Bytewise::<true>::new(target);
             let interval = block.restart_offset(restart)..self.interval_end(block, restart);
@@ -60,8 +59,8 @@ impl BlockCursor {
         }
         let order = comparator.compare_internal(self.key(block), target);
         if order.is_lt() {
-            // Why: the bucket was another key's, and this key is not here, but only a greater entry
-            // proves that the next block does not hold it either.
+            // The bucket belongs to another key and the target's key is not here, but only a
+            // greater entry proves that the next block does not hold it either.
             let found = self.seek(block, comparator, target)?;
             return Ok(if found { PointSeek::At } else { PointSeek::PastEnd });
         }
@@ -72,8 +71,8 @@ impl BlockCursor {
         Ok(PointSeek::Absent)
     }
 
-    /// [`BlockCursor::seek`] for any kind of keys and values. Only the restart points `within` are
-    /// compared: those before have smaller keys than the target, those behind greater ones.
+    /// [`BlockCursor::seek`] for all kinds of keys and values. Only the restart points in `within`
+    /// are compared: those before have smaller keys than the target, those behind greater ones.
     #[inline(always)]
     pub(crate) fn seek_in(
         &mut self,
@@ -93,9 +92,9 @@ impl BlockCursor {
             }
             _ => self.seek_general(block, &General { comparator, kind, target }, layout, within),
         }?;
-        // Why: the search compares stored keys. Where these stand for keys with a greater sequence
-        // number, the entry found may sort in front of the target; user keys are unique in such
-        // files, so one step is enough.
+        // The search compares stored keys. If they are restamped with a greater sequence number,
+        // the entry found may sort before the target; user keys are unique in such files, so one
+        // step suffices.
         if found && self.restamped.is_some() && comparator.compare_internal(self.key(block), target).is_lt() {
             return self.next_in(block, layout);
         }
@@ -165,8 +164,7 @@ impl BlockCursor {
         self.scan_from_here(block, order, restart, layout)
     }
 
-    /// Finds the restart interval that has to be scanned; `None` when there is none to scan and the
-    /// cursor is in place.
+    /// Returns the restart interval to scan; `None` if the cursor is already in place.
     #[inline(always)]
     fn find_interval(
         &mut self,
@@ -200,8 +198,8 @@ impl BlockCursor {
         }
     }
 
-    /// Moves to the entry behind restart interval `restart`, which the search knows to be greater
-    /// than the target.
+    /// Moves to the entry behind restart interval `restart`, which is known to be greater than the
+    /// target.
     fn go_behind_interval(
         &mut self,
         block: &Block,
@@ -216,8 +214,8 @@ impl BlockCursor {
         Ok(self.valid)
     }
 
-    /// Moves on to the first entry that is not smaller than the target, or else behind restart
-    /// interval `restart`, at whose first entry the cursor stands.
+    /// Moves forward to the first entry that is not smaller than the target, or else behind restart
+    /// interval `restart`, at whose first entry the cursor is.
     #[inline(never)]
     fn scan_from_here(
         &mut self,
