@@ -1,5 +1,5 @@
-//! One blob file's metadata in a version: what is in it, how much of it is garbage, which tables
-//! refer to it.
+//! One blob file's metadata in a version: its contents, its garbage, and the tables that refer to
+//! it.
 //!
 //! Invariant: immutable; a version edit that touches a blob file makes a new value.
 use crate::stored_file::{StoredFile, StoredId, StoredKind};
@@ -12,20 +12,20 @@ use std::sync::Arc;
 /// A blob file of a version.
 #[derive(Clone, Debug)]
 pub struct BlobFileMetadata {
-    /// The file as it was added: its number, counts, bytes and checksum.
+    /// The file's number, counts, bytes and checksum, as added.
     pub file: BlobFileAddition,
-    /// Table files whose oldest blob file this is.
+    /// Table files whose oldest blob file is this one.
     pub linked_tables: BTreeSet<FileNumber>,
-    /// Blobs that nothing refers to any longer.
+    /// Number of blobs that are no longer referenced.
     pub garbage_count: u64,
-    /// Bytes of those blobs' records.
+    /// Bytes of these blobs' records.
     pub garbage_bytes: u64,
-    /// Shared by all values that describe the file.
+    /// Shared by all metadata values of the file.
     stored: Arc<StoredFile>,
 }
 
 impl PartialEq for BlobFileMetadata {
-    /// Whether they say the same of the file.
+    /// Compares the metadata, without `stored`.
     fn eq(&self, other: &BlobFileMetadata) -> bool {
         self.file == other.file
             && self.linked_tables == other.linked_tables
@@ -37,29 +37,30 @@ impl PartialEq for BlobFileMetadata {
 impl Eq for BlobFileMetadata {}
 
 impl BlobFileMetadata {
-    /// A file that was just added: no garbage, no links.
+    /// Returns the metadata of a file that was just added: no garbage, no links.
     pub fn new(file: BlobFileAddition) -> BlobFileMetadata {
         let id = StoredId { kind: StoredKind::Blob, number: file.number, path_id: 0 };
         let stored = Arc::new(StoredFile::new(id));
         BlobFileMetadata { file, linked_tables: BTreeSet::new(), garbage_count: 0, garbage_bytes: 0, stored }
     }
 
-    /// The file on storage.
+    /// Returns the file on storage.
     pub fn stored(&self) -> &Arc<StoredFile> {
         &self.stored
     }
 
-    /// The file's number.
+    /// Returns the file's number.
     pub fn number(&self) -> FileNumber {
         self.file.number
     }
 
-    /// The file's size in bytes: header, blobs with their own headers and keys, footer.
+    /// Returns the file's size in bytes: header, blobs with their own headers and keys, footer.
     pub fn file_bytes(&self) -> u64 {
         self.file.total_bytes.saturating_add((HEADER_BYTES + FOOTER_BYTES) as u64)
     }
 
-    /// No table refers to the file or to an older one through it, and all its blobs are garbage.
+    /// Returns true if no table refers to the file or to an older one through it, and all its blobs
+    /// are garbage.
     pub fn is_obsolete(&self) -> bool {
         self.linked_tables.is_empty() && self.garbage_count >= self.file.total_count
     }

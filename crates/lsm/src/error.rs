@@ -1,4 +1,4 @@
-//! The one error of this crate: an edit that does not fit the state it is applied to.
+//! The error of this crate: an edit that does not fit the state it is applied to.
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
@@ -9,12 +9,12 @@ use std::fmt;
 /// name and the record's offset, which are not known here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inconsistent {
-    /// What does not fit.
+    /// Description of the contradiction.
     pub what: Cow<'static, str>,
 }
 
 impl Inconsistent {
-    /// An error that says `what` does not fit.
+    /// Returns an error with this description.
     pub fn new(what: impl Into<Cow<'static, str>>) -> Inconsistent {
         Inconsistent { what: what.into() }
     }

@@ -1,12 +1,12 @@
 //! One table file's metadata, shared (`Arc`) by every version that contains the file.
 //!
-//! In: what the MANIFEST says of the file ([`NewFile`]). Out: the same by name (`file.number`,
-//! `file.smallest`, ...), the table's counts once they are known, and one slot where the engine may
-//! keep what it opened.
+//! In: the file's MANIFEST record ([`NewFile`]). Out: its fields by name (`file.number`,
+//! `file.smallest`, ...), the table's counts once they are known, and one slot in which the engine
+//! may keep the open table.
 //!
-//! Invariant: the metadata never changes. Counts and slot are set at most once, and what it holds
-//! is dropped with the last version that contains the file. A file that was suggested for
-//! compaction stays so.
+//! Invariant: the metadata never changes. Counts and slot are set at most once, and the slot's
+//! value is dropped with the last version that contains the file. A file that was suggested for
+//! compaction remains so.
 use crate::stored_file::{StoredFile, StoredId, StoredKind};
 use karst_format::version_edit::NewFile;
 use std::any::Any;
@@ -21,30 +21,30 @@ pub struct FileMetadata {
     counts: OnceLock<FileCounts>,
     suggested: AtomicBool,
     attachment: OnceLock<Box<dyn Any + Send + Sync>>,
-    /// Dropped last: what is attached closes the file before the file is reported.
+    /// Dropped last, so that the attachment closes the file before the file is reported.
     stored: Arc<StoredFile>,
 }
 
-/// What a table's own properties say of its entries, as far as compaction decisions need it. The
-/// MANIFEST does not have it.
+/// Counts from a table's properties that compaction decisions need and the MANIFEST does not
+/// record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileCounts {
-    /// Entries of all kinds.
+    /// Number of entries of all kinds.
     pub entries: u64,
-    /// Those of them that are deletions, range deletions included.
+    /// Number of deletions, range deletions included.
     pub deletions: u64,
-    /// Those of them that are range deletions.
+    /// Number of range deletions.
     pub range_deletions: u64,
     /// Bytes of all keys.
     pub raw_key_bytes: u64,
     /// Bytes of all values.
     pub raw_value_bytes: u64,
-    /// When the newest key was written, in seconds of Unix time; 0 is unknown.
+    /// Time at which the newest key was written, in seconds of Unix time; 0 is unknown.
     pub newest_key_time_s: u64,
 }
 
 impl FileMetadata {
-    /// The metadata of a file that entered the tree.
+    /// Returns the metadata of a file that is added to the tree.
     pub fn new(info: NewFile) -> FileMetadata {
         let id = StoredId { kind: StoredKind::Table, number: info.number, path_id: info.path_id };
         let stored = Arc::new(StoredFile::new(id));
@@ -57,8 +57,8 @@ impl FileMetadata {
         }
     }
 
-    /// Other metadata of the same file, such as a file that moved with a change: the file lives for
-    /// as long as either does.
+    /// Returns metadata with other contents for the same file, for example one that moved with
+    /// changed fields: the file lives as long as either value.
     pub fn of_same_file(info: NewFile, other: &FileMetadata) -> FileMetadata {
         debug_assert_eq!(info.number, other.number, "one file has one number");
         let (counts, stored) = (other.counts.clone(), Arc::clone(&other.stored));
@@ -66,18 +66,19 @@ impl FileMetadata {
         FileMetadata { info, counts, suggested, attachment: OnceLock::new(), stored }
     }
 
-    /// The file on storage.
+    /// Returns the file on storage.
     pub fn stored(&self) -> &Arc<StoredFile> {
         &self.stored
     }
 
-    /// What is known of the file's entries, once somebody has read it.
+    /// Returns the counts of the file's entries, or `None` until the table has been opened or
+    /// written.
     pub fn counts(&self) -> Option<&FileCounts> {
         self.counts.get()
     }
 
-    /// An upper bound of the time at which its newest key was written, in seconds of Unix time; 0
-    /// is unknown.
+    /// Returns an upper bound of the time at which the newest key was written, in seconds of Unix
+    /// time; 0 is unknown.
     ///
     /// If the table has no such property, or has not been opened, this is the file's creation time.
     /// It is not the time of its oldest data, because FIFO compaction would then delete a merged
@@ -90,35 +91,35 @@ impl FileMetadata {
             .unwrap_or(0)
     }
 
-    /// Makes the counts known, when the file is written or opened. Later calls change nothing.
+    /// Sets the counts, when the file is written or opened. Later calls change nothing.
     pub fn learn_counts(&self, counts: FileCounts) {
         let _ = self.counts.set(counts);
     }
 
-    /// Whether the file is to be compacted whatever its level's size: its table asked for it when
-    /// it was written, or somebody did since.
+    /// Returns true if the file is due for compaction independently of its level's size: it was
+    /// marked when it was written, or by [`suggest_compaction`](Self::suggest_compaction).
     pub fn is_marked(&self) -> bool {
         self.info.marked_for_compaction || self.suggested.load(Ordering::Relaxed)
     }
 
-    /// Asks for the file to be compacted. Not recorded anywhere: it is forgotten when the database
-    /// is closed.
+    /// Marks the file for compaction. The mark is not recorded: it is lost when the database is
+    /// closed.
     pub fn suggest_compaction(&self) {
-        // Ordering: a wish, which whoever picks sees sooner or later.
+        // Ordering: Relaxed, because the mark is a hint that the next picks may see late.
         self.suggested.store(true, Ordering::Relaxed);
     }
 
-    /// What was attached to the file, if it is of type `T`. Never blocks.
+    /// Returns the value attached to the file, if it is of type `T`. Never blocks.
     ///
-    /// Why: a table that is found through its file costs a lookup no map and no lock. The type is
-    /// the engine's own, which this crate cannot name.
+    /// The engine attaches the open table, so that a lookup reaches it through the file without a
+    /// map or a lock. The type is the engine's own, which this crate cannot name.
     #[inline]
     pub fn attachment<T: Any + Send + Sync>(&self) -> Option<&T> {
         self.attachment.get()?.downcast_ref::<T>()
     }
 
-    /// Attaches `value` for as long as the file is in any version, and returns what is attached
-    /// now: `value`, or what another thread attached first. `None` if that is of another type.
+    /// Attaches `value` for as long as the file is in any version, and returns the attached value:
+    /// `value`, or one that another thread attached first. `None` if that is of another type.
     pub fn attach<T: Any + Send + Sync>(&self, value: T) -> Option<&T> {
         self.attachment.get_or_init(|| Box::new(value)).downcast_ref::<T>()
     }

@@ -1,15 +1,15 @@
-//! The files of one level, in a layout that is quick to search.
+//! The files of one level, in a layout that is fast to search.
 //!
-//! In: the level's files in their order (L0 newest first, others by key). Out: which of them may
+//! In: the level's files in their order (L0 newest first, others by key). Out: the files that may
 //! hold a key, or overlap a range. No search allocates.
 //!
 //! Layout: under the bytewise comparator the level also keeps, in flat arrays, eight bytes of each
 //! file's boundaries as big-endian integers, taken behind the prefix that all boundaries of the
-//! level share. A search compares the shared prefix once, then integers that lie side by side, and
-//! touches a file's own key only where eight bytes do not decide.
+//! level share. A search compares the shared prefix once, then adjacent integers, and reads a
+//! file's own key only if eight bytes do not decide.
 //!
 //! Invariant: for two keys that both start with the shared prefix, `a < b` implies
-//! `window(a) <= window(b)`; so unequal integers decide and equal ones do not.
+//! `window(a) <= window(b)`; so unequal integers decide the order and equal ones do not.
 use crate::file::FileMetadata;
 use karst_format::comparator::Comparator;
 use karst_format::ids::Level;
@@ -36,13 +36,13 @@ struct Windows {
     largest: Box<[u64]>,
 }
 
-/// Where a key lies relative to a level whose boundaries share a prefix.
+/// Position of a key relative to a level whose boundaries share a prefix.
 enum Placed {
     /// Before every boundary, so outside of every file.
     Before,
     /// Behind every boundary, so outside of every file.
     Behind,
-    /// The key starts with the shared prefix; these are its next eight bytes.
+    /// The next eight bytes of a key that starts with the shared prefix.
     Window(u64),
 }
 
@@ -75,7 +75,7 @@ fn shared_len(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// The first eight bytes as a big-endian integer, a short key padded with zeros.
+/// Returns the first eight bytes as a big-endian integer, a short key padded with zeros.
 #[inline]
 fn window(key: &[u8]) -> u64 {
     match key.first_chunk::<8>() {
@@ -88,18 +88,18 @@ fn window(key: &[u8]) -> u64 {
     }
 }
 
-/// The trailer that sorts before every entry of a user key that is visible at `seq`.
+/// Returns the trailer that sorts before every entry of a user key that is visible at `seq`.
 #[inline]
 pub(crate) fn seek_trailer(seq: SeqNo) -> u64 {
     pack_trailer(seq, ValueType::FOR_SEEK)
 }
 
 impl LevelFiles {
-    /// The files of `level`, which must be in the level's order: newest first on L0, by smallest
-    /// key elsewhere.
+    /// Takes the files of `level`, which must be in the level's order: newest first on L0, by
+    /// smallest key elsewhere.
     ///
-    /// The order is not checked here; [`VersionBuilder`](crate::VersionBuilder) makes and checks
-    /// it.
+    /// The order is not checked here; [`VersionBuilder`](crate::VersionBuilder) establishes and
+    /// checks it.
     pub fn new(level: Level, files: Vec<Arc<FileMetadata>>, comparator: &Comparator) -> LevelFiles {
         let windows = match comparator {
             Comparator::Bytewise => Windows::new(&files),
@@ -109,45 +109,46 @@ impl LevelFiles {
         LevelFiles { level, files: files.into(), windows, size_bytes }
     }
 
-    /// The level's number.
+    /// Returns the level's number.
     pub fn level(&self) -> Level {
         self.level
     }
 
-    /// The files in the level's order.
+    /// Returns the files in the level's order.
     #[inline]
     pub fn files(&self) -> &[Arc<FileMetadata>] {
         &self.files
     }
 
-    /// How many files the level has.
+    /// Returns the number of files.
     #[inline]
     pub fn len(&self) -> usize {
         self.files.len()
     }
 
-    /// Whether the level has no file.
+    /// Returns true if the level has no file.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
 
-    /// The sizes of all files, in bytes.
+    /// Returns the size of all files together, in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
 
-    /// Whether files may overlap each other, so that their order is by age and not by key.
+    /// Returns true if files may overlap each other, in which case they are ordered by age and not
+    /// by key.
     #[inline]
     pub fn overlapping_files(&self) -> bool {
         self.level.0 == 0
     }
 
-    /// On a level sorted by key: the index of the first file whose largest internal key is at or
-    /// behind (`user_key`, `trailer`), or `len()`.
+    /// Returns, on a level sorted by key, the index of the first file whose largest internal key is
+    /// at or behind (`user_key`, `trailer`), or `len()`.
     ///
-    /// Iterators use it to seek: the file found is the first that can hold an entry at or behind
-    /// the key.
+    /// Iterators seek with it: the file found is the first that can hold an entry at or behind the
+    /// key.
     #[inline]
     pub fn seek(&self, comparator: &Comparator, user_key: &[u8], trailer: u64) -> usize {
         debug_assert!(!self.overlapping_files(), "L0 is ordered by age");
@@ -160,7 +161,7 @@ impl LevelFiles {
             Placed::Window(window) => window,
         };
         let first = windows.largest.partition_point(|&largest| largest < window);
-        // Most keys stop here: the next window is larger, or there is none.
+        // Most searches stop here: the next window is larger, or the level has no further one.
         if windows.largest.get(first).is_none_or(|&largest| largest > window) {
             return first;
         }
@@ -169,12 +170,12 @@ impl LevelFiles {
         first + equal.partition_point(|file| ends_before(&Comparator::Bytewise, file, user_key, trailer))
     }
 
-    /// On a level sorted by key: the first file that may hold an entry at or behind (`user_key`,
-    /// `trailer`) of this very user key, and whether the file ends with the user key, so that the
-    /// next file may hold more of it.
+    /// Returns, on a level sorted by key, the first file that may hold an entry of `user_key` at or
+    /// behind `trailer`, and true if the file ends with the user key, so that the next file may
+    /// hold more of it.
     ///
-    /// Why not `seek` and `contains`: this reads nothing but the flat arrays for nearly every key.
-    /// A file's own keys are two cache misses away, and a lookup comes here once a level.
+    /// Faster than `seek` and `contains`, because for nearly every key it reads only the flat
+    /// arrays. A file's own keys are two cache misses away, and a lookup calls this once a level.
     #[inline]
     pub fn find(&self, comparator: &Comparator, user_key: &[u8], trailer: u64) -> Option<(usize, bool)> {
         debug_assert!(!self.overlapping_files(), "L0 is ordered by age");
@@ -204,7 +205,8 @@ impl LevelFiles {
         Some((index, ends))
     }
 
-    /// Whether `user_key` lies within the boundaries of the file at `index`, both inclusive.
+    /// Returns true if `user_key` lies within the boundaries of the file at `index`, both
+    /// inclusive.
     #[inline]
     pub fn contains(&self, comparator: &Comparator, index: usize, user_key: &[u8]) -> bool {
         if let Some(windows) = &self.windows {
@@ -224,8 +226,8 @@ impl LevelFiles {
             && comparator.compare_user(user_key, file.largest_user_key()) != Ordering::Greater
     }
 
-    /// The indexes of the files that may overlap the range of user keys. On L0 it is every file,
-    /// since they are ordered by age; filter them with [`overlaps`](Self::overlaps).
+    /// Returns the indexes of the files that may overlap the range of user keys. On L0 these are
+    /// all files, since they are ordered by age; filter them with [`overlaps`](Self::overlaps).
     pub fn overlapping(
         &self,
         comparator: &Comparator,
@@ -247,7 +249,7 @@ impl LevelFiles {
         start..end.max(start)
     }
 
-    /// Whether the file at `index` may overlap the range of user keys.
+    /// Returns true if the file at `index` may overlap the range of user keys.
     pub fn overlaps(
         &self,
         comparator: &Comparator,
@@ -261,9 +263,9 @@ impl LevelFiles {
     }
 }
 
-/// The indexes of the files that overlap a range of user keys, and of those that overlap one of
-/// them, and so on. `ends` has the smallest and the largest key of each of `count` files; both ends
-/// of the range are included, and `None` is open.
+/// Returns the indexes of the files that overlap a range of user keys, of those that overlap one of
+/// them, and so on. `ends` returns the smallest and the largest key of each of `count` files; both
+/// ends of the range are inclusive, and `None` is unbounded.
 pub fn overlapping_in_turn<'k>(
     comparator: &Comparator,
     count: usize,
@@ -294,8 +296,8 @@ pub fn overlapping_in_turn<'k>(
     }
 }
 
-/// Whether a file with these smallest and largest user keys overlaps a range; all ends are
-/// included, and `None` is open.
+/// Returns true if a file with these smallest and largest user keys overlaps a range; all ends are
+/// inclusive, and `None` is unbounded.
 pub fn overlap(
     comparator: &Comparator,
     (from, to): (&[u8], &[u8]),
@@ -305,13 +307,13 @@ pub fn overlap(
         && !largest.is_some_and(|key| comparator.compare_user(from, key).is_gt())
 }
 
-/// Whether the file's largest internal key sorts before (`user_key`, `trailer`).
+/// Returns true if the file's largest internal key sorts before (`user_key`, `trailer`).
 #[inline]
 fn ends_before(comparator: &Comparator, file: &FileMetadata, user_key: &[u8], trailer: u64) -> bool {
     match comparator.compare_with_timestamps(file.largest_user_key(), user_key) {
         Ordering::Less => true,
         Ordering::Greater => false,
-        // Trailers sort downwards.
+        // Greater trailers sort first.
         Ordering::Equal => file.largest_trailer() > trailer,
     }
 }
@@ -320,7 +322,7 @@ fn starts_within(comparator: &Comparator, file: &FileMetadata, upper: Bound<&[u8
     comparator_allows(comparator, file.smallest_user_key(), upper, Ordering::Greater)
 }
 
-/// Whether `key` is not on the `outside` of `bound`.
+/// Returns true if `key` is not on the `outside` of `bound`.
 fn comparator_allows(comparator: &Comparator, key: &[u8], bound: Bound<&[u8]>, outside: Ordering) -> bool {
     match bound {
         Bound::Unbounded => true,

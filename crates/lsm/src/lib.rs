@@ -1,24 +1,24 @@
-//! The LSM tree as immutable values: versions, levels, file metadata, and the state that a MANIFEST
-//! describes.
+//! The LSM tree as immutable values: versions, levels, file metadata, and the database state that a
+//! MANIFEST records.
 //!
-//! Pure: nothing here reads a file, waits, or looks at a clock. `karst_engine` feeds it decoded
-//! version edits and asks it which files may hold a key.
+//! Pure: nothing here reads a file, waits, or reads a clock. `karst_engine` passes in decoded
+//! version edits and queries the files that may hold a key.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`mod@file`] | one table file's metadata, shared by every version that contains it |
-//! | [`blob`] | one blob file's metadata: what is in it, what of it is garbage, which tables refer to it |
-//! | [`level`] | the files of one level in a layout that is quick to search |
-//! | [`stall`] | when writers are slowed down or stopped, and the rate they may go at |
+//! | [`blob`] | one blob file's metadata: its contents, its garbage, and the tables that refer to it |
+//! | [`level`] | the files of one level in a layout that is fast to search |
+//! | [`stall`] | write stalls: conditions that delay or stop writers, and the delayed write rate |
 //! | [`version`] | one column family's tree at one moment, and the search for a key's candidate files |
-//! | [`version_builder`] | a version plus version edits gives the next version |
+//! | [`version_builder`] | builds the next version from a version and version edits |
 //! | [`version_set`] | the state of all column families |
-//! | [`output_cutter`] | where a compaction ends one output file and begins the next |
+//! | [`output_cutter`] | boundaries between a compaction's output files |
 //! | [`range_del`] | range tombstones, searched for the newest one over a key |
-//! | [`pick`] | which files to compact next: leveled, universal, FIFO, by hand |
-//! | [`replay`] | the edits of a MANIFEST give that state |
-//! | [`snapshots`] | which sequence numbers readers still need |
-//! | [`stored_file`] | a file on storage, and when nobody can reach it any more |
+//! | [`pick`] | choice of the next compaction: leveled, universal, FIFO, manual |
+//! | [`replay`] | rebuilds the state from the edits of a MANIFEST |
+//! | [`snapshots`] | sequence numbers that readers still need |
+//! | [`stored_file`] | a file on storage, reported when no version contains it any more |
 #![forbid(unsafe_code)]
 
 pub mod blob;

@@ -1,14 +1,14 @@
-//! Which sequence numbers readers still need.
+//! Snapshot list: the sequence numbers that readers still need.
 //!
-//! In: the sequence number of each snapshot as it is taken and given back. Out: the distinct
-//! numbers in order, for the jobs that decide which old entries may go.
+//! In: the sequence number of each snapshot when it is taken and released. Out: the distinct
+//! numbers in order, for the jobs that decide which old entries may be dropped.
 //!
 //! Invariant: every number in the list has at least one holder. The list has no lock; its owner
 //! guards it.
 use karst_format::key::SeqNo;
 use std::collections::BTreeMap;
 
-/// The sequence numbers that live snapshots read at, each with what is known of its holders.
+/// The sequence numbers of live snapshots, each with its number of holders.
 #[derive(Clone, Debug, Default)]
 pub struct SnapshotList {
     held: BTreeMap<SeqNo, Holders>,
@@ -18,23 +18,23 @@ pub struct SnapshotList {
 #[derive(Clone, Copy, Debug)]
 struct Holders {
     count: usize,
-    /// When the first of them was taken. Unix time in seconds.
+    /// Time at which the first of them was taken, Unix time in seconds.
     since_s: u64,
 }
 
 impl SnapshotList {
-    /// A list without snapshots.
+    /// Returns a list without snapshots.
     pub fn new() -> SnapshotList {
         SnapshotList::default()
     }
 
-    /// A snapshot at `seq` is taken at the Unix time `now_s`, in seconds.
+    /// Adds a snapshot at `seq`, taken at the Unix time `now_s`, in seconds.
     pub fn acquire(&mut self, seq: SeqNo, now_s: u64) {
         self.held.entry(seq).or_insert(Holders { count: 0, since_s: now_s }).count += 1;
         self.count += 1;
     }
 
-    /// A snapshot at `seq` is given back. Returns whether it was the last one at this number.
+    /// Releases a snapshot at `seq`. Returns true if it was the last one at this number.
     ///
     /// # Panics
     /// When no snapshot at `seq` is held, which is a bug of the caller.
@@ -49,38 +49,38 @@ impl SnapshotList {
         last
     }
 
-    /// How many snapshots are held.
+    /// Returns the number of snapshots held.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether no snapshot is held.
+    /// Returns true if no snapshot is held.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The smallest number that a snapshot reads at.
+    /// Returns the smallest sequence number of a snapshot.
     pub fn oldest(&self) -> Option<SeqNo> {
         self.held.keys().next().copied()
     }
 
-    /// The largest number that a snapshot reads at.
+    /// Returns the largest sequence number of a snapshot.
     pub fn newest(&self) -> Option<SeqNo> {
         self.held.keys().next_back().copied()
     }
 
-    /// When the oldest snapshot was taken. Unix time in seconds.
+    /// Returns the time at which the oldest snapshot was taken, Unix time in seconds.
     pub fn oldest_time_s(&self) -> Option<u64> {
         self.held.values().next().map(|holders| holders.since_s)
     }
 
-    /// The distinct numbers, ascending.
+    /// Returns the distinct numbers, ascending.
     pub fn sequences(&self) -> impl DoubleEndedIterator<Item = SeqNo> + '_ {
         self.held.keys().copied()
     }
 
-    /// Whether a snapshot can tell an entry at `older` from the entry of the same key at `newer`
-    /// that hides it: it reads at a number from `older` up to, not including, `newer`.
+    /// Returns true if a snapshot sees the entry at `older`, although the entry of the same key at
+    /// `newer` hides it from later readers: its number is in `[older, newer)`.
     pub fn separates(&self, older: SeqNo, newer: SeqNo) -> bool {
         older < newer && self.held.range(older..newer).next().is_some()
     }

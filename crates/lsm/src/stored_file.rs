@@ -1,21 +1,20 @@
-//! A table or blob file on storage, and the end of its life.
+//! The lifetime of a table or blob file on storage.
 //!
-//! In: everything that describes the file (its metadata in any version) shares one [`StoredFile`];
-//! whoever takes the file out of the tree retires it. Out: when the last of them is dropped, a
-//! retired file is reported to its [`Reaper`], once; one that was not retired, never. What the
-//! engine opened of a blob file is attached here, and closed before that.
+//! In: all values that describe the file (its metadata in any version) share one [`StoredFile`];
+//! the code that removes the file from the tree retires it. Out: when the last of them is dropped,
+//! a retired file is reported to its [`Reaper`], once; a file that was not retired never is. The
+//! engine attaches an open blob file here; it is closed before the report.
 //!
-//! Invariant: nothing can reach the file through a version any more when it is reported, so it may
-//! be removed.
+//! Invariant: when the file is reported, no version contains it, so it may be deleted.
 //!
-//! Why not a count by number in one table: a version of ten thousand files would have to count each
-//! of them up and down under a lock whenever an iterator pins or leaves it.
+//! A shared owner instead of a table of counts by number, because a version of ten thousand files
+//! would have to update ten thousand counts under a lock whenever an iterator pins or releases it.
 use karst_format::ids::FileNumber;
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-/// What a stored file is.
+/// Kind of a stored file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum StoredKind {
     /// A table.
@@ -24,25 +23,26 @@ pub enum StoredKind {
     Blob,
 }
 
-/// Where and what a stored file is.
+/// Identity of a stored file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StoredId {
     /// Table or blob file.
     pub kind: StoredKind,
-    /// Its number.
+    /// The file's number.
     pub number: FileNumber,
     /// Index into the directories for tables; 0 for blob files.
     pub path_id: u8,
 }
 
-/// Is told of files that nobody can reach any more.
+/// Receives files that no version contains any more.
 pub trait Reaper: Send + Sync {
-    /// The file was taken out of the tree, and the last version with it is gone. Called from
-    /// wherever that version was dropped, a reader's thread also: must not block.
+    /// Called when the file has been removed from the tree and the last version with it is dropped.
+    /// Must not block, because it runs on the thread that dropped that version, which may be a
+    /// reader's.
     fn unreachable(&self, file: StoredId);
 }
 
-/// One file's life; see the module. Shared (`Arc`) by all that describes the file.
+/// One file's lifetime; see the module. Shared (`Arc`) by all values that describe the file.
 pub struct StoredFile {
     id: StoredId,
     attachment: OnceLock<Box<dyn Any + Send + Sync>>,
@@ -50,32 +50,33 @@ pub struct StoredFile {
 }
 
 impl StoredFile {
-    /// A file that is in use.
+    /// Returns a file that is in use.
     pub fn new(id: StoredId) -> StoredFile {
         StoredFile { id, attachment: OnceLock::new(), retired: OnceLock::new() }
     }
 
-    /// Where and what it is.
+    /// Returns the file's identity.
     pub fn id(&self) -> StoredId {
         self.id
     }
 
-    /// The attached value, if it is of type `T`. Never blocks.
+    /// Returns the attached value, if it is of type `T`. Never blocks.
     #[inline]
     pub fn attachment<T: Any + Send + Sync>(&self) -> Option<&T> {
         self.attachment.get()?.downcast_ref::<T>()
     }
 
-    /// Attaches `value` for as long as anything describes the file, and returns what is attached
-    /// now: `value`, or what another thread attached first. `None` if that is of another type.
+    /// Attaches `value` for as long as any value describes the file, and returns the attached
+    /// value: `value`, or one that another thread attached first. `None` if that is of another
+    /// type.
     pub fn attach<T: Any + Send + Sync>(&self, value: T) -> Option<&T> {
         self.attachment.get_or_init(|| Box::new(value)).downcast_ref::<T>()
     }
 
-    /// Says that the file left the tree: `reaper` is told once nobody describes it any more. The
-    /// first call counts.
+    /// Marks the file as removed from the tree: it is reported to `reaper` once no value describes
+    /// it any more. Only the first call has an effect.
     pub fn retire(&self, reaper: Arc<dyn Reaper>) {
-        // Why ignored: a file retired twice is still removed once.
+        // A second call is ignored, because a file is deleted once.
         let _ = self.retired.set(reaper);
     }
 }

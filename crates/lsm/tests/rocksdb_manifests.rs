@@ -1,8 +1,8 @@
-//! MANIFESTs that RocksDB 7.8 wrote: what they lead to here is what `ldb manifest_dump` prints,
-//! every record encodes back to its own bytes, RocksDB reads a MANIFEST made of what was encoded,
-//! and damage of any kind ends in an answer.
+//! MANIFESTs that RocksDB 7.8 wrote: the state replayed here equals the output of
+//! `ldb manifest_dump`, every record encodes to the bytes it was decoded from, RocksDB reads a
+//! MANIFEST of encoded edits, and damage of any kind ends in a result or an error.
 //!
-//! Needs Debian's rocksdb-tools, as the other tests against RocksDB do.
+//! Needs Debian's rocksdb-tools, like the other tests against RocksDB.
 use karst_format::comparator::Comparator;
 use karst_format::file_name::parse_current;
 use karst_format::ids::FileNumber;
@@ -48,15 +48,14 @@ fn dump(manifest: &Path) -> String {
     run("ldb", &["manifest_dump", "--hex", &format!("--path={}", manifest.display())], b"").unwrap()
 }
 
-/// The lines of a dump that say something: no level headers, no empty lines.
+/// Returns the lines of a dump without level headers and empty lines.
 fn lines(dump: &str) -> Vec<String> {
     let said =
         dump.lines().map(str::trim).filter(|line| !line.is_empty() && !line.contains(" --- version# "));
     said.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
 }
 
-/// Damage may leave a boundary without a known value type: it is long enough, and nobody asked for
-/// more.
+/// Damage may leave a boundary without a known value type; decoding checks only its length.
 fn show_key(key: &[u8]) -> String {
     match InternalKey::parse(key) {
         Ok(key) => format!("'{}' seq:{}, type:{}", hex(key.user_key), key.seq, key.kind as u8),
@@ -64,7 +63,7 @@ fn show_key(key: &[u8]) -> String {
     }
 }
 
-/// A column family as `ldb manifest_dump` prints it.
+/// Formats a column family as `ldb manifest_dump` prints it.
 fn show_family(out: &mut String, family: &ColumnFamilyState) {
     let comparator = family.version.comparator().name();
     let (name, id, log) = (&family.name, family.id, family.log_number.0);
@@ -108,7 +107,7 @@ fn show(state: &VersionSet) -> String {
     out
 }
 
-/// Everything that this file promises, for one database.
+/// Runs all checks of this file on one database.
 fn check(db: &Path) -> VersionSet {
     let path = manifest_path(db);
     let records = records(&fs::read(&path).unwrap());
@@ -175,7 +174,7 @@ fn a_leveled_tree_with_blob_files_and_garbage() {
     );
 }
 
-/// `atomic_flush` has no flag, so db_bench gets it, and all else, from an options file.
+/// `atomic_flush` has no flag, so db_bench gets it, and all other options, from an options file.
 const FLUSHED_TOGETHER: &str = "
 [Version]
   rocksdb_version=7.8.3
@@ -224,7 +223,8 @@ fn a_fifo_tree() {
             "-num=30000",
             "-compaction_style=2",
             "-fifo_compaction_max_table_files_size_mb=1",
-            // Why: memtables that wait are flushed to one table, and may come to all that fits.
+            // With more memtables, those that wait would be flushed to one table, which might hold
+            // all the data.
             "-max_write_buffer_number=2",
         ],
     );

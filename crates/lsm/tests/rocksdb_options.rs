@@ -1,7 +1,7 @@
-//! OPTIONS files between KarstDB and RocksDB 7.8: what is printed here, RocksDB reads, and what it
-//! then writes says the same.
+//! OPTIONS files between KarstDB and RocksDB 7.8: RocksDB reads the files printed here, and the
+//! files that it then writes have equal options.
 //!
-//! Here rather than with the format, whose own tests do not link the testkit. Needs Debian's
+//! In this crate because the format's own tests do not link the testkit. Needs Debian's
 //! rocksdb-tools.
 use karst_format::options::choice::{CompactionStyle, Compression, IndexType};
 use karst_format::options::file::latest_options_file;
@@ -21,7 +21,7 @@ fn parse(path: &Path) -> OptionsFile {
     OptionsFile::parse(&fs::read(path).unwrap(), UnknownOptions::RefuseUnlessNewer).unwrap()
 }
 
-/// A line's option, and the fields in its braces if it has any.
+/// Splits a line into the option's name and the fields in its braces, if any.
 fn split_line(line: &str) -> Option<(&str, Vec<&str>)> {
     let (name, value) = line.trim().split_once('=')?;
     let fields = value.strip_prefix('{').and_then(|value| value.strip_suffix(";}"));
@@ -32,7 +32,7 @@ fn field_name<'l>(option: &'l str, field: &'l str) -> String {
     format!("{option}.{}", field.split('=').next().unwrap_or_default())
 }
 
-/// The names that a file sets, those of nested fields behind their option's.
+/// Returns the names that a file sets, including nested fields as `option.field`.
 fn names(text: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for (name, fields) in text.lines().filter_map(split_line) {
@@ -42,7 +42,7 @@ fn names(text: &str) -> BTreeSet<String> {
     names
 }
 
-/// The printed file without the options that 7.8 does not have: it refuses those.
+/// Returns the printed file without the options that 7.8 does not have, because it rejects them.
 fn without_later_options(printed: &str, known: &BTreeSet<String>) -> String {
     let mut out = String::new();
     for line in printed.lines() {
@@ -84,7 +84,7 @@ fn rocksdb_reads_what_is_printed_and_writes_the_same() {
         .unwrap();
     let ours = dir.path().join("ours");
     let mut known = names(&original);
-    // Empty by default, and so not in the file.
+    // Empty by default, and therefore not in the file.
     known.extend(
         ["compression_per_level", "merge_operator.id", "merge_operator.delimiter"].map(str::to_owned),
     );

@@ -1,17 +1,16 @@
-//! Where a compaction ends one output file and begins the next.
+//! Output cutter: chooses the boundaries between a compaction's output files.
 //!
-//! In: a [`Compaction`], then each entry's internal key in order, with the size of the output file
-//! that is open. Out: whether that file ends before the entry.
+//! In: a [`Compaction`], then each entry's internal key in order, with the size of the open output
+//! file. Out: true if that file ends before the entry.
 //!
-//! A file ends when it is full. It ends earlier where that saves work later: at a boundary of the
-//! next level's files once it is half full (so that the compaction of the one takes only whole
-//! files of the other), before it overlaps so much of the next level that its own compaction would
-//! be too large, around a file of the next level that it has no key in, and at the boundaries of
-//! input files of the output level that are near their time to live, so that young data does not
-//! age with them.
+//! A file ends when it is full. It ends earlier if that saves work later: at a boundary of the next
+//! level's files once it is half full (so that compactions of the two files take whole files of
+//! each other's level), before its overlap with the next level makes its own compaction too large,
+//! around a file of the next level that it has no key in, and at the boundaries of input files of
+//! the output level that are near their time to live, so that young data does not age with them.
 //!
-//! Invariants: outputs on L0 are not cut; neither is an output between two entries of one user key,
-//! so that the files of one compaction do not share a user key.
+//! Invariants: outputs on L0 are not cut; no output is cut between two entries of one user key, so
+//! that the files of one compaction do not share a user key.
 //!
 //! Callers: the compaction job; one cutter for each subcompaction.
 
@@ -22,12 +21,12 @@ use karst_format::options::choice::CompactionStyle;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// The output file that is open.
+/// The open output file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenOutput {
-    /// Bytes in it so far, about.
+    /// Approximate bytes written to it.
     pub file_bytes: u64,
-    /// Bytes that index, filter and the rest behind the data will take, about. Counts only if
+    /// Approximate bytes of index, filter and all else behind the data. Used only if
     /// [`Compaction::size_includes_tail`].
     pub tail_bytes: u64,
 }
@@ -38,13 +37,13 @@ pub struct OutputCutter {
     limits: Limits,
     grandparents: Grandparents,
     ttl_cuts: Ranges,
-    /// The round-robin cursor of the output level, until it is passed.
+    /// The round-robin cursor of the output level, until the keys have passed it.
     split_key: Option<Box<[u8]>>,
-    /// A place to cut has been passed that lay between entries of one user key.
+    /// True if a cut is due and was postponed because it lay between entries of one user key.
     owes_cut: bool,
 }
 
-/// The sizes that files are cut by.
+/// The sizes that limit output files.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     to_l0: bool,
@@ -55,18 +54,18 @@ struct Limits {
     size_includes_tail: bool,
 }
 
-/// How the keys run through the files of the next level.
+/// Position of the current key among the files of the next level.
 #[derive(Clone, Debug)]
 struct Grandparents {
     files: Vec<Arc<FileMetadata>>,
     comparator: Comparator,
-    /// The file that the last key lies in, or before which it lies if it lies in none.
+    /// The file that contains the last key, or the next file if no file contains it.
     index: usize,
     in_gap: bool,
     seen_key: bool,
-    /// Bytes of the files that the open output overlaps.
+    /// Bytes of the next level's files that the open output overlaps.
     overlapped_bytes: u64,
-    /// Boundaries that the open output has passed.
+    /// Number of boundaries that the open output has passed.
     boundaries: u64,
 }
 
@@ -83,7 +82,7 @@ impl Grandparents {
         }
     }
 
-    /// Goes on to `key`. Returns how many boundaries lie between it and the key before it.
+    /// Advances to `key`. Returns the number of boundaries between the previous key and `key`.
     fn advance(&mut self, key: &[u8]) -> u64 {
         let mut crossed = 0;
         while let Some(file) = self.files.get(self.index) {
@@ -113,7 +112,7 @@ impl Grandparents {
         crossed
     }
 
-    /// Whether a boundary lies between `key` and the key before it.
+    /// Returns true if a boundary lies between the previous key and `key`.
     fn crosses(&self, key: &[u8]) -> bool {
         let Some(file) = self.files.get(self.index) else { return false };
         match self.in_gap {
@@ -122,7 +121,7 @@ impl Grandparents {
         }
     }
 
-    /// Whether `key` lies behind the file at `index`, or in the next one as well.
+    /// Returns true if `key` is behind `file`, the one at `index`, or is also in the next file.
     fn is_behind(&self, key: &[u8], file: &FileMetadata) -> bool {
         match boundary_order(&self.comparator, key, &file.largest) {
             Ordering::Less => false,
@@ -134,7 +133,7 @@ impl Grandparents {
         }
     }
 
-    /// Bytes of the files that `key`, the last one given, lies in.
+    /// Returns the bytes of the files that contain `key`, the last key passed.
     fn overlap_of(&self, key: &[u8]) -> u64 {
         if self.in_gap {
             return 0;
@@ -149,14 +148,14 @@ impl Grandparents {
         bytes
     }
 
-    /// A new output begins with `key`.
+    /// Starts a new output with `key`.
     fn restart(&mut self, key: &[u8]) {
         self.boundaries = 0;
         self.overlapped_bytes = self.overlap_of(key);
     }
 }
 
-/// Files at whose both ends outputs are cut.
+/// Files at both of whose ends outputs are cut.
 #[derive(Clone, Debug)]
 struct Ranges {
     files: Vec<Arc<FileMetadata>>,
@@ -166,7 +165,8 @@ struct Ranges {
 }
 
 impl Ranges {
-    /// Goes on to `key`. Returns whether an end of a range lies between it and the key before it.
+    /// Advances to `key`. Returns true if an end of a range lies between the previous key and
+    /// `key`.
     fn advance(&mut self, key: &[u8]) -> bool {
         let Some(file) = self.files.get(self.next) else { return false };
         if self.inside {
@@ -192,7 +192,7 @@ impl Ranges {
 }
 
 impl OutputCutter {
-    /// A cutter for the compaction, or for a part of it.
+    /// Returns a cutter for the compaction, or for a part of it.
     pub fn new(compaction: &Compaction) -> OutputCutter {
         let comparator = compaction.version.comparator().clone();
         OutputCutter {
@@ -211,10 +211,10 @@ impl OutputCutter {
         }
     }
 
-    /// Whether the open output ends before the entry with this internal key. To be called for every
-    /// entry that is written, in order, also when no output is open (then the answer is no).
-    /// `new_user_key` says that the entry before had another user key. After a yes the caller
-    /// begins a new output with the entry. Does not allocate.
+    /// Returns true if the open output ends before the entry with this internal key. Must be called
+    /// for every entry that is written, in order, even if no output is open (the result is then
+    /// false). `new_user_key` is true if the previous entry had another user key. After true the
+    /// caller starts a new output with the entry. Does not allocate.
     pub fn ends_before(&mut self, key: &[u8], new_user_key: bool, open: Option<OpenOutput>) -> bool {
         if self.limits.to_l0 {
             return false;
@@ -234,15 +234,15 @@ impl OutputCutter {
         ends
     }
 
-    /// The output has ended before the entry with this internal key, the last one that
-    /// [`OutputCutter::ends_before`] was called for, though it said no.
+    /// Records that the caller ended the output before the entry with this internal key, the last
+    /// one passed to [`OutputCutter::ends_before`], although the result was false.
     pub fn has_ended_before(&mut self, key: &[u8]) {
         self.grandparents.restart(key);
         self.owes_cut = false;
     }
 
-    /// Whether the answer of [`OutputCutter::ends_before`] for this key, the next one, may depend
-    /// on how large the open output is, given that it is no larger than `at_most`.
+    /// Returns true if the result of [`OutputCutter::ends_before`] for this key, the next one, may
+    /// depend on the size of the open output, given that it is no larger than `at_most`.
     pub fn goes_by_size(&self, key: &[u8], at_most: OpenOutput) -> bool {
         !self.limits.to_l0 && (self.is_full(at_most) || self.grandparents.crosses(key))
     }
@@ -261,7 +261,7 @@ impl OutputCutter {
         passes
     }
 
-    /// Whether the output ends at a boundary of the next level's files that lies just before the
+    /// Returns true if the output ends at a boundary of the next level's files directly before the
     /// key.
     fn ends_at_boundary(&self, file_bytes: u64, crossed: u64, overlapped_before: u64) -> bool {
         let limits = &self.limits;
@@ -272,15 +272,15 @@ impl OutputCutter {
         if !limits.leveled {
             return false;
         }
-        // A whole file of the next level lies between the two keys, and it is worth to keep it out
-        // of later compactions.
+        // A whole file of the next level lies between the two keys and is large enough to be kept
+        // out of later compactions.
         let skips_file = crossed >= if grandparents.in_gap { 2 } else { 3 };
         let skipped_bytes = grandparents.overlapped_bytes.saturating_sub(overlapped_before);
         if skips_file && skipped_bytes > limits.target_file_size / 8 {
             return true;
         }
-        // Why later the more boundaries there were: then there will be more of them before the file
-        // is full.
+        // The more boundaries were passed, the fuller the file must be, because more boundaries
+        // will follow before it is full.
         let percent = 50 + (grandparents.boundaries * 5).min(40);
         file_bytes >= limits.target_file_size.div_ceil(100).saturating_mul(percent)
     }

@@ -1,4 +1,4 @@
-//! Cuts along next levels and sizes written down by hand.
+//! Cuts along handwritten next levels and sizes.
 
 use super::*;
 use crate::pick::tests::TestTree;
@@ -6,8 +6,8 @@ use karst_format::key::{InternalKey, SeqNo, ValueType};
 
 const KIB: u64 = 1 << 10;
 
-/// A compaction from L1 to L2 with target size 100 KiB, over files of L3 with these ranges and
-/// sizes in KiB.
+/// Returns a compaction from L1 to L2 with target size 100 KiB, over files of L3 with these ranges
+/// and sizes in KiB.
 fn compaction(grandparents: &[(&str, &str, u64)]) -> Compaction {
     let mut tree = TestTree::new(
         "level_compaction_dynamic_level_bytes=false;max_bytes_for_level_base=1;target_file_size_base=100K;num_levels=5;\
@@ -26,7 +26,7 @@ fn key(user_key: &str) -> Vec<u8> {
     InternalKey { user_key: user_key.as_bytes(), seq: SeqNo(7), kind: ValueType::Value }.to_vec()
 }
 
-/// The keys that begin a new output, when each entry takes so many KiB.
+/// Returns the keys that begin a new output, with entries of `entry_kib` KiB.
 fn cuts(compaction: &Compaction, keys: &[&str], entry_kib: u64) -> Vec<String> {
     let mut cutter = OutputCutter::new(compaction);
     let mut file_bytes = 0;
@@ -59,13 +59,13 @@ fn without_a_next_level_files_are_cut_at_their_size() {
 
 #[test]
 fn half_full_files_end_at_a_boundary_below() {
-    // The second file begins at f; by then the output has 50 KiB, and one boundary was passed: the
-    // end of the first.
+    // The second file begins at f; by then the output has 50 KiB, and has passed one boundary, the
+    // end of the first file.
     let below = compaction(&[("a", "c", 10), ("f", "z", 10)]);
     assert_eq!(cuts(&below, &LETTERS[..6], 10), [""; 0], "passing two boundaries wants 60 percent");
     assert_eq!(cuts(&below, &LETTERS[..6], 12), ["f"]);
-    // The more boundaries there were, the fuller it has to be; between boundaries it may grow to
-    // twice its target.
+    // The more boundaries were passed, the fuller the output must be; between boundaries it may
+    // grow to twice its target.
     assert_eq!(cuts(&compaction(&[("a", "z", 10)]), &LETTERS, 25), ["i"]);
     let many: Vec<(&str, &str, u64)> = LETTERS.iter().map(|key| (*key, *key, 1)).collect();
     assert_eq!(cuts(&compaction(&many), &LETTERS, 10), ["j"], "90 percent at most");
@@ -116,7 +116,7 @@ fn entries_of_one_user_key_stay_together() {
     assert!(!cutter.ends_before(&key("a"), true, None), "nothing is open");
     assert!(!cutter.ends_before(&key("a"), false, full));
     assert!(cutter.ends_before(&key("b"), true, full));
-    // What follows the data counts if asked for.
+    // The bytes behind the data count if `size_includes_tail` is set.
     let mut upper = compaction.clone();
     upper.size_includes_tail = true;
     let with_tail = Some(OpenOutput { file_bytes: 90 * KIB, tail_bytes: 10 * KIB });

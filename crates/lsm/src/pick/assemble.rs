@@ -1,8 +1,8 @@
-//! From chosen inputs to a complete [`Compaction`]: what follows from the inputs and the output
-//! level alone.
+//! Completion of a pick: derives all fields of a [`Compaction`] that follow from the inputs and the
+//! output level.
 //!
 //! In: a [`Draft`]. Out: the compaction with its key range, grandparents, compression, cut-offs,
-//! and whether its files can move as they are.
+//! and the choice between moving and merging its files.
 
 use super::compaction::{Compaction, CompactionInput, CompactionReason, CompactionWork};
 use super::tree::{Span, Tree};
@@ -13,31 +13,31 @@ use karst_format::options::choice::{CompactionPriority, CompactionStyle, Compres
 use karst_format::version_edit::Temperature;
 use std::sync::Arc;
 
-/// Whether a compaction moves blobs out of old blob files. RocksDB's names.
+/// Policy for moving blobs out of old blob files in a compaction. RocksDB's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BlobGarbageCollectionPolicy {
-    /// Yes.
+    /// Blobs are moved.
     Force,
-    /// No.
+    /// Blobs are not moved.
     Disable,
-    /// As `enable_blob_garbage_collection` says.
+    /// `enable_blob_garbage_collection` decides.
     #[default]
     UseDefault,
 }
 
-/// How a compaction treats blobs that live in old blob files.
+/// Settings for blobs in old blob files during a compaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct BlobGarbageCollection {
     pub(crate) policy: BlobGarbageCollectionPolicy,
-    /// Which part of the blob files is old; `None` takes the option.
+    /// Fraction of the blob files that count as old; `None` takes the option.
     pub(crate) age_cutoff: Option<f64>,
 }
 
-/// What a picker has decided.
+/// A pick before completion.
 #[derive(Debug)]
 pub(crate) struct Draft {
-    /// By level from the newest; levels without files are left out when it is assembled.
+    /// Inputs by level from the newest; levels without files are omitted on completion.
     pub(crate) inputs: Vec<CompactionInput>,
     pub(crate) output_level: usize,
     pub(crate) output_path_id: u8,
@@ -45,21 +45,21 @@ pub(crate) struct Draft {
     pub(crate) score: f64,
     pub(crate) target_file_size: u64,
     pub(crate) max_compaction_bytes: u64,
-    /// 0 takes the option.
+    /// Maximum number of subcompactions; 0 takes the option.
     pub(crate) max_subcompactions: u32,
     pub(crate) grandparents: Vec<Arc<FileMetadata>>,
-    /// `None` chooses by level.
+    /// Compression; `None` chooses by level.
     pub(crate) compression: Option<Compression>,
     pub(crate) blob_garbage_collection: BlobGarbageCollection,
-    /// The files of L0 among the inputs are known not to overlap.
+    /// True if the files of L0 among the inputs are known not to overlap.
     pub(crate) l0_inputs_disjoint: bool,
-    /// What is done; `None` moves the inputs as they are if nothing speaks against it, and merges
-    /// them otherwise.
+    /// Work done with the inputs; `None` moves them unchanged if possible, and merges them
+    /// otherwise.
     pub(crate) work: Option<CompactionWork>,
 }
 
 impl Draft {
-    /// A draft with the defaults of `tree`'s options for an output on `output_level`.
+    /// Returns a draft with the defaults of `tree`'s options for an output on `output_level`.
     pub(crate) fn new(
         tree: &Tree<'_>,
         inputs: Vec<CompactionInput>,
@@ -146,7 +146,7 @@ impl Draft {
         !tree.older_data_may_exist(self.output_level, l0_index, smallest, largest)
     }
 
-    /// Whether the inputs can go to the output level without being rewritten.
+    /// Returns true if the inputs can move to the output level without a rewrite.
     fn moves(&self, tree: &Tree<'_>, compression: Compression) -> bool {
         let family = &tree.options().family;
         let start = self.start_level();
@@ -157,14 +157,14 @@ impl Draft {
             return false;
         }
         if self.reason == CompactionReason::ManualCompaction && tree.options().has_compaction_filter() {
-            // Somebody asked for the filter to see every entry.
+            // The user wants the filter to see every entry.
             return false;
         }
         if family.compaction_style == CompactionStyle::Universal
             && family.compaction_options_universal.allow_trivial_move
             && self.output_level != 0
         {
-            // Why not these two: their purpose is to rewrite.
+            // These two reasons are not moved, because their purpose is to rewrite.
             let rewrites = matches!(
                 self.reason,
                 CompactionReason::PeriodicCompaction | CompactionReason::ManualCompaction
@@ -178,8 +178,7 @@ impl Draft {
         }
         let below = self.output_level + 1;
         input.files.iter().all(|file| {
-            // Why: a file that overlaps much of the level below would make a large compaction of
-            // its next one.
+            // A file that overlaps much of the level below would make its next compaction large.
             let overlap =
                 if below < tree.level_count { tree.overlapping_bytes(below, tree.span([file])) } else { 0 };
             let fits = below >= tree.level_count
@@ -188,7 +187,7 @@ impl Draft {
         })
     }
 
-    /// Whether no two inputs overlap, whatever their levels.
+    /// Returns true if no two inputs overlap, on any levels.
     fn inputs_disjoint(&self, tree: &Tree<'_>) -> bool {
         let comparator = tree.comparator();
         let mut files: Vec<_> = self.inputs.iter().flat_map(|input| &input.files).collect();
@@ -238,7 +237,8 @@ impl Draft {
         blob_files.keys().nth(collected).copied().unwrap_or(FileNumber(u64::MAX))
     }
 
-    /// Inputs of the output level that have lived for half of their time, unless they are small.
+    /// Returns the inputs of the output level that have reached half of their time to live, unless
+    /// they are small.
     fn ttl_cuts(&self, tree: &Tree<'_>) -> Vec<Arc<FileMetadata>> {
         let family = &tree.options().family;
         let leveled = family.compaction_style == CompactionStyle::Level
@@ -292,13 +292,13 @@ fn takes_turns(tree: &Tree<'_>) -> bool {
         && family.compaction_pri == CompactionPriority::RoundRobin
 }
 
-/// The level that the second entry of `compression_per_level` is for.
+/// Returns the level that the second entry of `compression_per_level` applies to.
 fn compression_base(tree: &Tree<'_>) -> usize {
     tree.targets.base_level.unwrap_or(1)
 }
 
-/// The path that a run of `bytes` of universal compaction is written to: one that can hold it, and
-/// with those before it also what will come until the run is merged again.
+/// Returns the path that a universal run of `bytes` is written to: one that can hold it, and with
+/// the paths before it also the data added until the run is merged again.
 pub(crate) fn universal_path(tree: &Tree<'_>, bytes: u64) -> u8 {
     let paths = &tree.options().path_target_sizes;
     let ratio = u64::from(tree.options().family.compaction_options_universal.size_ratio).min(100);
@@ -313,7 +313,7 @@ pub(crate) fn universal_path(tree: &Tree<'_>, bytes: u64) -> u8 {
     u8::try_from(paths.len() - 1).unwrap_or(u8::MAX)
 }
 
-/// The files of the first level below `output` that the inputs overlap.
+/// Returns the files that the inputs overlap on the first overlapped level below `output`.
 pub(crate) fn grandparents_of(
     tree: &Tree<'_>,
     inputs: &[CompactionInput],
@@ -323,7 +323,8 @@ pub(crate) fn grandparents_of(
     tree.grandparents(output, span)
 }
 
-/// Whether a running compaction may write to where these inputs would go.
+/// Returns true if a running compaction may write to the range that these inputs would be written
+/// to.
 pub(crate) fn output_blocked(tree: &Tree<'_>, inputs: &[CompactionInput], output: usize) -> bool {
     tree.written_to(output, tree.span(inputs.iter().flat_map(|input| &input.files)))
 }

@@ -1,8 +1,8 @@
-//! Compaction of files that somebody names: `compact_files`.
+//! Manual compaction of named files: `compact_files`.
 //!
-//! In: file numbers and an output level. Out: a compaction of these files and of those that have to
-//! go along: neighbours that share a user key, older files of L0, and whatever overlaps on the
-//! levels down to the output.
+//! In: file numbers and an output level. Out: a compaction of these files and of those that must be
+//! compacted with them: neighbours that share a user key, older files of L0, and all overlapping
+//! files on the levels down to the output.
 
 use super::PickContext;
 use super::assemble::{Draft, output_blocked};
@@ -15,12 +15,12 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-/// Why a compaction by hand cannot be done.
+/// Reason for which a manual compaction cannot run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// The reason, for people.
     pub why: String,
-    /// It is what runs at the moment that is in the way; later it may be possible.
+    /// True if running compactions are in the way, so that a later attempt may succeed.
     pub busy: bool,
 }
 
@@ -42,19 +42,18 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// How named files are compacted. RocksDB's `CompactionOptions`.
+/// Options for the compaction of named files. RocksDB's `CompactionOptions`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactFilesOptions {
-    /// How outputs are compressed; `Disable` chooses as for any compaction. Default `Disable`.
+    /// Compression of the outputs; `Disable` chooses as for any compaction. Default `Disable`.
     pub compression: Compression,
-    /// Bytes at which outputs are cut. Default: no limit.
+    /// Size in bytes at which outputs are cut. Default: no limit.
     pub output_file_size_limit: u64,
-    /// Most parts at a time; 0 takes the database's. Default 0.
+    /// Maximum number of subcompactions at a time; 0 takes the database's. Default 0.
     pub max_subcompactions: u32,
-    /// The path that outputs are written to. Default 0.
+    /// Index of the path that outputs are written to. Default 0.
     pub output_path_id: u8,
-    /// Files move as they are if nothing speaks against it, instead of being written anew. Default
-    /// false.
+    /// True if files may move without a rewrite where possible. Default false.
     pub allow_trivial_move: bool,
 }
 
@@ -70,11 +69,12 @@ impl Default for CompactFilesOptions {
     }
 }
 
-/// A compaction of these files, and of those that have to go along, to `output_level`.
+/// Returns a compaction of these files, and of those that must be compacted with them, to
+/// `output_level`.
 ///
 /// # Errors
-/// [`Refused`] when a file is not in the tree or lies below the output level, when the level cannot
-/// be, or when a running compaction is in the way.
+/// [`Refused`] when a file is not in the tree or is below the output level, when the tree cannot
+/// have that level, or when a running compaction is in the way.
 pub fn compact_files(
     context: PickContext<'_>,
     files: &[FileNumber],
@@ -84,7 +84,7 @@ pub fn compact_files(
     let tree = Tree::new(context);
     let deepest_allowed = match tree.options().family.compaction_style {
         CompactionStyle::Fifo => 0,
-        // Why not always the deepest: it may be kept free for what is ingested behind.
+        // The deepest level may be reserved for files ingested behind all others.
         _ => tree.last_output_level(),
     };
     if output_level > deepest_allowed {
@@ -118,7 +118,8 @@ pub fn compact_files(
     draft.max_subcompactions = options.max_subcompactions;
     draft.output_path_id = options.output_path_id;
     draft.compression = (options.compression != Compression::Disable).then_some(options.compression);
-    // Why: whoever names files may want them written anew, as with another compression.
+    // A rewrite by default, because the user may want the named files rewritten, for example with
+    // another compression.
     draft.work = (!options.allow_trivial_move).then_some(CompactionWork::Merge);
     Ok(draft.assemble(&tree))
 }
@@ -142,7 +143,7 @@ fn check_named(tree: &Tree<'_>, named: &BTreeSet<FileNumber>, output_level: usiz
     }
 }
 
-/// The named files and all that have to go along, by level.
+/// Returns the named files and all files that must be compacted with them, by level.
 fn completed(tree: &Tree<'_>, named: &BTreeSet<FileNumber>, output_level: usize) -> Vec<Selection> {
     let mut chosen: Vec<Selection> = Vec::new();
     for level in 0..=output_level {
@@ -159,7 +160,7 @@ fn completed(tree: &Tree<'_>, named: &BTreeSet<FileNumber>, output_level: usize)
         let last =
             files.iter().rposition(is_named).into_iter().chain(overlapping.indexes.last().copied()).max();
         let (Some(first), Some(last)) = (first, last) else { continue };
-        // Older files of L0 may hold older entries of the same keys, and would then lie above the
+        // Older files of L0 may hold older entries of the same keys, and would then be above the
         // output.
         let last = if level == 0 && output_level > 0 { files.len() - 1 } else { last };
         chosen.push(tree.clean_cut(&Selection::of(level, first..last + 1)));

@@ -1,5 +1,5 @@
-//! What is done to the files of a range by hand without looking into them: deleting those that lie
-//! within it, and suggesting them for compaction.
+//! Manual operations on the files of a range that do not read them: deleting the files within it,
+//! and suggesting them for compaction.
 //!
 //! In: ranges of user keys. Out: a compaction that deletes whole files; or marks on files.
 
@@ -14,15 +14,15 @@ use karst_format::key::user_key;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// A range of user keys; `None` is open.
+/// A range of user keys; `None` is unbounded.
 pub type UserKeyRange<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
 
-/// The deletion of all files that lie within one of the ranges, the second key included if
-/// `include_end` says so. `None` if there is none.
+/// Returns the deletion of all files that lie within one of the ranges, whose second key is
+/// inclusive if `include_end` is set. `None` if no file lies within a range.
 ///
-/// Compat: files of L0 stay, since newer ones would bring older entries to light; so do files that
-/// are being compacted, and files at the ends of a range that share their last user key with a
-/// neighbour that does not lie within it.
+/// Compat: files of L0 are kept, because deleting newer ones would expose older entries; so are
+/// files that are being compacted, and files at the ends of a range that share their last user key
+/// with a neighbour outside of it.
 pub fn delete_files_in_ranges(
     context: PickContext<'_>,
     ranges: &[UserKeyRange<'_>],
@@ -55,7 +55,8 @@ pub fn delete_files_in_ranges(
     Some(draft.assemble(&tree))
 }
 
-/// The files of a level that lie within the range, and share no user key with one that does not.
+/// Returns the files of a level that lie within the range, and share no user key with a file
+/// outside of it.
 fn within(tree: &Tree<'_>, level: usize, (begin, end): UserKeyRange<'_>) -> Selection {
     let (files, comparator) = (tree.files(level), tree.comparator());
     let mut first = begin.map_or(0, |begin| {
@@ -73,8 +74,8 @@ fn within(tree: &Tree<'_>, level: usize, (begin, end): UserKeyRange<'_>) -> Sele
     Selection::of(level, first..last.max(first))
 }
 
-/// Suggests the files that overlap the range, both keys included, for compaction; those of the
-/// deepest level have nowhere to go. Returns how many there are.
+/// Suggests the files that overlap the range, both keys inclusive, for compaction, except for those
+/// of the deepest level, which have no level to move to. Returns their number.
 pub fn suggest_range(version: &Version, (begin, end): UserKeyRange<'_>) -> usize {
     let comparator = version.comparator();
     let deepest = version.levels().iter().rposition(|level| !level.is_empty()).unwrap_or(0);

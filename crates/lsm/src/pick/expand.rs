@@ -1,30 +1,30 @@
-//! The files of the output level that belong to a compaction, and more of the start level where it
-//! costs nothing.
+//! Expansion of inputs: adds the files of the output level that belong to a compaction, and more of
+//! the start level at no extra cost.
 //!
-//! In: what a picker chose on the start level. Out: both levels' files as clean cuts, or nothing if
-//! a running compaction has taken one of them.
+//! In: a picker's files of the start level. Out: both levels' files as clean cuts, or `None` if one
+//! of them is an input of a running compaction.
 
 use super::tree::{Selection, Span, Tree};
 
-/// How the start level may be extended.
+/// Direction in which the start level may be extended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Grow {
     /// To both sides.
     Both,
-    /// Towards larger keys only: round robin goes one way.
+    /// Towards larger keys only, because round robin moves in one direction.
     Right,
 }
 
-/// What a compaction between two levels takes.
+/// Inputs of a compaction between two levels.
 #[derive(Clone, Debug)]
 pub(crate) struct TwoLevels {
     pub(crate) start: Selection,
-    /// Empty if nothing of the output level overlaps.
+    /// Empty if no file of the output level overlaps.
     pub(crate) output: Selection,
 }
 
-/// Every file of L0 that must go along with `start`, because it overlaps it or one that does.
-/// `None` if what they overlap on the output level is being compacted.
+/// Returns `start` and every file of L0 that must be compacted with it, because it overlaps it or
+/// another such file. `None` if the files they overlap on the output level are being compacted.
 pub(crate) fn with_overlapping_l0(
     tree: &Tree<'_>,
     start: &Selection,
@@ -43,7 +43,7 @@ pub(crate) fn with_overlapping_l0(
     Some(all)
 }
 
-/// Adds the files of the output level, and grows the start level as long as that takes no further
+/// Adds the files of the output level, and grows the start level as long as that adds no further
 /// file of the output level.
 pub(crate) fn with_output_level(
     tree: &Tree<'_>,
@@ -63,12 +63,12 @@ pub(crate) fn with_output_level(
     Some(TwoLevels { start, output })
 }
 
-/// More files of the start level whose compaction needs no more of the output level: one compaction
-/// less later on, and each byte of the output level is rewritten once for more of them.
+/// Returns more files of the start level whose compaction needs no more of the output level: that
+/// saves a later compaction, and each rewritten byte of the output level serves more of them.
 fn grown(tree: &Tree<'_>, start: &Selection, output: &Selection, grow: Grow) -> Option<Selection> {
     let both = tree.span_of(&[start, output]);
-    // Why twice: the compaction saves another one, so it may be larger than others, but not without
-    // bound.
+    // Twice, because the compaction saves another one, so it may be larger than others, but not
+    // without bound.
     let limit = tree.options().family.max_compaction_bytes.saturating_mul(2);
     let fits = |more: &Selection| {
         let bytes = tree.selected_bytes(output).saturating_add(tree.selected_bytes(more));
@@ -93,7 +93,7 @@ fn grown(tree: &Tree<'_>, start: &Selection, output: &Selection, grow: Grow) -> 
     if start.level == 0 {
         return None;
     }
-    // Not all that overlap, but those that lie within, to the same sides.
+    // Not all overlapping files, but those that lie within the span.
     let within = tree.clean_within(start.level, span);
     let covers = start.indexes.iter().all(|index| within.indexes.contains(index));
     (covers && fits(&within)).then_some(within)

@@ -1,10 +1,10 @@
-//! FIFO compaction: a cache of what was written last. Nothing is merged but, if asked for, small
-//! files of L0; when the files are too many bytes or too old, the oldest are deleted.
+//! FIFO compaction: keeps the newest data, like a cache. Only small files of L0 are merged, if the
+//! options enable it; when the files have too many bytes or are too old, the oldest are deleted.
 //!
 //! In: a [`Tree`]. Out: files to delete, or files of L0 to merge.
 //!
-//! A tree that was leveled before has deeper levels; they are emptied first, by key, since nobody
-//! knows which of their files is the oldest.
+//! A tree that was leveled before has deeper levels; they are emptied first, by key, since the age
+//! order of their files is unknown.
 
 use super::assemble::Draft;
 use super::compaction::{Compaction, CompactionReason, CompactionWork};
@@ -13,14 +13,14 @@ use super::tree::{Selection, Tree};
 use crate::file::FileMetadata;
 use karst_format::options::nested::FifoOptions;
 
-/// Merged files of L0 are cut at this size.
+/// Size at which merged files of L0 are cut, in bytes.
 const MERGED_FILE_BYTES: u64 = 16 << 20;
 
 fn fifo<'a>(tree: &Tree<'a>) -> &'a FifoOptions {
     &tree.options().family.compaction_options_fifo
 }
 
-/// Bytes that there may be: of tables, or of tables and blob files.
+/// Returns the limit in bytes: of tables, or of tables and blob files.
 fn limit_bytes(options: &FifoOptions) -> u64 {
     if options.max_data_files_size > 0 { options.max_data_files_size } else { options.max_table_files_size }
 }
@@ -30,7 +30,7 @@ fn blob_bytes(tree: &Tree<'_>) -> u64 {
     blobs.fold(0, |sum, blob| sum.saturating_add(blob.file_bytes()))
 }
 
-/// The urgency: above 1 if something is to be deleted or merged.
+/// Returns the score: above 1 if files should be deleted or merged.
 pub(crate) fn score(tree: &Tree<'_>) -> f64 {
     let options = fifo(tree);
     let free: Vec<_> = tree.files(0).iter().filter(|file| !tree.taken(file)).collect();
@@ -47,7 +47,7 @@ pub(crate) fn score(tree: &Tree<'_>) -> f64 {
         score = 1.0;
     }
     if score < 1.0 && tree.deepest.is_some_and(|deepest| deepest > 0) && too_large(tree) {
-        // What is below L0 does not show in L0's size.
+        // L0's size does not include the files below L0.
         score = 1.0;
     }
     score
@@ -58,7 +58,7 @@ fn too_large(tree: &Tree<'_>) -> bool {
     bytes > limit
 }
 
-/// Bytes of all files that count, and how many there may be.
+/// Returns the bytes of all files that count, and their limit.
 fn effective_bytes(tree: &Tree<'_>) -> (u64, u64) {
     let options = fifo(tree);
     let tables = tree.context.version.size_bytes();
@@ -83,8 +83,8 @@ fn delete(tree: &Tree<'_>, files: &Selection, reason: CompactionReason) -> Compa
     draft.assemble(tree)
 }
 
-/// The oldest files, as long as they are expired; nothing if there would still be too many bytes,
-/// which deletes more.
+/// Deletes the oldest files, as long as they are expired; `None` if there would still be too many
+/// bytes, because the deletion by size then deletes more.
 fn expired_files(tree: &Tree<'_>) -> Option<Compaction> {
     if tree.context.running.holds_l0() {
         return None;
@@ -97,7 +97,7 @@ fn expired_files(tree: &Tree<'_>) -> Option<Compaction> {
     let gone = Selection::of(0, first..files.len());
     let (bytes, limit) = effective_bytes(tree);
     let tables = tree.context.version.size_bytes().max(1);
-    // Each table is taken to hold its share of the blobs.
+    // Each table is assumed to hold its share of the blobs.
     let left = 1.0 - tree.selected_bytes(&gone) as f64 / tables as f64;
     if left * bytes as f64 > limit as f64 {
         return None;
@@ -105,8 +105,8 @@ fn expired_files(tree: &Tree<'_>) -> Option<Compaction> {
     Some(delete(tree, &gone, CompactionReason::FifoTtl))
 }
 
-/// The oldest files until the rest is small enough; on a level below L0 those with the smallest
-/// keys.
+/// Deletes the oldest files until the rest is small enough; on a level below L0 those with the
+/// smallest keys.
 fn files_too_many_bytes(tree: &Tree<'_>) -> Option<Compaction> {
     let (mut bytes, limit) = effective_bytes(tree);
     if bytes <= limit || tree.context.running.holds_l0() {
@@ -137,8 +137,8 @@ fn files_too_many_bytes(tree: &Tree<'_>) -> Option<Compaction> {
     Some(delete(tree, &Selection::of(level, gone), CompactionReason::FifoMaxSize))
 }
 
-/// Small files of L0 become one. Files much larger than a memtable were merged before and are left
-/// alone, so that they can still expire.
+/// Merges small files of L0 into one. Files much larger than a memtable were merged before and are
+/// left alone, so that they can still expire.
 fn small_files(tree: &Tree<'_>) -> Option<Compaction> {
     let options = fifo(tree);
     let family = &tree.options().family;

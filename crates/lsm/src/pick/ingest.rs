@@ -1,11 +1,11 @@
-//! Which level a file goes to that is ingested.
+//! Placement of ingested files: the level that a file is added to.
 //!
-//! In: a version, what runs, and the boundaries of a file whose entries are newer than all that the
-//! tree has. Out: the deepest level that has nothing of the file's range, on it or above it, and
-//! that no running compaction writes to in that range.
+//! In: a version, the running compactions, and the boundaries of a file whose entries are newer
+//! than all entries of the tree. Out: the deepest level that has no data in the file's range, on it
+//! or above it, and to which no running compaction writes in that range.
 //!
-//! Invariant: between the answer and the change that adds the file, the caller keeps compactions
-//! from writing there ([`Running::reserve`](super::Running::reserve)).
+//! Invariant: until the edit that adds the file is installed, the caller keeps compactions from
+//! writing there ([`Running::reserve`](super::Running::reserve)).
 
 use super::PickContext;
 use super::tree::{Span, Tree};
@@ -13,33 +13,34 @@ use crate::file::FileMetadata;
 use karst_format::ids::{FileNumber, Level};
 use karst_format::key::{SeqNo, user_key};
 
-/// Where an ingested file goes.
+/// Placement of an ingested file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IngestPlace {
     /// The level.
     pub level: Level,
-    /// There is something in the file's range, or a compaction is about to write there: the file
-    /// must have a sequence number that makes it the newest.
+    /// True if the tree has data in the file's range, or a compaction is about to write there: the
+    /// file then needs a sequence number that makes it the newest.
     pub overlaps: bool,
 }
 
-/// Why a file cannot be ingested behind all others.
+/// Reason for which a file cannot be ingested behind all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotBehind {
-    /// The last level is not kept free.
+    /// The last level is not reserved for such files.
     NoLevel,
-    /// The last level has something in the file's range, or a compaction is about to write there.
+    /// The last level has data in the file's range, or a compaction is about to write there.
     Occupied,
-    /// This file lies above, in the file's range, and has entries of number 0.
+    /// This file of an upper level overlaps the file's range and has entries with sequence
+    /// number 0.
     Unnumbered(FileNumber),
 }
 
-/// Where a file with these boundaries (internal keys) goes. With `above` it is newer than another
-/// one that goes to that level together with it, and must lie above.
+/// Returns the placement of a file with these boundaries (internal keys). With `above` it is newer
+/// than another file that is added to that level with it, and must be placed above that level.
 ///
-/// Compat: as RocksDB, but that only files' boundaries are compared, and not the keys between them.
-/// Only leveled compaction has files below L0 that are newer than what is above, so elsewhere L0 is
-/// the only place.
+/// Compat: as in RocksDB, except that only the boundaries of files are compared, and not the keys
+/// between them. Only leveled compaction can have files below L0 that are newer than data above
+/// them, so under the other styles L0 is the only place.
 pub fn place_ingested(
     context: PickContext<'_>,
     (smallest, largest): (&[u8], &[u8]),
@@ -55,8 +56,8 @@ pub fn place_ingested(
         return IngestPlace { level: Level(0), overlaps: !(0..tree.level_count).all(is_free) };
     };
     let mut place = IngestPlace { level: Level(0), overlaps: false };
-    // Why none between L0 and the base level: nothing but what is drained lies there, and the
-    // levels would have to be drained again.
+    // Levels between L0 and the base level are skipped, because they are being drained and would
+    // have to be drained again.
     for level in (0..tree.level_count).filter(|level| *level == 0 || *level >= base) {
         if !is_free(level) {
             return IngestPlace { overlaps: true, ..place };
@@ -69,16 +70,16 @@ pub fn place_ingested(
     place
 }
 
-/// The last level, if a file that is older than all that the tree has may go there: the level is
-/// kept free for that and has nothing of the file's range yet, and no entry above it in that range
-/// has the sequence number 0, which the file's own entries have.
+/// Returns the last level, if a file that is older than all data of the tree may be added there:
+/// the level is reserved for that and has no data in the file's range yet, and no entry above it in
+/// that range has the sequence number 0, which the file's own entries have.
 ///
-/// A scan would show both of two entries of a key with one number, or the older one.
+/// A scan would otherwise show both of two entries of a key with equal numbers, or the older one.
 ///
-/// Compat: RocksDB refuses if any file above has an entry of number 0, in any range.
+/// Compat: RocksDB rejects the file if any file above has an entry with number 0, in any range.
 ///
 /// # Errors
-/// The file cannot go there, for the reason given.
+/// The reason for which the file cannot be added there.
 pub fn place_behind(
     context: PickContext<'_>,
     (smallest, largest): (&[u8], &[u8]),

@@ -1,11 +1,11 @@
-//! Leveled compaction: each level below L0 is one sorted run, a multiple as large as the one above
-//! it.
+//! Leveled compaction: each level below L0 is one sorted run, larger than the level above it by a
+//! fixed factor.
 //!
-//! In: a [`Tree`]. Out: the most urgent compaction that can start beside those that run.
+//! In: a [`Tree`]. Out: the most urgent compaction that can start beside the running ones.
 //!
-//! Order: levels by score; then files marked for compaction, bottommost files with nothing left to
-//! keep, expired files, files due for their periodic rewrite, and files that keep garbage blobs
-//! alive.
+//! Order: levels by score; then files marked for compaction, bottommost files whose old entries no
+//! snapshot needs, expired files, files due for their periodic rewrite, and files that keep garbage
+//! blobs alive.
 
 use super::assemble::{Draft, grandparents_of, output_blocked};
 use super::compaction::{Compaction, CompactionReason};
@@ -17,28 +17,29 @@ use super::score::scores;
 use super::tree::{Selection, Tree};
 use karst_format::options::choice::CompactionPriority;
 
-/// Most files that move to the next level together; more would only press on that level.
+/// Maximum number of files that move to the next level together; more would overload that level.
 const MOST_MOVED: usize = 4;
 
-/// What a compaction starts with.
+/// Initial files of a compaction.
 #[derive(Clone, Debug)]
 struct Start {
     files: Selection,
     output_level: usize,
     reason: CompactionReason,
     score: f64,
-    /// Files of L0 that overlap neither each other nor older ones: they move as they are.
+    /// True if the files are of L0 and overlap neither each other nor older ones: they move without
+    /// a rewrite.
     moves_from_l0: bool,
 }
 
-/// Where a file goes that is compacted for its own sake.
+/// Destination of a file that is compacted independently of its level's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Onward {
-    /// It stays on its level.
+    /// Its own level.
     Stay,
-    /// To the next level; files of the deepest stay.
+    /// The next level; files of the deepest level stay on it.
     Next,
-    /// To the next level; files of the deepest are left alone, unless that is L0.
+    /// The next level; files of the deepest level are not compacted, unless that is L0.
     NextOrNot,
 }
 
@@ -72,7 +73,7 @@ fn by_score(tree: &Tree<'_>) -> Option<Start> {
             break;
         }
         if l0_blocked && Some(level) == tree.targets.base_level {
-            // Why: compactions from the base level would keep L0 waiting for it.
+            // Compactions from the base level would keep L0 waiting for it.
             continue;
         }
         let reason =
@@ -89,7 +90,8 @@ fn by_score(tree: &Tree<'_>) -> Option<Start> {
         }
         if level == 0 {
             l0_blocked = true;
-            // L0 waits, perhaps for long; fewer files there keep reads fast and writes going.
+            // L0 may wait for long; fewer files in it keep reads fast and writes from being
+            // stopped.
             if let Some(files) = intra_l0::beside_others(tree) {
                 return Some(started((files, 0, false)));
             }
@@ -98,7 +100,8 @@ fn by_score(tree: &Tree<'_>) -> Option<Start> {
     None
 }
 
-/// The files of `level` to begin with, where they go, and whether they move from L0 as they are.
+/// Returns the initial files of `level`, their output level, and true if they move from L0 without
+/// a rewrite.
 fn from_level(tree: &Tree<'_>, level: usize) -> Option<(Selection, usize, bool)> {
     if level == 0 {
         if tree.context.running.holds_l0() {
@@ -119,7 +122,7 @@ fn by_priority(tree: &Tree<'_>, level: usize) -> Option<Selection> {
     let output_level = next_level(tree, level);
     for index in priority::order(tree, level) {
         let found = startable(tree, level, index, output_level, in_turn);
-        // Round robin does not jump over a file that has to wait.
+        // Round robin does not skip a file that has to wait.
         if found.is_some() || in_turn {
             return found;
         }
@@ -127,7 +130,8 @@ fn by_priority(tree: &Tree<'_>, level: usize) -> Option<Selection> {
     None
 }
 
-/// The file's clean cut, if neither it nor what it meets on the output level is being compacted.
+/// Returns the file's clean cut, if neither it nor the files it overlaps on the output level are
+/// being compacted.
 fn startable(
     tree: &Tree<'_>,
     level: usize,
@@ -154,13 +158,14 @@ fn startable(
     tree.free_clean_cut(&below).map(|_| files)
 }
 
-/// Whether files can be expected to move between levels without being rewritten.
+/// Returns true if files can be expected to move between levels without a rewrite.
 fn moves_are_likely(tree: &Tree<'_>) -> bool {
     let options = tree.options();
     options.path_target_sizes.len() <= 1 && options.family.compression_per_level.is_empty()
 }
 
-/// Neighbours of a file that overlaps nothing on the next level and that overlap nothing either.
+/// Extends a file that overlaps nothing on the next level by neighbours that overlap nothing
+/// either.
 fn more_that_move(tree: &Tree<'_>, one: Selection, output_level: usize, right_only: bool) -> Selection {
     let level = one.level;
     let files = tree.files(level);
@@ -170,7 +175,7 @@ fn more_that_move(tree: &Tree<'_>, one: Selection, output_level: usize, right_on
     let (mut start, mut end) = (one.indexes[0], one.indexes[0] + 1);
     let limit = tree.options().family.max_compaction_bytes;
     let mut bytes = files[start].size_bytes;
-    // Whether the range can grow to include the file at `added`.
+    // Returns true if the range can grow to include the file at `added`.
     let may_add = |added: usize, range: std::ops::Range<usize>, bytes: u64| {
         let range = Selection::of(level, range);
         !tree.taken(&files[added])
@@ -194,9 +199,9 @@ fn more_that_move(tree: &Tree<'_>, one: Selection, output_level: usize, right_on
     Selection::of(level, start..end)
 }
 
-/// The oldest files of L0 that overlap neither each other nor the base level: what a sorted load
-/// leaves. They move as they are. Nothing if the base level is empty; then the whole of L0 goes
-/// there anyhow.
+/// Returns the oldest files of L0 that overlap neither each other nor the base level, as a sorted
+/// load produces them. They move without a rewrite. `None` if the base level is empty, because then
+/// all of L0 is compacted into it anyway.
 fn l0_files_that_move(tree: &Tree<'_>) -> Option<Selection> {
     let base = tree.targets.base_level?;
     if !moves_are_likely(tree) || tree.files(base).is_empty() {
@@ -229,7 +234,8 @@ fn l0_files_that_move(tree: &Tree<'_>) -> Option<Selection> {
 }
 
 fn marked_by_users(tree: &Tree<'_>) -> Option<Start> {
-    // Compat: RocksDB begins with a random one; any order will do, and this one repeats.
+    // Compat: RocksDB begins with a random file; this order is fixed, so that picks are
+    // reproducible.
     for (level, index) in marked::by_users(tree) {
         if level == 0 && tree.context.running.holds_l0() {
             continue;
@@ -247,7 +253,7 @@ fn marked_by_users(tree: &Tree<'_>) -> Option<Start> {
     None
 }
 
-/// Round robin: an expired file makes its level take its turn.
+/// Round robin: an expired file triggers a compaction of its level at the cursor.
 fn expired_by_turn(tree: &Tree<'_>) -> Option<Start> {
     if tree.options().family.compaction_pri != CompactionPriority::RoundRobin {
         return None;
@@ -266,7 +272,8 @@ fn for_its_own_sake(
     let deepest = tree.deepest?.min(tree.last_output_level());
     for &(level, index) in places {
         let blocked = level == 0 && tree.context.running.holds_l0();
-        // Why L0 counts: it has levels below it, also while they are empty.
+        // L0 counts although it may be the deepest level, because it has levels below it, even if
+        // they are empty.
         let moves_on = level < deepest || (onward == Onward::NextOrNot && level == 0);
         if blocked || (onward == Onward::NextOrNot && !moves_on) {
             continue;
@@ -279,7 +286,7 @@ fn for_its_own_sake(
     None
 }
 
-/// The rest of the inputs, and the compaction.
+/// Adds the other inputs and completes the compaction.
 fn complete(tree: &Tree<'_>, start: Start) -> Option<Compaction> {
     let Start { mut files, output_level, reason, score, moves_from_l0 } = start;
     if files.level == 0 && output_level != 0 && !moves_from_l0 {
@@ -305,7 +312,7 @@ fn complete(tree: &Tree<'_>, start: Start) -> Option<Compaction> {
         return None;
     }
     let from_l0 = inputs[0].level.0 == 0;
-    // Compat: a single file of L0 that pulled in no other one overlaps none.
+    // Compat: a single file of L0 to which no other was added overlaps none.
     let disjoint = moves_from_l0 || !from_l0 || (inputs.len() == 1 && inputs[0].files.len() == 1);
     let grandparents = if output_level == 0 || moves_from_l0 {
         Vec::new()
@@ -320,8 +327,8 @@ fn complete(tree: &Tree<'_>, start: Start) -> Option<Compaction> {
     Some(draft.assemble(tree))
 }
 
-/// Round robin: as many of the following files as bring the level below its target, without going
-/// round, and without a compaction that is too large.
+/// Round robin: adds as many of the following files as bring the level below its target, without
+/// wrapping around, and without exceeding the size of a compaction.
 fn a_longer_turn(tree: &Tree<'_>, first: Selection, output_level: usize) -> Selection {
     let level = first.level;
     if level == 0 || first.is_empty() {

@@ -1,16 +1,16 @@
-//! Compaction of a range of keys by hand: `compact_range`.
+//! Manual compaction of a range of keys: `compact_range`.
 //!
-//! In: a range and [`CompactRangeOptions`]; then, again and again, the tree as it is. Out: the next
-//! compaction to run, or that one has to wait for others, until it is done.
+//! In: a range and [`CompactRangeOptions`]; then, at each step, the current tree. Out: the next
+//! compaction to run, or a wait for running ones, until it is done.
 //!
 //! Leveled: from the first level that has files in the range one level down at a time, each level
-//! in pieces that are not too large; at the end the deepest level is rewritten if that is asked
-//! for. Universal: all files at once. FIFO: what it would do by itself.
+//! in pieces of limited size; at the end the deepest level is rewritten if the options request it.
+//! Universal: all files at once. FIFO: its regular pick.
 //!
-//! Invariant: it ends. Each piece begins behind the one before it, levels only go down, and the
-//! last pass leaves alone what was written after it began.
+//! Invariant: it ends. Each piece begins behind the previous one, levels only increase, and the
+//! last pass skips files that were written after it began.
 //!
-//! Callers: the engine's `compact_range`, which runs a step, installs it, and asks for the next.
+//! Callers: the engine's `compact_range`, which runs a step, installs it, and requests the next.
 
 use super::PickContext;
 use super::assemble::{
@@ -25,72 +25,72 @@ use karst_format::ids::{FileNumber, Level};
 use karst_format::key::{InternalKey, SeqNo, ValueType};
 use karst_format::options::choice::CompactionStyle;
 
-/// Whether the deepest level of the range is rewritten too.
+/// Policy for rewriting the deepest level of the range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BottommostLevelCompaction {
-    /// No.
+    /// It is not rewritten.
     Skip,
-    /// If there is a compaction filter, which then sees every entry.
+    /// It is rewritten if there is a compaction filter, which then sees every entry.
     #[default]
     IfHaveCompactionFilter,
-    /// Yes, also what has just been written there.
+    /// It is rewritten, including files that this compaction has written there.
     Force,
-    /// Yes, but for what has just been written there.
+    /// It is rewritten, except for files that this compaction has written there.
     ForceOptimized,
 }
 
-/// How a range is compacted. RocksDB's names and defaults.
+/// Options for the compaction of a range. RocksDB's names and defaults.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CompactRangeOptions {
-    /// Nothing else is compacted at the same time. Default false.
+    /// True if no other compaction may run at the same time. Default false.
     pub exclusive_manual_compaction: bool,
-    /// At the end the files of the level that was reached move to another one. Default false.
+    /// True if at the end the files of the output level move to another level. Default false.
     pub change_level: bool,
     /// That other level; `None` is the uppermost that is empty and large enough. Default `None`.
     pub target_level: Option<usize>,
-    /// The path that outputs are written to. Default 0.
+    /// Index of the path that outputs are written to. Default 0.
     pub target_path_id: u8,
-    /// Rewrites the deepest level too. With universal compaction it also decides if a single table
-    /// is rewritten or moved to the deepest level.
+    /// Policy for rewriting the deepest level. With universal compaction it also decides if a
+    /// single table is rewritten or moved to the deepest level.
     pub bottommost_level_compaction: BottommostLevelCompaction,
-    /// Do not wait until the flush that comes first stalls nobody. Default false. The engine's
-    /// business.
+    /// True if the flush at the start may stall writers; otherwise it waits until it stalls none.
+    /// Default false. Handled by the engine.
     pub allow_write_stall: bool,
-    /// Most parts of a compaction at a time; 0 takes the database's. Default 0.
+    /// Maximum number of subcompactions at a time; 0 takes the database's. Default 0.
     pub max_subcompactions: u32,
-    /// Whether blobs in old files are moved into new ones.
+    /// Policy for moving blobs from old blob files to new ones.
     pub blob_garbage_collection_policy: BlobGarbageCollectionPolicy,
-    /// Which part of the blob files is old, 0 to 1; `None` takes the family's. Default `None`, for
-    /// which RocksDB has -1.
+    /// Fraction of the blob files that count as old, 0 to 1; `None` takes the family's. Default
+    /// `None`, for which RocksDB has -1.
     pub blob_garbage_collection_age_cutoff: Option<f64>,
-    /// In a column family with timestamps: keep no history before this one, as
-    /// `Db::increase_full_history_ts_low` does, and then compact. Unless
+    /// In a column family with timestamps: drop the history before this timestamp, as
+    /// `Db::increase_full_history_ts_low` does, before the compaction. Unless
     /// `bottommost_level_compaction` is `Skip`, the deepest level is rewritten too, as with
     /// `ForceOptimized`. Default: none.
     pub full_history_ts_low: Option<Vec<u8>>,
 }
 
-/// What to do next.
+/// Next step of a manual compaction.
 #[derive(Debug)]
 pub enum ManualStep {
-    /// Run this, install it, and ask again.
+    /// Run this compaction, install it, and request the next step.
     Run(Box<Compaction>),
-    /// Another compaction is in the way: ask again when one has ended.
+    /// Another compaction is in the way: request the step again when one has ended.
     Wait,
-    /// Done. The level that the range's data came to, if there was any.
+    /// Done. The level of the range's data, if there was any.
     Done(Option<Level>),
-    /// It cannot be done.
+    /// The compaction cannot be done.
     Refused(Refused),
 }
 
-/// A compaction of a range on its way.
+/// State of a range compaction.
 #[derive(Clone, Debug)]
 pub struct ManualCompaction {
     options: CompactRangeOptions,
     begin: Option<Vec<u8>>,
     end: Option<Vec<u8>>,
-    /// Files from this number on were written after it began.
+    /// Smallest number of files written after the compaction began.
     first_new_file: FileNumber,
     stage: Stage,
 }
@@ -98,8 +98,8 @@ pub struct ManualCompaction {
 #[derive(Clone, Debug)]
 enum Stage {
     Begin,
-    /// Files of `level` go one level down; `from` is the internal key at which the next piece
-    /// begins.
+    /// Files of `level` are compacted one level down; `from` is the internal key at which the next
+    /// piece begins.
     Down {
         level: usize,
         from: Option<Box<[u8]>>,
@@ -110,7 +110,7 @@ enum Stage {
         from: Option<Box<[u8]>>,
     },
     /// The deepest level is rewritten. Files that another compaction has moved further down
-    /// meanwhile come next.
+    /// meanwhile are next.
     Below {
         level: usize,
     },
@@ -121,21 +121,21 @@ enum Stage {
     Done(Option<usize>),
 }
 
-/// A piece of a level.
+/// Result of cutting a piece of a level.
 enum Piece {
-    /// Run it; the next one begins at the key, if there is a next one.
+    /// The compaction of the piece, and the key at which the next piece begins, if any.
     Run(Box<Compaction>, Option<Box<[u8]>>),
-    /// Nothing of the level lies in the range any more.
+    /// No file of the level is left in the range.
     Nothing,
     Conflict,
 }
 
 impl ManualCompaction {
-    /// Compacts the user keys from `begin` to `end`, both included; `None` is open. `next_file` is
-    /// the next file number that will be given out.
+    /// Returns a compaction of the user keys from `begin` to `end`, both inclusive; `None` is
+    /// unbounded. `next_file` is the next file number to be assigned.
     ///
     /// # Errors
-    /// The options do not fit the family's.
+    /// If the options contradict the family's.
     pub fn new(
         begin: Option<&[u8]>,
         end: Option<&[u8]>,
@@ -168,8 +168,8 @@ impl ManualCompaction {
         })
     }
 
-    /// The next step on the tree as it is now. To be called again after a step was installed, or
-    /// after a wait.
+    /// Returns the next step on the current tree. Must be called again after a step was installed,
+    /// or after a wait.
     pub fn next(&mut self, context: PickContext<'_>) -> ManualStep {
         if self.options.exclusive_manual_compaction && !context.running.is_empty() {
             return ManualStep::Wait;
@@ -219,7 +219,7 @@ impl ManualCompaction {
         }
     }
 
-    /// Universal: all files become one run.
+    /// Universal: compacts all files into one run.
     fn everything(&mut self, tree: &Tree<'_>) -> Option<ManualStep> {
         let output_level = tree.last_output_level();
         let levels = (0..=output_level).filter(|&level| !tree.files(level).is_empty());
@@ -239,7 +239,7 @@ impl ManualCompaction {
         }
         let mut draft = self.draft(tree, inputs, output_level);
         draft.max_compaction_bytes = u64::MAX;
-        // A single file of L0 would move to the deepest level otherwise, with the entries that the
+        // A single file of L0 would otherwise move to the deepest level, with the entries that the
         // caller wants to drop.
         draft.work = self.rewrites(tree).then_some(CompactionWork::Merge);
         self.stage = self.after(output_level);
@@ -291,7 +291,7 @@ impl ManualCompaction {
         }
     }
 
-    /// True if the files of the deepest level are rewritten.
+    /// Returns true if the files of the deepest level are rewritten.
     fn rewrites(&self, tree: &Tree<'_>) -> bool {
         match self.options.bottommost_level_compaction {
             BottommostLevelCompaction::Skip => false,
@@ -314,13 +314,14 @@ impl ManualCompaction {
         };
     }
 
-    /// What follows once the data is on `level`.
+    /// Returns the stage that follows once the data is on `level`.
     fn after(&self, level: usize) -> Stage {
         if self.options.change_level { Stage::Refit { level } } else { Stage::Done(Some(level)) }
     }
 
-    /// A part of the level's files in the range, as large as one compaction may be, from `from` on.
-    /// With `below_number` only files with smaller numbers.
+    /// Returns the compaction of a part of the level's files in the range, from `from` on, limited
+    /// to the size of one compaction. With `below_number` only files with smaller numbers are
+    /// taken.
     fn piece(
         &self,
         tree: &Tree<'_>,
@@ -345,7 +346,7 @@ impl ManualCompaction {
             return Piece::Nothing;
         }
         let part = if level == 0 { wanted } else { not_too_large(tree, &wanted, output_level) };
-        // Files that come behind this piece.
+        // Key at which the files behind this piece begin.
         let next_of = |part: &Selection| {
             let last = part.indexes.last().copied()?;
             all.indexes.contains(&(last + 1)).then(|| tree.files(level)[last + 1].smallest.clone())
@@ -439,12 +440,12 @@ impl Bounds {
     }
 }
 
-/// The files of any level in the span; of L0 with all that overlap them.
+/// Returns the files of any level in the span; on L0 with all files that overlap them.
 fn overlapping(tree: &Tree<'_>, level: usize, span: Span<'_>) -> Selection {
     if level == 0 { tree.overlapping_l0(span) } else { tree.overlapping(level, span) }
 }
 
-/// Whether data of `level` has no level below it to go to.
+/// Returns true if data of `level` has no level below it to be compacted into.
 fn is_deepest(tree: &Tree<'_>, level: usize) -> bool {
     if tree.options().dynamic_level_bytes() {
         return level >= tree.last_output_level();
@@ -452,7 +453,7 @@ fn is_deepest(tree: &Tree<'_>, level: usize) -> bool {
     tree.deepest.is_none_or(|deepest| level >= deepest.min(tree.last_output_level()))
 }
 
-/// The first files of the selection that one compaction can take; at least one.
+/// Returns the first files of the selection that one compaction can take; at least one.
 fn not_too_large(tree: &Tree<'_>, all: &Selection, output_level: usize) -> Selection {
     let limit = tree.options().family.max_compaction_bytes;
     let first = all.indexes[0];
@@ -469,7 +470,7 @@ fn not_too_large(tree: &Tree<'_>, all: &Selection, output_level: usize) -> Selec
     Selection::of(all.level, first..first + count)
 }
 
-/// The first neighbours with numbers below the given one.
+/// Returns the first adjacent files with numbers below the given one.
 fn first_stretch_below(tree: &Tree<'_>, part: &Selection, number: FileNumber) -> Selection {
     let files = tree.files(part.level);
     let old = |index: &usize| files[*index].number < number;
@@ -478,7 +479,8 @@ fn first_stretch_below(tree: &Tree<'_>, part: &Selection, number: FileNumber) ->
     Selection::of(part.level, stretch)
 }
 
-/// The uppermost level that is empty down to `level` and may hold that level's bytes.
+/// Returns the uppermost level that is empty, as are those between it and `level`, and may hold
+/// `level`'s bytes.
 fn uppermost_that_fits(tree: &Tree<'_>, level: usize) -> usize {
     let bytes = tree.level_bytes(level);
     let fits = |upper: &usize| tree.files(*upper).is_empty() && tree.targets.of(*upper) >= bytes;

@@ -1,9 +1,9 @@
-//! Files that are due for compaction for reasons of their own, whatever their level's size.
+//! Files that are due for compaction independently of their level's size.
 //!
-//! In: a [`Tree`]. Out: for each reason the files that no running compaction has taken, with their
-//! levels, upper levels first: marked by users or by a collector, bottommost with nothing left to
-//! keep old entries for, older than the time to live, not rewritten for long, or referring to blob
-//! files that are mostly garbage.
+//! In: a [`Tree`]. Out: for each reason the free files, with their levels, upper levels first:
+//! marked by users or by a collector, bottommost with old entries that no snapshot needs, older
+//! than the time to live, not rewritten for too long, or referring to blob files that are mostly
+//! garbage.
 
 use super::tree::Tree;
 use crate::file::FileMetadata;
@@ -11,7 +11,7 @@ use karst_format::options::choice::CompactionStyle;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// A file by level and index.
+/// Level and index of a file.
 pub(crate) type Place = (usize, usize);
 
 fn places<'t>(
@@ -24,19 +24,19 @@ fn places<'t>(
     all.filter(|(_, _, file)| !tree.taken(file) && due(file)).map(|(level, at, _)| (level, at)).collect()
 }
 
-/// Files that were marked for compaction, but for those of the deepest level: they have nowhere to
-/// go.
+/// Returns the files marked for compaction, except for those of the deepest level, which have no
+/// level to move to.
 pub(crate) fn by_users(tree: &Tree<'_>) -> Vec<Place> {
     let deepest = (1..=tree.last_output_level()).rev().find(|&level| !tree.files(level).is_empty());
     places(tree, 0..deepest.unwrap_or(1), |file| file.is_marked())
 }
 
-/// Files with nothing older below them, all of whose entries every snapshot sees: rewriting them
-/// drops old versions and deletions, and makes their sequence numbers 0.
+/// Returns files with nothing older below them, all of whose entries every snapshot sees: rewriting
+/// them drops old versions and deletions, and makes their sequence numbers 0.
 pub(crate) fn bottommost(tree: &Tree<'_>) -> Vec<Place> {
-    // Reason: entries with timestamps keep their sequence numbers for as long as the history that
-    // they belong to can be read, and merge operands always. A file of such entries would be
-    // rewritten without end.
+    // Entries with timestamps keep their sequence numbers as long as the history that they belong
+    // to can be read, and merge operands always do. A file of such entries would be rewritten
+    // without end.
     //
     // Compat: RocksDB rewrites the files whose latest timestamp is before `full_history_ts_low`.
     if tree.options().allow_ingest_behind || tree.comparator().timestamp_size() > 0 {
@@ -61,7 +61,7 @@ pub(crate) fn bottommost(tree: &Tree<'_>) -> Vec<Place> {
     found
 }
 
-/// Leveled: files whose data is older than `ttl`, but for those of the last level.
+/// Leveled: returns the files whose data is older than `ttl`, except for those of the last level.
 pub(crate) fn expired(tree: &Tree<'_>) -> Vec<Place> {
     let ttl = tree.options().family.ttl;
     if ttl == 0 || tree.options().family.compaction_style != CompactionStyle::Level {
@@ -73,18 +73,18 @@ pub(crate) fn expired(tree: &Tree<'_>) -> Vec<Place> {
     })
 }
 
-/// Files that were written longer ago than `periodic_compaction_seconds`. Files that do not say
-/// when are left alone.
+/// Returns the files that were written longer ago than `periodic_compaction_seconds`. Files that
+/// record no time are left alone.
 ///
-/// Compat: RocksDB asks the file system then; databases that old are rewritten by anything else
-/// first.
+/// Compat: RocksDB uses the file system's time instead; databases that old are rewritten for other
+/// reasons first.
 pub(crate) fn periodic(tree: &Tree<'_>) -> Vec<Place> {
     let seconds = tree.options().family.periodic_compaction_seconds;
     if seconds == 0 || seconds > tree.context.now_s {
         return Vec::new();
     }
-    // Why ahead: what becomes due before the database is little used again is rewritten while it
-    // is.
+    // Looks ahead, because files that become due before the next time of little use are rewritten
+    // during the current one.
     let ahead = tree.options().offpeak.map_or(0, |offpeak| offpeak.ahead_s(tree.context.now_s));
     let limit = tree.context.now_s - seconds + ahead;
     places(tree, 0..tree.last_output_level() + 1, |file| {
@@ -94,8 +94,8 @@ pub(crate) fn periodic(tree: &Tree<'_>) -> Vec<Place> {
     })
 }
 
-/// Tables that refer to the oldest blob file, if the blob files that compactions collect from are
-/// garbage for at least `blob_garbage_collection_force_threshold`.
+/// Returns the tables that refer to the oldest blob file, if the blob files that compactions
+/// collect from are garbage for at least `blob_garbage_collection_force_threshold`.
 pub(crate) fn blob_garbage(tree: &Tree<'_>) -> Vec<Place> {
     let family = &tree.options().family;
     let (age_cutoff, threshold) =

@@ -1,23 +1,23 @@
-//! Which files to compact next, and how.
+//! Compaction picking: chooses the files to compact next, and the kind of compaction.
 //!
-//! In: a [`Version`], the family's [`CompactionOptions`], what is [`Running`], the oldest snapshot,
-//! and the time: together a [`PickContext`]. Out: a [`Compaction`], or nothing to do. Pure: the
-//! same input gives the same pick.
+//! In: a [`Version`], the family's [`CompactionOptions`], the [`Running`] compactions, the oldest
+//! snapshot, and the time: together a [`PickContext`]. Out: a [`Compaction`], or nothing to do.
+//! Pure: equal input gives equal picks.
 //!
-//! Whoever picks registers the result in the same [`Running`] before anybody picks again, and takes
-//! it out when the result is installed or the job is given up.
+//! The caller registers a pick in that [`Running`] before anything else is picked, and releases it
+//! when the result is installed or the job is abandoned.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`compaction`] | what a pick is |
+//! | [`compaction`] | the result of a pick |
 //! | [`options`] | the options that picks depend on, made consistent |
-//! | [`running`] | what is being compacted now |
-//! | `targets` | level sizes, and where L0 goes |
-//! | `score` | which level is most urgent, and how much is due in all |
-//! | `marked`, `priority` | files due for their own sake; which file of a level goes first |
+//! | [`running`] | the compactions that are running |
+//! | `targets` | target sizes of levels, and the level that L0 is compacted into |
+//! | `score` | urgency of each level, and the bytes due in total |
+//! | `marked`, `priority` | files due independently of their level's size; order of the files of a level |
 //! | `leveled`, `intra_l0`, `universal`, `fifo` | the strategies |
-//! | [`manual`], `compact_files` | compactions that somebody asks for |
-//! | `tree`, `expand`, `assemble` | what they share: ranges and clean cuts, the output level's files, the complete compaction |
+//! | [`manual`], `compact_files` | compactions requested by the user |
+//! | `tree`, `expand`, `assemble` | shared parts: ranges and clean cuts, the output level's files, the complete compaction |
 mod assemble;
 mod compact_files;
 pub mod compaction;
@@ -57,7 +57,7 @@ pub use running::{Running, RunningId};
 pub use score::{Scores, estimated_pending_compaction_bytes, needs_compaction};
 pub use targets::LevelTargets;
 
-/// What a decision depends on.
+/// Input of a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct PickContext<'a> {
     /// The family's current version.
@@ -66,19 +66,19 @@ pub struct PickContext<'a> {
     pub options: &'a CompactionOptions,
     /// The family's running compactions.
     pub running: &'a Running,
-    /// When a snapshot was released last, the oldest one left, or the last visible sequence number
-    /// if none was left; 0 as long as none has been released.
+    /// At the last release of a snapshot: the oldest remaining snapshot, or the last visible
+    /// sequence number if none remained; 0 as long as no snapshot has been released.
     ///
-    /// Why not the oldest snapshot as it is now: what was written without snapshots has nothing
-    /// hidden that a rewrite could drop. With it, every load that moved to the last level as it was
-    /// would be rewritten there at once.
+    /// The current oldest snapshot would not do, because data written without snapshots has no
+    /// hidden entries that a rewrite could drop: every load that moved to the last level without a
+    /// rewrite would be rewritten there at once.
     pub oldest_snapshot: SeqNo,
     /// Unix time in seconds.
     pub now_s: u64,
 }
 
-/// The next compaction that the tree needs, if it can start beside those that run. Nothing under
-/// `disable_auto_compactions`.
+/// Returns the next compaction that the tree needs, if it can start beside the running ones. `None`
+/// under `disable_auto_compactions`.
 ///
 /// Takes time proportional to the number of files.
 pub fn pick(context: PickContext<'_>) -> Option<Compaction> {

@@ -1,23 +1,23 @@
-//! When the database is little used (`daily_offpeak_time_utc`): what would become due before that
-//! time comes again is done in it.
+//! Daily time of little use (`daily_offpeak_time_utc`): work that would become due before the next
+//! such time is done in the current one.
 //!
-//! In: the option's text, `HH:mm-HH:mm` in UTC. Out: how far ahead to look.
+//! In: the option's text, `HH:mm-HH:mm` in UTC. Out: the number of seconds to look ahead.
 
 const DAY_S: u64 = 24 * 60 * 60;
 
-/// A time of each day.
+/// A period of each day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offpeak {
-    /// Seconds behind midnight.
+    /// Start, in seconds after midnight.
     start_s: u64,
     end_s: u64,
 }
 
 impl Offpeak {
-    /// Reads the option; `None` where it is empty.
+    /// Parses the option; `None` for an empty text.
     ///
     /// # Errors
-    /// What it should look like.
+    /// The expected format.
     pub fn parse(text: &str) -> Result<Option<Offpeak>, &'static str> {
         if text.is_empty() {
             return Ok(None);
@@ -30,10 +30,10 @@ impl Offpeak {
         }
     }
 
-    /// How many seconds from `now_s`, in seconds since 1970, the next such time begins, if it is
-    /// one now; else 0.
+    /// Returns the seconds from `now_s`, in seconds since 1970, to the next start of the period, if
+    /// `now_s` is within the period; else 0.
     ///
-    /// Compat: the minute in which it ends belongs to it.
+    /// Compat: the minute in which the period ends belongs to it.
     pub fn ahead_s(self, now_s: u64) -> u64 {
         let now_s = now_s % DAY_S;
         let minute_s = now_s / 60 * 60;
@@ -46,7 +46,7 @@ impl Offpeak {
     }
 }
 
-/// `HH:mm` in seconds.
+/// Parses `HH:mm` to seconds.
 fn time_s(text: &str) -> Option<u64> {
     let (hours, minutes) = text.split_once(':')?;
     let number = |text: &str, below| {

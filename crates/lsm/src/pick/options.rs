@@ -1,8 +1,8 @@
 //! The options that compaction decisions depend on, made consistent.
 //!
-//! In: a family's options as the user set them. Out: the same after the corrections that RocksDB
-//! makes when it opens a family: zeros that stand for "decide by itself" are decided, and
-//! contradictions are settled.
+//! In: a family's options as the user set them. Out: the options after the corrections that RocksDB
+//! makes when it opens a family: zeros that stand for "choose a default" are replaced, and
+//! contradictions are resolved.
 //!
 //! Callers: the engine, whenever a family's options are set; the result is passed to every
 //! decision.
@@ -12,29 +12,29 @@ use karst_format::options::choice::{CompactionStyle, Compression};
 use karst_format::options::nested::CompressionOptions;
 use karst_format::options::{ColumnFamilyOptions, DbOptions};
 
-/// RocksDB's 0xfffffffffffffffe: nobody said.
+/// RocksDB's 0xfffffffffffffffe: not set by the user.
 const DECIDE: u64 = u64::MAX - 1;
 const THIRTY_DAYS_S: u64 = 30 * 24 * 60 * 60;
 
-/// What compactions are picked by. Cheap to share, not to make.
+/// Options that picks depend on. Cheap to share, not to construct.
 #[derive(Clone, Debug)]
 pub struct CompactionOptions {
     /// The family's options, consistent.
     pub family: ColumnFamilyOptions,
-    /// Most parts that one compaction is cut into.
+    /// Maximum number of subcompactions of one compaction.
     pub max_subcompactions: u32,
-    /// The last level is kept free for files that are ingested behind all others.
+    /// True if the last level is reserved for files that are ingested behind all others.
     pub allow_ingest_behind: bool,
-    /// When the database is little used.
+    /// Daily time at which the database is little used.
     pub offpeak: Option<Offpeak>,
-    /// How many bytes each path should hold, by path id. Never empty; the last path takes what fits
+    /// Target bytes of each path, by path id. Never empty; the last path takes all files that fit
     /// nowhere else.
     pub path_target_sizes: Vec<u64>,
 }
 
 impl CompactionOptions {
-    /// Makes the options consistent. `path_target_sizes` may be empty: all files in the database's
-    /// directory.
+    /// Makes the options consistent. An empty `path_target_sizes` stands for all files in the
+    /// database's directory.
     pub fn new(
         db: &DbOptions,
         family: &ColumnFamilyOptions,
@@ -53,41 +53,41 @@ impl CompactionOptions {
             family,
             max_subcompactions: db.max_subcompactions.max(1),
             allow_ingest_behind,
-            // What is no time was refused when it was set.
+            // A text that is not a time was rejected when it was set.
             offpeak: Offpeak::parse(&db.daily_offpeak_time_utc).unwrap_or_default(),
             path_target_sizes: paths,
         }
     }
 
-    /// How many levels a tree has under these options.
+    /// Returns the number of levels of a tree with these options.
     pub fn level_count(&self) -> usize {
         // `settle_levels` has made it positive, and the option's own range bounds it.
         usize::try_from(self.family.num_levels).unwrap_or(1)
     }
 
-    /// The last level, if it is kept free for files that are ingested behind all others. Trees of
-    /// fewer than three levels have none to spare.
+    /// Returns the last level if it is reserved for files that are ingested behind all others.
+    /// Trees of fewer than three levels reserve none.
     pub fn reserved_level(&self) -> Option<usize> {
         self.reserved_of(self.level_count())
     }
 
-    /// The reserved level of a tree with `level_count` levels.
+    /// Returns the reserved level of a tree with `level_count` levels.
     pub(crate) fn reserved_of(&self, level_count: usize) -> Option<usize> {
         (self.allow_ingest_behind && level_count > 2).then(|| level_count - 1)
     }
 
-    /// Whether leveled compaction sizes its levels from the last one upwards.
+    /// Returns true if leveled compaction sizes its levels from the last one upwards.
     pub fn dynamic_level_bytes(&self) -> bool {
         self.family.level_compaction_dynamic_level_bytes
     }
 
-    /// Whether a compaction filter will see every entry that is compacted.
+    /// Returns true if a compaction filter is set.
     pub fn has_compaction_filter(&self) -> bool {
         self.family.compaction_filter.id().is_some() || self.family.compaction_filter_factory.id().is_some()
     }
 
-    /// Size in bytes at which files of `level` are cut. `base_level` is that of leveled compaction
-    /// with dynamic level bytes.
+    /// Returns the size in bytes at which files of `level` are cut. `base_level` is that of leveled
+    /// compaction with dynamic level bytes.
     pub fn target_file_size(&self, level: usize, base_level: Option<usize>) -> u64 {
         let steps = match base_level {
             Some(base) if self.dynamic_level_bytes() && level >= base => level - base,
@@ -100,12 +100,12 @@ impl CompactionOptions {
         (1..steps).fold(self.family.target_file_size_base, |size, _| size.saturating_mul(multiplier))
     }
 
-    /// The path that `level` of a leveled tree is written to: the first one in which it fits behind
-    /// the levels above it.
+    /// Returns the path that `level` of a leveled tree is written to: the first one that has room
+    /// for it behind the levels above it.
     pub fn path_of_level(&self, level: usize) -> u8 {
         let paths = &self.path_target_sizes;
         let family = &self.family;
-        // L0 counts as large as L1.
+        // L0 is assumed to be as large as L1.
         let mut size = family.max_bytes_for_level_base;
         let (mut path, mut at) = (0, 0);
         let mut left = paths[0];
@@ -128,8 +128,8 @@ impl CompactionOptions {
         u8::try_from(path).unwrap_or(u8::MAX)
     }
 
-    /// How files of `level` are compressed, in a tree whose deepest non-empty level is `deepest`
-    /// (`None` for an empty tree).
+    /// Returns the compression of files on `level`, in a tree whose deepest non-empty level is
+    /// `deepest` (`None` for an empty tree).
     pub fn compression(&self, level: usize, base_level: usize, deepest: Option<usize>) -> Compression {
         let family = &self.family;
         let bottommost = deepest.is_none_or(|deepest| level >= deepest);
@@ -141,7 +141,7 @@ impl CompactionOptions {
         per_level.copied().unwrap_or(family.compression)
     }
 
-    /// How the compression library is used on `level`.
+    /// Returns the options of the compression library on `level`.
     pub fn compression_options(&self, level: usize, deepest: Option<usize>) -> &CompressionOptions {
         let bottommost = deepest.is_none_or(|deepest| level >= deepest);
         if bottommost && self.family.bottommost_compression_opts.enabled {
@@ -151,7 +151,7 @@ impl CompactionOptions {
     }
 }
 
-/// `size` times `factor`, rounded down. Saturates; 0 for a factor that is not positive.
+/// Returns `size` times `factor`, rounded down. Saturates; 0 for a factor that is not positive.
 pub(crate) fn scaled(size: u64, factor: f64) -> u64 {
     (size as f64 * factor) as u64
 }
@@ -163,7 +163,7 @@ fn settle_levels(family: &mut ColumnFamilyOptions, ingest_behind: bool, paths: u
         _ => 1,
     };
     family.num_levels = family.num_levels.max(fewest);
-    // Compat: as RocksDB, which sizes several paths by the static targets only.
+    // Compat: RocksDB too sizes several paths by static targets only.
     if family.compaction_style != CompactionStyle::Level || paths > 1 {
         family.level_compaction_dynamic_level_bytes = false;
     }
@@ -212,7 +212,7 @@ fn settle_ages(family: &mut ColumnFamilyOptions) {
             if undecided {
                 *periodic = THIRTY_DAYS_S;
             }
-            // Both mean the same here; the stricter counts.
+            // Both options have one meaning here, so the stricter one applies.
             if *periodic == 0 || (family.ttl != 0 && family.ttl < *periodic) {
                 *periodic = family.ttl;
             }

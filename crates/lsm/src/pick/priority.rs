@@ -1,6 +1,6 @@
-//! In which order the files of a level are compacted: `compaction_pri`.
+//! Compaction priority: the order in which the files of a level are compacted (`compaction_pri`).
 //!
-//! In: a [`Tree`] and a level. Out: the indexes of the level's files, the first to compact first.
+//! In: a [`Tree`] and a level. Out: the indexes of the level's files, in the order of compaction.
 
 use super::tree::Tree;
 use crate::file::FileMetadata;
@@ -9,7 +9,7 @@ use karst_format::options::choice::CompactionPriority;
 use std::cmp::{Ordering, Reverse};
 use std::sync::Arc;
 
-/// The files of `level` in the order in which they should be compacted.
+/// Returns the indexes of `level`'s files in the order in which they should be compacted.
 pub(crate) fn order(tree: &Tree<'_>, level: usize) -> Vec<usize> {
     let files = tree.files(level);
     let mut order: Vec<usize> = (0..files.len()).collect();
@@ -25,9 +25,9 @@ pub(crate) fn order(tree: &Tree<'_>, level: usize) -> Vec<usize> {
     order
 }
 
-/// The fewest bytes of the next level for a byte of the file first: what costs least for what it
-/// frees. Marked files come before all, and files near their time to live count as cheaper, so that
-/// they go in time without a compaction of their own.
+/// Orders files by the bytes of the next level that they overlap per byte of their own, the fewest
+/// first. Marked files precede all others, and files near their time to live count as cheaper, so
+/// that they are compacted in time without a compaction of their own.
 fn by_overlap(tree: &Tree<'_>, level: usize, order: &mut [usize]) {
     let files = tree.files(level);
     let boost = TtlBoost::new(tree, level);
@@ -41,8 +41,8 @@ fn by_overlap(tree: &Tree<'_>, level: usize, order: &mut [usize]) {
             u64::try_from(ratio).unwrap_or(u64::MAX) / boost.of(file)
         })
         .collect();
-    // Why by key in the end: neighbours that move without rewriting go together, and the pick is
-    // the same every time.
+    // Ties are broken by key, so that neighbours that move without a rewrite go together, and picks
+    // are reproducible.
     order.sort_by(|&a, &b| {
         let marked = files[b].is_marked().cmp(&files[a].is_marked());
         let keys = || tree.comparator().compare_internal(&files[a].smallest, &files[b].smallest);
@@ -50,7 +50,7 @@ fn by_overlap(tree: &Tree<'_>, level: usize, order: &mut [usize]) {
     });
 }
 
-/// The next level that files of `level` meet.
+/// Returns the next level that files of `level` are merged into.
 fn next_level(tree: &Tree<'_>, level: usize) -> usize {
     if level == 0 { tree.targets.base_level.unwrap_or(1) } else { level + 1 }
 }
@@ -78,7 +78,7 @@ fn overlaps_in_one_pass(tree: &Tree<'_>, level: usize) -> Vec<u64> {
                 break;
             }
             bytes = bytes.saturating_add(other.size_bytes);
-            // A file that goes on behind this one's end overlaps the next one too.
+            // A file that extends beyond this one's end overlaps the next one too.
             if comparator.compare_internal(&other.largest, &file.largest).is_gt() {
                 break;
             }
@@ -89,7 +89,7 @@ fn overlaps_in_one_pass(tree: &Tree<'_>, level: usize) -> Vec<u64> {
     tree.files(level).iter().map(overlap).collect()
 }
 
-/// Where the last turn ended, and on from there. L0's files overlap, so there it is the oldest
+/// Orders files from the cursor of the last turn on. If L0's files overlap, its oldest file is
 /// first.
 fn by_turn(tree: &Tree<'_>, level: usize, order: &mut [usize]) {
     let files = tree.files(level);
@@ -105,14 +105,14 @@ fn by_turn(tree: &Tree<'_>, level: usize, order: &mut [usize]) {
     }
 }
 
-/// How much cheaper a file counts because of its age.
+/// Factor by which a file counts as cheaper because of its age.
 ///
-/// Nothing before half of the time to live has passed. The deeper the level, the later it begins:
-/// ranges halve from level to level, so that a file that is boosted on one level is not so again at
-/// once on the next.
+/// There is no boost before half of the time to live has passed. The deeper the level, the later
+/// the boost begins: ranges halve from level to level, so that a file that is boosted on one level
+/// is not boosted again at once on the next.
 struct TtlBoost {
     now_s: u64,
-    /// `None`: no boost. Age at which it begins, and seconds for each step.
+    /// Age at which the boost begins, and seconds for each step; `None` for no boost.
     range: Option<(u64, u64)>,
 }
 
@@ -133,8 +133,7 @@ impl TtlBoost {
 
     fn of(&self, file: &FileMetadata) -> u64 {
         let Some((begin, step)) = self.range else { return 1 };
-        // Compat: RocksDB takes a file that does not know its age for one from 1970; here it is not
-        // boosted.
+        // Compat: RocksDB treats a file of unknown age as one from 1970; here it is not boosted.
         if file.oldest_ancestor_time_s == 0 {
             return 1;
         }

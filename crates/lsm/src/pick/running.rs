@@ -1,12 +1,12 @@
-//! What is being compacted now, so that no two compactions take the same file or write to the same
-//! place.
+//! The running compactions, registered so that no two of them take the same file or write to the
+//! same range.
 //!
-//! In: each [`Compaction`] when it starts and when it ends. Out: which files are taken, whether L0
-//! is, and whether a range of keys is being written to on a level.
+//! In: each [`Compaction`] when it starts and when it ends. Out: the files in use, the use of L0,
+//! and the ranges of keys that are being written to on a level.
 //!
-//! Invariant: a file is an input of at most one compaction in it. The value has no lock; its owner
-//! (one for each column family) guards it, and holds the guard from a pick to the registration of
-//! what was picked.
+//! Invariant: a file is an input of at most one registered compaction. The value has no lock; its
+//! owner (one for each column family) guards it, and holds the guard from a pick until the pick is
+//! registered.
 
 use super::compaction::{Compaction, CompactionReason};
 use crate::file::FileMetadata;
@@ -16,12 +16,12 @@ use karst_format::options::choice::CompactionStyle;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashSet};
 
-/// Names a running compaction of one column family.
+/// Id of a running compaction of one column family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunningId(u64);
 
-/// The compactions of one column family that were picked and have neither been installed nor given
-/// up.
+/// The compactions of one column family that were picked and have been neither installed nor
+/// abandoned.
 #[derive(Debug, Default)]
 pub struct Running {
     next_id: u64,
@@ -29,7 +29,7 @@ pub struct Running {
     files: HashSet<FileNumber>,
 }
 
-/// What others have to know of a running compaction.
+/// The properties of a running compaction that other picks depend on.
 #[derive(Debug)]
 struct Outline {
     files: Vec<FileNumber>,
@@ -42,16 +42,16 @@ struct Outline {
 }
 
 impl Running {
-    /// Nothing runs.
+    /// Returns a value without compactions.
     pub fn new() -> Running {
         Running::default()
     }
 
-    /// Enters a compaction that was picked from this very state.
+    /// Registers a compaction that was picked from this very state.
     ///
     /// # Panics
-    /// When one of its files is taken already: the state has changed since it was picked, which is
-    /// a bug of the caller.
+    /// When one of its files is already in use: the state has changed since the pick, which is a
+    /// bug of the caller.
     pub fn register(&mut self, compaction: &Compaction) -> RunningId {
         let files: Vec<FileNumber> = compaction.input_files().map(|(_, file)| file.number).collect();
         for file in &files {
@@ -59,8 +59,8 @@ impl Running {
         }
         let id = RunningId(self.next_id);
         self.next_id += 1;
-        // Compat: as in RocksDB, universal compactions exclude each other where L0 matters,
-        // wherever they start.
+        // Compat: as in RocksDB, universal compactions exclude each other on L0, from any start
+        // level.
         let holds_l0 = compaction.start_level().0 == 0 || compaction.style == CompactionStyle::Universal;
         let outline = Outline {
             files,
@@ -75,8 +75,8 @@ impl Running {
         id
     }
 
-    /// Keeps compactions from writing to `level` within the range of user keys, both ends included,
-    /// for a file that is about to be ingested there.
+    /// Keeps compactions from writing to `level` within the range of user keys, both ends
+    /// inclusive, for a file that is about to be ingested there.
     pub fn reserve(&mut self, level: Level, smallest: &[u8], largest: &[u8]) -> RunningId {
         let id = RunningId(self.next_id);
         self.next_id += 1;
@@ -93,10 +93,10 @@ impl Running {
         id
     }
 
-    /// Takes a compaction out that was installed or given up.
+    /// Removes a compaction that was installed or abandoned.
     ///
     /// # Panics
-    /// When it is not in, which is a bug of the caller.
+    /// When it is not registered, which is a bug of the caller.
     pub fn release(&mut self, id: RunningId) {
         let outline = self.compactions.remove(&id).expect("a compaction is released once");
         for file in &outline.files {
@@ -104,50 +104,50 @@ impl Running {
         }
     }
 
-    /// How many compactions run.
+    /// Returns the number of running compactions.
     pub fn len(&self) -> usize {
         self.compactions.len()
     }
 
-    /// Whether none runs.
+    /// Returns true if no compaction runs.
     pub fn is_empty(&self) -> bool {
         self.compactions.is_empty()
     }
 
-    /// How many files are being compacted.
+    /// Returns the number of files that are being compacted.
     pub fn file_count(&self) -> usize {
         self.files.len()
     }
 
-    /// Bytes of all files being compacted.
+    /// Returns the bytes of all files that are being compacted.
     pub fn input_bytes(&self) -> u64 {
         self.compactions.values().fold(0, |sum, outline| sum.saturating_add(outline.input_bytes))
     }
 
-    /// Whether somebody's manual compaction runs.
+    /// Returns true if a manual compaction runs.
     pub fn has_manual(&self) -> bool {
         self.compactions.values().any(|outline| outline.reason == CompactionReason::ManualCompaction)
     }
 
-    /// Whether the file is being compacted.
+    /// Returns true if the file is being compacted.
     #[inline]
     pub fn holds(&self, file: &FileMetadata) -> bool {
         self.files.contains(&file.number)
     }
 
-    /// Whether one of the files is being compacted.
+    /// Returns true if one of the files is being compacted.
     pub fn holds_any<'f>(&self, files: impl IntoIterator<Item = &'f std::sync::Arc<FileMetadata>>) -> bool {
         !self.files.is_empty() && files.into_iter().any(|file| self.holds(file))
     }
 
-    /// Whether a compaction that takes files of L0 runs; only one may, but for those that stay
-    /// within L0.
+    /// Returns true if a compaction that takes files of L0 runs; only one may, except for
+    /// compactions within L0.
     pub fn holds_l0(&self) -> bool {
         self.compactions.values().any(|outline| outline.holds_l0)
     }
 
-    /// Whether a running compaction may write to `level` within the range of user keys, both ends
-    /// included.
+    /// Returns true if a running compaction may write to `level` within the range of user keys,
+    /// both ends inclusive.
     pub fn writes_to(&self, comparator: &Comparator, level: Level, smallest: &[u8], largest: &[u8]) -> bool {
         self.compactions.values().any(|outline| {
             outline.output_level == level

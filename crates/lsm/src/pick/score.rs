@@ -1,11 +1,10 @@
-//! How urgent each level's compaction is, and how many bytes of compaction are due in all.
+//! Compaction scores: urgency of each level, and the bytes of compaction due in total.
 //!
-//! In: a [`Tree`]. Out: [`Scores`] (a level with a score of 1 or more is due; the largest goes
-//! first), whether there is anything to do ([`needs_compaction`]), and
-//! [`estimated_pending_compaction_bytes`], which write stalls go by.
+//! In: a [`Tree`]. Out: [`Scores`] (a level with a score of 1 or more is due; the largest is picked
+//! first), the need for compaction ([`needs_compaction`]), and
+//! [`estimated_pending_compaction_bytes`], on which write stalls depend.
 //!
-//! Files that are being compacted do not count: what is being done about them is no reason to do
-//! more.
+//! Files that are being compacted do not count, because they are already dealt with.
 
 use super::PickContext;
 use super::fifo;
@@ -24,17 +23,17 @@ pub struct Scores {
 }
 
 impl Scores {
-    /// The scores of the context's version.
+    /// Returns the scores of the context's version.
     pub fn new(context: PickContext<'_>) -> Scores {
         scores(&Tree::new(context))
     }
 
-    /// The score of one level; 0 for a level that no compaction starts from.
+    /// Returns the score of one level; 0 for a level that no compaction starts from.
     pub fn of(&self, level: usize) -> f64 {
         self.by_urgency.iter().find(|(at, _)| *at == level).map_or(0.0, |(_, score)| *score)
     }
 
-    /// The largest score.
+    /// Returns the largest score.
     pub fn largest(&self) -> f64 {
         self.by_urgency.first().map_or(0.0, |(_, score)| *score)
     }
@@ -51,13 +50,13 @@ pub(crate) fn scores(tree: &Tree<'_>) -> Scores {
     Scores { by_urgency }
 }
 
-/// Under dynamic levels, scores from 1 upwards are larger by this, so that one can be lowered and
-/// still be above 1.
+/// Factor of scores from 1 upwards under dynamic levels, so that such a score can be lowered and
+/// still exceed 1.
 const SCALE: f64 = 10.0;
 
 fn leveled(tree: &Tree<'_>) -> Vec<(usize, f64)> {
     let mut scores = vec![(0, l0_score(tree))];
-    // Bytes that will reach the level at hand from above before long.
+    // Bytes that will soon reach the current level from above.
     let mut coming_down = tree.level_bytes(0) as f64;
     for level in 1..tree.last_output_level() {
         scores.push((level, level_score(tree, level, coming_down)));
@@ -71,8 +70,8 @@ fn leveled(tree: &Tree<'_>) -> Vec<(usize, f64)> {
     scores
 }
 
-/// L0's score: by the number of its files, since each is one more place where a read has to look;
-/// and by its bytes, since what stays in L0 for long makes large compactions.
+/// Returns L0's score: by the number of its files, because each is one more file that a read must
+/// search; and by its bytes, because data that stays in L0 for long makes large compactions.
 fn l0_score(tree: &Tree<'_>) -> f64 {
     let family = &tree.options().family;
     let free = tree.files(0).iter().filter(|file| !tree.taken(file)).count();
@@ -86,15 +85,15 @@ fn l0_score(tree: &Tree<'_>) -> f64 {
         return score.max(bytes as f64 / base_bytes_max as f64);
     }
     if bytes >= base_bytes_max {
-        // Why: these bytes are counted as pending, which may stop writes; so they must be due.
+        // These bytes are counted as pending, which may stop writes; so they must be due.
         score = score.max(1.01);
     }
     let base = tree.targets.base_level.unwrap_or(tree.last_output_level());
     let target = tree.targets.of(base);
     if bytes > target {
-        // Why beside the base level's actual size: the base level's own score is divided by its
-        // target and what comes down, so that L0 goes first exactly when it is the larger of the
-        // two.
+        // Compared with the base level's actual size, because the base level's own score is divided
+        // by its target and the bytes coming down, so that L0 is picked first exactly if it is the
+        // larger of the two.
         let base_bytes = tree.compensated_level_bytes(base, false);
         score = score.max(bytes as f64 / base_bytes.max(target) as f64);
     }
@@ -110,18 +109,18 @@ fn level_score(tree: &Tree<'_>, level: usize, coming_down: f64) -> f64 {
     }
     let mut score = ratio;
     if free >= target {
-        // Why: a level that will soon receive much from above is better compacted afterwards, all
-        // at once.
+        // A level that will soon receive much from above is better compacted afterwards, all at
+        // once.
         score = free as f64 / (target as f64 + coming_down) * SCALE;
     }
-    // Levels that the data does not need are drained, the upper ones first, but behind L0.
+    // Levels that the data does not need are drained, the upper ones first, but after L0.
     if let Some(lowest) = tree.targets.lowest_unnecessary.filter(|lowest| level <= *lowest && free > 0) {
         score = score.max(SCALE * (1.001 + 0.001 * (lowest - level) as f64));
     }
     score
 }
 
-/// Universal: the number of sorted runs, each file of L0 and each other level being one.
+/// Universal: returns the number of sorted runs, each file of L0 and each other level being one.
 fn sorted_run_score(tree: &Tree<'_>) -> f64 {
     let files = tree.files(0).iter().filter(|file| !tree.taken(file)).count();
     let levels = (1..=tree.last_output_level())
@@ -130,8 +129,8 @@ fn sorted_run_score(tree: &Tree<'_>) -> f64 {
     (files + levels) as f64 / f64::from(tree.options().family.level0_file_num_compaction_trigger)
 }
 
-/// Whether there may be something to compact. A pick may still find nothing, when what is due is
-/// blocked by what runs.
+/// Returns true if there may be a compaction to pick. A pick may still find nothing, if the due
+/// files are blocked by running compactions.
 pub fn needs_compaction(context: PickContext<'_>) -> bool {
     let tree = Tree::new(context);
     if scores(&tree).largest() >= 1.0 {
@@ -152,8 +151,8 @@ pub fn needs_compaction(context: PickContext<'_>) -> bool {
     }
 }
 
-/// Bytes that compactions have to read and write until every level is within its target, about. 0
-/// unless compaction is leveled. Takes time linear in the number of levels.
+/// Returns the approximate bytes that compactions must read and write until every level is within
+/// its target. 0 unless compaction is leveled. Takes time linear in the number of levels.
 pub fn estimated_pending_compaction_bytes(version: &Version, options: &CompactionOptions) -> u64 {
     if options.family.compaction_style != CompactionStyle::Level {
         return 0;
@@ -167,7 +166,7 @@ pub fn estimated_pending_compaction_bytes(version: &Version, options: &Compactio
     let l0_due = i64::try_from(l0_files).unwrap_or(i64::MAX) >= i64::from(trigger)
         || l0_bytes >= options.family.max_bytes_for_level_base;
     let mut pending = if l0_due { l0_bytes } else { 0 };
-    // What a level has to take from the one above it.
+    // Bytes that a level receives from the one above it.
     let mut coming = pending;
     let base = targets.base_level.unwrap_or(1);
     for level in base..count.saturating_sub(1) {
@@ -179,8 +178,8 @@ pub fn estimated_pending_compaction_bytes(version: &Version, options: &Compactio
         coming = bytes.saturating_sub(targets.of(level));
         let next = bytes_of(level + 1);
         if coming > 0 && next > 0 {
-            // Each byte that goes down meets as many of the next level's as there are to one of
-            // this level's.
+            // Each byte that moves down is merged with as many bytes of the next level as that
+            // level has for one of this level's.
             let fan_out = next as f64 / bytes as f64 + 1.0;
             pending = pending.saturating_add((coming as f64 * fan_out) as u64);
         }

@@ -1,35 +1,35 @@
-//! How large each level should be, and which level L0 is compacted into.
+//! Level targets: the target size of each level, and the level that L0 is compacted into.
 //!
 //! In: a version and its family's options. Out: [`LevelTargets`].
 //!
 //! With `level_compaction_dynamic_level_bytes` the targets follow from the size of the largest
-//! level: each level above the last is smaller by the multiplier, down to the first one that would
-//! be no larger than `max_bytes_for_level_base`. That one is the base level; those between L0 and
-//! it stay empty. So nine tenths of the data are on the last level however much there is, and space
+//! level: each level above the last is smaller by the multiplier, up to the first one that would be
+//! no larger than `max_bytes_for_level_base`. That one is the base level; those between L0 and it
+//! stay empty. Thus nine tenths of the data are on the last level for any amount of data, and space
 //! amplification stays near 1.1.
 
 use super::options::{CompactionOptions, scaled};
 use crate::version::Version;
 use karst_format::options::choice::CompactionStyle;
 
-/// Sizes that a tree's levels should not exceed, and where L0's data goes.
+/// Target sizes of a tree's levels, and the level that L0 is compacted into.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LevelTargets {
     /// The level that L0 is compacted into; `None` unless compaction is leveled.
     pub base_level: Option<usize>,
-    /// Bytes that each level should hold at most, by level; `u64::MAX` where nothing is ever too
-    /// much. L0's is not used.
+    /// Maximum bytes of each level, by level; `u64::MAX` for a level without limit. L0's is not
+    /// used.
     pub max_bytes: Vec<u64>,
-    /// Dynamic levels only: this level and those between it and L0 are more than the data needs;
-    /// they are drained.
+    /// Dynamic levels only: the deepest level that the data does not need; it and the levels
+    /// between it and L0 are drained.
     pub lowest_unnecessary: Option<usize>,
 }
 
 impl LevelTargets {
-    /// The targets of `version`'s levels.
+    /// Returns the targets of `version`'s levels.
     pub fn new(version: &Version, options: &CompactionOptions) -> LevelTargets {
         let count = version.levels().len().max(options.level_count());
-        // The last level has no target where no compaction writes to it.
+        // The last level has no target if no compaction writes to it.
         let count = options.reserved_of(count).unwrap_or(count);
         if options.dynamic_level_bytes() {
             let sizes: Vec<u64> = (0..count)
@@ -45,7 +45,7 @@ impl LevelTargets {
         }
     }
 
-    /// The target of one level.
+    /// Returns the target of one level.
     pub fn of(&self, level: usize) -> u64 {
         self.max_bytes.get(level).copied().unwrap_or(u64::MAX)
     }
@@ -62,7 +62,7 @@ fn fixed(count: usize, options: &CompactionOptions) -> Vec<u64> {
     sizes
 }
 
-/// `size` divided by `divisor`, rounded down. The options' consistency makes it positive.
+/// Returns `size` divided by `divisor`, rounded down. The options' consistency makes it positive.
 fn shrunk(size: u64, divisor: f64) -> u64 {
     (size as f64 / divisor) as u64
 }
@@ -73,15 +73,15 @@ fn dynamic(sizes: &[u64], options: &CompactionOptions) -> LevelTargets {
     let largest = sizes[1..].iter().copied().max().unwrap_or(0);
     let first_non_empty = (1..count).find(|&level| sizes[level] > 0);
     let Some(first_non_empty) = first_non_empty else {
-        // Nothing below L0: it goes to the last level directly.
+        // All levels below L0 are empty, so it is compacted into the last level directly.
         return LevelTargets { base_level: Some(count - 1), max_bytes, lowest_unnecessary: None };
     };
     let multiplier = options.family.max_bytes_for_level_multiplier;
     let base_bytes_max = options.family.max_bytes_for_level_base;
     let base_bytes_min = shrunk(base_bytes_max, multiplier);
 
-    // The target of the first non-empty level if the last one's were what the largest level holds
-    // now.
+    // The target of the first non-empty level if the last level's target were the size of the
+    // largest level.
     let mut size = largest;
     let mut lowest_unnecessary = None;
     for level in (first_non_empty..count - 1).rev() {
@@ -105,8 +105,8 @@ fn dynamic(sizes: &[u64], options: &CompactionOptions) -> LevelTargets {
         if level > base_level {
             size = scaled(size, multiplier);
         }
-        // Why: a level smaller than L0 is allowed to be would take precedence over L0, and L0 would
-        // fill up.
+        // A level with a target below L0's limit would take precedence over L0, and L0 would fill
+        // up.
         *target = size.max(base_bytes_max);
     }
     LevelTargets { base_level: Some(base_level), max_bytes, lowest_unnecessary }

@@ -1,12 +1,12 @@
-//! A version as the pickers look at it: its files, who has taken them, and ranges of keys over
-//! them.
+//! View of a version for the pickers: its files, the running compactions' inputs, and ranges of
+//! keys over them.
 //!
-//! In: a [`PickContext`]. Out: [`Tree`], which answers which files overlap a range, what a clean
-//! cut is, and how large files count.
+//! In: a [`PickContext`]. Out: [`Tree`], which finds the files that overlap a range, clean cuts,
+//! and the sizes of files for scores.
 //!
-//! Boundaries are compared as RocksDB does it (`boundary_order`): by user key, and a file that ends
-//! with the end of a range tombstone ends before the entries of that user key. Files that share a
-//! user key otherwise must be compacted together, or an old entry of the key could come to lie
+//! Boundaries are compared as in RocksDB (`boundary_order`): by user key, and a file that ends with
+//! the end of a range tombstone ends before the entries of that user key. Files that otherwise
+//! share a user key must be compacted together, because an old entry of the key could else end up
 //! above a newer one.
 
 use super::PickContext;
@@ -22,28 +22,28 @@ use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A version with everything that picks look up again and again.
+/// A version with the derived values that picks use repeatedly.
 #[derive(Clone, Debug)]
 pub(crate) struct Tree<'a> {
     pub(crate) context: PickContext<'a>,
     pub(crate) targets: LevelTargets,
-    /// How many levels the tree has, empty ones included.
+    /// Number of levels of the tree, empty ones included.
     pub(crate) level_count: usize,
     /// The deepest level that has files.
     pub(crate) deepest: Option<usize>,
-    /// Bytes of an average value in the files; 0 if nobody knows.
+    /// Average stored bytes of a value in the files; 0 if unknown.
     average_value_bytes: u64,
 }
 
-/// A range of internal keys, both ends included; `None` is open.
+/// A range of internal keys, both ends inclusive; `None` is unbounded.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Span<'k> {
     pub(crate) smallest: Option<&'k [u8]>,
     pub(crate) largest: Option<&'k [u8]>,
 }
 
-/// Some files of one level, by their indexes in it, ascending. On levels other than L0 they are
-/// neighbours.
+/// Files of one level, by their indexes in it, ascending. On levels other than L0 they are
+/// adjacent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Selection {
     pub(crate) level: usize,
@@ -64,8 +64,8 @@ impl Selection {
     }
 }
 
-/// The order of two boundaries: by user key, and at the same user key the end of a range tombstone
-/// comes first.
+/// Returns the order of two boundaries: by user key, and at equal user keys the end of a range
+/// tombstone sorts first.
 pub(crate) fn boundary_order(comparator: &Comparator, a: &[u8], b: &[u8]) -> Ordering {
     let ((user_a, trailer_a), (user_b, trailer_b)) = (split(a), split(b));
     let sentinel = |trailer: u64| trailer == RANGE_TOMBSTONE_SENTINEL;
@@ -103,18 +103,18 @@ impl<'a> Tree<'a> {
         self.context.version.levels().get(level).map_or(0, |level| level.size_bytes())
     }
 
-    /// The level that is kept free for files that are ingested behind all others. No compaction
-    /// reads from it or writes to it.
+    /// Returns the level that is reserved for files that are ingested behind all others. No
+    /// compaction reads from it or writes to it.
     pub(crate) fn reserved_level(&self) -> Option<usize> {
         self.options().reserved_of(self.level_count)
     }
 
-    /// The last level that compactions may read from or write to.
+    /// Returns the last level that compactions may read from or write to.
     pub(crate) fn last_output_level(&self) -> usize {
         self.level_count - 1 - usize::from(self.reserved_level().is_some())
     }
 
-    /// Whether a running compaction has taken the file.
+    /// Returns true if the file is an input of a running compaction.
     pub(crate) fn taken(&self, file: &FileMetadata) -> bool {
         self.context.running.holds(file)
     }
@@ -142,7 +142,8 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// From the smallest to the largest boundary of the files. Open if there are none.
+    /// Returns the span from the smallest to the largest boundary of the files; unbounded without
+    /// files.
     pub(crate) fn span<'f>(&self, files: impl IntoIterator<Item = &'f Arc<FileMetadata>>) -> Span<'f> {
         let comparator = self.comparator();
         let mut span = Span::default();
@@ -161,7 +162,7 @@ impl<'a> Tree<'a> {
         self.span(selections.iter().flat_map(|selection| self.selected(selection)))
     }
 
-    /// The files of a level sorted by key that overlap the span.
+    /// Returns the files of a level sorted by key that overlap the span.
     pub(crate) fn overlapping(&self, level: usize, span: Span<'_>) -> Selection {
         let files = self.files(level);
         let comparator = self.comparator();
@@ -179,7 +180,7 @@ impl<'a> Tree<'a> {
         self.selected_bytes(&overlapping)
     }
 
-    /// The files of L0 that overlap the span, and those that overlap one of them, and so on.
+    /// Returns the files of L0 that overlap the span, those that overlap one of them, and so on.
     pub(crate) fn overlapping_l0(&self, span: Span<'_>) -> Selection {
         let files = self.files(0);
         let ends = |at: usize| (files[at].smallest_user_key(), files[at].largest_user_key());
@@ -187,8 +188,8 @@ impl<'a> Tree<'a> {
         Selection::of(0, overlapping_in_turn(self.comparator(), files.len(), ends, range))
     }
 
-    /// Adds the neighbours that share a user key with the selection's ends. L0 needs none: its
-    /// files are chosen by overlap.
+    /// Adds the neighbours that share a user key with the selection's ends. L0 needs none, because
+    /// its files are chosen by overlap.
     pub(crate) fn clean_cut(&self, selection: &Selection) -> Selection {
         let (Some(&first), Some(&last)) = (selection.indexes.first(), selection.indexes.last()) else {
             return selection.clone();
@@ -211,7 +212,8 @@ impl<'a> Tree<'a> {
         start..end
     }
 
-    /// Whether the file at `index` of a sorted level shares no user key with the one before it.
+    /// Returns true if the file at `index` of a sorted level shares no user key with the previous
+    /// one.
     pub(crate) fn clean_before(&self, level: usize, index: usize) -> bool {
         let files = self.files(level);
         index == 0
@@ -219,14 +221,14 @@ impl<'a> Tree<'a> {
             || boundary_order(self.comparator(), &files[index - 1].largest, &files[index].smallest).is_ne()
     }
 
-    /// The clean cut around the selection, or `None` if a running compaction has taken one of its
-    /// files.
+    /// Returns the clean cut around the selection, or `None` if one of its files is an input of a
+    /// running compaction.
     pub(crate) fn free_clean_cut(&self, selection: &Selection) -> Option<Selection> {
         let cut = self.clean_cut(selection);
         (!self.any_taken(&cut)).then_some(cut)
     }
 
-    /// The most files of a sorted level that lie within the span and are a clean cut.
+    /// Returns the largest clean cut of a sorted level that lies within the span.
     pub(crate) fn clean_within(&self, level: usize, span: Span<'_>) -> Selection {
         let files = self.files(level);
         let comparator = self.comparator();
@@ -245,28 +247,28 @@ impl<'a> Tree<'a> {
         Selection::of(level, start..end.max(start))
     }
 
-    /// Whether a running compaction may write into the span on `level`.
+    /// Returns true if a running compaction may write into the span on `level`.
     pub(crate) fn written_to(&self, level: usize, span: Span<'_>) -> bool {
         let (Some(smallest), Some(largest)) = (span.smallest, span.largest) else { return false };
         let level = Level(level as u8);
         self.context.running.writes_to(self.comparator(), level, user_key(smallest), user_key(largest))
     }
 
-    /// The files of the first level below `output` that the span overlaps.
+    /// Returns the files that the span overlaps on the first overlapped level below `output`.
     pub(crate) fn grandparents(&self, output: usize, span: Span<'_>) -> Vec<Arc<FileMetadata>> {
         let below = (output + 1..self.level_count).map(|level| self.overlapping(level, span));
         let first = below.into_iter().find(|selection| !selection.is_empty());
         first.map_or(Vec::new(), |selection| self.selected(&selection).map(Arc::clone).collect())
     }
 
-    /// A file's size with a surcharge for what its deletions will free.
+    /// Returns a file's size plus a surcharge for the space that its deletions will free.
     pub(crate) fn compensated_bytes(&self, file: &FileMetadata) -> u64 {
-        // Why twice: a deletion and the value it deletes both go.
+        // Twice, because a deletion frees itself and the value it deletes.
         const DELETION_WEIGHT: u64 = 2;
         let counts = file.counts().copied().unwrap_or_default();
         let deletions = counts.deletions.saturating_sub(counts.range_deletions).saturating_mul(2);
-        // Why only the surplus: a steady workload deletes about what it puts, and its tree should
-        // keep its shape.
+        // Only the surplus counts, because a steady workload deletes about as much as it puts, and
+        // its tree should keep its shape.
         let surplus = deletions.saturating_sub(counts.entries);
         let freed = surplus.saturating_mul(self.average_value_bytes).saturating_mul(DELETION_WEIGHT);
         file.size_bytes.saturating_add(freed).saturating_add(file.compensated_range_deletion_bytes)
@@ -277,7 +279,7 @@ impl<'a> Tree<'a> {
         files.fold(0, |sum, file| sum.saturating_add(self.compensated_bytes(file)))
     }
 
-    /// Whether no two files of L0 overlap.
+    /// Returns true if no two files of L0 overlap.
     pub(crate) fn l0_disjoint(&self) -> bool {
         let comparator = self.comparator();
         let mut files: Vec<_> = self.files(0).iter().collect();
@@ -288,8 +290,8 @@ impl<'a> Tree<'a> {
         })
     }
 
-    /// Whether data older than that of `level` (on L0: of its files up to `l0_index`) may lie in
-    /// the range of user keys.
+    /// Returns true if data older than that of `level` (on L0: of its files up to `l0_index`) may
+    /// lie in the range of user keys.
     pub(crate) fn older_data_may_exist(
         &self,
         level: usize,
@@ -315,7 +317,7 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// Bytes of an average value as it is stored, by the files whose counts are known.
+/// Returns the average stored bytes of a value, computed from the files whose counts are known.
 fn average_value_bytes<'f>(files: impl Iterator<Item = &'f Arc<FileMetadata>>) -> u64 {
     let (mut file_bytes, mut key_bytes, mut value_bytes, mut puts) = (0u128, 0u128, 0u128, 0u128);
     for file in files {

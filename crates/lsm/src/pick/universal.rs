@@ -1,16 +1,16 @@
-//! Universal compaction: few sorted runs, merged with their neighbours in age when they are of
-//! similar size. It writes less than leveled compaction, for more space and more runs to read from.
+//! Universal compaction: few sorted runs, merged with runs adjacent in age when they are of similar
+//! size. It writes less than leveled compaction, for more space and more runs per read.
 //!
 //! In: a [`Tree`]. Out: the compaction that is most needed: all runs when files are old, runs up to
-//! the oldest when the newer ones take too much space beside it, neighbours of similar size,
-//! neighbours whatever their size when there are too many, or a file that was marked, with what it
+//! the oldest when the newer ones take too much space compared with it, adjacent runs of similar
+//! size, adjacent runs of any size when there are too many, or a marked file with the files it
 //! overlaps.
 //!
 //! A sorted run is a file of L0 or a whole level below it. Runs are numbered from the newest; a
-//! compaction takes neighbours, so that no run between them changes its place in age.
+//! compaction takes adjacent runs, so that the order by age is kept.
 //!
-//! Not done: `incremental` (a part of the key range at a time): whole runs are merged, as with the
-//! option off.
+//! Not implemented: `incremental` (compacting a part of the key range at a time): whole runs are
+//! merged, as with the option off.
 
 use super::assemble::{Draft, grandparents_of, output_blocked, universal_path};
 use super::compaction::{Compaction, CompactionInput, CompactionReason};
@@ -25,14 +25,14 @@ use karst_format::options::nested::UniversalOptions;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
     level: usize,
-    /// Which file of L0; 0 on other levels.
+    /// Index of the file in L0; 0 on other levels.
     l0_index: usize,
     bytes: u64,
     compensated_bytes: u64,
     taken: bool,
 }
 
-/// The sorted runs from the newest to the oldest.
+/// Returns the sorted runs from the newest to the oldest.
 pub(crate) fn runs(tree: &Tree<'_>) -> Vec<Run> {
     let l0 = tree.files(0).iter().enumerate().map(|(l0_index, file)| Run {
         level: 0,
@@ -73,8 +73,8 @@ impl Universal<'_, '_> {
         if let Some(compaction) = self.periodic() {
             return Some(compaction);
         }
-        // Why only free runs count: while a large compaction runs, the few that come meanwhile
-        // would be merged two by two, and once more with its output.
+        // Only free runs count: while a large compaction runs, the few runs added meanwhile would
+        // be merged two by two, and again with its output.
         if self.score >= 1.0 {
             let found = self
                 .for_size_amplification()
@@ -93,7 +93,7 @@ impl Universal<'_, '_> {
         self.marked()
     }
 
-    /// All runs that are free, from the oldest on, when some file has not been rewritten for long.
+    /// Compacts all free runs, from the oldest on, if a file has not been rewritten for too long.
     fn periodic(&self) -> Option<Compaction> {
         let due = marked::periodic(self.tree);
         if due.is_empty() {
@@ -116,7 +116,7 @@ impl Universal<'_, '_> {
         self.whole_runs(start, last, CompactionReason::PeriodicCompaction)
     }
 
-    /// The free runs from the oldest on, when those newer than it take more than
+    /// Compacts the free runs from the oldest on, if those newer than it take more than
     /// `max_size_amplification_percent` of its size.
     fn for_size_amplification(&self) -> Option<Compaction> {
         let end = self.runs.len() - 1;
@@ -145,9 +145,9 @@ impl Universal<'_, '_> {
         self.runs[start..end].iter().fold(0, |sum, run| sum.saturating_add(run.compensated_bytes))
     }
 
-    /// Leaves out some of the newest files of L0 if there would be few left to merge until writes
-    /// stop: the compaction will take long, and what it has taken is not free in the meantime. Only
-    /// as many as matter little to what it does.
+    /// Leaves out some of the newest files of L0 if few would remain to be merged until writes
+    /// stop, because the compaction will take long and its inputs are not free in the meantime.
+    /// Only as many are left out as hardly change its effect.
     fn without_newest_l0(&self, start: usize, end: usize, bytes: u64) -> (usize, u64) {
         let l0_count = self.runs[start..end].iter().filter(|run| run.level == 0).count();
         if l0_count == 0 {
@@ -156,7 +156,7 @@ impl Universal<'_, '_> {
         let family = &self.tree.options().family;
         let stop = usize::try_from(family.level0_stop_writes_trigger).unwrap_or(0);
         let most = (l0_count - 1).min(end - start - 1);
-        // Runs that may still come before writes stop.
+        // Number of runs that may be added before writes stop.
         let room = stop.saturating_sub(end - start + 1);
         let wanted = |width: u32| (width as usize).saturating_sub(room).min(most);
         let (least, most) = (wanted(self.options.min_merge_width), wanted(self.options.max_merge_width));
@@ -173,8 +173,8 @@ impl Universal<'_, '_> {
         (start + excluded, left)
     }
 
-    /// Neighbours of which each is not much larger than those newer than it together. `ratio` is in
-    /// percent.
+    /// Compacts adjacent runs each of which is not much larger than the newer ones among them
+    /// together. `ratio` is in percent.
     fn by_size_ratio(&self, ratio: u32, most: usize, reason: CompactionReason) -> Option<Compaction> {
         let fewest = (self.options.min_merge_width as usize).max(2);
         let most = most.min(self.options.max_merge_width as usize);
@@ -193,7 +193,7 @@ impl Universal<'_, '_> {
         None
     }
 
-    /// How many runs from `first` on belong together.
+    /// Returns the number of runs from `first` on that are similar in size.
     fn similar_from(&self, first: usize, ratio: u32, most: usize) -> usize {
         let factor = (100.0 + f64::from(ratio)) / 100.0;
         let mut candidate = self.runs[first].compensated_bytes;
@@ -218,8 +218,8 @@ impl Universal<'_, '_> {
         count
     }
 
-    /// When there are too many runs: neighbours whatever their sizes, as many as bring the number
-    /// down to what it may be.
+    /// Compacts adjacent runs of any size if there are too many, as many as reduce their number to
+    /// the limit.
     fn for_run_count(&self) -> Option<Compaction> {
         let free = self.runs.iter().filter(|run| !run.taken).count();
         let most = self.most_runs();
@@ -229,8 +229,9 @@ impl Universal<'_, '_> {
         self.by_size_ratio(u32::MAX, free - most + 1, CompactionReason::UniversalSortedRunNum)
     }
 
-    /// How many runs there may be: `max_read_amp`, and if that leaves it open, as many as runs that
-    /// each are as large as all newer ones together need to reach the largest.
+    /// Returns the maximum number of runs: `max_read_amp`, or, if that is 0 with the stop style
+    /// `TotalSize`, the number of runs needed to reach the largest if each is as large as all newer
+    /// ones together.
     fn most_runs(&self) -> usize {
         let family = &self.tree.options().family;
         let trigger = usize::try_from(family.level0_file_num_compaction_trigger).unwrap_or(usize::MAX);
@@ -252,11 +253,11 @@ impl Universal<'_, '_> {
         }
     }
 
-    /// The runs from `start` to `after`, not included, which were chosen by size.
+    /// Compacts the runs from `start` to `after`, exclusive, which were chosen by size.
     fn neighbours(&self, start: usize, after: usize, reason: CompactionReason) -> Option<Compaction> {
         let mut draft = self.draft(start, after, reason)?;
-        // Where files land depends on all that is newer, too: it will be merged with them before
-        // long.
+        // The output's path depends on all newer runs too, because it will soon be merged with
+        // them.
         let bytes = self.runs[..after].iter().fold(0u64, |sum, run| sum.saturating_add(run.bytes));
         draft.output_path_id = universal_path(self.tree, bytes);
         if !self.compresses(after) {
@@ -265,8 +266,8 @@ impl Universal<'_, '_> {
         Some(draft.assemble(self.tree))
     }
 
-    /// Whether the output of runs up to `after` is compressed: not if `compression_size_percent` of
-    /// the data is older.
+    /// Returns true if the output of runs up to `after` is compressed: unless
+    /// `compression_size_percent` of the data is older.
     fn compresses(&self, after: usize) -> bool {
         let Ok(percent) = u128::try_from(self.options.compression_size_percent) else { return true };
         let total: u128 = self.runs.iter().map(|run| u128::from(run.compensated_bytes)).sum();
@@ -274,7 +275,7 @@ impl Universal<'_, '_> {
         after == self.runs.len() || older * 100 < total * percent
     }
 
-    /// All runs from `start` to `end`, included.
+    /// Compacts all runs from `start` to `end`, inclusive.
     fn whole_runs(&self, start: usize, end: usize, reason: CompactionReason) -> Option<Compaction> {
         let mut draft = self.draft(start, end + 1, reason)?;
         let bytes = self.runs[start..=end].iter().fold(0u64, |sum, run| sum.saturating_add(run.bytes));
@@ -282,7 +283,8 @@ impl Universal<'_, '_> {
         Some(draft.assemble(self.tree))
     }
 
-    /// Merges the runs from `start` to `after`, not included, to just above the next older run.
+    /// Drafts a merge of the runs from `start` to `after`, exclusive, to the level just above the
+    /// next older run.
     fn draft(&self, start: usize, after: usize, reason: CompactionReason) -> Option<Draft> {
         let output_level = match self.runs.get(after) {
             None => self.tree.last_output_level(),
@@ -308,13 +310,13 @@ impl Universal<'_, '_> {
         all.map(|selection| self.tree.input(&selection)).collect()
     }
 
-    /// A file that was marked, with what it overlaps on the next level that has files; in a tree of
+    /// Compacts a marked file with the files it overlaps on the next non-empty level; in a tree of
     /// one level, with all older runs.
     fn marked(&self) -> Option<Compaction> {
         let tree = self.tree;
         let places = marked::by_users(tree);
         if tree.level_count == 1 {
-            // The oldest run has nothing to be merged with.
+            // The oldest run has no older one to be merged with.
             let &(_, start) = places.iter().find(|(_, index)| index + 1 < self.runs.len())?;
             let taken = self.runs[start + 1..].iter().position(|run| run.taken);
             let after = taken.map_or(self.runs.len(), |count| start + 1 + count);
@@ -338,7 +340,7 @@ impl Universal<'_, '_> {
         let tree = self.tree;
         let last = tree.last_output_level();
         let below = (files.level + 1..=last).find(|&level| !tree.files(level).is_empty());
-        // From L0 the last level will do; further down a move would free nothing.
+        // A file of L0 may go to the last level; on deeper levels a move would free nothing.
         let output_level = below.or((files.level == 0).then_some(last))?;
         let mut files = files;
         if files.level == 0 {

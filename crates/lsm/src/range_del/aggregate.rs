@@ -1,11 +1,11 @@
-//! Range tombstones of several memtables and tables, as an iterator over all of them needs them.
+//! Range tombstones of several memtables and tables, aggregated for an iterator over all of them.
 //!
 //! In: the fragments of each source, clipped to the boundaries of the file they come from. Out: for
-//! a user key the newest tombstone over it that the reader sees, from any source; and the range
-//! around a key that is hidden as a whole, to seek past it.
+//! a user key the newest visible tombstone over it, from any source; and the hidden range around a
+//! key, to seek past it.
 //!
 //! Invariant: sources are only added. An iterator moves in small steps, so each source remembers
-//! the fragment it answered with last and looks there first.
+//! the fragment of its last answer and starts there.
 
 use super::fragments::Fragments;
 use karst_format::comparator::Comparator;
@@ -16,11 +16,11 @@ use std::sync::Arc;
 #[derive(Debug)]
 struct Source {
     fragments: Arc<Fragments>,
-    /// The file's boundaries as user keys. `lower` is included; `upper` is included if the flag
-    /// says so.
+    /// The file's boundaries as user keys. `lower` is inclusive; `upper` is inclusive if its flag
+    /// is set.
     lower: Option<Box<[u8]>>,
     upper: Option<(Box<[u8]>, bool)>,
-    /// The fragment of the last answer, or the one after the gap of the last answer.
+    /// The fragment of the last answer, or the one behind the gap of the last answer.
     cursor: usize,
 }
 
@@ -33,34 +33,34 @@ pub struct Aggregate {
 }
 
 impl Aggregate {
-    /// No tombstones yet, for a reader at `read_seq`.
+    /// Returns an aggregate without tombstones, for a reader at `read_seq`.
     pub fn new(comparator: Comparator, read_seq: SeqNo) -> Self {
         Self { comparator, read_seq, sources: Vec::new() }
     }
 
-    /// Whether nothing can be hidden.
+    /// Returns true if there are no sources, so nothing is hidden.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.sources.is_empty()
     }
 
-    /// Forgets all sources.
+    /// Removes all sources.
     pub fn clear(&mut self) {
         self.sources.clear();
     }
 
-    /// Adds the tombstones of a memtable, or of a file whose boundaries need not be heeded. Returns
-    /// the source's number.
+    /// Adds the tombstones of a memtable, or of a file that needs no clipping. Returns the source's
+    /// number.
     pub fn add(&mut self, fragments: Arc<Fragments>) -> usize {
         self.add_clipped(fragments, None, None)
     }
 
-    /// Adds the tombstones of a table that hold from `lower` (included) to `upper` (included if its
+    /// Adds the tombstones of a table, valid from `lower` (inclusive) to `upper` (inclusive if its
     /// flag is set). Returns the source's number.
     ///
-    /// Why: a compaction may cut a tombstone at the boundary between two of its output files and
-    /// write it whole into both; beyond its file's boundary it would hide newer data of the
-    /// neighbour's that was since rewritten.
+    /// They are clipped because a compaction may write a tombstone that crosses the boundary
+    /// between two output files whole into both; beyond its file's boundary it would hide newer
+    /// data of the neighbour that has been rewritten since.
     pub fn add_clipped(
         &mut self,
         fragments: Arc<Fragments>,
@@ -74,8 +74,7 @@ impl Aggregate {
         self.sources.len()
     }
 
-    /// The sequence number of the newest tombstone over `user_key` that the reader sees; 0 if there
-    /// is none.
+    /// Returns the sequence number of the newest visible tombstone over `user_key`; 0 without one.
     #[inline]
     pub fn covering_seq(&mut self, user_key: &[u8]) -> SeqNo {
         let mut newest = SeqNo::ZERO;
@@ -85,15 +84,15 @@ impl Aggregate {
         newest
     }
 
-    /// Whether an entry of `user_key` with sequence number `seq` is hidden from the reader.
+    /// Returns true if an entry of `user_key` with sequence number `seq` is hidden from the reader.
     #[inline]
     pub fn hides(&mut self, user_key: &[u8], seq: SeqNo) -> bool {
         !self.sources.is_empty() && self.covering_seq(user_key) > seq
     }
 
-    /// How far a tombstone newer than `seq` reaches forward from `user_key`: the first user key
-    /// that the one reaching furthest no longer hides. `None` if none is over `user_key`. An
-    /// iterator whose entries there are all older than `seq` may seek to it.
+    /// Returns the first user key behind `user_key` that is not hidden by the furthest-reaching of
+    /// the sources' tombstones over it that are newer than `seq`; `None` if no such tombstone is
+    /// over `user_key`. An iterator whose entries there are all older than `seq` may seek to it.
     pub fn hidden_until(&mut self, user_key: &[u8], seq: SeqNo) -> Option<&[u8]> {
         let (comparator, read_seq) = (&self.comparator, self.read_seq);
         let mut furthest: Option<&[u8]> = None;
@@ -115,7 +114,7 @@ impl Aggregate {
 }
 
 impl Source {
-    /// Invariant: afterwards, if the answer is not 0, `cursor` is the fragment over the key.
+    /// Invariant: afterwards, if the result is not 0, `cursor` is the fragment over the key.
     #[inline]
     fn covering_seq(&mut self, comparator: &Comparator, user_key: &[u8], read_seq: SeqNo) -> SeqNo {
         if let Some(lower) = &self.lower

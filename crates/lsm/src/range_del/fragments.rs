@@ -2,7 +2,7 @@
 //!
 //! In: tombstones `[start, end)` with sequence numbers, in any order. Out: fragments in key order,
 //! each with the sequence numbers of all tombstones over it, newest first; and for a key and a
-//! reader the newest tombstone over it that the reader sees.
+//! reader the newest visible tombstone over it.
 //!
 //! | fragment | covers | sequence numbers |
 //! |---|---|---|
@@ -10,9 +10,9 @@
 //! | | `b..d` | 9, 7 |
 //! | | `d..f` | 9 |
 //!
-//! Invariants: fragments are sorted, do not overlap and are not empty; neighbours that touch are
-//! kept apart where their sequence numbers differ; the numbers of a fragment are distinct and
-//! descend. Immutable once built; a lookup allocates nothing.
+//! Invariants: fragments are sorted, do not overlap and are not empty; adjacent fragments with
+//! equal sequence numbers are merged; the numbers of a fragment are distinct and descend. Immutable
+//! once built; a lookup allocates nothing.
 
 use karst_format::comparator::Comparator;
 use karst_format::key::SeqNo;
@@ -20,7 +20,7 @@ use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// One range tombstone as it was written: it hides what is older than `seq` in `[start, end)`.
+/// One range tombstone as it was written: it hides entries older than `seq` in `[start, end)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeTombstone {
     /// First user key hidden.
@@ -32,7 +32,7 @@ pub struct RangeTombstone {
 }
 
 impl RangeTombstone {
-    /// A tombstone over `[start, end)`.
+    /// Returns a tombstone over `[start, end)`.
     pub fn new(start: &[u8], end: &[u8], seq: SeqNo) -> Self {
         Self { start: start.into(), end: end.into(), seq }
     }
@@ -40,7 +40,7 @@ impl RangeTombstone {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Fragment {
-    /// Where its start and its end are among the boundary keys.
+    /// Indexes of its start and end in the boundary keys.
     start: u32,
     end: u32,
     /// Its sequence numbers are `seqs[first_seq..]` up to the next fragment's.
@@ -50,9 +50,9 @@ struct Fragment {
 /// The fragments of a set of range tombstones.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Fragments {
-    /// Boundary keys, ascending and distinct, one after the other.
+    /// Boundary keys, ascending and distinct, concatenated.
     bytes: Box<[u8]>,
-    /// Where each boundary key ends.
+    /// End of each boundary key in `bytes`.
     ends: Box<[u32]>,
     fragments: Box<[Fragment]>,
     seqs: Box<[SeqNo]>,
@@ -64,7 +64,8 @@ impl Fragments {
     /// dropped.
     ///
     /// # Panics
-    /// Never for what fits a table or a memtable: 4 GiB of boundary keys or 2^32 sequence numbers.
+    /// If the boundary keys exceed 4 GiB or the sequence numbers 2^32, which no table or memtable
+    /// holds.
     pub fn build<T: Borrow<RangeTombstone>>(comparator: &Comparator, tombstones: Vec<T>) -> Self {
         let tombstones = tombstones.iter().map(Borrow::borrow);
         let mut tombstones: Vec<&RangeTombstone> =
@@ -104,23 +105,23 @@ impl Fragments {
         }
     }
 
-    /// Whether there is no tombstone at all.
+    /// Returns true if there are no tombstones.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.fragments.is_empty()
     }
 
-    /// How many fragments there are.
+    /// Returns the number of fragments.
     pub fn len(&self) -> usize {
         self.fragments.len()
     }
 
-    /// How many tombstones they were cut from.
+    /// Returns the number of tombstones that the fragments were cut from.
     pub fn tombstone_count(&self) -> usize {
         self.tombstones
     }
 
-    /// What they take in memory, in bytes.
+    /// Returns the memory that the fragments occupy, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.len()
             + self.ends.len() * size_of::<u32>()
@@ -134,46 +135,46 @@ impl Fragments {
         &self.bytes[start..self.ends[at] as usize]
     }
 
-    /// Where fragment `i` starts: its first hidden user key.
+    /// Returns the start of fragment `i`: its first hidden user key.
     pub fn start(&self, i: usize) -> &[u8] {
         self.boundary(self.fragments[i].start)
     }
 
-    /// Where fragment `i` ends: the first user key no longer hidden by it.
+    /// Returns the end of fragment `i`: the first user key behind it, not hidden by it.
     pub fn end(&self, i: usize) -> &[u8] {
         self.boundary(self.fragments[i].end)
     }
 
-    /// The sequence numbers of the tombstones over fragment `i`, newest first.
+    /// Returns the sequence numbers of the tombstones over fragment `i`, newest first.
     pub fn seqs(&self, i: usize) -> &[SeqNo] {
         let upto = self.fragments.get(i + 1).map_or(self.seqs.len(), |f| f.first_seq as usize);
         &self.seqs[self.fragments[i].first_seq as usize..upto]
     }
 
-    /// The newest tombstone over fragment `i` that a reader at `read_seq` sees.
+    /// Returns the newest tombstone over fragment `i` that a reader at `read_seq` sees.
     pub fn visible_seq(&self, i: usize, read_seq: SeqNo) -> Option<SeqNo> {
         let seqs = self.seqs(i);
         seqs.get(seqs.partition_point(|s| *s > read_seq)).copied()
     }
 
-    /// The first fragment that ends behind `user_key`: the one over it, or else the next; `len()`
-    /// if there is none.
+    /// Returns the first fragment that ends behind `user_key`: the one over it, or else the next;
+    /// `len()` if it is behind all fragments.
     #[inline]
     pub fn seek(&self, comparator: &Comparator, user_key: &[u8]) -> usize {
         self.fragments
             .partition_point(|f| comparator.compare_user(self.boundary(f.end), user_key) != Ordering::Greater)
     }
 
-    /// The fragment over `user_key`.
+    /// Returns the fragment over `user_key`.
     #[inline]
     pub fn covering(&self, comparator: &Comparator, user_key: &[u8]) -> Option<usize> {
         let i = self.seek(comparator, user_key);
         (i < self.len() && comparator.compare_user(self.start(i), user_key) != Ordering::Greater).then_some(i)
     }
 
-    /// The sequence number of the newest tombstone over `user_key` that a reader at `read_seq`
-    /// sees; 0 if there is none, which hides nothing. Entries of the key with smaller numbers are
-    /// deleted for that reader.
+    /// Returns the sequence number of the newest tombstone over `user_key` that a reader at
+    /// `read_seq` sees; 0, which hides nothing, without one. Entries of the key with smaller
+    /// numbers are deleted for that reader.
     #[inline]
     pub fn covering_seq(&self, comparator: &Comparator, user_key: &[u8], read_seq: SeqNo) -> SeqNo {
         if self.is_empty() {
@@ -183,7 +184,8 @@ impl Fragments {
         found.unwrap_or(SeqNo::ZERO)
     }
 
-    /// The fragments within `[lower, upper)`, for building an aggregate over several tables.
+    /// Returns the fragments that overlap `[lower, upper)`, for building an aggregate over several
+    /// tables.
     pub fn overlapping(
         &self,
         comparator: &Comparator,
@@ -199,11 +201,11 @@ impl Fragments {
     }
 }
 
-/// The sweep over the boundaries: which tombstones are over the current one, and what came out so
-/// far.
+/// State of the sweep over the boundaries: the tombstones over the current one, and the fragments
+/// so far.
 #[derive(Default)]
 struct Cut {
-    /// (index of the boundary where it ends, sequence number)
+    /// (Index of the boundary at which the tombstone ends, sequence number.)
     active: Vec<(usize, SeqNo)>,
     fragments: Vec<Fragment>,
     seqs: Vec<SeqNo>,

@@ -1,4 +1,4 @@
-//! Fragments and aggregates against the definition: look at every tombstone, one by one.
+//! Fragments and aggregates against the definition: every tombstone is checked in turn.
 
 use super::*;
 use karst_format::comparator::Comparator;

@@ -1,17 +1,17 @@
-//! The replay of a MANIFEST: decoded edits in, the database's state out.
+//! Replay of a MANIFEST: rebuilds the database's state from decoded edits.
 //!
 //! In: every record's [`VersionEdit`] in order, through [`ManifestReplay::add`]; then, for each
 //! column family found, the options under which it is opened. Out: a [`VersionSet`], or
 //! [`Inconsistent`].
 //!
 //! Invariants:
-//! - An atomic group takes effect when its last edit is there; one cut short at the MANIFEST's end
-//!   has no effect.
+//! - An atomic group takes effect with its last edit; one cut short at the MANIFEST's end has no
+//!   effect.
 //! - Comparators are checked against the names in the MANIFEST before a tree is ordered by them.
 //!
-//! Why two steps: a tree can only be ordered once its comparator is known, and the caller chooses
-//! comparators by name when it has seen which column families there are. Adding and deleting files
-//! needs no order.
+//! Replay has two steps because a tree can be ordered only once its comparator is known, and the
+//! caller chooses comparators by name after it has seen the column families. Adding and deleting
+//! files needs no order.
 #[cfg(test)]
 mod tests;
 pub mod whole;
@@ -31,7 +31,7 @@ pub struct ManifestReplay {
     families: BTreeMap<ColumnFamilyId, Family>,
     /// The names of `families`.
     names: HashSet<String>,
-    /// The edits so far of an atomic group that is not complete.
+    /// Edits of an incomplete atomic group.
     group: Vec<VersionEdit>,
     db_id: Option<Vec<u8>>,
     log_number: Option<FileNumber>,
@@ -72,11 +72,11 @@ impl Family {
 /// A column family that a MANIFEST describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundFamily<'a> {
-    /// Its id.
+    /// The family's id.
     pub id: ColumnFamilyId,
-    /// Its name.
+    /// The family's name.
     pub name: &'a str,
-    /// The name of the comparator that orders it, if the MANIFEST says.
+    /// Name of the comparator that orders the family, if the MANIFEST records it.
     pub comparator: Option<&'a str>,
 }
 
@@ -87,7 +87,7 @@ impl Default for ManifestReplay {
 }
 
 impl ManifestReplay {
-    /// A replay that has seen nothing: a database with an empty default column family.
+    /// Returns a replay without edits: a database with an empty default column family.
     pub fn new() -> ManifestReplay {
         let default = Family::new(DEFAULT_COLUMN_FAMILY.to_owned());
         ManifestReplay {
@@ -107,7 +107,7 @@ impl ManifestReplay {
         }
     }
 
-    /// The column families that exist after the edits so far, by id.
+    /// Returns the column families that exist after the edits so far, by id.
     pub fn column_families(&self) -> impl Iterator<Item = FoundFamily<'_>> {
         self.families.iter().map(|(id, family)| FoundFamily {
             id: *id,
@@ -116,13 +116,13 @@ impl ManifestReplay {
         })
     }
 
-    /// Whether every edit that a MANIFEST begins with was added: before that there is no state to
-    /// build.
+    /// Returns true if every edit that a MANIFEST begins with was added; without them there is no
+    /// state to build.
     pub fn is_whole(&self) -> bool {
         self.log_number.is_some() && self.next_file_number.is_some() && self.last_sequence.is_some()
     }
 
-    /// Whether edits of an atomic group were added whose last edit has not come yet.
+    /// Returns true if an atomic group is incomplete.
     pub fn in_atomic_group(&self) -> bool {
         !self.group.is_empty()
     }
@@ -130,8 +130,8 @@ impl ManifestReplay {
     /// Adds the MANIFEST's next edit.
     ///
     /// # Errors
-    /// [`Inconsistent`] when the edit contradicts those before. The replay is then of no further
-    /// use.
+    /// [`Inconsistent`] when the edit contradicts the previous ones. The replay must then be
+    /// discarded.
     pub fn add(&mut self, edit: VersionEdit) -> Result<(), Inconsistent> {
         let Some(remaining) = edit.remaining_in_atomic_group else {
             if self.in_atomic_group() {
@@ -196,7 +196,7 @@ impl ManifestReplay {
 
     fn note_family(&mut self, edit: &VersionEdit) {
         let Some(family) = self.families.get_mut(&edit.column_family) else { return };
-        // Compat: a log number that goes backwards is ignored, as in RocksDB.
+        // Compat: a log number that decreases is ignored, as in RocksDB.
         if let Some(number) = edit.log_number.filter(|number| *number >= family.log_number) {
             family.log_number = number;
             self.log_number = self.log_number.max(Some(number));
@@ -245,7 +245,8 @@ impl ManifestReplay {
             Some(_) if addition.synced_size_bytes.is_none() => {
                 return Err(Inconsistent::new(format!("log {} is created a second time", addition.number)));
             }
-            // Compat: edits with the sizes of one log may be out of order, so the larger wins.
+            // Compat: edits with the sizes of one log may be out of order, so the larger size is
+            // kept.
             Some(size) => *size = (*size).max(addition.synced_size_bytes),
         }
         Ok(())
@@ -258,13 +259,13 @@ impl ManifestReplay {
         }
     }
 
-    /// Builds the state. `open` says for each column family how it is opened, or `None` to leave it
-    /// closed.
+    /// Builds the state. `open` returns the options with which a column family is opened, or `None`
+    /// to leave it closed.
     ///
     /// # Errors
-    /// [`Inconsistent`] when the MANIFEST lacks what every MANIFEST has, when a comparator is not
-    /// the one that a family was made with, when a tree breaks an invariant, or what `open`
-    /// answered.
+    /// [`Inconsistent`] when the MANIFEST lacks a required field, when a comparator is not the one
+    /// that a family was created with, when a tree violates an invariant, or when `open` returned
+    /// it.
     pub fn finish(
         self,
         mut open: impl FnMut(FoundFamily<'_>) -> Result<Option<TreeOptions>, Inconsistent>,
@@ -286,7 +287,7 @@ impl ManifestReplay {
                 }
             }
         }
-        // Compat: the recorded number is the MANIFEST's own or older than it, so it counts as used.
+        // Compat: the recorded number is the MANIFEST's own or older, so it counts as used.
         let used = recorded_next.max(log_number).max(self.prev_log_number);
         Ok(VersionSet {
             db_id: self.db_id,
@@ -330,7 +331,7 @@ impl Family {
     }
 }
 
-/// Whether the edit only tells of logs, and so is about no column family.
+/// Returns true if the edit concerns only logs, and so no column family.
 fn is_about_logs_only(edit: &VersionEdit) -> bool {
     (!edit.wal_additions.is_empty() || edit.wal_deletion.is_some())
         && edit.new_files.is_empty()

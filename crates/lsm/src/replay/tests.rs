@@ -9,7 +9,7 @@ fn edit() -> VersionEdit {
     VersionEdit::default()
 }
 
-/// What every MANIFEST has.
+/// The fields that every MANIFEST has.
 fn basics() -> VersionEdit {
     VersionEdit {
         log_number: Some(FileNumber(3)),
@@ -178,7 +178,8 @@ fn logs_are_tracked_where_the_manifest_does() {
     assert_eq!(refused([added(&[wal(4, None)]), added(&[wal(4, None)])]), "log #4 is created a second time");
 }
 
-/// Replays, with the files that are missing; says where the trees got to, and who was set back.
+/// Replays with missing files; returns the files of each tree, and the names of the families that
+/// were set back.
 fn whole(edits: Vec<VersionEdit>, missing: &[u64]) -> (BTreeMap<String, Vec<u64>>, Vec<String>) {
     let mut replay = whole::WholeReplay::new();
     for edit in edits {
@@ -242,11 +243,11 @@ fn each_family_is_set_back_to_where_its_files_are_all_there() {
     assert_eq!(whole(edits(), &[13]), (expected(&[11], &[12, 15]), vec!["default".into()]));
     let both = vec!["default".into(), "other".into()];
     assert_eq!(whole(edits(), &[12, 14]), (expected(&[11, 13], &[]), both));
-    // A file that is missing and no longer in the tree does no harm.
+    // A missing file that is no longer in the tree has no effect.
     let mut compacted = edits();
     compacted.push(VersionEdit { deleted_files: delete_file(0, 13).deleted_files, ..add_file(0, 16) });
     assert_eq!(whole(compacted.clone(), &[13]), (expected(&[11, 14, 16], &[12, 15]), vec![]));
-    // The state before a compaction, whose inputs are there still.
+    // The state before a compaction, whose inputs still exist.
     assert_eq!(whole(compacted, &[16]), (expected(&[11, 13, 14], &[12, 15]), vec!["default".into()]));
 }
 
@@ -266,13 +267,13 @@ fn what_an_atomic_group_did_is_in_all_of_its_families_or_in_none() {
     let (trees, set_back) = whole(edits(), &[14]);
     assert_eq!((&trees["default"], &trees["other"]), (&vec![11], &vec![12]));
     assert_eq!(set_back, ["default", "other"]);
-    // Whole again together.
+    // Both families are complete again.
     let mut later = edits();
     later.push(delete_file(1, 14));
     let (trees, set_back) = whole(later, &[14]);
     assert_eq!((&trees["default"], &trees["other"]), (&vec![11, 13, 15], &vec![12]));
     assert!(set_back.is_empty());
-    // Who was dropped ties nobody.
+    // A dropped family does not tie others.
     let mut dropped = edits();
     dropped.push(VersionEdit { column_family: ColumnFamilyId(1), column_family_drop: true, ..edit() });
     let (trees, set_back) = whole(dropped, &[14]);

@@ -1,15 +1,16 @@
-//! The newest state of each column family whose files are all there: what best-efforts recovery
-//! replays a MANIFEST to.
+//! Best-efforts recovery: replays a MANIFEST to the newest state of each column family whose files
+//! all exist.
 //!
-//! In: the edits in their order, and for each file that one adds whether it is there. Out: the
-//! replay with families set back where that has to be, and their names.
+//! In: the edits in their order, and for each added file true if it exists. Out: the replay, with
+//! families set back where files are missing, and the names of these families.
 //!
 //! Invariants:
 //! - A family's tree is one that it had between two edits, or the empty one that it began with.
-//! - What an atomic group did to several families is in all of their trees or in none.
+//! - The changes of an atomic group to several families are in all of their trees or in none.
 //!
-//! Why states are kept only where a family ceases to be whole: most edits lead from one state that
-//! has lost files to another, or from whole to whole, and a state is as large as its tree.
+//! A state is kept only when a family becomes incomplete, because most edits lead from one
+//! incomplete state to another, or from a complete one to a complete one, and a state is as large
+//! as its tree.
 use super::{Family, ManifestReplay};
 use crate::error::Inconsistent;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
@@ -25,49 +26,50 @@ pub enum AddedFile<'a> {
     Blob(FileNumber),
 }
 
-/// Why a [`WholeReplay`] did not go on.
+/// Error of [`WholeReplay::add`].
 #[derive(Debug)]
 pub enum WholeError<E> {
-    /// The edit contradicts those before. The replay is of no further use.
+    /// The edit contradicts the previous ones. The replay must be discarded.
     Inconsistent(Inconsistent),
-    /// It could not be found out whether a file is there.
+    /// The existence of a file could not be determined.
     Asking(E),
 }
 
-/// A replay that looks after the files.
+/// A replay that tracks missing files.
 #[derive(Clone, Debug, Default)]
 pub struct WholeReplay {
     replay: ManifestReplay,
-    /// The edits so far of an atomic group that is not complete.
+    /// Edits of an incomplete atomic group.
     group: Vec<VersionEdit>,
     watched: BTreeMap<ColumnFamilyId, Watched>,
-    /// Families that an atomic group changed while one of them was not whole, set by set: they
-    /// count as whole together.
+    /// Sets of families that an atomic group changed while one of them was incomplete: they are
+    /// complete only together.
     tied: Vec<BTreeSet<ColumnFamilyId>>,
 }
 
-/// What is known of a family's files.
+/// Missing files of a family.
 #[derive(Clone, Debug, Default)]
 struct Watched {
-    /// Tables of its tree that are not there.
+    /// Tables of its tree that are missing.
     tables: BTreeSet<FileNumber>,
-    /// Blob files that were added to its tree and are not there.
+    /// Blob files that were added to its tree and are missing.
     blobs: BTreeSet<FileNumber>,
-    /// The last state in which it counted as whole, if it does not now.
+    /// The last complete state, if the family is incomplete now.
     last_whole: Option<Family>,
 }
 
 impl WholeReplay {
-    /// A replay that has seen nothing.
+    /// Returns a replay without edits.
     pub fn new() -> WholeReplay {
         WholeReplay::default()
     }
 
-    /// Adds the MANIFEST's next edit. `is_there` says of each file that it adds to the tree of a
-    /// column family, whose name it is told, whether it is there, and is what the tree needs.
+    /// Adds the MANIFEST's next edit. `is_there` receives the name of a column family and a file
+    /// that the edit adds to its tree, and returns true if that file exists and is the expected
+    /// one.
     ///
     /// # Errors
-    /// As [`WholeError`] says.
+    /// Those of [`WholeError`].
     pub fn add<E>(
         &mut self,
         edit: VersionEdit,
@@ -85,7 +87,7 @@ impl WholeReplay {
             let of_it = group.iter().filter(|edit| edit.column_family == id);
             let added = of_it.filter_map(|edit| edit.column_family_add.as_deref()).next_back();
             let known = || self.replay.families.get(&id).map(|family| family.name.as_str());
-            // Why then nothing: what is about no family the replay refuses.
+            // An edit of an unknown family is skipped here, because the replay rejects it.
             let Some(name) = added.or_else(known) else { continue };
             for (_, table) in &edit.new_files {
                 if !is_there(name, AddedFile::Table(table)).map_err(WholeError::Asking)? {
@@ -100,7 +102,7 @@ impl WholeReplay {
         }
         let changed: BTreeSet<ColumnFamilyId> = group.iter().map(|edit| edit.column_family).collect();
         let counts = |id: &ColumnFamilyId| self.watched.get(id).is_none_or(|it| it.last_whole.is_none());
-        // Why blob files: what was garbage may be referred to again.
+        // Missing blob files count because a table may refer to them again.
         let in_doubt = !lost.is_empty()
             || changed.iter().any(|id| self.watched.get(id).is_some_and(|it| !it.blobs.is_empty()))
             || !changed.iter().all(counts);
@@ -127,8 +129,8 @@ impl WholeReplay {
         Ok(())
     }
 
-    /// Says of families that were just changed, and of those tied to them, whether they count as
-    /// whole.
+    /// Updates the state of families that were just changed, and of those tied to them: complete or
+    /// incomplete.
     fn settle(&mut self, changed: BTreeSet<ColumnFamilyId>, mut before: BTreeMap<ColumnFamilyId, Family>) {
         let mut together = changed;
         self.tied.retain(|tie| {
@@ -138,7 +140,7 @@ impl WholeReplay {
             }
             apart
         });
-        // What was dropped ties nobody.
+        // Dropped families tie no others.
         together.retain(|id| self.replay.families.contains_key(id));
         self.watched.retain(|id, _| self.replay.families.contains_key(id));
         let all_whole = together.iter().all(|id| self.is_whole(*id));
@@ -156,7 +158,7 @@ impl WholeReplay {
         }
     }
 
-    /// Whether all files of the family's tree are there.
+    /// Returns true if all files of the family's tree exist.
     fn is_whole(&self, id: ColumnFamilyId) -> bool {
         let (Some(family), Some(watched)) = (self.replay.families.get(&id), self.watched.get(&id)) else {
             return true;
@@ -164,13 +166,13 @@ impl WholeReplay {
         watched.tables.is_empty() && !watched.blobs.iter().any(|blob| family.builder.needs_blob_file(*blob))
     }
 
-    /// Whether every edit that a MANIFEST begins with was added.
+    /// Returns true if every edit that a MANIFEST begins with was added.
     pub fn has_begun(&self) -> bool {
         self.replay.is_whole()
     }
 
-    /// The replay, with each family as it was when it last counted as whole; and the names of those
-    /// that were set back.
+    /// Returns the replay, with each family in its last complete state; and the names of the
+    /// families that were set back.
     pub fn into_replay(mut self) -> (ManifestReplay, Vec<String>) {
         let mut set_back = Vec::new();
         for (id, watched) in self.watched {

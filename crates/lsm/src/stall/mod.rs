@@ -1,11 +1,11 @@
-//! When writers are slowed down or stopped so that flushes and compactions keep up, and how fast
-//! they may go then.
+//! Write stalls: conditions that delay or stop writers until flushes and compactions catch up, and
+//! the rate of delayed writers.
 //!
-//! In: how many memtables wait, how many sorted runs there are to look into, how many bytes are due
-//! for compaction, and the family's options. Out: [`WriteStall`], whether compaction needs help
-//! already ([`needs_speed_up`]), and the rate for delayed writers ([`DelayedWriteRate`]).
+//! In: numbers of unflushed memtables and sorted runs, bytes due for compaction, and the family's
+//! options. Out: [`WriteStall`], the need for more compaction threads ([`needs_speed_up`]), and the
+//! rate for delayed writers ([`DelayedWriteRate`]).
 //!
-//! The rules are RocksDB's: the first condition that holds counts, stops before delays; and the
+//! The rules are RocksDB's: the first condition that holds applies, stops before delays; and the
 //! rate follows the debt: down while it grows, up while it shrinks, down faster near a stop.
 //!
 //! Callers: the engine, whenever a column family's memtables, files or options have changed.
@@ -14,43 +14,44 @@ use crate::pick::{CompactionOptions, PickContext};
 use crate::version::Version;
 use karst_format::options::choice::CompactionStyle;
 
-/// What holds writers up.
+/// Condition that delays or stops writers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StallCause {
-    /// Memtables that wait to be flushed.
+    /// Too many unflushed memtables.
     MemtableLimit,
-    /// Files of L0; under universal compaction, sorted runs.
+    /// Too many files of L0; under universal compaction, sorted runs.
     L0FileCountLimit,
-    /// Bytes that wait to be compacted.
+    /// Too many bytes due for compaction.
     PendingCompactionBytes,
 }
 
-/// What a column family's state means for writers.
+/// Effect of a column family's state on writers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WriteStall {
-    /// Nothing.
+    /// Writers are not restricted.
     #[default]
     Normal,
-    /// They are slowed down.
+    /// Writers are slowed down.
     Delayed(StallCause),
-    /// They wait.
+    /// Writers wait.
     Stopped(StallCause),
 }
 
-/// How far behind a column family is.
+/// Outstanding flush and compaction work of a column family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
-    /// Sealed memtables that are not flushed yet.
+    /// Number of sealed memtables that are not flushed yet.
     pub unflushed_memtables: usize,
-    /// Sorted runs that count towards `level0_*_trigger`: see [`sorted_runs`].
+    /// Number of sorted runs, which count towards `level0_*_trigger`: see [`sorted_runs`].
     pub sorted_runs: usize,
-    /// See [`estimated_pending_compaction_bytes`](crate::pick::estimated_pending_compaction_bytes).
+    /// Result of
+    /// [`estimated_pending_compaction_bytes`](crate::pick::estimated_pending_compaction_bytes).
     pub pending_compaction_bytes: u64,
 }
 
 impl Backlog {
-    /// The backlog of a family with this version and so many unflushed memtables. Linear in the
-    /// number of levels.
+    /// Returns the backlog of a family with this version and number of unflushed memtables. Takes
+    /// time linear in the number of levels.
     pub fn new(version: &Version, options: &CompactionOptions, unflushed_memtables: usize) -> Backlog {
         Backlog {
             unflushed_memtables,
@@ -60,7 +61,8 @@ impl Backlog {
     }
 }
 
-/// Files of L0, and under universal compaction the other levels that have files too.
+/// Returns the number of files of L0, and under universal compaction also of the other non-empty
+/// levels.
 pub fn sorted_runs(version: &Version, options: &CompactionOptions) -> usize {
     let mut levels = version.levels().iter();
     let files = levels.next().map_or(0, |level| level.len());
@@ -70,12 +72,12 @@ pub fn sorted_runs(version: &Version, options: &CompactionOptions) -> usize {
     }
 }
 
-/// `count >= limit`, where a negative limit is never reached.
+/// Returns `count >= limit`; a negative limit is never reached.
 fn reaches(count: usize, limit: i32) -> bool {
     usize::try_from(limit).is_ok_and(|limit| count >= limit)
 }
 
-/// What the backlog means for writers.
+/// Returns the effect of the backlog on writers.
 pub fn write_stall(backlog: &Backlog, options: &CompactionOptions) -> WriteStall {
     let family = &options.family;
     let compacts = !family.disable_auto_compactions;
@@ -104,8 +106,8 @@ pub fn write_stall(backlog: &Backlog, options: &CompactionOptions) -> WriteStall
     }
 }
 
-/// Whether delayed writers will soon be stopped: two files before, or in the last quarter between
-/// the byte limits.
+/// Returns true if delayed writers are close to a stop: within two files of it, or in the last
+/// quarter between the byte limits.
 pub fn is_near_stop(stall: WriteStall, backlog: &Backlog, options: &CompactionOptions) -> bool {
     let family = &options.family;
     match stall {
@@ -122,15 +124,16 @@ pub fn is_near_stop(stall: WriteStall, backlog: &Backlog, options: &CompactionOp
     }
 }
 
-/// Whether a third of what lies before writers are stopped for want of a flush is used up.
+/// Returns true if the unflushed memtables have reached a third of the limit at which writers stop.
 ///
-/// Why no later: what is sealed next takes as long to fill as the flush has left, and one memtable
-/// before the last writers are slowed down.
+/// A third, because the next memtable fills while the flush still runs, and writers are delayed one
+/// memtable before the limit.
 pub fn flush_is_pressing(backlog: &Backlog, options: &CompactionOptions) -> bool {
     reaches(backlog.unflushed_memtables.saturating_mul(3), options.family.max_write_buffer_number)
 }
 
-/// Whether half of what lies before writers are slowed down for want of a compaction is used up.
+/// Returns true if the backlog has reached half of a limit at which writers are delayed because
+/// compaction lags.
 pub fn compaction_is_pressing(backlog: &Backlog, options: &CompactionOptions) -> bool {
     let family = &options.family;
     let soft = family.soft_pending_compaction_bytes_limit;
@@ -139,9 +142,9 @@ pub fn compaction_is_pressing(backlog: &Backlog, options: &CompactionOptions) ->
             || (soft > 0 && backlog.pending_compaction_bytes >= soft / 2))
 }
 
-/// Whether compactions should run in parallel as far as they may, though writers are not held up
-/// yet: L0 is a quarter of the way from its compaction to the slowdown, or what is due is much
-/// beside the data that rests at the bottom.
+/// Returns true if compactions should use all of their parallelism although writers are not delayed
+/// yet: L0 is a quarter of the way from its compaction trigger to the slowdown, or the bytes due
+/// are many compared with the data on the bottommost level.
 pub fn needs_speed_up(context: PickContext<'_>, backlog: &Backlog) -> bool {
     let options = context.options;
     let family = &options.family;
@@ -152,7 +155,7 @@ pub fn needs_speed_up(context: PickContext<'_>, backlog: &Backlog) -> bool {
     backlog.pending_compaction_bytes >= speed_up_bytes(context) || marked_files(context.version) >= 2
 }
 
-/// Negative if L0 never is a reason.
+/// Returns the number of sorted runs that calls for a speed-up; negative if L0 never does.
 fn speed_up_runs(options: &CompactionOptions) -> i32 {
     let trigger = options.family.level0_file_num_compaction_trigger;
     if trigger < 0 {
@@ -169,12 +172,12 @@ fn speed_up_bytes(context: PickContext<'_>) -> u64 {
     if bottom == 0 {
         return toward_slowdown;
     }
-    // Why the minimum: a small family is not to claim all of the database's compactions.
+    // At least this much, so that a small family does not claim all of the database's compactions.
     let least = family.max_bytes_for_level_base.saturating_mul(2);
     (bottom / 8).max(least).min(toward_slowdown)
 }
 
-/// Bytes of the deepest level.
+/// Returns the bytes of the deepest level.
 ///
 /// Compat: RocksDB adds files of other levels with nothing below them, which a settled tree hardly
 /// has.
@@ -189,54 +192,54 @@ fn marked_files(version: &Version) -> usize {
     above.filter(|(_, file)| file.is_marked()).take(2).count()
 }
 
-/// The rate at which delayed writers go on, in bytes per second; one for a database.
+/// The rate of delayed writers, in bytes per second; one for each database.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DelayedWriteRate {
     most: u64,
     rate: u64,
 }
 
-/// What is known when a column family's backlog is looked at again.
+/// Inputs for an update of the rate, taken when a column family's backlog is recomputed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateSignal {
-    /// Some family of the database was stopped until now.
+    /// True if a family of the database was stopped until now.
     pub was_stopped: bool,
-    /// Some family of the database was delayed until now.
+    /// True if a family of the database was delayed until now.
     pub was_delayed: bool,
-    /// The family is delayed, and near a stop.
+    /// True if the family is delayed and near a stop.
     pub near_stop: bool,
-    /// Bytes that were due in the family when it was looked at before; 0 the first time.
+    /// Bytes that were due in the family at the previous update; 0 the first time.
     pub pending_before: u64,
     /// Bytes that are due now.
     pub pending: u64,
 }
 
 impl DelayedWriteRate {
-    /// Slower than this helps nobody.
+    /// Smallest rate in bytes per second, below which slowing down has no further benefit.
     const LEAST: u64 = 16 << 10;
-    /// What `delayed_write_rate=0` stands for, if there is no rate limiter whose rate it takes.
+    /// Rate for `delayed_write_rate=0` without a rate limiter to take the rate from.
     pub const DEFAULT: u64 = 16 << 20;
 
-    /// Begins at `most` (`delayed_write_rate`), which it never exceeds.
+    /// Starts at `most` (`delayed_write_rate`), which the rate never exceeds.
     pub fn new(most: u64) -> DelayedWriteRate {
         let most = most.max(1);
         DelayedWriteRate { most, rate: most }
     }
 
-    /// The rate now.
+    /// Returns the current rate.
     pub fn bytes_per_sec(&self) -> u64 {
         self.rate
     }
 
-    /// Changes `delayed_write_rate`; the rate begins there again.
+    /// Changes `delayed_write_rate`; the rate starts there again.
     pub fn set_most(&mut self, most: u64) {
         *self = DelayedWriteRate::new(most);
     }
 
-    /// A family was looked at and is delayed: what the rate should be from now on.
+    /// Updates the rate for a family that is delayed.
     pub fn delayed(&mut self, signal: RateSignal, options: &CompactionOptions) {
         if options.family.disable_auto_compactions {
-            // The debt says nothing then.
+            // Without automatic compactions the debt can only grow, so it is ignored.
             self.rate = self.most;
         } else if signal.was_delayed && self.most > DelayedWriteRate::LEAST {
             self.rate = self.adapted(signal);
@@ -244,15 +247,16 @@ impl DelayedWriteRate {
     }
 
     fn adapted(&self, signal: RateSignal) -> u64 {
-        // Why down faster than up: a stop costs writers more than a slow second.
+        // The rate falls faster than it rises, because a stop costs writers more than a slow
+        // second.
         const NEAR_STOP: f64 = 0.6;
         const DOWN: f64 = 0.8;
         let times = |factor: f64| (self.rate as f64 * factor) as u64;
         if signal.was_stopped || signal.near_stop {
             return times(NEAR_STOP).max(DelayedWriteRate::LEAST);
         }
-        // Why also down while it stays the same: then it is memtables that fill up, and nothing
-        // else says so.
+        // An unchanged debt lowers the rate too, because the delay is then caused by memtables,
+        // which have no other signal.
         if signal.pending_before > 0 && signal.pending_before <= signal.pending {
             return times(DOWN).max(DelayedWriteRate::LEAST);
         }
@@ -262,8 +266,8 @@ impl DelayedWriteRate {
         self.rate
     }
 
-    /// A family was looked at and is not delayed any more, though the database was: a reward, so
-    /// that the rate does not only fall from delay to delay.
+    /// Raises the rate for a family that is no longer delayed while the database was, so that the
+    /// rate does not only fall from delay to delay.
     pub fn recovered(&mut self) {
         const REWARD: f64 = 1.4;
         self.rate = ((self.rate as f64 * REWARD) as u64).min(self.most);

@@ -42,7 +42,7 @@ fn memtables_delay_only_where_there_are_many() {
     assert_eq!(stall("max_write_buffer_number=4", backlog(2, 0, 0)), Normal);
     assert_eq!(stall("max_write_buffer_number=4", backlog(3, 0, 0)), Delayed(memtables));
     assert_eq!(stall("max_write_buffer_number=4", backlog(4, 0, 0)), Stopped(memtables));
-    // They are to wait for each other before they are flushed.
+    // Memtables that are to be merged in a flush do not delay writers.
     let together = "max_write_buffer_number=4;min_write_buffer_number_to_merge=3";
     assert_eq!(stall(together, backlog(3, 0, 0)), Normal);
     // A delay comes after every stop.
@@ -57,7 +57,7 @@ fn limits_can_be_off() {
     let memtables = WriteStall::Stopped(StallCause::MemtableLimit);
     assert_eq!(stall("disable_auto_compactions=true", backlog(2, 0, 0)), memtables);
     assert_eq!(stall("compaction_style=kCompactionStyleFIFO", backlog(0, 1000, 0)), WriteStall::Normal);
-    // Without a soft limit it is the hard one.
+    // Without a soft limit the hard limit applies.
     let hard = "soft_pending_compaction_bytes_limit=0;hard_pending_compaction_bytes_limit=10";
     assert_eq!(stall(hard, backlog(0, 0, 9)), WriteStall::Normal);
     assert_eq!(stall(hard, backlog(0, 0, 10)), WriteStall::Stopped(StallCause::PendingCompactionBytes));
@@ -83,17 +83,17 @@ fn compaction_is_sped_up_before_writers_feel_it() {
     let of = |tree: &TestTree, runs, pending| {
         tree.with(|context| needs_speed_up(context, &backlog(0, runs, pending)))
     };
-    // From 4 files, where compaction begins, a quarter of the way to 20 is as far as twice 4.
+    // From 4 files, the compaction trigger, a quarter of the way to 20 is equal to twice 4.
     assert!(!of(&tree, 7, 0));
     assert!(of(&tree, 8, 0));
-    // An eighth of what rests at the bottom.
+    // An eighth of the bytes on the bottommost level.
     assert!(!of(&tree, 0, (10 << 20) - 1));
     assert!(of(&tree, 0, 10 << 20));
     tree.file(0, "a", "z", 1).marked_for_compaction = true;
     assert!(!of(&tree, 0, 0));
     tree.file(0, "a", "z", 1).marked_for_compaction = true;
     assert!(of(&tree, 0, 0));
-    // A small family does not claim all of the database's compactions for little.
+    // A small family does not claim all of the database's compactions for a small debt.
     let mut small = TestTree::new("max_bytes_for_level_base=1M");
     small.file(6, "a", "z", 1 << 20);
     assert!(!of(&small, 0, (2 << 20) - 1));
@@ -111,7 +111,7 @@ fn what_presses_is_well_before_writers_are_held_up() {
     assert_eq!(of("", 0, 0, 32 * GIB), (false, true));
     assert_eq!(of("max_write_buffer_number=5", 1, 0, 0), (false, false));
     assert_eq!(of("max_write_buffer_number=5", 2, 0, 0), (true, false));
-    // What nothing is done about presses nobody.
+    // A backlog that no compaction reduces is not pressing.
     assert_eq!(of("disable_auto_compactions=true", 0, 100, 300 * GIB), (false, false));
     let off = "soft_pending_compaction_bytes_limit=0;hard_pending_compaction_bytes_limit=0";
     assert_eq!(of(off, 0, 9, u64::MAX), (false, false));
@@ -164,7 +164,7 @@ fn the_rate_has_bounds() {
         rate.delayed(RateSignal { near_stop: true, ..signal(1, 1) }, &options);
     }
     assert_eq!(rate.bytes_per_sec(), 16 << 10);
-    // Whoever wants it slower than that gets it as it is.
+    // A smaller configured rate is used unchanged.
     let mut slow = DelayedWriteRate::new(5_000);
     slow.delayed(signal(100, 200), &options);
     assert_eq!(slow.bytes_per_sec(), 5_000);

@@ -9,8 +9,8 @@
 //!   by file number.
 //! - On every other level files are ordered by key and do not overlap (they may share a user key at
 //!   their boundary).
-//! - A version never changes; it is shared by readers in an `Arc`, and a level untouched by an edit
-//!   by versions.
+//! - A version never changes. Readers share it in an `Arc`, and versions share levels that no edit
+//!   has touched.
 #[cfg(test)]
 mod tests;
 
@@ -33,26 +33,26 @@ pub struct Version {
     pub(crate) compact_cursors: BTreeMap<Level, Box<[u8]>>,
 }
 
-/// How far a key's search has come: a small value that a caller keeps between steps.
+/// Position in a key's search: a small value that a caller keeps between steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SearchPosition {
     level: u8,
-    /// The next file to look at; `UNSOUGHT` before the level was searched.
+    /// The next file to search; `UNSOUGHT` before the level was searched.
     file: u32,
 }
 
 const UNSOUGHT: u32 = u32::MAX;
 
 impl SearchPosition {
-    /// Before the newest file.
+    /// The position before the newest file.
     pub const START: SearchPosition = SearchPosition { level: 0, file: UNSOUGHT };
 
-    /// At the start of `level`.
+    /// Returns the position at the start of `level`.
     pub fn at_level(level: Level) -> SearchPosition {
         SearchPosition { level: level.0, file: UNSOUGHT }
     }
 
-    /// The level that the search looks at next.
+    /// Returns the level that is searched next.
     pub fn level(&self) -> Level {
         Level(self.level)
     }
@@ -64,7 +64,7 @@ impl Default for SearchPosition {
     }
 }
 
-/// A file whose boundaries include the key that is looked up.
+/// A file whose boundaries include the key that is searched.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'v> {
     /// The file's level.
@@ -76,7 +76,7 @@ pub struct Candidate<'v> {
 }
 
 impl Version {
-    /// A tree with `level_count` empty levels (at least one).
+    /// Returns a tree with `level_count` empty levels (at least one).
     pub fn empty(comparator: Comparator, level_count: usize) -> Version {
         let count = level_count.clamp(1, usize::from(u8::MAX) + 1);
         let levels = (0..count)
@@ -85,59 +85,59 @@ impl Version {
         Version { comparator, levels, blob_files: BTreeMap::new(), compact_cursors: BTreeMap::new() }
     }
 
-    /// The comparator that orders the tree.
+    /// Returns the comparator that orders the tree.
     pub fn comparator(&self) -> &Comparator {
         &self.comparator
     }
 
-    /// All levels, empty ones included, L0 first. Never empty.
+    /// Returns all levels, empty ones included, L0 first. Never empty.
     #[inline]
     pub fn levels(&self) -> &[Arc<LevelFiles>] {
         &self.levels
     }
 
-    /// One level's files; an empty slice for a level that the tree does not have.
+    /// Returns one level's files; an empty slice for a level that the tree does not have.
     pub fn files(&self, level: Level) -> &[Arc<FileMetadata>] {
         self.levels.get(level.index()).map_or(&[], |files| files.files())
     }
 
-    /// Every table file with its level, in search order.
+    /// Returns every table file with its level, in search order.
     pub fn all_files(&self) -> impl Iterator<Item = (Level, &Arc<FileMetadata>)> {
         self.levels.iter().flat_map(|level| level.files().iter().map(move |file| (level.level(), file)))
     }
 
-    /// The table file with this number, if the tree has it. Takes time linear in the number of
-    /// files.
+    /// Returns the table file with this number and its level, if the tree has it. Takes time linear
+    /// in the number of files.
     pub fn find_file(&self, number: FileNumber) -> Option<(Level, &Arc<FileMetadata>)> {
         self.all_files().find(|(_, file)| file.number == number)
     }
 
-    /// How many table files the tree has.
+    /// Returns the number of table files.
     pub fn file_count(&self) -> usize {
         self.levels.iter().map(|level| level.len()).sum()
     }
 
-    /// The sizes of all table files, in bytes.
+    /// Returns the size of all table files together, in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.levels.iter().fold(0, |sum, level| sum.saturating_add(level.size_bytes()))
     }
 
-    /// The blob files, by number.
+    /// Returns the blob files, by number.
     pub fn blob_files(&self) -> &BTreeMap<FileNumber, Arc<BlobFileMetadata>> {
         &self.blob_files
     }
 
-    /// Where round-robin compaction goes on: internal keys by level.
+    /// Returns the positions at which round-robin compaction continues: internal keys by level.
     pub fn compact_cursors(&self) -> &BTreeMap<Level, Box<[u8]>> {
         &self.compact_cursors
     }
 
-    /// The next file, from newest to oldest, that may hold `user_key` at or before sequence number
-    /// `seq`, and advances `position` past it. `None` when no file is left.
+    /// Returns the next file, from newest to oldest, that may hold `user_key` at or before sequence
+    /// number `seq`, and advances `position` past it. `None` when no file is left.
     ///
-    /// Files of one level follow each other only on L0, and elsewhere only where neighbours share
-    /// `user_key` as a boundary. Does not allocate. The same key and sequence number must be given
-    /// with one position.
+    /// Several files of one level are returned only on L0, or if neighbours share `user_key` as a
+    /// boundary. Does not allocate. Every call with one position must pass the same key and
+    /// sequence number.
     #[inline]
     pub fn next_candidate(
         &self,
@@ -161,7 +161,7 @@ impl Version {
             } else if let Some(next) = at.checked_add(1) {
                 *position = SearchPosition { level: next, file: UNSOUGHT };
             } else {
-                // Behind the last file of the last level that can be; nothing is found there.
+                // Past the last file of the last possible level, where every search ends.
                 position.file = level.len() as u32;
             }
             match found {
@@ -175,8 +175,8 @@ impl Version {
         None
     }
 
-    /// The next file of a level sorted by key, and whether the one behind it may hold the key too.
-    /// `next` is the file behind one that ended with the key, if there was one.
+    /// Returns the next file of a level sorted by key, and true if the file behind it may hold the
+    /// key too. `next` is the file behind one that ended with the key, if there was one.
     #[inline]
     fn next_in_sorted(
         &self,
@@ -197,7 +197,8 @@ impl Version {
         Some((index, ends))
     }
 
-    /// The candidate files of a key as an iterator; see [`next_candidate`](Self::next_candidate).
+    /// Returns an iterator over the candidate files of a key; see
+    /// [`next_candidate`](Self::next_candidate).
     pub fn candidates<'v>(&'v self, user_key: &'v [u8], seq: SeqNo) -> impl Iterator<Item = Candidate<'v>> {
         let mut position = SearchPosition::START;
         std::iter::from_fn(move || self.next_candidate(user_key, seq, &mut position))

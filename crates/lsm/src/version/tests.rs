@@ -1,5 +1,4 @@
-//! The level search against a plain scan over all files, under every comparator that is laid out
-//! differently.
+//! The level search against a scan over all files, under every comparator with a layout of its own.
 use super::*;
 use crate::version_builder::{TreeOptions, VersionBuilder};
 use karst_format::key::{InternalKey, ValueType};
@@ -12,8 +11,8 @@ fn internal(user_key: &[u8], seq: u64, kind: ValueType) -> Vec<u8> {
     InternalKey { user_key, seq: SeqNo(seq), kind }.to_vec()
 }
 
-/// Keys that share prefixes of every length around the eight bytes of a window, and some that do
-/// not.
+/// Keys that share prefixes of every length around the eight bytes of a window, and some without a
+/// shared prefix.
 fn user_key() -> impl Strategy<Value = Vec<u8>> {
     let tail = proptest::collection::vec(prop_oneof![Just(0u8), Just(1), Just(0xff), any::<u8>()], 0..4);
     let head = prop_oneof![
@@ -27,8 +26,8 @@ fn user_key() -> impl Strategy<Value = Vec<u8>> {
     (head, tail).prop_map(|(head, tail)| [head, &tail].concat())
 }
 
-/// A tree: ranges for L0 as they come, and for two sorted levels the cuts between files. Where
-/// `share` says so, two files of a sorted level share a user key, with the newer entries in the
+/// A tree with arbitrary ranges on L0, and two sorted levels with arbitrary cuts between files. If
+/// `share` is set, two files of a sorted level share a user key, with the newer entries in the
 /// first one.
 fn tree(comparator: Comparator) -> impl Strategy<Value = (Version, Vec<Vec<u8>>)> {
     let keys = proptest::collection::btree_set(user_key(), 2..40);
@@ -60,7 +59,7 @@ fn build_tree(
             (internal(&keys[a], 9, ValueType::Value), internal(&keys[b], 1, ValueType::Value));
         add(0, smallest, largest, 100 + at as u64);
     }
-    // L1 has a file for each pair of keys; L3 one for each three, and its files touch.
+    // L1 has a file for each two keys; L3 one for each three, and its files touch.
     for pair in keys.chunks_exact(2) {
         add(1, internal(&pair[0], 9, ValueType::Value), internal(&pair[1], 1, ValueType::Merge), 2);
     }
@@ -86,7 +85,7 @@ fn build(comparator: &Comparator, edit: &VersionEdit) -> Version {
     builder.build(&options).unwrap()
 }
 
-/// What the search must find: on L0 every file around the key; below it those that can hold an
+/// Returns the expected files: on L0 every file around the key; below it those that can hold an
 /// entry of the key at or before `seq`.
 fn scan(version: &Version, key: &[u8], seq: SeqNo) -> Vec<(Level, FileNumber)> {
     let comparator = version.comparator();
@@ -143,7 +142,7 @@ fn check_ranges(version: &Version, a: &[u8], b: &[u8]) -> Result<(), TestCaseErr
     Ok(())
 }
 
-/// An order that is like bytewise but takes the plain path through the search.
+/// Bytewise order as a user comparator, which takes the general path through the search.
 #[derive(Debug)]
 struct Plain;
 

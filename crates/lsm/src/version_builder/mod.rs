@@ -1,16 +1,16 @@
-//! A version plus version edits gives the next version.
+//! Version builder: applies version edits to a version and builds the next one.
 //!
 //! In: a base version (or none, when a MANIFEST is replayed from its start) and edits in their
-//! order. Out: the next version, or [`Inconsistent`] that names the file which does not fit.
+//! order. Out: the next version, or [`Inconsistent`] that names the file in contradiction.
 //!
 //! Invariants:
-//! - Edits are checked as they come: no file is added twice or deleted from where it is not; blob
-//!   garbage fits its file.
+//! - Edits are checked when they are applied: no file is added twice, or deleted from a level that
+//!   does not have it; blob garbage fits its file.
 //! - The tree is checked when it is built (see [`TreeOptions::check_consistency`]): boundaries in
-//!   order, no overlap below L0, no overlap among L0 files of one epoch, no linked blob file of
-//!   nothing but garbage.
+//!   order, no overlap below L0, no overlap among L0 files of one epoch, no linked blob file that
+//!   is all garbage.
 //! - Levels that no edit touched are shared with the base; so is a file that only moved to another
-//!   level, with what the engine attached to it.
+//!   level, with the value that the engine attached to it.
 #[cfg(test)]
 mod tests;
 
@@ -26,22 +26,22 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// What the options of a column family say about the shape of its tree.
+/// The options of a column family that affect its tree.
 #[derive(Clone, Debug)]
 pub struct TreeOptions {
     /// The order of user keys.
     pub comparator: Comparator,
-    /// `num_levels`. A tree whose files lie deeper gets as many levels as it needs.
+    /// `num_levels`. A tree with files on deeper levels gets as many levels as it needs.
     pub level_count: usize,
-    /// `allow_ingest_behind`: the smallest epoch number is kept for files that are ingested below
-    /// all others.
+    /// `allow_ingest_behind`: the smallest epoch number is reserved for files that are ingested
+    /// below all others.
     pub allow_ingest_behind: bool,
-    /// `force_consistency_checks`: refuse a tree that breaks an invariant.
+    /// `force_consistency_checks`: reject a tree that violates an invariant.
     pub check_consistency: bool,
 }
 
 impl Default for TreeOptions {
-    /// RocksDB's defaults: bytewise, seven levels, checked.
+    /// Returns RocksDB's defaults: bytewise, seven levels, checked.
     fn default() -> TreeOptions {
         TreeOptions {
             comparator: Comparator::Bytewise,
@@ -52,13 +52,13 @@ impl Default for TreeOptions {
     }
 }
 
-/// Collects edits and builds the version that they lead to.
+/// Collects edits and builds the resulting version.
 #[derive(Clone, Debug, Default)]
 pub struct VersionBuilder {
     base: Option<Arc<Version>>,
-    /// Every file of the tree as edited so far.
+    /// Every file of the tree after the edits so far.
     files: HashMap<FileNumber, (Level, Arc<FileMetadata>)>,
-    /// Files that an edit deleted; one that is added again unchanged only moved.
+    /// Files that an edit deleted; a file that is added again unchanged has only moved.
     deleted: HashMap<FileNumber, Arc<FileMetadata>>,
     touched: BTreeSet<Level>,
     blob_files: BTreeMap<FileNumber, Arc<BlobFileMetadata>>,
@@ -66,12 +66,12 @@ pub struct VersionBuilder {
 }
 
 impl VersionBuilder {
-    /// A builder that starts from an empty tree.
+    /// Returns a builder that starts from an empty tree.
     pub fn new() -> VersionBuilder {
         VersionBuilder::default()
     }
 
-    /// A builder that starts from `base`.
+    /// Returns a builder that starts from `base`.
     pub fn from_base(base: Arc<Version>) -> VersionBuilder {
         let files = base.all_files().map(|(level, file)| (file.number, (level, Arc::clone(file)))).collect();
         VersionBuilder {
@@ -83,11 +83,11 @@ impl VersionBuilder {
         }
     }
 
-    /// Applies one edit. Its column family is the caller's business.
+    /// Applies one edit. The caller selects edits of the right column family.
     ///
     /// # Errors
-    /// [`Inconsistent`] when the edit does not fit the tree so far. The builder is then of no
-    /// further use.
+    /// [`Inconsistent`] when the edit does not fit the tree so far. The builder must then be
+    /// discarded.
     pub fn apply(&mut self, edit: &VersionEdit) -> Result<(), Inconsistent> {
         for addition in &edit.blob_file_additions {
             self.add_blob_file(addition)?;
@@ -95,8 +95,8 @@ impl VersionBuilder {
         for garbage in &edit.blob_file_garbages {
             self.add_garbage(garbage)?;
         }
-        // Why: deletions come first, because a file that moves is deleted from one level and added
-        // to another.
+        // Deletions are applied first, because a file that moves is deleted from one level and
+        // added to another.
         // Compat: RocksDB reads the deletions into a set, so a repeated one counts once.
         for (level, number) in edit.deleted_files.iter().collect::<BTreeSet<_>>() {
             self.delete_file(*level, *number)?;
@@ -175,7 +175,7 @@ impl VersionBuilder {
         Ok(())
     }
 
-    /// Whether a blob file that was added may still be referred to.
+    /// Returns true if tables may still refer to this blob file.
     pub(crate) fn needs_blob_file(&self, number: FileNumber) -> bool {
         let oldest = self.files.values().filter_map(|(_, file)| file.oldest_blob_file).min();
         let has_values = |file: &Arc<BlobFileMetadata>| file.garbage_count < file.file.total_count;
@@ -185,12 +185,11 @@ impl VersionBuilder {
     /// Builds the version.
     ///
     /// # Errors
-    /// [`Inconsistent`] when the tree breaks an invariant and `options.check_consistency` asks for
-    /// it.
+    /// [`Inconsistent`] when the tree violates an invariant and `options.check_consistency` is set.
     pub fn build(mut self, options: &TreeOptions) -> Result<Version, Inconsistent> {
         let comparator = &options.comparator;
-        // Why: a database last written before epoch numbers existed gets them now, from its
-        // sequence numbers, so that everything later can rely on them.
+        // A database last written before epoch numbers existed gets them now, from its sequence
+        // numbers, so that all later code can rely on them.
         let epochs_missing = self.files.values().any(|(_, file)| file.epoch_number == 0);
         let deepest = self.files.values().map(|(level, _)| level.index() + 1).max().unwrap_or(0);
         let mut version = Version::empty(comparator.clone(), options.level_count.max(deepest));
@@ -228,17 +227,16 @@ impl VersionBuilder {
         Ok(version)
     }
 
-    /// Links blob files to the tables that refer to them, and leaves out those that nothing can
-    /// refer to: files older than the oldest one that a table names, and files of nothing but
-    /// garbage.
+    /// Links blob files to the tables that refer to them, and omits those that no table can refer
+    /// to: files older than the oldest one that a table names, and files that are all garbage.
     fn live_blob_files(
         &self,
         check_consistency: bool,
     ) -> Result<BTreeMap<FileNumber, Arc<BlobFileMetadata>>, Inconsistent> {
         let mut links: BTreeMap<FileNumber, BTreeSet<FileNumber>> = BTreeMap::new();
         for (_, file) in self.files.values() {
-            // Compat: a table may name a blob file that is not in the tree: RocksDB's older BlobDB
-            // keeps its blob files outside of the MANIFEST.
+            // Compat: a table may name a blob file that is not in the tree, because RocksDB's older
+            // BlobDB keeps its blob files outside of the MANIFEST.
             if let Some(blob_file) =
                 file.oldest_blob_file.filter(|number| self.blob_files.contains_key(number))
             {
@@ -278,8 +276,8 @@ fn by_smallest_key(comparator: &Comparator, a: &FileMetadata, b: &FileMetadata) 
     comparator.compare_internal(&a.smallest, &b.smallest).then_with(|| a.number.cmp(&b.number))
 }
 
-/// Numbers all files anew: one epoch for each level below L0, deepest first, then one for each L0
-/// file, oldest first.
+/// Assigns new epoch numbers to all files: one epoch for each level below L0, deepest first, then
+/// one for each L0 file, oldest first.
 fn number_epochs(by_level: &mut [Vec<Arc<FileMetadata>>], allow_ingest_behind: bool) {
     let mut next = if allow_ingest_behind { 2 } else { 1 };
     let renumber = |file: &mut Arc<FileMetadata>, epoch: u64| {
@@ -306,7 +304,8 @@ fn check_level(
     comparator: &Comparator,
 ) -> Result<(), Inconsistent> {
     for file in files {
-        // Why not for one key: a user's comparator is asked only where there is something to order.
+        // Files of one key are skipped, so that a user's comparator is called only if there is an
+        // order to check.
         let is_one = file.smallest == file.largest;
         if !is_one && comparator.compare_internal(&file.smallest, &file.largest) == Ordering::Greater {
             return Err(Inconsistent::new(format!(
@@ -342,7 +341,7 @@ fn check_level(
     Ok(())
 }
 
-/// A key for a message: its first bytes, escaped.
+/// Formats a key for a message: its first bytes, escaped.
 fn shown(key: &[u8]) -> String {
     const MOST: usize = 64;
     let more = if key.len() > MOST { "..." } else { "" };

@@ -1,4 +1,4 @@
-//! What edits do to a tree, and which of them do not fit.
+//! Effects of edits on a tree, and edits that contradict it.
 use super::*;
 use karst_format::key::{InternalKey, SeqNo, ValueType};
 
@@ -160,7 +160,7 @@ fn what_an_edit_does_not_touch_is_shared_with_the_base() {
     assert_eq!((numbers(&next, 1), numbers(&next, 2)), (vec![], vec![5, 4]));
     assert!(Arc::ptr_eq(&next.levels()[3], &base.levels()[3]));
     assert!(!Arc::ptr_eq(&next.levels()[2], &base.levels()[2]));
-    // Its keys changed, so it is another file under the same number.
+    // A file whose keys changed is another file with the same number.
     assert_eq!(next.files(Level(2))[1].attachment::<String>(), None);
 
     let mut trivial = delete(1, 4);

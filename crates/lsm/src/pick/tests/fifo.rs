@@ -1,11 +1,11 @@
-//! FIFO picks on trees written down by hand.
+//! FIFO picks on handwritten trees.
 
 use super::*;
 use karst_format::version_edit::BlobFileAddition;
 
 const MIB: u64 = 1 << 20;
 
-/// Files of L0 with these sizes in MiB, oldest first.
+/// Returns a tree with files of L0 of these sizes in MiB, oldest first.
 fn tree(options: &str, sizes: &[u64]) -> TestTree {
     let mut tree = TestTree::new(&format!("compaction_style=kCompactionStyleFIFO;num_levels=3;{options}"));
     for size in sizes {
@@ -37,7 +37,7 @@ fn the_expired_go() {
     let compaction = tree.pick().unwrap();
     assert_eq!(shown(&compaction), "L0[2 1] -> L0 delete", "no file goes before an older one that stays");
     assert_eq!(compaction.reason, CompactionReason::FifoTtl);
-    // What the newest key's time says counts more than when the oldest was written.
+    // The newest key's time takes precedence over the time at which the oldest data was written.
     let version = tree.version();
     version.files(Level(0))[3]
         .learn_counts(crate::FileCounts { newest_key_time_s: NOW_S - 5, ..crate::FileCounts::default() });

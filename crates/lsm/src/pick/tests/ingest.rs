@@ -1,4 +1,4 @@
-//! Where ingested files go.
+//! Placement of ingested files.
 
 use super::*;
 
@@ -8,7 +8,8 @@ fn key(user_key: &str, trailer: u64) -> Vec<u8> {
     key
 }
 
-/// Where a file from `from` to `to`, both included, goes, with `!` if it meets anything.
+/// Returns the level of a file from `from` to `to`, both inclusive, with `!` if it overlaps
+/// anything.
 fn place(tree: &TestTree, from: &str, to: &str, above: Option<u8>) -> String {
     let bounds = (key(from, 1 << 8), key(to, 1 << 8));
     let found = tree.with(|context| place_ingested(context, (&bounds.0, &bounds.1), above.map(Level)));
@@ -53,8 +54,8 @@ fn a_file_stays_above_what_is_about_to_be_written() {
     tree.file(0, "f", "m", 1);
     let compaction = tree.run().unwrap();
     assert_eq!(shown(&compaction), "L0[2 1] -> L1");
-    // The change that takes the inputs away, and brings the output, may be installed while it still
-    // counts as running.
+    // The edit that removes the inputs and adds the output may be installed while the compaction is
+    // still registered as running.
     tree.edit = VersionEdit::default();
     assert_eq!(place(&tree, "e", "f", None), "L0!");
     assert_eq!(place(&tree, "n", "z", None), "L4");

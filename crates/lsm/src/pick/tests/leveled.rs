@@ -1,4 +1,4 @@
-//! Leveled picks on trees written down by hand.
+//! Leveled picks on handwritten trees.
 
 use super::*;
 use karst_format::version_edit::{BlobFileAddition, BlobFileGarbage};
@@ -49,7 +49,7 @@ fn dynamic_levels_go_to_the_base_level() {
     assert_eq!(tree.picked(), "L0[2 1] -> L2", "50 MiB below want 5 above them");
 }
 
-/// One compaction that takes files of L0 at a time; meanwhile new files are merged within L0 once
+/// Only one compaction takes files of L0 at a time; meanwhile new files are merged within L0 once
 /// they are many.
 #[test]
 fn l0_has_one_compaction_and_those_within_it() {
@@ -85,7 +85,7 @@ fn merging_within_l0_stops_where_it_gets_dearer() {
     assert_eq!(tree.picked(), "L0[8 7 6 5] -> L0", "the large one costs more than it saves");
 }
 
-/// A base level that is much larger than L0 would be rewritten for little.
+/// A base level that is much larger than L0 would be rewritten for a small gain.
 #[test]
 fn a_small_l0_is_merged_within() {
     let mut tree = TestTree::new(SMALL);
@@ -108,14 +108,14 @@ fn files_of_a_sorted_load_move() {
     tree.file(0, "a", "c", MIB);
     let compaction = tree.pick().unwrap();
     assert_eq!(shown(&compaction), "L0[3 2] -> L1 move", "the newest overlaps");
-    // Nothing in the base level: everything goes there in one compaction, and a single file still
+    // The base level is empty: all of L0 is compacted in one compaction, and a single file still
     // moves.
     let mut tree = TestTree::new(SMALL);
     tree.file(0, "a", "b", 11 * MIB);
     assert_eq!(tree.picked(), "L0[1] -> L1 move");
     tree.file(0, "c", "d", MIB);
     assert_eq!(tree.picked(), "L0[1] -> L1 move");
-    // Another compression on the next level means that files are rewritten.
+    // A different compression on the next level requires a rewrite.
     let mut tree = TestTree::new(&format!("{SMALL};compression_per_level=kNoCompression:kSnappyCompression"));
     tree.file(0, "a", "b", 11 * MIB);
     assert_eq!(tree.picked(), "L0[1] -> L1");
@@ -166,7 +166,8 @@ fn inputs_grow_only_where_it_is_free() {
     tree.file(1, "h", "m", 2 * MIB);
     tree.file(2, "a", "f", MIB);
     tree.file(2, "k", "n", 9 * MIB);
-    // The second file of L1 overlaps the same file of L2; the third would add one.
+    // The second file of L1 overlaps the file of L2 that is already an input; the third would add
+    // one.
     assert_eq!(tree.picked(), "L1[1 2] L2[4] -> L2");
     tree.options.family.max_compaction_bytes = 5 * MIB;
     assert_eq!(tree.picked(), "L1[1] L2[4] -> L2", "10 MiB are the limit for a grown one");
@@ -233,7 +234,7 @@ fn compactions_stay_out_of_each_others_way() {
     assert_eq!(tree.picked(), "nothing");
 }
 
-/// Two outputs may not overlap even if no input does.
+/// Two outputs must not overlap even if no input does.
 #[test]
 fn the_output_range_of_another_is_taken() {
     let mut tree = TestTree::new(&format!("{SMALL};max_compaction_bytes=1"));
@@ -270,20 +271,20 @@ fn round_robin_goes_round() {
     let third = tree.pick().unwrap();
     assert_eq!(shown(&third), "L1[5] L2[6] -> L2");
     assert_eq!(karst_format::key::user_key(&third.next_cursor.unwrap().1), b"a", "and round");
-    // More of them in one turn if the level is far above its target, as long as the compaction is
-    // not too large.
+    // More files in one turn if the level is far above its target, as long as the compaction is not
+    // too large.
     tree.edit.compact_cursors.clear();
     tree.options.family.max_bytes_for_level_base = MIB;
     tree.options.family.max_compaction_bytes = 11 * MIB;
     assert_eq!(tree.picked(), "L1[1 3] L2[2 4] -> L2");
-    // Nothing jumps the queue.
+    // A file that has to wait is not skipped.
     let mut taken = first;
     taken.inputs.truncate(1);
     tree.running.register(&taken);
     assert_eq!(tree.picked(), "nothing");
 }
 
-/// A level whose turn goes on within the range of outputs from above is cut there.
+/// Outputs from above are cut at the cursor of the output level.
 #[test]
 fn round_robin_cuts_outputs_where_the_next_turn_begins() {
     let mut tree = TestTree::new(&format!("{SMALL};compaction_pri=kRoundRobin"));
@@ -406,7 +407,7 @@ fn garbage_blobs_are_collected_by_force() {
 fn paths_fill_up_from_the_first() {
     let mut tree = TestTree::new(SMALL);
     tree.options.path_target_sizes = vec![25 * MIB, 50 * MIB, 1];
-    // L0 and L1 count 10 MiB each and fit the first path; L2 has 100.
+    // L0 and L1 count 10 MiB each and fit the first path; L2 counts 100.
     tree.file(1, "a", "c", 20 * MIB);
     assert_eq!(tree.pick().unwrap().output_path_id, 2);
     assert_eq!(tree.picked(), "L1[1] -> L2", "another path is no move");

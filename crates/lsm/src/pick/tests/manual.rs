@@ -1,4 +1,5 @@
-//! Compactions by hand: their steps on trees written down, and in the simulator beside others.
+//! Manual compactions: their steps on handwritten trees, and in the simulator beside other
+//! compactions.
 
 use super::simulator::Simulator;
 use super::*;
@@ -14,8 +15,8 @@ fn manual(tree: &TestTree, range: (&str, &str), options: CompactRangeOptions) ->
     ManualCompaction::new(bound(begin), bound(end), options, &tree.options, FileNumber(1000)).unwrap()
 }
 
-/// All steps, each carried out on paper: inputs go, and one file over their range takes their
-/// place, unless they move.
+/// Returns all steps, each applied to the tree: inputs are removed, and one file over their range
+/// takes their place, unless they move.
 fn steps(tree: &mut TestTree, mut manual: ManualCompaction) -> Vec<String> {
     let mut text = Vec::new();
     loop {
@@ -52,7 +53,7 @@ fn carry_out(tree: &mut TestTree, compaction: &Compaction) {
     let key = |key: &[u8]| String::from_utf8(key.to_vec()).unwrap();
     let (from, to) = (key(&compaction.smallest_user_key), key(&compaction.largest_user_key));
     tree.file(compaction.output_level.0, &from, &to, compaction.input_bytes());
-    // Written after the compaction by hand began.
+    // Numbered as if written after the manual compaction began.
     let (level, mut file) = tree.edit.new_files.pop().unwrap();
     file.number.0 += 1000;
     tree.edit.new_files.push((level, file));
@@ -234,7 +235,8 @@ fn others_in_the_way_are_waited_for() {
     assert_eq!(shown(&running), "L0[5] L1[3] -> L1");
     let mut all = manual(&tree, ("", ""), CompactRangeOptions::default());
     assert!(matches!(tree.with(|context| all.next(context)), ManualStep::Wait));
-    // What runs elsewhere is no obstacle, unless nothing else may run.
+    // Other compactions are no obstacle outside of the range, unless the option demands
+    // exclusivity.
     let mut ranged = manual(&tree, ("x", "z"), CompactRangeOptions::default());
     assert!(matches!(tree.with(|context| ranged.next(context)), ManualStep::Run(_)));
     let alone = CompactRangeOptions { exclusive_manual_compaction: true, ..Default::default() };
@@ -378,8 +380,8 @@ const STYLES: [&str; 4] = [
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    /// However the tree came about and whatever runs beside it, a compaction by hand comes to its
-    /// end, and then every key of its range has one entry, and none above the level it reports.
+    /// For any tree and any compactions beside it, a manual compaction ends, and then every key of
+    /// its range has one entry, and none above the level it reports.
     #[test]
     fn a_compaction_by_hand_ends(
         style in 0..STYLES.len(),

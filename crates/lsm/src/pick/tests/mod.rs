@@ -1,4 +1,4 @@
-//! The pickers on trees written down by hand, and in a simulator that carries out what they pick.
+//! Tests of the pickers on handwritten trees, and in a simulator that executes the picks.
 mod fifo;
 mod ingest;
 mod leveled;
@@ -16,7 +16,7 @@ use karst_format::options::{ColumnFamilyOptions, DbOptions, OptionSet};
 use karst_format::version_edit::{NewFile, VersionEdit};
 use std::sync::Arc;
 
-/// Options from their text, with nothing done for age unless the text says so.
+/// Parses options; nothing is due because of age unless the text sets it.
 pub(crate) fn options(text: &str) -> CompactionOptions {
     let mut family = ColumnFamilyOptions::default();
     family.set_all("ttl=0;periodic_compaction_seconds=0").unwrap();
@@ -49,8 +49,8 @@ impl TestTree {
         }
     }
 
-    /// A file from `smallest` to `largest`, both included. Its sequence numbers are 100 times its
-    /// number, and up to 99 more.
+    /// Adds a file from `smallest` to `largest`, both inclusive. Its sequence numbers are 100 times
+    /// its number, and up to 99 more.
     pub(crate) fn file(&mut self, level: u8, smallest: &str, largest: &str, bytes: u64) -> &mut NewFile {
         let number = self.next;
         self.next += 1;
@@ -65,7 +65,7 @@ impl TestTree {
         &mut self.edit.new_files.last_mut().unwrap().1
     }
 
-    /// A file whose largest boundary is the end of a range tombstone.
+    /// Adds a file whose largest boundary is the end of a range tombstone.
     pub(crate) fn file_to_tombstone_end(&mut self, level: u8, smallest: &str, end: &str, bytes: u64) {
         let file = self.file(level, smallest, end, bytes);
         let mut largest = Vec::new();
@@ -95,20 +95,20 @@ impl TestTree {
         self.with(pick)
     }
 
-    /// The pick, which starts to run.
+    /// Picks a compaction and registers it as running.
     pub(crate) fn run(&mut self) -> Option<Compaction> {
         let compaction = self.pick()?;
         self.running.register(&compaction);
         Some(compaction)
     }
 
-    /// The pick, as text: see [`shown`].
+    /// Returns the pick as text: see [`shown`].
     pub(crate) fn picked(&self) -> String {
         self.pick().map_or("nothing".to_owned(), |compaction| shown(&compaction))
     }
 }
 
-/// A compaction as `L0[3 2] L4[7] -> L5`, with what it does if it does not merge.
+/// Formats a compaction as `L0[3 2] L4[7] -> L5`, followed by its work unless that is a merge.
 pub(crate) fn shown(compaction: &Compaction) -> String {
     let mut text = String::new();
     for input in &compaction.inputs {

@@ -4,7 +4,7 @@ use super::*;
 
 const MIB: u64 = 1 << 20;
 
-/// A tree whose levels have these sizes in MiB, from L0 on; each level is one file.
+/// Returns a tree whose levels have these sizes in MiB, from L0 on; each level is one file.
 fn tree(text: &str, sizes: &[u64]) -> TestTree {
     let mut tree = TestTree::new(text);
     for (level, size) in sizes.iter().enumerate().filter(|(_, size)| **size > 0) {
@@ -58,8 +58,8 @@ fn dynamic_levels_follow_the_last_one() {
     let found = targets(DYNAMIC, &[0, 0, 0, 0, 30_000]);
     assert_eq!(found.base_level, Some(1));
     assert_eq!(found.max_bytes[1..].iter().map(|b| b / MIB).collect::<Vec<_>>(), [100, 300, 3000, 30_000]);
-    // So much that even L1 would have to be larger than the option allows; then the levels below
-    // are as static ones.
+    // Too large for L1 to stay within max_bytes_for_level_base; the targets are then the static
+    // ones.
     let found = targets(DYNAMIC, &[0, 0, 0, 0, 300_000]);
     assert_eq!(
         found.max_bytes[1..].iter().map(|b| b / MIB).collect::<Vec<_>>(),
@@ -71,7 +71,7 @@ fn dynamic_levels_follow_the_last_one() {
 fn levels_that_the_data_does_not_need_are_drained() {
     let tree = tree(DYNAMIC, &[0, 50, 0, 0, 200]);
     let found = LevelTargets::new(&tree.version(), &tree.options);
-    // 200 needs 20 above it and nothing more, but L1 has files.
+    // 200 needs only a level of 20 above it, but L1 has files.
     assert_eq!((found.base_level, found.lowest_unnecessary), (Some(1), Some(2)));
     let scores = tree.with(Scores::new);
     assert!(scores.of(1) > 10.0 && scores.of(1) < 10.1, "{scores:?}");
@@ -87,7 +87,8 @@ fn l0_counts_by_files_and_by_bytes() {
     assert_eq!(tree.with(Scores::new).of(0), 0.5);
     tree.file(0, "a", "b", 398 * MIB);
     assert_eq!(tree.with(Scores::new).of(0), 4.0, "400 MiB of 100");
-    // Under dynamic levels L0 is compared with its target level, and what is due counts ten times.
+    // Under dynamic levels L0 is compared with its target level, and scores from 1 on count ten
+    // times.
     let dynamic = super::scores::tree(DYNAMIC, &[150, 0, 0, 0, 90]);
     assert_eq!(dynamic.with(Scores::new).of(0), 15.0);
     let dynamic = super::scores::tree(DYNAMIC, &[100, 0, 0, 0, 900]);
@@ -126,14 +127,15 @@ fn pending_bytes_run_down_the_levels() {
         estimated_pending_compaction_bytes(&tree.version(), &tree.options) / MIB
     };
     assert_eq!(pending(FIXED, &[90, 90, 900]), 0, "all within their targets");
-    // L1 is 100 too large; each byte of it meets 1000 / 200 of the next level, and itself.
+    // L1 is 100 too large; each of its bytes is merged with 1000 / 200 bytes of the next level, and
+    // itself.
     assert_eq!(pending(FIXED, &[0, 200, 1000]), 100 * (5 + 1));
-    // L0 is due with all of L1, and what is then too much there goes on.
+    // L0 is due with all of L1, and the excess of L1 moves on.
     assert_eq!(pending(FIXED, &[100, 100, 1000]), 100 + 100 + 100 * (5 + 1));
     assert_eq!(pending("compaction_style=kCompactionStyleUniversal", &[9000]), 0);
 }
 
-/// Deletions make a file count for more once there are more of them than of what they can delete.
+/// Deletions make a file count for more once they outnumber the entries that they can delete.
 #[test]
 fn deletions_weigh() {
     let mut tree = TestTree::new(FIXED);

@@ -1,11 +1,11 @@
-//! Random histories in the simulator, which checks every pick and every tree; and what trees come
-//! to in the long run.
+//! Random histories in the simulator, which checks every pick and every tree; and the long-run
+//! shape of trees.
 
 use super::simulator::{ENTRY_BYTES, Simulator};
 use super::*;
 use proptest::prelude::*;
 
-/// Options for a tree of a few thousand entries: files of 20 entries, L1 of 80.
+/// Returns options for a tree of a few thousand entries: files of 20 entries, L1 of 80.
 fn small(style: &str) -> String {
     format!(
         "target_file_size_base=2000;max_bytes_for_level_base=8000;max_bytes_for_level_multiplier=4;num_levels=5;\
@@ -34,12 +34,12 @@ const UNIVERSAL: [&str; 7] = [
     "periodic_compaction_seconds=500;num_levels=3",
 ];
 
-/// What happens in a history.
+/// Event of a history.
 #[derive(Clone, Debug)]
 enum Event {
-    /// So many keys from a stretch of the key space reach L0.
+    /// `count` random keys from a range of the key space are flushed to L0.
     Flush { from: u32, among: u32, count: u32 },
-    /// Ascending keys behind all others reach L0.
+    /// Ascending keys behind all others are flushed to L0.
     Append { count: u32 },
     /// The next compaction starts.
     Start,
@@ -47,7 +47,7 @@ enum Event {
     Finish(prop::sample::Index),
     /// Seconds pass.
     Wait(u64),
-    /// The last snapshot is given back.
+    /// The last snapshot is released.
     Release,
 }
 
@@ -62,7 +62,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Plays the history; then everything is compacted that wants to be.
+/// Plays the history, and then runs all compactions that are due.
 fn play(options: CompactionOptions, events: Vec<Event>) -> (Simulator, std::collections::BTreeSet<u32>) {
     let mut simulator = Simulator::new(options);
     let mut written = std::collections::BTreeSet::new();
@@ -100,7 +100,8 @@ fn play(options: CompactionOptions, events: Vec<Event>) -> (Simulator, std::coll
     (simulator, written)
 }
 
-/// After everything is done: nothing is lost, nothing due, every level within its target.
+/// Checks that after all compactions nothing is lost, nothing is due, and every level is within its
+/// target.
 fn check_settled(simulator: &Simulator, written: &std::collections::BTreeSet<u32>) {
     let keys: std::collections::BTreeSet<u32> = simulator.keys().into_keys().collect();
     assert_eq!(&keys, written);
@@ -135,7 +136,7 @@ proptest! {
     }
 }
 
-/// Random keys over a space of `keys`, `flushes` times `entries` of them.
+/// Flushes `flushes` times `entries` random keys out of `keys`.
 fn fill(simulator: &mut Simulator, keys: u32, flushes: u32, entries: u32) {
     let mut random = 0x2545_F491u32;
     simulator.checks_entries = false;
@@ -159,7 +160,7 @@ fn large(more: &str) -> CompactionOptions {
     ))
 }
 
-/// Whatever the data's size, nine tenths of it end up on the last level, and levels between it and
+/// For any size of the data, nine tenths of it end up on the last level, and levels between it and
 /// L0 are not used.
 #[test]
 fn dynamic_levels_converge() {
@@ -182,9 +183,9 @@ fn dynamic_levels_converge() {
     }
 }
 
-/// The usual estimate: a flush, and then for every level about as many bytes as the level is larger
-/// than the one above it, and one; RocksDB's own measurements lie below it, since ranges that
-/// overlap little go first.
+/// The usual estimate: a flush, and for every level a write factor of the ratio of its size to that
+/// of the level above, plus one; RocksDB's own measurements are lower, because ranges of small
+/// overlap are picked first.
 #[test]
 fn leveled_write_amplification_is_as_expected() {
     let mut simulator = Simulator::new(large("level_compaction_dynamic_level_bytes=false"));
@@ -194,14 +195,14 @@ fn leveled_write_amplification_is_as_expected() {
     // each.
     let found = simulator.write_amplification();
     assert!((5.0..20.0).contains(&found), "{found}: {}", simulator.shape());
-    // In random order of keys the choice of the file that overlaps least saves much.
+    // With random keys, picking the file of the smallest overlap saves much.
     let mut by_size =
         Simulator::new(large("level_compaction_dynamic_level_bytes=false;compaction_pri=kByCompensatedSize"));
     fill(&mut by_size, keys, 800, 100);
     assert!(found <= by_size.write_amplification(), "{found} against {}", by_size.write_amplification());
 }
 
-/// A load in key order is written once: everything moves.
+/// A load in key order is written once, because all its files move.
 #[test]
 fn a_sorted_load_is_not_rewritten() {
     for more in ["", "level_compaction_dynamic_level_bytes=false"] {
@@ -216,8 +217,8 @@ fn a_sorted_load_is_not_rewritten() {
     }
 }
 
-/// Universal compaction writes less than leveled if it may have some runs: a byte is written about
-/// as often as runs double from a flush on up to all of the data, which here is 200 flushes.
+/// Universal compaction writes less than leveled if several runs are allowed: a byte is written
+/// about as often as runs double in size from a flush to all of the data, here 200 flushes.
 #[test]
 fn universal_write_amplification_is_as_expected() {
     let mut simulator = Simulator::new(large(
@@ -235,7 +236,7 @@ fn universal_write_amplification_is_as_expected() {
     assert!(universal < 10.0, "{universal}");
 }
 
-/// Several compactions run at once where the tree is far behind.
+/// Several compactions run at once if the tree is far behind.
 #[test]
 fn a_tree_that_is_behind_compacts_in_parallel() {
     let mut simulator =
@@ -249,8 +250,8 @@ fn a_tree_that_is_behind_compacts_in_parallel() {
     simulator.settle();
 }
 
-/// Files whose ranges share no more than a user key at their ends, and files that overlap: whatever
-/// is picked, no version of a key gets below an older one.
+/// With files that share at most a user key at their ends, and files that overlap: no pick moves a
+/// version of a key below an older one.
 #[test]
 fn nothing_goes_below_an_older_version_of_its_key() {
     let styles = [

@@ -1,10 +1,10 @@
 //! A database without I/O: tables are lists of keys in memory, compactions merge them at once, and
-//! what they read and write is counted.
+//! the bytes that they read and write are counted.
 //!
 //! A compaction starts (is picked and registered) and ends (its result is installed) at different
-//! times, so that several run at once, and flushes come in between. Every state is checked: no two
-//! compactions share a file or write to the same place, inputs are clean cuts, levels stay sorted
-//! and disjoint, no newer entry of a key comes to lie below an older one.
+//! times, so that several run at once, with flushes in between. Every state is checked: no two
+//! compactions share a file or write to the same range, inputs are clean cuts, levels stay sorted
+//! and disjoint, and no newer entry of a key is below an older one.
 
 use super::super::*;
 use crate::file::FileMetadata;
@@ -16,7 +16,7 @@ use karst_format::version_edit::{NewFile, VersionEdit};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Bytes that an entry counts for.
+/// Bytes of an entry.
 pub(crate) const ENTRY_BYTES: u64 = 100;
 
 /// A key and the sequence number of its entry.
@@ -36,9 +36,9 @@ pub(crate) struct Simulator {
     pub(crate) compacted_bytes: u64,
     pub(crate) moved_files: u64,
     pub(crate) most_running: usize,
-    /// Check the order of all entries after each compaction; for small trees.
+    /// True if the order of all entries is checked after each compaction; for small trees.
     pub(crate) checks_entries: bool,
-    /// As [`PickContext::oldest_snapshot`].
+    /// Passed as [`PickContext::oldest_snapshot`].
     pub(crate) oldest_snapshot: SeqNo,
 }
 
@@ -101,12 +101,12 @@ impl Simulator {
         file
     }
 
-    /// The last snapshot is given back.
+    /// Releases the last snapshot.
     pub(crate) fn release_snapshots(&mut self) {
         self.oldest_snapshot = SeqNo(self.next_seq);
     }
 
-    /// New entries for the keys, in one file of L0.
+    /// Adds new entries for the keys, in one file of L0.
     pub(crate) fn flush(&mut self, keys: impl IntoIterator<Item = u32>) {
         let mut entries = BTreeMap::new();
         for key in keys {
@@ -132,7 +132,7 @@ impl Simulator {
         self.version = Arc::new(builder.build(&tree).expect("levels stay disjoint"));
     }
 
-    /// Starts the next compaction, if there is one.
+    /// Starts the next compaction; returns false if none is due.
     pub(crate) fn start(&mut self) -> bool {
         let Some(compaction) = pick(self.context()) else { return false };
         self.start_picked(compaction);
@@ -150,7 +150,7 @@ impl Simulator {
         self.started.len()
     }
 
-    /// Ends the running compaction at `index`: its result is installed.
+    /// Ends the running compaction at `index` and installs its result.
     pub(crate) fn finish(&mut self, index: usize) {
         let (id, compaction) = self.started.swap_remove(index);
         self.running.release(id);
@@ -182,7 +182,7 @@ impl Simulator {
         }
     }
 
-    /// The outputs: the newest entry of each key, cut where the cutter says.
+    /// Returns the outputs: the newest entry of each key, cut by the output cutter.
     fn merged(&self, compaction: &Compaction) -> Vec<Vec<Entry>> {
         let mut newest: BTreeMap<u32, u64> = BTreeMap::new();
         for (_, file) in compaction.input_files() {
@@ -200,7 +200,7 @@ impl Simulator {
                 outputs.push(Vec::new());
                 open = Some(OpenOutput::default());
             }
-            // With nothing older below, and no snapshot, the number says nothing.
+            // Without older data below and without a snapshot the sequence number is not needed.
             let seq = if compaction.bottommost { 0 } else { seq };
             if let (Some(output), Some(open)) = (outputs.last_mut(), &mut open) {
                 output.push((key, seq));
@@ -210,7 +210,7 @@ impl Simulator {
         outputs
     }
 
-    /// Compacts until nothing is left to do. Returns how many compactions that took.
+    /// Compacts until nothing is due. Returns the number of compactions.
     pub(crate) fn settle(&mut self) -> usize {
         let mut count = 0;
         loop {
@@ -225,7 +225,7 @@ impl Simulator {
         }
     }
 
-    /// Files and bytes by level.
+    /// Formats files and bytes by level.
     pub(crate) fn shape(&self) -> String {
         let levels = self.version.levels().iter().filter(|level| !level.is_empty());
         let text: Vec<String> = levels
@@ -238,12 +238,12 @@ impl Simulator {
         self.version.levels().get(level).map_or(0, |level| level.size_bytes())
     }
 
-    /// Bytes written for each byte that was flushed, the flush included.
+    /// Returns the bytes written per byte flushed, the flush included.
     pub(crate) fn write_amplification(&self) -> f64 {
         (self.flushed_bytes + self.compacted_bytes) as f64 / self.flushed_bytes.max(1) as f64
     }
 
-    /// What every pick must keep, whatever the strategy.
+    /// Checks the invariants of a pick of any strategy.
     fn check_pick(&self, compaction: &Compaction) {
         let shown = super::shown(compaction);
         assert!(!compaction.inputs.is_empty(), "{shown}");
@@ -280,8 +280,8 @@ impl Simulator {
         }
     }
 
-    /// Nothing that stays may overlap the output on its level, nor be older than an input and lie
-    /// above the output; and no running compaction may write there.
+    /// Checks that no remaining file overlaps the output on its level, or is older than an input
+    /// and above the output; and that no running compaction may write there.
     fn check_output_range(&self, compaction: &Compaction, shown: &str) {
         let (from, to) = (&compaction.smallest_user_key, &compaction.largest_user_key);
         let stays = |file: &&Arc<FileMetadata>| {
@@ -316,7 +316,7 @@ impl Simulator {
         }
     }
 
-    /// For every key, what lies higher is newer.
+    /// Checks for every key that newer entries are on higher levels.
     fn check_order(&self) {
         let mut newest: HashMap<u32, u64> = HashMap::new();
         for (level, file) in self.version.all_files() {
@@ -338,7 +338,7 @@ impl Simulator {
         FileNumber(self.next_file)
     }
 
-    /// Every entry's level and key.
+    /// Returns the level and key of every entry.
     pub(crate) fn placed_keys(&self) -> Vec<(usize, u32)> {
         let files = self.version.all_files();
         files
@@ -348,7 +348,7 @@ impl Simulator {
             .collect()
     }
 
-    /// Every key that is in the tree, with how many entries it has.
+    /// Returns every key in the tree with the number of its entries.
     pub(crate) fn keys(&self) -> BTreeMap<u32, usize> {
         let mut keys = BTreeMap::new();
         for (_, file) in self.version.all_files() {

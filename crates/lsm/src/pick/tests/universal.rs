@@ -1,11 +1,11 @@
-//! Universal picks on trees written down by hand.
+//! Universal picks on handwritten trees.
 
 use super::*;
 
 const MIB: u64 = 1 << 20;
 
-/// Files of L0 with these sizes in MiB, the newest first as the pickers see them; below them levels
-/// with these sizes.
+/// Returns a tree with files of L0 of these sizes in MiB, the newest first as the pickers see them,
+/// and levels below them with these sizes.
 fn tree(text: &str, l0: &[u64], levels: &[(u8, u64)]) -> TestTree {
     let text = format!(
         "compaction_style=kCompactionStyleUniversal;num_levels=5;level0_file_num_compaction_trigger=3;{text}"
@@ -26,8 +26,8 @@ fn picked(tree: &TestTree) -> String {
     format!("{} by {reason}", shown(&compaction))
 }
 
-/// The examples of RocksDB's documentation: sizes from the newest run on, and what is merged of
-/// them.
+/// The examples of RocksDB's documentation: sizes from the newest run on, and the runs that are
+/// merged.
 #[test]
 fn runs_of_similar_size_are_merged() {
     // Size ratio 0 and a trigger of five, as on the page "Universal Compaction".
@@ -67,7 +67,7 @@ fn space_is_reclaimed_when_newer_runs_are_large() {
     );
     let compaction = tree(options, &[1, 2], &[(3, 12), (4, 30)]).pick().unwrap();
     assert!(compaction.full && compaction.bottommost);
-    // What is being compacted cuts the span off.
+    // A run that is being compacted bounds the runs that can be picked.
     let mut tree = tree(options, &[1, 1, 20, 9], &[(4, 30)]);
     let mut other = tree.pick().unwrap();
     assert_eq!(shown(&other), "L0[3 2] L4[1] -> L4", "the two small ones matter too little");
@@ -115,7 +115,7 @@ fn widths_and_styles_are_kept() {
     assert_eq!(of("", &[2, 2, 2, 2, 2]), "L0[6 5 4 3 2] -> L3 by SizeRatio");
     assert_eq!(of("max_merge_width=3", &[2, 2, 2, 2, 2]), "L0[6 5 4] -> L0 by SizeRatio");
     assert_eq!(of("min_merge_width=3", &[9, 8, 20, 2, 2, 2]), "L0[5 4 3 2] -> L3 by SizeRatio");
-    // By total size 1 + 1 + 2 reach 4; by similar size 4 is not like 2.
+    // By total size 1 + 1 + 2 reach 4; by similar size 4 is not similar to 2.
     assert_eq!(of("", &[1, 1, 2, 4]), "L0[5 4 3 2] -> L3 by SizeRatio");
     assert_eq!(of("stop_style=kCompactionStopStyleSimilarSize", &[1, 1, 2, 4]), "L0[5 4] -> L0 by SizeRatio");
     assert_eq!(of("size_ratio=100", &[1, 2, 5]), "L0[4 3 2] -> L3 by SizeRatio");
@@ -184,8 +184,8 @@ fn marked_files_are_merged_with_what_is_older() {
     assert_eq!(one.picked(), "L0[2 1] -> L0");
 }
 
-/// What comes while a large compaction runs waits until there is enough of it: merged two by two it
-/// would be written once more than it has to be.
+/// Runs added while a large compaction runs wait until there are enough of them, because merged two
+/// by two they would be rewritten more often than necessary.
 #[test]
 fn runs_that_are_being_merged_do_not_make_new_ones_urgent() {
     let mut tree = tree("level0_file_num_compaction_trigger=5", &[2, 2, 2, 2, 2], &[(4, 90)]);
