@@ -1,7 +1,7 @@
-//! What a search for a key ends at, and the value that it stands for.
+//! The entry that ends a search for a key, and the value that a reader gets for it.
 //!
-//! In: an entry's value as it is stored: the value itself, a reference into a blob file, a
-//! wide-column entity. Out: the value that a reader gets, pinned.
+//! In: an entry's value as it is stored: the value itself, a reference into a blob file, or a
+//! wide-column entity. Out: the pinned value that a reader gets.
 
 use super::View;
 use karst_base::error::{Error, ErrorKind, Result, Shown};
@@ -12,7 +12,7 @@ use karst_storage::table::context::ReadCtx;
 use karst_storage::table::needs::{Needs, Stop};
 use karst_storage::value::Value;
 
-/// What lies below the merge operands; without operands, the answer.
+/// The entry below the merge operands; without operands, the answer.
 #[derive(Debug)]
 pub(super) enum Base {
     /// A deletion, or the end of history.
@@ -20,11 +20,11 @@ pub(super) enum Base {
     Value(Value),
     /// The reference to a value in a blob file.
     Blob(Value),
-    /// A wide-column entity; its default column counts.
+    /// A wide-column entity; its default column is the value.
     Entity(Value),
 }
 
-/// A blob value; stops while it is not here.
+/// Returns a blob value; stops while it is not in memory.
 pub(super) fn read_blob(ctx: &ReadCtx<'_>, needs: &mut Needs, need: BlobNeed) -> Result<BlockRef, Stop> {
     let key = need.key();
     let value = needs.blob(ctx, need)?;
@@ -32,7 +32,7 @@ pub(super) fn read_blob(ctx: &ReadCtx<'_>, needs: &mut Needs, need: BlobNeed) ->
     Ok(value)
 }
 
-/// The value that `base` stands for; `read_blob` stops where it has to be read from a blob file.
+/// Returns the value of `base`; `read_blob` stops if a blob file has to be read.
 pub(super) fn existing_value(
     view: &View<'_>,
     user_key: &[u8],
@@ -66,7 +66,7 @@ fn default_column(entity: &[u8], user_key: &[u8]) -> Result<DefaultColumn> {
     })
 }
 
-/// A timed put's value: its write time is packed behind it.
+/// Cuts the write time off a timed put's value, where it is packed behind the value.
 #[cold]
 pub(super) fn without_packed_seqno(value: &Value) -> Result<Value> {
     match value.len().checked_sub(size_of::<u64>()) {

@@ -1,6 +1,6 @@
-//! `get`: one key.
+//! `get`: the lookup of one key.
 //!
-//! A hit is plain code on the caller's stack, in both forms. At the first miss the lookup is moved
+//! A hit is plain code on the caller's stack, in both forms. At the first miss the lookup moves
 //! into the loop that waits; only the asynchronous form allocates then.
 
 use crate::read::View;
@@ -21,7 +21,7 @@ use karst_storage::value::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A lookup with what it looks into.
+/// A lookup with the view that it searches.
 struct PointRead<'a> {
     lookup: Lookup,
     view: View<'a>,
@@ -40,7 +40,7 @@ impl Step for PointRead<'_> {
     }
 }
 
-/// The value of `key` as of `at`. Waits on the calling thread if it has to.
+/// Returns the value of `key` as of `at`. Blocks the calling thread if it has to read.
 #[inline]
 pub(crate) fn get(
     tables: &Arc<TableCache>,
@@ -70,7 +70,7 @@ fn wait(lookup: Lookup, view: View<'_>) -> Result<Option<Value>> {
     result
 }
 
-/// The first step of the asynchronous form: done from memory, or a future that waits for the rest.
+/// First step of the asynchronous form: done from memory, or a future that reads the rest.
 #[inline]
 pub(crate) fn attempt<'a>(
     tables: &Arc<TableCache>,
@@ -94,7 +94,7 @@ pub(crate) fn attempt<'a>(
     Attempt::Done(result)
 }
 
-/// A lookup that tells the timestamp too.
+/// A lookup that also returns the entry's timestamp.
 struct TimestampedRead<'a>(PointRead<'a>);
 
 impl Step for TimestampedRead<'_> {
@@ -110,7 +110,7 @@ impl Step for TimestampedRead<'_> {
     }
 }
 
-/// The value of `key` as of `at` and of the options' timestamp, and the timestamp that it was
+/// Returns the value of `key` as of `at` and the options' timestamp, and the timestamp that it was
 /// written with.
 pub(crate) async fn get_with_timestamp(
     tables: &Arc<TableCache>,

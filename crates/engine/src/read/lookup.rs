@@ -1,23 +1,24 @@
-//! One point lookup: the newest entry of a key that is visible, or what merge operands make of it.
+//! One point lookup: finds the newest visible entry of a key, or merges its operands.
 //!
 //! In: a key, the sequence number to read at, a superversion. Out: a value that pins its block or
-//! memtable, or nothing. The lookup is plain code that may be called again: it stops where
-//! something has to be fetched ([`Stop::Need`]) and goes on from the start of its phase in the
-//! current file when it has been.
+//! memtable, or nothing. The lookup is plain code that may be called repeatedly: it stops where
+//! something has to be fetched ([`Stop::Need`]) and, after the fetch, continues from the start of
+//! its phase in the current file.
 //!
-//! Order, as everywhere in RocksDB: memtables from new to old, L0 from new to old, then level by
+//! Search order, as in RocksDB: memtables from new to old, L0 from new to old, then level by
 //! level. In a file: its range tombstones, then its filter, then the index, then entries from new
 //! to old.
 //!
-//! Invariant: nothing is applied twice. A merge operand is taken together with moving the key that
-//! is sought behind it (to the next lower sequence number), so that a repeated step begins with
-//! what comes after; tombstones and filters are told apart from entries by the stage.
+//! Invariant: nothing is applied twice. Taking a merge operand also moves the sought key behind it
+//! (to the next lower sequence number), so that a repeated step begins with the entry after it; the
+//! stage separates tombstones and filters from entries.
 //!
-//! Each memtable and each table is searched from the snapshot on, whatever was taken from newer
-//! ones. In a sound database an older source has nothing newer. In one whose logs were replayed
-//! beside tables that had their entries (`wal/doubts.rs`) it may, and nothing of it must be lost.
-//! What counts then is what an iterator, which meets entries in the order of their numbers, counts:
-//! operands down to the newest base, and twice those that are there twice.
+//! Each memtable and each table is searched from the snapshot on, regardless of the entries taken
+//! from newer ones. In a sound database an older source has nothing newer. A database whose logs
+//! were replayed beside tables that already had their entries (`wal/doubts.rs`) may have newer
+//! entries in an older source, and none may be lost. The result then equals that of an iterator,
+//! which meets entries in the order of their numbers: operands down to the newest base, and
+//! duplicates counted twice.
 
 use crate::read::base::{Base, existing_value, read_blob, without_packed_seqno};
 use crate::read::sought_key::{SoughtKey, Timestamp};
@@ -36,11 +37,11 @@ use karst_storage::table::{KeyHash, Odds, Table};
 use karst_storage::value::Value;
 use std::sync::Arc;
 
-/// No larger filter than this is asked for of a file that a lookup has not come to, in bytes. Why:
-/// reading so much takes about as long as one more wait.
+/// Largest filter, in bytes, that is requested for a file that a lookup has not reached, because
+/// reading more takes about as long as one more wait.
 const LIKELY_BYTES: u64 = 64 << 10;
 
-/// How far the lookup is in the current file.
+/// The lookup's stage in the current file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Tombstones,
@@ -55,16 +56,16 @@ enum Phase {
     Resolve(Base),
 }
 
-/// What an entry means for the search.
+/// The effect of one entry on the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
-    /// Not visible; older entries count.
+    /// Not visible; the search continues with older entries.
     Skip,
-    /// A merge operand; older entries count too.
+    /// A merge operand; the search continues with older entries.
     Operand,
-    /// A deletion, of this entry or of the key; the search is over.
+    /// A deletion of the key, or an entry under a range tombstone; the search is over.
     Nothing,
-    /// The search is over, with the entry's value or what it stands for.
+    /// The entry's value, direct or indirect; the search is over.
     Value,
     Timed,
     Blob,
@@ -72,7 +73,7 @@ enum Verdict {
 }
 
 impl Verdict {
-    /// What the search ends with, given the entry's value.
+    /// Returns the end of the search for this verdict and the entry's value.
     #[inline]
     fn base(self, value: Value) -> Result<Base> {
         Ok(match self {
@@ -93,25 +94,25 @@ pub(crate) struct Lookup {
     snapshot: SeqNo,
     phase: Phase,
     position: SearchPosition,
-    /// Level and index of the file in hand.
+    /// Level and index of the current file.
     file: Option<(u8, u32)>,
     stage: Stage,
-    /// The data block that the index of the file in hand leads to, once it has been asked.
+    /// The data block that the current file's index leads to, once the index was searched.
     located: Option<BlockHandle>,
-    /// An entry of the key has been met in the file in hand.
+    /// An entry of the key was found in the current file.
     matched: bool,
-    /// Entries older than this are deleted by a range tombstone.
+    /// A range tombstone deletes entries older than this sequence number.
     covered_below: SeqNo,
-    /// Newest first.
+    /// Merge operands found so far, newest first.
     operands: Vec<Value>,
-    /// Their sequence numbers.
+    /// The sequence number of each operand.
     operand_seqs: Vec<SeqNo>,
     hash: KeyHash,
     pub(crate) needs: Needs,
 }
 
 impl Lookup {
-    /// A lookup of `user_key` as of `snapshot`, and of the options' timestamp, if they have one.
+    /// Creates a lookup of `user_key` as of `snapshot` and the options' timestamp, if set.
     #[inline]
     pub(crate) fn new(user_key: &[u8], options: &ReadOptions, snapshot: SeqNo) -> Self {
         Lookup {
@@ -131,7 +132,7 @@ impl Lookup {
         }
     }
 
-    /// Goes on as far as what is in hand and in the cache allows.
+    /// Continues as far as data in memory allows.
     #[inline]
     pub(crate) fn step(&mut self, view: &View<'_>) -> Result<Option<Value>, Stop> {
         if let Phase::Memtables = self.phase {
@@ -145,7 +146,8 @@ impl Lookup {
             };
         }
         if let Phase::Tables = self.phase {
-            // Why not once it waits: who waits takes the time of that, and of all that comes after.
+            // Once the lookup waits, the waiting loop's timer covers the search and all that
+            // follows.
             let timer = (!self.needs.is_in_use()).then(|| view.ctx.thread_timer());
             let found = self.in_tables(view);
             if let Some(timer) = timer {
@@ -173,7 +175,7 @@ impl Lookup {
             if !self.operands.is_empty() {
                 self.key.move_to_start(view.ctx.options, self.snapshot);
             }
-            // Why a copy of the key: taking an operand moves the key while the entries are walked.
+            // A copy of the key, because taking an operand moves the key during the walk.
             let key = self.key.clone();
             for entry in memtable.entries_of(&key)? {
                 let entry = entry?;
@@ -205,13 +207,13 @@ impl Lookup {
             let (level, index) = match self.file {
                 Some(file) => file,
                 None => {
-                    // Why: files come from new to old, so a tombstone found in one covers all that
-                    // is in the next.
+                    // Files come from new to old, so a tombstone found in one file covers all
+                    // entries of the next.
                     if self.covered_below > SeqNo::ZERO {
                         return Ok(None);
                     }
                     // The search in a level compares timestamps, and the search in the last file
-                    // has moved the key. So the key moves back before the next file is chosen.
+                    // moved the key, so the key moves back before the next file is chosen.
                     self.key.move_to_start(view.ctx.options, self.snapshot);
                     let user_key = self.key.user_key();
                     let Some(next) = version.next_candidate(user_key, self.snapshot, &mut self.position)
@@ -232,7 +234,7 @@ impl Lookup {
         }
     }
 
-    // Why always: it has one caller, and left to itself the compiler moves its result twice.
+    // Always inlined, because the compiler otherwise moves the result of its one caller twice.
     #[inline(always)]
     fn in_file(&mut self, view: &View<'_>, level: u8, index: usize) -> Result<Option<Base>, Stop> {
         let file = &view.version().levels()[usize::from(level)].files()[index];
@@ -290,8 +292,8 @@ impl Lookup {
                 None => {
                     let mut found = table.locate(&view.ctx, &mut self.needs, &self.key)?;
                     if has_timestamps && found.is_some() && found == searched {
-                        // The index key of the block may equal the key, and entries of the key with
-                        // earlier timestamps follow in the next block.
+                        // The index key of the block may equal the sought key; entries of the key
+                        // with earlier timestamps then follow in the next block.
                         found = table.locate_behind(&view.ctx, &mut self.needs, &self.key)?;
                         behind = true;
                     }
@@ -323,7 +325,7 @@ impl Lookup {
                 let (seq, kind) = (entry.seq, entry.kind);
                 let verdict = self.judge(view, seq, kind)?;
                 if has_timestamps {
-                    // Also where it is passed by: what is looked for next is behind it.
+                    // A skipped entry moves the key too, because the search continues behind it.
                     let user_key = entry.user_key;
                     match verdict {
                         Verdict::Skip => self.key.move_to_timestamp_of(user_key),
@@ -331,8 +333,8 @@ impl Lookup {
                     }
                 }
                 match verdict {
-                    // Why moved: should the block end here, the next one is looked for behind this
-                    // entry.
+                    // The key moves so that, if the block ends here, the next block is located
+                    // behind this entry.
                     Verdict::Skip => self.key.move_behind(seq),
                     Verdict::Nothing => {
                         self.end_at(verdict, seq, kind);
@@ -352,8 +354,8 @@ impl Lookup {
                     }
                 }
                 if (table.global_seqno().is_some() || seq == SeqNo::ZERO) && !has_timestamps {
-                    // Why: such a file has one entry a key, and a sequence number of 0 has nothing
-                    // older. With timestamps it has one for each.
+                    // Such a file has one entry per key, and sequence number 0 has nothing older.
+                    // With timestamps it has one entry per timestamp.
                     return Ok(None);
                 }
                 at_entry = table.next_entry(&mut cursor, block.as_data(), handle)?;
@@ -363,13 +365,12 @@ impl Lookup {
                 return Ok(None);
             }
             (searched, behind) = (Some(handle), false);
-            // Every entry from the sought one down to the end of the block was of this key. The
-            // rest of its history is in the next block, which the key, moved behind what was seen,
-            // leads to.
+            // Every entry from the sought one to the end of the block was of this key. Older
+            // entries are in the next block, which the moved key leads to.
         }
     }
 
-    /// The file has nothing more of the key; where it had nothing at all, its filter was wrong.
+    /// Records that the filter was wrong if the file had no entry of the key at all.
     #[inline]
     fn note_absence(&self, table: &Table) {
         if !self.matched {
@@ -377,8 +378,8 @@ impl Lookup {
         }
     }
 
-    /// Tells `table` whether a key that its filter let pass was in it. Only where that meant to
-    /// wait: a hit has nothing to spare, and nothing to win.
+    /// Records in `table` if a key that passed its filter was in it. Only lookups that waited
+    /// record this, because a cache hit has no time to spare and nothing to gain.
     #[inline]
     fn note_passed(&self, table: &Table, found: bool) {
         if self.needs.is_in_use() {
@@ -386,7 +387,7 @@ impl Lookup {
         }
     }
 
-    /// Decides what an entry of the key means, as RocksDB does.
+    /// Returns the effect of an entry of the key, as RocksDB decides it.
     #[inline]
     fn judge(&self, view: &View<'_>, seq: SeqNo, kind: ValueType) -> Result<Verdict> {
         if view.hides(seq, self.snapshot) {
@@ -411,13 +412,13 @@ impl Lookup {
         Error::not_supported(format!("key {} has an entry of type {kind:?}", Shown(self.key.user_key())))
     }
 
-    /// Takes a merge operand and moves the key behind it. True if the operator is content with what
-    /// it has.
+    /// Takes a merge operand and moves the key behind it. Returns true if the operator needs no
+    /// more operands.
     #[cold]
     fn take_operand(&mut self, view: &View<'_>, seq: SeqNo, value: Value) -> Result<bool> {
         let operator = view.superversion.config().merge_operator()?;
         perf_context::count(PerfMetric::InternalMergePointLookupCount, 1);
-        // Newest first; they come so, unless an older source has something newer.
+        // Newest first; operands arrive in this order, unless an older source has a newer entry.
         let place = match self.key.has_taken() {
             false => self.operand_seqs.partition_point(|taken| *taken >= seq),
             true => self.operands.len(),
@@ -428,7 +429,7 @@ impl Lookup {
         Ok(merge::suffices(&**operator, &self.operands))
     }
 
-    /// The search ends with this entry.
+    /// Ends the search at this entry: drops operands that sort behind it.
     #[inline]
     fn end_at(&mut self, verdict: Verdict, seq: SeqNo, kind: ValueType) {
         if !self.operands.is_empty() && verdict != Verdict::Operand {
@@ -436,24 +437,24 @@ impl Lookup {
         }
     }
 
-    /// Lets go of operands that come behind this entry in the order of internal keys.
+    /// Drops operands that sort behind this entry in internal key order.
     #[cold]
     fn drop_operands_behind(&mut self, seq: SeqNo, kind: ValueType) {
         let end = pack_trailer(seq, kind);
         if self.key.has_taken() {
-            // Their order is that of timestamps first, in which they came.
+            // With timestamps the order is by timestamp first, which is the order of arrival.
             return;
         }
         self.operand_seqs.retain(|taken| pack_trailer(*taken, ValueType::Merge) > end);
         self.operands.truncate(self.operand_seqs.len());
     }
 
-    /// The timestamp of what was found, in a column family with timestamps.
+    /// Takes the timestamp of the entry found, in a column family with timestamps.
     pub(crate) fn take_timestamp(&mut self) -> Option<Timestamp> {
         self.key.take_timestamp()
     }
 
-    /// Turns what was found into the answer.
+    /// Turns the end of the search into the answer.
     #[inline]
     fn resolve(&mut self, view: &View<'_>) -> Result<Option<Value>, Stop> {
         let Phase::Resolve(base) = &mut self.phase else { unreachable!("the search is over") };
@@ -466,7 +467,7 @@ impl Lookup {
 
     #[cold]
     fn resolve_indirect(&mut self, view: &View<'_>) -> Result<Option<Value>, Stop> {
-        // An older source may have a range tombstone that is newer than what was taken before.
+        // An older source may have a range tombstone that is newer than operands already taken.
         let covered = self.covered_below;
         if covered > SeqNo::ZERO {
             self.operands.truncate(self.operand_seqs.partition_point(|seq| *seq >= covered));
@@ -482,14 +483,14 @@ impl Lookup {
         Ok(Some(merge::full(view, bare, existing, &self.operands)?))
     }
 
-    /// While the filter of the file in hand is on its way: asks for what the lookup will most
-    /// likely wait for next, by what filters of its level have said. Where they let keys pass, that
-    /// is the index; where those of L0 deny them, the filters of its other files.
+    /// Requests the probable next read while the current file's filter is being read, by the
+    /// history of the level's filters. If they mostly pass keys, that is the index; if those of L0
+    /// mostly reject keys, the filters of its other files.
     ///
-    /// Why not the filters below L0: a key that is in L0 after all would have read them in vain,
-    /// and they are larger.
+    /// Filters below L0 are not requested, because they are larger, and reading them is wasted if
+    /// the key is in L0 after all.
     ///
-    /// Invariant: as for [`look_ahead`](Self::look_ahead).
+    /// Invariant: that of [`look_ahead`](Self::look_ahead).
     #[cold]
     fn ask_for_the_likely(&mut self, view: &View<'_>, table: &Arc<Table>, level: u8) {
         let odds = view.ctx.tables.filter_history.odds(level);
@@ -498,7 +499,7 @@ impl Lookup {
         }
         self.needs.hold_hits(true);
         if odds == Odds::Passes {
-            // Both lie together in the file, unless they are partitioned: one read.
+            // Filter and index are adjacent in the file, unless they are partitioned: one read.
             let _ = table.locate(&view.ctx, &mut self.needs, &self.key);
         } else if level == 0 {
             let (version, mut position) = (view.version(), self.position);
@@ -514,12 +515,12 @@ impl Lookup {
         self.needs.hold_hits(false);
     }
 
-    /// Asks for what the lookup will need beyond what it is waiting for: tables, filter and index
-    /// partitions of every file that may hold the key, and the data block of the newest one that
-    /// may have it (of all, once there is an operand; of older ones too as long as the filter that
-    /// let the key pass is often wrong).
+    /// Requests the blocks that the lookup will need beyond the one it waits for: tables, filter
+    /// and index partitions of every file that may hold the key, and the data block of the newest
+    /// of these files (of all, once there is an operand; of older ones too while the filter that
+    /// passed the key is often wrong).
     ///
-    /// Invariant: only records needs; nothing of the lookup's progress changes, and errors wait for
+    /// Invariant: only records needs; the lookup's progress does not change, and errors are left to
     /// the step that meets them.
     pub(crate) fn look_ahead(&mut self, view: &View<'_>) {
         if !matches!(self.phase, Phase::Tables) {
@@ -530,7 +531,7 @@ impl Lookup {
         let mut position = self.position;
         let mut next = self.file;
         let mut newest_unknown = true;
-        // The key for the files behind the one in hand.
+        // The key for files after the current one.
         let mut start = self.key.clone();
         start.move_to_start(view.ctx.options, self.snapshot);
         loop {
@@ -576,8 +577,7 @@ impl Lookup {
             {
                 let _ = table.data_block(&view.ctx, &mut self.needs, handle);
             }
-            // The newest file that may have the key is this one, whether its block could be named
-            // yet or not.
+            // This is the newest file that may have the key, even if its block is not located yet.
             newest_unknown &= table.filter_is_often_wrong();
         }
         self.needs.hold_hits(false);

@@ -1,4 +1,4 @@
-//! Merging at read time: operands that were found, and what lies below them, become a value.
+//! Merging at read time: combines operands and the value below them.
 
 use crate::read::View;
 use karst_base::error::Result;
@@ -9,13 +9,13 @@ use karst_io::Env;
 use karst_storage::value::Value;
 use smallvec::SmallVec;
 
-/// Whether the operator is content with the operands found so far, newest first.
+/// Returns true if the operator needs no more operands than these, newest first.
 pub(crate) fn suffices(operator: &dyn MergeOperator, operands: &[Value]) -> bool {
     let operands: SmallVec<[&[u8]; 8]> = operands.iter().map(|operand| &**operand).collect();
     operator.should_merge(&operands)
 }
 
-/// Does a merge and takes its time, if anybody wants to know.
+/// Runs a merge and records its time if timers are enabled.
 fn timed<R>(stats: &Statistics, env: &Env, merge: impl FnOnce() -> R) -> R {
     let counts = stats.timers_enabled();
     let (merged, nanos) = perf_context::timed(env, PerfMetric::MergeOperatorTimeNanos, counts, merge);
@@ -25,7 +25,7 @@ fn timed<R>(stats: &Statistics, env: &Env, merge: impl FnOnce() -> R) -> R {
     merged
 }
 
-/// The value of `user_key`: `existing` with `operands`, which are newest first, applied.
+/// Returns the value of `user_key`: `existing` with `operands` (newest first) applied.
 pub(crate) fn full(
     view: &View<'_>,
     user_key: &[u8],

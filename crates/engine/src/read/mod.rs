@@ -1,7 +1,7 @@
-//! Reading: point lookups, batches of them, and merges; iterators build on the same steps.
+//! Reads: point lookups, batches of lookups and merges; iterators build on the same steps.
 //!
 //! In: a pinned superversion, a sequence number, keys. Out: values that pin their blocks.
-//! Everything is plain code over what is in memory; what is not is fetched by the one loop in
+//! Each step is plain code over data in memory; missing data is fetched by one loop in
 //! `table::drive`, for the synchronous and the asynchronous forms alike.
 
 mod base;
@@ -27,10 +27,10 @@ use karst_storage::table::context::ReadCtx;
 use std::future::Future;
 use std::sync::Arc;
 
-/// What a read may have to wait for before its first step: that everything it has to see is in the
-/// memtables.
+/// Barrier that a read passes before its first step: resolves once every entry that the read must
+/// see is in the memtables.
 pub(crate) trait Gate: Future<Output = ()> + Send + Sync + Unpin {
-    /// The same on the calling thread.
+    /// Blocks the calling thread until the barrier is passed.
     fn wait(&self);
 }
 
@@ -39,7 +39,7 @@ pub(crate) trait Gate: Future<Output = ()> + Send + Sync + Unpin {
 pub(crate) struct View<'a> {
     pub(crate) superversion: &'a SuperVersion,
     pub(crate) ctx: ReadCtx<'a>,
-    /// What was inserted and may not count for this read.
+    /// Sequence numbers that were inserted and that this read must ignore, or None.
     pending: Option<&'a Ranges>,
 }
 
@@ -53,19 +53,19 @@ impl<'a> View<'a> {
         View { superversion, ctx: ReadCtx::new(tables, options), pending: None }
     }
 
-    /// The same for a read at `at`.
+    /// Returns the view for a read at `at`, with its pending sequence numbers.
     #[inline]
     pub(crate) fn at(self, at: &'a ReadAt) -> Self {
         View { pending: at.pending(), ..self }
     }
 
-    /// Whether a read at `at` does not see an entry with the number `seq`.
+    /// Returns true if a read at `at` does not see entries with sequence number `seq`.
     #[inline]
     pub(crate) fn hides(&self, seq: SeqNo, at: SeqNo) -> bool {
         snapshot::hides(self.pending, at, seq)
     }
 
-    /// Whether an entry of a stored user key is later than what is read at.
+    /// Returns true if the timestamp in `user_key` is later than the read's timestamp.
     #[inline]
     pub(crate) fn is_later(&self, user_key: &[u8]) -> bool {
         self.ctx.options.timestamp.as_deref().is_some_and(|timestamp| {
@@ -74,7 +74,7 @@ impl<'a> View<'a> {
         })
     }
 
-    /// The same of a column family's tables and superversion in one.
+    /// Creates the view from a column family's tables and superversion in one tuple.
     #[inline]
     pub(crate) fn of(
         (tables, superversion): (&'a Arc<TableCache>, &'a Arc<SuperVersion>),
@@ -83,7 +83,7 @@ impl<'a> View<'a> {
         View::new(tables, superversion, options)
     }
 
-    /// The tree.
+    /// The LSM tree's version.
     #[inline]
     pub(crate) fn version(&self) -> &'a Arc<Version> {
         self.superversion.version()

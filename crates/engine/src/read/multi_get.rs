@@ -1,23 +1,24 @@
-//! `multi_get`: a batch of keys, each a lookup of its own.
+//! `multi_get`: a batch of keys, each with a lookup of its own.
 //!
-//! Every key is stepped once, in the order given, which ends those that are in memory. The others'
-//! needs are collected over all keys, fetched at the same time and once each, and every key is
-//! stepped again as soon as something it waits for has come. Nothing waits for its neighbours, so
-//! files, levels, partitions, blobs and merge operands are read in parallel without a mode of their
-//! own.
+//! Every key is stepped once, in the order given, which completes those that are in memory. The
+//! needs of the others are collected over all keys and fetched concurrently, each block once; a key
+//! is stepped again as soon as a block it waits for arrives. Keys do not wait for each other, so
+//! files, levels, partitions, blobs and merge operands are read in parallel without a separate
+//! mode.
 //!
-//! At most [`WINDOW`] keys wait at a time. Once the window is full, the keys that have not been
-//! stepped are sorted; they are stepped in that order, each time half of the window is free. An
-//! arrival polls all reads in flight and a need is compared with all of them, so the cost of both
-//! is bounded by the window and not by the number of keys.
+//! At most [`WINDOW`] keys wait at a time. Once the window is full, the keys not stepped yet are
+//! sorted, and stepped in that order each time half of the window is free. An arrival polls all
+//! reads in flight and a need is compared with all of them, so the cost of both is bounded by the
+//! window and not by the number of keys.
 //!
-//! With `optimize_multiget_for_io` (the default) a key that has to wait asks at once for the filter
+//! With `optimize_multiget_for_io` (the default) a key that has to wait requests at once the filter
 //! and index partitions of all files that may hold it, on all levels. `async_io=false` fetches from
 //! one file at a time.
 //!
-//! Keys are not sorted before the window is full, because sorting would buy locality at the price
-//! of a comparison sort on every hit; reads are sorted by file and offset when they are issued. The
-//! rest is sorted because neighbouring keys are in the same blocks, so they belong in one window.
+//! Keys are not sorted before the window is full, because sorting would add a comparison sort to
+//! every hit for locality alone; reads are sorted by file and offset when they are issued. The
+//! remaining keys are sorted because neighbouring keys are in the same blocks, so they belong in
+//! one window.
 
 use crate::read::View;
 use crate::read::lookup::Lookup;
@@ -40,24 +41,24 @@ use std::time::Duration;
 /// The results of a batch, in the order of its keys.
 pub(crate) type Results = Vec<Result<Option<Value>>>;
 
-/// A column family as a batch sees it, with the sequence number that the batch reads at.
+/// Tables and superversion of a column family that a batch reads.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     pub(crate) tables: Arc<TableCache>,
     pub(crate) superversion: Arc<SuperVersion>,
 }
 
-/// Sources of a batch: most read one column family.
+/// The sources of a batch; most batches read one column family.
 pub(crate) trait Sources {
-    /// The source of the key at `index`, as a number smaller than `len`.
+    /// Returns the source of the key at `index`, as a number below `len`.
     fn of_key(&self, index: usize) -> usize;
-    /// The source with this number.
+    /// Returns the source with this number.
     fn get(&self, number: usize) -> (&Arc<TableCache>, &Arc<SuperVersion>);
-    /// How many sources there are.
+    /// Returns the number of sources.
     fn len(&self) -> usize;
 }
 
-/// All keys are of one column family.
+/// The sources of a batch whose keys are all of one column family.
 pub(crate) struct One<'a>(pub(crate) &'a Arc<TableCache>, pub(crate) &'a Arc<SuperVersion>);
 
 impl Sources for One<'_> {
@@ -74,10 +75,10 @@ impl Sources for One<'_> {
     }
 }
 
-/// Each key names its source.
+/// The sources of a batch whose keys name their source each.
 pub(crate) struct Many<'a> {
     pub(crate) sources: &'a [Source],
-    /// For each key the index of its source.
+    /// The index of each key's source.
     pub(crate) of_keys: &'a [u32],
 }
 
@@ -94,27 +95,27 @@ impl Sources for Many<'_> {
     }
 }
 
-/// The most keys of a batch that wait at a time. Half of it keeps a device busy while the other
-/// half is replaced.
+/// Maximum number of keys of a batch that wait at a time. Half of them keep a device busy while the
+/// other half is replaced.
 const WINDOW: usize = 128;
 
 /// A key of a batch.
 #[derive(Clone, Copy)]
 struct Key<'k> {
     bytes: &'k [u8],
-    /// Its place among the results.
+    /// Index of the key's result.
     index: usize,
     source: usize,
 }
 
-/// A key that has to wait.
+/// A key that waits for a read.
 struct Waiting<'k> {
     lookup: Lookup,
     key: Key<'k>,
-    /// Its name among those who wait. No later one has it, so what was read ahead for a key that
-    /// is done is not taken for its successor's.
+    /// Id of this waiter. Ids are not reused, so a block read ahead for a completed key is not
+    /// handed to its successor in the place.
     number: Waiter,
-    /// Something came for it since its last step.
+    /// A block has arrived for the key since its last step.
     ready: bool,
 }
 
@@ -122,9 +123,9 @@ struct Waiting<'k> {
 #[derive(Default)]
 struct Window<'k> {
     places: Vec<Option<Waiting<'k>>>,
-    /// For each free place the number of the next key there.
+    /// For each free place, the number that the next key in it gets.
     free: Vec<Waiter>,
-    /// The numbers of keys that something has come for.
+    /// The numbers of keys that a block has arrived for.
     ready: Vec<Waiter>,
 }
 
@@ -133,7 +134,7 @@ impl<'k> Window<'k> {
         self.places.len() - self.free.len()
     }
 
-    /// Adds a key that has to wait, where there are fewer than [`WINDOW`] of them.
+    /// Adds a key that has to wait. The window must hold fewer than [`WINDOW`].
     fn add(&mut self, lookup: Lookup, key: Key<'k>) -> &mut Waiting<'k> {
         let number = self.free.pop().unwrap_or_else(|| {
             self.places.push(None);
@@ -144,11 +145,11 @@ impl<'k> Window<'k> {
 
     fn remove(&mut self, number: Waiter) {
         self.places[place_of(number)] = None;
-        // Reads of 2^25 earlier keys of a place do not last until the numbers begin again.
+        // Reads of 2^25 earlier keys of a place do not last until the numbers wrap around.
         self.free.push(number.wrapping_add(WINDOW as Waiter));
     }
 
-    /// Hands what was fetched for `number` to its key, unless that is done.
+    /// Hands a fetched block to key `number`, unless the key is completed.
     fn supply(&mut self, number: Waiter, name: NeedKey, result: Result<Held>) {
         let waiting = self.places[place_of(number)].as_mut().filter(|waiting| waiting.number == number);
         if let Some(waiting) = waiting {
@@ -168,22 +169,22 @@ fn place_of(number: Waiter) -> usize {
     number as usize % WINDOW
 }
 
-/// A batch after its first pass: results, keys that have to wait, and keys that had no step yet.
+/// A batch after its first pass: results, keys that have to wait, and keys not stepped yet.
 struct Batch<'k> {
-    /// Those of keys that are not done yet are filled in later.
+    /// One result per key; those of incomplete keys are filled in later.
     results: Results,
     window: Window<'k>,
-    /// Keys that had no step yet, in the order to step them in.
+    /// Keys not stepped yet, in the order to step them.
     rest: std::vec::IntoIter<Key<'k>>,
-    /// Of each key's value, where the options have a timestamp.
+    /// The timestamp of each key's value, if the options have a timestamp.
     timestamps: Vec<Option<Timestamp>>,
     value_bytes: u64,
-    /// When it began, if times are collected.
+    /// Start time, if times are collected.
     began: Option<Duration>,
 }
 
-/// Steps every key once, until the window is full. Allocates nothing but the results unless a key
-/// has to wait.
+/// Steps every key once, until the window is full. Allocates only the results unless a key has to
+/// wait.
 #[inline]
 fn first_pass<'k, K: AsRef<[u8]>>(
     sources: &impl Sources,
@@ -225,13 +226,13 @@ fn first_pass<'k, K: AsRef<[u8]>>(
 }
 
 impl<'k> Batch<'k> {
-    /// Leaves the keys that had no step yet for later.
+    /// Sorts the keys not stepped yet and keeps them for later.
     #[cold]
     fn leave<K: AsRef<[u8]>>(&mut self, sources: &impl Sources, keys: &'k [K]) {
         let left = self.results.len()..keys.len();
         let key = |index: usize| Key { bytes: keys[index].as_ref(), index, source: sources.of_key(index) };
         let mut rest: Vec<Key<'k>> = left.map(key).collect();
-        // By their bytes and not by the comparator, because only locality depends on the order.
+        // By bytes and not by the comparator, because only locality depends on the order.
         rest.sort_unstable_by(|a, b| (a.source, a.bytes).cmp(&(b.source, b.bytes)));
         self.rest = rest.into_iter();
         self.results.resize_with(keys.len(), || Ok(None));
@@ -244,7 +245,7 @@ impl<'k> Batch<'k> {
         }
     }
 
-    /// Applies the limit on the bytes of one batch.
+    /// Applies the limit on the bytes of one batch's values.
     #[inline]
     fn accept(&mut self, options: &ReadOptions, result: Result<Option<Value>>) -> Result<Option<Value>> {
         if let Ok(Some(value)) = &result {
@@ -259,9 +260,10 @@ impl<'k> Batch<'k> {
         result
     }
 
-    /// Fetches what the waiting keys need and steps them, and then the rest, until none is left.
+    /// Fetches the blocks that waiting keys need and steps the keys, then the remaining keys, until
+    /// all are done.
     ///
-    /// Not generic, for the reason that `Db::write_one` gives.
+    /// Not generic, for the reason given at `Db::write_one`.
     async fn finish(&mut self, sources: &(dyn Sources + Sync), options: &ReadOptions, at: &ReadAt) {
         let view_of = |source: usize| {
             let (tables, superversion) = sources.get(source);
@@ -294,7 +296,7 @@ impl<'k> Batch<'k> {
                     self.give_up(view_of, at, &drive::late());
                     break;
                 }
-                // First steps take their own time.
+                // First steps have a timer of their own.
                 ctx.stop(timer, PerfMetric::GetFromOutputFilesTime);
                 while self.window.len() < WINDOW
                     && let Some(key) = self.rest.next()
@@ -311,7 +313,7 @@ impl<'k> Batch<'k> {
         fetches.count_levels(&ctx);
     }
 
-    /// Steps a key that waits.
+    /// Steps a waiting key.
     fn step<'a>(&mut self, number: Waiter, view_of: impl Fn(usize) -> View<'a>, fetches: &mut Fetches) {
         let Some(waiting) = &mut self.window.places[place_of(number)] else {
             unreachable!("it is ready for a step")
@@ -328,7 +330,7 @@ impl<'k> Batch<'k> {
         self.end(key, view.ctx.options, result, timestamp);
     }
 
-    /// Steps a key of the rest. Its lookup comes back if it has to wait.
+    /// Steps a key for the first time. Returns its lookup if it has to wait.
     fn first_step(&mut self, key: Key<'_>, view: &View<'_>, at: &ReadAt) -> Option<Lookup> {
         let options = view.ctx.options;
         let mut lookup = Lookup::new(key.bytes, options, at.seq);
@@ -342,7 +344,7 @@ impl<'k> Batch<'k> {
         None
     }
 
-    /// Notes the result of a key that was not done in the first pass.
+    /// Stores the result of a key that the first pass did not complete.
     fn end(
         &mut self,
         key: Key<'_>,
@@ -356,9 +358,9 @@ impl<'k> Batch<'k> {
         self.results[key.index] = self.accept(options, result);
     }
 
-    /// Ends a batch that may wait no longer: `error` for each key that waits or would have to. The
-    /// rest is stepped all the same, because a key that is in memory has its answer wherever in a
-    /// batch it is.
+    /// Ends a batch whose deadline has passed: stores `error` for each key that waits or would have
+    /// to. The remaining keys are still stepped, because a key in memory gets its answer regardless
+    /// of its position in the batch.
     #[cold]
     fn give_up<'a>(&mut self, view_of: impl Fn(usize) -> View<'a>, at: &ReadAt, error: &Error) {
         for waiting in self.window.places.iter().flatten() {
@@ -391,8 +393,8 @@ impl<'k> Batch<'k> {
 }
 
 impl Waiting<'_> {
-    /// Asks for what it waits for, and where the options want that for everything that it will need
-    /// sooner or later.
+    /// Requests the blocks the lookup waits for and, with `optimize_multiget_for_io`, those it will
+    /// need later.
     fn ask(&mut self, view: &View<'_>, fetches: &mut Fetches) {
         let options = view.ctx.options;
         if options.async_io && options.optimize_multiget_for_io {
@@ -402,7 +404,8 @@ impl Waiting<'_> {
     }
 }
 
-/// The values of `keys` as of `at`, in their order. Waits on the calling thread if it has to.
+/// Returns the values of `keys` as of `at`, in their order. Blocks the calling thread if it has to
+/// read.
 pub(crate) fn multi_get<K: AsRef<[u8]>>(
     sources: &(impl Sources + Sync),
     options: &ReadOptions,
@@ -412,7 +415,8 @@ pub(crate) fn multi_get<K: AsRef<[u8]>>(
     multi_get_with_timestamps(sources, options, at, keys).0
 }
 
-/// The same, and the timestamp of each value if the options have one; otherwise of none.
+/// Like [`multi_get`], with the timestamp of each value if the options have a timestamp; without
+/// one, the timestamps are empty.
 pub(crate) fn multi_get_with_timestamps<K: AsRef<[u8]>>(
     sources: &(impl Sources + Sync),
     options: &ReadOptions,
@@ -427,7 +431,7 @@ pub(crate) fn multi_get_with_timestamps<K: AsRef<[u8]>>(
     (batch.results, batch.timestamps)
 }
 
-/// Not generic, for the reason that `Db::write_one` gives.
+/// Not generic, for the reason given at `Db::write_one`.
 fn finish_blocking(
     batch: &mut Batch<'_>,
     sources: &(dyn Sources + Sync),
@@ -437,7 +441,7 @@ fn finish_blocking(
     karst_io::block_on(&sources.get(0).0.shared.env, batch.finish(sources, options, at));
 }
 
-/// The first pass of the asynchronous form: done from memory, or a future that waits for the rest.
+/// First pass of the asynchronous form: done from memory, or a future that reads the rest.
 pub(crate) fn attempt<'a, K: AsRef<[u8]> + Sync>(
     sources: &impl Sources,
     options: &'a ReadOptions,
@@ -465,7 +469,7 @@ fn finished<'a>(
     at: ReadAt,
 ) -> Pin<Box<dyn Future<Output = Results> + Send + 'a>> {
     Box::pin(async move {
-        // Each key that is not done knows its source by number.
+        // Incomplete keys carry the number of their source, so `of_keys` is not read.
         let sources = Many { sources: &owned, of_keys: &[] };
         batch.finish(&sources, options, &at).await;
         batch.count(&sources, options);

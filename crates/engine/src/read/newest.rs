@@ -1,18 +1,17 @@
-//! Whether a key was written after some moment, whatever was written: for transactions that depend
-//! on it.
+//! Conflict check of transactions: tells if a key was written after a given point.
 //!
-//! In: a key and where somebody reads; in a column family with timestamps maybe a timestamp too.
-//! Out: whether there is an entry of the key, or a range tombstone over it, that is not seen there;
-//! or whether the key's newest entry is later than the timestamp. The search is that of a lookup,
-//! but ends where nothing can be newer: tables whose largest sequence number is not above are not
-//! even opened, so it seldom reads anything.
+//! In: a key and a point to read at; in a column family with timestamps optionally a timestamp.
+//! Out: true if an entry of the key, or a range tombstone over it, is not visible at that point, or
+//! if the key's newest entry is later than the timestamp. The search is that of a lookup, but ends
+//! as soon as nothing can be newer: tables whose largest sequence number is not above the point are
+//! not even opened, so it seldom reads.
 //!
-//! The caller holds a snapshot at or below that place, so that compactions neither zero the numbers
-//! it looks for nor drop deletions that carry them. (A put and the single delete that ends it may
-//! vanish together; then the key is as it was.)
+//! The caller holds a snapshot at or below the point, so that compactions neither zero the sequence
+//! numbers it looks for nor drop deletions that carry them. (A put and the single delete that ends
+//! it may vanish together; then the key is as it was.)
 //!
-//! Timestamps of one key do not go back, so the newest entry is in the first place that has any,
-//! and first there. Where they did go back, that entry decides all the same, as in RocksDB.
+//! Timestamps of one key do not decrease, so its newest entry is the first one in the first source
+//! that has any. If they did decrease, that entry still decides, as in RocksDB.
 
 use super::View;
 use karst_base::error::Result;
@@ -31,13 +30,13 @@ use karst_storage::table::drive::{self, Step};
 use karst_storage::table::needs::{Needs, Stop};
 use std::sync::Arc;
 
-/// The search. Plain code that is called again when what it asked for is there.
+/// The search: plain code that is called again once the block it requested has arrived.
 struct Newest<'a> {
     view: View<'a>,
-    /// The internal key that sorts before every entry of the user key.
+    /// Internal key that sorts before every entry of the user key.
     key: Vec<u8>,
     since: &'a ReadAt,
-    /// The newest entry must not have a later timestamp.
+    /// Latest timestamp that the newest entry may have.
     until: Option<&'a [u8]>,
     position: SearchPosition,
     file: Option<(u8, u32)>,
@@ -46,12 +45,13 @@ struct Newest<'a> {
     needs: Needs,
 }
 
-/// What the first entry of the key in some place has to be seen at, and its latest timestamp.
+/// Point at which the first entry of the key in a source must be visible, and its latest timestamp.
 #[derive(Clone, Copy)]
 struct Limit<'a>(&'a ReadAt, Option<&'a [u8]>);
 
 impl Limit<'_> {
-    /// Whether an entry with this stored user key is newer. Nothing if what is behind decides.
+    /// Returns true if an entry with this stored user key is newer, or None if older sources
+    /// decide.
     fn is_passed(self, comparator: &Comparator, user_key: &[u8], seq: SeqNo) -> Option<bool> {
         let Limit(since, until) = self;
         if since.hides(seq) {
@@ -152,9 +152,9 @@ impl Step for Newest<'_> {
     }
 }
 
-/// Whether `key`, a stored user key, was written and is not seen at `since`, or its newest entry is
-/// later than the timestamp `until`, as far as `superversion` tells. Waits as tasks do if it has to
-/// read.
+/// Returns true if `key` (a stored user key) has an entry in `superversion` that is not visible at
+/// `since`, or if its newest entry is later than the timestamp `until`. Waits asynchronously if it
+/// has to read.
 pub(crate) async fn written_since(
     tables: &Arc<TableCache>,
     superversion: &SuperVersion,

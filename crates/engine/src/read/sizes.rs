@@ -1,9 +1,8 @@
-//! How much of a tree lies in ranges of keys, told by the sizes of files and their indexes; no
-//! entry is read.
+//! Approximate sizes of key ranges, from the sizes of files and their indexes; no entry is read.
 //!
-//! In: ranges of user keys, a superversion. Out: bytes for each range. Where a file lies partly in
-//! a range, its index says at which offsets the range begins and ends; indexes that are not in
-//! memory are read at the same time, those of a few dozen files at once.
+//! In: ranges of user keys, a superversion. Out: bytes per range. If a file lies partly in a range,
+//! its index gives the offsets at which the range begins and ends; indexes that are not in memory
+//! are read concurrently, those of [`TOGETHER`] files at a time.
 
 use super::View;
 use karst_base::error::Result;
@@ -18,19 +17,19 @@ use karst_storage::table::needs::{Needs, Stop};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// What [`Db::approximate_sizes`](crate::Db::approximate_sizes) counts. RocksDB's names and
+/// Options of [`Db::approximate_sizes`](crate::Db::approximate_sizes). RocksDB's names and
 /// defaults.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SizeApproximationOptions {
-    /// Count what is in memory only. Off by default.
+    /// Count memtables. Off by default.
     pub include_memtables: bool,
-    /// Count files. On by default.
+    /// Count table files. On by default.
     pub include_files: bool,
-    /// Count blob files: as large a part of them as the range has of the table files. Off by
+    /// Count blob files, in the proportion in which the range covers the table files. Off by
     /// default.
     pub include_blob_files: bool,
-    /// If above 0: files that lie partly in a range count half, without a look at their indexes, as
-    /// long as they are together no larger than this share of the files that lie wholly in it.
+    /// If above 0: files that lie partly in a range count half, without reading their indexes, as
+    /// long as together they are no larger than this share of the files that lie wholly in it.
     /// Below 0 by default.
     pub files_size_error_margin: f64,
 }
@@ -46,7 +45,7 @@ impl Default for SizeApproximationOptions {
     }
 }
 
-/// The user keys from the first on and before the second.
+/// A range of user keys: the first is included, the second excluded.
 pub type KeyRange<'a> = (&'a [u8], &'a [u8]);
 
 /// A file that lies partly in a range.
@@ -54,7 +53,7 @@ struct Partial<'a> {
     range: usize,
     level: u32,
     file: &'a Arc<FileMetadata>,
-    /// Internal keys; `None` where the file begins or ends within the range.
+    /// Internal keys at which the range begins and ends in the file, or None if it covers that end.
     edges: [Option<Vec<u8>>; 2],
     bytes: Option<u64>,
 }
@@ -64,24 +63,25 @@ impl Partial<'_> {
         let table = needs.table(ctx, self.file, self.level)?;
         let (data_bytes, file_bytes) = (table.properties().data_size, self.file.size_bytes);
         if data_bytes == 0 {
-            // Range tombstones only.
+            // The file has range tombstones only.
             return Ok(file_bytes);
         }
         let mut at = |edge: &Option<Vec<u8>>, open: u64| match edge {
             Some(key) => table.offset_of(ctx, needs, key),
             None => Ok(open),
         };
-        // Why both asked for before either fails: what they need is read at once.
+        // Both ends are requested before either fails, so that their index blocks are read
+        // concurrently.
         let (from, to) = (at(&self.edges[0], 0), at(&self.edges[1], data_bytes));
         let (from, to) = (from?, to?.min(data_bytes));
-        // Metadata counts with the data that it is of.
+        // Metadata counts in proportion to the data.
         let share = u128::from(to.saturating_sub(from)) * u128::from(file_bytes);
         Ok((share / u128::from(data_bytes)) as u64)
     }
 }
 
-/// So many files are looked at together. Why no more: whatever they need is held until the last of
-/// them has been measured.
+/// Number of files measured in one batch. Bounded because the blocks of a batch are held until its
+/// last file is measured.
 const TOGETHER: usize = 32;
 
 struct Measuring<'a, 'b> {
@@ -109,7 +109,7 @@ impl Step for Measuring<'_, '_> {
     }
 }
 
-/// Bytes of `superversion` in each of `ranges`.
+/// Returns the bytes of `superversion` in each of `ranges`.
 pub(crate) async fn approximate_sizes(
     tables: &Arc<TableCache>,
     superversion: &SuperVersion,
@@ -119,7 +119,7 @@ pub(crate) async fn approximate_sizes(
     let read_options = ReadOptions::new();
     let view = View::new(tables, superversion, &read_options);
     let comparator = view.version().comparator();
-    // Of table files, and of memtables.
+    // Bytes of table files, and of memtables, per range.
     let mut sizes = vec![0_u64; ranges.len()];
     let mut in_memory = vec![0_u64; ranges.len()];
     let mut partial = Vec::new();
@@ -156,7 +156,7 @@ pub(crate) async fn approximate_sizes(
     }
     for some in partial.chunks_mut(TOGETHER) {
         let mut needs = Needs::new();
-        // So that a block that is met again with the next arrival is counted once.
+        // Hits are held so that a block needed again after the next arrival is counted once.
         needs.hold_hits(true);
         let mut measuring = Measuring { partial: some, needs };
         drive::run(view.ctx, &mut measuring).await?;
@@ -174,14 +174,14 @@ pub(crate) async fn approximate_sizes(
     Ok(sizes)
 }
 
-/// Bytes of blob files for each byte of table files; 0 without table files.
+/// Returns the bytes of blob files per byte of table files; 0 without table files.
 fn blobs_per_table_byte(version: &Version) -> f64 {
     let table_bytes: u64 = version.all_files().map(|(_, file)| file.size_bytes).sum();
     let blob_bytes: u64 = version.blob_files().values().map(|blob| file_bytes(blob)).sum();
     if table_bytes == 0 { 0.0 } else { blob_bytes as f64 / table_bytes as f64 }
 }
 
-/// The files that overlap a range, with their levels.
+/// Returns the files that overlap a range, with their levels.
 fn files_in<'a>(
     view: &View<'a>,
     (start, end): KeyRange<'a>,

@@ -1,23 +1,23 @@
-//! The internal key that a lookup seeks: it moves behind what was seen.
+//! The internal key that a lookup seeks; it moves behind each entry seen.
 //!
-//! In: a key as a user says it, and where it is read: a sequence number, and in a column family
-//! with timestamps a timestamp. Out: an internal key to search for, and in the end the timestamp of
-//! what was found.
+//! In: a user key, and the sequence number to read at; in a column family with timestamps a
+//! timestamp too. Out: an internal key to search for, and at the end the timestamp of the entry
+//! found.
 
 use karst_base::options::ReadOptions;
 use karst_format::key::{SeqNo, TRAILER_BYTES, ValueType, pack_trailer};
 use smallvec::SmallVec;
 use std::ops::Deref;
 
-/// A user-defined timestamp, as its comparator reads it.
+/// A user-defined timestamp, in its comparator's encoding.
 pub type Timestamp = Box<[u8]>;
 
-/// See the module. It is the bytes of the internal key.
+/// An internal key to search for; dereferences to its bytes.
 #[derive(Clone, Debug)]
 pub(super) struct SoughtKey {
-    /// The stored user key, and the newest sequence number not seen yet.
+    /// The stored user key, and a trailer with the newest sequence number not seen yet.
     bytes: SmallVec<[u8; 48]>,
-    /// Of the newest entry that was taken.
+    /// Timestamp of the newest entry that was taken.
     taken: Option<Timestamp>,
 }
 
@@ -31,7 +31,7 @@ impl Deref for SoughtKey {
 }
 
 impl SoughtKey {
-    /// That of `user_key` as of `seq`, and of the options' timestamp, if they have one.
+    /// Creates the sought key of `user_key` as of `seq` and the options' timestamp, if set.
     #[inline]
     pub(super) fn new(user_key: &[u8], options: &ReadOptions, seq: SeqNo) -> Self {
         let mut bytes = SmallVec::new();
@@ -49,17 +49,16 @@ impl SoughtKey {
         &self.bytes[..self.bytes.len() - TRAILER_BYTES]
     }
 
-    /// Looks for entries up to this one from now on, of the timestamp that it is at.
+    /// Moves to entries with sequence number `seq` or older, at the current timestamp.
     #[inline]
     fn move_to(&mut self, seq: SeqNo) {
         self.set_trailer(pack_trailer(seq, ValueType::FOR_SEEK));
     }
 
-    /// Looks for entries older than this one from now on, of the timestamp that it is at or an
-    /// earlier one.
+    /// Moves to entries older than `seq`, at the current timestamp or an earlier one.
     #[cold]
     pub(super) fn move_behind(&mut self, seq: SeqNo) {
-        // No entry of the same timestamp sorts behind number 0.
+        // No entry of the same timestamp sorts behind sequence number 0.
         self.set_trailer(seq.0.checked_sub(1).map_or(0, |seq| pack_trailer(SeqNo(seq), ValueType::FOR_SEEK)));
     }
 
@@ -69,7 +68,7 @@ impl SoughtKey {
         self.bytes[end..].copy_from_slice(&trailer.to_le_bytes());
     }
 
-    /// Looks for the newest entry that a read at `seq` sees from now on.
+    /// Moves to the newest entry that a read at `seq` sees.
     #[inline]
     pub(super) fn move_to_start(&mut self, options: &ReadOptions, seq: SeqNo) {
         if let Some(timestamp) = &options.timestamp {
@@ -79,16 +78,16 @@ impl SoughtKey {
         self.move_to(seq);
     }
 
-    /// Looks at the timestamp of an entry of the key, which has this stored user key, from now on.
+    /// Moves to the timestamp of an entry of the key, given its stored user key.
     #[cold]
     pub(super) fn move_to_timestamp_of(&mut self, user_key: &[u8]) {
-        // Why all of it: where users' code compares, an equal key may have other bytes.
+        // All bytes are replaced, because a user-defined comparator may equate keys of other bytes.
         self.bytes.clear();
         self.bytes.extend_from_slice(user_key);
         self.bytes.resize(user_key.len() + TRAILER_BYTES, 0);
     }
 
-    /// The same, and the entry counts.
+    /// Moves to the timestamp of an entry and records the entry as taken.
     #[cold]
     pub(super) fn take(&mut self, user_key: &[u8], options: &ReadOptions) {
         let bytes = options.timestamp.as_ref().map_or(0, Vec::len);
@@ -97,13 +96,13 @@ impl SoughtKey {
         self.move_to_timestamp_of(user_key);
     }
 
-    /// Whether an entry of a column family with timestamps was taken.
+    /// Returns true if an entry of a column family with timestamps was taken.
     #[inline]
     pub(super) fn has_taken(&self) -> bool {
         self.taken.is_some()
     }
 
-    /// The timestamp of the newest entry that was taken, in a column family with timestamps.
+    /// Takes the timestamp of the newest entry taken, in a column family with timestamps.
     #[inline]
     pub(super) fn take_timestamp(&mut self) -> Option<Timestamp> {
         self.taken.take()

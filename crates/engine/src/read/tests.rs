@@ -1,5 +1,4 @@
-//! What reads leave in the statistics, and what they make of a source that has something newer than
-//! the one before it.
+//! Tests of the statistics that reads record, and of reads where an older source has a newer entry.
 
 use crate::ingest::BulkLoader;
 use crate::{BlockCache, Db, Options, ReadOptions};
@@ -38,7 +37,7 @@ fn times_are_measured_where_the_level_says_so_and_only_there() {
             (HistogramKind::DbMultiget, 1),
             (HistogramKind::DbSeek, 3),
             (HistogramKind::TableOpenIoMicros, 1),
-            // The one block that both get and multi_get look into.
+            // The one block that both get and multi_get read.
             (HistogramKind::FileReadGetMicros, 1),
             (HistogramKind::FileReadMultigetMicros, 0),
         ] {
@@ -67,7 +66,7 @@ fn lookups_that_wait_for_the_same_metadata_decode_it_once() {
         .block_cache(cache.clone())
         .column_families(|family| family.table_factory.block_based.cache_index_and_filter_blocks = true);
     let db = Db::open_read_only(directory.path(), &options).unwrap();
-    // What opening the tables has left there goes.
+    // Drops the blocks that opening the tables has cached.
     cache.set_capacity(0);
     assert_eq!(cache.entry_count(), 0);
     cache.set_capacity(8 << 20);
@@ -92,10 +91,10 @@ fn lookups_that_wait_for_the_same_metadata_decode_it_once() {
     assert!((1..=2 * files).contains(&added), "{added} indexes and filters of {files} tables were decoded");
 }
 
-/// Where a log was replayed beside a table with its entries, and the table's operands were merged
-/// before, the older source has something newer than the newer one. It stands for older operands
-/// too, so it must not be lost; what is there twice counts twice, as far as it is not below a base.
-/// All ways to read agree.
+/// If a log was replayed beside a table with its entries, and the table's operands were merged
+/// before, the older source has a newer entry than the newer one. It stands for older operands too,
+/// so it must not be lost; duplicates count twice unless they are below a base. All ways to read
+/// agree.
 #[test]
 fn an_older_source_with_something_newer_is_read_to_its_end() {
     let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();

@@ -1,19 +1,19 @@
-//! The blob values that a scan comes to, read before it gets there.
+//! Readahead of the blob values that a scan needs.
 //!
 //! In: each value that a scan needs, in its order. Out: the value. Once a scan has needed a few,
-//! the feed walks ahead of it through the references in the data block that the scan stands in, and
-//! asks for their values in large requests: what lies close together in a blob file, as flushes and
-//! compactions write it, makes a *run*, which is one read. A value is cut out of its run, verified
-//! and decompressed when the scan gets there.
+//! the feed walks ahead of it through the references in the scan's current data block, and requests
+//! their values in large reads: neighbouring values in a blob file, as flushes and compactions
+//! write them, make a *run*, which is one read. A value is cut out of its run, verified and
+//! decompressed when the scan reaches it.
 //!
-//! A reference that turns out to be hidden by a newer entry has been read in vain. Each child of
-//! the merge has runs of its own, asked for when it has given the scan a value, and given up when
-//! the scan has gone beyond them.
+//! A value whose reference turns out to be hidden by a newer entry was read in vain. Each child of
+//! the merge has its own runs, requested when the child has given the scan a value, and dropped
+//! when the scan has moved beyond them.
 //!
 //! Invariants:
 //! - Runs of one child are in the order of the scan.
-//! - A file that is not open is not asked ahead: the walk stays before its first reference until
-//!   the scan has read that value, and so opened and checked the file.
+//! - No readahead from a file that is not open: the walk stays before the file's first reference
+//!   until the scan has read that value, and so opened and checked the file.
 
 use crate::read::View;
 use crate::read::base::read_blob;
@@ -30,18 +30,18 @@ use karst_storage::table::needs::{Needs, Stop};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Values close together, read in one request.
+/// Neighbouring values of a blob file, read in one request.
 #[derive(Debug)]
 struct BlobRun {
     run: Run,
     child: u32,
     file: Arc<BlobFile>,
     number_of_file: FileNumber,
-    /// Of its values, what the scan has not come to, in bytes.
+    /// Bytes of its values that the scan has not reached.
     left: u64,
 }
 
-/// See the module's head.
+/// The blob readahead of one scan.
 #[derive(Debug)]
 pub(super) struct BlobFeed {
     window: Window,
@@ -49,13 +49,13 @@ pub(super) struct BlobFeed {
     runs: Vec<BlobRun>,
 }
 
-/// Where a scan stands, and what it may see.
+/// Position of a scan, and the data that it may see.
 #[derive(Clone, Copy)]
 pub(super) struct Scanned<'a> {
     pub(super) view: &'a View<'a>,
     pub(super) bounds: &'a Bounds,
     pub(super) snapshot: SeqNo,
-    /// The child of the merge that the reference was found in.
+    /// The child of the merge in which the reference was found.
     pub(super) child: u32,
 }
 
@@ -64,8 +64,8 @@ impl BlobFeed {
         BlobFeed { window: Window::new(limits), forward: true, runs: Vec::new() }
     }
 
-    /// The scan goes elsewhere, in this direction: give up what was asked for, and start small
-    /// again.
+    /// Drops all requests and closes the window, because the scan moves elsewhere, in direction
+    /// `forward`.
     #[inline]
     pub(super) fn close(&mut self, forward: bool, needs: &mut Needs) {
         self.window.close();
@@ -73,7 +73,7 @@ impl BlobFeed {
         self.runs.drain(..).for_each(|of| of.run.give_up(needs));
     }
 
-    /// The value that the scan needs now. Stops while it is not here.
+    /// Returns the value that the scan needs now; stops while it is not in memory.
     pub(super) fn value(
         &mut self,
         scanned: Scanned<'_>,
@@ -86,11 +86,11 @@ impl BlobFeed {
         let mut run = self.run_of(&need, verify);
         if run.is_none() && self.window.is_open() {
             if self.window.is_held_back() && !need.is_cached() {
-                // What is left of the child's runs is hidden by newer entries, and would keep it
-                // from asking.
+                // Drop the rest of the child's runs: newer entries hide it, and it would keep the
+                // child from requesting more.
                 self.keep_runs(needs, |_, of| of.child != scanned.child);
             }
-            // A block that was entered a moment ago: the value comes with those behind it.
+            // The scan has just entered the block: request the value together with those behind it.
             self.refill(scanned, needs, merging);
             run = self.run_of(&need, verify);
         }
@@ -103,7 +103,7 @@ impl BlobFeed {
         Ok(value)
     }
 
-    /// Gives up all runs but those that `stays`, which is told their places, says.
+    /// Drops all runs except those for which `stays` returns true, given index and run.
     fn keep_runs(&mut self, needs: &mut Needs, stays: impl Fn(usize, &BlobRun) -> bool) {
         let mut at = 0;
         self.runs.retain(|of| {
@@ -116,7 +116,7 @@ impl BlobFeed {
         });
     }
 
-    /// The run that a value is in, and what of the file has to be read for it.
+    /// Returns the index of the run that holds a value, and the file range to read for the value.
     fn run_of(&self, need: &BlobNeed, verify: bool) -> Option<(usize, Range<u64>)> {
         self.runs.iter().enumerate().find_map(|(at, of)| {
             if of.number_of_file != need.file_number() {
@@ -140,19 +140,19 @@ impl BlobFeed {
         let BlobRun { run, child, file, left, .. } = &mut self.runs[at];
         let start = run.start;
         let bytes = run.bytes(ctx, needs, &mut self.window)?;
-        // What a file that was cut off has less of is found missing when the record is looked at.
+        // If the file is truncated, the missing bytes are detected when the record is checked.
         let [from, to] = [range.start, range.end].map(|at| ((at - start) as usize).min(bytes.len()));
         let value = need.value_in(file, &bytes[from..to], ctx.options)?;
         let length = range.end - range.start;
         ctx.count_prefetch_hit(length);
         *left = left.saturating_sub(length);
         let (child, through) = (*child, *left == 0);
-        // The scan has passed by what was asked for earlier in the same child.
+        // The scan has passed all earlier requests of this child.
         self.keep_runs(needs, |index, of| of.child != child || index > at || (index == at && !through));
         Ok(value)
     }
 
-    /// Asks for what comes next in the child, if the window wants more of it.
+    /// Requests the child's next values, if the window has room for more.
     fn refill(&mut self, scanned: Scanned<'_>, needs: &mut Needs, merging: &mut Merging) {
         if !self.window.is_open() {
             return;
@@ -176,7 +176,7 @@ impl BlobFeed {
             if outside {
                 break;
             }
-            // What is wrong with a reference is for the scan to report, if it gets there.
+            // Errors of a reference are left to the scan, in case it gets there.
             if kind == ValueType::BlobIndex
                 && !view.hides(seq, scanned.snapshot)
                 && let Ok(need) = BlobNeed::new(ctx.blobs(), view.version(), user_key, reference)

@@ -1,19 +1,19 @@
-//! The data blocks that a scan of one table comes to, one after the other, in either direction.
+//! The data blocks of one table in the order of a scan, with readahead, in either direction.
 //!
-//! In: seeks and steps. Out: handles and decoded blocks, in order. While the scan goes on in order,
-//! the feed runs ahead of it in the index and asks for what comes next in large requests:
-//! neighbouring blocks that are not in the cache make a *run*, which is one read. A block is cut
-//! out of its run, verified and decompressed when the scan gets there, so nothing is decoded that
-//! is not used, and what lies ahead takes no more memory than its bytes in the file.
+//! In: seeks and steps. Out: handles and decoded blocks, in order. While the scan reads in order,
+//! the feed runs ahead of it in the index and requests the next blocks in large reads: neighbouring
+//! blocks that are not in the cache make a *run*, which is one read. A block is cut out of its run,
+//! verified and decompressed when the scan reaches it, so unused blocks are not decoded, and blocks
+//! ahead take no more memory than their bytes in the file.
 //!
-//! The index is walked once: `edge` is the block furthest ahead, `queue` holds those between it and
+//! The index is walked once: `edge` is the furthest block ahead, `queue` holds those between it and
 //! the scan.
 //!
 //! Invariants:
 //! - `queue` and `runs` are in the order of the scan; a queued block that is not cached lies in the
 //!   first run that has blocks left.
-//! - The current block is the front of the queue if `in_queue`, else the one under the edge.
-//! - Steps go in the direction of the last seek.
+//! - The current block is the front of the queue if `in_queue`, otherwise the one at the edge.
+//! - Steps move in the direction of the last seek.
 
 use crate::read::iter::Bounds;
 use crate::read::iter::index_position::{IndexPosition, To, take_block};
@@ -32,7 +32,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 struct Queued {
     handle: BlockHandle,
-    /// The block, if it was in the cache; else it is in a run.
+    /// The block, if it was in the cache; otherwise it is in a run.
     cached: Option<BlockRef>,
 }
 
@@ -40,7 +40,7 @@ struct Queued {
 #[derive(Debug)]
 struct BlockRun {
     run: Run,
-    /// Its blocks that are still in the queue.
+    /// Number of its blocks that are still in the queue.
     blocks_left: u32,
 }
 
@@ -48,23 +48,23 @@ struct BlockRun {
 #[derive(Debug)]
 pub(super) struct BlockFeed {
     edge: IndexPosition,
-    /// The edge has left the last block of the queue (or the current one), but not arrived at the
-    /// next: its index partition is not here.
+    /// The edge has left the last block of the queue (or the current one), but not reached the
+    /// next, because the next index partition is not in memory.
     edge_is_on_its_way: bool,
-    /// The edge has come to the end of the table.
+    /// The edge has reached the end of the table.
     edge_is_through: bool,
-    /// What the edge met in the index; for the scan to report if it gets there.
+    /// Error that the edge met in the index; the scan reports it if it gets there.
     edge_error: Option<Error>,
-    /// There is nothing worth asking for behind the edge.
+    /// No block behind the edge is worth requesting.
     at_end: bool,
     queue: VecDeque<Queued>,
     in_queue: bool,
     runs: VecDeque<BlockRun>,
-    /// Sizes of the queued blocks behind the current one.
+    /// Total size of the queued blocks behind the current one, in bytes.
     ahead_bytes: u64,
     window: Window,
     forward: bool,
-    /// The block that the scan has left, whose memory the next one may take.
+    /// The block that the scan has left; the next block may reuse its memory.
     spare: Option<BlockRef>,
 }
 
@@ -73,7 +73,7 @@ impl BlockFeed {
         BlockFeed::with_window(Window::new(limits))
     }
 
-    /// For the file behind the one that `before` feeds.
+    /// Creates the feed of the file behind the one that `before` feeds.
     pub(super) fn in_next_file(before: &BlockFeed, adaptive: bool) -> Self {
         BlockFeed::with_window(before.window.in_next_file(adaptive))
     }
@@ -95,19 +95,19 @@ impl BlockFeed {
         }
     }
 
-    /// The scan goes elsewhere: give up what was asked for, and start small again.
+    /// Drops all requests and closes the window, because the scan moves elsewhere.
     pub(super) fn close(&mut self, needs: &mut Needs) {
         self.window.close();
         self.drop_queue(needs);
     }
 
-    /// The scan goes elsewhere, in another table.
+    /// Closes the feed and its index position, because the scan moves to another table.
     pub(super) fn change_table(&mut self, needs: &mut Needs) {
         self.close(needs);
         self.edge = IndexPosition::default();
     }
 
-    /// Give up what was asked for; the scan does not come to it.
+    /// Drops all requests, because the scan does not reach their blocks.
     pub(super) fn drop_queue(&mut self, needs: &mut Needs) {
         self.queue.clear();
         self.in_queue = false;
@@ -119,14 +119,13 @@ impl BlockFeed {
         self.at_end = false;
     }
 
-    /// Whether the index has been walked to its end, in the direction of the scan, while reading
-    /// ahead.
+    /// Returns true if readahead has walked the index to its end, in the direction of the scan.
     pub(super) fn has_asked_for_all(&self) -> bool {
         self.edge_is_through && self.window.is_open()
     }
 
-    /// Stand at the block for `to`; whether there is one. Stops when the index block has to be
-    /// fetched first, and then nothing has changed.
+    /// Moves to the block for `to`; returns true if there is one. Stops if the index block has to
+    /// be fetched first; nothing has changed then.
     pub(super) fn seek(
         &mut self,
         table: &Arc<Table>,
@@ -140,8 +139,8 @@ impl BlockFeed {
         self.edge.seek(table, ctx, needs, to, target)
     }
 
-    /// Move to the next block in the direction of the scan; whether there is one, as far as can be
-    /// told before [`BlockFeed::block`].
+    /// Moves to the next block in the direction of the scan; returns true if there is one, as far
+    /// as known before [`BlockFeed::block`].
     pub(super) fn step(&mut self, table: &Arc<Table>) -> Result<bool> {
         if self.in_queue {
             self.leave_front();
@@ -175,8 +174,8 @@ impl BlockFeed {
         }
     }
 
-    /// The current block; `None` if the index has no more, after all. Stops when it has to be
-    /// fetched.
+    /// Returns the current block, or `None` if the index turns out to have no more. Stops if the
+    /// block has to be fetched.
     pub(super) fn block(
         &mut self,
         table: &Arc<Table>,
@@ -217,13 +216,13 @@ impl BlockFeed {
         Ok((handle, table.decode_into(ctx, handle, BlockKind::Data, bytes, &mut self.spare)?))
     }
 
-    /// Takes back a block that the scan has left.
+    /// Takes back a block that the scan has left, to reuse its memory.
     pub(super) fn recycle(&mut self, block: Option<BlockRef>) {
         self.spare = block.filter(|block| block.is_alone());
     }
 
-    /// The scan has entered the current block; `in_order` if it came from its neighbour. Ask for
-    /// what comes next.
+    /// Records that the scan has entered the current block (`in_order` as in `Goal::Load`),
+    /// and requests the next blocks.
     pub(super) fn entered(
         &mut self,
         table: &Arc<Table>,
@@ -244,7 +243,7 @@ impl BlockFeed {
         }
     }
 
-    /// Asks for what comes next until about `up_to` bytes are ahead ([`Window::is_filled`]).
+    /// Requests the next blocks until about `up_to` bytes are ahead ([`Window::is_filled`]).
     fn refill(
         &mut self,
         table: &Arc<Table>,
@@ -263,7 +262,7 @@ impl BlockFeed {
             }
             let handle = self.edge.handle();
             if !self.enqueue(table, ctx, handle) {
-                // A handle outside of the file is for the scan to report, if it gets there.
+                // A handle outside the file is left for the scan to report, if it gets there.
                 self.edge_is_on_its_way = true;
                 self.at_end = true;
                 break;
@@ -273,7 +272,7 @@ impl BlockFeed {
         asked.for_each(|of| of.run.ask(ctx, needs, table.file(), Some(table)));
     }
 
-    /// Move the edge on by one block; false if there is none that may be asked for yet.
+    /// Moves the edge by one block; returns false if no further block may be requested yet.
     fn advance_edge(
         &mut self,
         table: &Arc<Table>,
@@ -298,7 +297,7 @@ impl BlockFeed {
         match self.edge.settle(table, ctx, needs, &[]) {
             Ok(true) => {}
             Ok(false) => return self.end_ahead(None),
-            // The partition has been asked for; the next refill goes on there.
+            // The partition has been requested; the next refill continues there.
             Err(Stop::Need) => return false,
             Err(Stop::Error(error)) => return self.end_ahead(Some(error)),
         }
@@ -320,7 +319,7 @@ impl BlockFeed {
         false
     }
 
-    /// Put the block at `handle` behind the queue; false if it is not inside the file.
+    /// Appends the block at `handle` to the queue; returns false if it is not inside the file.
     fn enqueue(&mut self, table: &Arc<Table>, ctx: &ReadCtx<'_>, handle: BlockHandle) -> bool {
         let cached = ctx.cache().get(table.cache_key(handle));
         match &cached {
@@ -340,8 +339,8 @@ impl BlockFeed {
 
     fn add_to_run(&mut self, handle: BlockHandle) {
         let (start, end) = (handle.offset, handle.offset + handle.size + BLOCK_TRAILER_BYTES as u64);
-        // Why the last block may go beyond: a request cut before it would leave it to one of its
-        // own.
+        // The last block may exceed the request size, because a request cut before it would leave
+        // it to a request of its own.
         if let Some(last) = self.runs.back_mut()
             && last.run.is_close_to(start, end, self.forward)
             && last.run.len() < self.window.request_bytes()

@@ -1,9 +1,8 @@
-//! A position in a table's index, whole or partitioned: which data block comes next, in either
-//! direction.
+//! A position in a table's index, whole or partitioned; yields the data blocks in either direction.
 //!
-//! In: seeks and moves. Out: handles of data blocks, in key order. A partition that is not in
-//! memory stops [`IndexPosition::settle`] with a need; the move itself has happened by then and is
-//! not repeated.
+//! In: seeks and moves. Out: handles of data blocks, in key order. If a partition is not in memory,
+//! [`IndexPosition::settle`] stops with a need; the move itself has been made by then and is not
+//! repeated.
 //!
 //! Invariant: the cursors move in one direction between seeks, so a damaged index cannot make an
 //! iteration endless.
@@ -17,7 +16,7 @@ use karst_storage::table::context::ReadCtx;
 use karst_storage::table::needs::{Needs, Stop};
 use std::sync::Arc;
 
-/// Where to stand after a seek, or after stepping into the next block or partition.
+/// Target of a seek, or of a step into the next block or partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum To {
     First,
@@ -29,12 +28,13 @@ pub(super) enum To {
 }
 
 impl To {
-    /// Whether the iteration goes on forwards from there.
+    /// Returns true if the iteration continues forward from there.
     pub(super) fn is_forward(self) -> bool {
         matches!(self, To::First | To::AtOrAfter)
     }
 
-    /// Where to stand in the neighbour of a block or partition that has nothing there.
+    /// Returns the target in the neighbour of a block or partition that has no entry at this
+    /// target.
     pub(super) fn in_neighbour(self) -> To {
         if self.is_forward() { To::First } else { To::Last }
     }
@@ -44,7 +44,7 @@ impl To {
 #[derive(Clone, Debug, Default)]
 pub(super) struct IndexPosition {
     top: IndexCursor,
-    /// The index block, if the table does not hold it itself.
+    /// The index block, unless the table holds it.
     top_block: Option<BlockRef>,
     inner: IndexCursor,
     partition: Option<BlockRef>,
@@ -53,8 +53,8 @@ pub(super) struct IndexPosition {
 }
 
 impl IndexPosition {
-    /// Stand at the block for `to`; whether there is one. Stops when the index block has to be
-    /// fetched first, and then nothing has changed.
+    /// Moves to the block for `to`; returns true if there is one. Stops if the index block has to
+    /// be fetched first; nothing has changed then.
     pub(super) fn seek(
         &mut self,
         table: &Arc<Table>,
@@ -76,8 +76,8 @@ impl IndexPosition {
         Ok(found)
     }
 
-    /// Finish what a seek or a move has begun; whether there is a block at all. Then
-    /// [`IndexPosition::handle`] is its handle.
+    /// Completes a seek or a move; returns true if there is a block. [`IndexPosition::handle`] is
+    /// then its handle.
     pub(super) fn settle(
         &mut self,
         table: &Arc<Table>,
@@ -98,8 +98,8 @@ impl IndexPosition {
         Ok(true)
     }
 
-    /// Move to the next or the previous block; whether there is one, as far as can be told before
-    /// [`IndexPosition::settle`].
+    /// Moves to the next or the previous block; returns true if there is one, as far as known
+    /// before [`IndexPosition::settle`].
     pub(super) fn step(&mut self, table: &Arc<Table>, forward: bool) -> Result<bool> {
         let Some(partition) = &self.partition else { return self.step_top(table, forward) };
         let (index, inner) = (partition.as_index(), &mut self.inner);
@@ -118,14 +118,14 @@ impl IndexPosition {
         Ok(moved)
     }
 
-    /// The current data block. The position must be settled.
+    /// The handle of the current data block. The position must be settled.
     pub(super) fn handle(&self) -> BlockHandle {
         debug_assert!(self.enter.is_none(), "the position is settled");
         if self.partition.is_some() { self.inner.handle() } else { self.top.handle() }
     }
 
-    /// A user key that no entry of the current block is behind, and that no entry of the next block
-    /// is before.
+    /// A user key at or behind every entry of the current block and at or before every entry of the
+    /// next block.
     pub(super) fn separator<'a>(&'a self, table: &'a Arc<Table>) -> &'a [u8] {
         match &self.partition {
             Some(partition) => self.inner.user_key(partition.as_index()),
@@ -160,7 +160,7 @@ fn place(
     placed.map_err(|c| table.corrupt(handle, c))
 }
 
-/// A block for a cursor that keeps it itself: nothing of it stays in `needs`.
+/// Returns a block for a cursor that holds it itself: `needs` keeps no reference to it.
 pub(super) fn take_block(
     table: &Arc<Table>,
     ctx: &ReadCtx<'_>,

@@ -1,5 +1,5 @@
-//! Every entry of a column family, older versions and deletions too, by internal key: for tools
-//! that look underneath.
+//! Iterator over every internal entry of a column family, older versions and deletions too, for
+//! diagnostic tools.
 
 use crate::read::View;
 use crate::read::iter::index_position::To;
@@ -18,11 +18,11 @@ use karst_storage::table::fetch::Fetches;
 use karst_storage::table::needs::{Needs, Stop};
 use std::sync::Arc;
 
-/// An iterator over the internal entries of a column family, forward. Blocks the calling thread
-/// where it reads.
+/// A forward iterator over the internal entries of a column family. Blocks the calling thread while
+/// it reads.
 ///
-/// Compat: as in RocksDB's internal iterator, range tombstones are not among the entries, nor is
-/// what they hide.
+/// Compat: as in RocksDB's internal iterator, the entries include neither range tombstones nor
+/// entries that range tombstones hide.
 pub struct InternalIterator {
     tables: Arc<TableCache>,
     superversion: Arc<SuperVersion>,
@@ -79,7 +79,7 @@ impl InternalIterator {
         }
     }
 
-    /// Whether it stands at an entry.
+    /// Returns true if the iterator is at an entry.
     pub fn valid(&self) -> bool {
         self.valid
     }
@@ -102,14 +102,14 @@ impl InternalIterator {
         self.merging.value()
     }
 
-    /// Go to the first entry.
+    /// Moves to the first entry.
     pub fn seek_to_first(&mut self) -> Result<()> {
         self.check_open()?;
         self.merging.begin(To::First, &[], &mut self.needs);
         self.settle()
     }
 
-    /// Go to the newest entry of `user_key`, or to the first behind it.
+    /// Moves to the newest entry of `user_key`, or to the first entry behind the key.
     pub fn seek(&mut self, user_key: impl AsRef<[u8]>) -> Result<()> {
         let comparator = self.superversion.version().comparator();
         let target = before_all_of(&comparator.with_greatest_timestamp(user_key.as_ref()));
@@ -118,7 +118,7 @@ impl InternalIterator {
         self.settle()
     }
 
-    /// Go to the next entry.
+    /// Moves to the next entry.
     ///
     /// # Panics
     /// When the iterator is not valid.
@@ -131,7 +131,7 @@ impl InternalIterator {
         self.settle()
     }
 
-    /// Refuses a move once the database is closed. It stands nowhere then.
+    /// Fails a move once the database is closed, and then makes the iterator invalid.
     fn check_open(&mut self) -> Result<()> {
         let open = self.life.check();
         self.valid &= open.is_ok();

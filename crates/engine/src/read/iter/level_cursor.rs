@@ -1,9 +1,9 @@
 //! An iterator over one level below L0, whose files do not overlap: one table after the other.
 //!
-//! As [`TableCursor`]: `begin_*` says where to go, `settle` gets there and may be called again.
-//! Invariant: files are entered in order, also those that turn out to hold range tombstones only,
-//! so that whoever merges levels has seen every file's tombstones before a key inside the file's
-//! boundaries comes up.
+//! Like [`TableCursor`]: `begin_*` sets the target, `settle` completes the move and may be called
+//! again. Invariant: files are entered in order, also those that turn out to hold range tombstones
+//! only, so that the merging iterator has seen every file's tombstones before it reaches a key
+//! inside the file's boundaries.
 
 use crate::read::iter::index_position::To;
 use crate::read::iter::readahead::ReadaheadLimits;
@@ -26,14 +26,14 @@ pub(super) struct LevelCursor {
     /// The current file; `None` before the first and behind the last.
     index: Option<usize>,
     table: TableCursor,
-    /// The index of the next file in the direction of the scan, and the file, opened and read ahead
-    /// while the current one ends; without a cursor if that has failed.
+    /// The index of the next file in the direction of the scan, and its cursor, opened and read
+    /// ahead while the current file ends; no cursor if that has failed.
     successor: Option<(usize, Option<Box<TableCursor>>)>,
     forward: bool,
 }
 
 impl LevelCursor {
-    /// Over at least one file.
+    /// Creates a cursor over at least one file.
     pub(super) fn new(files: &Arc<LevelFiles>, comparator: &Comparator, readahead: ReadaheadLimits) -> Self {
         let first = files.files()[0].clone();
         LevelCursor {
@@ -52,7 +52,7 @@ impl LevelCursor {
         [files[0].smallest_user_key(), files[files.len() - 1].largest_user_key()]
     }
 
-    /// Go where `to` says; `target` is the internal key of a seek.
+    /// Starts a move to `to`; `target` is the internal key of a seek.
     pub(super) fn begin(&mut self, to: To, target: &[u8], needs: &mut Needs) {
         self.forward = to.is_forward();
         let comparator = &self.comparator;
@@ -102,14 +102,14 @@ impl LevelCursor {
         self.table.begin_prev()
     }
 
-    /// Whether it stands at an entry, with nothing left to do.
+    /// Returns true if the cursor is at an entry and has nothing left to do.
     #[inline]
     pub(super) fn is_at_entry(&self) -> bool {
         self.index.is_some() && self.table.is_settled() && self.table.valid()
     }
 
-    /// Get to where the last `begin` sent the cursor. `opened` is told of each table that is
-    /// entered.
+    /// Completes the move that the last `begin` started. Calls `opened` for each table that it
+    /// enters.
     pub(super) fn settle(
         &mut self,
         ctx: &ReadCtx<'_>,
@@ -135,8 +135,8 @@ impl LevelCursor {
         Ok(())
     }
 
-    /// The file behind the one at `index` in the direction of the scan, if the bounds do not
-    /// exclude it.
+    /// Returns the index of the file behind the one at `index` in the direction of the scan, or
+    /// None if the bounds exclude it.
     fn next_index(&self, index: usize, bounds: &Bounds) -> Option<usize> {
         let next = if self.forward { index + 1 } else { index.wrapping_sub(1) };
         let file = self.files.files().get(next)?;
@@ -148,7 +148,7 @@ impl LevelCursor {
         (!outside).then_some(next)
     }
 
-    /// Go on in the file at `index`, the next in the direction of the scan.
+    /// Enters the file at `index`, the next in the direction of the scan.
     fn enter(&mut self, index: usize, ctx: &ReadCtx<'_>, needs: &mut Needs) {
         self.table.give_up(needs);
         match self.successor.take() {
@@ -162,8 +162,8 @@ impl LevelCursor {
         TableCursor::continuing(&self.table, &self.files.files()[index], to, ctx.options.adaptive_readahead)
     }
 
-    /// Once reading ahead has come to the end of the current file: open the next one and read its
-    /// first blocks ahead.
+    /// Opens the next file and reads its first blocks ahead, once readahead has reached the end of
+    /// the current file.
     fn prepare_successor(
         &mut self,
         index: usize,

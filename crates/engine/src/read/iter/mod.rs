@@ -1,15 +1,15 @@
-//! Iterators: a column family in key order, in both directions.
+//! Iterators: walk a column family in key order, in both directions.
 //!
 //! | file | holds |
 //! |---|---|
-//! | this one | [`DbIterator`], what the user has in hand: synchronous and asynchronous calls over the same steps |
+//! | this one | [`DbIterator`], the user's iterator: synchronous and asynchronous calls over common steps |
 //! | `visible` | from internal entries to visible keys: versions, deletions, merges, bounds, prefixes |
 //! | `merging` | memtables, L0 files and levels merged; collects range tombstones |
 //! | `level_cursor`, `table_cursor`, `index_position` | one level, one table, one index |
-//! | `block_feed`, `blob_feed`, `run`, `readahead` | the blocks and the blob values a scan comes to, asked for before they are needed; what is read together, and how far ahead |
+//! | `block_feed`, `blob_feed`, `run`, `readahead` | blocks and blob values read ahead of a scan; the size of requests, and the readahead window |
 //! | `internal` | every entry, hidden ones too, for tools |
 //! | `job_input` | the entries of chosen memtables and files, for flush and compaction |
-//! | `stream`, `range` | its entries as a `Stream` or a Rust iterator; those of a range of keys, from both ends |
+//! | `stream`, `range` | entries as a `Stream` or a Rust iterator; those of a range of keys, from both ends |
 //!
 //! Everything below [`DbIterator`] is plain code that stops where something has to be fetched and
 //! is called again, as lookups do (see `table::needs`).
@@ -61,38 +61,38 @@ pub use stream::{Direction, Entries, EntryStream, Streamed};
 /// The bounds of an iteration, as stored user keys.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bounds {
-    /// Included.
+    /// Smallest key, included.
     lower: Option<Vec<u8>>,
-    /// Excluded.
+    /// End of the keys, excluded.
     upper: Option<Vec<u8>>,
 }
 
 impl Bounds {
-    /// Whether `user_key` is at or behind the upper bound.
+    /// Returns true if `user_key` is at or behind the upper bound.
     #[inline]
     fn upper_excludes(&self, comparator: &Comparator, user_key: &[u8]) -> bool {
         self.upper.as_deref().is_some_and(|upper| comparator.compare_user(user_key, upper).is_ge())
     }
 
-    /// Whether `user_key` is before the lower bound.
+    /// Returns true if `user_key` is before the lower bound.
     #[inline]
     fn lower_excludes(&self, comparator: &Comparator, user_key: &[u8]) -> bool {
         self.lower.as_deref().is_some_and(|lower| comparator.compare_user(user_key, lower).is_lt())
     }
 }
 
-/// Whether a seek may pass tables by whose filter does not know the prefix of its key.
+/// Prefix extractor with which a seek consults prefix filters, or None if it does not consult them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PrefixFilter(Option<PrefixExtractor>);
 
-/// Asks nothing.
+/// Consults no prefix filter.
 static NO_PREFIX_FILTER: PrefixFilter = PrefixFilter(None);
 
 impl PrefixFilter {
-    /// Compat: as in RocksDB, prefix filters are asked unless `total_order_seek` is set; what such
-    /// an iterator shows behind the prefix it was sent to is then not defined. With
-    /// `prefix_seek_opt_in_only` they are not asked unless `prefix_same_as_start` says so. With
-    /// `auto_prefix_mode` they are asked only where they cannot change the result.
+    /// Compat: as in RocksDB, prefix filters are consulted unless `total_order_seek` is set; keys
+    /// that such an iterator returns beyond the prefix of its seek are then undefined. With
+    /// `prefix_seek_opt_in_only` they are consulted only if `prefix_same_as_start` is set. With
+    /// `auto_prefix_mode` they are consulted only where they cannot change the result.
     fn new(options: &ReadOptions, superversion: &SuperVersion, opt_in_only: bool) -> Self {
         let total_order = options.total_order_seek || options.auto_prefix_mode || opt_in_only;
         let asks = options.prefix_same_as_start || !total_order;
@@ -117,21 +117,20 @@ impl PrefixFilter {
     }
 }
 
-/// An iterator over the keys of a column family, as of the moment it was made (or of the snapshot
-/// in its options).
+/// An iterator over the keys of a column family, as of its creation (or of the snapshot in its
+/// options).
 ///
-/// A new iterator stands nowhere: seek first. While [`valid`](Self::valid), [`key`](Self::key) and
+/// A new iterator has no position: seek first. While [`valid`](Self::valid), [`key`](Self::key) and
 /// [`value`](Self::value) are the current entry; they are borrowed until the next move. After an
 /// error the iterator is not valid, and [`status`](Self::status) repeats the error until the next
 /// seek.
 ///
 /// Every move has two forms. The plain one may block the calling thread while it reads; no other
 /// thread takes part. The `_async` one is a `Send` future for any executor; dropping it leaves the
-/// iterator where a seek is needed, and nothing else is lost.
+/// iterator without a position, so that it needs a seek, and nothing else is lost.
 ///
-/// An iterator ends with its database: once that is closed every move fails with `Closed`, wherever
-/// it would have gone. What it stands at, and values that were [pinned](Self::pinned_value), stay
-/// readable.
+/// Once its database is closed, every move fails with `Closed`, regardless of the target. The
+/// current entry, and values that were [pinned](Self::pinned_value), stay readable.
 ///
 /// The iterator pins the memtables and files it reads from; drop it soon, or bring a long-lived one
 /// up to date with [`Db::refresh`](crate::Db::refresh).
@@ -140,22 +139,22 @@ pub struct DbIterator {
     needs: Needs,
     fetches: Fetches,
     status: Result<()>,
-    /// Of the database that it reads.
+    /// Life of the database that the iterator reads.
     life: Arc<Life>,
-    /// What the first seek waits for.
+    /// Barrier that the first seek waits for.
     gate: Option<Box<dyn Gate>>,
-    /// When the seek in progress began, if times are collected.
+    /// Start time of the seek in progress, if times are collected.
     seek_began: Option<Duration>,
-    /// What the calling thread's time of the move in progress counts for, if the thread takes
+    /// Timer of the move in progress, and the metric its time counts for, if the thread takes
     /// times.
     timed: Option<(Timer, PerfMetric)>,
     /// The move in progress, or the last one.
     moving: Moving,
-    /// Whether it was ever sent anywhere.
+    /// True once the iterator was sent to a position.
     was_sent: bool,
 }
 
-/// What counts of a move: the tickers of how many there were, and of how many came to an entry.
+/// Kind of a move; selects the tickers for moves and for moves that reached an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moving {
     Seek,
@@ -173,7 +172,7 @@ impl Moving {
     }
 }
 
-/// What the steps of an iterator work on.
+/// The data that the steps of an iterator work on.
 struct Scan {
     tables: Arc<TableCache>,
     superversion: Arc<SuperVersion>,
@@ -207,8 +206,8 @@ impl Step for Move<'_> {
 }
 
 impl DbIterator {
-    /// An iterator over `superversion` as of `at`, which can be read once `gate` is passed, and for
-    /// as long as the database has a `life`.
+    /// Creates an iterator over `superversion` as of `at`. It can be read once `gate` is passed,
+    /// and only while the database has a `life`.
     pub(crate) fn new(
         tables: Arc<TableCache>,
         superversion: Arc<SuperVersion>,
@@ -243,10 +242,10 @@ impl DbIterator {
         })
     }
 
-    /// Waits on the calling thread for what has to be inserted before the first seek.
+    /// Blocks the calling thread until the gate of the first seek is passed.
     ///
     /// # Errors
-    /// As [`check_open`](Self::check_open).
+    /// Those of [`check_open`](Self::check_open).
     #[inline]
     fn pass_gate(&mut self) -> Result<()> {
         self.check_open()?;
@@ -267,7 +266,8 @@ impl DbIterator {
         Ok(())
     }
 
-    /// Refuses a move once the database is closed, and stands nowhere then. Every move asks first.
+    /// Fails a move once the database is closed, and then leaves the iterator without a position.
+    /// Every move calls this first.
     ///
     /// # Errors
     /// `Closed`.
@@ -286,33 +286,33 @@ impl DbIterator {
         self.finish(Err(ended))
     }
 
-    /// The tables it reads from, which are of one column family of one database.
+    /// The tables it reads from, which belong to one column family of one database.
     pub(crate) fn tables(&self) -> &Arc<TableCache> {
         &self.scan.tables
     }
 
-    /// Its options.
+    /// The read options.
     pub(crate) fn options(&self) -> &ReadOptions {
         &self.scan.options
     }
 
-    /// Another iterator over the same state with the same options, which was sent nowhere.
+    /// Creates another iterator over this state with these options and without a position.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Those of [`new`](Self::new).
     fn twin(&self) -> Result<DbIterator> {
         let Scan { tables, superversion, at, options, .. } = &self.scan;
-        // Why no gate: whoever was sent anywhere has passed it.
+        // No gate, because an iterator that was sent to a position has passed it.
         let lives = (self.life.clone(), None);
         DbIterator::new(tables.clone(), superversion.clone(), at.again(), options.clone(), lives)
     }
 
-    /// How the current key lies to another.
+    /// Compares the current key to another.
     fn compare(&self, key: &[u8]) -> std::cmp::Ordering {
         self.scan.superversion.version().comparator().compare_bare(self.key(), key)
     }
 
-    /// Whether the iterator stands at an entry.
+    /// Returns true if the iterator is at an entry.
     #[inline]
     pub fn valid(&self) -> bool {
         self.scan.visible.valid()
@@ -337,19 +337,20 @@ impl DbIterator {
         self.scan.visible.timestamp()
     }
 
-    /// Whether the current entry is a deletion, which only an iterator with
-    /// [`iter_start_ts`](ReadOptions::iter_start_ts) stands at; with any other it is false.
+    /// Returns true if the current entry is a deletion. Only an iterator with
+    /// [`iter_start_ts`](ReadOptions::iter_start_ts) is ever at a deletion.
     ///
     /// # Panics
     /// When the iterator is not valid.
     pub fn is_deletion(&self) -> bool {
         let [kind, ..] = self.trailer().to_le_bytes();
-        // Why both: without `iter_start_ts` the trailer says nothing, which reads as a deletion.
+        // Both are checked, because without `iter_start_ts` the trailer is 0, which reads as a
+        // deletion.
         self.scan.visible.shows_all() && ValueType::from_u8(kind).is_some_and(ValueType::is_deletion)
     }
 
-    /// Sequence number and type of the current entry, as internal keys have them. Exact with
-    /// [`iter_start_ts`](ReadOptions::iter_start_ts) only.
+    /// Sequence number and type of the current entry, as in its internal key. Exact only with
+    /// [`iter_start_ts`](ReadOptions::iter_start_ts).
     ///
     /// # Panics
     /// When the iterator is not valid.
@@ -369,7 +370,7 @@ impl DbIterator {
         self.scan.visible.value()
     }
 
-    /// The current value with what keeps it in memory, to be kept beyond the next move.
+    /// The current value with a pin on its memory, for use beyond the next move.
     ///
     /// # Panics
     /// When the iterator is not valid.
@@ -378,45 +379,45 @@ impl DbIterator {
         self.scan.visible.pin_value()
     }
 
-    /// Whether it was ever sent anywhere, or stands nowhere because it is new.
+    /// Returns true once the iterator was sent to a position; false if it is new.
     pub(crate) fn was_sent(&self) -> bool {
         self.was_sent
     }
 
-    /// The error that ended the last move, if one did.
+    /// Returns the error that ended the last move, or Ok.
     pub fn status(&self) -> Result<()> {
         self.status.clone()
     }
 
-    /// Go to the first key.
+    /// Moves to the first key.
     pub fn seek_to_first(&mut self) -> Result<()> {
         self.pass_gate()?;
         self.begin_seek_to_first();
         self.settle()
     }
 
-    /// Go to the last key.
+    /// Moves to the last key.
     pub fn seek_to_last(&mut self) -> Result<()> {
         self.pass_gate()?;
         self.begin_seek_to_last();
         self.settle()
     }
 
-    /// Go to the first key at or behind `key`.
+    /// Moves to the first key at or behind `key`.
     pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
         self.pass_gate()?;
         self.begin_seek(key.as_ref());
         self.settle()
     }
 
-    /// Go to the last key at or before `key`.
+    /// Moves to the last key at or before `key`.
     pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
         self.pass_gate()?;
         self.begin_seek_for_prev(key.as_ref());
         self.settle()
     }
 
-    /// Go to the next key.
+    /// Moves to the next key.
     ///
     /// # Panics
     /// When the iterator is not valid.
@@ -430,7 +431,7 @@ impl DbIterator {
         self.settle()
     }
 
-    /// Go to the previous key.
+    /// Moves to the previous key.
     ///
     /// # Panics
     /// When the iterator is not valid.
@@ -440,21 +441,21 @@ impl DbIterator {
         self.settle()
     }
 
-    /// [`seek_to_first`](Self::seek_to_first), asynchronously.
+    /// Asynchronous form of [`seek_to_first`](Self::seek_to_first).
     pub async fn seek_to_first_async(&mut self) -> Result<()> {
         self.pass_gate_async().await?;
         self.begin_seek_to_first();
         self.settle_async().await
     }
 
-    /// [`seek_to_last`](Self::seek_to_last), asynchronously.
+    /// Asynchronous form of [`seek_to_last`](Self::seek_to_last).
     pub async fn seek_to_last_async(&mut self) -> Result<()> {
         self.pass_gate_async().await?;
         self.begin_seek_to_last();
         self.settle_async().await
     }
 
-    /// [`seek`](Self::seek), asynchronously.
+    /// Asynchronous form of [`seek`](Self::seek).
     pub async fn seek_async(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
         self.pass_gate_async().await?;
         self.begin_seek(key.as_ref());
@@ -462,7 +463,7 @@ impl DbIterator {
         self.settle_async().await
     }
 
-    /// [`seek_for_prev`](Self::seek_for_prev), asynchronously.
+    /// Asynchronous form of [`seek_for_prev`](Self::seek_for_prev).
     pub async fn seek_for_prev_async(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
         self.pass_gate_async().await?;
         self.begin_seek_for_prev(key.as_ref());
@@ -470,7 +471,7 @@ impl DbIterator {
         self.settle_async().await
     }
 
-    /// [`next`](Self::next), asynchronously.
+    /// Asynchronous form of [`next`](Self::next).
     ///
     /// # Panics
     /// When the iterator is not valid.
@@ -479,7 +480,7 @@ impl DbIterator {
         self.settle_async().await
     }
 
-    /// [`prev`](Self::prev), asynchronously.
+    /// Asynchronous form of [`prev`](Self::prev).
     ///
     /// # Panics
     /// When the iterator is not valid.
@@ -490,13 +491,15 @@ impl DbIterator {
 
     fn begin_seek_to_first(&mut self) {
         self.count_seek();
-        // Compat: a trace has where an iterator is sent only by a key, or by a bound.
+        // Compat: a trace records a seek only with a key, so a seek to the first key is recorded
+        // only if there is a lower bound.
         if let Some(lower) = &self.scan.options.iterate_lower_bound {
             self.trace_seek(lower, |family, key, lower, upper| Query::Seek { family, key, lower, upper });
         }
         let scan = &mut self.scan;
         scan.adapt_prefix_filter(None);
-        // Compat: with a bound there it is a seek to it, and so is its prefix the one to stay in.
+        // Compat: with a lower bound this is a seek to it, and the iteration stays in the bound's
+        // prefix.
         let lower = scan.options.iterate_lower_bound.as_deref();
         let start = lower.and_then(|lower| scan.start_prefix(lower));
         scan.visible.begin_seek(lower, start, &mut self.needs);
@@ -566,7 +569,7 @@ impl DbIterator {
         Ok(())
     }
 
-    /// Get to where the last `begin` sent the iterator, on this thread.
+    /// Completes the move that the last `begin` started, on the calling thread.
     #[inline]
     fn settle(&mut self) -> Result<()> {
         let DbIterator { scan, needs, fetches, .. } = self;
@@ -576,7 +579,7 @@ impl DbIterator {
             Ok(()) if !step.needs.has_needs() => Ok(()),
             Err(Stop::Error(error)) => Err(error),
             Ok(()) => {
-                // Reads ahead start now, and nobody waits for them yet.
+                // Reads ahead start now; the scan does not wait for them yet.
                 drive::start(ctx, step.needs, fetches);
                 Ok(())
             }
@@ -614,8 +617,8 @@ impl DbIterator {
         result
     }
 
-    /// Stands nowhere, and lets go of what is in flight: nobody comes for it, and reads that joined
-    /// it would be as late.
+    /// Leaves the iterator without a position and drops its reads in flight, because later reads
+    /// that joined them would be as late.
     #[cold]
     fn give_up(&mut self, error: &Error) {
         self.scan.visible.fail();
@@ -641,7 +644,7 @@ impl DbIterator {
         }
     }
 
-    /// Counts a step to the next key that begins.
+    /// Counts the start of a step to the next key.
     #[cold]
     fn count_next(&mut self) {
         perf_context::count(PerfMetric::IterNextCount, 1);
@@ -649,7 +652,7 @@ impl DbIterator {
         self.timed = Some((ctx.thread_timer(), PerfMetric::FindNextUserEntryTime));
     }
 
-    /// Adds a seek to the database's trace, if there is one.
+    /// Adds a seek to the database's trace, if tracing is on.
     #[inline]
     fn trace_seek<'a>(
         &'a self,
@@ -664,7 +667,7 @@ impl DbIterator {
         }
     }
 
-    /// Counts a seek that begins.
+    /// Counts the start of a seek.
     fn count_seek(&mut self) {
         self.was_sent = true;
         self.moving = Moving::Seek;
@@ -681,7 +684,7 @@ impl Drop for DbIterator {
     }
 }
 
-/// What is visible in `superversion` as of `at`, before the first seek.
+/// Creates the visible view of `superversion` as of `at`, before the first seek.
 fn visible(superversion: &SuperVersion, at: &ReadAt, bounds: &Bounds, options: &ReadOptions) -> Visible {
     let readahead = readahead_limits(options, superversion);
     let merging = Merging::new(superversion, at.seq, bounds, readahead, !options.ignore_range_deletions);
@@ -695,7 +698,7 @@ fn visible(superversion: &SuperVersion, at: &ReadAt, bounds: &Bounds, options: &
 }
 
 impl Scan {
-    /// Looks at the memtables again: whether they are empty, and which ranges are deleted in them.
+    /// Examines the memtables again: which are empty, and which ranges are deleted in them.
     #[cold]
     fn begin_anew(&mut self) {
         self.visible = visible(&self.superversion, &self.at, &self.bounds, &self.options);
@@ -711,7 +714,7 @@ impl Scan {
         }
     }
 
-    /// The prefix that an iteration from `key` stays in.
+    /// Returns the prefix that an iteration from `key` stays in.
     fn start_prefix(&self, key: &[u8]) -> Option<Vec<u8>> {
         if !self.options.prefix_same_as_start {
             return None;
@@ -719,8 +722,8 @@ impl Scan {
         self.superversion.config().prefix_extractor.as_ref()?.prefix(key).map(<[u8]>::to_vec)
     }
 
-    /// With `auto_prefix_mode`: prefix filters are asked if all keys from `key`, or from the lower
-    /// bound, up to the upper bound have its prefix.
+    /// Applies `auto_prefix_mode`: consults prefix filters if all keys from `key`, or from the
+    /// lower bound, up to the upper bound have its prefix.
     fn adapt_prefix_filter(&mut self, key: Option<&[u8]>) {
         if !self.options.auto_prefix_mode || self.options.total_order_seek {
             return;
@@ -746,7 +749,7 @@ impl std::fmt::Debug for DbIterator {
     }
 }
 
-/// How far scans with these options read ahead.
+/// Returns the readahead limits of scans with these options.
 pub(crate) fn readahead_limits(options: &ReadOptions, superversion: &SuperVersion) -> ReadaheadLimits {
     if !options.async_io || options.read_tier != ReadTier::All {
         return ReadaheadLimits::off();

@@ -1,51 +1,49 @@
-//! Reading ahead of a scan: how much, and in how large requests.
+//! Readahead of a scan: the window's size and the size of requests.
 //!
-//! In: each block that a scan enters in order, and how long it waited for it. Out: the size of the
-//! window, when it wants to be filled again, and where to cut requests. `block_feed` does the
-//! asking.
+//! In: each block that a scan enters in order, and the time it waited for it. Out: the size of the
+//! window, when to refill it, and where to cut requests. `block_feed` issues the requests.
 //!
 //! The window opens when a scan has read a few blocks in order, doubles with each refill up to the
-//! table option `max_auto_readahead_size`, and beyond that for as long as the scan waits noticeably
-//! for blocks it had asked for (the storage has more latency than the window covers), up to
+//! table option `max_auto_readahead_size`, and beyond that while the scan waits noticeably for
+//! blocks it had requested (the storage has more latency than the window covers), up to
 //! [`MOST_BYTES`] (for a job, up to its `compaction_readahead_size`). A seek closes it.
 
 use karst_storage::table::context::ReadCtx;
 use std::time::Duration;
 
-/// The widest window, in bytes. Why: 4 MiB in flight cover 1 ms at 4 GB/s.
+/// Widest window, in bytes: 4 MiB in flight cover 1 ms at 4 GB/s.
 pub(crate) const MOST_BYTES: u64 = 4 << 20;
 
-/// Requests are this large where the window allows, in bytes. Why: below the first a device and the
-/// kernel spend more on the request than on its bytes; beyond the second nothing is gained, and the
-/// I/O channel has no buffers of its own that large.
+/// Request sizes in bytes, as far as the window allows. Below the lower bound the device and the
+/// kernel spend more on the request than on its bytes; beyond the upper bound nothing is gained,
+/// and the I/O channel has no buffers of its own that large.
 const REQUEST_BYTES: std::ops::RangeInclusive<u64> = (64 << 10)..=(256 << 10);
 
-/// The first window of a job, in bytes. Why: its inputs are read side by side, and what waits to be
-/// merged should lie in a near cache of the processor.
+/// First window of a job, in bytes. Small because its inputs are read concurrently, and blocks that
+/// wait to be merged should fit in a near CPU cache.
 const JOB_BYTES: u64 = 256 << 10;
 
-/// A wait longer than this is evidence that the window is too small. Why: what only has to be
-/// copied from the page cache takes less, and a wider window would not make it faster.
+/// Shortest wait that shows that the window is too small. Copies from the page cache take less, and
+/// a wider window would not speed them up.
 const NOTICEABLE: Duration = Duration::from_micros(50);
 
-/// How a column family's scans read ahead: its table options and the read's.
+/// Readahead limits of a scan, from the column family's table options and the read options.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadaheadLimits {
-    /// The first window, in bytes.
+    /// First window, in bytes.
     pub(crate) initial_bytes: u64,
-    /// The widest window that needs no evidence of waiting, in bytes.
+    /// Widest window without evidence of waiting, in bytes.
     pub(crate) max_bytes: u64,
-    /// The widest window, in bytes, if that is more.
+    /// Widest window with evidence of waiting, in bytes, if above `max_bytes`.
     pub(crate) waiting_bytes: u64,
-    /// Blocks read in order before the window opens.
+    /// Number of blocks read in order before the window opens.
     pub(crate) blocks_before: u32,
-    /// Whether what is read ahead is needed for certain, so that the budget of memory does not hold
-    /// it back.
+    /// The bytes read ahead are certainly needed, so the memory budget does not limit them.
     pub(crate) is_needed: bool,
 }
 
 impl ReadaheadLimits {
-    /// One window of this size from the first block on.
+    /// Returns limits with one window of `bytes` from the first block on.
     pub(crate) fn fixed(bytes: u64) -> Self {
         ReadaheadLimits {
             initial_bytes: bytes,
@@ -56,14 +54,14 @@ impl ReadaheadLimits {
         }
     }
 
-    /// For the input of a job: a window from the first block on, which grows up to this size on
-    /// evidence of waiting.
+    /// Returns limits for a job's input: a window from the first block on, which grows up to
+    /// `bytes` on evidence of waiting.
     pub(crate) fn for_job(bytes: u64) -> Self {
         let first = bytes.min(JOB_BYTES);
         ReadaheadLimits { waiting_bytes: bytes, is_needed: true, ..ReadaheadLimits::fixed(first) }
     }
 
-    /// No reading ahead.
+    /// Returns limits that disable readahead.
     pub(crate) fn off() -> Self {
         ReadaheadLimits {
             initial_bytes: 0,
@@ -75,17 +73,17 @@ impl ReadaheadLimits {
     }
 }
 
-/// How far one scan reads ahead now.
+/// Current readahead state of one scan.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
     limits: ReadaheadLimits,
     bytes: u64,
     max_bytes: u64,
     in_order: u32,
-    /// The budget of memory had less room than was wanted. Then waits tell nothing about the
-    /// window.
+    /// The memory budget had less room than the last refill wanted; waits are then no evidence
+    /// about the window.
     is_held_back: bool,
-    /// Since when the scan waits for something it had asked for ahead.
+    /// Time at which the scan began to wait for a block it had requested ahead.
     waiting_since: Option<Duration>,
 }
 
@@ -101,41 +99,41 @@ impl Window {
         }
     }
 
-    /// The scan goes elsewhere: start small again.
+    /// Closes the window, because the scan moves elsewhere.
     pub(super) fn close(&mut self) {
         *self = Window::new(self.limits);
     }
 
-    /// The window for the file that the scan goes on in. It is known to be a scan there; with
-    /// `adaptive_readahead` the window is as wide as it was, else it grows again from the start.
+    /// Returns the window for the file that the scan continues in, without closing it. With
+    /// `adaptive_readahead` it is as wide as before, otherwise it grows from the initial size.
     pub(super) fn in_next_file(&self, adaptive: bool) -> Self {
         let bytes = if adaptive { self.bytes } else { self.limits.initial_bytes };
         Window { bytes, waiting_since: None, ..*self }
     }
 
-    /// Whether it is open before there is evidence of a scan.
+    /// Returns true if the window is open before there is evidence of a scan.
     pub(super) fn starts_at_once(&self) -> bool {
         self.limits.blocks_before == 0
     }
 
-    /// Whether anything is asked for ahead.
+    /// Returns true if the scan reads ahead.
     pub(super) fn is_open(&self) -> bool {
         self.in_order > self.limits.blocks_before
     }
 
-    /// Whether the last refill was less than was wanted, for want of room.
+    /// Returns true if the last refill was smaller than wanted, for lack of memory.
     pub(super) fn is_held_back(&self) -> bool {
         self.is_held_back
     }
 
-    /// The scan has to wait for something it had asked for.
+    /// Records that the scan waits for a block it had requested ahead.
     pub(super) fn note_wait(&mut self, ctx: &ReadCtx<'_>) {
         if self.waiting_since.is_none() {
             self.waiting_since = Some(ctx.tables.shared.env.now());
         }
     }
 
-    /// The scan has entered the next block in order.
+    /// Records that the scan has entered the next block in order.
     pub(super) fn note_block(&mut self, ctx: &ReadCtx<'_>) {
         self.in_order = self.in_order.saturating_add(1);
         if let Some(since) = self.waiting_since.take()
@@ -146,14 +144,14 @@ impl Window {
         }
     }
 
-    /// How many bytes more to ask for while `ahead_bytes` are asked for; `None` while that is
-    /// enough.
+    /// Returns the bytes to request in addition to the `ahead_bytes` in flight; `None` while those
+    /// are enough.
     pub(super) fn refill(&mut self, ctx: &ReadCtx<'_>, ahead_bytes: u64) -> Option<u64> {
         if !self.is_open() {
             return None;
         }
         let more = self.bytes.saturating_sub(ahead_bytes);
-        // Why not sooner: what is asked for together is read in one request.
+        // Not sooner, because bytes requested together are read in one request.
         if more < self.request_bytes().min(self.bytes.div_ceil(2)) {
             return None;
         }
@@ -166,26 +164,26 @@ impl Window {
         if room >= request {
             return Some(room);
         }
-        // Why one request all the same, when there is none: block after block would take hardly
-        // less memory, and far longer.
+        // One request even without room: reading block after block would save hardly any memory and
+        // take far longer.
         (ahead_bytes == 0).then(|| more.min(request))
     }
 
-    /// Whether a refill is done that wants `left` bytes more and whose last request has
-    /// `last_request` bytes (0: it has none).
+    /// Returns true if a refill that wants `left` more bytes and whose last request has
+    /// `last_request` bytes (0 without a request) is complete.
     pub(super) fn is_filled(&self, left: u64, last_request: u64) -> bool {
         let request = self.request_bytes();
-        // Why before the last byte: the few blocks that are left would be a request of their own.
-        // The next refill takes them.
+        // Complete before the last byte, because the few blocks left would be a request of their
+        // own. The next refill takes them.
         left == 0 || last_request >= request && left < request / 2
     }
 
-    /// Where requests are cut, in bytes.
+    /// Returns the size at which requests are cut, in bytes.
     pub(super) fn request_bytes(&self) -> u64 {
         (self.bytes / 4).clamp(*REQUEST_BYTES.start(), *REQUEST_BYTES.end())
     }
 
-    /// A refill has been asked for.
+    /// Widens the window after a refill was requested.
     pub(super) fn grow(&mut self) {
         if !self.is_held_back {
             self.bytes = (self.bytes * 2).min(self.max_bytes);

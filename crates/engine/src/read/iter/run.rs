@@ -1,8 +1,8 @@
-//! A run: what lies close together in a file and a scan comes to, read in one request.
+//! A run: neighbouring pieces of a file that a scan needs, read in one request.
 //!
-//! In: pieces in the order of the scan, then the wish for the bytes. Out: the request, and the
-//! bytes once they are here. `block_feed` and `blob_feed` make runs and cut their pieces out of
-//! them.
+//! In: pieces in the order of the scan, then the request for the bytes. Out: the read request, and
+//! the bytes once they have arrived. `block_feed` and `blob_feed` create runs and cut their pieces
+//! out of them.
 
 use crate::read::iter::readahead::Window;
 use karst_io::{RandomAccessFile, ReadBuf};
@@ -13,15 +13,15 @@ use karst_storage::table::fetch::MAX_GAP_BYTES;
 use karst_storage::table::needs::{Needs, RunNeed, RunNumber, Stop};
 use std::sync::Arc;
 
-/// See the module's head.
+/// A byte range of a file that one request reads.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) start: u64,
     pub(super) end: u64,
-    /// Once it has been asked for.
+    /// Number of the requested run; None before the request.
     number: Option<RunNumber>,
     bytes: Option<ReadBuf>,
-    /// From then on.
+    /// Memory charge of the bytes, from the request on.
     charge: Option<Arc<Charge>>,
 }
 
@@ -34,19 +34,19 @@ impl Run {
         self.end - self.start
     }
 
-    /// Whether the piece from `start` to `end`, the next in the direction of the scan, may still be
-    /// read with it.
+    /// Returns true if the piece from `start` to `end`, the next in the scan's direction, can still
+    /// join the run.
     pub(super) fn is_close_to(&self, start: u64, end: u64, forward: bool) -> bool {
         let gap = if forward { start.checked_sub(self.end) } else { self.start.checked_sub(end) };
         self.number.is_none() && gap.is_some_and(|gap| gap <= MAX_GAP_BYTES)
     }
 
-    /// Takes a piece in.
+    /// Extends the run by a piece.
     pub(super) fn extend(&mut self, start: u64, end: u64) {
         (self.start, self.end) = (start.min(self.start), end.max(self.end));
     }
 
-    /// Asks for it. It lies inside `file`, which may be that of a table.
+    /// Requests the run's bytes from `file`, which may be the file of `table`.
     pub(super) fn ask(
         &mut self,
         ctx: &ReadCtx<'_>,
@@ -60,8 +60,8 @@ impl Run {
         self.number = Some(needs.want_run(RunNeed { file, table, start: self.start, len, charge }));
     }
 
-    /// Its bytes, fewer if the file ends inside it; stops while they are not here. The window
-    /// learns of a wait.
+    /// Returns the run's bytes, fewer if the file ends inside it; stops while they are not in
+    /// memory. Records a wait in `window`.
     pub(super) fn bytes(
         &mut self,
         ctx: &ReadCtx<'_>,
@@ -81,7 +81,7 @@ impl Run {
         Ok(self.bytes.as_ref().expect("just looked"))
     }
 
-    /// The scan does not come to what is left of it.
+    /// Drops the request, because the scan does not reach the rest of the run.
     pub(super) fn give_up(&self, needs: &mut Needs) {
         if let Some(number) = self.number {
             needs.drop_run(number);

@@ -9,7 +9,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// Which way a stream goes.
+/// Direction of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// In key order.
@@ -18,22 +18,22 @@ pub enum Direction {
     Backward,
 }
 
-/// An iterator that can be made a stream of its entries: those of this crate and of its
+/// An iterator that can become a stream of its entries: those of this crate and of its
 /// transactions.
 pub trait Streamed: Send + Sized + 'static {
-    /// Whether it was ever sent anywhere, or stands nowhere because it is new.
+    /// Returns true once the iterator was sent to a position; false if it is new.
     fn was_sent(&self) -> bool;
-    /// Whether it stands at an entry.
+    /// Returns true if the iterator is at an entry.
     fn valid(&self) -> bool;
-    /// The error that ended the last move, if one did.
+    /// Returns the error that ended the last move, or Ok.
     ///
     /// # Errors
     /// That error.
     fn status(&self) -> Result<()>;
-    /// The entry that it stands at: a copy of the key, and the value with what keeps it in memory.
+    /// Returns the current entry: a copy of the key, and the value with a pin on its memory.
     fn entry(&self) -> (Box<[u8]>, Value);
-    /// Goes to the next entry; a new one to the first. Backward, to the one before, and to the
-    /// last.
+    /// Moves to the next entry, or from a new iterator to the first. Backward, moves to the
+    /// previous entry, or to the last.
     fn advance(&mut self, direction: Direction) -> impl Future<Output = Result<()>> + Send;
 }
 
@@ -66,9 +66,9 @@ impl Streamed for DbIterator {
 
 type Moved<I> = Pin<Box<dyn Future<Output = (Box<I>, Result<()>)> + Send>>;
 
-/// A `Stream` of keys and values from where an iterator stands; see [`DbIterator::into_stream`].
+/// A `Stream` of keys and values from an iterator's position on; see [`DbIterator::into_stream`].
 ///
-/// The values pin what they are in, the keys are copies. After an error the stream ends.
+/// Values pin their memory, keys are copies. The stream ends after an error.
 #[must_use = "streams do nothing unless polled"]
 pub struct EntryStream<I = DbIterator> {
     direction: Direction,
@@ -76,32 +76,32 @@ pub struct EntryStream<I = DbIterator> {
 }
 
 enum State<I> {
-    /// At the entry that comes next.
+    /// At the next entry to return.
     At(Box<I>),
-    /// On its way to it.
+    /// Moving to the next entry.
     Moving(Moved<I>),
     Ended,
 }
 
 impl DbIterator {
-    /// The entries from the current one on: of an iterator that was never sent anywhere all
-    /// entries, from the first one (backward: from the last). One that has run off its end, or
-    /// found nothing where it was sent, makes an empty stream.
+    /// Returns the entries from the current one on; from a new iterator all entries, starting at
+    /// the first (backward: at the last). An iterator that moved past its end, or whose seek found
+    /// nothing, makes an empty stream.
     ///
-    /// Moves inside a block are plain code; only those that have to read make the stream pend.
+    /// Moves inside a block are plain code; the stream pends only when it has to read.
     pub fn into_stream(self, direction: Direction) -> EntryStream {
         EntryStream::new(self, direction)
     }
 
-    /// The same entries as of [`into_stream`](Self::into_stream) as a Rust iterator, which blocks
-    /// the calling thread where it has to read.
+    /// Returns the entries of [`into_stream`](Self::into_stream) as a Rust iterator, which blocks
+    /// the calling thread while it reads.
     pub fn entries(&mut self, direction: Direction) -> Entries<&mut DbIterator> {
         Entries { iter: self, direction, fresh: true, ended: false }
     }
 }
 
-/// `for entry in db.iter(&options)?`: the entries from where it stands, forward; all, of one that
-/// was never sent anywhere.
+/// `for entry in db.iter(&options)?`: the entries from the current position on, forward; from a new
+/// iterator all entries.
 impl IntoIterator for DbIterator {
     type Item = Result<(Box<[u8]>, Value)>;
     type IntoIter = Entries<DbIterator>;
@@ -112,7 +112,7 @@ impl IntoIterator for DbIterator {
 }
 
 impl<I: Streamed> EntryStream<I> {
-    /// The entries of `iter` from the current one on; all, of one that was never sent anywhere.
+    /// Returns the entries of `iter` from the current one on; from a new iterator all entries.
     pub fn new(iter: I, direction: Direction) -> Self {
         Self { direction, state: State::At(Box::new(iter)) }
     }
@@ -136,7 +136,7 @@ impl<I: Streamed> Stream for EntryStream<I> {
                     self.state = Self::moving(iter, self.direction);
                 }
                 State::At(iter) if !iter.valid() => {
-                    // An iterator that failed before it was made a stream tells so.
+                    // An iterator that failed before it became a stream returns its error.
                     return Poll::Ready(iter.status().err().map(Err));
                 }
                 State::At(iter) => {
@@ -163,13 +163,13 @@ impl<I> std::fmt::Debug for EntryStream<I> {
     }
 }
 
-/// The entries of an iterator, one after the other; see [`DbIterator::entries`].
+/// The entries of an iterator in order; see [`DbIterator::entries`].
 #[derive(Debug)]
 pub struct Entries<I> {
     iter: I,
     direction: Direction,
     fresh: bool,
-    /// With an error, which is told once.
+    /// The end was reached, or an error was returned, which happens once.
     ended: bool,
 }
 

@@ -1,11 +1,11 @@
-//! An iterator over one table, as a state that can be resumed.
+//! A resumable iterator over one table.
 //!
 //! In: a file of a version; seeks and moves. Out: internal keys and values in order, in either
-//! direction. A call to `begin_*` only says where to go (and goes there at once where that is
-//! inside the current block); [`TableCursor::settle`] gets there and may stop for what has to be
-//! fetched. Calling `settle` again goes on; nothing is applied twice.
+//! direction. A call to `begin_*` only sets the target (and moves at once if that is inside the
+//! current block); [`TableCursor::settle`] completes the move and may stop for a block that has to
+//! be fetched. Calling `settle` again continues; nothing is applied twice.
 //!
-//! Invariant: `key` and `value` are asked for only when the cursor is settled and valid.
+//! Invariant: `key` and `value` are called only when the cursor is settled and valid.
 
 use crate::read::iter::block_feed::BlockFeed;
 use crate::read::iter::index_position::To;
@@ -22,17 +22,17 @@ use karst_storage::table::needs::{Needs, Stop};
 use karst_storage::value::Value;
 use std::sync::Arc;
 
-/// What is left to do until the cursor stands where it was sent.
+/// Work left until the cursor is at its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Goal {
-    /// Nothing: it stands at an entry, or there is none.
+    /// Nothing: the cursor is at an entry, or has none.
     Settled,
-    /// Open the table, and ask its prefix filter.
+    /// Open the table, and consult its prefix filter.
     Start(To),
     /// Search its index.
     Seek(To),
-    /// Load the feed's current block, then stand there. `true` if the block is the neighbour of the
-    /// last one.
+    /// Load the feed's current block, then move to the target in it. `true` if the block comes in
+    /// order: the neighbour of the last one, or the first of the scan.
     Load(To, bool),
 }
 
@@ -42,7 +42,7 @@ pub(super) struct TableCursor {
     file: Arc<FileMetadata>,
     level: u32,
     table: Option<Arc<Table>>,
-    /// The reader's `table_filter` says no for the table: it counts as one without entries.
+    /// The reader's `table_filter` rejects the table: it is treated as empty.
     passed_by: bool,
     goal: Goal,
     valid: bool,
@@ -51,15 +51,15 @@ pub(super) struct TableCursor {
     handle: BlockHandle,
     block: Option<BlockRef>,
     cursor: BlockCursor,
-    /// Walks ahead of `cursor` in the same block, once somebody has looked.
+    /// A cursor ahead of `cursor` in the current block, once `entry_ahead` was called.
     scout: Option<Scout>,
 }
 
-/// A second place in a block.
+/// A second position in a block.
 #[derive(Debug)]
 struct Scout {
     cursor: BlockCursor,
-    /// In which direction it has come to the end of the block.
+    /// Direction in which it has reached the end of the block.
     through: Option<bool>,
 }
 
@@ -68,8 +68,8 @@ impl TableCursor {
         TableCursor::with_feed(file, level, BlockFeed::new(readahead))
     }
 
-    /// At the near end of `file`, as the continuation of the scan of `before`; with `adaptive`,
-    /// with as wide a readahead window.
+    /// Creates a cursor at the near end of `file`, which continues the scan of `before`; with
+    /// `adaptive`, the readahead window keeps its width.
     pub(super) fn continuing(before: &TableCursor, file: &Arc<FileMetadata>, to: To, adaptive: bool) -> Self {
         let feed = BlockFeed::in_next_file(&before.feed, adaptive);
         let mut cursor = TableCursor::with_feed(file.clone(), before.level, feed);
@@ -94,7 +94,7 @@ impl TableCursor {
         }
     }
 
-    /// Go on with another file of the same level; a seek follows.
+    /// Switches to another file of the level; a seek follows.
     pub(super) fn change_file(&mut self, file: &Arc<FileMetadata>, needs: &mut Needs) {
         self.feed.change_table(needs);
         self.file = file.clone();
@@ -106,12 +106,12 @@ impl TableCursor {
         self.scout = None;
     }
 
-    /// The scan does not come here, or has left: let go of what was asked for.
+    /// Drops all requests, because the scan does not reach this file or has left it.
     pub(super) fn give_up(&mut self, needs: &mut Needs) {
         self.feed.drop_queue(needs);
     }
 
-    /// Whether reading ahead has come to the end of the file.
+    /// Returns true if readahead has reached the end of the file.
     pub(super) fn has_asked_for_all(&self) -> bool {
         self.feed.has_asked_for_all()
     }
@@ -125,7 +125,7 @@ impl TableCursor {
         &self.file
     }
 
-    /// Go where `to` says; `target` is the internal key of a seek.
+    /// Starts a move to `to`; `target` is the internal key of a seek.
     pub(super) fn begin(&mut self, to: To, target: &[u8], needs: &mut Needs) {
         self.feed.close(needs);
         self.target.clear();
@@ -135,7 +135,7 @@ impl TableCursor {
         self.goal = Goal::Start(to);
     }
 
-    /// Go on by one entry. The cursor must be valid.
+    /// Starts a move to the next entry. The cursor must be valid.
     #[inline]
     pub(super) fn begin_next(&mut self) -> Result<()> {
         let (Some(block), Some(table)) = (&self.block, &self.table) else {
@@ -148,7 +148,7 @@ impl TableCursor {
         }
     }
 
-    /// Go back by one entry. The cursor must be valid.
+    /// Starts a move to the previous entry. The cursor must be valid.
     #[inline]
     pub(super) fn begin_prev(&mut self) -> Result<()> {
         let (Some(block), Some(table)) = (&self.block, &self.table) else {
@@ -175,13 +175,13 @@ impl TableCursor {
         Ok(())
     }
 
-    /// Whether nothing is left to do.
+    /// Returns true if the cursor has nothing left to do.
     #[inline]
     pub(super) fn is_settled(&self) -> bool {
         self.goal == Goal::Settled
     }
 
-    /// Get to where the last `begin` sent the cursor, as far as what is in memory allows.
+    /// Completes the move that the last `begin` started, as far as data in memory allows.
     pub(super) fn settle(
         &mut self,
         ctx: &ReadCtx<'_>,
@@ -263,7 +263,7 @@ impl TableCursor {
         Ok(())
     }
 
-    /// Whether the cursor stands at an entry.
+    /// Returns true if the cursor is at an entry.
     #[inline]
     pub(super) fn valid(&self) -> bool {
         self.valid
@@ -281,15 +281,15 @@ impl TableCursor {
         self.cursor.value(self.block.as_ref().expect("the cursor is valid").as_data())
     }
 
-    /// Key and value at once.
+    /// The current key and value.
     #[inline]
     pub(super) fn entry(&self) -> (&[u8], &[u8]) {
         let data = self.block.as_ref().expect("the cursor is valid").as_data();
         (self.cursor.key(data), self.cursor.value(data))
     }
 
-    /// The entry of the current block that somebody who looks ahead in this direction comes to
-    /// next: the current one, or behind the last that was passed. The cursor must be valid.
+    /// Returns the next entry of the current block for a caller that looks ahead in this direction:
+    /// the current one, or the one behind the last passed. The cursor must be valid.
     pub(super) fn entry_ahead(&mut self, forward: bool) -> Option<(&[u8], &[u8])> {
         let data = self.block.as_ref().expect("the cursor is valid").as_data();
         let here = self.cursor.entry_offset();
@@ -304,18 +304,18 @@ impl TableCursor {
         scout.cursor.valid().then(|| (scout.cursor.key(data), scout.cursor.value(data)))
     }
 
-    /// Passes the entry that [`entry_ahead`](Self::entry_ahead) has shown.
+    /// Passes the entry that [`entry_ahead`](Self::entry_ahead) returned.
     pub(super) fn pass_entry_ahead(&mut self, forward: bool) {
         let data = self.block.as_ref().expect("the cursor is valid").as_data();
         let Some(scout) = &mut self.scout else { return };
         let moved = if forward { scout.cursor.next(data) } else { scout.cursor.prev(data) };
-        // A bad entry is for the scan to report, if it gets there.
+        // A damaged entry is left for the scan to report, if it gets there.
         if !moved.unwrap_or(false) {
             scout.through = Some(forward);
         }
     }
 
-    /// The value, with what keeps it in memory.
+    /// The value, with a pin on its memory.
     pub(super) fn pin_value(&self) -> Value {
         let block = self.block.as_ref().expect("the cursor is valid");
         Value::in_block(block.clone(), self.cursor.value_range())

@@ -1,25 +1,25 @@
-//! From internal entries to what a user sees: the newest visible version of each key, deletions
-//! left out, operands merged.
+//! The visible view: reduces internal entries to the newest visible version of each key, without
+//! deletions and with operands merged.
 //!
-//! In: where to go (seek, ends, next, previous). Out: the current key and value, or none.
-//! [`Visible::go_on`] is called until it stops asking; it may stop at any entry for something that
-//! has to be fetched, and goes on from there.
+//! In: a move (seek, ends, next, previous). Out: the current key and value, or none.
+//! [`Visible::go_on`] is called until it no longer stops; it may stop at any entry for a block that
+//! has to be fetched, and continues from there.
 //!
-//! Forward, the first visible entry of a key decides, and the older ones are skipped. Backward,
-//! entries of a key come from old to new, so the whole key is walked, and the newest visible entry
-//! decides at its end; the merging iterator then stands before the key.
+//! Forward, the first visible entry of a key decides, and older ones are skipped. Backward, entries
+//! of a key come from old to new, so the whole key is walked, and the newest visible entry decides
+//! at its end; the merging iterator then stands before the key.
 //!
-//! Where a key has more versions than `max_sequential_skip_in_iterations`, the rest is passed by
-//! one seek: forward to behind the key, or to what the snapshot sees of it; backward to its newest
-//! visible entry, from which on the iterator moves forward, or to before the key.
+//! If a key has more versions than `max_sequential_skip_in_iterations`, the rest is skipped by one
+//! seek: forward to behind the key, or to the newest entry that the snapshot sees; backward to its
+//! newest visible entry, from which the iterator moves forward, or to before the key.
 //!
-//! In a column family with timestamps entries later than the read's timestamp are hidden as those
-//! of later writes are. With `iter_start_ts` each timestamp of a key is one entry, deletions too.
+//! In a column family with timestamps, entries later than the read's timestamp are hidden like
+//! those of later writes. With `iter_start_ts` each timestamp of a key is one entry, deletions too.
 //!
 //! Invariants:
-//! - Every turn of a loop begins with `settle` and ends by sending the merging iterator on; in
-//!   between nothing can stop. So a repeated call applies no entry twice.
-//! - `key` is the current stored key, or the one whose versions are being passed.
+//! - Every turn of a loop begins with `settle` and ends by moving the merging iterator; nothing in
+//!   between can stop. A repeated call therefore applies no entry twice.
+//! - `key` is the current stored key, or the one whose versions are being skipped.
 
 use crate::read::View;
 use crate::read::base::{Base, existing_value, without_packed_seqno};
@@ -40,30 +40,30 @@ use karst_storage::value::Value;
 
 #[derive(Debug)]
 enum Phase {
-    /// At a key, or nowhere.
+    /// At a key, or without a position.
     Rest,
-    /// Looking for the next key that is there.
+    /// Searching for the next visible key.
     Forward,
     /// Collecting the older operands of `key`, whose newest entry is an operand.
     ForwardOperands,
     /// Walking the versions of `key` from old to new, or looking for the previous key.
     Backward { inside: bool },
-    /// On the way backward, but forward through `key`, which has many versions, to the newest that
-    /// is visible.
+    /// During a backward move: forward through `key`, which has many versions, to its newest
+    /// visible entry.
     Newest,
-    /// Making the value of what was found.
+    /// Making the value from the entry found.
     Resolve(Base),
 }
 
-/// Where the current value is.
+/// Location of the current value.
 #[derive(Debug)]
 enum Current {
-    /// Under the merging iterator.
+    /// In the merging iterator's current entry.
     InPlace,
     Held(Value),
 }
 
-/// The user's view of a column family, key by key.
+/// A column family as the user sees it, key by key.
 #[derive(Debug)]
 pub(super) struct Visible {
     pub(super) merging: Merging,
@@ -74,57 +74,59 @@ pub(super) struct Visible {
     current: Current,
     /// The direction in which the merging iterator moves.
     forward: bool,
-    /// Whether it goes to where the caller sent it. Where it turns around or passes entries of one
-    /// key by a seek of its own, a table without the key's prefix has keys behind it.
+    /// The merging iterator seeks the caller's target and may consult prefix filters. False if it
+    /// turns around or skips entries of one key by a seek of its own, because a table without the
+    /// key's prefix may still have keys behind it.
     asks_filters: bool,
-    /// The merging iterator has left `key` forwards already (operands have been collected).
+    /// The merging iterator has already moved forward past `key` (operands were collected).
     past_key: bool,
     /// Forward: older versions of `key` are to be skipped.
     skipping: bool,
     /// Forward: `key`'s entry has sequence number 0, so there is no older one.
     key_is_oldest: bool,
-    /// Entries of one key that were passed since the last seek.
+    /// Number of entries of one key skipped since the last seek.
     skipped: u64,
-    /// After so many the next is a seek.
+    /// Number of skipped entries after which the next move is a seek.
     skips_before_seek: u64,
     /// Newest first when moving forward, oldest first when moving backward.
     operands: Vec<Value>,
-    /// The child of the merge that the last reference to a blob was found in.
+    /// The child of the merge in which the last blob reference was found.
     blob_child: u32,
     /// Backward: the newest visible entry of `key` so far that is not an operand.
     newest: Base,
     found_in_key: bool,
     skippable: u64,
     target: Vec<u8>,
-    /// With `prefix_same_as_start`: the prefix that the iteration stays in.
+    /// The prefix that the iteration stays in, with `prefix_same_as_start`.
     prefix: Option<Vec<u8>>,
     blobs: BlobFeed,
     timestamps: Option<Box<Timestamps>>,
-    /// The trailer of the entry that decided what `key` is, if every timestamp is shown.
+    /// Trailer of the entry that decided the current key, if every timestamp is an entry.
     trailer: u64,
 }
 
-/// What is seen of a column family with timestamps.
+/// The visible timestamps in a column family with timestamps.
 #[derive(Debug)]
 struct Timestamps {
-    /// Of each, in bytes.
+    /// Size of a timestamp, in bytes.
     bytes: usize,
-    /// The latest that is seen.
+    /// Latest visible timestamp.
     read: Vec<u8>,
-    /// With `iter_start_ts`: the first that is seen. Then each timestamp is an entry of its own.
+    /// Earliest visible timestamp, with `iter_start_ts`. Each timestamp is then an entry of its
+    /// own.
     start: Option<Vec<u8>>,
-    /// The stored user key of the entry that is the base of the value to be made.
+    /// Stored user key of the entry that is the base of the value to make.
     base_key: Vec<u8>,
 }
 
-/// Where among the entries of a key to go.
+/// Target of a seek among the entries of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// Before all of them.
+    /// Before all entries.
     BeforeNewest,
-    /// To the newest that the read sees.
+    /// The newest entry that the read sees.
     Newest,
-    /// To the oldest.
+    /// The oldest entry.
     Oldest,
 }
 
@@ -162,24 +164,24 @@ impl Visible {
         }
     }
 
-    /// The same of a column family with timestamps of so many bytes.
+    /// Configures the view for a column family with timestamps of `bytes` bytes.
     pub(super) fn with_timestamps(mut self, bytes: usize, options: &ReadOptions) -> Self {
         let read = options.timestamp.clone().unwrap_or_default();
         let start = options.iter_start_ts.clone();
         if start.is_some() {
-            // Why never: what is passed by is one entry, not all of a key.
+            // Never seek, because only one entry is skipped and not all of a key.
             self.skips_before_seek = u64::MAX;
         }
         self.timestamps = Some(Box::new(Timestamps { bytes, read, start, base_key: Vec::new() }));
         self
     }
 
-    /// Whether each timestamp of a key is an entry of its own.
+    /// Returns true if each timestamp of a key is an entry of its own.
     pub(super) fn shows_all(&self) -> bool {
         self.timestamps.as_ref().is_some_and(|timestamps| timestamps.start.is_some())
     }
 
-    /// Whether an entry of a stored user key is of what `key` stands for.
+    /// Returns true if an entry with this stored user key belongs to `key`.
     #[inline]
     fn is_of_key(&self, comparator: &Comparator, user_key: &[u8]) -> bool {
         match self.timestamps {
@@ -188,7 +190,7 @@ impl Visible {
         }
     }
 
-    /// Whether the read does not see an entry because of its timestamp.
+    /// Returns true if the read does not see an entry because of its timestamp.
     #[inline]
     fn hides_timestamp(&self, view: &View<'_>, user_key: &[u8]) -> bool {
         let Some(timestamps) = &self.timestamps else { return false };
@@ -213,12 +215,12 @@ impl Visible {
         }
     }
 
-    /// Its timestamp.
+    /// The current entry's timestamp.
     pub(super) fn timestamp(&self) -> &[u8] {
         &self.key[self.key().len()..]
     }
 
-    /// See `trailer`.
+    /// Returns the trailer of the current entry; 0 unless every timestamp is an entry.
     pub(super) fn trailer(&self) -> u64 {
         self.trailer
     }
@@ -232,7 +234,7 @@ impl Visible {
         }
     }
 
-    /// The current value, with what keeps it in memory.
+    /// The current value, with a pin on its memory.
     pub(super) fn pin_value(&self) -> Value {
         match &self.current {
             Current::InPlace => self.merging.pin_value(),
@@ -240,7 +242,7 @@ impl Visible {
         }
     }
 
-    /// The last move has failed: stand nowhere until the next seek.
+    /// Gives up the position after a failed move, until the next seek.
     #[cold]
     pub(super) fn fail(&mut self) {
         self.rest_nowhere();
@@ -262,7 +264,7 @@ impl Visible {
         self.phase = if forward { Phase::Forward } else { Phase::Backward { inside: false } };
     }
 
-    /// Go to the first key at or behind `user_key` (or to the first of all).
+    /// Starts a move to the first key at or behind `user_key` (or to the first of all).
     pub(super) fn begin_seek(&mut self, user_key: Option<&[u8]>, prefix: Option<Vec<u8>>, needs: &mut Needs) {
         self.start(true, needs);
         self.asks_filters = true;
@@ -276,8 +278,8 @@ impl Visible {
         }
     }
 
-    /// Go to the last key at or before `user_key`, or before it if it is `excluded` (or to the last
-    /// of all).
+    /// Starts a move to the last key at or before `user_key`, or before it if it is `excluded` (or
+    /// to the last of all).
     pub(super) fn begin_seek_back(
         &mut self,
         user_key: Option<(&[u8], bool)>,
@@ -295,8 +297,8 @@ impl Visible {
         }
     }
 
-    /// Makes `target` the internal key of a place among the entries of a key, which has no
-    /// timestamp behind it.
+    /// Makes `target` the internal key of a place among the entries of the key `bare`, which has no
+    /// timestamp.
     #[inline]
     fn set_target(&mut self, bare: &[u8], place: Place) {
         self.target.clear();
@@ -311,7 +313,7 @@ impl Visible {
         self.end_target(place);
     }
 
-    /// The same among the entries that `key` stands for.
+    /// Makes `target` the internal key of a place among the entries of `key`.
     fn set_target_in_key(&mut self, place: Place) {
         let key = std::mem::take(&mut self.key);
         if self.shows_all() {
@@ -319,7 +321,7 @@ impl Visible {
             self.end_target(place);
         } else {
             let timestamp_bytes = self.timestamps.as_ref().map_or(0, |timestamps| timestamps.bytes);
-            // It has none before the first key, which then is the empty one.
+            // Before the first key, `key` is empty and has no timestamp.
             self.set_target(&key[..key.len().saturating_sub(timestamp_bytes)], place);
         }
         self.key = key;
@@ -334,7 +336,7 @@ impl Visible {
         self.target.extend_from_slice(&trailer.to_le_bytes());
     }
 
-    /// Go to the next key. Must be valid.
+    /// Starts a move to the next key. The view must be valid.
     #[inline]
     pub(super) fn begin_next(&mut self, needs: &mut Needs) -> Result<()> {
         debug_assert!(self.valid);
@@ -359,8 +361,8 @@ impl Visible {
 
     #[cold]
     fn turn_forward(&mut self, needs: &mut Needs) -> Result<()> {
-        // The merging iterator stands before the key's oldest entry. Go behind its newest and skip
-        // the rest.
+        // The merging iterator stands before the key. Seek to the end of the key's entries and skip
+        // those that are left.
         self.start(true, needs);
         self.skipping = true;
         self.set_target_in_key(Place::Oldest);
@@ -368,7 +370,7 @@ impl Visible {
         Ok(())
     }
 
-    /// Go to the previous key. Must be valid.
+    /// Starts a move to the previous key. The view must be valid.
     pub(super) fn begin_prev(&mut self, needs: &mut Needs) {
         debug_assert!(self.valid);
         if self.forward {
@@ -383,7 +385,7 @@ impl Visible {
         self.phase = Phase::Backward { inside: false };
     }
 
-    /// Go on as far as what is in memory allows; done when it returns `Ok`.
+    /// Continues the move as far as data in memory allows; `Ok` means that it is complete.
     #[inline]
     pub(super) fn go_on(
         &mut self,
@@ -405,7 +407,7 @@ impl Visible {
         }
     }
 
-    /// Rest at `key`, its value under the merging iterator or held.
+    /// Ends the move at `key`.
     #[inline]
     fn rest(&mut self, current: Current) {
         self.current = current;
@@ -413,7 +415,7 @@ impl Visible {
         self.phase = Phase::Rest;
     }
 
-    /// Rest nowhere.
+    /// Ends the move without a position.
     fn rest_nowhere(&mut self) {
         self.valid = false;
         self.phase = Phase::Rest;
@@ -428,19 +430,19 @@ impl Visible {
         }
     }
 
-    /// Whether an entry of `key` is a deletion, or a range tombstone hides it.
+    /// Returns true if an entry of `key` is a deletion or under a range tombstone.
     #[inline]
     fn is_gone(&mut self, seq: SeqNo, kind: ValueType) -> bool {
         kind.is_deletion() || self.merging.tombstones.hides(&self.key, seq)
     }
 
-    /// Whether the read does not see the merging iterator's entry, which has this number.
+    /// Returns true if the read does not see the merging iterator's entry, which has number `seq`.
     #[inline]
     fn hides(&self, view: &View<'_>, seq: SeqNo) -> bool {
         view.hides(seq, self.snapshot) || self.hides_timestamp(view, key::user_key(self.merging.key()))
     }
 
-    /// `key` gets the timestamp of the merging iterator's entry, which is of it.
+    /// Copies the timestamp of the merging iterator's entry, which is of `key`, into `key`.
     #[inline]
     fn note_timestamp(&mut self) {
         if let Some(timestamps) = &self.timestamps {
@@ -468,7 +470,7 @@ impl Visible {
         Ok(())
     }
 
-    /// Backward: a newer entry hides all that was found of `key` so far.
+    /// Backward: drops the entries of `key` found so far, because a newer entry hides them.
     fn forget_older(&mut self, view: &View<'_>) -> Result<()> {
         let base = u64::from(!matches!(self.newest, Base::Nothing));
         self.newest = Base::Nothing;
@@ -523,8 +525,8 @@ impl Visible {
                     self.skipped = 0;
                 }
                 self.skip(view)?;
-                // Why only above: below are those that are hidden for another reason, and a seek
-                // would lead back.
+                // Seek only if the entry is above the read point: entries below it are hidden for
+                // another reason, and a seek would lead back to them.
                 let is_above = match self.timestamps {
                     None => seq > self.snapshot,
                     Some(_) => hidden_by_timestamp,
@@ -554,7 +556,7 @@ impl Visible {
         }
     }
 
-    /// What an entry that is no deletion and no operand comes to.
+    /// Returns the base for the current entry, which is neither a deletion nor an operand.
     fn base_of(&mut self, kind: ValueType) -> Result<Base> {
         if let Some(timestamps) = &mut self.timestamps {
             timestamps.base_key.clear();
@@ -577,7 +579,8 @@ impl Visible {
         })
     }
 
-    /// Forward, every timestamp being shown: take an entry, whatever it is.
+    /// Forward, if every timestamp is an entry: ends the move at this entry, regardless of its
+    /// type.
     #[cold]
     fn take_shown(&mut self, view: &View<'_>, seq: SeqNo, kind: ValueType) -> Result<(), Stop> {
         self.trailer = key::pack_trailer(seq, kind);
@@ -593,7 +596,7 @@ impl Visible {
         Error::not_supported(format!("merge operands of key {} with iter_start_ts", Shown(self.key())))
     }
 
-    /// Pass versions of `key` in one seek.
+    /// Skips versions of `key` by one seek.
     #[cold]
     fn seek_within_key(&mut self, view: &View<'_>, to: To, place: Place, needs: &mut Needs) {
         view.ctx.stats().tick(Ticker::NumberOfReseeksInIteration);
@@ -603,7 +606,7 @@ impl Visible {
         self.merging.begin(to, &self.target, needs);
     }
 
-    /// Backward: leave the newer entries of `key`, none of which counts, in one seek.
+    /// Backward: skips the newer entries of `key`, which are all invisible, by one seek.
     fn seek_before_key(&mut self, view: &View<'_>, needs: &mut Needs) {
         view.ctx.stats().tick(Ticker::NumberOfReseeksInIteration);
         self.skipped = 0;
@@ -611,16 +614,15 @@ impl Visible {
         self.merging.begin(To::AtOrBefore, &self.target, needs);
     }
 
-    /// Turn around where entries of one key are hidden or not, without forgetting how many have
-    /// been.
+    /// Reverses the direction within a key, and keeps the count of skipped entries.
     fn turn(&mut self, forward: bool, needs: &mut Needs) {
         let skippable = self.skippable;
         self.start(forward, needs);
         self.skippable = skippable;
     }
 
-    /// From the newest visible entry of `key` on as if the key had been sought; if it is gone,
-    /// backward to the one before.
+    /// Continues from the newest visible entry of `key` as if the key had been sought; if it is
+    /// deleted, moves backward to the previous key.
     fn newest_of_key(
         &mut self,
         view: &View<'_>,
@@ -656,7 +658,7 @@ impl Visible {
         }
     }
 
-    /// Forward: take the entry that decides what `key` is, which is no deletion.
+    /// Forward: takes the entry that decides the current key, which is not a deletion.
     #[inline]
     fn take(&mut self, view: &View<'_>, kind: ValueType) -> Result<(), Stop> {
         match kind {
@@ -796,7 +798,7 @@ impl Visible {
                 Some(_) => view.is_later(key::user_key(self.merging.key())),
             };
             if many && is_above {
-                // All that comes of the key is newer.
+                // All remaining entries of the key are newer.
                 perf_context::count(PerfMetric::InternalRecentSkippedCount, 1);
                 self.skip(view)?;
                 self.seek_before_key(view, needs);

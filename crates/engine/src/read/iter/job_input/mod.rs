@@ -1,17 +1,17 @@
-//! What a flush or a compaction reads: every entry of some memtables and files, in the order of
-//! internal keys.
+//! The input of a flush or a compaction: every entry of the given memtables and files, in the order
+//! of internal keys.
 //!
-//! In: memtables, the picked files by level, the part of the key range that is the job's. Out: each
-//! entry as it is stored, older versions, deletions and entries under range tombstones included;
-//! what becomes of them is the caller's decision. Range tombstones themselves are not among the
-//! entries: the caller takes them from `MemTable::range_tombstones` and `Table::range_tombstones`
-//! (`TableCache::open` gives an open table), and clips them to their file's boundaries.
+//! In: memtables, the picked files by level, the job's part of the key range. Out: each entry as it
+//! is stored, older versions, deletions and entries under range tombstones included; the caller
+//! decides which to drop. Range tombstones are not among the entries: the caller takes them from
+//! `MemTable::range_tombstones` and `Table::range_tombstones` (`TableCache::open` returns an open
+//! table), and clips them to their file's boundaries.
 //!
-//! Files are read ahead with several large requests in flight for each sorted run, the next file of
-//! a run before the current one ends. The block cache is asked but not filled.
+//! Files are read ahead with several large requests in flight per sorted run, the next file of a
+//! run before the current one ends. The block cache is read but by default not filled.
 //!
 //! Invariant: nothing blocks; a move is plain code while the next entry is in memory, and a future
-//! for any executor where it has to be read.
+//! for any executor if it has to be read.
 //!
 //! Called by: flush and compaction jobs.
 
@@ -37,21 +37,21 @@ use karst_storage::table::needs::{Needs, Stop};
 use karst_storage::value::Value;
 use std::sync::Arc;
 
-/// How a job reads its input.
+/// Read options of a job's input.
 #[derive(Clone, Debug)]
 pub(crate) struct InputOptions {
-    /// Bytes to read ahead in each sorted run at most, where less does not keep up; 0 reads block
-    /// by block. RocksDB's `compaction_readahead_size`.
+    /// Maximum number of bytes to read ahead per sorted run, reached only if less does not keep up;
+    /// 0 reads block by block. RocksDB's `compaction_readahead_size`.
     pub(crate) readahead_bytes: u64,
     /// Verify the checksum of every block.
     pub(crate) verify_checksums: bool,
-    /// The first user key that is the job's; from the start if there is none.
+    /// First user key of the job, or None for the start.
     pub(crate) lower: Option<Vec<u8>>,
-    /// The first user key that is the job's no longer; to the end if there is none.
+    /// First user key behind the job, or None for the end.
     pub(crate) upper: Option<Vec<u8>>,
 }
 
-/// All entries of a job's input. New, it stands nowhere: call [`start`](Self::start) first.
+/// All entries of a job's input. A new one has no position: call [`start`](Self::start) first.
 pub(crate) struct JobInput {
     tables: Arc<TableCache>,
     options: ReadOptions,
@@ -82,8 +82,8 @@ impl Step for Move<'_> {
 }
 
 impl JobInput {
-    /// The entries of `memtables` and `inputs`. Of the files only what lies within the options'
-    /// bounds is read; a run's files are given in the level's order.
+    /// Creates the input from `memtables` and `inputs`. Only entries within the options' bounds are
+    /// read from the files; a run's files are given in the level's order.
     pub(crate) fn new(
         tables: Arc<TableCache>,
         memtables: &[Arc<MemTable>],
@@ -109,19 +109,19 @@ impl JobInput {
         JobInput { tables, options, bounds, merging, needs: Needs::new(), fetches, valid: false }
     }
 
-    /// The same, with what is read put into the block cache if `fill_cache` says so.
+    /// Sets if blocks read are put into the block cache.
     pub(crate) fn filling_cache(mut self, fill_cache: bool) -> Self {
         self.options.fill_cache = fill_cache;
         self
     }
 
-    /// Go to the last entry. There is no way on from there.
+    /// Moves to the last entry. No move is possible from there.
     pub(crate) async fn start_at_last(&mut self) -> Result<()> {
         self.merging.begin(To::Last, &[], &mut self.needs);
         self.settle().await
     }
 
-    /// Go to the first entry.
+    /// Moves to the first entry.
     pub(crate) async fn start(&mut self) -> Result<()> {
         match &self.bounds.lower {
             None => self.merging.begin(To::First, &[], &mut self.needs),
@@ -132,29 +132,29 @@ impl JobInput {
         self.settle().await
     }
 
-    /// Whether it stands at an entry.
+    /// Returns true if the input is at an entry.
     #[inline]
     pub(crate) fn valid(&self) -> bool {
         self.valid
     }
 
-    /// The internal key of the entry, and the value as it is stored. It must be valid.
+    /// The entry's internal key, and its value as it is stored. The input must be valid.
     #[inline]
     pub(crate) fn entry(&self) -> (&[u8], &[u8]) {
         self.merging.entry()
     }
 
-    /// The value with what keeps it in memory beyond the next move. It must be valid.
+    /// The value with a pin on its memory beyond the next move. The input must be valid.
     #[cfg(test)]
     pub(crate) fn pinned_value(&self) -> Value {
         self.merging.pin_value()
     }
 
-    /// Go to the next entry, and return whether it is there, or the end, already; if not,
-    /// [`arrive`](Self::arrive) has to be awaited. It must be valid. After an error it is not valid
-    /// any more.
+    /// Moves to the next entry. Returns true if the entry, or the end, was reached already;
+    /// otherwise [`arrive`](Self::arrive) has to be awaited. The input must be valid, and is not
+    /// after an error.
     ///
-    /// Why not a future: most entries are in memory, and each would make one.
+    /// Not a future, because most entries are in memory, and each would create one.
     #[inline]
     pub(crate) fn advance(&mut self) -> Result<bool> {
         debug_assert!(self.valid);
@@ -166,12 +166,12 @@ impl JobInput {
         Ok(is_there)
     }
 
-    /// Get to the entry that [`advance`](Self::advance) could not get to.
+    /// Completes the move that [`advance`](Self::advance) could not complete.
     pub(crate) async fn arrive(&mut self) -> Result<()> {
         self.settle().await
     }
 
-    /// Whether its entry is before the upper bound.
+    /// Returns true if the current entry is before the upper bound.
     #[inline]
     fn is_within_bounds(&self) -> bool {
         self.bounds.upper.is_none()

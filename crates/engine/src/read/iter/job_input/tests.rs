@@ -1,5 +1,5 @@
-//! A job's input against what the tools' iterator shows of the same database, in every cut and with
-//! every readahead.
+//! Tests of a job's input against the internal iterator of the same database, with various bounds
+//! and readahead sizes.
 
 use super::{InputOptions, JobInput};
 use crate::ingest::BulkLoader;
@@ -15,8 +15,8 @@ fn key(i: usize) -> Vec<u8> {
     format!("key{i:06}").into_bytes()
 }
 
-/// Overwritten and deleted keys in so many files of L0, on level 2 and on level 5, each of these
-/// with several files.
+/// Overwritten and deleted keys in `l0_files` files of L0, on level 2 and on level 5, each of these
+/// levels with several files.
 fn database(directory: &std::path::Path, compression: &str, l0_files: usize) -> Db {
     let options = format!("target_file_size_base=20K;write_buffer_size=64M;compression={compression}");
     let options = Options::new().set_all(&options).unwrap();
@@ -54,7 +54,7 @@ fn expected(db: &Db, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Entries {
     entries
 }
 
-/// All files of a database, as the input of a job.
+/// Returns all files of a database, as the input of a job.
 pub(in crate::read::iter) fn all_files(db: &Db) -> Vec<CompactionInput> {
     let superversion = db.default_column_family().0.superversion();
     let levels = superversion.version().levels().iter();
@@ -108,8 +108,8 @@ fn every_entry_within_the_bounds_in_order() {
     }
 }
 
-/// Few and many runs are merged in different ways; both in the order of internal keys, and
-/// backwards as forwards.
+/// Few and many runs are merged in different ways; both come in the order of internal keys, forward
+/// and backward.
 #[test]
 fn however_many_runs_they_come_in_order() {
     for l0_files in [1, 3, 14, 15, 16, 40] {

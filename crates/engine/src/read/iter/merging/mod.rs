@@ -1,12 +1,12 @@
-//! Merges memtables, L0 files and levels into one sequence of internal keys.
+//! The merging iterator: merges memtables, L0 files and levels into one sequence of internal keys.
 //!
-//! In: seeks and moves. Out: the entry under the iterator, and the range tombstones of every table
-//! it has entered. A seek places all children before it waits, so whatever they need is fetched in
-//! one round; a move only touches the child on top.
+//! In: seeks and moves. Out: the current entry, and the range tombstones of every table entered. A
+//! seek places all children before it waits, so their reads are fetched in one round; a move
+//! touches only the first child.
 //!
 //! Invariants:
-//! - `order` holds exactly the children that stand at an entry, in the order of the iteration, once
-//!   `settle` has returned.
+//! - Once `settle` has returned, `order` holds exactly the children that are at an entry, in the
+//!   order of the iteration.
 //! - Two children never hold equal internal keys (sequence numbers are unique), except in a damaged
 //!   database; then either may come first.
 
@@ -40,9 +40,9 @@ use std::sync::Arc;
 struct MemtableCursor {
     memtable: Arc<MemTable>,
     position: Option<Position>,
-    /// Where it goes through all entries, for a job.
+    /// Progress of a walk over all entries, for a job.
     sweep: Option<Box<Sweep>>,
-    /// The last seek met an entry that is damaged, or the memtable is as a whole.
+    /// Error of the last seek: an entry is damaged, or the memtable as a whole.
     failed: Option<Error>,
 }
 
@@ -51,7 +51,7 @@ impl MemtableCursor {
         Self { memtable: memtable.clone(), position: None, sweep: None, failed: None }
     }
 
-    /// The same for a job, which goes through all entries.
+    /// Creates the cursor of a job, which walks over all entries.
     fn of_job(memtable: &Arc<MemTable>) -> Self {
         Self { sweep: Some(Box::default()), ..Self::new(memtable) }
     }
@@ -79,8 +79,8 @@ impl MemtableCursor {
             To::First => memtable.first(),
             To::Last => memtable.last(),
             To::AtOrAfter => memtable.seek_ge(target)?,
-            // Why the equal entry needs no care: nobody seeks backwards for a key that exists as it
-            // is.
+            // The equal entry needs no special care, because no caller seeks backward for a key
+            // that exists exactly.
             To::AtOrBefore => match memtable.seek_ge(target)? {
                 Some(position) if memtable.key(position) == target => Some(position),
                 _ => memtable.seek_lt(target),
@@ -120,7 +120,7 @@ impl MemtableCursor {
         position.map_or(Ok(()), |position| self.memtable.check(position))
     }
 
-    /// What there is to say of where it was sent.
+    /// Returns the error of the last seek or of the current entry, if any.
     fn settle(&self) -> Result<()> {
         match (&self.failed, self.position) {
             (Some(error), _) => Err(error.clone()),
@@ -138,7 +138,7 @@ enum Child {
 }
 
 impl Child {
-    /// The smallest and the largest user key of its files.
+    /// The smallest and the largest user key of the child's files; None for a memtable.
     fn boundaries(&self) -> Option<[&[u8]; 2]> {
         match self {
             Child::Memtable(_) => None,
@@ -175,7 +175,7 @@ impl Child {
         }
     }
 
-    /// Whether it stands at an entry, with nothing left to do.
+    /// Returns true if the child is at an entry and has nothing left to do.
     #[inline]
     fn is_at_entry(&self) -> bool {
         match self {
@@ -206,7 +206,7 @@ impl Child {
         }
     }
 
-    /// Key and value at once.
+    /// The current key and value.
     #[inline]
     fn entry(&self) -> (&[u8], &[u8]) {
         match self {
@@ -231,17 +231,17 @@ impl Child {
     }
 }
 
-/// A child that stands at an entry, with a part of its user key: most comparisons end there.
+/// A child at an entry, with a part of its user key that decides most comparisons.
 #[derive(Clone, Copy, Debug)]
 struct Ranked {
-    /// Eight bytes of the user key behind what all keys share, as a number that does not fall in
-    /// the direction of the iteration; 0 where the order is not bytewise.
+    /// Eight bytes of the user key behind the shared prefix, as a number that does not decrease in
+    /// the direction of the iteration; 0 if the order is not bytewise.
     start: u64,
     child: u32,
 }
 
-/// What is noted of a child's key: where the order is bytewise, sixteen bytes of the user key
-/// behind what all keys share, and what decides between keys that are equal there.
+/// Digest of a child's key: in bytewise order, sixteen bytes of the user key behind the shared
+/// prefix, and the fields that decide between keys with equal bytes.
 ///
 /// Invariant: in bytewise order a smaller user key has no larger `start` and `rest.more`, also
 /// among keys that do not begin with the prefix.
@@ -251,25 +251,25 @@ struct Noted {
     rest: Rest,
 }
 
-/// What decides between keys of equal start.
+/// Tie-breaker between keys of equal `start`.
 #[derive(Clone, Copy, Debug)]
 struct Rest {
     /// The second eight bytes behind the prefix.
     more: u64,
-    /// How many bytes the user key has behind the prefix, if these sixteen are all of it; else
+    /// Length of the user key behind the prefix, if the sixteen bytes hold all of it; otherwise
     /// [`Rest::LONG`].
     len: u32,
     trailer: u64,
 }
 
 impl Rest {
-    /// So many bytes behind the prefix are noted.
+    /// Number of bytes behind the prefix that a digest holds.
     const BYTES: usize = 16;
-    /// What is noted is not all of the key.
+    /// `len` of a key that is longer than its digest.
     const LONG: u32 = u32::MAX;
     const UNKNOWN: Rest = Rest { more: 0, len: Rest::LONG, trailer: 0 };
 
-    /// The order of the internal keys, where it can be told.
+    /// Returns the order of the internal keys, or None if the digests do not decide it.
     #[inline]
     fn order(&self, other: &Rest) -> Option<Ordering> {
         if self.more != other.more {
@@ -282,17 +282,17 @@ impl Rest {
     }
 }
 
-/// Up to so many children are put in order without a branch that depends on keys. Why: which of
-/// several runs comes next is what a processor cannot guess, and a wrong guess costs it more than
-/// comparing with all of them.
+/// Maximum number of children put in order without branches that depend on keys. The processor
+/// cannot predict which of several runs comes next, and a misprediction costs more than comparing
+/// with all of them.
 const FEW: usize = 16;
 
-/// What all user keys begin with, as far as the boundaries of files tell.
+/// Common prefix of all user keys, as far as the boundaries of files show.
 #[derive(Debug, Default)]
 struct SharedPrefix(Vec<u8>);
 
 impl SharedPrefix {
-    /// Of keys between boundaries in pairs. Nothing is known of a memtable's keys.
+    /// Computes the prefix from pairs of boundaries. Keys of memtables are not considered.
     fn of<'a>(mut boundaries: impl Iterator<Item = &'a [u8]>) -> Self {
         let Some(first) = boundaries.next() else { return SharedPrefix::default() };
         let same = |key: &[u8]| first.iter().zip(key).take_while(|(a, b)| a == b).count();
@@ -300,7 +300,7 @@ impl SharedPrefix {
         SharedPrefix(first[..shared].to_vec())
     }
 
-    /// What is noted of a key, given as internal key.
+    /// Returns the digest of an internal key.
     fn note(&self, internal_key: &[u8]) -> Noted {
         let user_key = key::user_key(internal_key);
         if user_key.starts_with(&self.0) {
@@ -310,7 +310,7 @@ impl SharedPrefix {
         Noted { start, rest: Rest { more: start, ..Rest::UNKNOWN } }
     }
 
-    /// The same for a key between the boundaries, which begins with the prefix.
+    /// Returns the digest of a key between the boundaries, which begins with the prefix.
     #[inline]
     fn note_within(&self, internal_key: &[u8]) -> Noted {
         let (user_key, trailer) = key::split(internal_key);
@@ -327,37 +327,37 @@ impl SharedPrefix {
     }
 }
 
-/// Eight bytes of an internal key from `at` on as a number, of which `len` are the user key's, and
-/// others count as zeros.
+/// Returns eight bytes of an internal key from `at` on as a number; the first `len` are of the user
+/// key, the others count as zeros.
 #[inline]
 fn number_at(internal_key: &[u8], at: usize, len: usize) -> u64 {
-    // Why of the internal key: behind the user key come eight bytes more, so eight bytes are there
-    // to be read wherever one counts.
+    // Reads the internal key, because the trailer behind the user key makes eight bytes readable at
+    // any position in it.
     let Some(bytes) = internal_key.get(at..).and_then(|bytes| bytes.first_chunk::<8>()) else { return 0 };
     let number = u64::from_be_bytes(*bytes);
     if len < 8 { number & !(u64::MAX >> (8 * len)) } else { number }
 }
 
-/// What is left to do until the first in order is the iterator's entry.
+/// Work left until the first child in order is at the iterator's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unsettled {
     Nothing,
-    /// Every child was sent somewhere.
+    /// Every child has started a move.
     All,
-    /// The first child was sent on.
+    /// The first child has started a move.
     First,
 }
 
-/// All of a column family, entry by entry.
+/// All entries of a column family in the order of internal keys.
 #[derive(Debug)]
 pub(super) struct Merging {
     comparator: Comparator,
     bytewise: bool,
     children: Vec<Child>,
-    /// Why not a heap: while the first stays first it is compared with the second only, and there
-    /// are few.
+    /// Children at an entry, in order. A sorted list instead of a heap, because there are few
+    /// children, and while the first stays first it is compared with the second only.
     order: Vec<Ranked>,
-    /// Of each child that stands at an entry, what decides where starts are equal.
+    /// Tie-breakers of the children at an entry, by child.
     rests: Vec<Rest>,
     shared_prefix: SharedPrefix,
     forward: bool,
@@ -403,8 +403,8 @@ impl Merging {
         Merging::of(comparator, children, tombstones)
     }
 
-    /// The entries of some memtables and files only, older versions and all. L0 files are taken
-    /// each for itself.
+    /// Creates an iterator over the entries of the given memtables and files only, with all
+    /// versions. Each L0 file is a child of its own.
     pub(super) fn of_inputs(
         comparator: &Comparator,
         memtables: &[Arc<MemTable>],
@@ -443,7 +443,7 @@ impl Merging {
         }
     }
 
-    /// Send every child to where `to` says.
+    /// Starts a move of every child to `to`.
     pub(super) fn begin(&mut self, to: To, target: &[u8], needs: &mut Needs) {
         self.forward = to.is_forward();
         self.order.clear();
@@ -456,12 +456,12 @@ impl Merging {
         self.unsettled = Unsettled::All;
     }
 
-    /// The number of the child that the current entry is in.
+    /// The number of the child with the current entry.
     pub(super) fn first_child(&self) -> u32 {
         self.order[0].child
     }
 
-    /// A child by its number, if it is at an entry of a table.
+    /// Returns the table cursor of a child that is at an entry of a table, or None.
     pub(super) fn table_at_entry(&mut self, child: u32) -> Option<&mut TableCursor> {
         let child = &mut self.children[child as usize];
         if !child.is_at_entry() {
@@ -474,7 +474,7 @@ impl Merging {
         }
     }
 
-    /// Leave the current entry in the direction of the last `begin`.
+    /// Starts a move to the next entry in the direction of the last `begin`.
     #[inline]
     pub(super) fn begin_advance(&mut self) -> Result<()> {
         debug_assert!(self.unsettled == Unsettled::Nothing && !self.order.is_empty());
@@ -488,8 +488,8 @@ impl Merging {
         Ok(())
     }
 
-    /// `begin_advance`, and `settle` if the next entry is in memory; whether it is. Else the
-    /// iterator is left to be settled.
+    /// Runs `begin_advance`, and settles if the next entry is in memory; returns true if it is.
+    /// Otherwise the iterator remains to be settled.
     #[inline]
     pub(super) fn advance_at_once(&mut self) -> Result<bool> {
         self.begin_advance()?;
@@ -500,7 +500,7 @@ impl Merging {
         Ok(at_entry)
     }
 
-    /// Get to where the last `begin` or `begin_advance` sent the iterator.
+    /// Completes the move that the last `begin` or `begin_advance` started.
     #[inline]
     pub(super) fn settle(
         &mut self,
@@ -538,7 +538,7 @@ impl Merging {
         Ok(())
     }
 
-    /// The first child stands at another entry; give it its place.
+    /// Moves the first child, whose entry has changed, to its place in the order.
     #[inline]
     fn first_has_moved(&mut self) {
         self.unsettled = Unsettled::Nothing;
@@ -561,8 +561,8 @@ impl Merging {
         let mut place = before;
         if ties > 0 {
             let behind = |r: &Ranked| self.order_of_ties(r.child, moving.child).is_lt();
-            // Why the last first: of entries of one user key the newest moved first, so most that
-            // come to the next one come behind all.
+            // Check the last tie first: of entries of one user key the newest moved first, so most
+            // children that reach the next key come behind all ties.
             place += match others[before..before + ties].split_last() {
                 Some((last, rest)) if !behind(last) => rest.partition_point(behind),
                 _ => ties,
@@ -598,8 +598,8 @@ impl Merging {
                 Err(Stop::Need) => waiting = true,
                 Err(error) => return Err(error),
             }
-            // Why here: with one read at a time, asking for the next child's block now would only
-            // queue it.
+            // Stop here, because with one read at a time a request for the next child's block would
+            // only queue.
             if waiting && !ctx.options.async_io {
                 break;
             }
@@ -615,8 +615,8 @@ impl Merging {
                 order.push(Ranked { start: self.note(child), child });
             }
         }
-        // Why by keys: what is noted of a damaged file's keys need not agree with them, and sorting
-        // wants one order.
+        // Sorted by keys, because digests of a damaged file's keys need not agree with them, and
+        // sorting requires a total order.
         order.sort_unstable_by(|a, b| {
             a.start.cmp(&b.start).then_with(|| self.order_by_keys(a.child, b.child))
         });
@@ -641,7 +641,7 @@ impl Merging {
             {
                 entered.push(table.number());
                 let file = cursor.file();
-                // The end of a range tombstone that closes the file is not part of its range.
+                // A range tombstone's end that closes the file is not part of its range.
                 let included = file.largest_trailer() != key::RANGE_TOMBSTONE_SENTINEL;
                 tombstones.add_clipped(
                     fragments.clone(),
@@ -663,7 +663,7 @@ impl Merging {
         }
     }
 
-    /// Whether there is an entry. The iterator must be settled.
+    /// Returns true if the iterator is at an entry. It must be settled.
     #[inline]
     pub(super) fn valid(&self) -> bool {
         debug_assert!(self.unsettled == Unsettled::Nothing);
@@ -676,7 +676,7 @@ impl Merging {
         self.children[self.order[0].child as usize].key()
     }
 
-    /// Whether a range tombstone hides the entry.
+    /// Returns true if a range tombstone hides the entry.
     pub(super) fn hides_entry(&mut self) -> bool {
         let internal = self.children[self.order[0].child as usize].key();
         let (user_key, trailer) = key::split(internal);
@@ -695,12 +695,12 @@ impl Merging {
         self.children[self.order[0].child as usize].entry()
     }
 
-    /// The value of the entry, with what keeps it in memory.
+    /// The value of the entry, with a pin on its memory.
     pub(super) fn pin_value(&self) -> Value {
         self.children[self.order[0].child as usize].pin_value()
     }
 
-    /// Notes a child's key and returns its start, as [`Ranked`] has it.
+    /// Stores the digest of a child's key and returns its start, as in [`Ranked`].
     #[inline]
     fn note(&mut self, child: u32) -> u64 {
         if !self.bytewise || self.children.len() < 2 {
@@ -715,7 +715,7 @@ impl Merging {
         if self.forward { noted.start } else { !noted.start }
     }
 
-    /// The order of two children's keys of equal start in the direction of the iteration.
+    /// The order of two children's keys with equal start, in the direction of the iteration.
     fn order_of_ties(&self, a: u32, b: u32) -> Ordering {
         match self.rests[a as usize].order(&self.rests[b as usize]) {
             Some(order) if self.forward => order,

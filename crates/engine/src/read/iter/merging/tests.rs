@@ -1,4 +1,4 @@
-//! The order in which children come, against sorting all of their keys.
+//! Tests of the order of the merged children, against sorting all of their keys.
 
 use super::*;
 use crate::ingest::BulkLoader;
@@ -49,7 +49,7 @@ proptest! {
     }
 }
 
-/// All internal keys of memtables and a database's files, in the order in which they come.
+/// Returns all internal keys of memtables and a database's files in iteration order.
 fn walk(db: &Db, comparator: &Comparator, memtables: &[Arc<MemTable>], to: To) -> Vec<Vec<u8>> {
     let family = &db.default_column_family().0;
     let mut merging = Merging::of_inputs(comparator, memtables, &all_files(db), ReadaheadLimits::off());
@@ -77,8 +77,8 @@ fn walk(db: &Db, comparator: &Comparator, memtables: &[Arc<MemTable>], to: To) -
     keys
 }
 
-/// Keys of memtables that do not begin with what those of all files begin with, on both sides of it
-/// and equal behind so many bytes, next to keys within.
+/// Keys of memtables without the prefix that the keys of all files share, on both sides of it and
+/// with equal bytes behind it, next to keys with the prefix.
 #[test]
 fn keys_of_memtables_outside_of_what_files_share_come_in_order() {
     let directory = tempfile::tempdir().unwrap();
@@ -103,8 +103,8 @@ fn keys_of_memtables_outside_of_what_files_share_come_in_order() {
     let memtables: Vec<_> = (0..3).map(|_| Arc::new(MemTable::new(Comparator::Bytewise))).collect();
     let mut all = of_files.clone();
     let mut seq = 1000;
-    // The first memtable has the smallest of the heads that are equal in length, but not in every
-    // round the newest entries.
+    // The first memtable has the smallest of the equally long heads, but not in every round the
+    // newest entries.
     let heads: [&[u8]; 10] = [
         b"aaaaaa",
         b"bbbbbb",
@@ -134,7 +134,7 @@ fn keys_of_memtables_outside_of_what_files_share_come_in_order() {
     assert_eq!(walk(&db, &Comparator::Bytewise, &memtables, To::Last), expected);
 }
 
-/// More runs than are counted through, of keys of which much, little or nothing can be noted.
+/// More runs than [`FEW`], with keys of which digests hold much, little or nothing.
 #[test]
 fn many_runs_come_in_order_of_any_comparator() {
     let directory = tempfile::tempdir().unwrap();

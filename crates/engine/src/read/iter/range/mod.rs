@@ -1,8 +1,8 @@
 //! A range of keys as an owned Rust iterator that can be read from both ends.
 //!
-//! In: an iterator that has no position yet. Out: its entries, in key order from the front and
-//! against it from the back, until both meet. The second end gets an iterator of its own over the
-//! same state, made when it is first asked.
+//! In: an iterator without a position. Out: its entries, in key order from the front and in reverse
+//! from the back, until both meet. The second end gets an iterator of its own over the same state,
+//! created on its first use.
 
 use super::{DbIterator, Direction, EntryStream, Streamed};
 use futures_core::Stream;
@@ -15,17 +15,17 @@ use std::iter::FusedIterator;
 use std::ops::{Bound, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
 /// The entries of a range of keys, as of one moment: an [`Iterator`] and [`DoubleEndedIterator`] of
-/// keys and values that owns what it reads from. Made by [`Db::range`](crate::Db::range) and
+/// keys and values that owns the state it reads. Created by [`Db::range`](crate::Db::range) and
 /// [`Db::prefix`](crate::Db::prefix).
 ///
-/// Each step blocks the calling thread if it has to read. After an error it ends; errors are those
-/// of [`DbIterator`]. The values pin what they are in, the keys are copies. It pins memtables and
+/// Each step blocks the calling thread if it has to read. The range ends after an error; errors are
+/// those of [`DbIterator`]. Values pin their memory, keys are copies. A range pins memtables and
 /// files while it lives.
 ///
 /// It is `Send`, and not meant to be shared.
 #[must_use = "iterators do nothing unless consumed"]
 pub struct Range {
-    /// As it was made, until one of the ends begins with it.
+    /// The iterator in its initial state, until one of the ends starts with it.
     idle: Option<DbIterator>,
     front: Option<DbIterator>,
     back: Option<DbIterator>,
@@ -33,13 +33,13 @@ pub struct Range {
     ended: bool,
 }
 
-/// A range of keys: any of the standard library's ranges, or a pair of [`Bound`]s, of anything that
-/// is bytes.
+/// A range of keys: any of the standard library's ranges, or a pair of [`Bound`]s, of keys that are
+/// `AsRef<[u8]>`.
 ///
-/// Why not `RangeBounds`: with it neither `..` nor a range of `b"a"` says of which type its keys
-/// are.
+/// Used instead of `RangeBounds`, with which the key type of `..` and of a range of `b"a"` could
+/// not be inferred.
 pub trait KeyBounds {
-    /// The keys themselves.
+    /// Converts the range into owned bounds.
     fn into_bounds(self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>);
 }
 
@@ -95,7 +95,8 @@ impl<K: AsRef<[u8]>> KeyBounds for (Bound<K>, Bound<K>) {
     }
 }
 
-/// What the bounds of the iterators cannot say: they include the lower key and exclude the upper.
+/// Bounds that iterators cannot express, because theirs include the lower key and exclude the
+/// upper.
 #[derive(Debug, Default)]
 struct Edges {
     /// The lower key, if it is excluded.
@@ -111,10 +112,10 @@ enum End {
 }
 
 impl Range {
-    /// The entries of `range`, read with `options`, by iterators that `make` gives.
+    /// Creates the entries of `range`, read with `options`, by iterators that `make` creates.
     ///
     /// # Errors
-    /// `InvalidArgument` if the range ends before it begins, and what `make` fails with.
+    /// `InvalidArgument` if the range ends before it begins, and the errors of `make`.
     pub(crate) fn new(
         range: impl KeyBounds,
         options: &ReadOptions,
@@ -138,7 +139,8 @@ impl Range {
             Bound::Unbounded => {}
             Bound::Excluded(key) => options.iterate_upper_bound = Some(key),
             Bound::Included(key) => {
-                // The bound spares reading ahead behind the range; other orders know no next key.
+                // The bound avoids readahead beyond the range; other orders have no computable next
+                // key.
                 let next = matches!(order, Comparator::Bytewise).then(|| [&key[..], &[0]].concat());
                 options.iterate_upper_bound = next;
                 edges.through = Some(key);
@@ -147,10 +149,10 @@ impl Range {
         Ok(Range { idle: Some(make(&options)?), front: None, back: None, edges, ended: false })
     }
 
-    /// The entries whose keys begin with `prefix`.
+    /// Creates the entries whose keys begin with `prefix`.
     ///
     /// # Errors
-    /// `NotSupported` with a comparator that does not order by bytes, and what `make` fails with.
+    /// `NotSupported` if the comparator does not order by bytes, and the errors of `make`.
     pub(crate) fn of_prefix(
         prefix: &[u8],
         options: &ReadOptions,
@@ -161,7 +163,7 @@ impl Range {
         let behind = first_behind(prefix).map_or(Bound::Unbounded, Bound::Excluded);
         match order {
             Comparator::Bytewise => Range::new((first, behind), options, order, make),
-            // The same keys, the other way round.
+            // In reverse order the first key is the range's last.
             Comparator::ReverseBytewise => Range::new((behind, first), options, order, make),
             _ => {
                 let text =
@@ -171,21 +173,21 @@ impl Range {
         }
     }
 
-    /// The keys alone.
+    /// Returns the keys alone.
     pub fn keys(self) -> impl DoubleEndedIterator<Item = Result<Box<[u8]>>> + FusedIterator + Send {
         self.map(|entry| entry.map(|(key, _)| key))
     }
 
-    /// The values alone.
+    /// Returns the values alone.
     pub fn values(self) -> impl DoubleEndedIterator<Item = Result<Value>> + FusedIterator + Send {
         self.map(|entry| entry.map(|(_, value)| value))
     }
 
-    /// All entries as a `futures_core::Stream`, which never blocks: from the first, or, backward,
-    /// from the last.
+    /// Returns all entries as a `futures_core::Stream`, which never blocks: from the first, or,
+    /// backward, from the last.
     ///
     /// # Errors
-    /// `InvalidArgument` if some were read already.
+    /// `InvalidArgument` if entries were read already.
     pub fn into_stream(
         self,
         direction: Direction,
@@ -196,7 +198,8 @@ impl Range {
         Ok(EntryStream::new(Bounded { iter, edges: self.edges, end }, direction))
     }
 
-    /// Moves one end by one entry; whether it came to one that the other has not given.
+    /// Moves one end by one entry; returns true if it reached an entry that the
+    /// other end has not returned.
     fn step(&mut self, end: End) -> Result<bool> {
         let (own, other) = match end {
             End::Front => (&mut self.front, &self.back),
@@ -243,7 +246,7 @@ impl Range {
         }
     }
 
-    /// Lets go of what it reads from.
+    /// Ends the range and drops its iterators.
     fn end(&mut self) {
         self.ended = true;
         (self.idle, self.front, self.back) = (None, None, None);
@@ -251,7 +254,7 @@ impl Range {
 }
 
 impl Edges {
-    /// Sends an iterator to its end of the range.
+    /// Moves an iterator to its end of the range.
     fn begin(&self, iter: &mut DbIterator, end: End) -> Result<()> {
         match (end, &self.through) {
             (End::Front, _) => iter.seek_to_first()?,
@@ -275,7 +278,7 @@ impl Edges {
         end == End::Front && self.behind.as_ref().is_some_and(excluded)
     }
 
-    /// Whether an iterator has come to the edge at the far side.
+    /// Returns true if an iterator has passed the far edge.
     fn passed_by(&self, iter: &DbIterator, end: End) -> bool {
         match end {
             End::Front => self.through.as_ref().is_some_and(|key| iter.compare(key).is_gt()),
@@ -284,7 +287,7 @@ impl Edges {
     }
 }
 
-/// One end of a range, as a stream goes through it.
+/// One end of a range, for a stream.
 struct Bounded {
     iter: DbIterator,
     edges: Edges,
@@ -316,7 +319,7 @@ impl Streamed for Bounded {
     }
 }
 
-/// How the keys of an end that has entries left lie to the other end's.
+/// Order of an end's keys relative to the other end's, while entries are left between them.
 fn behind_of(end: End) -> Ordering {
     match end {
         End::Front => Ordering::Less,
@@ -324,7 +327,7 @@ fn behind_of(end: End) -> Ordering {
     }
 }
 
-/// All keys of a range are wanted, whatever prefix extractor the column family has.
+/// Returns options that read all keys of a range, regardless of the prefix extractor.
 fn in_order(options: &ReadOptions) -> ReadOptions {
     ReadOptions { auto_prefix_mode: true, prefix_same_as_start: false, ..options.clone() }
 }
@@ -336,8 +339,8 @@ fn key_of(bound: &Bound<Vec<u8>>) -> Option<&[u8]> {
     }
 }
 
-/// The first key, in the order of bytes, behind all that begin with `prefix`; `None` if there is
-/// none.
+/// Returns the first key, in byte order, behind all keys that begin with `prefix`; `None` if no key
+/// is.
 fn first_behind(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|&byte| byte != u8::MAX)?;
     let mut key = prefix[..=last].to_vec();

@@ -1,4 +1,4 @@
-//! Ranges against a sorted list, in each order of keys, from both ends, as iterators and as
+//! Tests of ranges against a sorted list: in each key order, from both ends, as iterators and as
 //! streams.
 
 use super::*;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 type Entries = VecDeque<(Vec<u8>, Vec<u8>)>;
 
-/// A database with some keys in tables and some in a memtable, and all of them in order.
+/// Creates a database with keys in tables and in a memtable; returns it with its entries in order.
 fn database(order: &Comparator, random: &mut Random) -> (Db, Entries) {
     let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
     let options =
@@ -41,7 +41,7 @@ fn database(order: &Comparator, random: &mut Random) -> (Db, Entries) {
     (db, entries)
 }
 
-/// Keys of few letters, so that prefixes, bounds that are there and 0xff are common.
+/// A random key of few letters, so that prefixes, bounds equal to a key, and 0xff are common.
 fn key(order: &Comparator, random: &mut Random) -> Vec<u8> {
     if let Comparator::Uint64 = order {
         return random.below(300).to_le_bytes().to_vec();
@@ -78,7 +78,7 @@ fn owned(entry: Result<(Box<[u8]>, Value)>) -> (Vec<u8>, Vec<u8>) {
     (key.into(), value.to_vec())
 }
 
-/// Takes from both ends as chance has it, until both say that there is no more.
+/// Takes entries from random ends until both ends are exhausted.
 fn agree(mut range: Range, mut wanted: Entries, random: &mut Random) {
     let only_one = random.below(4);
     loop {
@@ -162,7 +162,7 @@ fn a_range_stays_as_it_was_and_finds_all_prefixes() {
     }
     let mut range = db.range("a".."c2").unwrap();
     assert_eq!(owned(range.next().unwrap()).0, b"a1");
-    // The other end begins after the changes and sees none of them.
+    // The back end starts after the changes and sees none of them.
     db.put("c11", "late").unwrap();
     db.delete("c1").unwrap();
     db.flush(&FlushOptions::default()).unwrap();
@@ -173,7 +173,7 @@ fn a_range_stays_as_it_was_and_finds_all_prefixes() {
     assert_eq!(keys.unwrap().iter().map(|key| &key[..]).collect::<Vec<_>>(), [&b"c11"[..], b"b1", b"a1"]);
     let values: Result<Vec<_>> = db.range("b"..="b1").unwrap().values().collect();
     assert_eq!(values.unwrap().len(), 1);
-    // A cursor is a Rust iterator too, from where it stands.
+    // A cursor is a Rust iterator too, from its position on.
     let mut cursor = db.iter(&ReadOptions::new()).unwrap();
     cursor.seek("b").unwrap();
     assert_eq!(cursor.into_iter().count(), 2);
@@ -206,7 +206,7 @@ fn misuse_and_a_closed_database_end_it_with_one_error() {
     assert!(db.range(..).is_err() && whole.range(..).is_err() && whole.put("a", "b").is_err());
 }
 
-/// Each call of a column family does what it says to that family alone, with its own options.
+/// Each call of a column family handle acts on that family alone, with the family's options.
 #[test]
 fn a_column_family_with_its_calls() {
     use crate::{CompactRangeOptions, WriteOptions};
