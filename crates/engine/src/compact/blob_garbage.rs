@@ -1,9 +1,9 @@
-//! How much of each blob file a job makes garbage.
+//! Blob garbage of a job: the number of values and bytes per blob file that it makes garbage.
 //!
-//! In: the references among the entries that come in, and among those that go out; or tables that
-//! are deleted as a whole. Out: for each blob file the difference.
-//! Invariant: values that the job itself stores are in new files, which are not counted here:
-//! nothing that came in refers to them.
+//! In: the references among input entries and among output entries; or tables that are deleted as a
+//! whole. Out: the difference per blob file.
+//! Invariant: values that the job itself stores are in new files, which are not counted, because no
+//! input entry refers to them.
 
 use crate::read::iter::job_input::{InputOptions, JobInput};
 use karst_base::error::Result;
@@ -18,7 +18,7 @@ use karst_storage::table::writer::visit_references;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Bytes that are read ahead at a time where a table is read only to count.
+/// Bytes read ahead at a time from a table that is read only to count its references.
 const READAHEAD_BYTES: u64 = 1 << 20;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,14 +27,14 @@ struct Flow {
     went: (u64, u64),
 }
 
-/// The references that pass through a job.
+/// The references that pass through a job, per blob file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BlobGarbage {
     files: BTreeMap<FileNumber, Flow>,
 }
 
 impl BlobGarbage {
-    /// Counts an entry that comes in; `kind` is its type's number.
+    /// Counts an input entry; `kind` is its type's number.
     pub(crate) fn comes(&mut self, internal_key: &[u8], kind: u8, value: &[u8]) -> Result<()> {
         visit_references(internal_key, kind, value, |file, size| {
             let flow = self.files.entry(file).or_default();
@@ -43,10 +43,10 @@ impl BlobGarbage {
         })
     }
 
-    /// Counts all entries of a table. `may_go_on` is asked now and then.
+    /// Counts all entries of a table. Calls `may_go_on` at intervals.
     ///
     /// # Errors
-    /// The table cannot be read; what `may_go_on` says.
+    /// The table cannot be read, or `may_go_on` failed.
     pub(crate) async fn comes_from(
         &mut self,
         tables: &Arc<TableCache>,
@@ -73,7 +73,7 @@ impl BlobGarbage {
         Ok(())
     }
 
-    /// Counts an entry that goes out.
+    /// Counts an output entry.
     pub(crate) fn goes(&mut self, internal_key: &[u8], kind: u8, value: &[u8]) -> Result<()> {
         visit_references(internal_key, kind, value, |file, size| {
             if let Some(flow) = self.files.get_mut(&file) {
@@ -83,7 +83,7 @@ impl BlobGarbage {
         })
     }
 
-    /// Adds what another part of the job has counted.
+    /// Adds the counts of another part of the job.
     pub(crate) fn add(&mut self, other: &BlobGarbage) {
         for (file, theirs) in &other.files {
             let flow = self.files.entry(*file).or_default();
@@ -92,7 +92,7 @@ impl BlobGarbage {
         }
     }
 
-    /// What has become garbage.
+    /// Returns the values that became garbage, per blob file.
     pub(crate) fn total(&self) -> Vec<BlobFileGarbage> {
         let garbage = self.files.iter().map(|(number, flow)| BlobFileGarbage {
             number: *number,

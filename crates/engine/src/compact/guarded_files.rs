@@ -1,5 +1,5 @@
-//! Numbers for the files of a job, each with the guard that keeps the file while it is being
-//! written and removes it if the job fails.
+//! Numbers of a job's new files, each with the guard that keeps the file while it is being written
+//! and removes it if the job fails.
 
 use crate::versions::{FileGuard, Versions};
 use karst_base::sync::Mutex;
@@ -8,22 +8,22 @@ use karst_storage::table::writer::NewFiles;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// See the module.
+/// Allocates file numbers and holds their guards.
 pub(crate) struct GuardedFiles {
     versions: Arc<Versions>,
     path_id: u8,
-    /// Lock: held to add one or to take all.
+    /// Lock: held to add one guard or to take all.
     guards: Mutex<Vec<FileGuard>>,
 }
 
 impl GuardedFiles {
-    /// For tables in the directory that the MANIFEST knows under `path_id`.
+    /// Creates the guards of tables in the directory that the MANIFEST records under `path_id`.
     pub(crate) fn new(versions: Arc<Versions>, path_id: u8) -> Arc<GuardedFiles> {
         Arc::new(GuardedFiles { versions, path_id, guards: Mutex::default() })
     }
 
-    /// The guards of the files that are to be installed. Those of other files are dropped, and so
-    /// are the files.
+    /// Takes the guards of the files that will be installed. The other guards are dropped, which
+    /// removes their files.
     pub(crate) fn take(&self, installed: &BTreeSet<FileNumber>) -> Vec<FileGuard> {
         let mut guards = std::mem::take(&mut *self.guards.lock());
         guards.retain(|guard| installed.contains(&guard.number()));

@@ -1,7 +1,7 @@
-//! What a job has to know of its input files before it reads their entries: range tombstones, how
-//! many entries to expect, where to cut the work.
+//! Facts about input files that a job needs before it reads entries: range tombstones, the expected
+//! number of entries, and the keys at which to cut the work.
 //!
-//! In: the inputs of a compaction. Out: all tables open (many opened at the same time), their
+//! In: the inputs of a compaction. Out: all tables open ([`OPENED_TOGETHER`] at a time), their
 //! tombstones in one set of fragments.
 
 use karst_base::error::Result;
@@ -18,27 +18,27 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-/// How many tables are opened at the same time.
+/// Maximum number of tables opened concurrently.
 const OPENED_TOGETHER: usize = 32;
 
-/// What is known of the inputs.
+/// Facts about the inputs of a job.
 #[derive(Debug)]
 pub(crate) struct InputFacts {
-    /// All range tombstones, clipped to their files; `None` if there is none.
+    /// All range tombstones, clipped to their files; `None` without any.
     pub(crate) tombstones: Option<Arc<Fragments>>,
     /// Entries that are not range tombstones.
     pub(crate) records: u64,
-    /// What the tables say of themselves.
+    /// The tables' properties, by file number.
     pub(crate) properties: Vec<(FileNumber, Arc<TableProperties>)>,
 }
 
 type Opening = Pin<Box<dyn Future<Output = Result<Arc<Table>>> + Send>>;
 
-/// Opens all input tables and looks at them.
+/// Opens all input tables and collects their facts.
 pub(crate) async fn look_at(tables: &Arc<TableCache>, inputs: &[CompactionInput]) -> Result<InputFacts> {
     let comparator = &tables.configuration.comparator;
-    // Why collected: a closure that is kept over an await hides from the compiler that the job may
-    // move between threads.
+    // Collected, because with a closure held over an await the compiler cannot tell that the job is
+    // Send.
     let files: Vec<(Level, &Arc<FileMetadata>)> =
         inputs.iter().flat_map(|input| input.files.iter().map(move |file| (input.level, file))).collect();
     let mut files = files.into_iter();
@@ -78,11 +78,11 @@ pub(crate) async fn look_at(tables: &Arc<TableCache>, inputs: &[CompactionInput]
     Ok(InputFacts { tombstones, records, properties: all_properties })
 }
 
-/// Adds a file's tombstones as far as they lie within its boundaries.
+/// Adds a file's tombstones, clipped to its boundaries.
 ///
-/// Why the largest key ends them even where it is an entry's: only a file that shares its last user
-/// key with the next file of its level has tombstones that reach beyond, and then the next file is
-/// an input too, and has the rest.
+/// The largest key ends them even if it is an entry's: only a file that shares its last user key
+/// with the next file of its level has tombstones that reach further, and then the next file is an
+/// input too and holds the rest.
 fn clip(comparator: &Comparator, file: &FileMetadata, fragments: &Fragments, into: &mut Vec<RangeTombstone>) {
     let (lower, upper) = (file.smallest_user_key(), file.largest_user_key());
     for i in fragments.overlapping(comparator, Some(lower), Some(upper)) {
@@ -97,8 +97,7 @@ fn clip(comparator: &Comparator, file: &FileMetadata, fragments: &Fragments, int
     }
 }
 
-/// User keys at which the work of a compaction may be cut into at most `parts` of about the same
-/// size.
+/// Returns the user keys at which a compaction can be cut into at most `parts` of similar size.
 pub(crate) fn boundaries(comparator: &Comparator, inputs: &[CompactionInput], parts: u32) -> Vec<Box<[u8]>> {
     let mut starts: Vec<(&[u8], u64)> = inputs
         .iter()
@@ -112,7 +111,7 @@ pub(crate) fn boundaries(comparator: &Comparator, inputs: &[CompactionInput], pa
         let due = next < u64::from(parts)
             && u128::from(before) * u128::from(parts) >= u128::from(total) * u128::from(next);
         if before > 0 && due && cuts.last().is_none_or(|last| comparator.compare_user(last, start).is_lt()) {
-            // Why: all of a key is in one part, whatever its timestamps.
+            // All timestamps of a key belong to one part.
             cuts.push(comparator.with_greatest_timestamp(comparator.bare(start)).into());
             while next < u64::from(parts)
                 && u128::from(before) * u128::from(parts) >= u128::from(total) * u128::from(next)
@@ -122,7 +121,7 @@ pub(crate) fn boundaries(comparator: &Comparator, inputs: &[CompactionInput], pa
         }
         before += size;
     }
-    // A cut at the smallest key of all would leave a part with nothing to do.
+    // A cut at the smallest key would make an empty part.
     let smallest = inputs.iter().flat_map(|input| input.files.iter().map(|file| file.smallest_user_key()));
     let smallest = smallest.min_by(|a, b| comparator.compare_user(a, b));
     cuts.retain(|cut| smallest.is_none_or(|smallest| comparator.compare_user(smallest, cut).is_lt()));

@@ -1,19 +1,18 @@
-//! A compaction job: carries out what a picker has decided, and installs the result.
+//! A compaction job: runs the compaction that a picker has chosen, and installs the result.
 //!
 //! In: a [`Compaction`], the snapshots at its start. Out: one change to the MANIFEST (inputs out,
-//! outputs in, blob files and their garbage, the round robin's turn), and a [`CompactionSummary`].
+//! outputs in, blob files and their garbage, the round-robin cursor), and a [`CompactionSummary`].
 //! Moves and deletions of whole files are edits alone.
 //!
-//! The work is cut into parts by ranges of keys where the compaction allows it; parts run at the
-//! same time, on the threads of the job's priority.
+//! The work is cut into parts by ranges of keys if the compaction allows it; parts run in parallel,
+//! on the threads of the job's priority.
 //!
 //! Invariants:
 //! - Nothing is visible before everything is durable; a job that fails, is cancelled or dropped
 //!   leaves the tree as it was, and no file.
-//! - Whoever runs a job has registered its compaction as running, so that no other job takes its
-//!   inputs.
+//! - The caller has registered the compaction as running, so that no other job takes its inputs.
 //!
-//! Called by: `background`, and calls that compact by hand.
+//! Called by: `background`, and manual compactions.
 
 use super::blob_garbage::BlobGarbage;
 use super::entry_filter::EntryCounts;
@@ -46,7 +45,7 @@ use karst_storage::table::writer::{Identity, Outputs, RunFiles, TablePlace, Thro
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What a database gives to each of its jobs.
+/// State of the database that all of its jobs share.
 #[derive(Clone)]
 pub(crate) struct JobSurroundings {
     pub(crate) versions: Arc<Versions>,
@@ -61,26 +60,26 @@ impl std::fmt::Debug for JobSurroundings {
     }
 }
 
-/// See the module.
+/// One compaction, ready to run.
 #[derive(Debug)]
 pub(crate) struct CompactionJob {
     pub(crate) surroundings: Arc<JobSurroundings>,
     pub(crate) family: Arc<Family>,
     pub(crate) compaction: Arc<Compaction>,
-    /// Who read, and what was undecided, when the job was made.
+    /// Snapshots and undecided sequence numbers at the job's creation.
     pub(crate) readers: Readers,
-    /// The logs with the decisions that the job goes by; `None` where nothing is written.
+    /// The logs with the decisions that the job relies on; `None` if the database is not written.
     pub(crate) logs: Option<Arc<dyn SealsMemtables>>,
     pub(crate) progress: Arc<Progress>,
-    /// Whose threads run the parts.
+    /// Priority of the threads that run the parts.
     pub(crate) priority: Priority,
-    /// Who is told of the files, if anybody.
+    /// Receives file creations, for listeners.
     pub(crate) creations: Option<FileCreations>,
-    /// Who is told what goes to the MANIFEST next, if anybody.
+    /// Receives the result before it is written to the MANIFEST.
     pub(crate) pre_commit: Option<PreCommit>,
 }
 
-/// Is told what a compaction came to, before that is in the MANIFEST.
+/// Callback with the result of a compaction, called before it is written to the MANIFEST.
 pub(crate) struct PreCommit(pub(crate) Box<dyn Fn(&CompactionSummary) + Send + Sync>);
 
 impl std::fmt::Debug for PreCommit {
@@ -89,38 +88,38 @@ impl std::fmt::Debug for PreCommit {
     }
 }
 
-/// What a compaction came to.
+/// The result of a compaction.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CompactionSummary {
     /// Tables that entered the tree, as the MANIFEST has them.
     pub(crate) tables: Vec<NewFile>,
-    /// What the new ones say of themselves.
+    /// Properties of the new tables.
     pub(crate) properties: Vec<(FileNumber, Arc<TableProperties>)>,
-    /// What the inputs say of themselves; of those that move or are deleted, for listeners.
+    /// Properties of the input tables; for moved or deleted files only if there are listeners.
     pub(crate) input_properties: Vec<(FileNumber, Arc<TableProperties>)>,
     /// Blob files that entered the tree.
     pub(crate) blob_files: Vec<BlobFileAddition>,
-    /// What of blob files became garbage.
+    /// Values in blob files that became garbage.
     pub(crate) blob_garbage: Vec<BlobFileGarbage>,
     pub(crate) counts: EntryCounts,
-    /// Bytes of input tables above the output level, and of the output level.
+    /// Bytes of input tables above the output level, and at the output level.
     pub(crate) read_bytes: (u64, u64),
-    /// Bytes of tables and of blob files.
+    /// Bytes written to tables, and to blob files.
     pub(crate) written_bytes: (u64, u64),
     /// Keys and values of the tables before compression, in bytes.
     pub(crate) raw_bytes: u64,
-    /// How long it took, in microseconds.
+    /// Duration, in microseconds.
     pub(crate) micros: u64,
-    /// Time on processors, in microseconds.
+    /// CPU time, in microseconds.
     pub(crate) cpu_micros: u64,
-    /// How many parts ran.
+    /// Number of parts that ran.
     pub(crate) parts: usize,
-    /// What was done; `None` before it is decided.
+    /// The kind of work done; `None` before it is decided.
     pub(crate) work: Option<CompactionWork>,
 }
 
 impl CompactionJob {
-    /// Carries the compaction out and installs it.
+    /// Runs the compaction and installs its result.
     ///
     /// # Errors
     /// `Incomplete`: it was cancelled. `Corruption`: an input is damaged, or a contract is broken.
@@ -142,13 +141,15 @@ impl CompactionJob {
         summary.work = Some(work);
         let change = match work {
             CompactionWork::Merge => {
-                // Compat: as in RocksDB, a job that moves or deletes files is not cancelled once it
-                // was picked. It costs one record of the MANIFEST.
+                // Compat: as in RocksDB, a picked job that moves or deletes files is not cancelled.
+                // It costs one record of the MANIFEST.
                 self.progress.check()?;
                 let change = self.merge(&env, &mut summary).await?;
                 if let Some(logs) = &self.logs {
-                    // Why: a transaction whose decision is lost with the end of a log is prepared
-                    // again, and needs what the decision had the job drop, and its own numbers.
+                    // If the end of a log is lost, a transaction whose decision it held is prepared
+                    // again, and needs its own sequence numbers and the entries that this job
+                    // dropped because of the decision. The decisions are therefore synced before
+                    // the result is installed.
                     logs.sync_decisions().await?;
                 }
                 change
@@ -158,15 +159,15 @@ impl CompactionJob {
                 let mut edit = self.edit();
                 if self.compaction.is_manual() {
                     // FIFO compactions need no such count, because they delete the oldest tables
-                    // first, and a blob file goes with the last table that refers to it or to an
-                    // older one.
+                    // first, and a blob file is removed with the last table that refers to it or to
+                    // an older one.
                     edit.blob_file_garbages = self.deleted_references().await?;
                     summary.blob_garbage.clone_from(&edit.blob_file_garbages);
                 }
                 Change::edit(edit)
             }
         };
-        // Why only for listeners: the tables are opened for it.
+        // Only for listeners, because it opens the tables.
         if work != CompactionWork::Merge && self.pre_commit.is_some() {
             summary.input_properties = self.input_properties().await;
         }
@@ -186,10 +187,10 @@ impl CompactionJob {
         Ok(summary)
     }
 
-    /// What the picker has decided, unless the user's partitioner lets no file move.
+    /// Returns the picker's kind of work, unless the user's partitioner forbids moving a file.
     fn work_to_do(&self) -> CompactionWork {
         let compaction = &self.compaction;
-        // Why not where a level is put in another's place: files are to go there as they are.
+        // Not for a level that replaces another, because its files must be moved unchanged.
         let may_merge = compaction.reason != CompactionReason::RefitLevel;
         if compaction.work == CompactionWork::Move
             && may_merge
@@ -204,7 +205,7 @@ impl CompactionJob {
         compaction.work
     }
 
-    /// The edit without outputs.
+    /// Returns the edit without outputs.
     fn edit(&self) -> VersionEdit {
         let compaction = &self.compaction;
         VersionEdit {
@@ -225,8 +226,8 @@ impl CompactionJob {
         Change::edit(edit)
     }
 
-    /// The values in blob files that become garbage when the input files are deleted. A table that
-    /// cannot be read is not counted, and is deleted.
+    /// Returns the values in blob files that become garbage when the input files are deleted. A
+    /// table that cannot be read is not counted, but still deleted.
     async fn deleted_references(&self) -> Result<Vec<BlobFileGarbage>> {
         let (compaction, tables) = (&self.compaction, &self.family.tables);
         let mut garbage = BlobGarbage::default();
@@ -249,8 +250,8 @@ impl CompactionJob {
         Ok(total)
     }
 
-    /// What the inputs say of themselves. A table that cannot be read is left out, and moves or is
-    /// deleted all the same.
+    /// Returns the properties of the inputs. A table that cannot be read is left out, but still
+    /// moved or deleted.
     async fn input_properties(&self) -> Vec<(FileNumber, Arc<TableProperties>)> {
         // Collected for the reason in `inputs::look_at`.
         let files: Vec<_> =
@@ -272,8 +273,8 @@ impl CompactionJob {
         let files = GuardedFiles::new(self.surroundings.versions.clone(), self.compaction.output_path_id);
         let result = self.merge_into(env, &files, summary).await;
         if result.is_err() {
-            // Why not with the last reference to them: the tasks of the parts may let go of theirs
-            // a little later.
+            // Taken explicitly, because the tasks of the parts may drop their references a little
+            // later.
             drop(files.take(&BTreeSet::new()));
         }
         result
@@ -359,7 +360,7 @@ impl CompactionJob {
                 ..TablePlace::in_level(compaction.output_level.index())
             },
             epoch: compaction.output_epoch(),
-            // Each part says how old its inputs are.
+            // Each part sets the ages of its own inputs.
             oldest_ancestor_time_s: 0,
             oldest_key_time_s: 0,
             newest_key_time_s: 0,
@@ -410,7 +411,7 @@ impl CompactionJob {
         ranges
     }
 
-    /// Holds the entries that were read against what the input tables say they have.
+    /// Compares the number of entries read with the number recorded in the input tables.
     fn verify(&self, work: &Work, counts: &EntryCounts) -> Result<()> {
         let expected = work.facts.records;
         if counts.input_records == expected || !self.surroundings.options.get().compaction_verify_record_count
@@ -428,8 +429,8 @@ impl CompactionJob {
     }
 }
 
-/// Runs all parts at the same time; the first on this task, the others on tasks of their own. Waits
-/// for all of them, also when one has failed.
+/// Runs all parts in parallel: the first on this task, the others on tasks of their own. Waits for
+/// all of them, also if one fails.
 async fn run_parts(
     env: &Env,
     priority: Priority,
@@ -454,7 +455,7 @@ async fn run_parts(
         }
         results.push(ended);
     }
-    // Why the first that was not cancelled: the others ended because of it.
+    // The first error that is not a cancellation, because that one cancelled the others.
     let cancelled = |error: &Error| error.kind() == ErrorKind::Incomplete;
     let failed = results.iter().filter_map(|result| result.as_ref().err());
     if let Some(error) = failed.clone().find(|error| !cancelled(error)).or(failed.clone().next()) {
@@ -463,7 +464,7 @@ async fn run_parts(
     results.into_iter().collect()
 }
 
-/// Runs a part, and tells of it. A part that panics has failed.
+/// Runs a part and reports it to listeners. A part that panics has failed.
 async fn run_part(env: &Env, work: &Work, range: &PartRange, number: u32) -> Result<PartResult> {
     let creations = work.outputs.creations.as_ref();
     let mut info = creations.map(|_| {
@@ -508,7 +509,7 @@ async fn run_part(env: &Env, work: &Work, range: &PartRange, number: u32) -> Res
     result
 }
 
-/// Adds what was read and written to what listeners are told.
+/// Adds the numbers read and written to a listener's statistics.
 fn add_counts(stats: &mut CompactionStats, counts: &EntryCounts, written_bytes: (u64, u64)) {
     stats.input_entries = counts.input_records;
     stats.input_deletions = counts.input_deletions;
@@ -524,7 +525,7 @@ fn add_counts(stats: &mut CompactionStats, counts: &EntryCounts, written_bytes: 
     stats.single_deletes_mismatched = counts.single_deletes_mismatched;
 }
 
-/// Adds the ends of what was written; the tables are in the order of their keys.
+/// Adds the smallest and the largest output key; tables are in key order.
 fn add_output_keys<'f>(stats: &mut CompactionStats, tables: impl Iterator<Item = &'f NewFile>) {
     let tables: Vec<_> = tables.collect();
     if let (Some(first), Some(last)) = (tables.first(), tables.last()) {
@@ -532,7 +533,7 @@ fn add_output_keys<'f>(stats: &mut CompactionStats, tables: impl Iterator<Item =
     }
 }
 
-/// What a compaction takes in, for listeners.
+/// Returns the input statistics of a compaction, for listeners.
 pub(crate) fn input_stats(compaction: &Compaction) -> CompactionStats {
     let mut stats = CompactionStats::default();
     (stats.is_full, stats.is_manual) = (compaction.full, compaction.is_manual());
@@ -543,7 +544,7 @@ pub(crate) fn input_stats(compaction: &Compaction) -> CompactionStats {
     stats
 }
 
-/// Adds what it came to. Files that only move are no output.
+/// Adds the result's statistics. Files that only move are not output.
 pub(crate) fn add_outcome_stats(stats: &mut CompactionStats, summary: &CompactionSummary) {
     (stats.micros, stats.cpu_micros) = (summary.micros, summary.cpu_micros);
     match summary.work {
@@ -558,7 +559,7 @@ pub(crate) fn add_outcome_stats(stats: &mut CompactionStats, summary: &Compactio
     }
 }
 
-/// What the job adds to its level's sums.
+/// Returns the job's contribution to its level's sums.
 fn sums(compaction: &Compaction, summary: &CompactionSummary) -> JobSums {
     if summary.work != Some(CompactionWork::Merge) {
         let moves = summary.work == Some(CompactionWork::Move);

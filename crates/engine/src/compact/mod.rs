@@ -1,17 +1,17 @@
-//! Compaction: entries of several tables in, fewer entries in new tables out.
+//! Compaction: merges the entries of several tables into fewer entries in new tables.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `job` | carries out one compaction: inputs looked at, work cut into parts, result installed |
+//! | `job` | runs one compaction: opens the inputs, cuts the work into parts, installs the result |
 //! | `part` | one part: entries from the inputs through the filter into new files |
-//! | `inputs` | what has to be known of the input files first |
-//! | `entry_filter` | which entries survive, and as what: RocksDB's "compaction iterator"; flush uses it too |
-//! | `stripes` | the ranges of sequence numbers that no snapshot tells apart |
-//! | `tombstones` | range tombstones while entries pass by, and what is left of them |
-//! | `blob_garbage` | which values in blob files nobody refers to any more |
+//! | `inputs` | facts about the input files that a job needs first |
+//! | `entry_filter` | which entries survive, and in which form: RocksDB's "compaction iterator"; flush uses it too |
+//! | `stripes` | the ranges of sequence numbers that no snapshot separates |
+//! | `tombstones` | range tombstones applied to passing entries, and the tombstones to write |
+//! | `blob_garbage` | values in blob files that are no longer referenced |
 //! | `guarded_files` | numbers and guards of a job's new files; flush uses it too |
-//! | `read_back` | reads the output once more, if options ask for it; flush and recovery use it too |
-//! | `progress` | how far a job is, and whether it has to stop |
+//! | `read_back` | reads the output again, if options ask for it; flush and recovery use it too |
+//! | `progress` | progress of a job, and its cancellation |
 
 mod blob_garbage;
 pub(crate) mod entry_filter;

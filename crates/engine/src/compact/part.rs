@@ -1,8 +1,8 @@
 //! One part of a compaction: the entries of a range of keys, from the input files through the
 //! filter into new files.
 //!
-//! In: what the whole job knows ([`Work`]), and the range. Out: the part's files and counts.
-//! Invariant: a part that fails leaves its files to their guards.
+//! In: the state shared by the whole job ([`Work`]), and the range. Out: the part's files and
+//! counts. Invariant: a part that fails leaves its files to their guards.
 
 use super::blob_garbage::BlobGarbage;
 use super::entry_filter::{EntryCounts, EntryFilter, EntrySink, FilterOptions, MayHold, Pushed, UserFilter};
@@ -26,12 +26,12 @@ use karst_storage::table::cache::TableCache;
 use karst_storage::table::writer::{CutPolicy, Outputs, RunFiles, RunWriter};
 use std::sync::Arc;
 
-/// What all parts of a compaction share.
+/// State that all parts of a compaction share.
 #[derive(Debug)]
 pub(crate) struct Work {
     pub(crate) family: Arc<Family>,
     pub(crate) compaction: Arc<Compaction>,
-    /// What the input is read with; its files may be other metadata of the same files.
+    /// Table cache that reads `inputs`, which may be separate metadata of the compaction's files.
     pub(crate) tables: Arc<TableCache>,
     pub(crate) inputs: Vec<CompactionInput>,
     pub(crate) facts: InputFacts,
@@ -41,13 +41,13 @@ pub(crate) struct Work {
     pub(crate) readahead_bytes: u64,
     pub(crate) verify_checksums: bool,
     pub(crate) enforce_single_deletes: bool,
-    /// Files may be ingested behind everything, so nothing is at the bottom.
+    /// Files may be ingested behind all others, so no entry is known to be the oldest.
     pub(crate) ingest_behind: bool,
     pub(crate) blob_cutoff: FileNumber,
 }
 
 impl Work {
-    /// The outputs of a part: as old, and as new, as those of the inputs that it overlaps.
+    /// Returns the outputs of a part, with the ages of the inputs that it overlaps.
     fn outputs_of(&self, (lower, upper): (Option<&[u8]>, Option<&[u8]>)) -> Outputs {
         let comparator = self.compaction.version.comparator();
         let files = self.inputs.iter().flat_map(|input| &input.files).filter(|file| {
@@ -64,7 +64,7 @@ impl Work {
         }
     }
 
-    /// The user's filter for one part: the family's own, or one that its factory makes.
+    /// Returns the user's filter for one part: the family's own, or one that its factory creates.
     fn user_filter(&self) -> Result<Option<UserFilter>> {
         let (config, compaction) = (&self.family.config, &self.compaction);
         let level = u32::from(compaction.start_level().0);
@@ -79,26 +79,26 @@ impl Work {
     }
 }
 
-/// What came of a part.
+/// Files and counts of a completed part.
 #[derive(Debug, Default)]
 pub(crate) struct PartResult {
     pub(crate) files: RunFiles,
     pub(crate) counts: EntryCounts,
     pub(crate) garbage: BlobGarbage,
-    /// Bytes of tables, of blob files.
+    /// Bytes written to tables, and to blob files.
     pub(crate) written_bytes: (u64, u64),
 }
 
-/// A range of user keys, the second not included.
+/// A range of user keys; the end is excluded.
 pub(crate) type PartRange = (Option<Box<[u8]>>, Option<Box<[u8]>>);
 
-/// Cuts where the tree's rules say, and where the user's partitioner says.
+/// Cuts outputs by the tree's rules and by the user's partitioner.
 struct ByCutter {
     cutter: OutputCutter,
     partitions: Option<Partitions>,
 }
 
-/// A partitioner, with the last user key that it was shown.
+/// A partitioner, with the last user key that was passed to it.
 struct Partitions {
     partitioner: Box<dyn SstPartitioner>,
     last_key: Vec<u8>,
@@ -132,7 +132,7 @@ impl Partitions {
     }
 }
 
-/// The user's partitioner for `compaction`, if there is one.
+/// Creates the user's partitioner for `compaction`, if a factory is set.
 pub(super) fn partitioner(config: &FamilyConfig, compaction: &Compaction) -> Option<Box<dyn SstPartitioner>> {
     let factory = config.sst_partitioner_factory.as_ref()?;
     factory.create(&SstPartitionerContext::new(
@@ -178,10 +178,10 @@ impl EntrySink for RunSink {
     }
 }
 
-/// Entries between two looks at whether the job shall stop.
+/// Number of entries between two checks for cancellation.
 const LOOK_EVERY: u32 = 4096;
 
-/// Carries out the part of the work that lies in `range`.
+/// Runs the part of the work that lies in `range`.
 pub(crate) async fn run(work: &Work, range: &PartRange) -> Result<PartResult> {
     let compaction = &*work.compaction;
     let (lower, upper) = (range.0.as_deref(), range.1.as_deref());
@@ -270,7 +270,7 @@ fn report(work: &Work, reported: &mut Reported, counts: &EntryCounts, sink: &Run
     );
 }
 
-/// Reads the value that the filter wants.
+/// Reads the blob value that the filter waits for.
 async fn supply_blob(work: &Work, filter: &mut EntryFilter<'_>, sink: &mut RunSink) -> Result<Pushed> {
     let (user_key, reference) = filter.wanted();
     let need = BlobNeed::new(&work.family.tables.blobs, &work.compaction.version, user_key, reference)?;

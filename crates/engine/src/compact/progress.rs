@@ -1,36 +1,36 @@
-//! How far a job is, and whether it has to stop. Shared by the job and those who watch it.
+//! Progress of a job and its cancellation; shared by the job and its observers.
 //!
-//! Ordering: counters and a flag; nothing is published with them, so all accesses are relaxed.
+//! Ordering: counters and a flag that publish no other data, so all accesses are relaxed.
 
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::sync::atomic::{AtomicBool, Ordering};
 use karst_base::sync::counting::AtomicU64;
 
-/// See the module.
+/// Progress counters and the cancellation flag of a job.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// Entries that the inputs hold, as their tables say; 0 until the job has begun.
+    /// Entries in the inputs, from their tables' properties; 0 until the job has begun.
     pub(crate) input_records: AtomicU64,
-    /// Entries that have been read.
+    /// Entries read.
     pub(crate) records_read: AtomicU64,
-    /// Keys and values that have been read, uncompressed, in bytes.
+    /// Keys and values read, uncompressed, in bytes.
     pub(crate) raw_bytes_read: AtomicU64,
-    /// Entries that have been written.
+    /// Entries written.
     pub(crate) records_written: AtomicU64,
-    /// Bytes of tables and blob files that have been written.
+    /// Bytes written to tables and blob files.
     pub(crate) bytes_written: AtomicU64,
-    /// Time on processors, in nanoseconds.
+    /// CPU time, in nanoseconds.
     pub(crate) cpu_nanos: AtomicU64,
     cancelled: AtomicBool,
 }
 
 impl Progress {
-    /// Asks the job to stop. It ends with an error soon, and leaves nothing behind.
+    /// Requests cancellation. The job soon ends with an error, and leaves no file.
     pub(crate) fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
     }
 
-    /// The error of a job that was asked to stop.
+    /// Returns the error of a cancelled job, or Ok.
     pub(crate) fn check(&self) -> Result<()> {
         if self.cancelled.load(Ordering::Relaxed) {
             return Err(Error::new(ErrorKind::Incomplete, "the compaction was cancelled"));
@@ -38,7 +38,7 @@ impl Progress {
         Ok(())
     }
 
-    /// Part of the entries that have been read, 0 to 1.
+    /// Share of the entries already read, 0 to 1.
     #[cfg(test)]
     pub(crate) fn part_done(&self) -> f64 {
         let all = self.input_records.load(Ordering::Relaxed);
@@ -47,7 +47,7 @@ impl Progress {
     }
 }
 
-/// What one part of a job has reported already.
+/// Counts that one part of a job has already reported.
 #[derive(Debug, Default)]
 pub(crate) struct Reported {
     read: u64,
@@ -57,7 +57,7 @@ pub(crate) struct Reported {
 }
 
 impl Reported {
-    /// Adds what has come since the last report.
+    /// Adds the increase since the last report.
     pub(crate) fn report(&mut self, progress: &Progress, read: u64, raw: u64, written: u64, bytes: u64) {
         let add = |counter: &AtomicU64, now: u64, last: &mut u64| {
             counter.fetch_add(now - std::mem::replace(last, now), Ordering::Relaxed);

@@ -1,11 +1,11 @@
-//! Reading back what a job has written, before anybody refers to it (`paranoid_file_checks`, and of
-//! compactions what `verify_output_flags` say).
+//! Reads back the tables that a job has written, before they are installed (`paranoid_file_checks`;
+//! for compactions also `verify_output_flags`).
 //!
-//! In: written tables with a hash of the entries that were handed to each. Out: nothing, or an
-//! error that names the table whose entries are others now. What it finds is what block checksums
-//! cannot: entries that were wrong before the checksum was made.
+//! In: written tables, each with a hash of the entries passed to it. Out: nothing, or an error that
+//! names the table whose entries differ. It detects errors that block checksums cannot: entries
+//! that were wrong before the checksum was computed.
 //!
-//! Invariant: the tables are complete and synced, and nobody else knows them.
+//! Invariant: the tables are complete and synced, and not yet visible to any other reader.
 
 use crate::read::iter::job_input::{InputOptions, JobInput};
 use karst_base::error::{Error, ErrorKind, Result};
@@ -25,8 +25,8 @@ const BLOCK_CHECKSUMS: u32 = 1;
 const FILE_CHECKSUM: u32 = 4;
 const LOCAL_COMPACTIONS: u32 = 1 << 10;
 
-/// What `verify_output_flags` ask for of a compaction's tables, but for their entries, which have a
-/// hash then.
+/// Runs the checks of a compaction's tables that `verify_output_flags` select, except the check of
+/// entries, which is made by their hash.
 ///
 /// # Errors
 /// `Corruption`: a block, or a file as a whole, does not match its checksum. `Io`: it cannot be
@@ -52,10 +52,10 @@ pub(crate) async fn check_output(
     Ok(())
 }
 
-/// Reads the tables that have a hash, and compares.
+/// Reads the tables that have a hash, and compares it with that of their entries.
 ///
 /// # Errors
-/// `Corruption`: a table does not have the entries that it was given, or is damaged. `Io`: it
+/// `Corruption`: a table's entries differ from those passed to it, or it is damaged. `Io`: it
 /// cannot be read.
 pub(crate) async fn check(tables: &Arc<TableCache>, level: Level, written: &[WrittenTable]) -> Result<()> {
     for table in written {

@@ -1,38 +1,38 @@
-//! Stripes: the ranges of sequence numbers that no snapshot tells apart.
+//! Stripes: the ranges of sequence numbers that no snapshot separates.
 //!
 //! Snapshots at 10 and 20 make three stripes: up to 10, 11 to 20, and all above. Of several entries
 //! of a key in one stripe every reader sees the newest or none.
 //!
-//! In: the snapshots' sequence numbers when the job began. Out: for an entry the stripe it is in,
-//! named by the snapshot that ends it.
-//! Invariant: a snapshot taken later reads above everything a job sees, so it needs no stripe of
-//! its own.
+//! In: the snapshots' sequence numbers when the job began. Out: for an entry its stripe, named by
+//! the snapshot that ends it.
+//! Invariant: a snapshot taken later reads above everything in a job, so it needs no stripe of its
+//! own.
 //!
-//! What a transaction inserted when it was prepared is seen from the number on at which it was
-//! decided: it is in the stripe of that number. What is not decided has stripes of its own, one for
-//! each number, so it hides nothing, and what hides it is seen by every reader.
-//! docs/decisions/write-prepared.md has the argument.
+//! An entry that a transaction inserted when it was prepared is visible from the sequence number at
+//! which the transaction was decided on: it belongs to the stripe of that number. Undecided entries
+//! have stripes of their own, one for each number, so they hide nothing, and an entry that hides
+//! them is visible to every reader. docs/decisions/write-prepared.md has the argument.
 
 use karst_base::snapshot::Readers;
 use karst_format::key::SeqNo;
 
-/// The stripe of an entry. That of something undecided is no other's: its `below` is above all
+/// The stripe of an entry. An undecided entry has a stripe of its own, with a `below` above all
 /// sequence numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stripe {
     /// The oldest snapshot that sees the entry; `SeqNo::MAX` if only readers without a snapshot do.
     pub(crate) top: SeqNo,
-    /// The newest snapshot that does not see it; 0 if there is none.
+    /// The newest snapshot that does not see the entry, or 0.
     pub(crate) below: SeqNo,
 }
 
-/// The stripes that a list of snapshots makes.
+/// The stripes of a list of snapshots.
 #[derive(Clone, Debug)]
 pub(crate) struct Stripes {
     snapshots: Box<[SeqNo]>,
-    /// As in [`Readers`].
+    /// Ranges of pending sequence numbers, as in [`Readers`].
     pending: Box<[(SeqNo, SeqNo, Option<SeqNo>)]>,
-    /// Below it nothing is pending.
+    /// First pending sequence number; `u64::MAX` without any.
     pending_from: SeqNo,
     may_have_rolled_back: bool,
 }
@@ -44,7 +44,7 @@ impl Default for Stripes {
 }
 
 impl Stripes {
-    /// `snapshots` in any order.
+    /// Creates the stripes of `snapshots`, given in any order.
     pub(crate) fn new(snapshots: impl IntoIterator<Item = SeqNo>) -> Stripes {
         let mut snapshots: Vec<SeqNo> = snapshots.into_iter().collect();
         snapshots.sort_unstable();
@@ -53,7 +53,7 @@ impl Stripes {
         Stripes { snapshots: snapshots.into(), pending, pending_from, may_have_rolled_back: false }
     }
 
-    /// Those that these readers make.
+    /// Creates the stripes of `readers`.
     pub(crate) fn of_readers(readers: &Readers) -> Stripes {
         let pending_from = readers.pending.first().map_or(SeqNo(u64::MAX), |(first, ..)| *first);
         let pending = readers.pending.clone().into();
@@ -66,8 +66,8 @@ impl Stripes {
         }
     }
 
-    /// The sequence number from which on an entry with the number `seq` is seen; `None` if that is
-    /// not decided.
+    /// Returns the sequence number from which on an entry numbered `seq` is visible; `None` if it
+    /// is undecided.
     #[inline]
     fn seen_from(&self, seq: SeqNo) -> Option<SeqNo> {
         if seq < self.pending_from {
@@ -78,37 +78,38 @@ impl Stripes {
         if seq < end { decided } else { Some(seq) }
     }
 
-    /// Whether anything is pending.
+    /// Returns true if any sequence number is pending.
     #[inline]
     pub(crate) fn have_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Whether a key may have been written more often than whoever used it knows: what was rolled
-    /// back, and what that brought back.
+    /// Returns true if a key may have entries that its user does not know of: rolled back ones, and
+    /// those that restored the previous value.
     #[inline]
     pub(crate) fn may_have_rolled_back(&self) -> bool {
         self.may_have_rolled_back
     }
 
-    /// Whether nobody has decided about an entry with this sequence number.
+    /// Returns true if the entry with this sequence number is undecided.
     #[inline]
     pub(crate) fn is_undecided(&self, seq: SeqNo) -> bool {
         self.seen_from(seq).is_none()
     }
 
-    /// Whether every reader sees an entry with this sequence number, or a newer one of its key.
+    /// Returns true if every reader sees the entry with this sequence number, or a newer one of its
+    /// key.
     #[inline]
     pub(crate) fn seen_by_all(&self, seq: SeqNo) -> bool {
         self.seen_from(seq).is_some_and(|from| from <= self.earliest())
     }
 
-    /// The stripe of an entry with this sequence number.
+    /// Returns the stripe of an entry with this sequence number.
     #[inline]
     pub(crate) fn of(&self, seq: SeqNo) -> Stripe {
         let Some(seq) = self.seen_from(seq) else {
-            // Why this top: what the oldest snapshot sees above it hides it from everybody,
-            // whatever is decided.
+            // This top, because an entry above it that the oldest snapshot sees hides it from every
+            // reader, regardless of the decision.
             return Stripe { top: self.earliest(), below: SeqNo(u64::MAX - seq.0) };
         };
         if self.snapshots.is_empty() {
@@ -121,13 +122,14 @@ impl Stripes {
         }
     }
 
-    /// Every reader sees entries up to this one, or newer ones of their keys.
+    /// The largest sequence number up to which every reader sees entries, or newer ones of their
+    /// keys.
     #[inline]
     pub(crate) fn earliest(&self) -> SeqNo {
         self.snapshots.first().copied().unwrap_or(SeqNo::MAX)
     }
 
-    /// The newest snapshot; 0 if there is none.
+    /// The newest snapshot, or 0.
     pub(crate) fn latest(&self) -> SeqNo {
         self.snapshots.last().copied().unwrap_or(SeqNo::ZERO)
     }

@@ -1,5 +1,5 @@
-//! Whole compactions of databases on disk: everything reads the same afterwards, old files are
-//! gone, and a job that fails or is cancelled changes nothing.
+//! Tests of whole compactions of databases on disk: reads return equal results afterwards, old
+//! files are gone, and a job that fails or is cancelled changes nothing.
 
 use super::job::{CompactionJob, CompactionSummary, JobSurroundings};
 use super::progress::Progress;
@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A database open for jobs, without the rest.
+/// A database opened for jobs only.
 struct Workshop {
     family: Arc<Family>,
     surroundings: Arc<JobSurroundings>,
@@ -107,8 +107,8 @@ impl Workshop {
         Workshop { family, surroundings }
     }
 
-    /// Lets go of the database; returns once the last file has been removed, which is when the lock
-    /// comes free.
+    /// Closes the database; returns once the last file has been removed, which is when the lock is
+    /// released.
     fn close(self, path: &Path) {
         self.surroundings.versions.close();
         karst_io::block_on(&Env::posix(), self.surroundings.versions.obsolete().close());
@@ -118,7 +118,7 @@ impl Workshop {
         }
     }
 
-    /// Everything from these levels into `output`.
+    /// Returns a compaction of all files of these levels into `output`.
     fn compaction(&self, levels: &[u8], output: u8, bottommost: bool) -> Compaction {
         let version = self.family.superversion().version().clone();
         let inputs: Vec<CompactionInput> = levels
@@ -187,8 +187,8 @@ fn key(i: u64) -> Vec<u8> {
     format!("key{i:06}").into_bytes()
 }
 
-/// A database of one deep level and several runs above it: values small and large, deletions,
-/// merges, range deletions.
+/// Builds a database with one deep level and several runs above it: small and large values,
+/// deletions, merges, range deletions.
 fn build(path: &Path, options: &Options) -> u64 {
     let mut loader = BulkLoader::create(path, options).unwrap();
     let cf = ColumnFamilyId::DEFAULT;
@@ -355,7 +355,7 @@ fn a_cancelled_or_failed_job_changes_nothing() {
     progress.cancel();
     let error = workshop.run(workshop.compaction(&[0, 3, 6], 6, true), &[], progress).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incomplete);
-    // Damage in the middle of a table.
+    // Damages the middle of a table.
     let victim = workshop.family.superversion().version().files(Level(6))[1].number;
     let victim_path = path.join(format!("{:06}.sst", victim.0));
     let whole = std::fs::read(&victim_path).unwrap();

@@ -1,11 +1,10 @@
-//! Range tombstones in a job: what they hide of the entries that pass by, and what is left of them
-//! for the outputs.
+//! Range tombstones in a job: the entries that they hide, and the tombstones left to write.
 //!
 //! In: the fragments of all inputs together, each clipped to its file's boundaries. Out: for each
-//! entry, in order, whether a tombstone of its stripe hides it; and the fragments to write.
+//! entry, in order, true if a tombstone of its stripe hides it; and the fragments to write.
 //!
-//! Invariant: a tombstone hides an entry for good only inside of one stripe: if a snapshot is
-//! between them, it sees the entry.
+//! Invariant: a tombstone drops an entry only inside one stripe, because a snapshot between them
+//! sees the entry.
 
 use super::stripes::{Stripe, Stripes};
 use karst_format::comparator::Comparator;
@@ -13,12 +12,12 @@ use karst_format::key::SeqNo;
 use karst_lsm::range_del::{Fragments, RangeTombstone};
 use std::sync::Arc;
 
-/// The tombstones of a job, at the place that its entries have reached.
+/// The tombstones of a job, positioned at the current entry.
 #[derive(Debug)]
 pub(crate) struct PassedTombstones {
     comparator: Comparator,
     fragments: Arc<Fragments>,
-    /// The first fragment that does not end at or before the last key asked for.
+    /// Index of the first fragment that ends behind the last key passed to `hides`.
     at: usize,
 }
 
@@ -27,8 +26,8 @@ impl PassedTombstones {
         PassedTombstones { comparator, fragments, at: 0 }
     }
 
-    /// Whether an entry is hidden from everyone who would see it. User keys must not descend from
-    /// call to call.
+    /// Returns true if an entry is hidden from every reader that would see it. User keys must not
+    /// descend from call to call.
     #[inline]
     pub(crate) fn hides(&mut self, user_key: &[u8], seq: SeqNo, stripe: Stripe) -> bool {
         let (fragments, comparator) = (&self.fragments, &self.comparator);
@@ -41,16 +40,16 @@ impl PassedTombstones {
     }
 }
 
-/// What is left of tombstones, and how many went.
+/// The tombstones left to write, and the number dropped.
 #[derive(Debug)]
 pub(crate) struct LeftTombstones {
     pub(crate) fragments: Arc<Fragments>,
-    /// Tombstones that had nothing left to hide.
+    /// Number of tombstones dropped because they hide nothing any more.
     pub(crate) dropped_obsolete: u64,
 }
 
-/// What is left of a job's tombstones: of each stripe the newest, and none that every reader sees
-/// where `may_overlap` says that there is nothing older between two user keys (the second
+/// Returns the tombstones to write: the newest of each stripe, without those that every reader sees
+/// where `may_overlap` returns false, that is, no older data lies between two user keys (the second
 /// included). Ranges ascend from call to call.
 pub(crate) fn left_over(
     comparator: &Comparator,

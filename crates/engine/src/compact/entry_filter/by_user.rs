@@ -1,9 +1,10 @@
-//! The user's filter at work: which entries it is shown, and what its decisions make of them.
+//! Applies the user's compaction filter: selects the entries to pass to it, and executes its
+//! decisions.
 //!
-//! In: the newest entry that the job has of a user key. Out: the same entry, another, or none.
-//! Values in blob files are wanted first, unless the filter decides by the key.
+//! In: the job's newest entry of a user key. Out: the entry unchanged, another entry, or none.
+//! Values in blob files are fetched first, unless the filter decides by the key.
 //!
-//! Invariant: an entry is shown at most once.
+//! Invariant: an entry is passed to the filter at most once.
 //! Compat: RocksDB's rules, see `CompactionIterator::InvokeFilterIfNeeded` and
 //! `MergeHelper::FilterMerge`.
 
@@ -15,7 +16,7 @@ use karst_format::key::{SeqNo, ValueType};
 use karst_format::wide_column::{self, WideColumn};
 use std::sync::Arc;
 
-/// A filter and the level that it is told.
+/// A compaction filter and the level to pass to it.
 #[derive(Clone, Debug)]
 pub(crate) struct UserFilter {
     filter: Arc<dyn CompactionFilter>,
@@ -23,10 +24,10 @@ pub(crate) struct UserFilter {
 }
 
 impl UserFilter {
-    /// `level` is the one that the job starts from.
+    /// Creates the filter of a job that starts from `level`.
     ///
     /// # Errors
-    /// The filter wants to be asked about what no snapshot sees only.
+    /// `NotSupported` if the filter's `ignore_snapshots` is false.
     pub(crate) fn new(filter: Arc<dyn CompactionFilter>, level: u32) -> Result<UserFilter> {
         if !filter.ignore_snapshots() {
             let text = format!("compaction filter {:?}: ignore_snapshots() = false", filter.name());
@@ -40,26 +41,25 @@ impl UserFilter {
     }
 }
 
-/// What the filter waits for or has decided.
+/// State of the user's filter between entries.
 #[derive(Debug, Default)]
 pub(super) struct Filtering {
     pub(super) user: Option<UserFilter>,
-    /// Entries of keys below this one go.
+    /// Entries of keys below this one are dropped.
     skip_until: Option<Vec<u8>>,
-    /// Operands up to here stay as they are.
+    /// Operands with sequence numbers up to this one are not filtered.
     newest_snapshot: SeqNo,
-    /// The entity that is shown, as it is stored, and those of its columns that were brought so
-    /// far.
+    /// The stored entity to pass to the filter, and the values of its columns fetched so far.
     entity: Vec<u8>,
     brought: Vec<Vec<u8>>,
 }
 
-/// How an operand goes on.
+/// Result of filtering a merge operand.
 pub(super) enum OperandFate {
     Stays,
     Goes,
     Becomes(Vec<u8>),
-    /// It goes, with all others and all of the key.
+    /// It is dropped, with all other operands and all of the key.
     Skips,
 }
 
@@ -70,7 +70,7 @@ impl Filtering {
 }
 
 impl EntryFilter<'_> {
-    /// Whether entries of the key are passed over.
+    /// Returns true if entries of the key are being skipped.
     #[inline]
     pub(super) fn skips(&mut self, user_key: &[u8]) -> bool {
         let Some(until) = &self.filtering.skip_until else { return false };
@@ -81,8 +81,8 @@ impl EntryFilter<'_> {
         false
     }
 
-    /// Shows the filter the newest entry of the current key, and goes on with what it makes of it.
-    /// Out of line: databases without filters never come here.
+    /// Passes the newest entry of the current key to the filter, and executes its decision. Out of
+    /// line, because databases without filters never come here.
     #[cold]
     #[inline(never)]
     pub(super) fn take_filtered(
@@ -116,7 +116,7 @@ impl EntryFilter<'_> {
         self.follow(decision, seq, kind, value, sink)
     }
 
-    /// The value in a blob file that was wanted for the filter.
+    /// Passes the blob value that was fetched for the filter to it.
     pub(super) fn filter_brought(
         &mut self,
         seq: SeqNo,
@@ -131,14 +131,14 @@ impl EntryFilter<'_> {
         let reference = std::mem::take(&mut self.reference);
         let pushed = self.take(seq, ValueType::BlobIndex, &reference, sink)?;
         if pushed == Pushed::NeedsBlob {
-            // The file is to be emptied: the value that is wanted is here already.
+            // The blob file is being emptied: the value to rewrite is already in memory.
             return self.bring(value, sink);
         }
         self.reference = reference;
         Ok(pushed)
     }
 
-    /// One more column of the entity at hand.
+    /// Takes the next fetched column of the current entity.
     pub(super) fn column_brought(
         &mut self,
         seq: SeqNo,
@@ -149,7 +149,8 @@ impl EntryFilter<'_> {
         self.show_entity(seq, sink)
     }
 
-    /// Shows the entity once all its columns are there, and until then wants the next.
+    /// Passes the entity to the filter once all its columns are fetched; until then requests the
+    /// next one.
     fn show_entity(&mut self, seq: SeqNo, sink: &mut impl EntrySink) -> Result<Pushed> {
         let entity = std::mem::take(&mut self.filtering.entity);
         let columns = self.columns(&entity)?;
@@ -219,8 +220,7 @@ impl EntryFilter<'_> {
         }
     }
 
-    /// Passes over everything below `until`. Compat: a key that is not above the current one asks
-    /// for nothing.
+    /// Skips all keys below `until`. Compat: a key that is not above the current one has no effect.
     fn skip_to(&mut self, until: Vec<u8>) -> bool {
         let ahead = self.comparator.compare_user(&until, self.user_key()).is_gt();
         if ahead {
@@ -229,7 +229,7 @@ impl EntryFilter<'_> {
         ahead
     }
 
-    /// What the filter makes of an operand of the current key.
+    /// Returns the filter's decision about an operand of the current key.
     pub(super) fn filter_operand(&mut self, seq: SeqNo, operand: &[u8]) -> Result<OperandFate> {
         let Some(user) = &self.filtering.user else { return Ok(OperandFate::Stays) };
         if seq <= self.filtering.newest_snapshot || self.stripes.is_undecided(seq) {
@@ -258,7 +258,7 @@ impl EntryFilter<'_> {
         Error::invalid_argument(format!("key {key}: compaction filter {name:?} {what}"))
     }
 
-    /// What is below has not been shown: what hid it is gone.
+    /// Marks the entry below as not yet filtered, because the entries above it were dropped.
     pub(super) fn uncover(&mut self) {
         self.last = None;
         self.unseen = true;

@@ -1,46 +1,46 @@
-//! What passed through a filter, for statistics and for checking a job.
+//! Counts of entries that passed through a filter, for statistics and for checking a job.
 
 use karst_format::key::ValueType;
 
-/// Counts of one filter. Those of several may be [added](EntryCounts::add).
+/// Counts of one filter; those of several filters can be [added](EntryCounts::add).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EntryCounts {
-    /// Entries that came in.
+    /// Input entries.
     pub(crate) input_records: u64,
-    /// Deletions and single deletions among them.
+    /// Deletions and single deletions among the input entries.
     pub(crate) input_deletions: u64,
-    /// Their internal keys and values, in bytes.
+    /// Bytes of the input entries' internal keys; the next field, of their values.
     pub(crate) input_key_bytes: u64,
     pub(crate) input_value_bytes: u64,
-    /// Entries that went out.
+    /// Output entries.
     pub(crate) output_records: u64,
-    /// Dropped because something newer hides them.
+    /// Entries dropped because a newer entry hides them.
     pub(crate) dropped_hidden: u64,
-    /// Deletions dropped because there is nothing left to delete.
+    /// Deletions dropped because no entry is left to delete.
     pub(crate) dropped_obsolete: u64,
-    /// Dropped because of a range tombstone (counted as hidden too).
+    /// Entries dropped because of a range tombstone (counted as hidden too).
     pub(crate) dropped_range_del: u64,
-    /// Deletions dropped above the last level, since nothing below holds their key (counted as
+    /// Deletions dropped above the last level, because no lower level holds their key (counted as
     /// obsolete too).
     pub(crate) dropped_optimized: u64,
-    /// Dropped by the user's filter.
+    /// Entries dropped by the user's filter.
     pub(crate) dropped_user: u64,
-    /// Range tombstones dropped because there is nothing left to delete.
+    /// Range tombstones dropped because no entry is left to delete.
     pub(crate) range_dels_dropped: u64,
-    /// Single deletions above something that they should not meet.
+    /// Single deletions above an entry that violates their contract.
     pub(crate) single_deletes_mismatched: u64,
     /// Single deletions dropped without having met an entry.
     pub(crate) single_deletes_without_entry: u64,
-    /// Timed puts that got the sequence number they preferred.
+    /// Timed puts that got their preferred sequence number.
     pub(crate) timed_puts_swapped: u64,
     /// Values read from blob files, and their bytes.
     pub(crate) blobs_read: u64,
     pub(crate) blob_bytes_read: u64,
-    /// Values that leave a blob file which is to be emptied.
+    /// Values rewritten from a blob file that is being emptied.
     pub(crate) blobs_relocated: u64,
-    /// And the bytes of these.
+    /// Bytes of these values.
     pub(crate) blob_bytes_relocated: u64,
-    /// Merge operands that became part of something else.
+    /// Merge operands merged into another entry.
     pub(crate) operands_merged: u64,
 }
 
@@ -53,7 +53,7 @@ impl EntryCounts {
         self.input_deletions += u64::from(kind.is_deletion());
     }
 
-    /// Adds another filter's counts.
+    /// Adds the counts of another filter.
     pub(crate) fn add(&mut self, other: &EntryCounts) {
         self.input_records += other.input_records;
         self.input_deletions += other.input_deletions;

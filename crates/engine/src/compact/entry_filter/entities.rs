@@ -1,8 +1,8 @@
-//! Entities on their way through a job: operands are merged with the column that has no name, and
-//! columns in blob files that are to be emptied come back into the entity.
+//! Wide-column entities in a job: operands are merged with the default column, and columns in blob
+//! files that are being emptied are moved back into the entity.
 //!
-//! In: an entity, and one by one the columns that are wanted. Out: the entity that is emitted. Its
-//! other columns stay as they are, in blob files or not.
+//! In: an entity, and one by one its requested columns. Out: the entity to emit. Its other columns
+//! stay as they are, in blob files or not.
 
 use super::merging::Outcome;
 use super::{EntryFilter, EntrySink, Flow, Pushed, Wanted};
@@ -12,9 +12,10 @@ use karst_format::key::{SeqNo, ValueType};
 use karst_format::wide_column::{self, WideColumn};
 
 impl EntryFilter<'_> {
-    /// The operands apply to the entity's default column; the others stay, those in blob files too.
+    /// Applies the operands to the entity's default column; the other columns stay, those in blob
+    /// files too.
     ///
-    /// Why never left for later: a file of the last level is rewritten until it holds no operands.
+    /// Never deferred, because a file of the last level is rewritten until it holds no operands.
     pub(super) fn merge_with_entity(&mut self, entity: &[u8], sink: &mut impl EntrySink) -> Result<Flow> {
         let columns = self.columns(entity)?;
         if let Some(first) = columns.first().filter(|first| first.name.is_empty() && first.is_blob) {
@@ -35,8 +36,8 @@ impl EntryFilter<'_> {
         })
     }
 
-    /// Merges with the default column of an entity, whose value is `brought` if it is in a blob
-    /// file.
+    /// Merges the operands with the default column of an entity, whose value is `brought` if it is
+    /// in a blob file.
     pub(super) fn merge_column(
         &mut self,
         entity: &[u8],
@@ -62,10 +63,10 @@ impl EntryFilter<'_> {
         self.emit(seq, ValueType::WideColumnEntity, &encoded, sink)
     }
 
-    /// An entity that stays.
+    /// Takes an entity that survives.
     ///
-    /// Why its columns move: a blob file that is mostly garbage makes its tables due for a
-    /// compaction until nothing refers to it.
+    /// Its columns move out of the blob file, because a blob file that is mostly garbage makes its
+    /// tables due for compaction until no entry refers to it.
     pub(super) fn take_entity(
         &mut self,
         seq: SeqNo,
@@ -83,7 +84,7 @@ impl EntryFilter<'_> {
         Ok(Pushed::NeedsBlob)
     }
 
-    /// The column that was wanted, in place of the reference to it.
+    /// Replaces the reference to the requested column by the column's value.
     pub(super) fn column_moved(
         &mut self,
         seq: SeqNo,
@@ -102,7 +103,7 @@ impl EntryFilter<'_> {
         self.take_entity(seq, &moved, sink)
     }
 
-    /// The first column in a blob file that is to be emptied.
+    /// Returns the first column in a blob file that is being emptied.
     fn moving(&self, columns: &[WideColumn<'_>]) -> Result<Option<usize>> {
         for (at, column) in columns.iter().enumerate().filter(|(_, column)| column.is_blob) {
             if let BlobIndex::Stored { file, .. } = self.decode_reference(column.value)?

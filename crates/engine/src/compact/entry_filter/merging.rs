@@ -1,14 +1,14 @@
-//! Merge operands on their way through a job: collected from newest to oldest, inside of one
-//! stripe, until it is clear what is below them.
+//! Merge operands in a job: collected from newest to oldest, inside one stripe, until the entry
+//! below them is known.
 //!
 //! | below the operands | they become |
 //! |---|---|
 //! | a value, a reference to one, an entity | the result of a full merge, as a value (or entity) |
-//! | a deletion, or something that a range tombstone hides | the same, without a value |
-//! | nothing, and nothing older can exist | the same, without a value |
-//! | an entry of an older stripe, or nothing that is known | one operand, if the operator can; else themselves |
+//! | a deletion, or an entry that a range tombstone hides | a full merge without a base value |
+//! | nothing, and nothing older can exist | a full merge without a base value |
+//! | an entry of an older stripe, or nothing known | one operand, if the operator can; else unchanged |
 //!
-//! Invariant: what comes out has the newest operand's sequence number, or each operand its own.
+//! Invariant: the result has the newest operand's sequence number, or each operand its own.
 
 use super::by_user::OperandFate;
 use super::{EntryFilter, EntrySink, Flow, Held, Stripe, Wanted};
@@ -18,11 +18,11 @@ use karst_format::key::{SeqNo, TRAILER_BYTES, ValueType};
 use karst_format::write_batch::split_packed_value;
 use smallvec::SmallVec;
 
-/// Operands, newest first, their bytes one behind the other. The memory is used again.
+/// Operands, newest first, their bytes concatenated. The memory is reused.
 #[derive(Debug, Default)]
 pub(super) struct Operands {
     bytes: Vec<u8>,
-    /// Sequence number, and where the operand ends.
+    /// Sequence number and end offset of each operand.
     ends: Vec<(SeqNo, usize)>,
 }
 
@@ -60,15 +60,15 @@ impl Operands {
     }
 }
 
-/// What a merge came to.
+/// Result of a full merge.
 pub(super) enum Outcome {
     Bytes(Vec<u8>),
-    /// The base stays as it is.
+    /// The base is the result, unchanged.
     Base,
 }
 
 impl EntryFilter<'_> {
-    /// The first operand of a stripe.
+    /// Starts collecting with the first operand of a stripe.
     pub(super) fn begin_operands(&mut self, seq: SeqNo, stripe: Stripe, operand: &[u8]) -> Result<()> {
         self.config.merge_operator()?;
         self.operands.clear();
@@ -94,7 +94,7 @@ impl EntryFilter<'_> {
         Ok(())
     }
 
-    /// An older entry of the operands' stripe.
+    /// Takes an older entry of the operands' stripe.
     pub(super) fn add_below_operands(
         &mut self,
         stripe: Stripe,
@@ -108,7 +108,7 @@ impl EntryFilter<'_> {
             return Ok(Flow::Consumed);
         }
         if self.operands.is_empty() {
-            // Of operands that all went, none hides what is below.
+            // The filter has dropped all operands, so none of them hides the entry below.
             self.uncover();
             return Ok(Flow::GoOn);
         }
@@ -150,8 +150,8 @@ impl EntryFilter<'_> {
         })
     }
 
-    /// The job has nothing more of the operands' stripe; `was_last` says whether it has nothing
-    /// more of the key at all.
+    /// Ends the operands, because the job has no more entries of their stripe; `was_last` is true
+    /// if it has no more entries of the key either.
     pub(super) fn end_operands(&mut self, was_last: bool, sink: &mut impl EntrySink) -> Result<()> {
         if self.operands.is_empty() {
             self.uncover();
@@ -173,7 +173,7 @@ impl EntryFilter<'_> {
         self.emit_operands(sink)
     }
 
-    /// Emits the operands as they are.
+    /// Emits the operands unchanged.
     fn emit_operands(&mut self, sink: &mut impl EntrySink) -> Result<()> {
         let operands = std::mem::take(&mut self.operands);
         for index in 0..operands.len() {

@@ -1,34 +1,34 @@
-//! Which entries of a flush or a compaction survive, and as what.
+//! The entry filter: decides which entries of a flush or a compaction survive, and in which form.
 //!
-//! In: internal keys in ascending order with their values ([`EntryFilter::push`]), and what the job
-//! knows: the snapshots, the range tombstones of all inputs, whether anything older can exist. Out:
-//! entries in ascending order, into an [`EntrySink`]. Nothing is read and nothing waits here: where
-//! a value in a blob file is needed, `push` says so, and the caller brings it
-//! ([`EntryFilter::supply`]).
+//! In: internal keys in ascending order with their values ([`EntryFilter::push`]), and the job's
+//! facts: the snapshots, the range tombstones of all inputs, and if older data can exist. Out:
+//! entries in ascending order, into an [`EntrySink`]. Nothing is read and nothing waits here: if a
+//! value in a blob file is needed, `push` returns [`Pushed::NeedsBlob`], and the caller passes the
+//! value to [`EntryFilter::supply`].
 //!
 //! | entry | becomes |
 //! |---|---|
 //! | hidden by a newer one of its key in the same stripe | nothing |
 //! | hidden by a range tombstone of its stripe | nothing |
 //! | deletion that every reader sees, and nothing older can exist | nothing |
-//! | single deletion and the entry it deletes, in one stripe | nothing; a deletion, where transactions are rolled back that had inserted |
+//! | single deletion and the entry it deletes, in one stripe | nothing; a deletion, if transactions may be rolled back after they have inserted |
 //! | merge operands of one stripe on a value, or at the bottom | a value |
-//! | merge operands of one stripe, nothing known below | one operand where the operator can, else themselves |
-//! | reference to a blob file that is to be emptied | the value, for whoever writes it again |
-//! | what every reader sees, at the bottom | the same with sequence number 0 |
-//! | what a transaction inserted that is not decided | the same |
-//! | what is written before `history_low`, and hidden by a newer timestamp before it, for all readers | nothing |
-//! | what is written behind `trim_ts` | nothing |
-//! | the newest of a key, if there is a compaction filter | what that says (`by_user`) |
+//! | merge operands of one stripe, nothing known below | one operand if the operator can, else unchanged |
+//! | reference to a blob file that is being emptied | the value, which the sink stores anew |
+//! | an entry that every reader sees, at the bottom | the entry with sequence number 0 |
+//! | an entry inserted by an undecided transaction | unchanged |
+//! | written before `history_low`, and hidden by a newer timestamp before it, for all readers | nothing |
+//! | written after `trim_ts` | nothing |
+//! | the newest of a key, if there is a compaction filter | the filter's decision (`by_user`) |
 //!
-//! With user-defined timestamps each timestamp of a key counts as a key of its own, of which
-//! operands are not merged, and a deletion stays until `history_low` has passed it: it hides
-//! earlier timestamps, of which the job may have entries.
+//! With user-defined timestamps each timestamp of a key counts as a key of its own. Its operands
+//! are not merged, and a deletion stays until `history_low` has passed it, because it hides earlier
+//! timestamps, of which the job may have entries.
 //!
-//! Invariant: without a compaction filter, whoever reads at one of the snapshots, or above all
-//! entries, sees the same in the output as in the input, together with what lies below. (Held as a
-//! property over random histories in `tests`.)
-//! Compat: RocksDB's rules (db/compaction/compaction_iterator.cc, db/merge_helper.cc), but for
+//! Invariant: without a compaction filter, a reader at one of the snapshots, or above all entries,
+//! sees equal results in the output and in the input, each together with the older data below.
+//! (Tested as a property over random histories in `tests`.)
+//! Compat: RocksDB's rules (db/compaction/compaction_iterator.cc, db/merge_helper.cc), except for
 //! mixtures of single deletions with deletions or merges on one key, which RocksDB leaves
 //! undefined: here the key stays deleted.
 //!
@@ -58,49 +58,49 @@ use karst_lsm::range_del::Fragments;
 use merging::Operands;
 use std::sync::Arc;
 
-/// Takes what survives.
+/// Receives the surviving entries.
 pub(crate) trait EntrySink {
     /// Takes the next entry. Internal keys ascend.
     fn emit(&mut self, internal_key: &[u8], value: &[u8]) -> Result<()>;
 }
 
-/// Whether anything older than the job's entries may hold a user key. Asked in ascending order.
+/// Returns true if data older than the job's entries may hold a user key. Called in ascending
+/// order.
 pub(crate) type MayHold<'a> = Box<dyn FnMut(&[u8]) -> bool + Send + 'a>;
 
-/// What a job knows about its entries.
+/// Facts that a job knows about its entries.
 pub(crate) struct FilterOptions<'a> {
-    /// Order, merge operator.
+    /// Configuration of the column family: comparator, merge operator.
     pub(crate) config: Arc<FamilyConfig>,
     pub(crate) stripes: Stripes,
     /// All inputs' range tombstones, clipped to their files.
     pub(crate) tombstones: Option<Arc<Fragments>>,
     /// Nothing older than the job's entries exists in their range.
     pub(crate) bottommost: bool,
-    /// `None` where it is not known, and must be assumed: in a flush, or while files may be
-    /// ingested behind everything.
+    /// `None` if it is unknown, so that older data must be assumed: in a flush, or while files may
+    /// be ingested behind all others.
     pub(crate) may_hold: Option<MayHold<'a>>,
     /// A single deletion that meets a deletion fails the job (`enforce_single_del_contracts`).
     pub(crate) enforce_single_deletes: bool,
-    /// Entries up to here need not be kept for transactions that check for conflicts; `SeqNo::MAX`
-    /// without transactions.
+    /// Entries up to this sequence number need not be kept for the conflict checks of transactions;
+    /// `SeqNo::MAX` without transactions.
     pub(crate) write_conflict_snapshot: SeqNo,
-    /// Values in blob files below this number are brought back; 0 for none.
+    /// Values in blob files below this number are rewritten; 0 for none.
     pub(crate) blob_cutoff: FileNumber,
-    /// Nobody reads at timestamps before this one (`full_history_ts_low`). `None`: it is not known,
-    /// or the family has no timestamps.
+    /// No reader uses timestamps before this one (`full_history_ts_low`). `None`: unknown, or the
+    /// family has no timestamps.
     pub(crate) history_low: Option<Vec<u8>>,
-    /// What was written at later timestamps is dropped, as if it had never been. `None`: nothing
-    /// is.
+    /// Entries with later timestamps are dropped, as if never written. `None`: none is dropped.
     pub(crate) trim_ts: Option<Vec<u8>>,
-    /// The user's say.
+    /// The user's compaction filter.
     pub(crate) user: Option<UserFilter>,
 }
 
-/// What came of an entry.
+/// Result of pushing an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Pushed {
-    /// It has been dealt with; go on with the next.
+    /// The entry is completed; continue with the next.
     Done,
     /// The value that [`EntryFilter::wanted`] describes has to be [supplied](EntryFilter::supply)
     /// first.
@@ -115,7 +115,7 @@ enum Held {
         seq: SeqNo,
         stripe: Stripe,
     },
-    /// At the bottom: it goes unless an older stripe has an entry of the key.
+    /// At the bottom: dropped unless an older stripe has an entry of the key.
     Deletion {
         seq: SeqNo,
         stripe: Stripe,
@@ -126,54 +126,54 @@ enum Held {
     },
 }
 
-/// What a blob's value is for.
+/// The purpose of a requested blob value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
     Nothing,
-    /// To be stored anew under this sequence number.
+    /// To be stored anew with this sequence number.
     Relocation {
         seq: SeqNo,
     },
-    /// To merge the collected operands with.
+    /// To be the base of the collected operands.
     MergeBase,
-    /// The same, the column without a name of the entity that is their base.
+    /// To be the base of the collected operands, as the default column of an entity.
     MergeColumn,
-    /// To stand in its entity, as the blob file that it is in is to be emptied.
+    /// To be moved into its entity, because its blob file is being emptied.
     MovedColumn {
         seq: SeqNo,
     },
-    /// To be shown to the user's filter.
+    /// To be passed to the user's filter.
     FilteredValue {
         seq: SeqNo,
     },
-    /// The same, one column of an entity.
+    /// To be passed to the user's filter, as one column of an entity.
     FilteredColumn {
         seq: SeqNo,
     },
 }
 
-/// Of a family with timestamps.
+/// State of a family with timestamps.
 struct History {
     low: Option<Vec<u8>>,
     trim: Option<Vec<u8>>,
-    /// Nobody reads before the current timestamp of the current key.
+    /// No reader uses timestamps before the current one of the current key.
     is_past: bool,
     /// Every reader sees an entry of the key that hides all with earlier timestamps.
     hides_earlier: bool,
 }
 
-/// How an entry that met a held one goes on.
+/// The next step for an entry that follows a held one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flow {
-    /// It has been dealt with.
+    /// The entry is completed.
     Consumed,
-    /// It is dealt with like any other.
+    /// The entry is processed like any other.
     GoOn,
     /// A value has to be supplied.
     NeedsBlob,
 }
 
-/// See the module.
+/// The filter of one job; see the module's table.
 pub(crate) struct EntryFilter<'a> {
     comparator: Comparator,
     config: Arc<FamilyConfig>,
@@ -184,37 +184,36 @@ pub(crate) struct EntryFilter<'a> {
     enforce_single_deletes: bool,
     write_conflict_snapshot: SeqNo,
     blob_cutoff: FileNumber,
-    /// An internal key: the current user key, and the trailer of what is emitted.
+    /// An internal key: the current user key, and the trailer of the entry to emit.
     key: Vec<u8>,
     has_key: bool,
-    /// The stripe of the last entry of the current user key that hides what is below it in its
-    /// stripe.
+    /// The stripe of the current user key's last entry that hides older entries of its stripe.
     last: Option<Stripe>,
     has_emitted: bool,
     /// The last entry emitted for the user key has sequence number 0, so every reader sees it.
     zeroed: bool,
     /// Every reader sees an entry of the user key that hides all older ones, undecided ones too.
     ended: bool,
-    /// The user's filter has not been asked about the user key.
+    /// The user's filter has not seen the current user key.
     unseen: bool,
     filtering: Filtering,
-    /// In the current stripe a single deletion has met its entry, and both have gone.
+    /// In the current stripe a single deletion has met its entry, and both were dropped.
     annihilated: bool,
     held: Held,
     operands: Operands,
     history: Option<History>,
     wanted: Wanted,
     reference: Vec<u8>,
-    /// The entity whose column is wanted.
+    /// The entity whose column is requested.
     entity: Vec<u8>,
     counts: EntryCounts,
 }
 
 impl<'a> EntryFilter<'a> {
-    /// A filter that has seen nothing.
+    /// Creates a filter without entries.
     pub(crate) fn new(options: FilterOptions<'a>) -> Self {
-        // Invariant: at the bottom nothing older holds a key, so no deletion that everybody sees is
-        // ever emitted there.
+        // Invariant: at the bottom no older data holds a key, so a deletion that every reader sees
+        // is never emitted there.
         debug_assert!(!options.bottommost || options.may_hold.is_some(), "the bottom is known");
         let comparator = options.config.comparator.clone();
         let tombstones = options.tombstones.filter(|fragments| !fragments.is_empty());
@@ -253,7 +252,7 @@ impl<'a> EntryFilter<'a> {
         }
     }
 
-    /// What has passed so far.
+    /// Returns the counts so far.
     pub(crate) fn counts(&self) -> &EntryCounts {
         &self.counts
     }
@@ -286,8 +285,8 @@ impl<'a> EntryFilter<'a> {
             }
             let is_earlier =
                 same && self.comparator.compare_with_timestamps(user_key, self.user_key()).is_ne();
-            // Why not a single deletion: what it removes may lie below, and is what a later one
-            // then must not uncover.
+            // Not a single deletion, because the entry it removes may lie below, and a later single
+            // deletion must not uncover that entry.
             if is_earlier && self.hides_earlier() && kind != ValueType::SingleDeletion {
                 self.counts.dropped_hidden += 1;
                 return Ok(Pushed::Done);
@@ -301,8 +300,8 @@ impl<'a> EntryFilter<'a> {
                 Flow::GoOn => {}
             }
         }
-        // Why not what is undecided: the user's filter has not seen it, nor does it decide whether
-        // it will be seen.
+        // Not undecided entries, because the user's filter has not seen them, and it does not
+        // decide if they become visible.
         if self.skips(user_key) && !self.stripes.is_undecided(seq) {
             return Ok(Pushed::Done);
         }
@@ -317,10 +316,10 @@ impl<'a> EntryFilter<'a> {
         self.take(seq, kind, value, sink)
     }
 
-    /// Says that there are no more entries.
+    /// Ends the entries.
     ///
     /// # Errors
-    /// As [`EntryFilter::push`].
+    /// Those of [`EntryFilter::push`].
     pub(crate) fn finish(&mut self, sink: &mut impl EntrySink) -> Result<()> {
         assert!(self.wanted == Wanted::Nothing, "a value that was asked for has to be supplied");
         let flow = self.settle_held(None, sink)?;
@@ -329,19 +328,19 @@ impl<'a> EntryFilter<'a> {
         Ok(())
     }
 
-    /// Whose value is wanted, and where it is: user key and reference.
+    /// Returns the user key and the reference of the requested blob value.
     ///
     /// # Panics
-    /// When none is.
+    /// When no value is requested.
     pub(crate) fn wanted(&self) -> (&[u8], &[u8]) {
         assert!(self.wanted != Wanted::Nothing, "no value is wanted");
         (self.user_key(), &self.reference)
     }
 
-    /// Brings the value that is wanted. Another one may be wanted then.
+    /// Passes the requested blob value. Another one may be requested then.
     ///
     /// # Errors
-    /// As [`EntryFilter::push`].
+    /// Those of [`EntryFilter::push`].
     pub(crate) fn supply(&mut self, value: &[u8], sink: &mut impl EntrySink) -> Result<Pushed> {
         self.counts.blobs_read += 1;
         self.counts.blob_bytes_read += value.len() as u64;
@@ -395,7 +394,8 @@ impl<'a> EntryFilter<'a> {
         let is_past = |low: &Vec<u8>| self.comparator.compare_timestamps(timestamp, low).is_lt();
         history.is_past = history.low.as_ref().is_some_and(is_past);
         history.hides_earlier = false;
-        // Why: readers before it would miss what the user's filter removes or changes.
+        // Not filtered while history is read, because readers at earlier timestamps would miss
+        // entries that the filter removes or changes.
         self.unseen &= history.is_past;
     }
 
@@ -410,13 +410,13 @@ impl<'a> EntryFilter<'a> {
         self.history.as_ref().is_some_and(|history| history.hides_earlier)
     }
 
-    /// Whether somebody may read at a timestamp before that of the current entry.
+    /// Returns true if a reader may use a timestamp before that of the current entry.
     #[inline]
     fn is_history_read(&self) -> bool {
         self.history.as_ref().is_some_and(|history| !history.is_past)
     }
 
-    /// Deals with an entry of the current user key, nothing being held.
+    /// Processes an entry of the current user key, while no entry is held.
     #[inline]
     fn take(
         &mut self,
@@ -441,16 +441,16 @@ impl<'a> EntryFilter<'a> {
             return Ok(Pushed::Done);
         }
         if last == Some(stripe) {
-            // Why not always: below a pair that has gone, a deletion still hides what lies below in
-            // older files.
+            // Below a dropped pair a deletion is kept, because it still hides entries in older
+            // files.
             if !(self.annihilated && kind == ValueType::Deletion) {
                 self.counts.dropped_hidden += 1;
                 return Ok(Pushed::Done);
             }
             self.annihilated = false;
         } else if self.ended || self.zeroed {
-            // Everybody sees the entry above. Either this was decided before that was written, and
-            // jobs do not go by it yet, or nobody will see it, whatever is decided.
+            // Every reader sees the entry above. This one was either decided before that was
+            // written, and jobs do not use the decision yet, or no reader will ever see it.
             self.counts.dropped_hidden += 1;
             return Ok(Pushed::Done);
         }
@@ -458,7 +458,7 @@ impl<'a> EntryFilter<'a> {
         match kind {
             ValueType::Deletion => self.take_deletion(seq, stripe, sink)?,
             ValueType::Merge if self.history.is_some() => {
-                // What comes next of this timestamp belongs to the merge.
+                // The next entry of this timestamp belongs to the merge, so it is not hidden.
                 self.last = None;
                 self.emit(seq, ValueType::Merge, value, sink)?;
             }
@@ -474,7 +474,7 @@ impl<'a> EntryFilter<'a> {
         Ok(Pushed::Done)
     }
 
-    /// Whether a range tombstone hides an entry of the current key. Counts it then.
+    /// Returns true, and counts it, if a range tombstone hides an entry of the current key.
     #[inline]
     fn is_covered(&mut self, seq: SeqNo, stripe: Stripe) -> bool {
         let Some(tombstones) = &mut self.tombstones else { return false };
@@ -487,8 +487,8 @@ impl<'a> EntryFilter<'a> {
         covered
     }
 
-    /// Whether nothing older than the job's entries holds the current key, and every reader sees
-    /// `seq`.
+    /// Returns true if every reader sees `seq`, and no data older than the job's entries holds the
+    /// current key.
     fn is_last_word(&mut self, seq: SeqNo) -> bool {
         if !self.stripes.seen_by_all(seq) || self.is_history_read() {
             return false;
@@ -504,7 +504,7 @@ impl<'a> EntryFilter<'a> {
             self.counts.dropped_optimized += u64::from(!self.bottommost);
             return Ok(());
         }
-        // Why not with timestamps: entries with earlier ones may follow, which it hides.
+        // Not with timestamps, because entries with earlier ones may follow, which it hides.
         if self.bottommost && self.history.is_none() {
             self.held = Held::Deletion { seq, stripe };
             return Ok(());
@@ -515,7 +515,8 @@ impl<'a> EntryFilter<'a> {
         self.emit(seq, ValueType::Deletion, &[], sink)
     }
 
-    /// A value with the sequence number it should have had: it gets that one once nobody can tell.
+    /// Processes a value with a preferred sequence number, which it gets once no reader can tell
+    /// the difference.
     fn take_timed_put(
         &mut self,
         seq: SeqNo,
@@ -535,7 +536,7 @@ impl<'a> EntryFilter<'a> {
             let user_key = &self.key[..self.key.len() - TRAILER_BYTES];
             let would_hide =
                 |tombstones: &mut PassedTombstones| tombstones.hides(user_key, preferred, stripe);
-            // Why not then: a tombstone that is older than the write would hide it.
+            // Kept if a tombstone older than the write would hide it.
             if !self.tombstones.as_mut().is_some_and(would_hide) {
                 self.counts.timed_puts_swapped += 1;
                 return self.emit(preferred, ValueType::Value, value, sink);
@@ -587,8 +588,8 @@ impl<'a> EntryFilter<'a> {
         sink.emit(&self.key, value)
     }
 
-    /// Decides about what is held, now that it is known what comes next: an entry of the same user
-    /// key or of another one, or nothing.
+    /// Decides on the held entry, now that the next entry is known: of the same user key, of
+    /// another, or none.
     fn settle_held(
         &mut self,
         next: Option<(bool, SeqNo, ValueType, &[u8])>,
@@ -633,7 +634,7 @@ impl<'a> EntryFilter<'a> {
         }
     }
 
-    /// A single deletion above an entry of its key.
+    /// Decides on a single deletion above an entry of its key.
     fn settle_single_deletion(
         &mut self,
         seq: SeqNo,
@@ -643,16 +644,16 @@ impl<'a> EntryFilter<'a> {
         sink: &mut impl EntrySink,
     ) -> Result<Flow> {
         if self.zeroed {
-            // Everybody sees the entry above, which has been emitted.
+            // Every reader sees the entry above, which has been emitted.
             self.counts.dropped_hidden += 1;
             self.counts.dropped_obsolete += 1;
             return Ok(Flow::Consumed);
         }
-        // Why not by the stripe's lower end: an entry that everybody sees has number 0, and is
-        // above no snapshot.
+        // Compares stripes and not the stripe's lower end, because an entry that every reader sees
+        // has number 0, which is above no snapshot.
         if self.stripes.of(next_seq) != stripe {
-            // What is below is undecided, or jobs do not go by its decision yet. As with a
-            // deletion, nobody will see it.
+            // The entry below is undecided, or jobs do not use its decision yet. As below a
+            // deletion, no reader will see it.
             if self.is_last_word(seq) {
                 self.ended = true;
                 self.counts.dropped_obsolete += 1;
@@ -676,7 +677,7 @@ impl<'a> EntryFilter<'a> {
                         "a single deletion above a deletion; the two must not be mixed on one key (enforce_single_del_contracts)",
                     ));
                 }
-                // The deletion alone does the work of both.
+                // The deletion alone has the effect of both.
                 self.last = None;
                 Ok(Flow::GoOn)
             }
@@ -685,13 +686,13 @@ impl<'a> EntryFilter<'a> {
                 self.end_as_deletion(seq, stripe, sink)
             }
             _ if self.is_history_read() => {
-                // Why it stays: whoever reads at its timestamp must not see an earlier one.
+                // It stays, because a reader at its timestamp must not see an earlier one.
                 self.counts.dropped_hidden += 1;
                 self.emit(seq, ValueType::SingleDeletion, &[], sink)?;
                 Ok(Flow::Consumed)
             }
-            // Why not both: what was rolled back, or what that put there again, may be below, and
-            // would be seen.
+            // Not both dropped, because rolled back entries, or entries that the rollback restored,
+            // may be below and would become visible.
             _ if self.stripes.may_have_rolled_back() => self.end_as_deletion(seq, stripe, sink),
             _ if self.has_emitted || seq <= self.write_conflict_snapshot || self.stripes.seen_by_all(seq) => {
                 self.counts.dropped_hidden += 1;
@@ -700,8 +701,8 @@ impl<'a> EntryFilter<'a> {
                 Ok(Flow::Consumed)
             }
             _ => {
-                // Why both stay: a transaction that began before has to find that the key was
-                // written. The value itself nobody will read.
+                // Both stay, because a transaction that began before has to find that the key was
+                // written. No reader will read the value itself, so it is emptied.
                 self.emit(seq, ValueType::SingleDeletion, &[], sink)?;
                 self.last = Some(self.stripes.of(next_seq));
                 self.emit(next_seq, ValueType::Value, &[], sink)?;
@@ -710,7 +711,7 @@ impl<'a> EntryFilter<'a> {
         }
     }
 
-    /// A single deletion that is as good as a deletion, above an entry of its key and stripe.
+    /// Turns a single deletion above an entry of its key and stripe into a deletion.
     fn end_as_deletion(&mut self, seq: SeqNo, stripe: Stripe, sink: &mut impl EntrySink) -> Result<Flow> {
         self.take_deletion(seq, stripe, sink)?;
         match self.held {
@@ -722,7 +723,7 @@ impl<'a> EntryFilter<'a> {
         }
     }
 
-    /// A single deletion below which the job has no entry of its key.
+    /// Decides on a single deletion below which the job has no entry of its key.
     fn end_single_deletion(&mut self, seq: SeqNo, sink: &mut impl EntrySink) -> Result<()> {
         if self.is_last_word(seq) {
             self.counts.dropped_obsolete += 1;

@@ -1,5 +1,5 @@
-//! Random histories: whoever reads at a snapshot sees the same before and after. And RocksDB's
-//! rules, one by one.
+//! Tests of the entry filter: with random histories, readers at a snapshot see equal results before
+//! and after; and RocksDB's rules, one by one.
 
 use super::super::tombstones::left_over;
 use super::*;
@@ -31,11 +31,11 @@ impl EntrySink for Collected {
     }
 }
 
-/// What a job is told, beside its entries.
+/// The facts of a job, except its entries.
 #[derive(Clone, Debug, Default)]
 struct Job {
     snapshots: Vec<u64>,
-    /// First number, the one behind the last, and where it was decided.
+    /// First number, end number, and the number of the decision, if any.
     pending: Vec<(SeqNo, SeqNo, Option<SeqNo>)>,
     write_prepared: bool,
     bottommost: bool,
@@ -48,7 +48,7 @@ struct Job {
     blob_cutoff: u64,
     lax_single_deletes: bool,
     user: Option<Arc<dyn CompactionFilter>>,
-    /// Keys have timestamps, and history is kept from this one on.
+    /// Keys have timestamps, and history from this one on is kept.
     history_low: Option<u64>,
 }
 
@@ -105,7 +105,7 @@ impl Job {
         Ok((sink.0, filter.counts().clone()))
     }
 
-    /// The tombstones that are written.
+    /// Returns the tombstones to write.
     fn left(&self) -> Vec<RangeTombstone> {
         let fragments = self.fragments();
         let stripes = Stripes::new(self.snapshots.iter().map(|s| SeqNo(*s)));
@@ -120,7 +120,7 @@ impl Job {
     }
 }
 
-/// A reference to a value that its own bytes say.
+/// A reference whose fields encode the value's own bytes.
 fn reference(file: u64, text: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let offset = text.iter().fold(1u64, |n, b| n * 256 + u64::from(*b));
@@ -135,7 +135,7 @@ fn blob_value(reference: &[u8]) -> Vec<u8> {
     offset.to_be_bytes()[8 - size as usize..].to_vec()
 }
 
-/// What a reader at `seq` sees of `user_key`: the definition, entry by entry.
+/// Returns the value of `user_key` for a reader at `seq`: the definition, entry by entry.
 fn read(entries: &[&Entry], tombstones: &[&RangeTombstone], user_key: &[u8], seq: u64) -> Option<Vec<u8>> {
     let mut visible: Vec<&&Entry> = entries.iter().filter(|e| e.0 == user_key && e.1 <= seq).collect();
     visible.sort_by_key(|e| std::cmp::Reverse(e.1));
@@ -165,7 +165,7 @@ fn read(entries: &[&Entry], tombstones: &[&RangeTombstone], user_key: &[u8], seq
         }
         break;
     }
-    // Merging appends, with a comma between.
+    // Merging appends, with a comma in between.
     for operand in operands.iter().rev() {
         base = Some(match base {
             None => operand.to_vec(),
@@ -182,11 +182,10 @@ enum Op {
     Blob(u8, u8, u8),
     Entity(u8, u8),
     Delete(u8),
-    /// Puts or single-deletes a key of those that nothing else touches.
+    /// Puts or single-deletes a key that no other operation uses.
     Alternate(u8),
     Merge(u8, u8),
-    /// Anything on a key of those that everything happens to, single deletions against their
-    /// contract too.
+    /// Any operation on a key that all operations use, single deletions against their contract too.
     Mixed(u8, u8),
     DeleteRange(u8, u8),
     Snapshot,
@@ -212,7 +211,7 @@ struct History {
     entries: Vec<Entry>,
     tombstones: Vec<RangeTombstone>,
     snapshots: Vec<u64>,
-    /// After so many sequence numbers.
+    /// Number of operations before the job begins.
     job_begins: u64,
 }
 
@@ -336,8 +335,8 @@ proptest! {
         flush: bool,
         cutoff in 0u64..6,
     ) {
-        // Why not always: a value written with an older time may pass a tombstone or a deletion
-        // that is in an older file, in RocksDB too.
+        // Without timed puts only, because a value written with an older time may pass a tombstone
+        // or a deletion in an older file, in RocksDB too.
         let timed = ops.iter().any(|op| matches!(op, Op::Timed(..)));
         let begins = if timed { 0 } else { begins };
         history(&ops, begins).check(bottommost, flush, "stringappend", cutoff);
@@ -418,7 +417,7 @@ fn operands_are_merged_as_far_as_is_known() {
     assert_eq!(run(&bottom, &entries[..2]), ["a@0 Value 2,3"]);
     let snapshot = Job { snapshots: vec![4], ..job.clone() };
     assert_eq!(run(&snapshot, &entries[..3]), ["a@5 Merge 3", "a@4 Value 1,2"]);
-    // An operator without partial merges.
+    // This operator has no partial merges.
     let max = Job { operator: "put", ..job.clone() };
     assert_eq!(run(&max, &entries[..3]), ["a@5 Value 3"]);
     let none = Job { operator: "", ..job };
@@ -479,8 +478,8 @@ fn a_merge_operator_that_fails_fails_the_job() {
     if let Err(error) = job.run(&entries) {
         assert!(error.to_string().contains("key a"), "{error}");
     } else {
-        // Compat: RocksDB's operator takes what it cannot read for zero, as ours does; then there
-        // is a value.
+        // Compat: RocksDB's operator reads an undecodable value as zero, as ours does; the result
+        // is then a value.
         assert_eq!(job.run(&entries).unwrap().0.len(), 1);
     }
 }
@@ -492,8 +491,8 @@ fn what_is_no_entry_fails_the_job() {
     assert_eq!(error.kind(), ErrorKind::Corruption);
 }
 
-/// An entry that an earlier compaction gave number 0 is below whatever is newer, in the same stripe
-/// when there is no snapshot.
+/// An entry that an earlier compaction gave number 0 is below every newer one, in the same stripe
+/// if there is no snapshot.
 #[test]
 fn entries_with_number_zero_belong_to_the_lowest_stripe() {
     for snapshots in [vec![], vec![20]] {

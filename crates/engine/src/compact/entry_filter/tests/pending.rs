@@ -1,13 +1,13 @@
-//! Random histories with transactions that were inserted before they were decided: whoever reads
-//! sees the same before and after a job, whatever is decided later.
+//! Random histories with transactions that inserted before they were decided: readers see equal
+//! results before and after a job, regardless of later decisions.
 
 use super::*;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// One key, unless a transaction has it locked.
+    /// A write of one key, unless a transaction has it locked.
     Plain(u8, u8),
-    /// A transaction is prepared with these keys, those that are free.
+    /// A transaction is prepared with those of these keys that are not locked.
     Prepare(u8, Vec<(u8, u8)>),
     Commit(u8),
     Snapshot,
@@ -23,7 +23,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What was prepared: its number, its keys, and the number at which it was decided.
+/// A prepared transaction: its number, its keys, and the number of its decision.
 #[derive(Clone, Debug)]
 struct Prepared {
     name: u8,
@@ -40,7 +40,7 @@ struct Past {
     last: u64,
 }
 
-/// A key that is put when it is not there, and otherwise deleted singly.
+/// A key that is put if it is absent, and otherwise single-deleted.
 const SINGLE: u8 = 3;
 
 fn entry(past: &Past, k: u8, v: u8, seq: u64) -> Entry {
@@ -89,7 +89,8 @@ fn past(steps: &[Step]) -> Past {
 }
 
 impl Past {
-    /// What a reader at `at` sees of each key. `later` says what becomes of what is not decided.
+    /// Returns the value of each key for a reader at `at`. `later` is the number at which undecided
+    /// transactions are decided.
     fn seen(&self, entries: &[Entry], at: u64, later: Option<u64>) -> Vec<Option<Vec<u8>>> {
         let from = |seq: u64| match self.prepared.iter().find(|p| p.seq == seq) {
             Some(prepared) => prepared.decided.or(later).unwrap_or(u64::MAX),
@@ -99,7 +100,7 @@ impl Past {
         (0..4).map(|k| read(&seen, &[], &user_key(k), u64::MAX)).collect()
     }
 
-    /// Runs a job that finds in the list those committed transactions whose bit in `listed` is set.
+    /// Runs a job that finds as pending the committed transactions whose bit in `listed` is set.
     fn check(&self, bottommost: bool, flush: bool, listed: u8) {
         let still = |index: usize| listed >> (index % 8) & 1 == 1;
         let mut pending = Vec::new();
@@ -130,7 +131,7 @@ impl Past {
             assert!(order.is_lt(), "{:?} before {:?}", internal(&pair[0]), internal(&pair[1]));
         }
         let unlisted = self.prepared.iter().enumerate().filter(|(index, _)| !still(*index));
-        // Nobody comes who reads below what has left the list.
+        // No reader arrives below a decision that has left the list.
         let least = unlisted.filter_map(|(_, p)| p.decided).max().unwrap_or(0);
         let late = self.prepared.iter().filter_map(|p| p.decided).map(|decided| decided - 1);
         let late = late.filter(|at| *at >= least && self.is_all_plain_behind(*at));
@@ -145,8 +146,8 @@ impl Past {
         );
     }
 
-    /// Whether all but commits comes before `at`, so that somebody may read there who comes after
-    /// the job.
+    /// Returns true if only commits follow `at`, so that a reader that arrives after the job may
+    /// read there.
     fn is_all_plain_behind(&self, at: u64) -> bool {
         self.entries.iter().all(|entry| entry.1 <= at)
     }
@@ -170,7 +171,7 @@ fn what_is_undecided_stays_as_it_is_at_the_bottom_too() {
     let pending = vec![(SeqNo(5), SeqNo(6), None)];
     let job = Job { pending, bottommost: true, operator: "stringappend", ..Job::default() };
     let entries = [("a", 9, Put, "z"), ("a", 5, Put, "undecided"), ("a", 4, Put, "y"), ("a", 3, Put, "x")];
-    // The newest is everybody's, so nothing below it will ever be seen.
+    // Every reader sees the newest entry, so no entry below it will ever be seen.
     assert_eq!(run(&job, &entries), ["a@0 Value z"]);
     assert_eq!(run(&job, &entries[1..]), ["a@5 Value undecided", "a@0 Value y"]);
     let deleted = [("a", 5, Del, ""), ("a", 4, Put, "y")];
@@ -179,7 +180,7 @@ fn what_is_undecided_stays_as_it_is_at_the_bottom_too() {
     assert_eq!(run(&job, &added), ["a@5 Merge 1", "a@0 Value x,2"]);
 }
 
-/// A commit by which jobs do not go yet is below, for instance.
+/// An example of an undecided entry below is a commit that jobs do not use yet.
 #[test]
 fn a_single_deletion_that_everybody_sees_ends_what_is_undecided_below_it() {
     let pending = vec![(SeqNo(5), SeqNo(6), None)];
@@ -194,7 +195,8 @@ fn a_single_deletion_that_everybody_sees_ends_what_is_undecided_below_it() {
     assert_eq!(run(&read, &entries[..2]), ["a@9 SingleDeletion ", "a@5 Value undecided"]);
 }
 
-/// It was decided before that was written, since a transaction keeps its keys, or it is never seen.
+/// The entry below was decided before the one above was written, because a transaction locks its
+/// keys, or it is never seen.
 #[test]
 fn what_everybody_sees_ends_what_is_undecided_below_it() {
     let pending = vec![(SeqNo(5), SeqNo(6), None)];
@@ -206,8 +208,8 @@ fn what_everybody_sees_ends_what_is_undecided_below_it() {
     assert_eq!(run(&read, &entries), ["a@9 Value x", "a@5 Value undecided"]);
 }
 
-/// What was put, rolled back and put there again is more than its user knows of, who deletes it
-/// once.
+/// If a key was put, rolled back and put again, it has more entries than its user knows of, who
+/// deletes it once.
 #[test]
 fn a_single_deletion_hides_what_was_rolled_back_in_older_files() {
     let older = Job { older: [b"a".to_vec()].into(), write_prepared: true, ..Job::default() };
@@ -221,6 +223,6 @@ fn a_single_deletion_hides_what_was_rolled_back_in_older_files() {
         run(&Job { snapshots: vec![7], ..older.clone() }, &pair),
         ["a@9 SingleDeletion ", "a@7 Value again"]
     );
-    // A rollback of what was not there has put a deletion, of which its user knows nothing.
+    // A rollback of an absent key has put a deletion, which its user does not know of.
     assert_eq!(run(&older, &[("a", 9, Single, ""), ("a", 7, Del, "")]), ["a@7 Deletion "]);
 }

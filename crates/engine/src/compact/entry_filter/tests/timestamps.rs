@@ -6,14 +6,14 @@ fn at(timestamp: u64, seq: u64, kind: ValueType, value: &[u8]) -> Entry {
     ([b"key".as_slice(), &timestamp.to_le_bytes()].concat(), seq, kind, value.to_vec())
 }
 
-/// A job that knows nothing of what is below, with history from 10 on.
+/// A job that knows nothing about older data, with history from 10 on.
 fn job() -> Job {
     Job { history_low: Some(10), flush: true, ..Job::default() }
 }
 
 #[test]
 fn a_single_deletion_stays_below_what_hides_it() {
-    // Should the next one go with the put above, a put below must not be seen again.
+    // If the single deletion were dropped with the put above it, a put below would be seen again.
     let entries = [
         at(3, 3, ValueType::Value, b"third"),
         at(2, 2, ValueType::SingleDeletion, b""),
@@ -35,7 +35,7 @@ fn a_single_deletion_stays_where_its_timestamp_may_be_read() {
         let (left, _) = job.run(&entries).unwrap();
         assert_eq!(left, [entries[0].clone(), entries[2].clone()]);
     }
-    // Before that history it goes along with its put.
+    // Before the history the single deletion is dropped together with its put.
     let past = [at(5, 2, ValueType::SingleDeletion, b""), at(5, 1, ValueType::Value, b"")];
     assert_eq!(job().run(&past).unwrap().0, []);
 }

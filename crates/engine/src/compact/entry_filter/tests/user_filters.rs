@@ -5,11 +5,11 @@ use karst_base::compaction_filter::{FilterDecision, FilterInput};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
-/// Decides by the key's last byte, and remembers what it was shown.
+/// Decides by the key, and records the entries passed to it.
 #[derive(Debug, Default)]
 struct Scripted {
     decisions: BTreeMap<Vec<u8>, FilterDecision>,
-    /// Keys of blob files that it decides about without their values.
+    /// Decisions about values in blob files by key, without the values.
     by_key: BTreeMap<Vec<u8>, FilterDecision>,
     shown: Mutex<Vec<String>>,
 }
@@ -103,7 +103,7 @@ fn what_is_removed_leaves_a_deletion_until_nothing_is_below() {
     let (out, counts) = bottom.run(&entries).unwrap();
     assert_eq!(out, []);
     assert_eq!((counts.dropped_user, counts.dropped_hidden), (2, 1));
-    // A flush knows nothing of what is below.
+    // A flush knows nothing about older data.
     let flush = Job { flush: true, ..job(&filter) };
     assert_eq!(flush.run(&entries).unwrap().0, deletions);
 }
@@ -189,7 +189,7 @@ fn operands_are_shown_above_the_newest_snapshot_only() {
     );
     assert_eq!(out, [operand("a", 4, "1"), put("b", 9, "base,B")]);
     assert_eq!(counts.dropped_user, 2);
-    // Once all operands went, the value below is the newest entry of the key.
+    // Once all operands are dropped, the value below is the newest entry of the key.
     let entries = [operand("a", 9, "3"), put("a", 7, "base")];
     let (out, _) = job(&filter).run(&entries).unwrap();
     assert_eq!(filter.shown(), ["a+3", "a=base"]);
