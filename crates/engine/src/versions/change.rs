@@ -1,10 +1,10 @@
-//! What an install is asked to do, and how its caller learns the outcome.
+//! A change to install, and the future with its outcome.
 //!
-//! In: edits with what belongs to them (memtables that were flushed, guards of new files, a new
+//! In: edits with the objects that belong to them (flushed memtables, guards of new files, a new
 //! family). Out: the outcome, once the MANIFEST is synced and the new versions are published.
 //!
-//! Invariant: a change that was handed over is carried out whether or not its caller still waits;
-//! so dropping a job in the middle of its install cannot remove a file that the MANIFEST names.
+//! Invariant: a queued change is installed even if its caller no longer waits; dropping a job in
+//! the middle of its install therefore cannot remove a file that the MANIFEST names.
 
 use super::obsolete::FileGuard;
 use crate::sealing::TakenNumbers;
@@ -22,37 +22,36 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// A change to the database's state. All of it happens or nothing.
+/// A change to the database's state, applied atomically.
 #[derive(Debug, Default)]
 pub(crate) struct Change {
-    /// In order. Several edits about trees are one atomic group, and so is the creation of a family
-    /// with the edit that adds its tables. `next_file_number`,
-    /// `last_sequence`, `prev_log_number`, `min_log_number_to_keep` and the group's counts are
-    /// filled in by the install.
+    /// The edits, in order. Several edits of trees are one atomic group, and so is the creation of
+    /// a family with the edit that adds its tables. The install fills in `next_file_number`,
+    /// `last_sequence`, `prev_log_number`, `min_log_number_to_keep` and the group's counts.
     pub(crate) edits: Vec<VersionEdit>,
     /// Sealed memtables whose entries are in tables that the edits add.
     pub(crate) flushed: Vec<(ColumnFamilyId, Vec<Arc<MemTable>>)>,
-    /// Guards of the files that the edits add. Those of a change that fails remove their files,
-    /// once that is safe.
+    /// Guards of the files that the edits add. If the change fails, its guards remove the files as
+    /// soon as that is safe.
     pub(crate) files: Vec<FileGuard>,
-    /// What is known of the tables that the edits add.
+    /// Entry counts of the tables that the edits add.
     pub(crate) counts: Vec<(FileNumber, FileCounts)>,
-    /// No family needs a log before this one any more. That is said of the families that there are
-    /// when the change is staged: what they have from before is in tables, these included.
+    /// First log that any family needs from now on. Applies to the families that exist when the
+    /// change is staged: their older entries are in tables, including those of this change.
     pub(crate) first_log: Option<FileNumber>,
-    /// The edits add ingested files; whoever reads at this sequence number or a later one has to
-    /// see them. It is not visible yet.
+    /// Set if the edits add ingested files: readers at this sequence number or a later one must see
+    /// them. The number is not visible yet.
     pub(crate) ingested: Option<SeqNo>,
-    /// The numbers of ingested files, where some entries have older ones: then readers must not
-    /// see these before those, nor in one family what they do not see in another, whatever they
-    /// read at. Where all have numbers of their own, the caller keeps them.
+    /// Sequence numbers of ingested files, if some entries have older ones: readers at any number
+    /// must then see all of the files or none, in all families. If all entries have numbers of
+    /// their own, the caller keeps them.
     pub(crate) at_once: Option<TakenNumbers>,
-    /// The column family that the edits create. Its log number is filled in by the install.
+    /// The column family that the edits create. The install fills in its log number.
     pub(crate) created: Option<Arc<Family>>,
 }
 
 impl Change {
-    /// A change of one edit, without anything else.
+    /// Creates a change of one edit.
     pub(crate) fn edit(edit: VersionEdit) -> Change {
         Change { edits: vec![edit], ..Change::default() }
     }
@@ -74,8 +73,8 @@ impl Request {
         (Request { change, outcome: outcome.clone() }, Installed(outcome))
     }
 
-    /// Takes the guards off the files that the edits add. Guards of other files stay, and remove
-    /// files that the job began and did not need.
+    /// Releases the guards of the files that the edits add. Other guards stay, and remove files
+    /// that the job began and did not need.
     pub(super) fn keep_files(&mut self) {
         let edits = &self.change.edits;
         let tables = edits.iter().flat_map(|edit| &edit.new_files).map(|(_, file)| file.number);
@@ -85,7 +84,7 @@ impl Request {
         guards.filter(|guard| added.contains(&guard.number())).for_each(FileGuard::keep);
     }
 
-    /// Tells the files of `version` that the change adds what is known of them.
+    /// Passes the entry counts to the files that the change adds to `version`.
     pub(super) fn tell_counts(&self, version: &Version) {
         let known = |number: FileNumber| self.change.counts.iter().find(|(of, _)| *of == number);
         let added = self.change.edits.iter().flat_map(|edit| &edit.new_files);
@@ -97,13 +96,14 @@ impl Request {
         }
     }
 
-    /// From where on readers have to see what it ingests into this family, if anything.
+    /// Returns the sequence number from which readers must see the files ingested into this family,
+    /// or None.
     pub(super) fn ingests_into(&self, family: ColumnFamilyId) -> Option<SeqNo> {
         let adds = self.change.edits.iter().any(|edit| edit.column_family == family);
         self.change.ingested.filter(|_| adds)
     }
 
-    /// Tells the caller.
+    /// Passes the outcome to the caller.
     pub(super) fn complete(self, result: Result<()>) {
         self.outcome.set(result);
     }
@@ -126,12 +126,12 @@ impl Outcome {
 
 impl Drop for Request {
     fn drop(&mut self) {
-        // Why: whoever waits shall not wait forever for an install that ended in a panic.
+        // An install that ended in a panic must not leave its caller waiting.
         self.outcome.set(Err(Error::new(ErrorKind::Panicked, "a change to the MANIFEST was given up")));
     }
 }
 
-/// The outcome of an install. The install goes on if this is dropped.
+/// The outcome of an install. Dropping it does not stop the install.
 #[derive(Debug)]
 #[must_use = "an install may fail"]
 pub(crate) struct Installed(Arc<Outcome>);

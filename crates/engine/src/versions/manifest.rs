@@ -1,12 +1,12 @@
-//! The MANIFEST being written, and CURRENT that names it.
+//! The MANIFEST being written, and the file CURRENT that names it.
 //!
 //! In: encoded version edits. Out: records that are durable when a call returns.
 //!
 //! Invariants:
-//! - CURRENT names a MANIFEST whose snapshot is whole and durable, before and after every step of
-//!   the switch to a new one: the new file and its name are synced, then CURRENT is replaced by
+//! - CURRENT names a MANIFEST whose snapshot is complete and durable, before and after every step
+//!   of the switch to a new one: the new file and its name are synced, then CURRENT is replaced by
 //!   renaming, then its name is synced.
-//! - After a failed write or sync the file is not written again; what it holds is not known until
+//! - After a failed write or sync the file is not written again; its content is unknown until
 //!   CURRENT names another.
 
 use karst_base::error::{Error, ErrorKind, Result};
@@ -23,33 +23,33 @@ pub(super) struct ManifestFile {
     number: FileNumber,
     file: Box<dyn WritableFile>,
     log: LogWriter,
-    /// Its size when it was begun, in bytes.
+    /// Size after its initial snapshot, in bytes.
     begun_bytes: u64,
-    /// Bytes reserved for it, and how many to reserve at a time; 0 for none.
+    /// Bytes of space reserved for it so far.
     reserved: u64,
     how: Writing,
 }
 
-/// How a MANIFEST is written.
+/// Write settings of a MANIFEST.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Writing {
-    /// Space is reserved in steps of so many bytes; 0 for never.
+    /// Bytes of space reserved per step; 0 for no reservation.
     pub(super) reserve_bytes: u64,
-    /// It is synced with `fsync`, not with `fdatasync`.
+    /// Syncs with `fsync` instead of `fdatasync`.
     pub(super) fsync: bool,
 }
 
-/// Why edits could not be written.
+/// Failed write of edits.
 #[derive(Debug)]
 pub(super) struct NotWritten {
     pub(super) error: Error,
-    /// They may be found all the same by whoever opens the database.
+    /// The edits may still be found when the database is opened.
     pub(super) may_count: bool,
 }
 
 impl ManifestFile {
-    /// Begins a MANIFEST with these edits and makes CURRENT name it. `temporary` is an unused file
-    /// number.
+    /// Begins a MANIFEST with the edits of `snapshot` and makes CURRENT name it. `temporary` is an
+    /// unused file number.
     pub(super) fn begin(
         fs: &dyn FileSystem,
         directory: &Path,
@@ -64,8 +64,8 @@ impl ManifestFile {
             let temporary = current_to_be(fs, directory, name, temporary)?;
             Ok((manifest, temporary))
         });
-        // Why at once: CURRENT does not name it, and where there was no room for it there is none
-        // to be taken up by its beginning.
+        // Removed at once, because CURRENT does not name it, and a full disk has no room for its
+        // beginning.
         let (manifest, temporary) = made.map_err(|error| {
             let _ = fs.remove(&path);
             NotWritten { error, may_count: false }
@@ -86,7 +86,7 @@ impl ManifestFile {
         manifest.append(snapshot)?;
         manifest.sync()?;
         manifest.begun_bytes = manifest.file.size();
-        // Why before the rename: CURRENT shall not outlive the name of the file that it names.
+        // Before the rename, because CURRENT must not outlive the name of the file that it names.
         fs.sync_dir(directory)?;
         Ok(manifest)
     }
@@ -114,7 +114,7 @@ impl ManifestFile {
         let end = self.file.size() + bytes.len() as u64;
         if self.how.reserve_bytes > 0 && end > self.reserved {
             let more = (end - self.reserved).next_multiple_of(self.how.reserve_bytes);
-            // Why ignored: space that cannot be reserved may still be there; the write will tell.
+            // Ignored, because the write may find space even if it cannot be reserved.
             let _ = self.file.reserve(self.reserved, more);
             self.reserved += more;
         }
@@ -125,11 +125,11 @@ impl ManifestFile {
         Ok(if self.how.fsync { self.file.sync_all() } else { self.file.sync() }?)
     }
 
-    /// Gives back the space that it does not use. Nothing is written to it afterwards.
+    /// Returns unused reserved space. No write follows.
     pub(super) fn end(mut self) {
         let size = self.file.size();
         if self.reserved > size {
-            // Why ignored: nothing is lost but space, until another MANIFEST takes its place.
+            // Ignored, because only space is lost, until another MANIFEST replaces this one.
             let _ = self.file.truncate(size);
         }
     }
@@ -146,7 +146,7 @@ pub(crate) fn write_current(
     put_current(fs, directory, &temporary)
 }
 
-/// Makes a file that says what CURRENT is to say.
+/// Writes a temporary file with the future content of CURRENT.
 fn current_to_be(
     fs: &dyn FileSystem,
     directory: &Path,
@@ -158,19 +158,19 @@ fn current_to_be(
     Ok(temporary)
 }
 
-/// Puts it in CURRENT's place.
+/// Renames the temporary file to CURRENT.
 fn put_current(fs: &dyn FileSystem, directory: &Path, temporary: &Path) -> Result<()> {
     fs.rename(temporary, &directory.join(FileName::Current.to_string()))?;
     Ok(fs.sync_dir(directory)?)
 }
 
-/// Makes a file with these bytes, durable but for its name. One that comes to nothing is removed.
+/// Creates a file with these bytes, durable except for its name. Removes it on failure.
 pub(crate) fn write_synced(fs: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Result<()> {
     let write = || -> Result<()> {
         let mut file = fs.create(path)?;
         file.append(bytes)?;
         Ok(file.sync()?)
     };
-    // Why its outcome does not matter: what stays is removed when the database is opened.
+    // Its result does not matter, because opening the database removes leftover files.
     write().inspect_err(|_| drop(fs.remove(path)))
 }

@@ -1,25 +1,24 @@
 //! The live state of a database open for writing: file numbers, column families, their trees, and
 //! the MANIFEST that records every change.
 //!
-//! In: [`Change`]s of flushes, compactions, and of those who create and drop column families. Out:
-//! each change durable in the MANIFEST and then published to its [`Family`]; files that nobody
-//! needs any more removed.
+//! In: [`Change`]s of flushes, compactions, and the creation and drop of column families. Out: each
+//! change durable in the MANIFEST and then published to its [`Family`]; obsolete files removed.
 //!
-//! Order of an install: stage (all of a group, in memory) - sync the directories of new files -
-//! append to the MANIFEST and sync - publish - retire what left the trees - tell the callers.
-//! Changes that come while the MANIFEST is written form the next group.
+//! Order of an install: stage (the whole group, in memory) - sync the directories of new files -
+//! append to the MANIFEST and sync - publish - retire files that left the trees - notify callers.
+//! Changes queued while the MANIFEST is written form the next group.
 //!
 //! Invariants:
-//! - What is published is durable. What failed has changed nothing in memory; the next install
-//!   begins a new MANIFEST, and where the failed edit may or may not be on storage no file is
-//!   removed until CURRENT names that. It is not where the failure came before the edit was
-//!   appended, or before CURRENT named the MANIFEST that has it.
+//! - Published state is durable. A failed change has changed nothing in memory; the next install
+//!   begins a new MANIFEST. If the failed edit may be on storage, no file is removed until CURRENT
+//!   names that MANIFEST. It cannot be on storage if the failure came before the edit was appended,
+//!   or before CURRENT named the MANIFEST that has it.
 //! - Only the one running install changes trees; it works on a copy, so the state's lock is not
 //!   held while anything is built or written.
 //!
 //! Lock: `state`, then a family's exchange. Never held while waiting or writing.
-//! Why a job of its own and not the first caller's future: a future may never be polled again, and
-//! others wait for what it leads.
+//! The install is a job of its own and not the first caller's future, because a future may never be
+//! polled again, and other callers wait for the install.
 
 mod change;
 mod manifest;
@@ -60,33 +59,33 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Is told of a failed MANIFEST write, or that a flush has reached the limit of space.
+/// Callback for a failed MANIFEST write, or a flush that has reached the space limit.
 pub(crate) type OnFailure = Box<dyn Fn(&Error, BackgroundErrorReason) + Send + Sync>;
 
-/// How the MANIFEST is kept.
+/// Options of the MANIFEST.
 #[derive(Clone, Debug)]
 pub(crate) struct ManifestOptions {
-    /// Bytes above which a new MANIFEST is begun (`max_manifest_file_size`).
+    /// Size in bytes above which a new MANIFEST is begun (`max_manifest_file_size`).
     pub(crate) max_file_bytes: u64,
-    /// Percent by which it may outgrow what it began with, however large that is
+    /// Percentage by which it may outgrow its initial snapshot, regardless of that one's size
     /// (`max_manifest_space_amp_pct`).
     pub(crate) growth_percent: u64,
-    /// Bytes of space to reserve for it at a time (`manifest_preallocation_size`,
-    /// `allow_fallocate`); 0 for none.
+    /// Bytes of space to reserve at a time (`manifest_preallocation_size`, `allow_fallocate`); 0
+    /// for no reservation.
     pub(crate) reserve_bytes: u64,
-    /// It is synced with `fsync` (`use_fsync`).
+    /// Syncs with `fsync` (`use_fsync`).
     pub(crate) fsync: bool,
-    /// `write_dbid_to_manifest`.
+    /// Records the database's id (`write_dbid_to_manifest`).
     pub(crate) writes_db_id: bool,
-    /// `track_and_verify_wals_in_manifest`.
+    /// Records logs and their synced sizes (`track_and_verify_wals_in_manifest`).
     pub(crate) tracks_wals: bool,
-    /// `allow_ingest_behind` of the database.
+    /// The database's `allow_ingest_behind`.
     pub(crate) allow_ingest_behind: bool,
-    /// It is read back when the database is closed (`verify_manifest_content_on_close`).
+    /// Reads the MANIFEST back when the database is closed (`verify_manifest_content_on_close`).
     pub(crate) verifies_on_close: bool,
 }
 
-/// The live state of a database; see the module.
+/// The live state of a database open for writing.
 pub(crate) struct Versions {
     path: PathBuf,
     options: ArcSwap<ManifestOptions>,
@@ -110,14 +109,14 @@ struct State {
     queue: VecDeque<Request>,
     installing: bool,
     closed: bool,
-    /// Those who wait for the end of installing; there are some only once it is closed.
+    /// Calls of `close` that wait for the end of installing; empty until the state is closed.
     closing: Vec<Request>,
-    /// The file; `None` before the first install, after a failure, and while the running install
-    /// has it.
+    /// The open MANIFEST; `None` before the first install, after a failure, and while the running
+    /// install owns it.
     file: Option<ManifestFile>,
     /// The MANIFEST that CURRENT names and its size in bytes, as last known.
     named: (FileNumber, u64),
-    /// How many changes brought ingested files.
+    /// Number of changes with ingested files.
     ingestions: u64,
 }
 
@@ -127,45 +126,44 @@ impl std::fmt::Debug for Versions {
     }
 }
 
-/// The database as its MANIFEST has it at one moment.
+/// The database as recorded in its MANIFEST at one moment.
 #[derive(Debug)]
 pub(crate) struct Moment {
-    /// The MANIFEST and how many of its bytes say this.
+    /// The MANIFEST and the number of its bytes that record this state.
     pub(crate) manifest: (FileNumber, u64),
     /// All families with their trees.
     pub(crate) trees: Vec<(Arc<Family>, Arc<Version>)>,
-    /// Logs with what is not in the trees.
+    /// Logs with entries that are not in the trees.
     pub(crate) logs: BTreeSet<FileNumber>,
-    /// How many changes have brought files that were ingested.
+    /// Number of changes with ingested files so far.
     ingestions: u64,
 }
 
 impl Moment {
-    /// Whether logs that were looked at after this moment and before `later` bring all that is not
-    /// in the trees: nothing of a family that they do not have, nor anything that came behind files
-    /// that were ingested since.
+    /// Returns true if logs examined between this moment and `later` complete its trees: they have
+    /// no entry of a family that it lacks, and none written behind files ingested in between.
     pub(crate) fn goes_with_logs(&self, later: &Moment) -> bool {
         self.ingestions == later.ingestions && self.has_families_of(later)
     }
 
-    /// Whether it has all families that another one has.
+    /// Returns true if it has all families of `other`.
     fn has_families_of(&self, other: &Moment) -> bool {
         let has = |(family, _): &(Arc<Family>, _)| self.trees.iter().any(|(own, _)| Arc::ptr_eq(own, family));
         other.trees.iter().all(has)
     }
 }
 
-/// What a database is made of when its [`Versions`] begin.
+/// State from which [`Versions`] begin.
 pub(crate) struct Start {
     pub(crate) path: PathBuf,
     pub(crate) options: ManifestOptions,
     pub(crate) identity: Arc<Identity>,
-    /// As the MANIFEST has it; every family is open.
+    /// State replayed from the MANIFEST; every family is open.
     pub(crate) set: VersionSet,
     pub(crate) families: Arc<Families>,
     pub(crate) obsolete: Arc<ObsoleteFiles>,
     pub(crate) shared: Arc<Shared>,
-    /// Above every number in the directory.
+    /// A file number above all in the directory.
     pub(crate) next_file: FileNumber,
     /// The logs in the directory.
     pub(crate) logs: BTreeSet<FileNumber>,
@@ -174,7 +172,7 @@ pub(crate) struct Start {
 }
 
 impl Versions {
-    /// Goes on from what was replayed. The first install begins a new MANIFEST.
+    /// Continues from the replayed state. The first install begins a new MANIFEST.
     pub(crate) fn new(start: Start) -> Arc<Versions> {
         let Start { path, options, identity, set, families, obsolete, shared, .. } = start;
         let allow_ingest_behind = options.allow_ingest_behind;
@@ -228,10 +226,10 @@ impl Versions {
         &self.prepared_logs
     }
 
-    /// The oldest log that is needed for what was prepared in it: not decided, or committed and in
-    /// a memtable that `flushed` does not name.
+    /// Returns the oldest log that prepared transactions need: those undecided, or committed and in
+    /// a memtable not in `flushed`.
     fn log_of_prepared(&self, flushed: &[Arc<MemTable>]) -> Option<FileNumber> {
-        // Invariant: first those that are undecided; see `PreparedLogs`.
+        // Invariant: undecided ones are read first; see `PreparedLogs`.
         let undecided = self.prepared_logs.oldest();
         let families = self.families.all();
         let in_memory = families.iter().filter_map(|family| {
@@ -242,7 +240,7 @@ impl Versions {
         in_memory.chain(undecided).min()
     }
 
-    /// How the MANIFEST is kept from now on.
+    /// Changes the options of the MANIFEST, from the next write on.
     pub(crate) fn change_options(&self, change: impl Fn(&mut ManifestOptions)) {
         self.options.rcu(|options| {
             let mut options = ManifestOptions::clone(options);
@@ -256,40 +254,40 @@ impl Versions {
         &self.shared.env
     }
 
-    /// Has `hook` told of failed MANIFEST writes, and of flushes with which the files have as many
-    /// bytes as they may; on the thread that installs.
+    /// Sets the hook for failed MANIFEST writes, and for flushes with which files reach the space
+    /// limit. It is called on the thread that installs.
     pub(crate) fn on_failure(&self, hook: OnFailure) {
         *self.on_failure.lock() = Some(hook);
     }
 
-    /// An unused file number.
+    /// Returns an unused file number.
     pub(crate) fn new_file_number(&self) -> FileNumber {
-        // Ordering: a number only; nothing is published with it.
+        // Ordering: a number only; no other data is published with it.
         FileNumber(self.next_file.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// A number for a table about to be written into the directory `path_id`, and the guard that
+    /// Returns a guard with a number for a table to be written into directory `path_id`; the guard
     /// removes the file unless it is installed.
     pub(crate) fn new_table(&self, path_id: u8) -> FileGuard {
         let id = StoredId { kind: StoredKind::Table, number: self.new_file_number(), path_id };
         FileGuard::new(id, self.obsolete.clone())
     }
 
-    /// The same for a blob file.
+    /// Returns a guard with a number for a blob file, like [`new_table`](Self::new_table).
     pub(crate) fn new_blob_file(&self) -> FileGuard {
         let id = StoredId { kind: StoredKind::Blob, number: self.new_file_number(), path_id: 0 };
         FileGuard::new(id, self.obsolete.clone())
     }
 
-    /// Numbers for the files of a job that writes tables into the directory `path_id`.
+    /// Returns the numbers and guards for a job that writes tables into directory `path_id`.
     pub(crate) fn job_files(self: &Arc<Self>, path_id: u8) -> Arc<JobFiles> {
         JobFiles::new(self.clone(), path_id)
     }
 
-    /// An unused column family id. Ids are never given twice.
+    /// Returns an unused column family id. Ids are never reused.
     ///
     /// # Errors
-    /// `LimitReached`: there is none.
+    /// `LimitReached`: all ids are used.
     pub(crate) fn new_family_id(&self) -> Result<ColumnFamilyId> {
         let mut newest = self.newest_family.lock();
         let next = newest
@@ -300,18 +298,18 @@ impl Versions {
         Ok(*newest)
     }
 
-    /// Gives no id up to this one any more.
+    /// Reserves all ids up to `to`.
     ///
-    /// Why: logs may be about families that the MANIFEST knows nothing of, as when a backup is
-    /// restored and newer logs stay. Should they be replayed once more, their records must not go
-    /// to a family that has been made since.
+    /// Needed because logs may refer to families that the MANIFEST lacks, for example if a backup
+    /// is restored and newer logs stay. If they are replayed again, their records must not go to a
+    /// family created since.
     pub(crate) fn pass_family_ids(&self, to: ColumnFamilyId) {
         let mut newest = self.newest_family.lock();
         *newest = to.max(*newest);
     }
 
-    /// The epoch number of the family's next file of L0. Taken in the order in which files are to
-    /// lie in L0.
+    /// Returns the epoch number of the family's next L0 file. Must be called in the order that the
+    /// files will have in L0.
     pub(crate) fn new_epoch(&self, family: ColumnFamilyId) -> u64 {
         let mut state = self.state.lock();
         let next = state.next_epochs.entry(family).or_insert(1);
@@ -319,23 +317,23 @@ impl Versions {
         *next - 1
     }
 
-    /// Who the database is, for the tables it writes.
+    /// Identity of the database, recorded in the tables that it writes.
     pub(crate) fn identity(&self) -> &Arc<Identity> {
         &self.identity
     }
 
-    /// Files that nobody needs any more.
+    /// The files to remove.
     pub(crate) fn obsolete(&self) -> &Arc<ObsoleteFiles> {
         &self.obsolete
     }
 
-    /// The MANIFEST in force and its size in bytes.
+    /// Returns the MANIFEST in force and its size in bytes.
     pub(crate) fn manifest(&self) -> (FileName, u64) {
         let (number, bytes) = self.state.lock().named;
         (FileName::Manifest(number), bytes)
     }
 
-    /// What the MANIFEST says now, and in how many of its bytes. To copy the files that this names,
+    /// Returns the state recorded in the MANIFEST, and its size. To copy the files that it names,
     /// [hold](ObsoleteFiles::hold) them first.
     pub(crate) fn moment(&self) -> Moment {
         let state = self.state.lock();
@@ -348,59 +346,58 @@ impl Versions {
         }
     }
 
-    /// The family's log number; `None` if it was dropped.
+    /// Returns the family's log number; `None` if it was dropped.
     pub(crate) fn log_number(&self, family: ColumnFamilyId) -> Option<FileNumber> {
         self.state.lock().manifest.families.get(&family).map(|state| state.log_number)
     }
 
-    /// Logs below this number hold nothing that anyone needs.
+    /// Returns the oldest log that may be needed.
     pub(crate) fn min_log_number(&self) -> FileNumber {
         self.state.lock().manifest.min_log
     }
 
-    /// The largest sequence number that the MANIFEST knows.
+    /// Returns the largest sequence number recorded in the MANIFEST.
     #[cfg(test)]
     pub(crate) fn last_sequence(&self) -> SeqNo {
         self.state.lock().manifest.last_sequence
     }
 
-    /// A log was created. It is removed once every family's log number is above its own.
+    /// Adds a new log. It is removed once every family's log number is above its own.
     pub(crate) fn add_log(&self, number: FileNumber) {
         self.state.lock().logs.insert(number);
     }
 
-    /// Logs in the directory that are still needed, ascending.
+    /// Returns the logs in the directory that are still needed, ascending.
     pub(crate) fn logs(&self) -> Vec<FileNumber> {
         self.state.lock().logs.iter().copied().collect()
     }
 
-    /// Says that everything the family has in memory is in logs from `log` on, or that it has
-    /// nothing in memory and writes go to `log`. Recorded with the next install.
+    /// Raises the family's log number: everything it has in memory is in logs from `log` on, or it
+    /// has nothing in memory and writes go to `log`. Recorded with the next install.
     ///
-    /// Why: a family without writes would otherwise keep every log that others fill.
+    /// Needed because a family without writes would otherwise keep every log that others fill.
     pub(crate) fn advance_log_number(&self, family: ColumnFamilyId, log: FileNumber) {
         if let Some(state) = self.state.lock().manifest.families.get_mut(&family) {
             state.log_number = state.log_number.max(log);
         }
     }
 
-    /// Carries out `change`: durable in the MANIFEST, then published. It is begun by this call and
-    /// goes on if the future is dropped.
+    /// Installs `change`: durable in the MANIFEST, then published. This call queues it, and it
+    /// continues if the future is dropped.
     ///
-    /// Changes are carried out in the order of these calls; those that come together share one
-    /// sync.
+    /// Changes are installed in the order of these calls; concurrent ones share one sync.
     ///
     /// # Errors
     /// `NotFound`: the column family was dropped. `InvalidArgument`, `Corruption`: the change does
-    /// not fit. `Io`: the MANIFEST could not be written; the change has not happened, but may be
-    /// found done after a crash. `Closed`: the database is closed.
+    /// not fit. `Io`: the MANIFEST could not be written; the change is not applied, but may be
+    /// found applied after a crash. `Closed`: the database is closed.
     pub(crate) fn install(self: &Arc<Self>, change: Change) -> Installed {
         let (request, installed) = Request::new(change);
         self.queue([request]);
         installed
     }
 
-    /// As [`install`](Self::install), for each of `changes`; all of them come together.
+    /// Installs each of `changes` like [`install`](Self::install); all are queued together.
     pub(crate) fn install_together(
         self: &Arc<Self>,
         changes: impl IntoIterator<Item = Change>,
@@ -426,43 +423,43 @@ impl Versions {
         }
     }
 
-    /// Refuses further changes. Those that were begun are carried out; the future ends when they
-    /// are, and nothing is written from then on. `None` if nothing is being installed.
+    /// Refuses further changes. The future ends when those already queued are installed, after
+    /// which nothing is written. `None` if no install is running.
     pub(crate) fn close(&self) -> Option<Installed> {
         let mut state = self.state.lock();
         state.closed = true;
         if !state.installing {
             return None;
         }
-        // Why not queued behind the others: whoever installs tells their end while it still
-        // installs, and a second closing then would be one more change, written when the MANIFEST
-        // is ended and the lock given back.
+        // Not queued as a change, because the install completes its callers while it still runs,
+        // and a second `close` at that point would add a change that is written after the MANIFEST
+        // was ended and the lock released.
         let (request, installed) = Request::new(Change::default());
         state.closing.push(request);
         Some(installed)
     }
 
-    /// Whether changes are being carried out.
+    /// Returns true while changes are being installed.
     #[cfg(test)]
     fn is_installing(&self) -> bool {
         self.state.lock().installing
     }
 
-    /// Whether a group of changes was taken, and others have to wait for the next one.
+    /// Returns true if a group of changes was taken, and further changes wait for the next one.
     #[cfg(test)]
     fn is_writing(&self) -> bool {
         let state = self.state.lock();
         state.installing && state.queue.is_empty()
     }
 
-    /// Changes that wait for the next group.
+    /// Returns the number of changes that wait for the next group.
     #[cfg(test)]
     fn queued(&self) -> usize {
         self.state.lock().queue.len()
     }
 
-    /// Reads the MANIFEST back, if that is asked for; one that is damaged is written anew, which is
-    /// read back as well. Blocks. To be called before [`close`](Self::close).
+    /// Reads the MANIFEST back, if `verifies_on_close`. A damaged one is written anew, and read
+    /// back as well. Blocks. Must be called before [`close`](Self::close).
     ///
     /// # Errors
     /// It cannot be read, or the new one cannot be written or is damaged too.
@@ -472,13 +469,13 @@ impl Versions {
         }
         let Some(damage) = self.damage_of_manifest()? else { return Ok(()) };
         report!(warn, error = %damage, "the MANIFEST is written anew");
-        // Why taken away: without it the next change begins another.
+        // Taken away, so that the next change begins a new MANIFEST.
         self.end_manifest();
         karst_io::block_on(self.env(), self.install(Change::default()))?;
         self.damage_of_manifest()?.map_or(Ok(()), Err)
     }
 
-    /// What is wrong with the MANIFEST; `None` also while there is none at hand.
+    /// Returns the damage of the MANIFEST, or `None`, also while none is open.
     fn damage_of_manifest(&self) -> Result<Option<Error>> {
         let (number, size_bytes) = {
             let state = self.state.lock();
@@ -508,8 +505,7 @@ impl Versions {
         Ok(damage.map(|damage| Error::in_file(&path, 0, damage)))
     }
 
-    /// Gives back the space that the MANIFEST does not use, once nothing is installed any more.
-    /// Blocks.
+    /// Releases unused reserved space of the MANIFEST. Must be called when no install runs. Blocks.
     pub(crate) fn end_manifest(&self) {
         let file = self.state.lock().file.take();
         if let Some(file) = file {
@@ -517,7 +513,7 @@ impl Versions {
         }
     }
 
-    /// Says of tables that are about to leave how hard their blocks are to leave the cache.
+    /// Sets `uncache_aggressiveness` on tables that are being removed.
     fn mark_leaving(&self, requests: &[Request]) {
         for edit in requests.iter().flat_map(|request| &request.change.edits) {
             let Some(family) = self.families.get(edit.column_family) else { continue };
@@ -526,7 +522,7 @@ impl Versions {
             if aggressiveness == 0 || edit.deleted_files.is_empty() {
                 continue;
             }
-            // Why not those that come back: they go to another level, with the blocks they have.
+            // Not those that move to another level, because they keep their blocks.
             let staying: BTreeSet<_> = edit.new_files.iter().map(|(_, file)| file.number).collect();
             let leaving: BTreeSet<_> = edit
                 .deleted_files
@@ -543,7 +539,7 @@ impl Versions {
         }
     }
 
-    /// Carries out what is queued, group by group.
+    /// Installs the queued changes, group by group.
     fn install_all(&self) {
         let running = Running(self);
         loop {
@@ -599,7 +595,7 @@ impl Versions {
         FileNumber(self.next_file.load(Ordering::Relaxed))
     }
 
-    /// Makes the staged records durable, in the MANIFEST at hand or in a new one.
+    /// Makes the staged records durable, in the open MANIFEST or in a new one.
     fn write(
         &self,
         staged: &Staged,
@@ -635,7 +631,7 @@ impl Versions {
                 }
                 if begun.as_ref().is_err_and(|not_written| not_written.may_count) {
                     let names = [FileName::Manifest(number), FileName::Temp(temporary)];
-                    // Invariant: CURRENT may name it already; it is removed only after CURRENT
+                    // Invariant: CURRENT may name it already, so it is removed only after CURRENT
                     // names another.
                     self.obsolete.uncertain();
                     self.obsolete.remove(names.map(Gone::Named));
@@ -645,10 +641,10 @@ impl Versions {
         }
     }
 
-    /// The size in bytes at which a MANIFEST gives way to a new one.
+    /// Returns the size in bytes at which a new MANIFEST is begun.
     ///
-    /// Why it depends on its beginning: a state larger than the limit would begin a new file with
-    /// every change.
+    /// It depends on the initial snapshot, because a state larger than the limit would otherwise
+    /// begin a new file with every change.
     fn most_bytes(&self, file: &ManifestFile) -> u64 {
         let begun = file.begun_bytes();
         let growth = u128::from(begun) * u128::from(self.options.load().growth_percent) / 100;
@@ -660,9 +656,9 @@ impl Versions {
 
     fn publish(&self, staged: Staged, mut requests: Vec<Request>, file: ManifestFile) {
         let Staged { state: new, leaving, mut changed, dropped, old_versions, .. } = staged;
-        // Why these too: a flush of entries that all hid each other adds no table.
+        // Flushed families too, because a flush of entries that all hid each other adds no table.
         changed.extend(requests.iter().flat_map(|request| &request.change.flushed).map(|(id, _)| *id));
-        // Why before it is published: from then on a file may become obsolete.
+        // Before publishing, because from then on a file may become obsolete.
         self.count_space(&new, &requests);
         let mut gone = Vec::new();
         {
@@ -678,12 +674,12 @@ impl Versions {
             let needed = state.logs.split_off(&new.min_log);
             gone.extend(std::mem::replace(&mut state.logs, needed).into_iter().map(Gone::Wal));
             let old = std::mem::replace(&mut state.manifest, new);
-            // Why: log numbers may have been advanced while the MANIFEST was written.
+            // Log numbers may have been advanced while the MANIFEST was written.
             for (id, family) in old.families {
                 if let Some(new) = state.manifest.families.get_mut(&id) {
                     new.log_number = new.log_number.max(family.log_number);
                     if let Some(history) = new.family.history() {
-                        // Why before the tree: it may lack what was before.
+                        // Before the tree, which may lack older timestamps.
                         history.set_full_history_ts_low(new.full_history_ts_low.clone());
                     }
                 }
@@ -697,13 +693,13 @@ impl Versions {
         for request in &mut requests {
             let Some(taken) = request.change.at_once.take() else { continue };
             for id in request.change.edits.iter().map(|edit| edit.column_family) {
-                // Why: whoever pins the old tree of any of them from here on, or has pinned it and
-                // not looked yet, pins again until the new one is there.
+                // A reader that has pinned the old tree of one of these families and not read yet,
+                // or pins it from here on, pins again until the new tree is published.
                 if let Some((family, _)) = versions.iter().find(|(family, _)| family.id() == id) {
                     family.superversion().lacks_from(SeqNo::ZERO);
                 }
             }
-            // Why between: who pins a new tree has to read at these numbers.
+            // Between the two steps, because readers of a new tree must read at these numbers.
             drop(taken);
         }
         self.mark_leaving(&requests);
@@ -711,7 +707,7 @@ impl Versions {
             let flushed = requests.iter().flat_map(|request| &request.change.flushed);
             let flushed = flushed.filter(|(id, _)| *id == family.id());
             let flushed: Vec<_> = flushed.flat_map(|(_, memtables)| memtables.iter().cloned()).collect();
-            // Why before: whoever picks a compaction from the new version weighs its files by them.
+            // Before publishing, because a picker weighs the new version's files by these counts.
             requests.iter().for_each(|request| request.tell_counts(&version));
             let ingested = requests.iter().filter_map(|request| request.ingests_into(family.id())).min();
             family.install(version, &flushed, ingested);
@@ -734,8 +730,8 @@ impl Versions {
         }
     }
 
-    /// Has the manager of files, if there is one, count those that enter the trees, and tells if
-    /// those of a flush are too many.
+    /// Counts the files that enter the trees in the `SstFileManager`, if set, and calls the hook if
+    /// a flush has reached the space limit.
     fn count_space(&self, new: &ManifestState, requests: &[Request]) {
         let Some(space) = &self.shared.space else { return };
         for edit in requests.iter().flat_map(|request| &request.change.edits) {
@@ -750,8 +746,8 @@ impl Versions {
                 space.add(shared.blob_path(file.number), blob::added_bytes(file));
             }
         }
-        // Compat: what was flushed stays so; writers are told. Why before it is published: whoever
-        // waits for the flush returns as soon as it is, and finds writes refused.
+        // Compat: the flush stays; writes fail from now on. Before publishing, because a caller
+        // that waits for the flush returns once it is published, and must find writes refused.
         let flushes = requests.iter().any(|request| !request.change.flushed.is_empty());
         if flushes
             && let Err(error) = space.check()
@@ -776,10 +772,10 @@ impl Versions {
     }
 }
 
-/// Changes that did not fit. They are told when this is dropped, at the end of their group.
+/// Changes that did not fit. Their callers are notified on drop, at the end of the group.
 ///
-/// Why not at once: what they did not fit for, such as a family that the group drops, is not
-/// published before, and whoever is told looks for it.
+/// Not earlier, because the cause, such as a family that the group drops, is not published before,
+/// and the caller looks for it.
 #[derive(Default)]
 struct Misfits(Vec<(Request, Error)>);
 
@@ -789,7 +785,8 @@ impl Drop for Misfits {
     }
 }
 
-/// Ends an install that panics: whoever waits is told, and the next install begins a new MANIFEST.
+/// Ends an install that panics: notifies waiting callers, and the next install begins a new
+/// MANIFEST.
 struct Running<'a>(&'a Versions);
 
 impl Drop for Running<'_> {

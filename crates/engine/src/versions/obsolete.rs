@@ -1,18 +1,17 @@
-//! Files that nobody needs any more, and files that are being written.
+//! Removal of obsolete files, and guards of files that are being written.
 //!
-//! In: tables and blob files as the last version with them is dropped, logs and MANIFESTs as an
-//! install leaves them behind, guards of files whose job failed. Out: the files removed, on a
-//! thread that may block.
+//! In: tables and blob files when the last version with them is dropped, logs and MANIFESTs that an
+//! install supersedes, guards of files whose job failed. Out: the files removed, on a thread that
+//! may block.
 //!
 //! Invariants:
 //! - A file is removed only after the MANIFEST in force is known not to name it: while the outcome
-//!   of a MANIFEST write is not known, nothing is removed.
-//! - Nothing is removed while a [`Hold`] lives or the user has disabled it, nor once the database
-//!   is closed, nor by a process that was forked from the one that opened it: what that one drops
-//!   its parent may still have. Nor does a log become the file of another meanwhile, or is
-//!   archived.
-//! - The lock on the database is given back after the last removal has ended. Trash is no file of
-//!   the database any more: with an `SstFileManager` a removal ends with that name.
+//!   of a MANIFEST write is unknown, nothing is removed.
+//! - Nothing is removed while a [`Hold`] lives or the user has disabled removals, after the
+//!   database is closed, or by a process forked from the one that opened it, because its parent may
+//!   still use the files. In these cases logs are not recycled or archived either.
+//! - The lock on the database is released after the last removal has ended. Trash is no longer a
+//!   file of the database: with an `SstFileManager` a removal ends with the rename to trash.
 //!
 //! Lock: the queue's own; held to change it, never while a file is removed.
 
@@ -39,7 +38,7 @@ use std::sync::{Arc, OnceLock, Weak};
 pub(crate) enum Gone {
     /// A table or a blob file.
     Stored(StoredId),
-    /// One that was found in this place and that no tree has, though one may have another of its
+    /// A file found at this path that no tree has, although a tree may have another file of its
     /// number.
     Left(PathBuf),
     /// A log.
@@ -48,33 +47,33 @@ pub(crate) enum Gone {
     Named(FileName),
 }
 
-/// What is to be removed, and whether it may be now.
+/// Queue of files to remove, and the conditions for removing them.
 pub(crate) struct ObsoleteFiles {
     env: Env,
     path: PathBuf,
     wal_path: PathBuf,
     shared: Arc<Shared>,
     retired_logs: Arc<RetiredLogs>,
-    /// The directories outside of `path`.
+    /// Locks on the directories outside `path`.
     claims: Claims,
     this: Weak<ObsoleteFiles>,
     queue: Mutex<Queue>,
-    /// A removal has ended.
+    /// Signalled when a removal has ended.
     ended: Event,
     process: OwnProcess,
-    /// Who is told, once there is somebody.
+    /// Receives removals, once set.
     events: OnceLock<Arc<Events>>,
 }
 
 #[derive(Default)]
 struct Queue {
     waiting: BTreeSet<Gone>,
-    /// Files that could not be removed; tried again with the next ones.
+    /// Files that could not be removed; retried with the next removal.
     failed: BTreeSet<Gone>,
     holds: usize,
-    /// How often the user has disabled removals, and not enabled them again.
+    /// Number of `disable` calls without a matching `enable`.
     disabled: u64,
-    /// The outcome of a MANIFEST write is not known, so neither is which files the MANIFEST names.
+    /// The outcome of a MANIFEST write is unknown, so the files that it names are unknown too.
     uncertain: bool,
     removing: bool,
     closed: bool,
@@ -94,8 +93,8 @@ impl std::fmt::Debug for ObsoleteFiles {
 }
 
 impl ObsoleteFiles {
-    /// Nothing to remove. `lock` is the lock on the database in `path`, whose logs are in
-    /// `wal_path`, and `claims` has those on its other directories.
+    /// Creates an empty queue. `lock` is the lock on the database in `path`, whose logs are in
+    /// `wal_path`, and `claims` holds those on its other directories.
     pub(crate) fn new(
         shared: Arc<Shared>,
         path: PathBuf,
@@ -120,30 +119,30 @@ impl ObsoleteFiles {
         })
     }
 
-    /// From now on tells of the tables and blob files that are removed.
+    /// Sends the removals of tables and blob files to `events` from now on.
     pub(crate) fn tell(&self, events: &Arc<Events>) {
         let _ = self.events.set(events.clone());
     }
 
-    /// A log that nobody needs, as the file of the next one; none while files are kept. It is the
-    /// caller's.
+    /// Takes an obsolete log to recycle as the next log's file; None while files are kept. The
+    /// caller owns it.
     pub(crate) fn take_spare_log(&self) -> Option<FileNumber> {
         let queue = self.queue.lock();
-        // Why under the lock: whoever begins to keep files finds it taken, or keeps it.
+        // Under the lock, so that a caller that begins to keep files finds it either taken or kept.
         if queue.may_remove() { self.retired_logs.take() } else { None }
     }
 
-    /// Which logs are files for the next ones.
+    /// Logs available for recycling.
     pub(crate) fn retired_logs(&self) -> &Arc<RetiredLogs> {
         &self.retired_logs
     }
 
-    /// The directories outside of the database's own that are locked for it.
+    /// Locks on the directories outside the database's own.
     pub(crate) fn claims(&self) -> &Claims {
         &self.claims
     }
 
-    /// Removes these files as soon as that is allowed. Returns at once.
+    /// Queues these files for removal as soon as it is allowed. Does not wait.
     pub(crate) fn remove(&self, files: impl IntoIterator<Item = Gone>) {
         if !self.process.is_current() {
             return;
@@ -153,20 +152,20 @@ impl ObsoleteFiles {
         self.start(&mut queue);
     }
 
-    /// From now on nothing is removed until [`certain`](Self::certain).
+    /// Suspends removals until [`certain`](Self::certain).
     pub(super) fn uncertain(&self) {
         self.queue.lock().uncertain = true;
     }
 
-    /// A MANIFEST is in force whose content is known.
+    /// Resumes removals, because a MANIFEST with known content is in force.
     pub(super) fn certain(&self) {
         let mut queue = self.queue.lock();
         queue.uncertain = false;
         self.start(&mut queue);
     }
 
-    /// Keeps all files that are there until the hold is dropped, for copying them. When it returns,
-    /// nothing is being removed.
+    /// Keeps all existing files until the hold is dropped, for copying them. No removal is in
+    /// progress when it returns.
     pub(crate) async fn hold(self: &Arc<Self>) -> Hold {
         self.queue.lock().holds += 1;
         let hold = Hold(self.clone());
@@ -174,15 +173,15 @@ impl ObsoleteFiles {
         hold
     }
 
-    /// Removes nothing until [`enable`](Self::enable) was called as often. When it returns, nothing
-    /// is being removed. Counts from the first poll on.
+    /// Disables removals until [`enable`](Self::enable) was called as many times. No removal is in
+    /// progress when it returns. Takes effect at the first poll.
     pub(crate) async fn disable(&self) {
         self.queue.lock().disabled += 1;
         self.wait_for_removal().await;
     }
 
-    /// Takes one [`disable`](Self::disable) back, if there is one. When it returns, what could be
-    /// removed is. Counts from the first poll on.
+    /// Reverts one [`disable`](Self::disable), if any. When it returns, all files that may be
+    /// removed are. Takes effect at the first poll.
     pub(crate) async fn enable(&self) {
         {
             let mut queue = self.queue.lock();
@@ -192,7 +191,7 @@ impl ObsoleteFiles {
         self.wait_for_removal().await;
     }
 
-    /// Whether nobody keeps files.
+    /// Returns true if removals are neither held nor disabled.
     pub(crate) fn is_enabled(&self) -> bool {
         let queue = self.queue.lock();
         queue.holds == 0 && queue.disabled == 0
@@ -208,8 +207,8 @@ impl ObsoleteFiles {
         }
     }
 
-    /// Removes what may be removed, and gives the lock on the database back. Nothing is removed
-    /// after that. Again, it only waits.
+    /// Removes all files that may be removed, and releases the lock on the database. Nothing is
+    /// removed after that. A second call only waits.
     pub(crate) async fn close(&self) {
         self.remove(self.retired_logs.close().into_iter().map(Gone::Wal));
         let mut tried_again = false;
@@ -230,7 +229,8 @@ impl ObsoleteFiles {
                         let places = self.shared.all_places().into_iter();
                         space.forget(&places.map(|(_, directory)| directory).collect::<Vec<_>>());
                     }
-                    // Before the lock, because the next opener that gets it needs these too.
+                    // Before the lock, because the next opener that gets the lock needs these
+                    // directories too.
                     self.claims.give_back();
                     return drop(lock);
                 }
@@ -248,7 +248,7 @@ impl ObsoleteFiles {
         drop(self.env.run_blocking(move |_| this.purge()));
     }
 
-    /// Removes what may be removed. Called by whoever has set `removing`.
+    /// Removes all files that may be removed. The caller has set `removing`.
     fn purge(&self) {
         let mut retry = std::mem::take(&mut self.queue.lock().failed);
         loop {
@@ -270,7 +270,8 @@ impl ObsoleteFiles {
                 if !self.remove_one(&gone) {
                     self.queue.lock().failed.insert(gone);
                 }
-                // Why after each: whoever wants to keep files waits for no more than one.
+                // After each file, because a caller that wants to keep files should wait for one
+                // removal at most.
                 let mut queue = self.queue.lock();
                 if !queue.may_remove() {
                     queue.waiting.append(&mut batch);
@@ -284,7 +285,7 @@ impl ObsoleteFiles {
         }
     }
 
-    /// Moves a log to the archive. Whether it is gone from here.
+    /// Moves a log to the archive. Returns true if it is gone from its place.
     fn archive(&self, archive: &Archive, log: FileNumber) -> bool {
         match archive.take(&self.env, log) {
             Ok(()) => true,
@@ -296,7 +297,7 @@ impl ObsoleteFiles {
         }
     }
 
-    /// Whether the file is gone.
+    /// Removes a file. Returns true if it is gone.
     fn remove_one(&self, gone: &Gone) -> bool {
         let path = match *gone {
             Gone::Stored(id) => return self.remove_stored(gone, id),
@@ -311,10 +312,10 @@ impl ObsoleteFiles {
         self.remove_at(gone, path).unwrap_or(true)
     }
 
-    /// The same of a file that was in a tree, or was to be.
+    /// Removes a table or blob file. Returns true if it is gone.
     ///
-    /// Why in whichever family's directory: numbers are unique in a database, and the family may be
-    /// closed.
+    /// Tries the directories of all families, because the file's family may be closed, and numbers
+    /// are unique in a database.
     fn remove_stored(&self, gone: &Gone, id: StoredId) -> bool {
         self.shared.open_files.forget(id.number);
         let name = match id.kind {
@@ -326,7 +327,7 @@ impl ObsoleteFiles {
         removed.find_map(|removed| removed).unwrap_or(true)
     }
 
-    /// Whether the file is gone now; `None` if it was not there.
+    /// Removes the file at `path`. Returns true if it is gone; `None` if it did not exist.
     fn remove_at(&self, gone: &Gone, path: PathBuf) -> Option<bool> {
         match self.remove_file(gone, &path) {
             Ok(()) => {
@@ -344,7 +345,8 @@ impl ObsoleteFiles {
     }
 
     fn remove_file(&self, gone: &Gone, path: &Path) -> karst_io::Result<()> {
-        // Compat: RocksDB leaves to it what may be large and lies beside the tables.
+        // Compat: RocksDB's SstFileManager removes files that may be large and lie beside the
+        // tables.
         let is_its = match gone {
             Gone::Stored(_) | Gone::Left(_) => true,
             Gone::Wal(_) => self.wal_path == self.path,
@@ -356,7 +358,7 @@ impl ObsoleteFiles {
         }
     }
 
-    /// Removes files that were on their way out before, by this process or another.
+    /// Removes trash that this process or another left behind.
     pub(crate) fn remove_trash(&self, trash: Vec<PathBuf>) {
         for path in trash {
             match &self.shared.space {
@@ -384,13 +386,13 @@ impl ObsoleteFiles {
         }
     }
 
-    /// Whether files are being removed.
+    /// Returns true while files are being removed.
     #[cfg(test)]
     pub(super) fn is_removing(&self) -> bool {
         self.queue.lock().removing
     }
 
-    /// Files that wait to be removed.
+    /// Returns the files that wait for removal.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> Vec<Gone> {
         self.queue.lock().waiting.iter().cloned().collect()
@@ -421,8 +423,9 @@ impl Drop for Hold {
     }
 }
 
-/// A table or blob file that is being written. Give it to [`Change::files`](super::Change) with the
-/// edit that adds the file; dropped otherwise, it removes the file.
+/// Guard of a table or blob file that is being written. Pass it to
+/// [`Change::files`](super::Change) with the edit that adds the file; otherwise its drop removes
+/// the file.
 #[derive(Debug)]
 pub(crate) struct FileGuard {
     id: StoredId,
@@ -439,7 +442,7 @@ impl FileGuard {
         self.id.number
     }
 
-    /// The file is part of the database now.
+    /// Releases the file, which is now part of the database.
     pub(super) fn keep(mut self) {
         self.obsolete = None;
     }
@@ -458,7 +461,7 @@ impl Drop for FileGuard {
 pub(crate) struct JobFiles {
     versions: Arc<Versions>,
     path_id: u8,
-    /// Lock: held to add or take.
+    /// Lock: held to add guards or to take all.
     guards: Mutex<Vec<FileGuard>>,
 }
 
@@ -467,7 +470,7 @@ impl JobFiles {
         Arc::new(JobFiles { versions, path_id, guards: Mutex::default() })
     }
 
-    /// The guards of all files so far, for [`Change::files`](super::Change).
+    /// Takes the guards of all files so far, for [`Change::files`](super::Change).
     pub(crate) fn take(&self) -> Vec<FileGuard> {
         std::mem::take(&mut *self.guards.lock())
     }

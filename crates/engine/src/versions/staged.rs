@@ -1,13 +1,12 @@
-//! The database's state as its MANIFEST has it, and that state with changes applied but not yet
-//! written.
+//! The state recorded in the MANIFEST, and that state with changes that are not written yet.
 //!
-//! In: the state, changes in order. Out: the next state, the records that lead to it, and which
-//! files leave the tree; or why a change does not fit.
+//! In: the state, changes in order. Out: the next state, the records that lead to it, and the files
+//! that leave the tree; or the reason why a change does not fit.
 //!
 //! Invariants:
 //! - A change that does not fit leaves no trace: others of its group are applied as if it had not
-//!   come.
-//! - Everything here is computed before anything is written, so no edit reaches the MANIFEST that
+//!   been queued.
+//! - Everything here is computed before anything is written, so the MANIFEST receives no edit that
 //!   replay would refuse.
 
 use super::change::Change;
@@ -21,18 +20,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What the MANIFEST says.
+/// The state recorded in the MANIFEST.
 #[derive(Clone, Debug)]
 pub(super) struct ManifestState {
     pub(super) families: BTreeMap<ColumnFamilyId, FamilyState>,
     pub(super) last_sequence: SeqNo,
     pub(super) max_family: ColumnFamilyId,
     pub(super) min_log: FileNumber,
-    /// Logs with the bytes known to be synced, if the MANIFEST tracks logs.
+    /// Logs with the number of bytes known to be synced, if the MANIFEST tracks logs.
     pub(super) wals: BTreeMap<FileNumber, Option<u64>>,
 }
 
-/// What the MANIFEST says of a column family.
+/// The state of a column family recorded in the MANIFEST.
 #[derive(Clone, Debug)]
 pub(super) struct FamilyState {
     pub(super) family: Arc<Family>,
@@ -42,7 +41,7 @@ pub(super) struct FamilyState {
     pub(super) full_history_ts_low: Option<Vec<u8>>,
 }
 
-/// How the MANIFEST is written.
+/// Contents of the MANIFEST that options select.
 #[derive(Clone, Debug)]
 pub(super) struct Described {
     pub(super) db_id: Option<Vec<u8>>,
@@ -53,16 +52,16 @@ pub(super) struct Described {
 #[derive(Debug)]
 pub(super) struct Staged {
     pub(super) state: ManifestState,
-    /// To append to a MANIFEST that holds the state before.
+    /// Records to append to a MANIFEST that holds the state before.
     pub(super) records: Vec<VersionEdit>,
-    /// Files that the old versions have and the new ones have not.
+    /// Files of the old versions that the new ones lack.
     pub(super) leaving: Vec<Arc<StoredFile>>,
     /// Directories with new files.
     pub(super) written: BTreeSet<PathBuf>,
     /// Families with a new version, and dropped ones.
     pub(super) changed: BTreeSet<ColumnFamilyId>,
     pub(super) dropped: Vec<Arc<Family>>,
-    /// Keeps what leaves the tree reachable until it is retired.
+    /// Old versions; they keep leaving files reachable until these are retired.
     pub(super) old_versions: Vec<Arc<Version>>,
 }
 
@@ -82,7 +81,7 @@ impl Staged {
     /// Applies one change.
     ///
     /// # Errors
-    /// It does not fit; nothing of it was applied.
+    /// The change does not fit; none of it was applied.
     pub(super) fn apply(&mut self, change: &Change, tree_of: impl Fn(&Family) -> TreeOptions) -> Result<()> {
         let mut next = self.state.clone();
         let mut builders: BTreeMap<ColumnFamilyId, VersionBuilder> = BTreeMap::new();
@@ -94,8 +93,8 @@ impl Staged {
         let trees = records.iter().filter(|edit| is_about_a_tree(edit)).count();
         let added = records.iter().filter(|edit| edit.column_family_add.is_some()).count();
         let edits = records.len();
-        // Why with one tree too: a family that comes with tables is there with all of them, or not
-        // at all.
+        // Also with one tree, because a family created with tables must appear with all of them, or
+        // not at all.
         let is_group = trees > 1 || trees > 0 && added > 0;
         for (index, edit) in records.iter_mut().enumerate() {
             let id = edit.column_family;
@@ -147,8 +146,8 @@ impl Staged {
         Ok(())
     }
 
-    /// Ends the group: fills in the counters, and says which logs are not needed any more.
-    /// `of_prepared` is the oldest that prepared transactions need.
+    /// Ends the group: fills in the counters, and determines the logs that are no longer needed.
+    /// `of_prepared` is the oldest log that prepared transactions need.
     pub(super) fn finish(
         &mut self,
         next_file_number: FileNumber,
@@ -181,7 +180,7 @@ impl Staged {
 }
 
 impl ManifestState {
-    /// Has `records` say of every family that it needs no log before `log`.
+    /// Records in `records` that no family needs a log before `log`.
     fn raise_log_numbers(&self, log: FileNumber, records: &mut Vec<VersionEdit>) {
         for (id, family) in &self.families {
             match records.iter_mut().find(|edit| edit.column_family == *id) {
@@ -208,9 +207,9 @@ impl ManifestState {
         }
         let family = change.created.clone().expect("a created family comes with its edit");
         assert_eq!(family.id(), edit.column_family, "the edit is about the created family");
-        // Why the oldest that any family needs will do: no log can hold entries of an id that was
-        // never given before. Why it is chosen only here: a log that was needed when the family was
-        // made may have failed since, and must not be kept for the family.
+        // The oldest log that any family needs is enough, because no log can hold entries of an id
+        // that was never assigned before. It is chosen only here, because a log that was needed
+        // when the family was made may have failed since, and must not be kept for the family.
         let needed = self.families.values().map(|family| family.log_number).min();
         let log_number = needed.unwrap_or_default().max(self.min_log);
         edit.log_number = Some(log_number);
@@ -247,7 +246,7 @@ impl ManifestState {
         }
     }
 
-    /// Everything a new MANIFEST begins with.
+    /// Returns the edits that a new MANIFEST begins with.
     pub(super) fn snapshot(&self, next_file_number: FileNumber, described: &Described) -> Vec<VersionEdit> {
         let mut edits = Vec::new();
         if described.db_id.is_some() {
@@ -321,7 +320,7 @@ impl FamilyState {
     }
 }
 
-/// Whether it is about a tree, and not about families or logs.
+/// Returns true if the edit is about a tree, and not about families or logs.
 fn is_about_a_tree(edit: &VersionEdit) -> bool {
     edit.column_family_add.is_none()
         && !edit.column_family_drop
@@ -350,10 +349,10 @@ fn stored_files(version: &Version) -> impl Iterator<Item = Arc<StoredFile>> {
     tables.chain(version.blob_files().values().map(|blob| blob.stored().clone()))
 }
 
-/// Files that `old` has and `new` has not.
+/// Returns the files that `old` has and `new` lacks.
 pub(crate) fn left(old: &Version, new: &Version) -> Vec<Arc<StoredFile>> {
-    // Why only these levels: a level that no edit touched is shared, and a file that moves touches
-    // two.
+    // Only levels that differ, because a level that no edit touched is shared, and a file that
+    // moves touches two.
     let same = |index: usize| match (old.levels().get(index), new.levels().get(index)) {
         (Some(old), Some(new)) => Arc::ptr_eq(old, new),
         _ => false,

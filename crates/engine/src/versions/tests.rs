@@ -1,5 +1,5 @@
-//! Installs: what they publish, what of them reaches the MANIFEST, what a failure leaves, and when
-//! files are removed.
+//! Tests of installs: published state, records in the MANIFEST, state after failures, and removal
+//! of files.
 
 use super::{Change, Versions};
 use crate::open::{self, Opened, Options, Ownership};
@@ -30,12 +30,12 @@ struct FailOnce {
     fails: AtomicU64,
     /// Changes of MANIFESTs.
     of_manifests: AtomicU64,
-    /// Whoever holds it holds up all changes.
+    /// Locked to block all changes of files.
     gate: Mutex<()>,
 }
 
 impl FailOnce {
-    /// The change that comes after `more` others fails.
+    /// Makes the change after `more` others fail.
     fn fail_after(&self, more: u64) {
         self.fails.store(self.seen.load(Ordering::Relaxed) + more + 1, Ordering::Relaxed);
     }
@@ -97,7 +97,7 @@ impl Database {
         names.iter().filter_map(|name| FileName::parse(name)).collect()
     }
 
-    /// Waits until what may be removed is.
+    /// Waits until all files that may be removed are removed.
     fn settle(&self) {
         while self.versions().obsolete().is_removing() {
             std::thread::yield_now();
@@ -108,7 +108,7 @@ impl Database {
         self.names().contains(&FileName::Table(number))
     }
 
-    /// A change that adds a table, and the table's number.
+    /// Returns a change that adds a table, and the table's number.
     fn adds_table(&self) -> (Change, FileNumber) {
         let files = self.versions().job_files(0);
         let number = files.new_table();
@@ -127,7 +127,7 @@ impl Database {
         version.all_files().map(|(_, file)| file.number).collect()
     }
 
-    /// What the MANIFEST says that CURRENT names.
+    /// Replays the MANIFEST that CURRENT names.
     fn replayed(&self) -> VersionSet {
         let read = |name: &str| self.memory.read_file(&Path::new("/db").join(name)).unwrap();
         let manifest = file_name::parse_current(&read("CURRENT")).expect("CURRENT names a MANIFEST");
@@ -319,7 +319,7 @@ fn logs_go_when_no_family_needs_them() {
     assert_eq!(versions.logs(), logs[2..]);
 }
 
-/// Takes note of whether a family was dropped when it is woken.
+/// A waker that records if a family was dropped when it is woken.
 struct SeesDropped(Arc<Family>, AtomicBool);
 
 impl Wake for SeesDropped {
@@ -342,7 +342,7 @@ fn a_change_to_a_family_that_its_group_drops_fails_when_the_family_is_dropped() 
     .remove(0);
     let column_family = other.id();
     let held_up = database.between.gate.lock();
-    // The first is being written while the others gather in a group.
+    // The first change is being written while the others gather in a group.
     let first = versions.install(database.adds_table().0);
     while !versions.is_writing() {
         std::thread::yield_now();
@@ -374,7 +374,7 @@ fn a_family_that_is_created_begins_with_the_oldest_log_of_the_moment_when_that_i
     while !versions.is_writing() {
         std::thread::yield_now();
     }
-    // Recovery says what it needs, and a family is created behind it, in one group.
+    // Recovery raises the log numbers, and a family is created behind it, in one group.
     let log = versions.new_file_number();
     let recovered = versions.install(Change { first_log: Some(log), ..Change::default() });
     let (read, ownership) = (&database.opened.read, database.ownership());
@@ -413,8 +413,7 @@ fn a_large_manifest_gives_way_to_a_new_one() {
     assert!((3..25).contains(&manifests.len()), "{manifests:?}: it grows to twice its beginning first");
 }
 
-/// One failure at every change of a file in turn, in a history of installs with new MANIFESTs
-/// between them.
+/// Fails each change of a file in turn, in a history of installs with new MANIFESTs in between.
 #[test]
 fn after_a_failed_write_memory_is_as_before_and_nothing_that_may_be_named_is_removed() {
     let (mut failures, mut removed) = (0, 0);
@@ -448,8 +447,8 @@ fn after_a_failed_write_memory_is_as_before_and_nothing_that_may_be_named_is_rem
                     failed += 1;
                     assert_eq!(now, before, "{at}");
                     assert!(replayed == before || replayed == after, "{at}: {replayed:?}");
-                    // What either outcome names is there. What it certainly has not come to may be
-                    // gone.
+                    // Files named by either outcome exist. Files of an outcome that certainly did
+                    // not happen may be gone.
                     database.settle();
                     for number in before.union(&replayed) {
                         assert!(database.has_table(*number), "{at}: {number}");
@@ -470,7 +469,7 @@ fn after_a_failed_write_memory_is_as_before_and_nothing_that_may_be_named_is_rem
             |name: &FileName| matches!(name, FileName::Table(_) | FileName::Manifest(_) | FileName::Temp(_));
         let mut left: BTreeSet<FileName> = database.names().into_iter().filter(tables).collect();
         assert!(left.remove(&database.versions().manifest().0));
-        // A failed removal is tried again with the next one, so at most one file is left.
+        // A failed removal is retried with the next one, so at most one file is left.
         assert!(left.difference(&live).count() <= 1 && live.is_subset(&left), "{left:?} {live:?}");
         failures += failed;
         if !reached {
@@ -481,8 +480,8 @@ fn after_a_failed_write_memory_is_as_before_and_nothing_that_may_be_named_is_rem
     panic!("it never ends");
 }
 
-/// The first change of a file is to make the new table's name durable. Without that the MANIFEST
-/// must not name it.
+/// The first change of a file makes the new table's name durable. Without that the MANIFEST must
+/// not name it.
 #[test]
 fn a_change_fails_whose_files_have_names_that_are_not_durable() {
     let database = Database::new(|_| {});
@@ -530,8 +529,8 @@ fn each_file_is_told_its_own_counts() {
     assert_eq!(found, [(first, Some(1)), (second, Some(2))].into());
 }
 
-/// What a recovery flushes was sealed with a log that may have failed since, or never have got a
-/// byte.
+/// Memtables that recovery flushes were sealed with a log that may have failed since, or may never
+/// have been written.
 #[test]
 fn a_change_that_needs_no_log_before_one_says_so_of_families_that_it_flushes_too() {
     let database = Database::new(|_| {});
@@ -545,7 +544,7 @@ fn a_change_that_needs_no_log_before_one_says_so_of_families_that_it_flushes_too
     assert_eq!(database.replayed().column_families[&ColumnFamilyId::DEFAULT].log_number, first);
 }
 
-/// Closes once more while the end of an install is being told.
+/// A waker that closes again during the notification of an install's end.
 struct ClosesAgain(Arc<Versions>);
 
 impl Wake for ClosesAgain {
@@ -566,7 +565,7 @@ fn a_second_closing_writes_nothing() {
     let waker = Waker::from(Arc::new(ClosesAgain(versions.clone())));
     assert!(installed.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     drop(held);
-    // Why not by waiting for it: then somebody else would be woken.
+    // Polled instead of awaited, because awaiting would replace the waker.
     while versions.is_installing() {
         std::thread::yield_now();
     }
