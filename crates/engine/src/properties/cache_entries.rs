@@ -1,9 +1,9 @@
-//! `rocksdb.block-cache-entry-stats`: what the block cache holds, by what it is for.
+//! `rocksdb.block-cache-entry-stats`: the contents of the block cache, by role.
 //!
 //! In: the cache, which is walked, and the time. Out: RocksDB's text and map.
-//! Compat: a walk serves all who ask for a while, as in RocksDB. Charges of memory outside of the
-//! cache count as RocksDB has them, in entries of 256 KiB. The top level of a partitioned filter
-//! counts as an index block, and dictionaries are no blocks of the cache.
+//! Compat: the result of a walk is reused for a while, as in RocksDB. Charges of memory outside of
+//! the cache count as in RocksDB, in entries of 256 KiB. The top level of a partitioned filter
+//! counts as an index block, and the cache holds no dictionary blocks.
 
 use karst_base::sync::Mutex;
 use karst_mem::{BlockCache, ChargeKind};
@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// RocksDB's roles of entries, as texts and as maps name them.
+/// RocksDB's roles of entries, with their names in texts and in maps.
 const ROLES: [(&str, &str); 14] = [
     ("DataBlock", "data-block"),
     ("FilterBlock", "filter-block"),
@@ -42,17 +42,17 @@ const MISC: usize = 13;
 /// Bytes of memory outside of the cache that RocksDB counts as one entry.
 const CHARGED_ENTRY_BYTES: usize = 256 << 10;
 
-/// Who asks.
+/// Maximum age of the result that a caller accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asks {
-    /// For what is so now, or was a moment ago.
+    /// Current, or a moment old.
     Now,
-    /// For something that costs little: `rocksdb.fast-block-cache-entry-stats`.
+    /// Cheap to get: `rocksdb.fast-block-cache-entry-stats`.
     Fast,
 }
 
 impl Asks {
-    /// After how long the cache is walked again, if walking it took so long.
+    /// Returns the time after which the cache is walked again, if a walk takes `took`.
     fn patience(self, took: Duration) -> Duration {
         match self {
             Asks::Now => Duration::from_secs(10).max(took.saturating_mul(10)),
@@ -61,8 +61,8 @@ impl Asks {
     }
 }
 
-/// The last walk. Lock: its own, held during a walk, so that others wait for it and take its
-/// outcome.
+/// The last walk. Lock: its own, held during a walk, so that concurrent callers wait for it and
+/// share its result.
 #[derive(Debug, Default)]
 pub(crate) struct CacheEntries(Mutex<Option<Walk>>);
 
@@ -75,14 +75,15 @@ struct Walk {
     entries: usize,
     count: [usize; ROLES.len()],
     bytes: [usize; ROLES.len()],
-    /// This one included.
+    /// Number of walks, including this one.
     walks: u64,
     took: Duration,
     ended_at: Duration,
 }
 
 impl CacheEntries {
-    /// The newest walk that is not too old for who asks. `now` says the time since some moment.
+    /// Returns the last walk, or a new one if it is too old for `asks`. `now` returns the time
+    /// since a fixed point.
     fn walk(&self, cache: &Arc<BlockCache<CachedBlock>>, asks: Asks, now: impl Fn() -> Duration) -> Walk {
         let mut last = self.0.lock();
         let begun_at = now();
@@ -130,7 +131,7 @@ impl CacheEntries {
         walk
     }
 
-    /// The property as text.
+    /// Returns the property as text.
     pub(super) fn text(
         &self,
         cache: &Arc<BlockCache<CachedBlock>>,
@@ -152,13 +153,13 @@ impl CacheEntries {
         );
         for (role, (name, _)) in ROLES.iter().enumerate().filter(|(role, _)| walk.count[*role] > 0) {
             let (count, bytes) = (walk.count[role], human_bytes(walk.bytes[role]));
-            // Why no error: writing to a string has none.
+            // No error is possible when writing to a string.
             let _ = write!(text, " {name}({count},{bytes},{:.6}%)", walk.percent(role));
         }
         text + "\n"
     }
 
-    /// The property as a map.
+    /// Returns the property as a map.
     pub(super) fn map(
         &self,
         cache: &Arc<BlockCache<CachedBlock>>,
@@ -214,7 +215,7 @@ mod tests {
         let options = CacheOptions { capacity_bytes: 1 << 20, ..CacheOptions::default() };
         let (cache, entries) = (Arc::new(BlockCache::new(options)), CacheEntries::default());
         let clock = Cell::new(Duration::ZERO);
-        // A walk takes two seconds, as the clock goes one further each time that it is asked.
+        // A walk takes two seconds, because the clock advances by two each time it is read.
         let now = || clock.replace(clock.get() + Duration::from_secs(2));
         let blobs = |asks| entries.map(&cache, asks, now)["count.blob-value"].clone();
         blob(&cache, 1);

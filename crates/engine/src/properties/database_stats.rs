@@ -1,7 +1,7 @@
-//! `rocksdb.dbstats`: what writers and logs have done, since the database was opened and since
-//! somebody last asked.
+//! `rocksdb.dbstats`: counts of writes and logs, since the database was opened and since the last
+//! query.
 //!
-//! In: counts that the commit pipeline and the door of writers keep. Out: RocksDB's text.
+//! In: counts that the commit pipeline and write-stall control keep. Out: RocksDB's text.
 //! Compat: a "commit group" is one turn of a leader at the log, with all batches that it wrote;
 //! RocksDB counts the leaders.
 
@@ -15,11 +15,11 @@ use std::time::Duration;
 const MIB: f64 = 1048576.0;
 const GIB: f64 = MIB * 1024.0;
 
-/// What there was when the statistics were last asked for: the beginning of the interval.
+/// Uptime and counts at the last query: the start of the interval.
 #[derive(Debug, Default)]
 pub(crate) struct LastAsked(Mutex<(Duration, WriteCounts)>);
 
-/// `rocksdb.dbstats`. `now` says how long the database has been open, and what was written.
+/// Returns `rocksdb.dbstats`. `now` returns the database's uptime and its write counts.
 pub(super) fn database_stats(
     last: &LastAsked,
     now: impl FnOnce() -> (Duration, WriteCounts),
@@ -27,7 +27,7 @@ pub(super) fn database_stats(
 ) -> String {
     let ((then, earlier), (uptime, counts)) = {
         let mut last = last.0.lock();
-        // Why under the lock: of two who ask at the same time, the second has the later numbers.
+        // Under the lock, so that of two concurrent queries the second has the later counts.
         let now = now();
         (std::mem::replace(&mut *last, now), now)
     };
@@ -43,20 +43,20 @@ pub(super) fn database_stats(
     text
 }
 
-/// Why writers of all column families wait at once.
+/// RocksDB's name of the stall that blocks the writers of all column families.
 const BUDGET_STOPS: &str = "write-buffer-manager-limit-stops";
 
-/// `rocksdb.db-write-stall-stats`.
+/// Returns `rocksdb.db-write-stall-stats`.
 pub(super) fn stall_text(budget_stops: u64) -> String {
     format!("Write Stall (count): {BUDGET_STOPS}: {budget_stops}\n")
 }
 
-/// The same as a map.
+/// Returns `rocksdb.db-write-stall-stats` as a map.
 pub(super) fn stall_map(budget_stops: u64) -> BTreeMap<String, String> {
     BTreeMap::from([(BUDGET_STOPS.to_owned(), budget_stops.to_string())])
 }
 
-/// `rocksdb.dbstats` as a map: what there was since the database was opened.
+/// Returns `rocksdb.dbstats` as a map: counts since the database was opened.
 pub(super) fn database_map(uptime: Duration, c: &WriteCounts, budget_stops: u64) -> BTreeMap<String, String> {
     let counts = [
         ("db.user_bytes_written", c.bytes),
@@ -105,7 +105,7 @@ fn write_counts(text: &mut String, which: &str, c: &WriteCounts, span: Duration,
     );
 }
 
-/// A span as RocksDB's fixed format has it.
+/// Formats a time span in RocksDB's fixed format.
 fn clock(micros: u64) -> String {
     let minutes = micros / 60_000_000;
     let seconds = (micros % 60_000_000) as f64 / 1e6;

@@ -1,4 +1,4 @@
-//! What a column family consists of: RocksDB's `ColumnFamilyMetaData`. Nothing is read.
+//! The files and levels of a column family: RocksDB's `ColumnFamilyMetaData`. Nothing is read.
 
 use super::Subject;
 use super::live::{LiveFile, live_table};
@@ -17,7 +17,7 @@ pub struct ColumnFamilyMetaData {
     pub name: String,
     /// Bytes of all tables.
     pub size_bytes: u64,
-    /// How many tables there are.
+    /// Number of tables.
     pub file_count: usize,
     /// The levels, from L0 to the last, empty ones too.
     pub levels: Vec<LevelMetaData>,
@@ -27,12 +27,12 @@ pub struct ColumnFamilyMetaData {
     pub blob_files: Vec<BlobMetaData>,
 }
 
-/// One level.
+/// One level of a column family.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LevelMetaData {
-    /// Which one.
+    /// The level's number, 0 for L0.
     pub level: u32,
     /// Bytes of its tables.
     pub size_bytes: u64,
@@ -45,19 +45,19 @@ pub struct LevelMetaData {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct BlobMetaData {
-    /// Its number.
+    /// The file's number.
     pub number: u64,
-    /// Its name, such as `000123.blob`.
+    /// The file's name, such as `000123.blob`.
     pub name: String,
-    /// Its directory.
+    /// The file's directory.
     pub directory: PathBuf,
-    /// Its size in bytes.
+    /// The file's size in bytes.
     pub size_bytes: u64,
-    /// Blobs in it.
+    /// Number of blobs in the file.
     pub total_blob_count: u64,
     /// Bytes of all blobs' records.
     pub total_blob_bytes: u64,
-    /// Blobs that nothing refers to any longer.
+    /// Number of blobs that no table refers to any longer.
     pub garbage_blob_count: u64,
     /// Bytes of their records.
     pub garbage_blob_bytes: u64,

@@ -1,7 +1,7 @@
 //! `rocksdb.cfstats`: RocksDB's table of levels with what flushes and compactions have done.
 //!
-//! Compat: the interval is the time since the database was opened, since nothing dumps statistics
-//! on its own.
+//! Compat: the interval is the time since the database was opened; neither queries nor dumps of
+//! statistics restart it.
 
 use super::tree::{blob_totals, human_bytes};
 use karst_base::pacing::StallCounts;
@@ -15,7 +15,7 @@ use std::time::Duration;
 const MIB: f64 = 1048576.0;
 const GIB: f64 = MIB * 1024.0;
 
-/// Columns behind the size.
+/// Columns after the size.
 const COLUMNS: &[&str] = &[
     "Score",
     "Read(GB)",
@@ -38,14 +38,14 @@ const COLUMNS: &[&str] = &[
     "Wblob(GB)",
 ];
 
-/// What the table shows beside the tree itself.
+/// Data of the table in addition to the tree itself.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
-    /// What jobs have done.
+    /// Sums of flushes and compactions.
     pub(super) jobs: FamilyJobs,
-    /// How often the family held writers up.
+    /// Number of times the family stalled writers, by reason.
     pub(super) stalls: StallCounts,
-    /// How urgent each level's compaction is.
+    /// Compaction score of each level.
     pub(super) scores: Vec<f64>,
     /// Files being compacted, by level.
     pub(super) being_compacted: Vec<usize>,
@@ -58,11 +58,11 @@ struct Row<'a> {
     being_compacted: usize,
     bytes: u64,
     score: f64,
-    /// What write amplification is counted against.
+    /// Bytes that entered the level from above: the denominator of write amplification.
     ingested_bytes: u64,
 }
 
-/// What a row of the table says, in the order of its columns.
+/// The values of a row, in the order of its columns.
 struct Figures {
     read_gib: f64,
     read_above_gib: f64,
@@ -139,7 +139,7 @@ fn write_row(text: &mut String, row: &Row<'_>, sums: &JobSums) {
     );
 }
 
-/// The row as entries of the map, under RocksDB's names.
+/// Adds the row to the map, under RocksDB's names.
 fn put_row(map: &mut BTreeMap<String, String>, row: &Row<'_>, sums: &JobSums) {
     let f = Figures::of(row, sums);
     let all = [
@@ -169,8 +169,8 @@ fn put_row(map: &mut BTreeMap<String, String>, row: &Row<'_>, sums: &JobSums) {
     map.extend(all.map(|(name, n)| (format!("compaction.{}.{name}", row.name), format!("{n:.6}"))));
 }
 
-/// Calls `each` with every level that has files or has had jobs, then with their sum, which is
-/// returned with its row.
+/// Calls `each` for every level that has files or has had jobs, then for their sum, which it
+/// returns with its row.
 fn rows<'v>(
     version: &'v Version,
     activity: &Activity,
@@ -207,7 +207,7 @@ fn rows<'v>(
     (sum, total)
 }
 
-/// `rocksdb.cfstats` as a map.
+/// Returns `rocksdb.cfstats` as a map.
 pub(super) fn family_stats_map(view: &SuperVersion, activity: &Activity) -> BTreeMap<String, String> {
     let mut map = BTreeMap::new();
     rows(view.version(), activity, |row, sums| put_row(&mut map, row, sums));
@@ -215,7 +215,7 @@ pub(super) fn family_stats_map(view: &SuperVersion, activity: &Activity) -> BTre
     map
 }
 
-/// `rocksdb.cfstats`.
+/// Returns `rocksdb.cfstats`.
 pub(super) fn family_stats(view: &SuperVersion, activity: &Activity, uptime: Duration) -> String {
     let version = view.version();
     let mut text = header(&view.config().name, "Level");
@@ -271,7 +271,7 @@ fn header(family: &str, group_by: &str) -> String {
     format!("\n** Compaction Stats [{family}] **\n{columns}{}\n", "-".repeat(columns.len()))
 }
 
-/// How often a column family held writers up, by RocksDB's names of the reasons.
+/// Returns the number of write stalls of a column family, by RocksDB's names of the reasons.
 fn stall_counts(stalls: &StallCounts) -> [(&'static str, u64); 10] {
     let (stops, delays) = stalls.totals();
     [
@@ -288,12 +288,12 @@ fn stall_counts(stalls: &StallCounts) -> [(&'static str, u64); 10] {
     ]
 }
 
-/// `rocksdb.cf-write-stall-stats` as a map.
+/// Returns `rocksdb.cf-write-stall-stats` as a map.
 pub(super) fn stall_map(stalls: &StallCounts) -> BTreeMap<String, String> {
     stall_counts(stalls).map(|(name, count)| (name.to_owned(), count.to_string())).into()
 }
 
-/// `rocksdb.cf-write-stall-stats`.
+/// Returns `rocksdb.cf-write-stall-stats`.
 pub(super) fn stall_text(stalls: &StallCounts) -> String {
     let (stops, delays) = stalls.totals();
     let counts = stall_counts(stalls).map(|(name, count)| format!("{name}: {count}"));
@@ -304,7 +304,7 @@ pub(super) fn stall_text(stalls: &StallCounts) -> String {
     format!("Write Stall (count): {}\n{interval}", counts.join(", "))
 }
 
-/// A number as RocksDB shows it to people.
+/// Formats a number in RocksDB's short form.
 pub(super) fn human_count(n: u64) -> String {
     match n {
         0..10_000 => n.to_string(),

@@ -1,4 +1,4 @@
-//! The files that the database consists of.
+//! The live files of a database.
 
 use super::Subject;
 use karst_format::file_name::FileName;
@@ -15,17 +15,17 @@ use std::path::PathBuf;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LiveFile {
-    /// The column family it belongs to.
+    /// Name of its column family.
     pub column_family: String,
-    /// Its name, such as `000123.sst`.
+    /// The file's name, such as `000123.sst`.
     pub name: String,
-    /// Its number.
+    /// The file's number.
     pub number: u64,
-    /// Its directory.
+    /// The file's directory.
     pub directory: PathBuf,
-    /// The level; `None` for a blob file.
+    /// The table's level; `None` for a blob file.
     pub level: Option<u32>,
-    /// Its size in bytes.
+    /// The file's size in bytes.
     pub size_bytes: u64,
     /// The smallest user key; empty for a blob file.
     pub smallest_key: Vec<u8>,
@@ -39,21 +39,21 @@ pub struct LiveFile {
     pub epoch_number: u64,
     /// The checksum of the whole file and the name of its function, if recorded.
     pub checksum: Option<(Vec<u8>, String)>,
-    /// Entries in the table, or blobs in the blob file; `None` of a table that nobody has opened.
+    /// Entries in the table, or blobs in the blob file; `None` if the table was never opened.
     pub num_entries: Option<u64>,
-    /// Deletions among them; `None` of a table that nobody has opened.
+    /// Deletions among the entries; `None` if the table was never opened.
     pub num_deletions: Option<u64>,
     /// The oldest blob file that the table refers to.
     pub oldest_blob_file_number: Option<u64>,
-    /// When the oldest data of the table was written, in seconds of Unix time; 0 if unknown.
+    /// Time at which the table's oldest data was written, in seconds of Unix time; 0 if unknown.
     pub oldest_ancester_time: u64,
-    /// When the table was made, in seconds of Unix time; 0 if unknown.
+    /// Time at which the table was created, in seconds of Unix time; 0 if unknown.
     pub file_creation_time: u64,
-    /// Whether it is being compacted now.
+    /// True while a compaction reads the file.
     pub being_compacted: bool,
 }
 
-/// A table of a family as users see it.
+/// Returns the public metadata of a family's table.
 pub(super) fn live_table(
     family: &Family,
     level: Level,
@@ -86,8 +86,8 @@ pub(super) fn live_table(
     }
 }
 
-/// All tables by column family, level and place in the level, then the blob files of the column
-/// family.
+/// Returns all files: by column family, its tables by level and place in the level, then its blob
+/// files.
 pub(crate) fn live_files(db: Subject<'_>) -> Vec<LiveFile> {
     let read = db.read;
     let mut all = Vec::new();
@@ -122,7 +122,8 @@ pub(crate) fn live_files(db: Subject<'_>) -> Vec<LiveFile> {
     all
 }
 
-/// What a copy of the database consists of, without its logs; and how much of the MANIFEST counts.
+/// Returns the names of the files in a copy of the database, without its logs, and the number of
+/// bytes of the MANIFEST to copy.
 pub(crate) fn live_file_names(db: Subject<'_>) -> (Vec<String>, u64) {
     let mut names: Vec<String> = live_files(db).into_iter().map(|file| file.name).collect();
     names.push(FileName::Current.to_string());

@@ -1,9 +1,9 @@
-//! RocksDB's properties: what the database says of itself under `rocksdb.` names.
+//! RocksDB's properties: numbers and texts about the database under `rocksdb.` names.
 //!
 //! In: a column family's current superversion. Out: numbers and texts in RocksDB's format.
-//! Properties about tables read their properties blocks and block for it. A name that stands for
-//! something KarstDB does not have (yet) is answered as RocksDB does when nothing is going on, or
-//! not at all if any answer would be a guess.
+//! Properties about tables read their properties blocks and block for it. If a name stands for
+//! something that KarstDB does not have (yet), the answer is that of an idle RocksDB, or none if
+//! any answer would be a guess.
 
 mod cache_entries;
 mod database_stats;
@@ -42,11 +42,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An open database, as properties look at it.
+/// The parts of an open database that properties read.
 #[derive(Clone, Copy)]
 pub(crate) struct Subject<'a> {
     pub(crate) read: &'a ReadHalf,
-    /// `None`: it is open for reading only.
+    /// `None` if it is open for reading only.
     pub(crate) write: Option<&'a WriteHalf>,
     pub(crate) snapshots: &'a Snapshots,
     pub(crate) opened_at: Duration,
@@ -55,46 +55,46 @@ pub(crate) struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    /// The MANIFEST in force and its size in bytes.
+    /// Returns the MANIFEST in force and its size in bytes.
     pub(crate) fn manifest(self) -> (FileName, u64) {
         let now = self.write.map(|write| write.ownership.versions.manifest());
         let now = now.or_else(|| Some(self.read.secondary.as_ref()?.view().manifest));
         now.unwrap_or((self.read.manifest, self.read.manifest_bytes))
     }
 
-    /// Numbers of the logs that hold what is not in tables, ascending.
+    /// Returns the numbers of the logs with entries that are not in tables, ascending.
     pub(crate) fn logs(self) -> Vec<FileNumber> {
         let now = self.write.map(|write| write.ownership.versions.logs());
         let now = now.or_else(|| Some(self.read.secondary.as_ref()?.view().logs.clone()));
         now.unwrap_or_else(|| self.read.logs.clone())
     }
 
-    /// Logs below this number hold nothing that anyone needs.
+    /// Returns the oldest log that may be needed.
     pub(crate) fn min_log_number(self) -> FileNumber {
         let now = self.write.map(|write| write.ownership.versions.min_log_number());
         let now = now.or_else(|| Some(self.read.secondary.as_ref()?.view().min_log_number));
         now.unwrap_or(self.read.min_log_number)
     }
 
-    /// Whether files that nobody needs are removed, as far as the user and copies go.
+    /// Returns true if obsolete files are removed: neither the user nor a copy prevents it.
     pub(crate) fn removes_files(self) -> bool {
         self.write.is_none_or(|write| write.ownership.versions.obsolete().is_enabled())
     }
 
-    /// The OPTIONS file written last.
+    /// Returns the OPTIONS file written last.
     pub(crate) fn options_file(self) -> Option<FileName> {
         let now = self.write.map(|write| write.ownership.options_file());
         let now = now.or_else(|| Some(self.read.secondary.as_ref()?.view().options_file));
         now.unwrap_or(self.read.options_file)
     }
 
-    /// The tables of a family that are being compacted now.
+    /// Returns the tables of a family that are being compacted now.
     pub(crate) fn being_compacted(self, family: &Arc<Family>) -> BTreeSet<FileNumber> {
         self.write.map(|write| write.background.being_compacted(family)).unwrap_or_default()
     }
 }
 
-/// A property that is a number.
+/// Returns a property that is a number.
 pub(crate) fn number(db: Subject<'_>, family: &Arc<Family>, name: &str) -> Option<u64> {
     let view = family.superversion();
     let name = name.strip_prefix("rocksdb.")?;
@@ -108,7 +108,7 @@ pub(crate) fn number(db: Subject<'_>, family: &Arc<Family>, name: &str) -> Optio
             "total-sst-files-size" => Some(tree::all_table_bytes(&family.live_versions())),
             "total-blob-file-size" => Some(tree::all_blob_bytes(&family.live_versions())),
             "base-level" | "estimate-pending-compaction-bytes" => Some(by_rules(db, family, &view, name)),
-            // Compat: no table can be obsolete and yet be written by a job.
+            // Compat: a table that a job writes is never obsolete.
             "min-obsolete-sst-number-to-keep" => db.write.is_none().then_some(u64::MAX),
             "min-log-number-to-keep" => Some(db.min_log_number().0),
             _ => None,
@@ -152,14 +152,15 @@ pub(crate) fn dump_stats(db: Subject<'_>) {
     let families = db.read.families.all();
     let by_family: String =
         families.iter().filter_map(|family| text(db, family, "rocksdb.cfstats")).collect();
-    // Why once, and not `rocksdb.stats` of each family: its interval is the time since somebody
-    // last asked.
+    // Once, instead of `rocksdb.stats` of each family, because its interval is the time since the
+    // last query.
     let database =
         families.first().and_then(|family| text(db, family, "rocksdb.dbstats")).unwrap_or_default();
     write.events.log(LogLevel::Info, format_args!("------- DUMPING STATS -------\n{database}{by_family}"));
 }
 
-/// What goes on in the background. Of a database open for reading, nothing does.
+/// Returns a property of background work; that of an idle one if the database is open for reading
+/// only.
 fn in_background(db: Subject<'_>, family: &Arc<Family>, name: &str) -> Option<u64> {
     let write = db.write;
     let of = |count: &dyn Fn(&WriteHalf) -> u64| write.map_or(0, count);
@@ -172,7 +173,7 @@ fn in_background(db: Subject<'_>, family: &Arc<Family>, name: &str) -> Option<u6
         "num-running-compaction-sorted-runs" => of(&|write| write.background.compacted_runs() as u64),
         "actual-delayed-write-rate" => of(&|write| write.stalls.actual_delayed_rate()),
         "is-write-stopped" => of(&|write| u64::from(write.stalls.is_stopped())),
-        // Compat: a memtable leaves with the install of its table.
+        // Compat: a memtable is removed by the install of its table.
         "num-immutable-mem-table-flushed" => 0,
         _ => return None,
     })
@@ -190,7 +191,7 @@ fn in_tree(view: &SuperVersion, name: &str) -> Option<u64> {
     })
 }
 
-/// What jobs have done for a family, and what is due.
+/// Returns sums of a family's jobs, and its pending compactions.
 fn activity(db: Subject<'_>, family: &Arc<Family>) -> Activity {
     let mut activity = Activity { jobs: family.jobs.sums(), ..Activity::default() };
     if let Some(write) = db.write {
@@ -205,7 +206,7 @@ fn family_stats(db: Subject<'_>, family: &Arc<Family>, view: &SuperVersion, upti
     family_stats::family_stats(view, &activity(db, family), uptime)
 }
 
-/// A property as a map from names to texts.
+/// Returns a property as a map from names to texts.
 pub(crate) fn map(db: Subject<'_>, family: &Arc<Family>, name: &str) -> Option<BTreeMap<String, String>> {
     let view = family.superversion();
     match name.strip_prefix("rocksdb.")? {
@@ -235,14 +236,14 @@ fn cache_entries_text(db: Subject<'_>, asks: Asks) -> String {
     db.cache_entries.text(&db.read.shared.cache, asks, || db.read.env.now())
 }
 
-/// The sum of a number over all column families; `None` if one of them has no answer.
+/// Returns the sum of a number over all column families; `None` if it is unknown for one of them.
 pub(crate) fn aggregated_number(db: Subject<'_>, name: &str) -> Option<u64> {
     let families = db.read.families.all();
     let mut numbers = families.iter().filter(|family| !family.is_dropped()).map(|of| number(db, of, name));
     numbers.try_fold(0u64, |sum, number| Some(sum.wrapping_add(number?)))
 }
 
-/// What follows from the tree and from the rules by which it is compacted.
+/// Returns a property computed from the tree and its compaction options.
 fn by_rules(db: Subject<'_>, family: &Family, view: &SuperVersion, name: &str) -> u64 {
     let options = match db.write {
         Some(write) => write.background.compaction_options(family),
@@ -268,7 +269,7 @@ fn database_stats(db: Subject<'_>, uptime: impl Fn() -> Duration) -> String {
     database_stats::database_stats(db.last_asked, || (uptime(), write_counts(db)), budget_stops(db))
 }
 
-/// A property as text; those that are numbers too.
+/// Returns a property as text, also if it is a number.
 pub(crate) fn text(db: Subject<'_>, family: &Arc<Family>, name: &str) -> Option<String> {
     let view = family.superversion();
     let short = name.strip_prefix("rocksdb.")?;

@@ -1,28 +1,27 @@
-//! Statistics kept over time (`stats_persist_period_sec`): how much each counter grew in each
-//! period.
+//! Statistics history (`stats_persist_period_sec`): the increase of each counter per period.
 //!
-//! In: the counters, every period. Out: slices with their times, the oldest of which go when all
-//! take more than `stats_history_buffer_size`.
+//! In: the counters, every period. Out: slices with their times; the oldest are dropped when all
+//! together exceed `stats_history_buffer_size`.
 //!
-//! Compat: the first look is what the first slice is counted from. Kept in memory only, whatever
-//! `persist_stats_to_disk` says.
+//! Compat: the first sample is the base of the first slice. Kept in memory only, regardless of
+//! `persist_stats_to_disk`.
 
 use karst_base::stats::{Statistics, StatsLevel, Ticker};
 use karst_base::sync::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-/// What the counters grew by in one period.
+/// Increase of the counters in one period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatsSlice {
-    /// When the period ended, in seconds since 1970.
+    /// End of the period, in seconds since 1970.
     pub time_s: u64,
-    /// By how much each counter grew, under RocksDB's names.
+    /// Increase of each counter, by RocksDB's name.
     pub tickers: BTreeMap<&'static str, u64>,
 }
 
 impl StatsSlice {
-    /// About how much memory it takes.
+    /// Approximate memory of the slice, in bytes.
     ///
     /// Compat: RocksDB counts a name and a number for each counter.
     fn bytes(&self) -> usize {
@@ -36,14 +35,14 @@ pub(crate) struct StatsHistory(Mutex<Kept>);
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// The counters at the last look.
+    /// The counters at the last sample.
     last: Option<Vec<u64>>,
     slices: VecDeque<StatsSlice>,
     bytes: usize,
 }
 
 impl StatsHistory {
-    /// Looks at the counters at `now_s`, and keeps within `most_bytes`.
+    /// Takes a sample at `now_s`, and drops the oldest slices beyond `most_bytes`.
     pub(crate) fn look(&self, statistics: &Statistics, now_s: u64, most_bytes: usize) {
         if statistics.level() == StatsLevel::DisableAll {
             return;
@@ -65,7 +64,7 @@ impl StatsHistory {
         }
     }
 
-    /// Slices with times in `times_s`, oldest first.
+    /// Returns the slices with times in `times_s`, oldest first.
     pub(crate) fn slices(&self, times_s: Range<u64>) -> Vec<StatsSlice> {
         let kept = self.0.lock();
         kept.slices.iter().filter(|slice| times_s.contains(&slice.time_s)).cloned().collect()

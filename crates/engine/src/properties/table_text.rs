@@ -1,10 +1,9 @@
-//! A table's properties as RocksDB prints them.
+//! Table properties in RocksDB's text format.
 
 use karst_format::properties::TableProperties;
 
-/// The properties as `name`, `between`, `value`, `behind`, each, in RocksDB 11.8's order and
-/// wording: `"; "` and `"="` in database properties,
-/// `"\n  "` and `": "` in `sst_dump`.
+/// Returns the properties in RocksDB 11.8's order and wording, each as `name`, `between`, `value`,
+/// `behind`: these are `"="` and `"; "` in database properties, `": "` and `"\n  "` in `sst_dump`.
 #[must_use]
 pub fn table_properties_text(p: &TableProperties, behind: &str, between: &str) -> String {
     let mut text = String::with_capacity(1024);

@@ -1,5 +1,5 @@
-//! Properties that come from the tables' own properties blocks. Tables that are not open yet are
-//! opened, which blocks.
+//! Properties computed from the tables' properties blocks. Tables that are not open yet are opened,
+//! which blocks.
 
 use super::table_text::table_properties_text;
 use karst_base::error::Result;
@@ -12,7 +12,7 @@ use karst_storage::table::Table;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Most tables that are opened for an estimate; beyond that it is extrapolated.
+/// Maximum number of tables opened for an estimate; beyond that it is extrapolated.
 const SAMPLE: usize = 1000;
 
 fn open(family: &Family, level: Level, file: &Arc<FileMetadata>) -> Result<Arc<Table>> {
@@ -23,7 +23,7 @@ fn open(family: &Family, level: Level, file: &Arc<FileMetadata>) -> Result<Arc<T
     karst_io::block_on(&tables.shared.env, tables.clone().open(file, u32::from(level.0)))
 }
 
-/// Entries that a scan would return, about.
+/// Estimates the number of entries that a scan would return.
 pub(super) fn estimate_num_keys(family: &Family, view: &SuperVersion) -> Result<u64> {
     let (mut entries, mut deletions, mut sampled) = (0u64, 0u64, 0usize);
     for (level, file) in view.version().all_files().take(SAMPLE) {
@@ -33,7 +33,7 @@ pub(super) fn estimate_num_keys(family: &Family, view: &SuperVersion) -> Result<
         deletions += properties.num_deletions;
         sampled += 1;
     }
-    // Why twice: a deletion is an entry itself, and takes another one away.
+    // Twice, because a deletion is an entry itself, and removes another one.
     let mut keys = entries.saturating_sub(deletions.saturating_mul(2));
     let files = view.version().file_count();
     if sampled > 0 && files > sampled {
@@ -44,18 +44,18 @@ pub(super) fn estimate_num_keys(family: &Family, view: &SuperVersion) -> Result<
     Ok((keys + in_memory).saturating_sub(deleted.saturating_mul(2)))
 }
 
-/// Memory that open tables take outside of the block cache, in bytes.
+/// Returns the memory of open tables outside of the block cache, in bytes.
 pub(super) fn open_tables_bytes(family: &Family, view: &SuperVersion) -> u64 {
     let tables = &family.tables;
     let open = view.version().all_files().filter_map(|(_, file)| tables.opened(file));
     open.map(|table| table.memory_bytes() as u64).sum()
 }
 
-/// The sums of the properties of all tables, or of those of one level.
+/// Returns the sums of the properties of all tables, or of those of one level.
 fn sums(family: &Family, view: &SuperVersion, level: Option<Level>) -> Result<TableProperties> {
     let mut sum = TableProperties::default();
     sum.user_defined_timestamps_persisted = 1;
-    // Compat: RocksDB's sum starts from properties that nobody has filled in.
+    // Compat: RocksDB's sum starts from unset properties.
     (sum.key_largest_seqno, sum.key_smallest_seqno) = (u64::MAX, u64::MAX);
     for (at, file) in view.version().all_files().filter(|(at, _)| level.is_none_or(|level| level == *at)) {
         let table = open(family, at, file)?;
@@ -84,12 +84,12 @@ fn sums(family: &Family, view: &SuperVersion, level: Option<Level>) -> Result<Ta
     Ok(sum)
 }
 
-/// Those sums as text.
+/// Returns the sums as text.
 pub(super) fn aggregated(family: &Family, view: &SuperVersion, level: Option<Level>) -> Result<String> {
     Ok(table_properties_text(&sums(family, view, level)?, "; ", "="))
 }
 
-/// Those sums as a map, under RocksDB's names.
+/// Returns the sums as a map, under RocksDB's names.
 pub(super) fn aggregated_map(
     family: &Family,
     view: &SuperVersion,
@@ -116,7 +116,7 @@ pub(super) fn aggregated_map(
     Ok(all.map(|(name, n)| (name.to_owned(), n.to_string())).into())
 }
 
-/// Bytes of keys and values for a byte of file on one level; -1 if the level has none.
+/// Returns bytes of keys and values per byte of file on one level; -1 if the level is empty.
 pub(super) fn compression_ratio(family: &Family, view: &SuperVersion, level: Level) -> Result<String> {
     let (mut file_bytes, mut data_bytes) = (0u64, 0u64);
     for file in view.version().files(level) {

@@ -1,4 +1,4 @@
-//! Properties that come from the tree's metadata: counts, sizes, key ranges. Nothing is read.
+//! Properties computed from the tree's metadata: counts, sizes, key ranges. Nothing is read.
 
 use karst_format::key::{InternalKey, user_key};
 use karst_lsm::{BlobFileMetadata, FileMetadata, Version};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 const MIB: f64 = 1048576.0;
 
-/// `rocksdb.levelstats`.
+/// Returns `rocksdb.levelstats`.
 pub(super) fn level_stats(version: &Version) -> String {
     let mut text = String::from("Level Files Size(MB)\n--------------------\n");
     for level in version.levels() {
@@ -21,7 +21,7 @@ pub(super) fn level_stats(version: &Version) -> String {
     text
 }
 
-/// `rocksdb.sstables`.
+/// Returns `rocksdb.sstables`.
 pub(super) fn tables(view: &SuperVersion) -> String {
     let version = view.version();
     let number = view.number();
@@ -46,7 +46,7 @@ pub(super) fn tables(view: &SuperVersion) -> String {
             if let Some(blob) = file.oldest_blob_file {
                 let _ = write!(text, " blob_file:{}", blob.0);
             }
-            // Compat: how often RocksDB's sampling hit the file; nothing samples here.
+            // Compat: the number of times RocksDB sampled the file; KarstDB does not sample.
             text.push_str("(0)\n");
         }
     }
@@ -59,7 +59,7 @@ pub(super) fn tables(view: &SuperVersion) -> String {
     text
 }
 
-/// An internal key as RocksDB's debug texts have it, the user key in hexadecimal.
+/// Formats an internal key like RocksDB's debug texts, the user key in hexadecimal.
 fn key_text(internal_key: &[u8]) -> String {
     match InternalKey::parse(internal_key) {
         Ok(key) => format!("'{}' seq:{}, type:{}", hex(key.user_key), key.seq, key.kind as u8),
@@ -89,19 +89,19 @@ fn blob_text(blob: &BlobFileMetadata) -> String {
     )
 }
 
-/// Bytes of the tables of all these versions, each counted once.
+/// Returns the bytes of the tables of all these versions, each counted once.
 pub(super) fn all_table_bytes(versions: &[Arc<Version>]) -> u64 {
     let files = versions.iter().flat_map(|version| version.all_files());
     files.map(|(_, file)| (file.number, file.size_bytes)).collect::<BTreeMap<_, _>>().values().sum()
 }
 
-/// The same of blob files.
+/// Returns the bytes of the blob files of all these versions, each counted once.
 pub(super) fn all_blob_bytes(versions: &[Arc<Version>]) -> u64 {
     let files = versions.iter().flat_map(|version| version.blob_files());
     files.map(|(number, blob)| (*number, blob::file_bytes(blob))).collect::<BTreeMap<_, _>>().values().sum()
 }
 
-/// Bytes of the tables that the file system was told to keep at a temperature.
+/// Returns the bytes of the tables that were written with a temperature.
 pub(super) fn table_bytes_at_temperature(version: &Version, temperature: u8) -> u64 {
     let files = version.all_files().filter(|(_, file)| file.temperature as u8 == temperature);
     files.map(|(_, file)| file.size_bytes).sum()
@@ -130,7 +130,7 @@ pub(super) fn blob_totals(version: &Version) -> BlobTotals {
     })
 }
 
-/// `rocksdb.blob-stats`.
+/// Returns `rocksdb.blob-stats`.
 pub(super) fn blob_stats(version: &Version) -> String {
     let totals = blob_totals(version);
     format!(
@@ -142,11 +142,11 @@ pub(super) fn blob_stats(version: &Version) -> String {
     )
 }
 
-/// Bytes of the tables that would be left after a compaction of everything, about: from the last
-/// level upwards, files that overlap none taken before; and the blobs that are not garbage.
+/// Estimates the bytes left after a full compaction: tables from the last level upwards that do not
+/// overlap one taken before, and blobs that are not garbage.
 pub(super) fn estimate_live_data_bytes(version: &Version) -> u64 {
     let comparator = version.comparator();
-    // Sorted by largest key, not overlapping.
+    // Sorted by largest key, disjoint.
     let mut taken: Vec<&Arc<FileMetadata>> = Vec::new();
     let mut bytes = 0;
     for file in version.levels().iter().rev().flat_map(|level| level.files()) {
@@ -165,7 +165,7 @@ pub(super) fn estimate_live_data_bytes(version: &Version) -> u64 {
     blobs.fold(bytes, |sum, blob| sum + blob.file.total_bytes.saturating_sub(blob.garbage_bytes))
 }
 
-/// A size as RocksDB shows it to people.
+/// Formats a size in RocksDB's short form.
 pub(super) fn human_bytes(bytes: u64) -> String {
     let mut size = bytes as f64 / 1024.0;
     for unit in ["KB", "MB", "GB"] {
