@@ -1,7 +1,7 @@
-//! Records of a trace in a file.
+//! Trace records in a file.
 //!
-//! In: records, whole, one behind the other. Out: the same. Every call may block. The file is not
-//! synced: a trace is not what anybody's data depends on.
+//! In: complete records, appended in order. Out: the records in that order. Every call may block.
+//! The file is not synced, because no data depends on a trace.
 
 use karst_base::error::{Error, Result};
 use karst_base::trace::TraceWriter;
@@ -10,7 +10,7 @@ use karst_io::{Env, OpenOptions, RandomAccessFile, WritableFile, block_on, read}
 use std::path::Path;
 use std::sync::Arc;
 
-/// Bytes that are written at once, and read at once.
+/// Bytes per write and per read.
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// Writes the records of a trace to a file.
@@ -21,10 +21,10 @@ pub struct FileTraceWriter {
 }
 
 impl FileTraceWriter {
-    /// Makes the file, or cuts what is there to nothing. Blocks.
+    /// Creates the file, or truncates an existing one. Blocks.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// The file cannot be created.
     pub fn create(env: &Env, path: impl AsRef<Path>) -> Result<Self> {
         Ok(Self { file: env.fs().create(path.as_ref())?, buffer: Vec::new() })
     }
@@ -47,18 +47,18 @@ impl TraceWriter for FileTraceWriter {
     }
 }
 
-/// Where the records of a trace come from. Called on threads that may block, one call at a time.
+/// A source of trace records. Called on threads that may block, one call at a time.
 pub trait TraceReader: Send {
-    /// The next record, its prefix included; `None` behind the last.
+    /// Returns the next record, including its prefix; `None` after the last.
     ///
     /// # Errors
-    /// It cannot be read, or is cut off.
+    /// The record cannot be read, or is truncated.
     fn read(&mut self) -> Result<Option<Vec<u8>>>;
 
-    /// Goes back to the first record.
+    /// Returns to the first record.
     ///
     /// # Errors
-    /// That is not to be had again.
+    /// The records cannot be read again.
     fn reset(&mut self) -> Result<()>;
 }
 
@@ -67,10 +67,10 @@ pub trait TraceReader: Send {
 pub struct FileTraceReader {
     env: Env,
     file: Arc<dyn RandomAccessFile>,
-    /// Bytes of the file from some place on, and where in them the next record begins.
+    /// Buffered bytes of the file, and the offset of the next record in them.
     chunk: Vec<u8>,
     position: usize,
-    /// Where in the file the chunk ends.
+    /// File offset of the end of the buffered bytes.
     end: u64,
 }
 
@@ -78,18 +78,18 @@ impl FileTraceReader {
     /// Opens the file. Blocks.
     ///
     /// # Errors
-    /// It is not there, or cannot be opened.
+    /// The file does not exist, or cannot be opened.
     pub fn open(env: &Env, path: impl AsRef<Path>) -> Result<Self> {
         let file = env.fs().open_random(path.as_ref(), OpenOptions::BUFFERED)?;
         Ok(Self { env: env.clone(), file, chunk: Vec::new(), position: 0, end: 0 })
     }
 
-    /// What is in hand from the next record on.
+    /// Returns the buffered bytes from the next record on.
     fn rest(&self) -> &[u8] {
         &self.chunk[self.position..]
     }
 
-    /// Has `wanted` bytes in hand from the next record on, or all that the file has.
+    /// Reads until `wanted` bytes from the next record on are buffered, or the file ends.
     fn fill(&mut self, wanted: usize) -> Result<()> {
         if self.rest().len() >= wanted {
             return Ok(());
@@ -97,7 +97,7 @@ impl FileTraceReader {
         self.chunk.drain(..self.position);
         self.position = 0;
         while self.chunk.len() < wanted {
-            // Why no more at once, whatever a prefix says: memory is bounded by what the file has.
+            // One chunk at a time regardless of the prefix, so that the file's size bounds memory.
             let got = block_on(&self.env, read(&self.env, &self.file, self.end, CHUNK_BYTES))?;
             self.chunk.extend_from_slice(&got);
             self.end += got.len() as u64;

@@ -1,11 +1,11 @@
-//! The queries of a trace, put to a database.
+//! Replay of the queries of a trace against a database.
 //!
-//! In: a trace, a database, and the column families in it that the trace is about, by their ids.
-//! Out: what the database answers. A replay takes one record after the other, waits until its time
-//! has come, as the pace has it, and asks. With several threads each takes the next record there
-//! is, so what one of them is slow to do does not hold up the others, and writes may change places.
+//! In: a trace, a database, and its column families that the trace refers to by id. Out: the
+//! database's answers. A replay takes one record after the other, waits until its time has come at
+//! the chosen pace, and runs its query. With several threads each takes the next record, so a slow
+//! query does not delay the others, and writes may be reordered.
 //!
-//! Invariant: no thread waits while it has the trace (`Feed`) locked, other than for the trace's
+//! Invariant: while a thread holds the lock on the trace (`Feed`), it waits only for the trace's
 //! own bytes.
 
 use super::file::TraceReader;
@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a thread sleeps before it looks whether it is still wanted.
+/// Longest sleep before a thread checks for cancellation.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
 /// A record of a trace.
@@ -35,20 +35,20 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 pub struct TraceRecord {
     version: Version,
     prefix: Prefix,
-    /// All of it.
+    /// The whole record, including its prefix.
     bytes: Vec<u8>,
 }
 
 impl TraceRecord {
-    /// When it was asked, in microseconds since 1970.
+    /// Time of the query, in microseconds since 1970.
     pub fn micros(&self) -> u64 {
         self.prefix.micros
     }
 
-    /// What was asked.
+    /// The recorded query.
     ///
     /// # Errors
-    /// `NotSupported`: the record is of a kind that is no query. `Corruption`: it does not decode.
+    /// `NotSupported`: the record is not of a kind of query. `Corruption`: it does not decode.
     pub fn query(&self) -> Result<Query<'_>> {
         let kind = self.prefix.kind;
         let query = Query::decode(self.version, kind, &self.bytes[PREFIX_BYTES..]).map_err(damaged)?;
@@ -60,25 +60,25 @@ fn damaged(corruption: Corruption) -> Error {
     Error::new(ErrorKind::Corruption, format!("a record of a trace: {corruption}"))
 }
 
-/// What a database says to a query of a trace.
+/// The database's answer to a query of a trace.
 #[derive(Debug)]
 pub enum TraceAnswer {
-    /// It is written.
+    /// The batch is written.
     Written,
-    /// The value of the key, if it has one.
+    /// The value of the key, or None.
     Value(Option<Value>),
-    /// Where the iterator stands, if anywhere.
+    /// The iterator's entry, or None.
     Entry(Option<(Vec<u8>, Value)>),
-    /// The values of the keys that have any.
+    /// The value of each key, or None.
     Values(Vec<Option<Value>>),
 }
 
-/// How a trace is replayed.
+/// Options of a replay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReplayOptions {
-    /// How many threads ask. 0 is as 1. Default: 1.
+    /// Number of threads that run queries; 0 counts as 1. Default: 1.
     pub num_threads: u32,
-    /// How many times as fast as it was traced. Default: 1.0, as fast.
+    /// Speed relative to the trace, above 0. Default: 1.0, the traced speed.
     pub fast_forward: f64,
 }
 
@@ -88,16 +88,16 @@ impl Default for ReplayOptions {
     }
 }
 
-/// Replays a trace. Each call that may wait has a blocking form and an asynchronous one.
+/// Replays a trace. Each call that may wait has a blocking and an asynchronous form.
 pub struct Replayer {
     target: Target,
     feed: Arc<Mutex<Feed>>,
 }
 
-/// A trace as it is read.
+/// The trace being read.
 struct Feed {
     reader: Box<dyn TraceReader>,
-    /// Its version, once the header was read.
+    /// Version of the trace, once its header is read.
     version: Option<Version>,
     header_micros: u64,
     ended: bool,
@@ -123,7 +123,7 @@ impl Feed {
         if self.ended {
             return Ok(None);
         }
-        // Compat: it is no error if nobody ended the trace.
+        // Compat: a trace without an end record is no error.
         let Some(bytes) = self.reader.read()? else {
             self.ended = true;
             return Ok(None);
@@ -135,12 +135,12 @@ impl Feed {
 }
 
 impl Replayer {
-    /// Replays what `reader` reads. What a trace asks of a column family is asked of the one of
-    /// `families` with the same id; writes go to all that the database has open. Nothing is read
+    /// Creates a replayer of the trace in `reader`. Queries of a column family run against the one
+    /// of `families` with that id; writes go to all that the database has open. Nothing is read
     /// before [`prepare`](Self::prepare).
     ///
     /// # Errors
-    /// A column family is of another database, or the database is closed.
+    /// A column family belongs to another database, or the database is closed.
     pub fn new(db: &Db, families: &[ColumnFamily], reader: Box<dyn TraceReader>) -> Result<Self> {
         let mut by_id = BTreeMap::new();
         for family in families {
@@ -150,70 +150,72 @@ impl Replayer {
         Ok(Self { target: Target { db: db.clone(), families: by_id }, feed: Arc::new(Mutex::new(feed)) })
     }
 
-    /// Goes to the beginning of the trace. Blocks.
+    /// Moves to the beginning of the trace. Blocks.
     ///
     /// # Errors
-    /// The trace cannot be read, or is none.
+    /// The trace cannot be read, or the file is not a trace.
     pub fn prepare(&self) -> Result<()> {
         self.feed.lock().prepare()
     }
 
-    /// The asynchronous form of [`prepare`](Self::prepare).
+    /// Asynchronous form of [`prepare`](Self::prepare).
     ///
     /// # Errors
-    /// As [`prepare`](Self::prepare).
+    /// Those of [`prepare`](Self::prepare).
     pub async fn prepare_async(&self) -> Result<()> {
         let feed = self.feed.clone();
         self.target.db.env().run_blocking(move |_| feed.lock().prepare()).await
     }
 
-    /// When the trace began, in microseconds since 1970; 0 before the replayer was prepared.
+    /// Returns the trace's start time, in microseconds since 1970; 0 before the replayer was
+    /// prepared.
     pub fn header_timestamp(&self) -> u64 {
         self.feed.lock().header_micros
     }
 
-    /// The next record; `None` at the end. Blocks.
+    /// Returns the next record; `None` at the end. Blocks.
     ///
     /// # Errors
-    /// `Incomplete`: the replayer was not prepared. Or the trace cannot be read, or is cut off.
+    /// `Incomplete`: the replayer was not prepared. Otherwise the trace cannot be read, or is
+    /// truncated.
     pub fn next(&self) -> Result<Option<TraceRecord>> {
         self.feed.lock().next()
     }
 
-    /// The asynchronous form of [`next`](Self::next).
+    /// Asynchronous form of [`next`](Self::next).
     ///
     /// # Errors
-    /// As [`next`](Self::next).
+    /// Those of [`next`](Self::next).
     pub async fn next_async(&self) -> Result<Option<TraceRecord>> {
         let feed = self.feed.clone();
         self.target.db.env().run_blocking(move |_| feed.lock().next()).await
     }
 
-    /// Asks what a record says, at once. Blocks as the query does.
+    /// Runs a record's query immediately. Blocks like the query.
     ///
     /// # Errors
-    /// The record says nothing that can be asked, it is about a column family that the replayer
-    /// was not given, or the query fails. A key that is not there is no error.
+    /// The record is not a query, its column family was not passed to the replayer, or the query
+    /// fails. A missing key is no error.
     pub fn execute(&self, record: &TraceRecord) -> Result<TraceAnswer> {
         finish(self.target.ask(Caller::Thread, record))
     }
 
-    /// The asynchronous form of [`execute`](Self::execute).
+    /// Asynchronous form of [`execute`](Self::execute).
     ///
     /// # Errors
-    /// As [`execute`](Self::execute).
+    /// Those of [`execute`](Self::execute).
     pub async fn execute_async(&self, record: &TraceRecord) -> Result<TraceAnswer> {
         self.target.ask(Caller::Task, record).await
     }
 
-    /// Asks what is left of the trace, each record when its time has come, and tells `answered`
-    /// what the database said. Records that are no queries are told as `NotSupported` and passed
-    /// over. Blocks until the end of the trace or the first error: with one thread all is asked on
-    /// the calling one, with more on threads of their own.
+    /// Runs the rest of the trace, each query when its time has come, and passes the database's
+    /// answers to `answered`. Records that are not queries are reported as `NotSupported` and
+    /// skipped. Blocks until the end of the trace or the first error: one thread runs all queries
+    /// on the calling thread, several run on threads of their own.
     ///
     /// # Errors
     /// `InvalidArgument`: the pace is not above 0. `Incomplete`: the replayer was not prepared, or
-    /// is at the end. Or the first error of a query or of the trace.
+    /// is at the end. Otherwise the first error of a query or of the trace.
     pub fn replay(
         &self,
         options: &ReplayOptions,
@@ -227,18 +229,18 @@ impl Replayer {
         replay.outcome()
     }
 
-    /// The asynchronous form of [`replay`](Self::replay): on threads of its own, as many as the
-    /// options say. When it is dropped they stop.
+    /// Asynchronous form of [`replay`](Self::replay): on `num_threads` threads of its own, which
+    /// stop when the future is dropped.
     ///
     /// # Errors
-    /// As [`replay`](Self::replay), and if there are no threads to be had.
+    /// Those of [`replay`](Self::replay), and if the threads cannot be started.
     pub async fn replay_async(
         &self,
         options: &ReplayOptions,
         answered: impl FnMut(&TraceRecord, Result<TraceAnswer>) + Send + 'static,
     ) -> Result<()> {
         let replay = self.begin(options, answered)?;
-        // Why: if this future is dropped, and if there are threads for some and not for all.
+        // Stops the threads if this future is dropped, or if not all of them can be started.
         let _stops = Stops(&replay);
         let mut workers = Vec::new();
         for _ in 0..options.num_threads.max(1) {
@@ -257,7 +259,7 @@ impl Replayer {
         options: &ReplayOptions,
         answered: impl FnMut(&TraceRecord, Result<TraceAnswer>) + Send + 'static,
     ) -> Result<Arc<Replay>> {
-        // Why so: what is no number is not above 0 either.
+        // `partial_cmp`, because NaN is not above 0 either.
         if options.fast_forward.partial_cmp(&0.0) != Some(std::cmp::Ordering::Greater) {
             let text = format!("fast_forward: {}; it has to be above 0", options.fast_forward);
             return Err(Error::invalid_argument(text));
@@ -283,10 +285,10 @@ impl Replayer {
     }
 }
 
-/// What is told of each record.
+/// Callback with each record and its answer.
 type Answered = Box<dyn FnMut(&TraceRecord, Result<TraceAnswer>) + Send>;
 
-/// A replay under way, which threads share.
+/// A replay in progress, shared by its threads.
 struct Replay {
     target: Target,
     feed: Arc<Mutex<Feed>>,
@@ -294,12 +296,12 @@ struct Replay {
     header_micros: u64,
     fast_forward: f64,
     stopped: AtomicBool,
-    /// The error of the oldest record that has one, and that record's time.
+    /// The error of the oldest failed record, with its time in microseconds.
     failed: Mutex<Option<(u64, Error)>>,
     answered: Mutex<Answered>,
 }
 
-/// Ends a replay when it is dropped.
+/// Stops a replay on drop.
 struct Stops<'a>(&'a Replay);
 
 impl Drop for Stops<'_> {
@@ -309,7 +311,7 @@ impl Drop for Stops<'_> {
 }
 
 impl Replay {
-    /// Takes records and asks, until there is nothing left to ask or the replay is over.
+    /// Runs queries until the trace ends or the replay is stopped.
     fn work(&self) {
         while !self.is_stopped() {
             let record = match self.feed.lock().next() {
@@ -332,7 +334,7 @@ impl Replay {
         }
     }
 
-    /// Sleeps until the time of a record has come.
+    /// Sleeps until a record's time has come.
     fn wait_for(&self, record: &TraceRecord) {
         let since = Duration::from_micros(record.micros().saturating_sub(self.header_micros));
         let since = Duration::try_from_secs_f64(since.as_secs_f64() / self.fast_forward);
@@ -362,7 +364,7 @@ impl Replay {
     }
 }
 
-/// The database that is asked.
+/// The database that runs the queries.
 #[derive(Clone)]
 struct Target {
     db: Db,
@@ -423,7 +425,7 @@ impl Target {
         }
     }
 
-    /// An iterator with these bounds, of which one that is empty is none.
+    /// Creates an iterator with these bounds; an empty one counts as unset.
     fn iter(&self, family: ColumnFamilyId, (lower, upper): (&[u8], &[u8])) -> Result<DbIterator> {
         let bound = |bytes: &[u8]| (!bytes.is_empty()).then(|| bytes.to_vec());
         let options = ReadOptions {
