@@ -1,4 +1,4 @@
-//! Iterators over values with times.
+//! Iterators over values with write times.
 
 use super::has_no_time;
 use crate::read::iter::{DbIterator, Direction, EntryStream, Streamed};
@@ -7,14 +7,15 @@ use karst_base::ttl::{STAMP_BYTES, parts};
 use karst_storage::value::Value;
 use std::time::Duration;
 
-/// A [`DbIterator`] of a [`DbWithTtl`](super::DbWithTtl): its values are shown without their times.
+/// A [`DbIterator`] of a [`DbWithTtl`](super::DbWithTtl): it returns values without their write
+/// times.
 ///
-/// Moves are as there. A value that has no time behind it ends the iterator with `Corruption`, as
-/// every other error does.
+/// Moves are those of [`DbIterator`]. A value without a write time ends the iterator with
+/// `Corruption`, like every other error.
 #[derive(Debug)]
 pub struct TtlIterator {
     iter: DbIterator,
-    /// The value where it stands has no time.
+    /// Error of the current entry, whose value has no write time.
     failed: Option<Error>,
 }
 
@@ -32,12 +33,12 @@ impl TtlIterator {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Whether a step is no mistake of the caller's, as far as the values' times are concerned.
+    /// Returns true if a step is allowed, as far as the values' write times matter.
     fn may_step(&self) -> bool {
         self.failed.is_none()
     }
 
-    /// Whether the iterator stands at an entry.
+    /// Returns true if the iterator is at an entry.
     pub fn valid(&self) -> bool {
         self.failed.is_none() && self.iter.valid()
     }
@@ -61,7 +62,7 @@ impl TtlIterator {
         &stored[..stored.len() - STAMP_BYTES]
     }
 
-    /// The current value with what keeps it in memory, to be kept beyond the next move.
+    /// The current value with a pin on its memory, for use beyond the next move.
     ///
     /// # Panics
     /// When the iterator is not valid.
@@ -70,18 +71,18 @@ impl TtlIterator {
         self.iter.pinned_value().slice(0..length)
     }
 
-    /// When the current value was written, or merged last: the time since 1970, in whole seconds.
+    /// The time at which the current value was written, or merged last: whole seconds since 1970.
     ///
     /// # Panics
     /// When the iterator is not valid.
     pub fn written_at(&self) -> Duration {
         assert!(self.valid(), "written_at() of an iterator that is not valid");
-        // Invariant: a valid iterator has looked at the time.
+        // Invariant: a valid iterator has checked that its value has a write time.
         let stamp = parts(self.iter.value()).map_or(0, |(_, stamp)| u32::from_le_bytes(stamp));
         Duration::from_secs(stamp.into())
     }
 
-    /// The error that ended the last move, if one did.
+    /// Returns the error that ended the last move, or Ok.
     ///
     /// # Errors
     /// That error.
@@ -89,13 +90,13 @@ impl TtlIterator {
         self.failed.clone().map_or_else(|| self.iter.status(), Err)
     }
 
-    /// The entries from the current one on; all, of one that was never sent anywhere.
+    /// Returns the entries from the current one on; from a new iterator all entries.
     pub fn into_stream(self, direction: Direction) -> EntryStream<TtlIterator> {
         EntryStream::new(self, direction)
     }
 }
 
-/// The moves, each as that of [`DbIterator`].
+/// Defines the moves, each with the signature of the move of [`DbIterator`].
 macro_rules! moves {
     ($($plain:ident $plain_async:ident ($($key:ident)?) $(if $may:ident, $(#[$attribute:meta])*)?;)*) => {
         impl TtlIterator {
@@ -103,7 +104,7 @@ macro_rules! moves {
                 #[doc = concat!("As [`DbIterator::", stringify!($plain), "`].")]
                 ///
                 /// # Errors
-                /// As there, and where the value has no time behind it.
+                /// Those of that call, and `Corruption` if the value has no write time.
                 $($(#[$attribute])*)?
                 pub fn $plain(&mut self $(, $key: impl AsRef<[u8]>)?) -> Result<()> {
                     $(assert!(self.$may(), "{}() of an iterator that is not valid", stringify!($plain));)?
@@ -114,7 +115,7 @@ macro_rules! moves {
                 #[doc = concat!("The asynchronous form of [`TtlIterator::", stringify!($plain), "`].")]
                 ///
                 /// # Errors
-                /// As there.
+                /// Those of that call.
                 $($(#[$attribute])*)?
                 pub async fn $plain_async(&mut self $(, $key: impl AsRef<[u8]>)?) -> Result<()> {
                     $(assert!(self.$may(), "{}() of an iterator that is not valid", stringify!($plain));)?

@@ -1,11 +1,11 @@
 //! Databases whose entries expire: RocksDB's `DBWithTTL`.
 //!
-//! In: a database that is opened with a time to live. Out: the calls of [`Db`] over values that
-//! have the time of their write behind them, which readers do not see. Compactions drop what is
-//! older than the family's time to live; until then it is read.
+//! In: a database that is opened with a time to live. Out: the calls of [`Db`], over values that
+//! store their write time as a suffix, which readers do not see. Compactions drop entries older
+//! than the family's time to live; until then they are readable.
 //!
-//! The times, and what drops by them, are in `karst_base::ttl`. Flushes, compactions, snapshots and
-//! whatever else does not look at values is done through [`DbWithTtl::db`].
+//! Write times, and the filter that drops entries, are in `karst_base::ttl`. Flushes, compactions,
+//! snapshots and all other calls that do not read values are made through [`DbWithTtl::db`].
 
 mod iter;
 
@@ -27,16 +27,17 @@ use std::time::Duration;
 
 /// An open database whose entries expire.
 ///
-/// Each column family has a time to live, in whole seconds; zero stands for ever. What is older is
-/// dropped when it is compacted, and is read until then. A value that operands are merged with is
-/// as young as the merge; operands that nothing was merged with yet do not expire.
+/// Each column family has a time to live, in whole seconds; zero means that entries never expire.
+/// Older entries are dropped when they are compacted, and are readable until then. The result of a
+/// merge gets the time of the merge; operands not merged yet do not expire.
 ///
-/// The user's compaction filter is asked about what has not expired, and neither it nor the merge
-/// operator sees a time. The time to live is given at every opening: no file has it.
+/// The user's compaction filter sees only entries that have not expired, and neither it nor the
+/// merge operator sees a write time. The time to live must be passed at every opening, because no
+/// file stores it.
 ///
-/// Each value takes four bytes more. A database that has values without a time, as it was opened
-/// with [`Db::open`] before, answers `Corruption` where it finds one. Opened so afterwards it shows
-/// the times behind the values.
+/// Each value takes four more bytes. If a database has values without a write time, because it was
+/// opened with [`Db::open`] before, reading one returns `Corruption`. Conversely [`Db::open`] shows
+/// the write times at the end of values.
 ///
 /// ```
 /// # use karst_engine as karstdb;
@@ -59,7 +60,7 @@ pub(crate) fn has_no_time() -> Error {
     Error::new(ErrorKind::Corruption, "a value has no time behind it, and the TTL wants one")
 }
 
-/// The options with a time to live for each of these families, or for all.
+/// Returns the options with a time to live for each of these families, or for all.
 fn with_ttls<'a>(options: &Options, ttls: impl IntoIterator<Item = (Option<&'a str>, Duration)>) -> Options {
     let env = options.environment();
     let one = |options: Options, (family, ttl)| options.time_to_live(family, TimeToLive::new(&env, ttl));
@@ -71,24 +72,25 @@ fn each<'a>(families: &[(&'a str, Duration)]) -> impl Iterator<Item = (Option<&'
 }
 
 impl DbWithTtl {
-    /// How many bytes the time behind a value takes.
+    /// Size in bytes of the write time at the end of a value.
     #[doc(hidden)]
     pub const STAMP_BYTES: usize = ttl::STAMP_BYTES;
 
-    /// Opens for writing with all column families, whose entries live as long as `ttl` says.
-    /// Otherwise as [`Db::open`].
+    /// Opens for writing with all column families, whose entries live for `ttl`. Otherwise like
+    /// [`Db::open`].
     ///
     /// # Errors
-    /// As [`Db::open`].
+    /// Those of [`Db::open`].
     pub fn open(path: impl AsRef<Path>, options: &Options, ttl: Duration) -> Result<DbWithTtl> {
         Db::open(path, &with_ttls(options, [(None, ttl)])).map(DbWithTtl)
     }
 
-    /// The same with the column families named, each with a time to live of its own. Those that
-    /// are not named, as the default one need not be, live for ever. Otherwise as [`Db::open_cf`].
+    /// Opens for writing with the named column families, each with its own time to live. Entries of
+    /// families that are not named never expire; the default family need not be named. Otherwise
+    /// like [`Db::open_cf`].
     ///
     /// # Errors
-    /// As [`Db::open_cf`].
+    /// Those of [`Db::open_cf`].
     pub fn open_cf(
         path: impl AsRef<Path>,
         options: &Options,
@@ -99,7 +101,7 @@ impl DbWithTtl {
         Db::open_cf(path, &with_ttls(options, ttls), &names).map(DbWithTtl)
     }
 
-    /// The asynchronous form of [`DbWithTtl::open`].
+    /// Asynchronous form of [`DbWithTtl::open`].
     pub fn open_async(
         path: impl AsRef<Path>,
         options: &Options,
@@ -109,18 +111,18 @@ impl DbWithTtl {
         async move { Db::open_async(path, &options).await.map(DbWithTtl) }
     }
 
-    /// Opens for reading, as [`Db::open_read_only`]. Nothing expires meanwhile.
+    /// Opens for reading, like [`Db::open_read_only`]. Nothing expires while it is open.
     ///
     /// # Errors
-    /// As [`Db::open_read_only`].
+    /// Those of [`Db::open_read_only`].
     pub fn open_read_only(path: impl AsRef<Path>, options: &Options) -> Result<DbWithTtl> {
         Db::open_read_only(path, &with_ttls(options, [(None, Duration::ZERO)])).map(DbWithTtl)
     }
 
-    /// The same with some column families only, as [`Db::open_cf_read_only`].
+    /// Opens some column families for reading, like [`Db::open_cf_read_only`].
     ///
     /// # Errors
-    /// As [`Db::open_cf_read_only`].
+    /// Those of [`Db::open_cf_read_only`].
     pub fn open_cf_read_only(
         path: impl AsRef<Path>,
         options: &Options,
@@ -130,21 +132,21 @@ impl DbWithTtl {
         Db::open_cf_read_only(path, &options, families).map(DbWithTtl)
     }
 
-    /// The database as it is stored: its values have their times behind them. For what does not
-    /// look at values.
+    /// Returns the underlying database, whose values end with their write times, for calls that do
+    /// not read values.
     pub fn db(&self) -> &Db {
         &self.0
     }
 
-    /// Creates a column family whose entries live as long as `ttl` says.
+    /// Creates a column family whose entries live for `ttl`.
     ///
     /// # Errors
-    /// As [`Db::create_column_family`].
+    /// Those of [`Db::create_column_family`].
     pub fn create_column_family(&self, name: &str, options: &Options, ttl: Duration) -> Result<ColumnFamily> {
         self.0.create_column_family(name, &self.new_family_options(options, ttl))
     }
 
-    /// The options that such a column family is created with.
+    /// Returns the options that a column family with `ttl` is created with.
     #[doc(hidden)]
     pub fn new_family_options(&self, options: &Options, ttl: Duration) -> Options {
         let options = options.clone().env(self.0.env().clone());
@@ -159,31 +161,31 @@ impl DbWithTtl {
         })
     }
 
-    /// How long the entries of a column family live now.
+    /// Returns the current time to live of a column family.
     ///
     /// # Errors
-    /// The database is closed; the column family is of another one, or was created through
+    /// The database is closed; the column family belongs to another one, or was created through
     /// [`DbWithTtl::db`] and has no time to live.
     pub fn get_ttl(&self, family: &ColumnFamily) -> Result<Duration> {
         self.time_to_live(family).map(|ttl| ttl.get())
     }
 
-    /// Changes how long the entries of a column family live, also those that are there. It counts
-    /// from the next entry that a compaction comes to, and until the database is closed.
+    /// Changes the time to live of a column family, also for existing entries. It applies from the
+    /// next entry that a compaction reads, until the database is closed.
     ///
     /// # Errors
-    /// As [`DbWithTtl::get_ttl`].
+    /// Those of [`DbWithTtl::get_ttl`].
     pub fn set_ttl(&self, family: &ColumnFamily, ttl: Duration) -> Result<()> {
         self.time_to_live(family).map(|own| own.set(ttl))
     }
 
-    /// A value as it is stored.
+    /// Returns the value with the current time appended, as it is stored.
     #[doc(hidden)]
     pub fn stored(&self, value: &[u8]) -> Vec<u8> {
         ttl::stamped_at(self.0.env(), value)
     }
 
-    /// A value as it is read.
+    /// Returns the stored value without its write time.
     #[doc(hidden)]
     pub fn shown(&self, stored: Value) -> Result<Value> {
         let length = ttl::parts(&stored).map(|(value, _)| value.len()).ok_or_else(has_no_time)?;
@@ -198,7 +200,7 @@ impl DbWithTtl {
         found.into_iter().map(|found| self.found(found)).collect()
     }
 
-    /// A batch as it is written.
+    /// Returns the batch with the current time appended to its values, as it is written.
     #[doc(hidden)]
     pub fn stored_batch(&self, batch: &WriteBatch) -> Result<WriteBatch> {
         let families = self.0.column_families();
@@ -207,8 +209,7 @@ impl DbWithTtl {
             let missing =
                 || Error::invalid_argument(format!("the batch names column family {id}, which is not open"));
             match found.ok_or_else(missing)? {
-                // Why: a batch does not tell keys that have their timestamp from those that lack
-                // it.
+                // A batch does not tell keys with a timestamp from keys that still lack it.
                 family if family.comparator().timestamp_size() > 0 => Err(Error::not_supported(
                     "a batch of keys with timestamps in a database with a TTL".to_owned(),
                 )),
@@ -237,18 +238,18 @@ impl DbWithTtl {
         Ok(written)
     }
 
-    /// The value of `key` in the default column family.
+    /// Returns the value of `key` in the default column family.
     ///
     /// # Errors
-    /// As [`Db::get`]; `Corruption`: the value has no time behind it.
+    /// Those of [`Db::get`]; `Corruption`: the value has no write time.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.found(self.0.get(key))
     }
 
-    /// The same with options, in a column family.
+    /// Returns the value of `key` in a column family, read with options.
     ///
     /// # Errors
-    /// As [`Db::get_cf`] and [`DbWithTtl::get`].
+    /// Those of [`Db::get_cf`] and [`DbWithTtl::get`].
     pub fn get_cf(
         &self,
         options: &ReadOptions,
@@ -258,18 +259,18 @@ impl DbWithTtl {
         self.found(self.0.get_cf(options, family, key))
     }
 
-    /// The asynchronous form of [`DbWithTtl::get`].
+    /// Asynchronous form of [`DbWithTtl::get`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`DbWithTtl::get`].
     pub async fn get_async(&self, key: &(impl AsRef<[u8]> + ?Sized + Sync)) -> Result<Option<Value>> {
         self.found(self.0.get_async(key.as_ref()).await)
     }
 
-    /// The asynchronous form of [`DbWithTtl::get_cf`].
+    /// Asynchronous form of [`DbWithTtl::get_cf`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`DbWithTtl::get_cf`].
     pub async fn get_cf_async(
         &self,
         options: &ReadOptions,
@@ -279,12 +280,12 @@ impl DbWithTtl {
         self.found(self.0.get_cf_async(options, family, key.as_ref()).await)
     }
 
-    /// The values of `keys` in the default column family, as [`Db::multi_get`].
+    /// Returns the values of `keys` in the default column family, like [`Db::multi_get`].
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<Value>>> {
         self.all_found(self.0.multi_get(keys))
     }
 
-    /// The same with options, in a column family.
+    /// Returns the values of `keys` in a column family, read with options.
     pub fn multi_get_cf<K: AsRef<[u8]>>(
         &self,
         options: &ReadOptions,
@@ -294,10 +295,10 @@ impl DbWithTtl {
         self.all_found(self.0.multi_get_cf(options, family, keys))
     }
 
-    /// The values of `keys`, each in its own column family, all as of the same moment.
+    /// Returns the values of `keys`, each in its own column family, all as of one moment.
     ///
     /// # Panics
-    /// When there are not as many column families as keys.
+    /// When the numbers of column families and keys differ.
     pub fn multi_get_cfs<K: AsRef<[u8]>>(
         &self,
         options: &ReadOptions,
@@ -307,7 +308,7 @@ impl DbWithTtl {
         self.all_found(self.0.multi_get_cfs(options, families, keys))
     }
 
-    /// The asynchronous form of [`DbWithTtl::multi_get_cf`].
+    /// Asynchronous form of [`DbWithTtl::multi_get_cf`].
     pub async fn multi_get_cf_async<K: AsRef<[u8]> + Sync>(
         &self,
         options: &ReadOptions,
@@ -317,42 +318,42 @@ impl DbWithTtl {
         self.all_found(self.0.multi_get_cf_async(options, family, keys).await)
     }
 
-    /// An iterator over the default column family. Seek before anything else.
+    /// Creates an iterator over the default column family. Seek before anything else.
     ///
     /// # Errors
-    /// As [`Db::iter`].
+    /// Those of [`Db::iter`].
     pub fn iter(&self, options: &ReadOptions) -> Result<TtlIterator> {
         self.0.iter(options).map(TtlIterator::new)
     }
 
-    /// The same over a column family.
+    /// Creates an iterator over a column family. Seek before anything else.
     ///
     /// # Errors
-    /// As [`Db::iter_cf`].
+    /// Those of [`Db::iter_cf`].
     pub fn iter_cf(&self, options: &ReadOptions, family: &ColumnFamily) -> Result<TtlIterator> {
         self.0.iter_cf(options, family).map(TtlIterator::new)
     }
 
-    /// Writes a batch, each value with the time of now: all of it or nothing.
+    /// Writes a batch atomically, with the current time appended to each value.
     ///
     /// # Errors
-    /// As [`Db::write`]; the batch has an operation that is not of plain keys and values
+    /// Those of [`Db::write`]; the batch has an operation other than those on plain keys and values
     /// (`InvalidArgument`), or keys with timestamps (`NotSupported`).
     pub fn write(&self, options: &WriteOptions, batch: &WriteBatch) -> Result<()> {
         self.0.write(options, &self.stored_batch(batch)?)
     }
 
-    /// The asynchronous form of [`DbWithTtl::write`].
+    /// Asynchronous form of [`DbWithTtl::write`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`DbWithTtl::write`].
     pub async fn write_async(&self, options: &WriteOptions, batch: &WriteBatch) -> Result<()> {
         let batch = self.stored_batch(batch)?;
         self.0.write_async(options, &batch).await
     }
 }
 
-/// The forms of a call that writes one operation.
+/// Defines the four forms of a call that writes one operation.
 macro_rules! calls_with_ttl {
     ($($(#[$doc:meta])* $plain:ident $cf:ident $plain_async:ident $cf_async:ident ($($key:ident),* $(; $value:ident)?);)*) => {
         impl DbWithTtl {
@@ -365,7 +366,7 @@ macro_rules! calls_with_ttl {
                     self.0.$plain($($key,)* $(self.stored($value.as_ref()))?)
                 }
 
-                /// The same with options, in a column family.
+                /// The form of the call with options, in a column family.
                 ///
                 /// # Errors
                 #[doc = concat!("As [`Db::", stringify!($cf), "`].")]
@@ -376,7 +377,7 @@ macro_rules! calls_with_ttl {
                 #[doc = concat!("The asynchronous form of [`DbWithTtl::", stringify!($plain), "`].")]
                 ///
                 /// # Errors
-                /// As there.
+                /// Those of that call.
                 pub async fn $plain_async(&self, $($key: &(impl AsRef<[u8]> + ?Sized + Sync),)* $($value: &(impl AsRef<[u8]> + ?Sized + Sync))?) -> Result<()> {
                     $(let $value = &self.stored($value.as_ref());)?
                     self.0.$plain_async($($key.as_ref(),)* $($value)?).await
@@ -385,7 +386,7 @@ macro_rules! calls_with_ttl {
                 #[doc = concat!("The asynchronous form of [`DbWithTtl::", stringify!($cf), "`].")]
                 ///
                 /// # Errors
-                /// As there.
+                /// Those of that call.
                 pub async fn $cf_async(&self, options: &WriteOptions, family: &ColumnFamily, $($key: &(impl AsRef<[u8]> + ?Sized + Sync),)* $($value: &(impl AsRef<[u8]> + ?Sized + Sync))?) -> Result<()> {
                     $(let $value = &self.stored($value.as_ref());)?
                     self.0.$cf_async(options, family, $($key.as_ref(),)* $($value)?).await
@@ -396,14 +397,14 @@ macro_rules! calls_with_ttl {
 }
 
 calls_with_ttl! {
-    /// Sets `key` to `value`, written now.
+    /// Sets `key` to `value`, with the current time.
     put put_cf put_async put_cf_async (key; value);
-    /// Adds a merge operand to `key`, written now.
+    /// Adds a merge operand to `key`, with the current time.
     merge merge_cf merge_async merge_cf_async (key; operand);
-    /// Removes `key`. No error if it is not there.
+    /// Removes `key`. A missing key is no error.
     delete delete_cf delete_async delete_cf_async (key);
     /// Removes `key`, which was put at most once.
     single_delete single_delete_cf single_delete_async single_delete_cf_async (key);
-    /// Removes all keys from `begin` up to, not including, `end`.
+    /// Removes all keys from `begin` (included) to `end` (excluded).
     delete_range delete_range_cf delete_range_async delete_range_cf_async (begin, end);
 }
