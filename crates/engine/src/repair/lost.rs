@@ -1,12 +1,11 @@
-//! Files that a repair takes out of a database: they stay, in the directory `lost` beside where
-//! they were.
+//! Files that a repair removes from a database and keeps, in the directory `lost` next to them.
 //!
-//! In: files, and why each is of no use. Out: the same files in `lost`, and, at the end, only
-//! there.
+//! In: files, each with the reason why it is unusable. Out: the files linked into `lost`, and at
+//! the end only there.
 //!
-//! Invariant: first all get their second names, durably; then the database gets on without them;
-//! then they lose their first names. So whatever is cut short, the database is as it was or
-//! repaired, and no file is gone.
+//! Invariant: first all files get a link in `lost`, durably; then the database stops using them;
+//! then their original names are removed. An interruption at any point therefore leaves the
+//! database either as it was or repaired, and no file is gone.
 
 use super::report::LostFile;
 use crate::copies::copying::{self, Halt};
@@ -15,15 +14,15 @@ use karst_io::Env;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// The name of the directory, as RocksDB has it.
+/// Name of the directory, as in RocksDB.
 const LOST: &str = "lost";
 
-/// Files on their way into `lost`.
+/// Files to move into `lost`.
 #[derive(Debug)]
 pub(super) struct Lost {
     env: Env,
     pub(super) files: Vec<LostFile>,
-    /// Those that lose their first names.
+    /// Files whose original names will be removed.
     leaving: Vec<PathBuf>,
     directories: BTreeSet<PathBuf>,
 }
@@ -33,25 +32,25 @@ impl Lost {
         Lost { env: env.clone(), files: Vec::new(), leaving: Vec::new(), directories: BTreeSet::new() }
     }
 
-    /// Whether a file is on its way there.
+    /// Returns true if a file will be moved to `lost`.
     pub(super) fn has(&self, path: &Path) -> bool {
         self.leaving.iter().any(|leaving| leaving == path)
     }
 
-    /// Gives a file a second name in `lost`. It is going to leave the database.
+    /// Links a file into `lost`. Its original name is removed later.
     ///
     /// # Errors
-    /// It cannot be linked or copied.
+    /// The file cannot be linked or copied.
     pub(super) fn take(&mut self, path: &Path, reason: impl Into<String>) -> Result<()> {
         self.keep(path, reason)?;
         self.leaving.push(path.to_owned());
         Ok(())
     }
 
-    /// Gives a file that leaves by itself, or is replaced, a second name in `lost`.
+    /// Links a file into `lost` that is removed or replaced by other means.
     ///
     /// # Errors
-    /// As [`take`](Self::take).
+    /// Those of [`take`](Self::take).
     pub(super) fn keep(&mut self, path: &Path, reason: impl Into<String>) -> Result<()> {
         let (fs, beside) = (self.env.fs(), copying::parent(path));
         let directory = beside.join(LOST);
@@ -62,7 +61,7 @@ impl Lost {
         let mut to = directory.join(&name);
         let mut again = 0;
         while fs.exists(&to)? {
-            // Why: an earlier repair that was cut short put it there.
+            // An interrupted repair has linked it already.
             if self.is_same(path, &to)? {
                 break;
             }
@@ -71,7 +70,7 @@ impl Lost {
         }
         if !fs.exists(&to)? {
             let copied = copying::link_or_copy(&self.env, path, &to, &Halt::default());
-            // Why its outcome does not matter: what went wrong first is told.
+            // The result of the removal is ignored, because the first error is returned.
             copied.inspect_err(|_| drop(fs.remove(&to)))?;
         }
         self.files.push(LostFile { path: path.to_owned(), lost: to, reason: reason.into() });
@@ -84,12 +83,12 @@ impl Lost {
             return Ok(false);
         }
         let stop = Halt::default();
-        // Why: where a part cannot be read, nobody can tell, and both are kept.
+        // An unreadable part prevents the comparison; both files are kept then.
         let sum = |path: &Path| copying::read(&self.env, path, None, &stop, |_| Ok(())).ok();
         Ok(matches!((sum(a), sum(b)), (Some(a), Some(b)) if a == b))
     }
 
-    /// Makes the second names durable.
+    /// Makes the links durable.
     ///
     /// # Errors
     /// A directory cannot be synced.
@@ -97,10 +96,10 @@ impl Lost {
         self.directories.iter().try_for_each(|directory| Ok(self.env.fs().sync_dir(directory)?))
     }
 
-    /// Takes the first names away.
+    /// Removes the original names.
     ///
     /// # Errors
-    /// One cannot be removed; the others are.
+    /// A name cannot be removed; the others are removed.
     pub(super) fn leave(&mut self) -> Result<()> {
         let mut outcome = Ok(());
         let mut places = BTreeSet::new();

@@ -1,11 +1,11 @@
-//! What can be known of a database from MANIFESTs that may be damaged.
+//! Reads as much as possible from MANIFESTs that may be damaged.
 //!
-//! In: the directory. Out: [`Salvaged`]: what the MANIFEST that is to be believed says, as far as
-//! it can be read, and whether that is all of it.
+//! In: the directory. Out: [`Salvaged`]: the readable content of the authoritative MANIFEST, and
+//! the reason for doubt if it is incomplete.
 //!
-//! The MANIFEST to be believed is the one that CURRENT names, or the newest one that has any record
-//! if CURRENT is of no use. Whatever was read of it is true: a table that it says has left the tree
-//! has been replaced by others, and a family that it says was dropped is gone.
+//! The authoritative MANIFEST is the one that CURRENT names, or the newest one with any record if
+//! CURRENT is unusable. All records read from it are true: a table that left the tree was replaced
+//! by others, and a dropped family is gone.
 
 use crate::open::Directory;
 use crate::open::wanted::DEFAULT;
@@ -18,32 +18,32 @@ use karst_format::version_edit::{NewFile, VersionEdit};
 use karst_lsm::ManifestReplay;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A column family of which something is known.
+/// A column family found in a MANIFEST or in tables.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KnownFamily {
     pub(super) name: String,
     pub(super) comparator: Option<String>,
-    /// Logs below this number hold nothing that it still needs.
+    /// The oldest log that the family may need.
     pub(super) log_number: FileNumber,
     pub(super) full_history_ts_low: Option<Vec<u8>>,
 }
 
-/// What is known from a MANIFEST.
+/// The content read from a MANIFEST.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Salvaged {
-    /// The file, if there was any that could be read in part at least.
+    /// The MANIFEST, if one could be read at least in part.
     pub(super) name: Option<FileName>,
-    /// Why it is not to be trusted with the whole tree; `None` if it is.
+    /// Reason why its trees cannot be trusted; `None` if they can.
     pub(super) doubt: Option<String>,
-    /// MANIFESTs in which something was wrong.
+    /// Damaged MANIFESTs, each with its first damage.
     pub(super) damaged: Vec<(FileName, String)>,
-    /// The edits that were read.
+    /// The edits read.
     pub(super) replay: ManifestReplay,
     pub(super) families: BTreeMap<ColumnFamilyId, KnownFamily>,
     pub(super) dropped: BTreeSet<ColumnFamilyId>,
-    /// Every table that it has named, as it was named last, with the family whose tree it was in.
+    /// Every table in its edits: the last metadata, and the family whose tree had it.
     pub(super) named: BTreeMap<FileNumber, (ColumnFamilyId, NewFile)>,
-    /// The tables of its trees.
+    /// The tables in its trees at the end.
     pub(super) live: BTreeSet<FileNumber>,
     pub(super) last_seq: SeqNo,
     pub(super) next_file: FileNumber,
@@ -54,12 +54,12 @@ pub(super) struct Salvaged {
 }
 
 impl Salvaged {
-    /// What was said of the table of this number and size, with the family that it was in.
+    /// Returns the metadata and the family of the table with this number and size.
     pub(super) fn known_as(&self, number: FileNumber, size_bytes: u64) -> Option<&(ColumnFamilyId, NewFile)> {
         self.named.get(&number).filter(|(_, file)| file.size_bytes == size_bytes)
     }
 
-    /// Whether the table of this number was in a tree, and is in none.
+    /// Returns true if the table with this number was in a tree and has left it.
     pub(super) fn has_left(&self, number: FileNumber) -> bool {
         self.named.contains_key(&number) && !self.live.contains(&number)
     }
@@ -75,7 +75,7 @@ impl Salvaged {
                 candidates.insert(0, name);
                 Some(name)
             }
-            // Why here: an error of the device must not be taken for damage.
+            // Returned here, because an I/O error must not be treated as damage.
             Err(error) if error.kind().is_io() => return Err(error),
             Err(_) => None,
         };
@@ -101,7 +101,7 @@ impl Salvaged {
         Ok(found)
     }
 
-    /// What is known from these bytes of a MANIFEST, up to the first damage.
+    /// Reads a MANIFEST's bytes up to the first damage.
     pub(super) fn of(name: FileName, bytes: &[u8]) -> Salvaged {
         let mut found = Salvaged { name: Some(name), ..Salvaged::default() };
         let mut reader = LogReader::manifest(bytes);
@@ -118,7 +118,8 @@ impl Salvaged {
                 }
             };
             let offset = reader.position();
-            // Why without a copy of the replay: one that an edit did not fit is not used any more.
+            // Without a copy of the replay, because a replay that rejected an edit is not used
+            // further.
             let added = edit.and_then(|edit| {
                 found.replay.add(edit.clone()).map_err(|e| format!("before offset {offset}: {e}"))?;
                 Ok(edit)

@@ -1,29 +1,29 @@
-//! Repairing a database: what RocksDB's `RepairDB` does.
+//! Repair of a database: RocksDB's `RepairDB`.
 //!
-//! In: a directory whose files may be damaged or missing. Out: a database that opens, with all that
-//! can be read; what cannot be is in `lost`; and a report.
+//! In: a directory whose files may be damaged or missing. Out: a database that opens, with
+//! everything that is readable; unusable files are in `lost`; and a report.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `manifest` | what can be known from MANIFESTs that may be damaged |
-//! | `tables` | what tables and blob files say of themselves, and what is in them |
-//! | `tree` | levels for tables of which nobody knows where they were |
-//! | `lost` | files that leave the database and stay |
-//! | `report` | what was done |
-//! | `verify` | the same looked at, and nothing done |
-//! | `remove_table` | one table taken out of a tree by hand |
+//! | `manifest` | reading MANIFESTs that may be damaged |
+//! | `tables` | tables and blob files: their properties and content |
+//! | `tree` | levels for tables whose levels are unknown |
+//! | `lost` | files removed from the database and kept |
+//! | `report` | the result of a repair |
+//! | `verify` | verification of all files, without changes |
+//! | `remove_table` | manual removal of one table from a tree |
 //!
-//! Order: LOCK; everything is read; tables of which two have one number get others; tables are
-//! merged where that is needed; what is of no use gets a second name in `lost`; a new MANIFEST and
-//! CURRENT; what is in `lost` loses its first name; the database is opened once as usual, with all
-//! that can be read of its logs, which makes tables of them, and closed.
+//! Order: take LOCK; read everything; renumber tables that share a number; merge tables if needed;
+//! link unusable files into `lost`; write a new MANIFEST and CURRENT; remove the original names of
+//! files in `lost`; open the database once as usual, which recovers all readable log records into
+//! tables, and close it.
 //!
 //! Invariants:
-//! - Nothing is removed but what another file has: tables that were merged, logs that were read
-//!   without damage, MANIFESTs that were.
-//! - Until CURRENT names the new MANIFEST the database is what it was, but for what it may lack
-//!   anyway: tables with the number of another. So it may be cut short anywhere, and be begun
-//!   again.
+//! - Files are removed only if another file has their content: merged tables, logs read without
+//!   damage, MANIFESTs read without damage.
+//! - Until CURRENT names the new MANIFEST the database is as it was, except for tables that share
+//!   their number with another, which it may lack anyway. A repair may therefore be interrupted at
+//!   any point, and started again.
 
 mod lost;
 mod manifest;
@@ -74,30 +74,30 @@ use std::sync::Arc;
 use tables::{Examined, FoundBlobFile, FoundTable, References, is_damage};
 
 impl Db {
-    /// Makes a database of what can be read in directory `path`. MANIFEST, CURRENT and OPTIONS may
-    /// be lost or damaged, and so may tables, blob files and logs. Options come from the newest
-    /// OPTIONS file that reads well, changed by `options`; where there is none, from `options`
-    /// alone. Blocks: it reads all tables.
+    /// Builds a database from everything readable in directory `path`. MANIFEST, CURRENT and
+    /// OPTIONS may be lost or damaged, and so may tables, blob files and logs. Options come from
+    /// the newest readable OPTIONS file, changed by `options`; without one, from `options` alone.
+    /// Blocks: it reads all tables.
     ///
-    /// What cannot be read stays in the directory `lost`, in that of the database or where it was.
-    /// It may be called again, also where it was cut short. `docs/repair.md` says what is found
-    /// again and what is not.
+    /// Unusable files stay in directories `lost`, below the directories that they were in. It may
+    /// be called again, also after an interruption. `docs/repair.md` lists the data that it
+    /// recovers.
     ///
     /// # Errors
     /// `NotFound`: there are no files of a database. `Locked`: the database is open elsewhere.
     /// `Io`: a file cannot be read or written. `NoSpace`: there is no room for tables that have to
-    /// be merged, or for those of the logs. `NotSupported`, `InvalidArgument`: a comparator or a
-    /// format is not known, tables are LevelDB's, a directory belongs to another database, or the
-    /// options cannot work. The database is not worse than before then.
+    /// be merged, or for those made from logs. `NotSupported`, `InvalidArgument`: a comparator or a
+    /// format is unknown, tables are LevelDB's, a directory belongs to another database, or the
+    /// options cannot work. The database is then not worse than before.
     pub fn repair(path: impl AsRef<Path>, options: &Options) -> Result<RepairReport> {
         repair(path.as_ref(), options)
     }
 
-    /// The asynchronous form of [`Db::repair`], on a thread of its own. It begins when it is first
-    /// polled, and is carried through even if it is dropped after that.
+    /// Asynchronous form of [`Db::repair`], on a thread of its own. It begins at the first poll,
+    /// and runs to its end even if it is dropped after that.
     ///
     /// # Errors
-    /// As [`Db::repair`], and if there is no thread (`Io`).
+    /// Those of [`Db::repair`], and `Io` if no thread can be started.
     pub fn repair_async(
         path: impl AsRef<Path>,
         options: &Options,
@@ -119,7 +119,7 @@ fn repair_files(path: &Path, options: &Options) -> Result<RepairReport> {
     check_path(path)?;
     let env = options.environment();
     env.ensure_threads()?;
-    // Why one for all of it: each that is not given is made anew, and would have its own threads.
+    // One environment for all, because each default one would be created anew with its own threads.
     let options = options.clone().env(env.clone());
     let holds_data = |name: &FileName| {
         use FileName::{Blob, LevelDbTable, Manifest, Table, Wal};
@@ -130,9 +130,9 @@ fn repair_files(path: &Path, options: &Options) -> Result<RepairReport> {
         return Err(Error::new(ErrorKind::NotFound, "there are no files of a database"));
     }
     let lock = take_lock(&env, path)?;
-    // Why behind the lock: what is listed is what there is.
+    // Behind the lock, so that the listed files stay unchanged.
     let mut work = Work::look(&env, path, &options)?;
-    // Before files move, because the directories can be another database's.
+    // Before files move, because the directories may belong to another database.
     work.claim(work.places.clone())?;
     work.list_tables()?;
     work.refuse_leveldb()?;
@@ -157,7 +157,7 @@ fn repair_files(path: &Path, options: &Options) -> Result<RepairReport> {
     let described_in = described_in.filter(is_options);
     let named: Vec<&str> = work.options.named_families().collect();
     let wanted = Wanted::AllAnd(&named);
-    // Because opening claims the directories itself.
+    // Released, because opening claims the directories itself.
     work.claims.give_back();
     let opened = read_write_locked(path, &work.options, (None, &[], wanted), &choices, lock, How::ForRepair)?;
     let mut report = work.report;
@@ -177,26 +177,26 @@ fn repair_files(path: &Path, options: &Options) -> Result<RepairReport> {
     Ok(report)
 }
 
-/// A family's tree as the MANIFEST is to have it.
+/// A family's tree for the new MANIFEST.
 #[derive(Debug, Default)]
 struct NewTree {
     edit: VersionEdit,
     merged: u64,
 }
 
-/// A repair that is under way.
+/// A repair in progress.
 #[derive(Debug)]
 struct Work {
     env: Env,
     path: PathBuf,
     options: Options,
     directory: Directory,
-    /// All directories of tables that are there, each once.
+    /// All existing directories of tables, each once.
     places: Vec<PathBuf>,
     shared: Arc<Shared>,
     salvaged: Salvaged,
     found: Vec<FoundTable>,
-    /// Which family each table says it is of.
+    /// Column family of each table, by file number.
     of_family: BTreeMap<FileNumber, ColumnFamilyId>,
     families: BTreeMap<ColumnFamilyId, KnownFamily>,
     db_options: DbOptions,
@@ -219,8 +219,8 @@ impl Work {
         let salvaged = Salvaged::read(&directory)?;
         let mut places = Vec::new();
         for (_, place) in options.all_directories(path) {
-            // Why each once: one directory may stand for several path ids, and for several
-            // families. And it may be there for families that are yet to come.
+            // Each once, because one directory may serve several path ids and several families. It
+            // may also exist for families not found yet.
             if !places.contains(&place) && env.fs().exists(&place)? {
                 places.push(place);
             }
@@ -233,7 +233,8 @@ impl Work {
         let mut work = Work {
             env: env.clone(),
             path: path.to_owned(),
-            // Why: what stands in for an OPTIONS file is told, and a repair is not the time to ask.
+            // Accepts an older OPTIONS file, because the report names it, and a repair should not
+            // fail because of it.
             options: options.clone().damaged_options(DamagedOptions::UseOlder),
             directory,
             places,
@@ -256,10 +257,10 @@ impl Work {
         Ok(work)
     }
 
-    /// Locks directories outside of the database's own, as far as they are there.
+    /// Locks existing directories outside of the database's own.
     ///
     /// # Errors
-    /// One belongs to another database.
+    /// A directory belongs to another database.
     fn claim(&self, directories: impl IntoIterator<Item = PathBuf>) -> Result<()> {
         let mut there = Vec::new();
         for directory in directories {
@@ -267,7 +268,7 @@ impl Work {
                 there.push(directory);
             }
         }
-        // Without the id, because it can be lost.
+        // Without the id, because it may be lost.
         self.claims.add(&self.env, Claimant { path: &self.path, id: None }, there)
     }
 
@@ -294,7 +295,7 @@ impl Work {
         Ok(())
     }
 
-    /// Refuses tables of LevelDB, because the repair would put whole tables away.
+    /// Refuses tables of LevelDB, because the repair would move intact tables to `lost`.
     fn refuse_leveldb(&self) -> Result<()> {
         let any = self.any_tables()?;
         for table in &self.found {
@@ -306,7 +307,7 @@ impl Work {
         Ok(())
     }
 
-    /// Where the logs are.
+    /// Returns the directory of the logs.
     fn wal_path(&self) -> PathBuf {
         match self.db_options.wal_dir.as_str() {
             "" => self.path.clone(),
@@ -314,9 +315,9 @@ impl Work {
         }
     }
 
-    /// Of several tables with one number the one that the MANIFEST means keeps it, or the first.
-    /// The others get numbers of their own, or are kept as lost if they are as large as the one
-    /// that it means: they are copies.
+    /// Renumbers tables that share a number. The one recorded in the MANIFEST keeps it, or else the
+    /// first. The others get new numbers, or are moved to `lost` if they have the size of the
+    /// recorded one, because then they are copies.
     fn renumber(&mut self) -> Result<()> {
         let (salvaged, options, path) = (&self.salvaged, &self.options, &self.path);
         self.found.sort_by_key(|table| {
@@ -352,7 +353,8 @@ impl Work {
         Ok(())
     }
 
-    /// What reads tables of any family in each of the directories, as far as their properties.
+    /// Returns for each directory a table cache that can read the properties of tables of any
+    /// family.
     fn any_tables(&self) -> Result<BTreeMap<PathBuf, Arc<TableCache>>> {
         let (id, options) = (ColumnFamilyId::DEFAULT, new_family_options());
         let config = FamilyConfig::resolve(id, DEFAULT, options, None, Default::default())?;
@@ -363,8 +365,8 @@ impl Work {
         Ok(self.places.iter().map(reader).collect())
     }
 
-    /// The family of a table: the one that the MANIFEST says, or else what it says itself, which a
-    /// table that was ingested or imported cannot know.
+    /// Returns the family of a table: the one recorded in the MANIFEST, or else the one in its
+    /// properties, which ingested or imported tables lack.
     fn family_of(&self, table: &FoundTable, properties: &TableProperties) -> ColumnFamilyId {
         let known = self.salvaged.known_as(table.number, table.size_bytes);
         known.map_or_else(|| family_id(properties), |(id, _)| *id)
@@ -382,8 +384,8 @@ impl Work {
         self.directories_of(id)[0].join(FileName::Blob(number).to_string())
     }
 
-    /// Which of its family's paths a table is in: the one that the MANIFEST says, if it is in that
-    /// directory, or else the first that has it. `None` if it is elsewhere.
+    /// Returns the path id of a table in its family: the one in the MANIFEST if the table is in
+    /// that directory, or else the first with its directory. `None` if no path is its directory.
     fn path_id_of(&self, id: ColumnFamilyId, table: &FoundTable) -> Option<u8> {
         let (directories, place) = (self.directories_of(id), copying::parent(&table.path));
         let is_there = |path_id: &u8| directories.get(usize::from(*path_id)).is_some_and(|of| of == place);
@@ -391,8 +393,8 @@ impl Work {
         named.filter(is_there).or_else(|| (0..=u8::MAX).zip(&directories).map(|(id, _)| id).find(is_there))
     }
 
-    /// Finds the column families: those of the MANIFEST that were not dropped, and those that
-    /// tables name.
+    /// Finds the column families: those in the MANIFEST that were not dropped, and those in the
+    /// properties of tables.
     fn find_families(&mut self) -> Result<()> {
         let any = self.any_tables()?;
         let mut by_tables: BTreeMap<ColumnFamilyId, KnownFamily> = BTreeMap::new();
@@ -419,7 +421,8 @@ impl Work {
         }
         self.found = readable;
         for (id, family) in by_tables {
-            // Why not the second: only one family can have that name, and it has another id.
+            // Not one with the default's name and another id, because only the default can have
+            // that name.
             let usurps = id != ColumnFamilyId::DEFAULT && family.name == DEFAULT;
             if usurps || self.salvaged.dropped.contains(&id) {
                 continue;
@@ -430,7 +433,8 @@ impl Work {
                 self.families.insert(id, family);
             }
         }
-        // Why the larger id: of two families with one name the one that came later is there still.
+        // The larger id wins, because the older of two families with one name must have been
+        // dropped.
         let mut names = BTreeSet::new();
         let ids: Vec<ColumnFamilyId> = self.families.keys().rev().copied().collect();
         for id in ids {
@@ -441,7 +445,7 @@ impl Work {
         Ok(())
     }
 
-    /// Finds the options of the database and of its families, and what to read tables with.
+    /// Finds the options of the database and of its families, and opens their table caches.
     fn find_options(&mut self) -> Result<()> {
         let mut replay = ManifestReplay::new();
         for (column_family, family) in &self.families {
@@ -461,7 +465,7 @@ impl Work {
             if error.kind().is_io() {
                 return Err(error);
             }
-            // Why: the caller's options may do where those of no file do.
+            // The caller's options may work even if those of every OPTIONS file fail.
             self.options = self.options.clone().damaged_options(DamagedOptions::Ignore);
             self.search(&manifest)
         })?;
@@ -481,7 +485,7 @@ impl Work {
         Search { directory, manifest, options, wanted, purpose }.find()
     }
 
-    /// Reads all tables, and what blob files say of themselves.
+    /// Reads all tables, and the headers and footers of blob files.
     fn examine(&mut self) -> Result<()> {
         for table in std::mem::take(&mut self.found) {
             let id = self.of_family[&table.number];
@@ -495,7 +499,7 @@ impl Work {
                 self.lost.take(&table.path, "it had left the tree; what it has is in others")?;
                 continue;
             }
-            // Why an error: with other paths it may be just where it is to be.
+            // An error, because with other paths the table may be in the right place.
             let path_id = self.path_id_of(id, &table).ok_or_else(|| self.elsewhere(id, &table))?;
             let table = table.in_path(path_id);
             let known = self.salvaged.known_as(table.number, table.size_bytes);
@@ -517,7 +521,7 @@ impl Work {
         Ok(())
     }
 
-    /// Reads what the blob files in a directory say of themselves.
+    /// Reads the headers and footers of the blob files in a directory.
     fn examine_blob_files(&mut self, place: &Path) -> Result<()> {
         for name in Directory::list(&self.env, place)?.files() {
             let FileName::Blob(number) = *name else { continue };
@@ -545,7 +549,7 @@ impl Work {
         Error::invalid_argument(text)
     }
 
-    /// Keeps a copy of each log of which a part cannot be replayed.
+    /// Copies each log to `lost` that cannot be replayed completely.
     fn look_at_logs(&mut self) -> Result<()> {
         let place = self.wal_path();
         let logs = match Directory::list(&self.env, &place) {
@@ -572,7 +576,7 @@ impl Work {
         Ok(())
     }
 
-    /// The trees that the new MANIFEST is to have.
+    /// Builds the trees for the new MANIFEST.
     fn trees(&mut self) -> Result<BTreeMap<ColumnFamilyId, NewTree>> {
         self.leave_halves()?;
         let doubt = self.doubt_of_trees();
@@ -594,11 +598,12 @@ impl Work {
         Ok(trees)
     }
 
-    /// Tables that a whole MANIFEST does not know, and that refer to blob files that are damaged or
-    /// not there, leave.
+    /// Moves tables to `lost` that an undamaged MANIFEST does not record, and that refer to missing
+    /// or damaged blob files.
     ///
-    /// Why: they were written by a job that a crash has ended. What they have is in the logs, or in
-    /// other tables, whole; and what is in tables is not taken from the logs again.
+    /// They were written by a job that a crash interrupted. Their entries are complete in the logs
+    /// or in other tables; if such a table stayed, its entries would not be recovered from the
+    /// logs.
     fn leave_halves(&mut self) -> Result<()> {
         if self.salvaged.doubt.is_some() {
             return Ok(());
@@ -634,7 +639,7 @@ impl Work {
         Ok(())
     }
 
-    /// Why the trees of the MANIFEST are not to be gone by, if they are not.
+    /// Returns the reason why the trees of the MANIFEST cannot be used, or None.
     fn doubt_of_trees(&self) -> Option<String> {
         let salvaged = &self.salvaged;
         if let Some(doubt) = &salvaged.doubt {
@@ -649,8 +654,8 @@ impl Work {
                     continue;
                 }
                 strays += 1;
-                // Why by family: another one's flush may have told a newer number since. What a
-                // compaction has written, and nobody knows, is no newer than what it has read.
+                // By family, because a flush of another family may have recorded a newer number
+                // since. The output of an unrecorded compaction is no newer than its inputs.
                 if table.file.largest_seq > newest_known {
                     let path = table.path.display();
                     return Some(format!("{path} has what came behind all that it knows"));
@@ -661,7 +666,7 @@ impl Work {
             let lost = |place: &PathBuf| self.lost.has(&place.join(FileName::Table(**number).to_string()));
             !there.contains(number) && !self.places.iter().any(lost)
         });
-        // Why: they may have come in place of it.
+        // The unrecorded tables may have replaced the missing one.
         match gone {
             Some(number) if strays > 0 => {
                 Some(format!("table {number} is missing, and there are tables that it does not know"))
@@ -684,7 +689,7 @@ impl Work {
         set.map_err(|e| Error::new(ErrorKind::Corruption, e.to_string()))
     }
 
-    /// A tree as the MANIFEST has it, without what is not there.
+    /// Returns a tree of the MANIFEST, without missing files.
     fn tree_of_version(
         &mut self,
         id: ColumnFamilyId,
@@ -702,7 +707,8 @@ impl Work {
             let path = shared.table_path(file.number, file.path_id)?;
             match examined.remove(&file.number) {
                 Some(table) if table.file.size_bytes == file.size_bytes => {
-                    // Why its path: it may have been moved to another one of its family.
+                    // With the table's own path, because it may have been moved to another path of
+                    // its family.
                     let path_id = table.file.path_id;
                     edit.new_files.push((level, NewFile { path_id, ..NewFile::clone(file) }));
                 }
@@ -738,7 +744,7 @@ impl Work {
         }
     }
 
-    /// A tree made of tables.
+    /// Builds a tree from tables whose levels are unknown.
     fn new_tree(&mut self, id: ColumnFamilyId, examined: Vec<Examined>) -> Result<NewTree> {
         let salvaged = &self.salvaged;
         let has_left = |table: &Examined| salvaged.has_left(table.file.number);
@@ -775,7 +781,7 @@ impl Work {
         Ok(NewTree { edit, merged: tree.merged })
     }
 
-    /// Adds the blob files that the tables refer to; what nothing refers to in them is garbage.
+    /// Adds the blob files that the tables refer to; unreferenced values in them count as garbage.
     fn register_blob_files(&mut self, id: ColumnFamilyId, references: &References, edit: &mut VersionEdit) {
         for (number, (count, bytes)) in references {
             let Some(found) = self.blob_files.get(number).filter(|found| found.family == id) else {
@@ -792,7 +798,7 @@ impl Work {
         }
     }
 
-    /// Blob files that no tree has leave the database.
+    /// Moves blob files to `lost` that no tree refers to.
     fn leave_unneeded_blob_files(&mut self, trees: &BTreeMap<ColumnFamilyId, NewTree>) -> Result<()> {
         let additions = trees.values().flat_map(|tree| &tree.edit.blob_file_additions);
         let needed: BTreeSet<FileNumber> = additions.map(|blob| blob.number).collect();
@@ -803,7 +809,7 @@ impl Work {
         Ok(())
     }
 
-    /// Writes a MANIFEST with these trees and has CURRENT name it.
+    /// Writes a MANIFEST with these trees and makes CURRENT name it.
     fn write_manifest(&mut self, trees: &BTreeMap<ColumnFamilyId, NewTree>) -> Result<()> {
         let db_id = match &self.salvaged.db_id {
             Some(id) => Some(id.clone()),
@@ -853,8 +859,7 @@ impl Work {
             added.map_err(|e| Error::with_source(ErrorKind::Io, "writing the MANIFEST", e))?;
         }
         let (fs, name) = (self.env.fs(), FileName::Manifest(manifest));
-        // Why under another name first: a MANIFEST that is there in part would be believed by the
-        // next repair.
+        // Under a temporary name first, because the next repair would trust a partial MANIFEST.
         let unfinished = self.directory.file(FileName::Temp(written));
         write_synced(fs.as_ref(), &unfinished, &bytes)?;
         fs.rename(&unfinished, &self.directory.file(name))?;
@@ -866,7 +871,7 @@ impl Work {
     }
 }
 
-/// The largest sequence number of a family's tables that the MANIFEST has in its tree.
+/// Returns the largest sequence number of a family's tables that are in its tree in the MANIFEST.
 fn newest_known(salvaged: &Salvaged, tables: &[Examined]) -> SeqNo {
     let known = tables.iter().filter(|table| salvaged.live.contains(&table.file.number)).map(|table| {
         let named = salvaged.named.get(&table.file.number).map(|(_, file)| file.largest_seq);
@@ -875,26 +880,26 @@ fn newest_known(salvaged: &Salvaged, tables: &[Examined]) -> SeqNo {
     known.max().unwrap_or_default()
 }
 
-/// The family that a table says it is of.
+/// Returns the column family in a table's properties.
 ///
-/// Compat: tables of old releases, and those that were made to be ingested, do not say.
+/// Compat: tables of old releases, and tables made for ingestion, do not record it.
 fn family_id(properties: &TableProperties) -> ColumnFamilyId {
     let said = properties.column_family_id;
     let known = u32::try_from(said).ok().filter(|_| said != i32::MAX as u64);
     known.map_or(ColumnFamilyId::DEFAULT, ColumnFamilyId)
 }
 
-/// What is in a log.
+/// Result of examining a log.
 #[derive(Debug, Default)]
 struct Looked {
     damage: Option<String>,
-    /// What is behind the last record, if it is not what a log has there: a record that was not
-    /// written to its end, as after a crash, or one that cannot be told from it.
+    /// Bytes after the last record that are not a log's normal end: a record not written
+    /// completely, as after a crash, or damage that looks like one.
     torn: Option<String>,
     of_unknown_families: u64,
 }
 
-/// Looks for damage in a log, and for entries that no family will have.
+/// Examines a log for damage, and for entries of unknown families.
 fn look_at_log(bytes: &[u8], number: FileNumber, is_known: impl Fn(ColumnFamilyId) -> bool) -> Looked {
     let mut looked = Looked::default();
     let mut reader = LogReader::new(bytes, number, RecoveryMode::SkipAnyCorruptedRecords);

@@ -1,7 +1,7 @@
-//! Taking a table out of the tree of a database that is not open, whatever is in it.
+//! Removes a table from the tree of a closed database, regardless of the table's content.
 //!
-//! In: a file number. Out: a new MANIFEST whose tree does not have it. Nothing else is looked at:
-//! this is for a database that does not open because of that table.
+//! In: a file number. Out: a new MANIFEST whose tree lacks the table. Nothing else is checked,
+//! because it serves databases that this table keeps from opening.
 
 use crate::db::Db;
 use crate::open::{Directory, Options, check_path, take_lock};
@@ -15,13 +15,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 impl Db {
-    /// Takes the table `number` out of the tree of the database in `path`, which must not be open:
-    /// RocksDB's `ldb unsafe_remove_sst_file`. What it has is lost, and what it hid is there again.
-    /// The file itself is removed when the database is opened next. Blocks.
+    /// Removes table `number` from the tree of the database in `path`, which must not be open:
+    /// RocksDB's `ldb unsafe_remove_sst_file`. Its entries are lost, and entries that they hid
+    /// become visible again. The file itself is removed at the next opening. Blocks.
     ///
     /// # Errors
     /// `NotFound`: no tree has the table, or there is no database. `Corruption`: the MANIFEST is
-    /// damaged. `Io`: the database is open, or cannot be written. Nothing was changed then.
+    /// damaged. `Io`: the database is open, or cannot be written. The database is unchanged then.
     pub fn unsafe_remove_sst_file(path: impl AsRef<Path>, options: &Options, number: u64) -> Result<()> {
         remove_table(path.as_ref(), options, FileNumber(number))
     }
@@ -30,7 +30,7 @@ impl Db {
 fn remove_table(path: &Path, options: &Options, number: FileNumber) -> Result<()> {
     check_path(path)?;
     let env = options.environment();
-    // Before the lock, because LOCK must not be made where there is no database.
+    // Before the lock, because LOCK must not be created if there is no database.
     Directory::list(&env, path)?.current_manifest()?;
     let _lock = take_lock(&env, path)?;
     // Again, because the database may have been open, and written a MANIFEST, until now.

@@ -1,57 +1,57 @@
-//! What a repair tells.
+//! The report of a repair.
 
 use karst_format::file_name::FileName;
 use std::fmt;
 use std::path::PathBuf;
 
-/// What a repair has done.
+/// Result of a repair.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RepairReport {
     /// The column families that the database has now.
     pub column_families: Vec<RepairedFamily>,
-    /// The MANIFEST that was gone by, if any could be read.
+    /// The authoritative MANIFEST, if one could be read.
     pub manifest: Option<PathBuf>,
-    /// Why the trees were made anew from the tables; `None` if they are those of the MANIFEST.
+    /// Reason why the trees were rebuilt from the tables; `None` if they are those of the MANIFEST.
     pub trees_made_anew: Option<String>,
     /// The OPTIONS file that the options come from; `None` if they are the caller's.
     pub options: Option<PathBuf>,
-    /// Files that left the database, or were damaged in part and are kept as they were.
+    /// Files that were moved to `lost`, or copied there because they are damaged in part.
     pub lost: Vec<LostFile>,
-    /// Files that are needed and are nowhere.
+    /// Files that the database needs and that do not exist.
     pub missing: Vec<PathBuf>,
-    /// Tables that got another number, as two had the same: where they were, and where they are.
+    /// Tables renumbered because another had the same number: old path and new path.
     pub renumbered: Vec<(PathBuf, PathBuf)>,
-    /// Logs that were read.
+    /// Number of logs read.
     pub logs: u64,
-    /// Entries in logs of column families of which nothing is known.
+    /// Entries in logs that belong to unknown column families.
     pub entries_of_unknown_families: u64,
 }
 
 /// A column family after a repair.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RepairedFamily {
-    /// Its id.
+    /// The family's id.
     pub id: u32,
-    /// Its name.
+    /// The family's name.
     pub name: String,
-    /// Its tables, those made of logs included.
+    /// Number of its tables, including those made from logs.
     pub tables: u64,
     /// Bytes of its tables.
     pub bytes: u64,
-    /// Its blob files.
+    /// Number of its blob files.
     pub blob_files: u64,
-    /// Tables that were merged into others, as nothing but their entries says which is newer.
+    /// Tables merged into others, because only their entries show which is newer.
     pub merged: u64,
 }
 
-/// A file that a repair has put into `lost`.
+/// A file that a repair has moved or copied into `lost`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostFile {
-    /// Where it was.
+    /// Its original path.
     pub path: PathBuf,
-    /// Where it is now.
+    /// Its path in `lost`.
     pub lost: PathBuf,
-    /// Why it is there.
+    /// Reason why it was moved or copied.
     pub reason: String,
 }
 

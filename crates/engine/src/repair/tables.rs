@@ -1,8 +1,8 @@
-//! Tables and blob files as they are found in the directories.
+//! Tables and blob files found in the directories.
 //!
-//! In: the files. Out: what each says it is, and, once its family is known, what is in it: every
-//! block is read and verified, every entry looked at. A file of which that fails for damage is told
-//! apart from one that cannot be read for another reason, which ends the repair.
+//! In: the files. Out: the properties of each and, once its family is known, its content: every
+//! block is read and verified, every entry examined. A damaged file is distinguished from one that
+//! cannot be read for another reason, which ends the repair.
 
 use crate::read::iter::job_input::{InputOptions, JobInput};
 use karst_base::error::{Error, ErrorKind, Result, Shown};
@@ -25,15 +25,15 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Bytes that are read ahead.
+/// Bytes read ahead of a table.
 const READAHEAD_BYTES: u64 = 2 << 20;
 
-/// A table file that is in a directory.
+/// A table file in one of the directories.
 #[derive(Clone, Debug)]
 pub(super) struct FoundTable {
     pub(super) number: FileNumber,
-    /// Of its family's, once that is known; until then it is read as if there were but its own
-    /// directory.
+    /// Path id in its family, once the family is known; until then 0, with its own directory as the
+    /// only path.
     pub(super) path_id: u8,
     pub(super) path: PathBuf,
     pub(super) size_bytes: u64,
@@ -45,14 +45,14 @@ impl FoundTable {
     }
 }
 
-/// How many blobs of a file are referred to, and the bytes of their records.
+/// The number of referenced blobs of each blob file, and the bytes of their records.
 pub(super) type References = BTreeMap<FileNumber, (u64, u64)>;
 
-/// A table of which all was read.
+/// A table that was read completely.
 #[derive(Clone, Debug)]
 pub(super) struct Examined {
     pub(super) path: PathBuf,
-    /// As the MANIFEST is to have it, but for its epoch.
+    /// Its metadata for the MANIFEST, except the epoch.
     pub(super) file: NewFile,
     pub(super) references: References,
 }
@@ -67,9 +67,10 @@ impl Examined {
     }
 }
 
-/// Whether an error says that a file is damaged, and not that it could not be read just now.
+/// Returns true if an error means that the file is damaged, and false if it could not be read for
+/// another reason.
 ///
-/// Why also what the device says: a sector that cannot be read is what repair is there for.
+/// An I/O error of the device counts as damage, because unreadable sectors are what repair is for.
 pub(super) fn is_damage(error: &Error) -> bool {
     const EIO: i32 = 5;
     if error.kind() == ErrorKind::Corruption {
@@ -85,7 +86,7 @@ pub(super) fn is_damage(error: &Error) -> bool {
     false
 }
 
-/// A table's file without anything known of it.
+/// Returns placeholder metadata for a table of unknown content.
 pub(super) fn unknown(found: &FoundTable, largest_seq: SeqNo) -> Arc<FileMetadata> {
     let nothing = || vec![0; TRAILER_BYTES];
     let zero = SeqNo::ZERO;
@@ -94,18 +95,19 @@ pub(super) fn unknown(found: &FoundTable, largest_seq: SeqNo) -> Arc<FileMetadat
     Arc::new(FileMetadata::new(file))
 }
 
-/// The properties of a table, whatever family it is of.
+/// Returns the properties of a table of any family.
 ///
 /// # Errors
-/// It cannot be read, or is of a format that is not known.
+/// The table cannot be read, or its format is unknown.
 pub(super) fn properties(tables: &Arc<TableCache>, found: &FoundTable) -> Result<TableProperties> {
     block_on(&tables.shared.env, verify::properties(tables, &unknown(found, SeqNo::ZERO)))
 }
 
-/// Reads a whole table. `named` is what a MANIFEST says of it, if any does.
+/// Reads a whole table. `named` is its metadata in a MANIFEST, if any.
 ///
 /// # Errors
-/// It cannot be read, its entries are not in order or not as many as it says, or it has none.
+/// The table cannot be read, its entries are out of order or differ in number from its properties,
+/// or it has none.
 pub(super) fn examine(
     tables: &Arc<TableCache>,
     found: &FoundTable,
@@ -120,7 +122,7 @@ async fn examine_async(
     named: Option<&NewFile>,
 ) -> Result<Examined> {
     let corrupt = |what: String| Error::corruption_at(&found.path, 0, what);
-    // Why: of an ingested file only the MANIFEST may say which number its entries have.
+    // Only the MANIFEST may record the sequence number of an ingested file's entries.
     let known_seq = named.map_or(SeqNo::ZERO, |file| file.largest_seq);
     let meta = unknown(found, known_seq);
     verify::table(tables, &meta).await?;
@@ -154,7 +156,7 @@ async fn examine_async(
     }
     let properties = table.properties().clone();
     let said = properties.num_entries.saturating_sub(properties.num_range_deletions);
-    // Compat: the tables of LevelDB do not count.
+    // Compat: tables of LevelDB do not record the number of entries.
     if properties.num_entries > 0 && said != points {
         return Err(corrupt(format!("it has {points} entries, its properties say {said}")));
     }
@@ -191,7 +193,7 @@ async fn examine_async(
     Ok(Examined { path: found.path.clone(), file, references })
 }
 
-/// Takes note of what an entry refers to.
+/// Counts the blob that an entry refers to.
 fn refer(references: &mut References, user_key: &[u8], value: &[u8]) -> Result<(), String> {
     let reference =
         BlobIndex::decode(value).map_err(|c| format!("key {}: reference to a blob: {c}", Shown(user_key)))?;
@@ -206,7 +208,7 @@ fn refer(references: &mut References, user_key: &[u8], value: &[u8]) -> Result<(
     Ok(())
 }
 
-/// What entries span.
+/// Key range and sequence number range of entries.
 #[derive(Default)]
 struct Spanned {
     ends: Option<(Vec<u8>, Vec<u8>)>,
@@ -233,17 +235,17 @@ impl Spanned {
     }
 }
 
-/// A blob file, as its beginning and its end say.
+/// A blob file, from its header and footer.
 #[derive(Clone, Debug)]
 pub(super) struct FoundBlobFile {
     pub(super) family: ColumnFamilyId,
     pub(super) addition: BlobFileAddition,
 }
 
-/// Reads the beginning and the end of a blob file.
+/// Reads the header and footer of a blob file.
 ///
 /// # Errors
-/// It cannot be read, or is none that was finished.
+/// The file cannot be read, or is not a completed blob file.
 pub(super) fn blob_file(env: &Env, directory: &Path, number: FileNumber) -> Result<FoundBlobFile> {
     let path = directory.join(FileName::Blob(number).to_string());
     let file = block_on(env, karst_io::open(env, &path, OpenOptions::BUFFERED))?;

@@ -1,20 +1,20 @@
-//! A tree made of tables of which nobody knows where they were in one.
+//! Builds a tree from tables whose levels are unknown.
 //!
 //! In: tables of a family, each with its range of keys and of sequence numbers. Out: the level of
 //! each; some are merged first.
 //!
-//! A read takes the first entry of its key that it finds, from L0's newest table down. So of two
-//! tables that share keys, the one searched first must have the newer entries for each of these
-//! keys. Where all numbers in one table are larger than all in another, that is so: the newest
-//! tables that are apart from all others in this way go to L0. Of the others only the entries tell.
-//! Those that share no key with any lie beside each other in the last level; those that do are
-//! merged into a sorted run, which lies there too.
+//! A read takes the first entry of its key that it finds, from L0's newest table down. Of two
+//! tables that share keys, the one searched first must therefore have the newer entries of each of
+//! these keys. This holds if all sequence numbers in one table are larger than all in another: the
+//! newest tables that are separated from all others in this way go to L0. For the rest only the
+//! entries show which are newer. Tables that share no key with another lie side by side in the last
+//! level; those that share keys are merged into a sorted run, which lies there too.
 //!
-//! Compat: RocksDB's repair puts all into L0, ordered by the largest sequence number of each, and
+//! Compat: RocksDB's repair puts all tables into L0, ordered by their largest sequence numbers, and
 //! so may find an older entry first. Its releases before 7.9 refuse such an L0.
 //!
-//! An entry that is in two tables with one number is taken once. If a compaction has made a value
-//! of a merge operand in one of them, that one is taken.
+//! An entry that is in two tables with one sequence number is taken once. If a compaction has
+//! merged an operand into a value in one of them, the value is taken.
 
 use super::tables::{Examined, References};
 use crate::compact::inputs;
@@ -37,23 +37,23 @@ use std::cmp::Reverse;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Bytes that are read ahead of each table.
+/// Bytes read ahead of each table.
 const READAHEAD_BYTES: u64 = 1 << 20;
 
-/// Where tables go.
+/// Placement of a family's tables.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    /// Newest first.
+    /// Tables for L0, newest first.
     pub(super) level0: Vec<Examined>,
-    /// They share no keys with each other and with what is merged.
+    /// Tables for the last level that share no keys with each other or with merged tables.
     pub(super) apart: Vec<Examined>,
-    /// To be merged, each group for itself.
+    /// Groups of tables to merge, each into its own run.
     pub(super) groups: Vec<Vec<Examined>>,
 }
 
 impl Plan {
-    /// Decides. With `one_level` there is none but L0, where what is not apart in time has to be
-    /// one table.
+    /// Computes the placement. With `one_level` L0 is the only level, and tables not separated by
+    /// sequence numbers are merged into one.
     pub(super) fn of(comparator: &Comparator, mut tables: Vec<Examined>, one_level: bool) -> Plan {
         tables.sort_by_key(|table| {
             let file = &table.file;
@@ -74,7 +74,7 @@ impl Plan {
         let mut group: Vec<Examined> = Vec::new();
         let mut reach: Vec<u8> = Vec::new();
         for table in older {
-            // Why also where they only touch: the versions of one key are in one table of a level.
+            // Also if they only touch, because all versions of a key are in one table of a level.
             let touches = !group.is_empty() && comparator.compare_user(table.smallest(), &reach).is_le();
             if !touches {
                 plan.close(std::mem::take(&mut group));
@@ -98,7 +98,7 @@ impl Plan {
     }
 }
 
-/// The level below which a family has none, as far as it may be used.
+/// Returns the last level that a family may use.
 pub(super) fn last_level(db: &DbOptions, config: &FamilyConfig) -> Level {
     let options = &config.options;
     if options.compaction_style == CompactionStyle::Fifo {
@@ -108,7 +108,7 @@ pub(super) fn last_level(db: &DbOptions, config: &FamilyConfig) -> Level {
     Level((options.num_levels - 1 - reserved).clamp(0, i32::from(u8::MAX)) as u8)
 }
 
-/// What merges need besides the tables.
+/// Inputs of a merge besides the tables.
 #[derive(Debug)]
 pub(super) struct Merging<'a> {
     pub(super) env: &'a Env,
@@ -122,22 +122,21 @@ pub(super) struct Merging<'a> {
     pub(super) level: Level,
 }
 
-/// What became of a family's tables.
+/// The resulting tree of a family.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     pub(super) files: Vec<(Level, NewFile)>,
-    /// What the tables refer to.
+    /// Blobs that the tables refer to.
     pub(super) references: References,
-    /// How many tables were merged into others.
+    /// Number of tables merged into others.
     pub(super) merged: u64,
 }
 
 impl Merging<'_> {
-    /// Carries a plan out. The tables that it writes are durable but for their names.
+    /// Executes a plan. The tables that it writes are durable except for their names.
     ///
     /// # Errors
-    /// A table cannot be read or written. What was written stays, under numbers that nothing refers
-    /// to.
+    /// A table cannot be read or written. Tables already written stay, unreferenced.
     pub(super) fn carry_out(&self, plan: Plan) -> Result<Tree> {
         let mut tree = Tree::default();
         let reserved =
@@ -171,8 +170,8 @@ impl Merging<'_> {
         let facts = inputs::look_at(self.tables, &inputs).await?;
         let newest = inputs[0].files.iter().map(|file| file.newest_key_time_s()).max();
         let oldest = group.iter().map(|table| table.file.oldest_ancestor_time_s).filter(|time| *time > 0);
-        // Why without blob files: all that is merged has to be in the table itself, should this be
-        // cut short and begun again.
+        // Without blob files, because a merged table must hold all its values itself, in case the
+        // repair is interrupted and started again.
         let mut config = FamilyConfig::clone(self.config);
         config.options.enable_blob_files = false;
         let options = &self.config.options;
@@ -209,7 +208,7 @@ impl Merging<'_> {
             upper: None,
         };
         let mut input = JobInput::new(self.tables.clone(), &[], &inputs, reading);
-        // The entry before, which is not written yet.
+        // The previous entry, which is not written yet.
         let mut held: Option<(Vec<u8>, Vec<u8>)> = None;
         input.start().await?;
         while input.valid() {
@@ -218,7 +217,8 @@ impl Merging<'_> {
             if !is_same && let Some((held_key, held_value)) = held.take() {
                 writer.add(&held_key, &held_value)?;
             }
-            // Why the later of the two where the first is an operand: it is what became of it.
+            // Takes the later entry if the first is an operand, because that entry is its merged
+            // result.
             if !is_same || held.as_ref().is_some_and(|(held, _)| is_operand(held)) {
                 held = Some((internal_key.to_vec(), value.to_vec()));
             }
@@ -236,7 +236,7 @@ impl Merging<'_> {
     }
 }
 
-/// Whether two entries come from one write: the same key and the same number.
+/// Returns true if two entries come from one write: equal key and sequence number.
 fn is_one_write(a: &[u8], b: &[u8]) -> bool {
     let ((a_key, a_trailer), (b_key, b_trailer)) = (key::split(a), key::split(b));
     a_key == b_key && a_trailer >> 8 == b_trailer >> 8

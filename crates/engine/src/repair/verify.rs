@@ -1,8 +1,7 @@
-//! Whether all files of a database are what was written, also where some are so damaged that it
-//! cannot be opened.
+//! Verifies all files of a database, also if some are so damaged that it cannot be opened.
 //!
-//! In: a directory; nothing in it is changed, and it is not locked. Out: every file that is damaged
-//! or missing, each with its first error.
+//! In: a directory, which is neither changed nor locked. Out: every damaged or missing file, each
+//! with its first error.
 //!
 //! Compat: `Db::verify_checksum` and RocksDB's `VerifyChecksum` end at the first error, and need an
 //! open database.
@@ -23,63 +22,63 @@ use karst_storage::table::verify;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How far a verification is.
+/// Progress of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VerifyProgress {
-    /// Files that were verified.
+    /// Number of files verified.
     pub files: u64,
-    /// Files that there are.
+    /// Number of all files.
     pub all_files: u64,
-    /// Bytes of those that were verified.
+    /// Bytes of the files verified.
     pub bytes: u64,
-    /// Bytes of all.
+    /// Bytes of all files.
     pub all_bytes: u64,
 }
 
-/// A file that is not what was written.
+/// A damaged or missing file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedFile {
-    /// Which.
+    /// The file's path.
     pub path: PathBuf,
-    /// What is wrong with it, and where.
+    /// Its first error, with the place.
     pub error: String,
 }
 
-/// What was found.
+/// Result of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VerifyReport {
-    /// Files that were looked at.
+    /// Number of files examined.
     pub files: u64,
-    /// Their bytes.
+    /// Bytes of the files examined.
     pub bytes: u64,
-    /// Those that are damaged or missing.
+    /// The damaged or missing files.
     pub damaged: Vec<DamagedFile>,
 }
 
-/// What is to be verified.
+/// A file to verify.
 enum Part {
     /// A table of a family.
     Table(ColumnFamilyId, Arc<FileMetadata>),
     /// A blob file of a family.
     Blob(ColumnFamilyId, Arc<karst_lsm::BlobFileMetadata>),
     Log(FileNumber),
-    /// It has no checksum of its own; that it reads well is all there is to see.
+    /// A MANIFEST, OPTIONS or CURRENT file, which was read and checked before.
     Other,
 }
 
 impl Db {
     /// Verifies all files that the database in `path` needs: its MANIFEST, its tables and blob
-    /// files, and its logs; and that its OPTIONS file reads well. Everything is read, whatever is
-    /// wrong with some of it, and nothing is changed. Blocks. The database should not be written to
-    /// meanwhile, as files that it removes would be missed.
+    /// files, and its logs; and that its OPTIONS file can be parsed. Damage does not stop it, and
+    /// nothing is changed. Blocks. The database should not be written to meanwhile, because files
+    /// that it removes would be reported as missing. If the MANIFEST is damaged, the tables in the
+    /// directories are verified instead of those in its trees, and no blob files.
     ///
-    /// `limiter` bounds how much is read on average, file by file; `progress` is told before each
-    /// file.
+    /// `limiter` bounds the average read rate, file by file; `progress` is called before each file
+    /// and at the end.
     ///
     /// # Errors
     /// `NotFound`: there is no database. `Io`: the directory cannot be listed. `NotSupported`,
-    /// `InvalidArgument`: the options cannot work. What is wrong with a file is no error but in the
-    /// report.
+    /// `InvalidArgument`: the options cannot work. Damage of a file is in the report and no error.
     pub fn verify_files(
         path: impl AsRef<Path>,
         options: &Options,
@@ -123,7 +122,7 @@ fn verify_files(
         damaged(&work.directory.file(name), error.to_string());
     }
     work.find_options()?;
-    // Where the MANIFEST is damaged, all tables that are there are looked at.
+    // With a damaged MANIFEST, all tables in the directories are verified.
     let whole = work.salvaged.doubt.is_none();
     let mut parts: Vec<(PathBuf, u64, Part)> = Vec::new();
     for name in [work.salvaged.name, work.directory.newest_options(), Some(FileName::Current)] {
