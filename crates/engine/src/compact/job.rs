@@ -2,7 +2,7 @@
 //!
 //! In: a [`Compaction`], the snapshots at its start. Out: one change to the MANIFEST (inputs out,
 //! outputs in, blob files and their garbage, the round-robin cursor), and a [`CompactionSummary`].
-//! Moves and deletions of whole files are edits alone.
+//! Moves and deletions of whole files only edit the MANIFEST.
 //!
 //! The work is cut into parts by ranges of keys if the compaction allows it; parts run in parallel,
 //! on the threads of the job's priority.
@@ -142,7 +142,7 @@ impl CompactionJob {
         let change = match work {
             CompactionWork::Merge => {
                 // Compat: as in RocksDB, a picked job that moves or deletes files is not cancelled.
-                // It costs one record of the MANIFEST.
+                // Such a job costs one record of the MANIFEST.
                 self.progress.check()?;
                 let change = self.merge(&env, &mut summary).await?;
                 if let Some(logs) = &self.logs {

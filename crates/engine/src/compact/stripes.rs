@@ -108,8 +108,8 @@ impl Stripes {
     #[inline]
     pub(crate) fn of(&self, seq: SeqNo) -> Stripe {
         let Some(seq) = self.seen_from(seq) else {
-            // This top, because an entry above it that the oldest snapshot sees hides it from every
-            // reader, regardless of the decision.
+            // `top` is the oldest snapshot, because an entry above it that the oldest snapshot sees
+            // hides it from every reader, regardless of the decision.
             return Stripe { top: self.earliest(), below: SeqNo(u64::MAX - seq.0) };
         };
         if self.snapshots.is_empty() {

@@ -27,7 +27,7 @@ pub(super) fn database_stats(
 ) -> String {
     let ((then, earlier), (uptime, counts)) = {
         let mut last = last.0.lock();
-        // Under the lock, so that of two concurrent queries the second has the later counts.
+        // Read under the lock, so that of two concurrent queries the second has the later counts.
         let now = now();
         (std::mem::replace(&mut *last, now), now)
     };

@@ -108,7 +108,7 @@ pub(crate) fn number(db: Subject<'_>, family: &Arc<Family>, name: &str) -> Optio
             "total-sst-files-size" => Some(tree::all_table_bytes(&family.live_versions())),
             "total-blob-file-size" => Some(tree::all_blob_bytes(&family.live_versions())),
             "base-level" | "estimate-pending-compaction-bytes" => Some(by_rules(db, family, &view, name)),
-            // Compat: a table that a job writes is never obsolete.
+            // Compat: RocksDB's answer while no job writes tables; unknown if jobs may run.
             "min-obsolete-sst-number-to-keep" => db.write.is_none().then_some(u64::MAX),
             "min-log-number-to-keep" => Some(db.min_log_number().0),
             _ => None,
@@ -152,8 +152,8 @@ pub(crate) fn dump_stats(db: Subject<'_>) {
     let families = db.read.families.all();
     let by_family: String =
         families.iter().filter_map(|family| text(db, family, "rocksdb.cfstats")).collect();
-    // Once, instead of `rocksdb.stats` of each family, because its interval is the time since the
-    // last query.
+    // `rocksdb.dbstats` once, instead of `rocksdb.stats` of each family, because its interval is
+    // the time since the last query.
     let database =
         families.first().and_then(|family| text(db, family, "rocksdb.dbstats")).unwrap_or_default();
     write.events.log(LogLevel::Info, format_args!("------- DUMPING STATS -------\n{database}{by_family}"));

@@ -33,7 +33,7 @@ pub(super) fn estimate_num_keys(family: &Family, view: &SuperVersion) -> Result<
         deletions += properties.num_deletions;
         sampled += 1;
     }
-    // Twice, because a deletion is an entry itself, and removes another one.
+    // Deletions count twice, because a deletion is an entry itself, and removes another one.
     let mut keys = entries.saturating_sub(deletions.saturating_mul(2));
     let files = view.version().file_count();
     if sampled > 0 && files > sampled {

@@ -15,7 +15,7 @@ use karst_storage::value::Value;
 /// The entry below the merge operands; without operands, the answer.
 #[derive(Debug)]
 pub(super) enum Base {
-    /// A deletion, or the end of history.
+    /// A deletion, or no older entry.
     Nothing,
     Value(Value),
     /// The reference to a value in a blob file.

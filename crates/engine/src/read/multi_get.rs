@@ -232,7 +232,7 @@ impl<'k> Batch<'k> {
         let left = self.results.len()..keys.len();
         let key = |index: usize| Key { bytes: keys[index].as_ref(), index, source: sources.of_key(index) };
         let mut rest: Vec<Key<'k>> = left.map(key).collect();
-        // By bytes and not by the comparator, because only locality depends on the order.
+        // Sorted by bytes and not by the comparator, because only locality depends on the order.
         rest.sort_unstable_by(|a, b| (a.source, a.bytes).cmp(&(b.source, b.bytes)));
         self.rest = rest.into_iter();
         self.results.resize_with(keys.len(), || Ok(None));

@@ -2,7 +2,7 @@
 //!
 //! In: ranges of user keys, a superversion. Out: bytes per range. If a file lies partly in a range,
 //! its index gives the offsets at which the range begins and ends; indexes that are not in memory
-//! are read concurrently, those of [`TOGETHER`] files at a time.
+//! are read concurrently, those of `TOGETHER` files at a time.
 
 use super::View;
 use karst_base::error::Result;

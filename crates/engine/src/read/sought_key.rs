@@ -81,7 +81,8 @@ impl SoughtKey {
     /// Moves to the timestamp of an entry of the key, given its stored user key.
     #[cold]
     pub(super) fn move_to_timestamp_of(&mut self, user_key: &[u8]) {
-        // All bytes are replaced, because a user-defined comparator may equate keys of other bytes.
+        // All bytes are replaced, because keys with other bytes may be equal in a user-defined
+        // comparator.
         self.bytes.clear();
         self.bytes.extend_from_slice(user_key);
         self.bytes.resize(user_key.len() + TRAILER_BYTES, 0);

@@ -130,9 +130,9 @@ fn repair_files(path: &Path, options: &Options) -> Result<RepairReport> {
         return Err(Error::new(ErrorKind::NotFound, "there are no files of a database"));
     }
     let lock = take_lock(&env, path)?;
-    // Behind the lock, so that the listed files stay unchanged.
+    // Listed behind the lock, so that the listed files stay unchanged.
     let mut work = Work::look(&env, path, &options)?;
-    // Before files move, because the directories may belong to another database.
+    // Locked before files move, because the directories may belong to another database.
     work.claim(work.places.clone())?;
     work.list_tables()?;
     work.refuse_leveldb()?;
@@ -219,7 +219,7 @@ impl Work {
         let salvaged = Salvaged::read(&directory)?;
         let mut places = Vec::new();
         for (_, place) in options.all_directories(path) {
-            // Each once, because one directory may serve several path ids and several families. It
+            // Each directory once, because one may serve several path ids and several families. It
             // may also exist for families not found yet.
             if !places.contains(&place) && env.fs().exists(&place)? {
                 places.push(place);
@@ -268,7 +268,7 @@ impl Work {
                 there.push(directory);
             }
         }
-        // Without the id, because it may be lost.
+        // Without the database's id, because it may be lost.
         self.claims.add(&self.env, Claimant { path: &self.path, id: None }, there)
     }
 
@@ -499,7 +499,7 @@ impl Work {
                 self.lost.take(&table.path, "it had left the tree; what it has is in others")?;
                 continue;
             }
-            // An error, because with other paths the table may be in the right place.
+            // Fails, because with other paths the table may be in the right place.
             let path_id = self.path_id_of(id, &table).ok_or_else(|| self.elsewhere(id, &table))?;
             let table = table.in_path(path_id);
             let known = self.salvaged.known_as(table.number, table.size_bytes);
@@ -654,8 +654,8 @@ impl Work {
                     continue;
                 }
                 strays += 1;
-                // By family, because a flush of another family may have recorded a newer number
-                // since. The output of an unrecorded compaction is no newer than its inputs.
+                // Compared by family, because a flush of another family may have recorded a newer
+                // number since. The output of an unrecorded compaction is no newer than its inputs.
                 if table.file.largest_seq > newest_known {
                     let path = table.path.display();
                     return Some(format!("{path} has what came behind all that it knows"));
@@ -707,8 +707,8 @@ impl Work {
             let path = shared.table_path(file.number, file.path_id)?;
             match examined.remove(&file.number) {
                 Some(table) if table.file.size_bytes == file.size_bytes => {
-                    // With the table's own path, because it may have been moved to another path of
-                    // its family.
+                    // The table's own path, because the table may have been moved to another path
+                    // of its family.
                     let path_id = table.file.path_id;
                     edit.new_files.push((level, NewFile { path_id, ..NewFile::clone(file) }));
                 }
@@ -859,7 +859,8 @@ impl Work {
             added.map_err(|e| Error::with_source(ErrorKind::Io, "writing the MANIFEST", e))?;
         }
         let (fs, name) = (self.env.fs(), FileName::Manifest(manifest));
-        // Under a temporary name first, because the next repair would trust a partial MANIFEST.
+        // Written under a temporary name first, because the next repair would trust a partial
+        // MANIFEST.
         let unfinished = self.directory.file(FileName::Temp(written));
         write_synced(fs.as_ref(), &unfinished, &bytes)?;
         fs.rename(&unfinished, &self.directory.file(name))?;

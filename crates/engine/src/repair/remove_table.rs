@@ -30,10 +30,10 @@ impl Db {
 fn remove_table(path: &Path, options: &Options, number: FileNumber) -> Result<()> {
     check_path(path)?;
     let env = options.environment();
-    // Before the lock, because LOCK must not be created if there is no database.
+    // Checked before the lock, because LOCK must not be created if there is no database.
     Directory::list(&env, path)?.current_manifest()?;
     let _lock = take_lock(&env, path)?;
-    // Again, because the database may have been open, and written a MANIFEST, until now.
+    // Checked again, because the database may have been open, and written a MANIFEST, until now.
     let directory = Directory::list(&env, path)?;
     let name = directory.current_manifest()?;
     let mut edits = Vec::new();

@@ -74,7 +74,8 @@ impl Plan {
         let mut group: Vec<Examined> = Vec::new();
         let mut reach: Vec<u8> = Vec::new();
         for table in older {
-            // Also if they only touch, because all versions of a key are in one table of a level.
+            // Tables that only touch are merged too, because all versions of a key are in one table
+            // of a level.
             let touches = !group.is_empty() && comparator.compare_user(table.smallest(), &reach).is_le();
             if !touches {
                 plan.close(std::mem::take(&mut group));
@@ -170,8 +171,8 @@ impl Merging<'_> {
         let facts = inputs::look_at(self.tables, &inputs).await?;
         let newest = inputs[0].files.iter().map(|file| file.newest_key_time_s()).max();
         let oldest = group.iter().map(|table| table.file.oldest_ancestor_time_s).filter(|time| *time > 0);
-        // Without blob files, because a merged table must hold all its values itself, in case the
-        // repair is interrupted and started again.
+        // Written without blob files, because a merged table must hold all its values itself, in
+        // case the repair is interrupted and started again.
         let mut config = FamilyConfig::clone(self.config);
         config.options.enable_blob_files = false;
         let options = &self.config.options;

@@ -86,7 +86,8 @@ impl ManifestFile {
         manifest.append(snapshot)?;
         manifest.sync()?;
         manifest.begun_bytes = manifest.file.size();
-        // Before the rename, because CURRENT must not outlive the name of the file that it names.
+        // Synced before the rename, because CURRENT must not outlive the name of the file that it
+        // names.
         fs.sync_dir(directory)?;
         Ok(manifest)
     }
@@ -114,7 +115,7 @@ impl ManifestFile {
         let end = self.file.size() + bytes.len() as u64;
         if self.how.reserve_bytes > 0 && end > self.reserved {
             let more = (end - self.reserved).next_multiple_of(self.how.reserve_bytes);
-            // Ignored, because the write may find space even if it cannot be reserved.
+            // An error is ignored, because the write may find space even if it cannot be reserved.
             let _ = self.file.reserve(self.reserved, more);
             self.reserved += more;
         }
@@ -129,7 +130,8 @@ impl ManifestFile {
     pub(super) fn end(mut self) {
         let size = self.file.size();
         if self.reserved > size {
-            // Ignored, because only space is lost, until another MANIFEST replaces this one.
+            // An error is ignored, because only space is lost, until another MANIFEST replaces this
+            // one.
             let _ = self.file.truncate(size);
         }
     }
@@ -171,6 +173,6 @@ pub(crate) fn write_synced(fs: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Re
         file.append(bytes)?;
         Ok(file.sync()?)
     };
-    // Its result does not matter, because opening the database removes leftover files.
+    // The result of the removal is ignored, because opening the database removes leftover files.
     write().inspect_err(|_| drop(fs.remove(path)))
 }

@@ -97,7 +97,7 @@ pub(crate) struct Versions {
     newest_family: Mutex<ColumnFamilyId>,
     on_failure: Mutex<Option<OnFailure>>,
     state: Mutex<State>,
-    /// Logs with prepared sections.
+    /// Logs with sections of prepared transactions.
     prepared_logs: Arc<PreparedLogs>,
 }
 
@@ -221,7 +221,7 @@ impl Versions {
         })
     }
 
-    /// Logs with prepared sections.
+    /// Logs with sections of prepared transactions.
     pub(crate) fn prepared_logs(&self) -> &Arc<PreparedLogs> {
         &self.prepared_logs
     }
@@ -462,7 +462,7 @@ impl Versions {
     /// back as well. Blocks. Must be called before [`close`](Self::close).
     ///
     /// # Errors
-    /// It cannot be read, or the new one cannot be written or is damaged too.
+    /// The MANIFEST cannot be read, or the new one cannot be written or is damaged too.
     pub(crate) fn verify_manifest(self: &Arc<Self>) -> Result<()> {
         if !self.options.load().verifies_on_close {
             return Ok(());
@@ -656,9 +656,10 @@ impl Versions {
 
     fn publish(&self, staged: Staged, mut requests: Vec<Request>, file: ManifestFile) {
         let Staged { state: new, leaving, mut changed, dropped, old_versions, .. } = staged;
-        // Flushed families too, because a flush of entries that all hid each other adds no table.
+        // Flushed families change too, because a flush of entries that all hid each other adds no
+        // table.
         changed.extend(requests.iter().flat_map(|request| &request.change.flushed).map(|(id, _)| *id));
-        // Before publishing, because from then on a file may become obsolete.
+        // Counted before publishing, because from then on a file may become obsolete.
         self.count_space(&new, &requests);
         let mut gone = Vec::new();
         {
@@ -679,7 +680,8 @@ impl Versions {
                 if let Some(new) = state.manifest.families.get_mut(&id) {
                     new.log_number = new.log_number.max(family.log_number);
                     if let Some(history) = new.family.history() {
-                        // Before the tree, which may lack older timestamps.
+                        // Set before the tree is published, because the tree may lack older
+                        // timestamps.
                         history.set_full_history_ts_low(new.full_history_ts_low.clone());
                     }
                 }
@@ -699,7 +701,8 @@ impl Versions {
                     family.superversion().lacks_from(SeqNo::ZERO);
                 }
             }
-            // Between the two steps, because readers of a new tree must read at these numbers.
+            // Dropped between the two steps, because readers of a new tree must read at these
+            // numbers.
             drop(taken);
         }
         self.mark_leaving(&requests);
@@ -707,7 +710,8 @@ impl Versions {
             let flushed = requests.iter().flat_map(|request| &request.change.flushed);
             let flushed = flushed.filter(|(id, _)| *id == family.id());
             let flushed: Vec<_> = flushed.flat_map(|(_, memtables)| memtables.iter().cloned()).collect();
-            // Before publishing, because a picker weighs the new version's files by these counts.
+            // Passed before publishing, because a picker weighs the new version's files by these
+            // counts.
             requests.iter().for_each(|request| request.tell_counts(&version));
             let ingested = requests.iter().filter_map(|request| request.ingests_into(family.id())).min();
             family.install(version, &flushed, ingested);
@@ -746,8 +750,9 @@ impl Versions {
                 space.add(shared.blob_path(file.number), blob::added_bytes(file));
             }
         }
-        // Compat: the flush stays; writes fail from now on. Before publishing, because a caller
-        // that waits for the flush returns once it is published, and must find writes refused.
+        // Compat: the flush is kept; writes fail from now on. Checked before publishing, because a
+        // caller that waits for the flush returns once it is published, and must find writes
+        // refused.
         let flushes = requests.iter().any(|request| !request.change.flushed.is_empty());
         if flushes
             && let Err(error) = space.check()

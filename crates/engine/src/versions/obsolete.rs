@@ -128,7 +128,8 @@ impl ObsoleteFiles {
     /// caller owns it.
     pub(crate) fn take_spare_log(&self) -> Option<FileNumber> {
         let queue = self.queue.lock();
-        // Under the lock, so that a caller that begins to keep files finds it either taken or kept.
+        // Taken under the lock, so that a caller that begins to keep files finds it either taken or
+        // kept.
         if queue.may_remove() { self.retired_logs.take() } else { None }
     }
 
@@ -229,8 +230,8 @@ impl ObsoleteFiles {
                         let places = self.shared.all_places().into_iter();
                         space.forget(&places.map(|(_, directory)| directory).collect::<Vec<_>>());
                     }
-                    // Before the lock, because the next opener that gets the lock needs these
-                    // directories too.
+                    // Released before the lock, because the next opener that gets the lock needs
+                    // these directories too.
                     self.claims.give_back();
                     return drop(lock);
                 }
@@ -270,8 +271,8 @@ impl ObsoleteFiles {
                 if !self.remove_one(&gone) {
                     self.queue.lock().failed.insert(gone);
                 }
-                // After each file, because a caller that wants to keep files should wait for one
-                // removal at most.
+                // Checked after each file, because a caller that wants to keep files should wait
+                // for one removal at most.
                 let mut queue = self.queue.lock();
                 if !queue.may_remove() {
                     queue.waiting.append(&mut batch);

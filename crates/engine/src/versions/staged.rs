@@ -61,7 +61,7 @@ pub(super) struct Staged {
     /// Families with a new version, and dropped ones.
     pub(super) changed: BTreeSet<ColumnFamilyId>,
     pub(super) dropped: Vec<Arc<Family>>,
-    /// Old versions; they keep leaving files reachable until these are retired.
+    /// Old versions, which keep removed files reachable until they are retired.
     pub(super) old_versions: Vec<Arc<Version>>,
 }
 
@@ -93,8 +93,8 @@ impl Staged {
         let trees = records.iter().filter(|edit| is_about_a_tree(edit)).count();
         let added = records.iter().filter(|edit| edit.column_family_add.is_some()).count();
         let edits = records.len();
-        // Also with one tree, because a family created with tables must appear with all of them, or
-        // not at all.
+        // One tree is a group too, because a family created with tables must appear with all of
+        // them, or not at all.
         let is_group = trees > 1 || trees > 0 && added > 0;
         for (index, edit) in records.iter_mut().enumerate() {
             let id = edit.column_family;
@@ -351,8 +351,8 @@ fn stored_files(version: &Version) -> impl Iterator<Item = Arc<StoredFile>> {
 
 /// Returns the files that `old` has and `new` lacks.
 pub(crate) fn left(old: &Version, new: &Version) -> Vec<Arc<StoredFile>> {
-    // Only levels that differ, because a level that no edit touched is shared, and a file that
-    // moves touches two.
+    // Compares only levels that differ, because a level that no edit touched is shared, and a file
+    // that moves touches two.
     let same = |index: usize| match (old.levels().get(index), new.levels().get(index)) {
         (Some(old), Some(new)) => Arc::ptr_eq(old, new),
         _ => false,

@@ -9,8 +9,9 @@ pub(crate) struct EntryCounts {
     pub(crate) input_records: u64,
     /// Deletions and single deletions among the input entries.
     pub(crate) input_deletions: u64,
-    /// Bytes of the input entries' internal keys; the next field, of their values.
+    /// Bytes of the input entries' internal keys.
     pub(crate) input_key_bytes: u64,
+    /// Bytes of the input entries' values.
     pub(crate) input_value_bytes: u64,
     /// Output entries.
     pub(crate) output_records: u64,
@@ -33,12 +34,13 @@ pub(crate) struct EntryCounts {
     pub(crate) single_deletes_without_entry: u64,
     /// Timed puts that got their preferred sequence number.
     pub(crate) timed_puts_swapped: u64,
-    /// Values read from blob files, and their bytes.
+    /// Values read from blob files.
     pub(crate) blobs_read: u64,
+    /// Bytes of these values.
     pub(crate) blob_bytes_read: u64,
     /// Values rewritten from a blob file that is being emptied.
     pub(crate) blobs_relocated: u64,
-    /// Bytes of these values.
+    /// Bytes of the rewritten values.
     pub(crate) blob_bytes_relocated: u64,
     /// Merge operands merged into another entry.
     pub(crate) operands_merged: u64,

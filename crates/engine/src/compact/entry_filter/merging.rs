@@ -150,8 +150,8 @@ impl EntryFilter<'_> {
         })
     }
 
-    /// Ends the operands, because the job has no more entries of their stripe; `was_last` is true
-    /// if it has no more entries of the key either.
+    /// Ends the collected operands, because the job has no more entries of their stripe; `was_last`
+    /// is true if it has no more entries of the key either.
     pub(super) fn end_operands(&mut self, was_last: bool, sink: &mut impl EntrySink) -> Result<()> {
         if self.operands.is_empty() {
             self.uncover();

@@ -260,8 +260,8 @@ impl<'a> EntryFilter<'a> {
     /// Takes the next entry. Internal keys must ascend.
     ///
     /// # Errors
-    /// The key is no internal key, its contract is broken, a merge operator is missing or failed,
-    /// or the sink failed.
+    /// The key is not an internal key, a single deletion violates its contract, a merge operator is
+    /// missing or failed, or the sink failed.
     #[inline]
     pub(crate) fn push(
         &mut self,
@@ -504,7 +504,8 @@ impl<'a> EntryFilter<'a> {
             self.counts.dropped_optimized += u64::from(!self.bottommost);
             return Ok(());
         }
-        // Not with timestamps, because entries with earlier ones may follow, which it hides.
+        // Not held with timestamps, because it hides entries with earlier timestamps that may
+        // follow.
         if self.bottommost && self.history.is_none() {
             self.held = Held::Deletion { seq, stripe };
             return Ok(());
@@ -536,7 +537,7 @@ impl<'a> EntryFilter<'a> {
             let user_key = &self.key[..self.key.len() - TRAILER_BYTES];
             let would_hide =
                 |tombstones: &mut PassedTombstones| tombstones.hides(user_key, preferred, stripe);
-            // Kept if a tombstone older than the write would hide it.
+            // It keeps its number if a tombstone older than the write would hide it.
             if !self.tombstones.as_mut().is_some_and(would_hide) {
                 self.counts.timed_puts_swapped += 1;
                 return self.emit(preferred, ValueType::Value, value, sink);

@@ -61,9 +61,9 @@ pub use stream::{Direction, Entries, EntryStream, Streamed};
 /// The bounds of an iteration, as stored user keys.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bounds {
-    /// Smallest key, included.
+    /// Lower bound, included.
     lower: Option<Vec<u8>>,
-    /// End of the keys, excluded.
+    /// Upper bound, excluded.
     upper: Option<Vec<u8>>,
 }
 

@@ -151,7 +151,7 @@ impl Window {
             return None;
         }
         let more = self.bytes.saturating_sub(ahead_bytes);
-        // Not sooner, because bytes requested together are read in one request.
+        // Not refilled sooner, because bytes requested together are read in one request.
         if more < self.request_bytes().min(self.bytes.div_ceil(2)) {
             return None;
         }

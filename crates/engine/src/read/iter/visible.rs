@@ -452,7 +452,7 @@ impl Visible {
         }
     }
 
-    /// Counts an entry that the user does not see.
+    /// Counts a skipped entry; fails beyond `max_skippable_internal_keys`.
     #[inline]
     fn skip(&mut self, view: &View<'_>) -> Result<()> {
         perf_context::count(PerfMetric::InternalKeySkippedCount, 1);

@@ -335,8 +335,8 @@ proptest! {
         flush: bool,
         cutoff in 0u64..6,
     ) {
-        // Without timed puts only, because a value written with an older time may pass a tombstone
-        // or a deletion in an older file, in RocksDB too.
+        // The job begins late only without timed puts, because a value written with an older time
+        // may pass a tombstone or a deletion in an older file, in RocksDB too.
         let timed = ops.iter().any(|op| matches!(op, Op::Timed(..)));
         let begins = if timed { 0 } else { begins };
         history(&ops, begins).check(bottommost, flush, "stringappend", cutoff);
