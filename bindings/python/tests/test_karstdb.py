@@ -331,6 +331,21 @@ def test_tasks_read_write_and_iterate(db):
         asyncio.run(work())
 
 
+def test_an_iteration_shows_the_moment_of_its_call(db):
+    async def work():
+        await db.put_async(b"a", b"old")
+        entries, plain, keys = db.items_async(), db.items(), db.keys()
+        await asyncio.gather(db.put_async(b"a", b"new"), db.put_async(b"b", b"new"))
+        assert [entry async for entry in entries] == list(plain) == [(b"a", b"old")]
+        assert list(keys) == [b"a"]
+        with pytest.raises(TypeError):  # at once, not at the first entry
+            db.items_async(prefix=b"a", lower=b"a")
+        db.items_async()  # nobody asks for an entry
+        assert len([entry async for entry in db.items_async()]) == 2
+
+    asyncio.run(work())
+
+
 def test_a_task_that_is_cancelled_drops_its_future(tmp_path):
     filled(tmp_path / "db")
     with karstdb.open(tmp_path / "db") as db:

@@ -62,9 +62,12 @@ def _values(self, *args, **named):
     return (value for _, value in self.items(*args, **named))
 
 
-async def _items_async(self, backwards=False, from_key=None, *, prefix=None, lower=None, upper=None, **more):
-    """As ``items``, for ``async for``."""
-    cursor = _cursor(self, prefix, lower, upper, more)
+def _items_async(self, backwards=False, from_key=None, *, prefix=None, lower=None, upper=None, **more):
+    """As ``items``, for ``async for``: the entries are those of the moment of this call, too."""
+    return _entries_async(_cursor(self, prefix, lower, upper, more), backwards, from_key)
+
+
+async def _entries_async(cursor, backwards, from_key):
     try:
         first = True
         while entries := await drive(
