@@ -168,12 +168,12 @@ impl Db {
 
     #[cold]
     fn check_timestamp(options: &ReadOptions, family: &Family) -> Result<()> {
-        let Some(history) = family.history() else {
+        if family.history().is_none() {
             return Err(Error::invalid_argument(format!(
                 "column family {:?} has no timestamps to read at",
                 Named(&family.config.name)
             )));
-        };
+        }
         let Some(timestamp) = &options.timestamp else {
             return Err(Error::invalid_argument(format!(
                 "column family {:?} has timestamps, and is read at one (ReadOptions::timestamp)",
@@ -182,19 +182,24 @@ impl Db {
         };
         check_size(family, timestamp)?;
         options.iter_start_ts.iter().try_for_each(|start| check_size(family, start))?;
-        let comparator = &family.config.comparator;
         // Compat: an iteration may begin before it (`iter_start_ts`), and is shown what is left.
-        match history.full_history_ts_low() {
-            Some(low) if comparator.compare_timestamps(timestamp, &low).is_lt() => {
-                Err(Error::invalid_argument(format!(
-                    "column family {:?} is read at the timestamp {}, and keeps no history before {} (full_history_ts_low)",
-                    Named(&family.config.name),
-                    Shown(timestamp),
-                    Shown(&low)
-                )))
-            }
-            _ => Ok(()),
+        check_kept(family, timestamp)
+    }
+}
+
+/// Refuses a timestamp from before what the family's history is kept of. The tree that is read was
+/// pinned before.
+pub(super) fn check_kept(family: &Family, timestamp: &[u8]) -> Result<()> {
+    match family.history().and_then(History::full_history_ts_low) {
+        Some(low) if family.config.comparator.compare_timestamps(timestamp, &low).is_lt() => {
+            Err(Error::invalid_argument(format!(
+                "column family {:?} is read at the timestamp {}, and keeps no history before {} (full_history_ts_low)",
+                Named(&family.config.name),
+                Shown(timestamp),
+                Shown(&low)
+            )))
         }
+        _ => Ok(()),
     }
 }
 

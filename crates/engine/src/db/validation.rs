@@ -7,7 +7,7 @@
 
 use super::Db;
 use super::hooks::TransactionHooks;
-use super::timestamps::{check_size, stored};
+use super::timestamps::{check_kept, check_size, stored};
 use crate::read::newest;
 use karst_base::caller::Caller;
 use karst_base::error::{Error, ErrorKind, Named, Result, Shown};
@@ -45,8 +45,8 @@ impl TransactionHooks<'_> {
     /// the newest entry of the key has a later one. The caller holds the snapshot.
     ///
     /// # Errors
-    /// `InvalidArgument`: the column family has no timestamps, or of another size; it is of another
-    /// database; what had to be read could not be.
+    /// `InvalidArgument`: the column family has no timestamps, or of another size, or keeps no
+    /// history of `timestamp`; it is of another database; what had to be read could not be.
     pub async fn written_since(
         self,
         by: Caller,
@@ -124,6 +124,10 @@ impl Db {
             return Ok(true);
         }
         let superversion = family.superversion();
+        if let Some(timestamp) = timestamp {
+            // Why: a deletion that is later than it may be gone, and nothing else tells of the key.
+            check_kept(family, timestamp)?;
+        }
         let key = stored(family, key);
         let search = newest::written_since(&family.tables, &superversion, &key, since, timestamp);
         by.wait(self.env(), search).await

@@ -24,7 +24,9 @@ enum Ending {
 
 impl Transaction {
     /// Where keys have timestamps, this is the one that reads for update read at. From now on a key
-    /// that is locked and validated must have no later one, which fails with `Busy` otherwise.
+    /// that is locked and validated must have no later one, which fails with `Busy` otherwise, and
+    /// with `InvalidArgument` where the column family keeps no history of that time any more
+    /// (`full_history_ts_low`): a later deletion may be gone.
     /// Works only with
     /// [`enable_udt_validation`](super::TransactionDbOptions::enable_udt_validation). The greatest
     /// number stands for none, which it is in the beginning.

@@ -5,8 +5,8 @@ use karst_engine::caller::{Caller, finish};
 use karst_engine::format::{Comparator, UserComparator};
 use karst_engine::io::testing::foreign_block_on as wait;
 use karst_engine::{
-    ColumnFamily, Db, Error, ErrorKind, FlushOptions, Options, ReadOptions, TransactionHooks, WriteBatch,
-    WriteOptions,
+    BottommostLevelCompaction, ColumnFamily, CompactRangeOptions, Db, Error, ErrorKind, FlushOptions,
+    Options, ReadOptions, TransactionHooks, WriteBatch, WriteOptions,
 };
 use karst_txn::{
     BatchParams, InBatch, OptimisticTransactionDb, OptimisticTransactionDbOptions,
@@ -687,4 +687,48 @@ fn the_default_family_may_have_timestamps() {
     transaction.commit().unwrap();
     assert_eq!(found(db.db(), db.db().default_column_family(), "key", 2), some("1", 2));
     refused(db.put("key", "2"));
+}
+
+/// A compaction drops a deletion from before `full_history_ts_low`, and nothing tells of it then.
+#[test]
+fn validation_at_a_timestamp_whose_history_is_given_up_is_refused() {
+    for compacted in [false, true] {
+        let setup = setup();
+        setup.put("key", "old", 5);
+        let mut removes = setup.begin();
+        removes.delete_cf(&setup.family, "key").unwrap();
+        removes.set_commit_timestamp(10).unwrap();
+        removes.commit().unwrap();
+        let db = setup.db.db();
+        db.increase_full_history_ts_low(&setup.family, 20_u64.to_le_bytes()).unwrap();
+        if compacted {
+            db.flush_cfs(&FlushOptions::default(), &[&setup.family]).unwrap();
+            let whole = CompactRangeOptions {
+                bottommost_level_compaction: BottommostLevelCompaction::Force,
+                ..CompactRangeOptions::default()
+            };
+            db.compact_range_cf(&whole, &setup.family, None, None).unwrap();
+            assert_eq!(found(db, &setup.family, "key", u64::MAX), None);
+        }
+        for (read, kept) in [(7, false), (19, false), (20, true), (25, true)] {
+            for asynchronous in [false, true] {
+                let mut transaction = setup.begin();
+                transaction.set_read_timestamp_for_validation(read).unwrap();
+                let put = match asynchronous {
+                    true => wait(transaction.put_cf_async(&setup.family, b"key", b"new")),
+                    false => transaction.put_cf(&setup.family, "key", "new"),
+                };
+                if kept {
+                    put.unwrap();
+                } else {
+                    invalid(put, "full_history_ts_low");
+                    assert_eq!(transaction.tracked_keys(), 0, "a call that is refused locks nothing");
+                    let options = ReadOptions::new();
+                    let got = transaction.get_for_update_cf(&options, &setup.family, "key", true, true);
+                    invalid(got, "full_history_ts_low");
+                }
+            }
+        }
+        assert!(setup.db.lock_status().is_empty());
+    }
 }
