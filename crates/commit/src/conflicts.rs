@@ -10,6 +10,8 @@
 //! - A bucket holds the largest sequence number of all writes ordered to any key that falls into
 //!   it, inserted or not, failed ones too. So a bucket may say that a key was written when it was
 //!   not, never the other way round.
+//! - A key falls into a bucket by its bytes. Each column family has a bucket too, for all of its
+//!   keys: claims name that one where a comparator may find different bytes equal.
 //! - Buckets are read and written under the order lock only, so nothing is ordered between the look
 //!   at them and the order of the write that depends on it.
 
@@ -77,16 +79,17 @@ impl Conflicts {
         Self { buckets, last: Mutex::new(last) }
     }
 
-    fn bucket(&self, family: ColumnFamilyId, key: &[u8]) -> u32 {
-        let hash = hash64(key) ^ u64::from(family.0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    /// The bucket of a key, or of a whole column family.
+    fn bucket(&self, family: ColumnFamilyId, key: Option<&[u8]>) -> u32 {
+        let hash = key.map_or(!0, hash64) ^ u64::from(family.0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         // Why by multiplication: no division, and any number of buckets.
         ((u128::from(hash) * u128::from(self.buckets)) >> 64) as u32
     }
 
-    /// A claim on `keys`, which were looked at up to `seen`.
+    /// A claim on `keys`, which were looked at up to `seen`; `None` is any key of the column family.
     pub(super) fn claim<'a>(
         &self,
-        keys: impl Iterator<Item = (ColumnFamilyId, &'a [u8])>,
+        keys: impl Iterator<Item = (ColumnFamilyId, Option<&'a [u8]>)>,
         seen: SeqNo,
     ) -> Claim {
         let buckets = keys.map(|(family, key)| self.bucket(family, key)).collect();
@@ -95,11 +98,14 @@ impl Conflicts {
 
     /// What is to be noted of a write. Needs no lock.
     pub(super) fn written_by(&self, source: &Source<'_>) -> Written {
-        let mut written = Written::default();
+        let (mut written, mut before) = (Written::default(), None);
         source.each_op(|op| {
             let Some(family) = op.column_family() else { return };
+            if before.replace(family) != Some(family) {
+                written.buckets.push(self.bucket(family, None));
+            }
             match op.key() {
-                Some(key) => written.buckets.push(self.bucket(family, key)),
+                Some(key) => written.buckets.push(self.bucket(family, Some(key))),
                 None => written.ranges = true,
             }
         });
@@ -137,8 +143,8 @@ mod tests {
     use super::*;
     use crate::WriteBatch;
 
-    fn key(name: &[u8]) -> impl Iterator<Item = (ColumnFamilyId, &[u8])> {
-        std::iter::once((ColumnFamilyId::DEFAULT, name))
+    fn key(name: &[u8]) -> impl Iterator<Item = (ColumnFamilyId, Option<&[u8]>)> {
+        std::iter::once((ColumnFamilyId::DEFAULT, Some(name)))
     }
 
     #[test]
@@ -162,5 +168,18 @@ mod tests {
         conflicts.note(&conflicts.written_by(&Source::Batch(&ranges)), SeqNo(22));
         assert_eq!(overtaken(b"c", 21), Some(SeqNo(22)), "a range may hold any key");
         assert!(conflicts.holds(&conflicts.claim(std::iter::empty(), SeqNo::ZERO)), "no key, no conflict");
+    }
+
+    #[test]
+    fn a_claim_on_any_key_is_overtaken_by_writes_to_its_family_only() {
+        let conflicts = Conflicts::new(1 << 16, SeqNo(10));
+        let mut batch = WriteBatch::new();
+        batch.put("a", "1").unwrap();
+        conflicts.note(&conflicts.written_by(&Source::Batch(&batch)), SeqNo(21));
+        let holds = |family: ColumnFamilyId, seen| {
+            conflicts.holds(&conflicts.claim(std::iter::once((family, None)), SeqNo(seen)))
+        };
+        assert!(!holds(ColumnFamilyId::DEFAULT, 20) && holds(ColumnFamilyId::DEFAULT, 21));
+        assert!(holds(ColumnFamilyId(1), 10));
     }
 }

@@ -149,13 +149,13 @@ impl Order {
         self.conflicts.get_or_init(|| Conflicts::new(buckets, SeqNo(line.next_seq.0 - 1)));
     }
 
-    /// A claim that none of `keys` is written behind `seen`.
+    /// A claim that none of `keys` is written behind `seen`; `None` is any key of the column family.
     ///
     /// # Errors
     /// Nobody takes note of what is written.
     pub(crate) fn claim<'a>(
         &self,
-        keys: impl Iterator<Item = (ColumnFamilyId, &'a [u8])>,
+        keys: impl Iterator<Item = (ColumnFamilyId, Option<&'a [u8]>)>,
         seen: SeqNo,
     ) -> Result<Claim> {
         let conflicts = self.conflicts.get();

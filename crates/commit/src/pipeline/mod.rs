@@ -348,13 +348,13 @@ impl<H: Host> Pipeline<H> {
         Ok(())
     }
 
-    /// A claim that none of `keys` is written behind `seen`.
+    /// A claim that none of `keys` is written behind `seen`; `None` is any key of the column family.
     ///
     /// # Errors
     /// Nobody takes note of what is written.
     pub fn claim<'a>(
         &self,
-        keys: impl Iterator<Item = (ColumnFamilyId, &'a [u8])>,
+        keys: impl Iterator<Item = (ColumnFamilyId, Option<&'a [u8]>)>,
         seen: SeqNo,
     ) -> Result<Claim> {
         self.order.claim(keys, seen)

@@ -95,7 +95,7 @@ impl TransactionHooks<'_> {
                 // Why enough: as of `seen`, nothing that was read had changed.
                 return Ok(());
             }
-            let named = keys.iter().map(|k| (ColumnFamilyId(k.family.id()), &k.key[..]));
+            let named = keys.iter().map(|k| (ColumnFamilyId(k.family.id()), spelled_one_way(k)));
             let claim: Claim = pipeline.claim(named, seen)?;
             let (_, source) = db.batch_source(batch)?;
             let outcome = pipeline.write_by(by, options, source, Some(&claim)).await;
@@ -144,6 +144,11 @@ impl Db {
             }
         }
     }
+}
+
+/// The key's bytes, if no other bytes are the same key.
+fn spelled_one_way(Unchanged { family, key, .. }: &Unchanged) -> Option<&[u8]> {
+    (!family.comparator().different_bytes_may_be_equal()).then_some(key)
 }
 
 fn busy(family: &ColumnFamily, key: &[u8]) -> Error {

@@ -1,6 +1,7 @@
 //! Optimistic transactions: what each isolation level defines, whoever the other writer is, and
 //! whatever became of its entries since.
 
+use karst_engine::format::{Comparator, UserComparator};
 use karst_engine::{
     Db, ErrorKind, FlushOptions, IngestExternalFileOptions, Options, ReadOptions, SstFileWriter, WriteOptions,
 };
@@ -10,6 +11,7 @@ use karst_txn::{
 };
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
 
@@ -448,6 +450,52 @@ fn increments_are_all_there(options: &Options) {
     });
     let total: u64 = (0..3).map(|n| number(db.get(format!("counter{n}")).unwrap())).sum();
     assert_eq!(total, THREADS * EACH, "{} commits were refused", busy.load(Ordering::Relaxed));
+}
+
+#[derive(Debug)]
+struct IgnoresCase;
+
+impl UserComparator for IgnoresCase {
+    fn name(&self) -> &str {
+        "ignores case"
+    }
+
+    fn compare(&self, a: &[u8], b: &[u8]) -> std::cmp::Ordering {
+        a.to_ascii_lowercase().cmp(&b.to_ascii_lowercase())
+    }
+}
+
+/// Two spellings of a key are one key, so a commit fails whichever of them was written meanwhile.
+#[test]
+fn increments_are_all_there_whatever_the_spelling_of_their_key() {
+    const THREADS: usize = 4;
+    const EACH: u64 = 300;
+    let directory = tempfile::tempdir().unwrap();
+    let transactions = OptimisticTransactionDbOptions { occ_lock_buckets: 1 << 20 };
+    let options = options().comparator(None, Comparator::custom(Arc::new(IgnoresCase)));
+    let db = OptimisticTransactionDb::open(directory.path(), &options, &transactions).unwrap();
+    let number = |value: Option<karst_engine::Value>| {
+        value.map_or(0, |value| u64::from_le_bytes(value[..].try_into().unwrap()))
+    };
+    std::thread::scope(|scope| {
+        for key in ["counter", "Counter", "COUNTER", "cOUNTER"].into_iter().take(THREADS) {
+            let db = &db;
+            scope.spawn(move || {
+                for _ in 0..EACH {
+                    loop {
+                        let mut transaction = begin(db);
+                        let now = number(transaction.get_for_update(&ReadOptions::new(), key).unwrap());
+                        transaction.put(key, (now + 1).to_le_bytes()).unwrap();
+                        match transaction.commit() {
+                            Ok(()) => break,
+                            Err(e) => assert_eq!(e.kind(), ErrorKind::Busy),
+                        }
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(number(db.get("counter").unwrap()), THREADS as u64 * EACH);
 }
 
 #[test]

@@ -204,7 +204,7 @@ fn a_write_that_depends_on_a_key_sees_who_writes_it_though_that_is_not_inserted(
     let slow = Slow::order(&bench, &options, one("a"));
     let depending = |key: &'static str| {
         let seen = bench.pipeline.publish.visible();
-        let claim = bench.pipeline.claim([(CF, key.as_bytes())].into_iter(), seen).unwrap();
+        let claim = bench.pipeline.claim([(CF, Some(key.as_bytes()))].into_iter(), seen).unwrap();
         let write = bench.pipeline.write_by(Caller::Thread, &options, one("b"), Some(&claim));
         karst_io::block_on(&bench.env, write).err().map(|error| error.kind())
     };
