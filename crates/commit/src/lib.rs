@@ -40,7 +40,7 @@ mod source;
 mod two_phase;
 pub mod wal;
 
-pub use batch::{WriteBatch, entity_of, timestamp_required};
+pub use batch::{WriteBatch, entity_of, plain_value_of, timestamp_required};
 pub use conflicts::Claim;
 pub use host::Host;
 pub use options::WriteOptions;

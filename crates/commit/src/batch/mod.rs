@@ -13,11 +13,13 @@ use karst_base::error::{Error, ErrorKind, Named, Result};
 use karst_format::Corruption;
 use karst_format::ids::ColumnFamilyId;
 use karst_format::key::SeqNo;
-use karst_format::wide_column::{self, WideColumn};
+use karst_format::wide_column::{self, DefaultColumn, WideColumn};
 use karst_format::write_batch::{self, HEADER_BYTES, Op};
 use karst_storage::column_family::ColumnFamily;
 use karst_storage::memtable::pair_checksum;
 use smallvec::SmallVec;
+use std::fmt::Display;
+use std::ops::Range;
 use timestamps::Unsettled;
 
 pub use timestamps::timestamp_required;
@@ -41,6 +43,24 @@ pub(super) fn check_sizes(op: &Op<'_>) -> Result<()> {
         return Err(too_large("value", value.len(), LARGEST_VALUE_BYTES));
     }
     Ok(())
+}
+
+/// What a plain read returns of an entity as logs have it: a part of its bytes.
+///
+/// # Errors
+/// `Corruption`: it is no entity, or refers to blobs, which only tables do.
+#[doc(hidden)]
+pub fn plain_value_of(entity: &[u8]) -> Result<Range<usize>> {
+    let corrupt = |what: &dyn Display| {
+        Error::new(ErrorKind::Corruption, format!("a wide-column entity in a write batch: {what}"))
+    };
+    if wide_column::has_blobs(entity).map_err(|e| corrupt(&e))? {
+        return Err(corrupt(&"it refers to blobs"));
+    }
+    match wide_column::default_column(entity).map_err(|e| corrupt(&e))? {
+        DefaultColumn::Inline(range) => Ok(range),
+        DefaultColumn::Absent | DefaultColumn::Blob(_) => Ok(0..0),
+    }
 }
 
 /// The stored form of an entity of these columns.
@@ -396,6 +416,21 @@ impl WriteBatch {
         let entity = entity_of(columns)?;
         let cf = family.map_or(ColumnFamilyId::DEFAULT, |family| family.0.id());
         self.push(family, Op::PutEntity { cf, key: key.as_ref(), entity: &entity })
+    }
+
+    /// The same with an entity as logs have it, which `plain_value_of` has taken.
+    ///
+    /// # Errors
+    /// As [`put_entity`](Self::put_entity).
+    #[doc(hidden)]
+    pub fn put_encoded_entity_cf(
+        &mut self,
+        family: &ColumnFamily,
+        key: impl AsRef<[u8]>,
+        entity: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        let cf = family.0.id();
+        self.push(Some(family), Op::PutEntity { cf, key: key.as_ref(), entity: entity.as_ref() })
     }
 
     /// Adds bytes that go to the log and nowhere else.

@@ -21,6 +21,8 @@ pub enum BatchEntryKind {
     SingleDelete,
     /// Adds a merge operand.
     Merge,
+    /// Sets it to an entity of named columns.
+    PutEntity,
 }
 
 /// An operation of a batch.
@@ -31,7 +33,8 @@ pub struct BatchEntry<'a> {
     pub kind: BatchEntryKind,
     /// To which key.
     pub key: &'a [u8],
-    /// The value, or the operand; empty where the key is removed.
+    /// The value, the operand, or the columns as RocksDB encodes them; empty where the key is
+    /// removed.
     pub value: &'a [u8],
 }
 
@@ -92,6 +95,7 @@ impl BatchIterator {
             Update::Delete => (BatchEntryKind::Delete, &[]),
             Update::SingleDelete => (BatchEntryKind::SingleDelete, &[]),
             Update::Merge(operand) => (BatchEntryKind::Merge, operand),
+            Update::Entity { entity, .. } => (BatchEntryKind::PutEntity, entity),
         };
         BatchEntry { kind, key, value }
     }

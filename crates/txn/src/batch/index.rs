@@ -19,6 +19,12 @@ pub(super) enum Update {
     Delete,
     SingleDelete,
     Merge(Arc<[u8]>),
+    Entity {
+        /// As the batch has it.
+        entity: Arc<[u8]>,
+        /// What a plain read returns.
+        value: Arc<[u8]>,
+    },
 }
 
 /// Updates of one key, oldest first.
@@ -194,7 +200,7 @@ pub(super) fn amount(family: Option<&ColumnFamily>, key: &[u8], updates: &[Updat
         .collect();
     let existing = match base.map(|base| &updates[base]) {
         None => return Ok(Amount::Operands(operands)),
-        Some(Update::Put(value)) => Some(value),
+        Some(Update::Put(value) | Update::Entity { value, .. }) => Some(value),
         Some(_) => None,
     };
     if operands.is_empty() {

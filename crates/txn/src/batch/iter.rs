@@ -91,6 +91,7 @@ impl WriteBatchWithIndex {
         (lower, upper): (Option<Vec<u8>>, Option<Vec<u8>>),
     ) -> Result<BatchDbIterator> {
         self.check(family)?;
+        self.check_readable()?;
         Ok(BatchDbIterator {
             base,
             family: family.clone(),

@@ -30,7 +30,7 @@ pub use stream::BatchEntryStream;
 use crate::undo::UndoLog;
 use index::{FamilyIndex, Update, Updates};
 use karst_engine::format::{ColumnFamilyId, Comparator};
-use karst_engine::{ColumnFamily, Db, Error, Named, Result, WriteBatch};
+use karst_engine::{ColumnFamily, Db, Error, Named, Result, TransactionHooks, WriteBatch};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -64,6 +64,8 @@ pub struct WriteBatchWithIndex {
     families: BTreeMap<u32, Arc<FamilyIndex>>,
     /// What the index had before each change.
     undo: UndoLog<Undo>,
+    /// The batch removes ranges, which the index does not know.
+    removes_ranges: bool,
 }
 
 #[derive(Debug)]
@@ -128,6 +130,7 @@ impl WriteBatchWithIndex {
             home: None,
             families: BTreeMap::new(),
             undo: UndoLog::default(),
+            removes_ranges: false,
         }
     }
 
@@ -208,6 +211,44 @@ impl WriteBatchWithIndex {
         self.add(Some(family), key.as_ref(), Update::Merge(operand.as_ref().into()))
     }
 
+    /// Sets a key of a column family to an entity as a log has it.
+    ///
+    /// # Errors
+    /// As [`put_cf`](Self::put_cf); `Corruption`: it is no entity.
+    pub(crate) fn put_encoded_entity_cf(
+        &mut self,
+        family: &ColumnFamily,
+        key: &[u8],
+        entity: &[u8],
+    ) -> Result<()> {
+        let value = entity[TransactionHooks::plain_value_of(entity)?].into();
+        self.add(Some(family), key, Update::Entity { entity: entity.into(), value })
+    }
+
+    /// Removes a range in the batch and not in its index, so that the batch can be written and not
+    /// be read any more.
+    ///
+    /// # Errors
+    /// As [`put_cf`](Self::put_cf). `NotSupported`: the column family has timestamps.
+    pub(crate) fn delete_range_unread_cf(
+        &mut self,
+        family: &ColumnFamily,
+        begin: &[u8],
+        end: &[u8],
+    ) -> Result<()> {
+        self.batch.delete_range_cf(family, begin, end)?;
+        self.removes_ranges = true;
+        Ok(())
+    }
+
+    /// Refuses to read a batch whose index does not tell all.
+    fn check_readable(&self) -> Result<()> {
+        match self.removes_ranges {
+            false => Ok(()),
+            true => Err(Error::not_supported("reading in a transaction that removes ranges")),
+        }
+    }
+
     /// Compat: as in RocksDB, ranges cannot be removed in a batch that is read.
     ///
     /// # Errors
@@ -259,6 +300,7 @@ impl WriteBatchWithIndex {
         self.batch.clear();
         self.families.clear();
         self.undo.clear();
+        self.removes_ranges = false;
         self.home = self.default_family.clone();
     }
 
@@ -344,6 +386,10 @@ impl WriteBatchWithIndex {
                 family.merge_operator()?;
                 self.batch.merge_cf(family, key, operand)?;
             }
+            (Some(family), Update::Entity { entity, .. }) => {
+                self.batch.put_encoded_entity_cf(family, key, entity)?;
+            }
+            (None, Update::Entity { .. }) => unreachable!("entities come with their column family"),
             (None, Update::Put(value)) => self.batch.put(key, value)?,
             (None, Update::Delete) => self.batch.delete(key)?,
             (None, Update::SingleDelete) => self.batch.single_delete(key)?,

@@ -84,6 +84,7 @@ impl WriteBatchWithIndex {
     }
 
     fn said(&self, family: Option<&ColumnFamily>, id: u32, key: &[u8]) -> Result<InBatch> {
+        self.check_readable()?;
         let Some(updates) = self.families.get(&id).and_then(|index| index.get(key)) else {
             return Ok(InBatch::Absent);
         };

@@ -313,7 +313,7 @@ fn check(options: &TransactionDbOptions) -> Result<()> {
 }
 
 /// The keys that a batch writes, with their column families.
-pub(super) fn keys_of(batch: &WriteBatch) -> Result<Vec<(u32, Vec<u8>)>> {
+fn keys_of(batch: &WriteBatch) -> Result<Vec<(u32, Vec<u8>)>> {
     let mut keys = Vec::new();
     for op in batch.iter() {
         let Some(family) = op.column_family() else { continue };

@@ -6,7 +6,7 @@
 //! - A call that fails leaves the transaction with the locks that it had before, and what it had
 //!   written.
 
-use super::db::{Shared, keys_of, milliseconds};
+use super::db::{Shared, milliseconds};
 use super::options::TransactionOptions;
 use super::timestamps::Timestamps;
 use crate::batch::{BatchDbIterator, Families, WriteBatchWithIndex};
@@ -49,6 +49,10 @@ pub(super) struct Parts {
 impl Parts {
     /// A transaction of an earlier life, which is prepared. Its keys are tracked, and not locked
     /// yet.
+    ///
+    /// Compat: RocksDB prepares a transaction that removes ranges, and does not open the database
+    /// any more once it has to recover one. Here it can be decided. The ranges are not locked, as
+    /// they were not before, and the transaction cannot be read.
     pub(super) fn recovered(shared: &Shared, name: Vec<u8>, batch: &WriteBatch) -> Result<Parts> {
         let mut work = Workspace::new(shared.db.clone(), 0);
         let families = shared.db.column_families();
@@ -67,6 +71,10 @@ impl Parts {
                 Op::Delete { key, .. } => work.batch.delete_cf(family, key)?,
                 Op::SingleDelete { key, .. } => work.batch.single_delete_cf(family, key)?,
                 Op::Merge { key, operand, .. } => work.batch.merge_cf(family, key, operand)?,
+                Op::PutEntity { key, entity, .. } => work.batch.put_encoded_entity_cf(family, key, entity)?,
+                Op::DeleteRange { begin, end, .. } => {
+                    work.batch.delete_range_unread_cf(family, begin, end)?;
+                }
                 other => {
                     let name = Shown(&name);
                     let text = format!(
@@ -75,11 +83,8 @@ impl Parts {
                     return Err(Error::not_supported(text));
                 }
             }
-        }
-        for (family, key) in keys_of(batch)? {
-            if let Some(family) = families.iter().find(|open| open.id() == family) {
-                let key = family.comparator().bare(&key);
-                work.tracked.track(family, key, Tracked { since: 0, exclusive: true });
+            if let Some(key) = op.key() {
+                work.tracked.track(family, bare(key), Tracked { since: 0, exclusive: true });
             }
         }
         let holder = shared.new_holder(None);

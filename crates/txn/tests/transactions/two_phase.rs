@@ -1,12 +1,17 @@
 //! Two-phase commit: what is prepared survives, has no effect before it is decided, and keeps its
 //! locks and its log for as long as it has to.
 
+use karst_engine::caller::{Caller, finish};
+use karst_engine::io::Env;
+use karst_engine::io::testing::ThreadAllowance;
 use karst_engine::stats::{Statistics, Ticker};
 use karst_engine::{
-    Checkpoint, Db, ErrorKind, FlushOptions, Options, ReadOptions, WaitForCompactOptions, WriteOptions,
+    Checkpoint, Db, ErrorKind, FlushOptions, Options, ReadOptions, TransactionHooks, WaitForCompactOptions,
+    WriteBatch, WriteOptions,
 };
 use karst_txn::{
-    Transaction, TransactionDb, TransactionDbOptions, TransactionOptions, TransactionState, WritePolicy,
+    BatchEntryKind, Transaction, TransactionDb, TransactionDbOptions, TransactionOptions, TransactionState,
+    WritePolicy,
 };
 use std::future::Future;
 use std::path::Path;
@@ -516,5 +521,138 @@ fn what_is_prepared_is_prepared_in_a_checkpoint_too() {
         let copy = open_under(&decided, policy).unwrap();
         assert_eq!(names(&copy).len(), 0);
         assert_eq!((read(&copy, "a").as_deref(), read(&copy, "b")), (Some("new"), None));
+    }
+}
+
+/// Prepares a batch as it is, as RocksDB's transactions can with entities and ranges.
+fn prepare_batch(db: &TransactionDb, name: &str, batch: WriteBatch) {
+    let hooks = TransactionHooks::of(db.db());
+    finish(hooks.prepare(Caller::Thread, &WriteOptions::new(), name.as_bytes(), batch)).unwrap();
+}
+
+#[test]
+fn prepared_entities_are_decided_after_the_next_opening() {
+    for policy in [WritePolicy::WriteCommitted, WritePolicy::WritePrepared] {
+        for commits in [true, false] {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path();
+            {
+                let db = open_under(path, policy).unwrap();
+                db.put("a", "old").unwrap();
+                db.put("b", "old").unwrap();
+                let mut batch = WriteBatch::new();
+                batch.put_entity(None, "a", &[(b"column", b"1"), (b"", b"of the entity")]).unwrap();
+                batch.put_entity(None, "b", &[(b"column", b"2")]).unwrap();
+                batch.put("c", "plain").unwrap();
+                prepare_batch(&db, "one", batch);
+            }
+            let db = open_under(path, policy).unwrap();
+            assert_eq!(names(&db), ["one"]);
+            for key in ["a", "b", "c"] {
+                assert_eq!(kind(db.put(key, "others")), Some(ErrorKind::TimedOut), "{key}");
+            }
+            let mut one = db.get_transaction_by_name("one").unwrap();
+            let options = ReadOptions::new();
+            let seen = |key: &str| {
+                one.get(&options, key).unwrap().map(|value| String::from_utf8(value.to_vec()).unwrap())
+            };
+            assert_eq!(
+                ["a", "b", "c"].map(seen),
+                ["of the entity", "", "plain"].map(|text| Some(text.into()))
+            );
+            let mut iterator = one.iter(&options).unwrap();
+            iterator.seek_to_first().unwrap();
+            assert_eq!((iterator.key(), iterator.value()), (&b"a"[..], &b"of the entity"[..]));
+            drop(iterator);
+            let mut entries = one.write_batch().unwrap().iter();
+            entries.seek("a");
+            assert_eq!(entries.entry().kind, BatchEntryKind::PutEntity);
+            if commits { one.commit() } else { one.rollback() }.unwrap();
+            drop((one, db));
+            let db = open_under(path, policy).unwrap();
+            let expected = if commits {
+                [Some("of the entity"), Some(""), Some("plain")]
+            } else {
+                [Some("old"), Some("old"), None]
+            };
+            assert_eq!(
+                ["a", "b", "c"].map(|key| read(&db, key)),
+                expected.map(|text| text.map(str::to_owned))
+            );
+            assert!(names(&db).is_empty() && db.lock_status().is_empty());
+        }
+    }
+}
+
+/// Compat: RocksDB does not open a database with such a transaction any more.
+#[test]
+fn prepared_removals_of_ranges_are_decided_after_the_next_opening() {
+    for commits in [true, false] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        {
+            let db = open(path);
+            ["a", "b", "c", "d"].into_iter().for_each(|key| db.put(key, "old").unwrap());
+            let mut batch = WriteBatch::new();
+            batch.put("a", "new").unwrap();
+            batch.delete_range("b", "d").unwrap();
+            prepare_batch(&db, "one", batch);
+        }
+        for _ in 0..2 {
+            let db = open(path);
+            assert_eq!(names(&db), ["one"]);
+            assert_eq!(kind(db.put("a", "others")), Some(ErrorKind::TimedOut));
+            let one = db.get_transaction_by_name("one").unwrap();
+            let options = ReadOptions::new();
+            assert_eq!(kind(one.get(&options, "b")), Some(ErrorKind::NotSupported), "it would be wrong");
+            assert_eq!(kind(one.iter(&options)), Some(ErrorKind::NotSupported));
+            let both = one.multi_get(&options, &["a", "b"]);
+            assert!(both.into_iter().all(|value| kind(value) == Some(ErrorKind::NotSupported)));
+        }
+        // What is inserted when it is prepared cannot remove ranges.
+        let refused = open_under(path, WritePolicy::WritePrepared).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::NotSupported, "{refused}");
+        let db = open(path);
+        let mut one = db.get_transaction_by_name("one").unwrap();
+        if commits { one.commit() } else { one.rollback() }.unwrap();
+        drop((one, db));
+        let db = open(path);
+        let expected = if commits { [Some("new"), None, None, Some("old")] } else { [Some("old"); 4] };
+        let found = ["a", "b", "c", "d"].map(|key| read(&db, key));
+        assert_eq!(found, expected.map(|text| text.map(str::to_owned)));
+        assert!(names(&db).is_empty());
+    }
+}
+
+/// An open database has the threads that end what was begun, so there is always one for a decision
+/// that nobody awaits any more.
+#[test]
+fn a_decision_that_is_given_up_ends_where_no_thread_is_left() {
+    for commits in [true, false] {
+        let directory = tempfile::tempdir().unwrap();
+        let allowance = ThreadAllowance::new(2);
+        let options = options().env(Env::builder().thread_allowance(allowance).build());
+        let db = TransactionDb::open(directory.path(), &options, &TransactionDbOptions::default()).unwrap();
+        for round in 0..20 {
+            let (name, key) = (format!("transaction {round}"), format!("key {round}"));
+            let mut transaction = prepared(&db, &name, &key, "value");
+            {
+                let decides = async {
+                    if commits {
+                        transaction.commit_async().await
+                    } else {
+                        transaction.rollback_async().await
+                    }
+                };
+                let _ = pin!(decides).as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            }
+            drop(transaction);
+            // It gets the lock once the decision is made.
+            let mut next = db
+                .begin(&WriteOptions::new(), &TransactionOptions { lock_timeout: -1, ..Default::default() });
+            let found = next.get_for_update(&ReadOptions::new(), &key).unwrap();
+            assert_eq!(found.is_some(), commits);
+        }
+        assert!(names(&db).is_empty());
     }
 }
