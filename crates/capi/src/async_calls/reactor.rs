@@ -4,6 +4,7 @@ use crate::boundary::*;
 use crate::handle::Database;
 use karstdb::io::{PolledReactor, Reactor, Spawner};
 use karstdb::{Error, ErrorKind};
+use std::cell::UnsafeCell;
 use std::future::Future;
 use std::mem::ManuallyDrop;
 use std::pin::Pin;
@@ -12,15 +13,23 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-/// `karst_reactor_t`.
+/// `karst_reactor_t`: the caller's share, and one of each operation that has not ended. So a callback
+/// may name it, though it was destroyed in an earlier one on the same thread.
+///
+/// Invariant: `by` is there until `ending` is set, and nobody looks at it after that.
 #[derive(Debug)]
 pub struct Runner {
-    by: ManuallyDrop<By>,
-    /// It is being destroyed. Then nothing else of it is looked at: callbacks that run meanwhile
-    /// may still name it.
+    by: UnsafeCell<ManuallyDrop<By>>,
+    /// It is being destroyed, or was.
     ending: AtomicBool,
-    tally: Arc<Tally>,
+    completed: AtomicU64,
 }
+
+// SAFETY: `Reactor` and `Spawner` may be used from any thread; `PolledReactor` is used on its owner's
+// alone, where it is dropped too, as the last share of a `Runner` does not drop `by`.
+unsafe impl Send for Runner {}
+// SAFETY: as above.
+unsafe impl Sync for Runner {}
 
 #[derive(Debug)]
 enum By {
@@ -33,38 +42,53 @@ enum By {
     },
 }
 
-/// How many operations a reactor has completed.
-#[derive(Debug, Default)]
-pub(crate) struct Tally(AtomicU64);
-
-impl Tally {
-    pub(super) fn completed(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
 impl Runner {
+    fn new(by: By) -> Arc<Runner> {
+        let by = UnsafeCell::new(ManuallyDrop::new(by));
+        Arc::new(Runner { by, ending: AtomicBool::new(false), completed: AtomicU64::new(0) })
+    }
+
+    /// One of its own, which is never destroyed.
+    #[cfg(test)]
+    pub(super) fn of_one_thread() -> Arc<Runner> {
+        Runner::new(By::Threads(Reactor::builder(&karstdb::io::Env::posix()).build().unwrap()))
+    }
+
+    fn by(&self) -> &By {
+        // SAFETY: who has it by `alive` looks before it is destroyed, by the header's contract.
+        unsafe { &*self.by.get() }
+    }
+
+    /// Takes note that an operation has completed.
+    pub(super) fn completed(&self) {
+        self.completed.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// The reactor of a handle, unless it is being destroyed.
     pub(super) unsafe fn alive<'a>(handle: *const Runner) -> karstdb::Result<&'a Runner> {
         if handle.is_null() {
             return Err(invalid("a reactor is null"));
         }
-        // SAFETY: the caller's handle is not destroyed. Why no reference to the whole: it may be in
-        // the middle of that.
-        let ending = unsafe { &(*handle).ending };
-        if ending.load(Ordering::Acquire) {
-            return Err(Error::new(ErrorKind::Busy, "the reactor is being destroyed"));
+        // SAFETY: the handle is not destroyed, or this is a callback of one of its operations.
+        let runner = unsafe { &*handle };
+        match runner.ending.load(Ordering::Acquire) {
+            true => Err(Error::new(ErrorKind::Busy, "the reactor is being destroyed")),
+            false => Ok(runner),
         }
-        Ok(unsafe { &*handle })
     }
 
-    pub(super) fn tally(&self) -> Arc<Tally> {
-        self.tally.clone()
+    /// A share for an operation.
+    pub(super) fn share(&self) -> Arc<Runner> {
+        // SAFETY: handles come from `Arc::into_raw`, and this one has a share still.
+        unsafe {
+            Arc::increment_strong_count(self);
+            Arc::from_raw(self)
+        }
     }
 
     /// Runs an operation's task.
     pub(super) fn run(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
-        match &*self.by {
+        match self.by() {
             By::Threads(reactor) => reactor.spawn_detached(task),
             By::Caller { reactor, owner, .. } if *owner == std::thread::current().id() => reactor.spawn(task),
             By::Caller { spawner, .. } => spawner.spawn(task),
@@ -73,7 +97,7 @@ impl Runner {
 
     /// The reactor to poll, if the caller may.
     fn polled(&self) -> karstdb::Result<&PolledReactor> {
-        match &*self.by {
+        match self.by() {
             By::Threads(_) => Err(invalid("the reactor has threads of its own")),
             By::Caller { owner, .. } if *owner != std::thread::current().id() => {
                 Err(invalid("the reactor belongs to the thread that created it"))
@@ -88,11 +112,11 @@ impl Runner {
     /// Polls, and with a limit sleeps in between until an operation has completed.
     fn turn(&self, at_most: Option<Option<Duration>>) -> karstdb::Result<i64> {
         let reactor = self.polled()?;
-        let before = self.tally.0.load(Ordering::Relaxed);
+        let before = self.completed.load(Ordering::Relaxed);
         let until = at_most.flatten().and_then(|limit| Instant::now().checked_add(limit));
         loop {
             reactor.poll();
-            let completed = self.tally.0.load(Ordering::Relaxed) - before;
+            let completed = self.completed.load(Ordering::Relaxed) - before;
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             if completed > 0 || at_most.is_none() || left.is_some_and(|left| left.is_zero()) {
                 return Ok(i64::try_from(completed).unwrap_or(i64::MAX));
@@ -120,23 +144,24 @@ capi! {
             }
             threads => By::Threads(Reactor::builder(env).name("karst-async").threads(threads as usize).build()?),
         };
-        Ok(give(Runner { by: ManuallyDrop::new(by), ending: AtomicBool::new(false), tally: Arc::default() }))
+        Ok(Arc::into_raw(Runner::new(by)).cast_mut())
     }
     /// Ends a reactor. Operations that are outstanding are completed as KARST_CANCELLED before it
     /// returns, and calls on it return null meanwhile, so that callbacks cannot begin others; when
-    /// it is called in a callback of the reactor's own thread, they complete after that. A reactor
+    /// it is called in a callback of the reactor's own thread, they complete after that, and their
+    /// callbacks may still name it. A reactor
     /// without threads is ended on its own thread and outside of its callbacks; otherwise that is
     /// the error, and it stays.
     attempt karst_reactor_destroy(reactor: *mut Runner) {
         if reactor.is_null() { return Ok(()) }
         let found = Runner::alive(reactor)?;
-        if matches!(&*found.by, By::Caller { .. }) {
+        if matches!(found.by(), By::Caller { .. }) {
             found.polled()?;
         }
         found.ending.store(true, Ordering::Release);
-        // SAFETY: this is the last call on it. Callbacks that run meanwhile look at `ending` alone.
-        ManuallyDrop::drop(&mut (*reactor).by);
-        end(reactor);
+        // SAFETY: this is the last call on it. Callbacks that run from now on look at `ending` alone.
+        ManuallyDrop::drop(&mut *found.by.get());
+        drop(Arc::from_raw(reactor.cast_const()));
         Ok(())
     }
     /// Goes on with what can go on, without waiting: how many operations have completed. -1, and

@@ -2,7 +2,7 @@
 
 use super::op::{Completion, Found, Op, Place};
 use super::queue::Queue;
-use super::reactor::{Runner, Tally};
+use super::reactor::Runner;
 use super::status::{Status, Verdict};
 use crate::boundary::message;
 use karstdb::{Error, ErrorKind};
@@ -34,7 +34,7 @@ struct Running<F> {
     op: Option<Arc<Op>>,
     /// None when it has ended. Pinned with the task.
     work: Option<F>,
-    runner: Arc<Tally>,
+    runner: Arc<Runner>,
 }
 
 impl<F> Running<F> {
@@ -111,7 +111,7 @@ where
     };
     let op = Op::new(notify.user_data, place);
     let share = Arc::into_raw(op.clone());
-    let (op, runner) = (Some(op), reactor.tally());
+    let (op, runner) = (Some(op), reactor.share());
     // Why caught here: who has begun an operation completes it.
     let made = catch_unwind(AssertUnwindSafe(make));
     match made.unwrap_or_else(|panic| Err(panicked(&*panic))) {
@@ -146,7 +146,7 @@ mod tests {
     fn running<F>(work: F) -> Running<F> {
         let op = Op::new(std::ptr::null_mut(), Place::Callback(ended));
         let _share = Arc::into_raw(op.clone());
-        Running { op: Some(op), work: Some(work), runner: Arc::default() }
+        Running { op: Some(op), work: Some(work), runner: Runner::of_one_thread() }
     }
 
     struct PanicsWhenDropped;
