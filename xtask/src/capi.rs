@@ -40,9 +40,6 @@ pub(crate) fn install(prefix: &Path, profile: &str, env: &[(&str, &str)]) -> Res
     let include = prefix.join("include");
     let packages = lib.join("pkgconfig");
     std::fs::create_dir_all(&packages).map_err(|e| format!("{}: {e}", failed(&packages)))?;
-    // Why not by the profile that was asked for: the optimiser takes minutes, and makes the same.
-    let headers = ["run", "--quiet", "-p", "karst-capi", "--locked", "--example", "headers", "--"];
-    step("cargo", &[&headers[..], &[&include.to_string_lossy()]].concat(), env)?;
     for (from, to) in [
         (built.join("libkarst_capi.so"), lib.join("libkarstdb.so")),
         (built.join("libkarst_capi.a"), lib.join("libkarstdb.a")),
@@ -64,6 +61,7 @@ pub(crate) fn install(prefix: &Path, profile: &str, env: &[(&str, &str)]) -> Res
             if link.extension().is_some_and(|kind| kind == "a") { "libkarstdb.a" } else { "libkarstdb.so" };
         std::os::unix::fs::symlink(to, &link).map_err(|e| format!("{}: {e}", failed(&link)))?;
     }
+    write_headers(&lib, &include)?;
     let whole = |path: &Path| std::fs::canonicalize(path).map_err(|e| format!("{}: {e}", path.display()));
     let (lib, include) = (whole(&lib)?, whole(&include)?);
     for (name, about, version) in [
@@ -81,6 +79,32 @@ pub(crate) fn install(prefix: &Path, profile: &str, env: &[(&str, &str)]) -> Res
     }
     println!("installed in {}; programs find it with LD_LIBRARY_PATH={0}", lib.display());
     Ok(())
+}
+
+/// Has the installed library write its headers: a program of a few lines calls it.
+///
+/// Why not a program in Rust over the crate: the crate would be built a second time.
+fn write_headers(lib: &Path, include: &Path) -> Result {
+    const PROGRAM: &str = "#include <stdio.h>\n\
+        extern void karst_write_headers(const char* directory, char** errptr);\n\
+        int main(int count, char** arguments) {\n\
+        \x20 char* error = NULL;\n\
+        \x20 if (count == 2) karst_write_headers(arguments[1], &error);\n\
+        \x20 if (error) fprintf(stderr, \"%s\\n\", error);\n\
+        \x20 return count != 2 || error;\n\
+        }\n";
+    let place = std::env::temp_dir().join(format!("karst-capi-headers-{}", std::process::id()));
+    std::fs::create_dir_all(&place).map_err(|e| format!("{}: {e}", place.display()))?;
+    let (source, program) = (place.join("headers.c"), place.join("headers"));
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let written = std::fs::write(&source, PROGRAM).map_err(|e| format!("{}: {e}", source.display()));
+    let written = written.and_then(|()| {
+        let search = format!("-L{}", lib.display());
+        step("cc", &["-std=c99", &text(&source), &search, "-lkarstdb", "-o", &text(&program)], &[])?;
+        step(&text(&program), &[&text(include)], &[("LD_LIBRARY_PATH", &text(lib))])
+    });
+    let _ = std::fs::remove_dir_all(&place);
+    written
 }
 
 /// An installation, made without optimisation, and a program in C against it.

@@ -1,15 +1,19 @@
 //! The headers: `karst.h`, and one in the place of `rocksdb/c.h`.
 //!
 //! In: the signatures that the macros note beside each function they export. Out: text of C. So a
-//! header cannot say something else than the function's own source.
+//! header cannot say something else than the function's own source. The built library writes them,
+//! when `cargo xtask capi` asks it to (`karst_write_headers`).
 //! Why not a tool that reads sources: the functions come out of macros.
 
 use crate::async_calls::{self, Status};
+use crate::boundary::{ErrPtr, attempt, invalid, text};
 use crate::observe::METRICS;
 use crate::refused::{REFUSED, Refused};
 use crate::signature::Signature;
+use libc::c_char;
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::path::Path;
 
 /// The declaration in C.
 fn declared(signature: &Signature) -> Result<String, String> {
@@ -509,4 +513,58 @@ pub fn rocksdb_header() -> Result<String, String> {
     all.sort();
     text.extend(all.into_iter().map(|(_, declaration)| declaration));
     Ok(text + END)
+}
+
+/// Writes `karst.h` and `rocksdb/c.h` into a directory, which is made if it is not there. No header
+/// has this function: it is for whoever installs the library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn karst_write_headers(directory: *const c_char, errptr: ErrPtr) {
+    let write = || {
+        let directory = Path::new(unsafe { text(directory) }?);
+        let failed = |path: &Path, e: std::io::Error| invalid(format!("{}: {e}", path.display()));
+        let of_rocksdb = directory.join("rocksdb");
+        std::fs::create_dir_all(&of_rocksdb).map_err(|e| failed(&of_rocksdb, e))?;
+        let headers =
+            [(directory.join("karst.h"), karst_header()), (of_rocksdb.join("c.h"), rocksdb_header())];
+        for (path, header) in headers {
+            std::fs::write(&path, header.map_err(invalid)?).map_err(|e| failed(&path, e))?;
+        }
+        Ok(())
+    };
+    unsafe { attempt("karst_write_headers", errptr, write) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::{CStr, CString};
+    use std::ptr::null_mut;
+
+    /// What the call says.
+    fn written(directory: &Path) -> Option<String> {
+        let (path, mut error) = (CString::new(directory.to_str().unwrap()).unwrap(), null_mut());
+        // SAFETY: both live as long as the call; the error is freed once.
+        unsafe {
+            karst_write_headers(path.as_ptr(), &mut error);
+            let said = (!error.is_null()).then(|| CStr::from_ptr(error).to_str().unwrap().to_owned());
+            libc::free(error.cast());
+            said
+        }
+    }
+
+    #[test]
+    fn the_headers_are_written_and_what_prevents_it_is_said() {
+        let directory = tempfile::tempdir().unwrap();
+        let include = directory.path().join("new/include");
+        for _ in 0..2 {
+            assert_eq!(written(&include), None);
+            let read = |name: &str| std::fs::read_to_string(include.join(name)).unwrap();
+            assert_eq!(
+                (read("karst.h"), read("rocksdb/c.h")),
+                (karst_header().unwrap(), rocksdb_header().unwrap())
+            );
+        }
+        let said = written(&include.join("karst.h")).expect("a file is no directory");
+        assert!(said.contains("karst.h"), "{said}");
+    }
 }

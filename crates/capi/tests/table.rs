@@ -57,7 +57,8 @@ fn the_library_exports_what_the_list_says() {
     let retired = retired_functions();
     let wanted = ALL.lines().chain(retired.iter().map(|function| function.name));
     assert_eq!(theirs, wanted.collect(), "the symbols of the library");
-    assert_eq!(ours, asynchronous().into_iter().collect(), "the symbols of karst.h");
+    let wanted = asynchronous().into_iter().chain(["karst_write_headers"]);
+    assert_eq!(ours, wanted.collect(), "the symbols of karst.h, and what `cargo xtask capi` calls");
 }
 
 #[test]
