@@ -15,6 +15,7 @@
 //! * [`rocksdb_tools`]: Debian's `ldb`, `sst_dump` and `db_bench` as functions.
 //! * [`script`]: random histories of writes, and the expected contents after them.
 //! * [`latency`]: latencies of operations, also of a load with a steady pace.
+//! * [`blob_references`]: the values in blob files that tables refer to.
 //! * [`processor_time`]: processor time, for the examples that measure.
 //! * [`tally`]: batches that must be applied exactly once, checked in all ways of reading.
 //! * [`kills`]: a process that writes them is killed repeatedly, with options drawn for each life.
@@ -25,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 pub mod asked;
+pub mod blob_references;
 pub mod chronicle;
 pub mod commit_order;
 pub mod dataset;

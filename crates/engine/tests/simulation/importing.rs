@@ -2,6 +2,7 @@
 //! has all that its source had at some time, or is not there; a clip removes all that is outside of
 //! its range, or nothing. A life looks at those that one before it has left.
 
+use crate::blob_garbage::check_blob_garbage;
 use crate::machine::{User, Weather, World};
 use crate::store::IMPORTED;
 use karst_engine::{
@@ -102,6 +103,7 @@ async fn clip(
     world.unless_foul("clipping", clipped).await?;
     world.set_imported(family.name(), Some(Imported::There(left.clone(), left.clone())));
     world.check_imported(db, family, &left, &left).await;
+    world.ok("counting garbage", check_blob_garbage(db, family).await).await;
     Some(left)
 }
 

@@ -7,7 +7,7 @@ use karst_engine::{
     BulkLoader, Db, ErrorKind, FlushOptions, IngestExternalFileOptions, Options, ReadOptions, Result,
     Snapshot, SstFileWriter, WriteBatch, WriteOptions,
 };
-use karst_io::{Crash, Env, Simulation};
+use karst_io::{Crash, Env, FileSystem, Simulation};
 use karst_testkit::random::Random;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -127,6 +127,15 @@ async fn same(db: &Db, snapshot: Option<&Snapshot>, expected: &Entries) -> Resul
     Ok(is_same)
 }
 
+/// Copies a file, as a program does that syncs nothing, and removes it.
+fn carry(fs: &dyn FileSystem, path: &str) -> karst_io::Result<String> {
+    let carried = format!("{path}-carried");
+    let bytes = fs.read_file(Path::new(path))?;
+    fs.create(Path::new(&carried))?.append(&bytes)?;
+    fs.remove(Path::new(path))?;
+    Ok(carried)
+}
+
 #[derive(Default)]
 struct History {
     certain: Model,
@@ -198,11 +207,11 @@ impl History {
             }
         }
         writer.finish_async().await?;
-        let how = IngestExternalFileOptions {
-            ingest_behind: behind,
-            move_files: random.one_in(2),
-            ..Default::default()
-        };
+        let path = if random.one_in(2) { carry(db.env().fs().as_ref(), &path)? } else { path };
+        let move_files = random.one_in(2);
+        let link_files = !move_files && random.one_in(2);
+        let how =
+            IngestExternalFileOptions { ingest_behind: behind, move_files, link_files, ..Default::default() };
         self.under_way = Some(self.certain.with(&changes, behind));
         match db.ingest_external_file_async(&how, [&path]).await {
             // There is a file in the last level, or entries of number 0 are above it.
@@ -276,13 +285,30 @@ impl History {
     }
 }
 
+/// Number of changes of the disk that the first load of a seed makes.
+fn changes_of_a_load(seed: u64, random: &Random) -> u64 {
+    let simulation = Simulation::new(seed);
+    let options = options(simulation.env(), &mut Random::new(seed));
+    let mut random = random.clone();
+    simulation
+        .run(async { History::default().load(&options, &mut random).unwrap() })
+        .expect("the power is on");
+    simulation.fs().changes()
+}
+
 fn run(seed: u64) -> [usize; 3] {
     let mut random = Random::new(seed);
     let (mut history, mut simulation, mut crashes) = (History::default(), Simulation::new(seed), 0);
     for life in 0..6 {
-        if life < 5 {
-            let changes = [40, 70, 120, 400][random.index(4)];
-            simulation.fs().lose_power_after(random.below(changes));
+        // What makes a load a database comes last.
+        let ends_load = life == 0 && random.one_in(2);
+        let end = random.below(6);
+        let changes = [40, 70, 120, 400][random.index(4)];
+        let after = random.below(changes);
+        if ends_load {
+            simulation.fs().lose_power_after(changes_of_a_load(seed, &random).saturating_sub(end));
+        } else if life < 5 {
+            simulation.fs().lose_power_after(after);
         }
         let env = simulation.env().clone();
         let options = options(&env, &mut Random::new(seed));

@@ -5,6 +5,7 @@
 //! In foul weather the disk also fails now and then, at any change: then writes and flushes may
 //! fail, writers try again until the database has recovered, and nothing else may differ.
 
+use crate::blob_garbage::check_blob_garbage;
 use crate::copying;
 use crate::importing::{self, Imported};
 use crate::ingesting::ingest;
@@ -327,6 +328,9 @@ pub(crate) async fn live(
     let cut = world.acknowledged();
     check_all(&world, &db, &families, &cut).await;
     check_numbers(&world, &db, &families).await;
+    for family in &families.0 {
+        world.ok("counting garbage", check_blob_garbage(&db, family).await).await;
+    }
     let closed = random.one_in(2);
     if closed {
         world.ok("closing", db.close()).await;

@@ -8,6 +8,8 @@
 
 #[path = "../reads/timestamps/all_writes.rs"]
 mod all_writes;
+mod blob_garbage;
+mod clipping;
 mod copying;
 mod fifo;
 mod importing;

@@ -7,12 +7,13 @@
 //! number is a number of writes.
 
 use crate::all_writes::AllWrites;
+use crate::blob_garbage::check_blob_garbage;
 use crate::each_seed;
 use karst_engine::format::Comparator;
 use karst_engine::{
-    BottommostLevelCompaction, Checkpoint, CompactRangeOptions, Db, ErrorKind, FlushOptions,
-    ImportColumnFamilyOptions, Options, ReadOptions, Result, Snapshot, WaitForCompactOptions, WriteBatch,
-    WriteOptions,
+    BottommostLevelCompaction, Checkpoint, CompactFilesOptions, CompactRangeOptions, Db, ErrorKind,
+    FlushOptions, ImportColumnFamilyOptions, Options, ReadOptions, Result, Snapshot, WaitForCompactOptions,
+    WriteBatch, WriteOptions,
 };
 use karst_io::{Crash, Env, FileSystem, Priority, SimulatedFileSystem, Simulation, sleep};
 use karst_testkit::random::Random;
@@ -130,6 +131,7 @@ fn options(env: &Env, random: &mut Random) -> Options {
     set("enable_blob_files", &["false", "true"]);
     set("avoid_flush_during_recovery", &["false", "true"]);
     set("unordered_write", &["false", "true"]);
+    set("disable_auto_compactions", &["false", "false", "true"]);
     let cache_bytes = [0, 20_000][random.index(2)];
     let options = Options::new().set_all(&text).unwrap_or_else(|e| panic!("{text}: {e}"));
     options.comparator(None, Comparator::BytewiseU64Ts).env(env.clone()).block_cache_bytes(cache_bytes)
@@ -173,7 +175,8 @@ async fn maintain(world: World, db: Db, mut random: Random) {
     let family = db.default_column_family();
     while !world.written().over {
         pause(db.env(), &mut random, 6_000).await;
-        match random.below(6) {
+        match random.below(8) {
+            6.. => sink(&world, &db, &mut random).await,
             0..3 => {
                 let before = world.written().acknowledged;
                 world.ok("flush", db.flush_async(&FlushOptions::default()).await).await;
@@ -198,6 +201,25 @@ async fn maintain(world: World, db: Db, mut random: Random) {
             }
             _ => {}
         }
+    }
+}
+
+/// The tables of one level go to some level below it.
+async fn sink(world: &World, db: &Db, random: &mut Random) {
+    let family = db.default_column_family();
+    let tree = world.ok("metadata", db.column_family_metadata(family)).await;
+    let filled: Vec<_> = tree.levels.iter().filter(|level| !level.files.is_empty()).collect();
+    if filled.is_empty() {
+        return;
+    }
+    let level = filled[random.index(filled.len())];
+    let files: Vec<u64> = level.files.iter().map(|file| file.number).collect();
+    let first = level.level.max(1) as usize;
+    let to = first + random.index(tree.levels.len() - first);
+    match db.compact_files_async(&CompactFilesOptions::default(), family, &files, to).await {
+        // Some of them are being compacted, or gone.
+        Err(e) if matches!(e.kind(), ErrorKind::InvalidArgument | ErrorKind::TryAgain) => {}
+        sunk => drop(world.ok("compact_files", sunk).await),
     }
 }
 
@@ -324,11 +346,14 @@ async fn live(world: World, env: Env, mut random: Random, after: Crash) {
             panic!("{e}");
         }
     }
-    let (count, at) = {
+    let (count, low, latest) = {
         let written = world.written();
-        (written.writes.count, written.any_time(&mut random))
+        (written.writes.count, written.low, written.writes.latest().max(written.low))
     };
-    world.check(&db, None, (count, at), "at the end").await;
+    for at in low..=latest {
+        world.check(&db, None, (count, at), "at the end").await;
+    }
+    world.ok("counting garbage", check_blob_garbage(&db, db.default_column_family()).await).await;
     world.ok("closing", db.close()).await;
 }
 
