@@ -13,6 +13,9 @@
 //! was between two moments; those that were not finished are in nobody's way. It also exports a
 //! family, imports it again and clips that, which is there whole or not at all.
 //!
+//! Backups are also restored over the database, by a process that is killed: behind it there is one
+//! of both, whole, or none.
+//!
 //! Beside that, batches of which none may count twice (`karst_testkit::tally`): counters, lists and
 //! single deletions, the same in several families, with options drawn for each life
 //! (`karst_testkit::kills`).
@@ -27,6 +30,8 @@ mod ingesting;
 mod karst;
 #[path = "kill/reading.rs"]
 mod reading;
+#[path = "kill/restoring.rs"]
+mod restoring;
 #[path = "kill/writing.rs"]
 mod writing;
 
@@ -328,4 +333,12 @@ fn nothing_counts_twice_when_the_process_is_killed() {
         Ok(report) => println!("{report:?}"),
         Err(e) => panic!("{e}\n{} is kept", folder.keep().display()),
     }
+}
+
+#[test]
+fn a_restore_that_is_killed_leaves_a_whole_database_or_none() {
+    restoring::restore_if_asked();
+    let seed = number(SEED).unwrap_or(1);
+    let folder = tempfile::Builder::new().prefix("restores").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    restoring::kill_restores(folder.path(), seed, if long() { 20 } else { 3 });
 }
