@@ -223,6 +223,7 @@ fn note(random: &mut Random, batch: &mut WriteBatchWithIndex, shown: &mut Operat
         BatchEntryKind::Delete => batch.delete(&key),
         BatchEntryKind::SingleDelete => batch.single_delete(&key),
         BatchEntryKind::Merge => batch.merge(&key, &value),
+        BatchEntryKind::PutEntity => unreachable!("transactions of an earlier life alone have entities"),
     }
     .unwrap();
     if batch.overwrite_key && kind != BatchEntryKind::Merge {
