@@ -123,7 +123,14 @@ pub(crate) fn status_text(error: &Error) -> String {
         ErrorKind::Closed => "Shutdown in progress",
         _ => "Operation aborted",
     };
-    format!("{kind}: {}", error.context())
+    format!("{kind}: {}", words(error.context()))
+}
+
+/// Compat: what programs compare whole, as RocksDB's `c_test` does, ends where RocksDB's ends.
+fn words(context: &str) -> &str {
+    let names = |text: &&str| text.contains(": does not match existing comparator ");
+    let theirs = context.rsplit_once(", by which column family ").map(|(theirs, _)| theirs);
+    theirs.filter(names).unwrap_or(context)
 }
 
 /// What the engine cannot do.

@@ -404,10 +404,19 @@ impl Field<c_int> for Compression {
 
 impl Field<c_int> for WritePolicy {
     fn assign(&mut self, value: c_int) {
-        *self = if value == 0 { WritePolicy::WriteCommitted } else { WritePolicy::WritePrepared };
+        *self = match value {
+            0 => WritePolicy::WriteCommitted,
+            1 => WritePolicy::WritePrepared,
+            // Opening refuses it.
+            _ => WritePolicy::WriteUnprepared,
+        };
     }
     fn read(&self) -> c_int {
-        (*self != WritePolicy::WriteCommitted).into()
+        match self {
+            WritePolicy::WriteCommitted => 0,
+            WritePolicy::WritePrepared => 1,
+            _ => 2,
+        }
     }
 }
 

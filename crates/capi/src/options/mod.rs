@@ -329,20 +329,25 @@ pub(crate) trait ByName {
     fn read(&self, name: &str) -> Option<String>;
     fn kept(&mut self) -> &mut Kept;
     fn kept_value(&self, setter: &str) -> Number;
+    fn has_kept(&self, setter: &str) -> bool;
 
     /// Sets the option `name` by its setter. A value that is none is told, and changes nothing.
     fn set_number(&mut self, setter: &'static str, name: &str, number: Number) {
         let Some(info) = Self::info(name) else { return self.kept().set(setter, number) };
         match self.assign(name, &text_of(info, number)) {
             Ok(()) if info.honoured => {}
+            // Compat: an `enum` of RocksDB's takes any number, and its getter gives that back.
             Ok(()) => self.kept().set(setter, number),
+            Err(_) if !info.honoured => self.kept().set(setter, number),
             Err(error) => say_once(setter, &error.to_string()),
         }
     }
 
     fn get_number(&self, setter: &str, name: &str) -> Number {
-        let found = Self::info(name).zip(self.read(name));
-        found.map_or_else(|| self.kept_value(setter), |(info, text)| number_of(info, &text))
+        match Self::info(name).zip(self.read(name)) {
+            Some((info, text)) if info.honoured || !self.has_kept(setter) => number_of(info, &text),
+            _ => self.kept_value(setter),
+        }
     }
 }
 
@@ -373,6 +378,10 @@ impl ByName for OptionsHandle {
 
     fn kept_value(&self, setter: &str) -> Number {
         self.kept.get(setter)
+    }
+
+    fn has_kept(&self, setter: &str) -> bool {
+        self.kept.has(setter)
     }
 }
 
@@ -409,6 +418,7 @@ macro_rules! one_table {
             }
             fn kept(&mut self) -> &mut Kept { &mut self.kept }
             fn kept_value(&self, setter: &str) -> Number { self.kept.get(setter) }
+            fn has_kept(&self, setter: &str) -> bool { self.kept.has(setter) }
         }
     )*};
 }

@@ -558,3 +558,36 @@ fn what_has_no_effect_is_remembered() {
         rocksdb_hyper_clock_cache_options_destroy(clock);
     }
 }
+
+/// RocksDB's enumerations take any number, and the getter gives it back; what has an effect and is
+/// not there is refused when a database is opened, and not taken for something else.
+#[test]
+fn numbers_that_name_nothing_here_are_given_back() {
+    unsafe extern "C" {
+        fn rocksdb_options_set_metadata_write_temperature(o: H, v: c_int);
+        fn rocksdb_options_get_metadata_write_temperature(o: H) -> c_int;
+        fn rocksdb_transactiondb_options_set_write_policy(t: H, v: c_int);
+        fn rocksdb_transactiondb_options_get_write_policy(t: H) -> c_int;
+    }
+    let setup = Setup::new();
+    unsafe {
+        assert_eq!(rocksdb_options_get_metadata_write_temperature(setup.options), 0);
+        for temperature in [2, 4, 77, 0] {
+            rocksdb_options_set_metadata_write_temperature(setup.options, temperature);
+            assert_eq!(rocksdb_options_get_metadata_write_temperature(setup.options), temperature);
+        }
+        rocksdb_close(setup.open());
+        let settings = rocksdb_transactiondb_options_create();
+        for policy in [2, 1, 0] {
+            rocksdb_transactiondb_options_set_write_policy(settings, policy);
+            assert_eq!(rocksdb_transactiondb_options_get_write_policy(settings), policy);
+            let path = setup.path(&format!("policy {policy}"));
+            let open = |e: E| rocksdb_transactiondb_open(setup.options, settings, path.as_ptr(), e);
+            match policy {
+                2 => assert!(failed(open).contains("WriteUnprepared")),
+                _ => rocksdb_transactiondb_close(ok(open)),
+            }
+        }
+        rocksdb_transactiondb_options_destroy(settings);
+    }
+}
