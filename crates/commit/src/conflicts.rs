@@ -86,7 +86,8 @@ impl Conflicts {
         ((u128::from(hash) * u128::from(self.buckets)) >> 64) as u32
     }
 
-    /// A claim on `keys`, which were looked at up to `seen`; `None` is any key of the column family.
+    /// A claim on `keys`, which were looked at up to `seen`; `None` is any key of the column
+    /// family.
     pub(super) fn claim<'a>(
         &self,
         keys: impl Iterator<Item = (ColumnFamilyId, Option<&'a [u8]>)>,

@@ -149,7 +149,7 @@ impl Order {
         self.conflicts.get_or_init(|| Conflicts::new(buckets, SeqNo(line.next_seq.0 - 1)));
     }
 
-    /// A claim that none of `keys` is written behind `seen`; `None` is any key of the column family.
+    /// A claim that none of `keys` is written behind `seen`; `None` is any key of its family.
     ///
     /// # Errors
     /// Nobody takes note of what is written.

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-/// `karst_reactor_t`: the caller's share, and one of each operation that has not ended. So a callback
-/// may name it, though it was destroyed in an earlier one on the same thread.
+/// `karst_reactor_t`: the caller's share, and one of each operation that has not ended. So a
+/// callback may name it, though it was destroyed in an earlier one on the same thread.
 ///
 /// Invariant: `by` is there until `ending` is set, and nobody looks at it after that.
 #[derive(Debug)]
@@ -25,8 +25,8 @@ pub struct Runner {
     completed: AtomicU64,
 }
 
-// SAFETY: `Reactor` and `Spawner` may be used from any thread; `PolledReactor` is used on its owner's
-// alone, where it is dropped too, as the last share of a `Runner` does not drop `by`.
+// SAFETY: `Reactor` and `Spawner` may be used from any thread; `PolledReactor` is used on its
+// owner's alone, where it is dropped too, as the last share of a `Runner` does not drop `by`.
 unsafe impl Send for Runner {}
 // SAFETY: as above.
 unsafe impl Sync for Runner {}
@@ -159,7 +159,8 @@ capi! {
             found.polled()?;
         }
         found.ending.store(true, Ordering::Release);
-        // SAFETY: this is the last call on it. Callbacks that run from now on look at `ending` alone.
+        // SAFETY: this is the last call on it. Callbacks that run from now on look at `ending`
+        // alone.
         ManuallyDrop::drop(&mut *found.by.get());
         drop(Arc::from_raw(reactor.cast_const()));
         Ok(())

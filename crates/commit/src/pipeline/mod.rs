@@ -348,7 +348,7 @@ impl<H: Host> Pipeline<H> {
         Ok(())
     }
 
-    /// A claim that none of `keys` is written behind `seen`; `None` is any key of the column family.
+    /// A claim that none of `keys` is written behind `seen`; `None` is any key of its family.
     ///
     /// # Errors
     /// Nobody takes note of what is written.
