@@ -1,6 +1,7 @@
 //! The task `peers`: the tests of published bindings of RocksDB's C API, linked with KarstDB.
 //!
 //! First the two headers are compared (`headers`), and a program is switched (`switched`).
+//! RocksDB's own test of its C API is run by its phases (`c_test`).
 //!
 //! In: the list of expected failures in `docs/peers.md`. Out: each test that failed, by program;
 //! the counts; and an error if the failures are not the expected ones, in either direction. Each
@@ -9,6 +10,7 @@
 //! The programs are linked with a library that is named as RocksDB 11's and does nothing, and find
 //! KarstDB's when they run: so do programs that were linked with RocksDB.
 
+mod c_test;
 mod go;
 mod headers;
 mod switched;
@@ -52,7 +54,8 @@ struct Asked {
 impl Asked {
     /// Whether the tests of a program are wanted.
     fn wants(&self, program: &str) -> bool {
-        let mut programs = PEERS.iter().map(|peer| peer.name).chain(go::BINDINGS.iter().map(|go| go.name));
+        let bindings = go::BINDINGS.iter().map(|go| go.name);
+        let mut programs = PEERS.iter().map(|peer| peer.name).chain(bindings).chain([c_test::NAME]);
         let first = self.only.as_deref().and_then(|only| only.split(' ').next());
         first.is_none_or(|first| first == program || !programs.any(|name| name == first))
     }
@@ -121,6 +124,11 @@ pub(crate) fn peers(args: &[String]) -> Result {
     switched::run(&place.library, &place.tmp)?;
 
     let mut outcomes = BTreeMap::new();
+    if asked.wants(c_test::NAME) {
+        let found = c_test::run(&root, &place, asked.only.as_deref())?;
+        println!("{}: {}", c_test::NAME, counts(found.values()));
+        outcomes.extend(found);
+    }
     let mut run = |name: &str, mut tests: Vec<Test>| {
         if let Some(only) = &asked.only {
             tests.retain(|test| test.name.contains(only.as_str()));
@@ -231,6 +239,10 @@ fn differences(
     wrong
 }
 
+fn failed(path: &Path, e: std::io::Error) -> String {
+    format!("{}: {e}", path.display())
+}
+
 /// The sources of a published crate, copied into the cache.
 fn source(root: &Path, peer: &Peer) -> Result<PathBuf> {
     let name = format!("{}-{}", peer.name, peer.version);
@@ -238,16 +250,25 @@ fn source(root: &Path, peer: &Peer) -> Result<PathBuf> {
     if copy.is_dir() {
         return Ok(copy);
     }
-    let failed = |path: &Path, e: std::io::Error| format!("{}: {e}", path.display());
-    let scratch = root.join("scratch");
+    let from = fetched(root, peer)?;
+    let part = root.join(format!("{name}.part"));
+    let _ = fs::remove_dir_all(&part);
+    copy_folder(&from, &part).map_err(|e| failed(&part, e))?;
+    fs::rename(&part, &copy).map_err(|e| failed(&copy, e))?;
+    Ok(copy)
+}
+
+/// The sources of a published crate, where cargo has them.
+fn fetched(root: &Path, peer: &Peer) -> Result<PathBuf> {
+    let name = format!("{}-{}", peer.name, peer.version);
+    // Why a folder for each: two that link one library go into no manifest together.
+    let scratch = root.join("scratch").join(&name);
     fs::create_dir_all(scratch.join("src")).map_err(|e| failed(&scratch, e))?;
-    let all = PEERS.iter().map(|peer| {
-        let version = peer.version.split('+').next().unwrap_or_default();
-        format!("{} = {{ version = \"={version}\", default-features = false }}\n", peer.name)
-    });
+    let version = peer.version.split('+').next().unwrap_or_default();
     let manifest = format!(
-        "[package]\nname = \"scratch\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n[dependencies]\n{}",
-        all.collect::<String>()
+        "[package]\nname = \"scratch\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n[dependencies]\n\
+         {} = {{ version = \"={version}\", default-features = false }}\n",
+        peer.name
     );
     for (file, text) in [("Cargo.toml", manifest.as_str()), ("src/lib.rs", "")] {
         let file = scratch.join(file);
@@ -261,12 +282,7 @@ fn source(root: &Path, peer: &Peer) -> Result<PathBuf> {
     let end = format!("/{name}/Cargo.toml");
     let found = strings(&text, "manifest_path").find(|path| path.ends_with(&end));
     let found = found.ok_or_else(|| format!("cargo did not fetch {name}"))?;
-    let from = Path::new(&found).parent().expect("a manifest is in a folder");
-    let part = root.join(format!("{name}.part"));
-    let _ = fs::remove_dir_all(&part);
-    copy_folder(from, &part).map_err(|e| failed(&part, e))?;
-    fs::rename(&part, &copy).map_err(|e| failed(&copy, e))?;
-    Ok(copy)
+    Ok(Path::new(&found).parent().expect("a manifest is in a folder").to_path_buf())
 }
 
 fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
@@ -413,8 +429,13 @@ impl Place {
         outcomes.into_inner().expect("no test panics")
     }
 
+    /// Where the output of a test goes.
+    fn log(&self, test: &Test) -> PathBuf {
+        self.logs.join(format!("{}.log", test.name.replace([' ', ':', '/'], "-")))
+    }
+
     fn one(&self, test: &Test) -> Result<Outcome> {
-        let log = self.logs.join(format!("{}.log", test.name.replace([' ', ':', '/'], "-")));
+        let log = self.log(test);
         let failed = |e: std::io::Error| format!("{}: {e}", log.display());
         fs::create_dir_all(&self.logs).map_err(failed)?;
         let output = File::create(&log).map_err(failed)?;
@@ -423,6 +444,7 @@ impl Place {
         let start = Instant::now();
         let mut child = command
             .args(&test.args)
+            .env("TEST_TMPDIR", &test.dir)
             .current_dir(&test.dir)
             .stdin(Stdio::null())
             .stdout(output.try_clone().map_err(failed)?)
@@ -509,13 +531,14 @@ mod tests {
     fn builds_one_program_if_it_is_named() {
         let wanted = |only: Option<&str>| {
             let asked = Asked { only: only.map(str::to_owned), ..Asked::default() };
-            let names = ["rocksdb", "librocksdb-sys", "gorocksdb", "grocksdb"];
+            let names = ["rocksdb", "librocksdb-sys", "gorocksdb", "grocksdb", "c_test"];
             names.map(|name| asked.wants(name))
         };
-        assert_eq!(wanted(None), [true; 4]);
-        assert_eq!(wanted(Some("Iterator")), [true; 4]);
-        assert_eq!(wanted(Some("rocksdb test_db")), [true, false, false, false]);
-        assert_eq!(wanted(Some("grocksdb")), [false, false, false, true]);
+        assert_eq!(wanted(None), [true; 5]);
+        assert_eq!(wanted(Some("Iterator")), [true; 5]);
+        assert_eq!(wanted(Some("rocksdb test_db")), [true, false, false, false, false]);
+        assert_eq!(wanted(Some("grocksdb")), [false, false, false, true, false]);
+        assert_eq!(wanted(Some("c_test 8.1.1")), [false, false, false, false, true]);
     }
 
     #[test]
