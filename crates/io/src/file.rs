@@ -151,10 +151,12 @@ pub trait WritableFile: Send + Debug {
         self.sync()
     }
     /// Reserves space for `len` bytes from `offset` without changing the file's length. Does
-    /// nothing if the file system does not support it.
+    /// nothing if the file system does not support it. A reservation takes at most half of the free
+    /// space, because a file that may never need it must leave room for the others.
     ///
     /// # Errors
-    /// The device has no such space.
+    /// The device has no such space, or the reservation would take more than half of it; it has then
+    /// taken none.
     fn reserve(&mut self, offset: u64, len: u64) -> Result<()>;
     /// Cuts the file to `size` bytes and releases the space reserved beyond.
     ///
@@ -202,10 +204,12 @@ pub trait PositionalFile: Send + Sync + Debug {
     /// The device has failed. Lack of support is no error.
     fn sync_range(&self, offset: u64, len: u64, strict: bool) -> Result<()>;
     /// Reserves space for `len` bytes from `offset` without changing the file's length. Does
-    /// nothing if the file system does not support it.
+    /// nothing if the file system does not support it. A reservation takes at most half of the free
+    /// space, because a file that may never need it must leave room for the others.
     ///
     /// # Errors
-    /// The device has no such space.
+    /// The device has no such space, or the reservation would take more than half of it; it has then
+    /// taken none.
     fn reserve(&self, offset: u64, len: u64) -> Result<()>;
     /// Cuts the file to `size` bytes and releases the space reserved beyond.
     ///

@@ -299,3 +299,21 @@ fn a_writer_on_an_ext4_that_fills_up_is_told_when_it_wants_to_be() {
     let timeout = Duration::from_secs(2);
     compaction(&Small::ext4(), &WriteOptions { timeout: Some(timeout), ..WriteOptions::default() }, timeout);
 }
+
+/// A log reserves as much as a memtable has, which is more than is free, and ext4 gives a file that
+/// asks for too much all that it has.
+#[test]
+fn large_memtables_leave_room_for_tables_on_an_ext4_with_12_mb() {
+    let disk = Small::ext4();
+    let large = |options: Options| options.column_families(|cf| cf.write_buffer_size = 64 << 20);
+    let mut writer = Writer::new(&disk, "large memtables", large);
+    writer.puts(4_000);
+    writer.db.close().unwrap();
+    disk.fill(12 << 20);
+    writer.db = Db::open(&writer.path, &writer.options).unwrap();
+    assert!(disk.free() > 1 << 20, "{} bytes are free of 12 MB", disk.free());
+    writer.puts(500);
+    writer.db.flush(&FlushOptions::default()).unwrap();
+    assert!(all(&writer.db) == writer.model, "something is lost by opening");
+    writer.until_it_goes_on();
+}

@@ -224,10 +224,20 @@ pub(crate) fn host_name() -> String {
 fn free_bytes(path: &Path) -> io::Result<u64> {
     use std::os::unix::ffi::OsStrExt;
     let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: the path ends with a zero byte, and the structure outlives the call.
+    free_bytes_found(|found| unsafe { libc::statvfs(path.as_ptr(), found) })
+}
+
+/// Returns the free bytes of the file system of an open file.
+fn free_bytes_beside(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    // SAFETY: the descriptor is open, and the structure outlives the call.
+    free_bytes_found(|found| unsafe { libc::fstatvfs(fd.as_raw_fd(), found) })
+}
+
+fn free_bytes_found(find: impl FnOnce(&mut libc::statvfs) -> libc::c_int) -> io::Result<u64> {
     // SAFETY: the structure consists of integers, for which zero is a value.
     let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the path ends with a zero byte, and the structure outlives the call.
-    match unsafe { libc::statvfs(path.as_ptr(), &mut found) } {
+    match find(&mut found) {
         0 => Ok((found.f_bavail as u64).saturating_mul(found.f_frsize as u64)),
         _ => Err(io::Error::last_os_error()),
     }
@@ -423,6 +433,11 @@ fn begin_write_back(fd: BorrowedFd<'_>, offset: u64, len: u64, wait_before: bool
 /// Allocates blocks, beyond the end of the file too, without changing its length; does nothing if
 /// the file system does not support it.
 fn reserve_space(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
+    // Asked first, because ext4 without room for all leaves the blocks allocated so far with the
+    // file, and none for others.
+    if len > free_bytes_beside(fd)? / 2 {
+        return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+    }
     let (offset, len) = (file_offset(offset)?, file_offset(len)?);
     loop {
         // SAFETY: the descriptor is open; no memory is involved.

@@ -151,7 +151,7 @@ impl Disk {
             Node::Directory => None,
             Node::File(file) => {
                 let inode = file.lock();
-                Some((inode.id, inode.current.len() as u64))
+                Some((inode.id, inode.taken_bytes() as u64))
             }
         };
         let files: BTreeMap<u64, u64> = self.names.values().filter_map(sized).collect();
@@ -169,10 +169,23 @@ impl Disk {
             return 0;
         }
         let Some(free) = self.free_bytes() else { return wanted };
-        let len = file.lock().current.len();
-        // Existing bytes need no room.
+        let len = file.lock().taken_bytes();
+        // Existing and reserved bytes need no room.
         let end = len.saturating_add(usize::try_from(free).unwrap_or(usize::MAX));
         wanted.min(end.saturating_sub(offset))
+    }
+
+    /// Reserves room for the first `end` bytes of the file at `path`, at most half of the free
+    /// space.
+    pub(super) fn reserve(&self, path: &Path, file: &File, end: u64) -> io::Result<()> {
+        let end = usize::try_from(end).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
+        let more = end.saturating_sub(file.lock().taken_bytes()) as u64;
+        if self.is_full_for(path) || self.free_bytes().is_some_and(|free| more > free / 2) {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
+        let mut inode = file.lock();
+        inode.reserved = inode.reserved.max(end);
+        Ok(())
     }
 
     /// Returns an error unless the machine is on and still in `life`.

@@ -135,7 +135,14 @@ impl Shared {
         let probability = disk.trouble.write_error;
         disk.whole(life, probability)?;
         disk.change(file, Change::Cut(size));
+        file.lock().reserved = 0;
         Ok(())
+    }
+
+    fn reserve(&self, life: u64, path: &Path, file: &File, (offset, len): (u64, u64)) -> Result<()> {
+        let disk = self.disk.lock();
+        let reserved = disk.check_on(life).and_then(|()| disk.reserve(path, file, offset + len));
+        reserved.map_err(|e| Error::at("reserve space in", path, offset, e))
     }
 }
 
@@ -182,7 +189,8 @@ impl SimulatedFileSystem {
         self.shared.disk.lock().trouble = trouble;
     }
 
-    /// Limits the bytes of all files together from now on; `None` for no limit.
+    /// Limits the bytes of all files together from now on, reserved bytes included; `None` for no
+    /// limit.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.shared.disk.lock().capacity = bytes;
     }
@@ -626,8 +634,8 @@ impl WritableFile for Writer {
     fn sync(&mut self) -> Result<()> {
         self.shared.sync(self.life, &self.path, &self.file).context("sync", &self.path)
     }
-    fn reserve(&mut self, _: u64, _: u64) -> Result<()> {
-        Ok(())
+    fn reserve(&mut self, offset: u64, len: u64) -> Result<()> {
+        self.shared.reserve(self.life, &self.path, &self.file, (offset, len))
     }
     fn truncate(&mut self, size: u64) -> Result<()> {
         self.shared.truncate(self.life, &self.path, &self.file, size).context("truncate", &self.path)?;
@@ -650,8 +658,8 @@ impl PositionalFile for Writer {
     fn sync_range(&self, _: u64, _: u64, _: bool) -> Result<()> {
         Ok(())
     }
-    fn reserve(&self, _: u64, _: u64) -> Result<()> {
-        Ok(())
+    fn reserve(&self, offset: u64, len: u64) -> Result<()> {
+        self.shared.reserve(self.life, &self.path, &self.file, (offset, len))
     }
     fn truncate(&self, size: u64) -> Result<()> {
         self.shared.truncate(self.life, &self.path, &self.file, size).context("truncate", &self.path)

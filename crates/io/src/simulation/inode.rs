@@ -24,6 +24,8 @@ pub(super) struct Inode {
     /// The changes since `durable`, in order.
     unsynced: Vec<Change>,
     pub(super) modified: Duration,
+    /// Number of bytes from the beginning for which room is reserved.
+    pub(super) reserved: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -59,6 +61,11 @@ impl Inode {
     /// Returns a file with this content, durable.
     pub(super) fn with(id: u64, content: Arc<Vec<u8>>) -> Self {
         Self { id, current: content.clone(), durable: content, ..Self::default() }
+    }
+
+    /// Returns the number of bytes of the device that the file takes.
+    pub(super) fn taken_bytes(&self) -> usize {
+        self.current.len().max(self.reserved)
     }
 
     /// Returns true if a power failure would lose nothing of the file.
