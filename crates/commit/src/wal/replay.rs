@@ -704,6 +704,13 @@ impl Replay {
         }
     }
 
+    /// Whether all records so far are in memtables: no section is undecided, and nothing is, or
+    /// was, in doubt.
+    pub(crate) fn holds_nothing(&self) -> bool {
+        let is_certain = |doubts: &Doubts| !doubts.hold_any() && doubts.passed().is_none();
+        self.prepared.is_empty() && self.doubts.iter().all(is_certain)
+    }
+
     /// Why records that were held back could not be replayed.
     ///
     /// # Errors

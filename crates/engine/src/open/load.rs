@@ -29,7 +29,7 @@ use karst_base::snapshot::ReadAt;
 use karst_base::stats::{Statistics, StatsLevel};
 use karst_base::sync::counting::{AtomicU64, Ordering};
 use karst_commit::wal::doubts::Tables;
-use karst_commit::wal::recovery::{OnFull, Recovered, Recovery};
+use karst_commit::wal::recovery::{Recovered, Recovery};
 use karst_commit::wal::replay::Target;
 use karst_format::file_name::FileName;
 use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
@@ -364,6 +364,21 @@ fn table_path(directories: &[PathBuf], level: Level, file: &NewFile) -> Result<P
     Ok(directory.join(FileName::Table(file.number).to_string()))
 }
 
+/// Who takes memtables while logs are replayed into them.
+pub(super) trait TakesLogs {
+    /// Takes the memtable of `target`, which is full, and puts another in its place.
+    ///
+    /// # Errors
+    /// It comes to nothing; the replay ends.
+    fn full(&mut self, target: &mut Target) -> Result<()>;
+
+    /// `log` has been replayed.
+    ///
+    /// # Errors
+    /// As for [`full`](Self::full).
+    fn behind(&mut self, log: FileNumber, recovery: &mut Recovery) -> Result<()>;
+}
+
 /// The logs that are still needed.
 #[derive(Debug, Default)]
 pub(super) struct Logs {
@@ -433,16 +448,30 @@ impl Logs {
         })
     }
 
-    /// Replays them into the memtables of `families`, which are those they were found for. `full`
-    /// is called for each memtable that has reached the bytes of memory that `most_bytes` allows
-    /// its family, or all of them that of a `budget`, and puts another in its place.
-    pub(super) fn replay(
+    /// Replays them into the memtables of `families`, which are those they were found for.
+    pub(super) fn replay(&self, env: &Env, families: &[Arc<Family>]) -> Result<Recovered> {
+        struct InMemory;
+        impl TakesLogs for InMemory {
+            fn full(&mut self, _: &mut Target) -> Result<()> {
+                Ok(())
+            }
+
+            fn behind(&mut self, _: FileNumber, _: &mut Recovery) -> Result<()> {
+                Ok(())
+            }
+        }
+        self.replay_by(env, families, |_| usize::MAX, None, &mut InMemory)
+    }
+
+    /// The same, a memtable at a time: those that have reached the bytes of memory that
+    /// `most_bytes` allows their family, or all of them that of a `budget`, are `taker`'s.
+    pub(super) fn replay_by(
         &self,
         env: &Env,
         families: &[Arc<Family>],
         most_bytes: impl Fn(&Family) -> usize,
         budget: Option<WriteBufferManager>,
-        full: OnFull<'_>,
+        taker: &mut dyn TakesLogs,
     ) -> Result<Recovered> {
         let targets = families.iter().map(|family| Target {
             cf: family.id(),
@@ -460,7 +489,8 @@ impl Logs {
             let path = self.directory.join(FileName::Wal(number).to_string());
             let mut bytes = read_file(env.fs().as_ref(), &path)?;
             bytes.truncate(size_bytes);
-            recovery.log(number, &path, &bytes, full)?;
+            recovery.log(number, &path, &bytes, &mut |target| taker.full(target))?;
+            taker.behind(number, &mut recovery)?;
         }
         let with_tables = families.iter().filter(|family| self.families[&family.id()].1);
         let recovered = recovery

@@ -37,6 +37,7 @@ mod options;
 mod ownership;
 mod read_write;
 mod readable_by;
+mod recovery;
 mod secondary;
 pub(crate) mod wanted;
 
@@ -211,7 +212,7 @@ fn again_if_moved<T>(env: &Env, path: &Path, mut read: impl FnMut() -> Result<T>
 fn load_and_replay(env: &Env, path: &Path, options: &Options, wanted: Wanted<'_>) -> Result<Opened> {
     let loaded = load(env, path, options, wanted, Purpose::Reading)?;
     // Why without a limit: nothing may be written.
-    let recovered = loaded.logs.replay(env, &loaded.families, |_| usize::MAX, None, &mut |_| Ok(()))?;
+    let recovered = loaded.logs.replay(env, &loaded.families)?;
     let mut opened = Opened::of(loaded, path);
     // Why: what they have inserted may be in tables, and has no effect.
     let ranges: Vec<_> = recovered.undecided.iter().filter_map(Undecided::range).collect();

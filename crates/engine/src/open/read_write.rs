@@ -22,14 +22,14 @@
 use super::cache::charged;
 use super::directory::check_path;
 use super::find_options::Purpose;
-use super::load::{Loaded, Logs, load};
+use super::load::{Loaded, load};
 use super::options::Options;
 use super::ownership::{OptionsInForce, Ownership, take_lock, write_options};
+use super::recovery::{Recovering, Replayed, explain, sync_logs};
 use super::wanted::{DEFAULT, Wanted};
 use super::{Opened, ReadHalf, check_options, column_families, create, identity};
 use crate::claims::{Claimant, Claims};
-use crate::compact::read_back;
-use crate::versions::{Change, FileGuard, Gone, JobFiles, ManifestOptions, ObsoleteFiles, Start, Versions};
+use crate::versions::{Gone, ManifestOptions, ObsoleteFiles, Start, Versions};
 use karst_base::error::{Error, ErrorKind, Result, unquoted};
 use karst_base::life::Life;
 use karst_base::options::DbOptions;
@@ -41,17 +41,13 @@ use karst_commit::wal::retired::RetiredLogs;
 use karst_commit::wal::writer::{LogOptions, NewLog};
 use karst_commit::{PhaseWrite, Section, batch_of};
 use karst_format::file_name::{FileName, is_trash};
-use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
+use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::log::RecoveryMode;
-use karst_format::version_edit::{Temperature, VersionEdit};
 use karst_io::{Env, FileLock, block_on, report};
 use karst_storage::blob;
 use karst_storage::column_family::Family;
-use karst_storage::memtable::{MemTable, Seal};
-use karst_storage::table::writer::{
-    Identity, NeverCut, Outputs, RunFiles, RunWriter, TablePlace, host_id, writer_options,
-};
-use std::collections::{BTreeMap, BTreeSet};
+use karst_storage::table::writer::{Identity, host_id};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -161,39 +157,6 @@ fn check(path: &Path, loaded: &Loaded, named: Option<&[&str]>) -> Result<()> {
     Ok(())
 }
 
-/// Refuses prepared transactions that this opening has no use for.
-fn check_decided(path: &Path, recovered: &Recovered, allow_2pc: bool, write_prepared: bool) -> Result<()> {
-    let refused = |what: &str| Err(Error::not_supported(format!("{}: {what}", path.display())));
-    let undecided = &recovered.undecided;
-    if !undecided.is_empty() && !allow_2pc {
-        let count = undecided.len();
-        return refused(&format!(
-            "{count} transactions are prepared and neither committed nor rolled back; open the database as a TransactionDb to decide them"
-        ));
-    }
-    for undecided in undecided {
-        match (&undecided.policy, write_prepared) {
-            (Policy::Committed, false) | (Policy::Prepared { .. }, true) => {}
-            (Policy::Committed, true) => {
-                return refused(
-                    "transactions were prepared under the write policy WriteCommitted; decide them under that first",
-                );
-            }
-            (Policy::Prepared { .. }, false) => {
-                return refused(
-                    "transactions were prepared under the write policy WritePrepared; decide them under that first",
-                );
-            }
-            (Policy::Unprepared, _) => {
-                return refused(
-                    "transactions were prepared under the write policy WriteUnprepared; decide them with RocksDB's TransactionDB",
-                );
-            }
-        }
-    }
-    Ok(())
-}
-
 /// Logs prepared transactions anew, in log `number`, durably, so that no log from before is needed
 /// for them. Whatever a log from before says of them counts no more behind this one.
 fn prepare_again(
@@ -299,98 +262,59 @@ fn begin(
     let log_of_prepared = allow_2pc.then(|| versions.new_file_number());
     let first_log = versions.new_file_number();
     let write_buffers = memtable_budget(options, &read);
-    let room = Room::look(&read, &logs)?;
-    let cramped = how == How::AsEver && room.is_cramped(&read);
-    let replayed = replay(&read, &versions, &logs, &write_buffers, cramped);
-    let (recovered, tables) = replayed.map_err(|error| room.explain(error))?;
+    let leave_nothing = || remove_leftovers(&read, &versions, &all);
+    let recovering = Recovering {
+        read: &read,
+        versions: &versions,
+        logs: &logs,
+        write_buffers: &write_buffers,
+        adapts: how == How::AsEver && all_counts,
+        allow_2pc,
+        write_prepared,
+        remove_leftovers: &leave_nothing,
+    };
+    let Replayed { recovered, tables, keeps } = recovering.run()?;
     versions.pass_family_ids(recovered.largest_family);
-    check_decided(path, &recovered, allow_2pc, write_prepared)?;
     if let Some(log) = log_of_prepared.filter(|_| !recovered.undecided.is_empty()) {
         // Why: should the power fail now, what is logged anew must not be there without what was
         // read before it.
         sync_logs(&env, &wal_path, &logs.numbers)?;
         prepared = prepare_again(&read, &versions, &wal_path, log, &recovered)?;
     }
-    let sound =
-        all_counts && recovered.stopped.is_none() && recovered.passed.is_empty() && !recovered.skipped;
     read.replayed(recovered);
     let db_id = versions.identity().db_id.clone();
     if !has_identity && read.db_options.get().write_identity_file {
         create::write_identity(&env, path, &db_id)?;
     }
     read.db_id = Some(db_id);
-    // Compat: what was written in part is written as a whole, as RocksDB has it; the logs cannot be
-    // needed in part.
-    // Why not with anything inserted that is undecided: it was logged anew, and a family's log
-    // number has to say that it has it from before.
-    let undecided = read.pending.as_ref().is_some_and(|pending| !pending.now().is_empty());
-    let avoids = read.db_options.get().avoid_flush_during_recovery || cramped;
-    // Why not after a repair: its options may not replay the logs in the same way again.
-    let keeps = avoids && how == How::AsEver && sound && tables.is_empty() && !undecided;
     if keeps {
         sync_logs(&env, &wal_path, &logs.numbers)?;
     }
     if !all_counts {
         keep_left_out(&read, path, &all)?;
     }
-    install_recovered(&read, &versions, first_log, tables, keeps).map_err(|error| room.explain(error))?;
+    // A family keeps the logs from before as long as what they hold is in memory alone.
+    let first_log_of =
+        |family: &Family| (!keeps || family.superversion().mem().is_empty()).then_some(first_log);
+    tables
+        .install(&read, &versions, first_log_of, read.last_seq)
+        .map_err(|error| explain(&read, &versions, error))?;
     read.logs = versions.logs();
     let options_file = Arc::new(Mutex::new(read.options_file));
     let ownership =
         Ownership { versions, first_log, options_file, changing_options: Arc::default(), write_buffers };
     column_families::create(&read, &ownership, missing, options)?;
-    write_options(&read, &ownership, &OptionsInForce::default())?;
+    let mut written = write_options(&read, &ownership, &OptionsInForce::default());
     remove_leftovers(&read, &ownership.versions, &all);
+    if written.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace) {
+        // Why again: the room of logs and of the MANIFEST from before may be needed for it.
+        block_on(&env, ownership.versions.obsolete().removed());
+        written = write_options(&read, &ownership, &OptionsInForce::default());
+    }
+    written.map_err(|error| explain(&read, &ownership.versions, error))?;
     ownership.versions.obsolete().remove_trash(trash);
     closes.disarm();
     Ok(Opened { read, ownership: Some(ownership), prepared, notes })
-}
-
-/// The room for tables of what the logs hold, and how much those may take.
-#[derive(Clone, Copy, Debug)]
-struct Room {
-    /// Bytes that are free where tables go, on the file system that has fewest; `None` if that
-    /// cannot be told.
-    free: Option<u64>,
-    logs: u64,
-}
-
-impl Room {
-    fn look(read: &ReadHalf, logs: &Logs) -> Result<Room> {
-        let families = read.families.all();
-        let first: BTreeSet<_> = families.iter().map(|family| &family.tables.shared.directories[0]).collect();
-        let mut free = None;
-        for directory in first {
-            free = read.env.fs().free_bytes(directory)?.into_iter().chain(free).min();
-        }
-        let logs = if free.is_some() { logs.bytes(&read.env)? } else { 0 };
-        Ok(Room { free, logs })
-    }
-
-    /// Whether there is no room for tables of what the logs hold, but in memory: then it stays in
-    /// the logs, and the database opens on a full disk.
-    fn is_cramped(self, read: &ReadHalf) -> bool {
-        let memtables = |family: &Arc<Family>| {
-            let options = &family.config.options;
-            options.write_buffer_size as u64 * u64::try_from(options.max_write_buffer_number).unwrap_or(1)
-        };
-        let memory = read.families.all().iter().map(memtables).fold(0, u64::saturating_add);
-        self.free.is_some_and(|free| free < self.logs && self.logs <= memory)
-    }
-
-    /// Says with an error for want of room how much is wanted.
-    fn explain(self, error: Error) -> Error {
-        match self.free {
-            Some(free) if error.kind() == ErrorKind::NoSpace => {
-                let lacking = self.logs.saturating_sub(free);
-                error.in_context(format!(
-                    "opening makes tables of {} bytes of logs, and {free} bytes are free: it lacks {lacking} bytes, less what compression saves, and some for the MANIFEST",
-                    self.logs
-                ))
-            }
-            _ => error,
-        }
-    }
 }
 
 /// The budget of the memtables of a database that is being opened.
@@ -401,31 +325,6 @@ fn memtable_budget(options: &Options, read: &ReadHalf) -> WriteBufferManager {
         (true, limit) => WriteBufferManager::with_cache(limit, charged(&read.shared.cache), true),
         (false, limit) => WriteBufferManager::new(limit, false),
     })
-}
-
-/// Replays the logs into the families' memtables; full ones become tables, unless the disk is
-/// `cramped`.
-fn replay(
-    read: &ReadHalf,
-    versions: &Arc<Versions>,
-    logs: &Logs,
-    write_buffers: &WriteBufferManager,
-    cramped: bool,
-) -> Result<(Recovered, RecoveredTables)> {
-    let mut tables = RecoveredTables::default();
-    let families = read.families.all();
-    let most_bytes =
-        |family: &Family| if cramped { usize::MAX } else { family.config.options.write_buffer_size };
-    let enforces = !cramped && read.db_options.get().enforce_write_buffer_manager_during_recovery;
-    let budget = Some(write_buffers).filter(|budget| enforces && budget.limit_bytes() > 0).cloned();
-    let recovered = logs.replay(&read.env, &families, most_bytes, budget, &mut |target| {
-        let family = read.families.get(target.cf).expect("targets are the families");
-        block_on(&read.env, tables.write(read, versions, &family, &target.memtable))?;
-        target.memtable = family.new_memtable();
-        family.replace_memtable(target.memtable.clone());
-        Ok(())
-    })?;
-    Ok((recovered, tables))
 }
 
 /// Gives the lock back unless the database was opened.
@@ -468,137 +367,6 @@ fn identity_of(loaded: &Loaded) -> Identity {
         session_id: identity::new_session_id(env),
         host_id: host_id(env, &loaded.db_options),
     }
-}
-
-/// Makes durable what was replayed.
-///
-/// Why: whoever wrote these logs may not have synced them. A later write that is synced, in a log
-/// of its own, would survive a loss of power that takes their ends away, and leave a hole in the
-/// history.
-fn sync_logs(env: &Env, wal_path: &Path, logs: &[FileNumber]) -> Result<()> {
-    for number in logs {
-        env.fs().append(&wal_path.join(FileName::Wal(*number).to_string()))?.sync()?;
-    }
-    Ok(env.fs().sync_dir(wal_path)?)
-}
-
-/// Tables made of what the logs held, by family; nothing refers to them yet.
-#[derive(Default)]
-struct RecoveredTables {
-    edits: BTreeMap<ColumnFamilyId, VersionEdit>,
-    files: Vec<FileGuard>,
-}
-
-impl RecoveredTables {
-    fn is_empty(&self) -> bool {
-        self.edits.is_empty()
-    }
-
-    /// Writes a memtable's entries.
-    async fn write(
-        &mut self,
-        read: &ReadHalf,
-        versions: &Arc<Versions>,
-        family: &Arc<Family>,
-        memtable: &MemTable,
-    ) -> Result<()> {
-        let files = versions.job_files(0);
-        let written = write_level0(read, versions, family, memtable, &files).await?;
-        self.files.append(&mut files.take());
-        let column_family = family.id();
-        let new = || VersionEdit { column_family, ..VersionEdit::default() };
-        let edit = self.edits.entry(column_family).or_insert_with(new);
-        edit.new_files.extend(written.tables.into_iter().map(|table| (Level(0), table.file)));
-        edit.blob_file_additions.extend(written.blob_files);
-        Ok(())
-    }
-}
-
-/// Writes what of the logs is still in memory to tables, unless it is kept there and in them, and a
-/// new MANIFEST behind that.
-fn install_recovered(
-    read: &ReadHalf,
-    versions: &Arc<Versions>,
-    first_log: FileNumber,
-    mut tables: RecoveredTables,
-    keeps: bool,
-) -> Result<()> {
-    let mut change = Change::default();
-    for family in read.families.all().iter() {
-        let mem = family.superversion().mem().clone();
-        if !mem.is_empty() {
-            if keeps {
-                continue;
-            }
-            block_on(&read.env, tables.write(read, versions, family, &mem))?;
-            let seal = Seal { largest_seq: read.last_seq, next_log: first_log };
-            family.seal(seal, family.new_memtable());
-            change.flushed.push((family.id(), vec![mem]));
-        }
-        let mut edit = tables.edits.remove(&family.id()).unwrap_or_default();
-        edit.column_family = family.id();
-        edit.log_number = Some(first_log);
-        change.edits.push(edit);
-    }
-    change.files = tables.files;
-    if let Some(first) = change.edits.first_mut() {
-        first.last_sequence = Some(read.last_seq);
-    }
-    block_on(&read.env, versions.install(change))
-}
-
-/// Writes all of a memtable to a table of L0.
-///
-/// Why all, hidden entries too: there are few of them after a crash, and the first compaction drops
-/// them.
-async fn write_level0(
-    read: &ReadHalf,
-    versions: &Arc<Versions>,
-    family: &Arc<Family>,
-    mem: &MemTable,
-    files: &Arc<JobFiles>,
-) -> Result<RunFiles> {
-    let now_s = read.env.unix_time().as_secs();
-    let directory = &family.tables.shared.directories[0];
-    let outputs = Outputs {
-        env: read.env.clone(),
-        config: family.config.clone(),
-        identity: versions.identity().clone(),
-        new_files: files.clone(),
-        table_directory: directory.clone(),
-        path_id: 0,
-        temperature: Temperature::Unknown,
-        blob_directory: directory.clone(),
-        place: TablePlace::flush(),
-        epoch: versions.new_epoch(family.id()),
-        oldest_ancestor_time_s: now_s,
-        oldest_key_time_s: now_s,
-        newest_key_time_s: now_s,
-        throttle: None,
-        writing: writer_options(&read.db_options.get()),
-        // Compat: recovery is no flush.
-        warming: None,
-        blob_warming: None,
-        memory: Some(read.shared.clone()),
-        file_checksums: read.shared.file_checksums.clone(),
-        creations: None,
-        space: None,
-        stats: read.statistics.clone(),
-    };
-    mem.check_tombstones()?;
-    let mut writer = RunWriter::new(outputs, NeverCut, mem.range_tombstones(), (None, None))?;
-    let mut at = mem.first();
-    while let Some(position) = at {
-        mem.check(position)?;
-        writer.add(mem.key(position), mem.value(mem.value_at(position)))?;
-        if writer.needs_room() {
-            writer.make_room().await?;
-        }
-        at = mem.next(position);
-    }
-    let files = writer.finish().await?.0;
-    read_back::check(&family.tables, Level(0), &files.tables).await?;
-    Ok(files)
 }
 
 /// A file of the database, and where it is.

@@ -198,6 +198,11 @@ impl ObsoleteFiles {
         queue.holds == 0 && queue.disabled == 0
     }
 
+    /// Waits until what could be removed is.
+    pub(crate) async fn removed(&self) {
+        self.wait_for_removal().await;
+    }
+
     async fn wait_for_removal(&self) {
         loop {
             let ended = self.ended.listen();

@@ -6,7 +6,9 @@
 //! | `small` | small file systems: mounted ones, and the simulated one where mounting is not permitted |
 //! | `real` | on those: writers until they are refused, phase by phase, with a table of what they were told and after how long |
 //! | `phases` | each kind of file without room, on the simulated machine |
+//! | `opening` | opening with any room from none up |
 
+mod opening;
 mod phases;
 mod real;
 mod small;

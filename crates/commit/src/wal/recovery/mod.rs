@@ -288,6 +288,12 @@ impl Recovery {
         self.missing
     }
 
+    /// Whether all that was read so far is in memtables: nothing was left out, passed over or held
+    /// back, and nothing waits for a decision.
+    pub fn is_whole(&self) -> bool {
+        self.stopped.is_none() && !self.skipped && self.replay.holds_nothing()
+    }
+
     /// Where replay stopped, if it did.
     pub fn stopped(&self) -> Option<&Stopped> {
         self.stopped.as_ref()

@@ -1,0 +1,447 @@
+//! Where what the logs hold goes when a database is opened for writing.
+//!
+//! In: the logs and the families with empty memtables. Out: tables that nothing refers to yet, or
+//! the entries in memory, as they stay in the logs.
+//!
+//! | course | full memtables | behind each log | at the end |
+//! |---|---|---|---|
+//! | `Tables` | become tables | | one change brings all tables; no older log is needed |
+//! | `Memory` | there are none | | everything stays in memory and in the logs |
+//! | `Steps` | become tables | a change brings the tables, and the log goes | as `Tables` |
+//!
+//! `Tables` is what there is room for, mostly. Where there is none, what a crash has left is
+//! removed and `Memory` is tried, which needs room for little more than MANIFEST and OPTIONS; where
+//! that may not be, `Steps`, which needs as much room as one log has entries.
+//!
+//! Invariants:
+//! - `Memory` holds no more of a family than its memtables may have, and one more.
+//! - A step is taken only where all that was read so far is replayed, decided and in no table from
+//!   before. So a failure behind it leaves a state that a crash behind a flush could have left.
+//! - Nothing is removed before the MANIFEST that does not name it is durable.
+
+use super::ReadHalf;
+use super::load::{Logs, TakesLogs};
+use crate::compact::read_back;
+use crate::versions::{Change, FileGuard, JobFiles, Versions};
+use karst_base::error::{Error, ErrorKind, Result};
+use karst_base::pacing::WriteBufferManager;
+use karst_commit::wal::recovery::{Recovered, Recovery};
+use karst_commit::wal::replay::{Policy, Target};
+use karst_format::file_name::FileName;
+use karst_format::ids::{ColumnFamilyId, FileNumber, Level};
+use karst_format::key::SeqNo;
+use karst_format::version_edit::{Temperature, VersionEdit};
+use karst_io::{Env, block_on, report};
+use karst_storage::column_family::Family;
+use karst_storage::memtable::MemTable;
+use karst_storage::table::writer::{NeverCut, Outputs, RunFiles, RunWriter, TablePlace, writer_options};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What is known of the logs, and what their entries may become.
+pub(super) struct Recovering<'a> {
+    pub(super) read: &'a ReadHalf,
+    pub(super) versions: &'a Arc<Versions>,
+    pub(super) logs: &'a Logs,
+    pub(super) write_buffers: &'a WriteBufferManager,
+    /// Another course may be taken where there is no room, and entries may stay in the logs.
+    pub(super) adapts: bool,
+    /// The database may have transactions that are prepared.
+    pub(super) allow_2pc: bool,
+    pub(super) write_prepared: bool,
+    /// Removes what a crash has left.
+    pub(super) remove_leftovers: &'a dyn Fn(),
+}
+
+/// What was replayed.
+pub(super) struct Replayed {
+    pub(super) recovered: Recovered,
+    /// All of it that is not in memory.
+    pub(super) tables: RecoveredTables,
+    /// The entries stay in the logs, and in memory.
+    pub(super) keeps: bool,
+}
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Course {
+    Tables,
+    Memory,
+    Steps,
+}
+
+impl Course {
+    /// The one to take where there is no room for this one.
+    fn next(self) -> Option<Course> {
+        match self {
+            Course::Tables => Some(Course::Memory),
+            Course::Memory => Some(Course::Steps),
+            Course::Steps => None,
+        }
+    }
+}
+
+impl Recovering<'_> {
+    /// Replays the logs, into tables as far as there is room.
+    ///
+    /// # Errors
+    /// `NoSpace`: there is no room on any course.
+    pub(super) fn run(&self) -> Result<Replayed> {
+        let mut course = if self.adapts && self.is_cramped()? { Course::Memory } else { Course::Tables };
+        loop {
+            if course != Course::Tables {
+                self.make_room()?;
+            }
+            match self.take(course) {
+                Err(error) if error.kind() == ErrorKind::NoSpace && self.adapts => {
+                    let Some(next) = course.next() else { return Err(error) };
+                    report!(info, %error, "recovery goes on with less room: {next:?}");
+                    self.read.families.all().iter().for_each(|family| {
+                        family.replace_memtable(family.new_memtable());
+                    });
+                    course = next;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn take(&self, course: Course) -> Result<Replayed> {
+        let mut taker = Taker { recovering: self, course, tables: RecoveredTables::default() };
+        let families = self.read.families.all();
+        let most_bytes = |family: &Family| {
+            let options = &family.config.options;
+            match course {
+                Course::Memory => {
+                    let memtables = usize::try_from(options.max_write_buffer_number).unwrap_or(1).max(1);
+                    options.write_buffer_size.saturating_mul(memtables.saturating_add(1))
+                }
+                Course::Tables | Course::Steps => options.write_buffer_size,
+            }
+        };
+        let enforces = self.read.db_options.get().enforce_write_buffer_manager_during_recovery;
+        let enforces = enforces && course != Course::Memory && self.write_buffers.limit_bytes() > 0;
+        let budget = enforces.then(|| self.write_buffers.clone());
+        let recovered = self.logs.replay_by(&self.read.env, &families, most_bytes, budget, &mut taker)?;
+        check_decided(&self.read.path, &recovered, self.allow_2pc, self.write_prepared)?;
+        let mut tables = taker.tables;
+        let keeps = self.keeps(course, &recovered, &tables);
+        if keeps {
+            return Ok(Replayed { recovered, tables, keeps });
+        }
+        if course == Course::Memory {
+            return Err(no_room("what the logs hold has to be in tables".to_owned()));
+        }
+        for family in families.iter() {
+            let mem = family.superversion().mem().clone();
+            if !mem.is_empty() {
+                self.write(&mut tables, family, &mem)?;
+                family.replace_memtable(family.new_memtable());
+            }
+        }
+        let rest = bytes_of_rest(self.read, self.versions);
+        let free = free_bytes(self.read)?.filter(|_| self.adapts && course == Course::Tables);
+        if let Some(free) = free.filter(|free| *free < rest) {
+            // Why told now: once the change to the MANIFEST has begun no other course can be taken.
+            return Err(no_room(format!("{free} bytes are left for MANIFEST and OPTIONS")));
+        }
+        Ok(Replayed { recovered, tables, keeps })
+    }
+
+    /// Whether the entries may stay in the logs, and shall.
+    ///
+    /// Compat: what was written in part is written as a whole, as RocksDB has it; the logs cannot
+    /// be needed in part.
+    fn keeps(&self, course: Course, recovered: &Recovered, tables: &RecoveredTables) -> bool {
+        let wanted = course == Course::Memory || self.read.db_options.get().avoid_flush_during_recovery;
+        let sound = recovered.stopped.is_none() && recovered.passed.is_empty() && !recovered.skipped;
+        // Why not with anything inserted that is undecided: it is logged anew, and a family's log
+        // number has to say that it has it from before.
+        let inserted = |policy: &Policy| matches!(policy, Policy::Prepared { .. });
+        let undecided = recovered.undecided.iter().any(|undecided| inserted(&undecided.policy));
+        // Why not after a repair (`adapts`): its options may not replay the logs in the same way
+        // again.
+        wanted && self.adapts && sound && tables.is_empty() && !undecided
+    }
+
+    /// Whether the logs have more bytes than are free where tables go.
+    fn is_cramped(&self) -> Result<bool> {
+        let Some(free) = free_bytes(self.read)? else { return Ok(false) };
+        Ok(free < self.logs.bytes(&self.read.env)?)
+    }
+
+    /// Removes what a crash has left, and gives back what it had reserved for logs.
+    fn make_room(&self) -> Result<()> {
+        let (fs, path) = (self.read.env.fs(), &self.read.path);
+        // Why: whoever wrote them may not have synced them. If the power failed now, a state that
+        // needs what is removed must not come back.
+        fs.append(&path.join(self.versions.manifest().0.to_string()))?.sync()?;
+        fs.sync_dir(path)?;
+        (self.remove_leftovers)();
+        for number in &self.logs.numbers {
+            let log = self.logs.directory.join(FileName::Wal(*number).to_string());
+            // Why ignored: then the space stays reserved, and nothing else has changed.
+            let _ = fs.append(&log).and_then(|mut file| {
+                let size = file.size();
+                file.truncate(size)
+            });
+        }
+        block_on(&self.read.env, self.versions.obsolete().removed());
+        Ok(())
+    }
+
+    /// Writes a memtable's entries to tables.
+    fn write(&self, tables: &mut RecoveredTables, family: &Arc<Family>, mem: &MemTable) -> Result<()> {
+        let free = free_bytes(self.read)?;
+        let written = block_on(&self.read.env, tables.write(self.read, self.versions, family, mem));
+        let wanted = mem.memory_bytes() as u64 + bytes_of_rest(self.read, self.versions);
+        written.map_err(|error| lacking(self.read, error, free, wanted))
+    }
+}
+
+/// Bytes that are free where tables go, on the file system that has fewest; `None` if that cannot
+/// be told.
+fn free_bytes(read: &ReadHalf) -> Result<Option<u64>> {
+    let families = read.families.all();
+    let first: BTreeSet<_> = families.iter().map(|family| &family.tables.shared.directories[0]).collect();
+    let mut free = None;
+    for directory in first {
+        free = read.env.fs().free_bytes(directory)?.into_iter().chain(free).min();
+    }
+    Ok(free)
+}
+
+/// Bytes that a new MANIFEST, CURRENT and OPTIONS take, about.
+fn bytes_of_rest(read: &ReadHalf, versions: &Versions) -> u64 {
+    versions.manifest().1 + (16 << 10) + read.families.all().len() as u64 * (8 << 10)
+}
+
+/// Says with an error for want of room how much of it is wanted for all but tables.
+pub(super) fn explain(read: &ReadHalf, versions: &Versions, error: Error) -> Error {
+    let free = free_bytes(read).ok().flatten();
+    lacking(read, error, free, bytes_of_rest(read, versions))
+}
+
+/// Says with an error for want of room that `wanted` bytes of it are, where `free` bytes were
+/// there.
+fn lacking(read: &ReadHalf, error: Error, free: Option<u64>, wanted: u64) -> Error {
+    match free {
+        Some(free) if error.kind() == ErrorKind::NoSpace => {
+            let (path, lacking) = (read.path.display(), wanted.saturating_sub(free));
+            error.in_context(format!(
+                "{path}: opening needs up to {wanted} bytes for what the logs hold, MANIFEST and OPTIONS, and {free} bytes are free: it lacks {lacking} bytes"
+            ))
+        }
+        _ => error,
+    }
+}
+
+/// Refuses prepared transactions that this opening has no use for.
+fn check_decided(path: &Path, recovered: &Recovered, allow_2pc: bool, write_prepared: bool) -> Result<()> {
+    let refused = |what: &str| Err(Error::not_supported(format!("{}: {what}", path.display())));
+    let undecided = &recovered.undecided;
+    if !undecided.is_empty() && !allow_2pc {
+        let count = undecided.len();
+        return refused(&format!(
+            "{count} transactions are prepared and neither committed nor rolled back; open the database as a TransactionDb to decide them"
+        ));
+    }
+    for undecided in undecided {
+        match (&undecided.policy, write_prepared) {
+            (Policy::Committed, false) | (Policy::Prepared { .. }, true) => {}
+            (Policy::Committed, true) => {
+                return refused(
+                    "transactions were prepared under the write policy WriteCommitted; decide them under that first",
+                );
+            }
+            (Policy::Prepared { .. }, false) => {
+                return refused(
+                    "transactions were prepared under the write policy WritePrepared; decide them under that first",
+                );
+            }
+            (Policy::Unprepared, _) => {
+                return refused(
+                    "transactions were prepared under the write policy WriteUnprepared; decide them with RocksDB's TransactionDB",
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+fn no_room(what: String) -> Error {
+    Error::new(ErrorKind::NoSpace, what)
+}
+
+/// Takes memtables as the logs fill them.
+struct Taker<'a> {
+    recovering: &'a Recovering<'a>,
+    course: Course,
+    tables: RecoveredTables,
+}
+
+impl TakesLogs for Taker<'_> {
+    fn full(&mut self, target: &mut Target) -> Result<()> {
+        if self.course == Course::Memory {
+            return Err(no_room("the logs hold more than memtables may".to_owned()));
+        }
+        let family = self.recovering.read.families.get(target.cf).expect("targets are the families");
+        self.recovering.write(&mut self.tables, &family, &target.memtable)?;
+        renew(&family, target);
+        Ok(())
+    }
+
+    fn behind(&mut self, log: FileNumber, recovery: &mut Recovery) -> Result<()> {
+        let whole = recovery.is_whole();
+        let last_seq = SeqNo(recovery.replay_mut().next_seq().0.saturating_sub(1));
+        let targets = recovery.replay_mut().targets_mut();
+        let in_memory: usize = targets.iter().map(|target| target.memtable.memory_bytes()).sum();
+        let little = in_memory < self.recovering.read.families.largest_write_buffer() / 2;
+        if self.course != Course::Steps || !whole || self.tables.is_empty() && little {
+            return Ok(());
+        }
+        let (read, versions) = (self.recovering.read, self.recovering.versions);
+        let free = free_bytes(read)?;
+        for target in targets.iter_mut().filter(|target| !target.memtable.is_empty()) {
+            let family = read.families.get(target.cf).expect("targets are the families");
+            self.recovering.write(&mut self.tables, &family, &target.memtable)?;
+            renew(&family, target);
+        }
+        let next = FileNumber(log.0 + 1);
+        let tables = std::mem::take(&mut self.tables);
+        let wanted = in_memory as u64 + bytes_of_rest(read, versions);
+        let installed = tables.install(read, versions, |_| Some(next), last_seq);
+        installed.map_err(|error| lacking(read, error, free, wanted))?;
+        // Why waited for: the next table wants the room of this log.
+        block_on(&read.env, versions.obsolete().removed());
+        Ok(())
+    }
+}
+
+fn renew(family: &Family, target: &mut Target) {
+    target.memtable = family.new_memtable();
+    family.replace_memtable(target.memtable.clone());
+}
+
+/// Makes durable what was replayed.
+///
+/// Why: whoever wrote these logs may not have synced them. A later write that is synced, in a log
+/// of its own, would survive a loss of power that takes their ends away, and leave a hole in the
+/// history.
+pub(super) fn sync_logs(env: &Env, wal_path: &Path, logs: &[FileNumber]) -> Result<()> {
+    for number in logs {
+        env.fs().append(&wal_path.join(FileName::Wal(*number).to_string()))?.sync()?;
+    }
+    Ok(env.fs().sync_dir(wal_path)?)
+}
+
+/// Tables made of what the logs held, by family; nothing refers to them yet.
+#[derive(Default)]
+pub(super) struct RecoveredTables {
+    edits: BTreeMap<ColumnFamilyId, VersionEdit>,
+    files: Vec<FileGuard>,
+}
+
+impl RecoveredTables {
+    fn is_empty(&self) -> bool {
+        self.edits.is_empty()
+    }
+
+    /// Writes a memtable's entries.
+    async fn write(
+        &mut self,
+        read: &ReadHalf,
+        versions: &Arc<Versions>,
+        family: &Arc<Family>,
+        memtable: &MemTable,
+    ) -> Result<()> {
+        let files = versions.job_files(0);
+        let written = write_level0(read, versions, family, memtable, &files).await?;
+        self.files.append(&mut files.take());
+        let column_family = family.id();
+        let new = || VersionEdit { column_family, ..VersionEdit::default() };
+        let edit = self.edits.entry(column_family).or_insert_with(new);
+        edit.new_files.extend(written.tables.into_iter().map(|table| (Level(0), table.file)));
+        edit.blob_file_additions.extend(written.blob_files);
+        Ok(())
+    }
+
+    /// Brings all of them into the trees with one change, which says of each family from which log
+    /// on it needs them; of one of which `first_log` says nothing, nothing.
+    pub(super) fn install(
+        mut self,
+        read: &ReadHalf,
+        versions: &Arc<Versions>,
+        first_log: impl Fn(&Family) -> Option<FileNumber>,
+        last_seq: SeqNo,
+    ) -> Result<()> {
+        let mut change = Change::default();
+        for family in read.families.all().iter() {
+            let Some(first_log) = first_log(family) else { continue };
+            let mut edit = self.edits.remove(&family.id()).unwrap_or_default();
+            edit.column_family = family.id();
+            edit.log_number = Some(first_log).max(versions.log_number(family.id()));
+            change.edits.push(edit);
+        }
+        change.files = self.files;
+        if let Some(first) = change.edits.first_mut() {
+            first.last_sequence = Some(last_seq);
+        }
+        block_on(&read.env, versions.install(change))
+    }
+}
+
+/// Writes all of a memtable to a table of L0.
+///
+/// Why all, hidden entries too: there are few of them after a crash, and the first compaction drops
+/// them.
+async fn write_level0(
+    read: &ReadHalf,
+    versions: &Arc<Versions>,
+    family: &Arc<Family>,
+    mem: &MemTable,
+    files: &Arc<JobFiles>,
+) -> Result<RunFiles> {
+    let now_s = read.env.unix_time().as_secs();
+    let directory = &family.tables.shared.directories[0];
+    let outputs = Outputs {
+        env: read.env.clone(),
+        config: family.config.clone(),
+        identity: versions.identity().clone(),
+        new_files: files.clone(),
+        table_directory: directory.clone(),
+        path_id: 0,
+        temperature: Temperature::Unknown,
+        blob_directory: directory.clone(),
+        place: TablePlace::flush(),
+        epoch: versions.new_epoch(family.id()),
+        oldest_ancestor_time_s: now_s,
+        oldest_key_time_s: now_s,
+        newest_key_time_s: now_s,
+        throttle: None,
+        writing: writer_options(&read.db_options.get()),
+        // Compat: recovery is no flush.
+        warming: None,
+        blob_warming: None,
+        memory: Some(read.shared.clone()),
+        file_checksums: read.shared.file_checksums.clone(),
+        creations: None,
+        space: None,
+        stats: read.statistics.clone(),
+    };
+    mem.check_tombstones()?;
+    let mut writer = RunWriter::new(outputs, NeverCut, mem.range_tombstones(), (None, None))?;
+    let mut at = mem.first();
+    while let Some(position) = at {
+        mem.check(position)?;
+        writer.add(mem.key(position), mem.value(mem.value_at(position)))?;
+        if writer.needs_room() {
+            writer.make_room().await?;
+        }
+        at = mem.next(position);
+    }
+    let files = writer.finish().await?.0;
+    read_back::check(&family.tables, Level(0), &files.tables).await?;
+    Ok(files)
+}

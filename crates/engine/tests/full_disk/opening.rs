@@ -1,0 +1,200 @@
+//! Opening with any room from none up: it succeeds whole, or says how much it lacks and loses
+//! nothing, and what it takes to succeed is little.
+
+use super::{Entries, all, key, options, value};
+use karst_engine::{Db, ErrorKind, Options, WriteOptions};
+use karst_io::{Crash, Simulation};
+use std::path::{Path, PathBuf};
+
+const MEMTABLE: usize = 64 << 10;
+/// What the MANIFEST, CURRENT and OPTIONS take, for two families.
+const REST: u64 = 48 << 10;
+/// The room that is tried grows by so many bytes.
+const STEP: usize = 4 << 10;
+
+/// Files with their bytes.
+type Files = Vec<(PathBuf, Vec<u8>)>;
+
+/// What a process that was killed has left.
+struct Left {
+    files: Files,
+    model: Entries,
+    /// Of all logs.
+    log_bytes: u64,
+}
+
+fn files_of(simulation: &Simulation) -> Files {
+    let fs = simulation.env().fs();
+    let names = fs.list_dir(Path::new("/db")).unwrap();
+    let paths = names.iter().map(|name| Path::new("/db").join(name));
+    // Nobody has the lock of a process that is gone.
+    let paths = paths.filter(|path| !path.ends_with("LOCK"));
+    paths.map(|path| (path.clone(), fs.read_file(&path).unwrap())).collect()
+}
+
+fn machine_with(files: &Files) -> Simulation {
+    let simulation = Simulation::new(1);
+    let fs = simulation.env().fs();
+    fs.create_dir(Path::new("/db")).unwrap();
+    for (path, bytes) in files {
+        let mut file = fs.create(path).unwrap();
+        file.append(bytes).unwrap();
+        file.sync().unwrap();
+    }
+    fs.sync_dir(Path::new("/db")).unwrap();
+    simulation
+}
+
+fn small(options: Options) -> Options {
+    options.column_families(|cf| (cf.write_buffer_size, cf.max_write_buffer_number) = (MEMTABLE, 8))
+}
+
+/// Five memtables or so that were not flushed, in as many logs, and a table; in these families in
+/// turns.
+fn left(families: &[&str], change: fn(Options) -> Options) -> Left {
+    let simulation = Simulation::new(1);
+    let options = change(small(options(simulation.env())));
+    let db = Db::open("/db", &options).unwrap();
+    let mut model = Entries::new();
+    let handles: Vec<_> = families
+        .iter()
+        .map(|name| match *name {
+            "default" => db.default_column_family().clone(),
+            name => db.create_column_family(name, &options).unwrap(),
+        })
+        .collect();
+    let mut put = |i: u64| {
+        let (key, value) = (key(i), value(i, 1000));
+        let family = &handles[i as usize % handles.len()];
+        db.put_cf(&WriteOptions::default(), family, &key, &value).unwrap();
+        model.insert(key, value);
+    };
+    (0..20).for_each(&mut put);
+    db.flush(&karst_engine::FlushOptions::default()).unwrap();
+    db.pause_background_work().unwrap();
+    (20..340).for_each(&mut put);
+    drop((handles, db));
+    let files = files_of(&simulation.restart(Crash::Process, 2));
+    let is_log = |path: &Path| path.extension().is_some_and(|extension| extension == "log");
+    let log_bytes = files.iter().filter(|(path, _)| is_log(path)).map(|(_, bytes)| bytes.len() as u64).sum();
+    Left { files, model, log_bytes }
+}
+
+fn all_of(db: &Db, options: &Options, families: &[&str]) -> Entries {
+    let _ = options;
+    let mut found = all(db);
+    for name in families.iter().filter(|name| **name != "default") {
+        let family = db.column_family(name).unwrap();
+        let mut iter = db.iter_cf(&karst_engine::ReadOptions::default(), &family).unwrap();
+        iter.seek_to_first().unwrap();
+        while iter.valid() {
+            found.insert(iter.key().to_vec(), iter.value().to_vec());
+            iter.next().unwrap();
+        }
+    }
+    found
+}
+
+/// Opens what was left with room from none to all that could be wanted. It takes no more than
+/// `enough` to succeed.
+fn sweep(what: &str, left: &Left, families: &[&str], change: fn(Options) -> Options, enough: u64) {
+    let used: u64 = left.files.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+    let (mut smallest, mut errors) = (None, Vec::new());
+    for room in (0..left.log_bytes + 3 * REST).step_by(STEP) {
+        let simulation = machine_with(&left.files);
+        let options = change(small(options(simulation.env())));
+        let at = format!("{what}, {room} bytes free");
+        simulation.fs().set_capacity(Some(used + room));
+        match Db::open("/db", &options) {
+            Ok(db) => {
+                smallest.get_or_insert(room);
+                assert!(all_of(&db, &options, families) == left.model, "{at}: not what was written");
+                db.close().unwrap();
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::NoSpace, "{at}: {error}");
+                let text = error.to_string();
+                assert!(text.contains("/db") && text.contains("it lacks "), "{at}: {text}");
+                assert!(room < enough, "{at}: {text}");
+                errors.push((room, text));
+                // A second attempt finds no less room than the first.
+                let names = files_of(&simulation).len();
+                let again = Db::open("/db", &options).map(|db| db.close().unwrap());
+                assert!(again.is_ok() || files_of(&simulation).len() <= names, "{at}: it adds up");
+            }
+        }
+        simulation.fs().set_capacity(None);
+        let db = Db::open("/db", &options).unwrap();
+        assert!(all_of(&db, &options, families) == left.model, "{at}: something is lost");
+        db.put("more", "of it").unwrap();
+        db.close().unwrap();
+    }
+    let smallest = smallest.expect("with room for everything it opens");
+    println!("{what}: {} bytes of logs open with {smallest} bytes free", left.log_bytes);
+    errors.dedup_by(|a, b| a.1 == b.1);
+    errors.iter().step_by(8).for_each(|(room, text)| println!("  with {room}: {text}"));
+    assert!(smallest <= enough, "{what}: it takes {smallest} bytes, and {enough} are enough");
+}
+
+const ONE: [&str; 1] = ["default"];
+const ONE_MEMTABLE: u64 = MEMTABLE as u64 * 5 / 4 + REST;
+
+fn as_is(options: Options) -> Options {
+    options
+}
+
+/// Fewer memtables than the logs fill.
+fn less_memory(options: Options) -> Options {
+    options.column_families(|cf| cf.max_write_buffer_number = 2)
+}
+
+fn recycled(options: Options) -> Options {
+    options.db(|db| db.recycle_log_file_num = 8)
+}
+
+fn blobs(options: Options) -> Options {
+    less_memory(options).column_families(|cf| (cf.enable_blob_files, cf.min_blob_size) = (true, 500))
+}
+
+#[test]
+fn what_memtables_may_hold_opens_without_room_for_tables_of_it() {
+    sweep("in memory", &left(&ONE, as_is), &ONE, as_is, REST);
+    let two = ["default", "other"];
+    sweep("two families", &left(&two, as_is), &two, as_is, REST);
+}
+
+#[test]
+fn what_memtables_may_not_hold_opens_with_room_for_one() {
+    sweep("step by step", &left(&ONE, as_is), &ONE, less_memory, ONE_MEMTABLE);
+    sweep("into blob files", &left(&ONE, as_is), &ONE, blobs, ONE_MEMTABLE);
+}
+
+/// The last write is there in part, as where the room ended within it.
+#[test]
+fn a_log_that_ends_within_a_record_takes_room_for_one_memtable() {
+    let mut left = left(&ONE, as_is);
+    let logs = left.files.iter_mut().filter(|(path, _)| path.extension().is_some_and(|it| it == "log"));
+    let (_, bytes) = logs.max_by_key(|(path, _)| path.clone()).unwrap();
+    bytes.truncate(bytes.len() - 100);
+    left.model.remove(&key(339));
+    for mode in ["kPointInTimeRecovery", "kTolerateCorruptedTailRecords"] {
+        let change: fn(Options) -> Options = match mode {
+            "kPointInTimeRecovery" => as_is,
+            _ => |options| options.set("wal_recovery_mode", "kTolerateCorruptedTailRecords").unwrap(),
+        };
+        sweep(mode, &left, &ONE, change, ONE_MEMTABLE);
+    }
+}
+
+#[test]
+fn logs_in_files_that_were_used_before_take_room_for_one_memtable() {
+    sweep("recycled logs", &left(&ONE, recycled), &ONE, recycled, ONE_MEMTABLE);
+}
+
+/// A compaction was writing tables when the process was killed.
+#[test]
+fn what_a_crash_left_goes_before_room_is_wanted() {
+    let mut left = left(&ONE, as_is);
+    left.files.push(("/db/000900.sst".into(), vec![1; 2 << 20]));
+    sweep("beside leftovers", &left, &ONE, less_memory, 0);
+}
