@@ -102,6 +102,8 @@ pub(crate) enum NotOrdered {
     /// Too many are in flight, the log is locked, or a memtable that it goes to is overfull; wait
     /// for room.
     Full,
+    /// Writers have been stopped since it came in; back to the door.
+    Stopped,
     Refused(Error),
 }
 

@@ -21,6 +21,7 @@ pub use karst_commit::{WriteBatch, WriteOptions};
 use karst_base::error::{Error, Result};
 use karst_base::events::{Events, MemTableInfo};
 use karst_base::options::CurrentDbOptions;
+use karst_base::pacing::StallController;
 use karst_base::sync::Event;
 use karst_base::sync::Guard;
 use karst_base::sync::Mutex;
@@ -32,7 +33,7 @@ use karst_commit::{HeldPipeline, Host, Pipeline, Readable};
 use karst_format::ids::{ColumnFamilyId, FileNumber};
 use karst_format::key::SeqNo;
 use karst_io::Env;
-use karst_storage::column_family::Families;
+use karst_storage::column_family::{Families, Family};
 use karst_storage::memtable::MemTable;
 use karst_storage::superversion::SuperVersion;
 use std::collections::{BTreeMap, VecDeque};
@@ -110,6 +111,14 @@ pub(crate) struct Sealer {
     options: Arc<CurrentDbOptions>,
     seals: Arc<Seals>,
     events: Arc<Events>,
+    stalls: Arc<StallController>,
+}
+
+/// Whether its family has as many sealed memtables as it may once its memtable is sealed.
+fn stops_when_sealed(family: &Family) -> bool {
+    let most = usize::try_from(family.settings().options.max_write_buffer_number).unwrap_or(1);
+    let view = family.superversion();
+    !view.mem().is_untouched() && view.immutable().len() + 1 >= most
 }
 
 /// Whose turn it is to seal, and what goes from one turn to the next.
@@ -185,10 +194,10 @@ impl Sealer {
         versions: Arc<Versions>,
         wal_dir: PathBuf,
         options: Arc<CurrentDbOptions>,
-        events: Arc<Events>,
+        (events, stalls): (Arc<Events>, Arc<StallController>),
     ) -> Self {
         let seals = Seals::new(pipeline.env().clone());
-        Self { pipeline, versions, wal_dir: wal_dir.into(), options, seals, events }
+        Self { pipeline, versions, wal_dir: wal_dir.into(), options, seals, events, stalls }
     }
 
     async fn turn(&self) -> Turn {
@@ -256,7 +265,10 @@ impl Sealer {
         // now.
         let mut memtables: BTreeMap<_, _> =
             now().iter().map(|family| (family.id(), family.new_memtable())).collect();
-        self.pipeline.seal(&mut spare, |seal| {
+        let stopping: Vec<_> =
+            now().iter().filter(|family| stops_when_sealed(family)).map(|family| family.id()).collect();
+        self.stalls.expect_stop(stopping.iter().copied());
+        let outcome = self.pipeline.seal(&mut spare, |seal| {
             let families = now();
             for family in families.iter().filter(|family| !family.pin().mem().is_untouched()) {
                 let memtable = memtables.remove(&family.id()).unwrap_or_else(|| family.new_memtable());
@@ -264,7 +276,14 @@ impl Sealer {
             }
             let memtables = std::mem::take(&mut sealed);
             Sealed { families, memtables, log: seal.next_log, largest_seq: seal.largest_seq }
-        })
+        });
+        // Whoever had it sealed says how a family is whose memtable was.
+        let sealed = outcome.as_ref().ok().and_then(Option::as_ref);
+        let sealed =
+            |id| sealed.is_some_and(|sealed| sealed.memtables.iter().any(|(family, _)| family.id() == id));
+        let stay: Vec<_> = stopping.into_iter().filter(|id| !sealed(*id)).collect();
+        self.stalls.expect_no_stop(&stay);
+        outcome
     }
 
     /// Tells listeners which memtables were sealed.

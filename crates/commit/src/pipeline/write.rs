@@ -79,6 +79,8 @@ pub struct Commit<'a, H: Host> {
     /// It has led at some time, or had nothing to be led.
     by_self: bool,
     started: Option<Duration>,
+    /// When it waited first, at the door or for room.
+    waits_since: Option<Duration>,
     /// What its thread's time is counted for, if the thread takes times.
     times: Times,
 }
@@ -111,6 +113,7 @@ impl<'a, H: Host> Commit<'a, H> {
             led: false,
             by_self: options.disable_wal,
             started: None,
+            waits_since: None,
             times: Times::default(),
         }
     }
@@ -253,19 +256,38 @@ impl<'a, H: Host> Commit<'a, H> {
         let Around { env, health, stalls, statistics, .. } = &*pipeline.around;
         health.check_writes()?;
         self.started = statistics.start_timer(env);
-        let entry = Entry {
+        match stalls.is_open(&self.entry(self.options.timeout)) {
+            true => self.stage = Stage::Admitted,
+            false => self.wait_at_door(),
+        }
+        Ok(())
+    }
+
+    /// How it comes in, if it waits no longer than `timeout`.
+    fn entry(&self, timeout: Option<Duration>) -> Entry {
+        Entry {
             bytes: self.source.bytes() as u64,
             no_slowdown: self.options.no_slowdown,
             low_pri: self.options.low_pri,
-            timeout: self.options.timeout,
-        };
-        self.stage = if stalls.is_open(&entry) {
-            Stage::Admitted
-        } else {
-            let delay = Box::pin(stalls.enter(env, statistics, entry));
-            Stage::Waiting(delay, PerfMetric::WriteDelayTime)
-        };
-        Ok(())
+            timeout,
+        }
+    }
+
+    /// What is left of its timeout, now that it has to wait.
+    fn patience(&mut self) -> Option<Duration> {
+        let timeout = self.options.timeout?;
+        let now = self.pipeline.around.env.now();
+        let since = *self.waits_since.get_or_insert(now);
+        Some(timeout.saturating_sub(now.saturating_sub(since)))
+    }
+
+    #[cold]
+    fn wait_at_door(&mut self) {
+        let timeout = self.patience();
+        let entry = self.entry(timeout);
+        let Around { env, stalls, statistics, .. } = &*self.pipeline.around;
+        let delay = Box::pin(stalls.enter(env, statistics, entry));
+        self.stage = Stage::Waiting(delay, PerfMetric::WriteDelayTime);
     }
 
     fn order(&mut self) -> Result<()> {
@@ -288,11 +310,17 @@ impl<'a, H: Host> Commit<'a, H> {
                 Ok(())
             }
             Err(NotOrdered::Refused(error)) => Err(error),
+            Err(NotOrdered::Stopped) => {
+                self.pins.clear();
+                self.wait_at_door();
+                Ok(())
+            }
             Err(NotOrdered::Full) => {
                 // Why let go of: the memtable that is pinned may be the one that has to go.
                 self.pins.clear();
                 let families = self.source.families().to_vec();
-                let room = Box::pin(async move { pipeline.wait_to_be_ordered(&families).await });
+                let until = self.patience().map(|patience| pipeline.around.env.now() + patience);
+                let room = Box::pin(async move { pipeline.wait_to_be_ordered(&families, until).await });
                 self.stage = Stage::Waiting(room, PerfMetric::WriteThreadWaitNanos);
                 Ok(())
             }
@@ -439,7 +467,7 @@ impl<H: Host> Pipeline<H> {
     ///
     /// # Errors
     /// Writes are refused, so nobody may come to make room.
-    async fn wait_to_be_ordered(&self, families: &[ColumnFamilyId]) -> Result<()> {
+    async fn wait_to_be_ordered(&self, families: &[ColumnFamilyId], until: Option<Duration>) -> Result<()> {
         let _waiting = self.publish.wait_for_room();
         loop {
             let room = self.publish.listen_for_room();
@@ -449,7 +477,17 @@ impl<H: Host> Pipeline<H> {
             if self.has_room_for(families) {
                 return Ok(());
             }
-            race(room, health).await;
+            let change = race(room, health);
+            let Some(until) = until else {
+                change.await;
+                continue;
+            };
+            let left = until.saturating_sub(self.around.env.now());
+            if left.is_zero() {
+                let text = "the write has waited for room as long as its timeout";
+                return Err(Error::new(ErrorKind::TimedOut, text));
+            }
+            race(change, karst_io::sleep(&self.around.env, left)).await;
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::blob_garbage::check_blob_garbage;
 use crate::copying;
 use crate::importing::{self, Imported};
 use crate::ingesting::ingest;
+use crate::memtables::Memtables;
 use crate::reading::Reading;
 use crate::setting_back;
 use crate::store::{self, Families, Plan};
@@ -75,6 +76,7 @@ pub(crate) struct World {
     /// How many were imported, and how many were found by another life and clipped.
     pub(crate) imports: AtomicU64,
     pub(crate) clipped: AtomicU64,
+    pub(crate) memtables: Memtables,
     /// What happened in all lives that have ended, if that is kept.
     pub(crate) trace: Mutex<Vec<String>>,
 }
@@ -119,6 +121,7 @@ impl World {
             imported: Mutex::default(),
             imports: AtomicU64::new(0),
             clipped: AtomicU64::new(0),
+            memtables: Memtables::default(),
             trace: Mutex::default(),
         })
     }
@@ -657,6 +660,7 @@ impl User {
                 changes.extend(self.world.tally.batch(writer, number));
             }
             let batch = batch(&self.families.0, &changes).unwrap();
+            self.world.memtables.note(&batch);
             // Why never what is in no log: it would be durable before what came before it.
             let ingests = !unlogged && self.random.one_in(12);
             let mut sync = !unlogged && (ingests || self.random.one_in(self.world.plan.sync_one_in));
@@ -694,6 +698,7 @@ impl User {
                 self.pause(20_000).await;
             }
             self.world.chronicle().acknowledge(writer, number, sync);
+            self.world.memtables.check(&self.world, &self.db, &self.families);
             self.world.count(self.until);
             if self.random.one_in(3) {
                 self.pause(400).await;

@@ -16,6 +16,7 @@ mod importing;
 mod ingesting;
 mod layers;
 mod machine;
+mod memtables;
 mod opening;
 #[path = "../kill/reading.rs"]
 mod reading;

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 #[test]
 fn what_is_seen_is_what_was_written_whatever_crashes() {
     let (mut operations, mut crashes, mut lost, mut followed, mut set_back) = (0, 0, 0, 0, 0);
-    let (mut imports, mut clipped, mut restored) = (0, 0, 0);
+    let (mut imports, mut clipped, mut restored, mut full) = (0, 0, 0, 0);
     let in_one = if long() { 4000 } else { 1500 };
     each_seed("what_is_seen_is_what_was_written_whatever_crashes", 16, 400, |seed| {
         let trace = std::env::var_os("KARST_TRACE").is_some();
@@ -21,6 +21,7 @@ fn what_is_seen_is_what_was_written_whatever_crashes() {
         imports += world.imports.load(Ordering::Relaxed);
         clipped += world.clipped.load(Ordering::Relaxed);
         restored += world.restored.load(Ordering::Relaxed);
+        full += world.memtables.at_most.load(Ordering::Relaxed);
     });
     println!(
         "{operations} operations, {crashes} crashes, {lost} acknowledged and unsynced batches lost, followed {followed} times, set back {set_back} times, {imports} families imported, {clipped} clipped to nothing, {restored} backups restored in place"
@@ -31,8 +32,8 @@ fn what_is_seen_is_what_was_written_whatever_crashes() {
         "nothing was tried: {crashes} crashes, {lost} batches lost, followed {followed} times, set back {set_back} times"
     );
     assert!(
-        one_seed || (imports > 5 && clipped > 0 && restored > 0),
-        "nothing was tried: {imports} families imported, {clipped} clipped, {restored} backups restored"
+        one_seed || (imports > 5 && clipped > 0 && restored > 0 && full > 0),
+        "nothing was tried: {imports} families imported, {clipped} clipped, {restored} backups restored, {full} times as many memtables as there may be"
     );
     assert!(one_seed || !long() || operations >= 1_000_000, "{operations} operations only");
 }

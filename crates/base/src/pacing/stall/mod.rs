@@ -176,6 +176,8 @@ struct State {
     setbacks: BTreeMap<(ColumnFamilyId, Relief), Setback>,
     /// Families whose compaction has fallen behind without stalling writers yet.
     pressed: Vec<ColumnFamilyId>,
+    /// Families that a seal that is under way will have stop writers.
+    expected: Vec<ColumnFamilyId>,
     bucket: Bucket,
     low_pri: Bucket,
     shut: bool,
@@ -208,6 +210,7 @@ impl State {
     fn door(&self) -> u8 {
         match self.worst() {
             _ if self.shut => SHUT,
+            _ if !self.expected.is_empty() => CLOSED,
             WriteStall::Stopped(_) => CLOSED,
             WriteStall::Delayed(_) => NARROW,
             WriteStall::Normal if !self.pressed.is_empty() => PRESSED,
@@ -295,6 +298,7 @@ impl StallController {
         entry.0 = condition;
         entry.1.count(condition, l0_compacts);
         state.pressed.retain(|pressed| *pressed != family);
+        state.expected.retain(|expected| *expected != family);
         if speed_up {
             state.pressed.push(family);
         }
@@ -321,6 +325,25 @@ impl StallController {
         state.families.remove(&family);
         state.setbacks.retain(|(of, _), _| *of != family);
         state.pressed.retain(|pressed| *pressed != family);
+        state.expected.retain(|expected| *expected != family);
+        self.republish(&mut state);
+    }
+
+    /// Stops writers on behalf of families of which a seal is about to make one memtable too many,
+    /// until it is [said](Self::set) how they are.
+    ///
+    /// Why before the seal: a writer that comes between the seal and that would fill the next
+    /// memtable, and so on.
+    pub fn expect_stop(&self, families: impl IntoIterator<Item = ColumnFamilyId>) {
+        let mut state = self.state.lock();
+        state.expected.extend(families);
+        self.republish(&mut state);
+    }
+
+    /// Takes [`expect_stop`](Self::expect_stop) back of families that were not sealed.
+    pub fn expect_no_stop(&self, families: &[ColumnFamilyId]) {
+        let mut state = self.state.lock();
+        state.expected.retain(|expected| !families.contains(expected));
         self.republish(&mut state);
     }
 
@@ -501,6 +524,7 @@ impl StallController {
         let mut state = self.state.lock();
         let (rate, bucket) = match (state.door(), state.worst()) {
             (SHUT, _) => return Way::Shut,
+            _ if !state.expected.is_empty() => return Way::Wait(StallCause::MemtableLimit),
             (_, WriteStall::Stopped(held)) => return Way::Wait(held),
             (_, WriteStall::Delayed(_)) => (self.rate(), &mut state.bucket),
             (PRESSED, WriteStall::Normal) if entry.low_pri => (LOW_PRI_BYTES_PER_SEC, &mut state.low_pri),

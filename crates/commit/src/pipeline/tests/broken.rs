@@ -207,7 +207,7 @@ fn publish_and_apply<H: Host>(pipeline: &Arc<Pipeline<H>>, options: &WriteOption
         match pipeline.order(options, source, None, &mut pins, Lead::Here) {
             Ok(ordered) => break ordered,
             Err(NotOrdered::Refused(error)) => panic!("{error}"),
-            Err(NotOrdered::Full) => std::thread::yield_now(),
+            Err(NotOrdered::Full | NotOrdered::Stopped) => std::thread::yield_now(),
         }
     };
     if let Some(round) = round {
