@@ -12,6 +12,7 @@ use super::expected::Expected;
 use super::flags::Flags;
 use super::further::Further;
 use super::lane::{Lane, Shared};
+use super::memtables;
 use super::options::{Drawn, FrontKind, takes_direct_io};
 use super::place::{Said, Site};
 use super::rows::{Shape, family_name};
@@ -172,6 +173,14 @@ impl Life {
             watched.over.store(true, Ordering::Relaxed);
         });
         let flags = &self.flags;
+        let (store, place) = (Arc::downgrade(&calls.store), self.place.clone());
+        let writers = flags.threads + flags.async_threads * flags.async_jobs;
+        std::thread::spawn(move || {
+            // Its end is the process's, or the database's.
+            if let Err(wrong) = memtables::watch(&store, writers) {
+                die(&place, &wrong);
+            }
+        });
         let blocking = (flags.threads - flags.async_threads) as usize;
         let jobs = flags.async_jobs as usize;
         let most = |share: u64| (flags.ops_per_thread > 0).then(|| flags.ops_per_thread.div_ceil(share));

@@ -18,6 +18,7 @@ mod flags;
 mod further;
 mod lane;
 mod life;
+mod memtables;
 mod options;
 mod place;
 mod plan;
