@@ -17,7 +17,7 @@ use crate::open::{
     Options, check_options, check_path, identity, new_family_options, take_lock, write_identity,
 };
 use crate::versions::{write_current, write_synced};
-use karst_base::error::{Error, ErrorKind, Named, Result, Shown};
+use karst_base::error::{Error, ErrorKind, Named, Result, Shown, check_range};
 use karst_base::options::{DbOptions, FamilyConfig};
 use karst_base::stats::{Statistics, StatsLevel};
 use karst_base::sync::atomic::{AtomicU64, Ordering};
@@ -237,14 +237,15 @@ impl BulkLoader {
     ///
     /// # Errors
     /// There is no such column family, tables cannot store the kind, the key is shorter than a
-    /// timestamp of its column family, a range is deleted in a column family with timestamps, or
-    /// writing failed; in this last case the loader has the entry, and a later call writes it.
+    /// timestamp of its column family, a range ends before it begins or is deleted in a column
+    /// family with timestamps, the value is a reference into a blob file, or writing failed; in
+    /// this last case the loader has the entry, and a later call writes it.
     pub fn write(&mut self, family: ColumnFamilyId, kind: ValueType, key: &[u8], value: &[u8]) -> Result<()> {
         if !kind.is_stored() {
             return Err(Error::invalid_argument(format!("{kind:?} is not the type of an entry")));
         }
         let family_index = self.index(family)?;
-        self.families[family_index].check_key(kind, key)?;
+        self.families[family_index].check_entry(kind, key, value)?;
         let seq = self.next_seq()?;
         let target = &self.families[family_index];
         target
@@ -542,8 +543,9 @@ impl LoadedFamily {
         })
     }
 
-    /// Refuses a key that is shorter than a timestamp, and a range where keys have timestamps.
-    fn check_key(&self, kind: ValueType, key: &[u8]) -> Result<()> {
+    /// Refuses a key that is shorter than a timestamp, a range where keys have timestamps or that
+    /// ends before it begins, and a reference into a blob file.
+    fn check_entry(&self, kind: ValueType, key: &[u8], value: &[u8]) -> Result<()> {
         let (name, size) = (Named(&self.config.name), self.config.comparator.timestamp_size());
         if size > 0 && kind == ValueType::RangeDeletion {
             return Err(Error::not_supported(format!(
@@ -556,7 +558,14 @@ impl LoadedFamily {
                 "key {key} of column family {name:?} has {bytes} bytes; its timestamp alone would have {size}"
             )));
         }
-        Ok(())
+        match kind {
+            ValueType::RangeDeletion => check_range(&self.config.comparator, key, value),
+            // Why: none of the database's files is there yet that it could be about.
+            ValueType::BlobIndex => Err(Error::invalid_argument(
+                "a reference into a blob file; a load is given values, and writes blob files of them by itself",
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// The path that a run of `level` is written to.
@@ -634,7 +643,7 @@ impl SortedRun<'_> {
             )));
         }
         let family = &self.loader.families[self.index];
-        family.check_key(kind, key)?;
+        family.check_entry(kind, key, value)?;
         let kind = stored_kind(&family.config.comparator, kind);
         let seq = self.loader.next_seq()?;
         self.key.clear();

@@ -198,3 +198,29 @@ fn the_level_for_files_that_are_ingested_behind_takes_no_run() {
     loader.seal(5).unwrap();
     loader.finish().unwrap();
 }
+
+#[test]
+fn a_range_that_ends_before_it_begins_and_a_reference_into_a_blob_file_are_refused() {
+    let (env, _) = memory();
+    let plain = options(&env, "");
+    let mut loader = BulkLoader::create("/db", &plain).unwrap();
+    loader.put(b"b", b"value").unwrap();
+    let error = loader.delete_range(b"c", b"a").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    assert!(error.to_string().contains("ends before that"), "{error}");
+    loader.delete_range(b"x", b"x").unwrap();
+    let index = b"\x01\x07\x00\x05\x00";
+    let family = ColumnFamilyId::DEFAULT;
+    let error = loader.write(family, ValueType::BlobIndex, b"key", index).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    assert!(error.to_string().contains("blob file"), "{error}");
+    loader.seal(3).unwrap();
+    let mut run = loader.sorted_run(family, 2).unwrap();
+    let error = run.write(ValueType::BlobIndex, b"key", index).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    run.finish().unwrap();
+    loader.finish().unwrap();
+    let db = Db::open("/db", &plain).unwrap();
+    assert_eq!(db.get("b").unwrap().as_deref(), Some(&b"value"[..]));
+    assert_eq!(db.get("key").unwrap(), None);
+}
