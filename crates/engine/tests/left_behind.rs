@@ -2,11 +2,13 @@
 //! process, and in the directory the same few files however often.
 
 use karst_engine::{Db, Options};
-use karst_io::{Env, MemoryFileSystem};
+use karst_io::{Crash, Env, MemoryFileSystem, Simulation};
 use karst_testkit::eventually;
-use std::collections::BTreeMap;
+use karst_testkit::random::Random;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::Duration;
 
 /// The tests of this file run one at a time, as they count what the whole process has.
 fn alone() -> MutexGuard<'static, ()> {
@@ -122,4 +124,126 @@ fn opening_and_closing_leaves_so_many_files_however_often() {
     let others = ["CURRENT", "IDENTITY", "LOCK", "LOG"];
     assert!(others.iter().all(|name| files(name) == Some(1)));
     assert_eq!(after.last().unwrap().len(), 5 + others.len(), "{:?}", after.last());
+}
+
+const KEYS: u64 = 200;
+const VALUE_BYTES: usize = 2_000;
+
+/// A database of blob files with garbage collection, that is opened and closed over and over.
+struct Blobs {
+    simulation: Simulation,
+    random: Random,
+    versions: Vec<u64>,
+}
+
+impl Blobs {
+    fn options(&self) -> Options {
+        Options::new()
+            .env(self.simulation.env().clone())
+            .db(|db| db.create_if_missing = true)
+            .column_families(|cf| {
+                cf.write_buffer_size = 64 << 10;
+                (cf.enable_blob_files, cf.min_blob_size) = (true, 100);
+                cf.enable_blob_garbage_collection = true;
+                cf.blob_garbage_collection_age_cutoff = 0.5;
+                cf.blob_file_size = 128 << 10;
+            })
+            .set("compression", "kNoCompression")
+            .unwrap()
+    }
+
+    fn put(&mut self, db: &Db) {
+        let key = self.random.below(KEYS);
+        self.versions[key as usize] += 1;
+        let value = [&self.versions[key as usize].to_be_bytes()[..], &[7; VALUE_BYTES]].concat();
+        db.put(key.to_be_bytes(), value).unwrap();
+        karst_io::block_on(
+            self.simulation.env(),
+            karst_io::sleep(self.simulation.env(), Duration::from_micros(200)),
+        );
+    }
+
+    fn check(&self, db: &Db) {
+        for (key, version) in self.versions.iter().enumerate().filter(|(_, version)| **version > 0) {
+            let found = db.get((key as u64).to_be_bytes()).unwrap().unwrap();
+            assert_eq!(found[..8], version.to_be_bytes(), "key {key}");
+        }
+    }
+
+    /// Bytes of all files of the directory.
+    fn bytes(&self) -> u64 {
+        let fs = self.simulation.env().fs();
+        let names = fs.list_dir(Path::new("/db")).unwrap();
+        names.iter().map(|name| fs.metadata(&Path::new("/db").join(name)).unwrap().len).sum()
+    }
+
+    /// Files that neither the database's MANIFEST nor its list of logs names, and that are none of
+    /// those that each database has.
+    fn unnamed(&self, db: &Db) -> Vec<String> {
+        let (live, _) = db.live_file_names();
+        let named: BTreeSet<String> = live
+            .iter()
+            .map(|name| name.trim_start_matches('/').to_owned())
+            .chain(db.log_numbers().iter().map(|number| format!("{number:06}.log")))
+            .chain(["IDENTITY", "LOCK", "LOG"].map(str::to_owned))
+            .collect();
+        let mut names = self.simulation.env().fs().list_dir(Path::new("/db")).unwrap();
+        // OPTIONS from before is kept, and so are LOGs.
+        names.retain(|name| !named.contains(name) && !name.starts_with("LOG.old."));
+        let options = names.iter().filter(|name| name.starts_with("OPTIONS-")).count();
+        assert!(options <= 1, "{names:?}");
+        names.retain(|name| !name.starts_with("OPTIONS-"));
+        names
+    }
+}
+
+/// Readers of all kinds open and close meanwhile, and stay open beyond the writer's end; some
+/// sessions end in a crash, also within compactions. Whatever was in use or half written then is
+/// gone once the database was opened again.
+#[test]
+fn a_database_that_is_opened_again_and_again_keeps_no_file_that_nothing_names() {
+    let seed = karst_testkit::asked::seed();
+    let (mut most, mut least) = (0, u64::MAX);
+    let simulation = Simulation::new(seed);
+    let mut blobs = Blobs { simulation, random: Random::new(seed), versions: vec![0; KEYS as usize] };
+    for session in 0..60u64 {
+        let options = blobs.options();
+        let db = Db::open("/db", &options).unwrap();
+        blobs.check(&db);
+        // What the opening removes, it removes beside what else goes on.
+        db.pause_background_work().unwrap();
+        db.enable_file_deletions().unwrap();
+        assert_eq!(blobs.unnamed(&db), Vec::<String>::new(), "session {session}, opened");
+        db.continue_background_work().unwrap();
+        let mut readers = Vec::new();
+        let puts = blobs.random.below(800);
+        for i in 0..puts {
+            blobs.put(&db);
+            if i % 97 == 5 {
+                readers.push(Db::open_read_only("/db", &options).unwrap());
+            }
+            if i % 131 == 7 {
+                readers.push(Db::open_as_secondary("/db", format!("/secondary{i}"), &options).unwrap());
+            }
+            if readers.len() > 3 {
+                readers.remove(0);
+            }
+        }
+        if blobs.random.below(3) == 0 {
+            drop((readers, db));
+            let (random, versions) = (blobs.random, blobs.versions);
+            blobs = Blobs { simulation: blobs.simulation.restart(Crash::Process, session), random, versions };
+        } else {
+            if blobs.random.below(2) == 0 {
+                db.wait_for_compact(&Default::default()).unwrap();
+                let bytes = blobs.bytes();
+                (most, least) = (most.max(bytes), least.min(bytes));
+            }
+            db.close().unwrap();
+            assert_eq!(blobs.unnamed(&db), Vec::<String>::new(), "session {session}, closed");
+        }
+    }
+    let live = KEYS * VALUE_BYTES as u64;
+    println!("{live} bytes of values took {least} to {most} bytes when all was compacted");
+    assert!(most < 10 * live, "{most} bytes for {live}");
 }
