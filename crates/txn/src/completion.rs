@@ -1,8 +1,8 @@
-//! Runs work to its end, whoever still waits for it.
+//! Futures that run to completion even if they are dropped.
 //!
-//! In: a future that owns what it works on. Out: its output. If who awaits it is dropped on the
-//! way, the environment's background threads do the rest; so a commit that has begun never leaves
-//! locks behind, nor lets go of them before it is decided.
+//! A [`Completion`] owns all data of its work. If it is dropped after its first poll, the
+//! environment's background threads finish the work, so a commit that has begun never leaks locks
+//! nor releases them before it is decided.
 
 use karst_engine::io::{Env, Priority};
 use std::future::Future;
@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 
 type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// See the module's head.
+/// A future whose work runs to completion even if it is dropped after its first poll.
 #[must_use = "nothing is done before it is polled"]
 pub(crate) struct Completion<T: Send + 'static> {
     work: Option<Work<T>>,
@@ -19,7 +19,7 @@ pub(crate) struct Completion<T: Send + 'static> {
     begun: bool,
 }
 
-/// `work`, to be awaited.
+/// Wraps `work` in a [`Completion`].
 pub(crate) fn complete<T: Send + 'static>(
     env: &Env,
     work: impl Future<Output = T> + Send + 'static,
@@ -56,7 +56,7 @@ mod tests {
     use std::sync::{Arc, mpsc};
     use std::time::Duration;
 
-    /// It would be polled once more otherwise, by whoever drops what was awaited.
+    /// Otherwise dropping the completion would poll finished work again.
     #[test]
     fn what_has_completed_is_let_go_of() {
         let held = Arc::new(());

@@ -1,36 +1,36 @@
-//! A transaction as others see it: its id, when it expires, and how far it is.
+//! The shared state of a transaction: id, expiration time and progress.
 //!
-//! Invariant: locks are stolen only from a transaction that has expired and is still `Started`;
-//! whoever commits or prepares leaves that state first. Both change it by compare and exchange, so
-//! one of them wins.
+//! Invariant: locks are stolen only from a transaction that has expired and is still `Started`; a
+//! commit or prepare leaves that state first. Both change it by compare and exchange, so exactly
+//! one succeeds.
 //!
-//! Ordering: `Relaxed`. Who wins is decided in the state alone; what a lock guards is handed over
-//! under the mutex of the lock's stripe.
+//! Ordering: `Relaxed`, because the race is decided in the state alone; data that a lock guards is
+//! handed over under the mutex of the lock's stripe.
 
 use crate::sync::{AtomicU8, Ordering};
 use karst_engine::{Error, ErrorKind, Result};
 use std::time::Duration;
 
-/// How far a transaction is.
+/// Progress of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[non_exhaustive]
 pub enum TransactionState {
-    /// It takes reads and writes.
+    /// Accepts reads and writes.
     Started,
-    /// It is being prepared.
+    /// Prepare is in progress.
     AwaitingPrepare,
-    /// It is prepared: it survives a crash, and can be committed or rolled back.
+    /// Prepared: survives a crash, and can be committed or rolled back.
     Prepared,
-    /// It is being committed.
+    /// Commit is in progress.
     AwaitingCommit,
-    /// It was committed.
+    /// Committed.
     Committed,
-    /// It is being rolled back.
+    /// Rollback is in progress.
     AwaitingRollback,
-    /// It was rolled back.
+    /// Rolled back.
     RolledBack,
-    /// It has expired, and others have taken its locks.
+    /// Expired; other transactions have taken its locks.
     LocksStolen,
 }
 
@@ -47,7 +47,7 @@ const STATES: [TransactionState; 8] = [
     LocksStolen,
 ];
 
-/// See the module's head.
+/// Shared state of one transaction.
 #[derive(Debug)]
 pub(crate) struct Holder {
     pub(crate) id: u64,
@@ -56,7 +56,7 @@ pub(crate) struct Holder {
 }
 
 impl Holder {
-    /// `expires_at` is a time of the environment's clock.
+    /// Creates the state `Started`. `expires_at` is a time of the environment's clock.
     pub(crate) fn new(id: u64, expires_at: Option<Duration>) -> Self {
         Self { id, expires_at, state: AtomicU8::new(Started as u8) }
     }
@@ -69,18 +69,19 @@ impl Holder {
         self.state.store(state as u8, Ordering::Relaxed);
     }
 
-    /// When its locks may be stolen; never once it is prepared.
+    /// Time from which the locks may be stolen while the state is `Started`; `None`: never.
     pub(crate) fn expires_at(&self) -> Option<Duration> {
         self.expires_at
     }
 
-    /// Whether its locks may be stolen, or have been.
+    /// Returns true if the transaction's locks may be stolen, or have been.
     pub(crate) fn is_expired(&self, now: impl Fn() -> Duration) -> bool {
-        // Why a function: a transaction that does not expire needs no clock.
+        // `now` is a function because a transaction without expiration needs no clock.
         self.expires_at.is_some_and(|at| at <= now()) && matches!(self.state(), Started | LocksStolen)
     }
 
-    /// Takes its locks away. Called when it has expired.
+    /// Moves the state of an expired transaction to `LocksStolen`; returns false if it has left
+    /// `Started` otherwise.
     pub(crate) fn steal(&self) -> bool {
         self.change(Started, LocksStolen) || self.state() == LocksStolen
     }
@@ -89,7 +90,7 @@ impl Holder {
         self.state.compare_exchange(from as u8, to as u8, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Refuses what only a transaction that has started, and not expired, may do.
+    /// Fails unless the transaction is `Started` and has not expired.
     pub(crate) fn check_started(&self, now: impl Fn() -> Duration) -> Result<()> {
         match self.state() {
             Started | LocksStolen if self.is_expired(&now) => Err(expired()),
@@ -98,7 +99,7 @@ impl Holder {
         }
     }
 
-    /// Goes from `Started` to `to`, unless it has expired.
+    /// Moves the state from `Started` to `to`, unless the transaction has expired.
     pub(crate) fn leave_started(&self, now: impl Fn() -> Duration, to: TransactionState) -> Result<()> {
         self.check_started(now)?;
         match self.change(Started, to) {
@@ -107,7 +108,7 @@ impl Holder {
         }
     }
 
-    /// Why a transaction in this state does not do what was asked.
+    /// Returns the error for a call that is not allowed in `state`.
     pub(crate) fn refusal(state: TransactionState) -> Error {
         let what = match state {
             Started => "it has not been prepared",

@@ -1,18 +1,17 @@
-//! Transactions: several reads and writes that take effect together or not at all, whoever else
-//! writes meanwhile.
+//! Transactions: several reads and writes that take effect atomically, isolated from other writers.
 //!
 //! | | |
 //! |---|---|
 //! | [`WriteBatchWithIndex`] | a write batch that can be read, alone or over the database |
-//! | [`OptimisticTransactionDb`] | transactions that take no locks; whether anybody wrote what they depend on is checked when they commit |
-//! | [`TransactionDb`] | transactions that lock the keys they write or read for update, and plain writes that do; two-phase commit |
+//! | [`OptimisticTransactionDb`] | transactions without locks; a commit fails if another writer changed a key that the transaction depends on |
+//! | [`TransactionDb`] | transactions that lock the keys they write or read for update, plain writes that lock too, two-phase commit |
 //!
-//! Every call on a transaction that may wait has two forms over one implementation: the plain one
-//! may block the calling thread, the `_async` one never does, and returns a future for any
+//! Every call on a transaction that may wait has two forms over one implementation: the plain form
+//! may block the calling thread; the `_async` form never blocks and returns a future for any
 //! executor. Opening blocks. docs/decisions/transactions.md has the guarantees and the argument.
 //!
-//! What locks share is checked in every interleaving of small scenarios, with loom
-//! (`cargo xtask ci` runs it):
+//! Loom checks the shared state of locks in every interleaving of small scenarios (`cargo xtask ci`
+//! runs it):
 //! `RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --release -p karst-txn --lib
 //! loom`
 #![forbid(unsafe_code)]

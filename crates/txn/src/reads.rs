@@ -1,13 +1,14 @@
-//! How transactions of both kinds are read: every call in its two forms, over one implementation.
+//! Reads of both kinds of transactions: every call in its blocking and its asynchronous form, over
+//! one implementation.
 //!
-//! A kind of transaction has `default_family`, and `get_by` and `multi_get_by`, which are told who
-//! calls.
+//! A transaction type provides `default_family`, and `get_by` and `multi_get_by` with the kind of
+//! caller as an argument.
 
-/// The reads of a kind of transaction, which are refused once `$refused`.
+/// Defines the reads of a transaction type; `$refused` is the state in which they fail.
 macro_rules! reads {
     ($transaction:ty, $refused:literal) => {
         impl $transaction {
-            /// The value of a key of the default column family, as the transaction sees it.
+            /// Returns the value of a key of the default column family, as the transaction sees it.
             ///
             /// # Errors
             #[doc = concat!("As [`Db::get_opt`](karst_engine::Db::get_opt); ", $refused, ".")]
@@ -18,15 +19,15 @@ macro_rules! reads {
             /// The asynchronous form of [`get`](Self::get).
             ///
             /// # Errors
-            /// The same.
+            /// Those of [`get`](Self::get).
             pub async fn get_async(&self, options: &ReadOptions, key: &[u8]) -> Result<Option<Value>> {
                 self.get_cf_async(options, self.default_family(), key).await
             }
 
-            /// The same of a column family.
+            /// Returns the value of a key of a column family; see [`get`](Self::get).
             ///
             /// # Errors
-            /// As [`get`](Self::get), and if the column family is of another database.
+            /// Those of [`get`](Self::get), and if the column family is of another database.
             pub fn get_cf(
                 &self,
                 options: &ReadOptions,
@@ -49,7 +50,7 @@ macro_rules! reads {
             /// The asynchronous form of [`get_cf`](Self::get_cf).
             ///
             /// # Errors
-            /// The same.
+            /// Those of [`get_cf`](Self::get_cf).
             pub async fn get_cf_async(
                 &self,
                 options: &ReadOptions,
@@ -59,8 +60,8 @@ macro_rules! reads {
                 self.get_by(Caller::Task, options, family, key).await
             }
 
-            /// The values of keys of the default column family, as the transaction sees them. What
-            /// has to be read is read at the same time.
+            /// Returns the values of keys of the default column family, as the transaction sees
+            /// them. Keys that need the database are read in one `multi_get`.
             pub fn multi_get<K: AsRef<[u8]> + Sync>(
                 &self,
                 options: &ReadOptions,
@@ -78,7 +79,7 @@ macro_rules! reads {
                 self.multi_get_cf_async(options, self.default_family(), keys).await
             }
 
-            /// The same of a column family.
+            /// Returns the values of keys of a column family; see [`multi_get`](Self::multi_get).
             pub fn multi_get_cf<K: AsRef<[u8]> + Sync>(
                 &self,
                 options: &ReadOptions,
@@ -98,8 +99,8 @@ macro_rules! reads {
                 self.multi_get_by(Caller::Task, options, Families::One(family), keys).await
             }
 
-            /// The values of keys, each of its own column family, as the transaction sees them;
-            /// what it has not written as of the same moment.
+            /// Returns the values of keys, each in its own column family, as the transaction sees
+            /// them. All keys that need the database are read at one sequence number.
             ///
             /// # Panics
             /// When there are not as many column families as keys.

@@ -1,7 +1,7 @@
-//! The atomics and the mutex that locks on keys are written against: the usual ones, or loom's when
-//! the crate is compiled with `--cfg loom`, so that loom explores the very types that ship.
+//! Atomics and mutex of the lock code: those of std and parking_lot, or loom's when the crate is
+//! compiled with `--cfg loom`, so that loom explores the types that ship.
 //!
-//! Crate-private. What it explores: [`holder`](crate::holder) and [`lock`](crate::lock), with the
+//! Crate-private. Loom explores [`holder`](crate::holder) and [`lock`](crate::lock), with the
 //! events of `event-listener`, which has such a switch of its own.
 
 #[cfg(loom)]
@@ -14,7 +14,7 @@ pub(crate) use imp::atomic::{AtomicU8, AtomicUsize, Ordering};
 #[cfg(not(loom))]
 pub(crate) use parking_lot::Mutex;
 
-/// A mutex that is locked as parking_lot's.
+/// Loom's mutex with parking_lot's interface.
 #[cfg(loom)]
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);

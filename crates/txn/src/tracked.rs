@@ -1,17 +1,17 @@
 //! The keys that a transaction depends on.
 //!
-//! In: each key that is written or read for update, with the sequence number from which on nobody
-//! else may have written it. Out: all of them, at commit; those that are let go, when the
-//! transaction goes back to a save point.
+//! Each key that is written or read for update is tracked with the sequence number after which no
+//! other writer may have changed it. A commit takes all of them; a rollback to a save point returns
+//! those to be released.
 
 use crate::undo::UndoLog;
 use karst_engine::{ColumnFamily, Unchanged};
 use std::collections::BTreeMap;
 
-/// What is known of a key.
+/// State of a tracked key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tracked {
-    /// Nobody else has written it, or may have, with a larger sequence number.
+    /// No other writer has changed the key, or may have, at a larger sequence number.
     pub(crate) since: u64,
     pub(crate) exclusive: bool,
 }
@@ -29,11 +29,11 @@ struct Undo {
     before: Option<Tracked>,
 }
 
-/// See the module's head.
+/// Tracked keys of one transaction, with undo for save points.
 #[derive(Debug, Default)]
 pub(crate) struct TrackedKeys {
     families: BTreeMap<u32, OfFamily>,
-    /// What was known before each change.
+    /// Previous state of each change since the first save point.
     undo: UndoLog<Undo>,
 }
 
@@ -42,14 +42,14 @@ impl TrackedKeys {
         self.families.get(&family)?.keys.get(key).copied()
     }
 
-    /// Every key with its column family's id.
+    /// Iterates over every key with its column family's id.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &[u8])> {
         self.families
             .iter()
             .flat_map(|(family, of_family)| of_family.keys.keys().map(|key| (*family, &**key)))
     }
 
-    /// Takes note of a key; what was known and is stricter stays.
+    /// Tracks a key; the stricter of the old and the new state stays.
     pub(crate) fn track(&mut self, family: &ColumnFamily, key: &[u8], new: Tracked) {
         let of_family = self
             .families
@@ -69,7 +69,7 @@ impl TrackedKeys {
         }
     }
 
-    /// Takes back what was just [tracked](Self::track) of a key, of which `before` was known.
+    /// Undoes the last [`track`](Self::track) of a key, whose previous state was `before`.
     pub(crate) fn take_back(&mut self, family: u32, key: &[u8], before: Option<Tracked>) {
         let Some(of_family) = self.families.get_mut(&family).filter(|of| of.keys.get(key).copied() != before)
         else {
@@ -88,17 +88,19 @@ impl TrackedKeys {
         self.undo.set_save_point();
     }
 
-    /// Forgets the last save point.
+    /// Removes the last save point.
     pub(crate) fn pop_save_point(&mut self) {
         self.undo.pop_save_point();
     }
 
-    /// Goes back to the last save point. `let_go` is called with each key that was not known then.
+    /// Restores the state at the last save point. Calls `let_go` with each key that was not tracked
+    /// then.
     pub(crate) fn rollback_to_save_point(&mut self, mut let_go: impl FnMut(u32, &[u8])) {
         for Undo { family, key, before } in self.undo.take_back() {
             let of_family = self.families.get_mut(&family).expect("what was noted has a family");
             match before {
-                // Why exclusive stays: a lock that was made exclusive is, until it is let go.
+                // `exclusive` is not restored, because the lock stays exclusive until it is
+                // released.
                 Some(before) => {
                     let exclusive = of_family.keys.get(&key).is_some_and(|now| now.exclusive);
                     of_family.keys.insert(key, Tracked { exclusive, ..before });
@@ -111,7 +113,7 @@ impl TrackedKeys {
         }
     }
 
-    /// All of them, for a write that depends on them.
+    /// Returns all tracked keys, for a conditional write.
     pub(crate) fn unchanged(&self) -> Vec<Unchanged> {
         let of_family = |of: &OfFamily| {
             let unchanged = |key: &[u8], tracked: &Tracked| Unchanged {

@@ -1,14 +1,14 @@
-//! What was changed since each save point, so that it can be taken back.
+//! An undo log: the records that undo changes since each save point.
 //!
-//! In: save points, and whatever undoes a change. Out: those of the changes since the last save
-//! point, newest first. Without a save point nothing is kept.
+//! Records are returned newest first by a rollback to the last save point. Without a save point no
+//! record is kept.
 
-/// See the module's head.
+/// Undo records and save points.
 #[derive(Debug)]
 pub(crate) struct UndoLog<T> {
-    /// What undoes each change since the first save point, oldest first.
+    /// Undo records since the first save point, oldest first.
     changes: Vec<T>,
-    /// How many changes there were at each save point.
+    /// Number of records at each save point.
     save_points: Vec<usize>,
 }
 
@@ -19,7 +19,7 @@ impl<T> Default for UndoLog<T> {
 }
 
 impl<T> UndoLog<T> {
-    /// Whether changes are to be pushed.
+    /// Returns true if changes must be pushed, because a save point is set.
     pub(crate) fn is_kept(&self) -> bool {
         !self.save_points.is_empty()
     }
@@ -29,7 +29,7 @@ impl<T> UndoLog<T> {
         self.changes.push(change);
     }
 
-    /// Forgets the last change, which was not made after all.
+    /// Removes the last record, because its change was undone.
     pub(crate) fn pop(&mut self) {
         debug_assert!(self.save_points.last().is_some_and(|before| *before < self.changes.len()));
         self.changes.pop();
@@ -39,7 +39,7 @@ impl<T> UndoLog<T> {
         self.save_points.push(self.changes.len());
     }
 
-    /// Forgets the last save point and keeps what was done since.
+    /// Removes the last save point and keeps the changes since.
     pub(crate) fn pop_save_point(&mut self) {
         self.save_points.pop();
         if self.save_points.is_empty() {
@@ -47,8 +47,7 @@ impl<T> UndoLog<T> {
         }
     }
 
-    /// The changes since the last save point, newest first. They are forgotten, and the save point
-    /// too.
+    /// Removes the last save point, and removes and returns the records since, newest first.
     pub(crate) fn take_back(&mut self) -> impl Iterator<Item = T> {
         let kept = self.save_points.pop().unwrap_or(0);
         self.changes.drain(kept..).rev()

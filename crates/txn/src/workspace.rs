@@ -1,5 +1,4 @@
-//! The state that both kinds of transactions have: what was written, what it depends on, snapshots
-//! and save points.
+//! State common to both kinds of transactions: writes, tracked keys, snapshots and save points.
 //!
 //! Invariant: batch, tracked keys and snapshots have the same save points.
 
@@ -8,22 +7,22 @@ use crate::tracked::TrackedKeys;
 use karst_engine::caller::Caller;
 use karst_engine::{Db, Error, Result, Snapshot, TransactionHooks, WriteOptions};
 
-/// See the module's head.
+/// State common to both kinds of transactions.
 #[derive(Debug)]
 pub(crate) struct Workspace {
     pub(crate) db: Db,
     pub(crate) batch: WriteBatchWithIndex,
     pub(crate) tracked: TrackedKeys,
-    /// What the user has set.
+    /// Snapshot set by the user.
     snapshot: Option<Snapshot>,
     snapshot_on_next_operation: bool,
-    /// The first that was taken, held for the sake of validation.
+    /// Oldest snapshot taken or set, held because validation needs the entries since then.
     held: Option<Snapshot>,
     save_points: Vec<(Option<Snapshot>, bool)>,
 }
 
 impl Workspace {
-    /// Nothing in hand; the batch refuses to grow over `max_bytes` (0: no limit).
+    /// Creates an empty state whose batch holds at most `max_bytes` (0: no limit).
     pub(crate) fn new(db: Db, max_bytes: usize) -> Self {
         Self {
             batch: WriteBatchWithIndex::with_limit(&db, true, max_bytes),
@@ -47,10 +46,10 @@ impl Workspace {
         self.snapshot_on_next_operation = false;
     }
 
-    /// Has a snapshot that was taken before.
+    /// Sets a snapshot that was taken before.
     ///
     /// # Errors
-    /// It is of another database.
+    /// The snapshot is of another database.
     pub(crate) fn use_snapshot(&mut self, snapshot: Snapshot) -> Result<()> {
         if !TransactionHooks::of(&self.db).has_taken(&snapshot) {
             return Err(Error::invalid_argument("the snapshot is of another database"));
@@ -72,15 +71,15 @@ impl Workspace {
         self.snapshot_on_next_operation = false;
     }
 
-    /// An operation begins: takes the snapshot that was asked for.
+    /// Starts an operation: takes the snapshot that was asked for.
     pub(crate) fn begin_operation(&mut self) {
         if self.snapshot_on_next_operation {
             self.take_snapshot();
         }
     }
 
-    /// The sequence number from which on nobody else may have written a key that comes now; a
-    /// snapshot at or below it is held from now on.
+    /// Returns the sequence number after which no other writer may change a key that is tracked
+    /// now. A snapshot at or below it is held from now on.
     pub(crate) fn since(&mut self) -> u64 {
         self.held.get_or_insert_with(|| self.db.snapshot());
         match &self.snapshot {
@@ -89,17 +88,17 @@ impl Workspace {
         }
     }
 
-    /// Writes the batch, if there is anything in it; where keys have timestamps, at this one.
+    /// Writes the batch unless it is empty, with this timestamp on keys that need one.
     ///
     /// # Errors
-    /// As [`Db::write`]; keys need a timestamp, and there is none.
+    /// Those of [`Db::write`]; a key needs a timestamp, and `timestamp` is `None`.
     pub(crate) async fn write(
         &self,
         by: Caller,
         options: &WriteOptions,
         timestamp: Option<&[u8]>,
     ) -> Result<()> {
-        // Why a copy: a commit that fails may be tried again at another timestamp.
+        // A copy, because a commit that fails may be retried at another timestamp.
         let stamped = timestamp
             .filter(|_| self.batch.write_batch().needs_timestamps())
             .map(|timestamp| self.batch.stamped(timestamp))
@@ -117,7 +116,7 @@ impl Workspace {
         self.save_points.push((self.snapshot.clone(), self.snapshot_on_next_operation));
     }
 
-    /// `let_go` is called with each key that is not tracked any more.
+    /// Calls `let_go` with each key that is no longer tracked.
     pub(crate) fn rollback_to_save_point(&mut self, let_go: impl FnMut(u32, &[u8])) -> Result<()> {
         self.batch.rollback_to_save_point()?;
         self.tracked.rollback_to_save_point(let_go);
@@ -133,7 +132,7 @@ impl Workspace {
         Ok(())
     }
 
-    /// Lets go of everything.
+    /// Removes all writes, tracked keys, save points and snapshots.
     pub(crate) fn clear(&mut self) {
         self.batch.clear();
         self.tracked.clear();

@@ -1,7 +1,7 @@
-//! Iterators over what a batch holds, without its database.
+//! Iterators over the operations of a batch, without its database.
 //!
-//! In: the batch's index of a column family. Out: its operations in the order of their keys, in
-//! both directions; those of one key oldest first.
+//! An iterator walks the batch's index of one column family in key order, in both directions; the
+//! operations of one key come oldest first.
 
 use super::WriteBatchWithIndex;
 use super::index::{FamilyIndex, From, Update, Updates};
@@ -9,15 +9,15 @@ use karst_engine::format::ColumnFamilyId;
 use karst_engine::{ColumnFamily, Result};
 use std::sync::Arc;
 
-/// What an operation of a batch does to its key.
+/// Effect of an operation of a batch on its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BatchEntryKind {
-    /// Sets it.
+    /// Sets the key.
     Put,
-    /// Removes it.
+    /// Removes the key.
     Delete,
-    /// Removes it; it was put at most once since it was last removed.
+    /// Removes the key, which was put at most once since it was last removed.
     SingleDelete,
     /// Adds a merge operand.
     Merge,
@@ -29,20 +29,20 @@ pub enum BatchEntryKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BatchEntry<'a> {
-    /// What it does.
+    /// Effect on the key.
     pub kind: BatchEntryKind,
-    /// To which key.
+    /// Key that is written.
     pub key: &'a [u8],
     /// The value, the operand, or the columns as RocksDB encodes them; empty where the key is
     /// removed.
     pub value: &'a [u8],
 }
 
-/// An iterator over what a batch does to a column family, as it was when the iterator was made.
-/// Nothing is read, so nothing fails. Seek before anything else.
+/// An iterator over the operations of a batch in one column family, as they were when the iterator
+/// was made. It performs no reads, so no call fails. Seek before any other call.
 #[derive(Debug)]
 pub struct BatchIterator {
-    /// `None` if the batch has nothing of the family.
+    /// `None` if the batch has no operations in the family.
     index: Option<Arc<FamilyIndex>>,
     at: Option<At>,
 }
@@ -51,20 +51,20 @@ pub struct BatchIterator {
 struct At {
     key: Arc<[u8]>,
     updates: Updates,
-    /// Which of them.
+    /// Index of the current operation in `updates`.
     number: usize,
 }
 
 impl WriteBatchWithIndex {
-    /// An iterator over what the batch does to the default column family: with `overwrite_key`, for
-    /// each key what its newest operations amount to, that is the last put or removal and the
-    /// operands behind it; otherwise every operation. It shows the batch as it is now, whatever is
-    /// added later.
+    /// Returns an iterator over the batch's operations in the default column family. With
+    /// `overwrite_key` each key shows only its last put or removal and the merge operands behind
+    /// it; otherwise every operation. Operations added later do not show.
     pub fn iter(&self) -> BatchIterator {
         self.iter_of(ColumnFamilyId::DEFAULT.0)
     }
 
-    /// The same of a column family.
+    /// Returns an iterator over the batch's operations in a column family; see
+    /// [`iter`](Self::iter).
     ///
     /// # Errors
     /// The column family is of another database.
@@ -79,12 +79,12 @@ impl WriteBatchWithIndex {
 }
 
 impl BatchIterator {
-    /// Whether the iterator stands at an operation.
+    /// Returns true if the iterator is at an operation.
     pub fn valid(&self) -> bool {
         self.at.is_some()
     }
 
-    /// The current operation.
+    /// Returns the current operation.
     ///
     /// # Panics
     /// When the iterator is not valid.
@@ -100,8 +100,8 @@ impl BatchIterator {
         BatchEntry { kind, key, value }
     }
 
-    /// Takes it to the first operation of the first key from a place on; backward, to the last of
-    /// the last one.
+    /// Moves to the first operation of the first key from `from` on; backward, to the last
+    /// operation of the last key.
     fn go(&mut self, from: From<'_>, forward: bool) {
         let found = self.index.as_ref().and_then(|index| index.walk(from, forward));
         self.at = found.map(|(key, updates)| At {
@@ -111,27 +111,27 @@ impl BatchIterator {
         });
     }
 
-    /// Go to the first operation of all.
+    /// Moves to the first operation of the first key.
     pub fn seek_to_first(&mut self) {
         self.go(From::End, true);
     }
 
-    /// Go to the last operation of all.
+    /// Moves to the last operation of the last key.
     pub fn seek_to_last(&mut self) {
         self.go(From::End, false);
     }
 
-    /// Go to the first operation of the first key at or behind `key`.
+    /// Moves to the first operation of the first key at or after `key`.
     pub fn seek(&mut self, key: impl AsRef<[u8]>) {
         self.go(From::At(key.as_ref()), true);
     }
 
-    /// Go to the last operation of the last key at or before `key`.
+    /// Moves to the last operation of the last key at or before `key`.
     pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) {
         self.go(From::At(key.as_ref()), false);
     }
 
-    /// Go to the next operation.
+    /// Moves to the next operation.
     ///
     /// # Panics
     /// When the iterator is not valid.
@@ -146,7 +146,7 @@ impl BatchIterator {
         }
     }
 
-    /// Go to the previous operation.
+    /// Moves to the previous operation.
     ///
     /// # Panics
     /// When the iterator is not valid.

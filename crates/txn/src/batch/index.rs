@@ -1,7 +1,7 @@
-//! The index of a batch: for each key of a column family, in the family's order, what the batch
-//! does to it.
+//! The index of a batch: maps each key of a column family, in the family's order, to the batch's
+//! updates of it.
 //!
-//! In: updates in their order. Out: what they amount to, with or without a value below them.
+//! It also computes the result of a key's updates, with or without a value below them.
 
 use karst_engine::format::Comparator;
 use karst_engine::merge_operator::{Merged, full_merge};
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// What one operation does to a key.
+/// One operation on a key.
 #[derive(Clone, Debug)]
 pub(super) enum Update {
     Put(Arc<[u8]>),
@@ -30,14 +30,14 @@ pub(super) enum Update {
 /// Updates of one key, oldest first.
 pub(super) type Updates = Vec<Update>;
 
-/// A key in the order of its column family.
+/// A key that compares in the order of its column family.
 #[derive(Clone, Debug)]
 pub(super) struct Key {
     pub(super) bytes: Arc<[u8]>,
     order: Comparator,
 }
 
-/// A key to look for: owned or borrowed.
+/// A key to look up: owned or borrowed.
 trait Probe {
     fn parts(&self) -> (&[u8], &Comparator);
 }
@@ -101,14 +101,14 @@ impl PartialEq for Key {
 
 impl Eq for Key {}
 
-/// What a batch does to one column family.
+/// Index of a batch's updates in one column family.
 #[derive(Clone, Debug)]
 pub(super) struct FamilyIndex {
     order: Comparator,
     keys: BTreeMap<Key, Updates>,
 }
 
-/// Where a walk begins.
+/// Start of a walk: an end of the index, a key, or the neighbour of a key.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum From<'a> {
     End,
@@ -125,7 +125,7 @@ impl FamilyIndex {
         &self.order
     }
 
-    /// Adds an update. If `remember`, returns the key and what it had before.
+    /// Adds an update. If `remember`, returns the key and the updates it had before.
     pub(super) fn add(
         &mut self,
         key: &[u8],
@@ -136,7 +136,7 @@ impl FamilyIndex {
         let order = &self.order;
         if let Some(updates) = self.keys.get_mut(&(key, order) as &dyn Probe) {
             let before = remember.then(|| (key.into(), Some(updates.clone())));
-            // Why not for operands: what is below them counts.
+            // Not for operands, because their result depends on the updates below them.
             if overwrite && !matches!(update, Update::Merge(_)) {
                 updates.clear();
             }
@@ -148,7 +148,7 @@ impl FamilyIndex {
         remember.then_some((bytes, None))
     }
 
-    /// Puts back what [`add`](Self::add) said was there before.
+    /// Restores the updates that [`add`](Self::add) returned for the key.
     pub(super) fn restore(&mut self, key: Arc<[u8]>, before: Option<Updates>) {
         let key = Key { bytes: key, order: self.order.clone() };
         match before {
@@ -161,7 +161,7 @@ impl FamilyIndex {
         self.keys.get(&(key, &self.order) as &dyn Probe)
     }
 
-    /// The first key from a place on, in the family's order or against it.
+    /// Returns the first key from `from` on, in the family's order or against it.
     pub(super) fn walk(&self, from: From<'_>, forward: bool) -> Option<(&Key, &Updates)> {
         let order = &self.order;
         let probe = match from {
@@ -180,15 +180,15 @@ impl FamilyIndex {
     }
 }
 
-/// What the updates of a key amount to.
+/// Result of a key's updates.
 pub(super) enum Amount {
     Value(Arc<[u8]>),
     Deleted,
-    /// Merge operands, oldest first, over whatever the database has.
+    /// Merge operands, oldest first, to be applied to the database's value.
     Operands(Vec<Arc<[u8]>>),
 }
 
-/// What `updates` of `key` amount to. The family, if it is known, says how they are merged.
+/// Returns the result of `updates` of `key`. Merging needs `family` for its merge operator.
 pub(super) fn amount(family: Option<&ColumnFamily>, key: &[u8], updates: &[Update]) -> Result<Amount> {
     let base = updates.iter().rposition(|update| !matches!(update, Update::Merge(_)));
     let operands: Vec<Arc<[u8]>> = updates[base.map_or(0, |base| base + 1)..]
@@ -214,7 +214,7 @@ pub(super) fn amount(family: Option<&ColumnFamily>, key: &[u8], updates: &[Updat
     Ok(Amount::Value(merged(family, key, existing, &operands)?.to_vec().into()))
 }
 
-/// `operands`, oldest first, over `existing`.
+/// Merges `operands`, oldest first, into `existing`.
 pub(super) fn merged(
     family: &ColumnFamily,
     key: &[u8],

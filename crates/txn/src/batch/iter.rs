@@ -1,13 +1,13 @@
-//! Iterators over a batch and its database together.
+//! Iterators over a batch merged with its database.
 //!
-//! In: an iterator over a column family of the database, and the batch's index of it. Out: keys in
-//! order, in both directions, as if the batch had been written.
+//! An iterator merges an iterator over a column family of the database with the batch's index of
+//! that family. It yields keys in order, in both directions, as if the batch had been written.
 //!
 //! Invariants:
-//! - Going forward, both sides stand at or behind the current key; going back, at or before it.
-//!   `next` and `prev` bring the side that goes the other way round first.
-//! - What the batch removes is passed over on both sides. A move that failed, or was dropped,
-//!   leaves the iterator nowhere.
+//! - Going forward, both sides are at or behind the current key; going back, at or before it.
+//!   `next` and `prev` first turn a side that moves in the other direction.
+//! - Keys that the batch removes are skipped on both sides. A move that failed, or was dropped,
+//!   leaves the iterator not valid.
 
 use super::WriteBatchWithIndex;
 use super::index::{Amount, FamilyIndex, From, Updates, amount, merged};
@@ -16,17 +16,17 @@ use karst_engine::{ColumnFamily, Db, DbIterator, Error, ReadOptions, Result, Str
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// An iterator over a batch and its database together, as both were when it was made. Seek before
-/// anything else.
+/// An iterator over a batch merged with its database, both as they were when it was made. Seek
+/// before any other call.
 pub struct BatchDbIterator {
     base: DbIterator,
     family: ColumnFamily,
-    /// `None` if the batch has nothing of the family.
+    /// `None` if the batch has no operations in the family.
     delta: Option<Arc<FamilyIndex>>,
     lower: Option<Vec<u8>>,
     upper: Option<Vec<u8>>,
     forward: bool,
-    /// Where the batch's side stands.
+    /// Current key of the batch's side, with its updates.
     at: Option<(Arc<[u8]>, Updates)>,
     current: Current,
     status: Result<()>,
@@ -35,7 +35,7 @@ pub struct BatchDbIterator {
 enum Current {
     Nowhere,
     Base,
-    /// The batch's key, with its value. Whether the base stands at the same key.
+    /// The batch's key with its value; `both` is true if the database's side is at the same key.
     Delta {
         value: Value,
         both: bool,
@@ -54,11 +54,11 @@ enum Move<'a> {
 }
 
 impl WriteBatchWithIndex {
-    /// An iterator over a column family as it would be if the batch had been written. It shows the
-    /// batch as it is now, whatever is added later.
+    /// Returns an iterator over a column family as it would be if the batch had been written.
+    /// Operations added to the batch later do not show.
     ///
     /// # Errors
-    /// As [`Db::iter_cf`]; `prefix_same_as_start` and `iter_start_ts` are not supported here.
+    /// Those of [`Db::iter_cf`]; `prefix_same_as_start` and `iter_start_ts` are not supported here.
     pub fn iter_with_base_cf(
         &self,
         db: &Db,
@@ -70,17 +70,16 @@ impl WriteBatchWithIndex {
             return Err(Error::not_supported("prefix_same_as_start in an iterator over a batch"));
         }
         if options.iter_start_ts.is_some() {
-            // Why: what the batch has of a key would stand beside each of its timestamps.
+            // The batch's entry for a key would have to stand beside each of the key's timestamps.
             return Err(Error::not_supported("iter_start_ts in an iterator over a batch"));
         }
         let bounds = (options.iterate_lower_bound.clone(), options.iterate_upper_bound.clone());
         self.iter_over(db.iter_cf(options, family)?, family, bounds)
     }
 
-    /// The same over an iterator that there is already, which must be one of this column family,
-    /// and not one that keeps to a prefix or that follows writes. It goes with the new iterator,
-    /// wherever it stood. The bounds, lower and upper, are those of what the batch adds; the
-    /// database's side keeps its own.
+    /// Returns an iterator that merges the batch over `base`, an iterator over this column family.
+    /// `base` may be anywhere; it must not be restricted to a prefix or follow new writes. `lower`
+    /// and `upper` bound the keys of the batch; `base` keeps its own bounds.
     ///
     /// # Errors
     /// The column family is of another database than the batch.
@@ -105,22 +104,23 @@ impl WriteBatchWithIndex {
         })
     }
 
-    /// The same over the default column family.
+    /// Returns an iterator over the default column family as it would be if the batch had been
+    /// written.
     ///
     /// # Errors
-    /// As [`iter_with_base_cf`](Self::iter_with_base_cf).
+    /// Those of [`iter_with_base_cf`](Self::iter_with_base_cf).
     pub fn iter_with_base(&self, db: &Db, options: &ReadOptions) -> Result<BatchDbIterator> {
         self.iter_with_base_cf(db, options, self.default_of(db))
     }
 }
 
 impl BatchDbIterator {
-    /// Whether the iterator stands at an entry.
+    /// Returns true if the iterator is at an entry.
     pub fn valid(&self) -> bool {
         !matches!(self.current, Current::Nowhere)
     }
 
-    /// The current key.
+    /// Returns the current key.
     ///
     /// # Panics
     /// When the iterator is not valid.
@@ -132,7 +132,7 @@ impl BatchDbIterator {
         }
     }
 
-    /// The current value.
+    /// Returns the current value.
     ///
     /// # Panics
     /// When the iterator is not valid.
@@ -144,7 +144,8 @@ impl BatchDbIterator {
         }
     }
 
-    /// The current value with what keeps it in memory, to be kept beyond the next move.
+    /// Returns the current value, which stays readable after the next move because it holds its
+    /// buffer.
     ///
     /// # Panics
     /// When the iterator is not valid.
@@ -156,8 +157,8 @@ impl BatchDbIterator {
         }
     }
 
-    /// The timestamp of the current entry: empty in a column family without timestamps, and where
-    /// the entry is the batch's, which has none yet.
+    /// Returns the timestamp of the current entry: empty in a column family without timestamps, and
+    /// for an entry of the batch, which has no timestamp yet.
     ///
     /// # Panics
     /// When the iterator is not valid.
@@ -169,13 +170,13 @@ impl BatchDbIterator {
         }
     }
 
-    /// Whether it was ever sent anywhere, or stands nowhere because it is new.
+    /// Returns true if the iterator was ever moved; false if it is not valid because it is new.
     pub(super) fn was_sent(&self) -> bool {
-        // Wherever it is sent, the database's side is sent first.
+        // Every move moves the database's side first.
         Streamed::was_sent(&self.base)
     }
 
-    /// The error that ended the last move, if one did.
+    /// Returns the error of the last move, if it failed.
     ///
     /// # Errors
     /// That error.
@@ -205,11 +206,11 @@ impl BatchDbIterator {
         self.family.comparator().compare_bare(a, b)
     }
 
-    /// Takes the batch's side to its first key from a place on, within the bounds.
+    /// Moves the batch's side to its first key from `from` on, within the bounds.
     fn delta(&mut self, from: From<'_>) {
         self.at = None;
         let Some(delta) = self.delta.clone() else { return };
-        // Why the bound that lies behind: the walk begins there if the place is before it.
+        // A start outside the bound at which the walk begins is replaced by that bound.
         let from = match (from, self.forward) {
             (From::End, true) => self.lower.as_deref().map_or(From::End, From::At),
             (From::End, false) => self.upper.as_deref().map_or(From::End, From::Beyond),
@@ -231,7 +232,7 @@ impl BatchDbIterator {
         self.at = found.map(|(key, updates)| (key.bytes.clone(), updates.clone()));
     }
 
-    /// Takes the batch's side one further.
+    /// Moves the batch's side one key on.
     fn advance_delta(&mut self) {
         if let Some((key, _)) = self.at.take() {
             self.delta(From::Beyond(&key));
@@ -242,7 +243,7 @@ impl BatchDbIterator {
         if self.forward { Move::Next } else { Move::Prev }
     }
 
-    /// From where both sides stand to the first key that is not removed.
+    /// Moves both sides on to the first key that is not removed.
     async fn settle(&mut self, by: Caller) -> Result<()> {
         loop {
             let Some((key, updates)) = &self.at else {
@@ -340,7 +341,7 @@ impl BatchDbIterator {
     }
 }
 
-/// The two forms of every move.
+/// Defines the blocking and the asynchronous form of every move.
 macro_rules! moves {
     ($($(#[$doc:meta])* $plain:ident $asynchronous:ident ($($key:ident)?) = |$it:ident, $by:ident| $move:expr;)*) => {
         impl BatchDbIterator {
@@ -348,8 +349,8 @@ macro_rules! moves {
                 $(#[$doc])*
                 ///
                 /// # Errors
-                /// What had to be read could not be, the merge operator failed, or the database is
-                /// closed. The iterator is not valid then.
+                /// A read failed, the merge operator failed, or the database is closed. The
+                /// iterator is not valid then.
                 pub fn $plain(&mut self $(, $key: impl AsRef<[u8]>)?) -> Result<()> {
                     $(let $key = $key.as_ref();)?
                     let ($it, $by) = (self, Caller::Thread);
@@ -359,7 +360,7 @@ macro_rules! moves {
                 #[doc = concat!("The asynchronous form of [`", stringify!($plain), "`](Self::", stringify!($plain), ").")]
                 ///
                 /// # Errors
-                /// The same.
+                /// Those of the blocking form.
                 pub async fn $asynchronous(&mut self $(, $key: &[u8])?) -> Result<()> {
                     let ($it, $by) = (self, Caller::Task);
                     $move.await
@@ -370,21 +371,21 @@ macro_rules! moves {
 }
 
 moves! {
-    /// Go to the first key.
+    /// Moves to the first key.
     seek_to_first seek_to_first_async () = |it, by| it.seek_by(by, Move::First);
-    /// Go to the last key.
+    /// Moves to the last key.
     seek_to_last seek_to_last_async () = |it, by| it.seek_by(by, Move::Last);
-    /// Go to the first key at or behind `key`.
+    /// Moves to the first key at or after `key`.
     seek seek_async (key) = |it, by| it.seek_by(by, Move::Seek(key));
-    /// Go to the last key at or before `key`.
+    /// Moves to the last key at or before `key`.
     seek_for_prev seek_for_prev_async (key) = |it, by| it.seek_by(by, Move::SeekForPrev(key));
-    /// Go to the next key.
+    /// Moves to the next key.
     ///
     /// # Panics
     /// When the iterator is not valid.
     #[allow(clippy::should_implement_trait, reason = "the field's name for it")]
     next next_async () = |it, by| it.step_by(by, true);
-    /// Go to the previous key.
+    /// Moves to the previous key.
     ///
     /// # Panics
     /// When the iterator is not valid.

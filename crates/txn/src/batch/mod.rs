@@ -1,16 +1,18 @@
-//! Write batches that can be read: what a transaction has written before anybody else sees it.
+//! Write batches with an index: the uncommitted writes of a transaction, readable before they are
+//! written.
 //!
-//! In: operations. Out: the same as a [`WriteBatch`], and reads that see the batch over the
-//! database.
+//! A batch collects operations like a [`WriteBatch`], and serves reads that see its operations over
+//! the database.
 //!
 //! Invariants:
-//! - The batch holds every operation in its order; the index says what it amounts to for each key.
-//!   Both are taken back together to a save point.
-//! - An operation that is refused leaves both as they were.
-//! - Keys of column families with timestamps are in the index without any, and in the batch with
-//!   room for one, which [`update_timestamps`](WriteBatchWithIndex::update_timestamps) fills.
-//! - The index of a column family is copied before it is changed while an iterator looks at it; so
-//!   an iterator shows the batch as it was when the iterator was made.
+//! - The batch holds every operation in order; the index holds the result for each key. A rollback
+//!   to a save point restores both together.
+//! - A refused operation leaves both unchanged.
+//! - Keys of column families with timestamps are stored without a timestamp in the index, and in
+//!   the batch with space for one, which
+//!   [`update_timestamps`](WriteBatchWithIndex::update_timestamps) fills.
+//! - The index of a column family is copied on write while an iterator holds it, so an iterator
+//!   shows the batch as it was when the iterator was made.
 
 mod entries;
 mod index;
@@ -34,7 +36,7 @@ use karst_engine::{ColumnFamily, Db, Error, Named, Result, TransactionHooks, Wri
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A write batch with an index, so that what it holds can be read before it is written.
+/// A write batch with an index, so that its operations can be read before they are written.
 ///
 /// ```
 /// # use karst_engine::{Db, Options, ReadOptions, WriteOptions};
@@ -53,18 +55,18 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct WriteBatchWithIndex {
     batch: WriteBatch,
-    /// A put or delete replaces what the index had for its key; otherwise it keeps all.
+    /// A put or delete replaces the key's updates in the index; otherwise the index keeps all.
     overwrite_key: bool,
-    /// The column family of calls that name none; `None` in a batch that was made for no database.
+    /// Column family of calls that name none; `None` in a batch that is bound to no database.
     default_family: Option<ColumnFamily>,
-    /// The order of that column family while it is not known.
+    /// Key order of the default column family while `default_family` is `None`.
     default_order: Comparator,
-    /// One of the column families of the database it is for, once that is known.
+    /// Any column family of the batch's database, once one is known.
     home: Option<ColumnFamily>,
     families: BTreeMap<u32, Arc<FamilyIndex>>,
-    /// What the index had before each change.
+    /// Previous index entry of each change since the first save point.
     undo: UndoLog<Undo>,
-    /// The batch removes ranges, which the index does not know.
+    /// True if the batch contains range deletions, which the index does not hold.
     removes_ranges: bool,
 }
 
@@ -75,18 +77,18 @@ struct Undo {
     before: Option<Updates>,
 }
 
-/// How a batch that is made for no database is made.
+/// Parameters of a batch that is bound to no database.
 #[derive(Clone, Debug)]
 pub struct BatchParams {
-    /// Room for so many bytes, which is a hint.
+    /// Bytes to reserve for the encoding; a hint.
     pub reserved_bytes: usize,
-    /// The index keeps what a key's newest operations amount to; otherwise all of them.
+    /// The index keeps only the result of a key's newest operations; otherwise all operations.
     pub overwrite_key: bool,
-    /// The batch refuses to grow over so many bytes (0: no limit).
+    /// Maximum bytes of the encoding (0: no limit); operations beyond it fail.
     pub max_bytes: usize,
     /// Each operation carries a checksum; see [`WriteBatch::protected`].
     pub is_protected: bool,
-    /// The order of the default column family, for calls that name no column family.
+    /// Key order of calls that name no column family.
     pub comparator: Comparator,
 }
 
@@ -98,13 +100,14 @@ impl Default for BatchParams {
 }
 
 impl WriteBatchWithIndex {
-    /// An empty batch for `db`. With `overwrite_key` the index keeps what a key's newest operations
-    /// amount to; otherwise all of them.
+    /// Creates an empty batch for `db`. With `overwrite_key` the index keeps only the result of a
+    /// key's newest operations; otherwise all operations.
     pub fn new(db: &Db, overwrite_key: bool) -> Self {
         Self::with_limit(db, overwrite_key, 0)
     }
 
-    /// The same, refusing to grow over `max_bytes` (0: no limit).
+    /// Creates an empty batch for `db` of at most `max_bytes` (0: no limit); see
+    /// [`new`](Self::new).
     pub fn with_limit(db: &Db, overwrite_key: bool, max_bytes: usize) -> Self {
         let (default_family, params) =
             (db.default_column_family(), BatchParams { overwrite_key, max_bytes, ..Default::default() });
@@ -116,9 +119,9 @@ impl WriteBatchWithIndex {
         }
     }
 
-    /// An empty batch for no database yet: it is for the one of the first column family that is
-    /// named, and calls that name none are on the default column family of whatever database it is
-    /// read with or written to.
+    /// Creates an empty batch that is bound to no database. The first column family that is named
+    /// binds it to that family's database; calls that name none use the default column family of
+    /// the database it is read with or written to.
     pub fn with_params(params: BatchParams) -> Self {
         let batch = WriteBatch::with_capacity(params.reserved_bytes, params.max_bytes)
             .with_default_timestamp_size(params.comparator.timestamp_size());
@@ -142,12 +145,12 @@ impl WriteBatchWithIndex {
         self.add(None, key.as_ref(), Update::Put(value.as_ref().into()))
     }
 
-    /// Sets a key of a column family. If that has timestamps, here and in the other calls that
-    /// write, the key has none yet: [`update_timestamps`](Self::update_timestamps) has to give it
-    /// one before the batch is written, or the transaction does when it commits.
+    /// Sets a key of a column family. In a family with timestamps, here and in the other calls that
+    /// write, the key has no timestamp yet: [`update_timestamps`](Self::update_timestamps) must set
+    /// it before the batch is written, or the transaction does when it commits.
     ///
     /// # Errors
-    /// As [`put`](Self::put), and if the column family is of another database.
+    /// Those of [`put`](Self::put), and if the column family is of another database.
     pub fn put_cf(
         &mut self,
         family: &ColumnFamily,
@@ -160,7 +163,7 @@ impl WriteBatchWithIndex {
     /// Removes a key of the default column family.
     ///
     /// # Errors
-    /// As [`put`](Self::put).
+    /// Those of [`put`](Self::put).
     pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
         self.add(None, key.as_ref(), Update::Delete)
     }
@@ -168,7 +171,7 @@ impl WriteBatchWithIndex {
     /// Removes a key of a column family.
     ///
     /// # Errors
-    /// As [`put_cf`](Self::put_cf).
+    /// Those of [`put_cf`](Self::put_cf).
     pub fn delete_cf(&mut self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<()> {
         self.add(Some(family), key.as_ref(), Update::Delete)
     }
@@ -177,15 +180,15 @@ impl WriteBatchWithIndex {
     /// removed.
     ///
     /// # Errors
-    /// As [`put`](Self::put).
+    /// Those of [`put`](Self::put).
     pub fn single_delete(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
         self.add(None, key.as_ref(), Update::SingleDelete)
     }
 
-    /// The same in a column family.
+    /// Removes a key of a column family that was put at most once since it was last removed.
     ///
     /// # Errors
-    /// As [`put_cf`](Self::put_cf).
+    /// Those of [`put_cf`](Self::put_cf).
     pub fn single_delete_cf(&mut self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<()> {
         self.add(Some(family), key.as_ref(), Update::SingleDelete)
     }
@@ -193,7 +196,7 @@ impl WriteBatchWithIndex {
     /// Adds a merge operand to a key of the default column family.
     ///
     /// # Errors
-    /// As [`put`](Self::put); the column family is known and has no merge operator.
+    /// Those of [`put`](Self::put); the column family is known and has no merge operator.
     pub fn merge(&mut self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
         self.add(None, key.as_ref(), Update::Merge(operand.as_ref().into()))
     }
@@ -201,7 +204,7 @@ impl WriteBatchWithIndex {
     /// Adds a merge operand to a key of a column family.
     ///
     /// # Errors
-    /// As [`put_cf`](Self::put_cf); the column family has no merge operator.
+    /// Those of [`put_cf`](Self::put_cf); the column family has no merge operator.
     pub fn merge_cf(
         &mut self,
         family: &ColumnFamily,
@@ -211,10 +214,10 @@ impl WriteBatchWithIndex {
         self.add(Some(family), key.as_ref(), Update::Merge(operand.as_ref().into()))
     }
 
-    /// Sets a key of a column family to an entity as a log has it.
+    /// Sets a key of a column family to an entity in the encoding of the log.
     ///
     /// # Errors
-    /// As [`put_cf`](Self::put_cf); `Corruption`: it is no entity.
+    /// Those of [`put_cf`](Self::put_cf); `Corruption`: the bytes are no entity.
     pub(crate) fn put_encoded_entity_cf(
         &mut self,
         family: &ColumnFamily,
@@ -225,11 +228,11 @@ impl WriteBatchWithIndex {
         self.add(Some(family), key, Update::Entity { entity: entity.into(), value })
     }
 
-    /// Removes a range in the batch and not in its index, so that the batch can be written and not
-    /// be read any more.
+    /// Adds a range deletion to the batch and not to its index. The batch can be written
+    /// afterwards, but no longer read.
     ///
     /// # Errors
-    /// As [`put_cf`](Self::put_cf). `NotSupported`: the column family has timestamps.
+    /// Those of [`put_cf`](Self::put_cf). `NotSupported`: the column family has timestamps.
     pub(crate) fn delete_range_unread_cf(
         &mut self,
         family: &ColumnFamily,
@@ -241,7 +244,7 @@ impl WriteBatchWithIndex {
         Ok(())
     }
 
-    /// Refuses to read a batch whose index does not tell all.
+    /// Returns an error if the batch contains range deletions, because its index lacks them.
     fn check_readable(&self) -> Result<()> {
         match self.removes_ranges {
             false => Ok(()),
@@ -249,7 +252,7 @@ impl WriteBatchWithIndex {
         }
     }
 
-    /// Compat: as in RocksDB, ranges cannot be removed in a batch that is read.
+    /// Compat: always fails because RocksDB does not remove ranges in a batch with an index either.
     ///
     /// # Errors
     /// Always.
@@ -257,25 +260,25 @@ impl WriteBatchWithIndex {
         Err(Error::not_supported("delete_range in a write batch with an index"))
     }
 
-    /// Adds bytes that go to the log and nowhere else.
+    /// Adds bytes that are written to the log only.
     ///
     /// # Errors
-    /// As [`put`](Self::put).
+    /// Those of [`put`](Self::put).
     pub fn put_log_data(&mut self, data: impl AsRef<[u8]>) -> Result<()> {
         self.batch.put_log_data(data)
     }
 
-    /// Marks the present state for [`rollback_to_save_point`](Self::rollback_to_save_point). Save
+    /// Marks the current state for [`rollback_to_save_point`](Self::rollback_to_save_point). Save
     /// points nest.
     pub fn set_save_point(&mut self) {
         self.batch.set_save_point();
         self.undo.set_save_point();
     }
 
-    /// Takes back what was added since the last save point, and that save point.
+    /// Undoes the operations added since the last save point, and removes that save point.
     ///
     /// # Errors
-    /// `NotFound` if there is none.
+    /// `NotFound` if no save point is set.
     pub fn rollback_to_save_point(&mut self) -> Result<()> {
         self.batch.rollback_to_save_point()?;
         for Undo { family, key, before } in self.undo.take_back() {
@@ -285,17 +288,17 @@ impl WriteBatchWithIndex {
         Ok(())
     }
 
-    /// Forgets the last save point and keeps what was added since.
+    /// Removes the last save point and keeps the operations added since.
     ///
     /// # Errors
-    /// `NotFound` if there is none.
+    /// `NotFound` if no save point is set.
     pub fn pop_save_point(&mut self) -> Result<()> {
         self.batch.pop_save_point()?;
         self.undo.pop_save_point();
         Ok(())
     }
 
-    /// Empties it.
+    /// Removes all operations and save points.
     pub fn clear(&mut self) {
         self.batch.clear();
         self.families.clear();
@@ -304,11 +307,11 @@ impl WriteBatchWithIndex {
         self.home = self.default_family.clone();
     }
 
-    /// Gives all keys of column families that have timestamps this one, those too that have another
-    /// already; see [`WriteBatch::update_timestamps`]. What is read from the batch stays the same.
+    /// Sets the timestamp of all keys in column families with timestamps, replacing one that is
+    /// already set; see [`WriteBatch::update_timestamps`]. Reads of the batch are not affected.
     ///
     /// # Errors
-    /// As [`WriteBatch::update_timestamps`]; nothing was changed.
+    /// Those of [`WriteBatch::update_timestamps`]; no timestamp was changed.
     pub fn update_timestamps(
         &mut self,
         timestamp: impl AsRef<[u8]>,
@@ -317,7 +320,7 @@ impl WriteBatchWithIndex {
         self.batch.update_timestamps(timestamp, timestamp_size)
     }
 
-    /// The batch with this timestamp on all keys that have any.
+    /// Returns a copy of the batch with this timestamp on all keys that need one.
     pub(crate) fn stamped(&self, timestamp: &[u8]) -> Result<WriteBatch> {
         let mut batch = self.batch.clone();
         let size = |index: &Arc<FamilyIndex>| index.order().timestamp_size();
@@ -325,27 +328,27 @@ impl WriteBatchWithIndex {
         Ok(batch)
     }
 
-    /// The batch, to be written.
+    /// Returns the batch, to be written.
     pub fn write_batch(&self) -> &WriteBatch {
         &self.batch
     }
 
-    /// How many operations it holds.
+    /// Returns the number of operations.
     pub fn count(&self) -> u32 {
         self.batch.count()
     }
 
-    /// Whether it holds nothing at all.
+    /// Returns true if the batch is empty.
     pub fn is_empty(&self) -> bool {
         self.batch.is_empty()
     }
 
-    /// Bytes of its encoding.
+    /// Returns the length of the encoding in bytes.
     pub fn data_size(&self) -> usize {
         self.batch.data_size()
     }
 
-    /// The column family of calls that name none, with `db` below.
+    /// Returns the column family of calls that name none, over `db`.
     fn default_of<'a>(&'a self, db: &'a Db) -> &'a ColumnFamily {
         self.default_family.as_ref().unwrap_or_else(|| db.default_column_family())
     }
@@ -359,7 +362,7 @@ impl WriteBatchWithIndex {
         Err(Error::invalid_argument(text))
     }
 
-    /// Adds an operation; without a family, on the default one.
+    /// Adds an operation; `None` stands for the default column family.
     fn add(&mut self, family: Option<&ColumnFamily>, key: &[u8], update: Update) -> Result<()> {
         let default = self.default_family.clone();
         let family = family.or(default.as_ref());
@@ -370,7 +373,7 @@ impl WriteBatchWithIndex {
         if let Some(family) = family {
             self.check(family)?;
         }
-        // Why this can be: the default column family was first used without being named.
+        // The orders can differ if the default column family was first used without being named.
         if let Some(index) = self.families.get(&id)
             && index.order().name() != order.name()
         {

@@ -1,7 +1,7 @@
-//! Reads of single keys in a batch, and in a batch over its database.
+//! Point reads of a batch, and of a batch over its database.
 //!
-//! What the batch says of a key counts; the database is asked only where the batch says nothing, or
-//! has merge operands alone. Snapshots in the options are the database's; the batch has none.
+//! The batch's entry for a key takes precedence; the database is read only for keys without an
+//! entry, or with merge operands alone. Snapshots in the options apply to the database only.
 
 use super::WriteBatchWithIndex;
 use super::index::{Amount, amount, merged};
@@ -10,29 +10,29 @@ use karst_engine::format::ColumnFamilyId;
 use karst_engine::{ColumnFamily, Db, Error, Named, ReadOptions, Result, Value};
 use std::sync::Arc;
 
-/// What a batch says of a key.
+/// State of a key in a batch.
 #[derive(Clone, Debug)]
 pub enum InBatch {
-    /// Nothing.
+    /// The batch has no operation on the key.
     Absent,
-    /// It is removed.
+    /// The key is removed.
     Deleted,
-    /// It is set to this.
+    /// The key is set to this value.
     Value(Value),
-    /// These merge operands, oldest first, are added to whatever the database has.
+    /// These merge operands, oldest first, apply to the database's value.
     Operands(Vec<Arc<[u8]>>),
 }
 
-/// Where the keys of a read are.
+/// Column families of the keys of a read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Families<'a> {
     One(&'a ColumnFamily),
-    /// Each key has its own.
+    /// One column family for each key.
     OfEach(&'a [&'a ColumnFamily]),
 }
 
 impl<'a> Families<'a> {
-    /// The keys with their families.
+    /// Pairs each key with its family.
     fn with<K: AsRef<[u8]>>(self, keys: &'a [K]) -> Vec<(&'a ColumnFamily, &'a [u8])> {
         match self {
             Families::One(family) => keys.iter().map(|key| (family, key.as_ref())).collect(),
@@ -44,9 +44,9 @@ impl<'a> Families<'a> {
     }
 }
 
-/// Refuses a read without the timestamp that it needs, or with one that it cannot have.
+/// Refuses a read without the timestamp that it needs, or with one of the wrong length.
 ///
-/// Why here too: the database is not asked for what the batch has.
+/// Checked here too because keys that the batch holds never reach the database.
 fn check_timestamp(options: &ReadOptions, family: &ColumnFamily) -> Result<()> {
     let (size, name) = (family.comparator().timestamp_size(), Named(family.name()));
     let text = match options.timestamp.as_ref().map(Vec::len) {
@@ -61,11 +61,10 @@ fn check_timestamp(options: &ReadOptions, family: &ColumnFamily) -> Result<()> {
 }
 
 impl WriteBatchWithIndex {
-    /// What the batch alone says of a key of the default column family.
+    /// Returns the state of a key of the default column family in the batch alone.
     ///
     /// # Errors
-    /// The merge operator failed; or there is something to merge, and the batch was made for no
-    /// database.
+    /// The merge operator failed, or operands need merging and the batch is bound to no database.
     pub fn get_from_batch(&self, key: impl AsRef<[u8]>) -> Result<InBatch> {
         match &self.default_family {
             Some(family) => self.get_from_batch_cf(family, key),
@@ -73,10 +72,10 @@ impl WriteBatchWithIndex {
         }
     }
 
-    /// The same in a column family.
+    /// Returns the state of a key of a column family in the batch alone.
     ///
     /// # Errors
-    /// As [`get_from_batch`](Self::get_from_batch), and if the column family is of another
+    /// Those of [`get_from_batch`](Self::get_from_batch), and if the column family is of another
     /// database.
     pub fn get_from_batch_cf(&self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<InBatch> {
         self.check(family)?;
@@ -95,11 +94,10 @@ impl WriteBatchWithIndex {
         })
     }
 
-    /// The value of a key of the default column family as it would be if the batch had been
-    /// written.
+    /// Returns the value of a key of the default column family as if the batch had been written.
     ///
     /// # Errors
-    /// As [`Db::get_opt`], and if the merge operator failed.
+    /// Those of [`Db::get_opt`], and if the merge operator failed.
     pub fn get_from_batch_and_db(
         &self,
         db: &Db,
@@ -112,7 +110,7 @@ impl WriteBatchWithIndex {
     /// The asynchronous form of [`get_from_batch_and_db`](Self::get_from_batch_and_db).
     ///
     /// # Errors
-    /// The same.
+    /// Those of the blocking form.
     pub async fn get_from_batch_and_db_async(
         &self,
         db: &Db,
@@ -122,11 +120,11 @@ impl WriteBatchWithIndex {
         self.get_by(Caller::Task, db, options, self.default_of(db), key).await
     }
 
-    /// The same in a column family.
+    /// Returns the value of a key of a column family as if the batch had been written.
     ///
     /// # Errors
-    /// As [`get_from_batch_and_db`](Self::get_from_batch_and_db), and if the column family is of
-    /// another database.
+    /// Those of [`get_from_batch_and_db`](Self::get_from_batch_and_db), and if the column family is
+    /// of another database.
     pub fn get_from_batch_and_db_cf(
         &self,
         db: &Db,
@@ -140,7 +138,7 @@ impl WriteBatchWithIndex {
     /// The asynchronous form of [`get_from_batch_and_db_cf`](Self::get_from_batch_and_db_cf).
     ///
     /// # Errors
-    /// The same.
+    /// Those of the blocking form.
     pub async fn get_from_batch_and_db_cf_async(
         &self,
         db: &Db,
@@ -177,8 +175,8 @@ impl WriteBatchWithIndex {
         }
     }
 
-    /// The values of `keys` of the default column family as they would be if the batch had been
-    /// written, in the order of the keys. What has to be read is read at the same time.
+    /// Returns the values of `keys` of the default column family, in the order of the keys, as if
+    /// the batch had been written. Keys that need the database are read in one `multi_get`.
     pub fn multi_get_from_batch_and_db<K: AsRef<[u8]> + Sync>(
         &self,
         db: &Db,
@@ -198,7 +196,8 @@ impl WriteBatchWithIndex {
         self.multi_get_from_batch_and_db_cf_async(db, options, self.default_of(db), keys).await
     }
 
-    /// The same in a column family.
+    /// Returns the values of `keys` of a column family; see
+    /// [`multi_get_from_batch_and_db`](Self::multi_get_from_batch_and_db).
     pub fn multi_get_from_batch_and_db_cf<K: AsRef<[u8]> + Sync>(
         &self,
         db: &Db,
@@ -221,8 +220,8 @@ impl WriteBatchWithIndex {
         self.multi_get_by(Caller::Task, db, options, Families::One(family), keys).await
     }
 
-    /// The values of `keys`, each in its own column family, as they would be if the batch had been
-    /// written; what is not in the batch as of the same moment.
+    /// Returns the values of `keys`, each in its own column family, as if the batch had been
+    /// written. All keys that need the database are read at one sequence number.
     ///
     /// # Panics
     /// When there are not as many column families as keys.

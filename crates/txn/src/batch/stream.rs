@@ -1,16 +1,16 @@
-//! An iterator over a batch and its database as a `Stream` of entries, forward or backward.
+//! A `Stream` of entries from an iterator over a batch and its database, forward or backward.
 
 use super::BatchDbIterator;
 use karst_engine::{Direction, EntryStream, Result, Streamed, Value};
 
-/// A `Stream` of keys and values from where an iterator stands; see
+/// A `Stream` of keys and values from an iterator's position on; see
 /// [`BatchDbIterator::into_stream`].
 pub type BatchEntryStream = EntryStream<BatchDbIterator>;
 
 impl BatchDbIterator {
-    /// The entries from the current one on: of an iterator that was never sent anywhere all
-    /// entries, from the first one (backward: from the last). One that has run off its end, or
-    /// found nothing where it was sent, makes an empty stream.
+    /// Turns the iterator into a stream of the entries from the current one on. An iterator that
+    /// was never moved yields all entries, from the first one (backward: from the last). One that
+    /// ran off its end, or whose seek found no entry, yields an empty stream.
     pub fn into_stream(self, direction: Direction) -> BatchEntryStream {
         EntryStream::new(self, direction)
     }

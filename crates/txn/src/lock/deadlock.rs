@@ -1,12 +1,12 @@
-//! The graph of who waits for whom, and the search for circles in it.
+//! The wait-for graph of transactions, and the search for cycles in it.
 //!
-//! In: a transaction that is about to wait, and those that it would wait for. Out: its place in the
-//! graph, which it leaves when the guard is dropped; or `Deadlock` with the circle, if the wait
-//! would close one.
+//! A transaction that is about to wait enters the graph with the holders it would wait for, and
+//! leaves when its guard is dropped. Entering fails with `Deadlock` and the cycle if the wait would
+//! close one.
 //!
-//! Invariant: every edge is of a transaction that waits now, for one that holds the lock now; so
-//! whoever closes a circle finds it, and is the one who is told, and nobody is told of a circle
-//! that is none.
+//! Invariant: every edge leads from a transaction that waits now to one that holds the lock now.
+//! The transaction that closes a cycle therefore finds it and alone gets the error, and no reported
+//! cycle is false.
 
 use super::Request;
 use crate::sync::{AtomicUsize, Mutex, Ordering};
@@ -15,30 +15,30 @@ use karst_engine::{Error, ErrorKind, Result, Shown};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 
-/// One transaction of a circle: it waits for a lock that the next one holds.
+/// One transaction of a cycle: it waits for a lock that the next one holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadlockInfo {
-    /// Its id.
+    /// Id of the transaction.
     pub transaction: u64,
-    /// The column family of the key that it waits for, by id.
+    /// Id of the column family of the key that it waits for.
     pub family: u32,
-    /// The key that it waits for.
+    /// Key that it waits for.
     pub waiting_key: Vec<u8>,
-    /// Whether it wants it exclusively.
+    /// True if it waits for the lock exclusively.
     pub exclusive: bool,
 }
 
-/// A circle of transactions, each waiting for the next, and the last for the first.
+/// A cycle of transactions, each waiting for the next, and the last for the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadlockPath {
-    /// The circle. It begins with a transaction that the one that was refused would have waited
-    /// for, and ends with the refused one. Empty if the limit was exceeded.
+    /// The cycle. Begins with a transaction that the refused one would have waited for, and ends
+    /// with the refused one. Empty if the limit was exceeded.
     pub path: Vec<DeadlockInfo>,
-    /// More transactions wait for each other than `deadlock_detect_depth`; a deadlock was assumed.
+    /// More waiting transactions than `deadlock_detect_depth` were found; a deadlock was assumed.
     pub limit_exceeded: bool,
-    /// When it was found, in seconds since 1970.
+    /// Time of detection, in seconds since 1970.
     pub deadlock_time: u64,
 }
 
@@ -73,22 +73,22 @@ struct Waiting {
 #[derive(Debug, Default)]
 struct Graph {
     waiting: HashMap<u64, Waiting>,
-    /// Newest first.
+    /// Deadlocks found, newest first, at most `kept`.
     found: VecDeque<DeadlockPath>,
     kept: usize,
 }
 
-/// See the module's head.
+/// The wait-for graph of a database.
 #[derive(Debug)]
 pub(super) struct WaitGraph {
     graph: Mutex<Graph>,
 }
 
-/// How many of the graph wait for locks of one stripe: where nobody does, the graph is not looked
-/// at.
+/// Number of transactions in the graph that wait for locks of one stripe; at 0 the graph need not
+/// be locked.
 ///
-/// Ordering: `Relaxed`. Whoever enters is counted under the stripe's mutex, under which it is
-/// asked, and whoever leaves is out of the graph before it is counted out.
+/// Ordering: `Relaxed`, because it is incremented and read under the stripe's mutex, and
+/// decremented only after the waiter has left the graph.
 #[derive(Debug, Default)]
 pub(super) struct Waiters(AtomicUsize);
 
@@ -98,7 +98,7 @@ impl Waiters {
     }
 }
 
-/// A transaction's place in the graph.
+/// Guard of a transaction's entry in the graph; leaves the graph when dropped.
 #[derive(Debug)]
 pub(super) struct InGraph<'a> {
     graph: &'a WaitGraph,
@@ -118,11 +118,11 @@ impl WaitGraph {
         Self { graph: Mutex::new(Graph { kept, ..Graph::default() }) }
     }
 
-    /// `holder` has let go of a lock, or has it as a shared one from now on. Called under the
-    /// stripe's mutex, before anybody else can see it.
+    /// Removes the edges to `holder`, which has released a lock or downgraded it to shared. Called
+    /// under the stripe's mutex, before another transaction can see the change.
     ///
-    /// Why not left to those who wait: before they have looked again, the holder may come to wait
-    /// for one of them.
+    /// Not left to the waiters, because `holder` may begin to wait for one of them before they have
+    /// looked at the lock again.
     pub(super) fn let_go(
         &self,
         waiters: &Waiters,
@@ -142,7 +142,8 @@ impl WaitGraph {
         }
     }
 
-    /// `holder` has a shared lock beside others from now on. Called under the stripe's mutex.
+    /// Adds edges from exclusive waiters to `holder`, which has joined a shared lock. Called under
+    /// the stripe's mutex.
     pub(super) fn join(&self, waiters: &Waiters, holder: u64, family: u32, key: &[u8]) {
         if !waiters.any() {
             return;
@@ -155,7 +156,8 @@ impl WaitGraph {
         }
     }
 
-    /// `transaction` is about to wait for all of `of`. Called under the stripe's mutex.
+    /// Enters `transaction`, which is about to wait for all of `of`, or fails with `Deadlock`.
+    /// Called under the stripe's mutex.
     pub(super) fn enter<'a>(
         &'a self,
         waiters: &'a Waiters,
@@ -214,9 +216,9 @@ enum Found {
 }
 
 impl Graph {
-    /// Looks at up to `depth` transactions that `start` waits for, the near ones first.
+    /// Searches breadth first, over up to `depth` transactions, for a cycle through `start`.
     fn circle(&self, start: u64, depth: usize) -> Found {
-        // Each with the place of the one that waits for it.
+        // Transactions to visit, each with the queue index of its predecessor.
         let mut queue: Vec<(u64, Option<usize>)> = Vec::new();
         let push = |queue: &mut Vec<(u64, Option<usize>)>, of: &[u64], parent| {
             for next in of {

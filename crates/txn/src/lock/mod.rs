@@ -1,15 +1,15 @@
-//! Locks on keys: who holds them, who waits, and what ends the waiting.
+//! Locks on keys: holders, waiters, timeouts and deadlock detection.
 //!
-//! In: a transaction, a key, shared or exclusive, how long it may wait. Out: the lock, or an error:
-//! the time is up, waiting would never end, there are too many locks.
+//! A transaction asks for a key, shared or exclusive, with a timeout. It gets the lock, or an
+//! error: the timeout has passed, waiting would deadlock, or the limit of locks is reached.
 //!
 //! Invariants:
 //! - A key is held by one transaction exclusively, or by any number of them shared.
-//! - Whoever waits has looked at the lock and begun to listen under the stripe's mutex, and whoever
-//!   lets go rings after it has let go under the same mutex; so no ring is missed.
-//! - A transaction is in the graph of who waits for whom exactly while it waits, and was entered
-//!   under the mutex under which it found whom it waits for. Whoever lets go of a lock takes those
-//!   who wait for it there out under the same mutex.
+//! - A waiter examines the lock and begins to listen under the stripe's mutex. A release changes
+//!   the lock under that mutex and notifies afterwards, so no notification is missed.
+//! - A transaction is in the wait-for graph exactly while it waits, and enters under the mutex
+//!   under which it read the lock's holders. A release removes the waiters' edges to the holder
+//!   under the same mutex.
 //! - A wait holds no mutex, on a thread and on a task alike.
 //!
 //! Lock: a stripe's, then the graph's.
@@ -39,15 +39,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-/// How a lock is asked for.
+/// A request for a lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'a> {
     pub(crate) family: u32,
     pub(crate) key: &'a [u8],
     pub(crate) exclusive: bool,
-    /// `None`: for ever.
+    /// Longest wait; `None`: no limit.
     pub(crate) timeout: Option<Duration>,
-    /// Look for deadlocks over so many transactions that wait.
+    /// Maximum number of waiting transactions that deadlock detection visits; `None`: no detection.
     pub(crate) detect_depth: Option<usize>,
 }
 
@@ -59,9 +59,9 @@ pub struct LockStatus {
     pub family: u32,
     /// The key.
     pub key: Vec<u8>,
-    /// Ids of the transactions that hold it.
+    /// Ids of the holders.
     pub transactions: Vec<u64>,
-    /// Whether it is held exclusively.
+    /// True if the lock is held exclusively.
     pub exclusive: bool,
 }
 
@@ -71,11 +71,12 @@ struct Lock {
     holders: Vec<Arc<Holder>>,
 }
 
-/// Why trees: a stripe holds few keys at a time, and a database has few families.
+/// Trees rather than hash maps, because a stripe holds few keys at a time, and a database has few
+/// families.
 #[derive(Debug, Default)]
 struct Stripe {
     keys: Mutex<BTreeMap<Box<[u8]>, Lock>>,
-    /// Who waits here and looks for deadlocks.
+    /// Waiters of this stripe that are in the wait-for graph.
     detecting: Waiters,
     released: Event,
 }
@@ -92,20 +93,20 @@ struct LockMap {
 pub(crate) struct Locks {
     env: Env,
     stripes: usize,
-    /// Most locks on keys of one column family.
+    /// Maximum number of locks on keys of one column family.
     most: Option<u64>,
     families: RwLock<BTreeMap<u32, Arc<LockMap>>>,
-    /// Begun with the environment's seed: nobody can foretell which keys share a stripe, but in a
-    /// simulation that seed decides it, as everything.
+    /// Hasher seeded with the environment's random seed: the assignment of keys to stripes is
+    /// unpredictable, but reproducible in a simulation.
     hashing: DefaultHasher,
     graph: WaitGraph,
 }
 
-/// What became of a look at a lock.
+/// Result of one attempt at a lock.
 enum Look {
     Granted,
     TooMany,
-    /// Others hold it; the first of them expires then.
+    /// Held by others; the earliest of their expirations is `until`.
     Held {
         by: Vec<u64>,
         until: Option<Duration>,
@@ -143,8 +144,8 @@ impl Locks {
         &map.stripes[(hasher.finish() % map.stripes.len() as u64) as usize]
     }
 
-    /// Takes a lock, or makes one that `holder` has exclusive. Dropped while it waits, it has taken
-    /// nothing.
+    /// Takes a lock, or upgrades a shared one of `holder`. Dropped while it waits, it has taken no
+    /// lock.
     ///
     /// # Errors
     /// `TimedOut`, `Deadlock` with the cycle, `LimitReached`.
@@ -161,7 +162,8 @@ impl Locks {
         outcome
     }
 
-    /// The same; `waits_since` is when it began to wait, if it had to.
+    /// Waits for the lock; sets `waits_since` to the time at which waiting began, if it had to
+    /// wait.
     async fn wait_for(
         &self,
         by: Caller,
@@ -179,7 +181,7 @@ impl Locks {
                     Look::TooMany => return Err(self.too_many(&request)),
                     Look::Held { by, until } => (by, until),
                 };
-                // Why only now: a lock that is free needs no clock.
+                // Read only now because a free lock needs no clock.
                 let now = self.env.now();
                 let since = *waits_since.get_or_insert(now);
                 let deadline = request.timeout.map(|timeout| since.saturating_add(timeout));
@@ -201,7 +203,7 @@ impl Locks {
         }
     }
 
-    /// Waits for a ring, for so long.
+    /// Waits for a notification, for at most `at_most`.
     async fn rung(&self, listener: EventListener, at_most: Option<Duration>) {
         let Some(at_most) = at_most else { return listener.await };
         let (mut listener, mut alarm) = (pin!(listener), pin!(sleep(&self.env, at_most)));
@@ -221,8 +223,8 @@ impl Locks {
         request: &Request<'_>,
     ) -> Look {
         let Some(lock) = keys.get_mut(request.key) else {
-            // Why not exact: two that come at once may both find room for the last one, as in
-            // RocksDB.
+            // The limit is not exact: two concurrent requests may both find room for the last lock,
+            // as in RocksDB.
             if self.most.is_some_and(|most| map.locked.load(Ordering::Relaxed) >= most) {
                 return Look::TooMany;
             }
@@ -243,13 +245,14 @@ impl Locks {
         let mine = others.len() < lock.holders.len();
         let now = self.env.now();
         if others.iter().all(|other| other.is_expired(|| now)) && others.iter().all(|other| other.steal()) {
-            // Why no ring: who waits for them has set an alarm for when they expire, or is rung
-            // when they may be stolen from again (`look_again`), and then finds the thief.
+            // No notification is needed: waiters of the expired holders have a timer for the
+            // expiration, or are notified when the locks can be stolen again (`look_again`), and
+            // then find the new holder.
             for other in &others {
                 self.graph.let_go(&stripe.detecting, other.id, request.family, request.key, false);
             }
             lock.holders = vec![holder.clone()];
-            // Why not less: what it has exclusively it keeps so.
+            // An exclusive lock that it already has stays exclusive.
             lock.exclusive = request.exclusive || (mine && lock.exclusive);
             return Look::Granted;
         }
@@ -257,9 +260,9 @@ impl Locks {
         Look::Held { by: others.iter().map(|other| other.id).collect(), until }
     }
 
-    /// Takes a lock exclusively, whoever else has it, and without regard to how many there may be:
-    /// what the holder does with the key was decided in an earlier life. Others get it once all
-    /// holders have let go.
+    /// Takes a lock exclusively beside any other holders and regardless of the limit, because a
+    /// transaction prepared before a restart must keep its keys. Others get the lock once all
+    /// holders have released it.
     pub(crate) fn hold(&self, holder: &Arc<Holder>, family: u32, key: &[u8]) {
         let map = self.map(family);
         let mut keys = self.stripe(&map, key).keys.lock();
@@ -273,7 +276,7 @@ impl Locks {
         }
     }
 
-    /// Lets go of a lock, if `holder` has it (it may have been stolen).
+    /// Releases a lock, if `holder` has it (it may have been stolen).
     pub(crate) fn unlock(&self, holder: &Holder, family: u32, key: &[u8]) {
         let map = self.map(family);
         let stripe = self.stripe(&map, key);
@@ -294,7 +297,7 @@ impl Locks {
         stripe.released.notify(usize::MAX);
     }
 
-    /// Makes a lock that `holder` has exclusively a shared one.
+    /// Makes an exclusive lock of `holder` a shared one.
     pub(crate) fn downgrade(&self, holder: &Holder, family: u32, key: &[u8]) {
         let map = self.map(family);
         let stripe = self.stripe(&map, key);
@@ -307,18 +310,18 @@ impl Locks {
         stripe.released.notify(usize::MAX);
     }
 
-    /// Has whoever waits for a lock look again: its holder's locks may be stolen as of now, and
-    /// could not be before, though it had expired.
+    /// Wakes the waiters of a lock whose expired holder has become one from which locks may be
+    /// stolen.
     pub(crate) fn look_again(&self, family: u32, key: &[u8]) {
         let map = self.map(family);
         let stripe = self.stripe(&map, key);
-        // Why the mutex: whoever has looked at the holder as it was listens by now, and whoever
-        // looks from now on sees it as it is.
+        // Under the mutex, because a waiter that saw the holder's earlier state has begun to listen
+        // by now, and later ones see the new state.
         drop(stripe.keys.lock());
         stripe.released.notify(usize::MAX);
     }
 
-    /// All locks that are held now, each as of its own moment.
+    /// Returns all locks that are held, each as of its own moment.
     pub(crate) fn status(&self) -> Vec<LockStatus> {
         let maps: Vec<(u32, Arc<LockMap>)> =
             self.families.read().iter().map(|(family, map)| (*family, map.clone())).collect();
@@ -336,7 +339,7 @@ impl Locks {
         all
     }
 
-    /// The deadlocks that were found last, newest first.
+    /// Returns the most recent deadlocks, newest first.
     pub(crate) fn deadlocks(&self) -> Vec<DeadlockPath> {
         self.graph.deadlocks()
     }

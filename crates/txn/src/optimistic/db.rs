@@ -6,8 +6,8 @@ use karst_engine::{Db, Options, Result, TransactionHooks, WriteOptions};
 use std::ops::Deref;
 use std::path::Path;
 
-/// A database with optimistic transactions. Everything else is the [`Db`] that it dereferences to:
-/// plain writes are seen by transactions as any others.
+/// A database with optimistic transactions. Dereferences to [`Db`] for all other calls; plain
+/// writes conflict with transactions like any other writes.
 ///
 /// ```
 /// # use karst_engine::{Options, ReadOptions, WriteOptions, ErrorKind};
@@ -19,7 +19,7 @@ use std::path::Path;
 /// let mut transaction = db.begin(&WriteOptions::new(), &OptimisticTransactionOptions::default());
 /// transaction.get_for_update(&ReadOptions::new(), "level")?;
 /// transaction.put("level", "4")?;
-/// db.put("level", "9")?; // somebody else is faster
+/// db.put("level", "9")?; // a plain write comes first
 /// assert_eq!(transaction.commit().unwrap_err().kind(), ErrorKind::Busy);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -29,10 +29,10 @@ pub struct OptimisticTransactionDb {
 }
 
 impl OptimisticTransactionDb {
-    /// Opens the database in `path`, as [`Db::open`] does.
+    /// Opens the database in `path` like [`Db::open`].
     ///
     /// # Errors
-    /// As [`Db::open`], and as [`over`](Self::over).
+    /// Those of [`Db::open`] and of [`over`](Self::over).
     pub fn open(
         path: impl AsRef<Path>,
         options: &Options,
@@ -41,10 +41,10 @@ impl OptimisticTransactionDb {
         Self::over(Db::open(path, options)?, transactions)
     }
 
-    /// Opens the database in `path`, as [`Db::open_cf`] does.
+    /// Opens the database in `path` like [`Db::open_cf`].
     ///
     /// # Errors
-    /// As [`Db::open_cf`], and as [`over`](Self::over).
+    /// Those of [`Db::open_cf`] and of [`over`](Self::over).
     pub fn open_cf(
         path: impl AsRef<Path>,
         options: &Options,
@@ -54,18 +54,18 @@ impl OptimisticTransactionDb {
         Self::over(Db::open_cf(path, options, families)?, transactions)
     }
 
-    /// Adds transactions to a database that is open for writing. The number of buckets is that of
-    /// the first time.
+    /// Adds transactions to a database that is open for writing. The first call for a database
+    /// decides the number of buckets.
     ///
     /// # Errors
-    /// It is open for reading only. `NotSupported`: it is open under the write policy
+    /// The database is open for reading only. `NotSupported`: it is open under the write policy
     /// WritePrepared.
     pub fn over(db: Db, transactions: &OptimisticTransactionDbOptions) -> Result<Self> {
         TransactionHooks::of(&db).track_conflicts(transactions.occ_lock_buckets)?;
         Ok(Self { db })
     }
 
-    /// Begins a transaction, which commits with these write options.
+    /// Begins a transaction that commits with `write_options`.
     pub fn begin(
         &self,
         write_options: &WriteOptions,
@@ -74,7 +74,7 @@ impl OptimisticTransactionDb {
         OptimisticTransaction::new(self.db.clone(), *write_options, options)
     }
 
-    /// The database.
+    /// Returns the underlying database.
     pub fn db(&self) -> &Db {
         &self.db
     }

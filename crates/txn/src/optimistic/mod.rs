@@ -1,10 +1,10 @@
 //! Transactions that take no locks.
 //!
-//! In: reads and writes. Out: at commit, all writes at once if nobody has written since what the
-//! transaction depends on; `Busy` and nothing otherwise.
+//! A commit writes all of the transaction's writes atomically if no other writer has changed a key
+//! that the transaction depends on since; otherwise it fails with `Busy` and writes nothing.
 //!
-//! Every writer is noticed, other transactions and plain writes through the database alike, because
-//! the commit pipeline takes note of the keys.
+//! The commit pipeline records the keys of every write, so conflicts with plain writes through the
+//! database are found like those with other transactions.
 
 mod db;
 mod options;

@@ -2,14 +2,14 @@
 
 /// Options of an optimistic transaction database.
 ///
-/// Compat: RocksDB's `validate_policy` is not here. There is one way to validate, which as
-/// `kValidateParallel` does its work at the same time for transactions that do not meet, and as
-/// `kValidateSerial` leaves out no writer.
+/// Compat: RocksDB's `validate_policy` is absent. The only validation runs concurrently for
+/// transactions without common buckets, like `kValidateParallel`, and checks every writer, like
+/// `kValidateSerial`.
 #[derive(Clone, Copy, Debug)]
 pub struct OptimisticTransactionDbOptions {
-    /// Buckets in which the database takes note of keys that are written. Two keys in one bucket
-    /// may have a transaction look twice, never fail. Eight bytes each, of which only those of
-    /// buckets in use take memory. Default 2^20, as RocksDB's number of locks.
+    /// Number of buckets in which the database records the sequence numbers of written keys. Two
+    /// keys in one bucket may cause a second check, never a failure. Eight bytes each; only buckets
+    /// in use take memory. Default 2^20, RocksDB's number of locks.
     pub occ_lock_buckets: u32,
 }
 
@@ -22,7 +22,7 @@ impl Default for OptimisticTransactionDbOptions {
 /// Options of one optimistic transaction.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OptimisticTransactionOptions {
-    /// As if [`OptimisticTransaction::set_snapshot`](super::OptimisticTransaction::set_snapshot)
-    /// were called at the beginning. Default false.
+    /// Calls [`OptimisticTransaction::set_snapshot`](super::OptimisticTransaction::set_snapshot) at
+    /// the beginning. Default false.
     pub set_snapshot: bool,
 }

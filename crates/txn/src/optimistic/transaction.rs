@@ -1,12 +1,12 @@
 //! One optimistic transaction.
 //!
 //! Invariants:
-//! - Every tracked key comes with a sequence number from before it was read, and at or above that
-//!   of a snapshot which is held until the transaction ends.
-//! - A call that is refused leaves what the transaction depends on as it was.
-//! - A commit either writes all, or nothing; then the transaction goes on and may be rolled back.
-//!   One whose future was dropped on the way takes nothing more, as it is not known what became of
-//!   it.
+//! - Every tracked key has a sequence number from before it was read, at or above that of a
+//!   snapshot that is held until the transaction ends.
+//! - A refused call leaves the tracked keys unchanged.
+//! - A commit writes all or nothing. After a failed commit the transaction continues and may be
+//!   rolled back. After a commit whose future was dropped it refuses every call, because the
+//!   outcome is unknown.
 
 use super::options::OptimisticTransactionOptions;
 use crate::batch::{BatchDbIterator, Families, WriteBatchWithIndex};
@@ -26,8 +26,8 @@ enum State {
     RolledBack,
 }
 
-/// A transaction of an [`OptimisticTransactionDb`](super::OptimisticTransactionDb). Dropped, it is
-/// rolled back.
+/// A transaction of an [`OptimisticTransactionDb`](super::OptimisticTransactionDb). Dropping it
+/// rolls it back.
 #[derive(Debug)]
 pub struct OptimisticTransaction {
     work: Workspace,
@@ -44,9 +44,9 @@ impl OptimisticTransaction {
         Self { work, write_options, state: State::Open }
     }
 
-    /// From now on a key that is written or read for update must not have been written by others
-    /// since this moment. Reads see this moment only if [`snapshot`](Self::snapshot) is put into
-    /// their options.
+    /// Takes a snapshot: the commit fails if others have written, since this moment, a key that is
+    /// written or read for update from now on. Reads use the snapshot only if
+    /// [`snapshot`](Self::snapshot) is put into their options.
     ///
     /// # Errors
     /// The transaction has ended.
@@ -56,8 +56,7 @@ impl OptimisticTransaction {
         Ok(())
     }
 
-    /// As [`set_snapshot`](Self::set_snapshot), with the moment of a snapshot that was taken
-    /// before.
+    /// Sets a snapshot that was taken before; see [`set_snapshot`](Self::set_snapshot).
     ///
     /// # Errors
     /// The transaction has ended, or the snapshot is of another database.
@@ -76,17 +75,17 @@ impl OptimisticTransaction {
         Ok(())
     }
 
-    /// The snapshot that was set.
+    /// Returns the snapshot that was set.
     pub fn snapshot(&self) -> Option<&Snapshot> {
         self.work.snapshot()
     }
 
-    /// Forgets the snapshot: keys that come from now on count from when they come.
+    /// Removes the snapshot: keys tracked from now on are validated from the time they are tracked.
     pub fn clear_snapshot(&mut self) {
         self.work.clear_snapshot();
     }
 
-    /// Refuses what is asked of a transaction that takes nothing more, or whose database is closed.
+    /// Fails if the transaction has ended, its commit was abandoned, or the database is closed.
     fn check_open(&self) -> Result<()> {
         self.work.db.check_open()?;
         let what = match self.state {
@@ -100,8 +99,7 @@ impl OptimisticTransaction {
 
     /// Refuses a column family of another database, and one whose keys have timestamps.
     ///
-    /// Compat: RocksDB takes what is written there, and fails the commit, as nothing can say its
-    /// timestamp.
+    /// Compat: RocksDB accepts such writes, and fails the commit because no timestamp can be set.
     fn check(&self, family: &ColumnFamily) -> Result<()> {
         if family.comparator().timestamp_size() > 0 {
             let name = Named(family.name());
@@ -112,7 +110,7 @@ impl OptimisticTransaction {
         self.work.batch.check(family)
     }
 
-    /// Takes note of a key that the transaction depends on.
+    /// Tracks a key that the transaction depends on.
     fn track(&mut self, family: &ColumnFamily, key: &[u8], exclusive: bool) -> Result<()> {
         self.check(family)?;
         self.work.begin_operation();
@@ -154,10 +152,10 @@ impl OptimisticTransaction {
         self.work.batch.multi_get_by(by, &self.work.db, options, families, keys).await
     }
 
-    /// As [`get`](Self::get), and the commit depends on nobody else having written the key.
+    /// Reads a key like [`get`](Self::get); the commit fails if others write the key.
     ///
     /// # Errors
-    /// The same.
+    /// Those of [`get`](Self::get).
     pub fn get_for_update(&mut self, options: &ReadOptions, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.get_for_update_cf(options, &self.default_family().clone(), key)
     }
@@ -165,15 +163,15 @@ impl OptimisticTransaction {
     /// The asynchronous form of [`get_for_update`](Self::get_for_update).
     ///
     /// # Errors
-    /// The same.
+    /// Those of [`get_for_update`](Self::get_for_update).
     pub async fn get_for_update_async(&mut self, options: &ReadOptions, key: &[u8]) -> Result<Option<Value>> {
         self.get_for_update_cf_async(options, &self.default_family().clone(), key).await
     }
 
-    /// The same of a column family.
+    /// Reads a key of a column family; see [`get_for_update`](Self::get_for_update).
     ///
     /// # Errors
-    /// As [`get_cf`](Self::get_cf).
+    /// Those of [`get_cf`](Self::get_cf).
     pub fn get_for_update_cf(
         &mut self,
         options: &ReadOptions,
@@ -196,7 +194,7 @@ impl OptimisticTransaction {
     /// The asynchronous form of [`get_for_update_cf`](Self::get_for_update_cf).
     ///
     /// # Errors
-    /// The same.
+    /// Those of [`get_for_update_cf`](Self::get_for_update_cf).
     pub async fn get_for_update_cf_async(
         &mut self,
         options: &ReadOptions,
@@ -223,25 +221,25 @@ impl OptimisticTransaction {
         outcome
     }
 
-    /// An iterator over a column family as the transaction sees it now.
+    /// Returns an iterator over a column family that includes the transaction's writes so far.
     ///
     /// # Errors
-    /// As [`WriteBatchWithIndex::iter_with_base_cf`]; the transaction has ended.
+    /// Those of [`WriteBatchWithIndex::iter_with_base_cf`]; the transaction has ended.
     pub fn iter_cf(&self, options: &ReadOptions, family: &ColumnFamily) -> Result<BatchDbIterator> {
         self.check_open()?;
         self.check(family)?;
         self.work.batch.iter_with_base_cf(&self.work.db, options, family)
     }
 
-    /// The same over the default column family.
+    /// Returns an iterator over the default column family; see [`iter_cf`](Self::iter_cf).
     ///
     /// # Errors
-    /// As [`iter_cf`](Self::iter_cf).
+    /// Those of [`iter_cf`](Self::iter_cf).
     pub fn iter(&self, options: &ReadOptions) -> Result<BatchDbIterator> {
         self.iter_cf(options, self.work.db.default_column_family())
     }
 
-    /// Marks the present state for [`rollback_to_save_point`](Self::rollback_to_save_point). Save
+    /// Marks the current state for [`rollback_to_save_point`](Self::rollback_to_save_point). Save
     /// points nest.
     ///
     /// # Errors
@@ -252,26 +250,26 @@ impl OptimisticTransaction {
         Ok(())
     }
 
-    /// Takes back what was written and tracked since the last save point, and that save point. The
-    /// snapshot is what it was.
+    /// Undoes writes and tracked keys since the last save point, and removes that save point. The
+    /// snapshot is restored to the one that was set then.
     ///
     /// # Errors
-    /// `NotFound` if there is none; the transaction has ended.
+    /// `NotFound` if no save point is set; the transaction has ended.
     pub fn rollback_to_save_point(&mut self) -> Result<()> {
         self.check_open()?;
         self.work.rollback_to_save_point(|_, _| {})
     }
 
-    /// Forgets the last save point and keeps what was done since.
+    /// Removes the last save point and keeps the changes since.
     ///
     /// # Errors
-    /// `NotFound` if there is none; the transaction has ended.
+    /// `NotFound` if no save point is set; the transaction has ended.
     pub fn pop_save_point(&mut self) -> Result<()> {
         self.check_open()?;
         self.work.pop_save_point()
     }
 
-    /// Adds bytes that go to the log and nowhere else.
+    /// Adds bytes that are written to the log only.
     ///
     /// # Errors
     /// The batch would be too large; the transaction has ended.
@@ -280,32 +278,32 @@ impl OptimisticTransaction {
         self.work.batch.put_log_data(data)
     }
 
-    /// What was written so far.
+    /// Returns the uncommitted writes.
     pub fn write_batch(&self) -> &WriteBatchWithIndex {
         &self.work.batch
     }
 
-    /// How many keys the commit depends on.
+    /// Returns the number of keys that the commit depends on.
     pub fn tracked_keys(&self) -> usize {
         self.work.tracked.len()
     }
 
-    /// Writes everything at once, if nobody else has written a key that the transaction has written
-    /// or read for update.
+    /// Writes everything atomically, if no other writer has changed a key that the transaction has
+    /// written or read for update.
     ///
     /// # Errors
-    /// `Busy` if somebody has. Otherwise as [`Db::write`]. Nothing was written, but for an `Io`
-    /// error of the log, after which that is not known. The transaction goes on; roll it back.
-    /// `InvalidArgument`: it has ended.
+    /// `Busy` if another writer has. Otherwise those of [`Db::write`]. Nothing was written, except
+    /// that the outcome of an `Io` error of the log is unknown. The transaction continues; roll it
+    /// back. `InvalidArgument`: it has ended.
     pub fn commit(&mut self) -> Result<()> {
         finish(self.commit_by(Caller::Thread))
     }
 
-    /// The asynchronous form of [`commit`](Self::commit). Dropped after its first poll, it leaves a
-    /// transaction that takes nothing more; it was committed, whole, or not.
+    /// The asynchronous form of [`commit`](Self::commit). If it is dropped after its first poll,
+    /// the transaction is committed whole or not at all, and refuses every further call.
     ///
     /// # Errors
-    /// The same.
+    /// Those of [`commit`](Self::commit).
     pub async fn commit_async(&mut self) -> Result<()> {
         self.commit_by(Caller::Task).await
     }
@@ -329,7 +327,7 @@ impl OptimisticTransaction {
         outcome
     }
 
-    /// Gives up everything.
+    /// Discards all writes.
     ///
     /// # Errors
     /// The transaction has ended.
@@ -343,7 +341,7 @@ impl OptimisticTransaction {
 
 reads!(OptimisticTransaction, "the transaction has ended");
 
-/// The forms of a call that writes one key.
+/// Defines the forms of every call that writes one key.
 macro_rules! writes {
     ($($(#[$doc:meta])* $plain:ident $cf:ident $untracked:ident ($($value:ident)?);)*) => {
         impl OptimisticTransaction {
@@ -358,7 +356,7 @@ macro_rules! writes {
                     self.$cf(&self.default_family().clone(), key $(, $value)?)
                 }
 
-                /// The same in a column family.
+                /// Performs the write in a column family.
                 ///
                 /// # Errors
                 #[doc = concat!("As [`", stringify!($plain), "`](Self::", stringify!($plain), "), and if the column family is of another database.")]
@@ -374,7 +372,7 @@ macro_rules! writes {
                     outcome
                 }
 
-                /// The same without the commit depending on the key.
+                /// Performs the write without making the commit depend on the key.
                 ///
                 /// # Errors
                 #[doc = concat!("As [`", stringify!($cf), "`](Self::", stringify!($cf), ").")]

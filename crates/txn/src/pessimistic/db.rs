@@ -1,9 +1,9 @@
-//! A database whose writers lock keys.
+//! Transaction database with pessimistic locks: opening, plain writes, names of transactions.
 //!
 //! Invariants:
-//! - A name is one transaction's, from when it is given until the transaction has ended.
-//! - A prepared transaction whose handle is dropped keeps its locks and its name, and can be had
-//!   again by name.
+//! - A name belongs to one transaction from when it is set until the transaction has ended.
+//! - A prepared transaction whose handle is dropped keeps its locks and its name, and can be
+//!   retrieved by name.
 
 use super::options::{TransactionDbOptions, TransactionOptions, WritePolicy};
 use super::timestamps::Timestamps;
@@ -24,16 +24,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A name's transaction.
+/// State of a named transaction's handle.
 #[derive(Debug)]
 enum Named {
-    /// Somebody has its handle.
+    /// The caller holds the handle.
     InHand,
-    /// It is prepared, and nobody has its handle.
+    /// The transaction is prepared, and its handle was dropped or not retrieved yet.
     Parked(Box<Parts>),
 }
 
-/// What a transaction database and its transactions share.
+/// State that a transaction database and its transactions share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) db: Db,
@@ -43,24 +43,24 @@ pub(super) struct Shared {
     names: Mutex<HashMap<Vec<u8>, Named>>,
 }
 
-/// Milliseconds as options have them; negative is for ever.
+/// Converts an option in milliseconds; negative values mean no limit.
 pub(super) fn milliseconds(count: i64) -> Option<Duration> {
     u64::try_from(count).ok().map(Duration::from_millis)
 }
 
 impl Shared {
     pub(super) fn new_holder(&self, expiration: Option<Duration>) -> Arc<Holder> {
-        // Ordering: a name only.
+        // Ordering: `Relaxed`, because the id only has to be unique.
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         Arc::new(Holder::new(id, expiration.map(|span| self.db.env().now().saturating_add(span))))
     }
 
-    /// Refuses a column family whose timestamps no transaction can have.
+    /// Refuses a column family whose timestamps transactions do not support.
     pub(super) fn check_family(&self, family: &ColumnFamily) -> Result<()> {
         Timestamps::check_family(family, &self.options)
     }
 
-    /// Gives `name` to a transaction.
+    /// Reserves `name` for a transaction.
     pub(super) fn register(&self, name: &[u8]) -> Result<()> {
         match self.names.lock().entry(name.to_vec()) {
             Entry::Vacant(vacant) => {
@@ -79,12 +79,12 @@ impl Shared {
         self.names.lock().insert(name.to_vec(), Named::Parked(parts));
     }
 
-    /// Locks what a transaction of an earlier life had locked, and has it prepared again.
+    /// Restores a prepared transaction of an earlier process, with its locks.
     fn recover(&self, prepared: PreparedTransaction) -> Result<()> {
         let PreparedTransaction { name, batch, .. } = prepared;
         let parts = Box::new(Parts::recovered(self, name.clone(), &batch)?);
         for (family, key) in parts.work.tracked.iter() {
-            // Why whoever has it: where no locks were taken, two prepared transactions may have
+            // Beside other holders, because two prepared transactions that took no locks may have
             // written one key.
             self.locks.hold(&parts.holder, family, key);
         }
@@ -97,7 +97,7 @@ impl Shared {
     }
 }
 
-/// Locks of one plain write. Lets go of them when dropped.
+/// Locks of one plain write, released when dropped.
 struct Granted {
     shared: Arc<Shared>,
     holder: Arc<Holder>,
@@ -112,7 +112,7 @@ impl Drop for Granted {
     }
 }
 
-/// A database whose transactions, and plain writes, lock the keys that they write.
+/// A database whose transactions and plain writes lock the keys that they write.
 ///
 /// ```
 /// # use karst_engine::{Options, ReadOptions, WriteOptions, ErrorKind};
@@ -134,13 +134,14 @@ pub struct TransactionDb {
 }
 
 impl TransactionDb {
-    /// Opens the database in `path`, as [`Db::open`] does, with `allow_2pc`. Transactions that were
-    /// prepared and not decided are prepared again, with their locks; see
+    /// Opens the database in `path` like [`Db::open`], with `allow_2pc`. Transactions that were
+    /// prepared and not decided are restored as prepared, with their locks; see
     /// [`get_all_prepared_transactions`](Self::get_all_prepared_transactions).
     ///
     /// # Errors
-    /// As [`Db::open`]; `NotSupported`: the write policy is, or column families have timestamps and
-    /// the policy is not WriteCommitted; `InvalidArgument`: timestamps are not of 8 bytes.
+    /// Those of [`Db::open`]. `NotSupported`: the write policy is not supported, or column families
+    /// have timestamps and the policy is not WriteCommitted. `InvalidArgument`: timestamps are not
+    /// of 8 bytes.
     pub fn open(
         path: impl AsRef<Path>,
         options: &Options,
@@ -150,10 +151,10 @@ impl TransactionDb {
         Self::over(Db::open(path, &with_two_phases(options, transactions))?, transactions)
     }
 
-    /// Opens the database in `path`, as [`Db::open_cf`] does.
+    /// Opens the database in `path` like [`Db::open_cf`]; see [`open`](Self::open).
     ///
     /// # Errors
-    /// As [`Db::open_cf`], and as [`open`](Self::open).
+    /// Those of [`Db::open_cf`] and of [`open`](Self::open).
     pub fn open_cf(
         path: impl AsRef<Path>,
         options: &Options,
@@ -181,17 +182,17 @@ impl TransactionDb {
         Ok(Self { shared })
     }
 
-    /// The names of all transactions that are prepared and not decided, in order, whoever has their
-    /// handles.
+    /// Returns the names, in order, of all transactions that are prepared and not decided, with or
+    /// without a handle.
     pub fn get_all_prepared_transactions(&self) -> Vec<Vec<u8>> {
         self.shared.db.prepared_names()
     }
 
-    /// The handle of a prepared transaction that nobody has: of one that was recovered, or whose
-    /// handle was dropped.
+    /// Returns the handle of a prepared transaction that was recovered, or whose handle was
+    /// dropped.
     ///
     /// # Errors
-    /// `NotFound`: there is none of this name; `Busy`: somebody has its handle; `Closed`: the
+    /// `NotFound`: no transaction has this name; `Busy`: its handle is in use; `Closed`: the
     /// database is closed.
     pub fn get_transaction_by_name(&self, name: impl AsRef<[u8]>) -> Result<Transaction> {
         self.shared.db.check_open()?;
@@ -209,36 +210,37 @@ impl TransactionDb {
         }
     }
 
-    /// Begins a transaction, which commits with these write options.
+    /// Begins a transaction that commits with `write_options`.
     pub fn begin(&self, write_options: &WriteOptions, options: &TransactionOptions) -> Transaction {
         Transaction::begin(self.shared.clone(), *write_options, options)
     }
 
-    /// The database, for flushes, compactions, column families, properties and the like. **Not for
-    /// writes**: what is written through it takes no locks, and transactions do not see that it
-    /// was.
+    /// Returns the underlying database, for flushes, compactions, column families, properties and
+    /// the like. **Not for writes**: writes through it take no locks, and transactions do not
+    /// detect them as conflicts.
     pub fn db(&self) -> &Db {
         &self.shared.db
     }
 
-    /// The locks that are held now.
+    /// Returns the locks that are held.
     pub fn lock_status(&self) -> Vec<LockStatus> {
         self.shared.locks.status()
     }
 
-    /// The deadlocks that were found last, newest first.
+    /// Returns the most recent deadlocks, newest first.
     pub fn get_deadlock_info_buffer(&self) -> Vec<DeadlockPath> {
         self.shared.locks.deadlocks()
     }
 
-    /// Keeps so many deadlocks from now on.
+    /// Sets the maximum number of deadlocks kept.
     pub fn set_deadlock_info_buffer_size(&self, most: usize) {
         self.shared.locks.keep_deadlocks(most);
     }
 
-    /// Locks every key of `batch`, in one order for all who do.
+    /// Locks every key of `batch` in sorted order, which all callers share.
     async fn lock_all(&self, by: Caller, batch: &WriteBatch) -> Result<Granted> {
-        // Why asked here too: whoever has the locks may not let go of them any more.
+        // Checked here too because holders of the locks may never release them once the database is
+        // closed.
         self.shared.db.check_open()?;
         let mut keys = keys_of(batch)?;
         keys.sort_unstable();
@@ -255,12 +257,13 @@ impl TransactionDb {
         Ok(granted)
     }
 
-    /// Writes a batch: all of it or nothing, seen by readers all at once. Waits for locks on all
-    /// its keys, and holds them until it is written.
+    /// Writes a batch atomically, and visible to readers all at once. Waits for locks on all its
+    /// keys, and holds them until it is written.
     ///
     /// # Errors
-    /// As [`Db::write`]; `TimedOut` after `default_lock_timeout`, `LimitReached`; ranges cannot be
-    /// removed here. `NotSupported`: keys have timestamps, which only transactions write.
+    /// Those of [`Db::write`]; `TimedOut` after `default_lock_timeout`, `LimitReached`;
+    /// `NotSupported`: the batch removes ranges, or keys have timestamps, which only transactions
+    /// write.
     pub fn write(&self, options: &WriteOptions, batch: &WriteBatch) -> Result<()> {
         self.written(options, batch, self.locks_batches())
     }
@@ -271,16 +274,16 @@ impl TransactionDb {
         self.shared.db.write(options, batch)
     }
 
-    /// Whether batches lock what they write; single keys always do.
+    /// Returns true if batches lock their keys; writes of single keys always do.
     fn locks_batches(&self) -> bool {
         !self.shared.options.skip_concurrency_control
     }
 
-    /// The asynchronous form of [`write`](Self::write). Once it was polled it goes on if it is
-    /// dropped.
+    /// The asynchronous form of [`write`](Self::write). After its first poll the write completes
+    /// even if it is dropped.
     ///
     /// # Errors
-    /// The same.
+    /// Those of [`write`](Self::write).
     pub async fn write_async(&self, options: &WriteOptions, batch: WriteBatch) -> Result<()> {
         self.written_async(options, batch, self.locks_batches()).await
     }
@@ -312,7 +315,7 @@ fn check(options: &TransactionDbOptions) -> Result<()> {
     }
 }
 
-/// The keys that a batch writes, with their column families.
+/// Returns the keys that a batch writes, with their column families.
 fn keys_of(batch: &WriteBatch) -> Result<Vec<(u32, Vec<u8>)>> {
     let mut keys = Vec::new();
     for op in batch.iter() {
@@ -327,7 +330,7 @@ fn keys_of(batch: &WriteBatch) -> Result<Vec<(u32, Vec<u8>)>> {
     Ok(keys)
 }
 
-/// The forms of a call that writes one key.
+/// Defines the forms of every call that writes one key.
 macro_rules! writes {
     ($($(#[$doc:meta])* $plain:ident $cf:ident $plain_async:ident $cf_async:ident ($($value:ident)?);)*) => {
         impl TransactionDb {
@@ -337,15 +340,15 @@ macro_rules! writes {
                 /// In the default column family, with default options. Waits for a lock on the key.
                 ///
                 /// # Errors
-                /// As [`write`](Self::write).
+                /// Those of [`write`](Self::write).
                 pub fn $plain(&self, key: impl AsRef<[u8]> $(, $value: impl AsRef<[u8]>)?) -> Result<()> {
                     self.$cf(&WriteOptions::default(), self.db().default_column_family(), key $(, $value)?)
                 }
 
-                /// The same with options, in a column family.
+                /// Performs the write in a column family, with options.
                 ///
                 /// # Errors
-                /// As [`write`](Self::write).
+                /// Those of [`write`](Self::write).
                 pub fn $cf(&self, options: &WriteOptions, family: &ColumnFamily, key: impl AsRef<[u8]> $(, $value: impl AsRef<[u8]>)?) -> Result<()> {
                     let mut batch = WriteBatch::new();
                     batch.$cf(family, key.as_ref() $(, $value.as_ref())?)?;
@@ -355,7 +358,7 @@ macro_rules! writes {
                 #[doc = concat!("The asynchronous form of [`", stringify!($plain), "`](Self::", stringify!($plain), ").")]
                 ///
                 /// # Errors
-                /// As [`write`](Self::write).
+                /// Those of [`write`](Self::write).
                 pub async fn $plain_async(&self, key: &[u8] $(, $value: &[u8])?) -> Result<()> {
                     self.$cf_async(&WriteOptions::default(), self.db().default_column_family(), key $(, $value)?).await
                 }
@@ -363,7 +366,7 @@ macro_rules! writes {
                 #[doc = concat!("The asynchronous form of [`", stringify!($cf), "`](Self::", stringify!($cf), ").")]
                 ///
                 /// # Errors
-                /// As [`write`](Self::write).
+                /// Those of [`write`](Self::write).
                 pub async fn $cf_async(&self, options: &WriteOptions, family: &ColumnFamily, key: &[u8] $(, $value: &[u8])?) -> Result<()> {
                     let mut batch = WriteBatch::new();
                     batch.$cf(family, key $(, $value)?)?;

@@ -1,11 +1,11 @@
 //! Prepare, commit and rollback of a transaction that takes locks.
 //!
 //! Invariants:
-//! - Locks are held until the outcome is known: a commit is visible before anybody else gets a lock
-//!   on what it wrote.
-//! - What fails leaves the transaction where it was before, with its locks; it can be tried again
-//!   or rolled back.
-//! - The asynchronous forms own the transaction while they run, and run to their end when they are
+//! - Locks are held until the outcome is known: a commit is visible before another transaction gets
+//!   a lock on a key that it wrote.
+//! - A step that fails leaves the transaction in its previous state, with its locks; it can be
+//!   retried or rolled back.
+//! - The asynchronous forms own the transaction while they run, and complete even if they are
 //!   dropped.
 
 use super::transaction::{Parts, Transaction};
@@ -23,43 +23,42 @@ enum Ending {
 }
 
 impl Transaction {
-    /// Where keys have timestamps, this is the one that reads for update read at. From now on a key
-    /// that is locked and validated must have no later one, which fails with `Busy` otherwise, and
-    /// with `InvalidArgument` where the column family keeps no history of that time any more
-    /// (`full_history_ts_low`): a later deletion may be gone.
-    /// Works only with
-    /// [`enable_udt_validation`](super::TransactionDbOptions::enable_udt_validation). The greatest
-    /// number stands for none, which it is in the beginning.
+    /// Sets the timestamp at which reads for update read, in column families with timestamps.
+    /// Locking with validation fails from now on with `Busy` if the key has a later timestamp, and
+    /// with `InvalidArgument` if the timestamp is below `full_history_ts_low` of the column family,
+    /// because a later deletion may have been dropped.
+    /// Without [`enable_udt_validation`](super::TransactionDbOptions::enable_udt_validation) such
+    /// reads fail once it is set. `u64::MAX` stands for no timestamp, the initial state.
     ///
     /// # Errors
-    /// `InvalidArgument`: it was later before. The database is closed, or an asynchronous prepare,
-    /// commit or rollback was dropped on the way.
+    /// `InvalidArgument`: a later timestamp was set before. The database is closed, or an
+    /// asynchronous prepare, commit or rollback was dropped before it completed.
     pub fn set_read_timestamp_for_validation(&mut self, timestamp: u64) -> Result<()> {
         self.parts_mut()?.timestamps.set_read(timestamp)
     }
 
-    /// The timestamp that the commit gives to every key that was written in column families with
-    /// timestamps. It may be set whenever, also once the transaction is prepared; prepared
-    /// transactions of an earlier life have none. The greatest number stands for none.
+    /// Sets the timestamp that the commit writes to every key in column families with timestamps.
+    /// It may be set at any time, even once the transaction is prepared; transactions recovered
+    /// after a restart have none. `u64::MAX` stands for no timestamp.
     ///
-    /// **Timestamps of one key must not go back**: whoever commits sees to it, by reading for
-    /// update with a timestamp, or otherwise.
+    /// **Timestamps of one key must not decrease**: the caller must ensure that, by reading for
+    /// update with a timestamp or otherwise.
     ///
     /// # Errors
-    /// `InvalidArgument`: it is not above the one to read at. The database is closed, or an
-    /// asynchronous prepare, commit or rollback was dropped on the way.
+    /// `InvalidArgument`: it is not above the timestamp to read at. The database is closed, or an
+    /// asynchronous prepare, commit or rollback was dropped before it completed.
     pub fn set_commit_timestamp(&mut self, timestamp: u64) -> Result<()> {
         let shared = self.shared.clone();
         self.parts_mut()?.timestamps.set_commit(timestamp, &shared.options)
     }
 
-    /// The timestamp that was set to commit at.
+    /// Returns the timestamp that was set to commit at.
     pub fn commit_timestamp(&self) -> Option<u64> {
         self.parts.as_ref()?.timestamps.commit()
     }
 
-    /// Takes a step that goes to its end, whoever waits for it: the transaction is out of the
-    /// handle meanwhile.
+    /// Takes a step that completes even if it is dropped. The handle is empty meanwhile, because
+    /// the step owns the transaction.
     async fn end_async(&mut self, ending: Ending) -> Result<()> {
         self.parts()?;
         let mut taken = Transaction { shared: self.shared.clone(), parts: self.parts.take() };
@@ -77,23 +76,24 @@ impl Transaction {
         outcome
     }
 
-    /// Writes everything at once and lets go of the locks. Once it is prepared, that is the second
-    /// phase.
+    /// Writes everything atomically and releases the locks. Commits a prepared transaction as the
+    /// second phase of two-phase commit.
     ///
     /// # Errors
     /// `Expired`; it has ended, or was not prepared and must be; `InvalidArgument`: it has written
-    /// keys with timestamps, and [has none](Self::set_commit_timestamp); otherwise as
-    /// [`Db::write`](karst_engine::Db::write). Nothing was written, but for an `Io` error of the
-    /// log, after which that is not known. The transaction is where it was before, with its locks.
+    /// keys with timestamps, and [none is set](Self::set_commit_timestamp); otherwise those of
+    /// [`Db::write`](karst_engine::Db::write). Nothing was written, except that the outcome of an
+    /// `Io` error of the log is unknown. The transaction returns to its previous state, with its
+    /// locks.
     pub fn commit(&mut self) -> Result<()> {
         finish(self.commit_by(Caller::Thread))
     }
 
-    /// The asynchronous form of [`commit`](Self::commit). Once it was polled it goes on if it is
-    /// dropped.
+    /// The asynchronous form of [`commit`](Self::commit). After its first poll the commit completes
+    /// even if it is dropped.
     ///
     /// # Errors
-    /// The same.
+    /// Those of [`commit`](Self::commit).
     pub async fn commit_async(&mut self) -> Result<()> {
         self.end_async(Ending::Commit).await
     }
@@ -122,22 +122,22 @@ impl Transaction {
         self.decided(outcome, TransactionState::Started, TransactionState::Committed)
     }
 
-    /// The first phase: makes it durable (with `sync`; otherwise it survives the process) without
-    /// effect. It can only be committed or rolled back then, does not expire, and is found again
-    /// after a crash.
+    /// Performs the first phase of two-phase commit: makes the writes durable (with `sync`;
+    /// otherwise they survive the process) without making them visible. Afterwards the transaction
+    /// can only be committed or rolled back, does not expire, and is recovered after a crash.
     ///
     /// # Errors
-    /// It has no name, has ended or expired, or is prepared; otherwise as
-    /// [`Db::write`](karst_engine::Db::write). It goes on as before, with its locks.
+    /// It has no name, has ended or expired, or is prepared; otherwise those of
+    /// [`Db::write`](karst_engine::Db::write). The transaction continues as before, with its locks.
     pub fn prepare(&mut self) -> Result<()> {
         finish(self.prepare_by(Caller::Thread))
     }
 
-    /// The asynchronous form of [`prepare`](Self::prepare). Once it was polled it goes on if it is
-    /// dropped, and the transaction can be had by name.
+    /// The asynchronous form of [`prepare`](Self::prepare). After its first poll the prepare
+    /// completes even if it is dropped; the transaction can then be retrieved by name.
     ///
     /// # Errors
-    /// The same.
+    /// Those of [`prepare`](Self::prepare).
     pub async fn prepare_async(&mut self) -> Result<()> {
         self.end_async(Ending::Prepare).await
     }
@@ -160,20 +160,21 @@ impl Transaction {
         outcome
     }
 
-    /// Gives up everything and lets go of the locks. Of a prepared transaction that is logged.
+    /// Discards all writes and releases the locks. The rollback of a prepared transaction is
+    /// logged.
     ///
     /// # Errors
-    /// It has ended. If it is prepared, as [`Db::write`](karst_engine::Db::write); it is prepared
-    /// as before then.
+    /// It has ended. If it is prepared, those of [`Db::write`](karst_engine::Db::write); it stays
+    /// prepared then.
     pub fn rollback(&mut self) -> Result<()> {
         finish(self.rollback_by(Caller::Thread))
     }
 
-    /// The asynchronous form of [`rollback`](Self::rollback). Once it was polled it goes on if it
-    /// is dropped.
+    /// The asynchronous form of [`rollback`](Self::rollback). After its first poll the rollback
+    /// completes even if it is dropped.
     ///
     /// # Errors
-    /// The same.
+    /// Those of [`rollback`](Self::rollback).
     pub async fn rollback_async(&mut self) -> Result<()> {
         self.end_async(Ending::Rollback).await
     }
@@ -195,7 +196,7 @@ impl Transaction {
         self.decided(outcome, state, TransactionState::RolledBack)
     }
 
-    /// The transaction is in `after` if that went well, and in `before` otherwise.
+    /// Sets the state to `after` if `outcome` is a success, and to `before` otherwise.
     fn decided(
         &mut self,
         outcome: Result<(), Error>,
@@ -203,7 +204,7 @@ impl Transaction {
         after: TransactionState,
     ) -> Result<()> {
         let shared = self.shared.clone();
-        // Why whether the database is closed or not: it may have been meanwhile.
+        // Not through `parts_mut`, because the database may have been closed meanwhile.
         let parts = self.parts.as_deref_mut().expect("whoever decides has it in hand");
         if outcome.is_err() {
             back_to(&shared, parts, before);
@@ -215,8 +216,8 @@ impl Transaction {
     }
 }
 
-/// A step has failed: the transaction is where it was before. It may have expired meanwhile, so
-/// that its locks may be stolen now.
+/// Returns the transaction to `before` after a failed step. Wakes the waiters for its locks,
+/// because it may have expired meanwhile, so that its locks may be stolen.
 fn back_to(shared: &super::db::Shared, parts: &Parts, before: TransactionState) {
     parts.holder.set(before);
     for (family, key) in parts.work.tracked.iter() {
@@ -224,7 +225,7 @@ fn back_to(shared: &super::db::Shared, parts: &Parts, before: TransactionState) 
     }
 }
 
-/// Lets go of locks and name.
+/// Releases the locks and the name.
 fn release(shared: &super::db::Shared, parts: &mut Parts) {
     for (family, key) in parts.work.tracked.iter() {
         shared.locks.unlock(&parts.holder, family, key);

@@ -1,16 +1,16 @@
 //! Transactions that lock the keys they write, or read for update.
 //!
-//! In: reads and writes; for two-phase commit names, and the decision. Out: all of a transaction at
-//! once, or nothing of it.
+//! A commit applies all writes of a transaction atomically; two-phase commit needs a name, and
+//! survives crashes between prepare and decision.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `options` | RocksDB's options, with its names and defaults |
 //! | `db` | [`TransactionDb`]: opening, plain writes, which take locks too, names and prepared transactions |
-//! | `reading` | what it reads as any database does |
+//! | `reading` | reads of committed data, without locks |
 //! | `transaction` | [`Transaction`]: reads, writes and save points |
-//! | `timestamps` | at which timestamps it reads and commits, where keys have any |
-//! | `ending` | its prepare, commit and rollback |
+//! | `timestamps` | read and commit timestamps of a transaction |
+//! | `ending` | prepare, commit and rollback |
 
 mod db;
 mod ending;

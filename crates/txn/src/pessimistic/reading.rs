@@ -1,22 +1,22 @@
-//! What a transaction database reads as any database does: committed data, without locks.
+//! Reads of a transaction database: committed data, without locks.
 
 use super::db::TransactionDb;
 use karst_engine::{ColumnFamily, DbIterator, ReadOptions, Result, Snapshot, Value};
 use std::future::Future;
 
 impl TransactionDb {
-    /// As [`Db::get`](karst_engine::Db::get).
+    /// Forwards to [`Db::get`](karst_engine::Db::get).
     ///
     /// # Errors
-    /// The same.
+    /// Those of `Db::get`.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.db().get(key)
     }
 
-    /// As [`Db::get_cf`](karst_engine::Db::get_cf).
+    /// Forwards to [`Db::get_cf`](karst_engine::Db::get_cf).
     ///
     /// # Errors
-    /// The same.
+    /// Those of `Db::get_cf`.
     pub fn get_cf(
         &self,
         options: &ReadOptions,
@@ -26,7 +26,7 @@ impl TransactionDb {
         self.db().get_cf(options, family, key)
     }
 
-    /// As [`Db::get_async`](karst_engine::Db::get_async).
+    /// Forwards to [`Db::get_async`](karst_engine::Db::get_async).
     pub fn get_async<'a>(
         &'a self,
         key: &'a [u8],
@@ -34,7 +34,7 @@ impl TransactionDb {
         self.db().get_async(key)
     }
 
-    /// As [`Db::get_cf_async`](karst_engine::Db::get_cf_async).
+    /// Forwards to [`Db::get_cf_async`](karst_engine::Db::get_cf_async).
     pub fn get_cf_async<'a>(
         &'a self,
         options: &'a ReadOptions,
@@ -44,12 +44,12 @@ impl TransactionDb {
         self.db().get_cf_async(options, family, key)
     }
 
-    /// As [`Db::multi_get`](karst_engine::Db::multi_get).
+    /// Forwards to [`Db::multi_get`](karst_engine::Db::multi_get).
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<Value>>> {
         self.db().multi_get(keys)
     }
 
-    /// As [`Db::multi_get_async`](karst_engine::Db::multi_get_async).
+    /// Forwards to [`Db::multi_get_async`](karst_engine::Db::multi_get_async).
     pub fn multi_get_async<'a, K: AsRef<[u8]> + Sync>(
         &'a self,
         keys: &'a [K],
@@ -57,7 +57,7 @@ impl TransactionDb {
         self.db().multi_get_async(keys)
     }
 
-    /// As [`Db::multi_get_cf`](karst_engine::Db::multi_get_cf).
+    /// Forwards to [`Db::multi_get_cf`](karst_engine::Db::multi_get_cf).
     pub fn multi_get_cf<K: AsRef<[u8]>>(
         &self,
         options: &ReadOptions,
@@ -67,7 +67,7 @@ impl TransactionDb {
         self.db().multi_get_cf(options, family, keys)
     }
 
-    /// As [`Db::multi_get_cf_async`](karst_engine::Db::multi_get_cf_async).
+    /// Forwards to [`Db::multi_get_cf_async`](karst_engine::Db::multi_get_cf_async).
     pub fn multi_get_cf_async<'a, K: AsRef<[u8]> + Sync>(
         &'a self,
         options: &'a ReadOptions,
@@ -77,7 +77,7 @@ impl TransactionDb {
         self.db().multi_get_cf_async(options, family, keys)
     }
 
-    /// As [`Db::multi_get_cfs`](karst_engine::Db::multi_get_cfs).
+    /// Forwards to [`Db::multi_get_cfs`](karst_engine::Db::multi_get_cfs).
     ///
     /// # Panics
     /// When there are not as many column families as keys.
@@ -90,7 +90,7 @@ impl TransactionDb {
         self.db().multi_get_cfs(options, families, keys)
     }
 
-    /// As [`Db::multi_get_cfs_async`](karst_engine::Db::multi_get_cfs_async).
+    /// Forwards to [`Db::multi_get_cfs_async`](karst_engine::Db::multi_get_cfs_async).
     ///
     /// # Panics
     /// When there are not as many column families as keys.
@@ -103,23 +103,23 @@ impl TransactionDb {
         self.db().multi_get_cfs_async(options, families, keys)
     }
 
-    /// As [`Db::iter`](karst_engine::Db::iter).
+    /// Forwards to [`Db::iter`](karst_engine::Db::iter).
     ///
     /// # Errors
-    /// The same.
+    /// Those of `Db::iter`.
     pub fn iter(&self, options: &ReadOptions) -> Result<DbIterator> {
         self.db().iter(options)
     }
 
-    /// As [`Db::iter_cf`](karst_engine::Db::iter_cf).
+    /// Forwards to [`Db::iter_cf`](karst_engine::Db::iter_cf).
     ///
     /// # Errors
-    /// The same.
+    /// Those of `Db::iter_cf`.
     pub fn iter_cf(&self, options: &ReadOptions, family: &ColumnFamily) -> Result<DbIterator> {
         self.db().iter_cf(options, family)
     }
 
-    /// As [`Db::snapshot`](karst_engine::Db::snapshot).
+    /// Forwards to [`Db::snapshot`](karst_engine::Db::snapshot).
     pub fn snapshot(&self) -> Snapshot {
         self.db().snapshot()
     }

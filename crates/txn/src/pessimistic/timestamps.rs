@@ -1,10 +1,11 @@
-//! The timestamps of a transaction: at which it reads what it locks, and at which it commits.
+//! Read and commit timestamps of a transaction.
 //!
-//! In: what the user sets. Out: what a key's newest timestamp is compared with, the options of a
-//! read for update, and what a commit puts on every key of a column family that has timestamps.
+//! The read timestamp bounds the newest timestamp of a validated key, and goes into the options of
+//! reads for update. The commit timestamp is written to every key of a column family that has
+//! timestamps.
 //!
-//! Compat: the rules, and which of them fail with what, are RocksDB's of `WriteCommittedTxn`. There
-//! the greatest number stands for "none", and so it does in what is set here.
+//! Compat: the rules and their errors are those of RocksDB's `WriteCommittedTxn`, where `u64::MAX`
+//! stands for "none", including in the arguments of the setters.
 
 use super::options::{TransactionDbOptions, WritePolicy};
 use karst_engine::{ColumnFamily, Error, Named, ReadOptions, Result, WriteBatch};
@@ -12,7 +13,7 @@ use std::borrow::Cow;
 
 type Bytes = [u8; size_of::<u64>()];
 
-/// See the module's head.
+/// Timestamps of one transaction.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Timestamps {
     read: Option<u64>,
@@ -20,11 +21,12 @@ pub(super) struct Timestamps {
 }
 
 impl Timestamps {
-    /// Refuses a column family whose timestamps no transaction can have.
+    /// Refuses a column family whose timestamps transactions do not support.
     ///
-    /// Compat: those of transactions are 64-bit integers, and there only with WriteCommitted.
-    /// RocksDB looks when a column family is opened or created; one that is created through
-    /// [`TransactionDb::db`](super::TransactionDb::db) is seen here when it is first used.
+    /// Compat: timestamps of transactions are 64-bit integers, and supported only under
+    /// WriteCommitted. RocksDB checks when a column family is opened or created; one that is
+    /// created through [`TransactionDb::db`](super::TransactionDb::db) is checked here at its first
+    /// use.
     pub(super) fn check_family(family: &ColumnFamily, options: &TransactionDbOptions) -> Result<()> {
         let (size, name) = (family.comparator().timestamp_size(), Named(family.name()));
         if size == 0 {
@@ -43,23 +45,23 @@ impl Timestamps {
         Ok(())
     }
 
-    /// The timestamp that no locked key of this column family may be above, if there is one.
+    /// Returns the largest timestamp that a locked key of this column family may have, if limited.
     pub(super) fn validated(self, family: &ColumnFamily, options: &TransactionDbOptions) -> Option<Bytes> {
         let counts = options.enable_udt_validation && family.comparator().timestamp_size() > 0;
         self.read.filter(|_| counts).map(u64::to_le_bytes)
     }
 
-    /// What a commit puts on keys.
+    /// Returns the commit timestamp.
     pub(super) fn commit(self) -> Option<u64> {
         self.commit
     }
 
-    /// The same as it is stored.
+    /// Returns the commit timestamp in its stored encoding.
     pub(super) fn commit_bytes(self) -> Option<Bytes> {
         self.commit.map(u64::to_le_bytes)
     }
 
-    /// Sets what it reads at.
+    /// Sets the read timestamp.
     pub(super) fn set_read(&mut self, timestamp: u64) -> Result<()> {
         if let Some(before) = self.read.filter(|before| timestamp < *before) {
             let text = format!("the timestamp to read at is {before} already, and cannot become {timestamp}");
@@ -69,7 +71,7 @@ impl Timestamps {
         Ok(())
     }
 
-    /// Sets what it commits at.
+    /// Sets the commit timestamp.
     pub(super) fn set_commit(&mut self, timestamp: u64, options: &TransactionDbOptions) -> Result<()> {
         let validated = self.read.filter(|_| options.enable_udt_validation);
         if let Some(read) = validated.filter(|read| timestamp <= *read) {
@@ -90,7 +92,8 @@ impl Timestamps {
         Ok(())
     }
 
-    /// The options of a read for update with its timestamp, where keys have any.
+    /// Returns the options of a read for update, with the read timestamp if the family has
+    /// timestamps.
     pub(super) fn for_update<'a>(
         self,
         options: &'a ReadOptions,

@@ -1,10 +1,9 @@
-//! One transaction that takes locks: what it reads and writes until it ends.
+//! A transaction that takes locks: its reads, writes and save points.
 //!
 //! Invariants:
-//! - Every key that it tracks is locked by it, unless it takes no locks or they were stolen when it
-//!   had expired.
-//! - A call that fails leaves the transaction with the locks that it had before, and what it had
-//!   written.
+//! - Every tracked key is locked by the transaction, unless it takes no locks or they were stolen
+//!   after it expired.
+//! - A call that fails leaves locks and writes as they were before.
 
 use super::db::{Shared, milliseconds};
 use super::options::TransactionOptions;
@@ -24,17 +23,17 @@ use karst_engine::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How a transaction waits for locks.
+/// Lock wait parameters of a transaction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
-    /// `None`: for ever.
+    /// Longest wait; `None`: no limit.
     pub(super) timeout: Option<Duration>,
     pub(super) detect_depth: Option<usize>,
-    /// It takes none.
+    /// The transaction takes no locks.
     pub(super) skip: bool,
 }
 
-/// What a transaction is made of.
+/// State of a transaction, owned by its handle.
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) work: Workspace,
@@ -47,7 +46,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// A transaction of an earlier life, which is prepared. Its keys are tracked, and not locked
+    /// Rebuilds a prepared transaction of an earlier process. Its keys are tracked, and not locked
     /// yet.
     ///
     /// Compat: RocksDB prepares a transaction that removes ranges, and does not open the database
@@ -57,14 +56,14 @@ impl Parts {
         let mut work = Workspace::new(shared.db.clone(), 0);
         let families = shared.db.column_families();
         for op in batch.iter() {
-            // Why passed over if it is not open: it was dropped since, and so is what the commit
-            // writes there.
+            // Operations on a family that is not open are skipped, because the family was dropped
+            // since and the commit skips it too.
             let Some(family) =
                 families.iter().find(|family| op.column_family().is_some_and(|id| id.0 == family.id()))
             else {
                 continue;
             };
-            // Why without timestamps: those come with the commit.
+            // Without timestamps, because the commit sets them.
             let bare = |key| family.comparator().bare(key);
             match op.key().map_or(op, |key| op.with_key(bare(key))) {
                 Op::Put { key, value, .. } => work.batch.put_cf(family, key, value)?,
@@ -90,14 +89,14 @@ impl Parts {
         let holder = shared.new_holder(None);
         holder.set(TransactionState::Prepared);
         let waiting = Waiting { timeout: None, detect_depth: None, skip: false };
-        // Compat: it may have been prepared with `sync`, which no log tells, so what decides it is
-        // synced. What it wrote to families that were dropped since is passed over there, too.
+        // Compat: the log does not record if the prepare was synced, so the decision is. Writes to
+        // families that were dropped since are skipped.
         let write_options = WriteOptions { ignore_missing_column_families: true, ..WriteOptions::synced() };
         let (name, timestamps) = (Some(name), Timestamps::default());
         Ok(Parts { work, holder, write_options, waiting, skip_prepare: true, name, timestamps })
     }
 
-    /// Takes back what was just locked: of the key, `before` was known.
+    /// Undoes the lock and the tracking of a key, whose previous tracking was `before`.
     fn take_back(&mut self, shared: &Shared, family: &ColumnFamily, key: &[u8], before: Option<Tracked>) {
         if self.waiting.skip {
             return;
@@ -111,23 +110,23 @@ impl Parts {
     }
 }
 
-/// A transaction of a [`TransactionDb`](super::TransactionDb). Dropped, it is rolled back, unless
-/// it is prepared.
+/// A transaction of a [`TransactionDb`](super::TransactionDb). Dropping it rolls it back, unless it
+/// is prepared.
 #[derive(Debug)]
 pub struct Transaction {
     pub(super) shared: Arc<Shared>,
-    /// `None` once an asynchronous prepare, commit or rollback was dropped on the way: it goes on
-    /// elsewhere.
+    /// `None` during an asynchronous prepare, commit or rollback, and for good once that was
+    /// dropped, because it completes without the handle.
     pub(super) parts: Option<Box<Parts>>,
 }
 
-/// A lock that was granted a moment ago; given back unless it is kept.
+/// A lock that was just granted; released when dropped unless `kept`.
 struct JustLocked<'a> {
     shared: &'a Shared,
     holder: &'a Holder,
     family: u32,
     key: &'a [u8],
-    /// It was held as a shared lock before.
+    /// The transaction held the lock as a shared one before.
     upgraded: bool,
     kept: bool,
 }
@@ -174,7 +173,7 @@ impl Transaction {
         Self { shared, parts: Some(Box::new(parts)) }
     }
 
-    /// What it has in hand, if the database is not closed.
+    /// Returns the transaction's state, if the database is not closed.
     pub(super) fn parts(&self) -> Result<&Parts> {
         self.shared.db.check_open()?;
         self.parts.as_deref().ok_or_else(given_up)
@@ -189,13 +188,13 @@ impl Transaction {
         self.shared.db.env().now()
     }
 
-    /// What it has in hand, if it still takes writes.
+    /// Returns the transaction's state, if it still accepts writes.
     fn started(&mut self) -> Result<&mut Parts> {
         self.parts()?.holder.check_started(|| self.now())?;
         self.parts_mut()
     }
 
-    /// What it has in hand, if it can still be read.
+    /// Returns the transaction's state, if it can still be read.
     fn readable(&self) -> Result<&Parts> {
         let parts = self.parts()?;
         match parts.holder.state() {
@@ -204,32 +203,32 @@ impl Transaction {
         }
     }
 
-    /// By what locks and deadlock reports call it.
+    /// Returns the id shown in locks and deadlock reports; `None` like [`state`](Self::state).
     pub fn id(&self) -> Option<u64> {
         self.parts.as_ref().map(|parts| parts.holder.id)
     }
 
-    /// How far it is; `None` once an asynchronous prepare, commit or rollback was dropped on the
-    /// way.
+    /// Returns the transaction's state; `None` once an asynchronous prepare, commit or rollback was
+    /// dropped before it completed.
     pub fn state(&self) -> Option<TransactionState> {
         self.parts.as_ref().map(|parts| parts.holder.state())
     }
 
-    /// From now on it waits for locks for so many milliseconds; negative: for ever; 0: not at all.
+    /// Sets the longest wait for a lock, in milliseconds; negative: no limit; 0: no wait.
     ///
     /// # Errors
-    /// It takes nothing more.
+    /// The transaction accepts no more writes.
     pub fn set_lock_timeout(&mut self, lock_timeout: i64) -> Result<()> {
         self.started()?.waiting.timeout = milliseconds(lock_timeout);
         Ok(())
     }
 
-    /// Gives it a name of 1 to 512 bytes, which two-phase commit needs. No other transaction has it
-    /// until this one has ended.
+    /// Sets the name, of 1 to 512 bytes, which two-phase commit needs. No other transaction can
+    /// have it until this one has ended.
     ///
     /// # Errors
-    /// `InvalidArgument`: the length is wrong, it has a name, or another one has this name; it
-    /// takes nothing more.
+    /// `InvalidArgument`: the length is wrong, a name is set already, or another transaction has
+    /// this name. The transaction accepts no more writes.
     pub fn set_name(&mut self, name: impl AsRef<[u8]>) -> Result<()> {
         let name = name.as_ref();
         let shared = self.shared.clone();
@@ -245,26 +244,26 @@ impl Transaction {
         Ok(())
     }
 
-    /// Its name.
+    /// Returns the name.
     pub fn name(&self) -> Option<&[u8]> {
         self.parts.as_ref()?.name.as_deref()
     }
 
-    /// From now on a key that it locks must not have been written by others since this moment.
-    /// Reads see this moment only if [`snapshot`](Self::snapshot) is put into their options.
+    /// Takes a snapshot: locking a key fails from now on if others have written the key since this
+    /// moment. Reads use the snapshot only if [`snapshot`](Self::snapshot) is put into their
+    /// options.
     ///
     /// # Errors
-    /// It takes nothing more.
+    /// The transaction accepts no more writes.
     pub fn set_snapshot(&mut self) -> Result<()> {
         self.started()?.work.take_snapshot();
         Ok(())
     }
 
-    /// As [`set_snapshot`](Self::set_snapshot), with the moment of a snapshot that was taken
-    /// before.
+    /// Sets a snapshot that was taken before; see [`set_snapshot`](Self::set_snapshot).
     ///
     /// # Errors
-    /// It takes nothing more, or the snapshot is of another database.
+    /// The transaction accepts no more writes, or the snapshot is of another database.
     pub fn set_snapshot_to(&mut self, snapshot: Snapshot) -> Result<()> {
         self.started()?.work.use_snapshot(snapshot)
     }
@@ -272,26 +271,26 @@ impl Transaction {
     /// Takes the snapshot right before the next operation that writes or reads for update.
     ///
     /// # Errors
-    /// It takes nothing more.
+    /// The transaction accepts no more writes.
     pub fn set_snapshot_on_next_operation(&mut self) -> Result<()> {
         self.started()?.work.ask_for_snapshot();
         Ok(())
     }
 
-    /// The snapshot that was set.
+    /// Returns the snapshot that was set.
     pub fn snapshot(&self) -> Option<&Snapshot> {
         self.parts.as_ref()?.work.snapshot()
     }
 
-    /// Forgets the snapshot.
+    /// Removes the snapshot.
     pub fn clear_snapshot(&mut self) {
         if let Some(parts) = &mut self.parts {
             parts.work.clear_snapshot();
         }
     }
 
-    /// Locks a key and takes note of it. With `validate` and a snapshot, fails if others have
-    /// written it since; with `validate` and a timestamp to read at, if it has a later one.
+    /// Locks and tracks a key. With `validate`, fails if others have written the key since the
+    /// snapshot, or if the key has a timestamp later than the read timestamp.
     async fn lock(
         &mut self,
         by: Caller,
@@ -328,8 +327,8 @@ impl Transaction {
         parts.work.begin_operation();
         let snapshot = parts.work.snapshot().filter(|_| validate).cloned();
         let timestamp = parts.timestamps.validated(family, &shared.options).filter(|_| validate);
-        // Why not what is known to be unchanged since: nobody else has written it while it was
-        // locked.
+        // A key validated at an older or equal sequence number is skipped, because the lock has
+        // kept others from writing it since.
         let seen = snapshot.as_ref().map(Snapshot::sequence_number);
         let look = match (known, seen) {
             (Some(known), Some(seen)) if known.since <= seen => None,
@@ -348,7 +347,8 @@ impl Transaction {
             (None, Some(seen)) => seen,
             (None, None) => shared.db.latest_sequence_number(),
         };
-        // Why again: it may have expired while it waited, and lost other locks.
+        // Checked again because the transaction may have expired while it waited, and lost other
+        // locks.
         holder.check_started(|| shared.db.env().now())?;
         parts.work.tracked.track(family, key, Tracked { since, exclusive });
         if let Some(lock) = &mut just_locked {
@@ -357,8 +357,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Locks a key exclusively and writes it. If the batch refuses that, the lock is what it was
-    /// before.
+    /// Locks a key exclusively and writes it. If the batch refuses the write, the lock is restored
+    /// to its previous state.
     async fn locked(
         &mut self,
         by: Caller,
@@ -414,14 +414,15 @@ impl Transaction {
         }
     }
 
-    /// Locks a key of the default column family exclusively, then reads it. If a snapshot is set,
-    /// nobody else may have written the key since. Where keys have timestamps, it is read at the
-    /// transaction's ([`Self::set_read_timestamp_for_validation`]) and must have no later one.
+    /// Locks a key of the default column family exclusively, then reads it. Fails if a snapshot is
+    /// set and others have written the key since. In a family with timestamps the key is read at
+    /// the transaction's read timestamp ([`Self::set_read_timestamp_for_validation`]) and must have
+    /// no later one.
     ///
     /// # Errors
-    /// `TimedOut`, `Deadlock` or `LimitReached`: there is no lock; `Busy`: others have written it
-    /// since the snapshot, or at a later timestamp; `InvalidArgument`: the options have another
-    /// timestamp than the transaction; `Expired`; as [`get`](Self::get).
+    /// `TimedOut`, `Deadlock` or `LimitReached`: the lock was not granted; `Busy`: others have
+    /// written the key since the snapshot, or at a later timestamp; `InvalidArgument`: the options
+    /// have another timestamp than the transaction; `Expired`; those of [`get`](Self::get).
     pub fn get_for_update(&mut self, options: &ReadOptions, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let family = self.default_family().clone();
         self.get_for_update_cf(options, &family, key, true, true)
@@ -430,19 +431,20 @@ impl Transaction {
     /// The asynchronous form of [`get_for_update`](Self::get_for_update).
     ///
     /// # Errors
-    /// The same.
+    /// Those of [`get_for_update`](Self::get_for_update).
     pub async fn get_for_update_async(&mut self, options: &ReadOptions, key: &[u8]) -> Result<Option<Value>> {
         let family = self.default_family().clone();
         self.get_for_update_cf_async(options, &family, key, true, true).await
     }
 
-    /// The same of a column family, with an exclusive or a shared lock, and with or without the
-    /// look at who wrote since the snapshot. Where keys have timestamps, a transaction has one to
-    /// read at just if `do_validate` is set, and reads the newest values otherwise; with
-    /// `enable_udt_validation` off it has none.
+    /// Locks a key of a column family, exclusively or shared, then reads it; `do_validate` checks
+    /// for writes of others since the snapshot. In a family with timestamps, a read timestamp must
+    /// be set if and only if `do_validate` is; without one the newest value is read. With
+    /// `enable_udt_validation` off none may be set.
     ///
     /// # Errors
-    /// As [`get_for_update`](Self::get_for_update); `InvalidArgument` if that is not so.
+    /// Those of [`get_for_update`](Self::get_for_update); `InvalidArgument` if the rule about the
+    /// read timestamp is broken.
     pub fn get_for_update_cf(
         &mut self,
         options: &ReadOptions,
@@ -466,11 +468,11 @@ impl Transaction {
     }
 
     /// The asynchronous form of [`get_for_update_cf`](Self::get_for_update_cf). Dropped while it
-    /// waits for the lock, it has locked nothing; dropped while it reads, it keeps the lock until
-    /// it ends.
+    /// waits for the lock, it has locked nothing; dropped while it reads, the transaction keeps the
+    /// lock until it ends.
     ///
     /// # Errors
-    /// The same.
+    /// Those of [`get_for_update_cf`](Self::get_for_update_cf).
     pub async fn get_for_update_cf_async(
         &mut self,
         options: &ReadOptions,
@@ -505,39 +507,40 @@ impl Transaction {
         outcome
     }
 
-    /// An iterator over a column family as the transaction sees it now. It locks nothing.
+    /// Returns an iterator over a column family that includes the transaction's writes so far. It
+    /// locks nothing.
     ///
     /// # Errors
-    /// As [`WriteBatchWithIndex::iter_with_base_cf`]; the transaction has ended or expired.
+    /// Those of [`WriteBatchWithIndex::iter_with_base_cf`]; the transaction has ended or expired.
     pub fn iter_cf(&self, options: &ReadOptions, family: &ColumnFamily) -> Result<BatchDbIterator> {
         let parts = self.readable()?;
         self.shared.check_family(family)?;
         parts.work.batch.iter_with_base_cf(&self.shared.db, options, family)
     }
 
-    /// The same over the default column family.
+    /// Returns an iterator over the default column family; see [`iter_cf`](Self::iter_cf).
     ///
     /// # Errors
-    /// As [`iter_cf`](Self::iter_cf).
+    /// Those of [`iter_cf`](Self::iter_cf).
     pub fn iter(&self, options: &ReadOptions) -> Result<BatchDbIterator> {
         self.iter_cf(options, self.shared.db.default_column_family())
     }
 
-    /// Marks the present state for [`rollback_to_save_point`](Self::rollback_to_save_point). Save
+    /// Marks the current state for [`rollback_to_save_point`](Self::rollback_to_save_point). Save
     /// points nest.
     ///
     /// # Errors
-    /// It takes nothing more.
+    /// The transaction accepts no more writes.
     pub fn set_save_point(&mut self) -> Result<()> {
         self.started()?.work.set_save_point();
         Ok(())
     }
 
-    /// Takes back what was written since the last save point, and that save point, and lets go of
-    /// the keys that were locked since. The snapshot is what it was.
+    /// Undoes the writes since the last save point, releases the keys that were locked since, and
+    /// removes that save point. The snapshot is restored to the one that was set then.
     ///
     /// # Errors
-    /// `NotFound` if there is none; it takes nothing more.
+    /// `NotFound` if no save point is set; the transaction accepts no more writes.
     pub fn rollback_to_save_point(&mut self) -> Result<()> {
         let shared = self.shared.clone();
         let parts = self.started()?;
@@ -545,28 +548,28 @@ impl Transaction {
         work.rollback_to_save_point(|family, key| shared.locks.unlock(holder, family, key))
     }
 
-    /// Forgets the last save point and keeps what was done since.
+    /// Removes the last save point and keeps the changes since.
     ///
     /// # Errors
-    /// `NotFound` if there is none; it takes nothing more.
+    /// `NotFound` if no save point is set; the transaction accepts no more writes.
     pub fn pop_save_point(&mut self) -> Result<()> {
         self.started()?.work.pop_save_point()
     }
 
-    /// Adds bytes that go to the log and nowhere else.
+    /// Adds bytes that are written to the log only.
     ///
     /// # Errors
-    /// The batch would be too large; it takes nothing more.
+    /// The batch would be too large; the transaction accepts no more writes.
     pub fn put_log_data(&mut self, data: impl AsRef<[u8]>) -> Result<()> {
         self.started()?.work.batch.put_log_data(data)
     }
 
-    /// What was written so far.
+    /// Returns the uncommitted writes.
     pub fn write_batch(&self) -> Option<&WriteBatchWithIndex> {
         self.parts.as_ref().map(|parts| &parts.work.batch)
     }
 
-    /// How many keys it has locked.
+    /// Returns the number of keys that the transaction has locked.
     pub fn tracked_keys(&self) -> usize {
         self.parts.as_ref().map_or(0, |parts| parts.work.tracked.len())
     }
@@ -588,19 +591,19 @@ fn changed(family: &ColumnFamily, key: &[u8]) -> Error {
 
 reads!(Transaction, "the transaction has ended or expired");
 
-/// The forms of a call that writes one key.
+/// Defines the forms of every call that writes one key.
 macro_rules! writes {
     ($($(#[$doc:meta])* $plain:ident $plain_async:ident $cf:ident $cf_async:ident $untracked:ident $untracked_async:ident ($($value:ident)?);)*) => {
         impl Transaction {
             $(
                 $(#[$doc])*
                 ///
-                /// In the default column family. Locks the key exclusively; if a snapshot is set,
-                /// nobody else may have written the key since.
+                /// In the default column family. Locks the key exclusively; fails if a snapshot is
+                /// set and others have written the key since.
                 ///
                 /// # Errors
-                /// As [`get_for_update`](Self::get_for_update); the key, the value or the batch
-                /// would be too large.
+                /// Those of [`get_for_update`](Self::get_for_update); the key, the value or the
+                /// batch would be too large.
                 pub fn $plain(&mut self, key: impl AsRef<[u8]> $(, $value: impl AsRef<[u8]>)?) -> Result<()> {
                     let family = self.default_family().clone();
                     self.$cf(&family, key $(, $value)?)
@@ -609,13 +612,13 @@ macro_rules! writes {
                 #[doc = concat!("The asynchronous form of [`", stringify!($plain), "`](Self::", stringify!($plain), ").")]
                 ///
                 /// # Errors
-                /// The same.
+                /// Those of the blocking form.
                 pub async fn $plain_async(&mut self, key: &[u8] $(, $value: &[u8])?) -> Result<()> {
                     let family = self.default_family().clone();
                     self.$cf_async(&family, key $(, $value)?).await
                 }
 
-                /// The same in a column family.
+                /// Performs the write in a column family.
                 ///
                 /// # Errors
                 #[doc = concat!("As [`", stringify!($plain), "`](Self::", stringify!($plain), ").")]
@@ -630,13 +633,13 @@ macro_rules! writes {
                 #[doc = concat!("The asynchronous form of [`", stringify!($cf), "`](Self::", stringify!($cf), ").")]
                 ///
                 /// # Errors
-                /// The same.
+                /// Those of the blocking form.
                 pub async fn $cf_async(&mut self, family: &ColumnFamily, key: &[u8] $(, $value: &[u8])?) -> Result<()> {
                     self.locked(Caller::Task, family, key, true, |batch| batch.$cf(family, key $(, $value)?)).await
                 }
 
-                /// The same without the look at who wrote since the snapshot. The key is locked all
-                /// the same.
+                /// Locks and writes the key without checking for writes of others since the
+                /// snapshot.
                 ///
                 /// # Errors
                 #[doc = concat!("As [`", stringify!($plain), "`](Self::", stringify!($plain), ").")]
@@ -650,7 +653,7 @@ macro_rules! writes {
                 #[doc = concat!("The asynchronous form of [`", stringify!($untracked), "`](Self::", stringify!($untracked), ").")]
                 ///
                 /// # Errors
-                /// The same.
+                /// Those of the blocking form.
                 pub async fn $untracked_async(&mut self, family: &ColumnFamily, key: &[u8] $(, $value: &[u8])?) -> Result<()> {
                     self.locked(Caller::Task, family, key, false, |batch| batch.$cf(family, key $(, $value)?)).await
                 }
