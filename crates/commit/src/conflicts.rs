@@ -1,19 +1,18 @@
-//! Which keys were written recently, so that a write can require that nobody has overwritten what
-//! it has read.
+//! Recently written keys, so that a write can require that no other writer has overwritten what it
+//! has read.
 //!
-//! In: under the order lock, the keys of every write with its last sequence number; and a
-//! [`Claim`]: keys, and a sequence number up to which somebody has looked whether they were
-//! written. Out: whether any write to them was ordered since. docs/decisions/transactions.md has
-//! the argument.
+//! Under the order lock, every write records its keys with its last sequence number. A [`Claim`]
+//! has keys, and a sequence number up to which its caller has checked them for writes; it holds if
+//! no write to them was ordered since. docs/decisions/transactions.md has the argument.
 //!
 //! Invariants:
-//! - A bucket holds the largest sequence number of all writes ordered to any key that falls into
-//!   it, inserted or not, failed ones too. So a bucket may say that a key was written when it was
-//!   not, never the other way round.
-//! - A key falls into a bucket by its bytes. Each column family has a bucket too, for all of its
-//!   keys: claims name that one where a comparator may find different bytes equal.
-//! - Buckets are read and written under the order lock only, so nothing is ordered between the look
-//!   at them and the order of the write that depends on it.
+//! - A bucket holds the largest sequence number of all writes ordered to any key of the bucket,
+//!   inserted or not, failed ones included. A bucket may report a write to a key that was not
+//!   written, but never misses one.
+//! - The bytes of a key determine its bucket. Each column family has a bucket for all of its keys
+//!   too, which a claim names if the comparator may find different bytes equal.
+//! - Buckets are read and written under the order lock only, so no write is ordered between the
+//!   check of a claim and the order of the write that depends on it.
 
 use super::source::Source;
 use karst_base::sync::Mutex;
@@ -23,31 +22,31 @@ use karst_format::ids::ColumnFamilyId;
 use karst_format::key::SeqNo;
 use smallvec::SmallVec;
 
-/// What a write says of itself: the buckets of its keys, and whether it removes ranges.
+/// Buckets of a write's keys, and true if it removes ranges.
 #[derive(Debug, Default)]
 pub(super) struct Written {
     buckets: SmallVec<[u32; 8]>,
     ranges: bool,
 }
 
-/// See the module's head.
+/// Last sequence numbers of recently written keys, by bucket.
 #[derive(Debug)]
 pub(super) struct Conflicts {
     buckets: u32,
-    /// Lock: taken under the order lock only, so nobody waits for it.
+    /// Lock: taken under the order lock only, so it is never contended.
     last: Mutex<LastWrites>,
 }
 
 #[derive(Debug)]
 struct LastWrites {
-    /// By bucket. Allocated zeroed, so memory is used as buckets are.
+    /// Last sequence number by bucket. Allocated zeroed, so memory is used as buckets are.
     of_keys: Vec<u64>,
-    /// The last write that removed a range, which may be any key's; and the writes that were
-    /// ordered before anybody took note.
+    /// Last sequence number that may be any key's: of the last write that removed a range, or of
+    /// the writes ordered before tracking began.
     of_all: u64,
 }
 
-/// What a write depends on: that none of these keys is written behind `seen`.
+/// Condition of a write: none of these keys is written after `seen`.
 #[derive(Debug)]
 pub struct Claim {
     buckets: Vec<u32>,
@@ -56,8 +55,8 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// The sequence number to wait for before looking again, if the write was refused because a key
-    /// may have been written.
+    /// Returns the sequence number to wait for before checking the keys again, if the write was
+    /// refused because a key may have been written.
     pub fn overtaken(&self) -> Option<SeqNo> {
         let seq = self.overtaken.load(Ordering::Relaxed);
         (seq > 0).then_some(SeqNo(seq))
@@ -65,28 +64,28 @@ impl Claim {
 }
 
 impl Written {
-    /// What may be written to any key.
+    /// Returns the record of a write that may change any key.
     pub(super) fn of_any_key() -> Self {
         Self { ranges: true, ..Self::default() }
     }
 }
 
 impl Conflicts {
-    /// Takes note of all writes behind `floor`, in so many buckets.
+    /// Tracks all writes after `floor`, in `buckets` buckets.
     pub(super) fn new(buckets: u32, floor: SeqNo) -> Self {
         let buckets = buckets.max(1);
         let last = LastWrites { of_keys: vec![0; buckets as usize], of_all: floor.0 };
         Self { buckets, last: Mutex::new(last) }
     }
 
-    /// The bucket of a key, or of a whole column family.
+    /// Returns the bucket of a key, or of a whole column family.
     fn bucket(&self, family: ColumnFamilyId, key: Option<&[u8]>) -> u32 {
         let hash = key.map_or(!0, hash64) ^ u64::from(family.0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        // Why by multiplication: no division, and any number of buckets.
+        // Multiplication avoids a division and allows any number of buckets.
         ((u128::from(hash) * u128::from(self.buckets)) >> 64) as u32
     }
 
-    /// A claim on `keys`, which were looked at up to `seen`; `None` is any key of the column
+    /// Returns a claim on `keys`, which were checked up to `seen`; `None` is any key of the column
     /// family.
     pub(super) fn claim<'a>(
         &self,
@@ -97,7 +96,7 @@ impl Conflicts {
         Claim { buckets, seen, overtaken: AtomicU64::new(0) }
     }
 
-    /// What is to be noted of a write. Needs no lock.
+    /// Returns the buckets that a write changes. Needs no lock.
     pub(super) fn written_by(&self, source: &Source<'_>) -> Written {
         let (mut written, mut before) = (Written::default(), None);
         source.each_op(|op| {
@@ -113,7 +112,7 @@ impl Conflicts {
         written
     }
 
-    /// Takes note of a write that is ordered. Lock: under the order lock.
+    /// Records a write that is ordered. Lock: under the order lock.
     pub(super) fn note(&self, written: &Written, last_seq: SeqNo) {
         let mut last = self.last.lock();
         for bucket in &written.buckets {
@@ -124,8 +123,8 @@ impl Conflicts {
         }
     }
 
-    /// Whether nothing was ordered behind what the claim has seen. Otherwise the claim is told how
-    /// far to look. Lock: under the order lock.
+    /// Returns true if no write to the claim's keys was ordered after `seen`. Otherwise stores the
+    /// newest in the claim. Lock: under the order lock.
     pub(super) fn holds(&self, claim: &Claim) -> bool {
         let last = self.last.lock();
         let newest = claim.buckets.iter().map(|bucket| last.of_keys[*bucket as usize].max(last.of_all)).max();

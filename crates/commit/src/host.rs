@@ -1,8 +1,8 @@
-//! What the commit pipeline needs from the database it is part of. It is injected, so that the
-//! pipeline can be tested without a database.
+//! Interface of the commit pipeline to its database, injected so that the pipeline can be tested
+//! without a database.
 //!
-//! Calls come from any thread that writes. Each says under which lock it is made; none may wait or
-//! do I/O.
+//! Any writing thread may call it. Each method documents the lock under which it is called; none
+//! may wait or do I/O.
 
 use karst_base::error::{Error, Result};
 use karst_base::health::Health;
@@ -17,57 +17,58 @@ use std::sync::Arc;
 
 /// The database, as the commit pipeline sees it.
 pub trait Host: Send + Sync + 'static {
-    /// Keeps the memtable of one column family in hand for one write.
+    /// Pins the memtable of one column family for one write.
     type Pin: Send + Unpin;
 
-    /// Pins the memtable that takes the writes of a column family now; `None` if there is no such
-    /// family.
+    /// Pins the memtable that takes a column family's writes; `None` if the family does not exist.
     ///
-    /// Lock: the one that orders writes, so no memtable is sealed meanwhile.
+    /// Lock: the order lock, so no memtable is sealed meanwhile.
     ///
     /// # Errors
     /// The family takes no writes.
     fn pin(&self, family: ColumnFamilyId) -> Result<Option<Self::Pin>>;
 
-    /// Whether the memtable of a column family has to be sealed before a write is ordered into it.
+    /// Returns true if the memtable of a column family must be sealed before a write is ordered
+    /// into it.
     ///
-    /// Lock: perhaps the one that orders writes.
+    /// Lock: possibly the order lock.
     fn is_overfull(&self, family: ColumnFamilyId) -> bool;
 
-    /// The pinned memtable.
+    /// Returns the pinned memtable.
     fn memtable(pin: &Self::Pin) -> &Arc<MemTable>;
 
-    /// A prepared section is in `log`, which has to be kept until it is decided.
+    /// Records that `log` holds a prepared section, and must be kept until that is decided.
     ///
-    /// Lock: the one that orders writes.
+    /// Lock: the order lock.
     fn prepared(&self, log: FileNumber);
 
-    /// A batch was inserted into, or has its memory in, the pinned memtable of `family`, which may
-    /// be full now. Called by its writer, without a lock, before the batch is visible.
+    /// Records that a batch was inserted into, or has its memory in, the pinned memtable of
+    /// `family`, which may be full now. Called by the batch's writer, without a lock, before the
+    /// batch is visible.
     fn applied(&self, family: ColumnFamilyId, pin: &Self::Pin);
 
-    /// All logs that were needed when the round was taken have so many bytes with it. Called by the
-    /// leader after each round, under its lock.
+    /// Reports the total bytes of the logs that were needed when the round was taken, this round
+    /// included. Called by the leader after each round, under the lock of the files.
     fn logs_grew(&self, bytes: u64);
 
-    /// A log could not be written or synced. The pipeline takes no more writes until
+    /// Reports that a log could not be written or synced. The pipeline takes no more writes until
     /// [`Pipeline::resume`](super::Pipeline::resume). Called once for each failure, by the leader,
     /// without a lock.
     fn log_failed(&self, error: &Error);
 
-    /// A log that takes no more writes is durable, with so many bytes; for
-    /// `track_and_verify_wals_in_manifest`. Called by the leader under its lock.
+    /// Reports that `bytes` bytes of a log that takes no more writes are durable; for
+    /// `track_and_verify_wals_in_manifest`. Called by the leader under the lock of the files.
     fn log_synced(&self, log: FileNumber, bytes: u64);
 
-    /// A log takes no more writes, and its file is not changed any more: it may become another
-    /// log's once nobody needs it. Called without a lock.
+    /// Reports that a log takes no more writes and its file no longer changes, so that the file may
+    /// be recycled once it is not needed. Called without a lock.
     fn log_ended(&self, log: FileNumber);
 }
 
 /// Memtables pinned for one write, by column family.
 pub(crate) type Pins<P> = SmallVec<[(ColumnFamilyId, P); 1]>;
 
-/// What the steps reach of what is around the pipeline.
+/// Surroundings of the pipeline that the steps use.
 pub(crate) struct Around<H> {
     pub(crate) env: Env,
     pub(crate) host: H,

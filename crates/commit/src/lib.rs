@@ -1,8 +1,8 @@
-//! How writes are committed: batches as users build them, the pipeline that they go through, the
-//! log that it writes; and what a log says when it is read back.
+//! Commit of writes: batches as users build them, the pipeline that they pass through, the log that
+//! it writes, and its replay.
 //!
-//! In: batches and options; the database, as the trait [`Host`]. Out: log records, entries of
-//! memtables, and what is visible. What it does not know: tables, versions, jobs.
+//! It takes batches, options and the database as the trait [`Host`], and produces log records,
+//! memtable entries and the visible sequence number. It does not know tables, versions or jobs.
 //!
 //! `pipeline/mod.rs` explains the protocol.
 //!
@@ -10,15 +10,15 @@
 //! |---|---|
 //! | `batch` | [`WriteBatch`] |
 //! | `options` | [`WriteOptions`] |
-//! | `source` | what is written: a batch, a single operation or a phase |
-//! | `two_phase` | what is written for a transaction that is prepared, committed or rolled back |
-//! | `conflicts` | which keys were written recently, for writes that depend on it |
-//! | `host` | what the pipeline needs from its database |
+//! | `source` | contents of a write: a batch, a single operation or a phase |
+//! | `two_phase` | prepare, commit and rollback of a transaction, as written |
+//! | `conflicts` | recently written keys, for conditional writes |
+//! | `host` | interface of the pipeline to its database |
 //! | `order` `persist` `apply` `publish` | the four steps, each with its state |
-//! | `bargain` | who leads, what others left, who waits: what the steps share with those who wait |
-//! | `ring` | tickets that are finished in any order and published in theirs |
-//! | `pipeline` | the write as a future, which alone knows all four steps |
-//! | [`wal`] | log files, and what they do to the memtables when a database is opened |
+//! | `bargain` | handoffs between the steps: leadership, work left for others, waiters |
+//! | `ring` | tickets that are finished in any order and published in ticket order |
+//! | `pipeline` | the write as a future, which passes through all four steps |
+//! | [`wal`] | log files, and their replay into memtables when a database is opened |
 //!
 //! `bargain` and `ring` are lock-free; loom explores them, as they ship, and `PendingRanges` with
 //! the ring: `RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --release -p

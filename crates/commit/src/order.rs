@@ -1,17 +1,16 @@
 //! The order step: under one short lock a write gets a ticket and sequence numbers, and its record
-//! is framed into the buffer of the log.
+//! is framed into the log buffer.
 //!
-//! In: writes, one after the other; new logs; requests that nothing is ordered. Out: tickets,
-//! numbers, and for the leader all that was framed.
+//! It takes writes one at a time, new logs, and requests to stop ordering. It gives out tickets and
+//! sequence numbers, and to the leader all framed records.
 //!
-//! Why the record is copied under the lock: the order of records in the log must be that of their
-//! sequence numbers, and a copy of some hundred bytes is cheaper than any way to tell others that
-//! it is not finished yet.
+//! Records are copied under the lock because they must be in the log in the order of their sequence
+//! numbers, and a copy of some hundred bytes is cheaper than any way to mark it as unfinished.
 //!
-//! Invariant: a sequence number is never used twice, failed writes' included.
+//! Invariant: a sequence number is never used twice, not even that of a failed write.
 //!
-//! Lock: [`Order::lock`] is the order lock. It is held neither while waiting nor during I/O. Under
-//! it the table of conflicts is locked.
+//! Lock: [`Order::lock`] is the order lock. It is held neither while waiting nor during I/O. The
+//! conflict table is locked under it.
 
 use crate::bargain::Goals;
 use crate::conflicts::{Claim, Conflicts, Written};
@@ -25,92 +24,92 @@ use karst_format::key::SeqNo;
 use karst_format::log::TimestampSize;
 use std::sync::OnceLock;
 
-/// Bytes of records that may wait for the leader; more writers wait before order.
+/// Maximum bytes of records that wait for the leader; further writers wait before the order step.
 pub(crate) const BUFFERED_BYTES: usize = 64 << 20;
 
-/// See the module's head.
+/// State of the order step.
 pub(crate) struct Order {
     line: Mutex<Line>,
-    /// Which keys were written lately, once somebody wants to know. Set under the order lock.
+    /// Recently written keys, once tracked. Set under the order lock.
     conflicts: OnceLock<Conflicts>,
 }
 
-/// What the order lock guards.
+/// State under the order lock.
 #[derive(Debug)]
 pub(crate) struct Line {
     next_ticket: u64,
     next_seq: SeqNo,
     framing: LogFraming,
-    /// Framed records for the newest log that no leader has taken.
+    /// Framed records of the newest log that no leader has taken.
     buffer: Vec<u8>,
-    /// Logs that took over since a leader last came: the rest of the one before, and the new file.
+    /// Logs switched to since a leader last took records.
     switched: Vec<Switched>,
-    /// Logs before the newest one that are still needed, and their sizes in bytes.
+    /// Older logs that are still needed, and their sizes in bytes.
     older_logs: Vec<(FileNumber, u64)>,
-    /// Whether entries went to memtables without a record.
+    /// True if entries went to memtables without a record.
     unlogged: bool,
-    /// How often the log is locked: nothing is ordered meanwhile.
+    /// Number of times the log is locked; above 0 no write is ordered.
     wal_locks: u64,
-    /// Why nothing is ordered.
+    /// Error of every write while writes are refused.
     refused: Option<Error>,
-    /// The newest log when one failed last. It and older ones may lack what was ordered.
+    /// Newest log at the time of the last failure. This and older logs may lack ordered writes.
     failed_log: FileNumber,
-    /// Writers are held up, and nothing is ordered; see `Pipeline::hold`.
+    /// Writers are held up, and no write is ordered; see `Pipeline::hold`.
     held: bool,
-    /// Nothing is ordered ever again, and no log is exchanged. Then `refused` says why, which may
-    /// be a log that failed before.
+    /// No write is ordered and no log is switched ever again. `refused` is set then, possibly by an
+    /// earlier log failure.
     closed: bool,
     counts: WriteCounts,
 }
 
-/// A log that took over.
+/// A switch to a new log.
 #[derive(Debug)]
 pub(crate) struct Switched {
-    /// What was framed for the log before it.
+    /// Framed records of the previous log.
     pub(crate) rest: Vec<u8>,
     pub(crate) next: LogFile,
 }
 
-/// All that was framed and taken by no leader before.
+/// All framed records that no earlier leader has taken.
 pub(crate) struct Taken {
     pub(crate) switched: Vec<Switched>,
-    /// For the newest log.
+    /// Records of the newest log.
     pub(crate) records: Vec<u8>,
-    /// Of both.
+    /// Bytes of records, those in `switched` included.
     pub(crate) bytes: usize,
-    /// The ticket behind the last.
+    /// The ticket after the last one taken.
     pub(crate) end: u64,
-    /// Bytes of all logs that are still needed, once this is written.
+    /// Bytes of all needed logs once this is written.
     pub(crate) log_bytes: u64,
 }
 
-/// What a write got from the order step.
+/// Result of the order step for one write.
 #[derive(Clone, Copy)]
 pub(crate) struct Ordered {
     pub(crate) ticket: u64,
     pub(crate) first_seq: SeqNo,
-    /// The last sequence number of the write, or of those before it if it takes none.
+    /// Last sequence number of the write, or of the writes before it if it takes none.
     pub(crate) last_seq: SeqNo,
-    /// Whether it has a record that must leave the process before it is applied.
+    /// True if its record must leave the process before it is applied.
     pub(crate) persists: bool,
-    /// What writes ordered before it wait for.
+    /// Goals of the writes ordered before it.
     pub(crate) ahead: Goals,
 }
 
-/// Why a write was not ordered.
+/// Reason that a write was not ordered.
 pub(crate) enum NotOrdered {
-    /// Too many are in flight, the log is locked, or a memtable that it goes to is overfull; wait
-    /// for room.
+    /// Too many writes are in flight, the log is locked, or a memtable of the write is overfull;
+    /// wait for room.
     Full,
-    /// Writers have been stopped since it came in; back to the door.
+    /// Writers were stopped after the write was admitted; it returns to write-stall control.
     Stopped,
     Refused(Error),
 }
 
-/// What is to be resumed: whether nothing is, as nothing failed, or behind which logs.
+/// Result of a resumption.
 pub(crate) enum Resumed {
     NothingFailed,
-    /// These logs took the place of those that failed, and have nothing of theirs.
+    /// The logs that replaced the failed ones, and have none of their records.
     Behind(Vec<LogFile>),
 }
 
@@ -119,7 +118,7 @@ pub(crate) fn closed() -> Error {
 }
 
 impl Order {
-    /// Goes on behind `last_seq`, in a log whose beginning is `head`.
+    /// Creates the state for writes after `last_seq`, in a log that begins with `head`.
     pub(crate) fn new(last_seq: SeqNo, framing: LogFraming, head: Vec<u8>) -> Self {
         let line = Line {
             next_ticket: 0,
@@ -139,22 +138,22 @@ impl Order {
         Self { line: Mutex::new(line), conflicts: OnceLock::new() }
     }
 
-    /// The order lock.
+    /// Takes the order lock.
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, Line> {
         self.line.lock()
     }
 
-    /// Takes note from now on of the keys of all writes, in so many buckets.
+    /// Tracks the keys of all writes from now on, in `buckets` buckets.
     pub(crate) fn track_conflicts(&self, buckets: u32) {
         let line = self.lock();
         self.conflicts.get_or_init(|| Conflicts::new(buckets, SeqNo(line.next_seq.0 - 1)));
     }
 
-    /// A claim that none of `keys` is written behind `seen`; `None` is any key of its family.
+    /// Returns a claim that none of `keys` is written after `seen`; `None` is any key of its family.
     ///
     /// # Errors
-    /// Nobody takes note of what is written.
+    /// Keys are not tracked.
     pub(crate) fn claim<'a>(
         &self,
         keys: impl Iterator<Item = (ColumnFamilyId, Option<&'a [u8]>)>,
@@ -165,13 +164,13 @@ impl Order {
         Ok(conflicts.ok_or_else(missing)?.claim(keys, seen))
     }
 
-    /// What is to be noted of a write, if anybody wants to know. Needs no lock.
+    /// Returns the buckets that a write changes, if keys are tracked. Needs no lock.
     #[inline]
     pub(crate) fn written_by(&self, source: &Source<'_>) -> Option<Written> {
         self.conflicts.get().map(|conflicts| conflicts.written_by(source))
     }
 
-    /// Whether a claim holds. Lock: under the order lock.
+    /// Fails with `Busy` unless the claim holds. Lock: under the order lock.
     pub(crate) fn check_claim(&self, claim: &Claim) -> Result<(), NotOrdered> {
         match self.conflicts.get().is_some_and(|conflicts| conflicts.holds(claim)) {
             true => Ok(()),
@@ -182,17 +181,17 @@ impl Order {
         }
     }
 
-    /// Takes note of a write that is ordered. Lock: under the order lock.
+    /// Records a write that is ordered. Lock: under the order lock.
     #[inline]
     pub(crate) fn note(&self, written: Option<Written>, source: &Source<'_>, last_seq: SeqNo) {
         if let Some(conflicts) = self.conflicts.get() {
-            // Why computed again where it is missing: somebody has begun to take note since.
+            // Computed here if tracking began after `written_by`.
             let written = written.unwrap_or_else(|| conflicts.written_by(source));
             conflicts.note(&written, last_seq);
         }
     }
 
-    /// The same of what may have any key.
+    /// Records a write that may change any key.
     pub(crate) fn note_any_key(&self, last_seq: SeqNo) {
         if let Some(conflicts) = self.conflicts.get() {
             conflicts.note(&Written::of_any_key(), last_seq);
@@ -202,13 +201,13 @@ impl Order {
 
 impl Line {
     /// # Errors
-    /// Nothing is ordered any more.
+    /// Writes are refused.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
         self.refused.as_ref().map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    /// Why nothing is ordered.
+    /// Returns the error of refused writes.
     pub(crate) fn refused(&self) -> Option<&Error> {
         self.refused.as_ref()
     }
@@ -218,88 +217,88 @@ impl Line {
         self.next_ticket
     }
 
-    /// The first sequence number that nobody has taken.
+    /// Returns the first unused sequence number.
     #[inline]
     pub(crate) fn next_seq(&self) -> SeqNo {
         self.next_seq
     }
 
-    /// The last sequence number that somebody has taken.
+    /// Returns the last used sequence number.
     pub(crate) fn last_seq(&self) -> SeqNo {
         SeqNo(self.next_seq.0 - 1)
     }
 
-    /// The last ticket that was given out.
+    /// Returns the last assigned ticket.
     pub(crate) fn last_ticket(&self) -> Option<u64> {
         self.next_ticket.checked_sub(1)
     }
 
-    /// Whether writers are held up.
+    /// Returns true if writers are held up.
     pub(crate) fn is_held(&self) -> bool {
         self.held
     }
 
-    /// Whether writes may be ordered: the log is not locked, and nothing is being ingested.
+    /// Returns true if writes may be ordered: the log is not locked, and writers are not held up.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         self.wal_locks == 0 && !self.held
     }
 
-    /// The number of the newest log.
+    /// Returns the number of the newest log.
     #[inline]
     pub(crate) fn log(&self) -> FileNumber {
         self.framing.number()
     }
 
-    /// The newest log when one failed last.
+    /// Returns the newest log at the time of the last failure.
     pub(crate) fn failed_log(&self) -> FileNumber {
         self.failed_log
     }
 
-    /// Bytes of records that no leader has taken.
+    /// Returns the bytes of records that no leader has taken.
     #[inline]
     pub(crate) fn buffered_bytes(&self) -> usize {
         self.buffer.len() + self.switched.iter().map(|switched| switched.rest.len()).sum::<usize>()
     }
 
-    /// Whether what is written after a seal must not go to the present log: it has records, or it
+    /// Returns true if writes after a seal need a new log, because the current one has records or
     /// failed.
     pub(crate) fn needs_new_log(&self) -> bool {
         !self.framing.is_empty() || self.refused.is_some()
     }
 
-    /// Bytes of all logs that are still needed.
+    /// Returns the bytes of all logs that are still needed.
     pub(crate) fn log_bytes(&self) -> u64 {
         self.framing.bytes() + self.older_logs.iter().map(|(_, bytes)| bytes).sum::<u64>()
     }
 
-    /// Logs before the newest one that are still needed, and their sizes in bytes.
+    /// Returns the older logs that are still needed, and their sizes in bytes.
     pub(crate) fn older_logs(&self) -> &[(FileNumber, u64)] {
         &self.older_logs
     }
 
-    /// What writers have done so far.
+    /// Returns the counters of writes.
     pub(crate) fn counts(&self) -> WriteCounts {
         self.counts
     }
 
-    /// Whether entries went to memtables without a record.
+    /// Returns true if entries went to memtables without a record.
     pub(crate) fn has_unlogged(&self) -> bool {
         self.unlogged
     }
 
-    /// Has the log say how many bytes of timestamps keys of these column families end in, unless it
-    /// does. Before the first record with such keys.
+    /// Writes the timestamp sizes of these column families into the log, unless it has them. Called
+    /// before the first record with such keys.
     #[cold]
     pub(crate) fn name_timestamps(&mut self, sizes: &[TimestampSize]) {
         self.framing.name_timestamps(sizes, &mut self.buffer);
     }
 
-    /// Frames a record of `bytes` bytes, which `put` appends, with the next sequence number. It
-    /// takes `count` of them.
+    /// Frames a record of `bytes` bytes, which `put` appends, at the next sequence number, for
+    /// `count` sequence numbers.
     ///
     /// # Errors
-    /// Compression failed; nothing was framed.
+    /// Compression failed; no record was framed.
     #[inline]
     pub(crate) fn frame(
         &mut self,
@@ -312,8 +311,8 @@ impl Line {
         })
     }
 
-    /// Gives the next ticket, and all sequence numbers up to `last_seq`, to a write of so many
-    /// operations and bytes.
+    /// Assigns the next ticket, and all sequence numbers up to `last_seq`, to a write of `count`
+    /// operations and `bytes` bytes.
     #[inline]
     pub(crate) fn give(&mut self, last_seq: SeqNo, (count, bytes): (u32, usize), is_logged: bool) {
         self.unlogged |= !is_logged && count > 0;
@@ -325,14 +324,15 @@ impl Line {
         self.give_to(last_seq);
     }
 
-    /// Gives the next ticket, and all sequence numbers up to `last_seq`, to who is no write.
+    /// Assigns the next ticket, and all sequence numbers up to `last_seq`, without counting a
+    /// write.
     #[inline]
     pub(crate) fn give_to(&mut self, last_seq: SeqNo) {
         self.next_ticket += 1;
         self.next_seq = SeqNo(last_seq.0 + 1);
     }
 
-    /// All that was framed, for the leader. What comes next goes into `spare`.
+    /// Takes all framed records, for the leader; `spare` becomes the new buffer.
     #[inline]
     pub(crate) fn take(&mut self, spare: Vec<u8>) -> Taken {
         Taken {
@@ -344,13 +344,13 @@ impl Line {
         }
     }
 
-    /// Has `spare` take the place of the newest log, if a seal needs one that has nothing of what
-    /// is sealed. `None`, and nothing was done, if that needs a spare log and there is none; else
-    /// whether there is a new log.
+    /// Switches to the log `spare` if a seal needs a log without records of the sealed memtables.
+    /// Returns true if it switched; `None`, without effect, if a log is needed and `spare` has
+    /// none.
     ///
     /// # Errors
-    /// The beginning of the new log could not be framed; its number is not above that of the
-    /// present one, and recovery reads logs in the order of their numbers.
+    /// The beginning of the new log could not be framed. Its number is not above the current log's,
+    /// although recovery reads logs in the order of their numbers. The state is closed.
     pub(crate) fn switch(&mut self, spare: &mut Option<NewLog>) -> Result<Option<bool>> {
         if self.closed {
             return Err(closed());
@@ -374,17 +374,17 @@ impl Line {
         Ok(Some(switches))
     }
 
-    /// Logs below `number` are needed no more.
+    /// Drops the logs below `number`, which are no longer needed.
     pub(crate) fn release_logs(&mut self, number: FileNumber) {
         self.older_logs.retain(|(log, _)| *log >= number);
     }
 
-    /// Holds writers up, or lets them go.
+    /// Holds up writers, or releases them.
     pub(crate) fn hold(&mut self, held: bool) {
         self.held = held;
     }
 
-    /// Orders nothing until the log is [unlocked](Self::unlock_wal) as often.
+    /// Stops ordering until the log is [unlocked](Self::unlock_wal) as often as it was locked.
     pub(crate) fn lock_wal(&mut self) {
         self.wal_locks += 1;
     }
@@ -405,7 +405,7 @@ impl Line {
         if self.closed { Err(closed()) } else { Ok(()) }
     }
 
-    /// Orders nothing ever again. Whether that was so already.
+    /// Stops ordering for good. Returns true if writes were refused already.
     pub(crate) fn close(&mut self) -> bool {
         self.closed = true;
         let was_refused = self.refused.is_some();
@@ -413,7 +413,7 @@ impl Line {
         was_refused
     }
 
-    /// Orders nothing from now on, because of a failed log, and gives up what no leader has taken.
+    /// Refuses writes because of a failed log, and drops the records that no leader has taken.
     pub(crate) fn fail(&mut self, error: &Error) {
         if self.refused.is_none() {
             self.refused = Some(error.clone());
@@ -423,10 +423,10 @@ impl Line {
         self.switched.iter_mut().for_each(|switched| switched.rest.clear());
     }
 
-    /// Orders writes again after a failure, in `first_log` or one behind it.
+    /// Orders writes again after a failure, in `first_log` or a later one.
     ///
     /// # Errors
-    /// That log, or one behind it, has failed as well, or no new log took its place; it is closed.
+    /// That log or a later one has failed too, no new log has replaced it, or the state is closed.
     pub(crate) fn resume(&mut self, first_log: FileNumber) -> Result<Resumed> {
         if self.closed {
             return Err(closed());
@@ -439,7 +439,7 @@ impl Line {
                 "writes cannot be resumed before the failed log is replaced",
             ));
         }
-        // Why: bytes framed for logs before `first_log` are of writes that failed.
+        // The switches up to `first_log` hold records of failed writes only.
         let is_first = |switched: &Switched| switched.next.number() == first_log;
         let failed = self.switched.iter().position(is_first).map_or(self.switched.len(), |at| at + 1);
         let replaced = self.switched.drain(..failed).map(|switched| switched.next).collect();
@@ -447,7 +447,7 @@ impl Line {
         Ok(Resumed::Behind(replaced))
     }
 
-    /// Whether logs took over since a leader last came.
+    /// Returns true if a log was switched to since a leader last took records.
     pub(crate) fn has_switched(&self) -> bool {
         !self.switched.is_empty()
     }

@@ -1,17 +1,17 @@
-//! The persist step: one leader at a time takes all that was framed, writes it to the logs, and
-//! syncs them if any of it asks.
+//! The persist step: one leader at a time takes all framed records, writes them to the logs, and
+//! syncs the logs if a record asks for it.
 //!
-//! In: the order step's buffer. Out: the tickets below which all logged batches have left the
-//! process, and those below which they are on the device; or a failure.
+//! Records come from the order step's buffer. The result is the end of the tickets whose records
+//! have left the process, and of those whose records are on the device; or a failure.
 //!
-//! Whoever finds work and no leader becomes it: a writer on its own thread, or, for writers that
-//! must not block theirs, a job on a thread that may. A leader does one round, leaves, applies its
-//! own batch, and looks again before it waits for others, so that a batch is never held up by its
-//! writer's work for others. [`Leadership`] knows who leads and what was asked for.
+//! A caller that finds work and no leader becomes the leader: a blocking writer on its own thread,
+//! or, for asynchronous writers, a job on a thread that may block. A leader does one round, leaves,
+//! applies its own batch, and checks again before it waits for others, so that a batch is never
+//! delayed by its writer's work for others. [`Leadership`] holds the leader flag and the requests.
 //!
 //! Invariants:
-//! - Logs are written in their order, and a sync covers every older log that has unsynced bytes,
-//!   the oldest first: what is durable is a prefix of what was ordered.
+//! - Logs are written in order, and a sync covers every older log that has unsynced bytes, oldest
+//!   first, so durable records are a prefix of the ordered ones.
 //! - After a failed write or sync no file that was open then is written again.
 
 use crate::bargain::{Fate, Goals, Leadership};
@@ -29,33 +29,32 @@ use karst_io::{Moments, Standstill};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// A buffer that has grown larger than this is not kept for the next round.
+/// Maximum capacity of a buffer that is kept for the next round.
 const KEPT_BUFFER_BYTES: usize = 4 << 20;
 
 /// The state of the persist step.
 pub(crate) struct Persist<H> {
     around: Arc<Around<H>>,
-    /// The leader is a thread that writes, or a job from when it is started. What it may be asked
-    /// for without a ticket is to see a log that took over.
+    /// The leader is a writing thread, or a job from when it is started. A round without a ticket
+    /// is asked for when a log was switched.
     leadership: Leadership,
-    /// Bytes of the leader at work.
+    /// Bytes of the round that is being written.
     in_round: AtomicUsize,
-    /// How often something was written to the logs, how many bytes, and how often they were synced.
-    /// Changed by leaders only.
+    /// Number of rounds written, bytes written, and number of syncs. Changed by leaders only.
     rounds: AtomicU64,
     log_bytes: AtomicU64,
     syncs: AtomicU64,
-    /// Behind the last ticket that decides about what was inserted undecided. Changed under the
-    /// order lock.
+    /// The ticket after the last decision on a section inserted at prepare. Changed under the order
+    /// lock.
     decided: AtomicU64,
-    /// Logs below this number are needed no more.
+    /// Logs below this number are no longer needed.
     released: AtomicU64,
-    /// Lock: the leader's, for as long as it writes; others when nobody leads. Who orders tries it,
-    /// and may have it for a moment.
+    /// Lock: held by the leader while it writes; by others only while no leader is at work. The
+    /// order step only tries it, and may hold it briefly.
     files: Mutex<Files>,
-    /// Where `written` stood when somebody had waited in vain.
+    /// Value of `written` at which a spinning waiter last gave up.
     standstill: Standstill,
-    /// Rung after every round, for those who wait without a ticket.
+    /// Notified after every round, for waiters without a ticket.
     progress: Event,
 }
 
@@ -65,15 +64,15 @@ pub(crate) struct Files {
     /// Logs that take no more writes and have unsynced bytes, oldest first.
     older: Vec<LogFile>,
     current: LogFile,
-    /// The buffer that the next round swaps in.
+    /// Buffer that the next round hands to the order step.
     spare: Vec<u8>,
 }
 
 impl Files {
-    /// Ends the newest log, and gives back the space that it does not use. Blocks.
+    /// Ends the newest log, and releases its unused space. Blocks.
     ///
     /// # Errors
-    /// As [`LogFile::end`].
+    /// Those of [`LogFile::end`].
     pub(crate) fn end(&mut self) -> Result<()> {
         self.current.end()?;
         if let Some(give_back) = self.current.unused_space() {
@@ -82,12 +81,12 @@ impl Files {
         Ok(())
     }
 
-    /// The newest log, and its bytes.
+    /// Returns the number and the bytes of the newest log.
     pub(crate) fn newest(&self) -> (FileNumber, u64) {
         (self.current.number(), self.current.size())
     }
 
-    /// Takes the last of `logs` in place of all there are.
+    /// Replaces all logs by the last of `logs`.
     pub(crate) fn replace(&mut self, logs: impl Iterator<Item = LogFile>) {
         if let Some(last) = logs.last() {
             self.current = last;
@@ -96,8 +95,8 @@ impl Files {
     }
 }
 
-/// What a leader writes at a time, and the logs. Who has one leads, until it is
-/// [written](Persist::write) and the leadership [given back](Persist::leave).
+/// Records that a leader writes at once, with the locked files. The owner leads until the round is
+/// [written](Persist::write) and the leadership [given up](Persist::leave).
 pub(crate) struct Round<'a> {
     files: MutexGuard<'a, Files>,
     taken: Taken,
@@ -106,9 +105,9 @@ pub(crate) struct Round<'a> {
     sync: bool,
 }
 
-/// What a round came to.
+/// Result of a round.
 pub(crate) struct Ended {
-    /// Its tickets: from the first to before the second.
+    /// Tickets of the round: the first, and the one after the last.
     pub(crate) tickets: (u64, u64),
     pub(crate) outcome: Result<()>,
 }
@@ -130,79 +129,80 @@ impl<H: Host> Persist<H> {
         }
     }
 
-    /// `ticket` decides about what was inserted undecided. Under the order lock.
+    /// Records that `ticket` decides a section inserted at prepare. Called under the order lock.
     pub(crate) fn decides(&self, ticket: u64) {
         self.decided.store(ticket + 1, Ordering::Release);
     }
 
-    /// Whether all decisions that were ordered so far are on the device, or needed in no log any
-    /// more.
+    /// Returns true if all decisions ordered so far are synced, so that older logs are not needed
+    /// for them.
     pub(crate) fn decisions_are_synced(&self) -> bool {
         self.leadership.synced() >= self.decided.load(Ordering::Acquire)
     }
 
-    /// Wants `ticket` and all before it written, and synced if asked. Lock: under the order lock.
+    /// Asks that `ticket` and all before it are written, and synced if `sync`. Lock: under the
+    /// order lock.
     #[inline]
     pub(crate) fn ask(&self, ticket: u64, sync: bool) {
         self.leadership.ask(ticket, sync);
     }
 
-    /// Wants a leader to come, to see a log that took over. Lock: under the order lock.
+    /// Asks for a round that takes over a switched log. Lock: under the order lock.
     pub(crate) fn ask_errand(&self) {
         self.leadership.ask_errand();
     }
 
-    /// What was asked for so far. Lock: under the order lock.
+    /// Returns the current goals. Lock: under the order lock.
     #[inline]
     pub(crate) fn goals(&self) -> Goals {
         self.leadership.goals()
     }
 
-    /// Whether nobody waits for these any more: they were reached, or never will be.
+    /// Returns true if these goals were reached, or never will be.
     #[inline]
     pub(crate) fn is_past(&self, goals: Goals) -> bool {
         self.leadership.is_past(goals)
     }
 
-    /// What became of the record of a ticket that was asked for with the same `sync`.
+    /// Returns the fate of the record of a ticket that was asked for with the same `sync`.
     #[inline]
     pub(crate) fn fate(&self, ticket: u64, sync: bool) -> Fate {
         self.leadership.fate(ticket, sync)
     }
 
-    /// Takes the leadership if it is free and there is something to do.
+    /// Takes the leadership if it is free and there is work.
     #[inline]
     pub(crate) fn try_lead(&self) -> bool {
         self.leadership.try_lead()
     }
 
-    /// What is not reached never will be. By the leader; lock: under the order lock.
+    /// Fails all tickets not reached yet. Called by the leader; lock: under the order lock.
     pub(crate) fn fail(&self) {
         self.leadership.fail();
     }
 
-    /// Starts over behind ticket `next` after a failure, with the last of `logs` in place of all
-    /// there are. Lock: under the order lock, and by who has the files.
+    /// Restarts at ticket `next` after a failure, with the last of `logs` in place of all files.
+    /// Lock: under the order lock, by the owner of the files.
     pub(crate) fn recover(&self, files: &mut Files, logs: Vec<LogFile>, next: u64) {
         files.replace(logs.into_iter());
         self.leadership.recover(next);
     }
 
-    /// Passes a moment of waiting for the log. `false` if it is better to sleep.
+    /// Spins for a moment while waiting for the log. Returns false if the caller should sleep.
     pub(crate) fn pass(&self, moments: &mut Moments) -> bool {
         moments.pass(self.leadership.written(), &self.standstill)
     }
 
-    /// Listens for a round's end. The caller looks after this.
+    /// Listens for the end of a round. The caller checks its condition afterwards.
     fn listen(&self) -> EventListener {
         let listener = self.progress.listen();
-        // Ordering: as with all who wait, between saying so and looking; a leader fences when it
-        // leaves, and then rings.
+        // Ordering: fenced between listening and checking, like all waiters; a leader fences when
+        // it leaves, and notifies afterwards.
         fence(Ordering::SeqCst);
         listener
     }
 
-    /// Waits until all tickets below `end` are written, or synced.
+    /// Waits until all tickets below `end` are written, or synced; fails if they never will be.
     pub(crate) async fn wait(&self, end: u64, sync: bool) -> Result<(), ()> {
         let Some(last) = end.checked_sub(1) else { return Ok(()) };
         loop {
@@ -215,13 +215,13 @@ impl<H: Host> Persist<H> {
         }
     }
 
-    /// Bytes that a leader has taken and not written yet. What it says may be old.
+    /// Returns the bytes that a leader has taken and not written yet. The result may be stale.
     #[inline]
     pub(crate) fn in_round(&self) -> usize {
         self.in_round.load(Ordering::Relaxed)
     }
 
-    /// `counts`, with what leaders have done.
+    /// Adds the leaders' counters to `counts`.
     pub(crate) fn count(&self, counts: WriteCounts) -> WriteCounts {
         WriteCounts {
             groups: counts.groups + self.rounds.load(Ordering::Relaxed),
@@ -231,8 +231,8 @@ impl<H: Host> Persist<H> {
         }
     }
 
-    /// Waits until nobody leads. Nobody begins to if nothing is ordered any more and everything was
-    /// persisted, or failed.
+    /// Waits until no leader is at work. No new one starts if ordering has stopped and all records
+    /// were persisted or failed.
     pub(crate) async fn wait_for_leader(&self) {
         loop {
             let listener = self.listen();
@@ -243,14 +243,14 @@ impl<H: Host> Persist<H> {
         }
     }
 
-    /// Gives the leadership back. The caller looks again after this before it waits for others, and
-    /// [tells](Self::tell) of it.
+    /// Gives up the leadership. Afterwards the caller checks for work before it waits for others,
+    /// and [notifies](Self::tell) waiters.
     #[inline]
     pub(crate) fn leave(&self) {
         self.leadership.leave();
     }
 
-    /// Tells those who wait without a ticket that a round has ended.
+    /// Notifies the waiters without a ticket that a round has ended.
     #[inline]
     pub(crate) fn tell(&self) {
         self.progress.notify(usize::MAX);
@@ -264,23 +264,23 @@ impl<H: Host> Persist<H> {
         self.files.lock()
     }
 
-    /// As [`files`](Self::files); `None` where they are taken.
+    /// Returns [`files`](Self::files) unless they are locked.
     pub(crate) fn try_files(&self) -> Option<MutexGuard<'_, Files>> {
         self.files.try_lock()
     }
 
-    /// Takes what a leader is to write, if nobody leads. Lock: under the order lock.
+    /// Takes a round if no leader is at work. Lock: under the order lock.
     ///
-    /// Why: who has just framed a record has the order lock, and would have to take it again. It is
-    /// behind that of the files, so these are only tried.
+    /// Saves a writer that has just framed a record from locking the order lock again. The files'
+    /// lock comes before the order lock, so it is only tried here.
     #[inline]
     pub(crate) fn try_take_round(&self, line: &mut Line) -> Option<Round<'_>> {
         let files = self.files.try_lock()?;
         if self.leadership.try_lead() { self.take_round(files, line) } else { None }
     }
 
-    /// Takes all that was framed. The caller leads; it does so no more if the log has failed. Lock:
-    /// under the order lock.
+    /// Takes all framed records. The caller leads; if the log has failed, this gives up the
+    /// leadership and returns `None`. Lock: under the order lock.
     pub(crate) fn take_round<'a>(
         &'a self,
         mut files: MutexGuard<'a, Files>,
@@ -306,7 +306,7 @@ impl<H: Host> Persist<H> {
         self.in_round.store(0, Ordering::Relaxed);
         if outcome.is_ok() {
             host.logs_grew(log_bytes);
-            // Why first: who has waited for a round finds it counted.
+            // Counted before `reach_written`, so that a waiter for the round finds it counted.
             statistics.record(Ticker::WalFileBytes, bytes as u64);
             self.rounds.fetch_add(u64::from(end > first), Ordering::Relaxed);
             self.log_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -327,8 +327,8 @@ impl<H: Host> Persist<H> {
         Ended { tickets: (first, end), outcome }
     }
 
-    /// Gives back the space that an ended log does not use, and says that it has ended; elsewhere,
-    /// as writers wait here.
+    /// Releases the unused space of an ended log, and reports its end to the host; on another
+    /// thread, because writers wait for this one.
     fn let_go(&self, log: &LogFile) {
         let (around, number, give_back) = (self.around.clone(), log.number(), log.unused_space());
         drop(self.around.env.run_blocking(move |_| {
@@ -342,8 +342,8 @@ impl<H: Host> Persist<H> {
     fn write_logs(&self, files: &mut Files, switched: Vec<Switched>, taken: &[u8]) -> Result<()> {
         for Switched { rest, next } in switched {
             files.current.write(&rest)?;
-            // Invariant: before the next log has a byte, since recovery goes on with it only behind
-            // a log's end.
+            // Invariant: a log is ended before the next one has a byte, because recovery continues
+            // with that only after a log's end.
             files.current.end()?;
             let old = std::mem::replace(&mut files.current, next);
             self.let_go(&old);
@@ -371,11 +371,11 @@ impl<H: Host> Persist<H> {
     }
 }
 
-/// What `work` on the logs comes to. A panic of it, as of a file system that somebody else has
-/// written, is a failed log like another: everybody waits for the leader, and its files are not
+/// Returns the result of `work` on the logs. A panic, of a user-supplied file system for instance,
+/// becomes a log failure, because every writer waits for the leader, and its files must not be
 /// written again.
 fn unless_it_panics(work: impl FnOnce() -> Result<()>) -> Result<()> {
-    // Safe to go on: after an error nothing is done with the files but to replace them.
+    // Unwind safe: after an error the files are only replaced.
     catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|_| Err(Error::new(ErrorKind::Io, "writing or syncing the log panicked")))
 }

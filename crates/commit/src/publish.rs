@@ -1,13 +1,13 @@
-//! The publish step: tickets that were finished in any order become visible in theirs, and those
-//! who wait for that, or for room, are told.
+//! The publish step: tickets finished in any order become visible in ticket order, and waiters are
+//! woken.
 //!
-//! In: tickets, entered under the order lock and finished by whoever did their work. Out: the
-//! sequence number up to which everything is visible, the one that reads go by, and wakes.
+//! Tickets are entered under the order lock and finished by the caller that did their work. The
+//! step provides the visible sequence number and the one that reads use.
 //!
-//! There is no publisher: whoever finishes a ticket publishes all that can be ([`PublishRing`]). So
-//! a thread that sleeps holds up only what is behind its own ticket.
+//! There is no publisher thread: a caller that finishes a ticket publishes all that can be
+//! ([`PublishRing`]). A sleeping thread therefore delays only the tickets after its own.
 //!
-//! Lock: none of its own but those of wakers; it may be called under any.
+//! Lock: only those of wakers; it may be called under any lock.
 
 use crate::bargain::{Gathered, Waiter, Waiters};
 use crate::ring::PublishRing;
@@ -17,27 +17,27 @@ use karst_format::key::SeqNo;
 use karst_io::{Moments, Standstill};
 use std::task::Waker;
 
-/// Most writes between order and publish.
+/// Maximum number of writes between order and publish.
 ///
-/// Why not fewer: with `unordered_write` those behind a writer that lost its processor go on
-/// meanwhile, until the ring is full. Why not more: the ring's slots are used in turn, and shall
-/// stay near the processor.
+/// Large, because with `unordered_write` the writes behind a writer that lost its processor
+/// continue until the ring is full. Not larger, because the ring's slots are used in turn, and
+/// should stay in the processor's cache.
 pub(crate) const IN_FLIGHT: usize = 4096;
 
-/// See the module's head.
+/// State of the publish step.
 pub(crate) struct Publish {
-    /// Tickets, and the number up to which everything is visible as their value.
+    /// Ring of tickets; a ticket's value is its last sequence number.
     ring: PublishRing,
-    /// Where publishing stood when somebody had waited in vain.
+    /// Value of `published` at which a spinning waiter last gave up.
     standstill: Standstill,
-    /// Rung when there may be room in the ring or in the buffer, or when the ring may have run
-    /// empty.
+    /// Notified when there may be room in the ring or in the buffer, or when the ring may have
+    /// become empty.
     room: Event,
     room_waiters: Waiters,
 }
 
 impl Publish {
-    /// Everything up to `last_seq` is visible.
+    /// Creates the state with everything up to `last_seq` visible.
     pub(crate) fn new(last_seq: SeqNo) -> Self {
         Self {
             ring: PublishRing::new(IN_FLIGHT, last_seq.0),
@@ -47,7 +47,7 @@ impl Publish {
         }
     }
 
-    /// Whether `ticket` may be entered. Once it may, it stays so.
+    /// Returns true if `ticket` may be entered. Stays true once it is.
     #[inline]
     pub(crate) fn has_room(&self, ticket: u64) -> bool {
         self.ring.has_room(ticket)
@@ -60,40 +60,41 @@ impl Publish {
         self.ring.enter(ticket, last_seq.0);
     }
 
-    /// The work of `ticket` is done. Publishes what can be.
+    /// Finishes `ticket`, and publishes all that can be.
     pub(crate) fn finish(&self, ticket: u64) {
         self.ring.finish(ticket);
     }
 
-    /// Everything up to this is visible.
+    /// Returns the sequence number up to which everything is visible.
     #[inline]
     pub(crate) fn visible(&self) -> SeqNo {
         SeqNo(self.ring.value())
     }
 
-    /// Everything up to this is visible, or was acknowledged and is about to be.
+    /// Returns the sequence number up to which everything is visible, or acknowledged and about to
+    /// be.
     #[inline]
     pub(crate) fn acknowledged(&self) -> SeqNo {
         SeqNo(self.ring.acknowledged())
     }
 
-    /// How many tickets are published.
+    /// Returns the number of published tickets.
     #[inline]
     pub(crate) fn published(&self) -> u64 {
         self.ring.published()
     }
 
-    /// Whether `ticket`, whose last sequence number is `last_seq`, is published.
+    /// Returns true if `ticket`, whose last sequence number is `last_seq`, is published.
     #[inline]
     pub(crate) fn is_published(&self, ticket: u64, last_seq: SeqNo) -> bool {
         self.ring.is_published(ticket, last_seq.0)
     }
 
-    /// Acknowledges a ticket that is finished and not published, unless a read sleeps. Whether it
-    /// did.
+    /// Acknowledges a ticket that is finished and not published, unless a read sleeps. Returns true
+    /// if it did.
     ///
-    /// Why not while a read sleeps: that read waits for a writer that has no processor, and would
-    /// for as long as others keep theirs.
+    /// Not while a read sleeps, because that read waits for a writer without a processor, and would
+    /// wait for as long as others keep theirs.
     pub(crate) fn acknowledge_early(
         &self,
         ticket: u64,
@@ -107,22 +108,22 @@ impl Publish {
         early
     }
 
-    /// Has `waker` called when `ticket` is published, or [woken](Self::wake).
+    /// Registers `waker` to be called when `ticket` is published, or [woken](Self::wake).
     pub(crate) fn register(&self, ticket: u64, waker: &Waker) {
         self.ring.register(ticket, waker);
     }
 
-    /// Wakes who is registered for any ticket from `first` up to, not including, `end`.
+    /// Wakes the waiters for all tickets from `first` up to, not including, `end`.
     pub(crate) fn wake(&self, first: u64, end: u64) {
         self.ring.wake(first, end);
     }
 
-    /// Has `waker` called when everything up to `seq`, which was ordered, is visible.
+    /// Registers `waker` to be called when everything up to `seq`, which was ordered, is visible.
     pub(crate) fn register_reader(&self, seq: SeqNo, waker: &Waker) {
         self.ring.register_reader(seq.0, waker);
     }
 
-    /// Passes a moment of waiting for publication. `false` if it is better to sleep.
+    /// Spins for a moment while waiting for publication. Returns false if the caller should sleep.
     pub(crate) fn pass(&self, moments: &mut Moments) -> bool {
         moments.pass(self.ring.published(), &self.standstill)
     }
@@ -139,33 +140,33 @@ impl Publish {
         gathered.leave(&self.ring, (ticket, last_seq.0), fits, add, &self.room_waiters, work)
     }
 
-    /// Has everything done that waits with `gathered`, and publishes it.
+    /// Does all work that waits with `gathered`, and publishes it.
     pub(crate) fn settle<T>(&self, gathered: &Gathered<T>, work: impl FnOnce(&mut T)) {
         gathered.settle(&self.ring, work);
     }
 
-    /// Those who wait for room.
+    /// Returns the counter of callers that wait for room.
     pub(crate) fn room_waiters(&self) -> &Waiters {
         &self.room_waiters
     }
 
-    /// Counts the caller among those who wait for room, for as long as it has the result.
+    /// Counts the caller among those who wait for room, until the result is dropped.
     pub(crate) fn wait_for_room(&self) -> Waiter<'_> {
         self.room_waiters.enter()
     }
 
-    /// Listens for room. The caller, who is counted, looks after this.
+    /// Listens for room. The caller, already counted, checks for room afterwards.
     pub(crate) fn listen_for_room(&self) -> EventListener {
         let listener = self.room.listen();
         fence(atomic::Ordering::SeqCst);
         listener
     }
 
-    /// Tells those who wait for room to look again.
+    /// Wakes the callers that wait for room.
     pub(crate) fn ring_room(&self) {
-        // Ordering: between what makes room and this there is a fence, in the ring's `finish` or
-        // `wake`, or the order lock, as there is a fence in `listen_for_room` between being counted
-        // and looking for room. One sees the other.
+        // Ordering: a fence (in the ring's `finish` or `wake`) or the order lock separates making
+        // room from this check; a fence in `listen_for_room` separates being counted from checking
+        // for room. At least one side sees the other.
         if self.room_waiters.any() {
             self.room.notify(usize::MAX);
         }

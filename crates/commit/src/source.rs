@@ -1,7 +1,8 @@
-//! What one write consists of: a batch, or one operation that needs no batch of its own.
+//! The contents of one write: a batch, one operation without a batch of its own, or a phase of a
+//! transaction.
 //!
-//! In: borrowed operations. Out: the record for the log, and the inserts. Invariant: both say the
-//! same.
+//! Provides the record for the log, and the inserts. Invariant: both have the same operations,
+//! except for a phase.
 
 use super::batch::{WriteBatch, check_sizes};
 use super::host::{Host, Pins};
@@ -15,11 +16,11 @@ use karst_storage::memtable::{DuplicateEntry, PointEntry};
 use smallvec::SmallVec;
 use std::borrow::Cow;
 
-/// Entries that go to a memtable together.
+/// Maximum number of entries inserted into a memtable together.
 const GROUP: usize = 16;
 type Group<'a> = SmallVec<[PointEntry<'a>; GROUP]>;
 
-/// The entry that an operation adds, if it is a point entry whose value is stored as it is.
+/// Returns the entry that an operation adds, if it is a point entry whose value is stored as given.
 #[inline]
 fn point(seq: SeqNo, op: Op<'_>) -> Option<PointEntry<'_>> {
     Some(match op {
@@ -31,32 +32,31 @@ fn point(seq: SeqNo, op: Op<'_>) -> Option<PointEntry<'_>> {
     })
 }
 
-/// Entries that a write may leave to be inserted together with those of others; more are a group of
-/// their own.
+/// Maximum number of entries of a write that may be gathered with those of other writes.
 const FEW: usize = 4;
 
-/// What is written.
+/// Contents of one write.
 #[derive(Debug)]
 pub enum Source<'a> {
-    /// A batch in its writer's hands.
+    /// A batch borrowed from its writer.
     Batch(&'a WriteBatch),
-    /// A batch whose writer has gone.
+    /// A batch separated from its writer.
     Owned(Box<WriteBatch>),
-    /// A phase of a transaction: what is logged and what is inserted differ.
+    /// A phase of a transaction, whose logged and inserted operations differ.
     Phase(PhaseWrite),
     /// One operation.
     One {
-        /// What it does.
+        /// The operation.
         op: Op<'a>,
-        /// The column family that it writes to.
+        /// Column family that it writes to.
         family: ColumnFamilyId,
-        /// Of what the record has behind its header.
+        /// Bytes of the record after its header.
         body_bytes: usize,
     },
 }
 
 impl<'a> Source<'a> {
-    /// One operation, which writes to a column family.
+    /// Creates a source of one operation on a column family.
     ///
     /// # Errors
     /// The key or the value is too large.
@@ -68,7 +68,7 @@ impl<'a> Source<'a> {
         Ok(Source::One { op, family, body_bytes })
     }
 
-    /// Column families that it touches.
+    /// Returns the column families that it touches.
     pub(super) fn families(&self) -> &[ColumnFamilyId] {
         match self {
             Source::Batch(batch) => batch.families(),
@@ -78,7 +78,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// How many sequence numbers it takes.
+    /// Returns the number of sequence numbers that it takes.
     pub(super) fn count(&self) -> u32 {
         match self {
             Source::Batch(batch) => batch.count(),
@@ -88,7 +88,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// What the header of its record counts.
+    /// Returns the count in the header of its record.
     pub(super) fn logged_count(&self) -> u32 {
         match self {
             Source::Phase(phase) => phase.logged_count(),
@@ -96,7 +96,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Whether it removes a range and does something else too.
+    /// Returns true if it removes a range and has other operations too.
     pub(super) fn mixes_ranges(&self) -> bool {
         match self {
             Source::Batch(batch) => batch.mixes_ranges(),
@@ -105,8 +105,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The record behind its header, with a mark before each range that is removed: there RocksDB
-    /// goes on with the next number.
+    /// Returns the record after its header, with a mark before each removed range, at which
+    /// RocksDB's replay takes the next sequence number.
     #[cold]
     pub(super) fn with_ranges_apart(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(self.bytes() + 16);
@@ -119,7 +119,7 @@ impl<'a> Source<'a> {
         body
     }
 
-    /// The phase of a transaction that it is, if it is one.
+    /// Returns the phase of a transaction, if it is one.
     pub(super) fn phase(&self) -> Option<&PhaseWrite> {
         match self {
             Source::Phase(phase) => Some(phase),
@@ -127,7 +127,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Appends the record behind its header.
+    /// Appends the record after its header.
     #[inline]
     pub(super) fn put_body(&self, record: &mut Vec<u8>) {
         match self {
@@ -148,7 +148,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Bytes of its record.
+    /// Returns the bytes of its record.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Source::One { body_bytes, .. } => HEADER_BYTES + body_bytes,
@@ -158,7 +158,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Checks it against its checksums, if it has any.
+    /// Compares the operations with their checksums, if they have any.
     pub(super) fn verify(&self) -> Result<()> {
         match self {
             Source::Batch(batch) => batch.verify(),
@@ -167,10 +167,10 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The same, with a checksum on each operation.
+    /// Returns a copy with a checksum on each operation.
     ///
     /// # Errors
-    /// It is a phase of a transaction.
+    /// `NotSupported`: it is a phase of a transaction.
     pub(super) fn to_protected(&self) -> Result<Source<'static>> {
         let batch = match self {
             Source::Batch(batch) => batch.to_protected(),
@@ -189,7 +189,7 @@ impl<'a> Source<'a> {
         Ok(Source::Owned(Box::new(batch)))
     }
 
-    /// The same, for when the writer's own is about to go.
+    /// Returns a copy that does not borrow from the writer.
     pub(super) fn to_owned(&self) -> Source<'static> {
         match self {
             Source::Batch(batch) => Source::Owned(Box::new((*batch).clone())),
@@ -203,7 +203,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Whether its entries are few, all point entries, and of one column family.
+    /// Returns true if its entries are few, all point entries, and of one column family.
     #[inline]
     pub(super) fn has_few(&self) -> bool {
         let batch = match self {
@@ -212,15 +212,15 @@ impl<'a> Source<'a> {
             Source::Batch(batch) => batch,
             Source::Owned(batch) => &**batch,
         };
-        // Why not protected ones: their checksums go with them into the memtable.
+        // Protected batches are excluded because their checksums go into the memtable.
         batch.count() as usize <= FEW
             && !batch.is_protected()
             && batch.families().len() == 1
             && batch.iter().all(|op| op.column_family().is_none() || point(SeqNo::ZERO, op).is_some())
     }
 
-    /// Calls `each` with its point entries, the first with number `seq`. For those of which there
-    /// [are few](Self::has_few).
+    /// Calls `each` with its point entries, the first at number `seq`. For writes of which
+    /// [`has_few`](Self::has_few) is true.
     #[inline]
     pub(super) fn each_point(&self, mut seq: SeqNo, mut each: impl FnMut(&PointEntry<'_>)) {
         self.each_op(|op| {
@@ -231,7 +231,7 @@ impl<'a> Source<'a> {
         });
     }
 
-    /// What it inserts, as a batch. `None` if it inserts nothing.
+    /// Returns the inserted operations as an encoded batch. `None` if it inserts nothing.
     #[cold]
     pub(super) fn inserted(&self) -> Option<Cow<'_, [u8]>> {
         Some(match self {
@@ -246,13 +246,13 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// Whether it inserts nothing.
+    /// Returns true if it inserts nothing.
     pub(super) fn only_logs(&self) -> bool {
         matches!(self, Source::Phase(phase) if phase.inserted().is_none())
     }
 
-    /// Inserts it, its first operation with number `first`. Operations on families without a pin
-    /// are passed over, and take their numbers.
+    /// Inserts its operations, the first at number `first`. Operations on families without a pin
+    /// are skipped, and take their numbers.
     pub(super) fn insert<H: Host>(&self, first: SeqNo, pins: &Pins<H::Pin>) -> Result<(), DuplicateEntry> {
         let mut numbering = Numbering::Each;
         let batch = match self {
@@ -294,8 +294,8 @@ impl<'a> Source<'a> {
             match point(seq, op) {
                 Some(entry) => group.push(entry),
                 None => {
-                    // Why first the group: so the memtable gets entries in their order where that
-                    // is cheap.
+                    // The group is added first, so that the memtable gets entries in order where
+                    // that is cheap.
                     add(of, &mut group)?;
                     pin_of(family).map_or(Ok(()), |memtable| replay::add(memtable, seq, op))?;
                 }
@@ -306,7 +306,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Inserts a batch whose operations carry checksums, which the memtables go on with.
+/// Inserts a batch whose operations carry checksums, which the memtables keep.
 fn insert_protected<H: Host>(
     batch: &WriteBatch,
     numbering: Numbering<'_>,
@@ -323,7 +323,7 @@ fn insert_protected<H: Host>(
             }
             op => match point(seq, op) {
                 Some(entry) => memtable.add_with_checksum(&entry, pair)?,
-                // Why not with its checksum: what is inserted is not what was written.
+                // Without its checksum, because the inserted value differs from the written one.
                 None => replay::add(memtable, seq, op)?,
             },
         }

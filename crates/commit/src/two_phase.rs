@@ -1,7 +1,7 @@
-//! The two phases of a transaction, as records of the log.
+//! The phases of a two-phase commit, as records of the log.
 //!
-//! In: a transaction's name and batch. Out: the parts of a write that differ for each phase and
-//! policy: what is logged, what is inserted, and which sequence numbers it takes.
+//! A phase takes a transaction's name and batch. It determines, for each phase and policy, the
+//! logged record, the inserted operations, and the sequence numbers.
 //!
 //! Under the policy WriteCommitted:
 //!
@@ -15,12 +15,12 @@
 //!
 //! | phase | record | numbers | inserted |
 //! |---|---|---|---|
-//! | prepare | as above, with another begin marker | as [`SubBatches`] has them; the header counts operations | the batch, undecided |
-//! | commit | as above | one | nothing; the batch counts from this number on |
-//! | rollback | what was there before, rollback marker with the name | one for all | what was there before; it and the batch below it count from this number on |
+//! | prepare | as above, with another begin marker | per [`SubBatches`]; the header counts operations | the batch, undecided |
+//! | commit | as above | one | nothing; the batch becomes visible at this number |
+//! | rollback | the previous values, rollback marker with the name | one for all | the previous values; they hide the batch from this number on |
 //!
-//! Where keys have timestamps, those of a section end in zeroes. Its commit says the timestamp in
-//! the marker, and what is inserted has that in the zeroes' place. Only WriteCommitted has this.
+//! Keys with timestamps end in zeroes in a section. The commit's marker has the timestamp, which
+//! replaces the zeroes in the inserted keys. Only WriteCommitted supports this.
 //!
 //! Compat: these are RocksDB's records of either policy, numbers included; each engine replays the
 //! other's.
@@ -42,26 +42,24 @@ use std::sync::{Arc, OnceLock};
 pub struct Section {
     /// The transaction's name.
     pub name: Vec<u8>,
-    /// What it writes.
+    /// Operations of the transaction.
     pub batch: WriteBatch,
-    /// Under WritePrepared: how its operations are numbered.
+    /// Under WritePrepared: the numbering of its operations.
     numbers: Option<SubBatches>,
-    /// What a log has to say before its prepare record: of its column families, which have
-    /// timestamps.
+    /// Timestamp sizes of its column families, which the log must name before its prepare record.
     timestamps: Vec<TimestampSize>,
-    /// The log that its prepare record went to; 0 before.
+    /// The log of its prepare record; 0 before it is ordered.
     log: AtomicU64,
-    /// Whether memtables keep that log now that it was decided.
+    /// True if memtables keep that log after the decision.
     held_by_memtables: AtomicBool,
-    /// Whether its inserts were begun.
+    /// True once its inserts have begun.
     may_be_inserted: AtomicBool,
-    /// Under WritePrepared, once it was ordered: its sequence numbers, among those that are
-    /// pending.
+    /// Under WritePrepared, once it was ordered: its pending sequence numbers.
     range: OnceLock<Arc<Range>>,
 }
 
 impl Section {
-    /// One that is to be prepared; with `numbers` under WritePrepared.
+    /// Creates a section to be prepared; with `numbers` under WritePrepared.
     pub fn new(name: &[u8], batch: WriteBatch, numbers: Option<SubBatches>) -> Self {
         Self {
             name: name.to_vec(),
@@ -75,63 +73,62 @@ impl Section {
         }
     }
 
-    /// The same, of which these column families have timestamps.
+    /// Sets the column families that have timestamps.
     #[must_use]
     pub fn with_timestamps(self, timestamps: Vec<TimestampSize>) -> Self {
         Self { timestamps, ..self }
     }
 
-    /// Which of its column families have timestamps.
+    /// Returns the timestamp sizes of its column families.
     pub fn timestamps(&self) -> &[TimestampSize] {
         &self.timestamps
     }
 
-    /// One that was found prepared and is logged anew in `log`; its sequence numbers are pending
-    /// again, if it has any.
+    /// Completes a section that was found prepared and is logged anew in `log`; its sequence
+    /// numbers, if it has any, are pending again.
     pub fn found(self, log: FileNumber, range: Option<Arc<Range>>) -> Self {
         let range = range.map_or_else(OnceLock::new, OnceLock::from);
         Self { log: AtomicU64::new(log.0), range, ..self }
     }
 
-    /// The log that its prepare record went to; 0 if it was not ordered.
+    /// Returns the log of its prepare record; 0 if it was not ordered.
     pub fn log(&self) -> FileNumber {
         FileNumber(self.log.load(Ordering::Acquire))
     }
 
-    /// Whether nothing but the decision itself, once it is durable, lets its log go: nothing that
-    /// keeps it goes with a memtable.
+    /// Returns true if only a durable decision releases its log, because no memtable keeps the log.
     pub fn waits_for_sync(&self) -> bool {
         !self.held_by_memtables.load(Ordering::Acquire)
     }
 
-    /// Whether some of it may be in memtables.
+    /// Returns true if some of it may be in memtables.
     pub fn may_be_inserted(&self) -> bool {
         self.may_be_inserted.load(Ordering::Acquire)
     }
 
-    /// Whether it was, or is, inserted when it is prepared.
+    /// Returns true if it is inserted at prepare.
     pub fn is_inserted_early(&self) -> bool {
         self.numbers.is_some()
     }
 
-    /// Its sequence numbers, among those that are pending.
+    /// Returns its pending sequence numbers.
     pub fn range(&self) -> Option<&Arc<Range>> {
         self.range.get()
     }
 }
 
-/// How the operations of a write are numbered.
+/// Numbering of the operations of a write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Numbering<'a> {
-    /// Each has a number of its own.
+    /// Each operation has its own number.
     Each,
-    /// All have one number.
+    /// All operations share one number.
     Alike,
     SubBatches(&'a SubBatches),
 }
 
 impl Numbering<'_> {
-    /// The number of the operation at `index`, given the first.
+    /// Returns the number of the operation at `index`, given the first.
     #[inline]
     pub(crate) fn of(&self, first: SeqNo, index: usize) -> SeqNo {
         SeqNo(match self {
@@ -142,14 +139,14 @@ impl Numbering<'_> {
     }
 }
 
-/// A phase of a transaction.
+/// A phase of a two-phase commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Its operations are logged, and undecided.
+    /// Logs the operations as undecided.
     Prepare,
-    /// They count.
+    /// Makes the operations visible.
     Commit,
-    /// They never will.
+    /// Discards the operations.
     Rollback,
 }
 
@@ -158,29 +155,30 @@ pub enum Phase {
 pub struct PhaseWrite {
     section: Arc<Section>,
     phase: Phase,
-    /// What is inserted in the section's stead. For a rollback under WritePrepared that is what was
-    /// there before, each key once; for a commit, the section with its timestamps.
+    /// Batch inserted in the section's stead: for a rollback under WritePrepared the previous
+    /// values, each key once; for a commit the section with its timestamps.
     instead: Option<Arc<WriteBatch>>,
-    /// Of a commit, where keys have timestamps.
+    /// Timestamp of a commit, if keys have timestamps.
     timestamp: Option<Box<[u8]>>,
-    /// Of what the record has behind its header.
+    /// Bytes of the record after its header.
     body_bytes: usize,
 }
 
 impl PhaseWrite {
-    /// A phase of that section.
+    /// Creates a phase of `section`.
     pub fn new(section: &Arc<Section>, phase: Phase) -> Self {
         Self::of(section, phase, None, None)
     }
 
-    /// The commit of a section whose keys have timestamps, at one: inserts `stamped`, which is the
-    /// section's batch with it.
+    /// Creates the commit, at a timestamp, of a section whose keys have timestamps: inserts
+    /// `stamped`, the section's batch with the timestamp.
     pub fn stamping(section: &Arc<Section>, timestamp: &[u8], stamped: WriteBatch) -> Self {
         debug_assert_eq!(stamped.count(), section.batch.count(), "it is the same but for timestamps");
         Self::of(section, Phase::Commit, Some(stamped.into()), Some(timestamp.into()))
     }
 
-    /// The rollback of what was inserted: writes what was there `before`, each key once.
+    /// Creates the rollback of an inserted section: writes the previous values `before`, each key
+    /// once.
     pub fn restoring(section: &Arc<Section>, before: WriteBatch) -> Self {
         Self::of(section, Phase::Rollback, Some(before.into()), None)
     }
@@ -198,13 +196,13 @@ impl PhaseWrite {
         write
     }
 
-    /// The record that prepares a recovered transaction anew, its header included: whatever an
-    /// older log says of it is undone first, so that it counts once if both are replayed.
-    /// `next_seq` is what comes next in the log. Returns also the header's sequence number and how
-    /// many the record takes.
+    /// Returns the record, header included, that prepares a recovered transaction anew, with the
+    /// header's sequence number and the count that it takes. It first rolls back the section of
+    /// older logs, so that the section counts once if both are replayed. `next_seq` is the log's
+    /// next sequence number.
     pub fn again(section: &Section, next_seq: SeqNo) -> (Vec<u8>, SeqNo, u32) {
-        // Compat: the rollback's marker takes a number where batches are numbered alike, so the
-        // section has that behind it: its own.
+        // Compat: the rollback marker takes a number where batches share one, so the section keeps
+        // its own numbers after it.
         let (seq, numbers) = match section.range() {
             None => (next_seq, 0),
             Some(range) => (SeqNo(range.first() - 1), (range.end() - range.first()) as u32 + 1),
@@ -217,7 +215,7 @@ impl PhaseWrite {
         (record, seq, numbers)
     }
 
-    /// What is inserted.
+    /// Returns the inserted batch.
     pub(super) fn inserted(&self) -> Option<&WriteBatch> {
         let batch = &self.section.batch;
         match (self.phase, &self.section.numbers) {
@@ -228,7 +226,7 @@ impl PhaseWrite {
         }
     }
 
-    /// Column families whose memtables have to do with it.
+    /// Returns the column families whose memtables it inserts into or whose log it keeps.
     pub(super) fn families(&self) -> &[ColumnFamilyId] {
         match (self.phase, &self.section.numbers) {
             (Phase::Prepare, None) => &[],
@@ -236,8 +234,8 @@ impl PhaseWrite {
         }
     }
 
-    /// What the log has to say of timestamps before its record, but for those of the
-    /// [families](Self::families).
+    /// Returns the timestamp sizes that the log must name before its record, apart from those of
+    /// the [families](Self::families).
     pub(super) fn named_timestamps(&self) -> &[TimestampSize] {
         match self.phase {
             Phase::Prepare => &self.section.timestamps,
@@ -245,7 +243,7 @@ impl PhaseWrite {
         }
     }
 
-    /// How many sequence numbers it takes.
+    /// Returns the number of sequence numbers that it takes.
     pub(super) fn count(&self) -> u32 {
         match (self.phase, &self.section.numbers) {
             (Phase::Prepare, Some(numbers)) => numbers.count(),
@@ -255,7 +253,7 @@ impl PhaseWrite {
         }
     }
 
-    /// How what is inserted is numbered.
+    /// Returns the numbering of the inserted batch.
     pub(super) fn numbering(&self) -> Numbering<'_> {
         match (self.phase, &self.section.numbers) {
             (Phase::Prepare, Some(numbers)) => Numbering::SubBatches(numbers),
@@ -264,7 +262,7 @@ impl PhaseWrite {
         }
     }
 
-    /// What the header of its record counts.
+    /// Returns the count in the header of its record.
     pub(super) fn logged_count(&self) -> u32 {
         match self.phase {
             Phase::Prepare => self.section.batch.count(),
@@ -273,7 +271,7 @@ impl PhaseWrite {
         }
     }
 
-    /// Whether it decides about what was inserted when it was prepared.
+    /// Returns true if it decides a section that was inserted at prepare.
     pub(super) fn decides_inserted(&self) -> bool {
         self.phase != Phase::Prepare && self.section.is_inserted_early()
     }
@@ -282,7 +280,7 @@ impl PhaseWrite {
         self.body_bytes
     }
 
-    /// Gives out the record behind its header, part by part.
+    /// Passes the record after its header to `put`, part by part.
     pub(super) fn encode(&self, put: &mut impl FnMut(&[u8])) {
         let xid = &self.section.name[..];
         match self.phase {
@@ -300,10 +298,11 @@ impl PhaseWrite {
         }
     }
 
-    /// It was ordered at `first_seq`, and its record is in `log`. Lock: under the order lock.
+    /// Updates section, host and memtables after the phase was ordered at `first_seq`, with its
+    /// record in `log`. Lock: under the order lock.
     ///
-    /// Invariant: a section's numbers are pending before anything that is ordered behind it can be
-    /// acknowledged, so nobody reads at one of them, or above, without knowing.
+    /// Invariant: a section's numbers are pending before any later write can be acknowledged, so no
+    /// reader at one of them, or above, misses that they are pending.
     pub(crate) fn ordered<H: Host>(
         &self,
         host: &H,
@@ -321,14 +320,14 @@ impl PhaseWrite {
                     section.range.set(range).expect("a section is ordered once");
                 }
             }
-            // Why also where it inserts nothing: the section's log may go only once this is
-            // durable, and it is when one of these memtables is.
+            // Even if it inserts nothing, because the section's log may be removed only once the
+            // decision is durable, which holds when one of these memtables is flushed.
             Phase::Commit | Phase::Rollback => {
                 let inserts = self.inserted().is_some_and(|batch| !batch.is_empty());
                 let memtables = pins.iter().map(|(_, pin)| H::memtable(pin));
                 let mut held = false;
-                // Why not an empty one, if nothing is inserted: it may stay so, and would keep the
-                // log for as long.
+                // Skips an empty memtable if nothing is inserted, because it may stay empty, and
+                // would keep the log for that time.
                 for memtable in memtables.filter(|memtable| inserts || !memtable.is_empty()) {
                     memtable.need_log(section.log());
                     held = true;
@@ -338,15 +337,15 @@ impl PhaseWrite {
         }
     }
 
-    /// What it inserts is about to be.
+    /// Marks the start of its inserts.
     pub(crate) fn applies(&self) {
         if self.phase == Phase::Prepare && self.section.is_inserted_early() {
             self.section.may_be_inserted.store(true, Ordering::Release);
         }
     }
 
-    /// It was ordered at `seq` and is persisted, and what it inserts is in the memtables; it is not
-    /// visible yet.
+    /// Decides its range at `seq`, once it is persisted and its inserts are in the memtables; it is
+    /// not visible yet.
     pub(crate) fn applied(&self, seq: SeqNo) {
         if self.phase != Phase::Prepare
             && let Some(range) = self.section.range()
@@ -363,7 +362,7 @@ fn put_prepared(section: &Section, put: &mut impl FnMut(&[u8])) {
     Op::EndPrepare { xid: &section.name }.encode(put);
 }
 
-/// A batch of operations that were read from a log.
+/// Returns a batch of operations that were read from a log.
 pub fn batch_of(records: &write_batch::WriteBatch) -> WriteBatch {
     let mut batch = WriteBatch::new();
     for op in records.reader().ops() {

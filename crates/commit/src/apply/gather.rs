@@ -1,21 +1,21 @@
-//! Small writes that are acknowledged before their entries are inserted, so that several are
-//! inserted together.
+//! Gathering of small writes: their entries are acknowledged before they are inserted, so that
+//! several are inserted together.
 //!
-//! In: writes of a few point entries whose records are where they have to be. Out: the same entries
-//! in the memtable, at the latest when somebody asks what is visible.
+//! It takes writes of a few point entries whose records are persisted. Their entries are in the
+//! memtable at the latest when a reader asks what is visible.
 //!
-//! Why: an insert is a search, a chain of cache misses; `SkipList::link_all` lets several searches
-//! take turns in waiting for memory, but a writer that puts one key at a time has nothing to take
-//! turns with. So its entry is copied into the memtable's memory, where it stays, and is linked
-//! together with those of the next writes: by the writer that completes a group, or by the first
-//! reader. docs/decisions/memtable-search.md has what it costs and brings.
+//! An insert is a search, a chain of cache misses. `SkipList::link_all` interleaves several
+//! searches to overlap their memory latency, but a writer that puts one key at a time has nothing
+//! to interleave with. Its entry is therefore copied into the memtable's memory, where it stays,
+//! and linked together with those of the next writes: by the writer that completes a group, or by
+//! the first reader. docs/decisions/memtable-search.md has costs and gains.
 //!
 //! Invariants, besides those of [`Gathered`]:
-//! - The writes that wait all go to one memtable. Any other write is inserted at once.
-//! - It is for a writer that is alone. Whoever meets somebody else at it, a reader that finds
-//!   something left or another writer, has the next [`HOLD_OFF`] writes insert their own entries:
-//!   readers are not made to do what writers left, and writers at the same time have nothing to
-//!   gain, as the processor has several searches already.
+//! - All waiting writes go to one memtable. Any other write is inserted at once.
+//! - Gathering is for a lone writer. A reader that finds waiting entries, or a writer that finds
+//!   another one here, makes the next [`HOLD_OFF`] writes insert their own entries: readers must
+//!   not do the writers' work, and concurrent writers gain nothing because the processor has
+//!   several searches already.
 
 use super::{Apply, Applying};
 use crate::bargain::Gathered;
@@ -28,49 +28,49 @@ use karst_storage::memtable::MemTable;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// Entries that are inserted together: as many as searches take turns.
+/// Entries per group: the number of searches that `link_all` interleaves.
 const GROUP: usize = 8;
-/// Writes that insert their own entries after somebody met another here.
+/// Writes that insert their own entries after a writer met a reader or another writer here.
 const HOLD_OFF: u32 = 256;
 
 type Entries = SmallVec<[Unlinked; GROUP]>;
 
-/// What became of a write that was offered.
+/// Result of offering a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gather {
-    /// It waits, or was published with those that waited. It is acknowledged either way.
+    /// The write waits, or was published with the group. It is acknowledged in both cases.
     Waits,
-    /// It was inserted, and its ticket is to be finished.
+    /// The write was inserted; the caller finishes its ticket.
     Inserted,
-    /// It was left alone.
+    /// The write was not taken.
     No,
 }
 
-/// See the module's head.
+/// State of gathering.
 #[derive(Debug, Default)]
 pub(super) struct Gathering {
-    /// Writes still to be inserted at once.
+    /// Number of coming writes that must insert their own entries.
     hold_off: AtomicU32,
     waiting: Gathered<Group>,
 }
 
 #[derive(Debug, Default)]
 struct Group {
-    /// `None` if there is nothing.
+    /// Memtable of the entries; `None` if the group is empty.
     memtable: Option<Arc<MemTable>>,
     entries: Entries,
 }
 
 impl<H: Host> Apply<H> {
-    /// Offers a write that may be applied. If it is taken, the pins are let go of.
+    /// Offers a write that may be applied. Releases the pins if the write is taken.
     pub(crate) fn gather(
         &self,
         source: &Source<'_>,
         (ticket, first_seq, last_seq): (u64, SeqNo, SeqNo),
         pins: &mut Pins<H::Pin>,
     ) -> Gather {
-        // Ordering: only steers. Why not subtracted: writers that race here may take one step
-        // together.
+        // Ordering: `Relaxed`, because the count is only a heuristic. Stored rather than
+        // subtracted: racing writers may count one step together.
         let hold_off = self.gathering.hold_off.load(Ordering::Relaxed);
         if hold_off > 0 {
             self.gathering.hold_off.store(hold_off - 1, Ordering::Relaxed);
@@ -94,7 +94,7 @@ impl<H: Host> Apply<H> {
         outcome
     }
 
-    // Why by reference: they are some hundred bytes, used or not.
+    // `entries` by reference because it occupies some hundred bytes.
     fn leave(
         &self,
         memtable: &Arc<MemTable>,
@@ -121,7 +121,7 @@ impl<H: Host> Apply<H> {
         Gather::Inserted
     }
 
-    /// Has everything inserted that waits. For readers too, before they read.
+    /// Inserts all waiting entries. Readers call it before they read.
     #[inline]
     pub(crate) fn settle(&self) {
         if self.gathering.waiting.any() {
@@ -136,7 +136,7 @@ impl<H: Host> Apply<H> {
     #[cold]
     fn insert_group(&self, group: &mut Group) {
         let Some(memtable) = group.memtable.take() else { return };
-        // Invariant: whoever sees these tickets finished knows.
+        // Invariant: `has_panicked` is set before these tickets are finished.
         let panicking = SetUnlessForgotten(&self.has_panicked);
         insert(&memtable, group.entries.drain(..));
         std::mem::forget(panicking);
@@ -144,7 +144,7 @@ impl<H: Host> Apply<H> {
 
     #[cold]
     fn hold_off(&self) {
-        // Ordering: only steers.
+        // Ordering: `Relaxed`, because the count is only a heuristic.
         self.gathering.hold_off.store(HOLD_OFF, Ordering::Relaxed);
     }
 }
@@ -157,7 +157,8 @@ impl Drop for SetUnlessForgotten<'_> {
     }
 }
 
-/// A group that may be being inserted. Dropped if that panics, when its tickets are finished.
+/// A group whose insert may be under way. Dropped only if that panics, after its tickets are
+/// finished.
 struct Inserting<'a, H: Host>(&'a Apply<H>);
 
 impl<H: Host> Drop for Inserting<'_, H> {
@@ -167,6 +168,6 @@ impl<H: Host> Drop for Inserting<'_, H> {
 }
 
 fn insert(memtable: &MemTable, entries: impl IntoIterator<Item = Unlinked>) {
-    // Invariant: no two entries have one number, so none can be there already.
+    // Invariant: no two entries share a sequence number, so none is a duplicate.
     memtable.link(entries).expect("a sequence number is used once");
 }

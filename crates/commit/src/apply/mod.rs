@@ -1,8 +1,7 @@
-//! The apply step: a batch whose record is where it has to be goes into the memtables, and its
-//! ticket ends.
+//! The apply step: inserts a persisted batch into the memtables and finishes its ticket.
 //!
-//! In: batches that were ordered and are persisted, with their pins. Out: their entries, and their
-//! tickets finished, whatever happens.
+//! It takes ordered and persisted batches with their pins. Every ticket is finished, even if an
+//! insert panics.
 //!
 //! | file | holds |
 //! |---|---|
@@ -10,10 +9,10 @@
 //! | `orphans` | batches that others than their writers may apply |
 //!
 //! Invariants:
-//! - Whoever asks what is visible first inserts what is left to be inserted, so an acknowledged
-//!   write is visible to whoever asks.
-//! - An insert that panics ends its ticket, and with it the memtable's: nobody is given anything of
-//!   it any more, and nothing is ordered, until the database is opened anew.
+//! - Any query for the visible sequence number first inserts the waiting entries, so every
+//!   acknowledged write is visible to it.
+//! - An insert that panics finishes its ticket and marks the memtable as broken: no entry of it is
+//!   read or flushed any more, and no write is ordered until the database is reopened.
 
 mod gather;
 mod orphans;
@@ -35,15 +34,15 @@ use karst_format::key::SeqNo;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// See the module's head.
+/// State of the apply step.
 pub(crate) struct Apply<H: Host> {
     around: Arc<Around<H>>,
     publish: Arc<Publish>,
-    /// Batches of writers that may not come back for them.
+    /// Batches whose writers may not come back for them.
     orphans: LeftBehind<Orphan<H>>,
-    /// Whether an insert panicked, ever. Set before its ticket is finished.
+    /// True if an insert ever panicked. Set before its ticket is finished.
     has_panicked: AtomicBool,
-    /// The tickets of batches whose insert panicked.
+    /// Tickets of batches whose insert panicked.
     panicked: Mutex<Vec<u64>>,
     gathering: Gathering,
 }
@@ -60,26 +59,26 @@ impl<H: Host> Apply<H> {
         }
     }
 
-    /// Ends a ticket, whose work is done.
+    /// Finishes a ticket whose work is done.
     pub(crate) fn finish(&self, ticket: u64) {
         self.publish.finish(ticket);
-        // Why: whoever waits behind this ticket may wait for those too, and nobody else would come
-        // for them.
+        // A waiter behind this ticket may also wait for the gathered entries, which no other caller
+        // would insert.
         self.settle();
         self.publish.ring_room();
     }
 
-    /// Inserts a batch, and ends its ticket. Lets go of the pins.
+    /// Inserts a batch, finishes its ticket and releases the pins.
     ///
     /// # Panics
-    /// A comparator does. The ticket is finished all the same, since everyone behind it waits for
-    /// it, and the database takes no more writes.
+    /// A comparator panics. The ticket is finished nevertheless, because later tickets wait for it,
+    /// and the database takes no more writes.
     pub(crate) fn apply(&self, ticket: u64, source: &Source<'_>, first_seq: SeqNo, pins: &mut Pins<H::Pin>) {
         let inserting = Applying { apply: self, ticket, pins: &pins[..] };
         if let Some(phase) = source.phase() {
             phase.applies();
         }
-        // Invariant: no two entries have one number, so none can be there already.
+        // Invariant: no two entries share a sequence number, so none is a duplicate.
         source.insert::<H>(first_seq, pins).expect("a sequence number is used once");
         std::mem::forget(inserting);
         let applying = Applying { apply: self, ticket, pins: &[] };
@@ -91,24 +90,24 @@ impl<H: Host> Apply<H> {
         self.finish(ticket);
     }
 
-    /// Says of each memtable that something was inserted. Lets go of the pins.
+    /// Reports the insert to the host for each memtable, and releases the pins.
     fn applied(&self, pins: &mut Pins<H::Pin>) {
         let Around { env, host, stalls, .. } = &*self.around;
         for (family, pin) in pins.drain(..) {
             host.applied(family, &pin);
         }
         if karst_mem::wants_blocks() {
-            // Why detached: nobody waits for it; memtables that need memory sooner get it
-            // themselves.
+            // Detached: no caller waits for it, and a memtable that needs memory sooner allocates
+            // it itself.
             let spare_bytes = stalls.spare_memory_bytes();
             drop(env.run_blocking(move |_| karst_mem::stock_blocks(spare_bytes)));
         }
     }
 
-    /// Whether memtables have all that was inserted into them.
+    /// Checks that memtables hold all that was inserted into them.
     ///
     /// # Errors
-    /// An insert panicked, ever.
+    /// An insert ever panicked.
     pub(crate) fn check_inserts(&self) -> Result<()> {
         match self.has_panicked.load(Ordering::Relaxed) {
             true => Err(insert_panicked()),
@@ -116,26 +115,26 @@ impl<H: Host> Apply<H> {
         }
     }
 
-    /// Whether the insert of this ticket panicked.
+    /// Returns true if the insert of this ticket panicked.
     #[inline]
     pub(crate) fn has_panicked(&self, ticket: u64) -> bool {
         self.has_panicked.load(Ordering::Relaxed) && self.panicked.lock().contains(&ticket)
     }
 
-    /// Takes no more writes, since an insert panicked, that of `ticket` if it is of one only; then
-    /// `finish`es what was being inserted, and tells of it.
+    /// Refuses all further writes after an insert panicked: that of `ticket`, or of a group if
+    /// `None`. Then calls `finish`, and reports the error.
     ///
-    /// Why fatal: a part of a batch may be in the memtable, where nobody reads any more. The log
-    /// has all of it, and nothing is flushed any more; so it is whole when the database is opened
-    /// anew.
+    /// Fatal, because a part of a batch may be in the memtable, which is not read any more. The log
+    /// has the whole batch, and no flush happens any more, so it is recovered when the database is
+    /// reopened.
     #[cold]
     fn insert_panicked(&self, ticket: Option<u64>, finish: impl FnOnce()) {
         self.panicked.lock().extend(ticket);
         self.has_panicked.store(true, Ordering::Relaxed);
         let health = &self.around.health;
         let noted = health.note(&insert_panicked(), BackgroundErrorReason::MemTable);
-        // Why caught: it inserts what waits behind, too, and a second panic would be the process's
-        // end.
+        // Caught, because `finish` also inserts entries that wait behind, and a second panic while
+        // unwinding would abort the process.
         let _ = catch_unwind(AssertUnwindSafe(finish));
         if let Some(noted) = noted {
             health.tell(noted);
@@ -147,17 +146,17 @@ fn insert_panicked() -> Error {
     Error::new(ErrorKind::Panicked, "inserting a batch into a memtable panicked, as a comparator may have")
 }
 
-/// A batch that is being inserted. Dropped if that panics.
+/// A batch whose insert is under way. Dropped only if that panics.
 struct Applying<'a, H: Host> {
     apply: &'a Apply<H>,
     ticket: u64,
-    /// The memtables that may have a part of it.
+    /// Memtables that may have a part of the batch.
     pins: &'a [(ColumnFamilyId, H::Pin)],
 }
 
 impl<H: Host> Drop for Applying<'_, H> {
     fn drop(&mut self) {
-        // Why all: whichever it was, a reader of another would see half of the batch.
+        // All memtables, because a reader of any other one would see half of the batch.
         self.pins.iter().for_each(|(_, pin)| H::memtable(pin).mark_broken());
         self.apply.insert_panicked(Some(self.ticket), || self.apply.finish(self.ticket));
     }

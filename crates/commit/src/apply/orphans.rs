@@ -1,19 +1,18 @@
-//! Batches that others than their writers may apply, so that nobody waits for a future that is not
-//! polled.
+//! Batches that others than their writers may apply, so that no waiter depends on a future that is
+//! not polled.
 //!
-//! In: batches of asynchronous writes that wait for their records to be persisted. Out: the same
-//! batches in the memtables: applied by their writers, if those are polled in time, and otherwise
-//! by whoever waits behind them or by the leader.
+//! An asynchronous write leaves its batch here while it waits for its record to be persisted. The
+//! batch is applied by its writer, if that is polled in time, and otherwise by a waiter behind it
+//! or by the leader.
 //!
-//! A future may be dropped, or kept and not polled: its task may have other things to do, or may
-//! itself be waiting, on the same thread, for what is behind this very write. So a batch whose
-//! writer has to be polled again is left here, copied, and belongs to the pipeline from then on. A
-//! writer that blocks its thread needs no copy: it always comes back.
+//! A future may be dropped, or kept and not polled: its task may be busy, or may wait, on the same
+//! thread, for a later write. A batch whose writer has to be polled again is therefore copied here
+//! and owned by the pipeline. A blocking writer needs no copy because it always comes back.
 //!
 //! Invariants:
-//! - Whoever takes a batch out finishes its ticket, whatever happens.
-//! - A batch that is persisted stays here only while its writer may still come for it and nobody
-//!   waits behind it ([`LeftBehind`](crate::bargain::LeftBehind)).
+//! - The caller that takes a batch out finishes its ticket, in every case.
+//! - A persisted batch stays here only while its writer may still come for it and no caller waits
+//!   behind it ([`LeftBehind`](crate::bargain::LeftBehind)).
 
 use super::Apply;
 use crate::bargain::{Fate, Waiters};
@@ -23,7 +22,7 @@ use crate::source::Source;
 use karst_io::report;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A batch without a writer at hand.
+/// A batch that is separated from its writer.
 pub(crate) struct Orphan<H: Host> {
     pub(crate) ordered: Ordered,
     pub(crate) sync: bool,
@@ -32,7 +31,7 @@ pub(crate) struct Orphan<H: Host> {
 }
 
 impl<H: Host> Apply<H> {
-    /// Leaves a batch. The caller looks at the fate of its record after this, or
+    /// Leaves a batch. Afterwards the caller checks the fate of its record, or
     /// [abandons](Self::abandon) it.
     pub(crate) fn leave_orphan(&self, orphan: Orphan<H>) {
         self.orphans.leave(orphan.ordered.ticket, orphan);
@@ -41,24 +40,24 @@ impl<H: Host> Apply<H> {
     /// Takes a batch back.
     ///
     /// # Errors
-    /// What became of it, if somebody else applies it, or has.
+    /// Fate of the batch, if another caller applies it, or has.
     pub(crate) fn take_orphan(&self, ticket: u64) -> Result<Orphan<H>, Fate> {
         self.orphans.take(ticket)
     }
 
-    /// Says that the writer of a batch will not come for it. The caller settles after this.
+    /// Marks a batch whose writer will not come for it. The caller settles afterwards.
     pub(crate) fn abandon(&self, ticket: u64) {
         self.orphans.abandon(ticket);
     }
 
-    /// Those who wait for what others have to apply. Each settles after it was counted.
+    /// Counter of callers that wait for batches of others. Each settles after it was counted.
     pub(crate) fn waiters(&self) -> &Waiters {
         self.orphans.waiters()
     }
 
-    /// Applies the batches that their writers have left for good and whose records are persisted,
-    /// or all if somebody waits; gives up those that failed. `fate` says what became of the record
-    /// of a ticket that was asked for with the same `sync`.
+    /// Applies the persisted batches that were abandoned, or all persisted ones if any caller
+    /// waits; gives up those that failed. `fate` returns the fate of a ticket's record for the
+    /// given `sync`.
     pub(crate) fn settle_orphans(&self, fate: impl Fn(u64, bool) -> Fate) {
         let fate = |ticket: u64, orphan: &Orphan<H>| match orphan.ordered.persists {
             true => fate(ticket, orphan.sync),
@@ -74,8 +73,8 @@ impl<H: Host> Apply<H> {
                     self.finish(ticket);
                 }
             };
-            // Why caught: the batches behind it in this list have nobody else who would finish
-            // them. The panic was reported.
+            // Caught, because no other caller would finish the remaining batches of this list. The
+            // panic was reported.
             if catch_unwind(AssertUnwindSafe(settle)).is_err() {
                 report!(error, "inserting a batch for its writer panicked");
             }

@@ -1,38 +1,38 @@
-//! Small work that is put off, so that several pieces are done together.
+//! Small work that is deferred, so that several pieces are done together.
 //!
-//! In: pieces of work whose tickets are the next to be published, one after the other. Out: the
-//! same work, done together by whoever completes a group, or by the first who asks; then the
-//! tickets are finished.
+//! It takes pieces of work whose tickets are the next to be published, in sequence. They are done
+//! together, by the caller that completes a group or by the first that asks; then their tickets are
+//! finished.
 //!
 //! Invariants:
-//! - The tickets of what waits are the first that are not published.
-//! - Work waits only while nobody waits for it: not if the next ticket is finished already, or
-//!   there are [`Waiters`]; and whoever finishes a ticket in any other way
-//!   [settles](Gathered::settle) after that.
+//! - The tickets of waiting work are the first ones that are not published.
+//! - Work waits only while no caller waits for it: it does not wait if the next ticket is finished
+//!   already, or if there are [`Waiters`]; and a caller that finishes a ticket in any other way
+//!   [settles](Gathered::settle) afterwards.
 //!
-//! Lock: held while work is done, so that who finds that something waits also waits until it is
-//! done; nothing else is taken under it but the ring's wakers.
+//! Lock: held while work is done, so that a caller that finds waiting work also waits for its
+//! completion; only the ring's wakers are locked under it.
 //!
-//! Ordering: who leaves work stores `count`, fences, and looks for those who wait behind it; they
-//! make their mark, fence, and look at `count`. Who is told of a write by its writer sees its
-//! `count`.
+//! Ordering: a writer that leaves work stores `count`, fences, and checks for waiters behind it; a
+//! waiter sets its mark, fences, and checks `count`. A reader that synchronizes with an
+//! acknowledged writer sees its `count`.
 
 use super::waiters::Waiters;
 use crate::ring::PublishRing;
 use karst_mem::sync::{AtomicU64, Mutex, MutexGuard, Ordering, fence};
 
-/// See the module's head. `T` is what waits, with a default for nothing.
+/// Deferred work of several tickets. `T` accumulates the work; its default is empty.
 pub(crate) struct Gathered<T> {
-    /// How many pieces wait. Changed under the lock.
+    /// Number of waiting pieces. Changed under the lock.
     count: AtomicU64,
     waiting: Mutex<Waiting<T>>,
 }
 
 struct Waiting<T> {
     work: T,
-    /// Tickets that the work is of.
+    /// Number of tickets of the work.
     tickets: u64,
-    /// The last one's value.
+    /// Value of the last ticket.
     last_value: u64,
 }
 
@@ -44,9 +44,9 @@ impl<T: Default> Default for Gathered<T> {
 }
 
 impl<T> Gathered<T> {
-    /// Leaves the work of `ticket`, entered with `value`, if it is next, nobody else is at it, and
-    /// it `fits` what waits. `add` says whether there is enough now; then, or if there are
-    /// `waiters`, all is done with `work` before this returns. Returns whether it was taken.
+    /// Leaves the work of `ticket`, entered with `value`, if the ticket is next, the lock is free,
+    /// and the work `fits`. `add` returns true if the group is full; then, or if there are
+    /// `waiters`, `work` does all before this returns. Returns true if the work was taken.
     pub(crate) fn leave(
         &self,
         ring: &PublishRing,
@@ -71,13 +71,13 @@ impl<T> Gathered<T> {
         true
     }
 
-    /// Whether anything waits. Behind a `SeqCst` fence of those who wait for it.
+    /// Returns true if work waits. A waiter calls it after a `SeqCst` fence.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         self.count.load(Ordering::Acquire) > 0
     }
 
-    /// Has everything done that waits.
+    /// Does all waiting work.
     #[cold]
     pub(crate) fn settle(&self, ring: &PublishRing, work: impl FnOnce(&mut T)) {
         self.do_all(ring, self.waiting.lock(), work);
@@ -91,8 +91,8 @@ impl<T> Gathered<T> {
     }
 }
 
-/// Work that is being done. Its tickets are finished whatever happens, or everyone behind them
-/// waits for ever.
+/// Work in progress. Its tickets are finished even if it panics; otherwise later tickets would wait
+/// for ever.
 struct Doing<'a, T> {
     ring: &'a PublishRing,
     count: &'a AtomicU64,
@@ -105,7 +105,8 @@ impl<T> Drop for Doing<'_, T> {
         self.ring.finish_run(first, tickets);
         let published = self.ring.is_published(first + tickets - 1, self.waiting.last_value);
         debug_assert!(published, "all before them were published");
-        // Ordering: who finds nothing waiting finds it published, and the value with it.
+        // Ordering: `Release`, so that a caller that reads 0 sees the tickets published, and their
+        // value.
         self.count.store(0, Ordering::Release);
     }
 }

@@ -1,45 +1,46 @@
-//! One leader at a time does the work that everybody has asked for.
+//! Leadership: one leader at a time writes and syncs the log for all writers.
 //!
-//! In: tickets to be written, or also synced. Out: who does it, and which are done. A leader does
-//! all that was asked for before its round, leaves, and looks again.
+//! Writers ask for tickets to be written, or also synced. A leader handles all that was asked for
+//! before its round, leaves, and checks again.
 //!
 //! Invariants:
-//! - What was asked for never lies idle: who asks leads if nobody does, and who leaves looks again.
-//! - After a failure nothing moves until [`recover`](Leadership::recover).
+//! - Requests never lie idle: a writer that asks leads if no one does, and a leader that leaves
+//!   checks again.
+//! - After a failure no state changes until [`recover`](Leadership::recover).
 //!
-//! Ordering: who asks stores a goal, fences, and looks whether anybody leads; who leaves stores
-//! that, fences, and looks at the goals.
+//! Ordering: a writer stores its goal, fences, and checks for a leader; a leader that leaves stores
+//! that, fences, and checks the goals.
 
 use karst_mem::sync::{AtomicBool, AtomicU64, Ordering, fence};
 
-/// Whether a ticket's record is where it has to be.
+/// State of a ticket's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It is.
+    /// The record is written, and synced if asked for.
     Persisted,
-    /// It never will be.
+    /// The record never will be persisted.
     Failed,
-    /// It is not yet.
+    /// The record is not persisted yet.
     Open,
 }
 
-/// The tickets below which records are to be written, and those below which they are to be synced.
+/// End of the tickets to be written, and of those to be synced.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Goals {
     written: u64,
     synced: u64,
 }
 
-/// See the module's head.
+/// Leader flag, requests and progress of the log.
 #[derive(Debug)]
 pub(crate) struct Leadership {
-    /// Whether there is a leader.
+    /// True while a leader is at work.
     leading: AtomicBool,
     /// Tickets below this one are to be written.
     goal: AtomicU64,
     /// Tickets below this one are to be synced.
     sync_goal: AtomicU64,
-    /// Whether there is something to do without a ticket.
+    /// A round was asked for without a ticket.
     errand: AtomicBool,
     written: AtomicU64,
     synced: AtomicU64,
@@ -62,8 +63,8 @@ impl Default for Leadership {
 }
 
 impl Leadership {
-    /// Wants `ticket` and all before it written, and synced if asked. Under the lock that gives out
-    /// tickets.
+    /// Asks that `ticket` and all before it are written, and synced if `sync`. Called under the
+    /// lock that assigns tickets.
     #[inline]
     pub(crate) fn ask(&self, ticket: u64, sync: bool) {
         if self.goal.load(Ordering::Relaxed) <= ticket {
@@ -74,18 +75,18 @@ impl Leadership {
         }
     }
 
-    /// Wants a leader to come, whatever there is to write. Under the same lock.
+    /// Asks for a round even if there is nothing to write. Called under the same lock.
     pub(crate) fn ask_errand(&self) {
         self.errand.store(true, Ordering::Release);
     }
 
-    /// What was asked for so far. Under the same lock.
+    /// Returns the current goals. Called under the same lock.
     #[inline]
     pub(crate) fn goals(&self) -> Goals {
         Goals { written: self.goal.load(Ordering::Relaxed), synced: self.sync_goal.load(Ordering::Relaxed) }
     }
 
-    /// Whether nobody waits for these any more: they were reached, or never will be.
+    /// Returns true if these goals were reached, or never will be.
     #[inline]
     pub(crate) fn is_past(&self, goals: Goals) -> bool {
         let reached = |reached: &AtomicU64, goal| reached.load(Ordering::Acquire) >= goal;
@@ -93,7 +94,7 @@ impl Leadership {
             || self.failed.load(Ordering::Acquire)
     }
 
-    /// Whether a leader would have something to do.
+    /// Returns true if a leader would have work.
     #[inline]
     pub(super) fn needs_leader(&self) -> bool {
         !self.failed.load(Ordering::Acquire)
@@ -102,17 +103,19 @@ impl Leadership {
                 || self.errand.load(Ordering::Relaxed))
     }
 
-    /// Takes the leadership if it is free and there is something to do. Who gets it does a round,
-    /// or finds that there is none to do any more, and [leaves](Self::leave).
+    /// Takes the leadership if it is free and there is work. The caller then does a round, possibly
+    /// finds no work left, and [leaves](Self::leave).
     #[inline]
     pub(crate) fn try_lead(&self) -> bool {
-        // Why twice: who finds a leader behind the fence is seen by that leader when it leaves.
+        // Tried twice: a writer that still finds a leader behind the fence is seen by that leader
+        // when it leaves.
         self.needs_leader() && (self.take() || self.take_behind_fence())
     }
 
     #[inline]
     fn take(&self) -> bool {
-        // Why looked at first: many come while somebody leads, and the line stays theirs.
+        // Read first, because many writers come while a leader works, and the cache line stays
+        // shared.
         !self.leading.load(Ordering::Relaxed)
             && self.leading.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
@@ -123,22 +126,22 @@ impl Leadership {
         self.take()
     }
 
-    /// Gives the leadership back. The caller looks again after this, with
-    /// [`try_lead`](Self::try_lead), before it waits for others.
+    /// Gives up the leadership. The caller checks again with [`try_lead`](Self::try_lead) before it
+    /// waits for others.
     #[inline]
     pub(crate) fn leave(&self) {
         self.leading.store(false, Ordering::Release);
         fence(Ordering::SeqCst);
     }
 
-    /// Whether somebody leads. What it says may be old.
+    /// Returns true if a leader is at work. The result may be stale.
     pub(crate) fn is_led(&self) -> bool {
         self.leading.load(Ordering::Acquire)
     }
 
-    /// A round begins that does all that was asked for so far: the first ticket that is not
-    /// written, and whether to sync. By the leader, under the lock that gives out tickets. `None`
-    /// if the leader before has failed, behind the back of who has this leadership.
+    /// Begins a round that handles all requests so far. Returns the first ticket that is not
+    /// written, and true if it must sync. Called by the leader, under the lock that assigns
+    /// tickets. `None` if the previous leader failed before the caller took over.
     #[inline]
     pub(crate) fn begin_round(&self) -> Option<(u64, bool)> {
         if self.failed.load(Ordering::Acquire) {
@@ -149,28 +152,28 @@ impl Leadership {
         Some((self.written.load(Ordering::Relaxed), sync))
     }
 
-    /// Tickets below `end` are written. By the leader.
+    /// Records that tickets below `end` are written. Called by the leader.
     #[inline]
     pub(crate) fn reach_written(&self, end: u64) {
         debug_assert!(!self.failed.load(Ordering::Relaxed), "nothing moves after a failure");
         self.written.store(end, Ordering::Release);
     }
 
-    /// Tickets below `end` are synced. By the leader.
+    /// Records that tickets below `end` are synced. Called by the leader.
     pub(crate) fn reach_synced(&self, end: u64) {
         self.synced.store(end, Ordering::Release);
     }
 
-    /// What is not reached never will be. By the leader, which reaches nothing more.
+    /// Fails all tickets not reached yet. Called by the leader, which reaches no more.
     pub(crate) fn fail(&self) {
         self.failed.store(true, Ordering::Release);
     }
 
-    /// What became of a ticket that was asked for with the same `sync`. It is told until
+    /// Returns the fate of a ticket that was asked for with the same `sync`. Valid until
     /// [`recover`](Self::recover).
     #[inline]
     pub(crate) fn fate(&self, ticket: u64, sync: bool) -> Fate {
-        // Why first: nothing moves after a failure, so what is not there then never will be.
+        // Loaded first: no ticket is reached after a failure.
         let failed = self.failed.load(Ordering::Acquire);
         let reached = if sync { self.synced() } else { self.written() };
         match reached > ticket {
@@ -180,19 +183,20 @@ impl Leadership {
         }
     }
 
-    /// Every ticket below this is written.
+    /// Returns the end of the written tickets.
     #[inline]
     pub(crate) fn written(&self) -> u64 {
         self.written.load(Ordering::Acquire)
     }
 
-    /// Every ticket below this is synced.
+    /// Returns the end of the synced tickets.
     #[inline]
     pub(crate) fn synced(&self) -> u64 {
         self.synced.load(Ordering::Acquire)
     }
 
-    /// Starts over behind ticket `next`, after a failure. Nobody leads, and nobody asks meanwhile.
+    /// Restarts at ticket `next` after a failure. Called while no leader is at work and no writer
+    /// asks.
     pub(crate) fn recover(&self, next: u64) {
         for reached in [&self.goal, &self.sync_goal, &self.written, &self.synced] {
             reached.store(next, Ordering::Release);

@@ -1,39 +1,39 @@
-//! The work of writers that may not come back for it.
+//! Work of writers that may not come back for it.
 //!
-//! In: work by its ticket, whose fate is open. Out: the same work, once: to its writer, if that
-//! comes in time, or to whoever [settles](LeftBehind::settled) it. A writer that comes later is
-//! told if the work failed.
+//! Work is left under its ticket while its fate is open. It is handed out once: to its writer, if
+//! that comes in time, or to a caller that [settles](LeftBehind::settled) it. A writer that comes
+//! later learns if the work failed.
 //!
 //! Invariant: once its fate is known, work stays here only while its writer may still come for it
-//! and nobody waits.
+//! and no caller waits.
 //!
-//! Ordering: who leaves work, gives it up, or waits, says so, fences, and looks at the fate; who
-//! moves a fate fences (`Leadership::leave`) and looks here.
+//! Ordering: a caller that leaves work, abandons it, or waits stores that, fences, and checks the
+//! fate; a leader that changes a fate fences (`Leadership::leave`) and checks here.
 
 use super::leadership::Fate;
 use super::waiters::Waiters;
 use karst_mem::sync::{AtomicUsize, Mutex, Ordering, fence};
 use std::collections::BTreeMap;
 
-/// See the module's head.
+/// Work left by writers, with the number of waiters for it.
 pub(crate) struct LeftBehind<T> {
-    /// By ticket.
+    /// Work by ticket.
     left: Mutex<BTreeMap<u64, Left<T>>>,
-    /// How much work there is.
+    /// Number of pieces of work.
     count: AtomicUsize,
-    /// How many of them are abandoned.
+    /// Number of abandoned pieces.
     abandoned: AtomicUsize,
-    /// Who waits for what others have to do.
+    /// Callers that wait for work of others.
     waiters: Waiters,
 }
 
 enum Left<T> {
-    /// Its writer may come for it.
+    /// Work whose writer may come for it.
     Work(T),
-    /// Its writer will not.
+    /// Work whose writer will not come.
     Abandoned(T),
-    /// It was settled, and had failed. Why kept: by the time its writer comes, what the others go
-    /// by may have been started over.
+    /// Work that was settled as failed. Kept because the fates may have been reset by a recovery
+    /// before the writer comes.
     Failed,
 }
 
@@ -49,7 +49,7 @@ impl<T> Default for LeftBehind<T> {
 }
 
 impl<T> LeftBehind<T> {
-    /// Leaves work. The caller looks at its fate after this, or [abandons](Self::abandon) it.
+    /// Leaves work. Afterwards the caller checks its fate, or [abandons](Self::abandon) it.
     pub(crate) fn leave(&self, ticket: u64, work: T) {
         let mut left = self.left.lock();
         left.insert(ticket, Left::Work(work));
@@ -58,10 +58,10 @@ impl<T> LeftBehind<T> {
         fence(Ordering::SeqCst);
     }
 
-    /// Takes work back; or says what became of it, if somebody else does it, or has.
+    /// Takes work back.
     ///
     /// # Errors
-    /// `Persisted` or `Failed`.
+    /// Its fate, `Persisted` or `Failed`, if another caller does the work, or has.
     pub(crate) fn take(&self, ticket: u64) -> Result<T, Fate> {
         let mut left = self.left.lock();
         match left.remove(&ticket) {
@@ -75,7 +75,7 @@ impl<T> LeftBehind<T> {
         }
     }
 
-    /// Says that the writer will not come. The caller [settles](Self::settled) after this.
+    /// Marks work whose writer will not come. The caller [settles](Self::settled) afterwards.
     pub(crate) fn abandon(&self, ticket: u64) {
         let mut left = self.left.lock();
         if let Some(Left::Work(work)) = left.remove(&ticket) {
@@ -86,21 +86,21 @@ impl<T> LeftBehind<T> {
         fence(Ordering::SeqCst);
     }
 
-    /// Those who wait for what others have to do. Each [settles](Self::settled) after it was
+    /// Counter of callers that wait for work of others. Each [settles](Self::settled) after it was
     /// counted.
     pub(crate) fn waiters(&self) -> &Waiters {
         &self.waiters
     }
 
-    /// Takes out the work whose fate is known and whose writer will not come; all whose fate is
-    /// known if somebody waits, here or among the `others`. In the order of tickets.
+    /// Takes out, in ticket order, the abandoned work whose fate is known; all work whose fate is
+    /// known if there are waiters, here or among the `others`.
     pub(crate) fn settled(&self, others: &Waiters, fate: impl Fn(u64, &T) -> Fate) -> Vec<(u64, Fate, T)> {
         if self.count.load(Ordering::Relaxed) == 0 {
             return Vec::new();
         }
         let all = self.waiters.any() || others.any();
-        // Why: the others are many where many futures write at a time, and are looked through for
-        // nothing.
+        // Returns early because with many concurrent futures the list is long, and searching it
+        // would find nothing.
         if !all && self.abandoned.load(Ordering::Relaxed) == 0 {
             return Vec::new();
         }

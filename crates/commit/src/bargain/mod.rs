@@ -1,17 +1,17 @@
-//! What the steps of a commit pipeline share: who leads the log, what others have left to be
-//! inserted, and who waits.
+//! Handoffs between the steps of a commit pipeline: leadership of the log, work left for others,
+//! and waiters.
 //!
-//! | type | answers |
+//! | type | holds |
 //! |---|---|
-//! | [`Leadership`] | who writes what was asked for, and how far that is |
-//! | [`LeftBehind`] | what has to be inserted for a writer that may not come for it |
-//! | [`Gathered`] | what was acknowledged, and is to be inserted together, at the latest when somebody asks |
-//! | [`Waiters`] | whether anybody waits |
+//! | [`Leadership`] | leader flag, requested goals and progress of the log |
+//! | [`LeftBehind`] | batches to be inserted for writers that may not come back |
+//! | [`Gathered`] | acknowledged writes to be inserted together, at the latest when a reader asks |
+//! | [`Waiters`] | number of callers that wait |
 //!
-//! All four are the same bargain: one says what it wants or leaves, and then looks whether somebody
-//! is there; the other goes, and then looks whether something is wanted or left. A `SeqCst` fence
-//! between the store and the look on both sides makes one of them see the other. They know
-//! nothing of records and memtables, so that loom explores the types that ship.
+//! All four follow one protocol: one side publishes a request or leaves work, and then checks for
+//! the other side; that one leaves, and then checks for requests or work. A `SeqCst` fence between
+//! store and check on both sides makes at least one see the other. The types know nothing of
+//! records and memtables, so that loom explores the types that ship.
 
 mod gathered;
 mod leadership;

@@ -1,11 +1,11 @@
 //! The number of callers that wait.
 //!
-//! Ordering: who waits is counted, fences, and looks for what it waits for; who makes that true
-//! fences and looks for those who wait.
+//! Ordering: a waiter counts itself, fences, and checks its condition; a caller that makes the
+//! condition true fences and checks for waiters.
 
 use karst_mem::sync::{AtomicUsize, Ordering, fence};
 
-/// See the module's head.
+/// Number of callers that wait.
 #[derive(Debug)]
 pub(crate) struct Waiters(AtomicUsize);
 
@@ -15,7 +15,7 @@ impl Default for Waiters {
     }
 }
 
-/// One who waits, counted for as long as it lives.
+/// A waiter, counted while it lives.
 #[derive(Debug)]
 pub(crate) struct Waiter<'a>(&'a Waiters);
 
@@ -26,24 +26,24 @@ impl Drop for Waiter<'_> {
 }
 
 impl Waiters {
-    /// Counts one who waits. It looks for what it waits for after this.
+    /// Counts a waiter. The caller checks its condition afterwards.
     pub(crate) fn enter(&self) -> Waiter<'_> {
         self.count_in();
         Waiter(self)
     }
 
-    /// The same for one who cannot hold a [`Waiter`], and [counts itself out](Self::count_out).
+    /// Counts a waiter that cannot hold a [`Waiter`], and [counts itself out](Self::count_out).
     pub(crate) fn count_in(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// One less.
+    /// Counts a waiter out.
     pub(crate) fn count_out(&self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether anybody waits. Behind a `SeqCst` fence of the caller's.
+    /// Returns true if there are waiters. Called after a `SeqCst` fence.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         self.0.load(Ordering::Relaxed) > 0

@@ -1,8 +1,8 @@
-//! Write batches as users build them: operations that are written together or not at all.
+//! Write batches as users build them: operations that are written atomically.
 //!
-//! In: operations, each checked against the size limits as it is added. Out: RocksDB's encoding,
-//! and what the commit pipeline wants to know without decoding it: which column families are
-//! touched, which of them are merged into, and whether checksums protect the keys.
+//! Operations are checked against the size limits as they are added, and stored in RocksDB's
+//! encoding. A batch also keeps what the commit pipeline needs without decoding it: the column
+//! families it touches, those it merges into, and checksums of its keys.
 //!
 //! Invariant: an operation that is refused leaves the batch as it was.
 
@@ -24,16 +24,17 @@ use timestamps::Unsettled;
 
 pub use timestamps::timestamp_required;
 
-/// Longest key in bytes: with its sequence number it must stay below 4 GiB.
+/// Maximum key length in bytes: with its sequence number it must stay below 4 GiB.
 const LARGEST_KEY_BYTES: usize = u32::MAX as usize - 8;
-/// Longest value in bytes.
+/// Maximum value length in bytes.
 const LARGEST_VALUE_BYTES: usize = u32::MAX as usize;
-/// Most bytes of a batch's encoding where no smaller limit is set.
+/// Maximum bytes of a batch's encoding, unless a smaller limit is set.
 const LARGEST_BATCH_BYTES: usize = u32::MAX as usize;
-/// Most bytes that the frame of one operation takes: tag, family, two lengths, a timed put's time.
+/// Maximum bytes of one operation beside key and value: tag, family, two lengths, a timed put's
+/// time.
 const FRAME_BYTES: usize = 1 + 5 + 5 + 5 + 8;
 
-/// Refuses a key or value that no log record, memtable or table could hold.
+/// Refuses a key or value that no log record, memtable or table can hold.
 pub(super) fn check_sizes(op: &Op<'_>) -> Result<()> {
     let (key, value) = strings(op);
     if key.len() > LARGEST_KEY_BYTES {
@@ -45,10 +46,10 @@ pub(super) fn check_sizes(op: &Op<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What a plain read returns of an entity as logs have it: a part of its bytes.
+/// Returns the range of the bytes of an encoded entity that a plain read returns.
 ///
 /// # Errors
-/// `Corruption`: it is no entity, or refers to blobs, which only tables do.
+/// `Corruption`: the bytes are no entity, or refer to blobs, which only tables do.
 #[doc(hidden)]
 pub fn plain_value_of(entity: &[u8]) -> Result<Range<usize>> {
     let corrupt = |what: &dyn Display| {
@@ -63,7 +64,7 @@ pub fn plain_value_of(entity: &[u8]) -> Result<Range<usize>> {
     }
 }
 
-/// The stored form of an entity of these columns.
+/// Returns the stored form of an entity of these columns.
 ///
 /// # Errors
 /// A column is given twice, or all together are too large.
@@ -90,7 +91,7 @@ fn too_large(what: &str, bytes: usize, limit: usize) -> Error {
     Error::invalid_argument(format!("a {what} of {bytes} bytes; {limit} is the most"))
 }
 
-/// Key and value of an operation, or what stands in their places.
+/// Returns key and value of an operation, or the strings in their places.
 fn strings<'a>(op: &Op<'a>) -> (&'a [u8], &'a [u8]) {
     match *op {
         Op::Put { key, value, .. } | Op::TimedPut { key, value, .. } => (key, value),
@@ -106,14 +107,14 @@ fn strings<'a>(op: &Op<'a>) -> (&'a [u8], &'a [u8]) {
     }
 }
 
-/// The checksum that protects one operation: its place and the checksum that a memtable has of its
-/// key and value.
+/// Returns the checksum that protects one operation: that of its kind and family, combined with the
+/// memtable's checksum of its key and value.
 fn protection_of(op: &Op<'_>) -> u64 {
     let (key, value) = strings(op);
     place_of(op) ^ pair_checksum(key, value)
 }
 
-/// What the checksum of an operation has of its kind and its column family.
+/// Returns the part of an operation's checksum that covers its kind and column family.
 fn place_of(op: &Op<'_>) -> u64 {
     let kind: u64 = match op {
         Op::Put { .. } => 1,
@@ -130,7 +131,7 @@ fn place_of(op: &Op<'_>) -> u64 {
     (kind | u64::from(family.0) << 8).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Operations that are written together or not at all, in RocksDB's encoding.
+/// Operations that are written atomically, in RocksDB's encoding.
 ///
 /// ```
 /// # use karst_commit as karstdb;
@@ -146,21 +147,21 @@ fn place_of(op: &Op<'_>) -> u64 {
 #[derive(Clone, Debug, Default)]
 pub struct WriteBatch {
     records: write_batch::WriteBatch,
-    /// Column families of its operations, each once, in the order they came up.
+    /// Column families of its operations, each once, in order of first use.
     families: SmallVec<[ColumnFamilyId; 2]>,
-    /// Those that are merged into.
+    /// Column families that it merges into.
     merged: SmallVec<[ColumnFamilyId; 1]>,
-    /// Whether one of them removes a range.
+    /// True if an operation removes a range.
     removes_ranges: bool,
     unsettled: Unsettled,
-    /// The open database whose families were named, by its number.
+    /// Number of the open database whose column families were named.
     database: Option<u64>,
     save_points: Vec<SavePoint>,
-    /// Most bytes of the encoding; 0 for no limit.
+    /// Maximum bytes of the encoding; 0: no limit.
     max_bytes: usize,
     /// One checksum for each operation, if the batch is protected.
     protection: Option<Vec<u64>>,
-    /// The default column family has timestamps of so many bytes, where no column family is named.
+    /// Timestamp size of the default column family in operations that name no column family.
     default_timestamp_bytes: usize,
 }
 
@@ -176,14 +177,13 @@ struct SavePoint {
 }
 
 impl WriteBatch {
-    /// An empty batch.
+    /// Creates an empty batch.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An empty batch with room for `reserved_bytes`, that refuses to grow over `max_bytes` (0: no
-    /// limit). The room is a hint: what there is no memory for, or what a batch may not grow to, is
-    /// not reserved.
+    /// Creates an empty batch with `reserved_bytes` reserved, of at most `max_bytes` (0: no limit).
+    /// The reservation is a hint, limited by `max_bytes` and by the memory available.
     pub fn with_capacity(reserved_bytes: usize, max_bytes: usize) -> Self {
         let most = if max_bytes == 0 { LARGEST_BATCH_BYTES } else { max_bytes.min(LARGEST_BATCH_BYTES) };
         let reserved_bytes = reserved_bytes.min(most);
@@ -191,9 +191,8 @@ impl WriteBatch {
         Self { records, max_bytes, ..Self::default() }
     }
 
-    /// The batch, which is for a database whose default column family has timestamps of so many
-    /// bytes: operations that name no column family get their timestamps from
-    /// [`update_timestamps`](Self::update_timestamps).
+    /// Sets the timestamp size of the default column family: operations that name no column family
+    /// get their timestamps from [`update_timestamps`](Self::update_timestamps).
     ///
     /// # Panics
     /// The batch has operations.
@@ -204,14 +203,14 @@ impl WriteBatch {
         self
     }
 
-    /// An empty batch whose operations each carry a checksum from the moment they are added until
-    /// they are logged, and where memtables have checksums (`memtable_protection_bytes_per_key`)
-    /// until they are flushed.
+    /// Creates an empty batch whose operations each carry a checksum from when they are added until
+    /// they are logged or, if memtables have checksums (`memtable_protection_bytes_per_key`),
+    /// flushed.
     pub fn protected() -> Self {
         Self { protection: Some(Vec::new()), ..Self::default() }
     }
 
-    /// The same operations, protected from now on if they were not before.
+    /// Returns a copy whose operations carry checksums, computed now unless the batch has them.
     #[doc(hidden)]
     pub fn to_protected(&self) -> Self {
         let mut batch = self.clone();
@@ -222,14 +221,14 @@ impl WriteBatch {
         batch
     }
 
-    /// Whether its operations carry checksums.
+    /// Returns true if the operations carry checksums.
     #[doc(hidden)]
     pub fn is_protected(&self) -> bool {
         self.protection.is_some()
     }
 
-    /// Its operations, each with the checksum of its key and value that is left if the operation is
-    /// still the one that was added; if it carries none, with one made now.
+    /// Iterates over the operations, each with the checksum of its key and value derived from the
+    /// one taken when it was added, or with a new one if the batch has none.
     #[doc(hidden)]
     pub fn iter_protected(&self) -> impl Iterator<Item = (Op<'_>, u64)> {
         let checksums = self.protection.as_deref().unwrap_or_default();
@@ -239,17 +238,16 @@ impl WriteBatch {
         })
     }
 
-    /// Takes over an encoded batch once every operation in it has decoded, and could have been
-    /// added here. Why so strict: what is logged and cannot be flushed keeps the database from
+    /// Decodes an encoded batch. Every operation must decode and pass the checks of those added
+    /// here, because an operation that is logged and cannot be flushed keeps the database from
     /// being opened.
     ///
-    /// Keys of column families that have timestamps end in them; which those are is only known when
-    /// the batch is written, and one with a key that is too short for that is refused then.
-    ///
+    /// Keys of column families with timestamps end in them. Those families are known only when the
+    /// batch is written, and a batch with a key that is too short is refused then.
     /// # Errors
-    /// `Corruption`: it does not decode, or a wide-column entity in it does not; the error says
-    /// where. `NotSupported`: it has markers of a transaction, or references into blob files, which
-    /// only the database itself makes. `InvalidArgument`: a key or the batch is too large.
+    /// `Corruption`: the batch, or a wide-column entity in it, does not decode; the error names the
+    /// offset. `NotSupported`: it has markers of a transaction, or references into blob files,
+    /// which only the database itself makes. `InvalidArgument`: a key or the batch is too large.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self> {
         if bytes.len() > LARGEST_BATCH_BYTES {
             return Err(too_large("write batch", bytes.len(), LARGEST_BATCH_BYTES));
@@ -274,8 +272,8 @@ impl WriteBatch {
         Ok(batch)
     }
 
-    /// Leaves out the marks with which batches end under WritePrepared, RocksDB's and ours
-    /// ([`BATCH_END`]). Why: in a log they would say how what is before them is numbered.
+    /// Removes the end marks of WritePrepared batches, RocksDB's and ours ([`BATCH_END`]), because
+    /// in a log they determine the numbering of the operations before them.
     #[cold]
     fn leave_out_ends(&mut self) {
         let marked = std::mem::take(&mut self.records);
@@ -292,10 +290,10 @@ impl WriteBatch {
         self.records.set_seq(marked.reader().seq());
     }
 
-    /// Sets a key of the default column family. In a database whose default column family has
-    /// timestamps the batch is refused when it is written, as are those of all calls here that name
-    /// no column family: such keys need [`put_cf_with_ts`](Self::put_cf_with_ts), or
-    /// [`put_cf`](Self::put_cf) and [`update_timestamps`](Self::update_timestamps).
+    /// Sets a key of the default column family. If that family has timestamps, a batch with calls
+    /// that name no column family is refused when it is written: such keys need
+    /// [`put_cf_with_ts`](Self::put_cf_with_ts), or [`put_cf`](Self::put_cf) and
+    /// [`update_timestamps`](Self::update_timestamps).
     ///
     /// # Errors
     /// The key, the value or the batch would be too large.
@@ -304,12 +302,13 @@ impl WriteBatch {
         self.push(None, Op::Put { cf, key: key.as_ref(), value: value.as_ref() })
     }
 
-    /// Sets a key of a column family. If that has timestamps, here and in the other calls that name
-    /// one, [`update_timestamps`](Self::update_timestamps) has to give the key one before the batch
-    /// is written.
+    /// Sets a key of a column family. If the family has timestamps, here and in the other calls
+    /// that name one, [`update_timestamps`](Self::update_timestamps) must set the key's timestamp
+    /// before the batch is written.
     ///
     /// # Errors
-    /// As [`put`](Self::put), and if other operations are on column families of another database.
+    /// Those of [`put`](Self::put), and if other operations are on column families of another
+    /// database.
     pub fn put_cf(
         &mut self,
         family: &ColumnFamily,
@@ -323,7 +322,7 @@ impl WriteBatch {
     /// Removes a key of the default column family.
     ///
     /// # Errors
-    /// As [`put`](Self::put).
+    /// Those of [`put`](Self::put).
     pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
         self.push(None, Op::Delete { cf: ColumnFamilyId::DEFAULT, key: key.as_ref() })
     }
@@ -331,7 +330,7 @@ impl WriteBatch {
     /// Removes a key of a column family.
     ///
     /// # Errors
-    /// As [`put_cf`](Self::put_cf).
+    /// Those of [`put_cf`](Self::put_cf).
     pub fn delete_cf(&mut self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<()> {
         self.push(Some(family), Op::Delete { cf: family.0.id(), key: key.as_ref() })
     }
@@ -340,34 +339,35 @@ impl WriteBatch {
     /// removed.
     ///
     /// # Errors
-    /// As [`put`](Self::put).
+    /// Those of [`put`](Self::put).
     pub fn single_delete(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
         self.push(None, Op::SingleDelete { cf: ColumnFamilyId::DEFAULT, key: key.as_ref() })
     }
 
-    /// The same in a column family.
+    /// Removes a key of a column family that was put at most once since it was last removed.
     ///
     /// # Errors
-    /// As [`put_cf`](Self::put_cf).
+    /// Those of [`put_cf`](Self::put_cf).
     pub fn single_delete_cf(&mut self, family: &ColumnFamily, key: impl AsRef<[u8]>) -> Result<()> {
         self.push(Some(family), Op::SingleDelete { cf: family.0.id(), key: key.as_ref() })
     }
 
     /// Removes the keys of the default column family from `begin` up to, not including, `end`.
-    /// Writing the batch fails if `end` comes before `begin` in the order of the column family, as
-    /// `Db::delete_range` does; the batch does not know that order yet.
+    /// Writing the batch, like `Db::delete_range`, fails if `end` comes before `begin` in the
+    /// family's order, which the batch does not know.
     ///
     /// # Errors
-    /// As [`put`](Self::put).
+    /// Those of [`put`](Self::put).
     pub fn delete_range(&mut self, begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<()> {
         let cf = ColumnFamilyId::DEFAULT;
         self.push(None, Op::DeleteRange { cf, begin: begin.as_ref(), end: end.as_ref() })
     }
 
-    /// The same in a column family.
+    /// Removes the keys of a column family from `begin` up to, not including, `end`; see
+    /// [`delete_range`](Self::delete_range).
     ///
     /// # Errors
-    /// As [`put_cf`](Self::put_cf). `NotSupported`: the column family has timestamps.
+    /// Those of [`put_cf`](Self::put_cf). `NotSupported`: the column family has timestamps.
     pub fn delete_range_cf(
         &mut self,
         family: &ColumnFamily,
@@ -381,7 +381,7 @@ impl WriteBatch {
     /// Adds a merge operand to a key of the default column family.
     ///
     /// # Errors
-    /// As [`put`](Self::put).
+    /// Those of [`put`](Self::put).
     pub fn merge(&mut self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
         let cf = ColumnFamilyId::DEFAULT;
         self.push(None, Op::Merge { cf, key: key.as_ref(), operand: operand.as_ref() })
@@ -390,7 +390,7 @@ impl WriteBatch {
     /// Adds a merge operand to a key of a column family.
     ///
     /// # Errors
-    /// As [`put_cf`](Self::put_cf).
+    /// Those of [`put_cf`](Self::put_cf).
     pub fn merge_cf(
         &mut self,
         family: &ColumnFamily,
@@ -401,11 +401,11 @@ impl WriteBatch {
         self.push(Some(family), Op::Merge { cf, key: key.as_ref(), operand: operand.as_ref() })
     }
 
-    /// Sets a key to an entity of named columns, in any order; the column with the empty name is
-    /// what a plain read returns. `None` is the default column family.
+    /// Sets a key to an entity of named columns, in any order; a plain read returns the column with
+    /// the empty name. `None` is the default column family.
     ///
     /// # Errors
-    /// As [`put_cf`](Self::put_cf), and if a column is given twice, or the column family has
+    /// Those of [`put_cf`](Self::put_cf), and if a column is given twice, or the column family has
     /// timestamps.
     pub fn put_entity(
         &mut self,
@@ -418,10 +418,10 @@ impl WriteBatch {
         self.push(family, Op::PutEntity { cf, key: key.as_ref(), entity: &entity })
     }
 
-    /// The same with an entity as logs have it, which `plain_value_of` has taken.
+    /// Sets a key of a column family to an encoded entity that `plain_value_of` has accepted.
     ///
     /// # Errors
-    /// As [`put_entity`](Self::put_entity).
+    /// Those of [`put_entity`](Self::put_entity).
     #[doc(hidden)]
     pub fn put_encoded_entity_cf(
         &mut self,
@@ -433,25 +433,25 @@ impl WriteBatch {
         self.push(Some(family), Op::PutEntity { cf, key: key.as_ref(), entity: entity.as_ref() })
     }
 
-    /// Adds bytes that go to the log and nowhere else.
+    /// Adds bytes that are written to the log only.
     ///
     /// # Errors
-    /// As [`put`](Self::put).
+    /// Those of [`put`](Self::put).
     pub fn put_log_data(&mut self, data: impl AsRef<[u8]>) -> Result<()> {
         self.push(None, Op::LogData(data.as_ref()))
     }
 
-    /// Marks the present state for [`rollback_to_save_point`](Self::rollback_to_save_point). Save
+    /// Marks the current state for [`rollback_to_save_point`](Self::rollback_to_save_point). Save
     /// points nest.
     pub fn set_save_point(&mut self) {
         let point = self.here();
         self.save_points.push(point);
     }
 
-    /// Takes back what was added since the last save point, and that save point.
+    /// Removes the operations added since the last save point, and that save point.
     ///
     /// # Errors
-    /// `NotFound` if there is none.
+    /// `NotFound` if no save point is set.
     pub fn rollback_to_save_point(&mut self) -> Result<()> {
         let point = self.save_points.pop().ok_or_else(no_save_point)?;
         self.records.truncate(point.len, point.count);
@@ -465,15 +465,15 @@ impl WriteBatch {
         Ok(())
     }
 
-    /// Forgets the last save point and keeps what was added since.
+    /// Removes the last save point and keeps the operations added since.
     ///
     /// # Errors
-    /// `NotFound` if there is none.
+    /// `NotFound` if no save point is set.
     pub fn pop_save_point(&mut self) -> Result<()> {
         self.save_points.pop().map(|_| ()).ok_or_else(no_save_point)
     }
 
-    /// Empties it and keeps its memory.
+    /// Removes all operations and save points, and keeps the memory.
     pub fn clear(&mut self) {
         self.records.clear();
         self.families.clear();
@@ -487,46 +487,46 @@ impl WriteBatch {
         }
     }
 
-    /// How many operations it holds; log data does not count.
+    /// Returns the number of operations; log data does not count.
     pub fn count(&self) -> u32 {
         self.records.count()
     }
 
-    /// Whether it holds nothing at all.
+    /// Returns true if the batch is empty.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// Bytes of its encoding.
+    /// Returns the length of the encoding in bytes.
     pub fn data_size(&self) -> usize {
         self.records.as_bytes().len()
     }
 
-    /// Its encoding, as RocksDB's `WriteBatch::Data`. The sequence number in it is 0, or what
-    /// [`from_bytes`](Self::from_bytes) got.
+    /// Returns the encoding, like RocksDB's `WriteBatch::Data`. Its sequence number is 0, or that
+    /// of the bytes passed to [`from_bytes`](Self::from_bytes).
     pub fn as_bytes(&self) -> &[u8] {
         self.records.as_bytes()
     }
 
-    /// Its operations in order.
+    /// Iterates over the operations in order.
     pub fn iter(&self) -> impl Iterator<Item = Op<'_>> {
         // Invariant: every operation was encoded here or decoded by `from_bytes`.
         self.records.reader().ops().map(|op| op.expect("a batch decodes"))
     }
 
-    /// Column families that it touches.
+    /// Returns the column families of its operations.
     #[doc(hidden)]
     pub fn families(&self) -> &[ColumnFamilyId] {
         &self.families
     }
 
-    /// Column families that it merges into.
+    /// Returns the column families that it merges into.
     #[doc(hidden)]
     pub fn merged(&self) -> &[ColumnFamilyId] {
         &self.merged
     }
 
-    /// The ranges that it removes. Goes through its operations only if there is one.
+    /// Iterates over the ranges that it removes. Decodes the operations only if there is a range.
     #[doc(hidden)]
     pub fn removed_ranges(&self) -> impl Iterator<Item = (ColumnFamilyId, &[u8], &[u8])> {
         let ops = self.removes_ranges.then(|| self.iter()).into_iter().flatten();
@@ -536,13 +536,13 @@ impl WriteBatch {
         })
     }
 
-    /// Whether it removes a range and does something else too.
+    /// Returns true if it removes a range and has other operations too.
     #[doc(hidden)]
     pub fn mixes_ranges(&self) -> bool {
         self.removes_ranges && self.count() > 1
     }
 
-    /// The database whose column families were named in it, by its number.
+    /// Returns the number of the database whose column families were named in it.
     #[doc(hidden)]
     pub fn database(&self) -> Option<u64> {
         self.database
@@ -604,7 +604,7 @@ impl WriteBatch {
         }
     }
 
-    /// Adds an operation whose key is as it is to be stored.
+    /// Adds an operation whose key is in its stored form.
     fn push_whole(&mut self, family: Option<&ColumnFamily>, op: Op<'_>) -> Result<()> {
         check_sizes(&op)?;
         let (key, value) = strings(&op);
@@ -633,11 +633,11 @@ impl WriteBatch {
         self.records.push(op);
     }
 
-    /// The exact form of a check that the estimate did not pass.
+    /// Exact check of the size limit, made when the estimate exceeds it.
     #[cold]
     fn check_growth(&self, op: &Op<'_>, limit: usize) -> Result<()> {
         let (key, value) = strings(op);
-        // Why: beyond the largest batch not even the trial encoding fits.
+        // Checked first, because beyond the largest batch not even the trial encoding fits.
         if key.len() + value.len() <= limit {
             let mut alone = write_batch::WriteBatch::new();
             alone.push(*op);
@@ -650,7 +650,7 @@ impl WriteBatch {
         Err(Error::new(ErrorKind::LimitReached, text))
     }
 
-    /// Takes note of what the pipeline asks about an operation.
+    /// Records families, merges, ranges and the checksum of an operation.
     fn note(&mut self, op: &Op<'_>) {
         if let Some(cf) = op.column_family() {
             if !self.families.contains(&cf) {
@@ -666,7 +666,7 @@ impl WriteBatch {
         }
     }
 
-    /// The sequence number in its header; for batches that come from a log.
+    /// Returns the sequence number in its header, which is set in batches read from a log.
     pub fn sequence_number(&self) -> u64 {
         let SeqNo(seq) = self.records.reader().seq();
         seq
@@ -678,8 +678,8 @@ fn corrupt(e: Corruption) -> Error {
     Error::with_source(ErrorKind::Corruption, text, e)
 }
 
-/// Refuses what decodes, at `offset` of a batch that was made elsewhere, but is nothing that could
-/// be added here.
+/// Refuses an operation that decodes, at `offset` of a batch made elsewhere, but could not have
+/// been added here.
 fn check_foreign(op: &Op<'_>, offset: usize) -> Result<()> {
     let references = || {
         let text = format!("write batch, offset {offset}: a reference into a blob file");

@@ -1,13 +1,13 @@
 //! Keys with user-defined timestamps in batches.
 //!
-//! In: operations on column families whose comparator has timestamps, with one or with zeroes that
-//! hold its place; the timestamp that comes in their stead. Out: keys as they are logged and
-//! stored, which end in their timestamps; or why a batch cannot be written.
+//! Operations on column families with timestamps are added with a timestamp, or with zeroes as a
+//! placeholder that `update_timestamps` replaces. Keys are logged and stored with the timestamp at
+//! their end. Checks before a write refuse batches whose timestamps are missing or too short.
 //!
-//! What a batch knows depends on how an operation came in. Where a column family was named, so was
-//! its comparator. Where none was, the operation is on the default one of whatever database the
-//! batch is written to, and its key has no timestamp. What came as bytes has keys of which nothing
-//! is known but that they have to be long enough.
+//! The checks depend on the origin of an operation. One that names a column family has its
+//! comparator. One that names none is on the default column family of the database the batch is
+//! written to, and its key has no timestamp. Keys of a decoded batch can only be checked for their
+//! minimum length.
 
 use super::{WriteBatch, strings};
 use karst_base::error::{Error, ErrorKind, Named, Result, Shown};
@@ -17,18 +17,18 @@ use karst_format::write_batch::{self, Op};
 use karst_storage::column_family::{ColumnFamily, Family};
 use std::sync::Arc;
 
-/// What has to be looked at before a batch is written.
+/// Properties of a batch that need a check before it is written.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Unsettled {
-    /// Zeroes stand where timestamps have to come.
+    /// Some keys have zeroes in place of their timestamps.
     pub(super) placeholders: bool,
-    /// It has operations on the default column family that was not named.
+    /// Some operations are on the default column family without naming it.
     pub(super) unnamed: bool,
-    /// It has operations that came as bytes.
+    /// Some operations were decoded from bytes.
     pub(super) foreign: bool,
 }
 
-/// Refuses what needs a timestamp and has none.
+/// Returns the error for a key that needs a timestamp and has none.
 ///
 /// # Errors
 /// Always.
@@ -38,7 +38,7 @@ pub fn timestamp_required<T>(family: &str) -> Result<T> {
     Err(Error::invalid_argument(format!("a timestamp is required in column family {family:?}")))
 }
 
-/// Refuses a range where keys have timestamps.
+/// Returns the error for the removal of a range where keys have timestamps.
 ///
 /// # Errors
 /// Always.
@@ -49,7 +49,7 @@ fn no_ranges<T>(family: &str) -> Result<T> {
     Err(Error::not_supported(text))
 }
 
-/// Refuses a timestamp that is not as long as the column family's are.
+/// Refuses a timestamp whose length differs from the column family's.
 fn check_size(family: &ColumnFamily, timestamp: &[u8]) -> Result<()> {
     let (size, name) = (family.comparator().timestamp_size(), Named(family.name()));
     let text = match size {
@@ -63,10 +63,11 @@ fn check_size(family: &ColumnFamily, timestamp: &[u8]) -> Result<()> {
 }
 
 impl WriteBatch {
-    /// Sets a key of a column family that has timestamps, at one.
+    /// Sets a key at a timestamp, in a column family with timestamps.
     ///
     /// # Errors
-    /// As [`put_cf`](Self::put_cf); the column family has no timestamps, or others of another size.
+    /// Those of [`put_cf`](Self::put_cf); the column family has no timestamps, or timestamps of
+    /// another size.
     pub fn put_cf_with_ts(
         &mut self,
         family: &ColumnFamily,
@@ -78,11 +79,11 @@ impl WriteBatch {
         self.push_with_timestamp(family, op, timestamp.as_ref())
     }
 
-    /// Removes a key of a column family that has timestamps, at one: it is found as of earlier
-    /// ones.
+    /// Removes a key at a timestamp, in a column family with timestamps; reads at earlier
+    /// timestamps still find it.
     ///
     /// # Errors
-    /// As [`put_cf_with_ts`](Self::put_cf_with_ts).
+    /// Those of [`put_cf_with_ts`](Self::put_cf_with_ts).
     pub fn delete_cf_with_ts(
         &mut self,
         family: &ColumnFamily,
@@ -93,10 +94,10 @@ impl WriteBatch {
         self.push_with_timestamp(family, op, timestamp.as_ref())
     }
 
-    /// The same of a key that was put at most once since it was last removed.
+    /// Removes a key that was put at most once since it was last removed, at a timestamp.
     ///
     /// # Errors
-    /// As [`put_cf_with_ts`](Self::put_cf_with_ts).
+    /// Those of [`put_cf_with_ts`](Self::put_cf_with_ts).
     pub fn single_delete_cf_with_ts(
         &mut self,
         family: &ColumnFamily,
@@ -107,10 +108,10 @@ impl WriteBatch {
         self.push_with_timestamp(family, op, timestamp.as_ref())
     }
 
-    /// Adds a merge operand to a key of a column family that has timestamps, at one.
+    /// Adds a merge operand to a key at a timestamp, in a column family with timestamps.
     ///
     /// # Errors
-    /// As [`put_cf_with_ts`](Self::put_cf_with_ts).
+    /// Those of [`put_cf_with_ts`](Self::put_cf_with_ts).
     pub fn merge_cf_with_ts(
         &mut self,
         family: &ColumnFamily,
@@ -122,15 +123,15 @@ impl WriteBatch {
         self.push_with_timestamp(family, op, timestamp.as_ref())
     }
 
-    /// Whether it has keys that were added without the timestamp that they need:
-    /// [`update_timestamps`](Self::update_timestamps) has to be called before it is written.
+    /// Returns true if keys were added without the timestamp that they need:
+    /// [`update_timestamps`](Self::update_timestamps) must be called before the batch is written.
     pub fn needs_timestamps(&self) -> bool {
         self.unsettled.placeholders
     }
 
-    /// Gives all keys of column families that have timestamps this one, those too that were added
-    /// with another. `timestamp_size` says how many bytes the timestamps of the column family with
-    /// an id have: 0 if it has none, nothing if it is not known.
+    /// Sets the timestamp of all keys in column families with timestamps, replacing any earlier
+    /// one. `timestamp_size` returns the size in bytes of a column family's timestamps by id: 0 if
+    /// it has none, `None` if the family is not known.
     ///
     /// # Errors
     /// Nothing was changed. `NotFound`: a column family is not known. `InvalidArgument`: one has
@@ -143,7 +144,7 @@ impl WriteBatch {
         timestamp_size: impl Fn(u32) -> Option<usize>,
     ) -> Result<()> {
         let timestamp = timestamp.as_ref();
-        // Why first: the checksums are made anew of what is there then.
+        // Verified first, because the checksums are computed anew below.
         self.verify()?;
         let mut places = Vec::new();
         let start = self.as_bytes().as_ptr() as usize;
@@ -169,7 +170,7 @@ impl WriteBatch {
         for place in places {
             bytes[place..place + timestamp.len()].copy_from_slice(timestamp);
         }
-        // Invariant: no length in it has changed.
+        // Invariant: the lengths in the encoding have not changed.
         self.records = write_batch::WriteBatch::from_bytes(bytes).expect("a batch decodes");
         if self.protection.is_some() {
             self.protection = Some(self.iter().map(|op| super::protection_of(&op)).collect());
@@ -179,11 +180,11 @@ impl WriteBatch {
         Ok(())
     }
 
-    /// What a log has to say of the column families that it touches and that have timestamps.
-    /// `family` gives those that are open.
+    /// Returns the timestamp sizes that a log must name for the column families that the batch
+    /// touches. `family` looks up open ones.
     ///
     /// # Errors
-    /// Timestamps are longer than a log can say.
+    /// A timestamp size exceeds the log's limit of `u16::MAX`.
     #[doc(hidden)]
     pub fn timestamp_sizes(
         &self,
@@ -206,11 +207,12 @@ impl WriteBatch {
         Ok(sizes)
     }
 
-    /// Refuses what cannot be written as far as timestamps go, to a database with this default
-    /// column family. `family` gives those that are open; one that is not is nobody's concern here.
+    /// Refuses a batch whose timestamps are not ready to be written to a database with this default
+    /// column family. `family` looks up open ones; operations on others are not checked.
     ///
     /// # Errors
-    /// `InvalidArgument`: timestamps are missing. `NotSupported`: a range of keys with timestamps.
+    /// `InvalidArgument`: timestamps are missing, or keys are shorter than them. `NotSupported`: a
+    /// range of keys with timestamps.
     #[doc(hidden)]
     #[inline]
     pub fn check_timestamps(
@@ -239,10 +241,12 @@ impl WriteBatch {
         self.check_sizes_of_timestamps(default, family)
     }
 
-    /// The same of a batch whose timestamps may come later: it is only logged now.
+    /// Checks a batch that is only logged now, and whose timestamps may be set at commit; see
+    /// [`check_timestamps`](Self::check_timestamps).
     ///
     /// # Errors
-    /// The same, but for keys without their timestamps that have room for them.
+    /// Those of [`check_timestamps`](Self::check_timestamps), except for keys with a placeholder in
+    /// place of a timestamp.
     #[doc(hidden)]
     pub fn check_timestamps_to_come(
         &self,
@@ -282,12 +286,12 @@ impl WriteBatch {
         Ok(())
     }
 
-    /// Adds an operation on a column family whose keys have timestamps, with zeroes in its place.
+    /// Adds an operation on a column family with timestamps, with zeroes in place of the timestamp.
     #[cold]
     pub(super) fn push_without_timestamp(&mut self, family: &ColumnFamily, op: Op<'_>) -> Result<()> {
         let zeroes = vec![0; family.comparator().timestamp_size()];
         if let Op::PutEntity { .. } = op {
-            // Compat: RocksDB's batches take entities only where there are no timestamps.
+            // Compat: RocksDB's batches take entities only in families without timestamps.
             return timestamp_required(family.name());
         }
         self.push_with_timestamp(family, op, &zeroes)?;
@@ -295,7 +299,8 @@ impl WriteBatch {
         Ok(())
     }
 
-    /// The same on the default column family, of which no more is known than how long they are.
+    /// Adds an operation on the default column family, of whose timestamps only the size is known,
+    /// with zeroes in place of the timestamp.
     #[cold]
     pub(super) fn push_unnamed_without_timestamp(&mut self, op: Op<'_>) -> Result<()> {
         match op {
@@ -307,7 +312,7 @@ impl WriteBatch {
         let mut stored = key.to_vec();
         stored.resize(key.len() + self.default_timestamp_bytes, 0);
         self.push_whole(None, op.with_key(&stored))?;
-        // Why foreign: nothing says that the database it is written to has such timestamps.
+        // Marked as foreign, because the database it is written to may have other timestamps.
         self.unsettled.foreign = true;
         self.unsettled.placeholders = true;
         Ok(())
@@ -324,7 +329,7 @@ impl WriteBatch {
     }
 }
 
-/// Refuses an operation whose key is shorter than its timestamp, and ranges.
+/// Refuses ranges, and an operation whose key is shorter than its timestamp.
 fn check_key(cf: ColumnFamilyId, op: &Op<'_>, size: usize) -> Result<()> {
     if let Op::DeleteRange { .. } = op {
         return no_ranges(&cf.to_string());

@@ -1,12 +1,11 @@
-//! Holds up writers for what changes the tree and takes sequence numbers without being a write:
-//! files that are ingested.
+//! Holds up writers for changes of the tree that take sequence numbers without being a write:
+//! ingestion of files.
 //!
-//! In: a request that everything ordered so far becomes visible, and that nothing is ordered behind
-//! it. Out: [`HeldPipeline`], and with it sequence numbers, which become visible when whoever took
-//! them says so.
+//! [`Pipeline::hold`] waits until everything ordered is visible, and stops ordering. The
+//! [`HeldPipeline`] gives out sequence numbers, which become visible when their owner drops them.
 //!
-//! Invariant: one at a time. Held writers wait at the door as for room, so no future of theirs has
-//! anything that others wait for.
+//! Invariant: at most one holder. Held writers wait for room before the order step, so no unpolled
+//! future of theirs delays others.
 //!
 //! Lock: `order`, as in `pipeline`; never held while waiting.
 
@@ -16,15 +15,15 @@ use karst_base::error::{Error, ErrorKind, Result};
 use karst_format::key::SeqNo;
 use std::sync::Arc;
 
-/// See the module.
+/// A pipeline whose writers are held up until this is dropped.
 pub struct HeldPipeline<H: Host>(Arc<Pipeline<H>>);
 
 impl<H: Host> Pipeline<H> {
-    /// Holds writers up until the result is dropped. When it is there, everything that was ordered
-    /// before is visible.
+    /// Holds up writers until the result is dropped. Everything that was ordered before is visible
+    /// when it returns.
     ///
     /// # Errors
-    /// Writes are refused, or an insert panicked, ever.
+    /// Writes are refused, or an insert ever panicked.
     pub async fn hold(self: &Arc<Self>) -> Result<HeldPipeline<H>> {
         while !self.try_hold()? {
             self.wait_for_room(|pipeline| pipeline.is_not_held()).await;
@@ -40,8 +39,8 @@ impl<H: Host> Pipeline<H> {
         Ok(held)
     }
 
-    /// Has nothing ordered until [`unhold`](Self::unhold); false if somebody else has, or the log
-    /// is locked.
+    /// Stops ordering until [`unhold`](Self::unhold); returns false if another caller has, or the
+    /// log is locked.
     ///
     /// # Errors
     /// Writes are refused.
@@ -55,18 +54,18 @@ impl<H: Host> Pipeline<H> {
         Ok(is_open)
     }
 
-    /// Whether [`try_hold`](Self::try_hold) would hold, or fail.
+    /// Returns true if [`try_hold`](Self::try_hold) would hold, or fail.
     fn is_not_held(&self) -> bool {
         let line = self.order.lock();
         line.refused().is_some() || line.is_open()
     }
 
-    /// Waits until what was held is held no more; somebody else may hold it by then.
+    /// Waits until writers are not held up; another caller may hold them again by then.
     pub async fn wait_until_not_held(&self) {
         self.wait_for_room(|pipeline| !pipeline.order.lock().is_held()).await;
     }
 
-    /// Takes back [`try_hold`](Self::try_hold).
+    /// Undoes [`try_hold`](Self::try_hold).
     fn unhold(&self) {
         self.order.lock().hold(false);
         self.publish.ring_room();
@@ -85,9 +84,8 @@ impl<H: Host> Pipeline<H> {
         Ok(self.enter_to(&mut line, last))
     }
 
-    /// Has what is written from now on have sequence numbers above `seq`, and makes everything up
-    /// to it visible, as a write of so many entries without a log would. Does nothing where that is
-    /// so already.
+    /// Makes later writes use sequence numbers above `seq`, and everything up to it visible, like a
+    /// write of that many entries without a log. No effect if `seq` was used already.
     ///
     /// # Errors
     /// Writes are refused.
@@ -101,7 +99,7 @@ impl<H: Host> Pipeline<H> {
         }
     }
 
-    /// The number that is reached; `None` if there is no room.
+    /// Returns the sequence number reached; `None` if there is no room.
     fn try_skip_to(&self, seq: SeqNo) -> Result<Option<SeqNo>> {
         let mut line = self.order.lock();
         line.check()?;
@@ -124,7 +122,7 @@ impl<H: Host> Drop for HeldPipeline<H> {
     }
 }
 
-/// Sequence numbers that are visible once it is dropped.
+/// Sequence numbers that become visible when this is dropped.
 pub struct TakenNumbers<H: Host> {
     pipeline: Arc<Pipeline<H>>,
     ticket: u64,
@@ -137,17 +135,17 @@ impl<H: Host> Drop for TakenNumbers<H> {
 }
 
 impl<H: Host> HeldPipeline<H> {
-    /// The first sequence number that nobody has taken.
+    /// Returns the first unused sequence number.
     pub fn next_seq(&self) -> SeqNo {
         self.0.next_seq()
     }
 
-    /// Takes all sequence numbers up to `last`, for entries that do not go through the pipeline and
-    /// may have any key. They are visible once the result is dropped, and never taken again,
-    /// whatever becomes of them.
+    /// Takes all sequence numbers up to `last`, for entries that bypass the pipeline and may have
+    /// any key. They become visible when the result is dropped, and are never reused, even if their
+    /// entries are discarded.
     ///
     /// # Errors
-    /// There are not so many; a log has failed, or the database is closed.
+    /// The sequence numbers are used up; a log has failed, or the database is closed.
     pub fn take_to(&self, last: SeqNo) -> Result<TakenNumbers<H>> {
         if last > SeqNo::MAX {
             return Err(Error::new(ErrorKind::LimitReached, "the sequence numbers are used up"));

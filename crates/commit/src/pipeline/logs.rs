@@ -1,10 +1,10 @@
-//! Logs of a pipeline that takes writes: exchanged together with memtables, flushed and synced,
-//! locked, closed, and taken into use again after one has failed.
+//! Logs of a running pipeline: switched with memtables, flushed, synced, locked, closed, and
+//! replaced after a failure.
 //!
-//! In: new logs, made before anyone waits for them; requests of jobs and users. Out: what is
-//! durable, and which logs there are.
+//! New logs are created before a writer needs them. Jobs and users ask for switches and syncs, and
+//! for the list of logs.
 //!
-//! Lock: as in the module above. Whoever resumes has the files, which no leader has then, and the
+//! Lock: as in the module above. Resumption holds the files, while no leader is at work, and the
 //! order lock.
 
 use super::Pipeline;
@@ -18,25 +18,25 @@ use karst_storage::memtable::Seal;
 use std::sync::Arc;
 
 impl<H: Host> Pipeline<H> {
-    /// Ends the memtables, and the log that takes writes now if it has any record or has failed;
-    /// then `spare` takes its place. `exchange` is called under the order lock with the seal for
-    /// every memtable that it exchanges; it calls `Family::seal` for each and does nothing else.
-    /// Writes ordered before go to the old ones, writes ordered later to the new ones. A log
-    /// without records goes on, the seal names it, and `spare` stays where it is.
+    /// Seals the memtables, and switches to the log `spare` if the current log has a record or has
+    /// failed. `exchange` is called under the order lock with the seal for every memtable that it
+    /// exchanges; it calls `Family::seal` for each and does nothing else. Writes ordered before go
+    /// to the old memtables, writes ordered later to the new ones. A log without records stays
+    /// current, the seal names it, and `spare` is untouched.
     ///
-    /// Returns `None`, and has done nothing, if a new log is needed and `spare` has none.
+    /// Returns `None`, without effect, if a new log is needed and `spare` has none.
     ///
     /// A sealed memtable may be flushed once `visible_seq` has reached `largest_seq`:
     /// [`wait_until_visible`](Self::wait_until_visible).
     ///
-    /// Invariant: whether a log is needed is decided here, under the order lock, and nowhere else.
-    /// A seal names a log that has nothing of what is sealed, or recovery would replay it a second
-    /// time.
+    /// Invariant: the need for a new log is decided here only, under the order lock. The log that a
+    /// seal names has no records of the sealed memtables; otherwise recovery would replay them a
+    /// second time.
     ///
     /// # Errors
-    /// The pipeline is closed; the beginning of the new log could not be framed; its number is not
-    /// above that of the present one, and recovery reads logs in the order of their numbers.
-    /// Nothing was exchanged.
+    /// The pipeline is closed. The beginning of the new log could not be framed. Its number is not
+    /// above the current log's, although recovery reads logs in the order of their numbers. Nothing
+    /// was exchanged.
     pub fn seal<T>(
         self: &Arc<Self>,
         spare: &mut Option<NewLog>,
@@ -50,33 +50,34 @@ impl<H: Host> Pipeline<H> {
         let outcome = exchange(Seal { largest_seq: line.last_seq(), next_log: line.log() });
         let refused = line.refused().is_some();
         drop(line);
-        // Why: writes wait for a memtable that was overfull to be sealed.
+        // Writers wait for an overfull memtable to be sealed.
         self.publish.ring_room();
         if switches && !refused {
-            // Why: what gathered for the old log under `manual_wal_flush` has no other way out, and
-            // the old file can be let go.
+            // Under `manual_wal_flush` the records gathered for the old log are only written by a
+            // round, which also ends the old file.
             self.lead_elsewhere();
         }
         Ok(Some(outcome))
     }
 
-    /// Whether a [`seal`](Self::seal) would need a new log now. A hint: the seal itself decides.
+    /// Returns true if a [`seal`](Self::seal) would need a new log now. A hint, because the seal
+    /// itself decides.
     pub fn needs_new_log(&self) -> bool {
         self.order.lock().needs_new_log()
     }
 
-    /// Whether any write went to a memtable without a record.
+    /// Returns true if any write went to a memtable without a record.
     pub fn has_unlogged(&self) -> bool {
         self.order.lock().has_unlogged()
     }
 
-    /// How new logs are written; for [`NewLog::create`].
+    /// Returns the options of new logs, for [`NewLog::create`].
     pub fn log_options(&self) -> LogOptions {
         self.rules.log
     }
 
-    /// Has all that was ordered so far leave the process, and with `sync` reach the device; all
-    /// older logs that are still needed too.
+    /// Waits until all ordered records have left the process, and with `sync` are on the device;
+    /// older logs that are still needed included.
     ///
     /// # Errors
     /// The log failed, now or before.
@@ -93,15 +94,15 @@ impl<H: Host> Pipeline<H> {
         self.persist.wait(end, sync).await.map_err(|()| self.refusal())
     }
 
-    /// Orders nothing from now on, until the lock is given back as often as it was taken. What was
-    /// ordered before has left the process when this returns, and is visible.
+    /// Stops ordering until [`unlock_wal`](Self::unlock_wal) was called as often as this.
+    /// Everything ordered before has left the process when this returns, and is visible.
     ///
     /// # Errors
-    /// As [`flush_wal`](Self::flush_wal); it is not locked then.
+    /// Those of [`flush_wal`](Self::flush_wal); the log is not locked then.
     pub async fn lock_wal(self: &Arc<Self>) -> Result<()> {
         self.order.lock().lock_wal();
         let locked = LockedWal(self);
-        // Why first: what is being ingested takes its numbers from here.
+        // Waited for first, because an ingestion takes sequence numbers while writers are held up.
         self.wait_until_not_held().await;
         let last_seq = self.order.lock().last_seq();
         self.flush_wal(false).await?;
@@ -110,7 +111,7 @@ impl<H: Host> Pipeline<H> {
         Ok(())
     }
 
-    /// Gives the lock on the log back.
+    /// Releases one lock on the log.
     ///
     /// # Errors
     /// It is not locked.
@@ -120,27 +121,28 @@ impl<H: Host> Pipeline<H> {
         Ok(())
     }
 
-    /// The newest log when one failed last.
+    /// Returns the newest log at the time of the last failure.
     pub fn failed_log(&self) -> FileNumber {
         self.order.lock().failed_log()
     }
 
-    /// The logs that are open for writing or were since the database was opened and are needed,
-    /// each with how many of its bytes have left the process; the last is the newest. Those are
-    /// whole records.
+    /// Returns the logs opened for writing since the database was opened and still needed, oldest
+    /// first, each with the number of bytes that have left the process. These bytes end with a
+    /// whole record.
     ///
     /// # Errors
     /// The database is closed.
     pub async fn written_logs(&self) -> Result<Vec<(FileNumber, u64)>> {
-        // Invariant: nobody writes while this has the files, so no log is seen in the middle of a
-        // round. Why only tried: a leader has them while it writes.
+        // Invariant: no leader writes while this holds the files, so no log is seen in the middle
+        // of a round. The lock is only tried, because a leader holds it while it writes.
         let files = loop {
             self.persist.wait_for_leader().await;
-            // Why: closing has the files while it ends the log, and leads nobody.
+            // Closing holds the files while it ends the log, without being a leader.
             self.order.lock().check_open()?;
             match self.persist.try_files() {
                 Some(files) => break files,
-                // Why: who has just led may have them still, and need the processor to let go.
+                // A former leader may still hold the files, and needs the processor to release
+                // them.
                 None => let_others_run(),
             }
         };
@@ -151,27 +153,27 @@ impl<H: Host> Pipeline<H> {
         Ok(logs)
     }
 
-    /// Has every decision that was ordered so far about what was inserted undecided reach the
-    /// device. Without such a decision it does nothing.
+    /// Waits until every decision on a section inserted at prepare that was ordered so far is on
+    /// the device. Without such a decision it does nothing.
     ///
     /// # Errors
-    /// As [`flush_wal`](Self::flush_wal).
+    /// Those of [`flush_wal`](Self::flush_wal).
     pub async fn sync_decisions(self: &Arc<Self>) -> Result<()> {
         if self.persist.decisions_are_synced() { Ok(()) } else { self.flush_wal(true).await }
     }
 
-    /// Says that logs below `number` are needed no more: their files are closed unsynced.
+    /// Releases the logs below `number`, which are no longer needed: their files are closed
+    /// unsynced.
     pub fn release_logs(&self, number: FileNumber) {
         self.order.lock().release_logs(number);
         self.persist.release(number);
     }
 
-    /// Takes no more writes, has all that was ordered leave the process, and gives back the space
-    /// that the log does not use. When this returns, with an error too, nobody writes to a log any
-    /// more.
+    /// Refuses further writes, waits until all ordered records have left the process, and releases
+    /// the log's unused space. No log is written any more when this returns, even with an error.
     ///
     /// # Errors
-    /// The log failed now. What failed before was told before.
+    /// The log failed during this call. Earlier failures were reported before.
     pub async fn close_log(self: &Arc<Self>) -> Result<()> {
         let (end, had_failed) = {
             let mut line = self.order.lock();
@@ -194,18 +196,18 @@ impl<H: Host> Pipeline<H> {
         self.around.env.run_blocking(move |_| pipeline.persist.files().end()).await
     }
 
-    /// Whether the log failed and the pipeline takes no writes.
+    /// Returns true if the log failed and writes are refused.
     pub fn is_failed(&self) -> bool {
         self.order.lock().refused().is_some()
     }
 
-    /// Takes writes again after a failure. Before it, every memtable was sealed with the new log
-    /// `first_log` ([`seal`](Self::seal)) and flushed, and the MANIFEST needs no log before that:
-    /// the sequence numbers of failed writes are a hole at which recovery would end.
+    /// Accepts writes again after a failure. The caller has sealed every memtable with the new log
+    /// `first_log` ([`seal`](Self::seal)) and flushed it, and the MANIFEST needs no earlier log,
+    /// because the sequence numbers of failed writes are a gap at which recovery would end.
     ///
     /// # Errors
-    /// That log, or one behind it, has failed as well, or no new log took its place; the pipeline
-    /// is closed.
+    /// That log or a later one has failed too, no new log has replaced it, or the pipeline is
+    /// closed.
     pub async fn resume(self: &Arc<Self>, first_log: FileNumber) -> Result<()> {
         self.wait_for_room(|pipeline| {
             pipeline.apply.settle();
@@ -215,8 +217,8 @@ impl<H: Host> Pipeline<H> {
         if !self.is_failed() {
             return Ok(());
         }
-        // Why: a leader has the files for as long as it writes and syncs. None writes behind it
-        // while writes are refused.
+        // A leader holds the files while it writes and syncs. No further round is written while
+        // writes are refused.
         self.persist.wait_for_leader().await;
         {
             let mut files = self.persist.files();
@@ -227,8 +229,8 @@ impl<H: Host> Pipeline<H> {
             };
             self.persist.recover(&mut files, logs, line.next_ticket());
             if line.has_switched() {
-                // Why: a seal has replaced `first_log` meanwhile, but it is needed, and recovery
-                // goes on behind it only if it has its beginning.
+                // A seal has replaced `first_log` meanwhile, but that log is needed, and recovery
+                // continues after it only if its beginning was written.
                 self.persist.ask_errand();
             }
         }
@@ -238,7 +240,7 @@ impl<H: Host> Pipeline<H> {
     }
 }
 
-/// Gives the lock on the log back where whoever took it fails or is given up.
+/// Releases the lock on the log if locking it fails or is dropped.
 struct LockedWal<'a, H: Host>(&'a Pipeline<H>);
 
 impl<H: Host> Drop for LockedWal<'_, H> {

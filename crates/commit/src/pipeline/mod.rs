@@ -1,56 +1,56 @@
-//! How a write is committed: what is wanted, the four steps, and which approaches were rejected.
+//! The commit protocol: its requirements, the four steps, and rejected alternatives.
 //!
-//! **What is wanted.** Many writers at a time, each with a batch. Each batch is found again after a
-//! crash, whole or not at all, once its writer was told so; readers see batches whole and in one
-//! order; and a reader that begins sees all that was acknowledged. The device takes one write at a
-//! time and is slow. An insert into a memtable is a chain of cache misses, and memtables take many
-//! at a time.
+//! **Requirements.** Many concurrent writers, each with a batch. An acknowledged batch is recovered
+//! after a crash, and every batch whole or not at all; readers see batches whole and in one order;
+//! and a new reader sees all acknowledged writes. The device takes one write at a time and is slow.
+//! An insert into a memtable is a chain of cache misses, and memtables take many at a time.
 //!
-//! **Four steps.** So what must be in one order is as short as it can be, and all else happens
-//! beside others:
+//! **Four steps.** The part that needs one order is kept as short as possible, and all other work
+//! runs concurrently:
 //!
-//! | step | who | under what |
+//! | step | done by | lock and work |
 //! |---|---|---|
-//! | [order](crate::order) | the writer | the order lock: takes a ticket and sequence numbers, frames the record into the buffer of the log, pins the memtable of every family it touches |
-//! | [persist](crate::persist) | the leader, one at a time | the lock of the files: takes the whole buffer (the next one fills meanwhile), writes it, syncs if any of it asks |
-//! | [apply](crate::apply) | the writer | nothing: inserts its own batch, at the same time as others; or leaves a small one to be inserted together with the next ones |
-//! | [publish](crate::publish) | whoever finishes | nothing: what is visible advances over the finished prefix of tickets |
+//! | [order](crate::order) | the writer | the order lock: takes a ticket and sequence numbers, frames the record into the log buffer, pins the memtable of every family it touches |
+//! | [persist](crate::persist) | the leader, one at a time | the lock of the files: takes the whole buffer (the next one fills meanwhile), writes it, syncs if a record asks for it |
+//! | [apply](crate::apply) | the writer | no lock: inserts its own batch, concurrently with others; or leaves a small one to be inserted together with the next ones |
+//! | [publish](crate::publish) | the caller that finishes a ticket | no lock: the visible sequence number advances over the finished prefix of tickets |
 //!
-//! Each step has its own state, and knows what it is given. This module alone knows all four: a
-//! [write](Commit) goes through them, and what exchanges logs (`logs`) or holds writers up (`held`)
-//! goes by more than one.
+//! Each step has its own state, and does not know the others. This module alone knows all four: a
+//! [write](Commit) passes through them, and the switch of logs (`logs`) and the holding up of
+//! writers (`held`) involve several.
 //!
-//! **When a write returns.** When its own sequence number is visible. With `unordered_write`
-//! already when its own inserts are done and everything ordered before it is persisted, and so with
-//! `two_write_queues` do those that insert nothing. In between a read that begins waits for the
-//! inserts that are left (`readable`), so reads see the same either way.
+//! **Return of a write.** A write returns when its own sequence number is visible. With
+//! `unordered_write` it returns when its own inserts are done and everything ordered before it is
+//! persisted; with `two_write_queues` the writes that insert nothing do. A read that begins before
+//! the older inserts are done waits for them (`readable`), so reads return the same results in both
+//! modes.
 //!
-//! **Nobody waits for somebody who does not come.** From order on a batch belongs to the pipeline.
-//! Its writer's future may be dropped, or not polled any more: then whoever waits behind it, or the
-//! leader, applies it. Work for a leader never lies idle: who orders becomes leader if there is
-//! none, and a leader that leaves looks again after it has left. Whoever asks what is visible first
-//! has inserted what was left to be inserted.
+//! **No wait for an absent writer.** From the order step on a batch belongs to the pipeline. Its
+//! writer's future may be dropped, or not polled any more; a waiter behind it, or the leader, then
+//! applies it. Work for a leader never lies idle: a writer that orders becomes leader if no one is,
+//! and a leader that leaves checks again afterwards. Any query for the visible sequence number
+//! first inserts the waiting entries.
 //!
 //! **After a failure** of the log every logged ticket that was not written fails and is published
-//! empty. Nothing is ordered until [`Pipeline::resume`], which waits until all tickets are
-//! published: a hole in the sequence numbers would end recovery, so first every memtable is sealed
-//! with a new log and flushed. An insert that panics ends its ticket and the memtable's life, and
-//! nothing is ordered until the database is opened anew.
+//! empty. No write is ordered until [`Pipeline::resume`], which waits until all tickets are
+//! published: a gap in the sequence numbers would end recovery, so every memtable is first sealed
+//! with a new log and flushed. An insert that panics finishes its ticket and breaks the memtable,
+//! and no write is ordered until the database is reopened.
 //!
-//! **Rejected.** *Write groups*, as RocksDB has them: a group ends for all its writers when its
-//! slowest member has inserted, and the next one forms only then. *Tickets without a lock*, with
-//! space in the buffer reserved by an atomic add: a record's place in its block, its checksum and
-//! the pins would each need a protocol of their own. *A queue of commits whose head publishes*: who
-//! is at the head may have lost its processor; here whoever finishes publishes for all. *Apply
-//! beside persist*: an entry whose record failed would be in a memtable that must be flushed.
-//! docs/decisions/commit-pipeline.md has the measurements, check-then-act.md what each look relies
-//! on.
+//! **Rejected.** *Write groups*, as in RocksDB: a group ends for all its writers when its slowest
+//! member has inserted, and the next one forms only then. *Tickets without a lock*, with space in
+//! the buffer reserved by an atomic add: a record's place in its block, its checksum and the pins
+//! would each need a protocol of their own. *A queue of commits whose head publishes*: the head may
+//! have lost its processor; here any writer that finishes publishes for all. *Apply concurrent with
+//! persist*: an entry whose record failed would be in a memtable that must be flushed.
+//! docs/decisions/commit-pipeline.md has the measurements, check-then-act.md the argument for each
+//! check.
 //!
 //! Invariants:
 //! - Tickets, sequence numbers, records in the log and pins have one order, that of the order lock.
-//! - A logged batch is applied only when its record is out of the process, and on the device if it
-//!   asked for that; so what is in a memtable can be recovered.
-//! - A ticket is finished once, whatever becomes of its writer.
+//! - A logged batch is applied only after its record has left the process, and is on the device if
+//!   it asked for that; so all memtable entries can be recovered.
+//! - A ticket is finished exactly once, even if its writer goes away.
 //!
 //! Lock: order, then the files by a try only; the files (leader), then order. Neither is held while
 //! waiting, and the order lock is not held during I/O.
@@ -98,29 +98,28 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use write::Lead;
 
-/// Rounds that a writer leads for others before it hands over to a thread that has nothing else to
-/// do.
+/// Rounds that a writer leads for others before it hands over to a background thread.
 const ROUNDS_FOR_OTHERS: usize = 4;
 
-/// Options of the database that the pipeline follows.
+/// Database options that the pipeline uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// How logs are written.
+    /// Options of logs.
     pub log: LogOptions,
-    /// Records leave the process only when asked to, or when more than so many bytes have gathered
+    /// Records leave the process only when asked to, or when more bytes than this have gathered
     /// (`manual_wal_flush`, `writable_file_max_buffer_size`).
     pub manual_flush: Option<usize>,
     /// Writes return before older ones are visible (`unordered_write`).
     pub unordered: bool,
-    /// Those that insert nothing do (`two_write_queues`).
+    /// Writes that insert nothing return before older ones are visible (`two_write_queues`).
     pub two_queues: bool,
 }
 
 impl Rules {
-    /// What the database's options say.
+    /// Returns the rules of the database's options.
     ///
     /// # Errors
-    /// Logs cannot be written like that.
+    /// The log options are not supported.
     pub fn of(options: &DbOptions) -> Result<Rules> {
         let manual_flush = options.manual_wal_flush.then_some(options.writable_file_max_buffer_size);
         Ok(Rules {
@@ -132,31 +131,31 @@ impl Rules {
     }
 }
 
-/// What a pipeline is made of.
+/// Parts of a new pipeline.
 pub struct Parts<H> {
     /// Clock and threads.
     pub env: Env,
-    /// The database that it is part of.
+    /// Database of the pipeline.
     pub host: H,
-    /// Whether writes are refused.
+    /// Background errors that refuse writes.
     pub health: Arc<Health>,
-    /// Whether writers are held up.
+    /// Write-stall control.
     pub stalls: Arc<StallController>,
-    /// Where it counts.
+    /// Tickers and histograms.
     pub statistics: Arc<Statistics>,
-    /// Where it writes down what is written.
+    /// Trace of the writes.
     pub tracer: Arc<Tracer>,
     /// Options of the database.
     pub rules: Rules,
-    /// What was inserted and is not decided, where transactions insert when they are prepared.
+    /// Sequence numbers that are inserted and not decided, if transactions insert at prepare.
     pub pending: Option<Arc<PendingRanges>>,
     /// The last sequence number that was used.
     pub last_seq: SeqNo,
-    /// Where the first writes go.
+    /// Log of the first writes.
     pub log: NewLog,
 }
 
-/// The commit pipeline of one database. See the module's head.
+/// The commit pipeline of one database, described in the module's head.
 pub struct Pipeline<H: Host> {
     around: Arc<Around<H>>,
     rules: Rules,
@@ -168,7 +167,7 @@ pub struct Pipeline<H: Host> {
 }
 
 impl<H: Host> Pipeline<H> {
-    /// A pipeline that goes on behind `parts.last_seq`.
+    /// Creates a pipeline for writes after `parts.last_seq`.
     pub fn new(parts: Parts<H>) -> Arc<Self> {
         let Parts { env, host, health, stalls, statistics, tracer, rules, pending, last_seq, log } = parts;
         let around = Arc::new(Around { env, host, health, stalls, statistics, tracer });
@@ -184,27 +183,27 @@ impl<H: Host> Pipeline<H> {
         })
     }
 
-    /// One write, on the calling thread: it spins before it sleeps, and leads the log itself when
-    /// it is its turn.
+    /// Writes on the calling thread, which spins before it sleeps, and leads the log itself if no
+    /// leader is at work.
     ///
     /// # Errors
-    /// See [`write_async`](Self::write_async).
+    /// Those of [`write_async`](Self::write_async).
     pub fn write(self: &Arc<Self>, options: &WriteOptions, source: Source<'_>) -> Result<()> {
         Commit::new(self, *options, source, Lead::Here).run()
     }
 
-    /// One write, as a future. Dropping it before its first poll writes nothing; after that the
-    /// write may happen or not, whole either way.
+    /// Returns one write as a future. Dropping it before its first poll writes nothing; dropping it
+    /// later leaves the batch written whole or not at all.
     ///
     /// # Errors
     /// Writes are refused or, with `no_slowdown`, held up; a column family is not open; the log
-    /// failed. On the last it is not known whether the write is found again after the database is
-    /// opened anew; after any other error nothing was written.
+    /// failed. After a log failure it is unknown if the write is recovered when the database is
+    /// reopened; after any other error nothing was written.
     pub fn write_async<'a>(self: &'a Arc<Self>, options: &WriteOptions, source: Source<'a>) -> Commit<'a, H> {
         Commit::new(self, *options, source, Lead::Elsewhere)
     }
 
-    /// Either form, if the claim holds when the write is ordered.
+    /// Writes in the form that `by` selects, if the claim holds when the write is ordered.
     pub async fn write_by(
         self: &Arc<Self>,
         by: Caller,
@@ -218,8 +217,8 @@ impl<H: Host> Pipeline<H> {
         }
     }
 
-    /// The order step. Fills `pins`. With [`Lead::Here`] and nobody who leads, the caller has the
-    /// round that its record is in, and has to lead it.
+    /// Performs the order step. Fills `pins`. With [`Lead::Here`] and no leader at work, returns
+    /// the round that holds its record, and the caller must lead it.
     fn order(
         &self,
         options: &WriteOptions,
@@ -229,8 +228,8 @@ impl<H: Host> Pipeline<H> {
         lead: Lead,
     ) -> Result<(Ordered, Option<Round<'_>>), NotOrdered> {
         let count = source.count();
-        // Compat: RocksDB replays the batch with one number for all, and a range of that number
-        // does not cover what the batch put into it before.
+        // Compat: RocksDB replays the batch with one sequence number for all operations, and a
+        // range at that number does not cover the batch's earlier operations.
         let apart = (self.pending.is_some() && source.mixes_ranges()).then(|| source.with_ranges_apart());
         let body_bytes = apart.as_ref().map_or(source.bytes() - HEADER_BYTES, Vec::len);
         let written = self.order.written_by(source);
@@ -257,7 +256,7 @@ impl<H: Host> Pipeline<H> {
         let mut timestamps: SmallVec<[TimestampSize; 2]> = SmallVec::new();
         for family in source.families() {
             match self.around.host.pin(*family).map_err(NotOrdered::Refused)? {
-                // Why looked at in the pin: whoever seals has this lock.
+                // Checked on the pinned memtable, because a seal needs this lock.
                 Some(pin) if H::memtable(&pin).is_overfull() => return Err(NotOrdered::Full),
                 Some(pin) => {
                     timestamps.extend(timestamp_size(*family, H::memtable(&pin))?);
@@ -280,8 +279,8 @@ impl<H: Host> Pipeline<H> {
             let mut head = [0; HEADER_BYTES];
             head[..8].copy_from_slice(&first_seq.0.to_le_bytes());
             head[8..].copy_from_slice(&source.logged_count().to_le_bytes());
-            // Compat: where batches are numbered alike, RocksDB needs to be told where one ends;
-            // and we, that it was numbered otherwise.
+            // Compat: where all operations of a batch share a number, RocksDB needs a mark at its
+            // end; and our replay needs one because we number them otherwise.
             let ends = self.pending.is_some() && count > 0 && source.phase().is_none();
             let tail = if ends { &BATCH_END[..] } else { &[] };
             let put = |record: &mut Vec<u8>| {
@@ -314,8 +313,8 @@ impl<H: Host> Pipeline<H> {
         if self.around.tracer.preserves_write_order() {
             self.trace(source);
         }
-        // Why at most that: with more in the buffer nothing is ordered, and nobody would have come
-        // for it.
+        // Limited by `BUFFERED_BYTES`, because with more in the buffer no write is ordered, and no
+        // caller would flush it.
         let gathers =
             self.rules.manual_flush.is_some_and(|most| line.buffered_bytes() < most.min(BUFFERED_BYTES));
         let persists = !options.disable_wal && (options.sync || !gathers);
@@ -330,8 +329,8 @@ impl<H: Host> Pipeline<H> {
         Ok((Ordered { ticket, first_seq, last_seq, persists, ahead }, round))
     }
 
-    /// Adds a write to the trace. Why not what is logged of a phase of a transaction: whoever
-    /// replays a trace writes what it has, and what was inserted is what counts.
+    /// Adds a write to the trace. Of a transaction's phase only the inserted entries are traced,
+    /// because a replay of the trace writes its entries as they are.
     #[cold]
     fn trace(&self, source: &Source<'_>) {
         if let Some(batch) = source.inserted() {
@@ -339,11 +338,10 @@ impl<H: Host> Pipeline<H> {
         }
     }
 
-    /// Takes note from now on of the keys of all writes, in so many buckets.
+    /// Tracks the keys of all writes from now on, in `buckets` buckets.
     ///
     /// # Errors
-    /// Transactions insert when they are prepared: what a commit makes visible was written before,
-    /// and it names no key.
+    /// Transactions insert at prepare: a commit makes earlier inserts visible, and names no key.
     pub fn track_conflicts(&self, buckets: u32) -> Result<()> {
         if self.pending.is_some() {
             let text = "writes that depend on keys do not go with the write policy WritePrepared";
@@ -353,10 +351,10 @@ impl<H: Host> Pipeline<H> {
         Ok(())
     }
 
-    /// A claim that none of `keys` is written behind `seen`; `None` is any key of its family.
+    /// Returns a claim that none of `keys` is written after `seen`; `None` is any key of its family.
     ///
     /// # Errors
-    /// Nobody takes note of what is written.
+    /// Keys are not tracked.
     pub fn claim<'a>(
         &self,
         keys: impl Iterator<Item = (ColumnFamilyId, Option<&'a [u8]>)>,
@@ -365,7 +363,7 @@ impl<H: Host> Pipeline<H> {
         self.order.claim(keys, seen)
     }
 
-    /// Waits until `holds` is true, which whoever finishes a write or leads may have made true.
+    /// Waits until `holds` is true; a finished write or a leader may make it true.
     async fn wait_for_room(&self, holds: impl Fn(&Self) -> bool) {
         let _waiting = self.publish.wait_for_room();
         loop {
@@ -378,8 +376,8 @@ impl<H: Host> Pipeline<H> {
         }
     }
 
-    /// Whether one more write to `families` could be ordered, or is refused. With no families it is
-    /// one that goes to no memtable.
+    /// Returns true if one more write to `families` could be ordered, or is refused. Without
+    /// families, a write that goes to no memtable.
     fn has_room_for(&self, families: &[ColumnFamilyId]) -> bool {
         let line = self.order.lock();
         let is_overfull = |family: &ColumnFamilyId| self.around.host.is_overfull(*family);
@@ -392,18 +390,18 @@ impl<H: Host> Pipeline<H> {
             && line.buffered_bytes() + self.persist.in_round() <= BUFFERED_BYTES
     }
 
-    /// Whether everything that was ordered is published.
+    /// Returns true if everything that was ordered is published.
     fn has_published_all(&self) -> bool {
         let line = self.order.lock();
         self.publish.published() == line.next_ticket()
     }
 
-    /// The first sequence number that nobody has taken.
+    /// Returns the first unused sequence number.
     pub fn next_seq(&self) -> SeqNo {
         self.order.lock().next_seq()
     }
 
-    /// Gives all sequence numbers up to `last` to one ticket, which has to be finished.
+    /// Assigns all sequence numbers up to `last` to one ticket, which the caller must finish.
     fn enter_to(&self, line: &mut Line, last: SeqNo) -> u64 {
         let ticket = line.next_ticket();
         debug_assert!(last >= line.next_seq() && self.publish.has_room(ticket));
@@ -412,8 +410,8 @@ impl<H: Host> Pipeline<H> {
         ticket
     }
 
-    /// Waits until everything up to `seq`, which must have been ordered, is visible; then no insert
-    /// of it is under way any more.
+    /// Waits until everything up to `seq`, which must have been ordered, is visible, and its
+    /// inserts are complete.
     pub async fn wait_until_visible(&self, seq: SeqNo) {
         self.wait_for_room(|pipeline| {
             pipeline.apply.settle();
@@ -422,44 +420,44 @@ impl<H: Host> Pipeline<H> {
         .await;
     }
 
-    /// Its environment.
+    /// Returns the environment.
     pub fn env(&self) -> &Env {
         &self.around.env
     }
 
-    /// The database that it is part of.
+    /// Returns the database of the pipeline.
     pub fn host(&self) -> &H {
         &self.around.host
     }
 
-    /// What is refused, and why.
+    /// Returns the background errors that refuse writes.
     pub fn health(&self) -> &Arc<Health> {
         &self.around.health
     }
 
-    /// What writers and logs have done so far.
+    /// Returns the counters of writers and logs.
     pub fn write_counts(&self) -> WriteCounts {
         let counts = self.order.lock().counts();
         WriteCounts { stall_micros: self.around.stalls.held_micros(), ..self.persist.count(counts) }
     }
 
-    /// Why writes are refused.
+    /// Returns the error of refused writes.
     fn refusal(&self) -> Error {
         let refused = self.order.lock().refused().cloned();
         refused.unwrap_or_else(|| Error::new(ErrorKind::Io, "the log failed while this write waited"))
     }
 
-    /// Refuses writes from now on, because of a failed log, and gives up what was not written.
-    /// Called by the leader. Returns the ticket behind the last.
+    /// Refuses writes because of a failed log, and fails all that was not written. Called by the
+    /// leader. Returns the next ticket.
     fn refuse(&self, error: &Error) -> u64 {
         let mut line = self.order.lock();
         line.fail(error);
-        // Why under the lock: whoever resumes finds both or neither.
+        // Under the order lock, so that a resumption sees both or neither.
         self.persist.fail();
         line.next_ticket()
     }
 
-    /// The error for a write whose record may not have been written.
+    /// Returns the error of a write whose record may not have been written.
     fn failure(&self) -> Error {
         self.refusal().in_context("the write was not logged")
     }
@@ -473,15 +471,15 @@ impl<H: Host> Pipeline<H> {
         }
     }
 
-    /// Writes a round, and gives the leadership back.
+    /// Writes a round, and gives up the leadership.
     fn lead_round(self: &Arc<Self>, round: Round<'_>) {
         let Ended { tickets: (first, end), outcome } = self.persist.write(round);
         let wake_end = outcome.as_ref().map_or_else(|error| self.refuse(error), |()| end);
         self.persist.leave();
         if let Err(error) = outcome {
             report!(error, "writes are refused: {error}");
-            // Why before anyone is woken: who sees the failure may ask to resume, and a report that
-            // came later would end writing once more.
+            // Reported before waiters are woken, because one that sees the failure may ask to
+            // resume, and a later report would stop writes again.
             self.around.host.log_failed(&error);
         }
         self.publish.wake(first, wake_end);
@@ -490,8 +488,7 @@ impl<H: Host> Pipeline<H> {
         self.settle_orphans();
     }
 
-    /// Leads for others after this thread's own round, so that nobody's record waits while nobody
-    /// leads.
+    /// Leads further rounds after this thread's own, so that no record waits without a leader.
     fn lead_for_others(self: &Arc<Self>) {
         for _ in 0..ROUNDS_FOR_OTHERS {
             if !self.persist.try_lead() {
@@ -502,8 +499,8 @@ impl<H: Host> Pipeline<H> {
         self.lead_elsewhere();
     }
 
-    /// Has a thread that may block lead until nothing is left to do. The job belongs to the
-    /// pipeline: it goes on whatever becomes of the caller.
+    /// Starts a job that leads until no work is left, on a thread that may block. The pipeline owns
+    /// the job, so it does not depend on the caller.
     fn lead_elsewhere(self: &Arc<Self>) {
         if self.persist.try_lead() {
             let pipeline = self.clone();
@@ -518,16 +515,16 @@ impl<H: Host> Pipeline<H> {
         }
     }
 
-    /// Applies what writers have left, as far as it is time; see [`Apply::settle_orphans`].
+    /// Applies batches that their writers have left, where due; see [`Apply::settle_orphans`].
     fn settle_orphans(&self) {
         self.apply.settle_orphans(|ticket, sync| self.persist.fate(ticket, sync));
     }
 
-    /// Whether a write that is applied, or being applied by somebody else, may return now. If so,
-    /// every read that begins from now on sees it.
+    /// Returns true if a write that is applied, or being applied by another caller, may return now.
+    /// Every read that begins afterwards sees it.
     ///
-    /// Why it waits for what was ordered `ahead` to be persisted also with `unordered_write`: reads
-    /// wait for everything up to what was acknowledged, and shall not wait for the device.
+    /// It waits for the writes ordered `ahead` to be persisted even with `unordered_write`, because
+    /// reads wait for everything up to the acknowledged write, and must not wait for the device.
     #[inline]
     fn acknowledges(&self, ticket: u64, last_seq: SeqNo, ahead: Goals, only_logs: bool) -> bool {
         if self.publish.is_published(ticket, last_seq) {
@@ -537,31 +534,32 @@ impl<H: Host> Pipeline<H> {
         early && self.publish.acknowledge_early(ticket, last_seq, || self.persist.is_past(ahead))
     }
 
-    /// Forgets what everybody sees who comes from now on. Why not at once, in every commit: the
-    /// list is copied for that.
+    /// Removes decided ranges that are visible to every new reader. Not done in every commit,
+    /// because it copies the list.
     pub fn forget_decided(&self) {
         if let Some(pending) = &self.pending {
             pending.remove_decided(self.publish.visible().0);
         }
     }
 
-    /// The numbers of a section that was ordered and not written are nobody's.
+    /// Withdraws the sequence numbers of a section that was ordered but not written.
     pub fn withdraw(&self, section: &Section) {
         if let (Some(pending), Some(range)) = (&self.pending, section.range()) {
             pending.withdraw(range);
         }
     }
 
-    /// Whether memtables have all that was inserted into them.
+    /// Checks that memtables hold all that was inserted into them.
     ///
     /// # Errors
-    /// An insert panicked, ever.
+    /// An insert ever panicked.
     pub fn check_inserts(&self) -> Result<()> {
         self.apply.check_inserts()
     }
 }
 
-/// What a log has to say of a column family's timestamps; nothing if it has none.
+/// Returns the timestamp size that a log must name for a column family; `None` if it has no
+/// timestamps.
 #[inline]
 fn timestamp_size(cf: ColumnFamilyId, memtable: &MemTable) -> Result<Option<TimestampSize>, NotOrdered> {
     let bytes = memtable.comparator().timestamp_size();

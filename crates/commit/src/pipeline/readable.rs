@@ -1,19 +1,19 @@
-//! What a read may go by: everything acknowledged, once it is inserted.
+//! Read sequence numbers: a read includes everything acknowledged, once it is inserted.
 //!
-//! In: a read that begins. Out: the sequence number it reads at, and waiting until everything up to
-//! that is in the memtables.
+//! A new read gets the sequence number it reads at, and can wait until everything up to that is in
+//! the memtables.
 //!
 //! With `unordered_write` a write may be acknowledged while older ones are still being inserted. A
-//! read takes the larger of what is visible and what was acknowledged, which is where some batch
-//! ends, and waits for the inserts in between. Without the option nothing is acknowledged before it
-//! is visible, and no read waits. docs/guarantees.md has the argument in full.
+//! read takes the larger of the visible and the acknowledged sequence number, which is the end of
+//! some batch, and waits for the inserts in between. Without the option no write is acknowledged
+//! before it is visible, and no read waits. docs/guarantees.md has the argument in full.
 //!
 //! Invariants:
-//! - What a read waits for is inserted by writers that are on their way: everything up to an
-//!   acknowledged write is persisted (`commit`), so no read waits for a log.
-//! - A read that waits has what writers left inserted, be it gathered (`gather`) or left with the
+//! - A read waits only for inserts of active writers: everything up to an acknowledged write is
+//!   persisted (`commit`), so no read waits for a log.
+//! - A waiting read has the entries inserted that writers left, gathered (`gather`) or with the
 //!   pipeline (`orphans`).
-//! - Reads wait for one number, taken when they begin. Writes that come later do not prolong it.
+//! - A read waits for one number, taken when it begins. Later writes do not prolong the wait.
 
 use super::Pipeline;
 use crate::host::Host;
@@ -25,8 +25,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 impl<H: Host> Pipeline<H> {
-    /// The sequence number for a read that begins now: everything visible or acknowledged is
-    /// included. Take it after pinning a superversion, and read at it only once it
+    /// Returns the sequence number for a read that begins now, which includes everything visible or
+    /// acknowledged. Take it after pinning a superversion, and read at it only once it
     /// [is readable](Self::is_readable).
     #[inline]
     pub fn read_seq(&self) -> SeqNo {
@@ -34,14 +34,14 @@ impl<H: Host> Pipeline<H> {
         self.publish.acknowledged()
     }
 
-    /// Whether everything up to `seq` is in the memtables and visible.
+    /// Returns true if everything up to `seq` is in the memtables and visible.
     #[inline]
     pub fn is_readable(&self, seq: SeqNo) -> bool {
         self.publish.visible() >= seq
     }
 
-    /// Waits on the calling thread until `seq`, which [`read_seq`](Self::read_seq) gave, is
-    /// readable: it spins before it sleeps.
+    /// Blocks the calling thread until `seq`, a result of [`read_seq`](Self::read_seq), is
+    /// readable; spins before it sleeps.
     #[cold]
     pub fn wait_until_readable(self: &Arc<Self>, seq: SeqNo) {
         let mut moments = Moments::default();
@@ -52,20 +52,21 @@ impl<H: Host> Pipeline<H> {
         }
     }
 
-    /// The same as a future, which may be polled anywhere and dropped at any time.
+    /// Returns a future that waits until `seq` is readable. It may be polled anywhere and dropped
+    /// at any time.
     pub fn readable(self: &Arc<Self>, seq: SeqNo) -> Readable<H> {
         Readable { pipeline: self.clone(), seq, registered: None, counted: false }
     }
 }
 
-/// Waits until a sequence number is readable.
+/// A future that waits until a sequence number is readable.
 #[must_use = "futures do nothing unless polled"]
 pub struct Readable<H: Host> {
     pipeline: Arc<Pipeline<H>>,
     seq: SeqNo,
-    /// Who is woken when it is.
+    /// Waker registered for the sequence number.
     registered: Option<Waker>,
-    /// Whether it is counted among those who wait for what others have to apply.
+    /// True once counted among the waiters for work of others.
     counted: bool,
 }
 

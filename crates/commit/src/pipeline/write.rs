@@ -1,12 +1,11 @@
-//! One write, as a future that goes through the four steps.
+//! One write, as a future that passes through the four steps.
 //!
-//! In: options and what is written. Out: the outcome. The same future serves both forms of the
-//! call: a thread that may wait polls it without a waker first, spinning, since what it waits for
-//! is a matter of microseconds, and sleeps only then; an executor polls it and gets woken.
+//! The future serves both forms of the call: a thread polls it without a waker first, spinning,
+//! because it mostly waits for microseconds, and then sleeps; an executor polls it and gets woken.
 //!
-//! Invariant: whatever a writer does, its ticket is finished once. A future that has to be polled
-//! again before its batch is applied leaves that with the pipeline (`orphans`) and takes it back
-//! then, if nobody had to apply it meanwhile; one that is dropped leaves it for good.
+//! Invariant: the ticket of a write is finished exactly once. A future that must be polled again
+//! before its batch is applied leaves the batch with the pipeline (`orphans`) and takes it back
+//! then, unless another caller had to apply it meanwhile; a dropped future leaves it for good.
 
 use super::Pipeline;
 use crate::apply::{Gather, Orphan};
@@ -29,12 +28,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// Who leads when this write finds no leader.
+/// Thread that leads when this write finds no leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lead {
-    /// The thread that writes, which may block.
+    /// The writing thread, which may block.
     Here,
-    /// A thread that may block.
+    /// A background thread that may block.
     Elsewhere,
 }
 
@@ -42,55 +41,55 @@ type Wait<'a> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
 
 enum Stage<'a> {
     New,
-    /// It waits at the door, or for room; the time of it counts for that.
+    /// Waiting for write-stall control, or for room; the metric counts the time.
     Waiting(Wait<'a>, PerfMetric),
-    /// It may be ordered.
+    /// Ready to be ordered.
     Admitted,
     Ordered(Ordered),
-    /// The batch is with the pipeline until its record is persisted.
+    /// The pipeline holds the batch until its record is persisted.
     Left(Ordered),
     Applied {
         ticket: u64,
         last_seq: SeqNo,
         ahead: Goals,
-        /// Somebody else has applied it, or is about to.
+        /// Another caller has applied it, or is about to.
         by_other: bool,
     },
-    /// It is acknowledged, and inserted before anyone asks what is visible.
+    /// Acknowledged; inserted before any query for the visible sequence number.
     Gathered,
     Done,
 }
 
-/// See the module's head.
+/// One write, as a future. Nothing is written before it is polled.
 #[must_use = "nothing is written before it is polled"]
 pub struct Commit<'a, H: Host> {
     pipeline: &'a Arc<Pipeline<H>>,
     options: WriteOptions,
     source: Source<'a>,
-    /// What the write depends on.
+    /// Condition of the write.
     claim: Option<&'a Claim>,
     lead: Lead,
     stage: Stage<'a>,
     pins: Pins<H::Pin>,
-    /// Set while it waits for what others have to apply.
+    /// Set while it waits for work of others.
     waiter: Option<Waiter<'a>>,
-    /// This thread has led, and has yet to look whether others left work for a leader.
+    /// True if this thread has led, and must still check for work left for a leader.
     led: bool,
-    /// It has led at some time, or had nothing to be led.
+    /// True if this write ever led, or is not logged.
     by_self: bool,
     started: Option<Duration>,
-    /// When it waited first, at the door or for room.
+    /// Time of the first wait, for write-stall control or for room.
     waits_since: Option<Duration>,
-    /// What its thread's time is counted for, if the thread takes times.
+    /// Timers of the write, if its thread measures times.
     times: Times,
 }
 
-/// When a write came in, and since when it waits, where its thread takes times.
+/// Timers of a write, if its thread measures times.
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
     whole: Option<Timer>,
     waiting: Option<(Timer, PerfMetric)>,
-    /// Nanoseconds of the whole that count for something else.
+    /// Nanoseconds of `whole` that count for other metrics.
     elsewhere: u64,
 }
 
@@ -118,13 +117,13 @@ impl<'a, H: Host> Commit<'a, H> {
         }
     }
 
-    /// The same, which depends on `claim`, if there is one.
+    /// Makes the write depend on `claim`, if given.
     pub(super) fn claiming(mut self, claim: Option<&'a Claim>) -> Self {
         self.claim = claim;
         self
     }
 
-    /// To the end, on this thread.
+    /// Runs the write to completion on this thread.
     pub(super) fn run(mut self) -> Result<()> {
         let mut moments = Moments::default();
         loop {
@@ -137,7 +136,7 @@ impl<'a, H: Host> Commit<'a, H> {
         }
     }
 
-    /// Passes a moment of waiting. `false` if it is better to sleep.
+    /// Spins for a moment. Returns false if the caller should sleep.
     fn pass(&self, moments: &mut Moments) -> bool {
         match self.stage {
             Stage::Waiting(..) => false,
@@ -146,7 +145,8 @@ impl<'a, H: Host> Commit<'a, H> {
         }
     }
 
-    /// As far as it goes. `None` if it has to wait; with a context it is woken then.
+    /// Advances until the write is complete or must wait. Returns `None` if it waits; with a
+    /// context it is woken then.
     #[inline]
     fn advance(&mut self, cx: Option<&mut Context<'_>>) -> Option<Result<()>> {
         if perf_context::level() >= PerfLevel::EnableWait {
@@ -234,13 +234,14 @@ impl<'a, H: Host> Commit<'a, H> {
         }
     }
 
-    /// The door: checks that need no lock, and waiting where writers are held up.
+    /// Runs the checks that need no lock, and enters write-stall control.
     fn admit(&mut self) -> Result<()> {
         let pipeline = self.pipeline;
         if self.options.sync && self.options.disable_wal {
             return Err(Error::invalid_argument("a write cannot be synced without a log"));
         }
-        // Compat: in logs that are recycled RocksDB tells damage by gaps between sequence numbers.
+        // Compat: RocksDB detects damage in recycled logs by gaps between sequence numbers, which
+        // unlogged writes cause.
         if self.options.disable_wal && pipeline.rules.log.recyclable {
             return Err(Error::invalid_argument("disable_wal does not go with recycle_log_file_num"));
         }
@@ -303,8 +304,8 @@ impl<'a, H: Host> Commit<'a, H> {
                     self.leads();
                     self.leading(|| pipeline.lead_round(round));
                 } else if ordered.persists && self.lead == Lead::Elsewhere {
-                    // Why at once: with no await between order and this, a dropped future leaves no
-                    // record without a leader.
+                    // Started at once: without an await between order and this, a dropped future
+                    // leaves no record without a leader.
                     pipeline.lead_elsewhere();
                 }
                 Ok(())
@@ -316,7 +317,7 @@ impl<'a, H: Host> Commit<'a, H> {
                 Ok(())
             }
             Err(NotOrdered::Full) => {
-                // Why let go of: the memtable that is pinned may be the one that has to go.
+                // Released, because the pinned memtable may be the one that must be sealed.
                 self.pins.clear();
                 let families = self.source.families().to_vec();
                 let until = self.patience().map(|patience| pipeline.around.env.now() + patience);
@@ -334,7 +335,7 @@ impl<'a, H: Host> Commit<'a, H> {
             false => Some(Fate::Persisted),
         };
         match fate {
-            // Why only these: a thread that blocks comes back by itself.
+            // Only for asynchronous writes, because a blocking thread always comes back.
             None if self.lead == Lead::Elsewhere => {
                 self.leave(ordered);
                 Some(Ok(()))
@@ -351,7 +352,7 @@ impl<'a, H: Host> Commit<'a, H> {
         self.pipeline.apply.leave_orphan(Orphan { ordered, sync, source, pins });
     }
 
-    /// Takes it back once its record is persisted, and applies it.
+    /// Takes the batch back once its record is persisted, and applies it.
     fn take_back(&mut self, cx: Option<&mut Context<'_>>) -> Option<Result<()>> {
         let Stage::Left(ordered) = self.stage else { unreachable!("called in this stage only") };
         let fate = self.fate(ordered.ticket, cx)?;
@@ -361,7 +362,7 @@ impl<'a, H: Host> Commit<'a, H> {
                 self.pins = orphan.pins;
                 Some(self.apply(&ordered, fate))
             }
-            // Why not `fate`: writing may have been resumed since.
+            // Not decided by `fate`, because writes may have been resumed since.
             Err(Fate::Failed) => {
                 self.stage = Stage::Done;
                 Some(Err(self.pipeline.failure()))
@@ -387,7 +388,7 @@ impl<'a, H: Host> Commit<'a, H> {
             }
             Fate::Open => unreachable!("an open fate is waited for"),
         }
-        // Why before the inserts: should they panic, the drop must not do them again.
+        // Set before the inserts, because the drop must not repeat them if they panic.
         self.stage = Stage::Applied { ticket, last_seq, ahead, by_other: false };
         let timer = Timer::start_waiting(&pipeline.around.env);
         match pipeline.apply.gather(&self.source, (ticket, first_seq, last_seq), &mut self.pins) {
@@ -402,7 +403,7 @@ impl<'a, H: Host> Commit<'a, H> {
         Ok(())
     }
 
-    /// What became of the record; `None` while it is open. Leads if nobody does.
+    /// Returns the fate of the record; `None` while it is open. Leads if no leader is at work.
     fn fate(&mut self, ticket: u64, cx: Option<&mut Context<'_>>) -> Option<Fate> {
         let persist = &self.pipeline.persist;
         let mut registered = false;
@@ -429,15 +430,15 @@ impl<'a, H: Host> Commit<'a, H> {
         }
     }
 
-    /// Leads, and takes the time of it.
+    /// Calls `lead` and measures its time.
     fn leading(&mut self, lead: impl FnOnce()) {
         let timer = Timer::start(&self.pipeline.around.env);
         lead();
         self.times.elsewhere += timer.stop(&self.pipeline.around.env, PerfMetric::WriteWalTime);
     }
 
-    /// Takes note that this thread leads. It does so before it leads, because it has to look for
-    /// others' work also if that panics.
+    /// Records that this thread leads. Called before it leads, because it must check for others'
+    /// work even if that panics.
     fn leads(&mut self) {
         self.led = true;
         self.by_self = true;
@@ -463,10 +464,10 @@ impl<'a, H: Host> Commit<'a, H> {
 }
 
 impl<H: Host> Pipeline<H> {
-    /// Waits until a write to `families` could be ordered, as far as room goes.
+    /// Waits until there is room to order a write to `families`.
     ///
     /// # Errors
-    /// Writes are refused, so nobody may come to make room.
+    /// Writes are refused, so room may never be made; or the time is `until`.
     async fn wait_to_be_ordered(&self, families: &[ColumnFamilyId], until: Option<Duration>) -> Result<()> {
         let _waiting = self.publish.wait_for_room();
         loop {
@@ -503,12 +504,12 @@ impl<H: Host> Future for Commit<'_, H> {
     }
 }
 
-/// A write, or why it was refused before it began.
+/// A write, or the error that refused it before it began.
 #[must_use = "nothing is written before it is polled"]
 pub struct WriteFuture<'a, H: Host>(Option<Result<Commit<'a, H>>>);
 
 impl<'a, H: Host> WriteFuture<'a, H> {
-    /// What `write_async` gave, or why it was not called.
+    /// Wraps the result of `write_async`, or the error that prevented the call.
     pub fn new(commit: Result<Commit<'a, H>>) -> Self {
         Self(Some(commit))
     }
@@ -538,7 +539,7 @@ impl<H: Host> Drop for Commit<'_, H> {
             Stage::Left(ordered) => self.pipeline.apply.abandon(ordered.ticket),
             _ => {
                 if std::mem::take(&mut self.led) {
-                    // Why elsewhere: it led and came no further, since its insert panicked.
+                    // On another thread, because this one led and its insert panicked.
                     self.pipeline.lead_elsewhere();
                 }
                 return;

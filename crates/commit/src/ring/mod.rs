@@ -1,29 +1,30 @@
-//! A ring of tickets that may be finished in any order and are published in theirs: the published
-//! prefix carries a number (the value of its last ticket) that readers load with one atomic read.
+//! A ring of tickets that may be finished in any order and are published in ticket order: the
+//! published prefix carries a number (the value of its last ticket) that readers load with one
+//! atomic read.
 //!
-//! In: tickets 0, 1, 2, ... entered one after the other under a lock of the caller's, each with a
-//! value that is not below its predecessor's; later `finish` by whoever did a ticket's work. Out:
-//! how many tickets are published, the value of the last one, and a wake for who waits for a ticket
-//! or for a value.
+//! Tickets 0, 1, 2, ... are entered in sequence under a lock of the caller's, each with a value
+//! that is not below its predecessor's, and later finished by the caller that did a ticket's work.
+//! The ring provides the number of published tickets, the value of the last one, and wakes for
+//! waiters for a ticket or for a value.
 //!
-//! A ticket whose work is done may be *acknowledged* before those ahead of it are finished. Whoever
-//! must not miss what was acknowledged takes [`acknowledged`](PublishRing::acknowledged) as the
-//! value to go by, and waits until [`value`](PublishRing::value) has reached it.
+//! A ticket whose work is done may be *acknowledged* before the earlier ones are finished. A reader
+//! that must not miss acknowledged tickets takes [`acknowledged`](PublishRing::acknowledged), and
+//! waits until [`value`](PublishRing::value) has reached it.
 //!
 //! Invariants:
 //! - A ticket is published when it and all before it are finished; everything its finisher did
-//!   before `finish` is seen by whoever loads a value that includes it.
-//! - There is no publisher: whoever finishes a ticket publishes all that can be, so a thread that
-//!   sleeps holds up only what is behind its own ticket.
+//!   before `finish` is seen by a reader that loads a value that includes it.
+//! - There is no publisher thread: a caller that finishes a ticket publishes all that can be, so a
+//!   sleeping thread delays only the tickets after its own.
 //! - `acknowledged` never falls and is never below a `value` that was loaded before. It is always
 //!   the value of an entered ticket, so `value` reaches it.
-//! - A slot is used again only after its ticket is published (`has_room`), so slots need no reset
-//!   and no generation.
+//! - A slot is reused only after its ticket is published (`has_room`), so slots need no reset and
+//!   no generation.
 //!
-//! Ordering: `finish` stores `done`, then looks from `published` on; a publisher moves `published`,
-//! then looks at the next `done`. A `SeqCst` fence between store and look on both sides makes one
-//! of them see the other, so nothing finished stays unpublished. The same pairing, `waiting`
-//! against `published`, makes sure that nobody sleeps through a publication.
+//! Ordering: `finish` stores `done`, then checks from `published` on; a publisher moves
+//! `published`, then checks the next `done`. A `SeqCst` fence between store and check on both sides
+//! makes at least one see the other, so no finished ticket stays unpublished. The same pairing of
+//! `waiting` with `published` ensures that no waiter sleeps through a publication.
 
 use karst_mem::sync::{AtomicU64, Mutex, Ordering, fence};
 use readers::Readers;
@@ -39,14 +40,14 @@ mod readers;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-/// Calls a waker, which is code of an executor that nobody here knows. Its panic ends here: others
-/// are to be woken.
+/// Calls a waker, which is code of an unknown executor. Catches its panic, because other waiters
+/// must be woken.
 fn wake(waker: Waker) {
-    // Why not told: this crate tells nobody anything, and the program's panic hook has.
+    // Not reported: this crate has no reporting, and the program's panic hook has run.
     let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
 }
 
-/// A line of its own for what different threads write.
+/// Aligned to a cache line, for data that different threads write.
 #[repr(align(64))]
 struct Padded<T>(T);
 
@@ -55,12 +56,12 @@ struct Slot {
     /// The slot's ticket plus one once that ticket is finished.
     done: AtomicU64,
     value: AtomicU64,
-    /// Whether `waker` holds one.
+    /// 1 if `waker` holds a waker, otherwise 0.
     waiting: AtomicU64,
     waker: Mutex<Option<Waker>>,
 }
 
-/// Tickets finished in any order, published in theirs. See the module's head.
+/// Tickets finished in any order, published in ticket order.
 pub(crate) struct PublishRing {
     slots: Box<[Slot]>,
     /// Tickets below this are published.
@@ -69,18 +70,17 @@ pub(crate) struct PublishRing {
     readers: Padded<Readers>,
 }
 
-/// What readers load: one line of memory.
+/// State that readers load, in one cache line.
 struct Front {
-    /// The value of the last published ticket; may lag behind `published` for as long as it takes
-    /// to store it.
+    /// The value of the last published ticket; may lag behind `published` until it is stored.
     value: AtomicU64,
     /// The largest value of a ticket that was acknowledged before it was published; 0 if none was.
     acknowledged: AtomicU64,
 }
 
 impl PublishRing {
-    /// A ring for at most `capacity` tickets at a time (rounded up to a power of two), with nothing
-    /// in it; `value` is what is published so far.
+    /// Creates an empty ring for at most `capacity` tickets (rounded up to a power of two); `value`
+    /// is published already.
     pub(crate) fn new(capacity: usize, value: u64) -> Self {
         let slot = |_| Slot {
             done: AtomicU64::new(0),
@@ -96,25 +96,25 @@ impl PublishRing {
         }
     }
 
-    /// The value of the last published ticket.
+    /// Returns the value of the last published ticket.
     #[inline]
     pub(crate) fn value(&self) -> u64 {
         self.front.0.value.load(Ordering::Acquire)
     }
 
-    /// The largest value that is published or acknowledged. What it includes can be relied on once
-    /// [`value`](Self::value) has reached it.
+    /// Returns the largest value that is published or acknowledged. The work it includes is visible
+    /// once [`value`](Self::value) has reached it.
     #[inline]
     pub(crate) fn acknowledged(&self) -> u64 {
-        // Why this order: the result is to be at least what `value` says from here on back.
+        // Loaded in this order, because the result must be at least any `value` loaded before.
         let acknowledged = self.front.0.acknowledged.load(Ordering::Acquire);
         acknowledged.max(self.value())
     }
 
-    /// Says that `ticket`, entered with `value` and finished, is relied on from now on:
-    /// [`acknowledged`](Self::acknowledged) includes it.
+    /// Acknowledges `ticket`, entered with `value` and finished:
+    /// [`acknowledged`](Self::acknowledged) includes it from now on.
     ///
-    /// Costs the others nothing if the ticket is published already, as it mostly is.
+    /// Writes no shared memory if the ticket is published already, the usual case.
     #[inline]
     pub(crate) fn acknowledge(&self, ticket: u64, value: u64) {
         if !self.is_published(ticket, value) {
@@ -122,26 +122,26 @@ impl PublishRing {
         }
     }
 
-    /// Whether any reader is [registered](Self::register_reader). What it says may be old.
+    /// Returns true if any reader is [registered](Self::register_reader). The result may be stale.
     #[inline]
     pub(crate) fn has_readers(&self) -> bool {
         self.readers.0.any()
     }
 
-    /// Has `waker` called once [`value`](Self::value) has reached `value`, which an entered ticket
-    /// must have. Look again after this, before going to sleep. Once registered it stays so until
-    /// then; wakes may be spurious.
+    /// Registers `waker` to be called once [`value`](Self::value) has reached `value`, which an
+    /// entered ticket must have. The caller checks again afterwards, before it sleeps. The
+    /// registration lasts until then; wakes may be spurious.
     pub(crate) fn register_reader(&self, value: u64, waker: &Waker) {
         self.readers.0.register(value, waker);
     }
 
-    /// How many tickets are published.
+    /// Returns the number of published tickets.
     #[inline]
     pub(crate) fn published(&self) -> u64 {
         self.published.0.load(Ordering::Acquire)
     }
 
-    /// Whether `ticket` may be entered now. Once it may, it stays so.
+    /// Returns true if `ticket` may be entered now. Stays true once it is.
     #[inline]
     pub(crate) fn has_room(&self, ticket: u64) -> bool {
         ticket - self.published() < self.slots.len() as u64
@@ -157,15 +157,14 @@ impl PublishRing {
         self.slot(ticket).value.store(value, Ordering::Relaxed);
     }
 
-    /// Says that the work of `ticket` is done, and publishes what can be. Called once for each
-    /// ticket.
+    /// Finishes `ticket`, and publishes all that can be. Called once for each ticket.
     pub(crate) fn finish(&self, ticket: u64) {
         self.finish_run(ticket, 1);
     }
 
-    /// The same for `count` tickets from `first` on, at the price of one. Another thread may
-    /// publish them and be about to store their value; [`is_published`](Self::is_published) does
-    /// not return before it is there.
+    /// Finishes `count` tickets from `first` on, with a single fence. Another thread may publish
+    /// them and be about to store their value; [`is_published`](Self::is_published) does not return
+    /// before it is stored.
     pub(crate) fn finish_run(&self, first: u64, count: u64) {
         for ticket in first..first + count {
             let slot = self.slot(ticket);
@@ -195,16 +194,16 @@ impl PublishRing {
             }
             next = end;
         }
-        // Why at the end: a wake is a system call, and nobody's ticket shall wait for another's
+        // Woken last, because a wake is a system call, and no ticket should wait for another's
         // wake.
         wakers.into_iter().for_each(wake);
     }
 
-    /// Where the run of finished tickets ends that begins with `next`, and the value of its last;
-    /// `None` if there is none.
+    /// Returns the end of the run of finished tickets that begins with `next`, and the value of its
+    /// last ticket; `None` if `next` is not finished.
     ///
-    /// What it says is true if `published` still is `next` afterwards: behind that, slots may be
-    /// used again.
+    /// The result is valid only if `published` still is `next` afterwards, because published slots
+    /// may be reused.
     #[inline]
     fn finished_from(&self, next: u64) -> Option<(u64, u64)> {
         let mut run = None;
@@ -217,28 +216,28 @@ impl PublishRing {
         run
     }
 
-    /// Whether `ticket`, which is not published yet or only just, was finished.
+    /// Returns true if `ticket`, which is not published yet or only just, was finished.
     #[inline]
     pub(crate) fn is_finished(&self, ticket: u64) -> bool {
         self.slot(ticket).done.load(Ordering::Acquire) == ticket + 1
     }
 
-    /// Whether `ticket`, entered with `value`, is published. When it is, [`value`](Self::value)
-    /// includes it from now on.
+    /// Returns true if `ticket`, entered with `value`, is published. [`value`](Self::value)
+    /// includes it from then on.
     #[inline]
     pub(crate) fn is_published(&self, ticket: u64, value: u64) -> bool {
         if self.published() <= ticket {
             return false;
         }
-        // Why: who published it may be asleep between its two stores; the value is known here too.
+        // The publisher may be asleep between its two stores, so this thread stores the value too.
         if self.value() < value {
             self.front.0.value.fetch_max(value, Ordering::AcqRel);
         }
         true
     }
 
-    /// Has `waker` called when `ticket` is published, or when someone calls [`wake`](Self::wake).
-    /// Look again after this, before going to sleep. Wakes may be spurious.
+    /// Registers `waker` to be called when `ticket` is published, or by [`wake`](Self::wake). The
+    /// caller checks again afterwards, before it sleeps. Wakes may be spurious.
     pub(crate) fn register(&self, ticket: u64, waker: &Waker) {
         let slot = self.slot(ticket);
         let before = {
@@ -250,14 +249,14 @@ impl PublishRing {
             }
         };
         fence(Ordering::SeqCst);
-        // Why: it may be that of an earlier ticket of this slot, whose publisher will find ours in
-        // its place.
+        // The replaced waker may be that of an earlier ticket of this slot, whose publisher will
+        // find the new one instead.
         if let Some(before) = before {
             wake(before);
         }
     }
 
-    /// Wakes who is registered for any ticket from `first` up to, not including, `end`.
+    /// Wakes the waiters for all tickets from `first` up to, not including, `end`.
     pub(crate) fn wake(&self, first: u64, end: u64) {
         fence(Ordering::SeqCst);
         let first = first.max(end.saturating_sub(self.slots.len() as u64));
@@ -273,7 +272,8 @@ impl PublishRing {
 
     #[inline]
     fn slot(&self, ticket: u64) -> &Slot {
-        // Why usize: capacities are far below its range, and the mask makes the index valid.
+        // The conversion loses nothing: capacities are far below the range of usize, and the mask
+        // keeps the index valid.
         &self.slots[ticket as usize & (self.slots.len() - 1)]
     }
 }

@@ -1,19 +1,19 @@
-//! Those who wait until the published value has reached theirs: reads that raced with a write.
+//! Readers that wait until the published value has reached theirs, after a race with a write.
 //!
-//! In: values with wakers. Out: the wakers of those whose value was reached. Only the ring calls
-//! this.
+//! Holds wakers by value, and hands out those whose value was reached. Only the ring calls this.
 //!
-//! Invariant: `least` is at most the smallest value that anyone waits for.
+//! Invariant: `least` is at most the smallest value that any reader waits for.
 //!
-//! Ordering: who waits lowers `least`, fences (`SeqCst`) and looks at the value again before
-//! sleeping; who raises the value fences and looks at `least` then. One of them sees the other.
+//! Ordering: a reader lowers `least`, fences (`SeqCst`) and checks the value again before it
+//! sleeps; a publisher raises the value, fences and then checks `least`. At least one sees the
+//! other.
 
 use karst_mem::sync::{AtomicU64, Mutex, Ordering, fence};
 use std::task::Waker;
 
-/// See the module's head.
+/// Waiting readers, with the smallest value they wait for.
 pub(super) struct Readers {
-    /// `u64::MAX` if nobody waits. Changed under the lock.
+    /// `u64::MAX` if no reader waits. Changed under the lock.
     least: AtomicU64,
     waiting: Mutex<Vec<(u64, Waker)>>,
 }
@@ -23,26 +23,27 @@ impl Readers {
         Self { least: AtomicU64::new(u64::MAX), waiting: Mutex::new(Vec::new()) }
     }
 
-    /// Has `waker` called once `value` is reached. Look again after this.
+    /// Registers `waker` to be called once `value` is reached. The caller checks the value
+    /// afterwards.
     pub(super) fn register(&self, value: u64, waker: &Waker) {
         {
             let mut waiting = self.waiting.lock();
             waiting.push((value, waker.clone()));
-            // Why a plain store: the lock is held.
+            // A plain store suffices because the lock is held.
             self.least.store(self.least.load(Ordering::Relaxed).min(value), Ordering::Relaxed);
         }
         fence(Ordering::SeqCst);
     }
 
-    /// Whether anybody waits.
+    /// Returns true if a reader waits.
     #[inline]
     pub(super) fn any(&self) -> bool {
-        // Ordering: only steers.
+        // Ordering: `Relaxed`, because the result is only a hint.
         self.least.load(Ordering::Relaxed) != u64::MAX
     }
 
-    /// Moves the wakers of those whose value is at most `value` to `wakers`. The caller has raised
-    /// the value and fenced.
+    /// Moves the wakers of readers whose value is at most `value` to `wakers`. The caller has
+    /// raised the value and fenced.
     #[inline]
     pub(super) fn reached(&self, value: u64, wakers: &mut Vec<Waker>) {
         if self.least.load(Ordering::Relaxed) <= value {

@@ -1,13 +1,12 @@
-//! Logs that are kept although the database does not need them (`WAL_ttl_seconds`,
-//! `WAL_size_limit_MB`), in the directory `archive` beside the logs.
+//! The archive of logs that the database no longer needs (`WAL_ttl_seconds`, `WAL_size_limit_MB`),
+//! in the directory `archive` beside the logs.
 //!
-//! In: logs that nobody needs; the time. Out: files that were moved there, and those removed that
-//! are too old or too many.
+//! Logs are moved there, and removed when they are too old or take too much space.
 //!
-//! Compat: RocksDB's rules. An archived log goes once it was written last more than the time to
-//! live ago. Under a limit on size, empty ones go, and as many of the oldest as there are too many
-//! for the limit if all were as large as the largest. Either is looked at when logs are retired,
-//! but not more often than every ten minutes, or half the time to live.
+//! Compat: RocksDB's rules. An archived log is removed once its last write is older than the time
+//! to live. Under a size limit, empty logs are removed, and as many of the oldest as exceed the
+//! limit if all were as large as the largest. The rules are applied when logs are retired, at most
+//! once in ten minutes, or in half the time to live if that is shorter.
 
 use karst_base::options::DbOptions;
 use karst_base::sync::Mutex;
@@ -17,26 +16,26 @@ use karst_io::{Env, Result, report};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The name of the directory.
+/// Name of the directory.
 const DIRECTORY: &str = "archive";
-/// Seconds between two looks at most.
+/// Longest interval between two purges, in seconds.
 const LOOK_EVERY_S: u64 = 600;
 
-/// See the module.
+/// The archive of a database's logs.
 #[derive(Debug)]
 pub struct Archive {
     wal_path: PathBuf,
     directory: PathBuf,
-    /// 0: for ever.
+    /// Time to live in seconds; 0: no limit.
     ttl_s: u64,
-    /// 0: no limit.
+    /// Size limit in bytes; 0: no limit.
     limit_bytes: u64,
-    /// When it was looked at last. Lock: held to read or set it.
+    /// Time of the last purge. Lock: held to read or set it.
     looked: Mutex<Option<Duration>>,
 }
 
 impl Archive {
-    /// The archive of a database whose logs are in `wal_path`, if it has one.
+    /// Returns the archive of a database whose logs are in `wal_path`, if the options ask for one.
     pub fn of(options: &DbOptions, wal_path: &Path) -> Option<Archive> {
         let (ttl_s, limit_bytes) =
             (options.wal_ttl_seconds, options.wal_size_limit_mb.saturating_mul(1 << 20));
@@ -49,19 +48,19 @@ impl Archive {
         })
     }
 
-    /// Makes the directory. Blocks.
+    /// Creates the directory. Blocks.
     pub fn prepare(&self, env: &Env) -> Result<()> {
         env.fs().create_dir_durably(&self.directory)
     }
 
-    /// Moves a log that nobody needs there. Blocks.
+    /// Moves a log that is no longer needed into the archive. Blocks.
     pub fn take(&self, env: &Env, log: FileNumber) -> Result<()> {
         let name = FileName::Wal(log).to_string();
         env.fs().rename(&self.wal_path.join(&name), &self.directory.join(&name))
     }
 
-    /// Removes what is too old or too much, if it is time to look. What fails is tried again the
-    /// next time. Blocks.
+    /// Removes logs that are too old or exceed the size limit, if a purge is due. Failures are
+    /// retried at the next purge. Blocks.
     pub fn purge(&self, env: &Env) {
         if self.is_time(env.unix_time())
             && let Err(error) = self.purge_now(env)
@@ -88,8 +87,8 @@ impl Archive {
             let path = self.directory.join(FileName::Wal(log).to_string());
             let found = fs.metadata(&path)?;
             let written = found.modified.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
-            // Why not older where the time is not known, or lies ahead: then it is not known to be
-            // too old.
+            // A modification time that is unknown or in the future counts as age 0, so the log is
+            // kept.
             let age = written.and_then(|written| now.checked_sub(written)).unwrap_or_default();
             let too_old = self.ttl_s > 0 && age > Duration::from_secs(self.ttl_s);
             if too_old || (self.limit_bytes > 0 && found.len == 0) {
@@ -109,17 +108,17 @@ impl Archive {
     }
 }
 
-/// Where archived logs are.
+/// Returns the archive directory of logs in `wal_path`.
 pub fn archive_of(wal_path: &Path) -> PathBuf {
     wal_path.join(DIRECTORY)
 }
 
-/// Numbers of the archived logs, ascending. Blocks.
+/// Returns the numbers of the archived logs, ascending. Blocks.
 pub fn archived(env: &Env, wal_path: &Path) -> Result<Vec<FileNumber>> {
     logs_in(env, &archive_of(wal_path))
 }
 
-/// Numbers of the logs in a directory, ascending; none if it is not there. Blocks.
+/// Returns the numbers of the logs in a directory, ascending; none if it does not exist. Blocks.
 pub fn logs_in(env: &Env, directory: &Path) -> Result<Vec<FileNumber>> {
     let names = match env.fs().list_dir(directory) {
         Ok(names) => names,
@@ -142,8 +141,8 @@ mod tests {
     use super::*;
     use karst_io::Simulation;
 
-    /// Logs of 1000 to 1400 bytes, written at seconds 0, 100, 200, ...; the archive as it is at
-    /// second 1000, by number.
+    /// Archives ten logs of `kilobytes` KiB (the fifth is empty), written 100 seconds apart, and
+    /// returns the numbers of those left after a purge at second 1000.
     fn left(ttl_s: u64, limit_mb: u64, kilobytes: usize) -> Vec<u64> {
         let simulation = Simulation::new(1);
         let env = simulation.env().clone();

@@ -1,33 +1,31 @@
-//! Records of a log that tables may hold already.
+//! Detection of log records that tables may already hold, during replay.
 //!
-//! In: records of one column family with a number that its tables reach, in the order of their
-//! numbers.
-//! Out: those that are in no table, to be replayed.
+//! Records of one column family whose sequence numbers do not exceed its tables' largest are held
+//! back, in the order of their numbers. Those in no table are replayed.
 //!
-//! In a sound database there are none: a flush takes all of a family up to some sequence number,
-//! and the family's log number says that its tables have all that is in older logs. Databases were
-//! written in which a flush recorded a log that the flushed memtable had a part of. Puts forgive
-//! being replayed beside their table; merge operands do not.
+//! A sound database has no such records in tables: a flush takes all entries of a family up to some
+//! sequence number, and the family's log number says that its tables hold all of the older logs.
+//! Some databases were written by flushes that recorded a log of which the flushed memtable had a
+//! part. A put may be replayed beside its table; a merge operand may not.
 //!
-//! What decides, for the newest record first: the tables have something of its key, or a range
-//! tombstone over it, with its sequence number or a larger one. As a flush takes all up to some
-//! number, that record is in the tables, and so is every older one of the family. Compactions keep
-//! this decidable until they set sequence numbers to 0: operands that were replayed and flushed, or
-//! that a compaction has merged down to the last level, cannot be told apart any more.
+//! The check takes the newest record first: the tables have an entry of its key, or a range
+//! tombstone over it, at its sequence number or a larger one. A flush takes all entries up to some
+//! number, so that record and every older one of the family are then in the tables. Compactions
+//! preserve this until they set sequence numbers to 0: operands that were replayed and flushed, or
+//! merged into the last level by a compaction, cannot be detected any more.
 //!
-//! Records are decided some thousands at a time. What tables have is the oldest part, so the first
-//! lot of which they have nothing ends the doubt: a large file that was ingested costs no more than
-//! that.
+//! Records are checked in lots of some thousands. The tables hold the oldest part, so the first lot
+//! of which they hold none ends the checks: a large ingested file costs no more than one lot.
 //!
-//! Why not the largest number in the tables alone: an ingested file has a number of its own, larger
-//! than those of records that are in no table. It never reaches over a key that is in a memtable,
-//! since ingesting flushes that first.
+//! The largest number in the tables is not sufficient, because an ingested file has its own number,
+//! larger than those of records that are in no table. An ingested file never covers a key that is
+//! in a memtable, because ingestion flushes that first.
 //!
-//! It holds for what transactions and writes without a log leave as well. What was prepared under
-//! WritePrepared has the numbers that it was inserted with, and its log is below the family's log
-//! number once it is in a table. What was prepared under WriteCommitted is inserted, and numbered,
-//! when it is committed, as plain writes are. A write without a log is in no record; it takes a
-//! number in the same order, so it only helps to tell that an older record was flushed.
+//! The check also holds for transactions and for writes without a log. Sections prepared under
+//! WritePrepared keep the numbers they were inserted with, and their log is below the family's log
+//! number once they are in a table. Sections prepared under WriteCommitted are inserted, and
+//! numbered, at commit, like plain writes. A write without a log has no record; it takes a number
+//! in the same order, so it only helps to detect that an older record was flushed.
 
 use karst_base::error::Result;
 use karst_format::ids::ColumnFamilyId;
@@ -35,33 +33,33 @@ use karst_format::key::SeqNo;
 use karst_format::write_batch::{Op, WriteBatch};
 use std::fmt::Debug;
 
-/// The tables of a column family, while logs are replayed.
+/// The tables of a column family during replay.
 pub trait Tables: Debug + Send + Sync {
-    /// The largest sequence number of all.
+    /// Returns the largest sequence number in the tables.
     fn largest_seq(&self) -> SeqNo;
 
-    /// Whether they have something of `key` with a larger number than `seq`. Blocks.
+    /// Returns true if they have an entry of `key` at a number larger than `seq`. Blocks.
     ///
     /// # Errors
     /// A table cannot be read.
     fn written_since(&self, key: &[u8], seq: SeqNo) -> Result<bool>;
 }
 
-/// Records that are decided together.
+/// Number of records checked at once.
 const LOT: usize = 4096;
 
-/// Records that were passed over because tables have them.
+/// Records that were skipped because tables have them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passed {
-    /// Whose they are.
+    /// Column family of the records.
     pub column_family: ColumnFamilyId,
-    /// How many entries they have.
+    /// Number of skipped entries.
     pub entries: u64,
     /// The largest sequence number among them.
     pub through: SeqNo,
 }
 
-/// Records with their sequence numbers, the older first.
+/// Records with their sequence numbers, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     seqs: Vec<SeqNo>,
@@ -70,13 +68,13 @@ pub(super) struct Held {
 
 impl Held {
     pub(super) fn entries(&self) -> impl DoubleEndedIterator<Item = (SeqNo, Op<'_>)> {
-        // Invariant: every operation was decoded when it came in.
+        // Invariant: every operation was decoded when it was added.
         let ops: Vec<Op<'_>> = self.ops.reader().ops().map(|op| op.expect("it decodes")).collect();
         self.seqs.iter().copied().zip(ops)
     }
 }
 
-/// What is in doubt of one column family.
+/// Records of one column family that tables may hold.
 #[derive(Debug, Default)]
 pub(super) struct Doubts {
     /// Records up to this number may be in tables.
@@ -94,7 +92,7 @@ impl Doubts {
         self.through
     }
 
-    /// Whether a record with this number may be in tables.
+    /// Returns true if a record with this number may be in tables.
     pub(super) fn concern(&self, seq: SeqNo) -> bool {
         seq <= self.through
     }
@@ -108,12 +106,12 @@ impl Doubts {
         !self.held.seqs.is_empty()
     }
 
-    /// Whether so many are held back that they should be decided.
+    /// Returns true if enough records are held back to check them.
     pub(super) fn hold_a_lot(&self) -> bool {
         self.held.seqs.len() >= LOT
     }
 
-    /// What of the records held back is in no table.
+    /// Checks the records held back, and returns those that are in no table.
     ///
     /// # Errors
     /// A table cannot be read.
@@ -152,7 +150,7 @@ impl Doubts {
     }
 }
 
-/// The key that an operation writes; of a range its beginning.
+/// Returns the key that an operation writes; of a range its beginning.
 fn key_of<'a>(op: &Op<'a>) -> Option<&'a [u8]> {
     match *op {
         Op::DeleteRange { begin, .. } => Some(begin),

@@ -1,35 +1,35 @@
-//! What a log says of the one before it, so that a lost end of that one is noticed.
+//! The note in a log about its predecessor, by which a lost end of the predecessor is detected.
 //!
-//! In: the number of a log that ends, the sequence number behind its last record, and where that
-//! ends. Out: the first record of the log that takes over: a batch without operations, and with a
-//! note that only this module reads.
+//! The note is the first record of a log: a batch without operations, with log data that only this
+//! module reads. It has the predecessor's number, the sequence number after its last record, and
+//! the offset where that ends.
 //!
-//! Why: after a loss of power the end of a log may be gone, at the border of two records too, while
-//! the log behind it is there. Without the note the history would have a hole. The sequence numbers
-//! alone do not tell: writes without a log take some as well.
-//! Compat: a note in a batch (`PutLogData`) means nothing to RocksDB, whatever its version. Its own
-//! record for this (`track_and_verify_wals`) stops releases before 10.
+//! After a loss of power the end of a log may be missing, possibly at a record boundary, while the
+//! next log is intact. Without the note the recovered history would have a gap. Sequence numbers
+//! alone do not show it, because writes without a log take some too.
+//! Compat: RocksDB of any version ignores a note in a batch (`PutLogData`). Its own record for this
+//! (`track_and_verify_wals`) stops releases before 10.
 
 use karst_format::ids::FileNumber;
 use karst_format::key::SeqNo;
 use karst_format::log::{LogEvent, LogReader, RecoveryMode};
 use karst_format::write_batch::{BatchReader, Op, WriteBatch};
 
-/// How the note begins.
+/// Prefix of the note.
 const NAME: &[u8] = b"karstdb.follows";
 
-/// What a log says of the one before it.
+/// Contents of the note: a log's predecessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Follows {
     pub(super) log: FileNumber,
-    /// Behind its last record; 0 if it has none.
+    /// Sequence number after its last record; 0 if it has none.
     pub(super) end: SeqNo,
-    /// Where its last record ends. Older notes do not say.
+    /// Offset of the end of its last record. Absent in older notes.
     pub(super) size_bytes: Option<u64>,
 }
 
 impl Follows {
-    /// The batch that says it, ordered at `seq`.
+    /// Returns the batch that holds the note, ordered at `seq`.
     pub(super) fn batch(&self, seq: SeqNo) -> WriteBatch {
         let mut note = [NAME, &self.log.0.to_le_bytes(), &self.end.0.to_le_bytes()].concat();
         if let Some(size) = self.size_bytes {
@@ -41,7 +41,7 @@ impl Follows {
         batch
     }
 
-    /// What a batch says, if it is one of these.
+    /// Returns the note of a batch, if it has one.
     pub(super) fn of(batch: &BatchReader<'_>) -> Option<Follows> {
         if batch.count() > 0 {
             return None;
@@ -58,8 +58,8 @@ impl Follows {
     }
 }
 
-/// Whether a log has nothing but its note, so that a copy of it can do without if no older log goes
-/// with it.
+/// Returns true if a log has no records beside its note, so that a copy can omit the log if it
+/// omits all older ones.
 pub fn is_only_a_note(bytes: &[u8], log: FileNumber) -> bool {
     let mut reader = LogReader::new(bytes, log, RecoveryMode::AbsoluteConsistency);
     while let Some(event) = reader.next_event() {

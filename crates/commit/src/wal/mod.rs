@@ -1,8 +1,8 @@
-//! The write-ahead log: its files as they are written, and what they do to the memtables when a
-//! database is opened.
+//! The write-ahead log: writing its files, and replaying them into memtables when a database is
+//! opened.
 //!
-//! In: batches as the commit pipeline orders them; log files. Out: log files; memtables as they
-//! were when the last record was written, as far as the recovery mode trusts the logs.
+//! The recovered memtables are as they were when the last record was written, as far as the
+//! recovery mode trusts the logs.
 
 pub mod archive;
 pub mod doubts;

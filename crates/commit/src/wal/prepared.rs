@@ -1,34 +1,34 @@
-//! Which logs hold prepared sections that are neither committed nor rolled back.
+//! Logs that hold prepared sections which are neither committed nor rolled back.
 //!
-//! In: the log of each section, when it is ordered and when it is decided. Out: the oldest log that
-//! is still needed for them.
+//! Counts the sections of each log, from when they are ordered until they are decided, and returns
+//! the oldest log that is still needed for them.
 //!
 //! Invariants:
-//! - A log counts from the moment at which its section is ordered, under the order lock; so no log
-//!   that has a section is ever seen without.
-//! - A commit tells the memtables that it goes to which log they need before that log stops
-//!   counting here; so whoever asks here first and the memtables after that misses none.
+//! - A log is counted when its section is ordered, under the order lock, so a log with a section is
+//!   never seen uncounted.
+//! - A commit tells its memtables which log they need before that log is released here, so a caller
+//!   that checks here first and the memtables afterwards misses none.
 //!
-//! Lock: its own, for a moment.
+//! Lock: its own, held briefly.
 
 use karst_base::sync::Mutex;
 use karst_format::ids::FileNumber;
 use std::collections::BTreeMap;
 
-/// See the module's head.
+/// Number of undecided sections by log.
 #[derive(Debug, Default)]
 pub struct PreparedLogs {
-    /// How many sections each log has.
+    /// Number of undecided sections of each log.
     held: Mutex<BTreeMap<FileNumber, usize>>,
 }
 
 impl PreparedLogs {
-    /// A section went to `log`.
+    /// Counts a section of `log`.
     pub fn hold(&self, log: FileNumber) {
         *self.held.lock().entry(log).or_default() += 1;
     }
 
-    /// A section of `log` was decided.
+    /// Releases a decided section of `log`.
     pub fn release(&self, log: FileNumber) {
         let mut held = self.held.lock();
         if let Some(count) = held.get_mut(&log) {
@@ -39,7 +39,7 @@ impl PreparedLogs {
         }
     }
 
-    /// The oldest log with a section.
+    /// Returns the oldest log with an undecided section.
     pub fn oldest(&self) -> Option<FileNumber> {
         self.held.lock().keys().next().copied()
     }

@@ -1,35 +1,35 @@
-//! What the records of the WAL do to the memtables.
+//! Replay of WAL records into memtables.
 //!
-//! In: write batches in the order they were logged, each with the number of its log. Out: entries
-//! in the memtables of the column families that still need them, and the last sequence number used.
+//! It takes write batches in the order they were logged, each with the number of its log. Their
+//! entries go to the memtables of the column families that still need them; the replay keeps the
+//! last sequence number used.
 //!
 //! Invariants:
 //! - An entry goes to its column family's memtable only if the family's own log number is not above
-//!   the entry's log: what is older is in tables.
-//! - No entry that a table has is replayed beside it: a merge operand would count twice. The log
-//!   number alone rules that out in a sound database; what an unsound one holds twice is passed
-//!   over and told ([`doubts`](super::doubts)).
-//! - Entries of column families that do not exist (any more) or are not open are passed over, but
-//!   take their sequence numbers.
+//!   the entry's log; older entries are in tables.
+//! - No entry that a table has is replayed beside it, because a merge operand would be applied
+//!   twice. The log number alone ensures that in a sound database; duplicates of an unsound one are
+//!   skipped and reported ([`doubts`](super::doubts)).
+//! - Entries of column families that do not exist (any more) or are not open are skipped, but take
+//!   their sequence numbers.
 //! - Operations of a prepared transaction wait until its commit marker; without one they have no
-//!   effect. Where keys have timestamps, theirs is the commit's. A commit whose prepared section
-//!   was not seen has no effect either: the section's log is gone because what it held is in
-//!   tables.
-//! - What was prepared under WritePrepared is added where its section is, with the numbers that it
-//!   was prepared with, to those families whose tables do not have it; decided or not, since tables
-//!   may have it as well. So entries come in the order of their numbers, also where two
-//!   transactions write one key. Whoever opens the database hides what is undecided.
-//! - What a record means is told by its shape and by the sections that it is about, never by what
-//!   the database is opened as.
+//!   effect. Keys with timestamps get the commit's. A commit whose prepared section was not seen
+//!   has no effect either: the section's log was removed because tables hold its entries.
+//! - A section prepared under WritePrepared is added where it is in the log, with the numbers that
+//!   it was prepared with, to the families whose tables do not have it; decided or not, because
+//!   tables may have undecided ones too. Entries therefore come in the order of their numbers, even
+//!   if two transactions write one key. The caller that opens the database hides undecided entries.
+//! - The form of a record and the sections it refers to determine its meaning, never the mode in
+//!   which the database is opened.
 //!
-//! Compat: RocksDB opens a log with prepared sections only as a transaction database; reading needs
+//! Compat: RocksDB opens a log with prepared sections only as a transaction database; replay needs
 //! no such distinction. In a RocksDB database of the policy WritePrepared the operations of a batch
-//! are numbered as [`SubBatches`] has them, and records end in a mark: a plain batch's in one
-//! without meaning, the others' in that of their phase. In ours only prepared sections and
-//! rollbacks are so numbered, and other batches end in a mark and an empty note ([`BATCH_END`]).
-//! Under the policy WriteCommitted each operation has its own number. Where that cannot be told
-//! (`Replay::numbers_each`) they are taken to be numbered as sub-batches: then no number is above
-//! the one that it should be, so nothing is newer than what came behind it.
+//! are numbered per [`SubBatches`], and records end in a mark: that of a plain batch has no
+//! meaning, the others belong to their phase. In ours only prepared sections and rollbacks are so
+//! numbered, and other batches end in a mark and an empty note ([`BATCH_END`]). Under the policy
+//! WriteCommitted each operation has its own number. Records whose numbering is unclear
+//! (`Replay::numbers_each`) are numbered as sub-batches: no number is then too large, so no entry
+//! becomes newer than later ones.
 
 use super::doubts::{Doubts, Passed, Tables};
 use super::sub_batches::SubBatches;
@@ -45,25 +45,26 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// What a batch ends with in a database of the policy WritePrepared whose operations have a number
-/// each: a marker without meaning, and an empty note. The marker tells RocksDB, which would number
-/// them alike, that the batch ends; the note, which takes no number there, that it is ours.
+/// End mark of a batch whose operations have a number each, in a database of the policy
+/// WritePrepared: a marker without meaning, and an empty note. The marker tells RocksDB, which
+/// would give all one number, that the batch ends; the note, which takes no number there,
+/// identifies the batch as ours.
 ///
-/// Compat: RocksDB's end with a marker; with two, where a batch was written a second time.
+/// Compat: RocksDB's batches end with one marker; with two, if a batch was written a second time.
 pub const BATCH_END: [u8; 3] = [ValueType::Noop as u8, ValueType::LogData as u8, 0];
 
-/// Where the entries of a column family go.
+/// Destination of a column family's entries.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// The column family.
     pub cf: ColumnFamilyId,
-    /// Logs below this number hold nothing that the family still needs.
+    /// Logs below this number hold no entries that the family still needs.
     pub log_number: FileNumber,
-    /// Its memtable.
+    /// The family's memtable.
     pub memtable: Arc<MemTable>,
-    /// Bytes of memory above which the memtable is taken out ([`Replay::full_targets`]).
+    /// Bytes of memory at which the memtable is taken out ([`Replay::full_targets`]).
     pub memory_bytes: usize,
-    /// The family's tables as the MANIFEST has them, if it has any.
+    /// The family's tables in the MANIFEST, if it has any.
     pub tables: Option<Arc<dyn Tables>>,
 }
 
@@ -71,14 +72,14 @@ pub struct Target {
 #[derive(Debug)]
 struct Section {
     kind: PrepareKind,
-    /// The log that its entries are of: that of its first record.
+    /// The log of its first record, to which its entries belong.
     log: FileNumber,
-    /// The log of its newest record, which is kept for as long as it is undecided.
+    /// The log of its newest record, which is kept while it is undecided.
     kept_in: FileNumber,
     /// Its first sequence number, if it has any; otherwise that of the batch it was logged in.
     seq: SeqNo,
     ops: WriteBatch,
-    /// How its operations are numbered, once it is whole, unless it was prepared under
+    /// Numbering of its operations, once it is complete; `None` if it was prepared under
     /// WriteCommitted.
     numbers: Option<SubBatches>,
 }
@@ -86,16 +87,16 @@ struct Section {
 /// A transaction that is prepared and neither committed nor rolled back.
 #[derive(Debug)]
 pub struct Undecided {
-    /// Its name.
+    /// The transaction's name.
     pub name: Vec<u8>,
-    /// What it writes.
+    /// Operations of the transaction.
     pub ops: WriteBatch,
-    /// How it was prepared.
+    /// Policy under which it was prepared.
     pub policy: Policy,
 }
 
 impl Undecided {
-    /// Its first sequence number and how many there are, if its entries have any.
+    /// Returns its first sequence number and their count, if its entries have any.
     pub fn range(&self) -> Option<(SeqNo, u32)> {
         match &self.policy {
             Policy::Prepared { first, numbers } => Some((*first, numbers.count())),
@@ -107,16 +108,16 @@ impl Undecided {
 /// The policy under which a transaction was prepared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// Nothing of it is anywhere but in the log.
+    /// WriteCommitted: its entries are in the log only.
     Committed,
-    /// Its entries may be in tables, with the numbers from `first` on.
+    /// WritePrepared: its entries may be in tables, at the numbers from `first` on.
     Prepared {
         /// The first of its numbers.
         first: SeqNo,
-        /// How its operations are numbered.
+        /// Numbering of its operations.
         numbers: SubBatches,
     },
-    /// It was written in parts.
+    /// WriteUnprepared: it was written in parts.
     Unprepared,
 }
 
@@ -124,37 +125,36 @@ pub enum Policy {
 #[derive(Debug)]
 pub struct Replay {
     targets: Vec<Target>,
-    /// Of each target, what its tables may hold already.
+    /// Records that tables may hold, by target.
     doubts: Vec<Doubts>,
     /// Sections of transactions that are neither committed nor rolled back, by transaction.
     prepared: HashMap<Box<[u8]>, Vec<Section>>,
     next_seq: SeqNo,
-    /// The largest id of a column family that any record is about, of those that do not exist too.
+    /// Largest column family id in any record, even of families that do not exist.
     largest_family: ColumnFamilyId,
     applied: u64,
     /// A memtable has outgrown its target, or all of them the budget.
     full: bool,
-    /// The budget of memtables that counts meanwhile.
+    /// The memory budget, if it applies during replay.
     budget: Option<Budget>,
-    /// What went wrong with records that were held back.
+    /// The first error of records that were held back.
     failed: Option<Error>,
 }
 
-/// The budget of memtables, while logs are replayed
-/// (`enforce_write_buffer_manager_during_recovery`).
+/// The memory budget of memtables during replay (`enforce_write_buffer_manager_during_recovery`).
 #[derive(Debug)]
 struct Budget {
     manager: WriteBufferManager,
     /// Bytes of the memtables that were filled and not taken out yet.
     held_bytes: usize,
-    /// They should be taken out.
+    /// The memtables should be taken out.
     used_up: bool,
 }
 
-/// The part of the budget that replayed memtables have at least before they are taken out for its
-/// sake.
+/// Divisor of the budget: replayed memtables are taken out for its sake only if they occupy at
+/// least this part of it.
 ///
-/// Why: where other databases use it up, each record would become a table.
+/// Without it each record would become a table while other databases use up the budget.
 const LEAST_PART: usize = 16;
 
 impl Budget {
@@ -167,21 +167,21 @@ impl Budget {
     }
 }
 
-/// Where the next record may begin: from the first number to the last. More than one if a record
-/// does not tell how many numbers it took.
+/// Range of the sequence numbers at which the next record may begin. More than one if a record does
+/// not show how many numbers it took.
 pub type Behind = RangeInclusive<SeqNo>;
 
 const OVER: &str = "sequence numbers run over 56 bits";
 
-/// Operations of a record that are in no section, and where they are in it.
+/// Operations of a record outside of sections, with their offsets in it.
 type Gathered<'a> = Vec<(usize, Op<'a>)>;
 
 impl Replay {
-    /// Nothing replayed yet; `last_seq` is the last sequence number the MANIFEST knows.
+    /// Creates an empty replay; `last_seq` is the last sequence number that the MANIFEST knows.
     pub fn new(mut targets: Vec<Target>, last_seq: SeqNo) -> Self {
         targets.sort_by_key(|target| target.cf);
         let doubts: Vec<_> = targets.iter().map(|target| Doubts::of(target.tables.as_deref())).collect();
-        // Why the tables' too: no new entry may have a number that they reach.
+        // The tables' numbers count too, because no new entry may have a number that they contain.
         let in_tables = doubts.iter().map(Doubts::through).max().unwrap_or_default();
         let next_seq = SeqNo(last_seq.max(in_tables).0 + 1);
         let (prepared, largest_family) = (HashMap::new(), ColumnFamilyId::DEFAULT);
@@ -198,28 +198,28 @@ impl Replay {
         }
     }
 
-    /// From now on memtables are also taken out when the budget of memtables is used up.
+    /// Makes memtables be taken out also when their memory budget is used up.
     pub fn keep_within(&mut self, manager: WriteBufferManager) {
         self.budget = Some(Budget { manager, held_bytes: 0, used_up: false });
     }
 
-    /// The sequence number behind all that was replayed.
+    /// Returns the first sequence number after all replayed ones.
     pub fn next_seq(&self) -> SeqNo {
         self.next_seq
     }
 
-    /// The largest id of a column family that any record is about, whether it exists or not.
+    /// Returns the largest column family id in any record, even of families that do not exist.
     pub(crate) fn largest_family(&self) -> ColumnFamilyId {
         self.largest_family
     }
 
-    /// All targets, for whoever puts other memtables into them between two batches. They must keep
-    /// their order.
+    /// Returns all targets, so that the caller can exchange memtables between two batches. The
+    /// order must stay.
     pub fn targets_mut(&mut self) -> &mut [Target] {
         &mut self.targets
     }
 
-    /// Takes no more notice of this column family.
+    /// Ignores a column family from now on.
     pub fn forget_family(&mut self, cf: ColumnFamilyId) {
         if let Ok(index) = self.targets.binary_search_by_key(&cf, |target| target.cf) {
             self.targets.remove(index);
@@ -227,27 +227,26 @@ impl Replay {
         }
     }
 
-    /// Goes on behind a replay that has [ended](Self::end), with records that were logged after the
-    /// MANIFEST that is known now was: none of them is in a table. `last_seq` is the last number
-    /// that it has.
+    /// Continues after a replay that has [ended](Self::end), with records logged after the current
+    /// MANIFEST: none of them is in a table. `last_seq` is the MANIFEST's last number.
     pub fn follow(&mut self, last_seq: SeqNo) {
         self.next_seq = self.next_seq.max(SeqNo(last_seq.0 + 1));
         self.doubts.fill_with(Doubts::default);
         self.targets.iter_mut().for_each(|target| target.tables = None);
     }
 
-    /// What was inserted and is not decided: first number and how many.
+    /// Iterates over the ranges that are inserted and not decided: first number and count.
     pub fn undecided_ranges(&self) -> impl Iterator<Item = (SeqNo, u32)> {
         let early = |section: &&Section| section.kind == PrepareKind::Prepared;
         let sections = self.prepared.values().flatten().filter(early);
         sections.filter_map(|section| Some((section.seq, section.numbers.as_ref()?.count())))
     }
 
-    /// Forgets the sections whose logs are below `needed`, the oldest log that the MANIFEST says is
-    /// needed: they were decided, and tables have what they brought.
+    /// Forgets the sections in logs below `needed`, the oldest log that the MANIFEST needs: they
+    /// were decided, and tables hold their entries.
     ///
     /// A secondary may not read their commit or rollback, because the primary may remove its log
-    /// first. A section that stayed would hide committed entries, and the commit of the next
+    /// first. A remaining section would hide committed entries, and the commit of the next
     /// transaction of that name would write it.
     pub fn forget_decided(&mut self, needed: FileNumber) {
         self.prepared.retain(|_, sections| {
@@ -256,14 +255,14 @@ impl Replay {
         });
     }
 
-    /// Whether a transaction was written in parts, whose entries are inserted when it is committed,
-    /// with older numbers than what was inserted before.
+    /// Returns true if a transaction was written in parts, whose entries are inserted at commit, at
+    /// older numbers than entries inserted before.
     pub fn has_unprepared(&self) -> bool {
         self.prepared.values().flatten().any(|section| section.kind == PrepareKind::Unprepared)
     }
 
-    /// The targets whose memtables are as large as they should get. Asked between two batches, so
-    /// that each is whole. The caller puts others in their place.
+    /// Iterates over the targets whose memtables are full. Called between two batches, so that each
+    /// batch is in one memtable. The caller replaces the memtables.
     pub fn full_targets(&mut self) -> impl Iterator<Item = &mut Target> {
         let any = std::mem::take(&mut self.full);
         let used_up = self.budget.as_mut().is_some_and(|budget| {
@@ -278,13 +277,13 @@ impl Replay {
         self.targets.iter_mut().filter(move |_| any).filter(is_full)
     }
 
-    /// How many entries reached a memtable.
+    /// Returns the number of entries added to memtables.
     pub fn applied(&self) -> u64 {
         self.applied
     }
 
-    /// The transactions that are prepared and neither committed nor rolled back, in the order of
-    /// their sequence numbers, if they have any, and names.
+    /// Returns the transactions that are prepared and neither committed nor rolled back, ordered by
+    /// sequence number, if they have any, and name.
     pub fn into_undecided(self) -> Vec<Undecided> {
         let undecided = |name: &[u8], sections: &[Section]| {
             let policy = match sections {
@@ -298,7 +297,7 @@ impl Replay {
             };
             let mut ops = WriteBatch::new();
             for op in sections.iter().flat_map(|section| section.ops.reader().ops()) {
-                // Invariant: every operation was decoded when it came in.
+                // Invariant: every operation was decoded when it was added.
                 ops.push(op.expect("a section decodes"));
             }
             Undecided { name: name.to_vec(), ops, policy }
@@ -313,7 +312,7 @@ impl Replay {
         all
     }
 
-    /// How operations are numbered where a batch has one number for all, unless a key comes again.
+    /// Returns the numbering of operations that share a number until a key repeats.
     fn numbers<'o>(&self, ops: impl Iterator<Item = Op<'o>>) -> SubBatches {
         let order = |cf, a: &[u8], b: &[u8]| match self.targets.iter().find(|target| target.cf == cf) {
             Some(target) => target.memtable.comparator().compare_user(a, b),
@@ -322,8 +321,8 @@ impl Replay {
         SubBatches::of(ops, order)
     }
 
-    /// Whether the operations of a record that are in no section have a number each. Reads the
-    /// record to its end: what does not decode is an error before anything of it is applied.
+    /// Returns true if each operation of a record outside of sections has its own number. Reads the
+    /// whole record, so that one that does not decode is an error before any of it is applied.
     fn numbers_each(&self, batch: &BatchReader<'_>) -> Result<bool, Corruption> {
         let is_of = |xid: &[u8], kind| {
             self.prepared.get(xid).is_some_and(|sections| sections.iter().any(|section| section.kind == kind))
@@ -345,17 +344,17 @@ impl Replay {
         Ok(is_committed || !ends_in_mark)
     }
 
-    /// Compares what log `wal` says of timestamps with the comparators of the column families that
-    /// a batch writes to, and its keys with both.
+    /// Checks the timestamp sizes that log `wal` names against the comparators of the column
+    /// families that a batch writes to, and its keys against both.
     ///
-    /// Compat: RocksDB fills in timestamps where a family has got them since the log was written,
-    /// if it was told not to keep them; here they are always kept, so the sizes have to agree. Logs
-    /// of versions before 8.4 do not say them.
+    /// Compat: RocksDB fills in timestamps for a family that got them after the log was written, if
+    /// timestamps are not persisted; here they always are, so the sizes must agree. Logs of
+    /// versions before 8.4 do not name them.
     ///
     /// # Errors
-    /// The sizes differ, or a key is shorter than its timestamp: a key would be taken for another.
-    /// `NotSupported`: what is not done where keys have timestamps. Not for what does not decode,
-    /// which [`apply`](Self::apply) tells.
+    /// The sizes differ, or a key is shorter than its timestamp, so that it would be mistaken for
+    /// another key. `NotSupported`: an operation that keys with timestamps do not support. A batch
+    /// that does not decode is left to [`apply`](Self::apply).
     pub fn check_timestamps(
         &self,
         wal: FileNumber,
@@ -366,7 +365,7 @@ impl Replay {
         if sizes.is_empty() && !self.targets.iter().any(any) {
             return Ok(());
         }
-        // In a section; in one that is inserted when it is prepared.
+        // True inside a section; true inside one that is inserted at prepare.
         let (mut in_section, mut early) = (false, false);
         for op in batch.ops().map_while(Result::ok) {
             match op {
@@ -379,7 +378,7 @@ impl Replay {
             let Some(cf) = op.column_family() else { continue };
             let Ok(index) = self.targets.binary_search_by_key(&cf, |target| target.cf) else { continue };
             let target = &self.targets[index];
-            // Why those of a section: they are written as what the log of its commit has.
+            // Sections are always checked, because their entries belong to the log of their commit.
             if target.log_number > wal && !in_section {
                 continue;
             }
@@ -419,7 +418,7 @@ impl Replay {
         Ok(())
     }
 
-    /// Whether the timestamp of a commit, or that it has none, fits what it commits.
+    /// Checks that a commit's timestamp, or its absence, fits the section it commits.
     fn check_commit(&self, wal: FileNumber, xid: &[u8], timestamp: Option<&[u8]>) -> Result<(), Error> {
         for section in self.prepared.get(xid).into_iter().flatten() {
             if section.kind == PrepareKind::Committed {
@@ -432,8 +431,8 @@ impl Replay {
         Ok(())
     }
 
-    /// The key of an operation of a section that log `wal` commits, with the timestamp that comes
-    /// in the place of its zeroes. Nothing if it stays as it is, or is not written.
+    /// Returns the key of a section's operation that log `wal` commits, with the timestamp in place
+    /// of its zeroes. `None` if the key needs no timestamp, or is not written.
     fn stamped(
         &self,
         wal: FileNumber,
@@ -463,31 +462,31 @@ impl Replay {
         }
     }
 
-    /// Has [`check`](Self::check) say why the records cannot be replayed.
+    /// Makes [`check`](Self::check) return `error`, the reason that records cannot be replayed.
     pub(crate) fn fail(&mut self, error: Error) {
         self.failed.get_or_insert(error);
     }
 
-    /// Applies one batch of log `wal` and says where the next begins. Offsets of errors are within
-    /// the batch.
+    /// Applies one batch of log `wal` and returns where the next may begin. Offsets of errors are
+    /// within the batch.
     ///
-    /// Nothing is applied of a batch that does not decode. On another error a part of it may have
-    /// been: where sections are misplaced, or a key has a number twice.
+    /// A batch that does not decode is not applied at all. On another error (misplaced sections, or
+    /// a number used twice for a key) a part of it may have been.
     pub fn apply(&mut self, wal: FileNumber, batch: BatchReader<'_>) -> Result<Behind, Corruption> {
         let each = self.numbers_each(&batch)?;
         let mut seq = batch.seq();
-        // Why here too: what is added to it below cannot run over then.
+        // Checked here too, so that adding offsets below cannot overflow.
         if seq > SeqNo::MAX {
             return Err(Corruption::new(OVER, 0u64));
         }
-        // How many operations there are outside of sections; and whether it was by guess that they
-        // do not have a number each.
+        // Number of operations outside of sections; true if it is a guess that they share numbers.
         let (mut operations, mut guessed) = (0, !each);
-        // Whether something was committed that took nobody knows how many numbers.
+        // True if a commit took an unknown count of numbers.
         let mut open_ended = false;
         let mut gathered = Gathered::new();
         let mut section: Option<Section> = None;
-        // What this record has rolled back: its name, and its log if it was inserted early.
+        // The transaction that this record has rolled back: its name, and its log if it was
+        // inserted at prepare.
         let mut undone: Option<(&[u8], Option<FileNumber>)> = None;
         let mut ops = batch.ops();
         loop {
@@ -509,7 +508,7 @@ impl Replay {
                     let mut section =
                         section.take().ok_or(misplaced("the end of a prepared section without its start"))?;
                     if section.kind != PrepareKind::Committed {
-                        // Why: what is logged anew stands one number before it.
+                        // A section logged anew begins one number before its own.
                         if section.seq == SeqNo::ZERO {
                             return Err(misplaced("a prepared section with the sequence number 0"));
                         }
@@ -519,9 +518,8 @@ impl Replay {
                         seq = SeqNo(seq.0 + u64::from(numbers.count()));
                         section.numbers = Some(numbers);
                         match undone {
-                            // It is not added, because an opening has logged it anew: it was added
-                            // from its first log if that is still needed, and tables have it
-                            // otherwise.
+                            // Not added, because an opening has logged it anew: it was added from
+                            // its first log if that is still needed, and is in tables otherwise.
                             Some((name, first_log)) if name == xid => {
                                 section.log = first_log.unwrap_or(wal);
                             }
@@ -583,7 +581,7 @@ impl Replay {
         Ok(seq.min(by_each)..=most)
     }
 
-    /// Writes the operations of a batch that ends, and advances `seq` behind it.
+    /// Writes the operations of a batch that ends, and advances `seq` past it.
     fn write_gathered(
         &mut self,
         wal: FileNumber,
@@ -602,8 +600,8 @@ impl Replay {
         Ok(())
     }
 
-    /// Writes what a commit brings, if it was not written when it was prepared, and advances `seq`
-    /// behind it.
+    /// Writes the operations of a commit, unless they were written at prepare, and advances `seq`
+    /// past them.
     fn commit(
         &mut self,
         wal: FileNumber,
@@ -683,10 +681,10 @@ impl Replay {
         Ok(())
     }
 
-    /// Replays what was held back for a target and is not in its tables.
+    /// Replays the records held back for a target that are not in its tables.
     ///
-    /// Why it returns no error: what goes wrong is no damage of the record that is at hand. See
-    /// [`check`](Self::check).
+    /// Errors are kept for [`check`](Self::check), because they are no damage of the current
+    /// record.
     fn decide(&mut self, index: usize) {
         let target = &self.targets[index];
         let Some(tables) = target.tables.clone().filter(|_| self.doubts[index].hold_any()) else { return };
@@ -704,14 +702,14 @@ impl Replay {
         }
     }
 
-    /// Whether all records so far are in memtables: no section is undecided, and nothing is, or
-    /// was, in doubt.
+    /// Returns true if memtables hold all records so far: no section is undecided, and no record is
+    /// or was a possible duplicate.
     pub(crate) fn holds_nothing(&self) -> bool {
         let is_certain = |doubts: &Doubts| !doubts.hold_any() && doubts.passed().is_none();
         self.prepared.is_empty() && self.doubts.iter().all(is_certain)
     }
 
-    /// Why records that were held back could not be replayed.
+    /// Returns the first error of records that were held back.
     ///
     /// # Errors
     /// Tables could not be read, which is no damage of a log; or a number is used twice for one
@@ -720,8 +718,7 @@ impl Replay {
         self.failed.take().map_or(Ok(()), Err)
     }
 
-    /// Ends the replay: what was held back for the tables' sake is decided. Says what the tables
-    /// had.
+    /// Ends the replay: decides the records held back, and returns those that tables had.
     ///
     /// # Errors
     /// A table cannot be read, or a number is used twice for one key.
@@ -732,7 +729,7 @@ impl Replay {
     }
 }
 
-/// Adds what one operation of a batch writes to its family's memtable; markers write nothing.
+/// Adds the entry of one operation to its family's memtable; markers add none.
 pub fn add(memtable: &MemTable, seq: SeqNo, op: Op<'_>) -> Result<(), DuplicateEntry> {
     match op {
         Op::Put { key, value, .. } => memtable.add(seq, ValueType::Value, key, value),
@@ -743,8 +740,8 @@ pub fn add(memtable: &MemTable, seq: SeqNo, op: Op<'_>) -> Result<(), DuplicateE
         Op::PutBlobIndex { key, index, .. } => memtable.add(seq, ValueType::BlobIndex, key, index),
         Op::PutEntity { key, entity, .. } => memtable.add(seq, ValueType::WideColumnEntity, key, entity),
         Op::TimedPut { key, value, .. } => {
-            // Why: the preferred sequence number only matters to compaction; the largest one never
-            // takes effect.
+            // The preferred sequence number matters to compaction only; the largest one never takes
+            // effect.
             let mut packed = Vec::with_capacity(value.len() + 8);
             packed.extend_from_slice(value);
             packed.extend_from_slice(&SeqNo::MAX.0.to_le_bytes());

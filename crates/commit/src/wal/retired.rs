@@ -1,14 +1,13 @@
-//! What becomes of logs that nobody needs any more: files for the next logs
-//! (`recycle_log_file_num`), archived, or removed.
+//! Retirement of logs that are no longer needed: their files become spares for new logs
+//! (`recycle_log_file_num`), or are archived, or removed.
 //!
-//! In: from the commit pipeline, which logs were ended; from whoever removes files, which nobody
-//! needs. Out: spare files for new logs.
+//! The commit pipeline reports ended logs, and the job that removes files asks if one is kept.
 //!
 //! Invariants:
-//! - A spare is a log that was ended. Nobody has it open for writing, so nothing is done to it
-//!   under its old name once it has a new one.
+//! - A spare is a log that was ended. Its file is not open for writing, so it is not changed under
+//!   its old name once it has a new one.
 //! - A spare was written since the database was opened, with records that carry their log's number,
-//!   so what is left of it in its next life is told apart.
+//!   so its old records are recognized in its next life.
 //! - Every spare is in the directory under its own name until it is taken.
 //!
 //! Lock: the state's own; held to change it, never during I/O.
@@ -20,47 +19,47 @@ use karst_format::ids::FileNumber;
 use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 
-/// See the module.
+/// Spare files of retired logs, and their archive.
 #[derive(Debug)]
 pub struct RetiredLogs {
-    /// Most spares.
+    /// Maximum number of spares.
     most: usize,
-    /// Where the others go, if they are kept.
+    /// Archive of the logs that do not become spares, if they are kept.
     pub archive: Option<Archive>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Logs that may become spares once nobody needs them.
+    /// Logs that may become spares once they are no longer needed.
     ended: BTreeSet<FileNumber>,
     spares: VecDeque<FileNumber>,
     closed: bool,
 }
 
 impl RetiredLogs {
-    /// As the options, which were checked, have it; logs are in `wal_path`.
+    /// Creates the state for checked options; logs are in `wal_path`.
     pub fn new(options: &DbOptions, wal_path: &Path) -> Self {
         let archive = Archive::of(options, wal_path);
         Self { most: options.recycle_log_file_num, archive, state: Mutex::default() }
     }
 
-    /// A log takes no more writes, and whoever wrote it has let go of it.
+    /// Records that a log takes no more writes, and that its writer has closed it.
     pub fn ended(&self, log: FileNumber) {
         if self.most > 0 {
             self.state.lock().ended.insert(log);
         }
     }
 
-    /// Nobody needs the log any more: whether its file is kept for a new one. If not, it is to be
-    /// removed.
+    /// Returns true if the file of a log that is no longer needed is kept for a new one. Otherwise
+    /// the caller removes it.
     pub fn keeps(&self, log: FileNumber) -> bool {
         let mut state = self.state.lock();
-        // Why older ones are forgotten: logs end to be needed in their order; what is told of one
-        // later comes too late.
+        // Older logs are forgotten, because logs retire in order; a later report of one comes too
+        // late.
         state.ended = state.ended.split_off(&log);
-        // Why only what was ended: its writer may be about to cut it, which would cut the log that
-        // it has become.
+        // Only ended logs are kept: another log's writer may be about to truncate the file, which
+        // would truncate the log that it has become.
         let keeps = state.ended.remove(&log) && !state.closed && state.spares.len() < self.most;
         if keeps {
             state.spares.push_back(log);
@@ -68,12 +67,12 @@ impl RetiredLogs {
         keeps
     }
 
-    /// A file for a new log. It is the caller's.
+    /// Returns a spare file for a new log, which the caller then owns.
     pub fn take(&self) -> Option<FileNumber> {
         self.state.lock().spares.pop_front()
     }
 
-    /// Keeps no more. The spares are to be removed.
+    /// Stops keeping spares, and returns those that the caller must remove.
     pub fn close(&self) -> Vec<FileNumber> {
         let mut state = self.state.lock();
         state.closed = true;

@@ -1,30 +1,31 @@
-//! How the operations of a prepared section are numbered under the policy WritePrepared: all alike,
-//! until a key comes a second time; from there on with the next number.
+//! Numbering of a prepared section's operations under the policy WritePrepared: all share one
+//! number until a key repeats, which begins the next number.
 //!
-//! In: the operations in order, and how each column family orders its keys. Out: for each operation
-//! how far its number is above the first, and how many numbers there are: at least one.
+//! Computed from the operations in order, and the key order of each column family: for each
+//! operation the offset of its number from the first, and the count of numbers, at least one.
 //!
-//! Compat: RocksDB's sub-batches. A section's numbers are how RocksDB knows, after a crash, which
-//! entries of its tables are not decided; so both must number alike.
+//! Compat: RocksDB's sub-batches. After a crash RocksDB finds the undecided entries of its tables
+//! by a section's numbers, so both engines must number alike. entries of its tables are not
+//! decided; so both must number alike.
 
 use karst_format::ids::ColumnFamilyId;
 use karst_format::write_batch::Op;
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 
-/// So many operations are looked through without memory of their own.
+/// Number of operations that are numbered without a heap allocation.
 const FEW: usize = 8;
 
-/// See the module's head.
+/// Numbering of a section's operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubBatches {
-    /// For each operation that writes; empty if all have the first number.
+    /// Offset of each operation that writes; empty if all have the first number.
     offsets: Box<[u32]>,
     count: u32,
 }
 
 impl SubBatches {
-    /// `order` compares user keys of a column family.
+    /// Computes the numbering; `order` compares user keys of a column family.
     pub fn of<'a>(
         ops: impl Iterator<Item = Op<'a>>,
         order: impl Fn(ColumnFamilyId, &[u8], &[u8]) -> Ordering,
@@ -40,7 +41,7 @@ impl SubBatches {
         if sorted.windows(2).all(|pair| compare(pair[0], pair[1]).is_ne()) {
             return SubBatches { offsets: Box::default(), count: 1 };
         }
-        // Where each key was before, if it was.
+        // Index of the previous operation on each key, if any.
         let mut before = vec![None; keys.len()];
         for pair in sorted.windows(2).filter(|pair| compare(pair[0], pair[1]).is_eq()) {
             before[pair[1]] = Some(pair[0]);
@@ -57,13 +58,13 @@ impl SubBatches {
         SubBatches { count: offsets.last().map_or(1, |last| last + 1), offsets }
     }
 
-    /// How far the number of an operation that writes is above the first.
+    /// Returns the offset of a writing operation's number from the first.
     #[inline]
     pub fn offset(&self, index: usize) -> u32 {
         self.offsets.get(index).copied().unwrap_or(0)
     }
 
-    /// How many numbers they take.
+    /// Returns the count of numbers.
     pub fn count(&self) -> u32 {
         self.count
     }

@@ -1,18 +1,18 @@
-//! Log files as they are written.
+//! Writing of log files.
 //!
-//! In: options, a number and a directory for a new log, perhaps the file of a log that nobody
-//! needs; bytes that were framed in order. Out: a file that holds them, durable when asked.
+//! A new log is created in a directory, possibly over the file of a retired log. Framed bytes are
+//! appended in order, and made durable when asked.
 //!
-//! The two halves of a log live in two places: its framing ([`LogFraming`]) under the lock that
-//! orders writes, since a record's place in its block depends on all before it; its file
-//! ([`LogFile`]) with the leader that writes. [`NewLog`] is both, made before anyone needs it, so
-//! that nobody waits for `open(2)`.
+//! The two halves of a log are separate: its framing ([`LogFraming`]) is under the order lock,
+//! because a record's place in its block depends on all before it; its file ([`LogFile`]) belongs
+//! to the leader that writes. [`NewLog`] is both, created ahead of need, so that no writer waits
+//! for `open(2)`.
 //!
 //! Invariants:
 //! - All bytes of a framing reach its file, in order, or the file is never written again.
 //! - A log is durable only once its name is: the first sync of a file syncs its directory too.
-//! - A file in its second life is cut where its log ends before the next log has a byte. So only
-//!   the newest log can have something of an older one behind its end.
+//! - A recycled file is truncated at its log's end before the next log has a byte, so only the
+//!   newest log can have records of an older one after its end.
 
 use super::following::Follows;
 use karst_base::error::{Error, ErrorKind, Result};
@@ -25,40 +25,39 @@ use karst_io::{FileSystem, MAP_ALIGNMENT, MappedRange, PositionalFile};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Bytes of a log that are mapped at a time. Why so many: mapping a stretch costs some microseconds
-/// beside those for its pages, and all have to be got before the write that comes first.
+/// Bytes of a log that are mapped at a time. Mapping takes some microseconds beside those for its
+/// pages, and all of them delay the first write to the stretch, hence this size.
 const MAPPED_BYTES: u64 = 4 * MAP_ALIGNMENT;
 
-/// How logs are written.
+/// Options of new logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogOptions {
     /// Every record carries the log's number (`recycle_log_file_num` above 0).
     pub recyclable: bool,
-    /// Records are compressed (`wal_compression`).
+    /// Records are compressed with zstd (`wal_compression`).
     pub zstd: bool,
-    /// Each log says what the one before it was (`track_and_verify_wals`).
+    /// Each log begins with RocksDB's record of its predecessor (`track_and_verify_wals`).
     pub names_predecessor: bool,
-    /// Space is reserved ahead of what is written (`allow_fallocate`).
+    /// Space is reserved ahead of the writes (`allow_fallocate`).
     pub reserves: bool,
-    /// Bytes of space to reserve at a time: what a log has when its memtables are full. See
+    /// Bytes of space to reserve at a time: a log's size when its memtables are full. See
     /// [`reserve_bytes`].
     pub reserve_bytes: u64,
-    /// Bytes after which what was written starts to travel to the device (`wal_bytes_per_sync`); 0
-    /// for never.
+    /// Bytes after which writeback of written bytes is started (`wal_bytes_per_sync`); 0: never.
     pub bytes_per_sync: u64,
-    /// After it has waited for what started before (`strict_bytes_per_sync`).
+    /// Starting a writeback waits for the previous one (`strict_bytes_per_sync`).
     pub strict: bool,
     /// Logs are synced with `fsync` (`use_fsync`).
     pub fsync: bool,
-    /// Files are written by putting bytes into their memory (`allow_mmap_writes`).
+    /// Files are written through a memory map (`allow_mmap_writes`).
     pub mapped: bool,
 }
 
 impl LogOptions {
-    /// What the database's options say.
+    /// Returns the log options of the database's options.
     ///
     /// # Errors
-    /// The compression is none that a log can have.
+    /// `NotSupported`: a compression other than zstd.
     pub fn of(options: &DbOptions) -> Result<LogOptions> {
         let zstd = match options.wal_compression.name() {
             "kNoCompression" => false,
@@ -81,16 +80,17 @@ impl LogOptions {
         })
     }
 
-    /// With so much space reserved at a time, if any is.
+    /// Sets the bytes to reserve at a time, if space is reserved at all.
     pub fn reserving(self, bytes: u64) -> LogOptions {
         LogOptions { reserve_bytes: if self.reserves { bytes } else { 0 }, ..self }
     }
 }
 
-/// How much space to reserve for a log: a memtable and a tenth, but no more than all logs or all
-/// memtables may have (0: no such limit).
+/// Returns the bytes to reserve for a log: a memtable and a tenth, but no more than the limit of
+/// all logs or of all memtables (0: no such limit).
 ///
-/// Compat: RocksDB's, with the largest memtable for that of the family that asked for the log.
+/// Compat: RocksDB's formula, with the largest memtable for that of the family that asked for the
+/// log.
 pub fn reserve_bytes(largest_memtable: usize, all_logs: u64, all_memtables: usize) -> u64 {
     let one = (largest_memtable as u64).saturating_add(largest_memtable as u64 / 10);
     [all_logs, all_memtables as u64].into_iter().filter(|limit| *limit > 0).fold(one, u64::min)
@@ -104,24 +104,24 @@ pub struct LogFraming {
     names_predecessor: bool,
     /// Bytes framed so far.
     bytes: u64,
-    /// The sequence number that the last record starts with; 0 if there is none.
+    /// First sequence number of the last record; 0 if no record was framed.
     last_seq: SeqNo,
-    /// The sequence number behind the last record; 0 if there is none.
+    /// Sequence number after the last record; 0 if no record was framed.
     end_seq: SeqNo,
 }
 
 impl LogFraming {
-    /// The log's number.
+    /// Returns the log's number.
     pub fn number(&self) -> FileNumber {
         self.number
     }
 
-    /// Bytes framed so far: the size of the file once all of them are written.
+    /// Returns the bytes framed so far: the size of the file once all are written.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether no record was framed yet.
+    /// Returns true if no record was framed yet.
     pub fn is_empty(&self) -> bool {
         self.last_seq == SeqNo::ZERO
     }
@@ -130,7 +130,7 @@ impl LogFraming {
     /// `seq` that takes `count` of them.
     ///
     /// # Errors
-    /// Compression failed; nothing was framed.
+    /// Compression failed; no record was framed.
     #[inline]
     pub fn append(
         &mut self,
@@ -147,16 +147,16 @@ impl LogFraming {
         Ok(())
     }
 
-    /// Says of column families how many bytes of timestamps their keys end in, unless this log says
-    /// so already. Comes before the first record with such keys.
+    /// Frames the timestamp sizes of column families that this log has not named yet. Comes before
+    /// the first record with such keys.
     pub fn name_timestamps(&mut self, sizes: &[TimestampSize], out: &mut Vec<u8>) {
         let start = out.len();
         self.writer.append_timestamp_sizes(sizes, out);
         self.bytes += (out.len() - start) as u64;
     }
 
-    /// Says what the log before was. Comes before the first record, which will have the sequence
-    /// number `next_seq`.
+    /// Frames the record about the predecessor. Comes before the first record, which will have the
+    /// sequence number `next_seq`.
     ///
     /// # Errors
     /// Compression failed.
@@ -181,7 +181,7 @@ impl LogFraming {
     }
 }
 
-/// A mapped stretch of a log, and where it ends.
+/// A mapped stretch of a log, and its end offset.
 #[derive(Debug)]
 struct Stretch {
     range: Box<dyn MappedRange>,
@@ -196,45 +196,45 @@ pub struct LogFile {
     file_system: Arc<dyn FileSystem>,
     directory: PathBuf,
     size: u64,
-    /// Bytes in the file, what is left of its former life included.
+    /// Bytes in the file, including those of its former life.
     file_bytes: u64,
-    /// Bytes reserved, and how many to reserve at a time; 0 for none.
+    /// Bytes reserved, and bytes to reserve at a time (0: none).
     reserved: u64,
     reserve_bytes: u64,
-    /// Bytes that were told to travel to the device, and after how many more they are told again; 0
-    /// for never.
+    /// Offset up to which writeback was started, and the bytes after which it is started again (0:
+    /// never).
     started: u64,
     bytes_per_sync: u64,
     strict: bool,
     fsync: bool,
-    /// The stretch of the file that is written next, as memory.
+    /// The mapped stretch that is written next.
     stretch: Option<Stretch>,
-    /// Whether to map stretches.
+    /// True if stretches are mapped.
     mapped: bool,
-    /// Whether its name is durable.
+    /// True if its name is durable.
     named: bool,
-    /// Whether it has bytes that may not be durable.
+    /// True if it has bytes that may not be durable.
     unsynced: bool,
 }
 
 impl LogFile {
-    /// The log's number.
+    /// Returns the log's number.
     pub fn number(&self) -> FileNumber {
         self.number
     }
 
-    /// Bytes in the file.
+    /// Returns the bytes written.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Whether bytes were written since the last sync.
+    /// Returns true if bytes were written or truncated since the last sync.
     pub fn is_unsynced(&self) -> bool {
         self.unsynced
     }
 
-    /// Whether all that was written is durable, and the name too. Not so for a log into which
-    /// nothing was written.
+    /// Returns true if all written bytes and the name are durable. False for a log that was never
+    /// written.
     pub fn is_durable(&self) -> bool {
         !self.unsynced && self.named
     }
@@ -250,7 +250,7 @@ impl LogFile {
         let end = self.size + bytes.len() as u64;
         if self.reserve_bytes > 0 && end > self.reserved {
             let more = (end - self.reserved).next_multiple_of(self.reserve_bytes);
-            // Why ignored: space that cannot be reserved may still be there; the write will tell.
+            // Ignored, because the space may still be available; the write will tell.
             let _ = self.file.reserve(self.reserved, more);
             self.reserved += more;
         }
@@ -267,16 +267,16 @@ impl LogFile {
         Ok(())
     }
 
-    /// Puts `bytes` behind what is there into the file's memory; false if they have to be written.
-    /// Blocks at most for new memory.
+    /// Appends `bytes` through the memory map; returns false if they must be written by a call.
+    /// Blocks at most for new pages.
     fn put(&mut self, bytes: &[u8]) -> bool {
-        // Why: so much is as cheap to write.
+        // A large write is as cheap by a call.
         if !self.mapped || bytes.len() as u64 > MAPPED_BYTES / 4 {
             return false;
         }
         let (mut at, mut left) = (self.size, bytes);
         loop {
-            // What was written by a call may have gone beyond it.
+            // A write by a call may have gone beyond the stretch.
             if let Some(stretch) = self.stretch.as_mut().filter(|stretch| at < stretch.end) {
                 let room = (stretch.end - at).min(left.len() as u64) as usize;
                 stretch.range.put(at, &left[..room]);
@@ -287,7 +287,8 @@ impl LogFile {
             }
             let start = at - at % MAP_ALIGNMENT;
             let Some(range) = self.file.map(start, MAPPED_BYTES as usize) else {
-                // Why for good: asking costs a write more than the map could save it.
+                // Disabled for good, because asking on each write would cost more than the map
+                // could save.
                 (self.mapped, self.stretch) = (false, None);
                 return false;
             };
@@ -297,11 +298,11 @@ impl LogFile {
         }
     }
 
-    /// Ends a log that takes no more writes: cuts off what is left of the file's former life, or of
-    /// what was mapped. Blocks.
+    /// Ends a log that takes no more writes: truncates the rest of the file's former life, or of
+    /// the map. Blocks.
     ///
     /// # Errors
-    /// The file could not be cut: what comes behind the log may not be recovered.
+    /// The file could not be truncated: later logs may not be recovered.
     pub fn end(&mut self) -> Result<()> {
         self.stretch = None;
         if self.file_bytes > self.size {
@@ -312,15 +313,15 @@ impl LogFile {
         Ok(())
     }
 
-    /// What gives back the space that an ended log does not use. It may be run at any time, on any
-    /// thread; it blocks.
+    /// Returns a function that releases the unused space of an ended log, if there is some. It may
+    /// run at any time, on any thread; it blocks.
     pub fn unused_space(&self) -> Option<impl FnOnce() + Send + 'static> {
         let (file, size) = (self.file.clone(), self.size);
-        // Why ignored: nothing is lost but space, and that only until the log is removed.
+        // Ignored, because only space is lost, until the log is removed.
         (self.reserved > self.size).then_some(move || drop(file.truncate(size)))
     }
 
-    /// Makes what was appended durable, and the file's name. Blocks.
+    /// Makes the appended bytes and the file's name durable. Blocks.
     ///
     /// # Errors
     /// The sync failed; the file must not be written again.
@@ -337,22 +338,22 @@ impl LogFile {
     }
 }
 
-/// A log that was made and not used yet.
+/// A log that was created and not used yet.
 #[derive(Debug)]
 pub struct NewLog {
-    /// For the lock that orders writes.
+    /// Framing, for the order lock.
     pub framing: LogFraming,
-    /// For the leader.
+    /// File, for the leader.
     pub file: LogFile,
-    /// Bytes that are framed and not in the file.
+    /// Bytes that are framed and not in the file yet.
     pub head: Vec<u8>,
 }
 
 impl NewLog {
-    /// Makes the file of log `number` in `directory`. Blocks.
+    /// Creates the file of log `number` in `directory`. Blocks.
     ///
     /// # Errors
-    /// The file cannot be created, or a file of that name has something in it.
+    /// The file cannot be created, or a file of that name is not empty.
     pub fn create(
         file_system: &Arc<dyn FileSystem>,
         directory: &Path,
@@ -364,11 +365,11 @@ impl NewLog {
         NewLog::over((file_system.clone(), file, directory.to_owned()), 0, number, options)
     }
 
-    /// Makes the file of log `number` of that of `old`, which nobody needs and nobody has open for
-    /// writing. Blocks.
+    /// Turns the file of `old`, which is no longer needed nor open for writing, into that of log
+    /// `number`. Blocks.
     ///
     /// # Errors
-    /// The file cannot be renamed or opened, or a file of the new name has something in it.
+    /// The file cannot be renamed or opened, or a file of the new name is not empty.
     pub fn reuse(
         file_system: &Arc<dyn FileSystem>,
         directory: &Path,
@@ -384,7 +385,7 @@ impl NewLog {
         NewLog::over((file_system.clone(), file, directory.to_owned()), file_bytes, number, options)
     }
 
-    /// A log that begins at the start of a file of so many bytes.
+    /// Creates a log at the start of a file of `file_bytes` bytes.
     fn over(
         (file_system, file, directory): (Arc<dyn FileSystem>, Arc<dyn PositionalFile>, PathBuf),
         file_bytes: u64,
@@ -408,9 +409,9 @@ impl NewLog {
             last_seq: SeqNo::ZERO,
             end_seq: SeqNo::ZERO,
         };
-        // Why now: nobody waits for it yet.
+        // Reserved now, because no writer waits for the log yet.
         if options.reserve_bytes > file_bytes {
-            // Why ignored: space that cannot be reserved may still be there; the write will tell.
+            // Ignored, because the space may still be available; the write will tell.
             let _ = file.reserve(file_bytes, options.reserve_bytes - file_bytes);
         }
         let file = LogFile {
@@ -427,7 +428,7 @@ impl NewLog {
             strict: options.strict,
             fsync: options.fsync,
             stretch: None,
-            // Why not what is written over: its pages would first have to be read.
+            // A recycled file is not mapped, because its pages would first have to be read.
             mapped: options.mapped && file_bytes == 0,
             named: false,
             unsynced: false,
@@ -440,11 +441,11 @@ fn creating(e: karst_io::Error) -> Error {
     Error::from(e).in_context("creating a log")
 }
 
-/// Where log `number` is to be; nothing is there that someone may need.
+/// Returns the path of log `number`, and fails if a file with contents is there.
 fn free_path(file_system: &dyn FileSystem, directory: &Path, number: FileNumber) -> Result<PathBuf> {
     let path = directory.join(FileName::Wal(number).to_string());
     match file_system.metadata(&path) {
-        // Why: making a file there would lose it.
+        // Creating the file would destroy this one.
         Ok(found) if found.len > 0 => {
             let text = format!("{}: a log of {} bytes is in the way of a new one", path.display(), found.len);
             Err(Error::new(ErrorKind::Corruption, text))

@@ -1,25 +1,25 @@
-//! Which logs, and how much of each, are trusted when a database is opened.
+//! Recovery: decides which logs, and how much of each, are trusted when a database is opened.
 //!
-//! In: the bytes of each log, oldest first, and the recovery mode. Out: memtables filled by
-//! [`Replay`], or an error that names the log and the offset.
+//! It takes the bytes of each log, oldest first, and the recovery mode. [`Replay`] fills the
+//! memtables, or an error names the log and the offset.
 //!
-//! | mode | damage in a log | after that |
+//! | mode | damage in a log | later logs |
 //! |---|---|---|
-//! | `TolerateCorruptedTailRecords` | a torn tail is no damage; anything else is an error | a log that says that the one before was longer, or was there, is an error |
-//! | `AbsoluteConsistency` | everything is an error, a torn tail too | the same |
-//! | `PointInTimeRecovery` | the rest of the log is left out | later logs count from the first record that follows the last replayed one |
-//! | `SkipAnyCorruptedRecords` | what can be read is replayed | |
+//! | `TolerateCorruptedTailRecords` | a torn tail is ignored; all other damage is an error | a log whose recorded predecessor is missing or was longer is an error |
+//! | `AbsoluteConsistency` | all damage is an error, a torn tail too | as above |
+//! | `PointInTimeRecovery` | the rest of the log is skipped | replay resumes at the first record that follows the last replayed one |
+//! | `SkipAnyCorruptedRecords` | all readable records are replayed | |
 //!
-//! A log says what the one before it was in one of two forms: our own note (`Follows`) or, with
-//! `track_and_verify_wals`, RocksDB's record ([`Predecessor`]). Both are compared in one way, and
+//! A log records its predecessor in one of two forms: our own note (`Follows`) or, with
+//! `track_and_verify_wals`, RocksDB's record ([`Predecessor`]). Both are checked in one way, and
 //! the option does not matter when a log is read.
 //!
-//! Invariant: in every mode but `SkipAnyCorruptedRecords` what is recovered is a prefix of what was
-//! written, as far as the logs tell; a column family whose tables hold something newer than that
-//! prefix is an error, as its families would not fit together.
+//! Invariant: in every mode but `SkipAnyCorruptedRecords` the recovered state is a prefix of the
+//! written one, as far as the logs tell; a column family whose tables hold entries newer than that
+//! prefix is an error, because the families would be inconsistent.
 //!
 //! Compat: without `track_and_verify_wals` RocksDB does not compare logs with each other; under
-//! `TolerateCorruptedTailRecords` it shows what is behind a log that is gone or torn, with a hole.
+//! `TolerateCorruptedTailRecords` it recovers the logs after a missing or torn one, with a gap.
 
 use super::doubts::Passed;
 use super::following::Follows;
@@ -34,7 +34,7 @@ use karst_io::report;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What is done with a full memtable.
+/// Callback that takes out a full memtable.
 pub type OnFull<'a> = &'a mut dyn FnMut(&mut Target) -> Result<()>;
 
 /// Replays logs, oldest first.
@@ -42,58 +42,59 @@ pub type OnFull<'a> = &'a mut dyn FnMut(&mut Target) -> Result<()>;
 pub struct Recovery {
     mode: RecoveryMode,
     replay: Replay,
-    /// Logs below this number need not be there.
+    /// Logs below this number may be missing.
     first_needed: FileNumber,
-    /// Records may take no number.
+    /// Prepared transactions may exist, so records may take no sequence number.
     two_phases: bool,
-    /// Behind the last batch that was replayed; `None` before the first.
+    /// Possible sequence numbers of the next batch; `None` before the first.
     expected: Option<Behind>,
-    /// Where replay stopped, while it has not been taken up again.
+    /// Point at which replay stopped, until it resumes.
     stopped: Option<Stopped>,
     /// The log before the current one.
     previous: Option<Predecessor>,
-    /// The last log that was read, and where its last record that was replayed ends.
+    /// The last log read, and the end of its last replayed record.
     last_log: Option<(FileNumber, u64)>,
-    /// Of each log that may be gone on with, what it said of timestamps, if it said anything.
+    /// Timestamp sizes named by each log that replay may resume in, if it named any.
     timestamp_sizes: BTreeMap<FileNumber, Vec<TimestampSize>>,
-    /// Damage was passed over.
+    /// Damage was skipped.
     skipped: bool,
-    /// See [`watch`](Self::watch).
+    /// Last sequence number known to the MANIFEST; see [`watch`](Self::watch).
     known_to: SeqNo,
     missing: Option<SeqNo>,
 }
 
-/// The place behind which logs are left out.
+/// The point after which logs are skipped.
 #[derive(Clone, Debug)]
 pub struct Stopped {
-    /// The log that it is in.
+    /// The log in which replay stopped.
     pub log: FileNumber,
     /// Its file.
     pub path: PathBuf,
-    /// What is wrong there.
+    /// Damage at that point.
     pub corruption: Corruption,
-    /// It may be where the file's former life begins: the log's end, unless records of later logs
-    /// tell otherwise.
+    /// The point may be where records of the recycled file's former log begin: the log's end,
+    /// unless records of later logs contradict it.
     pub former_life: bool,
-    /// Records of later logs were left out.
+    /// Records of later logs were skipped.
     pub left_out: bool,
 }
 
 impl Stopped {
-    /// Whether it is the end of the newest log in a file that was another's before, and no damage.
+    /// Returns true if it is the end of the newest log in a recycled file, and no damage.
     pub fn is_plain_end(&self) -> bool {
         self.former_life && !self.left_out
     }
 
-    /// Leaves out the rest of a later log.
+    /// Skips the rest of a later log.
     fn leave_out(&mut self) -> Then {
         self.left_out = true;
         Then::LeaveLog
     }
 }
 
-/// Whether a log that begins at `seq` goes on behind what was `expected`, though recovery may have
-/// `stopped` before. What may begin anywhere shows no hole, so it must not make one good.
+/// Returns true if a log that begins at `seq` continues at `expected`, although recovery may have
+/// `stopped` before. A range of possible numbers is not accepted after damage, because it would
+/// hide a gap.
 fn continues(expected: Option<&Behind>, stopped: Option<&Stopped>, seq: SeqNo) -> bool {
     expected.is_some_and(|expected| {
         let is_certain = expected.start() == expected.end() || stopped.is_none_or(Stopped::is_plain_end);
@@ -107,52 +108,53 @@ impl std::fmt::Display for Stopped {
     }
 }
 
-/// What was recovered.
+/// Result of a recovery.
 #[derive(Debug)]
 pub struct Recovered {
-    /// The sequence number behind everything.
+    /// First sequence number after all recovered ones.
     pub next_seq: SeqNo,
-    /// The largest id of a column family that the logs are about, whether it exists or not.
+    /// Largest column family id in any record, even of families that do not exist.
     pub largest_family: ColumnFamilyId,
-    /// Entries in memtables.
+    /// Number of entries added to memtables.
     pub applied: u64,
-    /// Records that were passed over because tables have them, by column family.
+    /// Records that were skipped because tables have them, by column family.
     pub passed: Vec<Passed>,
-    /// Transactions that are prepared and neither committed nor rolled back. They have no effect.
+    /// Transactions that are prepared and neither committed nor rolled back. They have no effect
+    /// yet.
     pub undecided: Vec<Undecided>,
-    /// Damage was passed over, so there may be holes.
+    /// Damage was skipped, so there may be gaps.
     pub skipped: bool,
-    /// Where point-in-time recovery ended, if it was not the end of the last log.
+    /// Point where point-in-time recovery ended, unless that is the end of the last log.
     pub stopped: Option<Stopped>,
 }
 
-/// Up to where a log was replayed.
+/// Position up to which a log was replayed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// Behind its last record that was; 0 if none was.
+    /// End offset of the last replayed record; 0 if none was.
     pub end: u64,
-    /// The number of that record.
+    /// Sequence number of that record.
     last_seq: SeqNo,
     recyclable: bool,
     compressed: bool,
 }
 
 impl Place {
-    /// From which offset the file has to be read to go on.
+    /// Returns the offset from which the file must be read to continue.
     pub fn read_from(&self) -> u64 {
         if self.compressed { 0 } else { self.end - self.end % BLOCK_BYTES as u64 }
     }
 }
 
-/// How reading one log goes on.
+/// Next step in reading a log.
 enum Then {
     Next,
     LeaveLog,
 }
 
 impl Recovery {
-    /// `last_seq` is the last sequence number the MANIFEST knows; logs below `first_needed` need
-    /// not exist. `two_phases`: there may be prepared transactions.
+    /// Creates a recovery. `last_seq` is the last sequence number that the MANIFEST knows; logs
+    /// below `first_needed` need not exist. `two_phases`: there may be prepared transactions.
     pub fn new(
         mode: RecoveryMode,
         targets: Vec<Target>,
@@ -176,14 +178,14 @@ impl Recovery {
         }
     }
 
-    /// Replays one log. Logs come in ascending order of their numbers. `full` is called for each
-    /// memtable that has become as large as it should, and puts an empty one in its place.
+    /// Replays one log. Logs must come in ascending order of their numbers. Calls `full` for each
+    /// memtable that is full; it must put an empty one in its place.
     pub fn log(&mut self, number: FileNumber, path: &Path, bytes: &[u8], full: OnFull<'_>) -> Result<()> {
         self.log_from(number, path, (0, bytes), Place::default(), full).map(drop)
     }
 
-    /// Replays what a log has behind `place`, up to which it was replayed before; says up to where
-    /// it is replayed now. `bytes` are the file's from an offset on: see [`Place::read_from`].
+    /// Continues the replay of a log at `place`, and returns the new position. `bytes` are the
+    /// file's from offset `base` on: see [`Place::read_from`].
     pub fn log_from(
         &mut self,
         number: FileNumber,
@@ -195,11 +197,11 @@ impl Recovery {
         let mut reader = LogReader::new(bytes, number, self.mode);
         if place.end > 0 && !place.compressed {
             reader = reader.resumed(base, place.end, place.recyclable);
-            // Why: what was said before does not come again.
+            // Timestamp sizes that the log named before `place` are not read again.
             reader =
                 reader.with_timestamp_sizes(self.timestamp_sizes.get(&number).cloned().unwrap_or_default());
         }
-        // Why: if it was read before, it may have ended where more was still to come.
+        // Cleared, because an earlier read may have ended where records were still to come.
         self.stopped.take_if(|stopped| stopped.log == number);
         let Place { mut last_seq, mut end, .. } = place;
         while let Some(event) = reader.next_event() {
@@ -215,8 +217,8 @@ impl Recovery {
                 }
                 LogEvent::Damage(damage) => Err(damage.corruption),
                 LogEvent::OldRecord { offset } => {
-                    // Compat: whether this is the end of the log or a hole, only the next log's
-                    // first number tells.
+                    // Compat: only the first number of the next log shows if this is the end of the
+                    // log or a gap.
                     self.stop(number, path, Corruption::new("a record of an older log", offset), true);
                     Ok(Then::LeaveLog)
                 }
@@ -230,7 +232,7 @@ impl Recovery {
                     }
                 }
                 Ok(Then::LeaveLog) => break,
-                // Why in every mode: it is no damage, and what is there must not be left out.
+                // In every mode, because it is no damage, and existing records must not be skipped.
                 Err(corruption) if corruption.missing_feature.is_some() => {
                     return Err(Error::in_file(path, 0, corruption));
                 }
@@ -241,8 +243,8 @@ impl Recovery {
                         self.skipped = true;
                     }
                     RecoveryMode::PointInTimeRecovery => {
-                        // Why: the last record ends where it will, mostly in the middle of an older
-                        // one.
+                        // In a recycled file the last record ends anywhere, mostly inside an older
+                        // record.
                         self.stop(number, path, corruption, reader.is_recyclable());
                         break;
                     }
@@ -262,49 +264,51 @@ impl Recovery {
         Ok(Place { end, last_seq, recyclable, compressed })
     }
 
-    /// Forgets which logs were replayed: the next one need not follow them, as tables have what
-    /// they held.
+    /// Forgets which logs were replayed: the next one need not follow them, because tables hold
+    /// their records.
     pub fn jump(&mut self) {
         (self.expected, self.stopped, self.previous, self.last_log) = (None, None, None, None);
     }
 
-    /// Logs below this number are needed no more, so every transaction that was prepared in them
-    /// and is not prepared anew was decided.
+    /// Raises the oldest needed log. Transactions prepared in older logs, and not prepared anew,
+    /// were decided.
     pub fn needs_from(&mut self, first_needed: FileNumber) {
         self.first_needed = first_needed;
         self.replay.forget_decided(first_needed);
         self.timestamp_sizes = self.timestamp_sizes.split_off(&first_needed);
     }
 
-    /// From now on notes which number is [missing](Self::missing) behind `known_to`, the last one
+    /// Starts recording which number is [missing](Self::missing) after `known_to`, the last one
     /// that the MANIFEST knows.
     pub fn watch(&mut self, known_to: SeqNo) {
         (self.known_to, self.missing) = (known_to, None);
     }
 
-    /// The first number that no record had though later ones came, and that the MANIFEST did not
-    /// know: a write without a log had it, or a file that was ingested after the MANIFEST was read.
+    /// Returns the first number without a record that later records skipped and the MANIFEST did
+    /// not know: it belongs to a write without a log, or to a file ingested after the MANIFEST was
+    /// read.
     pub fn missing(&self) -> Option<SeqNo> {
         self.missing
     }
 
-    /// Whether all that was read so far is in memtables: nothing was left out, passed over or held
-    /// back, and nothing waits for a decision.
+    /// Returns true if memtables hold every record that was read so far: none was skipped or held
+    /// back, and no section awaits a decision.
     pub fn is_whole(&self) -> bool {
         self.stopped.is_none() && !self.skipped && self.replay.holds_nothing()
     }
 
-    /// Where replay stopped, if it did.
+    /// Returns the point at which replay stopped, if it did.
     pub fn stopped(&self) -> Option<&Stopped> {
         self.stopped.as_ref()
     }
 
-    /// No record that comes has a smaller number than this; `None` if nothing was replayed.
+    /// Returns the smallest sequence number that later records may have; `None` if nothing was
+    /// replayed.
     pub fn expected(&self) -> Option<SeqNo> {
         self.expected.as_ref().map(|expected| *expected.start())
     }
 
-    /// What it fills.
+    /// Returns the replay.
     pub fn replay_mut(&mut self) -> &mut Replay {
         &mut self.replay
     }
@@ -341,8 +345,8 @@ impl Recovery {
             self.stopped = None;
         }
         let gap = self.expected.as_ref().is_some_and(|expected| !expected.contains(&batch.seq()));
-        // Why also without a gap: a prepared section, or a rollback, may have been there, which
-        // take no number.
+        // Even without a gap, because a prepared section or a rollback, which take no number, may
+        // have been there.
         if record.behind_zeroes && (gap || self.two_phases) && strict {
             return Err(Corruption::new(
                 "zeroed space, and records missing where it is, or they may be",
@@ -355,8 +359,7 @@ impl Recovery {
             self.missing.get_or_insert(next);
         }
         if let Err(unfit) = self.replay.check_timestamps(log, &batch, record.timestamp_sizes) {
-            // Why in every mode: it is no damage to be passed over, and what is there must not be
-            // left out.
+            // In every mode, because it is no damage, and existing records must not be skipped.
             let at = format!("{}, offset {}", path.display(), record.offset);
             self.replay.fail(unfit.in_context(at));
             return Err(Corruption::new("a batch that does not fit the comparators", 0u64));
@@ -365,11 +368,11 @@ impl Recovery {
         Ok(Then::Next)
     }
 
-    /// Takes note of what a log says of the one before it; says what to do if that one is not
+    /// Checks a log's note about its predecessor; returns the next step if the predecessor is not
     /// whole.
     ///
-    /// Why not by the sequence numbers alone: writes without a log take some as well, so there may
-    /// be a gap between two logs that are whole.
+    /// Sequence numbers alone are not sufficient, because writes without a log take some too, so
+    /// there may be a gap between two whole logs.
     fn check_follows(&mut self, follows: Follows, path: &Path) -> Result<Option<Then>, Corruption> {
         if follows.end == SeqNo::ZERO {
             return Ok(None);
@@ -377,8 +380,8 @@ impl Recovery {
         let last = self.last_log.filter(|(log, _)| *log == follows.log);
         let whole = match (last, follows.size_bytes) {
             (None, _) => false,
-            // Why not by the sequence number: some records take none, and of some replay cannot
-            // tell how many they took.
+            // The sizes are compared, not the sequence numbers, because some records take none, and
+            // replay cannot tell how many some others took.
             (Some((_, end)), Some(size)) => end == size,
             (Some(_), None) => continues(self.expected.as_ref(), self.stopped.as_ref(), follows.end),
         };
@@ -403,11 +406,12 @@ impl Recovery {
         self.is_not_whole(follows.log, path, what).map(Some)
     }
 
-    /// Says what to do as the log in `path` has told that `log`, the one before it, is not whole.
+    /// Returns the next step after the log in `path` has shown that `log`, its predecessor, is not
+    /// whole.
     ///
-    /// Under `PointInTimeRecovery` replay stops in `log`, because a column family that needs
-    /// none of that log has tables with what came behind it. The rest of the log in `path` is left
-    /// out, so a family whose tables have some of it shows that the state is torn.
+    /// Under `PointInTimeRecovery` replay stops in `log`, because a column family that needs none
+    /// of that log has tables with later entries. The rest of the log in `path` is skipped, so a
+    /// family whose tables hold some of it shows that the state is inconsistent.
     fn is_not_whole(&mut self, log: FileNumber, path: &Path, what: String) -> Result<Then, Corruption> {
         if self.mode != RecoveryMode::PointInTimeRecovery {
             return Err(Corruption::new(what, 0u64));
@@ -418,16 +422,16 @@ impl Recovery {
         Ok(self.stopped.as_mut().map_or(Then::LeaveLog, Stopped::leave_out))
     }
 
-    /// Compares RocksDB's record of the log before with what was read of that log.
+    /// Checks RocksDB's record of the predecessor against the log that was read.
     fn check_predecessor(&mut self, recorded: Predecessor, path: &Path) -> Result<Then, Corruption> {
-        // Why none that is empty: it has nothing that could be missing.
+        // An empty predecessor has no records to lose.
         if recorded.log < self.first_needed || recorded.size_bytes == 0 {
             return Ok(Then::Next);
         }
         let has_all = self.last_log == Some((recorded.log, recorded.size_bytes));
         if has_all || (self.stopped.is_none() && self.previous == Some(recorded)) {
-            // Why whatever the numbers: all that it had was replayed. A file that was ingested
-            // between the two logs may have taken some.
+            // Accepted with any sequence number, because all its records were replayed. A file
+            // ingested between the two logs may have taken numbers.
             self.stopped = None;
             return Ok(Then::Next);
         }
@@ -453,10 +457,9 @@ impl Recovery {
     ) -> Result<Recovered> {
         let passed = self.replay.end()?;
         if let Some(stopped) = &self.stopped {
-            // Why not behind the end of a log in a file that was another's: a flush has the logs
-            // synced before the MANIFEST has its tables, so that log has all that was in it. What
-            // says where it ends, the cut of its file and the beginning of the next log, may come
-            // later to the device.
+            // Not at the plain end of a recycled log: a flush syncs the logs before the MANIFEST
+            // has its tables, so that log is complete. The marks of its end, the truncation of its
+            // file and the beginning of the next log, may reach the device later.
             let ahead = families.into_iter().filter(|_| !stopped.is_plain_end());
             for (name, log_number) in ahead {
                 if log_number > stopped.log {
