@@ -1,9 +1,9 @@
-//! What a transaction of two keys costs:
+//! Measures the cost of a transaction of two keys:
 //! `transaction_cost DIRECTORY [THREADS] [SECONDS] [prepare] [write-prepared]`.
 //!
-//! Each reads two of 500,000 keys for update, writes them and commits, with a log; with `prepare`
-//! it is prepared before. The directory is made and removed. Prints transactions a second and CPU a
-//! transaction.
+//! Each transaction reads two of 500,000 keys for update, writes them and commits, with a log; with
+//! `prepare` it is prepared first. The directory is created and removed. Prints transactions per
+//! second and CPU time per transaction.
 
 use karst_engine::{Options, ReadOptions, WriteBatch, WriteOptions};
 use karst_testkit::dataset::db_bench_key as key;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 const KEYS: u64 = 500_000;
 
-/// Transactions until the time is up; how many.
+/// Runs transactions until `until`, and returns their number.
 fn work(db: &TransactionDb, thread: u64, until: Instant, prepare: bool) -> u64 {
     let (write, read) = (WriteOptions::default(), ReadOptions::new());
     let (name, mut done) = (format!("t{thread}"), 0);

@@ -1,15 +1,15 @@
-//! Every read against the order of commits: `get`, `multi_get`, snapshots and iterators in both
-//! directions, blocking, as futures and in a reactor's tasks, while writers write batches over
+//! Checks every read against the order of commits: `get`, `multi_get`, snapshots and iterators in
+//! both directions, blocking, as futures and in a reactor's tasks, while writers write batches over
 //! several column families at full speed and memtables are flushed and compacted; without
-//! transactions, and with all kinds of them, through which is then also read. What is checked says
-//! `karst_testkit::commit_order`.
+//! transactions, and with all kinds of them, through which is then also read.
+//! `karst_testkit::commit_order` documents the checks.
 //!
 //! The default run takes some seconds. The long one checks at least 10^8 keys, spread over the
 //! modes, in some minutes:
 //! `KARST_LONG_TESTS=1 cargo test --release -p karst-txn --test commit_order -- --nocapture`;
 //! `KARST_CHECKED_KEYS` sets another number.
 //!
-//! That the checker finds what it looks for is tested in `commit/src/pipeline/tests/broken.rs`.
+//! `commit/src/pipeline/tests/broken.rs` tests that the checker detects faults.
 
 use karst_engine::io::{Env, Reactor, block_on, sleep, yield_now};
 use karst_engine::{
@@ -32,16 +32,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Which calls are used.
+/// Form of the calls.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Blocking,
     Async,
-    /// The asynchronous ones, in a task that shares its thread with others.
+    /// Asynchronous calls in a task that shares its thread with others.
     Reactor,
 }
 
-/// The database, and who makes its transactions.
+/// The database, by its kind of transactions.
 #[derive(Clone)]
 enum Database {
     Plain(Db),
@@ -57,10 +57,10 @@ struct Calls {
     counts: Arc<Counts>,
 }
 
-/// How often what was met, so that what is to be tried is known to have been tried.
+/// Number of times each case occurred, to check that every case was exercised.
 #[derive(Debug, Default)]
 struct Counts {
-    /// Also numbers for names.
+    /// Number of prepares; also numbers the names.
     prepares: AtomicU64,
     commits: AtomicU64,
     rollbacks: AtomicU64,
@@ -84,13 +84,13 @@ impl Counts {
         all.map(|(what, count)| (what, count.load(Ordering::Relaxed)))
     }
 
-    /// All but these were met, and these were not.
+    /// Checks that all cases but `unmet` occurred, and that those did not.
     fn check(&self, unmet: &[&str]) {
         assert!(self.met().iter().all(|(what, count)| (*count > 0) != unmet.contains(what)), "{self:?}");
     }
 }
 
-/// True once in so many times, by chance.
+/// Returns true with a chance of one in `times`.
 fn one_in(times: u64) -> bool {
     static THREADS: AtomicU64 = AtomicU64::new(0);
     thread_local! {
@@ -99,13 +99,13 @@ fn one_in(times: u64) -> bool {
     CHANCE.with_borrow_mut(|chance| chance.one_in(times))
 }
 
-/// A transaction of either kind, by the calls of one form.
+/// A transaction of either kind, with calls of one form.
 enum Through<'a> {
     Optimistic(&'a Calls, Box<OptimisticTransaction>),
     Locking(&'a Calls, Transaction),
 }
 
-/// The call of a transaction's, in its calls' form.
+/// Calls a method of a transaction in the form of its calls.
 macro_rules! call {
     ($transaction:expr, $calls:expr, $plain:ident, $asynchronous:ident ($($argument:expr),*)) => {
         match $calls.form {
@@ -206,7 +206,7 @@ impl Calls {
         }
     }
 
-    /// A transaction, if the database has any.
+    /// Begins a transaction, if the database has any.
     fn begin(&self, options: &WriteOptions) -> Option<Through<'_>> {
         match &self.database {
             Database::Plain(_) => None,
@@ -220,15 +220,15 @@ impl Calls {
         }
     }
 
-    /// Writes a batch by a transaction, or gives it up. Whether it was written, or refused; `None`
-    /// if it has still to be written.
+    /// Writes a batch by a transaction, or rolls it back. Returns true if it was written, false if
+    /// it was refused; `None` if it must still be written.
     async fn write_by_transaction(&self, options: &WriteOptions, batch: &[Part]) -> Option<bool> {
         let count = |count: &AtomicU64| count.fetch_add(1, Ordering::Relaxed);
         let mut transaction = self.begin(options)?;
         if one_in(4)
             && let Through::Optimistic(_, one) = &mut transaction
         {
-            // It depends on what others write all the time.
+            // Conflicts, because other writers change these keys all the time.
             let (read, family) = (ReadOptions::new(), &self.families[0]);
             for other in (0..GROUPS).step_by(4).map(|group| key(group, 0)) {
                 call!(one, self, get_for_update_cf, get_for_update_cf_async(&read, family, &other)).unwrap();
@@ -272,7 +272,7 @@ impl Calls {
         commits.then_some(true)
     }
 
-    /// Sometimes, a transaction to read through, which has written something itself.
+    /// Returns, sometimes, a transaction to read through that has a write of its own.
     async fn reading(&self) -> Option<Through<'_>> {
         if !one_in(4) {
             return None;
@@ -291,7 +291,7 @@ fn options_at(at: Option<&Snapshot>) -> ReadOptions {
     ReadOptions { snapshot: at.cloned(), ..ReadOptions::new() }
 }
 
-/// What an iterator of either kind shows.
+/// Collects the entries of an iterator of either kind.
 macro_rules! scan {
     ($iter:ident, $calls:expr, $from:expr, $entries:expr, $backward:expr) => {{
         let mut found: Vec<(Key, Value)> = Vec::new();
@@ -302,7 +302,7 @@ macro_rules! scan {
         .unwrap();
         while $iter.valid() {
             if one_in(300) {
-                // What it shows stays, whatever is written and flushed meanwhile.
+                // The iterator's view stays the same while others write and flush.
                 $calls.pause(Duration::from_micros(500)).await;
             }
             found.push(($iter.key().try_into().expect("a key of ours"), $iter.value().to_vec()));
@@ -346,9 +346,9 @@ impl Store for Calls {
             Durability::Logged => WriteOptions::new(),
             Durability::Synced => WriteOptions::synced(),
         };
-        // Why not with a range: it cannot be locked.
+        // Not with a range, because ranges cannot be locked.
         let can_be_locked = !batch.iter().any(|part| matches!(part, Part::Clear { .. }));
-        // Why: a transaction that is rolled back puts back what was there when it had the lock.
+        // A rolled back transaction restores the value that it read under the lock.
         let must_be_locked = matches!(self.database, Database::Locking(_))
             && batch.iter().any(|part| matches!(part, Part::Merge { key, .. } if *key == SHARED));
         while can_be_locked && (must_be_locked || !one_in(5)) {
@@ -398,7 +398,7 @@ impl Store for Calls {
             if one_in(2) {
                 return transaction.multi_get(&options, &families, &keys_alone).await;
             }
-            // Family by family, as of one moment all the same.
+            // Family by family, but at one snapshot.
             let snapshot = at.cloned().unwrap_or_else(|| self.snapshot());
             let mut found = vec![None; keys.len()];
             for family in 0..FAMILIES {
@@ -431,7 +431,7 @@ impl Store for Calls {
             Some(transaction) => {
                 let mut iter = transaction.iter(&options, family);
                 let mut found = scan!(iter, self, from, entries, backward);
-                // Not what it has written itself.
+                // Without the transaction's own writes.
                 found.retain(|(found, _)| *found <= SHARED);
                 found
             }
@@ -460,12 +460,12 @@ impl Store for Calls {
     }
 }
 
-/// Keys to check, over all modes.
+/// Returns the number of keys to check, over all modes.
 fn keys_to_check() -> u64 {
     number("KARST_CHECKED_KEYS").unwrap_or(if long() { 100_000_000 } else { 1_000_000 })
 }
 
-/// Who writes besides plain writers.
+/// Kind of transactions beside the plain writers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Transactions {
     #[default]
@@ -474,13 +474,13 @@ enum Transactions {
     Locking(WritePolicy),
 }
 
-/// How the database is opened.
+/// Options with which the database is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Mode {
     unordered_write: bool,
     two_write_queues: bool,
     transactions: Transactions,
-    /// Of batches that are written through the transaction database.
+    /// For batches that are written through the transaction database.
     skip_concurrency_control: bool,
 }
 
@@ -516,7 +516,7 @@ fn open(path: &std::path::Path, mode: Mode, counts: &Arc<Counts>) -> Calls {
             let transactions = TransactionDbOptions {
                 write_policy,
                 skip_concurrency_control,
-                // For ever: nobody waits in a circle for the one key that several write.
+                // No timeout, because no writers wait in a cycle for the one shared key.
                 transaction_lock_timeout: -1,
                 default_lock_timeout: -1,
                 ..TransactionDbOptions::default()
@@ -530,7 +530,8 @@ fn open(path: &std::path::Path, mode: Mode, counts: &Arc<Counts>) -> Calls {
     calls
 }
 
-/// Writers and readers in every form until so many keys are checked. What was met is counted.
+/// Runs writers and readers in every form until `keys` keys are checked, and counts the cases that
+/// occurred.
 fn check(mode: Mode, durabilities: &[Durability], pause: Duration, keys: u64, counts: &Arc<Counts>) {
     let directory = tempfile::tempdir().unwrap();
     let calls = open(directory.path(), mode, counts);
@@ -568,8 +569,8 @@ fn check(mode: Mode, durabilities: &[Durability], pause: Duration, keys: u64, co
             calls.db().flush_cfs(&asynchronously, &families).unwrap();
             flushes += 1;
             if mode.transactions != Transactions::Nobody && flushes % 8 == 0 {
-                // Why down to the last level: there numbers are zeroed, by which what is undecided
-                // is hidden.
+                // Down to the last level, because numbers are zeroed there, and undecided entries
+                // are hidden by their numbers.
                 let bottommost_level_compaction = BottommostLevelCompaction::Force;
                 let all =
                     CompactRangeOptions { bottommost_level_compaction, ..CompactRangeOptions::default() };
@@ -591,8 +592,8 @@ fn check(mode: Mode, durabilities: &[Durability], pause: Duration, keys: u64, co
         order.batches(),
     );
     assert_eq!(violations, 0, "{told:#?}");
-    // All of it is there when the database is opened anew, whether it was logged or flushed when it
-    // was closed.
+    // All entries are there when the database is reopened, because they were logged, or flushed
+    // when it was closed.
     calls.db().close().unwrap();
     drop(calls);
     if !durabilities.contains(&Durability::Unlogged) {
@@ -608,12 +609,12 @@ fn reads_see_whole_batches_in_their_order_and_all_that_was_acknowledged() {
     let modes: [&[Durability]; 3] = [&[Unlogged], &[Logged], &[Unlogged, Logged, Synced]];
     let (keys, counts) = (keys_to_check() / 12, Arc::default());
     for durabilities in modes {
-        // Writers that never pause leave readers little of two processors.
+        // Writers that never pause leave little of two processors to readers.
         let (ordered, unordered) = (Mode::default(), Mode { unordered_write: true, ..Mode::default() });
         check(ordered, durabilities, Duration::ZERO, keys / 5, &counts);
         check(unordered, durabilities, Duration::ZERO, keys / 5, &counts);
         check(ordered, durabilities, Duration::from_millis(3), keys, &counts);
-        // Why more: here reads have to wait, and go wrong if they do not.
+        // More keys, because reads must wait here, and would fail otherwise.
         check(unordered, durabilities, Duration::from_millis(3), 3 * keys, &counts);
     }
 }
@@ -629,7 +630,7 @@ fn transactions_that_are_inserted_before_they_are_decided_are_seen_when_they_are
         (true, false, false, &[Logged]),
         (true, true, false, &[Logged]),
         (true, true, false, &[Unlogged, Logged]),
-        // As the published command has it.
+        // The options of the published command.
         (true, true, true, &[Logged]),
     ];
     for (unordered_write, two_write_queues, skip_concurrency_control, durabilities) in modes {

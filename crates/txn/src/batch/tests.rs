@@ -26,7 +26,7 @@ fn key(n: u64) -> Vec<u8> {
     format!("key{n:03}").into_bytes()
 }
 
-/// One random operation on the batch and on the model.
+/// Performs one random operation on the batch and on the model.
 fn operate(random: &mut Random, batch: &mut WriteBatchWithIndex, model: &mut Model, round: u64) {
     let key = key(random.below(40));
     let value = format!("{round}").into_bytes();
@@ -71,7 +71,7 @@ fn backward(iter: &mut BatchDbIterator) -> Vec<(Vec<u8>, Vec<u8>)> {
     found
 }
 
-/// Everything that can be read of `batch` over `db` is what `model` says.
+/// Checks that every read of `batch` over `db` returns what `model` has.
 fn compare(random: &mut Random, db: &Db, batch: &WriteBatchWithIndex, model: &Model) {
     let read = ReadOptions::new();
     let keys: Vec<Vec<u8>> = (0..40).map(key).collect();
@@ -99,7 +99,7 @@ fn compare(random: &mut Random, db: &Db, batch: &WriteBatchWithIndex, model: &Mo
     wander(random, &mut iter, &all);
 }
 
-/// Steps to and fro beside a position in the list.
+/// Steps to and fro around a position in the list.
 fn wander(random: &mut Random, iter: &mut BatchDbIterator, all: &[(Vec<u8>, Vec<u8>)]) {
     for _ in 0..10 {
         let target = key(random.below(42));
@@ -209,7 +209,7 @@ fn an_iterator_shows_the_batch_as_it_was() {
 
 type Operations = Vec<(Vec<u8>, BatchEntryKind, Vec<u8>)>;
 
-/// One random operation on the batch and on the list of those that it shows.
+/// Performs one random operation on the batch and on the list of operations that it shows.
 fn note(random: &mut Random, batch: &mut WriteBatchWithIndex, shown: &mut Operations, round: u64) {
     let (key, value) = (key(random.below(8)), format!("{round}").into_bytes());
     let (kind, value) = match random.below(4) {
@@ -237,7 +237,8 @@ fn current(iter: &BatchIterator) -> (Vec<u8>, BatchEntryKind, Vec<u8>) {
     (key.to_vec(), kind, value.to_vec())
 }
 
-/// The iterator shows these operations, which are in order, there and back, and from each key.
+/// Checks that the iterator shows these operations in order, forward and backward, and from each
+/// key.
 fn shows(iter: &mut BatchIterator, all: &Operations) {
     let (mut forward, mut backward) = (Operations::new(), Operations::new());
     iter.seek_to_first();
@@ -313,7 +314,7 @@ fn a_family_of_another_database_is_refused() {
     assert_eq!((refused.kind(), batch.is_empty()), (ErrorKind::InvalidArgument, true));
     let refused = batch.iter_cf(foreign.default_column_family()).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
-    // Of several families, the one.
+    // One foreign family among several.
     db.put("a", "1").unwrap();
     let families = [foreign.default_column_family(), db.default_column_family()];
     let read = ReadOptions::new();
@@ -377,7 +378,7 @@ fn a_batch_for_no_database_is_for_the_one_it_is_read_with() {
     let merged = batch.get_from_batch_and_db(&foreign, &read, "a").unwrap();
     assert_eq!(merged.as_deref(), Some(&b"above"[..]), "it is for no database yet");
 
-    // What lies below in the batch is merged where the family says how.
+    // Operands over a value in the batch are merged if the family names an operator.
     batch.merge("b", "2").unwrap();
     assert_eq!(batch.get_from_batch("b").unwrap_err().kind(), ErrorKind::InvalidArgument);
     let InBatch::Value(value) = batch.get_from_batch_cf(db.default_column_family(), "b").unwrap() else {
@@ -385,7 +386,7 @@ fn a_batch_for_no_database_is_for_the_one_it_is_read_with() {
     };
     assert_eq!(&*value, b"1,2");
 
-    // The first family that is named says which database it is for, until it is emptied.
+    // The first family that is named binds the batch to its database, until the batch is cleared.
     batch.put_cf(&family, "c", "3").unwrap();
     let refused = batch.put_cf(foreign.default_column_family(), "d", "4").unwrap_err();
     assert_eq!((refused.kind(), batch.count()), (ErrorKind::InvalidArgument, 4));
@@ -436,13 +437,13 @@ fn the_parameters_of_a_batch_for_no_database_have_their_effects() {
     for (key, value) in [("a", "1"), ("b", "2"), ("a", "3")] {
         batch.put(key, value).unwrap();
     }
-    // In the order of the comparator, and nothing is overwritten.
+    // In the comparator's order, and nothing is overwritten.
     assert_eq!(batch.iter().entries(), ["Put b 2", "Put a 1", "Put a 3"]);
     assert!(batch.write_batch().is_protected());
     let refused = batch.put("c", [b'v'; 60]).unwrap_err();
     assert_eq!((refused.kind(), batch.count()), (ErrorKind::LimitReached, 3));
 
-    // A family in another order would be looked up wrongly.
+    // Lookups of a family in another order would be wrong.
     let directory = tempfile::tempdir().unwrap();
     let db = open(&directory);
     let refused = batch.put_cf(db.default_column_family(), "c", "").unwrap_err();
@@ -472,10 +473,10 @@ fn an_iterator_that_there_is_gets_the_batch_over_it() {
     };
     let mut whole = batch.iter_over(base(), family, (None, None)).unwrap();
     assert_eq!(keys(&mut whole), ["a=above", "b=below,above", "c=above", "f=below", "g=above"]);
-    // The bounds are the batch's alone.
+    // The bounds apply to the batch's keys only.
     let mut bounded = batch.iter_over(base(), family, (Some(b"b".to_vec()), Some(b"g".to_vec()))).unwrap();
     assert_eq!(keys(&mut bounded), ["b=below,above", "c=above", "f=below"]);
-    // Wherever the other stood.
+    // The position of `base` does not matter.
     let mut sent = base();
     sent.seek_to_last().unwrap();
     assert_eq!(keys(&mut batch.iter_over(sent, family, (None, None)).unwrap()).len(), 5);

@@ -1,19 +1,19 @@
-//! Every interleaving of a few transactions that lock, wait, let go, end and are stolen from: the
-//! locks, the graph and the holders that ship. A wait that nobody ends is told by loom as a
-//! deadlock. Run as the crate's head says.
+//! Loom models of a few transactions that lock, wait, release, end and are stolen from, with the
+//! real locks, graph and holders. Loom reports a wait that never ends as a deadlock. Run as the
+//! crate's head says.
 //!
-//! Each of these was tried, and a model fails:
+//! Each of these faults was planted, and a model fails:
 //!
-//! - Who waits listens, enters the graph, or is counted, behind the stripe's mutex and not under
-//!   it; is counted out before it has left the graph; enters behind the look for circles; is not
-//!   counted, or does not leave.
-//! - Who unlocks rings before it has let go; a downgrade does not ring; either leaves the edges of
-//!   those who wait; who joins is not added to them.
-//! - A failed end does not ring, or rings without the mutex.
+//! - A waiter listens, enters the graph, or is counted, after the stripe's mutex is released; is
+//!   counted out before it has left the graph; enters after the search for cycles; is not counted,
+//!   or does not leave.
+//! - An unlock notifies before it has released; a downgrade does not notify; either leaves the
+//!   edges of the waiters; a joining holder is not added to them.
+//! - A failed end does not notify, or notifies without the mutex.
 //! - A holder's state is changed by a load and a store; a thief takes the second lock of a holder
-//!   for held, or steals whatever the state is.
+//!   as held, or steals in any state.
 //!
-//! The atomics are all `Relaxed`: there is no ordering to weaken.
+//! The atomics are all `Relaxed`, so no ordering can be weakened.
 
 use super::*;
 use crate::TransactionState;
@@ -21,29 +21,29 @@ use loom::cell::UnsafeCell;
 use loom::thread;
 use std::task::{Context, Wake, Waker};
 
-/// Why bounded: with the events' own locks some of it takes very long otherwise.
+/// Bounded, because with the events' own locks some models take very long otherwise.
 fn explore(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(model);
 }
 
-/// A transaction's id is one more than its place in `holders`.
+/// A transaction's id is one more than its index in `holders`.
 struct Shared {
     locks: Locks,
     holders: Vec<Arc<Holder>>,
-    /// What the locks on the two keys guard.
+    /// Data that the locks on the two keys guard.
     values: [UnsafeCell<()>; 2],
 }
 
 const KEYS: [&[u8]; 2] = [b"0", b"1"];
-/// The clock is past this; who says that it is `ZERO` is not.
+/// The clock is past this; at `ZERO` it is not.
 const EXPIRED: Option<Duration> = Some(Duration::from_nanos(1));
 
 impl Shared {
     fn new<const N: usize>(expire_at: [Option<Duration>; N]) -> Arc<Self> {
         let locks = Locks::new(Env::builder().seed(1).build(), 2, None, 1);
-        // Why now: what there is of a family is made under a lock that loom does not see.
+        // Created now, because a family's map is created under a lock that loom does not see.
         let map = locks.map(0);
         let [first, second] = KEYS.map(|key| std::ptr::from_ref(locks.stripe(&map, key)));
         assert_ne!(first, second, "with this seed they are of one stripe");
@@ -52,7 +52,7 @@ impl Shared {
         Arc::new(Self { locks, holders, values: Default::default() })
     }
 
-    /// Takes a lock that is not given up, or is told of a deadlock.
+    /// Takes a lock without a timeout, or fails with a deadlock.
     async fn ask(&self, who: usize, key: usize, exclusive: bool, detects: bool) -> Result<()> {
         let request = Request {
             family: 0,
@@ -64,7 +64,7 @@ impl Shared {
         self.locks.lock(Caller::Task, &self.holders[who], request).await
     }
 
-    /// The same, exclusively, and waits for it.
+    /// Takes an exclusive lock, and waits for it.
     fn lock(&self, who: usize, key: usize) -> Result<()> {
         wait(self.ask(who, key, true, true))
     }
@@ -73,7 +73,7 @@ impl Shared {
         self.locks.unlock(&self.holders[who], 0, KEYS[key]);
     }
 
-    /// Only who has the lock may come here: loom tells if another does at the same time.
+    /// Called by the lock's holder only; loom reports concurrent calls.
     fn write(&self, key: usize) {
         self.values[key].with_mut(|_| ());
     }
@@ -92,7 +92,7 @@ impl Wake for Unpark {
     }
 }
 
-// Why not loom's `block_on`: it prints a line for each wait.
+// Not loom's `block_on`, because it prints a line for each wait.
 fn wait<F: Future>(future: F) -> F::Output {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let (mut future, mut cx) = (pin!(future), Context::from_waker(&waker));
@@ -154,7 +154,8 @@ fn loom_of_two_who_wait_for_each_other_one_is_told() {
     });
 }
 
-/// One waits for a key, exclusively; another joins who has it, and then waits for the first.
+/// One waits for a key exclusively; another joins the key's shared lock, and then waits for the
+/// first.
 #[test]
 fn loom_who_joins_a_shared_lock_is_waited_for() {
     explore(|| {
@@ -174,8 +175,8 @@ fn loom_who_joins_a_shared_lock_is_waited_for() {
     });
 }
 
-/// One has a key, and waits for another or gives that up; whom it waits for lets go of that key,
-/// and only then waits for the first.
+/// One has a key, and waits for another or gives that up; the other's holder releases its key, and
+/// only then waits for the first.
 fn let_go(gives_up: bool, downgrades: bool) {
     explore(move || {
         let shared = Shared::new([None, None]);
@@ -213,7 +214,7 @@ fn loom_who_has_given_up_closes_no_circle() {
     let_go(true, false);
 }
 
-/// Each of two thieves wants one of the keys of a transaction that has expired, while that commits.
+/// Each of two thieves wants one of the keys of an expired transaction while it commits.
 #[test]
 fn loom_the_thieves_have_all_locks_or_the_commit_has() {
     explore(|| {
@@ -238,7 +239,7 @@ fn loom_the_thieves_have_all_locks_or_the_commit_has() {
     });
 }
 
-/// The commit of a transaction that has expired fails while somebody waits for it.
+/// The commit of an expired transaction fails while another transaction waits for it.
 #[test]
 fn loom_who_waits_is_rung_when_locks_may_be_stolen_again() {
     explore(|| {

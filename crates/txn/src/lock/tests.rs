@@ -1,4 +1,4 @@
-//! Locks by themselves: who gets them, who waits, and what ends the waiting.
+//! Locks alone: who gets them, who waits, and what ends the waiting.
 
 use super::*;
 use karst_engine::caller::finish;
@@ -83,8 +83,8 @@ fn whoever_waits_is_told_on_threads_and_on_tasks() {
     }
 }
 
-/// Three wait in a circle; the one who closes it is told, with the circle, and the others go on
-/// when it has let go.
+/// Three wait in a cycle; the one that closes it gets the error, with the cycle, and the others
+/// continue when it has released its lock.
 #[test]
 fn the_last_of_a_circle_is_told() {
     let locks = Arc::new(locks(None));
@@ -118,8 +118,8 @@ fn the_last_of_a_circle_is_told() {
     assert!(locks.status().is_empty() && locks.graph.waiting_count() == 0);
 }
 
-/// Who waits has not looked again when the holder, which has let go of that key only, waits for it
-/// in turn: that is no circle.
+/// A waiter has not looked again when the holder, which has released only that key, waits for it in
+/// turn: no cycle.
 #[test]
 fn a_lock_that_was_let_go_of_closes_no_circle() {
     for downgraded in [false, true] {
@@ -140,7 +140,7 @@ fn a_lock_that_was_let_go_of_closes_no_circle() {
     }
 }
 
-/// Who waits for a shared lock waits for those too who have joined since.
+/// A waiter for a shared lock waits also for holders that have joined since.
 #[test]
 fn who_joins_a_shared_lock_is_waited_for() {
     let locks = locks(None);
@@ -159,7 +159,7 @@ fn who_joins_a_shared_lock_is_waited_for() {
     assert!(waiting.as_mut().poll(&mut cx).is_ready());
 }
 
-/// What shares a stripe is woken together; so a simulation's history depends on it.
+/// Keys of one stripe are woken together, so a simulation's history depends on the assignment.
 #[test]
 fn a_seed_decides_which_keys_share_a_stripe() {
     let stripes = |seed| {

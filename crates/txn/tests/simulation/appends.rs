@@ -1,13 +1,12 @@
-//! Lists to which many append, and what has to be in them.
+//! Lists to which many writers append, and the checks of their contents.
 //!
-//! In: who appends to which lists, and what became of it. Out, of lists that are found: whether
-//! everyone who was acknowledged is there once in each of their lists, who was refused in none, and
-//! who is under way in all or in none; and whether there is an order of all of them by which each
-//! list could have come about. So a lost update, half a transaction and two who had one lock are
-//! seen.
+//! Records the lists to which each writer appends, and the outcome. Checks that every acknowledged
+//! writer is once in each of its lists, a refused one in none, and an unfinished one in all or
+//! none; and that one order of all writers explains all lists. This detects lost updates, half
+//! transactions and locks that two transactions had.
 //!
-//! Whoever appends also adds one to the list's counter in one family and takes one from that in
-//! another, so that what is applied twice or by halves is seen even where it puts the whole list.
+//! A writer also adds one to the list's counter in one family and subtracts one from that in
+//! another, so that a write applied twice or by half is detected even if it puts the whole list.
 
 use crate::ledger::{Key, LISTING};
 use crate::reading;
@@ -15,42 +14,42 @@ use karst_engine::{ColumnFamily, Db, ReadOptions, Result};
 use karst_testkit::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is known of one who appends.
+/// Outcome of a writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     UnderWay,
-    /// It is under way, and nothing refuses it.
+    /// Unfinished, and cannot be refused any more.
     Sure,
     Acknowledged,
 }
 
-/// Those who were refused are not in it.
+/// Writers by name, without the refused ones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Appends(BTreeMap<String, (BTreeSet<Key>, Fate)>);
 
-/// What lists hold: names with commas between them.
+/// Contents of lists: names separated by commas.
 pub(crate) type Lists = BTreeMap<Key, String>;
 
-/// Why so few: everybody is to meet everybody.
+/// Number of lists; few, so that all writers conflict.
 const LISTS: usize = 5;
 
 fn list(number: usize) -> Key {
     (number % LISTING, format!("list{number}"))
 }
 
-/// What an append to a list counts: the counters' family, and what is added there under the list's
-/// key.
+/// Returns the counter changes of an append to a list: the counters' family, and the value added
+/// under the list's key.
 pub(crate) fn counts() -> [(usize, [u8; 8]); 2] {
     [(LISTING, 1i64.to_le_bytes()), (LISTING + 1, (-1i64).to_le_bytes())]
 }
 
-/// One to three of them, in any order.
+/// Returns one to three lists in random order.
 pub(crate) fn some_lists(random: &mut Random) -> Vec<Key> {
     let mut all: Vec<usize> = (0..LISTS).collect();
     (0..1 + random.below(3)).map(|_| list(all.swap_remove(random.index(all.len())))).collect()
 }
 
-/// All lists, as of one moment. Their counters say how long they are.
+/// Reads all lists at one snapshot, and checks that their counters equal their lengths.
 pub(crate) async fn read(db: &Db, families: &[ColumnFamily]) -> Result<Lists> {
     let options = ReadOptions { snapshot: Some(db.snapshot()), ..ReadOptions::new() };
     let (mut found, mut counted) = (Lists::new(), Vec::new());
@@ -71,7 +70,7 @@ pub(crate) async fn read(db: &Db, families: &[ColumnFamily]) -> Result<Lists> {
     Ok(found)
 }
 
-/// `list` with `name` at its end.
+/// Returns `list` with `name` appended.
 pub(crate) fn appended(list: Option<&[u8]>, name: &str) -> String {
     match list {
         None => name.to_owned(),
@@ -80,7 +79,7 @@ pub(crate) fn appended(list: Option<&[u8]>, name: &str) -> String {
 }
 
 impl Appends {
-    /// From now on `name` may be found.
+    /// Registers `name`, which may be found from now on.
     pub(crate) fn begin(&mut self, name: &str, lists: BTreeSet<Key>) {
         if !lists.is_empty() {
             let known = self.0.insert(name.to_owned(), (lists, Fate::UnderWay));
@@ -92,7 +91,7 @@ impl Appends {
         self.set(name, Fate::Acknowledged);
     }
 
-    /// It will be there in the end, unless there is a crash.
+    /// Marks `name` as certain to be found in the end, unless there is a crash.
     pub(crate) fn promise(&mut self, name: &str) {
         self.set(name, Fate::Sure);
     }
@@ -107,7 +106,7 @@ impl Appends {
         self.0.remove(name);
     }
 
-    /// Everyone who has to be found from now on.
+    /// Returns the names that must be found from now on.
     pub(crate) fn acknowledged(&self) -> BTreeSet<String> {
         self.all(&[Fate::Acknowledged])
     }
@@ -117,7 +116,8 @@ impl Appends {
         all.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Those in `must` are found, and nobody who was refused, each whole, once, and in one order.
+    /// Checks that the names in `must` are found, refused ones are not, and each is whole, found
+    /// once, and in one order.
     pub(crate) fn check(&self, found: &Lists, must: &BTreeSet<String>, when: &str) {
         let mut in_lists: BTreeMap<&str, BTreeSet<Key>> = BTreeMap::new();
         for (key, list) in found {
@@ -136,12 +136,12 @@ impl Appends {
         assert!(circle.is_empty(), "{when}: {circle:?} came in no order: {found:#?}");
     }
 
-    /// The same of what is found when nobody is under way any more, and nothing has crashed.
+    /// Checks the lists after all writers have finished without a crash.
     pub(crate) fn check_at_end(&self, found: &Lists, when: &str) {
         self.check(found, &self.all(&[Fate::Acknowledged, Fate::Sure]), when);
     }
 
-    /// The same of what is found after a crash. What was under way is known now.
+    /// Checks the lists after a crash, and resolves the unfinished writers.
     pub(crate) fn settle(&mut self, found: &Lists, when: &str) {
         self.check(found, &self.acknowledged(), when);
         let there: BTreeSet<&str> = found.values().flat_map(|list| list.split(',')).collect();
@@ -150,11 +150,11 @@ impl Appends {
     }
 }
 
-/// Names that lists have in orders that contradict each other.
+/// Returns the names whose orders in the lists contradict each other.
 fn circle(found: &Lists) -> Vec<&str> {
     let mut lists: Vec<Vec<&str>> = found.values().map(|list| list.split(',').rev().collect()).collect();
     loop {
-        // Whoever is the first in all lists that are left and have it, is taken out.
+        // Removes a name that is first in all remaining lists that have it.
         let first = lists
             .iter()
             .filter_map(|list| list.last().copied())

@@ -1,10 +1,11 @@
 //! Plain writers beside the users, each write with a key of its own: several at once, so that one
-//! is acknowledged before an older one is inserted, or one alone, whose entries wait to be inserted
-//! with others. A write also appends its number to the list of its lane, and deletes the key of the
-//! write before it there singly. So the lists say which writes are there, and each is in them once.
+//! is acknowledged before an older one is inserted, or one alone, whose entries are gathered. A
+//! write also appends its number to the list of its lane, and deletes the key of the previous write
+//! in the lane with a single deletion. The lists therefore show which writes are there, and that
+//! each is there once.
 //!
-//! Known is what was acknowledged, and what of it is durable: whatever was synced, and all that was
-//! acknowledged before that began.
+//! Tracks the acknowledged writes, and the durable ones: all synced writes, and all acknowledged
+//! before such a write began.
 
 use crate::ledger::FAMILIES;
 use crate::reading::read;
@@ -17,35 +18,35 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 
-/// Why so many: no two writes at the same time go to one.
+/// Number of lanes; large enough that no two concurrent writes share one.
 const LANES: u64 = 32;
 
-/// Writes go by their numbers.
+/// State of all writes, by number.
 #[derive(Clone, Debug, Default)]
 struct Writes {
     count: u64,
     under_way: BTreeSet<u64>,
-    /// In the order in which they were acknowledged.
+    /// Acknowledged writes, in the order of acknowledgement.
     acknowledged: Vec<u64>,
-    /// Those that survive the power.
+    /// Writes that survive a loss of power.
     durable: BTreeSet<u64>,
-    /// Of each lane, the last one, whose key is there.
+    /// The last write of each lane, whose key is there.
     last: BTreeMap<u64, u64>,
-    /// The power has failed since it was known what is there.
+    /// The power has failed since the contents were last checked.
     may_be_lost: bool,
     early: Early,
 }
 
-/// How often something was acknowledged before it was in the memtable.
+/// Number of writes acknowledged before entries were in the memtable.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Early {
-    /// A write, before its own entry was.
+    /// Acknowledged before its own entry was inserted.
     pub(crate) gathered: u64,
-    /// A write, before an older one's entries were.
+    /// Acknowledged before an older write's entries were inserted.
     pub(crate) overtaking: u64,
 }
 
-/// See the module's head.
+/// The plain writers' state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Beside(Arc<Mutex<Writes>>);
 
@@ -57,8 +58,8 @@ fn list_of(lane: u64) -> String {
     format!("lane{lane}")
 }
 
-/// Whether a read that begins now has to insert what was left: something was acknowledged before
-/// what is older was inserted.
+/// Returns true if a read that begins now has entries inserted that writers left: a write was
+/// acknowledged before older entries, or its own, were inserted.
 pub(crate) fn reads_insert(db: &TransactionDb) -> bool {
     let entries = || -> u64 {
         let of = |name: &&str| {
@@ -74,12 +75,12 @@ pub(crate) fn reads_insert(db: &TransactionDb) -> bool {
 }
 
 impl Beside {
-    /// Another that knows the same, and learns nothing of what this one does.
+    /// Returns an independent copy of the current state.
     pub(crate) fn copy(&self) -> Self {
         Self(Arc::new(Mutex::new(self.0.lock().unwrap().clone())))
     }
 
-    /// One write.
+    /// Performs one write.
     pub(crate) async fn write(&self, db: &TransactionDb, sync: bool, looks: bool) -> Result<()> {
         let (number, last, before) = {
             let mut writes = self.0.lock().unwrap();
@@ -97,7 +98,7 @@ impl Beside {
         let options = WriteOptions { sync, ..WriteOptions::new() };
         let family = db.db().default_column_family();
         db.write_async(&options, batch).await?;
-        // Why: it asks without having anything inserted.
+        // This call reads the memtable without having gathered entries inserted.
         let end = format!("{key}\0");
         let found = db.db().approximate_memtable_stats_cf(family, (key.as_bytes(), end.as_bytes()))?.0;
         let overtakes = looks && reads_insert(db);
@@ -121,7 +122,7 @@ impl Beside {
         Ok(())
     }
 
-    /// Some writes at once; without `sync` some of them are synced and some are not.
+    /// Starts some writes at once; without `sync` only some of them are synced.
     pub(crate) fn burst(
         &self,
         env: &Env,
@@ -137,17 +138,17 @@ impl Beside {
         (0..3).map(|_| one()).collect()
     }
 
-    /// What is under way did not happen, and will not.
+    /// Records that no unfinished write happened, or will.
     pub(crate) fn refused(&self) {
         self.0.lock().unwrap().under_way.clear();
     }
 
-    /// What was acknowledged survives the process.
+    /// Records a crash. Acknowledged writes survive that of the process.
     pub(crate) fn crashed(&self, crash: Crash) {
         self.0.lock().unwrap().may_be_lost |= crash == Crash::Power;
     }
 
-    /// After an opening: what is there is what may be, and is taken for certain.
+    /// Checks, after an opening, that the contents are allowed, and takes them as certain.
     pub(crate) async fn settle(&self, db: &TransactionDb, when: &str) -> Result<()> {
         let count = self.0.lock().unwrap().count;
         let keys: Vec<String> = (1..=count).map(key_of).collect();

@@ -1,9 +1,9 @@
-//! Many transactions want the same few keys: they wait for locks with and without an end, in
-//! circles, expire, are stolen from, are dropped half-way, prepared, committed and rolled back.
+//! Many transactions want the same few keys: they wait for locks with and without a timeout, in
+//! cycles, expire, are stolen from, are dropped half-way, prepared, committed and rolled back.
 //!
-//! Whoever got a lock is noted, and whoever is told of a deadlock looks at who holds what at that
-//! very moment. In the end what was acknowledged is there once, of what was refused is nothing
-//! there, and nothing is locked.
+//! Every granted lock is recorded, and a transaction that gets a deadlock error checks at once
+//! which locks are held. In the end acknowledged writes are there once, refused ones are not, and
+//! no lock is held.
 
 use crate::appends::{Appends, Lists, appended, counts, read, some_lists};
 use crate::ledger::{FAMILIES, Key, PATH, options};
@@ -16,10 +16,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A transaction that waits without an end, and a simulation that hangs, would be longer.
+/// Time limit; a wait without a timeout and a simulation that hangs would exceed it.
 const AT_MOST: Duration = Duration::from_secs(2);
 
-/// How often something happened.
+/// Number of times each case occurred.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Counts(BTreeMap<&'static str, u64>);
 
@@ -33,19 +33,19 @@ impl Counts {
     }
 }
 
-/// A lock that its transaction was told it has.
+/// A lock that was granted to a transaction.
 #[derive(Clone, Debug)]
 struct Held {
     transaction: u64,
     key: Key,
     exclusive: bool,
     expires_at: Option<Duration>,
-    /// It is prepared or being committed, and no longer stolen from.
+    /// The transaction is prepared or being committed, and can no longer be stolen from.
     leaves: bool,
 }
 
 impl Held {
-    /// Whether others may take it, or have.
+    /// Returns true if others may take the lock, or have.
     fn is_stolen(&self, env: &Env) -> bool {
         !self.leaves && self.expires_at.is_some_and(|at| at <= env.now())
     }
@@ -64,7 +64,7 @@ struct Bench {
 impl Bench {
     fn open(env: &Env) -> Bench {
         let transactions = TransactionDbOptions {
-            // For ever: only those who look for deadlocks wait so long.
+            // No timeout: only transactions that detect deadlocks wait that long.
             transaction_lock_timeout: -1,
             default_lock_timeout: 2,
             write_policy: crate::policy(),
@@ -86,7 +86,7 @@ impl Bench {
         self.counts.lock().unwrap().add(what);
     }
 
-    /// Who holds a lock on `key`, and whether exclusively.
+    /// Returns the holders of a lock on `key`, and true if it is exclusive.
     fn holders(&self, (family, key): &Key) -> (Vec<u64>, bool) {
         let id = self.families[*family].id();
         let mut status = self.db.lock_status().into_iter();
@@ -94,7 +94,7 @@ impl Bench {
         lock.map_or((Vec::new(), false), |lock| (lock.transactions, lock.exclusive))
     }
 
-    /// Whether others hold a lock that is in the way and cannot be stolen.
+    /// Returns true if others hold a conflicting lock that cannot be stolen.
     fn is_held_for_long(&self, key: &Key, by: u64, exclusive: bool) -> bool {
         let (holders, held) = self.holders(key);
         let stolen: BTreeSet<u64> = self
@@ -108,7 +108,7 @@ impl Bench {
         (held || exclusive) && holders.iter().any(|holder| *holder != by && !stolen.contains(holder))
     }
 
-    /// Takes note of a lock. Nobody else may have it, unless one of the two may be stolen from.
+    /// Records a lock. No other transaction may have it, unless one of the two may be stolen from.
     fn hold(&self, new: Held) {
         let mut held = self.held.lock().unwrap();
         for other in held.iter().filter(|other| other.transaction != new.transaction && other.key == new.key)
@@ -120,18 +120,19 @@ impl Bench {
         held.push(new);
     }
 
-    /// It has let go of everything, or is about to.
+    /// Removes the locks of a transaction that has released them, or is about to.
     fn let_go(&self, transaction: u64) {
         self.held.lock().unwrap().retain(|held| held.transaction != transaction);
     }
 
-    /// It is not stolen from any more.
+    /// Marks a transaction as one that can no longer be stolen from.
     fn leaves(&self, transaction: u64) {
         let mut held = self.held.lock().unwrap();
         held.iter_mut().filter(|held| held.transaction == transaction).for_each(|held| held.leaves = true);
     }
 
-    /// The deadlock that was just reported is one: each waits for what the next one holds now.
+    /// Checks that the reported deadlock is one: each transaction waits for a lock that the next
+    /// one holds now.
     fn check_deadlock(&self, told: u64, key: &Key) {
         let found = self.db.get_deadlock_info_buffer().remove(0);
         assert!(!found.limit_exceeded, "{found:?}");
@@ -149,8 +150,7 @@ impl Bench {
         }
     }
 
-    /// One list is locked, and gets the name at its end. An error is what a transaction may meet
-    /// here.
+    /// Locks one list and appends the name. Returns an error that a transaction may meet here.
     async fn append(&self, work: &mut Work, key: &Key, name: &str, how: u64) -> Result<()> {
         let family = &self.families[key.0];
         let (id, key_bytes, transaction) = (work.id, key.1.as_bytes(), &mut work.transaction);
@@ -224,7 +224,7 @@ impl Bench {
         Work { transaction, id, expires_at, detects, is_endless }
     }
 
-    /// One transaction from its beginning to its end.
+    /// Runs one transaction from beginning to end.
     async fn transact(&self, random: &mut Random, name: &str) {
         let mut work = self.begin(random);
         let mut lists = BTreeSet::new();
@@ -233,19 +233,19 @@ impl Bench {
             if random.one_in(3) {
                 sleep(&self.env, micros(random, 2500)).await;
             }
-            // Some locks are taken back; then the list is not appended to.
+            // Some locks are released by a rollback to a save point; the list is then not appended
+            // to.
             let save_point = random.one_in(3) && work.transaction.set_save_point().is_ok();
             let how = random.below(3);
             let patience = if random.one_in(6) { micros(random, 1500) } else { AT_MOST };
             let appending = self.append(&mut work, &key, name, how);
             match give_up(&self.env, patience, appending).await {
                 None => self.count("waits that were dropped"),
-                // It may go on with what it has.
+                // The transaction may continue with the locks it has.
                 Some(Err(_)) if random.one_in(2) => {}
                 Some(Err(_)) => return self.end_badly(work, random).await,
                 Some(Ok(())) if save_point && random.one_in(2) => {
-                    // Meanwhile others come to wait for it, and it goes on to wait for what they
-                    // have.
+                    // Meanwhile others begin to wait for the lock, and this one for theirs.
                     sleep(&self.env, micros(random, 1000)).await;
                     self.held.lock().unwrap().retain(|held| held.transaction != id || held.key != key);
                     if work.transaction.rollback_to_save_point().is_err() {
@@ -256,7 +256,7 @@ impl Bench {
                 Some(Ok(())) => drop(lists.insert(key)),
             }
         }
-        // Whoever has a list has its counters, unless both were stolen.
+        // A transaction that has a list has its counters, unless both were stolen.
         for (_, key) in &lists {
             for (counters, one) in counts() {
                 let family = &self.families[counters];
@@ -269,14 +269,15 @@ impl Bench {
             0 => self.end_badly(work, random).await,
             1 | 2 => self.prepare(work, random, name, lists).await,
             3 => {
-                // Why let go of before: it is not seen when the commit does.
+                // Recorded as released first, because the moment of the commit's release cannot be
+                // seen.
                 self.let_go(id);
                 let expired = work.is_expired(&self.env);
                 self.appends.lock().unwrap().begin(name, lists);
                 let patience = micros(random, 400);
                 match give_up(&self.env, patience, work.transaction.commit_async()).await {
                     Some(outcome) => self.ended(outcome, expired, name),
-                    // It goes on.
+                    // The commit continues after it was dropped.
                     None => {
                         assert!(!expired, "{name} was not refused at once");
                         self.appends.lock().unwrap().promise(name);
@@ -301,7 +302,7 @@ impl Bench {
         self.count_stolen(&work);
     }
 
-    /// A commit goes well, unless its transaction had expired when it began.
+    /// Checks that a commit succeeds unless its transaction had expired when it began.
     fn ended(&self, outcome: Result<()>, expired: bool, name: &str) {
         match outcome {
             Ok(()) => {
@@ -316,7 +317,7 @@ impl Bench {
         }
     }
 
-    /// Prepares it, which others cannot steal from then on, and decides it.
+    /// Prepares a transaction, which cannot be stolen from afterwards, and decides it.
     async fn prepare(&self, mut work: Work, random: &mut Random, name: &str, lists: BTreeSet<Key>) {
         let id = work.id;
         let expired = work.is_expired(&self.env);
@@ -336,7 +337,7 @@ impl Bench {
         }
         let mut transaction = work.transaction;
         if !in_hand || random.one_in(2) {
-            // Whoever has given up its future gets it by name when it is prepared.
+            // A transaction whose future was dropped is retrieved by name once it is prepared.
             drop(transaction);
             transaction = loop {
                 match self.db.get_transaction_by_name(name) {
@@ -363,7 +364,7 @@ impl Bench {
         self.count("prepared");
     }
 
-    /// Gives it up, in one of two ways.
+    /// Ends a transaction by rollback or drop.
     async fn end_badly(&self, mut work: Work, random: &mut Random) {
         self.count_stolen(&work);
         self.let_go(work.id);
@@ -379,7 +380,7 @@ impl Bench {
         }
     }
 
-    /// A write without a transaction, to one list or several.
+    /// Writes to one list or several without a transaction.
     async fn write(&self, random: &mut Random, name: &str) {
         let lists = some_lists(random);
         let mut batch = WriteBatch::new();
@@ -393,7 +394,7 @@ impl Bench {
         let patience = if random.one_in(4) { micros(random, 400) } else { AT_MOST };
         let options = WriteOptions { sync: random.one_in(4), ..WriteOptions::new() };
         match give_up(&self.env, patience, self.db.write_async(&options, batch)).await {
-            // It goes on, and whether it gets its locks nobody learns.
+            // The write continues, and may or may not get its locks.
             None => self.count("plain writes that were dropped"),
             Some(Ok(())) => self.appends.lock().unwrap().acknowledge(name),
             Some(Err(error)) => {
@@ -404,12 +405,12 @@ impl Bench {
         }
     }
 
-    /// All lists, as of one moment.
+    /// Reads all lists at one snapshot.
     async fn lists(&self) -> Lists {
         read(self.db.db(), &self.families).await.unwrap()
     }
 
-    /// A reader sees everything that was acknowledged when it began, and nobody by halves.
+    /// Checks that a reader sees every write acknowledged when it began, and none by half.
     async fn look(&self, when: &str) {
         let must = self.appends.lock().unwrap().acknowledged();
         let found = self.lists().await;
@@ -418,7 +419,7 @@ impl Bench {
     }
 }
 
-/// A transaction under way.
+/// An unfinished transaction.
 struct Work {
     transaction: Transaction,
     id: u64,
@@ -433,8 +434,8 @@ impl Work {
     }
 }
 
-/// Everybody works until they have done so much. Nothing is left locked, and everything is there
-/// that has to be.
+/// Runs all workers to their end. Checks that no lock is left, and that all required writes are
+/// there.
 async fn contend(env: &Env, seed: u64) -> Counts {
     let bench = Bench::open(env);
     let begun = env.now();
@@ -466,7 +467,7 @@ async fn contend(env: &Env, seed: u64) -> Counts {
     for task in tasks {
         task.await.unwrap_or_else(|e| panic!("{e}"));
     }
-    // What was dropped on the way comes to its end.
+    // Transactions that were dropped complete in the background.
     while !bench.db.lock_status().is_empty() && env.now() < begun + AT_MOST {
         sleep(env, Duration::from_millis(1)).await;
     }
@@ -480,7 +481,7 @@ async fn contend(env: &Env, seed: u64) -> Counts {
     counts.clone()
 }
 
-/// What happened with a seed, and a number that sums up everything.
+/// Returns the counts of a seed's cases, and a number that summarizes the whole history.
 fn history(seed: u64) -> (Counts, (u64, u64)) {
     let simulation = Simulation::new(seed);
     simulation.set_most_steps(1_000_000);
@@ -519,7 +520,8 @@ fn transactions_that_want_the_same_keys_come_to_an_end_and_lose_nothing() {
     }
 }
 
-/// How often it was seen that both of a pair are off, of which each transaction leaves one on.
+/// Returns the number of times that both of a pair were off, although each transaction leaves one
+/// on.
 async fn switch_off(env: &Env, seed: u64, for_update: bool) -> u64 {
     let bench = Bench::open(env);
     let db = &bench.db;
@@ -579,7 +581,7 @@ async fn switch_off(env: &Env, seed: u64, for_update: bool) -> u64 {
     skews
 }
 
-/// Reads for update forbid it, reads of a snapshot do not.
+/// Reads for update prevent write skew, reads at a snapshot do not.
 #[test]
 fn write_skew_comes_of_plain_reads_only() {
     let mut skews = 0;

@@ -1,7 +1,7 @@
-//! The process is killed or the power fails at any change of the disk: within prepare, commit and
-//! rollback, flushes behind them, and the opening that follows. What was acknowledged is there,
-//! what was under way is there whole or not at all, prepared transactions have their locks and
-//! nothing else is locked, and each can be decided.
+//! Crashes of the process or the power at any change of the disk: within prepare, commit and
+//! rollback, flushes behind them, and the opening that follows. Acknowledged writes are there,
+//! unfinished ones are whole or absent, prepared transactions have their locks and no other lock
+//! exists, and each can be decided.
 
 use crate::beside::{Beside, Early};
 use crate::ledger::{Known, Step, User, check_lock_count, open, options};
@@ -20,7 +20,7 @@ fn shared(users: usize) -> Vec<Shared> {
     (0..users).map(|_| Shared::default()).collect()
 }
 
-/// One life: open, work with so many users at the same time, and with plain writers if there are
+/// Runs one life: open, work with that many users at once, and with plain writers if there are
 /// several, close. Ends early, anywhere, if the power fails.
 async fn live(
     simulation: &Simulation,
@@ -38,7 +38,7 @@ async fn live(
     };
     let users = known.len();
     let mut tasks = Vec::new();
-    // Those who are alone have small writes wait to be inserted.
+    // A user alone has small writes gathered.
     for _ in 0..if users > 1 { 0 } else { random.below(3) } {
         if beside.write(&db, sync, false).await.is_err() {
             assert!(fs.is_off(), "the power is on");
@@ -64,8 +64,8 @@ async fn live(
                 }
             }
         };
-        // Why not as a task: where that runs a blocking job may linger, which calls that block
-        // would wait for.
+        // A single user's work is no task, because a blocking job may linger on a task's thread,
+        // and blocking calls would wait for it.
         match users {
             1 => work.await,
             _ => tasks.push(simulation.env().spawn(Priority::Low, work)),
@@ -89,8 +89,8 @@ async fn live(
     assert!(closed.is_ok() || fs.is_off(), "close: {closed:?}");
 }
 
-/// Look at what is there, decide what is prepared if asked, and close. `None` if the power failed
-/// meanwhile.
+/// Checks the contents, decides the prepared transactions if asked, and closes. `None` if the power
+/// failed meanwhile.
 fn look(
     simulation: &Simulation,
     (known, beside): (&[Shared], &Beside),
@@ -109,7 +109,8 @@ fn look(
         let mut users: Vec<User> =
             (0..known.len()).map(|number| User::new(number, &db, true, random.fork())).collect();
         settle(&db, &mut users, known, when).await;
-        // Why all: they are synced, or the power has not failed.
+        // All acknowledged writes must be there, because they were synced or the power has not
+        // failed.
         beside.settle(&db, when).await.unwrap_or_else(|e| panic!("{when}: {e}"));
         if decide {
             for (user, known) in users.iter_mut().zip(known) {
@@ -140,11 +141,11 @@ async fn settle(db: &TransactionDb, users: &mut [User], known: &[Shared], when: 
     }
 }
 
-/// A life, the crash at change number `at` of it, and all that has to hold afterwards. Returns how
-/// many changes the life made.
+/// Runs a life, the crash at its change number `at`, and all checks afterwards. Returns the number
+/// of changes of the life.
 ///
-/// `live` gets how many steps it has, and a seed. `look` gets whether it is to go on with what it
-/// has found, and a seed; `None` if the power failed meanwhile.
+/// `live` gets its number of steps, and a seed. `look` gets true if it should decide the
+/// transactions it finds, and a seed; it returns `None` if the power failed meanwhile.
 pub(crate) fn crash_at(
     seed: u64,
     at: u64,
@@ -153,7 +154,7 @@ pub(crate) fn crash_at(
     look: impl Fn(&Simulation, bool, u64, &str) -> Option<()>,
 ) -> u64 {
     let simulation = Simulation::new(seed);
-    // A life that ends well, so that there are tables, logs and prepared transactions of before.
+    // A life that ends well leaves tables, logs and prepared transactions for the next one.
     simulation.run(live(&simulation, 6, seed)).expect("the power is on");
     let simulation = simulation.restart(Crash::Process, seed + 1);
     let before = simulation.fs().changes();
@@ -163,8 +164,7 @@ pub(crate) fn crash_at(
     assert_eq!(done.is_none(), changes > at || simulation.fs().is_off(), "at {at} of {changes}");
     let when = &format!("seed {seed}, {crash:?} at {at}");
     let mut simulation = simulation.restart(crash, seed + 3);
-    // The opening after it crashes, too, and the one after that; what they find must not have
-    // changed.
+    // The next two openings crash too; the contents they find must not have changed.
     let mut random = Random::new(seed * 1000 + at);
     for again in 0..2 {
         simulation.fs().lose_power_after(random.below(40));
@@ -177,8 +177,8 @@ pub(crate) fn crash_at(
     changes
 }
 
-/// The same with so many users, each with keys of its own. Returns what was acknowledged early,
-/// too.
+/// Runs [`crash_at`] with `users` users, each with keys of its own. Also returns the counts of
+/// early acknowledgements.
 fn crash_users_at(seed: u64, users: usize, at: u64, crash: Crash) -> (u64, Early) {
     let (known, beside) = (shared(users), Beside::default());
     let sync = crash == Crash::Power;
@@ -202,7 +202,7 @@ fn a_crash_at_every_change_of_the_disk_leaves_transactions_whole() {
         for (users, crash) in [(1, Crash::Power), (1, Crash::Process), (3, Crash::Power)] {
             let (changes, _) = crash_users_at(seed, users, u64::MAX / 2, crash);
             assert!(changes > 20, "{changes} changes only");
-            // Why not from 0 in the short form: each seed begins elsewhere.
+            // In the short form not from 0, so that each seed begins elsewhere.
             for at in (seed * 3 % step..changes).step_by(step as usize) {
                 let (_, seen) = crash_users_at(seed, users, at, crash);
                 early.gathered += seen.gathered;
@@ -217,9 +217,9 @@ fn a_crash_at_every_change_of_the_disk_leaves_transactions_whole() {
     assert!(one || (early.gathered > 10 && early.overtaking > 10), "{early:?}");
 }
 
-/// The power fails at change number `at` of a second life: every state that may be left, or some of
-/// them drawn by the seed, is looked at. Returns how many changes the life made, and how many
-/// states there were and were looked at.
+/// The power fails at change number `at` of a second life: checks every possible state of the disk,
+/// or some of them drawn by the seed. Returns the number of the life's changes, of the states, and
+/// of those checked.
 fn states_at(seed: u64, users: usize, at: u64, most: usize) -> (u64, usize, usize) {
     let (known, beside) = (shared(users), Beside::default());
     let simulation = Simulation::new(seed);
@@ -239,7 +239,7 @@ fn states_at(seed: u64, users: usize, at: u64, most: usize) -> (u64, usize, usiz
     let point = states.point(seed);
     let mut random = Random::new(seed * 1000 + at);
     let drawn: BTreeSet<usize> = (0..most).map(|_| random.index(point.len())).collect();
-    // Why not those: see docs/decisions/crash-states.md.
+    // Left out for the reasons in docs/decisions/crash-states.md.
     let is_manifest = |path: &Path| path.to_string_lossy().contains("/MANIFEST-");
     let drawn = drawn.into_iter().filter(|state| !point.damaged(*state).is_some_and(is_manifest));
     let mut looked = 0;

@@ -1,12 +1,12 @@
-//! Who uses a transaction database, and what has to be found there afterwards.
+//! Users of a transaction database, and checks of the contents that they leave.
 //!
-//! A [`User`] has keys of its own and works with transactions in all ways: writes, prepares,
-//! commits and rolls back, now or after the next opening, drops handles and takes them up again. It
-//! knows what was acknowledged, and what is under way. What is found after a crash is either the
-//! one or the other: nothing lost, nothing half-applied, and nothing applied twice. That would be
-//! seen: besides what it puts and deletes, each write appends to a list, adds to one counter what
-//! it takes from another in another family, so that the sum of all is zero, and puts a key that is
-//! not there or deletes it singly.
+//! A [`User`] has keys of its own and uses transactions in all ways: writes, prepares, commits and
+//! rolls back, now or after the next opening, drops handles and retrieves them. It tracks
+//! acknowledged and unfinished changes. The contents after a crash must match one or the other:
+//! nothing lost, nothing half-applied, and nothing applied twice. To detect that, each write not
+//! only puts and deletes, but also appends to a list, moves a value from one counter to another in
+//! another family, so that the sum of all is zero, and puts a key that does not exist or deletes it
+//! with a single deletion.
 
 use crate::reading::{read, text};
 use karst_engine::io::Env;
@@ -18,14 +18,14 @@ use karst_txn::{Transaction, TransactionDb, TransactionDbOptions, TransactionOpt
 use std::collections::BTreeMap;
 
 pub(crate) const PATH: &str = "/db";
-/// Those with lists, and those with counters.
+/// Families with lists, and families with counters.
 pub(crate) const FAMILIES: [&str; 4] = ["default", "second", "counts", "counted"];
-/// How many of them have lists.
+/// Number of families with lists.
 pub(crate) const LISTING: usize = 2;
-/// Keys of one user in each column family with lists, which are put, deleted and appended to.
+/// Keys of one user in each family with lists, which are put, deleted and appended to.
 const KEYS: usize = 8;
-/// Keys of one user that are put and deleted singly, its lists, and its counters. Why so many: some
-/// are free whatever is prepared.
+/// Keys of one user for put and single deletion, its lists, and its counters. Enough that some are
+/// free beside any prepared transactions.
 const OTHERS: usize = 4;
 
 /// A key: number of the column family, and its bytes.
@@ -35,15 +35,15 @@ pub(crate) type Key = (usize, String);
 pub(crate) enum Change {
     Put(String),
     Delete,
-    /// Of what was put once.
+    /// Removes a key that was put once.
     SingleDelete,
-    /// Appends: twice is seen.
+    /// Appends to a list, where a second application shows.
     Merge(String),
-    /// Counts: twice is seen.
+    /// Adds to a counter, where a second application shows.
     Add(i64),
 }
 
-/// How a change is written into a batch or a transaction.
+/// Writes a change into a batch or a transaction.
 macro_rules! write {
     ($to:expr, $family:expr, $key:expr, $change:expr) => {
         match $change {
@@ -56,11 +56,11 @@ macro_rules! write {
     };
 }
 
-/// What a user's part of the database holds.
+/// Contents of a user's part of the database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
     pub(crate) data: BTreeMap<Key, String>,
-    /// By name.
+    /// Prepared transactions by name.
     pub(crate) prepared: BTreeMap<String, Vec<(Key, Change)>>,
 }
 
@@ -86,8 +86,8 @@ impl State {
         }
     }
 
-    /// Whether a user has keys of every kind that none of its transactions has locked. Each takes
-    /// one counter, and prepares that failed and were written all the same may have taken them all.
+    /// Returns true if a user has keys of every kind that none of its transactions has locked. Each
+    /// locks one counter, and prepares that failed but were written may have locked them all.
     pub(crate) fn has_free_keys(&self) -> bool {
         self.prepared.len() < OTHERS
     }
@@ -97,13 +97,12 @@ impl State {
     }
 }
 
-/// What was acknowledged, and what may have happened besides.
+/// Acknowledged state, and the states that may exist instead.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
     pub(crate) certain: State,
     pub(crate) under_way: Option<State>,
-    /// What was there before, back to the last write that is known to be durable: a loss of power
-    /// may bring it back.
+    /// Earlier states, back to the last durable write, to which a loss of power may revert.
     pub(crate) unsynced: Vec<State>,
 }
 
@@ -118,7 +117,7 @@ impl Known {
         self.certain = self.under_way.take().expect("something was begun");
     }
 
-    /// It is done; and durable with everything before it, if it was `synced`.
+    /// Completes the unfinished change; if `synced`, it is durable with everything before it.
     fn done_and(&mut self, synced: bool) {
         let before = self.certain.clone();
         self.done();
@@ -128,18 +127,18 @@ impl Known {
         }
     }
 
-    /// What `name` would write, if it was prepared in any state that may be found.
+    /// Returns the changes of `name`, if it was prepared in any state that may be found.
     fn prepared(&self, name: &str) -> Option<&Vec<(Key, Change)>> {
         let states = [&self.certain].into_iter().chain(&self.under_way).chain(&self.unsynced);
         states.filter_map(|state| state.prepared.get(name)).next()
     }
 
-    /// It did not happen, as it turned out.
+    /// Discards the unfinished change, which did not happen.
     pub(crate) fn refused(&mut self) {
         self.under_way = None;
     }
 
-    /// What was found is taken for certain, if it may be.
+    /// Checks that `found` is an allowed state, and takes it as certain.
     pub(crate) fn settle(&mut self, found: &State, when: &str) {
         let under_way = self.under_way.take();
         let unsynced = std::mem::take(&mut self.unsynced);
@@ -175,27 +174,27 @@ pub(crate) fn open(options: &Options) -> Result<TransactionDb> {
     TransactionDb::open_cf(PATH, options, &transactions, &FAMILIES)
 }
 
-/// One of those who use the database.
+/// One user of the database.
 pub(crate) struct User {
     number: usize,
     db: TransactionDb,
     families: Vec<ColumnFamily>,
     random: Random,
-    /// Writes are synced; otherwise they survive the process only.
+    /// Writes are synced; otherwise they survive a crash of the process only.
     sync: bool,
-    /// Some writes are synced and some are not.
+    /// Only some writes are synced.
     pub(crate) wavers: bool,
-    /// The plain forms of calls are used, too. Not beside other users, for whose tasks a call that
-    /// blocks their thread would wait in vain.
+    /// Blocking forms of calls are used too. Not beside other users, because their tasks share the
+    /// thread that such a call blocks.
     pub(crate) blocking: bool,
     next_name: u64,
-    /// What was appended last.
+    /// Number of the last appended name.
     appended: u64,
     /// Handles of prepared transactions that are kept.
     handles: BTreeMap<String, Transaction>,
 }
 
-/// What a step is to do.
+/// Action of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Write,
@@ -227,7 +226,7 @@ impl User {
         if self.sync { WriteOptions::synced() } else { WriteOptions::new() }
     }
 
-    /// A step that can be made now.
+    /// Draws a step that is possible now.
     pub(crate) fn draw(&mut self, known: &Known) -> Step {
         let prepared = known.certain.prepared.len();
         if !known.certain.has_free_keys() {
@@ -238,27 +237,27 @@ impl User {
             1 | 2 => Step::Transaction,
             3 | 4 if prepared > 0 => Step::Commit,
             5 if prepared > 0 => Step::Rollback,
-            // Why no more: some keys are to be free.
+            // At most this many, so that some keys stay free.
             _ if prepared < 1 + LISTING => Step::Prepare,
             _ => Step::Commit,
         }
     }
 
-    /// Its keys of one kind.
+    /// Returns the user's keys of one kind.
     fn of_kind(&self, kind: char, count: usize, families: std::ops::Range<usize>) -> Vec<Key> {
         let of = |key| families.clone().map(move |family| (family, key));
         let all = (0..count).flat_map(of);
         all.map(|(family, key)| (family, format!("u{}{kind}{key}", self.number))).collect()
     }
 
-    /// All its keys in a family.
+    /// Returns all of the user's keys in a family.
     fn keys(&self, family: usize) -> Vec<Key> {
         let lists = [('k', KEYS), ('s', OTHERS), ('l', OTHERS)];
         let kinds = if family < LISTING { &lists[..] } else { &[('c', OTHERS)] };
         kinds.iter().flat_map(|(kind, count)| self.of_kind(*kind, *count, family..family + 1)).collect()
     }
 
-    /// Some changes of keys that no prepared transaction has locked, of which there must be some.
+    /// Draws changes of keys that no prepared transaction has locked; some must be free.
     fn changes(&mut self, state: &State) -> Vec<(Key, Change)> {
         let locked = state.locked();
         let free =
@@ -297,8 +296,8 @@ impl User {
         changes
     }
 
-    /// One step, after which what is known is right, whether it went well or not; an error that it
-    /// met.
+    /// Performs one step and updates `known`, after success and failure alike. Returns the step's
+    /// error.
     pub(crate) async fn step(&mut self, step: Step, known: &std::sync::Mutex<Known>) -> Result<()> {
         let state = known.lock().unwrap().certain.clone();
         if self.wavers {
@@ -367,7 +366,8 @@ impl User {
             }
         }
         match self.wavers {
-            // Why not a decision: the handle's own options count, those of its beginning.
+            // Not for decisions, because the options of the handle, set when it began, apply to
+            // them.
             true => {
                 known.lock().unwrap().done_and(self.sync && !matches!(step, Step::Commit | Step::Rollback))
             }
@@ -376,7 +376,7 @@ impl User {
         Ok(())
     }
 
-    /// A transaction with these changes.
+    /// Begins a transaction with these changes.
     fn begin(&self, changes: &[(Key, Change)]) -> Result<Transaction> {
         let mut transaction = self.db.begin(&self.options(), &TransactionOptions::default());
         for ((family, key), change) in changes {
@@ -390,12 +390,12 @@ impl User {
         self.handles.clear();
     }
 
-    /// Its keys, in all ways of reading, and what its counters come to.
+    /// Reads the user's keys in all forms of reads, and checks the sum of its counters.
     pub(crate) async fn read(&self, options: &ReadOptions) -> Result<BTreeMap<Key, String>> {
         self.read_from(self.db.db(), options).await
     }
 
-    /// The same from another instance of the database.
+    /// Reads the user's keys from another instance of the database.
     pub(crate) async fn read_from(&self, db: &Db, options: &ReadOptions) -> Result<BTreeMap<Key, String>> {
         let mut found = BTreeMap::new();
         for (family, name) in FAMILIES.iter().enumerate() {
@@ -410,8 +410,8 @@ impl User {
         Ok(found)
     }
 
-    /// What the database holds of this user: its keys, as readers see them, and its prepared
-    /// transactions, with what they would write and the locks that they hold.
+    /// Reads this user's part of the database: its keys, as readers see them, and its prepared
+    /// transactions, with their changes and locks.
     pub(crate) async fn find(&mut self, known: &Known) -> Result<State> {
         self.let_go();
         let read = ReadOptions::new();
@@ -422,7 +422,7 @@ impl User {
             if !name.starts_with(&own) {
                 continue;
             }
-            // Its changes are those that were to be prepared, if it shows what they lead to.
+            // Its changes are those of the prepare, if it shows their results.
             let changes = known.prepared(&name);
             let changes =
                 changes.unwrap_or_else(|| panic!("{name} is not one that may be prepared: {known:#?}"));
@@ -439,7 +439,7 @@ impl User {
         Ok(found)
     }
 
-    /// Every key of a prepared transaction is locked, and no other one.
+    /// Checks that every key of a prepared transaction is locked, and no other.
     pub(crate) async fn check_locks(&self, state: &State) {
         let locked = state.locked();
         for (family, handle) in self.families.iter().enumerate() {
@@ -456,7 +456,7 @@ impl User {
     }
 }
 
-/// All locks are those of prepared transactions.
+/// Checks that all locks belong to prepared transactions.
 pub(crate) fn check_lock_count(db: &TransactionDb, states: &[&State]) {
     let expected: usize = states.iter().map(|state| state.locked().len()).sum();
     assert_eq!(db.lock_status().len(), expected, "{:?}", db.lock_status());

@@ -1,7 +1,6 @@
-//! The log cannot be written or synced while transactions are prepared, committed and rolled back:
-//! the call fails and leaves the transaction where it was, with its locks; nobody sees any of it;
-//! and what is found after the next opening is what was acknowledged, or that and what the failed
-//! call was to do.
+//! Log failures while transactions are prepared, committed and rolled back: the call fails and
+//! leaves the transaction as it was, with its locks and invisible. The next opening finds the
+//! acknowledged state, with or without the change of the failed call.
 
 use crate::beside::{Beside, Early};
 use crate::each_seed;
@@ -17,11 +16,11 @@ async fn found(user: &mut User, known: &Mutex<Known>) -> crate::ledger::State {
     user.find(&before).await.unwrap()
 }
 
-/// Without a log that takes it, `step` fails and changes nothing that can be seen.
+/// Runs `step` while the log fails; checks that it fails and changes nothing visible.
 async fn fail(simulation: &Simulation, user: &mut User, known: &Mutex<Known>, step: Step, trouble: Trouble) {
     simulation.fs().set_trouble(trouble);
     let error = user.step(step, known).await.expect_err("the log fails");
-    // Beside others it may come when one of them has met the failure.
+    // Another writer may have met the failure first, so that this step is refused.
     let is_refused = !user.blocking && error.kind() == ErrorKind::InvalidArgument;
     assert!(is_refused || error.kind() == ErrorKind::Io, "{step:?}: {error}");
     simulation.fs().set_trouble(Trouble::default());
@@ -29,8 +28,7 @@ async fn fail(simulation: &Simulation, user: &mut User, known: &Mutex<Known>, st
     assert_eq!(state, known.lock().unwrap().certain, "{step:?} failed, and shows");
 }
 
-/// One life. Returns whether the database resumed, and the last sequence number that was
-/// acknowledged.
+/// Runs one life. Returns true if the database resumed, and the last acknowledged sequence number.
 async fn live(
     simulation: &Simulation,
     (known, beside): (&Mutex<Known>, &Beside),
@@ -45,8 +43,8 @@ async fn live(
     known.lock().unwrap().settle(&state, &format!("seed {seed}"));
     beside.settle(&db, &format!("seed {seed}")).await.unwrap();
     check_lock_count(&db, &[&state]);
-    // In some lives the log fails at once. Why: somebody who is alone has small writes wait to be
-    // inserted, for as long as nobody has met another.
+    // In some lives the log fails at once, because a lone writer has small writes gathered until it
+    // meets another.
     let at_once = random.one_in(3);
     for _ in 0..if at_once { 0 } else { 3 + random.below(6) } {
         let burst = if random.one_in(2) {
@@ -54,7 +52,7 @@ async fn live(
         } else {
             Vec::new()
         };
-        // Why not beside others: see there.
+        // Not beside others; see [`User::blocking`].
         user.blocking = burst.is_empty();
         let step = user.draw(&known.lock().unwrap().clone());
         user.step(step, known).await.unwrap();
@@ -65,7 +63,7 @@ async fn live(
             db.db().flush_async(&FlushOptions::default()).await.unwrap();
         }
     }
-    // In half of the others nothing is prepared when the log fails.
+    // In half of the other lives no transaction is prepared when the log fails.
     let none = !at_once && random.one_in(2);
     while none && !known.lock().unwrap().certain.prepared.is_empty() {
         let step = if random.one_in(2) { Step::Commit } else { Step::Rollback };
@@ -98,7 +96,7 @@ async fn live(
     user.blocking = burst.is_empty();
     fail(simulation, &mut user, known, step, trouble).await;
     for write in burst {
-        // Those that came when the database had resumed by itself have gone well.
+        // Writes that came after the database resumed by itself have succeeded.
         let _ = write.await.unwrap_or_else(|e| panic!("{e}"));
     }
     assert!(db.db().latest_sequence_number() >= last, "sequence numbers went back when the log failed");
@@ -106,8 +104,8 @@ async fn live(
     let certain = known.lock().unwrap().certain.clone();
     user.check_locks(&certain).await;
 
-    // Whether it resumes is decided by what is prepared, and by what was being prepared. Otherwise
-    // a switch of memtables failed in the MANIFEST before the log had anything of the step.
+    // Prepared transactions, and one being prepared, decide if it resumes. Otherwise a switch of
+    // memtables failed in the MANIFEST before the log had a record of the step.
     let log_failed =
         db.db().background_error().is_some_and(|e| e.reason == BackgroundErrorReason::WriteCallback);
     let resumed = db.db().resume_async().await.is_ok();
@@ -126,8 +124,8 @@ async fn live(
         assert!(refused.is_err(), "it takes writes after a failed log");
     }
     drop(snapshot);
-    // Why not the latest: numbers of failed writes, which nothing on the disk has, may be given out
-    // again by the next life.
+    // Not the latest number, because numbers of failed writes, which no file has, may be reused by
+    // the next life.
     let last = if resumed { db.db().latest_sequence_number() } else { last };
     user.let_go();
     // Some lives end with a crash.
@@ -137,8 +135,8 @@ async fn live(
     (resumed, last)
 }
 
-/// The database has resumed: what failed did not happen and will not, new writes are newer than
-/// everything, and old snapshots show what they showed.
+/// Checks a database that has resumed: the failed change did not happen and will not, new writes
+/// have larger numbers than all others, and old snapshots are unchanged.
 async fn goes_on(
     db: &TransactionDb,
     user: &mut User,
@@ -176,7 +174,7 @@ fn a_log_that_fails_leaves_transactions_as_they_were() {
             } else {
                 opened_anew += 1
             }
-            // Synced is what was acknowledged, so it survives the power, too.
+            // Acknowledged writes were synced, so they survive a loss of power too.
             let crash = if (seed + life).is_multiple_of(2) { Crash::Power } else { Crash::Process };
             simulation = simulation.restart(crash, seed * 100 + life + 50);
         }

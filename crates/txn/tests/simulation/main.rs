@@ -1,7 +1,7 @@
 //! Transactions on a simulated machine: one thread, virtual time, a disk whose power fails or whose
-//! log cannot be written, everything by a seed (`karst_io::Simulation`).
+//! log cannot be written, all determined by a seed (`karst_io::Simulation`).
 //!
-//! Environment: `KARST_SEED` runs one seed only, `KARST_SEEDS` so many from there on,
+//! Environment: `KARST_SEED` runs one seed only, `KARST_SEEDS` that many from there on,
 //! `KARST_LONG_TESTS=1` the long form.
 
 mod appends;
@@ -27,7 +27,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 thread_local! {
-    /// How databases are opened now. A simulation has one thread.
+    /// Write policy of new databases. A simulation has one thread.
     static POLICY: Cell<WritePolicy> = const { Cell::new(WritePolicy::WriteCommitted) };
     /// `unordered_write` and `two_write_queues`.
     static EARLY: Cell<(bool, bool)> = const { Cell::new((false, false)) };
@@ -37,13 +37,13 @@ fn policy() -> WritePolicy {
     POLICY.get()
 }
 
-/// Whether writes are unordered, and whether those that insert nothing return sooner. Both are what
-/// the published command chooses with the policy WritePrepared.
+/// Returns `unordered_write`, and `two_write_queues`. The published command sets both with the
+/// policy WritePrepared.
 fn early() -> (bool, bool) {
     EARLY.get()
 }
 
-/// `future`, for so long; it is polled once at least. `None` if it was dropped.
+/// Runs `future` for at most `after`, with at least one poll. `None` if it was dropped.
 async fn give_up<F: Future>(env: &Env, after: Duration, future: F) -> Option<F::Output> {
     let (mut future, mut alarm) = (pin!(future), pin!(sleep(env, after)));
     poll_fn(|cx| match future.as_mut().poll(cx) {
@@ -57,13 +57,13 @@ fn micros(random: &mut Random, most: u64) -> Duration {
     Duration::from_micros(random.below(most))
 }
 
-/// Run `test` with each seed and each write policy; when writes return goes by the seed. If one
-/// fails, say how to run it again.
+/// Runs `test` with each seed and each write policy; the seed decides when writes return. Prints
+/// the command that repeats a failure.
 fn each_seed(name: &str, short: u64, in_long: u64, test: impl FnMut(u64)) {
     each_seed_of(&[WritePolicy::WriteCommitted, WritePolicy::WritePrepared], name, short, in_long, test);
 }
 
-/// The same with some of the policies.
+/// Runs `test` like [`each_seed`] with some of the policies.
 fn each_seed_of(policies: &[WritePolicy], name: &str, short: u64, in_long: u64, mut test: impl FnMut(u64)) {
     for (seed, policy) in
         asked::seeds(short, in_long).flat_map(|seed| policies.iter().map(move |policy| (seed, *policy)))

@@ -1,6 +1,6 @@
-//! Optimistic transactions and plain writers append to the same lists, and the process is killed or
-//! the power fails at any change of the disk. What was acknowledged is there, what was under way is
-//! there whole or not at all, what was refused has left nothing, and no update is lost.
+//! Optimistic transactions and plain writers append to the same lists, and the process or the power
+//! fails at any change of the disk. Acknowledged appends are there, unfinished ones are whole or
+//! absent, refused ones are absent, and no update is lost.
 
 use crate::appends::{Appends, appended, counts, read, some_lists};
 use crate::crashes::crash_at;
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(10);
-/// Users with transactions, and users without.
+/// Number of users with transactions, and without.
 const USERS: [u64; 2] = [3, 2];
 
 #[derive(Clone)]
@@ -30,7 +30,7 @@ struct Bench {
 
 impl Bench {
     fn open(simulation: &Simulation, appends: &Arc<Mutex<Appends>>, sync: bool, seed: u64) -> Result<Bench> {
-        // Some have every key in one bucket.
+        // In some lives every key is in one bucket.
         let occ_lock_buckets = if seed.is_multiple_of(4) { 1 } else { 1 << 10 };
         let transactions = OptimisticTransactionDbOptions { occ_lock_buckets };
         let options = options(simulation.env());
@@ -44,8 +44,7 @@ impl Bench {
         self.appends.lock().unwrap().begin(name, lists.into_iter().collect());
     }
 
-    /// `None` if its future was dropped and nobody learns what became of it. Returns whether it was
-    /// refused.
+    /// Records an outcome, `None` if the future was dropped. Returns true if the write was refused.
     fn ended(&self, outcome: Option<Result<()>>, name: &str) -> Result<bool> {
         let mut appends = self.appends.lock().unwrap();
         match outcome {
@@ -62,7 +61,8 @@ impl Bench {
         }
     }
 
-    /// One transaction, whose commit may be `dropped` on the way. Returns whether it was refused.
+    /// Runs one transaction, whose commit may be dropped unfinished. Returns true if it was
+    /// refused.
     async fn transact(&self, random: &mut Random, name: &str, dropped: bool) -> Result<bool> {
         let set_snapshot = random.one_in(3);
         let options = OptimisticTransactionOptions { set_snapshot };
@@ -98,7 +98,7 @@ impl Bench {
         Ok(refused)
     }
 
-    /// One write without a transaction. It looks at nothing that may have changed.
+    /// Writes without a transaction, and without reading the lists.
     async fn write(&self, random: &mut Random, name: &str) -> Result<bool> {
         let lists = some_lists(random);
         let mut batch = WriteBatch::new();
@@ -114,7 +114,7 @@ impl Bench {
         self.ended(give_up(self.db.env(), patience, outcome).await, name)
     }
 
-    /// What is there is what may be, and is taken for certain.
+    /// Checks that the contents are allowed, and takes them as certain.
     async fn settle(&self, when: &str) -> Result<()> {
         let found = read(&self.db, &self.families).await?;
         self.appends.lock().unwrap().settle(&found, when);
@@ -122,8 +122,8 @@ impl Bench {
     }
 }
 
-/// One life: open, work, close. Ends early, anywhere, if the power fails. Returns how many
-/// transactions were refused.
+/// Runs one life: open, work, close. Ends early, anywhere, if the power fails. Returns the number
+/// of refused transactions.
 async fn live(
     simulation: &Simulation,
     appends: &Arc<Mutex<Appends>>,
@@ -172,7 +172,7 @@ async fn live(
     refused
 }
 
-/// Looks at what is there, and goes on with it if asked. `None` if the power failed meanwhile.
+/// Checks the contents, and continues to work if asked. `None` if the power failed meanwhile.
 fn look(
     simulation: &Simulation,
     appends: &Arc<Mutex<Appends>>,

@@ -1,5 +1,5 @@
-//! What a database holds, read in four ways, which have to agree: by `get`, by `multi_get`, and by
-//! an iterator forward and backward.
+//! Reads the contents of a database in four forms that must agree: `get`, `multi_get`, and an
+//! iterator forward and backward.
 
 use crate::ledger::LISTING;
 use karst_engine::{ColumnFamily, Db, ReadOptions, Result};
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// Keys and values of one column family.
 type Entries = BTreeMap<String, String>;
 
-/// A value as text: lists are text, counters are numbers.
+/// Returns a value as text: lists are text, counters are numbers.
 pub(crate) fn text(family: usize, value: &[u8]) -> String {
     match family < LISTING {
         true => String::from_utf8(value.to_vec()).expect("what is written is text"),
@@ -16,7 +16,7 @@ pub(crate) fn text(family: usize, value: &[u8]) -> String {
     }
 }
 
-/// What is there of these keys of a family, by its number. No other key may begin with `prefix`.
+/// Reads these keys of family `number`. No other key may begin with `prefix`.
 pub(crate) async fn read(
     db: &Db,
     options: &ReadOptions,

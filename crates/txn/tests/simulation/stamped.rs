@@ -1,6 +1,6 @@
 //! A family whose keys have timestamps: crashes within prepare and commit, with flushes between.
-//! What was committed is at its timestamp and at none before, whole or not at all; what is prepared
-//! gets its timestamp from whoever finds it.
+//! Committed writes are visible at their timestamp and not before, whole or absent; prepared
+//! transactions that are found get their timestamp then.
 
 use crate::crashes::crash_at;
 use crate::ledger::PATH;
@@ -13,17 +13,17 @@ use karst_txn::{TransactionDb, TransactionDbOptions, TransactionOptions, WritePo
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// What is known of the transaction that commits at a timestamp.
+/// State of the transaction that commits at a timestamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Is {
     Nothing,
     Prepared,
     Committed,
-    /// One of the two: it was being prepared, or decided, when the power failed.
+    /// One of the two, because the power failed during its prepare or decision.
     Either(Kind, Kind),
 }
 
-/// What it may be after a crash.
+/// State after a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Nothing,
@@ -52,7 +52,7 @@ fn open(simulation: &Simulation) -> Result<(TransactionDb, ColumnFamily)> {
     Ok((db, family))
 }
 
-/// Prepares, or commits at once, or commits what is prepared, at a timestamp.
+/// Prepares, commits at once, or commits a prepared transaction, at a timestamp.
 async fn step(
     (db, family): (&TransactionDb, &ColumnFamily),
     known: &Known,
@@ -68,7 +68,7 @@ async fn step(
     transaction.put_cf_async(family, own.as_bytes(), name.as_bytes()).await?;
     transaction.put_async(own.as_bytes(), name.as_bytes()).await?;
     if commits {
-        // What every one of them writes. Those that stay prepared would keep its lock.
+        // A key that every committed one writes. Those that stay prepared would keep its lock.
         transaction.put_cf_async(family, b"shared", name.as_bytes()).await?;
         transaction.merge_cf_async(family, b"shared", b"+").await?;
         transaction.set_commit_timestamp(at)?;
@@ -117,14 +117,14 @@ async fn live(simulation: &Simulation, known: &Known, steps: u64, sync: bool, se
     assert!(closed.is_ok() || fs.is_off(), "close: {closed:?}");
 }
 
-/// The value of a key at a timestamp.
+/// Returns the value of a key at a timestamp.
 async fn read(db: &TransactionDb, family: &ColumnFamily, key: &str, at: u64) -> Option<String> {
     let options = ReadOptions { timestamp: Some(at.to_le_bytes().to_vec()), ..ReadOptions::new() };
     let value = db.get_cf_async(&options, family, key.as_bytes()).await.unwrap();
     value.map(|value| String::from_utf8(value.to_vec()).unwrap())
 }
 
-/// What has become of one, which must be whole.
+/// Returns the state of one transaction, and checks that it is whole.
 async fn found(db: &TransactionDb, family: &ColumnFamily, at: u64, when: &str) -> Kind {
     let (own, name) = (format!("own {at}"), at.to_string());
     assert_eq!(read(db, family, &own, at - 1).await, None, "{when}: {at} is there too early");
@@ -167,7 +167,7 @@ fn look(simulation: &Simulation, known: &Known, decide: bool, seed: u64, when: &
                 Kind::Committed => Is::Committed,
             };
             known.borrow_mut().insert(at, settled);
-            // The shared key is what the last one at or before a timestamp made of it.
+            // The last transaction at or before a timestamp determines the shared key.
             let here = read(&db, &family, "shared", at).await;
             if here != shared {
                 assert_eq!(here, Some(format!("{at},+")), "{when}: at {at}");

@@ -1,8 +1,8 @@
 //! Writes, prepares and decisions that are not synced, in all column families, with flushes and
-//! compactions in between; then the power fails. What is found is what was there after some write
-//! at or behind the last one that was synced: a decision that is lost has left nothing in tables
-//! that its transaction, which is prepared again then, would tear or show. Meanwhile a secondary
-//! instance shows all that is committed whenever it has caught up, and nothing else.
+//! compactions in between; then the power fails. The contents are the state after some write at or
+//! behind the last synced one: a lost decision has left no entries in tables that its transaction,
+//! now prepared again, would tear or show. Meanwhile a secondary instance shows all committed
+//! writes whenever it has caught up, and nothing else.
 
 use crate::beside::Beside;
 use crate::each_seed;
@@ -16,8 +16,8 @@ use karst_testkit::random::Random;
 use karst_txn::TransactionDb;
 use std::sync::Mutex;
 
-/// What is prepared comes into tables, and a job goes by a decision that nothing has synced:
-/// memtables that are not empty let its log go, and files are compacted without a flush before.
+/// Prepared entries come into tables, and a job acts on an unsynced decision: non-empty memtables
+/// release its log, and files are compacted without a flush before.
 async fn jobs_go_by_a_decision(
     db: &TransactionDb,
     user: &mut User,
@@ -32,13 +32,13 @@ async fn jobs_go_by_a_decision(
     let files: Vec<u64> = db.db().live_files().into_iter().filter(is_table).map(|file| file.number).collect();
     let family = db.db().default_column_family();
     match db.db().compact_files_async(&CompactFilesOptions::default(), family, &files, 6).await {
-        // Another compaction has them.
+        // Another compaction has these files.
         Err(e) if matches!(e.kind(), ErrorKind::InvalidArgument | ErrorKind::TryAgain) => Ok(()),
         done => done.map(drop),
     }
 }
 
-/// A secondary instance, opened or caught up, shows what is certain.
+/// Opens a secondary instance or catches it up; checks that it shows the certain state.
 async fn follow(
     secondary: &mut Option<Db>,
     options: &Options,
@@ -48,13 +48,13 @@ async fn follow(
     let there = match secondary.take() {
         Some(db) => db.try_catch_up_with_primary_async().await.map(|()| db),
         None => {
-            // Why: with a limit it may find files gone that it has not opened yet.
+            // With a limit, files that it has not opened yet may be removed.
             let options = options.clone().set("max_open_files", "-1")?;
             Db::open_as_secondary_async(PATH, "/secondary", &options).await
         }
     };
     let db = match there {
-        // A log or a table went meanwhile.
+        // A log or a table was removed meanwhile.
         Err(e) if e.kind() == ErrorKind::TryAgain => return Ok(0),
         there => there?,
     };
@@ -64,7 +64,7 @@ async fn follow(
     Ok(1)
 }
 
-/// A decision is flushed, and its log goes with that of the prepared section.
+/// Flushes a decision; its log is removed with that of the prepared section.
 async fn a_decision_goes_with_its_log(
     db: &TransactionDb,
     user: &mut User,
@@ -82,8 +82,7 @@ async fn a_decision_goes_with_its_log(
     Ok(())
 }
 
-/// One life: what is there is what may be; then work, until the power fails or so many steps are
-/// done.
+/// Runs one life: checks the contents; then works until the power fails or `steps` steps are done.
 async fn live(
     simulation: &Simulation,
     (known, beside): (&Mutex<Known>, &Beside),
@@ -122,7 +121,7 @@ async fn live(
         } else {
             Vec::new()
         };
-        // Why not beside others: see there.
+        // Not beside others; see [`User::blocking`].
         user.blocking = burst.is_empty();
         let mut outcome = match random.below(10) {
             0 => flush().await,

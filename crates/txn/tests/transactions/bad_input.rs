@@ -1,5 +1,5 @@
-//! Bad input: batches that are cut or lie, names that nobody has or somebody else has. It is
-//! refused with an error that says why, leaves no lock, and changes nothing.
+//! Bad input: batches that are truncated or corrupt, names that no transaction has or another one
+//! has. Each is refused with an error that names the cause, leaves no lock, and changes nothing.
 
 use karst_engine::caller::{Caller, finish};
 use karst_engine::format::{ColumnFamilyId, Op};
@@ -11,7 +11,7 @@ use std::path::Path;
 
 const POLICIES: [WritePolicy; 2] = [WritePolicy::WriteCommitted, WritePolicy::WritePrepared];
 
-/// A database whose locks are not waited for.
+/// Opens a database with lock timeouts of 0.
 fn open(path: &Path, write_policy: WritePolicy) -> TransactionDb {
     let options = Options::new()
         .db(|db| {
@@ -53,7 +53,7 @@ fn is_empty(db: &TransactionDb) -> bool {
     })
 }
 
-/// A batch with each kind of operation.
+/// Returns a batch with each kind of operation.
 fn batch_of_all(db: &TransactionDb) -> WriteBatch {
     let other = db.db().column_family("other").unwrap();
     let mut batch = WriteBatch::new();
@@ -80,7 +80,8 @@ fn a_batch_that_ends_in_the_midst_is_refused_wherever_that_is() {
             assert_eq!(error.kind(), ErrorKind::Corruption, "{cut}: {error}");
             assert!(error.to_string().contains("write batch, offset"), "{cut}: {error}");
         }
-        // Nor does it decode with more behind it, or with a header that promises more or less.
+        // It does not decode with extra bytes, or with a header that counts more or fewer
+        // operations.
         let with_more = [&whole[..], &[0xFF]].concat();
         assert_eq!(kind(WriteBatch::from_bytes(with_more)), Some(ErrorKind::Corruption));
         for count in [0, 4, 6, u32::MAX] {
@@ -91,7 +92,7 @@ fn a_batch_that_ends_in_the_midst_is_refused_wherever_that_is() {
         assert_eq!(db.lock_status().len(), 1, "the transaction's own");
         assert!(is_empty(&db) && db.db().latest_sequence_number() == before);
 
-        // What is whole is written, with locks on its keys, and beside the transaction.
+        // A whole batch is written, with locks on its keys that conflict with the transaction's.
         let batch = WriteBatch::from_bytes(whole).unwrap();
         let mut holder = begin(&db);
         holder.get_for_update(&ReadOptions::new(), "d").unwrap();
@@ -107,7 +108,7 @@ fn a_batch_that_ends_in_the_midst_is_refused_wherever_that_is() {
     }
 }
 
-/// A batch that decodes, with this operation behind others.
+/// Returns a batch that decodes, with this operation behind others.
 fn batch_with(op: Op<'_>) -> Vec<u8> {
     let mut batch = WriteBatch::new();
     batch.put("a", "1").unwrap();
@@ -152,9 +153,9 @@ fn a_batch_that_cannot_be_written_leaves_no_lock_and_nothing_of_itself() {
             let prepared =
                 finish(TransactionHooks::of(db.db()).prepare(Caller::Thread, &options, b"one", batch));
             match (policy, op) {
-                // Nor is it inserted undecided, and its name stays free.
+                // It is not inserted undecided, and its name stays free.
                 (WritePolicy::WritePrepared, _) => assert_eq!(kind(prepared), Some(refusal), "{op:?}"),
-                // What inserts nothing yet may name what is not there (or not any more); it cannot
+                // A prepare that inserts nothing yet may name a family that is not open; it cannot
                 // be committed.
                 _ => {
                     prepared.unwrap();
@@ -232,7 +233,7 @@ fn who_is_not_prepared_is_not_decided() {
         assert_eq!(decide(b"two"), missing, "it was rolled back");
         assert!(db.lock_status().is_empty() && db.get_all_prepared_transactions().is_empty());
 
-        // Somebody decides it behind its handle's back: the handle says so, and ends nothing.
+        // Another caller decides it: the handle's calls fail, and end nothing.
         let mut three = named(&db, "three");
         three.put("c", "1").unwrap();
         three.prepare().unwrap();
@@ -273,7 +274,7 @@ fn the_name_of_a_recovered_transaction_is_its_own_until_it_is_decided() {
             let mut one = db.get_transaction_by_name("one").unwrap();
             assert_eq!(kind(namesake.set_name("one")), taken, "somebody has its handle");
             assert_eq!(kind(one.set_name("two")), taken, "it has a name, and is prepared");
-            // Nor does a name that was refused come to an end with who asked for it.
+            // A refused name does not end with the transaction that asked for it.
             let mut another = begin(&db);
             assert_eq!(kind(another.set_name("one")), taken);
             drop(another);

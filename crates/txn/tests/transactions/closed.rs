@@ -1,5 +1,5 @@
-//! Every public call of transactions, and of their databases, says so once the database is closed.
-//! The lists below are compared with the sources.
+//! Every public call of transactions, and of their databases, fails with `Closed` once the database
+//! is closed. The lists below are compared with the sources.
 
 use karst_engine::io::testing::foreign_block_on as wait;
 use karst_engine::{
@@ -12,7 +12,7 @@ use karst_txn::{
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// What a call gave, as far as it matters.
+/// Result of a call, reduced to its error.
 trait Told {
     fn error(self) -> Option<Error>;
 }
@@ -207,10 +207,10 @@ fn of_optimistic_transaction(
 const OTHERS_OF_OPTIMISTIC_TRANSACTION: &[&str] =
     &["snapshot", "clear_snapshot", "write_batch", "tracked_keys"];
 
-/// A call that is still to be made: its name, and the error that it gave.
+/// A pending call, which returns its name and its error.
 type Call = Box<dyn FnOnce() -> (&'static str, Option<Error>)>;
 
-/// Of iterators that stand at an entry.
+/// Calls of iterators that are at an entry.
 fn of_iterators(new: &mut dyn FnMut() -> BatchDbIterator) -> Vec<Call> {
     let mut calls: Vec<Call> = Vec::new();
     macro_rules! moves {
@@ -238,7 +238,7 @@ fn of_iterators(new: &mut dyn FnMut() -> BatchDbIterator) -> Vec<Call> {
     calls
 }
 
-/// The public functions that sources of this crate have, those that macros make included.
+/// Returns the public functions in sources of this crate, those made by macros included.
 fn public_functions(sources: &[&str]) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let is_name = |c: char| c.is_ascii_lowercase() || c == '_';
@@ -328,7 +328,7 @@ fn every_call_of_a_closed_transaction_database_says_so() {
         "iter_over",
     ];
     check("an iterator", moves, &others, &["batch/iter.rs"]);
-    // What is prepared is found so, and what is not is gone with its locks.
+    // Prepared transactions are recovered; others are gone with their locks.
     drop((open, prepared));
     assert_eq!(db.lock_status().len(), 2, "those of what is prepared");
     drop(db);

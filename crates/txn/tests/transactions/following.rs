@@ -1,10 +1,10 @@
 //! A secondary instance beside a primary that prepares, commits and rolls back under either policy,
-//! flushes, compacts with blob garbage collection, begins MANIFESTs, drops column families and is
-//! opened anew. Whenever the secondary catches up it shows what is committed; a snapshot or an
-//! iterator goes on showing what it was made at.
+//! flushes, compacts with blob garbage collection, starts new MANIFESTs, drops column families and
+//! is reopened. A secondary that has caught up shows the committed state; a snapshot or an iterator
+//! keeps showing the state it was made at.
 //!
-//! All on a file system in memory, by a seed. Environment: `KARST_SEED` runs one seed only,
-//! `KARST_SEEDS` so many from there on, `KARST_LONG_TESTS=1` the long form.
+//! All on a file system in memory, determined by a seed. Environment: `KARST_SEED` runs one seed
+//! only, `KARST_SEEDS` that many from there on, `KARST_LONG_TESTS=1` the long form.
 
 use karst_engine::io::{Env, MemoryFileSystem, block_on};
 use karst_engine::{
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const PATH: &str = "/db";
-/// One with text, and one with counters, which is dropped and made anew.
+/// A family with text, and one with counters, which is dropped and created again.
 const FAMILIES: [(usize, &str); 2] = [(0, "default"), (1, "counted")];
 const KEYS: usize = 6;
 const NAMES: usize = 4;
@@ -52,7 +52,7 @@ fn apply(model: &mut Model, changes: &[(Key, Change)]) {
     }
 }
 
-/// Long enough for a blob file.
+/// Returns text long enough for a blob file.
 fn appended(count: u64) -> String {
     format!("appended-{count:020}")
 }
@@ -96,13 +96,13 @@ fn options(env: &Env, random: &mut Random) -> Options {
 /// A prepared transaction and its changes.
 type Prepared = (Option<Transaction>, Vec<(Key, Change)>);
 
-/// The primary, and what it holds.
+/// The primary and its expected contents.
 struct Primary {
     options: Options,
     db: Option<TransactionDb>,
     policy: WritePolicy,
     model: Model,
-    /// By name; the transaction is `None` behind a reopening, until it is asked for by its name.
+    /// By name; the handle is `None` after a reopening, until it is retrieved by name.
     prepared: BTreeMap<String, Prepared>,
     /// Number of times that `counted` was created.
     generation: u64,
@@ -129,7 +129,7 @@ impl Primary {
         families(self.db().db())
     }
 
-    /// Changes of keys that no prepared transaction has.
+    /// Draws changes of keys that no prepared transaction has.
     fn changes(&mut self, random: &mut Random) -> Vec<(Key, Change)> {
         let taken: Vec<&Key> =
             self.prepared.values().flat_map(|(_, changes)| changes).map(|(key, _)| key).collect();
@@ -149,7 +149,7 @@ impl Primary {
                 1 | 2 => Change::Merge(self.written),
                 _ => Change::Put(value),
             };
-            // A key comes twice now and then.
+            // Some keys are changed twice.
             if random.one_in(4) {
                 changes.push((key.clone(), Change::Merge(1)));
             }
@@ -250,20 +250,20 @@ fn families(db: &Db) -> Vec<ColumnFamily> {
     FAMILIES.iter().map(|(_, name)| db.column_family(name).unwrap()).collect()
 }
 
-/// Something that goes on showing one state.
+/// A snapshot and an iterator with the state that they must keep showing.
 struct Held {
     model: Model,
     snapshot: ReadOptions,
     iter: DbIterator,
 }
 
-/// A secondary, and what it has to show.
+/// A secondary and its expected contents.
 struct Secondary {
     db: Db,
     families: Vec<ColumnFamily>,
     generation: u64,
-    /// The primary has dropped `counted` since. It is not compared any more, because what was
-    /// prepared in it may be shown once it is committed; what is held still is.
+    /// The primary has dropped `counted` since. That family is not compared any more, because its
+    /// prepared entries may be shown once they are committed; held views still are.
     is_dropped: bool,
     shown: Model,
     held: Vec<Held>,
@@ -308,8 +308,8 @@ impl Secondary {
     }
 }
 
-/// Entries that a database shows. Fails if `get`, `multi_get` and an iterator in either direction
-/// disagree.
+/// Returns the entries that a database shows. Fails if `get`, `multi_get` and an iterator in either
+/// direction disagree.
 async fn shown(db: &Db, families: &[ColumnFamily], options: &ReadOptions) -> Model {
     let keys: Vec<String> = (0..KEYS).map(|key| format!("k{key}")).collect();
     let mut model = Model::new();
@@ -415,7 +415,7 @@ fn a_secondary_shows_what_is_committed_whatever_the_primary_does() {
     assert!(caught_up > 300 || asked::number("KARST_SEED").is_some(), "{caught_up} catch-ups only");
 }
 
-/// A primary on a real disk, and where its secondary writes.
+/// A primary on a real disk, and the directory of its secondary.
 struct Pair {
     directory: tempfile::TempDir,
     policy: WritePolicy,
@@ -468,7 +468,7 @@ fn value(db: &Db, key: &str) -> Option<Vec<u8>> {
 
 const BOTH: [WritePolicy; 2] = [WritePolicy::WriteCommitted, WritePolicy::WritePrepared];
 
-/// The secondary has seen the transaction prepared. The log with its commit is gone before the
+/// The secondary has seen the transaction prepared. The log with its commit is removed before the
 /// secondary catches up.
 #[test]
 fn a_commit_is_shown_whose_log_is_gone() {
@@ -490,7 +490,8 @@ fn a_commit_is_shown_whose_log_is_gone() {
     }
 }
 
-/// As above. The next transaction of that name brings what it has itself, and no more.
+/// The log with the commit is removed too; the next transaction of that name brings its own entries
+/// only.
 #[test]
 fn the_next_transaction_of_a_name_does_not_bring_back_what_the_one_before_wrote() {
     for policy in BOTH {
@@ -515,8 +516,8 @@ fn the_next_transaction_of_a_name_does_not_bring_back_what_the_one_before_wrote(
     }
 }
 
-/// The primary is opened anew, and logs anew what is prepared. The secondary has not seen the log
-/// in which it was first.
+/// The primary is reopened, and logs prepared sections anew. The secondary has not seen their first
+/// log.
 #[test]
 fn what_is_logged_anew_counts_once() {
     for policy in BOTH {
@@ -543,8 +544,8 @@ fn what_is_logged_anew_counts_once() {
     }
 }
 
-/// The database is opened with `allow_2pc=false`. The log in which one is
-/// prepared is older than those that the column families need.
+/// The database is opened with `allow_2pc=false`. The log of a prepared section is older than those
+/// that the column families need.
 #[test]
 fn what_is_prepared_is_not_shown_without_allow_2pc() {
     let pair = Pair::new(WritePolicy::WritePrepared);

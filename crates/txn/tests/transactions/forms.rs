@@ -1,5 +1,5 @@
 //! Every form of a call: plain and asynchronous, in the default column family and in another one,
-//! with and without a look at who wrote. Each does the same, over keys that tell what was done.
+//! with and without conflict checks. All have the same effect, which the keys identify.
 
 use futures_core::Stream;
 use karst_engine::{
@@ -29,7 +29,7 @@ fn options() -> Options {
         .unwrap()
 }
 
-/// A database whose locks are not waited for.
+/// Opens a database with lock timeouts of 0.
 fn open(path: &Path, write_policy: WritePolicy) -> TransactionDb {
     let transactions = TransactionDbOptions {
         transaction_lock_timeout: 0,
@@ -60,13 +60,13 @@ use Change::*;
 
 const CHANGES: [Change; 4] = [Put, Delete, SingleDelete, Merge];
 
-/// What is there before.
+/// Value before a change.
 const BEFORE: u64 = 5;
-/// What is put or added.
+/// Value or operand of a change.
 const NEW: [u8; 8] = 3u64.to_le_bytes();
 
 impl Change {
-    /// What a key comes to that was [`BEFORE`].
+    /// Returns the value of a key after the change, if it was [`BEFORE`].
     fn makes_of_it(self) -> Option<u64> {
         match self {
             Put => Some(3),
@@ -104,7 +104,7 @@ impl Form {
     }
 }
 
-/// Each change in each form with the families that it can name, by number.
+/// Iterates over each change in each form, with the numbers of the families it can name.
 fn each_write() -> impl Iterator<Item = (Change, Form, usize)> {
     let forms = FORMS.into_iter().flat_map(|form| {
         let families = if form.names_a_family() { 0..2 } else { 0..1 };
@@ -260,7 +260,7 @@ fn every_form_of_a_plain_write_asks_for_the_lock_on_its_key() {
             transaction.get_for_update_cf(&read, &families[family], &key, false, true).unwrap();
             assert_eq!(kind(write()), Some(ErrorKind::TimedOut), "{key}: it is locked");
             drop(transaction);
-            // In the other family nobody minds.
+            // A write to the other family is no conflict.
             let mut transaction = begin(&db);
             transaction.get_for_update_cf(&read, &families[1 - family], &key, true, true).unwrap();
             write().unwrap();
@@ -274,7 +274,7 @@ fn every_form_of_a_plain_write_asks_for_the_lock_on_its_key() {
     }
 }
 
-/// Everything that an iterator shows, there and back, in both forms.
+/// Returns the entries of an iterator, forward and backward, in both forms.
 fn shown(iterator: &mut BatchDbIterator) -> Vec<(String, Vec<u8>)> {
     let entry = |iterator: &BatchDbIterator| {
         (String::from_utf8(iterator.key().to_vec()).unwrap(), iterator.value().to_vec())
@@ -312,8 +312,8 @@ fn shown(iterator: &mut BatchDbIterator) -> Vec<(String, Vec<u8>)> {
     plain
 }
 
-/// What is in each family: in tables, in memtables and in the transaction, which has written over
-/// some of both.
+/// Fills each family, partly in tables and partly in memtables. The transaction overwrites some of
+/// both.
 fn filled(db: &karst_engine::Db, put: impl Fn(&ColumnFamily, &str, u64)) -> [ColumnFamily; 2] {
     let families = FAMILIES.map(|name| db.column_family(name).unwrap());
     for (family, first) in families.iter().zip([10, 20]) {
@@ -331,8 +331,8 @@ fn filled(db: &karst_engine::Db, put: impl Fn(&ColumnFamily, &str, u64)) -> [Col
 
 const KEYS: [&str; 7] = ["a", "b", "c", "d", "e", "f", "g"];
 
-/// What a transaction sees that put 1 to "a", deleted "b" and "d", added 3 to "c", and put 6 to
-/// "f", in a family that [was filled](filled) from `first` on.
+/// Returns the values seen by a transaction that put 1 to "a", deleted "b" and "d", added 3 to "c",
+/// and put 6 to "f", in a family that [was filled](filled) from `first` on.
 fn seen(first: u64) -> [Option<u64>; 7] {
     [Some(1), None, Some(first + 2 + 3), None, Some(first + 4), Some(6), None]
 }
@@ -342,12 +342,12 @@ fn entries(values: [Option<u64>; 7]) -> Vec<(String, Vec<u8>)> {
     present.map(|(key, value)| (key.to_owned(), value.to_le_bytes().to_vec())).collect()
 }
 
-/// Every key in each family, in turns.
+/// Returns every key in each family, alternating.
 fn in_both(families: &[ColumnFamily; 2]) -> (Vec<&ColumnFamily>, Vec<&'static str>) {
     KEYS.into_iter().flat_map(|key| families.iter().map(move |family| (family, key))).unzip()
 }
 
-/// What is found there, where this is what the families have.
+/// Returns the values found there, given those of each family.
 fn in_turns(default: [Option<u64>; 7], other: [Option<u64>; 7]) -> Vec<Option<u64>> {
     default.into_iter().zip(other).flat_map(|(default, other)| [default, other]).collect()
 }
@@ -356,7 +356,7 @@ fn numbers(values: Vec<Result<Option<Value>>>) -> Vec<Option<u64>> {
     values.into_iter().map(|value| number(value.unwrap())).collect()
 }
 
-/// Every plain read of a transaction, of either kind, in every form shows what is seen through it.
+/// Checks that every plain read of a transaction, of either kind, in every form shows its view.
 macro_rules! reads_show {
     ($transaction:expr, $families:expr) => {{
         let (transaction, families, read) = ($transaction, $families, ReadOptions::new());
@@ -431,7 +431,7 @@ fn every_form_of_a_read_sees_the_transaction_over_the_database() {
         reads_show!(&transaction, &families);
         let ((of_each, keys), both) = (in_both(&families), in_turns(seen(10), seen(20)));
 
-        // The batch that is behind it, read by itself.
+        // The batch of the transaction, read alone.
         let batch = transaction.write_batch().unwrap();
         assert_eq!(numbers(batch.multi_get_from_batch_and_db(db.db(), &read, &KEYS)), seen(10));
         let multi = batch.multi_get_from_batch_and_db_async(db.db(), &read, &KEYS);
@@ -584,7 +584,7 @@ fn optimistically(
         (Merge, Plain) => transaction.merge(key, NEW),
         (Merge, Cf) => transaction.merge_cf(family, key, NEW),
         (Merge, Untracked) => transaction.merge_untracked(family, key, NEW),
-        // It waits for nothing, so there is one form.
+        // Never waits, so it has one form only.
         (_, PlainAsync | CfAsync | UntrackedAsync) => return None,
     })
 }
@@ -601,7 +601,7 @@ fn every_form_of_an_optimistic_write_but_the_untracked_ones_fails_where_others_w
     let families = FAMILIES.map(|name| db.column_family(name).unwrap());
     let read = ReadOptions::new();
     for (change, form, family) in each_write() {
-        // Whom somebody else writes: nobody, the key in the other family, or the key.
+        // Another writer changes no key, the key in the other family, or the key.
         for others in [None, Some(1 - family), Some(family)] {
             let key = format!("{change:?} {form:?} {family} {others:?}");
             for family in &families {
@@ -624,7 +624,7 @@ fn every_form_of_an_optimistic_write_but_the_untracked_ones_fails_where_others_w
             if !refused {
                 expected[family] = change.makes_of_it();
             }
-            // Why passed over: a single deletion of what was put twice is nobody's business.
+            // Skipped, because a single deletion of a key that was put twice has no defined result.
             if change != SingleDelete || others != Some(family) {
                 let found = families.each_ref().map(|family| number(db.get_cf(&read, family, &key).unwrap()));
                 assert_eq!(found, expected, "{key}");

@@ -1,8 +1,8 @@
-//! The MANIFEST cannot be written while a flush has sealed memtables and the log was switched, with
-//! transactions prepared under WritePrepared, writes unordered and two write queues. The database
-//! has a background error and resumes; sequence numbers never go backwards, readers and snapshots
-//! show what they should, and what was prepared before is decided behind it, once. So do the files
-//! that the process leaves behind at any of these moments.
+//! MANIFEST failures while a flush has sealed memtables and the log was switched, with transactions
+//! prepared under WritePrepared, unordered writes and two write queues. The database has a
+//! background error and resumes; sequence numbers never go backwards, readers and snapshots show
+//! the right state, and transactions prepared before are decided afterwards, once. The files left
+//! by a crash at any of these moments give the same results.
 
 use karst_engine::io::{Disturb, Disturbance, DisturbedFileSystem, Env, PosixFileSystem};
 use karst_engine::{
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// A disk that takes no change of a MANIFEST, nor a new one, while it fails.
+/// A disk that refuses writes of a MANIFEST, and new MANIFESTs, while it fails.
 #[derive(Debug, Default)]
 struct Failing {
     fails: AtomicBool,
@@ -39,12 +39,12 @@ impl Disturb for Failing {
     }
 }
 
-/// How writes return, and how the database fails and resumes.
+/// Options of writes, and the way in which the database fails and resumes.
 #[derive(Clone, Copy, Debug)]
 struct Setting {
     unordered_write: bool,
     two_write_queues: bool,
-    /// A full memtable is flushed and the database resumes by itself; otherwise when asked.
+    /// A full memtable is flushed and the database resumes by itself; otherwise on request.
     by_itself: bool,
 }
 
@@ -85,7 +85,8 @@ fn open(path: &Path, setting: Setting, env: Option<&Env>) -> TransactionDb {
 
 const ONE: [u8; 8] = 1u64.to_le_bytes();
 
-/// A transaction that adds one to a key of its own name: twice is seen. Prepared under that name.
+/// Prepares, under `name`, a transaction that adds one to a key of that name, so that a second
+/// application shows.
 fn prepare(db: &TransactionDb, name: &str) -> Transaction {
     let mut transaction = begin(db, name);
     transaction.prepare().unwrap();
@@ -109,7 +110,7 @@ fn contents<const N: usize>(pairs: [(&str, u64); N]) -> Contents {
     pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// Everything that is there, as of a snapshot or now.
+/// Returns all entries, at a snapshot or the newest state.
 fn all(db: &TransactionDb, snapshot: Option<&Snapshot>) -> Contents {
     let mut iterator = db.iter(&ReadOptions { snapshot: snapshot.cloned(), ..ReadOptions::new() }).unwrap();
     let mut found = Contents::new();
@@ -140,7 +141,7 @@ impl Numbers {
     }
 }
 
-/// Has a memtable flushed, which fails.
+/// Flushes a memtable, which fails.
 fn fail(db: &TransactionDb, setting: Setting) {
     let outcome = match setting.by_itself {
         // Until writes are refused.
@@ -150,10 +151,10 @@ fn fail(db: &TransactionDb, setting: Setting) {
     assert_eq!(kind(outcome), Some(ErrorKind::Io));
 }
 
-/// Waits for the end of the background error, or brings it about.
+/// Waits for the end of the background error, or resumes.
 fn resume(db: &TransactionDb, setting: Setting) {
-    // Why more than one: a job that had failed may say so only now, and then that is what this call
-    // says, too.
+    // Several attempts, because a job that failed may report it only now, so that this call returns
+    // that error.
     let mut refusals_left = 8;
     while db.db().background_error().is_some() {
         if setting.by_itself {
@@ -165,7 +166,7 @@ fn resume(db: &TransactionDb, setting: Setting) {
     }
 }
 
-/// The files, all of one moment: none comes, goes or grows meanwhile.
+/// Copies the files at one moment, at which none is created, removed or grown.
 fn copied(path: &Path) -> tempfile::TempDir {
     let listed = || -> BTreeMap<PathBuf, u64> {
         let files = std::fs::read_dir(path).unwrap().map(|file| file.unwrap().path());
@@ -180,8 +181,8 @@ fn copied(path: &Path) -> tempfile::TempDir {
     }
 }
 
-/// What the process leaves behind if it dies now: all that was acknowledged, and whoever is
-/// `undecided`, to be decided.
+/// Checks the state that a crash at this moment leaves: all acknowledged writes, and the
+/// `undecided` transactions, to be decided.
 fn check_crash(path: &Path, setting: Setting, expected: &Contents, undecided: &[&str], least: u64) {
     let crashed = copied(path);
     let mut expected = expected.clone();
@@ -311,8 +312,8 @@ fn numbers_never_go_backwards_and_what_was_prepared_before_is_decided_once_behin
     });
 }
 
-/// Writers of all kinds go on while the MANIFEST fails from time to time: what was acknowledged is
-/// there once, what was refused is not, and a reader sees neither less than it saw nor a part of a
+/// Writers of all kinds continue while the MANIFEST fails from time to time: acknowledged writes
+/// are there once, refused ones are not, and a reader never sees an older state or a part of a
 /// transaction.
 #[test]
 fn writers_beside_a_failing_manifest_count_what_was_acknowledged() {
@@ -337,7 +338,7 @@ fn writers_beside_a_failing_manifest_count_what_was_acknowledged() {
             for _ in 0..FAILURES {
                 let before = db.db().latest_sequence_number();
                 while db.db().latest_sequence_number() < before + 100 {
-                    // A job that had failed may say so behind the end of the failure.
+                    // A job that failed may report it after the end of the failure.
                     resume(&db, setting);
                     std::thread::yield_now();
                 }
@@ -373,7 +374,7 @@ fn writers_beside_a_failing_manifest_count_what_was_acknowledged() {
     });
 }
 
-/// Ends the others, also if a check fails.
+/// Stops the other threads, even if a check fails.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -382,8 +383,8 @@ impl Drop for End<'_> {
     }
 }
 
-/// Adds one to two keys at once, again and again, by a plain write, a commit of one phase and of
-/// two, and with rollbacks between. How often that was acknowledged.
+/// Adds one to two keys at once, repeatedly, by a plain write, a one-phase and a two-phase commit,
+/// with rollbacks between. Returns the number of acknowledged additions.
 fn write_until(db: &TransactionDb, writer: usize, over: &AtomicBool) -> u64 {
     let (x, y) = (format!("x{writer}"), format!("y{writer}"));
     let mut acknowledged = 0;
@@ -413,7 +414,8 @@ fn write_until(db: &TransactionDb, writer: usize, over: &AtomicBool) -> u64 {
     acknowledged
 }
 
-/// Prepares it, and commits or rolls it back, until that succeeds. Whether it was committed.
+/// Prepares a transaction, and commits or rolls it back until that succeeds. Returns true if it was
+/// committed.
 fn in_two_phases(transaction: &mut Transaction, name: &str, commits: bool) -> bool {
     transaction.set_name(name).unwrap();
     if transaction.prepare().is_err() {
@@ -427,8 +429,8 @@ fn in_two_phases(transaction: &mut Transaction, name: &str, commits: bool) -> bo
     commits
 }
 
-/// Reads all the time: numbers and counts never go backwards, and what is written together is seen
-/// together.
+/// Reads all the time, and checks that numbers and counts never go backwards, and that entries
+/// written together are seen together.
 fn watch(db: &TransactionDb, writers: usize, over: &AtomicBool) {
     let (mut numbers, mut counts) = (Numbers::default(), vec![0; writers]);
     while !over.load(SeqCst) {

@@ -1,5 +1,5 @@
-//! Optimistic transactions: what each isolation level defines, whoever the other writer is, and
-//! whatever became of its entries since.
+//! Optimistic transactions: the anomalies that each isolation level defines, against every kind of
+//! other writer, with its entries in memtables or tables.
 
 use karst_engine::format::{Comparator, UserComparator};
 use karst_engine::{
@@ -55,7 +55,7 @@ fn a_write_in_between_fails_the_commit_whoever_made_it() {
                 other.commit().unwrap();
             }
             _ => {
-                // Its entries are in a table, and others have gone over them.
+                // The other write's entries are in a table, under later ones.
                 db.put("a", "flushed").unwrap();
                 db.flush(&FlushOptions::default()).unwrap();
                 db.compact_range(&Default::default(), None, None).unwrap();
@@ -67,13 +67,15 @@ fn a_write_in_between_fails_the_commit_whoever_made_it() {
     }
 }
 
-/// With numbers of their own, with the numbers that they came with, and older than all.
+/// Files with a number assigned by the ingestion, with the numbers that they came with, and older
+/// than all.
 #[test]
 fn a_commit_does_not_pass_over_a_file_that_was_ingested_meanwhile() {
     let directory = tempfile::tempdir().unwrap();
     let all = options().db(|db| db.allow_ingest_behind = true);
     let db = OptimisticTransactionDb::open(directory.path(), &all, &Default::default()).unwrap();
-    // Why without: a transaction that has read holds a snapshot, and such files would be refused.
+    // Without `snapshot_consistency`, because a transaction that has read holds a snapshot, and
+    // such files would be refused.
     let any = IngestExternalFileOptions { snapshot_consistency: false, ..Default::default() };
     for (number, how) in [
         any,
@@ -147,7 +149,7 @@ fn a_snapshot_that_was_taken_before_counts_from_then() {
         db.put("a", "since the snapshot").unwrap();
         let mut transaction = begin(&db);
         if late {
-            // Then it is older than what the transaction holds.
+            // The foreign snapshot is then older than the one that the transaction holds.
             transaction.put("b", "mine").unwrap();
         }
         assert_eq!(kind(transaction.set_snapshot_to(other.snapshot())), Some(ErrorKind::InvalidArgument));
@@ -234,7 +236,7 @@ fn a_save_point_that_is_popped_keeps_what_was_done_since_for_the_one_before_it()
     let all = ["a", "b", "c", "d"].map(|key| read(&db, key));
     assert_eq!(all.each_ref().map(Option::as_deref), [Some("1"), None, Some("others"), Some("1")]);
 
-    // What is kept is what the commit depends on, too.
+    // The commit also depends on changes kept by a popped save point.
     let mut transaction = begin(&db);
     transaction.set_save_point().unwrap();
     transaction.put("a", "3").unwrap();
@@ -251,7 +253,8 @@ fn log_data_goes_to_the_log_and_nowhere_else() {
         let log = directory.path().join(format!("{:06}.log", db.log_numbers().last().unwrap()));
         std::fs::read(log).unwrap().windows(bytes.len()).any(|window| window == bytes.as_bytes())
     };
-    // Alone, it is written without a look at anything; beside a key, if nobody else wrote that.
+    // A batch of log data alone is written without checks; beside a key, only if no other writer
+    // changed that.
     for key in [None, Some("a")] {
         let note = format!("a note beside {key:?}");
         let mut transaction = begin(&db);
@@ -367,7 +370,7 @@ fn a_commit_that_is_given_up_is_whole_or_not_and_its_transaction_takes_nothing_m
             assert_eq!(kind(transaction.rollback()), refused);
         }
         drop(transaction);
-        // Behind it, the next write shows what became of it.
+        // The next write shows the outcome of the commit before it.
         db.put("c", &value).unwrap();
         let (a, b) = (read(&db, "a"), read(&db, "b"));
         assert!(a == b && (goes_on || a == Some(value)), "{a:?} and {b:?}");
@@ -375,7 +378,7 @@ fn a_commit_that_is_given_up_is_whole_or_not_and_its_transaction_takes_nothing_m
     assert!(given_up > 0, "the test shows nothing");
 }
 
-/// Write skew: two transactions read both keys and each writes one. Reads for update forbid it,
+/// Write skew: two transactions read both keys and each writes one. Reads for update prevent it,
 /// plain reads do not.
 #[test]
 fn write_skew_is_what_the_reads_make_it() {
@@ -402,7 +405,7 @@ fn write_skew_is_what_the_reads_make_it() {
 }
 
 /// No update is lost: threads and tasks add to a few counters in transactions, others write beside
-/// them, and memtables are flushed all the while.
+/// them, and memtables are flushed all the time.
 #[test]
 fn concurrent_increments_are_all_there() {
     for unordered in ["false", "true"] {

@@ -1,5 +1,5 @@
-//! Transactions that lock: what each isolation level defines, deadlocks, expiry, and that no lock
-//! stays behind.
+//! Transactions that lock: the anomalies that each isolation level defines, deadlocks, expiry, and
+//! release of every lock.
 
 use karst_engine::io::{Clock, Disturb, Disturbance, DisturbedFileSystem, Env, PosixFileSystem, SystemClock};
 use karst_engine::options::ReadTier;
@@ -16,8 +16,8 @@ use std::sync::{Arc, Barrier};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// A write policy, and whether transactions are prepared before they commit. Nothing here may
-/// depend on either.
+/// A write policy, and `prepares` if transactions are prepared before they commit. No result here
+/// may depend on either.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     write_policy: WritePolicy,
@@ -31,7 +31,7 @@ const WAYS: [Way; 4] = [
     Way { write_policy: WritePolicy::WritePrepared, prepares: true },
 ];
 
-/// Runs `test` in each way. The one that fails is the one that was printed last.
+/// Runs `test` in each way, and prints the way first, so that a failure names its own.
 fn in_each_way(test: impl Fn(Way)) {
     for way in WAYS {
         println!("{way:?}");
@@ -47,7 +47,7 @@ impl Way {
         TransactionDb::open(directory.path(), &options, &transactions).unwrap()
     }
 
-    /// A database whose locks are not waited for.
+    /// Opens a database with lock timeouts of 0.
     fn impatient(self, directory: &tempfile::TempDir) -> TransactionDb {
         let transactions = TransactionDbOptions {
             transaction_lock_timeout: 0,
@@ -57,7 +57,7 @@ impl Way {
         self.open(directory, &transactions)
     }
 
-    /// Prepares a transaction if that is this way, under a name of its own.
+    /// Prepares a transaction under a name of its own, if this way prepares.
     fn prepare(self, transaction: &mut Transaction) -> Result<()> {
         if !self.prepares {
             return Ok(());
@@ -133,7 +133,7 @@ fn how_long_is_waited_for_locks_can_be_set_later() {
         waiter.set_lock_timeout(20).unwrap();
         let refused = waiter.put("a", "2").unwrap_err();
         assert!(refused.kind() == ErrorKind::TimedOut && refused.to_string().contains("20 ms"), "{refused}");
-        // For ever, whatever the database has.
+        // No limit, in place of the database's timeout.
         waiter.set_lock_timeout(-1).unwrap();
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| waiter.put("a", "2"));
@@ -240,7 +240,7 @@ fn a_save_point_that_is_popped_keeps_what_was_done_since_for_the_one_before_it()
         assert!(transaction.snapshot().is_none());
         assert_eq!((see(&transaction, "a").as_deref(), see(&transaction, "c")), (Some("1"), None));
         assert_eq!((transaction.tracked_keys(), transaction.write_batch().unwrap().count()), (1, 1));
-        // The only one there is.
+        // The only save point.
         transaction.set_save_point().unwrap();
         transaction.put("d", "1").unwrap();
         transaction.pop_save_point().unwrap();
@@ -275,7 +275,7 @@ fn a_snapshot_is_taken_with_the_next_operation_where_that_was_asked_for() {
         let old = ReadOptions { snapshot: transaction.snapshot().cloned(), ..ReadOptions::new() };
         assert!(transaction.get(&old, "b").unwrap().is_none());
 
-        // What was asked for is taken back with a save point, and asked for again.
+        // The request for a snapshot is undone with a save point, and made again.
         transaction.set_save_point().unwrap();
         transaction.set_snapshot_on_next_operation().unwrap();
         transaction.rollback_to_save_point().unwrap();
@@ -301,7 +301,7 @@ fn a_snapshot_that_was_cleared_refuses_nothing() {
         transaction.clear_snapshot();
         assert!(transaction.snapshot().is_none());
         transaction.put("a", "1").unwrap();
-        // Nor is one taken that was asked for.
+        // A requested snapshot is not taken either.
         transaction.set_snapshot_on_next_operation().unwrap();
         transaction.clear_snapshot();
         transaction.put("b", "1").unwrap();
@@ -315,7 +315,7 @@ fn a_snapshot_that_was_cleared_refuses_nothing() {
     });
 }
 
-/// Whether these bytes are in a log.
+/// Returns true if these bytes are in a log.
 fn is_logged(directory: &tempfile::TempDir, bytes: &str) -> bool {
     let files = std::fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().path());
     let mut logs = files.filter(|path| path.extension().is_some_and(|extension| extension == "log"));
@@ -391,7 +391,7 @@ fn an_ended_transaction_takes_nothing_more() {
     });
 }
 
-/// A transaction that expires soon, and has done `first` before, however slow the machine is.
+/// Returns a transaction that expires soon, and has done `first` before, even on a slow machine.
 fn expiring(db: &TransactionDb, first: impl Fn(&mut Transaction) -> Result<()>) -> Transaction {
     let mut tried = (0..8).map(|round| {
         let soon = TransactionOptions { expiration: 500 << round, ..TransactionOptions::default() };
@@ -408,12 +408,12 @@ fn an_expired_transaction_loses_its_locks_and_does_not_commit() {
         let db = way.impatient(&directory);
         let at_once = TransactionOptions { expiration: 0, ..TransactionOptions::default() };
         let mut expired = db.begin(&WriteOptions::new(), &at_once);
-        // Nobody has stolen anything from it yet.
+        // No other transaction has stolen its locks yet.
         assert_eq!(kind(expired.get(&ReadOptions::new(), "a")), Some(ErrorKind::Expired));
         assert_eq!(kind(expired.set_save_point()), Some(ErrorKind::Expired));
         assert_eq!(kind(expired.put_log_data("a note")), Some(ErrorKind::Expired));
         assert_eq!(kind(expired.put("a", "1")), Some(ErrorKind::Expired));
-        // Though it has no name either.
+        // Expiry is reported first, although it has no name either.
         assert_eq!(kind(expired.prepare()), Some(ErrorKind::Expired));
         assert_eq!(kind(way.commit(&mut expired)), Some(ErrorKind::Expired));
         expired.rollback().unwrap();
@@ -431,7 +431,7 @@ fn an_expired_transaction_loses_its_locks_and_does_not_commit() {
     });
 }
 
-/// It has come too late for the key that it waited for.
+/// The lock is granted only after the transaction has expired.
 #[test]
 fn a_transaction_that_expires_while_it_waits_for_a_key_does_not_keep_it() {
     in_each_way(|way| {
@@ -439,7 +439,7 @@ fn a_transaction_that_expires_while_it_waits_for_a_key_does_not_keep_it() {
         let db = way.impatient(&directory);
         let mut first = begin(&db);
         first.put("a", "1").unwrap();
-        // Ever later, until it waits before it expires: how slow the machine is shall not matter.
+        // Expires later in each attempt, until it waits first, so that slow machines pass too.
         let mut waited = (200..100_000).step_by(1_000).map(|expiration| {
             let soon =
                 TransactionOptions { expiration, lock_timeout: 600_000, ..TransactionOptions::default() };
@@ -461,11 +461,11 @@ fn a_transaction_that_expires_while_it_waits_for_a_key_does_not_keep_it() {
     });
 }
 
-/// A disk that, once, holds up who writes a log, and fails when it is let go on.
+/// A disk that blocks one write of a log, and fails it when it is released.
 #[derive(Debug)]
 struct HoldsUp {
     next: AtomicBool,
-    /// Passed when the writer is held up, and when it goes on.
+    /// Passed when the writer is blocked, and when it continues.
     gate: Barrier,
 }
 
@@ -484,7 +484,7 @@ impl Disturb for HoldsUp {
     }
 }
 
-/// The clock of the operating system, and so many seconds more.
+/// The operating system's clock, moved ahead by `by_s` seconds.
 #[derive(Debug, Default)]
 struct Ahead {
     system: SystemClock,
@@ -500,8 +500,8 @@ impl Clock for Ahead {
     }
 }
 
-/// While its locks cannot be stolen no alarm is set for that: who waits has found it expired, on
-/// its way to the end.
+/// While its locks cannot be stolen a waiter sets no timer for that: it has found the transaction
+/// expired and ending.
 #[test]
 fn who_waits_is_told_when_a_transaction_that_has_expired_fails_to_end() {
     in_each_way(|way| {
@@ -551,7 +551,7 @@ fn every_call_on_a_transaction_whose_locks_were_stolen_says_that_it_has_expired(
         let patient = TransactionOptions { lock_timeout: 600_000, ..TransactionOptions::default() };
         let mut thief = db.begin(&WriteOptions::new(), &patient);
         thief.put("a", "1").unwrap();
-        // Its own thread goes on with it, and knows nothing of this.
+        // Its own thread continues with it, and does not know of the theft.
         std::thread::scope(|scope| scope.spawn(|| use_it(&db, &mut victim)).join().unwrap());
         let held = db.lock_status();
         assert!(
@@ -566,12 +566,12 @@ fn every_call_on_a_transaction_whose_locks_were_stolen_says_that_it_has_expired(
     });
 }
 
-/// Every call that changes a transaction, or reads what it sees, in both forms.
+/// Makes every call that changes a transaction, or reads through it, in both forms.
 fn use_it(db: &TransactionDb, victim: &mut Transaction) {
     let (family, options) = (db.db().default_column_family(), ReadOptions::new());
     let expired = Some(ErrorKind::Expired);
     assert_eq!(victim.state(), Some(TransactionState::LocksStolen));
-    // "b" is its own still, "c" is free.
+    // It still holds "b"; "c" is free.
     for key in ["a", "b", "c"] {
         let bytes = key.as_bytes();
         assert_eq!(kind(victim.put(key, "x")), expired);
@@ -653,8 +653,8 @@ fn a_deadlock_is_told_to_one_with_its_circle_and_the_other_goes_on() {
     });
 }
 
-/// `count` transactions wait for each other in a circle, which the last one closes with this depth.
-/// The error that it gets.
+/// `count` transactions wait for each other in a cycle, which the last one closes with this depth.
+/// Returns its error.
 fn close_a_circle(db: &TransactionDb, count: usize, depth: i64) -> karst_engine::Error {
     let options = |depth| TransactionOptions {
         deadlock_detect: true,
@@ -671,7 +671,7 @@ fn close_a_circle(db: &TransactionDb, count: usize, depth: i64) -> karst_engine:
     }
     let (last, others) = transactions.split_last_mut().unwrap();
     let keys: Vec<String> = (1..count).map(key).collect();
-    // Each waits, as a task would that has been polled once.
+    // Each waits, like a task that has been polled once.
     let mut waits: Vec<_> = others
         .iter_mut()
         .zip(&keys)
@@ -698,7 +698,7 @@ fn no_more_transactions_are_looked_at_for_a_deadlock_than_the_depth_says() {
             assert_eq!((found.limit_exceeded, found.path.len()), (exceeded, path), "{count} {depth}");
             assert!(db.lock_status().is_empty());
         }
-        // A chain that is longer than that, and no circle.
+        // A chain longer than the depth, without a cycle.
         let mut head = begin(&db);
         head.put("head", "x").unwrap();
         let waits = |depth| TransactionOptions {
@@ -724,7 +724,7 @@ fn no_more_deadlocks_are_kept_than_were_asked_for() {
     let directory = tempfile::tempdir().unwrap();
     let way = WAYS[0];
     let db = way.open(&directory, &TransactionDbOptions { max_num_deadlocks: 3, ..Default::default() });
-    // How many are in each circle tells them apart.
+    // The cycles differ in their number of transactions.
     let kept = || -> Vec<usize> {
         db.get_deadlock_info_buffer().iter().map(|deadlock| deadlock.path.len()).collect()
     };
@@ -747,8 +747,8 @@ fn no_more_deadlocks_are_kept_than_were_asked_for() {
     assert_eq!(kept(), [3]);
 }
 
-/// Two transactions read both keys and each writes one. Shared locks on what is read forbid it;
-/// plain reads do not.
+/// Two transactions read both keys and each writes one. Shared locks on the keys read prevent write
+/// skew; plain reads do not.
 #[test]
 fn write_skew_is_what_the_reads_make_it() {
     in_each_way(|way| {
@@ -974,7 +974,7 @@ fn no_more_keys_are_locked_than_allowed_whoever_asks() {
         let refused = Some(ErrorKind::LimitReached);
         let mut transaction = begin(&db);
         transaction.put("a", "1").unwrap();
-        // A batch lets go of what it had locked before it was one too many.
+        // A batch that exceeds the limit of locks releases those it has taken.
         let mut batch = WriteBatch::new();
         batch.put("b", "others").unwrap();
         batch.put("c", "others").unwrap();

@@ -1,5 +1,5 @@
-//! Transactions as tasks of one reactor: a wait for a lock, or for the log, holds up the task,
-//! never the thread.
+//! Transactions as tasks of one reactor: a wait for a lock, or for the log, blocks the task, never
+//! the thread.
 
 use karst_engine::io::{
     Disturb, Disturbance, DisturbedFileSystem, Env, JoinHandle, PosixFileSystem, Reactor, yield_now,
@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-/// A disk on which whoever writes a log is held up for as long as that is wanted.
+/// A disk that blocks writes of a log while the flag is set.
 #[derive(Debug, Default)]
 struct Holding(AtomicBool);
 
@@ -35,7 +35,7 @@ struct Bench {
     disk: Arc<DisturbedFileSystem<Holding>>,
     db: TransactionDb,
     reactor: Reactor,
-    /// How often another task has come round on the reactor's thread.
+    /// Number of rounds of another task on the reactor's thread.
     rounds: Arc<AtomicU64>,
     _directory: tempfile::TempDir,
 }
@@ -69,7 +69,7 @@ impl Bench {
         Arc::new(Wait { rounds: self.rounds.clone(), ..Wait::default() })
     }
 
-    /// Waits for tasks. Meanwhile another one comes round on the same thread, again and again.
+    /// Waits for tasks while another task runs round after round on the same thread.
     fn join_beside_another<T: Send + 'static>(&self, tasks: Vec<JoinHandle<T>>) -> Vec<T> {
         let over = Arc::new(AtomicBool::new(false));
         let other = {
@@ -88,17 +88,17 @@ impl Bench {
     }
 }
 
-/// When something has waited, in rounds of the other task.
+/// Duration of a wait, in rounds of the other task.
 #[derive(Debug, Default)]
 struct Wait {
     rounds: Arc<AtomicU64>,
-    /// How many there were when it was first polled in vain, and when it was over.
+    /// Number of rounds at the first pending poll, and at the end.
     began: OnceLock<u64>,
     ended: OnceLock<u64>,
 }
 
 impl Wait {
-    /// `future`, which has to wait.
+    /// Runs `future`, which must wait.
     async fn of<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
         poll_fn(|cx| {
@@ -113,14 +113,14 @@ impl Wait {
         .await
     }
 
-    /// Rounds that were made while it waited, until now or to its end.
+    /// Returns the rounds made during the wait, until now or its end.
     fn made(&self) -> u64 {
         let now = self.ended.get().copied().unwrap_or_else(|| self.rounds.load(SeqCst));
         self.began.get().map_or(0, |began| now - began)
     }
 
-    /// Gives others time to come round while it waits. Of whoever lets it go on: it must not be
-    /// over before.
+    /// Lets enough rounds pass during the wait. Called by the task that ends the wait, which must
+    /// not end before.
     async fn lasts(&self) {
         let end = Instant::now() + Duration::from_secs(60);
         while self.made() < ROUNDS {
@@ -131,7 +131,7 @@ impl Wait {
     }
 }
 
-/// More than a thread can make that is held up.
+/// More rounds than a blocked thread could make.
 const ROUNDS: u64 = 1000;
 
 const POLICIES: [WritePolicy; 2] = [WritePolicy::WriteCommitted, WritePolicy::WritePrepared];
@@ -154,7 +154,7 @@ fn who_waits_for_a_lock_holds_up_nobody_on_its_thread() {
                 found.map(|value| value.to_vec())
             })
         };
-        // The holder commits on that thread, too, when others have come round.
+        // The holder commits on that thread too, after enough rounds of the other task.
         let committing = bench.spawn(async move {
             wait.lasts().await;
             holder.commit_async().await.unwrap();
@@ -166,8 +166,8 @@ fn who_waits_for_a_lock_holds_up_nobody_on_its_thread() {
     }
 }
 
-/// Ever longer, until others have come round often enough while it waited, of which `waited` says
-/// how often: how slow the machine is shall not matter.
+/// Repeats `waited` with longer times, until enough rounds were made during the wait, so that the
+/// machine's speed does not matter. `waited` returns the number of rounds.
 fn others_come_round(waited: impl Fn(i64) -> u64) {
     let made: Vec<_> = (0..7).map(|round| waited(500 << round)).take_while(|made| *made <= ROUNDS).collect();
     assert!(made.len() < 7, "others came round {made:?} times");
@@ -231,7 +231,8 @@ fn time_outs_expiry_and_deadlocks_come_to_tasks() {
                     yield_now().await;
                 }
                 let second = if first == b"x" { b"y" } else { b"x" };
-                // Who is told gives up, when others have come round, and the other one goes on.
+                // The transaction that gets the deadlock gives up after enough rounds, and the
+                // other one continues.
                 if let Err(told) = waits[number].of(transaction.put_async(second, b"1")).await {
                     waits[1 - number].lasts().await;
                     return Err(told);
@@ -269,7 +270,7 @@ fn who_waits_for_the_log_holds_up_nobody_on_its_thread() {
                     };
                 })
             };
-            // Each goes on when others have come round.
+            // Each is released after enough rounds.
             let disk = bench.disk.clone();
             let letting_go = bench.spawn(async move {
                 for wait in waits {

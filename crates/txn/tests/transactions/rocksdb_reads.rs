@@ -4,12 +4,12 @@ use karst_engine::{Options, WriteOptions};
 use karst_testkit::rocksdb_tools::ldb;
 use karst_txn::{TransactionDb, TransactionDbOptions, TransactionOptions};
 
-/// What RocksDB's replay makes of the log is what was committed, numbers included: keys that were
-/// written before, by the commit, and after it.
+/// RocksDB's replay of the log has the committed entries, numbers included: of keys written before,
+/// by the commit, and after it.
 #[test]
 fn rocksdb_replays_the_phases_of_transactions() {
     let directory = tempfile::tempdir().unwrap();
-    // Compat: the tables that recovery writes are to be read by this tool too.
+    // Compat: this tool must be able to read the tables that recovery writes.
     let options = Options::new()
         .db(|db| db.create_if_missing = true)
         .column_families(|family| family.table_factory.block_based.format_version = 5);
@@ -37,7 +37,8 @@ fn rocksdb_replays_the_phases_of_transactions() {
     let lines: Vec<&str> = scanned.lines().filter(|line| line.contains(" : ")).collect();
     assert_eq!(lines, expected);
 
-    // Opened again, the one that is left is in a log of its own, undone and prepared in one record.
+    // After a reopening the remaining transaction is in a new log, rolled back and prepared in one
+    // record.
     let db = TransactionDb::open(directory.path(), &options, &TransactionDbOptions::default()).unwrap();
     db.get_transaction_by_name("open").unwrap().commit().unwrap();
     drop(db);

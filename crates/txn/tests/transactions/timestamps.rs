@@ -1,5 +1,5 @@
 //! Transactions in column families whose keys have timestamps: they lock and write keys without
-//! any, and the commit says at which timestamp all of them are written.
+//! timestamps, and the commit sets the timestamp of all of them.
 
 use karst_engine::caller::{Caller, finish};
 use karst_engine::format::{Comparator, UserComparator};
@@ -62,12 +62,12 @@ impl Setup {
         transaction.commit().unwrap();
     }
 
-    /// What is there at a timestamp, with the timestamp that it was written with.
+    /// Returns the value at a timestamp, with the timestamp that it was written at.
     fn found(&self, key: &str, timestamp: u64) -> Option<(String, u64)> {
         found(self.db.db(), &self.family, key, timestamp)
     }
 
-    /// Closes the database as a crash leaves it, but for what the system has, and opens it.
+    /// Closes and opens the database, without a flush, as after a crash of the process.
     fn reopened(self) -> Setup {
         let Setup { db, family, directory } = self;
         drop((db, family));
@@ -173,7 +173,7 @@ fn a_commit_without_a_timestamp_fails_and_can_be_tried_again() {
         invalid(transaction.commit(), "needs one to commit at");
         invalid(wait(transaction.commit_async()), "needs one to commit at");
         assert_eq!((setup.found("key", 100), setup.db.lock_status().len()), (None, 2));
-        // The greatest number stands for none, as in RocksDB.
+        // `u64::MAX` stands for none, as in RocksDB.
         transaction.set_commit_timestamp(5).unwrap();
         transaction.set_commit_timestamp(u64::MAX).unwrap();
         assert_eq!(transaction.commit_timestamp(), None);
@@ -181,7 +181,7 @@ fn a_commit_without_a_timestamp_fails_and_can_be_tried_again() {
         transaction.set_commit_timestamp(6).unwrap();
         transaction.commit().unwrap();
         assert_eq!(setup.found("key", 100), some("1", 6));
-        // Who writes nothing with timestamps needs none.
+        // A transaction without writes in families with timestamps needs no timestamp.
         let mut plain = setup.begin();
         plain.set_name("two").unwrap();
         plain.put("plain", "2").unwrap();
@@ -231,7 +231,7 @@ fn what_is_read_for_update_has_no_later_timestamp() {
         let read = ReadOptions::new();
         busy(early.get_for_update_cf(&read, family, "key", true, true));
         busy(wait(early.get_for_update_cf_async(&read, family, b"key", false, true)));
-        // Writes are validated as well, but for untracked ones.
+        // Writes are validated too, except untracked ones.
         busy(early.put_cf(family, "key", "new"));
         busy(early.delete_cf(family, "key"));
         assert_eq!((early.tracked_keys(), setup.db.lock_status().len()), (0, 0));
@@ -260,7 +260,7 @@ fn what_is_read_for_update_has_no_later_timestamp() {
         none.rollback().unwrap();
         assert_eq!(setup.db.lock_status().len(), 0);
     }
-    // A later deletion counts as any write.
+    // A later deletion counts like any write.
     let mut removes = setup.begin();
     removes.delete_cf(family, "key").unwrap();
     removes.set_commit_timestamp(30).unwrap();
@@ -268,7 +268,7 @@ fn what_is_read_for_update_has_no_later_timestamp() {
     let mut reads = setup.begin();
     reads.set_read_timestamp_for_validation(25).unwrap();
     busy(reads.get_for_update_cf(&ReadOptions::new(), family, "key", true, true));
-    // It reads later then, and goes on.
+    // With a later read timestamp it succeeds.
     reads.set_read_timestamp_for_validation(30).unwrap();
     assert_eq!(reads.get_for_update_cf(&ReadOptions::new(), family, "key", true, true).unwrap(), None);
     reads.put_cf(family, "key", "again").unwrap();
@@ -288,7 +288,7 @@ fn a_snapshot_is_validated_beside_the_timestamp() {
     transaction.set_read_timestamp_for_validation(100).unwrap();
     assert!(transaction.get_for_update_cf(&read, family, "key", true, true).unwrap().is_some());
     setup.put("other", "new", 20);
-    // No later timestamp, but written since the snapshot.
+    // The key has no later timestamp, but was written since the snapshot.
     busy(transaction.get_for_update_cf(&read, family, "other", true, true));
     busy(transaction.put_cf(family, "other", "mine"));
     transaction.set_snapshot().unwrap();
@@ -346,7 +346,7 @@ fn a_transaction_reads_what_it_wrote_over_what_there_is_at_a_timestamp() {
     let many: Vec<_> = many.into_iter().map(|value| value.unwrap().map(|value| text(&value))).collect();
     assert_eq!(many, [None, Some("b2,m".to_owned()), Some("mine".to_owned()), None]);
 
-    // A timestamp is needed whether the batch has the key or not.
+    // A timestamp is needed even for a key that the batch has.
     for key in ["a", "c", "d"] {
         invalid(transaction.get_cf(&ReadOptions::new(), family, key), "is read at one");
         let many = transaction.multi_get_cf(&ReadOptions::new(), family, &[key]);
@@ -357,7 +357,7 @@ fn a_transaction_reads_what_it_wrote_over_what_there_is_at_a_timestamp() {
     transaction.put("plain", "1").unwrap();
     invalid(transaction.get(&read_at(1), "plain"), "has no timestamps to read at");
 
-    // Both ways, with the timestamps of what is the database's.
+    // In both directions, with the timestamps of the database's entries.
     let mut it = transaction.iter_cf(&read_at(4), family).unwrap();
     let at = |timestamp: u64| timestamp.to_le_bytes().to_vec();
     let expected = [("b", "b2,m", vec![]), ("c", "mine", vec![]), ("d", "d1", at(4))];
@@ -406,7 +406,7 @@ fn save_points_take_back_keys_with_timestamps() {
     transaction.put_cf(family, "key", "1").unwrap();
     transaction.rollback_to_save_point().unwrap();
     assert_eq!((transaction.tracked_keys(), setup.db.lock_status().len()), (1, 1));
-    // Nothing with timestamps is left, so none is needed.
+    // No key with a timestamp is left, so the commit needs none.
     transaction.commit().unwrap();
     let mut transaction = setup.begin();
     transaction.put_cf(family, "kept", "1").unwrap();
@@ -444,13 +444,13 @@ fn a_prepared_transaction_gets_its_timestamp_when_it_commits() {
         let mut never = begin(&setup, "never", "d");
         if crashed {
             drop((open, never));
-            // Twice, as the second opening reads what the first has logged anew.
+            // Twice, because the second opening reads the records that the first has logged anew.
             setup = setup.reopened().reopened();
             assert_eq!(setup.db.get_all_prepared_transactions(), [b"never".to_vec(), b"open".to_vec()]);
             open = setup.db.get_transaction_by_name("open").unwrap();
             never = setup.db.get_transaction_by_name("never").unwrap();
             assert_eq!((open.tracked_keys(), open.commit_timestamp()), (2, None));
-            // It holds its locks again, and is read as before.
+            // It holds its locks again, and reads as before.
             let options = TransactionOptions { lock_timeout: 0, ..TransactionOptions::default() };
             let mut other = setup.db.begin(&write, &options);
             let error = other.put_cf(&setup.family, "c", "3").unwrap_err();
@@ -532,7 +532,7 @@ fn beside_its_transactions_a_database_refuses_keys_with_timestamps() {
     let mut stored = db.db().internal_iter(&read, family).unwrap();
     stored.seek_to_first().unwrap();
     assert!(!stored.valid(), "nothing was written");
-    // What is prepared without a transaction needs its timestamp as well.
+    // Sections that were prepared without a transaction need a timestamp as well.
     let hooks = TransactionHooks::of(db.db());
     finish(hooks.prepare(Caller::Thread, &write, b"name", stamped(family))).unwrap();
     let commit = |timestamp| finish(hooks.commit_prepared(Caller::Thread, &write, b"name", timestamp));
@@ -553,7 +553,7 @@ fn with_write_prepared_no_keys_have_timestamps() {
     drop((db, family));
     refused(TransactionDb::open_cf(directory.path(), &options(), &transactions, &FAMILIES));
 
-    // One that is created later is refused when it is used.
+    // A family that is created later is refused at its first use.
     let directory = tempfile::tempdir().unwrap();
     let plain = Options::new().db(|db| db.create_if_missing = true);
     let db = TransactionDb::open(directory.path(), &plain, &transactions).unwrap();
@@ -568,7 +568,7 @@ fn with_write_prepared_no_keys_have_timestamps() {
     assert_eq!(db.lock_status().len(), 0);
 }
 
-/// Bytes in their order, with timestamps of four bytes.
+/// Bytewise order, with timestamps of four bytes.
 #[derive(Debug)]
 struct FourBytes;
 
@@ -619,7 +619,7 @@ fn optimistic_transactions_refuse_keys_with_timestamps() {
     assert_eq!(transaction.tracked_keys(), 1);
     transaction.commit().unwrap();
     assert!(db.get("plain").unwrap().is_some());
-    // The database beside its transactions takes them.
+    // The underlying database accepts them.
     db.put_cf_with_ts(&write, &family, "key", [1; 8], "1").unwrap();
 }
 
@@ -656,7 +656,8 @@ fn a_batch_with_an_index_gets_its_timestamps_at_once() {
     assert_eq!(found(&db, &family, "below", 3), some("b,m", 3));
     assert_eq!(found(&db, &family, "key", 2), None);
 
-    // Of no database yet: what names no family gets room by the batch's own order.
+    // In a batch that is bound to no database, keys that name no family get room for a timestamp
+    // per the batch's own comparator.
     let params = BatchParams { comparator: Comparator::BytewiseU64Ts, ..BatchParams::default() };
     let mut batch = WriteBatchWithIndex::with_params(params);
     batch.put("key", "2").unwrap();
@@ -670,7 +671,7 @@ fn a_batch_with_an_index_gets_its_timestamps_at_once() {
     assert_eq!(found(&db, db.default_column_family(), "key", 4), some("2", 4));
 }
 
-/// Keys of a default column family with timestamps, which calls do not name.
+/// Calls that name no family use a default column family with timestamps.
 #[test]
 fn the_default_family_may_have_timestamps() {
     let directory = tempfile::tempdir().unwrap();

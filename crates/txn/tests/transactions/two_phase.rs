@@ -1,5 +1,5 @@
-//! Two-phase commit: what is prepared survives, has no effect before it is decided, and keeps its
-//! locks and its log for as long as it has to.
+//! Two-phase commit: a prepared transaction survives, has no effect before it is decided, and keeps
+//! its locks and its log while they are needed.
 
 use karst_engine::caller::{Caller, finish};
 use karst_engine::io::Env;
@@ -159,8 +159,8 @@ fn bad_input_is_refused_and_leaves_no_lock() {
     empty.commit().unwrap();
 }
 
-/// The log with a prepared section stays until the section is decided and what it brought is in a
-/// table; then it goes.
+/// The log with a prepared section stays until the section is decided and its entries are in a
+/// table; then it is removed.
 #[test]
 fn a_log_is_kept_while_a_prepared_section_needs_it() {
     let directory = tempfile::tempdir().unwrap();
@@ -184,8 +184,8 @@ fn a_log_is_kept_while_a_prepared_section_needs_it() {
     assert_eq!(read(&open(directory.path()), "a").as_deref(), Some("1"));
 }
 
-/// Logs that are too long are none the shorter for a flush while the oldest has what is prepared;
-/// once that is decided, what it brought is flushed and the log goes.
+/// Flushes cannot shorten logs that are too long while the oldest holds a prepared section; once
+/// that is decided, its entries are flushed and the log is removed.
 #[test]
 fn logs_that_are_kept_for_a_transaction_cause_no_flushes() {
     let directory = tempfile::tempdir().unwrap();
@@ -223,7 +223,7 @@ fn logs_that_are_kept_for_a_transaction_cause_no_flushes() {
     assert_eq!(read(&db, "a").as_deref(), Some("1"));
 }
 
-/// What the process leaves behind if it dies now.
+/// Copies the files as a crash of the process leaves them.
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir(to).unwrap();
     for file in std::fs::read_dir(from).unwrap() {
@@ -259,7 +259,7 @@ fn a_crash_leaves_each_phase_whole() {
     let db = open(&before);
     assert_eq!((number(&db), names(&db).len()), (5, 0));
     for round in 0..3 {
-        // Opened again and again, it is prepared once.
+        // Reopened repeatedly, it is prepared once.
         let db = open(&between);
         assert_eq!((number(&db), names(&db).len()), (5, 1), "round {round}");
     }
@@ -271,8 +271,8 @@ fn a_crash_leaves_each_phase_whole() {
     assert_eq!(read(&open(&later), "m").as_deref(), Some("later"));
 }
 
-/// A commit's record does not say how many numbers it took, and the section that does may be gone:
-/// that is no hole in the history.
+/// A commit's record does not show how many numbers it took, and its section may be removed: that
+/// is no gap in the history.
 #[test]
 fn a_commit_whose_section_is_gone_may_be_the_last_in_its_log() {
     let directory = tempfile::tempdir().unwrap();
@@ -319,7 +319,7 @@ fn a_flush_waits_for_the_logs_that_say_what_became_of_transactions() {
     assert!(after > before, "a table has what was committed, and a power failure could take the commit");
 }
 
-/// Of a plain write the option takes the log; of a transaction with two phases, none of them.
+/// For a plain write the option omits the log; for a two-phase transaction it has no effect.
 #[test]
 fn phases_are_logged_whatever_disable_wal_says() {
     for policy in [WritePolicy::WriteCommitted, WritePolicy::WritePrepared] {
@@ -343,7 +343,7 @@ fn phases_are_logged_whatever_disable_wal_says() {
         committed.commit().unwrap();
         pollster::block_on(task.commit_async()).unwrap();
         rolled_back.rollback().unwrap();
-        // Nor is it refused with `sync`, as a write is.
+        // It is not refused with `sync`, unlike a write.
         let mut synced = begin(WriteOptions { sync: true, ..WriteOptions::unlogged() });
         synced.put("e", "1").unwrap();
         assert_eq!(kind(synced.commit()), Some(ErrorKind::InvalidArgument));
@@ -370,9 +370,9 @@ fn phases_are_logged_whatever_disable_wal_says() {
     }
 }
 
-/// Under WritePrepared it was inserted, and has gone with the family. Under WriteCommitted the
-/// commit would write there, which is refused as any such write is; not of a recovered transaction,
-/// which could not be committed at all then.
+/// Under WritePrepared the entries were inserted, and were dropped with the family. Under
+/// WriteCommitted the commit would write there, and is refused like any such write; except for a
+/// recovered transaction, which could otherwise never be committed.
 #[test]
 fn what_a_prepared_transaction_had_written_to_a_family_goes_with_it() {
     for policy in [WritePolicy::WriteCommitted, WritePolicy::WritePrepared] {
@@ -417,13 +417,13 @@ fn what_a_prepared_transaction_had_written_to_a_family_goes_with_it() {
     }
 }
 
-/// Polls once, and drops it. Whether it would have gone on.
+/// Polls once, and drops the future. Returns true if it was pending.
 fn give_up(future: impl Future<Output = karst_engine::Result<()>>) -> bool {
     let outcome = pin!(future).poll(&mut Context::from_waker(Waker::noop()));
     outcome.map(Result::unwrap).is_pending()
 }
 
-/// Its prepare, commit or rollback was given up: the handle has nothing any more.
+/// Checks the handle of a transaction whose prepare, commit or rollback was dropped: it is empty.
 fn check_given_up(transaction: &mut Transaction) {
     let refused = Some(ErrorKind::InvalidArgument);
     assert_eq!((transaction.state(), transaction.id(), transaction.name()), (None, None, None));
@@ -487,8 +487,8 @@ fn a_phase_that_is_given_up_goes_on_without_its_handle() {
     }
 }
 
-/// A checkpoint has the prepared section in its logs, whether it flushes or not, and the original's
-/// decision does not reach it.
+/// A checkpoint has the prepared section in its logs, with or without a flush, and the original's
+/// decision does not affect it.
 #[test]
 fn what_is_prepared_is_prepared_in_a_checkpoint_too() {
     for policy in [WritePolicy::WriteCommitted, WritePolicy::WritePrepared] {

@@ -1,5 +1,5 @@
-//! The write policy WritePrepared: what is prepared is in the memtables, and nobody sees it before
-//! it is committed.
+//! The write policy WritePrepared: prepared entries are in the memtables, and invisible until they
+//! are committed.
 
 use karst_engine::format::{Comparator, UserComparator};
 use karst_engine::{
@@ -48,7 +48,7 @@ fn named(db: &TransactionDb, name: &str) -> Transaction {
     transaction
 }
 
-/// A batch of one put.
+/// Returns a batch of one put.
 fn putting(key: &str, value: &str) -> WriteBatch {
     let mut batch = WriteBatch::new();
     batch.put(key, value).unwrap();
@@ -69,7 +69,7 @@ fn contents<const N: usize>(pairs: [(&str, &str); N]) -> Contents {
     pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
-/// Everything in the default column family, read in every form; they agree.
+/// Reads the default column family in every form, and checks that they agree.
 fn all(db: &Db, snapshot: Option<&Snapshot>) -> Contents {
     let read = ReadOptions { snapshot: snapshot.cloned(), ..ReadOptions::new() };
     let mut found = Contents::new();
@@ -117,7 +117,7 @@ fn compact(db: &TransactionDb) {
     db.db().compact_range(&CompactRangeOptions::default(), None, None).unwrap();
 }
 
-/// What happens to entries between two phases.
+/// Flushes and compactions between two phases.
 const TREATMENTS: [fn(&TransactionDb); 3] = [
     |_| {},
     flush,
@@ -168,8 +168,8 @@ fn what_is_prepared_is_seen_from_its_commit_on_wherever_it_is() {
     }
 }
 
-/// A table whose block ends with what nobody sees of a key goes on with the rest of the key in the
-/// next one.
+/// The block of a table that ends with hidden entries of a key continues with the rest of the key
+/// in the next block.
 #[test]
 fn what_is_hidden_fills_blocks_of_its_own() {
     for decide in [Transaction::commit, Transaction::rollback] {
@@ -195,8 +195,8 @@ fn what_is_hidden_fills_blocks_of_its_own() {
     }
 }
 
-/// A key that was written many times in one transaction, of which nobody sees anything, is passed
-/// over to its older version: as far as the limit allows, from either side.
+/// A key written many times in one undecided transaction is read at its older version, if the limit
+/// of skipped entries allows, in either direction.
 #[test]
 fn entries_that_are_passed_over_are_limited_in_both_directions() {
     let directory = tempfile::tempdir().unwrap();
@@ -350,7 +350,7 @@ fn prepared_transactions_are_decided_after_any_number_of_openings() {
     }
 }
 
-/// RocksDB: a commit cache of fixed size, whose evicted entries are kept for snapshots that need
+/// RocksDB has a commit cache of fixed size here, and keeps evicted entries for snapshots that need
 /// them.
 #[test]
 fn very_many_old_snapshots_see_what_they_saw() {
@@ -411,7 +411,7 @@ fn a_write_that_was_prepared_before_a_snapshot_and_committed_behind_it_is_a_conf
         assert_eq!(kind(two.put("a", "lost update")), Some(ErrorKind::Busy));
         assert_eq!(kind(two.get_for_update(&ReadOptions::new(), "a")), Some(ErrorKind::Busy));
         two.put("b", "2").unwrap();
-        // Without a look at who wrote, it is the last one that counts.
+        // Without conflict checks, the last write wins.
         two.put_untracked(db.db().default_column_family(), "a", "2").unwrap();
         two.commit().unwrap();
         assert_eq!(db.db().get("a").unwrap().as_deref(), Some(&b"2"[..]));
@@ -506,7 +506,7 @@ fn ranges_are_not_removed_in_what_is_prepared() {
     assert_eq!(all(db.db(), None), contents([("b", "1")]));
 }
 
-/// Drops the database as it is, with what is in its logs.
+/// Flushes the other column family only, so that the logs keep the default one's entries.
 fn flush_other(db: &TransactionDb) {
     let other = db.db().column_family("other").unwrap();
     db.db().flush_cfs(&FlushOptions::default(), &[&other]).unwrap();
@@ -527,7 +527,7 @@ fn logs_mean_the_same_to_whoever_opens_the_database() {
         rolled_back.put("b", "never").unwrap();
         rolled_back.put("c", "never").unwrap();
         rolled_back.prepare().unwrap();
-        // All that this writes has one number, and what comes behind the next.
+        // All writes of the rollback share one number, and later writes have larger ones.
         rolled_back.rollback().unwrap();
         db.put("b", "new").unwrap();
         db.put("c", "new").unwrap();
@@ -587,7 +587,7 @@ fn a_log_of_the_other_policy_may_end_in_a_commit_whose_section_is_gone() {
     assert_eq!(all(db.db(), None), contents([("a", "1"), ("b", "1"), ("c", "1")]));
 }
 
-/// Where nobody locks, the larger number wins, wherever the entries are after a crash.
+/// Without locks, the larger number wins, wherever the entries are after a crash.
 #[test]
 fn an_older_entry_that_is_decided_late_is_replayed_below_a_newer_one() {
     let directory = tempfile::tempdir().unwrap();
@@ -613,7 +613,7 @@ fn an_older_entry_that_is_decided_late_is_replayed_below_a_newer_one() {
     assert_eq!(open(64 << 10).db().get("a").unwrap().as_deref(), Some(&b"newer"[..]));
 }
 
-/// Letters of either case are one.
+/// Compares letters without case.
 #[derive(Debug)]
 struct CaseBlind;
 
@@ -684,7 +684,7 @@ fn two_prepared_transactions_that_wrote_one_key_without_locks_are_found_again() 
     }
 }
 
-/// A put that is rolled back is in the way of nobody's single deletion.
+/// A put that was rolled back does not interfere with a single deletion.
 #[test]
 fn a_single_deletion_does_not_uncover_what_was_rolled_back() {
     let directory = tempfile::tempdir().unwrap();
@@ -706,8 +706,8 @@ fn a_single_deletion_does_not_uncover_what_was_rolled_back() {
                 db.put("a", "once").unwrap();
             }
             db.single_delete("a").unwrap();
-            // One table has the deletion and what it deletes; another, which is not compacted with
-            // it, what is below.
+            // One table has the deletion and the entry that it deletes; another, which is not
+            // compacted with it, has the older entries.
             flush(&db);
             assert!(all(db.db(), None).is_empty());
             db.put("a", "again").unwrap();
@@ -721,8 +721,8 @@ fn a_single_deletion_does_not_uncover_what_was_rolled_back() {
     }
 }
 
-/// Nor is what was rolled back in the way where the policy is another one by then: a single
-/// deletion must not meet the put that the rollback brought back, and leave the one below it.
+/// This also holds after a change of the policy: a single deletion must not meet the put that the
+/// rollback restored, and leave the older one below it.
 #[test]
 fn a_single_deletion_under_another_policy_does_not_uncover_what_was_brought_back() {
     for (rolled_back, flushed) in
@@ -748,7 +748,7 @@ fn a_single_deletion_under_another_policy_does_not_uncover_what_was_brought_back
         drop((one, db));
         let db = Db::open_cf(path, &options(), &["default", "other"]).unwrap();
         db.single_delete("a").unwrap();
-        // Why: tables that overlap are not just moved.
+        // Overlapping tables are compacted rather than moved.
         db.put("0", "").unwrap();
         db.flush(&FlushOptions::default()).unwrap();
         assert_eq!(files(&db, |level| level > 1).len(), 1, "the put that was rolled back to is below");
@@ -758,8 +758,8 @@ fn a_single_deletion_under_another_policy_does_not_uncover_what_was_brought_back
     }
 }
 
-/// A put that hid the deletion of what was rolled back leaves with a single deletion; what was
-/// rolled back, which lies below both, must stay hidden.
+/// A put that hid the deletion of rolled back entries is removed by a single deletion; the rolled
+/// back entries below both must stay hidden.
 #[test]
 fn a_single_deletion_under_another_policy_does_not_uncover_what_was_never_committed() {
     let directory = tempfile::tempdir().unwrap();
@@ -770,7 +770,7 @@ fn a_single_deletion_under_another_policy_does_not_uncover_what_was_never_commit
     one.prepare().unwrap();
     compact(&db);
     one.rollback().unwrap();
-    // Why: tables that overlap are not just moved.
+    // Overlapping tables are compacted rather than moved.
     db.put("0", "").unwrap();
     flush(&db);
     db.db().close().unwrap();
@@ -778,7 +778,8 @@ fn a_single_deletion_under_another_policy_does_not_uncover_what_was_never_commit
     let db = Db::open_cf(path, &options(), &["default", "other"]).unwrap();
     let mut removing = WriteBatch::new();
     removing.single_delete("a").unwrap();
-    // First the put hides the deletion that the rollback wrote, then it meets the single deletion.
+    // First the put hides the deletion that the rollback wrote, then the single deletion meets the
+    // put.
     for (mut batch, value) in [(putting("a", "once"), Some("once")), (removing, None)] {
         batch.put("0", "").unwrap();
         db.write(&WriteOptions::new(), &batch).unwrap();
@@ -789,20 +790,20 @@ fn a_single_deletion_under_another_policy_does_not_uncover_what_was_never_commit
     }
 }
 
-/// The numbers of the files in such levels.
+/// Returns the numbers of the files in the levels that `wanted` selects.
 fn files(db: &Db, wanted: impl Fn(u32) -> bool) -> Vec<u64> {
     let files = db.live_files().into_iter().filter(|file| file.level.is_some_and(&wanted));
     files.map(|file| file.number).collect()
 }
 
-/// Everything in levels 0 and 1 becomes one run of level 1, and what is below stays as it is.
+/// Compacts levels 0 and 1 into one run of level 1, and leaves the levels below.
 fn compact_top(db: &Db) {
     let top = files(db, |level| level <= 1);
     db.compact_files(&CompactFilesOptions::default(), db.default_column_family(), &top, 1).unwrap();
 }
 
-/// What is undecided is logged anew by each opening; it must not be added anew to families that
-/// have it in tables.
+/// Each opening logs undecided sections anew; they must not be added again to families whose tables
+/// have them.
 #[test]
 fn what_is_undecided_is_found_once_where_openings_keep_what_is_in_logs() {
     let directory = tempfile::tempdir().unwrap();
@@ -829,7 +830,7 @@ fn what_is_undecided_is_found_once_where_openings_keep_what_is_in_logs() {
     assert_eq!(db.db().get("m").unwrap().as_deref(), Some(&1u64.to_le_bytes()[..]));
 }
 
-/// A commit inserts nothing, so whoever goes by the keys of what is inserted would miss it.
+/// A commit inserts no entries, so a conflict check by inserted keys would miss it.
 #[test]
 fn optimistic_transactions_are_refused() {
     let directory = tempfile::tempdir().unwrap();
@@ -842,7 +843,7 @@ fn optimistic_transactions_are_refused() {
     );
 }
 
-/// As in RocksDB, the option of the database is one of batches.
+/// Compat: the database's option applies to batches only.
 #[test]
 fn transactions_and_single_keys_lock_where_batches_do_not() {
     for write_policy in [WritePolicy::WriteCommitted, WritePolicy::WritePrepared] {
