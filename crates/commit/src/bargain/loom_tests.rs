@@ -1,4 +1,5 @@
-//! Every interleaving of a few writers, leaders and waiters. Run as the crate's head says.
+//! Loom models of writers, leaders and waiters, in every interleaving. Run as the crate's head
+//! says.
 
 use super::*;
 use crate::ring::PublishRing;
@@ -12,11 +13,11 @@ fn explore(model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// Tickets under their lock, and who writes them.
+/// Tickets under their lock, and the leadership of their log.
 struct Log {
     next: Mutex<u64>,
     leadership: Leadership,
-    /// Whether rounds fail, and how many have.
+    /// True if rounds fail; number of failed rounds.
     fails: bool,
     failed: AtomicUsize,
 }
@@ -35,7 +36,7 @@ impl Log {
         ticket
     }
 
-    /// Leads for as long as there is something to do.
+    /// Leads while there is work.
     fn lead(&self) {
         while self.leadership.try_lead() {
             let (end, round) = {
@@ -64,7 +65,7 @@ impl Log {
     }
 }
 
-/// Three writers; what they ask for is done by one of them or another.
+/// Three writers, any of which may do the work of the others.
 fn ask_and_lead(syncs: [bool; 3], fails: bool) {
     explore(move || {
         let log = Log::new(fails);
@@ -119,8 +120,8 @@ fn loom_an_errand_is_run() {
     });
 }
 
-/// A writer leaves its work and is not seen again, or gives it up. The leader, or who waits, does
-/// it, once.
+/// A writer leaves its work and never returns, or abandons it. The leader, or a waiter, does it,
+/// once.
 fn leave_work(abandons: bool, waits: bool) {
     explore(move || {
         let log = Log::new(false);
@@ -169,7 +170,7 @@ fn loom_what_is_abandoned_is_done_once() {
     leave_work(true, true);
 }
 
-/// Small work and the ring that its tickets are of. The work of a ticket is to set its bit.
+/// Gathered work and the ring of its tickets. The work of a ticket sets its bit.
 struct Small {
     ring: PublishRing,
     gathered: Gathered<usize>,
@@ -178,7 +179,7 @@ struct Small {
 }
 
 impl Small {
-    /// Tickets 0 to 1, entered.
+    /// Enters tickets 0 and 1.
     fn new() -> Arc<Self> {
         let ring = PublishRing::new(2, 0);
         (0..2).for_each(|ticket| ring.enter(ticket, ticket + 1));
@@ -206,7 +207,7 @@ impl Small {
         self.settle();
     }
 
-    /// Leaves the work of a ticket, or does it if that is not taken.
+    /// Leaves the work of a ticket, or does it if it is not taken.
     fn leave(&self, ticket: u64) {
         let add = |work: &mut usize| {
             *work |= 1 << ticket;

@@ -1,4 +1,4 @@
-//! What no interleaving is needed for.
+//! Tests of the handoffs that need no interleavings.
 
 use super::*;
 use crate::ring::PublishRing;

@@ -1,4 +1,4 @@
-//! Batches against a list of operations.
+//! Write batches compared with a list of operations.
 
 use super::*;
 use proptest::prelude::*;
@@ -64,7 +64,7 @@ fn damage_in_memory_is_seen_before_it_is_logged() {
 
 const WITH_TIMESTAMPS: ColumnFamilyId = ColumnFamilyId(7);
 
-/// As the column family's handle would have it added: with zeroes for its timestamp.
+/// Adds a key like the column family's handle does: with zeroes for its timestamp.
 fn put_placeholder(batch: &mut WriteBatch, key: &str) {
     let key = [key.as_bytes(), &[0; 8]].concat();
     batch.push_whole(None, Op::Put { cf: WITH_TIMESTAMPS, key: &key, value: b"v" }).unwrap();
@@ -96,11 +96,11 @@ fn timestamps_come_into_the_keys_that_have_them_and_save_points_hold() {
     assert_eq!(keys(&batch), expected);
     batch.verify().unwrap();
     assert_ne!(batch.protection, before);
-    // Once more, and what has one is given the other.
+    // Updated again; a key that has a timestamp gets the new one.
     put_placeholder(&mut batch, "c");
     batch.update_timestamps(*b"again...", size_of).unwrap();
     assert_eq!(keys(&batch)[3..], [b"bagain...", b"cagain..."]);
-    // What is before a save point has its timestamp; the batch does not need one again.
+    // Operations before a save point keep their timestamp, so the batch does not need one again.
     batch.rollback_to_save_point().unwrap();
     assert_eq!(keys(&batch), [&b"twelve bytes"[..], b"aagain...", b""]);
     assert!(!batch.needs_timestamps());
@@ -143,7 +143,7 @@ fn a_batch_may_know_the_timestamps_of_a_default_column_family_that_is_not_named(
         ];
         assert_eq!(ops(&batch), expected.map(|op| format!("{op:?}")));
         assert!(!batch.needs_timestamps());
-        // It goes on to know them.
+        // The timestamp size stays known after `clear`.
         batch.clear();
     }
 }
@@ -185,8 +185,8 @@ fn bytes_that_are_no_batch_are_refused_with_their_place() {
     assert_eq!(error.kind(), ErrorKind::NotSupported);
 }
 
-/// As RocksDB's WritePrepared ends its batches; in a log of ours the mark would say how what is
-/// before it is numbered.
+/// End marks of RocksDB's WritePrepared batches; in a log of ours the mark would change the
+/// numbering of the operations before it.
 #[test]
 fn marks_of_ends_are_left_out() {
     let mut marked = write_batch::WriteBatch::new();

@@ -1,4 +1,4 @@
-//! Every interleaving of the publication of a few tickets. Run as the crate's head says.
+//! Loom models of the publication of a few tickets. Run as the crate's head says.
 
 use super::*;
 use loom::sync::Arc;
@@ -22,7 +22,7 @@ fn loom_what_is_finished_is_published_and_seen() {
         };
         work[0].store(7, Ordering::Relaxed);
         ring.finish(0);
-        // A reader sees the work of all that it is told of.
+        // A reader sees the work of every ticket up to the value.
         for done in &work[..ring.value() as usize] {
             assert_eq!(done.load(Ordering::Relaxed), 7);
         }
@@ -62,14 +62,14 @@ fn loom_a_run_and_what_is_behind_it_are_published_together() {
             thread::spawn(move || ring.finish(2))
         };
         ring.finish_run(0, 2);
-        // The other may have published all three and not have stored the value yet.
+        // The other may have published all three without having stored the value yet.
         assert!(ring.is_published(1, 2) && ring.value() >= 2);
         other.join().unwrap();
         assert_eq!((ring.published(), ring.value()), (3, 3));
     });
 }
 
-/// Wakes are counted with a plain atomic: the model only asks whether there was one.
+/// Counts wakes with a plain atomic, because the model only checks that there was one.
 struct Bell(AtomicUsize);
 
 impl Wake for Bell {
@@ -93,7 +93,7 @@ fn loom_nobody_sleeps_through_a_publication() {
         ring.register(1, &bell.clone().into());
         let seen = ring.is_published(1, 2);
         other.join().unwrap();
-        // Either the waiter saw it, or it was woken.
+        // The waiter saw it, or was woken.
         assert!(seen || bell.0.load(Ordering::Acquire) > 0);
         assert_eq!(ring.value(), 2);
     });
@@ -129,7 +129,7 @@ fn loom_what_was_acknowledged_is_read_whole() {
     model.check(|| {
         let ring = Arc::new(PublishRing::new(2, 0));
         let work = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
-        // What the writer tells others once its write has returned, on some way of their own.
+        // Set by a writer after its write has returned, outside of the ring.
         let told = Arc::new(AtomicUsize::new(0));
         ring.enter(0, 1);
         ring.enter(1, 2);
@@ -146,7 +146,8 @@ fn loom_what_was_acknowledged_is_read_whole() {
         let (acknowledged, value) = (ring.acknowledged(), ring.value());
         assert!(told & 2 == 0 || acknowledged == 2, "acknowledged {acknowledged}, told {told}");
         assert!(told & 1 == 0 || acknowledged >= 1);
-        // Whoever has the value has the work of all that it includes; the rest is waited for.
+        // A reader of the value sees the work of every ticket that it includes; it waits for the
+        // rest.
         for done in &work[..value as usize] {
             assert_eq!(done.load(Ordering::Relaxed), 7);
         }
@@ -180,7 +181,7 @@ fn loom_no_reader_sleeps_through_the_publication_that_it_waits_for() {
     });
 }
 
-/// Acknowledged values only grow for one who looks twice, whoever acknowledges what in between.
+/// Acknowledged values only grow between two reads, with any acknowledgements in between.
 #[test]
 fn loom_acknowledged_never_falls() {
     let mut model = loom::model::Builder::new();
@@ -204,8 +205,8 @@ fn loom_acknowledged_never_falls() {
     });
 }
 
-/// The model is able to fail: a reader that goes by what is acknowledged and does not wait reads
-/// what is not there.
+/// Checks that the model can fail: a reader that uses `acknowledged` without waiting reads entries
+/// that are not written yet.
 #[test]
 #[should_panic(expected = "read before it was written")]
 fn loom_a_reader_that_does_not_wait_is_found_out() {

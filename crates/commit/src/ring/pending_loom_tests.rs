@@ -1,13 +1,12 @@
-//! Every interleaving of a range's life with readers, together with the ring that publishes the
-//! numbers. Run as the crate's head says.
+//! Loom models of a range's life with readers, and with the ring that publishes the numbers. Run as
+//! the crate's head says.
 
 use super::PublishRing;
 use karst_mem::PendingRanges;
 use loom::sync::Arc;
 use loom::thread;
 
-/// A range 1..2 whose ticket is 0, another write at 2 whose ticket is 1, and the decision at 3
-/// whose ticket is 2.
+/// A range 1..2 of ticket 0, another write at 2 of ticket 1, and the decision at 3 of ticket 2.
 fn live(pending: &PendingRanges, ring: &PublishRing, removes: bool) {
     let range = pending.add(1, 1, ring.value());
     (0..2).for_each(|ticket| ring.enter(ticket, ticket + 1));
@@ -21,7 +20,7 @@ fn live(pending: &PendingRanges, ring: &PublishRing, removes: bool) {
     }
 }
 
-/// Whether it sees the range, having checked that it may or has to.
+/// Returns the number a reader reads at, and true if it sees the range; checks that this is right.
 fn look(pending: &PendingRanges, ring: &PublishRing) -> (u64, bool) {
     let (at, list) = pending.pin(|| ring.acknowledged());
     let hidden = || list.as_ref().is_some_and(|list| list.hides(1, at));
@@ -70,7 +69,7 @@ fn loom_a_number_above_an_unfinished_range_is_read_without_it() {
                 let (pending, ring) = (&shared.0, &shared.1);
                 pending.add(1, 1, ring.value());
                 (0..2).for_each(|ticket| ring.enter(ticket, ticket + 1));
-                // A write behind it is acknowledged first.
+                // A later write is acknowledged first.
                 ring.finish(1);
                 ring.acknowledge(1, 2);
                 ring.finish(0);
@@ -82,8 +81,8 @@ fn loom_a_number_above_an_unfinished_range_is_read_without_it() {
     });
 }
 
-/// RocksDB's pull request 14544: of two threads that refreshed a list, one put an older in the
-/// place of a newer.
+/// RocksDB's pull request 14544: of two threads that refreshed a list, one replaced a newer list by
+/// an older one.
 #[test]
 fn loom_no_list_takes_the_place_of_a_newer_one() {
     let mut model = loom::model::Builder::new();

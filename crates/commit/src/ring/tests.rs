@@ -87,7 +87,7 @@ fn what_is_acknowledged_early_is_told_and_waited_for() {
     ring.acknowledge(0, 11);
     assert_eq!((ring.value(), ring.acknowledged()), (13, 13));
     assert_eq!((woken(&near), woken(&far), woken(&beyond)), (1, 1, 0));
-    // Published by its own finish: nothing to acknowledge.
+    // Published by its own finish, so nothing is left to acknowledge.
     ring.finish(3);
     ring.acknowledge(3, 14);
     assert_eq!((ring.acknowledged(), woken(&near), woken(&far), woken(&beyond)), (14, 1, 1, 1));
@@ -117,7 +117,7 @@ fn stress_many_threads_publish_everything_in_order() {
                     written[ticket as usize].store(ticket + 1, Ordering::Relaxed);
                     ring.finish(ticket);
                     let value = ring.value();
-                    // Everything below a published value is there.
+                    // All work below a published value is visible.
                     for seen in value.saturating_sub(8)..value {
                         assert_eq!(written[seen as usize].load(Ordering::Relaxed), seen + 1);
                     }

@@ -1,4 +1,4 @@
-//! Replay of batches: which entries reach which memtable, under which sequence numbers.
+//! Replay of batches: the memtable and the sequence number of each entry.
 
 use super::doubts::{Passed, Tables};
 use super::replay::{Replay, Target};
@@ -24,7 +24,7 @@ fn target(cf: u32, log_number: u64) -> Target {
     }
 }
 
-/// All point entries as `key@seq=value`, in order.
+/// Returns all point entries as `key@seq=value`, in order.
 fn shown(memtable: &MemTable) -> Vec<String> {
     let mut out = Vec::new();
     let mut at = memtable.first();
@@ -192,10 +192,10 @@ fn batches_are_numbered_as_their_writers_did_whatever_the_policy() {
     // Ours: a number for each operation.
     let ours = [put(0, "d", "1"), put(0, "e", "1"), Op::Noop, Op::LogData(b"")];
     assert_eq!(apply(1, 13, &ours), exactly(15));
-    // RocksDB's, of a batch that its owner wrote a second time: it got its mark anew.
+    // RocksDB's, of a batch that was written a second time and got a second mark.
     let again = [put(0, "d", "2"), put(0, "e", "2"), Op::Noop, Op::Noop];
     assert_eq!(apply(1, 15, &again), (16, 17));
-    // Of before the policy was chosen.
+    // Written before the policy was chosen.
     assert_eq!(apply(1, 16, &[put(0, "f", "1"), put(0, "g", "1")]), exactly(18));
     let section = [
         Op::BeginPrepare(PrepareKind::Prepared),
@@ -206,10 +206,10 @@ fn batches_are_numbered_as_their_writers_did_whatever_the_policy() {
     assert_eq!(apply(1, 18, &section), exactly(20));
     let rolled_back = [put(0, "h", "old"), put(0, "i", "old"), Op::Rollback { xid: b"t" }];
     assert_eq!(apply(1, 20, &rolled_back), exactly(21));
-    // One number under WritePrepared, as many as it has operations under WriteCommitted.
+    // One number under WritePrepared, one for each operation under WriteCommitted.
     assert_eq!(apply(1, 21, &[Op::Commit { xid: b"gone" }]), (21, u64::MAX));
     assert_eq!(apply(1, 30, &[Op::Rollback { xid: b"gone" }]), (30, 31));
-    // RocksDB's, of the policy WriteCommitted: a batch and a commit, in one record; and batches of
+    // RocksDB's, of the policy WriteCommitted: a batch and a commit in one record, and batches of
     // two transactions.
     let committed = [
         Op::BeginPrepare(PrepareKind::Committed),
@@ -224,7 +224,7 @@ fn batches_are_numbered_as_their_writers_did_whatever_the_policy() {
         apply(1, 44, &[Op::Noop, put(0, "n", "1"), put(0, "o", "1"), Op::Noop, put(0, "p", "1")]),
         exactly(47)
     );
-    // As an opening logs what is undecided: undone and prepared anew, with the number that it had.
+    // An opening logs an undecided section anew: rolled back and prepared again, at its old number.
     let again: Vec<Op<'_>> = [Op::Rollback { xid: b"u" }].into_iter().chain(section).collect();
     assert_eq!(apply(2, 4, &again), exactly(7));
     assert_eq!(
@@ -239,8 +239,8 @@ fn batches_are_numbered_as_their_writers_did_whatever_the_policy() {
     assert_eq!(undecided.iter().map(|u| u.range()).collect::<Vec<_>>(), [Some((SeqNo(5), 2))]);
 }
 
-/// An opening logs what is prepared anew, and fails before the MANIFEST knows: its tables still
-/// have what they had.
+/// An opening logs a prepared section anew, and fails before the MANIFEST is written: its tables
+/// still have their entries.
 #[test]
 fn what_is_logged_anew_is_not_added_to_families_that_have_it_in_tables() {
     let (flushed, other) = (target(0, 2), target(1, 1));
@@ -258,7 +258,7 @@ fn what_is_logged_anew_is_not_added_to_families_that_have_it_in_tables() {
     assert_eq!(shown(&other.memtable), ["b@5=1"]);
 }
 
-/// A log that is needed no more held a section, and was not read to its end.
+/// The log of a section is no longer needed, and was not read to its end.
 #[test]
 fn sections_whose_log_is_needed_no_more_are_forgotten() {
     let a = target(0, 1);
@@ -270,13 +270,13 @@ fn sections_whose_log_is_needed_no_more_are_forgotten() {
     replay.apply(FileNumber(1), batch(5, &section(early, "a", "early")).reader()).unwrap();
     replay.apply(FileNumber(1), batch(6, &section(late, "b", "late")).reader()).unwrap();
     replay.apply(FileNumber(1), batch(6, &section(early, "c", "kept")).reader()).unwrap();
-    // It is kept in the log that an opening has logged it in anew.
+    // Its log is now the one in which an opening has logged it anew.
     let again: Vec<Op<'_>> =
         [Op::Rollback { xid: b"kept" }].into_iter().chain(section(early, "c", "kept")).collect();
     replay.apply(FileNumber(3), batch(5, &again).reader()).unwrap();
     replay.forget_decided(FileNumber(2));
     assert_eq!(replay.undecided_ranges().collect::<Vec<_>>(), [(SeqNo(6), 1)]);
-    // The next transaction of a name writes what it has itself.
+    // The next transaction of a name writes its own entries only.
     replay.apply(FileNumber(3), batch(9, &section(late, "d", "late")).reader()).unwrap();
     replay.apply(FileNumber(3), batch(9, &[Op::Commit { xid: b"late" }]).reader()).unwrap();
     assert_eq!(shown(&a.memtable), ["a@5=1", "c@6=1", "d@9=1"]);
@@ -284,7 +284,7 @@ fn sections_whose_log_is_needed_no_more_are_forgotten() {
     assert!(replay.into_undecided().is_empty());
 }
 
-/// Half a batch is nothing that anybody wrote.
+/// Half a batch would be a state that no writer wrote.
 #[test]
 fn nothing_of_a_batch_that_does_not_decode_is_applied() {
     let whole = batch(10, &[put(0, "a", "1"), put(0, "b", "2")]);
@@ -323,8 +323,8 @@ impl Tables for Written {
     }
 }
 
-/// Three batches of two operations from sequence number 5 on, replayed beside `tables`. Says what
-/// was passed over.
+/// Replays three batches of two operations from sequence number 5 on, beside `tables`. Returns the
+/// entries and the skipped records.
 fn replayed_beside(tables: Written) -> Result<(Vec<String>, Vec<Passed>)> {
     let target = Target { tables: Some(Arc::new(tables)), ..target(0, 1) };
     let mut replay = Replay::new(vec![target.clone()], SeqNo(4));
@@ -344,7 +344,7 @@ fn what_tables_have_is_passed_over_with_all_that_is_older() {
     let passed = |entries, through| vec![Passed { column_family: CF, entries, through: SeqNo(through) }];
     let beside = |largest, newest| replayed_beside(Written { largest, newest, fails: false }).unwrap();
     assert_eq!(beside(4, vec![]), (all.map(String::from).to_vec(), vec![]), "tables end before the log");
-    // The operands were merged when they were flushed; `b` was written over, or is as it was.
+    // The operands were merged when they were flushed; `b` was overwritten, or is as it was.
     for newest in [vec![("all", 7), ("b", 8)], vec![("all", 7)], vec![("b", 8)]] {
         let through = if newest.iter().any(|(key, _)| *key == "b") { 8 } else { 7 };
         let expected: &[&str] = match through {
@@ -356,8 +356,7 @@ fn what_tables_have_is_passed_over_with_all_that_is_older() {
             (expected.iter().map(|s| s.to_string()).collect(), passed(through - 4, through))
         );
     }
-    // All that the log has; and numbers of a table that was ingested, which has nothing of these
-    // keys.
+    // All records of the log; and the number of an ingested table, which has none of these keys.
     assert_eq!(beside(10, vec![("c", 10)]), (vec![], passed(6, 10)));
     assert_eq!(beside(100, vec![("z", 100)]), (all.map(String::from).to_vec(), vec![]));
 }
@@ -368,8 +367,7 @@ fn tables_that_cannot_be_read_are_no_damage_of_a_log() {
     assert!(error.kind() == ErrorKind::Io && error.to_string().contains("with tables"), "{error}");
 }
 
-/// Tables that reach far beyond the log, as one that was ingested does, are asked of a first lot
-/// only.
+/// Tables whose numbers exceed the log's, like ingested ones, are checked for the first lot only.
 #[test]
 fn a_lot_that_no_table_has_ends_the_doubt() {
     #[derive(Debug)]

@@ -1,5 +1,5 @@
-//! The checker of reads (`karst_testkit::commit_order`) finds what it looks for: pointed at writes
-//! that are published too early it reports violations, at those that ship none.
+//! The checker of reads (`karst_testkit::commit_order`) detects faults: it reports violations for
+//! writes that are published too early, and none for the real pipeline.
 
 use super::*;
 use crate::bargain::Fate;
@@ -13,10 +13,10 @@ use karst_testkit::commit_order::{
 use std::cell::Cell;
 use std::time::Duration;
 
-/// Inserts slowly, so that what is wrong meanwhile is seen.
+/// Inserts slowly, so that reads meet the intermediate states.
 struct Slow(TestHost);
 
-/// Now and then, long enough for others to write and to read.
+/// Sleeps on some calls, long enough for others to write and to read.
 fn dawdle() {
     thread_local!(static CALLS: Cell<u32> = const { Cell::new(0) });
     CALLS.set(CALLS.get() + 1);
@@ -40,7 +40,7 @@ impl Host for Slow {
     }
     fn prepared(&self, _: FileNumber) {}
     fn applied(&self, _: ColumnFamilyId, _: &Arc<MemTable>) {
-        // Why here too: nothing is inserted by a commit.
+        // Here too, because a commit inserts nothing.
         dawdle();
     }
     fn logs_grew(&self, _: u64) {}
@@ -54,29 +54,29 @@ impl Host for Slow {
 /// The memtables of a column family, newest first.
 type View = Vec<Arc<MemTable>>;
 
-/// A pipeline and its memtables as a store. Range deletions are passed over: every batch with one
-/// puts all that it deletes. What is merged is put, by who has read what was there before: each key
-/// has one writer, or one at a time.
+/// A pipeline and its memtables as a store. Range deletions are skipped, because every batch with
+/// one puts all keys that it deletes. A merge is a put of the value read before and the operand:
+/// each key has one writer at a time.
 struct Memory<H: Host> {
     pipeline: Arc<Pipeline<H>>,
-    /// The log that was made last.
+    /// Number of the newest log.
     last_log: Mutex<FileNumber>,
-    /// Those that take writes.
+    /// Memtables that take writes.
     open: Memtables,
-    /// All of each column family, newest first. They are exchanged, and never flushed.
+    /// All memtables of each column family, newest first. They are exchanged, and never flushed.
     memtables: Vec<ArcSwap<View>>,
     readers: Arc<Snapshots>,
-    /// Whether reads wait for what is acknowledged.
+    /// True if reads wait for acknowledged writes.
     waits: bool,
-    /// Whether writes are [published too early](publish_and_apply).
+    /// True if writes are [published too early](publish_and_apply).
     hasty: bool,
-    /// Batches are prepared, and then committed, under names of numbers from here on.
+    /// Number of the next transaction, if batches are prepared and then committed.
     prepares: Option<AtomicU64>,
-    /// Whether reads pin again if memtables were exchanged before they knew where to read.
+    /// True if reads pin again when memtables were exchanged before they had a sequence number.
     pins_again: bool,
-    /// Now and then, a batch is written and said to have been refused.
+    /// True if some batches are written and reported as refused.
     leaks: bool,
-    /// Whoever writes what all share.
+    /// Held by the writer of the shared key.
     shares: Mutex<()>,
 }
 
@@ -110,7 +110,7 @@ impl<H: Host> Memory<H> {
         }
     }
 
-    /// One write.
+    /// Commits one write; with `hasty`, publishes it too early.
     fn commit(&self, options: &WriteOptions, source: Source<'_>) {
         match self.hasty {
             true => publish_and_apply(&self.pipeline, options, &source),
@@ -118,7 +118,7 @@ impl<H: Host> Memory<H> {
         }
     }
 
-    /// Where a read that begins now reads.
+    /// Returns the point at which a read that begins now reads.
     fn newest(&self) -> ReadAt {
         self.readers.newest(|| self.pipeline.read_seq()).kept()
     }
@@ -129,7 +129,7 @@ impl<H: Host> Memory<H> {
         Pinned(pinned)
     }
 
-    /// What `read` makes of what is pinned and the moment to read at.
+    /// Returns the result of `read` on the pinned memtables at `at`, or at the newest point.
     fn at<T>(&self, at: Option<&ReadAt>, read: impl FnOnce(&Pinned, &ReadAt) -> T) -> T {
         let newest = || {
             let has_all_to = |pinned: &Pinned, seq| !self.pins_again || pinned.has_all_to(seq);
@@ -168,7 +168,7 @@ impl<H: Host> Memory<H> {
                 view.store(Arc::new(all));
             }
         };
-        // Lock: held across, so that logs come in the order of their numbers.
+        // Lock: held throughout, so that logs come in the order of their numbers.
         let mut last_log = self.last_log.lock();
         last_log.0 += 1;
         let env = &self.pipeline.around.env;
@@ -177,13 +177,13 @@ impl<H: Host> Memory<H> {
         self.pipeline.seal(&mut Some(log), exchange).unwrap().expect("there is a log");
     }
 
-    /// Prepares what nobody is to see, and rolls it back.
+    /// Prepares a batch that no reader may see, and rolls it back.
     fn roll_back(&self, options: &WriteOptions, name: &[u8], batch: &[Part]) {
         let (mut never, mut before) = (WriteBatch::new(), WriteBatch::new());
         for part in batch {
             let Part::Put { family, key, value } = part else { continue };
             let cf = ColumnFamilyId(*family as u32);
-            // Why: at first nothing is there, and of two keys one is not.
+            // A key may be missing at first, and one of two keys always is.
             let Some(there) = self.now(*family, key) else { continue };
             never.push_checked(Op::Put { cf, key, value: &never_seen(value) });
             before.push_checked(Op::Put { cf, key, value: &there });
@@ -199,8 +199,8 @@ impl<H: Host> Memory<H> {
     }
 }
 
-/// A write that goes through the steps in a wrong order: a batch is published and then inserted,
-/// and a commit is published and then decides about what it commits.
+/// Writes in a wrong order of steps: publishes a batch and then inserts it; publishes a commit and
+/// then decides its section.
 fn publish_and_apply<H: Host>(pipeline: &Arc<Pipeline<H>>, options: &WriteOptions, source: &Source<'_>) {
     let mut pins = Pins::new();
     let (ordered, round) = loop {
@@ -229,7 +229,7 @@ fn publish_and_apply<H: Host>(pipeline: &Arc<Pipeline<H>>, options: &WriteOption
     pipeline.lead_elsewhere();
 }
 
-/// What a read has pinned of each column family.
+/// Memtables pinned by a read, by column family.
 struct Pinned(Vec<Arc<View>>);
 
 impl Pinned {
@@ -324,7 +324,7 @@ impl<H: Host> Store for Memory<H> {
     async fn pause(&self, _: Duration) {}
 }
 
-/// Reads until so many keys are checked, or anything is found.
+/// Reads until `keys` keys are checked, or a violation is found.
 fn violations<H: Host>(memory: &Memory<H>, durability: Durability, keys: u64) -> u64 {
     let order = CommitOrder::new(&[durability], Duration::ZERO);
     let env = memory.pipeline.around.env.clone();
@@ -345,7 +345,7 @@ fn violations<H: Host>(memory: &Memory<H>, durability: Durability, keys: u64) ->
 }
 
 const FEW: u64 = 130_000;
-/// Mostly a thousandth of it is enough.
+/// Upper limit; mostly a thousandth of it suffices.
 const MANY: u64 = 20_000_000;
 
 fn unordered() -> Rules {

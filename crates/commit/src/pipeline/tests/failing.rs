@@ -1,4 +1,4 @@
-//! Logs that cannot be written or synced.
+//! Failures of writing or syncing logs.
 
 use super::unordered::Slow;
 use super::*;
@@ -51,7 +51,7 @@ fn a_failed_write_is_not_visible_and_its_numbers_are_not_used_again() {
     assert!(error.kind() == ErrorKind::Io && error.to_string().contains("000001.log"), "{error}");
     assert_eq!(bench.failures.load(Ordering::SeqCst), 1);
     faults.set_plan(FaultPlan::default());
-    // Refused though the disk is well again: the log may be torn.
+    // Refused although the disk works again, because the log may be torn.
     bench.put("c", "3").unwrap_err();
     bench.write(&WriteOptions::unlogged(), put(b"c", b"3")).unwrap_err();
     karst_io::block_on(&bench.env, bench.pipeline.flush_wal(true)).unwrap_err();
@@ -72,8 +72,8 @@ fn a_failed_write_is_not_visible_and_its_numbers_are_not_used_again() {
     assert_eq!(bench.failures.load(Ordering::SeqCst), 1);
 }
 
-/// What is flushed to overcome another error needs the log that it was sealed with, whichever comes
-/// behind.
+/// A flush that ends an earlier error needs the log that its seal named, even if that log fails
+/// afterwards.
 #[test]
 fn a_log_that_fails_behind_the_seal_of_a_recovery_is_not_resumed_by_it() {
     let (bench, faults) = faulty();
@@ -90,8 +90,8 @@ fn a_log_that_fails_behind_the_seal_of_a_recovery_is_not_resumed_by_it() {
     bench.put("d", "4").unwrap();
 }
 
-/// The MANIFEST needs the log that a recovery's seal named, though another seal came before writes
-/// went on. Recovery passes from one to the other only if the first has its beginning.
+/// The MANIFEST needs the log that a recovery's seal named, even if another seal came before writes
+/// resumed. Recovery continues from one to the other only if the first has its beginning.
 #[test]
 fn a_log_that_is_replaced_before_writes_are_resumed_has_its_beginning() {
     let (bench, faults) = faulty();
@@ -113,7 +113,7 @@ fn a_log_that_is_replaced_before_writes_are_resumed_has_its_beginning() {
 fn a_failed_sync_fails_those_who_asked_for_it() {
     let (bench, faults) = faulty();
     bench.put("a", "1").unwrap();
-    // The record of this one is in the log's buffer of the system already: only the sync is left.
+    // This record is in the system's buffer already; only the sync is left.
     faults.set_plan(failing());
     let synced = karst_io::block_on(&bench.env, bench.pipeline.flush_wal(true));
     assert!(synced.unwrap_err().to_string().contains("sync"), "names what failed");
@@ -121,7 +121,7 @@ fn a_failed_sync_fails_those_who_asked_for_it() {
     bench.put("b", "2").unwrap_err();
 }
 
-/// Lets nothing be written for as long as it is shut, and then fails what waits.
+/// Blocks writes while it is shut, and then fails them.
 #[derive(Debug, Default)]
 struct Gate {
     shut: AtomicBool,
@@ -150,7 +150,7 @@ fn until(holds: impl Fn() -> bool) {
     }
 }
 
-/// Its task was slow to come round again.
+/// The task of the failed write is polled only after the recovery.
 #[test]
 fn a_failed_write_that_is_polled_when_writing_was_resumed_has_failed() {
     let (bench, gate) = disturbed::<Gate>();
@@ -169,8 +169,8 @@ fn a_failed_write_that_is_polled_when_writing_was_resumed_has_failed() {
     assert_eq!(bench.entries(), ["b@2=2"]);
 }
 
-/// A log that a leader syncs until the gate is opened, and a pipeline that something else has
-/// failed meanwhile.
+/// Returns a pipeline that has failed for another reason while a leader syncs its log until the
+/// gate is opened.
 fn failed_beside_a_leader() -> (Bench, Arc<Gate>) {
     let (bench, gate) = disturbed::<Gate>();
     bench.put("a", "1").unwrap();
@@ -183,7 +183,7 @@ fn failed_beside_a_leader() -> (Bench, Arc<Gate>) {
     (bench, gate)
 }
 
-/// Its thread may have others to serve.
+/// The thread may have other tasks to serve.
 #[test]
 fn resuming_blocks_no_thread_behind_a_leader_that_still_syncs() {
     let (bench, gate) = failed_beside_a_leader();
@@ -210,7 +210,7 @@ fn closing_waits_for_a_leader_that_still_syncs() {
     karst_io::block_on(&bench.env, closed).unwrap();
 }
 
-/// Whoever is woken looks at something then, and keeps what it saw first.
+/// A waker that calls `at` when woken, and keeps the first result.
 struct Looks<T, F> {
     at: F,
     seen: Mutex<Option<T>>,
@@ -226,8 +226,7 @@ fn looks<T, F: Fn() -> T>(at: F) -> Arc<Looks<T, F>> {
     Arc::new(Looks { at, seen: Mutex::new(None) })
 }
 
-/// Who sees the failure may ask to resume, and a report that came later would end writing once
-/// more.
+/// A waiter that sees the failure may ask to resume, and a later report would stop writes again.
 #[test]
 fn a_failure_is_told_before_anybody_is_woken_by_it() {
     let (bench, gate) = disturbed::<Gate>();
@@ -243,7 +242,8 @@ fn a_failure_is_told_before_anybody_is_woken_by_it() {
     assert_eq!(*looks.seen.lock(), Some(1));
 }
 
-/// Who sees that it is published may write at once, and must not be taken for whoever came before.
+/// A writer that sees the batch published may write at once, and must not be mistaken for an
+/// earlier one.
 #[test]
 fn writes_are_refused_before_a_batch_whose_insert_panicked_is_published() {
     let (bench, options) = (fragile_and_empty(rules()), WriteOptions::unlogged());
@@ -257,7 +257,7 @@ fn writes_are_refused_before_a_batch_whose_insert_panicked_is_published() {
     assert_eq!(*looks.seen.lock(), Some(true));
 }
 
-/// So many changes of files go well, and no more.
+/// Lets a number of file changes succeed, and fails all later ones.
 #[derive(Debug)]
 struct Changes(AtomicU64);
 
@@ -277,13 +277,13 @@ impl Disturb for Changes {
     }
 }
 
-/// RocksDB's pull request 15193: a record reached the log whose append was told to have failed, and
-/// its number was used again.
+/// RocksDB's pull request 15193: a record was in the log although its append was reported as
+/// failed, and its number was used again.
 #[test]
 fn a_record_that_is_in_the_log_though_its_write_failed_shares_its_number_with_none() {
     let (bench, changes) = disturbed::<Changes>();
     bench.put("a", "1").unwrap();
-    // The record goes well, and its sync does not.
+    // The record is written, and its sync fails.
     changes.0.store(1, Ordering::SeqCst);
     bench.write(&WriteOptions::synced(), put(b"failed", b"2")).unwrap_err();
     changes.0.store(u64::MAX, Ordering::SeqCst);
@@ -297,10 +297,10 @@ fn a_record_that_is_in_the_log_though_its_write_failed_shares_its_number_with_no
     assert_eq!((found, next), (["a@1=1", "failed@2=2", "b@3=3"].map(String::from).to_vec(), SeqNo(4)));
 }
 
-/// Many writers while the disk fails at some moment, again and again: what was acknowledged is in
-/// the memtables, what failed is nowhere, and numbers only grow.
+/// Many writers while the disk fails again and again: acknowledged writes are in the memtables,
+/// failed ones are not, and numbers only grow.
 ///
-/// RocksDB's 15193 again, and others: numbers went backwards when writes went on after a failure.
+/// RocksDB's 15193 again, and others: numbers went backwards when writes resumed after a failure.
 #[test]
 fn stress_failures_under_load() {
     for unordered in [false, true] {
@@ -342,13 +342,13 @@ fn fail_under_load(unordered: bool) {
             faults.set_plan(failing());
         });
         assert!(bench.pipeline.is_failed() || acknowledged.lock().len() == 1000);
-        // Even if nobody met it, the next one does.
+        // A failure that no write has met fails the next one.
         bench.put("probe", "").unwrap_err();
         faults.set_plan(FaultPlan::default());
         let sealed = bench.seal(next_log)[&CF].clone();
         karst_io::block_on(&bench.env, bench.pipeline.resume(FileNumber(next_log))).unwrap();
         let seal = sealed.sealed().unwrap();
-        // Nothing is acknowledged that is not visible in the end, and no reader goes back.
+        // Every acknowledged write is visible in the end, and no reader goes back.
         assert_eq!([bench.pipeline.visible_seq(), bench.pipeline.read_seq()], [seal.largest_seq; 2]);
         let mut found: Vec<String> =
             entries(&sealed, SeqNo::MAX).iter().map(|e| e.split('@').next().unwrap().to_owned()).collect();
@@ -368,7 +368,7 @@ fn fail_under_load(unordered: bool) {
     assert_eq!(bench.failures.load(Ordering::SeqCst), 20);
 }
 
-/// Panics when it is asked about one key.
+/// A comparator that panics on one key.
 #[derive(Debug)]
 struct Fragile;
 
@@ -398,8 +398,7 @@ fn fragile_and_empty(rules: Rules) -> Bench {
     bench
 }
 
-/// What was left to be inserted with others, behind a write whose insert is under way and before
-/// one that waits for both.
+/// Entries gathered behind a write whose insert is under way, and before one that waits for both.
 #[test]
 fn what_is_gathered_before_an_insert_that_panics_is_inserted() {
     let (bench, options) = (fragile_and_empty(rules()), WriteOptions::unlogged());
@@ -423,13 +422,13 @@ fn a_panic_in_an_insert_holds_up_nobody() {
     assert_eq!(bench.pipeline.visible_seq(), SeqNo(2));
     let refused = bench.put("b", "3").unwrap_err().to_string();
     assert!(refused.contains("panicked") && refused.contains("opened anew"), "{refused}");
-    // The log has it, for the next opening, perhaps with a comparator that is well.
+    // The log has the write, for a later opening with a comparator that works.
     let (found, _) = recover(&[(1, &bench.log_bytes(1))], RecoveryMode::AbsoluteConsistency).unwrap();
     assert_eq!(found, ["a@1=1", "boom@2=2"]);
     karst_io::block_on(&bench.env, bench.pipeline.close_log()).unwrap();
 }
 
-/// Panics when it is asked for the prefix of one key.
+/// A prefix extractor that panics on one key.
 #[derive(Debug)]
 struct FragilePrefix;
 
@@ -446,7 +445,7 @@ impl SliceTransform for FragilePrefix {
     }
 }
 
-/// A lone put is left to be inserted with others, but its prefix is asked for at once.
+/// A lone put is gathered, but its prefix is extracted at once.
 #[test]
 fn a_prefix_extractor_that_panics_in_a_lone_put_holds_up_nobody() {
     let bench = Bench::new(rules());
@@ -457,7 +456,7 @@ fn a_prefix_extractor_that_panics_in_a_lone_put_holds_up_nobody() {
     bench.memtables.lock().insert(CF, Arc::new(MemTable::of(&config)));
     bench.put("a", "1").unwrap();
     assert!(catch_unwind(AssertUnwindSafe(|| bench.put("boom", "2"))).is_err());
-    // Why first: what is behind an open ticket would wait for ever.
+    // Checked first, because waiters behind an open ticket would wait for ever.
     assert_eq!(bench.pipeline.publish.published(), bench.pipeline.order.lock().next_ticket());
     let refused = bench.put("b", "3").unwrap_err().to_string();
     assert!(refused.contains("panicked") && refused.contains("opened anew"), "{refused}");
@@ -467,7 +466,7 @@ fn a_prefix_extractor_that_panics_in_a_lone_put_holds_up_nobody() {
     karst_io::block_on(&bench.env, bench.pipeline.close_log()).unwrap();
 }
 
-/// Panics where anything is written while it is armed.
+/// Panics on every write while it is armed.
 #[derive(Debug, Default)]
 struct Mine(AtomicBool);
 
@@ -506,7 +505,8 @@ fn a_panic_of_the_leader_fails_everybody_and_the_log_can_be_replaced() {
     }
 }
 
-/// The writers have gone, so whoever leads inserts for them; the one behind the panic too.
+/// The writers' futures were dropped, so the leader inserts for them, including the write behind
+/// the panic.
 #[test]
 fn a_panic_in_an_insert_for_a_writer_that_has_gone_holds_up_nobody() {
     let bench = fragile();
@@ -520,7 +520,7 @@ fn a_panic_in_an_insert_for_a_writer_that_has_gone_holds_up_nobody() {
         let polled = catch_unwind(AssertUnwindSafe(|| {
             let _ = (c.as_mut().poll(&mut cx), boom.as_mut().poll(&mut cx), d.as_mut().poll(&mut cx));
         }));
-        // A log in memory may be quick enough for the first poll to insert.
+        // A log in memory may be fast enough for the first poll to insert.
         drop(polled);
     }
     let visible = || karst_io::block_on(&bench.env, bench.pipeline.wait_until_visible(SeqNo(3)));
@@ -528,7 +528,7 @@ fn a_panic_in_an_insert_for_a_writer_that_has_gone_holds_up_nobody() {
     visible();
     bench.put("e", "").unwrap_err();
     karst_io::block_on(&bench.env, bench.pipeline.close_log()).unwrap();
-    // A leader elsewhere may be about to finish the last.
+    // A background leader may be about to finish the last ticket.
     let all_are_finished = || bench.pipeline.publish.published() == bench.pipeline.order.lock().next_ticket();
     until(all_are_finished);
 }

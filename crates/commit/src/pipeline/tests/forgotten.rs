@@ -1,5 +1,5 @@
-//! Snapshots that are taken and released while commits are forgotten: each shows what it showed,
-//! and jobs know of each.
+//! Snapshots taken and released while decided ranges are removed: each keeps showing the same, and
+//! jobs know of each.
 
 use super::prepared::{phase, readers, two_queues};
 use super::*;
@@ -12,20 +12,20 @@ use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Commits in all, plain writes among them.
+/// Total number of commits, plain writes included.
 const COMMITS: u64 = 60_000;
-/// So many commits later a snapshot is released, if it is not at once.
+/// Commits after which a snapshot is released, if not at once.
 const LATER: u64 = 500;
-/// Transactions that a snapshot is asked about: the last that were prepared.
+/// Most recent transactions checked at a snapshot.
 const LAST: usize = 48;
-/// Transactions that a writer has prepared and not committed in the second thousand of three. In
-/// the first it has none, so that all are decided, and forgotten, again and again; in the third
-/// nothing is prepared but numbers go on.
+/// Open prepared transactions of a writer in the second thousand of every three. In the first there
+/// are none, so that all ranges are decided and removed again and again; in the third none is
+/// prepared but numbers advance.
 const OPEN: usize = 8;
-/// Jobs that are looked at: the last that asked.
+/// Most recent jobs that are checked.
 const JOBS: usize = 4;
 
-/// A transaction that is prepared.
+/// A prepared transaction.
 struct Prepared {
     section: Arc<Section>,
     committed: AtomicBool,
@@ -34,7 +34,7 @@ struct Prepared {
 impl Prepared {
     fn new(bench: &Bench, name: u64) -> Arc<Self> {
         let mut batch = WriteBatch::new();
-        // One key twice has two numbers.
+        // A repeated key takes two numbers.
         (0..2).for_each(|_| batch.put(name.to_be_bytes(), "").unwrap());
         let numbers = SubBatches::of(batch.iter(), |_, a, b| a.cmp(b));
         let section = Arc::new(Section::new(&name.to_be_bytes(), batch, Some(numbers)));
@@ -52,8 +52,7 @@ impl Prepared {
         self.section.range().expect("it is prepared")
     }
 
-    /// Whether it is seen there, where everything is readable: all of it, if it was decided by
-    /// then.
+    /// Returns true if a reader at `at` sees it: all of it, if it was decided by then.
     fn is_seen(&self, at: &ReadAt) -> bool {
         let range = self.range();
         let seen = range.decided_at().is_some_and(|decided| decided <= at.seq.0);
@@ -63,23 +62,23 @@ impl Prepared {
     }
 }
 
-/// A snapshot, and what it showed when it was taken.
+/// A snapshot, and the transactions it showed when it was taken.
 struct View {
     snapshot: Snapshot,
     shown: Vec<(Arc<Prepared>, bool)>,
-    /// Before it was taken.
+    /// Number of commits before it was taken.
     commits: u64,
-    /// For some time.
+    /// True if it is not released at once.
     kept: bool,
 }
 
-/// What a job knows that reads entries up to a number.
+/// The readers known to a job that reads entries up to a number.
 struct Job {
     visible: SeqNo,
     readers: Readers,
 }
 
-/// What all threads share.
+/// State shared by all threads.
 struct Shared {
     bench: Bench,
     snapshots: Arc<Snapshots>,
@@ -144,7 +143,7 @@ impl Shared {
         let dawdles = random.one_in(4);
         let newest = || {
             let seq = pipeline.read_seq();
-            // Time for others between the number and what is done with it.
+            // Gives others time between reading the number and using it.
             if dawdles {
                 std::thread::sleep(Duration::from_micros(10));
             }
@@ -164,9 +163,9 @@ impl Shared {
 }
 
 impl View {
-    /// It shows what it showed, and each job knows what it shows. It does not matter which was
-    /// there first: a job that asked before knows what a later snapshot shows of what the job
-    /// reads.
+    /// Checks that the snapshot shows the same as before, and that each job knows it. The order of
+    /// the two does not matter: a job that began before a snapshot knows what it shows of the
+    /// entries that the job reads.
     fn check(&self, jobs: &[Arc<Job>]) {
         let at = self.snapshot.read_at();
         for (one, shown) in &self.shown {
@@ -182,7 +181,7 @@ impl View {
                 }
                 let known = readers.pending.iter().find(|(pending, ..)| *pending == first);
                 let is_told_apart = match known {
-                    // To a job it is as if it had been written at its own number.
+                    // A job treats it as written at its own number.
                     None => *shown,
                     Some((_, _, None)) => true,
                     Some((_, _, Some(decided))) => *shown == (*decided <= at.seq),
@@ -194,8 +193,8 @@ impl View {
 }
 
 /// The other bug of RocksDB's pull request 14544: of two threads that refreshed the list of
-/// snapshots, one put an older list in the place of a newer. Then a commit left the cache that a
-/// snapshot did not see, nobody knew, and from then on it did.
+/// snapshots, one replaced a newer list by an older one. A commit that a snapshot did not see was
+/// then evicted from the cache unnoticed, and the snapshot saw it from then on.
 #[test]
 fn stress_a_snapshot_shows_the_same_and_jobs_know_it_however_many_commits_are_forgotten() {
     let bench = Bench::new(Rules { unordered: true, ..two_queues() });

@@ -1,5 +1,4 @@
-//! Small writes that wait to be inserted together: there for whoever asks, and never in anyone's
-//! way.
+//! Gathered small writes: visible to every reader, and never in the way of other writes.
 
 use super::*;
 use std::future::Future;
@@ -10,7 +9,7 @@ fn memtable_of(bench: &Bench) -> Arc<MemTable> {
     bench.memtables.lock()[&CF].clone()
 }
 
-/// What can be found in the memtable, without asking the pipeline what is visible.
+/// Returns the number of entries linked in the memtable, without settling the pipeline.
 fn linked(bench: &Bench) -> usize {
     entries(&memtable_of(bench), SeqNo::MAX).len()
 }
@@ -27,7 +26,7 @@ fn small_writes_are_inserted_in_groups_or_when_someone_asks() {
     bench.write(&WriteOptions::unlogged(), Op::Delete { cf: CF, key: b"k9" }).unwrap();
     assert_eq!((linked(&bench), memtable_of(&bench).delete_count()), (8, 1));
     assert_eq!((bench.pipeline.visible_seq(), linked(&bench)), (SeqNo(9), 9));
-    // A reader was here: for a while nothing is left to readers.
+    // After a reader, writes insert their own entries for a while.
     bench.put("k10", "").unwrap();
     assert_eq!(linked(&bench), 10);
 }
@@ -50,8 +49,8 @@ fn what_waits_is_inserted_before_its_memtable_is_flushed_and_behind_any_larger_w
     assert_eq!(linked(&bench), 21);
 }
 
-/// Nobody reads but rarely, so that writes of every kind meet those that wait; futures are dropped
-/// and memtables sealed in between.
+/// Reads are rare, so that writes of every kind meet gathered ones; futures are dropped and
+/// memtables sealed in between.
 #[test]
 fn stress_writes_of_every_kind_get_past_those_that_wait() {
     let bench = Bench::new(rules());

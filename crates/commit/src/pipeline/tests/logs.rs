@@ -1,4 +1,4 @@
-//! What is in the logs: prefixes at every cut, switches under load, syncs, manual flushing, all
+//! Contents of the logs: prefixes at every cut, switches under load, syncs, manual flushing, all
 //! kinds of records.
 
 use super::*;
@@ -53,12 +53,12 @@ fn stress_memtables_and_logs_switch_while_writers_write() {
             });
         }
         for number in 2..30 {
-            // Why: an empty log would be kept.
+            // An empty log would stay current.
             bench.put(&format!("before {number}"), "").unwrap();
             let old = bench.seal(number)[&CF].clone();
             let seal = old.sealed().unwrap();
             karst_io::block_on(&bench.env, bench.pipeline.wait_until_visible(seal.largest_seq));
-            // Nothing is inserted into it any more, and nothing in it is newer.
+            // No entry is added to it any more, and none in it is newer.
             let count = old.entry_count();
             assert_eq!(entries(&old, seal.largest_seq).len() as u64, count);
             assert_eq!(seal.next_log, FileNumber(number));
@@ -98,8 +98,8 @@ fn a_missing_tail_of_the_log_before_is_noticed() {
     assert!(error.to_string().contains("log before"), "{error}");
 }
 
-/// Without any option: a loss of power may take the end of a log, at the border of two records, and
-/// leave the log behind it.
+/// With default options: a loss of power may take the end of a log, at a record boundary, and leave
+/// the next log.
 #[test]
 fn nothing_is_recovered_behind_a_lost_end_of_a_log() {
     for (recyclable, zstd) in [(false, false), (true, false), (false, true)] {
@@ -110,8 +110,8 @@ fn nothing_is_recovered_behind_a_lost_end_of_a_log() {
             bench.put(key, "1").unwrap();
             ends.push(bench.log_bytes(1).len());
         }
-        // A write that takes a sequence number and is in no log is no hole. Where logs are recycled
-        // there are none.
+        // A write that takes a sequence number and is in no log is no gap. Unlogged writes are
+        // refused if logs are recycled.
         let unlogged = WriteOptions { disable_wal: true, ..WriteOptions::new() };
         assert_eq!(bench.write(&unlogged, put(b"d", b"2")).is_err(), recyclable);
         bench.seal(2);
@@ -147,7 +147,7 @@ fn a_synced_write_syncs_older_logs_first() {
     bench.write(&WriteOptions::synced(), put(b"d", b"4")).unwrap();
     let sizes = [1, 2].map(|n| (FileNumber(n), bench.log_bytes(n).len() as u64));
     assert_eq!(*bench.synced.lock(), sizes);
-    // What a flush has made needless is not synced.
+    // A log that a flush has made unnecessary is not synced.
     bench.put("e", "5").unwrap();
     bench.seal(4);
     bench.pipeline.release_logs(FileNumber(4));
@@ -177,7 +177,7 @@ fn manual_flushing_keeps_records_until_asked_or_until_there_are_many() {
     let before = bench.log_bytes(1).len();
     bench.write(&WriteOptions::synced(), put(b"e", b"5")).unwrap();
     assert!(bench.log_bytes(1).len() > before);
-    // What gathered goes to its own log when another takes over.
+    // Records gathered for a log go to that log when another takes over.
     bench.put("f", "6").unwrap();
     bench.seal(2);
     bench.put("g", "7").unwrap();
@@ -196,8 +196,8 @@ fn a_log_is_not_made_over_one_that_has_something_in_it() {
     assert!(!bench.log_bytes(1).is_empty());
 }
 
-/// A log in the file of another, longer one, is read back at every moment of its life; ended, it
-/// has nothing else in it.
+/// A log in the file of another, longer one is read back at every moment of its life; once ended,
+/// the file has only its own records.
 #[test]
 fn a_log_takes_the_file_of_an_older_one() {
     let log = LogOptions { recyclable: true, names_predecessor: true, ..LogOptions::default() };
@@ -239,16 +239,15 @@ fn a_log_takes_the_file_of_an_older_one() {
     bench.put("fourth", "4").unwrap();
     let (third, fourth) = (bench.log_bytes(3), bench.log_bytes(4));
     assert!(third.len() < old_bytes.len());
-    // What the fourth says of the third is what is there.
+    // The predecessor recorded by the fourth log matches the third.
     let logs = [(1, &old_bytes[..]), (2, &second[..]), (3, &third[..]), (4, &fourth[..])];
     for mode in [mode, RecoveryMode::AbsoluteConsistency, RecoveryMode::SkipAnyCorruptedRecords] {
         assert_eq!(recover(&logs, mode).unwrap().0.len(), 132, "{mode:?}");
     }
 }
 
-/// Whoever seals has looked at the log before, without the order lock. A record may have come
-/// since: then the sealed memtable has it, and a seal that named this log would have it replayed
-/// beside its table.
+/// A seal is prepared without the order lock. A record may be logged meanwhile: the sealed memtable
+/// then has it, and a seal that named this log would replay it beside its table.
 #[test]
 fn a_seal_leaves_a_log_that_has_got_a_record_and_only_that() {
     let bench = Bench::new(rules());

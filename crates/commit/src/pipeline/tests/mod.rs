@@ -1,5 +1,5 @@
 //! The pipeline without a database: memtables in a map, logs on a file system in memory, read back
-//! by the recovery that ships.
+//! by the real recovery.
 
 mod broken;
 mod failing;
@@ -76,7 +76,7 @@ impl Host for TestHost {
     }
 }
 
-/// A pipeline that begins with log 1.
+/// Returns a pipeline that begins with log 1.
 fn pipeline_of<H: Host>(env: &Env, directory: &Path, rules: Rules, host: H) -> Arc<Pipeline<H>> {
     let health = Arc::new(Health::new(true));
     let stalls =
@@ -100,7 +100,7 @@ fn memtable() -> Arc<MemTable> {
     Arc::new(MemTable::new(Comparator::Bytewise))
 }
 
-/// A pipeline and what is around it.
+/// A pipeline and its surroundings.
 struct Bench {
     env: Env,
     memtables: Memtables,
@@ -140,7 +140,7 @@ impl Bench {
         NewLog::create(self.env.fs(), &self.directory, FileNumber(number), options).unwrap()
     }
 
-    /// Exchanges all memtables, and the log for one of this number; returns the sealed memtables.
+    /// Exchanges all memtables and switches to log `log`; returns the sealed memtables.
     fn seal(&self, log: u64) -> BTreeMap<ColumnFamilyId, Arc<MemTable>> {
         self.seal_with(&mut Some(self.new_log(log))).unwrap().expect("there is a log")
     }
@@ -173,7 +173,7 @@ impl Bench {
 }
 
 impl<H: Host> Pipeline<H> {
-    /// Up to where everything is visible, after whatever was left to readers was inserted.
+    /// Returns the visible sequence number, after gathered entries were inserted.
     fn visible_seq(&self) -> SeqNo {
         self.apply.settle();
         self.publish.visible()
@@ -188,7 +188,7 @@ fn put<'a>(key: &'a [u8], value: &'a [u8]) -> Op<'a> {
     Op::Put { cf: CF, key, value }
 }
 
-/// The point entries up to `seq` as `key@seq=value`, in the order of their numbers.
+/// Returns the point entries up to `seq` as `key@seq=value`, in the order of their numbers.
 fn entries(memtable: &MemTable, seq: SeqNo) -> Vec<String> {
     let mut found = Vec::new();
     let mut at = memtable.first();
@@ -205,7 +205,7 @@ fn entries(memtable: &MemTable, seq: SeqNo) -> Vec<String> {
     found.into_iter().map(|(_, text)| text).collect()
 }
 
-/// What the recovery that ships makes of logs.
+/// Returns the entries and the next number that the real recovery finds in logs.
 fn recover(logs: &[(u64, &[u8])], mode: RecoveryMode) -> karst_base::error::Result<(Vec<String>, SeqNo)> {
     let target = Target {
         cf: CF,

@@ -1,4 +1,4 @@
-//! Order, atomicity, visibility, and what becomes of dropped futures.
+//! Order, atomicity, visibility, and the fate of dropped futures.
 
 use super::unordered::Slow;
 use super::*;
@@ -53,8 +53,8 @@ fn families_that_are_not_open_fail_the_write_or_are_passed_over() {
     bench.write(&sync_unlogged, put(b"a", b"")).unwrap_err();
 }
 
-/// Many threads write batches of two keys with one value; a reader sees both or none, and what a
-/// writer wrote before.
+/// Many threads write batches of two keys with one value; a reader sees both or neither, and all
+/// earlier writes of a writer.
 #[test]
 fn stress_batches_are_atomic_and_acknowledged_ones_visible() {
     let bench = Bench::new(rules());
@@ -104,7 +104,7 @@ fn stress_batches_are_atomic_and_acknowledged_ones_visible() {
     assert_eq!(bench.pipeline.visible_seq(), SeqNo(threads * each * 2));
 }
 
-/// Polls a write so many times and drops it.
+/// Polls a write up to `polls` times and drops it; returns true if it succeeded.
 fn poll_and_drop(bench: &Bench, source: Source<'_>, polls: usize) -> bool {
     let mut write = pin!(bench.pipeline.write_async(&WriteOptions::new(), source));
     let mut cx = Context::from_waker(Waker::noop());
@@ -129,7 +129,7 @@ fn a_dropped_write_happens_whole_or_not_at_all_and_blocks_nobody() {
     let found = bench.entries();
     let starting = |c: char| found.iter().filter(|e| e.starts_with(c) && !e.contains('b')).count();
     assert_eq!(starting('x'), starting('y'));
-    // Of four futures three were polled, and a write that was polled is ordered.
+    // Three of four futures were polled, and a polled write is ordered.
     assert_eq!(starting('x'), 225);
     assert!(acknowledged <= 225);
     let (recovered, _) = recover(&[(1, &bench.log_bytes(1))], RecoveryMode::AbsoluteConsistency).unwrap();
@@ -148,7 +148,7 @@ fn more_writes_than_the_ring_holds_wait_for_room() {
             Box::pin(bench.pipeline.write_async(&WriteOptions::new(), source))
         })
         .collect();
-    // All at once, in one task: none may be forgotten.
+    // All in one task: none may be forgotten.
     let all = std::future::poll_fn(|cx| {
         writes.retain_mut(|write| match write.as_mut().poll(cx) {
             Poll::Ready(outcome) => {
@@ -177,7 +177,7 @@ fn a_write_is_not_ordered_while_the_ring_is_full() {
     assert!(next.as_mut().poll(&mut cx).is_pending());
     assert_eq!(ordered(), IN_FLIGHT);
     slow.remove(0).insert();
-    // Now it is, and waits until it is visible.
+    // The write is ordered now, and waits until it is visible.
     assert!(next.as_mut().poll(&mut cx).is_pending());
     assert_eq!(ordered(), IN_FLIGHT + 1);
     slow.into_iter().for_each(Slow::insert);
@@ -185,7 +185,7 @@ fn a_write_is_not_ordered_while_the_ring_is_full() {
     assert_eq!(bench.entries().len(), IN_FLIGHT + 1);
 }
 
-/// Under `manual_wal_flush`, with leave to gather more than may be buffered.
+/// Under `manual_wal_flush`, with a limit above the buffer's.
 #[test]
 fn records_that_nobody_asks_for_leave_when_no_more_may_be_buffered() {
     let bench = Bench::new(Rules { manual_flush: Some(usize::MAX), ..rules() });

@@ -1,4 +1,4 @@
-//! What is inserted when it is prepared: hidden until its commit is visible, whoever is slow, and
+//! Sections inserted at prepare: hidden until their commit is visible, with slow writers too, and
 //! for good if the log fails.
 
 use super::failing::{failing, faulty_by, fragile_by};
@@ -31,8 +31,8 @@ pub(super) fn readers(bench: &Bench) -> Arc<Snapshots> {
     Arc::new(Snapshots::new(bench.pipeline.pending.clone(), false))
 }
 
-/// RocksDB's pull request 14544: with two write queues a snapshot took what was inserted and not
-/// published for seen.
+/// RocksDB's pull request 14544: with two write queues a snapshot treated entries that were
+/// inserted and not published as visible.
 #[test]
 fn a_commit_passes_slow_inserts_and_shows_nothing_that_is_prepared_among_them() {
     let bench = Bench::new(two_queues());
@@ -132,7 +132,7 @@ fn only_what_decides_is_synced_for_jobs() {
     assert_eq!(syncs(), 0, "nothing is decided");
     bench.pipeline.write(&options, phase(&one, Phase::Commit)).unwrap();
     assert_eq!((syncs(), syncs()), (1, 1));
-    // All before the next decision is synced already.
+    // Everything before the next decision is synced already.
     let two = section("two", "b");
     bench.pipeline.write(&options, phase(&two, Phase::Prepare)).unwrap();
     karst_io::block_on(&bench.env, bench.pipeline.flush_wal(true)).unwrap();
@@ -141,8 +141,8 @@ fn only_what_decides_is_synced_for_jobs() {
     assert_eq!((syncs(), syncs()), (3, 3));
 }
 
-/// RocksDB gives the operations of a batch one number until a mark; a range covers only what has a
-/// smaller one.
+/// RocksDB gives the operations of a batch one number until a mark; a range covers only smaller
+/// numbers.
 #[test]
 fn a_range_is_apart_from_what_its_batch_put_before_it() {
     let bench = Bench::new(two_queues());

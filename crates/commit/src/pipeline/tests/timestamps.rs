@@ -1,4 +1,4 @@
-//! Column families with timestamps among others: what the log says of them, and when.
+//! Column families with and without timestamps: the timestamp sizes that the log names, and when.
 
 use super::*;
 use karst_format::log::{LogReader, TimestampSize};
@@ -9,7 +9,7 @@ fn at(key: &str, timestamp: u64) -> Vec<u8> {
     [key.as_bytes(), &timestamp.to_le_bytes()].concat()
 }
 
-/// For each record of a log: of which column families it has timestamps.
+/// Returns the timestamp sizes known at each record of a log.
 fn said(bytes: &[u8], number: u64) -> Vec<Vec<TimestampSize>> {
     let mut reader = LogReader::new(bytes, FileNumber(number), RecoveryMode::AbsoluteConsistency);
     let mut said = Vec::new();
@@ -49,10 +49,10 @@ fn each_log_says_once_and_in_time_which_families_have_timestamps() {
         bench.put("in the next", "").unwrap();
         put_stamped("c", 4);
         let second = said(&bench.log_bytes(2), 2);
-        // The first record says what was before this log.
+        // The first record describes the predecessor.
         assert_eq!(second, [&[][..], &[], &of_stamped]);
 
-        // Both are replayed, and the deletion is what it was in the memtable.
+        // Both are replayed, and the deletion is as it was in the memtable.
         let target = Target {
             cf: STAMPED,
             log_number: FileNumber(0),

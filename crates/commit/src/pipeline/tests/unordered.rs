@@ -16,7 +16,7 @@ fn unordered() -> Bench {
     Bench::new(Rules { unordered: true, ..rules() })
 }
 
-/// A write that was ordered and is not inserted: its writer is slow.
+/// A write that was ordered and is not inserted yet, because its writer is slow.
 pub(super) struct Slow<'a> {
     bench: &'a Bench,
     source: Source<'a>,
@@ -32,13 +32,13 @@ impl<'a> Slow<'a> {
         Slow { bench, source, ordered, pins }
     }
 
-    /// Leaves it to be inserted together with others.
+    /// Gathers its entries.
     pub(super) fn gather(mut self) -> Gather {
         let Ordered { ticket, first_seq, last_seq, .. } = self.ordered;
         self.bench.pipeline.apply.gather(&self.source, (ticket, first_seq, last_seq), &mut self.pins)
     }
 
-    /// As [`insert`](Self::insert), by the step that ships.
+    /// Inserts it like [`insert`](Self::insert), by the real apply step.
     pub(super) fn apply(mut self) {
         let Ordered { ticket, first_seq, .. } = self.ordered;
         self.bench.pipeline.apply.apply(ticket, &self.source, first_seq, &mut self.pins);
@@ -89,8 +89,8 @@ fn a_write_returns_before_older_ones_are_inserted_and_reads_wait_for_those() {
     }
 }
 
-/// With more threads than processors the read would else wait for a writer that gets none, as
-/// others keep theirs.
+/// With more threads than processors the read would otherwise wait for a writer without a processor
+/// while others keep theirs.
 #[test]
 fn writes_give_way_to_a_read_that_sleeps() {
     let bench = unordered();
@@ -118,8 +118,7 @@ fn an_ordered_write_waits_for_older_ones_and_no_read_does() {
     assert!(matches!(write.as_mut().poll(&mut cx), Poll::Ready(Ok(()))));
 }
 
-/// Otherwise reads would wait for the device, through what was acknowledged behind a write that
-/// does.
+/// Otherwise reads would wait for the device, because of a write acknowledged behind one that does.
 #[test]
 fn no_write_is_acknowledged_before_what_is_ahead_of_it_is_persisted() {
     for sync in [false, true] {
@@ -145,9 +144,9 @@ fn no_write_is_acknowledged_before_what_is_ahead_of_it_is_persisted() {
     }
 }
 
-/// With unordered writes RocksDB flushed a memtable while a writer was still on its way to it (its
-/// pull request 6113), and its ingestion did not see such a writer's keys (its issue 6026); here
-/// nothing is ingested into a database that has writers.
+/// With unordered writes RocksDB flushed a memtable while a writer had not finished with it (its
+/// pull request 6113), and its ingestion missed such a writer's keys (its issue 6026); here
+/// ingestion holds writers up first.
 #[test]
 fn a_sealed_memtable_is_not_flushed_before_its_last_writer_has_left() {
     let bench = unordered();
@@ -171,8 +170,7 @@ fn a_sealed_memtable_is_not_flushed_before_its_last_writer_has_left() {
     assert_eq!(recover(&logs, RecoveryMode::PointInTimeRecovery).unwrap().0, ["a@1=", "b@2=", "c@3="]);
 }
 
-/// The writer's future is kept, and its task does something else on the same thread that waits
-/// behind it.
+/// The writer's future is kept, and its task waits, on the same thread, for a later write.
 #[test]
 fn nobody_waits_for_a_future_that_is_not_polled() {
     for unordered in [false, true] {
@@ -185,7 +183,7 @@ fn nobody_waits_for_a_future_that_is_not_polled() {
             );
             let mut cx = Context::from_waker(Waker::noop());
             let mut poll = |write: &mut Commit<'_, TestHost>| std::pin::Pin::new(write).poll(&mut cx);
-            // Mostly both are pending; what was persisted at once is there already.
+            // Mostly both are pending; a write that was persisted at once is complete.
             let before = (poll(&mut a), poll(&mut b));
             bench.put("c", "").unwrap();
             bench.pipeline.wait_until_readable(bench.pipeline.read_seq());

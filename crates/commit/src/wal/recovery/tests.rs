@@ -1,5 +1,5 @@
-//! Recovery modes over logs that are whole, torn, damaged in the middle, recycled, or follow one
-//! that is damaged.
+//! Recovery modes over logs that are whole, torn, damaged in the middle, recycled, or follow a
+//! damaged one.
 
 use super::*;
 use karst_format::comparator::Comparator;
@@ -16,7 +16,7 @@ const MODES: [RecoveryMode; 4] = [
     RecoveryMode::SkipAnyCorruptedRecords,
 ];
 
-/// A log of one put a record, sequence numbers from `first` on.
+/// Returns a log with one put per record, at sequence numbers from `first` on.
 fn log(number: u64, first: u64, count: u64, recyclable: bool, compressed: bool) -> Vec<u8> {
     let mut writer = LogWriter::new(FileNumber(number), recyclable);
     let mut out = Vec::new();
@@ -32,7 +32,7 @@ fn log(number: u64, first: u64, count: u64, recyclable: bool, compressed: bool) 
     out
 }
 
-/// Replays the logs and says how many entries arrived, or what the error was.
+/// Replays the logs and returns the number of entries, or the error.
 fn recover(mode: RecoveryMode, logs: &[(u64, &[u8])]) -> Result<(u64, Recovered)> {
     recover_with(mode, false, logs)
 }
@@ -98,7 +98,7 @@ fn damage_in_the_middle() {
     let (entries, recovered) = recover(RecoveryMode::PointInTimeRecovery, &[(4, &bytes)]).unwrap();
     assert_eq!((entries, recovered.next_seq), (2, SeqNo(3)));
     assert_eq!(recovered.stopped.unwrap().corruption.offset, third as u64);
-    // The rest of the block is given up: its lengths cannot be trusted.
+    // The rest of the block is dropped, because its lengths cannot be trusted.
     assert_eq!(recover(RecoveryMode::SkipAnyCorruptedRecords, &[(4, &bytes)]).unwrap().0, 2);
 }
 
@@ -108,20 +108,20 @@ fn after_damage_only_what_follows_without_a_gap_counts() {
     let mut first = log(4, 1, 20, false, false);
     let third = log(4, 1, 2, false, false).len();
     first[third + 30] ^= 1;
-    // The database was opened after the damage and went on from sequence number 3.
+    // The database was opened after the damage and continued at sequence number 3.
     let next = log(9, 3, 5, false, false);
     let (entries, recovered) = recover(mode, &[(4, &first), (9, &next)]).unwrap();
     assert_eq!((entries, recovered.next_seq), (7, SeqNo(8)));
     assert!(recovered.stopped.is_none());
-    // A log from before the damage was noticed has a gap in front of it.
+    // A log written before the damage was noticed has a gap in front of it.
     let gap = log(9, 21, 5, false, false);
     let (entries, recovered) = recover(mode, &[(4, &first), (9, &gap)]).unwrap();
     assert_eq!((entries, recovered.stopped.unwrap().log), (2, FileNumber(4)));
-    // Even an empty log in between changes nothing.
+    // An empty log in between changes nothing.
     assert_eq!(recover(mode, &[(4, &first), (8, &[]), (9, &next)]).unwrap().0, 7);
 }
 
-/// Sectors that a loss of power left unwritten, and later ones that it did not.
+/// Some sectors were not written before a loss of power, and later ones were.
 #[test]
 fn zeroed_space_is_damage_where_records_are_missing_behind_it() {
     let whole = log(4, 1, 2000, false, false);
@@ -132,7 +132,7 @@ fn zeroed_space_is_damage_where_records_are_missing_behind_it() {
     assert_eq!((entries, recovered.next_seq), (100, SeqNo(101)));
     assert!(recovered.stopped.is_some());
     recover(RecoveryMode::AbsoluteConsistency, &[(4, &holed)]).unwrap_err();
-    // Space that was reserved and never written is none.
+    // Reserved space that was never written is no damage.
     let mut reserved = log(4, 1, 100, false, false);
     reserved.resize(100_000, 0);
     let next = log(5, 101, 3, false, false);
@@ -155,8 +155,8 @@ fn a_recycled_log_ends_where_its_former_life_begins() {
     assert_eq!(recover(mode, &[(8, &recycled), (9, &gap)]).unwrap().0, 10);
 }
 
-/// A file that is ingested takes numbers that no log has. Where the next log says that the one
-/// before is whole, they are no hole.
+/// An ingested file takes numbers that no log has. They are no gap if the next log shows that its
+/// predecessor is whole.
 #[test]
 fn numbers_may_be_missing_behind_a_recycled_log_that_is_whole() {
     let new = log(8, 41, 10, true, false);
@@ -221,7 +221,6 @@ fn a_log_that_misses_its_predecessor_is_noticed() {
     assert!(recover(mode, &[(4, &first), (6, &second(9))]).is_err());
 }
 
-/// In either form in which a log says what the one before it was.
 /// A log's number and bytes.
 type Log<'a> = (u64, &'a [u8]);
 
@@ -258,7 +257,7 @@ fn a_log_in_the_middle_that_is_gone_or_torn_leaves_no_hole() {
                         let (entries, recovered) = found.unwrap();
                         let stopped = recovered.stopped.expect("it ends before the third log");
                         // Replay ends in the log that is not whole, because a family that was
-                        // flushed behind it is ahead.
+                        // flushed after it is ahead.
                         assert_eq!((entries, stopped.log), (before, FileNumber(6)));
                     }
                     (RecoveryMode::AbsoluteConsistency, found) => {
@@ -274,7 +273,7 @@ fn a_log_in_the_middle_that_is_gone_or_torn_leaves_no_hole() {
     }
 }
 
-/// With `track_and_verify_wals` a log tells where the one before it ends. What was there may have
+/// With `track_and_verify_wals` a log names the end of its predecessor. The lost records may have
 /// taken no number.
 #[test]
 fn a_torn_end_without_numbers_is_noticed_by_what_the_next_log_says() {
@@ -303,8 +302,8 @@ fn a_torn_end_without_numbers_is_noticed_by_what_the_next_log_says() {
     let torn = &first[..plain + 20];
     let (entries, recovered) = recover_with(mode, true, &[(4, torn), (7, &next)]).unwrap();
     assert_eq!((entries, recovered.stopped.map(|stopped| stopped.log)), (1, Some(FileNumber(4))));
-    // Where the next log says that nothing is missing, what looks like damage is what the file held
-    // before.
+    // If the next log shows that no record is missing, the apparent damage is the file's former
+    // content.
     let mut next = Vec::new();
     let mut writer = LogWriter::new(FileNumber(7), false);
     writer.append_predecessor(&Predecessor { size_bytes: plain as u64, ..predecessor }, &mut next);
@@ -326,12 +325,13 @@ fn records_that_are_no_batches() {
     assert_eq!(recover(RecoveryMode::PointInTimeRecovery, &[(4, &bytes)]).unwrap().0, 2);
 }
 
-/// A family that was flushed behind a log needs nothing of it, and the log was synced before the
-/// flush counted. The power failed before its file was cut and before the next log had a byte.
+/// A family that was flushed after a log needs none of it, and the log was synced before the flush
+/// was recorded. The power failed before the log's file was truncated and before the next log had a
+/// byte.
 #[test]
 fn a_family_may_be_ahead_of_a_recycled_log_that_ends() {
     let old = log(3, 1, 40, true, false);
-    // It ends in the middle of an old record.
+    // The log ends in the middle of an old record.
     let new = log(8, 41, 10, true, true);
     let mut recycled = old.clone();
     recycled[..new.len()].copy_from_slice(&new);
@@ -353,17 +353,17 @@ fn a_family_may_be_ahead_of_a_recycled_log_that_ends() {
         recovery.finish([("default", FileNumber(1)), ("flushed", FileNumber(9))])
     };
     assert_eq!(finish(None).unwrap().applied, 10);
-    // There was more of the first log, and the flushed family has tables with it.
+    // The first log had more records, and the flushed family has tables with them.
     let error = finish(Some(&log(9, 60, 2, true, false))).unwrap_err().to_string();
     assert!(error.contains("from behind the damage in a log"), "{error}");
 }
 
-/// What is behind the newest log's end in a file that was another's is no damage, and no more of it
-/// than of a hole in front of a later log is told.
+/// The former content after the newest log's end in a recycled file is no damage, unless a later
+/// log shows a gap; only then it is reported.
 #[test]
 fn the_end_of_a_recycled_log_is_told_from_damage() {
     let old = log(3, 1, 40, true, false);
-    // The second ends in the middle of an old record.
+    // The second log ends in the middle of an old record.
     let mode = RecoveryMode::PointInTimeRecovery;
     for extra in [0, 7] {
         let mut new = log(8, 41, 10, true, false);
@@ -384,8 +384,8 @@ fn the_end_of_a_recycled_log_is_told_from_damage() {
     }
 }
 
-/// A log with these batches, behind `before` if it is given: its number, the sequence number behind
-/// it and its size.
+/// Returns a log with these batches, after the predecessor `before` if given: its number, the
+/// sequence number after it and its size.
 fn log_of(
     number: u64,
     recyclable: bool,
@@ -411,7 +411,7 @@ fn put<'a>(key: &'a [u8]) -> Op<'a> {
     Op::Put { cf: ColumnFamilyId(0), key, value: b"" }
 }
 
-/// How many numbers the commit took is not known, as its section is in a log that is gone.
+/// The count of numbers that the commit took is unknown, because its section is in a removed log.
 #[test]
 fn what_is_lost_behind_a_commit_without_its_section_is_noticed() {
     let commit = Op::Commit { xid: b"gone" };
@@ -426,7 +426,7 @@ fn what_is_lost_behind_a_commit_without_its_section_is_noticed() {
         let error =
             recover(RecoveryMode::AbsoluteConsistency, &[(4, &torn), (7, &next)]).unwrap_err().to_string();
         assert!(error.contains("before sequence number 10") && error.contains("000007.log"), "{error}");
-        // Nothing is lost: the commit is the last. In a file that was another's it is so, too.
+        // No record is lost, because the commit is the last. A recycled file makes no difference.
         let next = log_of(7, recyclable, Some((4, 9, torn.len() as u64)), &[(9, put(b"c"))]);
         let mut file = torn.clone();
         if recyclable {
@@ -448,8 +448,7 @@ fn a_record_without_numbers_is_missed_too() {
     assert_eq!(recover(mode, &[(4, &torn), (7, &next)]).unwrap().0, 1);
 }
 
-/// As above, in the middle of a log: the sector in which a prepared section was is not there, the
-/// next one is.
+/// In the middle of a log: the sector of a prepared section was not written, the next one was.
 #[test]
 fn zeroed_space_may_have_had_a_record_without_numbers() {
     let with_filler = |filler: usize| {
@@ -471,7 +470,7 @@ fn zeroed_space_may_have_had_a_record_without_numbers() {
         writer.append(with_filler(filler).as_bytes(), &mut out).unwrap();
         (writer, out, start)
     };
-    // The longest lengths are said in three bytes, as that of half a block is.
+    // The longest lengths take three bytes, like that of half a block.
     let missing = block - written(block / 2).1.len();
     let (mut writer, mut out, start) = written(block / 2 + missing);
     assert_eq!(out.len(), block, "the section ends with its block");
@@ -487,8 +486,8 @@ fn zeroed_space_may_have_had_a_record_without_numbers() {
     assert_eq!(recover_with(mode, false, &[(4, &out)]).unwrap().0, 2, "nothing takes no number");
 }
 
-/// Where nobody knows how many numbers a commit took, and the log behind it is damaged, no later
-/// log goes on: it would hide what was lost.
+/// If the count of a commit's numbers is unknown, and its log is damaged after it, no later log is
+/// replayed, because it would hide the loss.
 #[test]
 fn what_may_begin_anywhere_makes_no_damage_good() {
     let mode = RecoveryMode::PointInTimeRecovery;
@@ -501,7 +500,8 @@ fn what_may_begin_anywhere_makes_no_damage_good() {
     assert_eq!((entries, stopped.log, stopped.left_out), (1, FileNumber(4), true));
 }
 
-/// A log of one put each of these column families and keys, behind what it says of timestamps.
+/// Returns a log with one put for each of these column families and keys, after these timestamp
+/// sizes.
 fn log_with_timestamps(sizes: &[(u32, u16)], keys: &[(u32, &[u8])]) -> Vec<u8> {
     let mut writer = LogWriter::new(FileNumber(4), false);
     let mut out = Vec::new();
@@ -544,7 +544,7 @@ fn logs_and_comparators_that_differ_in_timestamps_are_an_error_in_every_mode() {
     let in_none = log_with_timestamps(&[(0, 8)], &[(0, stamped)]);
     let short = log_with_timestamps(&[(3, 8)], &[(0, b"plain"), (3, b"7 bytes")]);
     for mode in MODES {
-        // What is of a family that is not open is nobody's.
+        // Entries of a family that is not open are ignored.
         assert_eq!(replayed(mode, &good).unwrap(), 2, "{mode:?}");
         for (log, what) in [
             (&unsaid, "have 0 bytes, and 8 in the comparator leveldb.BytewiseComparator.u64ts"),
@@ -590,7 +590,7 @@ fn what_is_not_done_with_timestamps_is_refused_by_name() {
             assert!(error.to_string().contains(what), "{mode:?}: {error}");
         }
     }
-    // What tables have already is not looked at.
+    // Entries that tables have already are not checked.
     let mut targets = targets_with_timestamps();
     targets[1].log_number = FileNumber(9);
     let mut recovery =
@@ -598,7 +598,7 @@ fn what_is_not_done_with_timestamps_is_refused_by_name() {
     recovery.log(FileNumber(4), Path::new("log"), &log(&range), &mut |_| Ok(())).unwrap();
 }
 
-/// A log of these records, behind what it says of column family 3, whose timestamps have 8 bytes.
+/// Returns a log of these records, after the timestamp size of 8 bytes of column family 3.
 fn log_of_records(number: u64, next: u64, records: &[&[Op<'_>]]) -> Vec<u8> {
     let mut writer = LogWriter::new(FileNumber(number), false);
     let mut out = Vec::new();
@@ -612,7 +612,7 @@ fn log_of_records(number: u64, next: u64, records: &[&[Op<'_>]]) -> Vec<u8> {
     out
 }
 
-/// The stored user keys of a memtable, each with the first byte of its trailer.
+/// Returns the stored user keys of a memtable, each with the first byte of its trailer.
 fn keys_in(memtable: &MemTable) -> Vec<(Vec<u8>, u8)> {
     let mut found = Vec::new();
     let mut next = memtable.first();
@@ -684,16 +684,16 @@ fn commits_whose_timestamps_do_not_fit_are_an_error_in_every_mode() {
             assert_eq!(error.kind(), karst_base::error::ErrorKind::Corruption, "{mode:?}");
             assert!(error.to_string().contains(what), "{mode:?}: {error}");
         }
-        // All in one record, where nothing is known of the section before it is applied.
+        // All in one record, so the section is not known before it is applied.
         let together = [good[0], good[1], good[2], of_four[0]];
         let outcome = replayed(mode, &log_of_records(4, 1, &[&together]));
         assert_ne!(outcome.ok(), Some(1), "{mode:?}: it was committed at no timestamp");
-        // A section that is gone, as all that it brought is in tables, is nobody's.
+        // The section of a removed log is ignored, because its entries are in tables.
         assert_eq!(replayed(mode, &log_of_records(4, 1, &[&of_four])).unwrap(), 0);
     }
 }
 
-/// As a secondary reads a log that grows: what was said at its beginning holds for what comes.
+/// A secondary reads a log that grows: the timestamp sizes at its beginning apply to later records.
 #[test]
 fn a_log_that_is_gone_on_with_keeps_its_timestamp_sizes() {
     let keys: Vec<_> = (0..2000).map(|n| format!("{n:08}12345678")).collect();
