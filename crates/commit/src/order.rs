@@ -200,6 +200,8 @@ impl Order {
 }
 
 impl Line {
+    /// Checks that writes are not refused.
+    ///
     /// # Errors
     /// Writes are refused.
     #[inline]
@@ -389,6 +391,8 @@ impl Line {
         self.wal_locks += 1;
     }
 
+    /// Undoes one [`lock_wal`](Self::lock_wal).
+    ///
     /// # Errors
     /// The log is not locked.
     pub(crate) fn unlock_wal(&mut self) -> Result<()> {
@@ -399,8 +403,10 @@ impl Line {
         Ok(())
     }
 
+    /// Checks that the state is not closed.
+    ///
     /// # Errors
-    /// It is [closed](Self::close).
+    /// The state is [closed](Self::close).
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.closed { Err(closed()) } else { Ok(()) }
     }

@@ -226,7 +226,8 @@ impl PhaseWrite {
         }
     }
 
-    /// Returns the column families whose memtables it inserts into or whose log it keeps.
+    /// Returns the column families whose memtables it inserts into, or that must keep the section's
+    /// log.
     pub(super) fn families(&self) -> &[ColumnFamilyId] {
         match (self.phase, &self.section.numbers) {
             (Phase::Prepare, None) => &[],

@@ -25,8 +25,8 @@ use karst_io::{FileSystem, MAP_ALIGNMENT, MappedRange, PositionalFile};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Bytes of a log that are mapped at a time. Mapping takes some microseconds beside those for its
-/// pages, and all of them delay the first write to the stretch, hence this size.
+/// Bytes of a log that are mapped at a time. A compromise: each mapping costs some microseconds in
+/// addition to its pages, and all its pages are allocated before the first write to it.
 const MAPPED_BYTES: u64 = 4 * MAP_ALIGNMENT;
 
 /// Options of new logs.

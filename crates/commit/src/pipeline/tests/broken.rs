@@ -40,7 +40,7 @@ impl Host for Slow {
     }
     fn prepared(&self, _: FileNumber) {}
     fn applied(&self, _: ColumnFamilyId, _: &Arc<MemTable>) {
-        // Here too, because a commit inserts nothing.
+        // Delays here too, because a commit inserts nothing.
         dawdle();
     }
     fn logs_grew(&self, _: u64) {}
