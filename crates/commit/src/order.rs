@@ -150,7 +150,8 @@ impl Order {
         self.conflicts.get_or_init(|| Conflicts::new(buckets, SeqNo(line.next_seq.0 - 1)));
     }
 
-    /// Returns a claim that none of `keys` is written after `seen`; `None` is any key of its family.
+    /// Returns a claim that none of `keys` is written after `seen`; `None` is any key of its
+    /// family.
     ///
     /// # Errors
     /// Keys are not tracked.

@@ -155,8 +155,8 @@ pub trait WritableFile: Send + Debug {
     /// space, because a file that may never need it must leave room for the others.
     ///
     /// # Errors
-    /// The device has no such space, or the reservation would take more than half of it; it has then
-    /// taken none.
+    /// The device has no such space, or the reservation would take more than half of it; it has
+    /// then taken none.
     fn reserve(&mut self, offset: u64, len: u64) -> Result<()>;
     /// Cuts the file to `size` bytes and releases the space reserved beyond.
     ///
@@ -208,8 +208,8 @@ pub trait PositionalFile: Send + Sync + Debug {
     /// space, because a file that may never need it must leave room for the others.
     ///
     /// # Errors
-    /// The device has no such space, or the reservation would take more than half of it; it has then
-    /// taken none.
+    /// The device has no such space, or the reservation would take more than half of it; it has
+    /// then taken none.
     fn reserve(&self, offset: u64, len: u64) -> Result<()>;
     /// Cuts the file to `size` bytes and releases the space reserved beyond.
     ///

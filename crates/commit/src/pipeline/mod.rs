@@ -351,7 +351,8 @@ impl<H: Host> Pipeline<H> {
         Ok(())
     }
 
-    /// Returns a claim that none of `keys` is written after `seen`; `None` is any key of its family.
+    /// Returns a claim that none of `keys` is written after `seen`; `None` is any key of its
+    /// family.
     ///
     /// # Errors
     /// Keys are not tracked.

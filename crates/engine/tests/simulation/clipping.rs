@@ -171,8 +171,8 @@ impl History {
         self.clips += 1;
         if is_alone {
             let tree = db.column_family_metadata(family)?;
-            // Only deletions may lie outside still: what one compaction of the clip has written, the
-            // next one does not write again.
+            // Only deletions may lie outside still: what one compaction of the clip has written,
+            // the next one does not write again.
             for file in tree.levels.iter().flat_map(|level| &level.files) {
                 let is_outside = file.largest_key < begin || file.smallest_key >= end;
                 assert!(
