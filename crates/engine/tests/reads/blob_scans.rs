@@ -1,5 +1,5 @@
-//! Scans of values in blob files: they are read ahead, in large requests, and are the ones that
-//! lookups see.
+//! Scans of values in blob files: readahead reads the values in large requests, and scans return
+//! the values that lookups return.
 
 use karst_engine::{
     CompactRangeOptions, Db, DbIterator, FlushOptions, Options, ReadOptions, Snapshot, WriteBatch,
@@ -34,8 +34,9 @@ fn options() -> Options {
         .expect("these are options")
 }
 
-/// Several generations of values in files of their own, some keys removed or merged, and a snapshot
-/// of the state before the last.
+/// Writes several generations of values to separate files, removes or merges some keys, and takes a
+/// snapshot of the state before the last generation. Returns the database and the snapshot, each
+/// with its model.
 fn filled(path: &std::path::Path) -> (Db, Model, Snapshot, Model) {
     let db = Db::open(path, &options()).unwrap();
     let mut model = Model::new();

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Longer than any test would wait, should a limit not be kept.
+/// Delay of a stalled read: longer than any test waits, unless a limit is ignored.
 const STALL: Duration = Duration::from_secs(300);
 const SHORT: Duration = Duration::from_millis(5);
 const LONG: Duration = Duration::from_secs(100);
 
-/// Storage that stops answering when it is told to.
+/// Storage that stalls every read while the flag is set.
 #[derive(Debug, Default)]
 struct Stalls(AtomicBool);
 
@@ -27,8 +27,8 @@ fn key(number: u32) -> Vec<u8> {
     format!("key{number:05}").into_bytes()
 }
 
-/// Two thousand keys in tables, one in the memtable, nothing in the cache but what opening needs;
-/// and the switch that stalls its storage.
+/// Returns a database with 2,000 keys in tables, one in the memtable and only the blocks that
+/// opening needs in the cache, and the switch that stalls its storage.
 fn opened(directory: &Path) -> (Db, Arc<Stalls>) {
     let file_system = DisturbedFileSystem::new(Arc::new(PosixFileSystem), Stalls::default());
     let stalls = file_system.between().clone();
@@ -44,7 +44,7 @@ fn opened(directory: &Path) -> (Db, Arc<Stalls>) {
     (db, stalls)
 }
 
-/// The same read with each of the limits.
+/// Read options with each of the two limits.
 fn limited(db: &Db) -> [ReadOptions; 2] {
     let deadline = ReadOptions { deadline: Some(db.env().now() + SHORT), ..ReadOptions::new() };
     [deadline, ReadOptions { io_timeout: Some(SHORT), ..ReadOptions::new() }]
@@ -87,7 +87,8 @@ fn an_iterator_that_gave_up_goes_on_after_a_seek() {
         assert_eq!(iter.seek(&start).map_err(|e| e.kind()), Err(ErrorKind::TimedOut));
         assert!(!iter.valid() && iter.status().is_err());
         stalls.0.store(false, Ordering::Relaxed);
-        // Why the deadline does not matter: that is waited for only if it is not in memory.
+        // The old deadline has passed but does not matter, because it is checked only when a read
+        // waits for storage, and these blocks are in memory by now.
         let patient = ReadOptions { deadline: Some(db.env().now() + LONG), ..ReadOptions::new() };
         let mut other = db.iter(&patient).unwrap();
         other.seek(&start).unwrap();

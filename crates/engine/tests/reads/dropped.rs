@@ -1,9 +1,9 @@
-//! Calls that write are dropped, or not polled any more, after each of their polls in turn: after
-//! none, after one, and so on until the call ends by itself. Everything else goes on as before:
-//! other calls end, nothing that was acknowledged is lost, nothing counts twice, and no file is
-//! left over.
+//! Writing calls that are dropped, or no longer polled, after each of their polls in turn: after 0
+//! polls, after 1, and so on until the call ends by itself. The rest of the database must not
+//! notice: other calls end, no acknowledged write is lost, no write is applied twice, and no file
+//! is left over.
 //!
-//! What is written are counters that merges add to, so that an entry that is applied twice is seen.
+//! Writes are merges that add to counters, because an entry that is applied twice shows in the sum.
 
 use karst_engine::io::MemoryFileSystem;
 use karst_engine::{
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 const FAMILIES: [&str; 2] = ["default", "other"];
 const KEYS: u64 = 4;
-/// More polls than any call here needs.
+/// Number of polls that no call here reaches.
 const MOST_POLLS: u64 = 1_000;
 
 fn options(env: &Env) -> Options {
@@ -62,12 +62,12 @@ fn number(value: &[u8]) -> u64 {
     u64::from_le_bytes(value.try_into().expect("a counter has eight bytes"))
 }
 
-/// What the first counter of the first family says.
+/// Returns the value of the first counter of the first family.
 fn counted(db: &Db) -> u64 {
     db.get(0u64.to_be_bytes()).unwrap().map_or(0, |value| number(&value))
 }
 
-/// Every counter says `expected`, whoever reads it.
+/// Asserts that every way of reading returns `expected` for every counter.
 fn check(db: &Db, expected: u64, when: &str) {
     let keys: Vec<[u8; 8]> = (0..KEYS).map(u64::to_be_bytes).collect();
     for name in FAMILIES {
@@ -97,7 +97,7 @@ fn check(db: &Db, expected: u64, when: &str) {
     }
 }
 
-/// After closing: no file is left that the database does not need.
+/// Asserts, after closing, that the directory holds no file that the database does not need.
 fn check_files(db: &Db, when: &str) {
     let (live, _) = db.live_file_names();
     let logs = db.log_numbers();
@@ -129,7 +129,7 @@ impl Call {
     }
 }
 
-/// What happens to a call after its last poll.
+/// End of a call after its last poll.
 #[derive(Clone, Copy, Debug)]
 enum End {
     Dropped,
@@ -137,7 +137,8 @@ enum End {
     Closed,
 }
 
-/// Makes `call`, which ends as `end` says after so many polls. Returns whether it ended by itself.
+/// Polls `call` at most `polls` times and then ends it as `end` says. Returns true if the call
+/// ended by itself.
 fn give_up(call: Call, end: End, polls: u64) -> bool {
     let when = format!("{call:?} was {end:?} after {polls} polls");
     let simulation = Simulation::new(polls);
@@ -170,7 +171,7 @@ fn give_up(call: Call, end: End, polls: u64) -> bool {
     }
     count(&db, 1);
     expected += 1;
-    // A write that was begun happens or not; what comes behind it finds that decided.
+    // A write that has begun is applied or not; any later write finds that decided.
     let extra = counted(&db) - expected;
     let possible = if call != Call::Write || polls == 0 { 0..=0 } else { u64::from(ended)..=1 };
     assert!(possible.contains(&extra), "{when}: it counts {extra} times");
@@ -221,7 +222,7 @@ fn a_recovery_that_is_given_up_flushes_nothing_twice() {
             let mut resumed = Box::pin(in_steps(db.env(), db.resume_async()));
             let ended = poll_times(resumed.as_mut(), polls).await;
             drop(resumed);
-            // What was given up may still run, and then the outcome is its own.
+            // The recovery that was dropped may still run, and then its outcome is not this call's.
             db.resume_async().await.unwrap();
             ended.map(|resumed| resumed.unwrap()).is_some()
         });
@@ -245,7 +246,7 @@ fn a_recovery_that_is_given_up_flushes_nothing_twice() {
     panic!("a recovery ends");
 }
 
-/// A flush that is kept and not polled any more has no turn that others wait for.
+/// A flush that is kept but not polled any more holds no turn that others wait for.
 #[test]
 fn nobody_waits_for_a_flush_that_is_not_polled() {
     for polls in 0..MOST_POLLS {
@@ -270,7 +271,7 @@ fn nobody_waits_for_a_flush_that_is_not_polled() {
     panic!("a flush ends");
 }
 
-/// Whether `first` ends before `second`.
+/// Returns true if `first` ends before `second`.
 async fn first_ends<T, U>(
     mut first: Pin<&mut impl Future<Output = T>>,
     mut second: Pin<&mut impl Future<Output = U>>,
@@ -282,7 +283,7 @@ async fn first_ends<T, U>(
     .await
 }
 
-/// Holds whoever makes a log with a larger number, until that is `u64::MAX`.
+/// Blocks the creation of each log whose number is above `behind`, until `behind` is `u64::MAX`.
 #[derive(Debug)]
 struct HoldsLogs {
     behind: AtomicU64,
@@ -303,7 +304,7 @@ impl Disturb for HoldsLogs {
 
     fn write(&self, path: &Path) -> std::io::Result<()> {
         if self.holds(path) {
-            // An error says that nobody listens any more.
+            // An error means that the receiver is gone.
             let _ = self.held.try_send(());
         }
         while self.holds(path) {
@@ -313,8 +314,8 @@ impl Disturb for HoldsLogs {
     }
 }
 
-/// Whoever opens the database next may give a log of his own the number of one that is still being
-/// made.
+/// Closing must wait because the next opener of the database may give one of its logs the number of
+/// the log that is still being created.
 #[test]
 fn closing_waits_for_a_log_that_is_being_made_for_nobody() {
     let (held, is_held) = mpsc::sync_channel(1);
@@ -331,7 +332,7 @@ fn closing_waits_for_a_log_that_is_being_made_for_nobody() {
         assert!(flush.as_mut().poll(&mut cx).is_pending());
         is_held.recv_timeout(Duration::from_secs(60)).unwrap();
     }
-    // How long closing takes where nothing is held, on a machine as busy as it is now.
+    // Measures how long closing takes on this machine right now when nothing blocks it.
     let free = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
     let other = open(&options(&free));
     count(&other, 1);

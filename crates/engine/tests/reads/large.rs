@@ -1,5 +1,5 @@
-//! Keys of a mebibyte, values of a hundred, many tombstones in a row: they work like small ones,
-//! and what is too large is refused before anything is written.
+//! Keys of one MiB, values of 100 MiB and long runs of tombstones work like small ones; a key or
+//! value that is too large is refused before anything is written.
 
 use karst_engine::io::{Env, MemoryFileSystem};
 use karst_engine::perf_context::{self, PerfLevel, PerfMetric};
@@ -16,7 +16,7 @@ fn options() -> Options {
     Options::new().env(env).set_all(text).unwrap()
 }
 
-/// A key that differs from its neighbours at its end only.
+/// Returns a key that differs from its neighbours only in its last byte.
 fn key(number: u8) -> Vec<u8> {
     let mut key = vec![b'k'; MIB];
     *key.last_mut().unwrap() = number;
@@ -30,12 +30,12 @@ fn value(number: u8, bytes: usize) -> Vec<u8> {
     value
 }
 
-/// One of a hundred mebibytes between two small ones.
+/// Returns a value of 100 MiB between two small ones.
 fn with_a_large_value() -> Vec<(Vec<u8>, Vec<u8>)> {
     [10, 100 * MIB, 20].into_iter().zip(0..).map(|(bytes, at)| (vec![at], value(at, bytes))).collect()
 }
 
-/// Whether these are all there is, by every way of reading.
+/// Asserts that every way of reading returns exactly the `expected` entries.
 fn holds(db: &Db, expected: &[(Vec<u8>, Vec<u8>)], when: &str) {
     let keys: Vec<&[u8]> = expected.iter().map(|(key, _)| &key[..]).collect();
     for ((key, value), found) in expected.iter().zip(db.multi_get(&keys)) {
@@ -59,7 +59,7 @@ fn holds(db: &Db, expected: &[(Vec<u8>, Vec<u8>)], when: &str) {
 
 fn through_its_life(options: &Options, expected: &[(Vec<u8>, Vec<u8>)]) {
     let db = Db::open("/db", options).unwrap();
-    // In two rounds, so that there is something to compact.
+    // Two rounds, because one table alone would not be compacted.
     for round in 0..2 {
         for (key, value) in expected {
             db.put(key, if round == 0 { &value[..value.len() / 2] } else { value }).unwrap();
@@ -87,7 +87,7 @@ fn through_its_life(options: &Options, expected: &[(Vec<u8>, Vec<u8>)]) {
 fn keys_of_a_mebibyte() {
     let expected: Vec<_> = (b'a'..b'g').map(|number| (key(number), vec![number; 10])).collect();
     through_its_life(&options().set("filter_policy", "bloomfilter:10").unwrap(), &expected);
-    // An index whose entries are as large, and in parts.
+    // A partitioned index whose entries are as large as the keys.
     let parted = "index_type=kTwoLevelIndexSearch;partition_filters=true;filter_policy=bloomfilter:10;\
                   format_version=6";
     through_its_life(&options().set_all(parted).unwrap(), &expected);
@@ -111,7 +111,7 @@ fn values_of_a_hundred_mebibytes_in_blob_files() {
 #[test]
 fn what_reaches_four_gibibytes_is_refused_before_anything_is_written() {
     let db = Db::open("/db", &options().set("merge_operator", "StringAppendOperator").unwrap()).unwrap();
-    // Zeroes that nobody touches, so they cost address space only.
+    // The zeroes are never touched, so they cost address space only.
     let huge = vec![0u8; (4usize << 30) + 1];
     let half = &huge[..2 << 30];
     let mut batch = WriteBatch::new();
@@ -135,7 +135,7 @@ fn what_reaches_four_gibibytes_is_refused_before_anything_is_written() {
         let text = error.to_string();
         assert!(error.kind() == kind && text.contains(said) && text.len() < 300, "{number}: {text:.300}");
     }
-    // What was refused is not in the batch, and what is in it is still good.
+    // The refused entries are not in the batch, and those in it are still valid.
     assert_eq!(batch.count(), 2);
     assert_eq!(db.latest_sequence_number(), 0);
     db.put("key", "value").unwrap();
@@ -144,7 +144,7 @@ fn what_reaches_four_gibibytes_is_refused_before_anything_is_written() {
 
 const TOMBSTONES: u64 = 100_000;
 
-/// Keys on both sides of many that are deleted.
+/// Returns a database with keys on both sides of `TOMBSTONES` deleted ones.
 fn behind_tombstones() -> Db {
     let db = Db::open("/db", &options().set("disable_auto_compactions", "true").unwrap()).unwrap();
     let middle = |number: u64| format!("m{number:08}");
@@ -185,23 +185,23 @@ fn a_seek_behind_a_hundred_thousand_tombstones_passes_each_once() {
         let (deleted, skipped) =
             (count(PerfMetric::InternalDeleteSkippedCount), count(PerfMetric::InternalKeySkippedCount));
         assert_eq!(deleted, TOMBSTONES, "forward {forward}");
-        // Each tombstone, and what it hides.
+        // Each tombstone is skipped, and so is the value that it hides.
         assert!((2 * TOMBSTONES..=2 * TOMBSTONES + 10).contains(&skipped), "forward {forward}: {skipped}");
     }
-    // What lies beyond a bound is not looked for.
+    // A seek does not pass the upper bound.
     let bounded = ReadOptions { iterate_upper_bound: Some(b"m00000010".to_vec()), ..ReadOptions::new() };
     let mut iter = db.iter(&bounded).unwrap();
     let count = counted(|| iter.seek("b").unwrap());
     assert!(!iter.valid() && count(PerfMetric::InternalDeleteSkippedCount) <= 11);
-    // Once they are compacted nothing is left to pass.
+    // After a compaction there are no tombstones to skip.
     db.compact_range(&CompactRangeOptions::default(), None, None).unwrap();
     let mut iter = db.iter(&ReadOptions::new()).unwrap();
     let count = counted(|| iter.seek("b").unwrap());
     assert!(iter.key() == b"z" && count(PerfMetric::InternalDeleteSkippedCount) == 0);
 }
 
-/// As RocksDB does: the seek fails with `Incomplete` when it would have to pass more, and another
-/// seek of the same iterator may succeed.
+/// Compat: as in RocksDB, a seek fails with `Incomplete` when it would skip more than the limit,
+/// and another seek of the same iterator may succeed.
 #[test]
 fn max_skippable_internal_keys_bounds_a_seek() {
     let db = behind_tombstones();

@@ -1,5 +1,5 @@
-//! Batches of more keys than wait at a time: what they answer, how much of them is in flight, and
-//! how they end early.
+//! `multi_get` of more keys than its window holds: the values returned, the number of reads in
+//! flight, and batches that end early.
 
 use karst_engine::io::MemoryFileSystem;
 use karst_engine::{
@@ -14,13 +14,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The most keys of a batch that wait at a time.
+/// Maximum number of keys of a batch that wait for storage at a time.
 const WINDOW: u64 = 128;
 
-/// Keys of a batch that fills the window several times.
+/// Number of keys in a batch that fills the window several times.
 const COUNT: usize = 500;
 
-/// Counts reads. As a clock it goes on by a millisecond with each.
+/// Counts reads; the clock `ByReads` advances by one millisecond at each of them.
 #[derive(Debug, Default)]
 struct Reads(AtomicU64);
 
@@ -50,20 +50,21 @@ impl Clock for ByReads {
     }
 }
 
-/// Larger than a block, and than the gap in a file over which two blocks are read together.
+/// Larger than a block, and larger than the widest gap in a file over which two blocks are read
+/// together.
 const VALUE: [u8; 5000] = [7; 5000];
 
 fn key(number: usize) -> String {
     format!("key{number:06}")
 }
 
-/// Every other key of a table with a block for each, so that no two of them are read together; they
-/// are in another order than the keys of the table.
+/// Returns every other key of a table that has one block per key, so that no two of them are read
+/// together. Their order differs from that of the table.
 fn distant_keys(count: usize) -> Vec<String> {
     (0..count).map(|index| key(index * 7 % count * 2)).collect()
 }
 
-/// A database that nothing of is in memory but its metadata.
+/// A database with only its metadata in memory.
 struct Cold {
     db: Db,
     statistics: Arc<Statistics>,
@@ -71,7 +72,7 @@ struct Cold {
     cache: BlockCache,
 }
 
-/// A table with the distant keys and a key behind each, and a cache without room.
+/// Returns a table with the distant keys and one key after each, and a cache of capacity 0.
 fn cold() -> Cold {
     let files = MemoryFileSystem::new();
     let options = |env| {
@@ -90,7 +91,7 @@ fn cold() -> Cold {
     let (statistics, cache) = (Arc::new(Statistics::new(StatsLevel::All)), BlockCache::new(0));
     let options = options(env).statistics(statistics.clone()).block_cache(cache.clone());
     let db = Db::open_read_only("/db", &options).unwrap();
-    // The table is open from here on.
+    // Opens the table.
     assert!(db.get(key(1)).unwrap().is_some());
     reads.0.store(0, Ordering::Relaxed);
     Cold { db, statistics, reads, cache }
@@ -111,7 +112,7 @@ fn what_is_in_flight_does_not_grow_with_the_batch() {
     assert!(all_found(&answers));
     assert_eq!(reads.count(), COUNT as u64, "each block is read once");
     assert_eq!(in_flight().max(), WINDOW);
-    // The window is filled once and then by halves.
+    // The window fills once and then by halves.
     let launches = in_flight().count();
     assert!(launches < 12, "{launches} times reads were started");
 }
@@ -148,7 +149,7 @@ fn a_deadline_that_passes_ends_a_batch_though_its_reads_still_come() {
     let mut keys = distant_keys(COUNT);
     let Cold { db, reads, .. } = cold();
     let family = db.default_column_family();
-    // A key that is not in the table's range is answered without a read, wherever it is.
+    // A key outside of the table's range is answered without a read, at any place in the batch.
     keys.push("none".into());
     for awaited in [false, true] {
         let before = reads.count();
@@ -185,8 +186,8 @@ fn the_limit_on_the_bytes_of_values_holds_for_a_large_batch() {
     assert!(refused.all(|error| error.kind() == ErrorKind::LimitReached));
 }
 
-/// Two families with values, blob values, merge operands, deletions and range deletions on several
-/// levels, in files that are in `files` afterwards.
+/// Writes values, blob values, merge operands, deletions and range deletions to two families on
+/// several levels. The files remain in `files`.
 fn fill(files: &MemoryFileSystem) {
     let env = Env::builder().file_system(Arc::new(files.clone())).build();
     let db = Db::open("/db", &mixed_options(env)).unwrap();
@@ -224,7 +225,8 @@ fn mixed_options(env: Env) -> Options {
     Options::new().env(env).db(|db| db.create_if_missing = true).set_all(all).unwrap()
 }
 
-/// Two thousand keys: most of the existing ones, some several times, and some missing ones.
+/// Returns 2,000 keys: most of the existing ones, some of them several times, and some missing
+/// ones.
 fn mixed_keys() -> Vec<String> {
     let mut state = 1u64;
     let mut next = || {
@@ -246,7 +248,7 @@ fn each_answer_is_that_of_a_get_in_the_order_of_the_keys() {
     let modes = [(true, true, true), (false, true, true), (true, false, true), (true, true, false)];
     for (async_io, optimize_multiget_for_io, fill_cache) in modes {
         let options = ReadOptions { async_io, optimize_multiget_for_io, fill_cache, ..ReadOptions::new() };
-        // Each time with nothing in a cache that has no room for all.
+        // Each database starts with an empty cache that is too small for all blocks.
         let open = || {
             let env = Env::builder().file_system(Arc::new(files.clone())).build();
             Db::open_read_only("/db", &mixed_options(env).block_cache_bytes(32 << 10)).unwrap()
@@ -271,7 +273,7 @@ fn each_answer_is_that_of_a_get_in_the_order_of_the_keys() {
                 db.multi_get_cf(&options, &other, &keys)
             };
             assert!(shown(in_one) == expected[1], "{mode}, one family, awaited {awaited}");
-            // A family for each key, in no order.
+            // The keys alternate between the families irregularly.
             let of_key = |index: usize| usize::from(index.is_multiple_of(3));
             let families: Vec<&ColumnFamily> =
                 (0..keys.len()).map(|index| [default, &other][of_key(index)]).collect();

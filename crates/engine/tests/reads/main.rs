@@ -1,4 +1,4 @@
-//! Reads of every form: lookups, batches, scans, and reads at timestamps.
+//! Reads: lookups, batches, scans, and reads at timestamps.
 
 mod blob_scans;
 mod deadline;

@@ -1,5 +1,5 @@
-//! Keys with many versions: what an iterator shows does not depend on when it seeks past them
-//! (`max_sequential_skip_in_iterations`), and it does seek.
+//! Keys with many versions: the entries that an iterator returns do not depend on when it seeks
+//! past versions (`max_sequential_skip_in_iterations`), and it does seek.
 
 use karst_engine::{
     Db, DbIterator, FlushOptions, Options, ReadOptions, Snapshot, Statistics, StatsLevel, Ticker,
@@ -39,7 +39,7 @@ fn backward(iter: &mut DbIterator) -> Entries {
     all
 }
 
-/// Forward and back again over each pair of neighbours.
+/// Moves forward and back over each pair of neighbours.
 fn zigzag(iter: &mut DbIterator) -> Entries {
     let mut all = Vec::new();
     iter.seek_to_first().unwrap();
@@ -62,8 +62,8 @@ struct Store {
     snapshots: Vec<Snapshot>,
 }
 
-/// Eight keys, 120 versions each: puts, deletions, operands, one under range tombstones; `flushed`:
-/// all but the newest in tables.
+/// Writes eight keys with 120 versions each: puts, deletions, operands, one key under range
+/// tombstones. With `flushed`, all but the newest versions are in tables.
 fn store(directory: &std::path::Path, flushed: bool) -> Store {
     let statistics = Arc::new(Statistics::new(StatsLevel::All));
     let options = Options::new()
@@ -86,7 +86,7 @@ fn store(directory: &std::path::Path, flushed: bool) -> Store {
             }
             .unwrap();
         }
-        // Why so many: what no snapshot sees is not in tables.
+        // One snapshot per version, because a flush drops versions that no snapshot sees.
         snapshots.push(db.snapshot());
         if flushed && version % 30 == 29 && version < 110 {
             db.flush(&FlushOptions::default()).unwrap();
@@ -138,8 +138,8 @@ fn what_is_shown_does_not_depend_on_when_it_seeks() {
     }
 }
 
-/// How many seeks one scan takes: one for each key with many versions, in the middle of which the
-/// snapshot is.
+/// A forward scan seeks at most twice for each key: the snapshot lies in the middle of its
+/// versions.
 #[test]
 fn each_long_key_takes_two_seeks_at_most() {
     let folder = tempfile::tempdir().unwrap();
@@ -149,14 +149,15 @@ fn each_long_key_takes_two_seeks_at_most() {
     let before = store.reseeks();
     let forward = forward(&mut iter);
     let after = store.reseeks();
-    // The newer versions of a key, and the older ones.
+    // Past the newer versions of a key, and past the older ones.
     assert!((8..=16).contains(&(after - before)), "{}", after - before);
     assert_eq!(backward(&mut iter), forward);
     let backward = store.reseeks() - after;
     assert!((8..=24).contains(&backward), "{backward}");
 }
 
-/// Who reads the newest meets nothing that it does not see, but older versions behind each key.
+/// A scan of the newest versions never meets invisible ones; it passes only the older versions
+/// after each key.
 #[test]
 fn a_scan_of_the_newest_seeks_past_older_versions() {
     let folder = tempfile::tempdir().unwrap();

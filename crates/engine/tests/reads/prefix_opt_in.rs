@@ -1,11 +1,11 @@
-//! Which iterators may pass over keys of other prefixes: all that do not ask for total order, or
-//! with `prefix_seek_opt_in_only` those that ask for it.
+//! Iterators that may skip keys of other prefixes: all that do not ask for total order, or, with
+//! `prefix_seek_opt_in_only`, only those that ask for it.
 
 use karst_engine::{Db, FlushOptions, Options, ReadOptions, Statistics, StatsLevel, Ticker};
 use std::sync::Arc;
 
-/// Keys of two prefixes in two tables, whose filters know prefixes only. Returns what a seek to a
-/// prefix that exists shows, and how many data blocks were read for it.
+/// Writes keys of two prefixes to two tables whose filters hold prefixes only. Returns the keys
+/// that an iterator shows after a seek to a prefix that exists, and the number of data blocks read.
 fn shown(opt_in_only: bool, options: &ReadOptions) -> (Vec<String>, u64) {
     let folder = tempfile::tempdir().unwrap();
     let statistics = Arc::new(Statistics::new(StatsLevel::All));
@@ -36,20 +36,19 @@ fn an_iterator_that_asks_for_nothing_shows_all_keys_if_prefixes_are_to_be_asked_
     let (plain, total) = (ReadOptions::new(), ReadOptions { total_order_seek: true, ..ReadOptions::new() });
     let same_prefix = ReadOptions { prefix_same_as_start: true, ..ReadOptions::new() };
     let all = ["aa1", "aa2", "cc0", "cc1", "cc2"];
-    // The table of the other prefix is passed by, as its filter does not know the one that was
-    // sought.
+    // The table of the other prefix is skipped because its filter does not hold the sought prefix.
     assert_eq!(shown(false, &plain), (all[..2].iter().map(|key| (*key).to_owned()).collect(), 1));
     assert_eq!(shown(true, &plain), (all.map(str::to_owned).to_vec(), 2));
     for opt_in_only in [false, true] {
         assert_eq!(shown(opt_in_only, &total), (all.map(str::to_owned).to_vec(), 2));
-        // It has opted in.
+        // `prefix_same_as_start` opts in.
         let few = all[..2].iter().map(|key| (*key).to_owned()).collect();
         assert_eq!(shown(opt_in_only, &same_prefix), (few, 1));
     }
 }
 
-/// `auto_prefix_mode` promises total order: what a seek may pass by is not passed by when the
-/// iterator leaves the prefix that was sought.
+/// `auto_prefix_mode` promises total order: keys that a seek may skip are shown when the iterator
+/// leaves the sought prefix.
 #[test]
 fn filters_are_asked_only_for_the_prefix_that_was_sought() {
     let folder = tempfile::tempdir().unwrap();
@@ -67,7 +66,8 @@ fn filters_are_asked_only_for_the_prefix_that_was_sought() {
     };
     let mut iter = db.iter(&bounded(None)).unwrap();
     let mut from_first = db.iter(&bounded(Some(b"p1"))).unwrap();
-    // Newer than the iterators, and more than are stepped over.
+    // Versions newer than the iterators' snapshots, and more than an iterator steps over before it
+    // seeks.
     for _ in 0..20 {
         db.put("p1x", "new").unwrap();
     }

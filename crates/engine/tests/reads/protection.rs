@@ -1,5 +1,5 @@
-//! Checksums of entries from the call that writes them to the table: bits that flip on the way, in
-//! a database.
+//! Per-entry checksums from the writing call to the table: bits that flip on the way in a real
+//! database.
 
 use karst_engine::{Db, ErrorKind, FlushOptions, Options, ReadOptions, WriteBatch, WriteOptions};
 use karst_format::key::{SeqNo, ValueType};
@@ -13,7 +13,7 @@ fn open(directory: &Path, options: &str) -> Db {
 
 const KEY: &[u8] = b"cave5";
 
-/// Nine entries, and one that is no more what it was when its checksum was taken.
+/// Writes nine entries and one that no longer matches its checksum.
 fn damaged(directory: &Path, bytes_per_key: u32, (kind, key, value): (ValueType, &[u8], &[u8])) -> Db {
     let db = open(directory, &format!("memtable_protection_bytes_per_key={bytes_per_key}"));
     for n in 1..10 {
@@ -27,7 +27,7 @@ fn damaged(directory: &Path, bytes_per_key: u32, (kind, key, value): (ValueType,
 
 #[test]
 fn what_flips_in_a_memtable_is_found_by_whoever_reads_it_and_does_not_get_into_a_table() {
-    // Its key, its kind, its value.
+    // A bit flips in the key, in the kind, in the value.
     let flips: [(ValueType, &[u8], &[u8]); 3] = [
         (ValueType::Value, b"cave4", b"limestone"),
         (ValueType::Deletion, KEY, b"limestone"),

@@ -1,8 +1,8 @@
-//! How many round trips to storage an operation takes: reads that are issued together count as one.
+//! Number of round trips to storage that an operation takes; reads that are issued together count
+//! as one.
 //!
-//! Every read of the file system takes the same long time, so reads fall into waves. A cold batch
-//! of 64 keys with partitioned metadata takes as many waves as there are dependent hops, not keys x
-//! levels of them.
+//! Every read of the file system takes the same long time, so reads form waves. A cold batch of 64
+//! keys with partitioned metadata takes one wave per dependent hop, not one per key and level.
 
 use karst_engine::{CompactRangeOptions, Db, FlushOptions, Options, ReadOptions};
 use karst_io::testing::foreign_block_on;
@@ -23,8 +23,8 @@ thread_local! {
     static READ: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-/// Runs a test with ever slower reads until it passes: they have to take longer than everything
-/// that happens between two waves, and the machine decides how long that takes.
+/// Runs a test with ever slower reads until it passes, because a read must take longer than
+/// everything that happens between two waves, and that time depends on the machine.
 fn with_ever_slower_reads(test: impl Fn()) {
     for slowness in [1, 4, 16] {
         READ.set(Duration::from_millis(150) * slowness);
@@ -54,7 +54,7 @@ impl Read {
     }
 }
 
-/// Makes every read take the same time and notes it.
+/// Delays every read by the same time and records it.
 #[derive(Debug)]
 struct Waves {
     begin: Instant,
@@ -71,19 +71,19 @@ impl Disturb for Waves {
 }
 
 impl Waves {
-    /// The reads since the last call.
+    /// Returns the reads since the last call.
     fn take_reads(&self) -> Vec<Read> {
         std::mem::take(&mut *self.reads.lock())
     }
 
-    /// The waves and the reads since the last call.
+    /// Returns the numbers of waves and of reads since the last call.
     fn take(&self) -> (usize, usize) {
         let reads = self.take_reads();
         (waves(&reads), reads.len())
     }
 }
 
-/// A wave ends where nothing was issued for half the time of a read.
+/// Returns the number of waves. A wave ends when no read is issued for half the duration of a read.
 fn waves(reads: &[Read]) -> usize {
     let gaps = reads.windows(2).filter(|pair| pair[1].issued - pair[0].issued > READ.get() / 2).count();
     if reads.is_empty() { 0 } else { gaps + 1 }
@@ -96,7 +96,7 @@ struct Cold {
     _directory: tempfile::TempDir,
 }
 
-/// What db_bench writes by these benchmarks, opened with nothing in the cache.
+/// Opens, with an empty cache, the database that db_bench writes for these benchmarks.
 fn made(benchmarks: &str, flags: &[&str], cache_bytes: usize, cached_metadata: bool) -> Cold {
     let directory = tempfile::tempdir().unwrap();
     let benchmarks = format!("--benchmarks={benchmarks}");
@@ -113,7 +113,7 @@ fn made(benchmarks: &str, flags: &[&str], cache_bytes: usize, cached_metadata: b
     opened(directory, cache_bytes, cached_metadata)
 }
 
-/// A database, opened with nothing in the cache.
+/// Opens a database with an empty cache.
 fn opened(directory: tempfile::TempDir, cache_bytes: usize, cached_metadata: bool) -> Cold {
     let keys = ldb_scan(directory.path(), "default").unwrap().into_iter().map(|(key, _)| key).collect();
     opened_with(directory, keys, cache_bytes, cached_metadata)
@@ -137,16 +137,16 @@ fn opened_with(
     Cold { db, waves, keys, _directory: directory }
 }
 
-/// A tree of several levels whose tables hold their metadata, opened with nothing in the cache.
+/// Opens, with an empty cache, a tree of several levels whose tables hold their own metadata.
 fn cold(flags: &[&str], cache_bytes: usize) -> Cold {
-    // Why not `waitforcompaction`: it sleeps for five seconds before it looks.
+    // Not `waitforcompaction`, because it sleeps for five seconds before its first look.
     let cold = made("fillrandom,overwrite,compact,overwrite,flush", flags, cache_bytes, false);
     let levels: BTreeSet<_> = cold.db.live_files().iter().map(|file| file.level).collect();
     assert!(levels.len() >= 3, "the tree has the levels {levels:?}");
     cold
 }
 
-/// All in the last level, read without a cache.
+/// Returns a database with all keys in the last level, read without a cache.
 fn uncached(flags: &[&str]) -> Cold {
     made("fillrandom,compact", flags, 0, true)
 }
@@ -154,13 +154,13 @@ fn uncached(flags: &[&str]) -> Cold {
 const PARTITIONED: &[&str] = &["--partition_index_and_filters=true", "--metadata_block_size=512"];
 
 impl Cold {
-    /// 64 keys spread over the whole range, others for each `seed`.
+    /// Returns 64 keys spread over the whole range; each `seed` picks other ones.
     fn batch(&self, seed: usize) -> Vec<&[u8]> {
         let step = self.keys.len() / 64;
         (0..64).map(|i| &self.keys[i * step + seed % step][..]).collect()
     }
 
-    /// Reads a batch; the waves and the reads that it took.
+    /// Reads a batch and returns the numbers of waves and of reads that it took.
     fn read(&self, options: &ReadOptions, seed: usize, awaited: bool) -> (usize, usize) {
         let reads = self.reads_of(options, seed, awaited);
         (waves(&reads), reads.len())
@@ -182,18 +182,18 @@ impl Cold {
 #[test]
 fn a_cold_batch_with_partitioned_metadata_takes_its_dependent_hops() {
     with_ever_slower_reads(|| {
-        // Hops: partitions of filter and index, data. One more for keys whose newest possible file
-        // does not have them.
+        // Hops: partitions of filter and index, then data; one more for keys that their newest
+        // candidate file turns out to lack.
         let cold = cold(PARTITIONED, 64 << 20);
         let defaults = ReadOptions::default();
         let (waves, reads) = cold.read(&defaults, 0, false);
         assert!((2..=3).contains(&waves), "{waves} round trips for {reads} reads");
-        // Neighbouring blocks are read together, so there are fewer reads than blocks; more than
-        // the keys' data blocks there must be.
+        // Neighbouring blocks are read together, so there are fewer reads than blocks, but more
+        // than the 64 data blocks that the keys are in.
         assert!(reads > 64, "{reads} reads: the metadata was not cold");
         let (waves, reads) = cold.read(&defaults, 17, true);
         assert!(waves <= 3, "{waves} round trips for {reads} reads");
-        // The same keys once more are all cached.
+        // The second read of these keys finds all blocks in the cache.
         assert_eq!(cold.read(&defaults, 17, true), (0, 0));
     });
 }
@@ -206,8 +206,8 @@ fn nothing_is_fetched_twice_without_a_cache() {
             let reads = cold.reads_of(&ReadOptions::default(), 0, awaited);
             let waves = waves(&reads);
             assert!(waves <= 3, "{waves} round trips for {reads:?}");
-            // Why not how many reads: blocks next to each other are read together if they are
-            // wanted at the same moment.
+            // The number of reads is not fixed, because adjacent blocks are read together only if
+            // both are wanted at that moment.
             for (i, read) in reads.iter().enumerate() {
                 let twice = reads[..i].iter().find(|other| other.overlaps(read));
                 assert!(twice.is_none(), "{read:?} and {twice:?}");
@@ -227,7 +227,7 @@ fn filter_and_index_are_read_together_where_filters_let_keys_pass() {
             let batch = cold.batch(0);
             get(batch[3]);
             assert_eq!(cold.waves.take(), (3, 3), "{flags:?}: nothing is known yet");
-            // What a batch has seen is known to the lookups after it.
+            // Lookups after the batch use the filter statistics that it gathered.
             cold.read(&ReadOptions::default(), 0, false);
             get(batch[3]);
             let (waves, reads) = cold.waves.take();
@@ -255,7 +255,7 @@ fn without_a_cache_metadata_is_shared_with_lookups_that_wait() {
         karst_io::block_on(&env, async {
             let early = cold.db.get_async(key);
             let late = async {
-                // The first has its filter and its index then, and waits for data.
+                // By now the first lookup has its filter and its index, and waits for data.
                 karst_io::sleep(&env, READ.get() * 5 / 2).await;
                 cold.db.get_async(other).await
             };
@@ -279,7 +279,7 @@ fn without_a_cache_metadata_is_shared_with_lookups_that_wait() {
         });
         let (_, reads) = cold.waves.take();
         assert!((3..=4).contains(&reads), "{reads} reads: filter, index and data, and data");
-        // And nothing of it stays.
+        // Nothing stays in memory afterwards.
         assert!(cold.db.get(key).unwrap().is_some());
         assert_eq!(cold.waves.take().1, 3);
     });
@@ -307,7 +307,8 @@ fn where_a_filter_is_often_wrong_the_next_file_is_read_at_the_same_time() {
         let db = Db::open(directory.path(), &options).unwrap();
         (0..20_000).for_each(|number| db.put(key(number), [b'a'; 100]).unwrap());
         db.compact_range(&CompactRangeOptions::default(), None::<&[u8]>, None::<&[u8]>).unwrap();
-        // A key in 67 is newer. Its file's filter lets every fourth pass that it does not have.
+        // One key in 67 has a newer version. The filter of its file passes every fourth key that
+        // the file lacks.
         (0..300).for_each(|number| db.put(key(number * 67 + 1), [b'b'; 2000]).unwrap());
         db.flush(&FlushOptions::default()).unwrap();
         drop(db);
@@ -316,17 +317,17 @@ fn where_a_filter_is_often_wrong_the_next_file_is_read_at_the_same_time() {
         let (waves, reads) = cold.read(&ReadOptions::default(), 150, false);
         assert_eq!(waves, 1, "{reads} reads");
         assert!((65..110).contains(&reads), "{reads} reads: one for each key, and those in vain");
-        // The same where the newer file has the key: its value counts, whichever comes first.
+        // If the newer file has the key, its value is returned, whichever read completes first.
         let newer: Vec<_> = (0..30).map(|number| key(number * 670 + 1)).collect();
         let values = cold.db.multi_get(&newer);
         assert!(values.iter().all(|value| value.as_ref().unwrap().as_ref().unwrap()[..] == [b'b'; 2000]));
         assert_eq!(cold.waves.take().0, 1);
-        // By now the filter has mostly been right.
+        // By now most answers of the filter have been right.
         assert_eq!(cold.read(&ReadOptions::default(), 250, false).0, 2);
     });
 }
 
-/// A key has an operand in each, and lies elsewhere in each.
+/// Each file has an operand of the key, at a different offset.
 #[test]
 fn blocks_of_files_with_operands_are_read_at_the_same_time() {
     with_ever_slower_reads(|| {
@@ -345,7 +346,7 @@ fn blocks_of_files_with_operands_are_read_at_the_same_time() {
         let cold = opened_with(directory, vec![b"key".to_vec()], 64 << 20, false);
         let value = cold.db.multi_get(&cold.keys).remove(0).unwrap().unwrap();
         assert_eq!(value[..], 4u64.to_le_bytes());
-        // The first round trip tells that the newest is an operand.
+        // The first round trip reveals that the newest entry is an operand.
         assert_eq!(cold.waves.take(), (2, 4));
     });
 }
@@ -393,7 +394,7 @@ fn without_async_io_files_are_read_one_after_another_and_the_blocks_of_one_toget
                 .find(|other| other.path != read.path && read.issued - other.issued < READ.get());
             assert!(other.is_none(), "{read:?} and {other:?}");
         }
-        // The blocks of a file come with one another, in one round trip each time it is gone to.
+        // The blocks of one file are read together, in one round trip per visit to the file.
         let waves = waves(&reads);
         assert!(waves <= 4 * files.len() && waves < reads.len(), "{waves} round trips for {reads:?}");
     });

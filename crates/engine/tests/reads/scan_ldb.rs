@@ -1,5 +1,4 @@
-//! Iterators over databases that RocksDB's own tools wrote, held against what those tools say is in
-//! them.
+//! Iterators over databases that RocksDB's tools wrote, compared with the dumps of those tools.
 
 use karst_engine::db::Db;
 use karst_engine::open::Options;
@@ -16,7 +15,7 @@ fn tool(name: &str, args: &[&str]) -> Vec<u8> {
     output.stdout
 }
 
-/// What `ldb scan` prints, as pairs.
+/// Returns the pairs that `ldb scan` prints.
 fn expected(db: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
     let flag = format!("--db={}", db.display());
     let text = String::from_utf8(tool("ldb", &[&flag, "--hex", "scan"])).unwrap();
@@ -51,7 +50,7 @@ fn check(db: &Path, options: &ReadOptions) {
         iter.prev().unwrap();
     }
     assert!(!iter.valid());
-    // Seeks to keys that are there and to keys that are not, turning round at each.
+    // Seeks to existing and to absent keys, and changes direction at each.
     for (i, (key, _)) in want.iter().enumerate().step_by(7) {
         iter.seek(key).unwrap();
         assert_eq!(iter.key(), key);

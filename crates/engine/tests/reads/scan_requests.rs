@@ -1,11 +1,11 @@
-//! How many requests a scan of tables makes.
+//! Number of read requests that a scan of tables issues.
 
 use karst_engine::{CompactFilesOptions, Db, FlushOptions, Options, ReadOptions};
 use karst_io::{Env, FileSystem, MemoryFileSystem};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Bytes of all values.
+/// Total size of all values in bytes.
 const BYTES: u64 = 20 << 20;
 
 #[test]
@@ -33,15 +33,15 @@ fn a_scan_reads_ahead_in_large_requests_alone() {
             }
             let (reads, enough) = (env.io_stats().reads - before, BYTES / request);
             assert_eq!(entries, BYTES / 1000);
-            // The widest window is reached by a few smaller requests, and a scan that waits for its
-            // reads widens it.
+            // A few smaller requests precede the widest readahead window; a scan that waits for its
+            // reads widens the window.
             assert!(reads <= enough + 8, "{reads} reads, {enough} of {request} bytes (forward: {forward})");
         }
     }
 }
 
-/// Towards the end of a file the scan opens the next one of its level and reads ahead there; what
-/// it has read, it uses.
+/// Near the end of a file the scan opens the next file of the level and reads ahead in it; the scan
+/// uses every byte that it has read ahead.
 #[test]
 fn what_is_read_ahead_of_the_next_file_is_not_read_again() {
     const FILES: u64 = 5;
@@ -77,12 +77,12 @@ fn what_is_read_ahead_of_the_next_file_is_not_read_again() {
         }
         assert_eq!(entries, FILES * KEYS_OF_A_FILE);
         let read = env.io_stats().bytes - before;
-        // What else a table has is read once, when it is opened.
+        // The rest of a table is read once, when the table is opened.
         assert!(read <= bytes, "{read} bytes were read of {bytes} (forward: {forward})");
     }
 }
 
-/// Nothing is read of a file of L0 whose keys the bounds exclude, on either side.
+/// L0 files whose keys the bounds exclude, on either side, are not read.
 #[test]
 fn files_outside_the_bounds_are_not_read() {
     let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
@@ -111,7 +111,7 @@ fn files_outside_the_bounds_are_not_read() {
         }
         (keys, env.io_stats().reads - before)
     };
-    // The tables are open, and each has one block.
+    // The tables are open by now, and each has one block.
     assert_eq!(reads_of(None, None).0, 3);
     assert_eq!(reads_of(None, None), (3, 3));
     assert_eq!(reads_of(Some("c"), Some("e")), (1, 1));

@@ -1,5 +1,5 @@
-//! `ReadOptions::table_filter`: which tables an iterator asks about, what it shows without those
-//! that are passed by, and what a filter that panics does.
+//! `ReadOptions::table_filter`: the tables that an iterator passes to the filter, the entries it
+//! shows without the rejected tables, and a filter that panics.
 
 use karst_engine::format::TableProperties;
 use karst_engine::io::{Env, MemoryFileSystem, block_on};
@@ -8,8 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-/// A database with small tables in a level, two tables in L0, and a memtable. Each table has as
-/// many entries as no other.
+/// Returns a database with small tables in a level, two tables in L0, and a memtable. Each table
+/// has a different number of entries.
 fn filled() -> Db {
     let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
     let options = Options::new()
@@ -28,7 +28,8 @@ fn filled() -> Db {
         let options = CompactRangeOptions::default();
         db.compact_range(&options, Some(bounds[0].as_bytes()), Some(bounds[1].as_bytes())).unwrap();
     }
-    // L0: 1 entry, which hides one of the level; and 1 with a tombstone over two, which counts too.
+    // L0: a table with 1 entry, which hides one of the level, and a table with 1 entry and a
+    // tombstone over two, which counts as an entry too.
     db.put("a0", "newer").unwrap();
     db.flush(&FlushOptions::default()).unwrap();
     db.put("e", "L0").unwrap();
@@ -38,7 +39,7 @@ fn filled() -> Db {
     db
 }
 
-/// Passes tables by with these numbers of entries.
+/// Returns read options that reject tables with these numbers of entries.
 fn without(counts: &'static [u64]) -> ReadOptions {
     let wanted = move |table: &TableProperties| !counts.contains(&table.num_entries);
     ReadOptions { table_filter: Some(TableFilterFn::new(wanted)), ..ReadOptions::new() }
@@ -48,7 +49,7 @@ fn entry(iter: &DbIterator) -> String {
     format!("{}={}", String::from_utf8_lossy(iter.key()), String::from_utf8_lossy(iter.value()))
 }
 
-/// All entries forward, backward, and by the asynchronous calls, which must agree.
+/// Returns all entries. Forward, backward and asynchronous iteration must agree.
 fn shown(db: &Db, options: &ReadOptions) -> String {
     let mut iter = db.iter(options).unwrap();
     let (mut forward, mut backward, mut later) = (Vec::new(), Vec::new(), Vec::new());
@@ -83,11 +84,11 @@ fn tables_are_passed_by_and_their_tombstones_count() {
     let (c, rest) = ("c0=level c3=level c4=level", "e=L0 f=memtable");
     assert_eq!(shown(&db, &ReadOptions::new()), format!("{a} {b} {c} {rest}"));
     assert_eq!(shown(&db, &without(&[])), format!("{a} {b} {c} {rest}"));
-    // The middle, both ends, and all of a level.
+    // Rejects the middle table of a level, then both ends, then all.
     assert_eq!(shown(&db, &without(&[4])), format!("{a} {c} {rest}"));
     assert_eq!(shown(&db, &without(&[3, 5])), format!("a0=newer {b} {rest}"));
     assert_eq!(shown(&db, &without(&[3, 4, 5])), format!("a0=newer {rest}"));
-    // A table of L0: what it hides comes to light.
+    // Without the L0 table, the entry that it hides is visible.
     assert_eq!(shown(&db, &without(&[1])), format!("a0=level a1=level a2=level {b} {c} {rest}"));
     assert_eq!(shown(&db, &without(&[1, 2, 3, 4, 5])), "f=memtable");
     let tombstone_alone = ReadOptions {

@@ -1,4 +1,4 @@
-//! What tables say of themselves, and what is known of the files of a column family.
+//! Table properties, and the metadata of a column family's files.
 
 use karst_engine::compaction_filter::{FilterDecision, FilterInput};
 use karst_engine::io::{Env, MemoryFileSystem, block_on};
@@ -14,7 +14,7 @@ fn options() -> Options {
         .unwrap()
 }
 
-/// Three tables in the family `other`: keys 0 to 9, 10 to 19 and 20 to 29, the first of each
+/// Writes three tables to the family `other`: keys 0 to 9, 10 to 19 and 20 to 29, the first of each
 /// deleted.
 fn filled(options: &Options) -> Db {
     let db = Db::open_cf("/db", options, &["default", "other"]).unwrap();
@@ -50,7 +50,7 @@ fn properties_come_by_path_for_all_tables_and_for_ranges() {
     assert_eq!(within(&[(b"05", b"10")]), paths[..2], "the end of the range counts");
     assert_eq!(within(&[(b"05", b"06"), (b"29", b"31")]), [paths[0].clone(), paths[2].clone()]);
     assert!(within(&[(b"095", b"099"), (b"3", b"4")]).is_empty() && within(&[]).is_empty());
-    // On a level whose files do not overlap, and of a database whose tables are not open.
+    // On a level whose files do not overlap, with tables that are not open.
     db.compact_range_cf(&CompactRangeOptions::default(), &other, None, None).unwrap();
     drop(db);
     let db = Db::open_cf_read_only("/db", &options, &["default", "other"]).unwrap();
@@ -92,7 +92,7 @@ fn metadata_lists_levels_tables_and_blob_files() {
     assert_eq!((empty.file_count, empty.size_bytes, empty.levels.len()), (0, 0, 7));
 }
 
-/// Looks, from within a compaction, at the files that are being compacted.
+/// Compaction filter that reads, during a compaction, the metadata of the files being compacted.
 #[derive(Debug, Default)]
 struct Looks(std::sync::OnceLock<Db>, std::sync::Mutex<Vec<bool>>);
 
@@ -119,7 +119,7 @@ fn files_of_a_compaction_under_way_are_marked() {
     db.flush(&FlushOptions::default()).unwrap();
     let before = db.column_family_metadata(db.default_column_family()).unwrap();
     assert!(!before.levels[0].files[0].being_compacted);
-    // The filter must not keep the database from closing.
+    // The filter's handle must not keep the database open.
     assert!(looks.0.set(db.clone()).is_ok());
     let all = CompactRangeOptions {
         bottommost_level_compaction: karst_engine::BottommostLevelCompaction::Force,
@@ -158,12 +158,12 @@ fn numbers_are_summed_over_families_and_the_block_cache_counts_once() {
     assert_eq!(db.get_opt(&ReadOptions::new(), "a").unwrap().as_deref(), Some(&b"1"[..]));
 }
 
-/// The properties of the one table that so many keys make under these options, compacted into the
-/// last level.
+/// Returns the properties of the one table that 2,000 keys make under these options, compacted into
+/// the last level.
 fn in_the_last_level(more: &str) -> Arc<karst_engine::format::TableProperties> {
     let db = Db::open("/db", &options().set_all(more).unwrap()).unwrap();
     for n in 0..2000_u32 {
-        // Digits that compress, the better the harder a library tries.
+        // Digits that compress better at higher compression levels.
         let value: String = (0..20).map(|i| format!("{:03}", (n * 7 + i * i) % 500)).collect();
         db.put(format!("key{n:05}"), value).unwrap();
     }
@@ -207,8 +207,7 @@ fn a_block_ends_early_if_it_is_nearly_full() {
         let more = format!("compression=kNoCompression;block_size=300;block_size_deviation={deviation}");
         in_the_last_level(&more).num_data_blocks
     };
-    // An entry is some 80 bytes, so three of them are within half of a block's size, but not within
-    // a tenth.
+    // An entry is about 80 bytes, so three of them fit in half of a block, but not in a tenth.
     assert!(blocks(10) < blocks(50), "{} {}", blocks(10), blocks(50));
 }
 
@@ -274,13 +273,13 @@ fn a_family_is_told_by_range_and_level() {
         assert_eq!(found.file_count, levels.iter().map(|(_, firsts)| firsts.len() / 2).sum::<usize>());
         levels
     };
-    // L0, from new to old.
+    // L0, newest first.
     assert_eq!(told(None, None, None), [(0, b"201000".to_vec())]);
     assert_eq!(told(Some("09"), Some("10"), None), [(0, b"1000".to_vec())], "both ends count");
     assert_eq!(told(Some("20"), None, Some(0)), [(0, b"20".to_vec())]);
     assert_eq!(told(None, Some("195"), Some(0)), [(0, b"1000".to_vec())]);
     assert!(told(None, None, Some(1)).is_empty() && told(Some("3"), None, None).is_empty());
-    // What overlaps a table of L0 that counts does too.
+    // An L0 table that overlaps an included L0 table is included too.
     let cf = db.cf("other").unwrap();
     cf.put("08", "value").unwrap();
     cf.put("11", "value").unwrap();

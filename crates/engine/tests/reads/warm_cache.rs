@@ -1,5 +1,5 @@
-//! What flushes and compactions write is in the block cache at once, if the options say so
-//! (`prepopulate_block_cache`).
+//! `prepopulate_block_cache`: flushes and compactions insert the blocks that they write into the
+//! block cache.
 
 use karst_engine::{
     BlockCache, CompactRangeOptions, Db, FlushOptions, Options, ReadOptions, ReadTier, Statistics,
@@ -42,7 +42,7 @@ fn filled(options: &str) -> Store {
 }
 
 impl Store {
-    /// Reads all keys from the cache alone; how many are there.
+    /// Reads all keys from the cache alone and returns the number found.
     fn in_cache(&self) -> u32 {
         let options = ReadOptions { read_tier: ReadTier::BlockCache, ..ReadOptions::new() };
         let is_there = |number: &u32| match self.db.get_opt(&options, key(*number)) {
@@ -67,8 +67,8 @@ impl Store {
     }
 }
 
-/// How tables are: blocks compressed or not, by one thread or several, metadata whole or in
-/// partitions, in the cache or not.
+/// Returns options of tables: blocks compressed or not, by one or several threads, metadata whole
+/// or partitioned, cached or not.
 fn shapes() -> Vec<String> {
     let mut shapes = Vec::new();
     for compression in [
@@ -93,8 +93,7 @@ fn a_flushed_table_is_read_without_a_miss() {
         let warm = filled(&format!("{shape};prepopulate_block_cache=kFlushOnly"));
         let added = warm.statistics.ticker(Ticker::BlockCacheDataAdd);
         assert!(added > 50, "{shape}: {added}");
-        // The first read opens the tables; what they are found by is read then, unless it is in the
-        // cache.
+        // The first read opens the tables and reads their metadata unless it is in the cache.
         warm.db.get(key(0)).unwrap();
         warm.db.get(key(1)).unwrap();
         assert_eq!(warm.statistics.ticker(Ticker::BlockCacheDataMiss), 0, "{shape}");
@@ -117,7 +116,7 @@ fn compactions_do_so_only_if_they_are_asked_to() {
     }
 }
 
-/// `no_block_cache`: nothing enters the cache, by reads or by what is written, and all is found.
+/// `no_block_cache`: neither reads nor writes insert into the cache, and all keys are found.
 #[test]
 fn nothing_is_cached_where_the_options_say_so() {
     for more in ["", "partition_filters=true;index_type=kTwoLevelIndexSearch;metadata_block_size=512;"] {
@@ -136,7 +135,7 @@ fn nothing_is_cached_where_the_options_say_so() {
     }
 }
 
-/// Blocks of tables that a compaction has removed leave the cache, where that is asked for.
+/// Blocks of tables that a compaction removed leave the cache if `uncache_aggressiveness` is set.
 #[test]
 fn blocks_of_removed_tables_leave_the_cache_where_that_is_asked_for() {
     let partitioned = "index_type=kTwoLevelIndexSearch;partition_filters=true;metadata_block_size=300;cache_index_and_filter_blocks=true";
@@ -151,20 +150,20 @@ fn blocks_of_removed_tables_leave_the_cache_where_that_is_asked_for() {
             if stays {
                 assert!(usage() >= before, "{more} {aggressiveness}: {before} {}", usage());
             } else {
-                // Tables are removed a little later.
+                // Tables are removed in the background.
                 eventually(true, || usage() < before / 4);
             }
         }
     }
 }
 
-/// Values that a flush puts into blob files are in the blob cache at once.
+/// Values that a flush writes to blob files are inserted into the blob cache.
 #[test]
 fn flushed_values_are_in_the_blob_cache_where_that_is_asked_for() {
     let blobs = "enable_blob_files=true;min_blob_size=50;blob_cache=8M;prepopulate_block_cache=kFlushOnly";
     for compression in ["kNoCompression", "kSnappyCompression"] {
         let more = format!("{blobs};blob_compression_type={compression}");
-        // A table is opened by the first read of it.
+        // The first read of a table opens it.
         let opened = |more: &str| {
             let store = filled(more);
             (0..2).for_each(|number| drop(store.db.get(key(number)).unwrap()));

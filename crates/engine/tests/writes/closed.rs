@@ -1,5 +1,5 @@
-//! Every public call of a database that is closed says so, changes no file, and cannot be forgotten
-//! here: the lists below are compared with the sources.
+//! Every public call of a closed database returns an error and changes no file. The lists below are
+//! compared with the sources, so no call can be left out.
 
 use karst_engine::caller::{Caller, finish};
 use karst_engine::io::testing::foreign_block_on as wait;
@@ -28,7 +28,7 @@ fn options(env: &Env) -> Options {
     options.set("merge_operator", "StringAppendOperator").unwrap()
 }
 
-/// What a call gave, as far as it matters.
+/// A call's result, reduced to its error.
 trait Told {
     fn error(self) -> Option<Error>;
 }
@@ -46,7 +46,7 @@ impl<T> Told for Vec<Result<T>> {
     }
 }
 
-/// Calls of a database that need to give an error, by name.
+/// Calls that must fail on a closed database, with their names.
 macro_rules! calls {
     ($($name:ident $call:expr;)*) => { vec![$((stringify!($name), Told::error($call))),*] };
 }
@@ -242,8 +242,8 @@ fn of_database(db: &Db, before: &Snapshot) -> Vec<(&'static str, Option<Error>)>
     }
 }
 
-/// What needs no open database, what cannot fail and tells what is in memory, and what is looked at
-/// apart below.
+/// Functions that need no open database, infallible ones that report state in memory, and those
+/// that are tested apart below.
 const OTHERS: &[&str] = &[
     "open_read_only",
     "open_read_only_async",
@@ -291,17 +291,18 @@ const OTHERS: &[&str] = &[
     "map_property_cf",
     "aggregated_int_property",
     "refresh",
-    // The hooks of transactions, whose calls are above.
+    // Hooks of transactions, whose calls are above.
     "of",
     "has_taken",
-    // Of `Cf`, whose other calls are those of `Db`.
+    // Functions of `Cf`; its other calls are those of `Db`.
     "db",
     "name",
     "with_read_options",
     "with_write_options",
 ];
 
-/// The public functions that sources of the engine have, those of the macro `calls!` included.
+/// Returns the names of the public functions in sources of the engine, including those of the macro
+/// `calls!`.
 fn public_functions(sources: &[&str]) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let name_of =
@@ -310,8 +311,8 @@ fn public_functions(sources: &[&str]) -> BTreeSet<String> {
         for line in source.lines().map(str::trim_start) {
             let after = ["pub fn ", "pub async fn "].into_iter().find_map(|start| line.strip_prefix(start));
             found.extend(after.map(name_of));
-            // A line of names, of one operation: `put put_opt ... (key, value) = |cf, key, value|
-            // Op::Put ..`.
+            // A line of names of one operation:
+            // `put put_opt ... (key, value) = |cf, key, value| Op::Put ..`.
             if let Some((names, _)) = line.split_once(" (").filter(|(_, rest)| rest.contains(") = |cf, ")) {
                 found.extend(names.split(' ').map(str::to_owned));
             }
@@ -360,10 +361,10 @@ fn every_call_of_a_closed_database_says_so_and_touches_no_file() {
     let before = db.snapshot();
     db.close().unwrap();
     db.close().expect("closing twice is no error");
-    // The directory is another opener's now.
+    // Another handle opens the directory.
     let other =
         Db::open_cf(PATH, &options(&env).db(|db| db.allow_2pc = true), &["default", "other"]).unwrap();
-    // Why: what nobody needs any more is removed in the background.
+    // Obsolete files are removed in the background, which would change the directory.
     other.disable_file_deletions().unwrap();
     let unlike_log = |files: &MemoryFileSystem| {
         let mut all = contents(files);
@@ -499,7 +500,7 @@ fn iterators_end_with_their_database() {
     assert_eq!(moves.count(), 12, "moves that are in no list of this test: {public:?}");
 }
 
-/// Holds up whoever renames an OPTIONS file.
+/// Blocks a rename to an OPTIONS file until `go_on` receives.
 #[derive(Debug)]
 struct AtOptions {
     told: SyncSender<()>,
@@ -538,7 +539,8 @@ fn closing_waits_for_who_writes_options_before_it_gives_the_lock_back() {
     std::thread::scope(|scope| {
         let changing =
             scope.spawn(|| db.set_options(db.default_column_family(), &[("write_buffer_size", "123456")]));
-        // Why in here: should this fail, the other goes on.
+        // Moved into the scope, so that a failed assertion drops it and the blocked thread
+        // continues.
         let release = release;
         told.recv().unwrap();
         let closing = scope.spawn(|| db.close());
@@ -546,7 +548,7 @@ fn closing_waits_for_who_writes_options_before_it_gives_the_lock_back() {
             assert!(!closing.is_finished(), "it is closed, and takes calls");
             std::thread::yield_now();
         }
-        // Long enough for one who does not wait. One who waits passes whatever the time.
+        // Long enough for a close that does not wait. A close that waits passes after any time.
         for _ in 0..20 {
             assert!(!closing.is_finished(), "it is closed while OPTIONS is being written");
             std::thread::sleep(Duration::from_millis(10));

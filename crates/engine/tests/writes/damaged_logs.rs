@@ -1,10 +1,11 @@
-//! Logs that are torn, damaged, emptied, gone or another database's, in every recovery mode, with
-//! and without the options that verify logs, with the logs in the database's directory or another
-//! one, and in recycled files.
+//! Logs that are torn, damaged, emptied, missing or another database's, in every recovery mode,
+//! with and without the options that verify logs, with the logs in the database's directory or in
+//! another one, and in recycled files.
 //!
-//! The opened database holds a prefix of the batches, in all column families alike, or opening is
-//! refused with an error that names the file; and no option that verifies opens what is refused
-//! without it. `kSkipAnyCorruptedRecords` shows what can be read, and holes with it.
+//! The opened database holds a prefix of the batches, equal in all column families, or opening
+//! fails with an error that names the file; and no verifying option opens a database that is
+//! refused without it. `kSkipAnyCorruptedRecords` recovers every readable record and may leave
+//! holes.
 
 use karst_engine::{Db, FlushOptions, Options, ReadOptions, Result, WriteBatch, WriteOptions};
 use std::path::{Path, PathBuf};
@@ -23,14 +24,14 @@ enum Place {
     Plain,
     /// `wal_dir` is set.
     Elsewhere,
-    /// Files of logs are used again.
+    /// Log files are recycled.
     Recycled,
 }
 
-/// A database whose last four logs are needed: `flushed` is flushed between them.
+/// A database whose last four logs are needed, because only `flushed` is flushed between them.
 struct Written {
     directory: tempfile::TempDir,
-    /// The logs, the oldest first.
+    /// Paths of the logs, the oldest first.
     logs: Vec<PathBuf>,
     /// Number of batches written.
     batches: u64,
@@ -76,7 +77,7 @@ fn write(db: &Db, number: u64, padding: usize) {
 }
 
 impl Written {
-    /// `padding` makes the logs of two databases different in size.
+    /// Writes the database. `padding` makes the logs of two databases differ in size.
     fn new(place: Place, text: &str, padding: usize) -> Written {
         let directory = tempfile::tempdir().unwrap();
         let source = directory.path().join("source");
@@ -94,7 +95,7 @@ impl Written {
                 write(&db, batches, padding);
             });
         };
-        // Logs for others to be written over.
+        // Older logs for recycling.
         for _ in 0..3 {
             more(4);
             flush(&FAMILIES);
@@ -126,7 +127,7 @@ impl Written {
     }
 }
 
-/// Number of logs older than the last four.
+/// Returns the number of logs older than the last four.
 fn logs_above(directory: &tempfile::TempDir, place: Place) -> usize {
     let logs = logs_of(&directory.path().join("copy"), place);
     logs.iter().filter(|log| std::fs::metadata(log).unwrap().len() > 0).count() - 4
@@ -141,7 +142,7 @@ enum Damage {
     Foreign(usize),
 }
 
-/// Of the oldest, the middle ones and the newest of four logs.
+/// Damage to the oldest, a middle one and the newest of four logs.
 const DAMAGES: [Damage; 12] = [
     Damage::Torn(0),
     Damage::Torn(1),
@@ -182,8 +183,8 @@ impl Damage {
     }
 }
 
-/// Number of batches that the database shows. Fails if one is missing in between, or if the column
-/// families show different numbers.
+/// Returns the number of batches that the database holds. Panics if one in between is missing, or
+/// if the column families hold different numbers.
 fn shown(db: &Db, when: &str) -> u64 {
     let counts = FAMILIES.map(|name| {
         let mut iter = db.iter_cf(&ReadOptions::new(), &db.column_family(name).unwrap()).unwrap();
@@ -213,7 +214,8 @@ fn all_opened(outcome: Result<Db>, prefix: bool, when: &str) -> Option<u64> {
     }
 }
 
-/// Opens in all ways. Says what was opened for writing.
+/// Opens the database read-only, as a secondary and for writing. Returns the number of batches that
+/// the last of them holds, or `None` if it was refused.
 fn open(written: &Written, damage: Option<Damage>, other: &Written, how: (Place, &str, &str)) -> Option<u64> {
     let (place, verifying, mode) = how;
     let path = written.copied();

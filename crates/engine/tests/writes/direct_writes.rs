@@ -1,5 +1,5 @@
-//! Tables and blob files that are written, and compacted, without the page cache; and what RocksDB
-//! says of them.
+//! Tables and blob files that are written and compacted with direct I/O, and the values that
+//! RocksDB reads from them.
 
 use karst_engine::{CompactRangeOptions, Db, FlushOptions, Options, WriteBatch, WriteOptions};
 use karst_io::{Disturb, Disturbance, DisturbedFileSystem, Env, OpenOptions, PosixFileSystem};
@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// How files were created and opened: names only.
+/// Names of files by the way they were created and opened.
 #[derive(Debug, Default)]
 struct Seen {
     refuses_direct: bool,
@@ -55,7 +55,7 @@ fn key(number: u32) -> String {
     format!("key{number:06}")
 }
 
-/// Fills a database, with values of many sizes, some in blob files, and compacts it once.
+/// Fills a database with values of many sizes, some of them in blob files, and compacts it once.
 fn filled(directory: &Path, options: &str, seen: Seen) -> (Db, Arc<Seen>) {
     let file_system = DisturbedFileSystem::new(Arc::new(PosixFileSystem), seen);
     let seen = file_system.between().clone();
@@ -87,7 +87,7 @@ fn check(db: &Db) {
 }
 
 fn on_disk() -> tempfile::TempDir {
-    // Why not the temporary directory: it may be memory, without direct I/O.
+    // Not the temporary directory, because that may be in memory, without direct I/O.
     tempfile::Builder::new().tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
@@ -95,8 +95,8 @@ fn is_data(name: &str) -> bool {
     [".sst", ".blob"].iter().any(|extension| name.ends_with(extension))
 }
 
-/// The tables and blob files that the database needs. Why not what is in its directory: files that
-/// are no longer needed go a moment later.
+/// Returns the tables and blob files that the database needs. The directory may hold more, because
+/// obsolete files are removed a moment later.
 fn files_of(db: &Db) -> BTreeSet<String> {
     let (names, _) = db.live_file_names();
     names.iter().map(|file| name(Path::new(file))).filter(|name| is_data(name)).collect()
@@ -118,7 +118,7 @@ fn all_data_is_written_directly_and_rocksdb_reads_it() {
     assert!(flushed.union(&compacted).all(|name| direct.contains(name)), "{direct:?}");
     assert!(direct.iter().all(|name| is_data(name)), "{direct:?}");
     assert!(seen.read_direct.lock().unwrap().is_empty(), "reads are another option's");
-    // The length of a file is that of its content, not of the last block.
+    // A file's length is that of its content, not rounded up to a block.
     let lengths =
         files_of(&db).iter().map(|name| path.join(name).metadata().unwrap().len()).collect::<Vec<_>>();
     assert!(lengths.iter().any(|len| len % 512 != 0), "{lengths:?}");

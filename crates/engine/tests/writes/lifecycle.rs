@@ -1,5 +1,5 @@
-//! The end of a database: when a handle is closed or the last one dropped, wherever that is, the
-//! lock is free, and the next opening finds everything; however much the logs hold.
+//! The end of a database: after a handle is closed or the last one dropped, on any thread, the lock
+//! is free and the next opening finds all writes, for logs of any length.
 
 use karst_engine::io::{Disturb, Disturbance, DisturbedFileSystem, Env, FileSystem, MemoryFileSystem};
 use karst_engine::{
@@ -12,7 +12,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Longer than anything here takes; who waits so long would wait for ever.
+/// Time limit that only a wait without end reaches.
 const FOREVER: Duration = Duration::from_secs(120);
 
 fn create() -> Options {
@@ -22,8 +22,8 @@ fn create() -> Options {
     })
 }
 
-/// While other threads start processes, whose forked halves have every file of this process open
-/// for a moment.
+/// Meanwhile other threads start processes; each forked child holds every file of this process open
+/// until it executes its program.
 #[test]
 fn a_closed_database_can_be_opened_at_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -55,7 +55,7 @@ fn a_closed_database_can_be_opened_at_once() {
     });
 }
 
-/// Has a handle of the database that it listens to, and ends it in the callback.
+/// Listener that owns a handle of its database and drops or closes it in the callback.
 #[derive(Debug)]
 struct Owner {
     handle: Mutex<Option<Db>>,
@@ -93,7 +93,7 @@ fn ends_in_a_callback(closes: bool) {
     drop(db);
     let outcome = told.recv_timeout(FOREVER).expect("the callback ends");
     assert_eq!(outcome, if closes { Err(ErrorKind::InvalidArgument) } else { Ok(()) });
-    // It is closed behind the callback's back: soon it can be opened.
+    // Closing completes outside of the callback; soon the database can be opened.
     let mut rounds = 0;
     let db = loop {
         match Db::open("/db", &create().env(env.clone())) {
@@ -174,7 +174,7 @@ fn all_of(db: &Db, family: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
     found
 }
 
-/// Far more than a memtable may have.
+/// The logs hold far more than one memtable.
 #[test]
 fn logs_are_replayed_one_memtable_at_a_time() {
     const MEMTABLE: usize = 64 << 10;
@@ -212,7 +212,8 @@ fn logs_are_replayed_one_memtable_at_a_time() {
     }
 }
 
-/// Has somebody else make the database, write to it and close it, when its directory is made.
+/// Lets another opener create the database, write to it and close it at the moment its directory is
+/// created.
 #[derive(Debug)]
 struct Faster {
     env: Env,

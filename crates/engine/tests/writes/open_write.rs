@@ -1,5 +1,5 @@
-//! Opening for writing: databases made, opened again, refused, and what a crash at any moment
-//! leaves of them.
+//! Opening for writing: databases that are created, reopened or refused, and the state that a crash
+//! at any change leaves.
 
 use karst_engine::io::{Disturb, DisturbedFileSystem, MemoryFileSystem};
 use karst_engine::io::{Env, FileSystem};
@@ -214,7 +214,7 @@ fn families_that_options_name_are_made_where_they_are_missing() {
     let families = || Db::list_column_families("/db", &Options::new().env(env.clone())).unwrap();
     let levels_of =
         |db: &Db, family: &str| db.get_options(&db.column_family(family).unwrap()).unwrap().num_levels;
-    // A database is made with them, or not at all.
+    // A database is created with all families or not at all.
     let error = Db::open("/db", &missing.clone().column_family("more", |family| family.num_levels = 0));
     assert_eq!(error.unwrap_err().kind(), ErrorKind::InvalidArgument);
     assert!(!env.fs().exists(Path::new("/db/CURRENT")).unwrap());
@@ -223,7 +223,7 @@ fn families_that_options_name_are_made_where_they_are_missing() {
     db.cf("users").unwrap().put("key", "value").unwrap();
     drop(db);
     assert_eq!(families(), ["default", "users"]);
-    // One that is there gets what it lacks, if that is asked for.
+    // An existing database gets its missing families only with `create_missing_column_families`.
     let more = |options: &Options| options.clone().column_family("more", |family| family.num_levels = 3);
     assert_eq!(Db::open("/db", &more(&named)).unwrap_err().kind(), ErrorKind::InvalidArgument);
     let reading = Db::open_read_only("/db", &more(&missing));
@@ -236,7 +236,7 @@ fn families_that_options_name_are_made_where_they_are_missing() {
         drop(db);
         assert_eq!(families(), ["default", "users", "more"]);
     }
-    // Who names the families by the call names all.
+    // A call that names families must name all of them.
     let error = Db::open_cf(
         "/db",
         &missing.column_family("most", |family| family.num_levels = 2),
@@ -314,8 +314,7 @@ fn what_cannot_be_opened_is_left_as_it_was() {
     let path = folder.path().join("db");
     let found = || {
         let mut found = contents(&path);
-        // Who has the database open writes to it at any time, and a LOCK is made by whoever comes
-        // first.
+        // A handle writes to LOG at any time, and the first opener creates LOCK.
         found.retain(|name, _| name != "LOG" && name != "LOCK");
         found
     };
@@ -366,8 +365,7 @@ fn what_cannot_be_opened_is_left_as_it_was() {
     drop(Db::open(&path, &Options::new()).unwrap());
 }
 
-/// Another process would do the same to the files: the reader shares nothing with the writer but
-/// the directory.
+/// The reader shares nothing with the writer but the directory, like a reader in another process.
 #[test]
 fn reading_while_another_writes_is_of_one_moment() {
     let folder = tempfile::tempdir().unwrap();
@@ -393,12 +391,12 @@ fn reading_while_another_writes_is_of_one_moment() {
         written
     });
     let mut last = 0;
-    // Why not a fixed number: the writer may not have had a processor yet.
+    // No fixed number of rounds, because the writer may not have had a processor yet.
     let (mut round, mut overtaken) = (0, 0);
     while (round < 40 || last == 0) && !writer.is_finished() {
         let reader = match Db::open_read_only(path, &Options::new()) {
             Ok(reader) => reader,
-            // Files that the reader had listed were removed each time before it opened them.
+            // Files that the reader had listed were removed before it opened them, on each attempt.
             Err(error) if error.kind() == ErrorKind::TryAgain && overtaken < 500 => {
                 overtaken += 1;
                 continue;
@@ -434,8 +432,8 @@ fn a_destroyed_database_is_gone_and_other_files_are_not() {
     assert!(!path.exists());
 }
 
-/// Lets so many changes of files happen, and none after that: what is on storage then is what a
-/// crash leaves.
+/// Lets the first `.0` changes of files succeed and fails all later ones, so that the files are
+/// those that a crash leaves.
 #[derive(Debug)]
 struct CrashAfter(AtomicU64);
 
@@ -462,8 +460,8 @@ fn options_on(fs: impl FileSystem + 'static) -> Options {
     create().env(Env::builder().file_system(Arc::new(fs)).build())
 }
 
-/// Runs `act` with a crash behind each of its changes, until it gets through, and `check` on what
-/// each crash leaves.
+/// Runs `act` with a crash after each of its changes until it completes, and `check` on the files
+/// that each crash leaves.
 fn crash_everywhere(
     files: &BTreeMap<String, Vec<u8>>,
     act: impl Fn(&Options) -> karst_engine::Result<()>,
@@ -549,7 +547,7 @@ fn a_crash_while_families_come_and_go_leaves_the_old_or_the_new_state() {
     assert!(crash_everywhere(&files, act, check) > 40);
 }
 
-/// Takes every table away from who opens it, and changes the directory: what a reader sees whom
+/// Removes every table before it is opened and changes the directory: the view of a reader that
 /// compactions in another process overtake.
 #[derive(Debug)]
 struct Overtaking(MemoryFileSystem, AtomicU64);
@@ -600,7 +598,7 @@ fn there_is_no_identity_file_where_none_is_wanted() {
         let id = db.identity().unwrap().to_owned();
         db.close().unwrap();
         assert_eq!(identity(), files);
-        // The MANIFEST has it then, and opening again makes no file.
+        // The MANIFEST holds the identity now, and opening again creates no file.
         let db = Db::open("/db", &options).unwrap();
         assert_eq!(db.identity(), Some(&*id));
         db.close().unwrap();

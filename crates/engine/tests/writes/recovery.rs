@@ -1,5 +1,5 @@
-//! Logs: databases left unflushed by RocksDB's tools, killed while writing, torn, recycled,
-//! compressed; read by KarstDB and by `ldb`, which must agree.
+//! Logs that RocksDB's tools left unflushed, killed while writing, torn, recycled or compressed.
+//! KarstDB and `ldb` must read equal entries from them.
 
 use karst_engine::WriteOptions;
 use karst_engine::db::Db;
@@ -16,13 +16,14 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-/// Every file of a directory with its bytes.
+/// Returns every file of a directory with its bytes.
 fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let files = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     files.filter(|path| path.is_file()).map(|path| (path.clone(), fs::read(&path).unwrap())).collect()
 }
 
-/// All entries of a column family, by an iterator and by get. The directory is left as it was.
+/// Returns all entries of a column family; iterator and get must agree. Leaves the directory
+/// unchanged.
 fn read(directory: &Path, family: &str) -> Result<Vec<karst_testkit::Entry>, String> {
     let before = contents(directory);
     let db = Db::open_read_only(directory, &Options::new()).map_err(|e| e.to_string())?;
@@ -49,7 +50,7 @@ fn agree(directory: &Path, family: &str) -> usize {
     ours.len()
 }
 
-/// The logs, oldest first.
+/// Returns the paths of the logs, oldest first.
 fn logs(directory: &Path) -> Vec<PathBuf> {
     let mut logs: Vec<PathBuf> = fs::read_dir(directory)
         .unwrap()
@@ -66,7 +67,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Changes an option in the newest OPTIONS file, so that both sides open with it.
+/// Changes an option in the newest OPTIONS file, so that both engines open with it.
 fn set_option(directory: &Path, name: &str, value: &str) {
     let names = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let options = names.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("OPTIONS-"));
@@ -91,7 +92,7 @@ fn what_ldb_put_left_in_the_log() {
     ldb(db, &["--create_if_missing", "batchput", "a", "1", "b", "2", "c", "3"], b"").unwrap();
     ldb(db, &["create_column_family", "other"], b"").unwrap();
     ldb(db, &["--column_family=other", "put", "o", "9"], b"").unwrap();
-    // One process, so that all of it stays in one log.
+    // One process, so that all entries stay in one log.
     let script = b"put d 4\nput e 5\ndelete b\nput a 11\ndelete nothing\n";
     ldb(db, &["query"], script).unwrap();
     assert!(logs(db).iter().any(|log| fs::metadata(log).unwrap().len() > 0));
@@ -135,7 +136,7 @@ fn recycled_logs() {
     db_bench(db, &flags).unwrap();
     let options_file = tempfile::NamedTempFile::new().unwrap();
     set_option(db, "recycle_log_file_num", "2");
-    // RocksDB 7.8 recycles in no stricter mode.
+    // RocksDB 7.8 recycles logs in no stricter mode.
     set_option(db, "wal_recovery_mode", "kSkipAnyCorruptedRecords");
     set_option(db, "write_buffer_size", "65536");
     set_option(db, "arena_block_size", "4096");
@@ -148,14 +149,15 @@ fn recycled_logs() {
         &[&options, "--benchmarks=fillrandom,overwrite", "--num=3000", "--value_size=100"],
     )
     .unwrap();
-    // Invariant of the test: recyclable records, and a log with bytes of its former life behind its
+    // Invariant of the test: recyclable records, and a log with bytes of its former use after its
     // end.
     let log = fs::read(logs(fresh.path()).pop().unwrap()).unwrap();
     assert!((5..=8).contains(&log[6]), "record type {}", log[6]);
     assert!(agree(fresh.path(), "default") > 1500);
 }
 
-/// Bytes of logs and tables, while another process makes the directory and writes them.
+/// Returns the bytes of logs and tables while another process creates the directory and writes
+/// them.
 fn written_bytes(directory: &Path) -> u64 {
     let files = fs::read_dir(directory).into_iter().flatten().flatten();
     let files = files.filter(|file| file.path().extension().is_some_and(|e| e == "log" || e == "sst"));
@@ -259,7 +261,7 @@ fn the_log_may_be_in_a_directory_of_its_own() {
     assert!(error.contains(&wal.path().display().to_string()) && error.contains("wal_dir"), "{error}");
 }
 
-/// RocksDB writes no LOCK beside its logs, and takes no notice of one that KarstDB wrote.
+/// RocksDB writes no LOCK next to its logs and ignores one that KarstDB wrote.
 #[test]
 fn rocksdb_and_karstdb_take_turns_with_logs_in_a_directory_of_their_own() {
     let (directory, wal) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -293,7 +295,7 @@ fn a_database_may_be_read_while_another_process_has_it_open() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    // It has the database open when it has written.
+    // The process has the database open once its write is in a log.
     child.stdin.as_mut().unwrap().write_all(b"put c 3\n").unwrap();
     let has_put = |log: &PathBuf| fs::read(log).is_ok_and(|bytes| bytes.ends_with(b"\x01c\x013"));
     eventually(true, || logs(directory.path()).iter().any(has_put));
@@ -304,8 +306,8 @@ fn a_database_may_be_read_while_another_process_has_it_open() {
     child.wait().unwrap();
 }
 
-/// What is recovered behind damage is brought into tables. If it stayed in the damaged log, an
-/// opening in another mode would end at the damage, and take what was written since for lost.
+/// Entries recovered after damage are flushed to tables. If they stayed in the damaged log, an
+/// opening in another mode would stop at the damage and lose all later writes.
 #[test]
 fn what_was_recovered_behind_skipped_damage_does_not_depend_on_the_log_any_more() {
     let files = Arc::new(MemoryFileSystem::new());
@@ -318,7 +320,7 @@ fn what_was_recovered_behind_skipped_damage_does_not_depend_on_the_log_any_more(
         Db::open("/db", &options.set("wal_recovery_mode", mode).unwrap()).unwrap()
     };
     let db = open("kPointInTimeRecovery");
-    // Each is larger than a block of the log, so that the others can be read.
+    // Each value is larger than a block of the log, so that the others remain readable.
     let value = |key: &str| key.repeat(100_000);
     ["a", "b", "c"].iter().for_each(|key| db.put(key, value(key)).unwrap());
     let log = *db.log_numbers().last().unwrap();
@@ -337,7 +339,7 @@ fn what_was_recovered_behind_skipped_damage_does_not_depend_on_the_log_any_more(
     assert_eq!(found(&open("kPointInTimeRecovery")), [true, false, true, true]);
 }
 
-/// What the logs hold becomes tables as the budget of memtables is used up, where it is enforced.
+/// With an enforced budget of memtables, replay flushes to tables whenever the budget is used up.
 #[test]
 fn the_budget_of_memtables_counts_while_logs_are_replayed() {
     let tables = |limit: usize, enforces: bool| {
@@ -377,8 +379,8 @@ fn the_budget_of_memtables_counts_while_logs_are_replayed() {
     assert!(default == other && (4..=20).contains(&default), "{default} {other}");
 }
 
-/// A table that cannot be opened keeps nobody from opening the database where tables are opened
-/// beside its work; LOG tells, and so does whoever reads it.
+/// With `open_files_async`, a table that cannot be opened does not keep the database from opening;
+/// LOG has the error, and reads of the table return it.
 #[test]
 fn tables_are_opened_beside_what_the_database_does_where_that_is_asked_for() {
     let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
@@ -408,8 +410,8 @@ fn tables_are_opened_beside_what_the_database_does_where_that_is_asked_for() {
     db.close().unwrap();
 }
 
-/// Counts the tables that are being opened at the same time, and lets none go on before there are
-/// as many as wanted.
+/// Counts the tables that are being opened concurrently, and blocks each until `wanted` of them
+/// are.
 #[derive(Debug, Default)]
 struct Opens {
     wanted: usize,
@@ -430,7 +432,7 @@ impl Disturb for Opens {
         now.0 += 1;
         now.1 = now.1.max(now.0);
         self.changed.notify_all();
-        // A generous end, so that too few fail the test.
+        // A generous limit; opening too few files fails the test.
         let minutes = Duration::from_secs(300);
         now = self.changed.wait_timeout_while(now, minutes, |now| now.1 < self.wanted).unwrap().0;
         now.0 -= 1;
@@ -438,7 +440,7 @@ impl Disturb for Opens {
     }
 }
 
-/// So many tables are opened at a time as the option says, when the database is opened.
+/// Opening a database opens `max_file_opening_threads` tables concurrently.
 #[test]
 fn as_many_tables_are_opened_at_a_time_as_the_option_says() {
     let memory = Arc::new(MemoryFileSystem::new());
@@ -470,8 +472,8 @@ fn as_many_tables_are_opened_at_a_time_as_the_option_says() {
     }
 }
 
-/// A MANIFEST that was damaged while the database was open is written anew when it is closed, where
-/// it is read back then.
+/// A MANIFEST that was damaged while the database was open is rewritten on close with
+/// `verify_manifest_content_on_close`.
 #[test]
 fn a_damaged_manifest_is_noticed_when_the_database_is_closed() {
     for verifies in [false, true] {

@@ -1,6 +1,6 @@
-//! Logs that take the files of older ones (`recycle_log_file_num`), logs that are written in memory
-//! (`allow_mmap_writes`), and space that is reserved for logs and MANIFESTs: what is in them is
-//! found again, by KarstDB and by RocksDB, however the process ends; and nothing is left behind.
+//! Logs that reuse the files of older ones (`recycle_log_file_num`), logs written through a memory
+//! map (`allow_mmap_writes`), and space that is reserved for logs and MANIFESTs: KarstDB and
+//! RocksDB recover all entries after any end of the process, and nothing is left behind.
 
 use karst_engine::io::{Crash, Env, FileSystem, MemoryFileSystem, PosixFileSystem, Simulation};
 use karst_engine::{Db, ErrorKind, FlushOptions, Options, WriteOptions};
@@ -24,7 +24,7 @@ fn value(n: usize) -> Vec<u8> {
     vec![b'a' + (n % 26) as u8; 50 + n * 7 % 300]
 }
 
-/// Puts of numbered keys, with a flush after each hundred.
+/// Puts numbered keys, with a flush after each hundred.
 fn fill(db: &Db, numbers: std::ops::Range<usize>) {
     for n in numbers {
         db.put(format!("key{n:05}"), value(n)).unwrap();
@@ -41,15 +41,15 @@ fn check(db: &Db, count: usize) {
     assert_eq!(db.get(format!("key{count:05}")).unwrap(), None);
 }
 
-/// A log's file is there under the next numbers, with the end of its former life in it; closing
-/// leaves none that nobody needs.
+/// A log's file is reused under a later number, with the end of its former content in it; closing
+/// removes the spare ones.
 #[test]
 fn logs_take_the_files_of_older_ones() {
     let directory = tempfile::tempdir().unwrap();
     let (path, env) = (directory.path(), Env::posix());
     let db = Db::open(path, &options(&env)).unwrap();
-    // Files become spares in the background: until the newest log is in one that is longer than it
-    // is, and another waits.
+    // Files become spares in the background. Writes until the newest log is in a file longer than
+    // itself and another spare waits.
     let (needed, count) = (1..50)
         .find_map(|hundreds| {
             let count = 100 * hundreds + 1;
@@ -63,7 +63,7 @@ fn logs_take_the_files_of_older_ones() {
             (there.len() > needed.len() && bytes.len() > 5000 && bytes[6] == 5).then_some((needed, count))
         })
         .expect("a log is written over an older one's file");
-    // What another process sees of it while it is written.
+    // Other processes read all entries while the log is being written.
     assert_eq!(ldb_scan(path, "default").unwrap().len(), count);
     check(&Db::open_read_only(path, &Options::new()).unwrap(), count);
     db.close().unwrap();
@@ -74,8 +74,8 @@ fn logs_take_the_files_of_older_ones() {
     check(&Db::open(path, &options(&env)).unwrap(), count);
 }
 
-/// A database that was not closed: RocksDB and KarstDB find everything, though the newest log ends
-/// in the middle of an older one's record.
+/// A database that was not closed: RocksDB and KarstDB recover all entries, although the newest log
+/// ends in the middle of an older log's record.
 #[test]
 fn both_engines_recover_from_recycled_logs() {
     for ends_at in [1000, 1007, 1031, 1099] {
@@ -84,11 +84,11 @@ fn both_engines_recover_from_recycled_logs() {
         let db = Db::open(path, &options(&env)).unwrap();
         fill(&db, 0..ends_at);
         let copy = tempfile::tempdir().unwrap();
-        // As it is at one moment: no job changes it meanwhile.
+        // Background jobs are paused so that the copy is of one moment.
         db.pause_background_work().unwrap();
         for name in env.fs().list_dir(path).unwrap() {
             match std::fs::copy(path.join(&name), copy.path().join(&name)) {
-                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {} // nobody needed it any more
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {} // obsolete by now
                 copied => drop(copied.unwrap()),
             }
         }
@@ -98,7 +98,7 @@ fn both_engines_recover_from_recycled_logs() {
         let db = Db::open(copy.path(), &options(&env)).unwrap();
         check(&db, ends_at);
         assert_eq!(db.log_damage(), None);
-        // Spares of the former process are no spares any more.
+        // Spares of the former process are not reused.
         db.put("more", "1").unwrap();
         drop(db);
         let db = Db::open(copy.path(), &options(&env)).unwrap();
@@ -108,9 +108,9 @@ fn both_engines_recover_from_recycled_logs() {
     }
 }
 
-/// A database whose process ended: behind the newest log there are zeros, as much as was mapped.
-/// RocksDB and KarstDB find everything, also when KarstDB keeps the log and writes another. Where a
-/// recovery mode could take that for damage, logs are not mapped.
+/// A database whose process was killed: the newest log ends in zeros up to the end of the mapping.
+/// RocksDB and KarstDB recover all entries, also when KarstDB keeps the log and writes another.
+/// Logs are not mapped in recovery modes that could take the zeros for damage.
 #[test]
 fn both_engines_recover_from_mapped_logs() {
     let modes = [
@@ -127,7 +127,7 @@ fn both_engines_recover_from_mapped_logs() {
         ]
         .map(|further| (mode, further))
     }) {
-        // The end of the last log: in the first stretch, and behind it.
+        // The last log ends in the first mapped stretch, and after it.
         for count in [1000, 5000] {
             let directory = tempfile::tempdir().unwrap();
             let (path, env) = (directory.path(), Env::posix());
@@ -138,7 +138,7 @@ fn both_engines_recover_from_mapped_logs() {
             let db = Db::open(path, &options).unwrap();
             for n in 0..count {
                 db.put(format!("key{n:05}"), value(n)).unwrap();
-                // More than is mapped at a time; it is written.
+                // A value larger than a mapping is written instead.
                 if n == 700 {
                     db.put("big", vec![b'b'; 300_000]).unwrap();
                 }
@@ -146,7 +146,7 @@ fn both_engines_recover_from_mapped_logs() {
             let copied = |from: &Path| {
                 let copy = tempfile::tempdir().unwrap();
                 for name in env.fs().list_dir(from).unwrap() {
-                    // What goes meanwhile is what opening found to be needed by nobody.
+                    // Files that opening found obsolete may disappear meanwhile.
                     match std::fs::copy(from.join(&name), copy.path().join(&name)) {
                         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
                         copied => drop(copied.unwrap()),
@@ -161,7 +161,7 @@ fn both_engines_recover_from_mapped_logs() {
             let is_mapped = bytes.len().is_multiple_of(64 << 10) && bytes.ends_with(&[0; 100]);
             assert_eq!(is_mapped, *mode == "kPointInTimeRecovery", "{} bytes", bytes.len());
             let ours = copied(copy.path());
-            // RocksDB 7.8 does not know the option.
+            // RocksDB 7.8 does not know `track_and_verify_wals`.
             let scan = |path: &Path, count: usize| {
                 let found = || ldb_scan(path, "default").unwrap().len();
                 assert!(
@@ -184,7 +184,7 @@ fn both_engines_recover_from_mapped_logs() {
     }
 }
 
-/// Where a recovery mode takes a recycled log's end for damage, logs are not recycled.
+/// Logs are not recycled in recovery modes that take a recycled log's end for damage.
 #[test]
 fn recovery_modes_that_exclude_it_turn_it_off() {
     let modes = [
@@ -200,7 +200,7 @@ fn recovery_modes_that_exclude_it_turn_it_off() {
         assert_eq!(db.options().recycle_log_file_num, if recycles { 2 } else { 0 }, "{mode}");
         fill(&db, 0..500);
         let spares = || logs(&env, Path::new("/db")).len().saturating_sub(db.log_numbers().len());
-        // What is not kept is removed in the background, a moment after it is no longer needed.
+        // Obsolete logs are removed in the background.
         if !recycles {
             eventually(0, spares);
         }
@@ -210,8 +210,8 @@ fn recovery_modes_that_exclude_it_turn_it_off() {
     }
 }
 
-/// Power failures at every change around the exchange of logs: what was synced is there, and what
-/// is there is a prefix.
+/// Power failures at every change while logs are recycled: synced entries are recovered, and the
+/// recovered entries are a prefix.
 #[test]
 fn nothing_synced_is_lost_with_the_power() {
     let mut reused = 0;
@@ -263,7 +263,7 @@ fn nothing_synced_is_lost_with_the_power() {
     assert!(reused > 100, "{reused} flushes left a spare");
 }
 
-/// Space is reserved for what will be written, shows in no file's length, and is given back.
+/// Reserved space does not show in a file's length, and is released.
 #[test]
 fn space_is_reserved_and_given_back() {
     use std::os::unix::fs::MetadataExt;
@@ -296,8 +296,8 @@ fn space_is_reserved_and_given_back() {
     }
 }
 
-/// Compat: RocksDB refuses such writes too, as its recovery of recycled logs goes by sequence
-/// numbers without gaps.
+/// Compat: RocksDB refuses such writes too, because its recovery of recycled logs relies on
+/// sequence numbers without gaps.
 #[test]
 fn writes_without_a_log_do_not_go_with_recycled_logs() {
     for (recycled, works) in [("0", true), ("2", false)] {

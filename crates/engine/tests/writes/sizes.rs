@@ -1,4 +1,4 @@
-//! What is told of keys without reading them: sizes of ranges, and whether a key may be there.
+//! Approximate sizes of ranges, and `key_may_exist`: calls that read no data blocks.
 
 use karst_engine::{
     BlockCache, CompactRangeOptions, Db, ErrorKind, FlushOptions, KeyRange, Options, ReadOptions,
@@ -25,7 +25,7 @@ fn open(folder: &tempfile::TempDir, more: &str) -> Db {
     Db::open(folder.path(), &options).unwrap()
 }
 
-/// Everything once in files of the last level, a third of it again in two files of L0.
+/// Puts all keys in files of the last level, and a third of them again in two files of L0.
 fn fill(db: &Db) {
     let put = |numbers: &mut dyn Iterator<Item = u32>| {
         numbers.for_each(|number| db.put(key(number), [number as u8; VALUE_BYTES as usize]).unwrap());
@@ -62,19 +62,19 @@ fn ranges_have_their_share_of_the_files_and_add_up() {
         fill(&db);
         let all = db.int_property("rocksdb.total-sst-files-size").unwrap();
         db.close().unwrap();
-        // With nothing in the cache but what opening puts there.
+        // The cache holds only the blocks that opening reads.
         let db = open(&folder, more);
         let bounds = [(0, KEYS), (0, KEYS / 2), (KEYS / 2, KEYS), (100, 200), (500, 500), (700, 600)];
         let found = sizes(&db, &bounds);
         assert_eq!(found[0], all, "{more}");
         assert!(found[1].abs_diff(all / 2) < all / 20, "{more}: {found:?}");
-        // Each file's two parts are rounded down.
+        // The two parts of each file are rounded down.
         assert!(all - (found[1] + found[2]) < 10, "{more}: {found:?}");
         let entries = 100 + 100 / 3;
         assert!(found[3].abs_diff(entries * VALUE_BYTES) < 8 << 10, "{more}: {found:?}");
         assert_eq!(found[4..], [0, 0]);
         assert_eq!(sizes(&db, &[(KEYS, KEYS * 2)]), [0]);
-        // So many that not all are looked at together.
+        // More ranges than are measured in one batch.
         let narrow: Vec<(u32, u32)> =
             (0..100).map(|part| (part * KEYS / 100, (part + 1) * KEYS / 100)).collect();
         let sum: u64 = sizes(&db, &narrow).iter().sum();
@@ -90,7 +90,7 @@ fn keys_in_reverse_and_files_of_tombstones_only() {
     db.flush(&FlushOptions::default()).unwrap();
     let all = db.int_property("rocksdb.total-sst-files-size").unwrap();
     let found = sizes(&db, &[(KEYS, 0), (0, KEYS), (KEYS, KEYS / 2)]);
-    // The range ends before its end, so it lacks the block of that key.
+    // The range is exclusive of its end, so it lacks the block of that key.
     assert!(all - found[0] < all / 100, "{found:?} of {all}");
     assert_eq!(found[1], 0);
     assert!(found[2].abs_diff(all / 2) < all / 20, "{found:?}");

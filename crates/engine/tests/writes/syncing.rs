@@ -1,5 +1,5 @@
-//! How files are synced, and told to travel to the device, as the options say: `use_fsync`,
-//! `bytes_per_sync`, `wal_bytes_per_sync`, `strict_bytes_per_sync`.
+//! Syncs of files, full and by range, as the options select: `use_fsync`, `bytes_per_sync`,
+//! `wal_bytes_per_sync`, `strict_bytes_per_sync`.
 
 use karst_engine::{Db, FlushOptions, Options, WriteOptions};
 use karst_io::{Disturb, Disturbance, DisturbedFileSystem, Env, PosixFileSystem};
@@ -8,8 +8,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-/// What kinds of files were synced with all that is known of them, and told to travel, strictly or
-/// not.
+/// Kinds of files that were synced with all metadata, and those synced by range, strictly or not.
 #[derive(Debug, Default)]
 struct Seen {
     synced_all: Mutex<BTreeSet<String>>,
@@ -37,7 +36,7 @@ impl Disturb for Seen {
     }
 }
 
-/// Writes, syncs and flushes enough that every kind of file is told to travel.
+/// Writes, syncs and flushes enough for range syncs of every kind of file.
 fn written(options: &str) -> (Vec<String>, Vec<(String, bool)>) {
     let folder = tempfile::tempdir().unwrap();
     let file_system = DisturbedFileSystem::new(Arc::new(PosixFileSystem), Seen::default());
@@ -73,7 +72,7 @@ fn files_are_told_to_travel_after_so_many_bytes_and_waited_for_where_that_is_ask
         assert_eq!(told("wal_bytes_per_sync=100K"), [(".log".to_owned(), strict)]);
         let tables = told("bytes_per_sync=100K");
         assert_eq!(tables, [(".blob".to_owned(), strict), (".sst".to_owned(), strict)]);
-        // What bypasses the page cache is on the device already.
+        // Direct writes bypass the page cache and need no range sync.
         assert_eq!(
             told("bytes_per_sync=100K;use_direct_io_for_flush_and_compaction=true"),
             tables_if_refused(&tables)
@@ -81,7 +80,7 @@ fn files_are_told_to_travel_after_so_many_bytes_and_waited_for_where_that_is_ask
     }
 }
 
-/// On a file system without direct I/O, files are written as others are.
+/// On a file system without direct I/O, files are written through the page cache.
 fn tables_if_refused(tables: &[(String, bool)]) -> Vec<(String, bool)> {
     let folder = tempfile::tempdir().unwrap();
     let refused =

@@ -1,5 +1,5 @@
-//! Logs that are kept in `archive` after nobody needs them: what is in them, how long they stay,
-//! and that they disturb nobody.
+//! Obsolete logs that are kept in `archive`: their content, how long they stay, and that they
+//! disturb no other operation.
 
 use karst_engine::io::Env;
 use karst_engine::{Db, ErrorKind, FlushOptions, Options, WalFile, WalUpdates, WriteBatch, WriteOptions};
@@ -51,13 +51,14 @@ fn logs_are_archived_and_say_what_was_written() {
         let dumped = run("ldb", &["dump_wal", &walfile, "--header"], b"").unwrap();
         assert!(dumped.contains(&format!("{},", index * 20 + 1)), "{dumped}");
     }
-    // As it is between the flush that had no more need of it and the archive.
+    // A log can be in this state between the flush that made it obsolete and its move to the
+    // archive.
     let waiting = &names(&archive)[1];
     std::fs::rename(archive.join(waiting), path.join(waiting)).unwrap();
     assert_eq!(db.get_sorted_wal_files().unwrap().len(), 6);
     std::fs::rename(path.join(waiting), archive.join(waiting)).unwrap();
     drop(db);
-    // RocksDB opens the database, and leaves the archive alone.
+    // RocksDB opens the database and leaves the archive unchanged.
     ldb(path, &["put", "more", "1"], b"").unwrap();
     assert_eq!(ldb_scan(path, "default").unwrap().len(), 102);
     let db = Db::open(path, &options).unwrap();
@@ -75,14 +76,14 @@ fn a_log_that_cannot_be_archived_is_archived_later() {
     let db = Db::open(path, &options("WAL_ttl_seconds=100000")).unwrap();
     fill(&db, 0..1);
     eventually(true, || archive.is_dir() && names(&archive).len() == 1);
-    // A file is in the way of the folder.
+    // A file blocks the directory's path.
     std::fs::rename(&archive, path.join("away")).unwrap();
     std::fs::write(&archive, "").unwrap();
     fill(&db, 1..3);
     let waiting = names(path);
     std::fs::remove_file(&archive).unwrap();
     std::fs::rename(path.join("away"), &archive).unwrap();
-    // Why more than one round: the last attempt that fails may end only behind the next one.
+    // Several rounds, because the last attempt that fails may end only after the next one.
     let mut round = 3;
     eventually(true, || {
         fill(&db, round..round + 1);
@@ -105,8 +106,8 @@ fn archived_logs_go_when_there_are_too_many_bytes() {
         db.flush(&FlushOptions::default()).unwrap();
         db.close().unwrap();
     }
-    // 400 kB each: two fit. The look is at the first log that is retired in each life, so one more
-    // may have come behind it.
+    // 400 kB each: two fit. The limit is checked when the first log of each process life is
+    // retired, so one more may have followed.
     let left = names(&path.join("archive"));
     assert!((2..=4).contains(&left.len()), "{left:?}");
     let bytes = Env::posix().fs().metadata(&path.join("archive").join(&left[0])).unwrap().len;
@@ -115,7 +116,7 @@ fn archived_logs_go_when_there_are_too_many_bytes() {
     assert!((0..6).all(|life| db.get(format!("{life}-039")).unwrap().is_some()));
 }
 
-/// Sequence numbers and counts of what there is now.
+/// Returns the sequence numbers and counts of the batches that are available now.
 fn now(updates: &mut WalUpdates) -> Vec<(u64, u32)> {
     updates.map(|update| update.unwrap()).map(|update| (update.sequence, update.batch.count())).collect()
 }
@@ -148,7 +149,7 @@ fn updates_are_found_in_archived_and_live_logs_and_as_they_come() {
     db.put("h", "").unwrap();
     flush();
     assert_eq!(now(&mut updates), [(7, 1), (8, 1)], "over a switch");
-    // What was not logged is missed, once, and told.
+    // An unlogged write is reported once, as a gap.
     db.put_opt(&WriteOptions { disable_wal: true, ..WriteOptions::new() }, "lost", "").unwrap();
     assert_eq!(now(&mut updates), [], "what comes behind it may still be on its way");
     db.put("i", "").unwrap();
@@ -169,7 +170,7 @@ fn updates_begin_with_what_the_logs_still_have() {
     fill(&db, 0..3);
     db.put("z", "").unwrap();
     let first = || db.get_updates_since(1).unwrap().next().unwrap().unwrap().sequence;
-    // Logs are removed in the background, soon after nobody needs them any more.
+    // Obsolete logs are removed in the background.
     eventually(true, || first() > 1);
     assert!(first() <= 61, "{}", first());
     drop(db);

@@ -1,5 +1,5 @@
-//! The calls that write, through the public API: what they do, what they refuse, what is there
-//! after closing and opening again.
+//! The calls that write, through the public API: their effects, their errors, and the entries after
+//! closing and reopening.
 
 use karst_engine::io::{Env, MemoryFileSystem, block_on};
 use karst_engine::{
@@ -127,8 +127,8 @@ fn a_database_open_for_reading_only_refuses_writes() {
     }
 }
 
-/// More than a few memtables full from several threads, so that memtables switch and are flushed
-/// under the writers.
+/// Several threads write more than a few memtables, so that memtables are switched and flushed
+/// concurrently with the writers.
 #[test]
 fn stress_writers_across_flushes() {
     let options = options().set("write_buffer_size", "65536").unwrap();
@@ -157,7 +157,7 @@ fn stress_writers_across_flushes() {
         assert_eq!(db.latest_sequence_number(), threads * each);
     };
     check(&db);
-    // Why waited for: where there are more threads than processors, whoever seals comes late.
+    // Waits because, with more threads than processors, the sealing job may run late.
     db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
     assert!(!db.live_files().is_empty());
     db.close().unwrap();
@@ -165,8 +165,8 @@ fn stress_writers_across_flushes() {
     check(&Db::open(PATH, &options).unwrap());
 }
 
-/// An iterator shows its moment whatever is written, flushed and compacted, and keeps just the
-/// files that it needs for that.
+/// An iterator shows the state of its creation during later writes, flushes and compactions, and
+/// keeps only the files that it needs.
 #[test]
 fn an_iterator_keeps_its_moment_and_its_files_until_it_is_refreshed() {
     let db = Db::open(PATH, &options()).unwrap();
@@ -180,7 +180,7 @@ fn an_iterator_keeps_its_moment_and_its_files_until_it_is_refreshed() {
         }
         all
     };
-    // Files are removed in the background, soon after nobody needs them any more.
+    // Obsolete files are removed in the background.
     let come_down_to = |expected: usize| {
         eventually(expected, || {
             let names = db.env().fs().list_dir(PATH.as_ref()).unwrap();
@@ -215,7 +215,7 @@ fn an_iterator_keeps_its_moment_and_its_files_until_it_is_refreshed() {
     assert_eq!(entries(&mut iterator), ["a=1", "b=1"], "a refusal leaves the iterator as it was");
 }
 
-/// The options of the log: what they write is read back, and shows in the file.
+/// Options of the log: logs written with them are read back, and the file shows their format.
 #[test]
 fn logs_are_written_as_the_options_say() {
     let cases = [
@@ -321,7 +321,7 @@ fn tables_are_read_back_if_they_shall_be() {
         }
         db.compact_range(&CompactRangeOptions::default(), None, None).unwrap();
         assert!(get(&db, "10").is_some() && get(&db, "20").is_none());
-        // What is read is wrong from now on; only who reads finds out.
+        // From now on every read flips bits; only code that reads notices.
         fill();
         files.between().set_plan(FaultPlan { bit_flip: 1.0, ..FaultPlan::default() });
         let flushed = db.flush(&FlushOptions::default());
@@ -329,8 +329,8 @@ fn tables_are_read_back_if_they_shall_be() {
     }
 }
 
-/// Each kind of verification alone finds that a compaction's table is read as something else, and
-/// only where it is asked for.
+/// Each kind of output verification alone detects that a compaction's table is read back wrongly,
+/// and only if it is enabled.
 #[test]
 fn outputs_of_compactions_are_verified_as_the_flags_say() {
     use karst_engine::io::{FaultFileSystem, FaultPlan, Faults};
@@ -349,7 +349,7 @@ fn outputs_of_compactions_are_verified_as_the_flags_say() {
             (0..500u32).for_each(|n| db.put(n.to_string(), format!("value {round}")).unwrap());
             db.flush(&FlushOptions::default()).unwrap();
         }
-        // What comes before is in the cache; so only what was written since is read wrongly.
+        // Older blocks are in the cache, so only the newly written ones are read wrongly.
         assert!(get(&db, "7").is_some());
         let mut iter = db.iter(&ReadOptions::new()).unwrap();
         iter.seek_to_first().unwrap();
@@ -372,7 +372,7 @@ fn ranges_that_were_deleted_are_there_where_deletions_of_ranges_are_ignored() {
     for n in 0..10 {
         db.put(format!("{n}"), "value").unwrap();
     }
-    // Flushes keep what a snapshot sees.
+    // Flushes keep the versions that a snapshot sees.
     let _snapshot = db.snapshot();
     db.delete("9").unwrap();
     db.delete_range("3", "8").unwrap();
@@ -386,7 +386,7 @@ fn ranges_that_were_deleted_are_there_where_deletions_of_ranges_are_ignored() {
         }
         entries
     };
-    // In a memtable, and in a table.
+    // From a memtable, then from a table.
     for _ in 0..2 {
         assert!(db.get("5").unwrap().is_none() && db.multi_get(&["5"]).remove(0).unwrap().is_none());
         assert!(db.get_opt(&ignoring, "5").unwrap().is_some());
@@ -403,7 +403,7 @@ fn a_batch_of_reads_ends_when_its_values_are_larger_than_the_limit() {
     let db = Db::open(PATH, &options()).unwrap();
     let keys: Vec<String> = (0..6).map(|n| n.to_string()).collect();
     keys.iter().for_each(|key| db.put(key, [b'v'; 100]).unwrap());
-    // In a memtable, and in a table.
+    // From a memtable, then from a table.
     for _ in 0..2 {
         for (limit, expected) in [(0, 1), (99, 1), (100, 2), (250, 3), (599, 6), (u64::MAX, 6)] {
             let read = ReadOptions { value_size_soft_limit: limit, ..ReadOptions::new() };

@@ -1,5 +1,5 @@
-//! All writes to a column family with timestamps, in their order; and that every form of reading
-//! gives what they come to, at each timestamp and snapshot.
+//! Model of all writes to a column family with timestamps, in order. Checks that every form of
+//! reading agrees with it at each timestamp and snapshot.
 
 use karst_engine::{ColumnFamily, Db, ReadOptions, Result, Snapshot, WriteBatch};
 use karst_testkit::random::Random;
@@ -15,26 +15,26 @@ pub(crate) enum Kind {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    /// The number of writes before it.
+    /// Number of writes before this one.
     pub(crate) order: usize,
     pub(crate) at: u64,
     kind: Kind,
     value: String,
 }
 
-/// The writes of a test. The merge operator appends operands with a comma between them.
+/// All writes of a test. The merge operator joins operands with a comma.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AllWrites {
-    /// By key, oldest first.
+    /// Entries by key, oldest first.
     pub(crate) entries: BTreeMap<String, Vec<Entry>>,
     pub(crate) count: usize,
 }
 
-/// A value, and the timestamp of the newest entry that it comes from.
+/// A value and the timestamp of the newest entry that it is made of, or `None`.
 type Found = Option<(u64, String)>;
 
 impl AllWrites {
-    /// One more write, as a batch for `family`.
+    /// Adds a write to the model and returns it as a batch for `family`.
     pub(crate) fn write(
         &mut self,
         family: &ColumnFamily,
@@ -59,11 +59,12 @@ impl AllWrites {
         batch
     }
 
-    /// Some write to one of twelve keys. No entry of a key is earlier than those that were written
-    /// before it, and most have the timestamp of the one before.
+    /// Adds a random write to one of twelve keys. Timestamps of a key never decrease, and most
+    /// entries repeat the timestamp of the one before.
     pub(crate) fn write_any(&mut self, family: &ColumnFamily, random: &mut Random) -> WriteBatch {
         let key = random.below(12);
-        // A single deletion ends one put, so keys that have them have nothing else.
+        // A single deletion removes exactly one put, so keys with single deletions have only these
+        // two kinds.
         let (key, single) = (format!("key{key:02}"), key.is_multiple_of(4));
         let last = self.entries.get(&key).and_then(|entries| entries.last());
         let at = last.map_or(1, |last| last.at) + u64::from(random.one_in(4));
@@ -75,18 +76,19 @@ impl AllWrites {
         self.write(family, random, (&key, at, kind))
     }
 
-    /// The latest timestamp; 0 without writes.
+    /// Returns the latest timestamp; 0 without writes.
     pub(crate) fn latest(&self) -> u64 {
         self.entries.values().flatten().map(|entry| entry.at).max().unwrap_or(0)
     }
 
-    /// Keys with their timestamps and values after the first `count` writes, as of a timestamp.
+    /// Returns the keys with their timestamps and values after the first `count` writes, as of
+    /// `at`.
     pub(crate) fn shown(&self, count: usize, at: u64) -> Vec<(String, u64, String)> {
         let shown = |key: &String| self.get(key, count, at).map(|(at, value)| (key.clone(), at, value));
         self.entries.keys().filter_map(shown).collect()
     }
 
-    /// The value of a key after the first `count` writes, as of a timestamp.
+    /// Returns the value of a key after the first `count` writes, as of `at`.
     fn get(&self, key: &str, count: usize, at: u64) -> Found {
         let visible = |entry: &&Entry| entry.order < count && entry.at <= at;
         let mut parts = Vec::new();
@@ -105,8 +107,8 @@ impl AllWrites {
         Some((newest?, parts.join(",")))
     }
 
-    /// Compares all forms of reading `family` with the first `count` writes, which `snapshot` sees,
-    /// at a timestamp.
+    /// Compares all forms of reading `family` at a timestamp with the first `count` writes, which
+    /// `snapshot` sees.
     ///
     /// # Errors
     /// A read failed.

@@ -1,5 +1,5 @@
-//! Histories: what was written at which timestamp, read at every timestamp, through flushes,
-//! compactions, reopening, and with history that is given up.
+//! Histories: writes at several timestamps, read at every timestamp, through flushes, compactions,
+//! reopening and trimmed history.
 
 use crate::timestamps::model::{Model, agree, agree_on_all, delete, number, put, read_at};
 use karst_engine::format::Comparator;
@@ -26,7 +26,7 @@ impl Random {
 }
 
 fn key(i: u64) -> Vec<u8> {
-    // Keys of several lengths, the empty one and such that are prefixes of others among them.
+    // Keys of several lengths, among them the empty key and keys that are prefixes of others.
     match i % 4 {
         0 if i == 0 => Vec::new(),
         0 => format!("k{i}").into_bytes(),
@@ -38,8 +38,8 @@ fn key(i: u64) -> Vec<u8> {
 
 pub(crate) const TIMES: u64 = 40;
 
-/// Random puts and deletions. As RocksDB demands, no entry of a key is earlier than one that was
-/// written before it; it may have the same timestamp.
+/// Writes random puts and deletions. Compat: RocksDB demands that the timestamps of a key never
+/// decrease; equal ones are allowed.
 pub(crate) fn write(db: &Db, model: &mut Model, random: &mut Random, count: u64) {
     let family = db.default_column_family();
     for _ in 0..count {
@@ -95,7 +95,7 @@ fn histories(comparator: &Comparator, text: &str, seed: u64) {
         }
         check(&db, &model, 0);
     }
-    // Without a word about history nothing of it may go, however often it is compacted.
+    // Without a `full_history_ts_low`, no compaction may drop any history.
     db.compact_range(&all(), None, None).unwrap();
     check(&db, &model, 0);
     let read_only = {
@@ -183,7 +183,7 @@ fn history_that_is_given_up_goes_and_the_rest_stays() {
             let back = db.increase_full_history_ts_low(family, (low - 1).to_le_bytes()).unwrap_err();
             assert_eq!(back.kind(), ErrorKind::InvalidArgument);
         }
-        // Of each key one entry is left below, and none if that is a deletion.
+        // Below the limit one entry of each key remains, or none if that is a deletion.
         let newest = model.shown(34).len();
         let later: usize = model.all(35, u64::MAX).len();
         let left = entries(&db);
@@ -198,7 +198,7 @@ fn history_that_is_given_up_goes_and_the_rest_stays() {
     }
 }
 
-/// How many entries the column family has in all.
+/// Returns the number of internal entries in the column family.
 pub(crate) fn entries(db: &Db) -> usize {
     let mut iter = db.internal_iter(&ReadOptions::new(), db.default_column_family()).unwrap();
     iter.seek_to_first().unwrap();

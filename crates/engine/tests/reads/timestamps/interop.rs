@@ -1,5 +1,6 @@
-//! Debian's tools of RocksDB 7.8, which know one built-in comparator with timestamps, on what we
-//! write. (RocksDB 11.8 reads and writes it in the judge: `karst-judge timestamps`.)
+//! Debian's tools of RocksDB 7.8, which know one built-in comparator with timestamps, on databases
+//! that KarstDB wrote. (`karst-judge timestamps` tests with RocksDB 11.8, which reads and writes
+//! it.)
 
 use crate::timestamps::model::{delete, put};
 use karst_engine::format::Comparator;
@@ -9,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 const KEYS: u64 = 200;
 
-/// The tables of a database whose `stamped` family has timestamps, and whose history is kept from
-/// 2 on.
+/// Returns the tables of a database whose family `stamped` has timestamps and keeps history from
+/// timestamp 2 on.
 fn written(path: &Path, table: &str) -> Vec<PathBuf> {
     let options = Options::new()
         .comparator(Some("stamped"), Comparator::BytewiseU64Ts)

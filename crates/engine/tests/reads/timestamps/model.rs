@@ -1,5 +1,5 @@
-//! What a column family with timestamps holds, the simple way; and that every form of reading
-//! agrees with it.
+//! Simple model of a column family with timestamps. Checks that every form of reading agrees with
+//! it.
 
 use karst_engine::format::Comparator;
 use karst_engine::io::block_on;
@@ -7,10 +7,10 @@ use karst_engine::{ColumnFamily, Db, DbIterator, ReadOptions, Snapshot, WriteOpt
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// A key in the order of the column family, latest timestamp first.
+/// Entries in the order of the column family: latest timestamp of a key first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
-    /// By key and timestamp: what was written last, or that it was deleted.
+    /// By key and timestamp: the last value written, or `None` if it was deleted.
     pub(crate) entries: BTreeMap<Vec<u8>, BTreeMap<u64, Option<Vec<u8>>>>,
     pub(crate) reversed: bool,
 }
@@ -27,7 +27,7 @@ impl Model {
         Some((*at, value.clone()?))
     }
 
-    /// The latest timestamp of a key; 0 if it has none.
+    /// Returns the latest timestamp of a key; 0 if it has none.
     pub(crate) fn latest(&self, key: &[u8]) -> u64 {
         self.entries.get(key).and_then(|entries| entries.keys().next_back()).copied().unwrap_or_default()
     }
@@ -39,13 +39,13 @@ impl Model {
         entries
     }
 
-    /// What an iteration at `at` shows.
+    /// Returns the entries that an iteration at `at` shows.
     pub(crate) fn shown(&self, at: u64) -> Vec<Entry> {
         let of = |key: &Vec<u8>| self.get(key, at).map(|(at, value)| (key.clone(), at, value));
         self.ordered(self.entries.keys().filter_map(of).collect())
     }
 
-    /// What one from `start` on shows: deletions as `None`.
+    /// Returns the entries that an iteration from `start` to `at` shows; deletions are `None`.
     pub(crate) fn all(&self, start: u64, at: u64) -> Vec<(Vec<u8>, u64, Option<Vec<u8>>)> {
         let keys = self.ordered(self.entries.iter().collect());
         let of = |(key, entries): (&Vec<u8>, &BTreeMap<u64, Option<Vec<u8>>>)| {
@@ -123,7 +123,7 @@ pub(crate) fn agree(db: &Db, family: &ColumnFamily, model: &Model, at: u64, snap
         let first = shown.iter().position(|(shown, ..)| order.compare_user(shown, key).is_ge());
         assert_eq!(iter.valid().then(|| entry(&iter)), first.map(|first| shown[first].clone()));
         if iter.valid() {
-            // Turning round in the midst of the versions of a key.
+            // Changes direction in the middle of the versions of a key.
             let here = first.unwrap();
             iter.prev().unwrap();
             assert_eq!(iter.valid().then(|| entry(&iter)), here.checked_sub(1).map(|at| shown[at].clone()));
@@ -165,8 +165,8 @@ pub(crate) fn agree(db: &Db, family: &ColumnFamily, model: &Model, at: u64, snap
     }
 }
 
-/// Compares what an iterator over all timestamps from `start` to `at` shows with the model, both
-/// ways and turning round.
+/// Compares an iterator over all timestamps from `start` to `at` with the model, in both directions
+/// and with changes of direction.
 pub(crate) fn agree_on_all(db: &Db, family: &ColumnFamily, model: &Model, start: u64, at: u64) {
     let options = ReadOptions { iter_start_ts: Some(start.to_le_bytes().to_vec()), ..read_at(at) };
     let mut iter = db.iter_cf(&options, family).unwrap();

@@ -1,6 +1,6 @@
-//! Entries of one key and timestamp that lie in different places: the memtable, sealed memtables,
-//! files of L0 and of several levels, blocks of one file. Each form of reading gives what a list of
-//! all writes gives, at each timestamp and snapshot.
+//! Entries of one key and timestamp in different places: the memtable, sealed memtables, files of
+//! L0 and of several levels, blocks of one file. Each form of reading must agree with a list of all
+//! writes at each timestamp and snapshot.
 
 use crate::timestamps::all_writes::{AllWrites, Kind};
 use crate::timestamps::writes::Stamped;
@@ -14,11 +14,11 @@ use karst_engine::{
 use karst_testkit::random::Random;
 use std::sync::Arc;
 
-/// A database with the list of what was written to it.
+/// A database with the list of all writes to it.
 struct Store {
     db: Db,
     writes: AllWrites,
-    /// With the number of writes that each of them sees.
+    /// Snapshots, each with the number of writes that it sees.
     snapshots: Vec<(Snapshot, usize)>,
     random: Random,
 }
@@ -35,13 +35,13 @@ impl Store {
         self.db.write(&WriteOptions::default(), &batch).unwrap();
     }
 
-    /// Moves entries to other places.
+    /// Moves entries elsewhere by a flush or a compaction, chosen at random.
     fn move_any(&mut self) {
         let family = self.db.default_column_family();
         match self.random.below(10) {
             0..5 => self.db.flush(&FlushOptions::default()).unwrap(),
             5..8 => {
-                // The files of one level go to some level below it.
+                // The files of a random level move to a random level below it.
                 let tree = self.db.column_family_metadata(family).unwrap();
                 let filled: Vec<_> = tree.levels.iter().filter(|level| !level.files.is_empty()).collect();
                 if filled.is_empty() {
@@ -67,7 +67,7 @@ impl Store {
         }
     }
 
-    /// Compares all forms of reading, at the timestamps from `from` on.
+    /// Compares all forms of reading with the list at each timestamp from `from` on.
     fn check(&self, what: &str, from: u64) {
         let (db, family) = (&self.db, self.db.default_column_family());
         let snapshots = self.snapshots.iter().map(|(snapshot, count)| (Some(snapshot), *count));
@@ -123,7 +123,7 @@ fn spread(comparator: &Comparator, text: &str, seed: u64) {
         }
         store.check(&what, 1);
     }
-    // History that is given up takes nothing of what is later.
+    // Trimming history below `low` removes nothing visible at later timestamps.
     let family = store.db.default_column_family();
     let low = store.writes.latest() / 2;
     store.db.increase_full_history_ts_low(family, low.to_le_bytes()).unwrap();
@@ -193,7 +193,7 @@ fn operands_at_one_timestamp_are_merged_whatever_table_they_lie_in() {
             store.db.flush(&FlushOptions::default()).unwrap();
         }
         store.check(&format!("compacted {compacted}, flushed {flushed}"), 1);
-        // A merge that is made while the entries are compacted gives the same.
+        // A merge that is added after the entries were compacted gives the expected value too.
         store.write("k", 26, Kind::Merge);
         compact_all(&store.db);
         store.check("all compacted", 1);

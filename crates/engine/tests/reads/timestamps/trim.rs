@@ -1,4 +1,4 @@
-//! Databases that are opened without what was written behind a timestamp.
+//! Databases that are opened without the entries after a timestamp (trimmed history).
 
 use crate::timestamps::history::{Random, TIMES, check, entries, options, write};
 use crate::timestamps::model::{Model, put, read_at};
@@ -6,7 +6,7 @@ use karst_engine::format::Comparator;
 use karst_engine::io::{Env, block_on};
 use karst_engine::{CompactRangeOptions, Db, ErrorKind, FlushOptions, Options};
 
-/// A database with its model: entries of all times in the logs and on several levels.
+/// Writes entries of all times to the logs and to several levels. Returns their model.
 fn filled(directory: &std::path::Path, options: &Options, reversed: bool) -> Model {
     let (mut model, mut random) = (Model { reversed, ..Model::default() }, Random(11));
     let db = Db::open(directory, options).unwrap();
@@ -48,7 +48,7 @@ fn what_is_later_is_as_if_it_had_never_been() {
             check(&db, &model, 0);
             let left = model.entries.values().map(|entries| entries.len()).sum();
             assert!(entries(&db) >= left, "an entry may be there more than once");
-            // It goes on as any other, and its compactions drop nothing more.
+            // The database then works like any other, and its compactions drop nothing more.
             let family = db.default_column_family();
             put(&db, family, b"behind", last + 1, b"v");
             db.flush(&FlushOptions::default()).unwrap();
@@ -79,7 +79,7 @@ fn the_only_table_of_a_universal_tree_is_trimmed() {
     model.entries.values_mut().for_each(|entries| entries.retain(|at, _| *at <= 3));
     check(&db, &model, 0);
     assert_eq!(entries(&db), 3);
-    // It lies on the deepest level now. Another is put on L0, and history is given up.
+    // The entry is on the deepest level now. Another one goes to L0, and history is trimmed.
     put(&db, db.default_column_family(), b"b", 1, b"value");
     db.flush(&FlushOptions::default()).unwrap();
     let given_up = CompactRangeOptions {
@@ -121,7 +121,7 @@ fn families_without_timestamps_stay_as_they_are() {
     let trimmed = |ts: &[u8]| Db::open_and_trim_history(dir.path(), &options, &names, ts);
     let at_9 = |db: &Db| db.get_cf(&read_at(9), db.default_column_family(), "k").unwrap().unwrap().to_vec();
     assert_eq!(trimmed(&[1; 3]).unwrap_err().kind(), ErrorKind::InvalidArgument);
-    // An empty timestamp says nothing.
+    // An empty timestamp means no limit.
     assert_eq!(at_9(&trimmed(&[]).unwrap()), b"three");
     let db = trimmed(&2_u64.to_le_bytes()).unwrap();
     assert_eq!(at_9(&db), b"one");
@@ -144,7 +144,7 @@ fn what_cannot_be_trimmed_is_refused() {
     db.close().unwrap();
     let refused = Db::open_and_trim_history(dir.path(), &fifo, &["default"], ts).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::NotSupported, "{refused}");
-    // It was closed again.
+    // The failed opening closed the database again.
     let db = Db::open(dir.path(), &fifo).unwrap();
     assert!(db.get_cf(&read_at(3), db.default_column_family(), "k").unwrap().is_some());
 }

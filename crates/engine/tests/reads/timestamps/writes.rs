@@ -1,5 +1,5 @@
-//! What is written at timestamps: through every call, in batches, into the log and back from it,
-//! into tables of others; and what is refused.
+//! Writes at timestamps: through every call, in batches, into the log and replayed from it, from
+//! external tables; and refused writes.
 
 use karst_engine::format::{ColumnFamilyId, Comparator, Op, UserComparator};
 use karst_engine::io::testing::foreign_block_on as wait;
@@ -49,7 +49,7 @@ fn stamped_default() -> Db {
     Db::open("/db", &options.db(|db| db.create_if_missing = true)).unwrap()
 }
 
-/// All that the column family holds, as it is stored.
+/// Returns all internal entries of the column family.
 fn entries(db: &Db, family: &ColumnFamily) -> Vec<Entry> {
     let mut iter = db.internal_iter(&ReadOptions::new(), family).unwrap();
     iter.seek_to_first().unwrap();
@@ -71,7 +71,7 @@ fn refused<T>(outcome: Result<T, Error>, kind: ErrorKind, what: &str) {
     assert!(error.to_string().contains(what), "{error}");
 }
 
-/// What a crash of the process would leave, at another place.
+/// Copies to another directory the files that a crash of the process would leave.
 fn copied(from: &Path, to: &Path) {
     std::fs::create_dir(to).unwrap();
     for found in std::fs::read_dir(from).unwrap() {
@@ -82,7 +82,7 @@ fn copied(from: &Path, to: &Path) {
     }
 }
 
-/// The number of the newest log, and where it is.
+/// Returns the path of the newest log.
 fn newest_log(path: &Path) -> std::path::PathBuf {
     let mut logs: Vec<_> = std::fs::read_dir(path).unwrap().map(|found| found.unwrap().path()).collect();
     logs.retain(|path| path.extension().is_some_and(|extension| extension == "log"));
@@ -129,11 +129,11 @@ fn every_call_is_found_after_a_crash_and_in_the_tables_that_come_of_it() {
                 entry("c", at(7), PUT, "seven"),
             ]);
             if round == 0 {
-                // The next round's log says of its own accord what the timestamps are.
+                // A log that the flush begins repeats the record of the families' timestamp sizes.
                 db.flush_cfs(&FlushOptions::default(), &[db.default_column_family()]).unwrap();
             }
         }
-        // Keys ascend, and the timestamps of each descend.
+        // Keys ascend, and the timestamps of each key descend.
         expected.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
         assert_eq!(entries(&db, &family), expected, "{more}");
         copied(&path, &copy);
@@ -165,7 +165,7 @@ fn the_default_column_family_may_have_timestamps() {
         entry("b", 4, PUT, "four"),
     ];
     assert_eq!(entries(&db, db.default_column_family()), expected);
-    // A batch cannot know that the default column family of its database has timestamps.
+    // A batch does not know that the default column family of its database has timestamps.
     let mut batch = WriteBatch::new();
     batch.put("eight bytes or more", "1").unwrap();
     refused(db.write(&WriteOptions::new(), &batch), ErrorKind::InvalidArgument, "timestamp is required");
@@ -238,13 +238,13 @@ fn a_batch_gets_its_timestamps_late_or_is_not_written() {
         refused(batch.update_timestamps([0; 4], size_of), ErrorKind::InvalidArgument, "of 4 bytes");
         batch.update_timestamps(ts(7), size_of).unwrap();
         db.write(&write, &batch).unwrap();
-        // The same batch once more, with a later timestamp.
+        // Writes the batch again, with a later timestamp.
         batch.update_timestamps(ts(9), size_of).unwrap();
         let protected = WriteOptions { protection_bytes_per_key: 8, ..WriteOptions::new() };
         db.write(&protected, &batch).unwrap();
     }
     let found = entries(&db, &family);
-    // Each was written twice, by two batches.
+    // Each entry was written twice, by two batches.
     let once: Vec<_> = found.iter().step_by(2).cloned().collect();
     let twice: Vec<_> = found.iter().skip(1).step_by(2).cloned().collect();
     assert_eq!(once, twice);
@@ -260,7 +260,7 @@ fn a_batch_gets_its_timestamps_late_or_is_not_written() {
     assert!(db.get("key of many bytes").unwrap().is_some());
 }
 
-/// As what one database has logged is written to another.
+/// Batches given as bytes, for example those that another database has logged.
 #[test]
 fn what_comes_as_bytes_has_its_timestamps_or_is_refused() {
     let directory = tempfile::tempdir().unwrap();
@@ -283,13 +283,13 @@ fn what_comes_as_bytes_has_its_timestamps_or_is_refused() {
     assert_eq!((entries(&db, &family), db.get("short").unwrap().is_some()), (vec![], false));
     db.write(&write, &foreign(&good)).unwrap();
     assert_eq!(entries(&db, &family), [entry("a", 3, PUT, "3")]);
-    // What the log gives back is such a batch too.
+    // A batch that is read back from the log is accepted too.
     let logged = db.get_updates_since(1).unwrap().next().unwrap().unwrap();
     db.write(&write, &logged.batch).unwrap();
     assert_eq!(entries(&db, &family).len(), 2);
 }
 
-/// By bytes, with so many bytes of timestamps, which descend.
+/// Orders keys bytewise and their timestamps, `.0` bytes long, in descending order.
 #[derive(Debug)]
 pub(crate) struct Stamped(pub(crate) usize);
 
@@ -375,8 +375,8 @@ fn a_secondary_goes_on_in_a_log_that_said_of_timestamps_before() {
     }
 }
 
-/// RocksDB has records of timestamp sizes since 8.4. Its `ldb` of 7.8 takes the first of them for
-/// damage, at which it ends; so it shows all of a log in which no key has a timestamp.
+/// RocksDB writes records of timestamp sizes since 8.4. `ldb` 7.8 stops at the first of them as at
+/// damage, so it shows all of a log in which no key has a timestamp.
 #[test]
 fn an_old_ldb_dumps_our_log_up_to_the_first_key_with_a_timestamp() {
     let directory = tempfile::tempdir().unwrap();

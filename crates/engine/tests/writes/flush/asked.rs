@@ -1,4 +1,4 @@
-//! Flushes that are asked for with options, and waiting for what follows.
+//! Manual flushes with options, and waits for the work that follows them.
 
 use super::{all_of, memory, options};
 use karst_engine::io::{Disturb, Disturbance, DisturbedFileSystem, Env, MemoryFileSystem, Priority};
@@ -15,7 +15,7 @@ use std::time::Duration;
 const TOGETHER: fn() -> FlushOptions =
     || FlushOptions { force_atomic_flush: true, ..FlushOptions::default() };
 
-/// A disk on which nothing can be written to tables but the first so many.
+/// Storage that refuses writes to tables after the first `most` of them.
 #[derive(Debug)]
 struct Tables {
     most: usize,
@@ -58,12 +58,12 @@ fn families_are_flushed_in_one_change_if_that_is_asked_for() {
         let how = FlushOptions { force_atomic_flush: together, ..FlushOptions::default() };
         let error = db.flush_cfs(&how, &families).unwrap_err();
         assert!(error.to_string().contains("enough tables"), "{error}");
-        // Of those that go apart one is there.
+        // Without an atomic flush, one table is installed.
         assert_eq!(db.live_files().len(), usize::from(!together));
     }
 }
 
-/// Whatever a crash leaves has the same of both families, though none of it is in a log.
+/// A crash leaves equal entries in both families, although no log has any of them.
 #[test]
 fn what_is_flushed_together_is_of_one_moment_beside_writers() {
     let files = Arc::new(MemoryFileSystem::new());
@@ -96,12 +96,13 @@ fn what_is_flushed_together_is_of_one_moment_beside_writers() {
                 let wait = round % 3 != 0;
                 let how = FlushOptions { wait, ..TOGETHER() };
                 db.flush_cfs(&how, &[db.default_column_family(), &other]).unwrap();
-                // Why here too: the other thread may not get a processor between two flushes.
+                // Copies here too, because the other thread may get no processor between two
+                // flushes.
                 if round % 9 == 4 {
                     copies.push(files.copy());
                 }
             }
-            // Others are not held up by what was asked for together.
+            // An atomic flush does not block later flushes of one family.
             db.flush(&FlushOptions::default()).unwrap();
             ended.store(true, Ordering::Relaxed);
             copies
@@ -110,7 +111,7 @@ fn what_is_flushed_together_is_of_one_moment_beside_writers() {
         while !ended.load(Ordering::Relaxed) {
             copies.push(files.copy());
             if copies.len() == 80 {
-                // Why thinned out: nobody knows how long the flushes take.
+                // Every other copy is dropped, because the duration of the flushes is unknown.
                 let mut number = 0;
                 copies.retain(|_| {
                     number += 1;
@@ -131,7 +132,7 @@ fn what_is_flushed_together_is_of_one_moment_beside_writers() {
         let options = options.clone().env(env);
         let db = Db::open("/db", &options).unwrap();
         let [first, second] = ["default", "other"].map(|family| all_of(&db, family).len());
-        // The very last flush was of the default family alone.
+        // The last flush was of the default family alone.
         if first != second {
             assert!(first > second && found.iter().all(|count| *count <= second));
             continue;
@@ -141,7 +142,8 @@ fn what_is_flushed_together_is_of_one_moment_beside_writers() {
     assert!(found.len() > 2, "too few states were seen: {found:?}");
 }
 
-/// Is told of flushes of the default family, and does not return before it may.
+/// Listener that receives the flushes of the default family and blocks in each until `may_go`
+/// receives.
 #[derive(Debug)]
 struct Slow {
     begun: mpsc::Sender<()>,
@@ -165,7 +167,7 @@ fn a_flush_waits_until_listeners_were_told_if_it_is_to() {
     let (go, may_go) = mpsc::channel();
     let listener = Arc::new(Slow { begun, may_go: Mutex::new(may_go), told: AtomicBool::new(false) });
     let env = memory();
-    // Why: the listener keeps one of them.
+    // Four threads, because the listener occupies one of them.
     env.set_background_threads(Priority::High, 4);
     let options = options(&env).event_listener(listener.clone());
     let db = Db::open("/db", &options).unwrap();
@@ -181,7 +183,7 @@ fn a_flush_waits_until_listeners_were_told_if_it_is_to() {
                 listener.told.swap(false, Ordering::SeqCst)
             });
             begins.recv().unwrap();
-            // Whoever waits looks again when something else happens.
+            // Another flush wakes the waiter, which must keep waiting.
             let at_once = FlushOptions { wait: false, ..FlushOptions::default() };
             db.put_cf(&WriteOptions::default(), other, "k", "v").unwrap();
             db.flush_cfs(&at_once, &[other]).unwrap();

@@ -1,5 +1,5 @@
-//! The power fails at every change that a flush makes: what was synced is there, and column
-//! families that are flushed together are as of one moment.
+//! Power failures at every change that a flush makes: synced data survives, and column families
+//! that are flushed atomically are recovered as of one moment.
 
 use super::all_of;
 use karst_engine::{Db, FlushOptions, Options, WriteBatch, WriteOptions};
@@ -13,8 +13,8 @@ fn options(env: &Env, atomic: bool) -> Options {
     })
 }
 
-/// Runs `act` on a database with the families `default` and `other`, with the power failing at each
-/// change in turn, and `check` on what is left.
+/// Runs `act` on a database with the families `default` and `other`, with a power failure at each
+/// change in turn, and `check` on the recovered database.
 fn lose_power_everywhere<T>(
     atomic: bool,
     prepare: impl Fn(&Db),
@@ -102,8 +102,8 @@ fn an_atomic_flush_of_unlogged_entries_happens_to_all_families_or_to_none() {
     assert!(changes > 5 && kept[0] > 0 && kept[1] > 0, "{changes} changes, {kept:?}");
 }
 
-/// A batch goes to both families and is in the log, unsynced. If its part of one were in a table
-/// and the log lost its end, the batch would be torn.
+/// A batch to both families is in the log, unsynced. If one family's part were in a table and the
+/// log lost its end, the batch would be torn.
 #[test]
 fn a_flush_of_one_family_tears_no_batch() {
     let (mut lost, mut kept) = (0, 0);

@@ -1,5 +1,5 @@
-//! Failures at random while memtables are flushed and logs written: what was acknowledged stays,
-//! what was refused never shows, and the database goes on when the trouble ends.
+//! Random failures while memtables are flushed and logs written: acknowledged writes stay, refused
+//! writes never show, and the database continues when the failures end.
 
 use super::{all_of, key};
 use karst_engine::{
@@ -27,8 +27,8 @@ fn options(env: &Env) -> Options {
         .column_families(|cf| cf.write_buffer_size = 16 << 10)
 }
 
-/// Writes `count` entries to both families; those that are acknowledged go to `model`. Returns how
-/// many were refused.
+/// Writes `count` entries to both families and adds the acknowledged ones to `model`. Returns the
+/// number of refused entries.
 async fn write(db: &Db, model: &mut Entries, from: u64, count: u64) -> u64 {
     let mut refused = 0;
     let other = db.column_family("other").unwrap();
@@ -72,7 +72,7 @@ fn run(seed: u64, trouble: Trouble, manual: bool) -> u64 {
             simulation.fs().set_trouble(trouble);
             let refused = write(&db, &mut model, 300, 400).await;
             simulation.fs().set_trouble(Trouble::default());
-            // Whatever stands in the way is overcome, by itself or when asked.
+            // Every background error ends, by automatic recovery or by `resume`.
             while let Some(error) = db.background_error() {
                 if manual {
                     db.resume_async().await.unwrap_or_else(|e| panic!("{e}, after {error:?}"));
@@ -95,7 +95,7 @@ fn run(seed: u64, trouble: Trouble, manual: bool) -> u64 {
     simulation.fs().failures() + refused
 }
 
-/// `KARST_SEED` and `KARST_SEEDS` say which, `KARST_LONG_TESTS=1` runs more.
+/// Seeds from `KARST_SEED` and `KARST_SEEDS`; `KARST_LONG_TESTS=1` runs more of them.
 fn seeds() -> std::ops::Range<u64> {
     asked::seeds(30, 1_000)
 }
@@ -126,7 +126,7 @@ fn failing_writes_lose_nothing_and_the_database_resumes_when_asked() {
     assert!(failures > 30, "{failures} failures: the test shows nothing");
 }
 
-/// Whoever waits for a flush returns as soon as it is installed, and looks at what it has written.
+/// A waiter returns as soon as the flush is installed, and may read the statistics at once.
 #[test]
 fn a_flush_is_counted_before_it_is_installed() {
     let simulation = Simulation::new(7);
@@ -167,8 +167,8 @@ fn a_log_that_cannot_be_begun_refuses_writes_until_it_can() {
     assert!(db.int_property("rocksdb.background-errors") > Some(0));
 }
 
-/// What gathered for a log that fails never gets there; but it was acknowledged, so it is in the
-/// memtables that are flushed before writing goes on.
+/// Entries that are buffered for a log that fails never reach it; but they were acknowledged, so
+/// they are in the memtables that are flushed before writes are accepted again.
 #[test]
 fn what_flush_wal_says_after_a_failure_that_was_overcome_holds_though_the_log_lacks_it() {
     for begins_before in [false, true] {

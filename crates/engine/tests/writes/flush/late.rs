@@ -1,5 +1,5 @@
-//! A writer that finds its memtable full after that was sealed: the next one, which has hardly
-//! anything yet, stays.
+//! A writer that finds its memtable full after it was sealed does not seal the next one, which is
+//! almost empty.
 
 use super::{Told, memory, options};
 use karst_engine::format::{Comparator, UserComparator};
@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-/// Whoever inserts the key "slow" stands still until it is let go.
+/// Blocks the insert of the key "slow" until `open` is set.
 #[derive(Debug, Default)]
 struct Gate {
     reached: AtomicBool,
@@ -39,8 +39,8 @@ fn a_memtable_is_not_sealed_because_the_one_before_was_full() {
     let db = Db::open("/db", &options).unwrap();
     db.put("first", "value").unwrap();
     std::thread::scope(|scope| {
-        // Many entries: a writer inserts them itself, and they are more than a memtable should
-        // have.
+        // The batch exceeds a memtable's size and has too many entries to be left for others, so
+        // this writer inserts it itself.
         scope.spawn(|| {
             let mut batch = WriteBatch::new();
             batch.put("slow", vec![1; 1 << 10]).unwrap();
@@ -50,7 +50,7 @@ fn a_memtable_is_not_sealed_because_the_one_before_was_full() {
         karst_testkit::eventually(true, || gate.reached.load(SeqCst));
         let sealed = FlushOptions { wait: false, ..FlushOptions::default() };
         db.flush(&sealed).unwrap();
-        // It is in the next memtable, and waits until everything before it is visible.
+        // The entry is in the next memtable and waits until all earlier writes are visible.
         scope.spawn(|| db.put("next", "value").unwrap());
         let counts = || db.int_property("rocksdb.num-entries-active-mem-table");
         karst_testkit::eventually(Some(1), counts);

@@ -1,5 +1,5 @@
-//! Logs take over from each other in the order of their numbers, whoever asked for them and gave
-//! up.
+//! Logs become current in the order of their numbers, even if the flush that needed a log was
+//! abandoned.
 
 use super::all;
 use karst_engine::io::{Disturb, Disturbance, DisturbedFileSystem, Env, FileSystem, MemoryFileSystem};
@@ -11,7 +11,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// Holds up whoever makes a log, while it is asked to, until it is let go.
+/// Blocks the creation of a log while armed, until it is opened.
 #[derive(Debug, Default)]
 struct Gate {
     state: Mutex<State>,
@@ -23,7 +23,7 @@ enum State {
     #[default]
     Open,
     Armed,
-    /// Somebody stands at it.
+    /// A thread is blocked here.
     Held,
 }
 
@@ -52,9 +52,9 @@ impl Disturb for Gate {
     }
 }
 
-/// A flush that is given up while its log is being made leaves it to the next one. Another log must
-/// not be made and take over meanwhile: the first has a smaller number, and recovery would pass
-/// over what is written to it.
+/// A flush that is abandoned while its log is being created leaves it to the next flush. No other
+/// log may be created and become current meanwhile: the first has a smaller number, and recovery
+/// would skip writes to it.
 #[test]
 fn a_log_whose_flush_was_given_up_comes_before_any_that_is_made_later() {
     let files = Arc::new(MemoryFileSystem::new());
@@ -75,7 +75,7 @@ fn a_log_whose_flush_was_given_up_comes_before_any_that_is_made_later() {
             std::thread::yield_now();
         }
     }
-    // Somebody else flushes. It may have to wait for the log that is being made.
+    // Starts another flush, which may have to wait for the log that is being created.
     let mut second = pin!(db.flush_async(&flush));
     let mut ended = false;
     for _ in 0..200 {
@@ -96,7 +96,7 @@ fn a_log_whose_flush_was_given_up_comes_before_any_that_is_made_later() {
     }
 }
 
-/// What a process that is killed leaves behind.
+/// Copies the files that a killed process leaves.
 fn copy(files: &MemoryFileSystem) -> MemoryFileSystem {
     let copy = MemoryFileSystem::new();
     let directory = Path::new("/db");
@@ -122,7 +122,7 @@ fn add(db: &Db, key: &str) {
     db.write(&WriteOptions::new(), &batch).unwrap();
 }
 
-/// The counters, as every way to read has them.
+/// Returns the counters; every way of reading must agree on them.
 fn counts(db: &Db) -> BTreeMap<Vec<u8>, u64> {
     let number = |value: &[u8]| u64::from_le_bytes(value.try_into().unwrap());
     let forward: BTreeMap<_, _> = all(db).iter().map(|(key, value)| (key.clone(), number(value))).collect();
@@ -134,9 +134,9 @@ fn counts(db: &Db) -> BTreeMap<Vec<u8>, u64> {
     forward
 }
 
-/// A database was written whose tables have what its logs have too: a flush had recorded a log that
-/// the flushed memtable had the beginning of. Before such entries were passed over, `all` was 23
-/// here, not 13.
+/// Regression test: the tables of a database held entries that its logs held too, because a flush
+/// had recorded a log that contained the beginning of the flushed memtable. Before replay skipped
+/// such entries, `all` was 23 here, not 13.
 #[test]
 fn entries_that_a_table_has_are_not_replayed_beside_it() {
     let files = Arc::new(MemoryFileSystem::new());
@@ -152,7 +152,7 @@ fn entries_that_a_table_has_are_not_replayed_beside_it() {
     let expected = counts(&db);
     let log = files.read_file(&Path::new("/db").join(format!("{log:06}.log"))).unwrap();
 
-    // What was there before the last two is brought into a table; then the whole log comes back.
+    // Flushes the entries before the last two to a table, and then restores the whole log.
     let env = Env::builder().file_system(then.clone()).build();
     let db = Db::open("/db", &counters(&env)).unwrap();
     let number = *db.log_numbers().last().unwrap();
@@ -170,7 +170,8 @@ fn entries_that_a_table_has_are_not_replayed_beside_it() {
             assert_eq!(counts(&db), expected);
             let duplicates = db.log_duplicates();
             assert_eq!(duplicates.is_some(), opening == 0, "{keeps_logs} {opening}: {duplicates:?}");
-            // With the sequence numbers goes what tells that the logs had the same.
+            // The compaction zeroes sequence numbers, which identified entries that the logs have
+            // too.
             db.compact_range(&CompactRangeOptions::default(), None, None).unwrap();
             assert_eq!(counts(&db), expected);
             db.close().unwrap();
@@ -180,8 +181,8 @@ fn entries_that_a_table_has_are_not_replayed_beside_it() {
     }
 }
 
-/// A family that is written to once keeps each log that others fill, until all together are longer
-/// than the option allows.
+/// A family with a single write keeps all logs that other families fill, until their total size
+/// exceeds `max_total_wal_size`.
 #[test]
 fn a_family_that_keeps_too_many_logs_is_flushed() {
     const MOST: u64 = 256 << 10;

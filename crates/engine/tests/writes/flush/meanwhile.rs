@@ -1,6 +1,6 @@
-//! What comes between two steps of a flush or of a recovery: a column family that is created, a
-//! write that fails. The simulated machine stops the flush or the recovery after each of its polls
-//! in turn, so nothing is left to chance.
+//! Events between two steps of a flush or of a recovery: a column family that is created or
+//! dropped, a write that fails. The simulated machine stops the flush or the recovery after each of
+//! its polls in turn, so that the tests are deterministic.
 
 use super::all_of;
 use karst_engine::{
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-/// More polls than any call here needs.
+/// Number of polls that no call here reaches.
 const MOST_POLLS: u64 = 1_000;
 
 fn options(env: &Env) -> Options {
@@ -28,8 +28,8 @@ fn failing() -> Trouble {
     Trouble { write_error: 1.0, ..Trouble::default() }
 }
 
-/// A batch that is in no log goes to a family that is made after a flush of all families has begun.
-/// All of it is flushed, or nothing.
+/// An unlogged batch is written to a family that is created after a flush of all families has
+/// begun. The flush includes the whole batch or nothing of it.
 #[test]
 fn an_atomic_flush_takes_all_of_a_batch_to_a_family_that_is_made_meanwhile() {
     let mut whole = [0, 0];
@@ -74,8 +74,9 @@ fn an_atomic_flush_takes_all_of_a_batch_to_a_family_that_is_made_meanwhile() {
     panic!("a flush ends");
 }
 
-/// A family that comes into the MANIFEST before the flush of the only other one does needs none of
-/// the logs that this flush has not synced: with their ends lost, its table would be ahead of them.
+/// A family that is recorded in the MANIFEST before the flush of the only other family must need
+/// none of the logs that this flush has not synced: if their ends were lost, its table would be
+/// ahead of them.
 #[test]
 fn a_flush_beside_which_a_family_is_made_is_not_ahead_of_the_logs() {
     let (mut begun, mut ended) = (0, 0);
@@ -116,8 +117,8 @@ fn a_flush_beside_which_a_family_is_made_is_not_ahead_of_the_logs() {
     assert!(begun > 50 && ended > 0, "{begun} flushes were under way: the test shows nothing");
 }
 
-/// A memtable that fills up after the flush has begun is none of the flush's business, and stays
-/// until there are two to merge.
+/// A memtable that fills up after the flush has begun is not part of the flush. It stays until two
+/// can be merged.
 #[test]
 fn a_flush_does_not_wait_for_a_memtable_that_fills_up_meanwhile() {
     let mut kept = 0;
@@ -134,7 +135,8 @@ fn a_flush_does_not_wait_for_a_memtable_that_fills_up_meanwhile() {
             let flush_options = FlushOptions::default();
             let mut flush = pin!(in_steps(db.env(), db.flush_async(&flush_options)));
             let ended = poll_times(flush.as_mut(), polls).await;
-            // Why: memtables are sealed by jobs, which run while the flush itself is not polled.
+            // Sleeps because memtables are sealed by jobs, which run while the flush itself is not
+            // polled.
             sleep(db.env(), Duration::from_millis(10)).await;
             db.put_async("fills it", &vec![0u8; 80 << 10]).await.unwrap();
             sleep(db.env(), Duration::from_millis(10)).await;
@@ -164,8 +166,8 @@ fn a_flush_does_not_wait_for_a_memtable_that_fills_up_meanwhile() {
     panic!("a flush ends");
 }
 
-/// A failed log may lack anything that was written to it, so whoever replays it stops there. No
-/// family may need it once writes are accepted again.
+/// A failed log may lack any write, so replay stops at it. No family may need it once writes are
+/// accepted again.
 #[test]
 fn no_family_that_is_made_while_the_database_recovers_needs_the_failed_log() {
     for polls in 0..MOST_POLLS {
@@ -215,8 +217,8 @@ fn no_family_that_is_made_while_the_database_recovers_needs_the_failed_log() {
     panic!("a recovery ends");
 }
 
-/// A recovery flushes what it finds, and of a family that is dropped meanwhile nothing is to be
-/// flushed.
+/// A recovery flushes the memtables that it finds; the memtables of a family dropped meanwhile must
+/// not be flushed.
 #[test]
 fn a_family_that_is_dropped_while_the_database_recovers_does_not_fail_the_recovery() {
     for polls in 0..MOST_POLLS {
@@ -250,7 +252,7 @@ fn a_family_that_is_dropped_while_the_database_recovers_does_not_fail_the_recove
     panic!("a recovery ends");
 }
 
-/// Has a write fail just when the first recovery is told.
+/// Listener that makes a write fail during the callback for the first recovery.
 #[derive(Debug, Default)]
 struct FailsAgain(Mutex<Option<(Db, SimulatedFileSystem)>>);
 

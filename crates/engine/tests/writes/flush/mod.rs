@@ -1,5 +1,5 @@
-//! Flush, and what happens around it, through the public API: nothing is lost, writers are held up
-//! and let go, errors are overcome.
+//! Flushes through the public API: no write is lost, stalled writers continue, errors are recovered
+//! from.
 
 mod asked;
 mod crashes;
@@ -113,7 +113,7 @@ fn a_flush_is_told_logged_and_limited() {
     let bytes = db.live_files()[0].size_bytes;
     assert_eq!(limiter.total_bytes_through(Some(IoPriority::High)), bytes);
     assert_eq!(stats.ticker(Ticker::FlushWriteBytes), bytes);
-    // Listeners are called by the job, which may end after the call that asked for it.
+    // The job calls listeners and may end after the call that started it.
     db.close().unwrap();
     assert_eq!(*told.0.lock().unwrap(), ["begun default 101", "completed default 101 true"]);
     let log = String::from_utf8(env.fs().read_file(std::path::Path::new("/db/LOG")).unwrap()).unwrap();
@@ -129,7 +129,7 @@ fn a_flush_is_told_logged_and_limited() {
     );
 }
 
-/// With atomic_flush all families are flushed together, but those of which nothing is sealed.
+/// With `atomic_flush`, all families are flushed together except those without sealed memtables.
 #[test]
 fn an_atomic_flush_leaves_out_families_without_anything() {
     let (env, told) = (memory(), Arc::new(Told::default()));
@@ -185,7 +185,7 @@ fn a_memtable_with_so_many_range_deletions_is_flushed() {
         db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
         assert!(db.live_files().is_empty(), "two are not too many");
         db.delete_range("c", "d").unwrap();
-        // A writer that fills a memtable does not wait for the flush that it asks for.
+        // A writer that fills a memtable does not wait for its flush.
         db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
         let tables = usize::from(most == 3);
         karst_testkit::eventually(tables, || db.live_files().len());

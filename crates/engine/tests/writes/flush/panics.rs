@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// Orders as bytes do. While it is armed, it waits where it meets one key until it is let go on,
-/// and panics then.
+/// Bytewise comparator. While armed, it blocks at the key "boom" until it may continue, and then
+/// panics.
 #[derive(Debug, Default)]
 struct Fragile {
     armed: AtomicBool,
@@ -48,8 +48,8 @@ fn a_flush_that_waits_for_an_insert_that_panics_installs_nothing() {
     let db = Db::open("/db", &options).unwrap();
     db.put("a", "1").unwrap();
     assert_eq!(all(&db).len(), 1, "it is inserted");
-    // More than may be left to be inserted with others. The key comes first, so that nothing is
-    // inserted which was not counted: the flush would notice that by itself.
+    // The batch has more entries than may be left for another thread to insert. The key comes
+    // first, so that no uncounted entry is inserted: the flush would notice those in another way.
     let mut batch = WriteBatch::new();
     batch.put("boom", "2").unwrap();
     (0..40).for_each(|n| batch.put(format!("b{n:02}"), "2").unwrap());
@@ -76,7 +76,7 @@ fn a_flush_that_waits_for_an_insert_that_panics_installs_nothing() {
     assert_eq!(found.len(), 42, "the batch is torn: {found:?}");
 }
 
-/// Small writes are left for others to insert, here for the flush.
+/// Small writes are left for another thread to insert, here for the flush.
 #[test]
 fn a_flush_whose_own_insert_panics_fails_and_installs_nothing() {
     let (env, fragile) = (memory(), Arc::new(Fragile::default()));

@@ -1,5 +1,5 @@
-//! Writers are slowed down, stopped, and let go; nobody waits for ever, and who would not wait is
-//! told.
+//! Write stalls: writers are delayed, stopped and released; none waits forever, and writes with
+//! `no_slowdown` fail.
 
 use super::{all, key, memory};
 use karst_engine::{
@@ -41,7 +41,7 @@ fn writers_stop_when_memtables_wait_and_go_on_when_they_are_flushed() {
                 break;
             }
         }
-        // Why: memtables are sealed by a job.
+        // Sleeps because a job seals memtables.
         simulation.run(karst_io::sleep(&env, std::time::Duration::from_micros(500)));
     }
     assert!(stopped.is_some(), "nobody was stopped");
@@ -63,8 +63,8 @@ fn writers_stop_when_memtables_wait_and_go_on_when_they_are_flushed() {
     assert_eq!(all(&db), model);
 }
 
-/// Logs that are too long stay so until a flush ends. What is written until then goes to memtables
-/// that are kept, and stops nobody.
+/// Logs that are too long stay so until a flush ends. Writes until then go to memtables that are
+/// kept, and stop no writer.
 #[test]
 fn logs_that_are_too_long_seal_each_memtable_once() {
     let simulation = Simulation::new(4);
@@ -84,7 +84,7 @@ fn logs_that_are_too_long_seal_each_memtable_once() {
             for family in &families {
                 db.put_cf(&hasty(), family, key(i), b"value").unwrap();
             }
-            // Why: memtables are sealed by a job.
+            // Sleeps because a job seals memtables.
             simulation.run(karst_io::sleep(&env, std::time::Duration::from_micros(500)));
         }
     };
@@ -93,10 +93,10 @@ fn logs_that_are_too_long_seal_each_memtable_once() {
     let logs = db.log_numbers();
     db.continue_background_work().unwrap();
     db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
-    // A single one is flushed too, though two are merged otherwise.
+    // A single memtable is flushed too, although two are merged otherwise.
     assert_eq!(sealed(), [Some(0), Some(0)]);
     assert!(!db.log_numbers().contains(&logs[0]), "{logs:?}");
-    // And the next time it is the same again.
+    // Later logs that are too long have the same effect.
     write(100);
     db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
     assert_eq!(sealed(), [Some(0), Some(0)]);
@@ -117,12 +117,12 @@ fn tables_in_l0_slow_writers_down_then_stop_them_and_lie_in_order() {
     db.disable_auto_compaction(&[db.default_column_family()]).unwrap();
     let at_once = FlushOptions { allow_write_stall: true, ..FlushOptions::default() };
     for round in 0..6 {
-        // Why two: tables that overlap are merged, not moved.
+        // Two keys, because tables that overlap are merged, not moved.
         db.put(b"key", format!("{round}")).unwrap();
         db.put(b"other", format!("{round}")).unwrap();
         db.flush(&at_once).unwrap();
     }
-    // Without compactions to wait for nobody is held up.
+    // Without compactions that would end a stall, no writer stalls.
     assert_eq!(db.int_property("rocksdb.is-write-stopped"), Some(0));
     let files = db.live_files();
     let mut l0: Vec<_> = files.iter().filter(|file| file.level == Some(0)).collect();
@@ -139,7 +139,7 @@ fn tables_in_l0_slow_writers_down_then_stop_them_and_lie_in_order() {
         ErrorKind::Incomplete
     );
     db.continue_background_work().unwrap();
-    // Waits for the compaction.
+    // This write waits for the compaction.
     db.put(b"key", b"6").unwrap();
     db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
     assert_eq!(db.int_property("rocksdb.is-write-stopped"), Some(0));
@@ -168,7 +168,7 @@ fn writers_that_are_delayed_go_on_at_the_rate() {
     db.pause_background_work().unwrap();
     db.enable_auto_compaction(&[db.default_column_family()]).unwrap();
     assert_eq!(db.int_property("rocksdb.actual-delayed-write-rate"), Some(1 << 20));
-    // The clock is a virtual one, and what a log costs does not count here.
+    // The clock is virtual, and the cost of a log does not count.
     let start = env.now();
     simulation.run(async {
         for i in 0..512 {
@@ -205,14 +205,14 @@ fn several_threads_write_through_stalls_and_lose_nothing() {
     assert_eq!(all(&db).len(), 8_000);
 }
 
-/// How large memtables get whose flush does not come, or comes late, while many threads write: no
-/// larger than their size, a block of memory and what is under way.
+/// Size of memtables whose flush is late or never happens while many threads write: at most their
+/// configured size, one arena block and the writes in flight.
 #[test]
 fn writers_fill_no_memtable_beyond_its_size() {
     const THREADS: usize = 8;
     const SIZE: u64 = 256 << 10;
     const MOST: u64 = 3;
-    // Of an entry in memory, beside the value.
+    // Bytes of the entries in flight: a value of 1,000 and the overhead of an entry in memory.
     let under_way = THREADS as u64 * (1000 + 200);
     let env = memory();
     let options = options(&env).column_families(|cf| {
@@ -241,7 +241,7 @@ fn writers_fill_no_memtable_beyond_its_size() {
         let largest = largest.load(Ordering::Relaxed);
         assert!(largest <= SIZE + SIZE / 10 + under_way, "a memtable of {SIZE} bytes has {largest}");
     };
-    // While nothing is flushed memtables are sealed all the same, until there are too many.
+    // While nothing is flushed, memtables are still sealed, until there are too many.
     db.pause_background_work().unwrap();
     write_all(100_000, &hasty());
     let sealed = db.int_property("rocksdb.num-immutable-mem-table").unwrap();
@@ -252,7 +252,7 @@ fn writers_fill_no_memtable_beyond_its_size() {
     write_all(2_000, &WriteOptions::default());
 }
 
-/// What runs on the threads of flushes may write, and waits for no seal behind itself.
+/// Code on the threads of flushes may write, and does not wait for seals that need these threads.
 #[test]
 fn a_listener_that_writes_fills_memtables_on_the_threads_of_flushes() {
     #[derive(Debug)]
@@ -260,7 +260,7 @@ fn a_listener_that_writes_fills_memtables_on_the_threads_of_flushes() {
     impl EventListener for Writes {
         fn flush_completed(&self, _: &FlushInfo) {
             let Some(db) = self.0.get().and_then(Weak::upgrade) else { return };
-            // Why so few times: each flush has another follow.
+            // Three times only, because each flush causes another one.
             if self.1.fetch_add(1, Ordering::Relaxed) < 3 {
                 (0..40u64).for_each(|i| db.put(key(i), [7; 1000]).unwrap());
             }
@@ -297,6 +297,6 @@ fn a_budget_over_two_databases_flushes_and_holds() {
     assert!(budget.used_bytes() <= 512 << 10, "{}", budget.used_bytes());
     assert_eq!(all(&a).len(), all(&b).len());
     drop((a, b));
-    // A job that has just ended may be the last that holds a memtable.
+    // A job that has just ended may hold the last reference to a memtable.
     karst_testkit::eventually(0, || budget.used_bytes());
 }
