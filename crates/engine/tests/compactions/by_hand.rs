@@ -1,5 +1,5 @@
-//! What operators do to files by hand: deleting those of a range, suggesting them for compaction,
-//! naming them; and tables that ask for their compaction themselves.
+//! Manual operations on files: deleting those of a range, suggesting them for compaction,
+//! compacting named ones; and tables that a collector marks for compaction.
 
 use karst_engine::compaction_filter::{FilterDecision, FilterInput};
 use karst_engine::{
@@ -24,7 +24,7 @@ fn level(db: &Db, level: u32) -> Vec<(String, String, u64)> {
     files.map(|file| (text(&file.smallest_key), text(&file.largest_key), file.number)).collect()
 }
 
-/// Keys k000 to k399 in several files on L1, and one more file on L0.
+/// Writes keys k000 to k399 to several files on L1, and one more file to L0.
 fn several_files(db: &Db) {
     for i in 0..400 {
         db.put(format!("k{i:03}"), [b'v'; 100]).unwrap();
@@ -52,7 +52,7 @@ fn files_within_a_range_are_deleted_and_rocksdb_finds_the_rest() {
     let before = level(&db, 1);
     assert!(before.len() > 3, "{before:?}");
     let family = db.default_column_family();
-    // From the second file's first key to the third's last.
+    // Range from the second file's first key to the third's last.
     let (begin, end) = (before[1].0.as_bytes(), before[2].1.as_bytes());
     db.delete_files_in_ranges(family, &[(Some(begin), Some(end))], false).unwrap();
     let after = level(&db, 1);
@@ -78,7 +78,7 @@ fn suggested_files_move_down() {
     let db = open(directory.path(), SMALL);
     several_files(&db);
     let family = db.default_column_family();
-    // Nothing lies below L1, and L1 is not suggested as the deepest level.
+    // No level below L1 has files, and suggestions do not compact the deepest level.
     db.suggest_compact_range(family, Some(b"k390"), None).unwrap();
     db.enable_auto_compaction(&[family]).unwrap();
     db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
@@ -112,7 +112,7 @@ fn named_files_are_checked() {
     assert_eq!(level(&db, 2).iter().map(|file| file.2).collect::<Vec<_>>(), made);
 }
 
-/// A filter that keeps everything, and waits at the first entry until it is let go on.
+/// Filter that keeps all entries, and blocks at key k000 until `go_on` receives.
 #[derive(Debug)]
 struct Halting {
     came: SyncSender<()>,
@@ -152,7 +152,7 @@ fn files_that_a_compaction_has_may_be_tried_again() {
         go_on.send(()).unwrap();
         first.join().unwrap().unwrap();
     });
-    // As said: what came of it is nobody's now.
+    // A retry succeeds, as `TryAgain` promises, because the files are no longer being compacted.
     go_on.send(()).unwrap();
     db.compact_files(&how, family, &[level(&db, 1)[0].2], 2).unwrap();
     assert_eq!(level(&db, 2).len(), 1);
@@ -172,7 +172,7 @@ fn tables_of_deletions_ask_for_their_compaction() {
     let to_l1 =
         CompactRangeOptions { change_level: true, target_level: Some(1), ..CompactRangeOptions::default() };
     db.compact_range(&to_l1, None, None).unwrap();
-    // Too few deletions: the table stays where it is.
+    // Too few deletions for a mark: the table is not compacted.
     (0..40).for_each(|i| db.delete(format!("k{i:03}")).unwrap());
     db.flush(&FlushOptions::default()).unwrap();
     db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
@@ -215,7 +215,7 @@ fn compactions_by_hand_are_cancelled_and_refused_while_they_are_disabled() {
         let running = scope.spawn(|| db.compact_files(&CompactFilesOptions::default(), family, &files, 1));
         at_it.recv().unwrap();
         let disabling = scope.spawn(|| db.disable_manual_compaction());
-        // Whoever comes now is refused at once, although one still runs.
+        // New manual compactions are refused at once, although one is still running.
         while db.compact_range(&force, Some(b"x"), None).is_ok() {
             std::thread::yield_now();
         }
@@ -230,7 +230,7 @@ fn compactions_by_hand_are_cancelled_and_refused_while_they_are_disabled() {
     refused(db.compact_files(&CompactFilesOptions::default(), family, &files, 1).unwrap_err());
     db.enable_manual_compaction().unwrap();
     refused(db.compact_range(&force, None, None).unwrap_err());
-    // What only deletes files goes on.
+    // Deletion of whole files is still allowed.
     db.delete_files_in_ranges(family, &[(Some(b"x"), None)], false).unwrap();
     db.enable_manual_compaction().unwrap();
     refused_unless_disabled(&db);
@@ -239,7 +239,7 @@ fn compactions_by_hand_are_cancelled_and_refused_while_they_are_disabled() {
     assert!(level(&db, 0).is_empty() && db.get("k5999").unwrap().is_some());
 }
 
-/// One that started by itself and one by hand, both halted in the midst.
+/// One automatic and one manual compaction, both blocked in the middle.
 #[test]
 fn all_compactions_are_aborted_and_none_begins_until_they_are_resumed() {
     let directory = tempfile::tempdir().unwrap();
@@ -257,10 +257,10 @@ fn all_compactions_are_aborted_and_none_begins_until_they_are_resumed() {
         ..CompactRangeOptions::default()
     };
     db.abort_all_compactions().unwrap();
-    // Files gather in L0, and nobody touches them.
+    // Files gather in L0 without being compacted.
     for round in 0..6 {
         db.put("k000", format!("{round}")).unwrap();
-        // Why many: a compaction looks now and then whether it is to end.
+        // Many entries, because a compaction checks for an abort only now and then.
         (1000..2000).for_each(|n| db.put(format!("k{n}"), "v").unwrap());
         db.put("z", "z").unwrap();
         db.flush(&FlushOptions::default()).unwrap();
@@ -274,7 +274,7 @@ fn all_compactions_are_aborted_and_none_begins_until_they_are_resumed() {
     db.resume_all_compactions().unwrap();
     refused(db.compact_range(&force, None, None).unwrap_err());
 
-    // Twice, as calls add up. The one that is due begins by itself, and is aborted.
+    // Two calls, because aborts are counted. The due compaction begins and is aborted.
     db.resume_all_compactions().unwrap();
     at_it.recv().unwrap();
     std::thread::scope(|scope| {
@@ -291,7 +291,7 @@ fn all_compactions_are_aborted_and_none_begins_until_they_are_resumed() {
         let paths = std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path());
         paths.filter(|path| path.extension().is_some_and(|end| end == "sst")).count()
     };
-    // Files are removed a little later.
+    // Files are removed in the background.
     let began = Instant::now();
     while tables() != db.live_files().len() {
         assert!(began.elapsed() < Duration::from_secs(60), "what it wrote is still there");

@@ -1,5 +1,5 @@
-//! Table properties collectors: what they are shown, where what they say ends up, and what becomes
-//! of a table whose collector misbehaves.
+//! Table properties collectors: the entries passed to them, the properties they add to tables, and
+//! tables whose collector panics or fails.
 
 use karst_engine::format::ValueType;
 use karst_engine::table_properties_collector::{
@@ -12,14 +12,14 @@ use karst_engine::{
 use karst_testkit::rocksdb_tools::{table_properties, verify_tables};
 use std::sync::{Arc, Mutex};
 
-/// What a collector was made for, and what it was shown.
+/// Context that a collector was created with, and the entries passed to it.
 type Shown = (TablePropertiesCollectorContext, Vec<(Vec<u8>, Vec<u8>, ValueType, u64)>);
 
-/// Counts entries, and remembers them.
+/// Collector factory that counts and records entries.
 #[derive(Debug, Default)]
 struct Counts {
     seen: Arc<Mutex<Vec<Shown>>>,
-    /// Tables with so many entries ask for their compaction.
+    /// Number of entries from which on a table asks for its compaction.
     asks_at: Option<usize>,
 }
 
@@ -61,7 +61,7 @@ impl TablePropertiesCollector for Counting {
     }
 }
 
-/// What goes wrong.
+/// Fault of a collector.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Bad {
     PanicsAtCreation,
@@ -98,7 +98,7 @@ impl TablePropertiesCollector for Bad {
         assert!(*self != Bad::PanicsAtFinish, "a panic on purpose");
         let name: &[u8] = match self {
             Bad::FailsAtFinish => return Err(Error::invalid_argument("on purpose")),
-            // With this one a table would be refused.
+            // A table with this property would be refused.
             Bad::TakesNames => b"rocksdb.embedded.blob.stats",
             _ => b"test.bad",
         };
@@ -112,7 +112,7 @@ impl TablePropertiesCollector for Bad {
 }
 
 fn options(text: &str) -> Options {
-    // Why format 5: Debian's sst_dump knows no later one.
+    // Format 5, because Debian's sst_dump knows no later one.
     let all = "create_if_missing=true;level_compaction_dynamic_level_bytes=false;merge_operator=put;block_based_table_factory={format_version=5}";
     Options::new().set_all(all).unwrap().set_all(text).unwrap()
 }
@@ -138,7 +138,7 @@ fn collectors_see_every_entry_and_what_they_say_stands_in_the_table() {
     db.merge("d", "2").unwrap();
     db.put("e", "x".repeat(2000)).unwrap();
     db.delete_range("x", "y").unwrap();
-    // What is set by name later keeps the collectors.
+    // Options that are changed by name later keep the collectors.
     db.set_options(db.default_column_family(), &[("write_buffer_size", "1000000")]).unwrap();
     db.flush(&FlushOptions::default()).unwrap();
     let (context, shown) = seen.lock().unwrap().pop().unwrap();
@@ -179,7 +179,7 @@ fn collectors_see_every_entry_and_what_they_say_stands_in_the_table() {
     assert_eq!(context.level_at_creation, Some(1));
     check(&shown.len().to_string(), 3);
     drop(db);
-    // And in a table that is made of a log.
+    // A table that is made by replaying a log has the properties too.
     let db = Db::open(directory.path(), &options).unwrap();
     db.put("in the log", "1").unwrap();
     drop(db);
@@ -249,7 +249,7 @@ fn a_collector_that_fails_or_panics_is_left_out_and_the_table_is_whole() {
         let all = db.properties_of_all_tables(db.default_column_family()).unwrap();
         let found = &all.values().next().unwrap().user_collected;
         assert_eq!(found[&b"test.count"[..]], b"3", "{bad:?}: the other one goes on");
-        // Compat: one that fails for an entry is heard all the same.
+        // Compat: the properties of a collector that failed for an entry are written anyway.
         let heard = matches!(bad, Bad::FailsAtAdd | Bad::PanicsWhenAsked);
         assert_eq!(found.contains_key(&b"test.bad"[..]), heard, "{bad:?}");
         drop(db);

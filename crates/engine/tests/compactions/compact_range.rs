@@ -1,4 +1,4 @@
-//! Compactions by hand on databases that take writes.
+//! Manual compactions on databases that take writes.
 
 use karst_engine::io::block_on;
 use karst_engine::{
@@ -23,7 +23,7 @@ fn key(i: u32) -> Vec<u8> {
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// A few flushed rounds of writes, and what they come to.
+/// Writes a few flushed rounds and returns the resulting entries.
 fn fill(db: &Db, rounds: u32) -> Model {
     let mut model = Model::new();
     for round in 0..rounds {
@@ -103,7 +103,7 @@ fn everything_comes_to_one_level_and_reads_the_same() {
         assert_eq!(flushes[17], "5", "{stats}");
         assert_eq!(row(&level)[17], "1", "{stats}");
         assert_ne!(row(&level)[19], "0", "entries came in: {stats}");
-        // Deletions and range deletions have gone with what they deleted.
+        // Deletions and range deletions were dropped together with the entries that they covered.
         assert_eq!(db.int_property("rocksdb.estimate-num-keys"), Some(model.len() as u64), "{style}");
         db.close().unwrap();
         drop(db);
@@ -164,7 +164,7 @@ fn named_files_and_what_has_to_go_along() {
     assert_eq!(contents(&db), model);
     let error = db.compact_files(&CompactFilesOptions::default(), family, &[newest], 3).unwrap_err();
     assert!(error.to_string().contains(&newest.to_string()), "{error}");
-    // With what listeners are told of it.
+    // This variant also returns the information that listeners receive.
     let options = CompactFilesOptions::default();
     let work = db.compact_files_with_info_async(&options, family, &made, 4);
     let (again, info) = block_on(db.env(), work).unwrap();

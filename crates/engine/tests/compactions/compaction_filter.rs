@@ -1,5 +1,5 @@
-//! Compaction filters through the public interface; what they left is read back by RocksDB 7.8's
-//! `ldb`.
+//! Compaction filters through the public interface; RocksDB 7.8's `ldb` reads the remaining
+//! entries.
 
 use karst_engine::compaction_filter::{FilterContext, FilterDecision, FilterInput, TableCreationReason};
 use karst_engine::{
@@ -10,7 +10,7 @@ use karst_testkit::rocksdb_tools::ldb;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-/// Goes by the first byte of the value.
+/// Filter that decides by the first byte of the value.
 #[derive(Debug)]
 struct ByValue;
 
@@ -89,7 +89,7 @@ fn a_compaction_asks_the_filter_and_rocksdb_reads_what_is_left() {
     let filtered = options("").compaction_filter(None, Arc::new(ByValue)).statistics(statistics.clone());
     let db = Db::open(directory.path(), &filtered).unwrap();
     fill(&db);
-    // An instance is not asked by flushes.
+    // Flushes do not call a filter instance.
     db.flush(&FlushOptions::default()).unwrap();
     assert_eq!(db.get("k2").unwrap().as_deref(), Some(&b"remove"[..]));
     let snapshot = db.snapshot();
@@ -104,7 +104,7 @@ fn a_compaction_asks_the_filter_and_rocksdb_reads_what_is_left() {
     let text = karst_options(directory.path());
     assert!(text.contains("compaction_filter=my.ByValue\n"), "{text}");
     assert!(!text.contains("compaction_filter_factory="), "{text}");
-    // Without the instance the database opens, and filters nothing.
+    // Without the instance the database opens and no entry is filtered.
     let db = Db::open(directory.path(), &options("")).unwrap();
     db.put("k2", "remove").unwrap();
     db.compact_range(&everything(), None, None).unwrap();
@@ -143,7 +143,7 @@ fn a_factory_is_told_of_each_job_and_may_filter_flushes() {
     assert!(last.is_manual_compaction && last.is_full_compaction, "{last:?}");
     drop(contexts);
     db.close().unwrap();
-    // The changed value was changed again: a filter sees what it has made.
+    // The filter saw the value that it had changed itself and changed it again.
     let text = scan(directory.path());
     assert!(text.starts_with("k1 : keep\nk3 : changed ") && text.ends_with("k5 : last\n"), "{text}");
     assert!(karst_options(directory.path()).contains("compaction_filter_factory=my.Factory\n"));
@@ -159,7 +159,8 @@ fn values_in_blob_files_are_filtered_and_become_garbage() {
     db.flush(&FlushOptions::default()).unwrap();
     assert_eq!(db.int_property("rocksdb.live-blob-file-garbage-size"), Some(0));
     db.compact_range(&everything(), None, None).unwrap();
-    // Records of 32 bytes, key and value: of k2, k3, k4 and k4x, which nobody refers to any more.
+    // Records of k2, k3, k4 and k4x, each of 32 bytes plus key and value, which no table references
+    // any more.
     let garbage = [("k2", "remove"), ("k3", "change"), ("k4", "skip"), ("k4x", "passed over")];
     let garbage: usize = garbage.iter().map(|(key, value)| 32 + key.len() + value.len()).sum();
     assert_eq!(db.int_property("rocksdb.live-blob-file-garbage-size"), Some(garbage as u64));

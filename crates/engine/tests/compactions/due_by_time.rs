@@ -1,5 +1,5 @@
-//! What happens because time passes, and for no other reason: files that are too old are compacted,
-//! statistics are written to the LOG file. In virtual time.
+//! Work that is due only because time passes: files that are too old are compacted, statistics are
+//! written to the LOG file. Time is virtual.
 
 use karst_engine::{
     Checkpoint, CompactRangeOptions, Db, FlushOptions, ImportColumnFamilyOptions, Options, Statistics,
@@ -16,7 +16,7 @@ fn options(env: &Env, more: &str) -> Options {
     Options::new().env(env.clone()).set_all(&text).unwrap()
 }
 
-/// Names and levels: a file that is due for its age may be moved rather than rewritten.
+/// Returns names and levels, because a file that is too old may be moved instead of rewritten.
 fn tables(db: &Db) -> Vec<(String, Option<u32>)> {
     db.live_files().into_iter().map(|file| (file.name, file.level)).collect()
 }
@@ -29,8 +29,8 @@ async fn fill(db: &Db) {
     db.wait_for_compact_async(&WaitForCompactOptions::default()).await.unwrap();
 }
 
-/// Nobody writes, reads or flushes; the file is rewritten because of its age, soon after it has it,
-/// and not before.
+/// Without writes, reads or flushes, the file is rewritten soon after it has reached its age, and
+/// not before.
 #[test]
 fn files_are_compacted_for_their_age_alone() {
     for more in [
@@ -56,8 +56,8 @@ fn files_are_compacted_for_their_age_alone() {
     }
 }
 
-/// FIFO with `allow_compaction` merges small files, over and over. Each entry stays for `ttl`, and
-/// goes some time after; also where the database is opened again and has not opened its tables.
+/// FIFO with `allow_compaction` keeps merging small files. Each entry stays for `ttl` at least and
+/// is dropped some time after, even if the database is reopened and does not open its tables.
 #[test]
 fn merged_files_stay_until_their_newest_entry_is_old() {
     let simulation = Simulation::new(23);
@@ -95,8 +95,8 @@ fn merged_files_stay_until_their_newest_entry_is_old() {
     });
 }
 
-/// A table says when the oldest of its data was written, as far back as that is known, and when it
-/// was made itself.
+/// A table's properties hold the time when its oldest data was written, as far back as that is
+/// known, and the time when the table was created.
 #[test]
 fn tables_say_when_their_oldest_entry_came_and_when_they_were_made() {
     let simulation = Simulation::new(29);
@@ -126,7 +126,7 @@ fn tables_say_when_their_oldest_entry_came_and_when_they_were_made() {
         hour(1).await;
         db.compact_range_async(&CompactRangeOptions::default(), None, None).await.unwrap();
         assert_eq!(times(), [(1, 5)]);
-        // An import begins anew.
+        // An imported file starts with new times.
         let checkpoint = Checkpoint::new(&db).unwrap();
         let exported = checkpoint.export_column_family(db.default_column_family(), "/export").unwrap();
         db.delete_range_async(b"a", b"z").await.unwrap();
@@ -140,7 +140,8 @@ fn tables_say_when_their_oldest_entry_came_and_when_they_were_made() {
     });
 }
 
-/// While the database is little used, what becomes due before it is so again is rewritten already.
+/// During off-peak hours, files that become due before the next off-peak hours are already
+/// rewritten.
 #[test]
 fn files_are_compacted_ahead_of_their_age_while_the_database_is_little_used() {
     const DAY_S: u64 = 86_400;
@@ -152,13 +153,14 @@ fn files_are_compacted_ahead_of_their_age_while_the_database_is_little_used() {
             fill(&db).await;
             let before = tables(&db);
             let now_s = env.unix_time().as_secs();
-            // Two hours a day that begin in ten hours, or in twelve hours less a day.
+            // Off-peak hours: two a day, which begin in ten hours.
             let begin_s = (now_s + 36_000) % DAY_S;
             let time = |s: u64| format!("{:02}:{:02}", s % DAY_S / 3600, s % 3600 / 60);
             let offpeak =
                 if used { String::new() } else { format!("{}-{}", time(begin_s), time(begin_s + 7200)) };
             db.set_db_options(&[("daily_offpeak_time_utc", &offpeak)]).unwrap();
-            // Behind the second such time; the file is due in another 12 hours, before the third.
+            // A time after the second off-peak hours; the file is due in another 12 hours, before
+            // the third.
             sleep(&env, Duration::from_secs(9 * 3600)).await;
             assert_eq!(tables(&db), before);
             sleep(&env, Duration::from_secs(27 * 3600)).await;
@@ -171,7 +173,7 @@ fn files_are_compacted_ahead_of_their_age_while_the_database_is_little_used() {
     }
 }
 
-/// An age that is set while the database is open counts from then on.
+/// A maximum age that is set while the database is open applies from then on.
 #[test]
 fn an_age_that_is_set_later_counts_too() {
     let simulation = Simulation::new(8);
@@ -218,7 +220,7 @@ fn statistics_are_written_to_the_log_file_every_so_often() {
     });
 }
 
-/// What was counted in each period is kept, as far as there is room for it.
+/// The counts of each period are kept as long as the history buffer has room.
 #[test]
 fn statistics_are_kept_by_period() {
     let simulation = Simulation::new(10);
@@ -248,7 +250,7 @@ fn statistics_are_kept_by_period() {
         let from = begun_s + all[1].0;
         assert_eq!(written(&db, from..from + all[2].0 - all[1].0), all[1..2]);
         assert_eq!(statistics.ticker(Ticker::NumberKeysWritten), 11);
-        // Room for two of them.
+        // Room for two periods.
         let bytes = Ticker::all().map(|ticker| ticker.name().len() + 8).sum::<usize>() + 8;
         db.set_db_options(&[("stats_history_buffer_size", &(bytes * 2 + bytes / 2).to_string())]).unwrap();
         sleep(&env, Duration::from_secs(100)).await;

@@ -1,4 +1,4 @@
-//! Compactions of every style, and hooks that they call.
+//! Compactions of every style, and the hooks that they call.
 
 mod by_hand;
 mod collectors;

@@ -1,4 +1,4 @@
-//! Thousands of column families, and several that are created at once.
+//! Thousands of column families, and calls that create several families.
 
 use karst_engine::io::{Disturb, Disturbance, DisturbedFileSystem, Env, FileSystem, MemoryFileSystem};
 use karst_engine::{Db, Options, ReadOptions, WriteOptions};
@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The tests of this file run one at a time, as one measures the time of the whole process.
+/// Serializes the tests of this file, because one of them measures the processor time of the
+/// process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -20,8 +21,8 @@ fn options(env: &Env) -> Options {
     Options::new().env(env.clone()).set_all(text).unwrap()
 }
 
-/// What grows with the square of their number takes minutes here: opening 200 took nine seconds
-/// when each option was looked for among all defaults of all families.
+/// Work quadratic in the number of families takes minutes here: opening 200 took nine seconds when
+/// each option was looked up among all defaults of all families.
 #[test]
 fn two_thousand_families_are_made_and_found_again() {
     let _alone = alone();
@@ -53,7 +54,7 @@ fn two_thousand_families_are_made_and_found_again() {
     assert_eq!(db.column_families().len(), 2201);
 }
 
-/// Counts the calls that write.
+/// Counts writing calls.
 #[derive(Debug, Default)]
 struct Writes(AtomicU64);
 
@@ -63,8 +64,8 @@ impl Disturb for Writes {
     }
 
     fn write(&self, path: &Path) -> std::io::Result<()> {
-        // Why not LOG: its lines are written by a thread of their own, as many at once as have
-        // come.
+        // LOG is left out, because a thread of its own writes its lines, in batches of varying
+        // size.
         if !path.ends_with("LOG") {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
@@ -72,8 +73,8 @@ impl Disturb for Writes {
     }
 }
 
-/// What it takes to make so many families at once, to open them again and to add one more: calls
-/// that write, bytes of OPTIONS and of the MANIFEST, and processor time.
+/// Cost of creating the families in one call, reopening them and adding another one: writing calls,
+/// bytes of OPTIONS and MANIFEST, and processor time.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     writes: u64,
@@ -109,19 +110,19 @@ fn four_times_as_many_families_write_four_times_as_much() {
     let _alone = alone();
     let [few, many] = [500, 2000].map(cost);
     println!("500: {few:?}, 2000: {many:?}");
-    // Linear is 4, and a square 16.
+    // A linear cost grows by 4, a quadratic one by 16.
     assert!(many.bytes <= few.bytes * 9 / 2, "{few:?} {many:?}");
-    // All families come in one change of the MANIFEST and one OPTIONS file.
+    // All families are created by one edit of the MANIFEST and one OPTIONS file.
     assert_eq!(many.writes, few.writes, "{few:?} {many:?}");
-    // Not linear by a part: each family that is made looks at the names of all, and the list of all
-    // is copied. It is the processor's time, so that other processes do not count, but for what
-    // they take from its caches: so the best of a few attempts counts.
+    // Not strictly linear, because creating a family looks at all names and copies the list of all
+    // families. Processor time excludes other processes except for their use of its caches, so the
+    // best of a few attempts counts.
     let is_near_linear = |[few, many]: [Cost; 2]| many.time <= few.time * 12;
     let again = || is_near_linear([500, 2000].map(cost));
     assert!(is_near_linear([few, many]) || (0..3).any(|_| again()), "{few:?} {many:?}");
 }
 
-/// The number of the newest OPTIONS file.
+/// Returns the number of the newest OPTIONS file.
 fn options_file(env: &Env, path: &Path) -> u64 {
     let names = env.fs().list_dir(path).unwrap();
     let numbers = names.iter().filter_map(|name| name.strip_prefix("OPTIONS-")?.parse().ok());
@@ -143,8 +144,8 @@ fn several_are_created_at_once() {
     for family in &families {
         db.put_cf(&WriteOptions::new(), family, "key", family.name()).unwrap();
     }
-    // One that exists already, one that is named twice, and one whose options cannot work: none of
-    // them is created.
+    // An existing name, a repeated name and a family with impossible options: the call creates no
+    // family.
     let bad = options(&env).column_family("e", |options| options.max_write_buffer_number = 0);
     for (names, options, said) in [
         (&["d", "a"][..], &own, "already exists: \"a\""),

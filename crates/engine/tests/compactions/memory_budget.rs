@@ -1,4 +1,5 @@
-//! What is charged to the block cache beside blocks: they make room for it, and get it back.
+//! Memory other than blocks that is charged to the block cache: blocks are evicted for it and may
+//! use the room again later.
 
 use karst_engine::compaction_filter::{FilterDecision, FilterInput};
 use karst_engine::{
@@ -35,11 +36,11 @@ fn memtables_evict_blocks_and_give_the_room_back() {
         .db(|db| db.create_if_missing = true);
     let db = Db::open(Path::new("/db"), &options).unwrap();
     fill(&db, 0..5000);
-    // Beyond the capacity, as nothing can be evicted.
+    // Above the capacity, because memtables cannot be evicted.
     assert!(cache.memtable_bytes() > 4 * MIB, "{cache:?}");
     assert_eq!((cache.memtable_bytes(), cache.usage_bytes()), (budget.used_bytes(), budget.used_bytes()));
     db.flush(&FlushOptions::default()).unwrap();
-    // A job that has just ended may be the last that holds a memtable, here and below.
+    // Here and below, a job that has just ended may hold the last reference to a memtable.
     eventually(true, || cache.memtable_bytes() < MIB / 4);
     for number in 0..5000u64 {
         assert!(db.get(number.to_be_bytes()).unwrap().is_some());
@@ -68,14 +69,15 @@ fn new_db(env: &Env, cache: &BlockCache, one_budget: bool, options: &str) -> Db 
     Db::open(Path::new("/db"), &options).unwrap()
 }
 
-/// 5000 entries of 1 KB all in tables, and the first 300 in a memtable too.
+/// Writes 5,000 entries of 1 KB to tables, and the first 300 to a memtable too.
 fn with_tables(env: &Env, cache: &BlockCache, one_budget: bool) -> Db {
-    // Memtables have a bound of their own, which is not reached: what they take is the same under
+    // `db_write_buffer_size` bounds memtables and is not reached, so they take equal space under
     // every capacity.
     let options = "compression=kNoCompression;write_buffer_size=4000000;db_write_buffer_size=8000000;filter_policy=bloomfilter:10";
     let db = new_db(env, cache, one_budget, options);
     fill(&db, 0..5000);
-    // Why all of it, and until nothing is left to do: later jobs would read and flush too.
+    // Compacts all tables and waits until no job is left, because later jobs would read and flush
+    // too.
     db.compact_range(&CompactRangeOptions::default(), None::<&[u8]>, None::<&[u8]>).unwrap();
     db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
     fill(&db, 0..300);
@@ -96,7 +98,7 @@ fn one_budget_counts_memtables_and_what_open_tables_keep() {
     for number in 0..5000u64 {
         assert!(db.get(number.to_be_bytes()).unwrap().is_some());
     }
-    // What a compaction has replaced may be open for a moment longer.
+    // Tables that a compaction has replaced may stay open for a moment.
     let open = || db.int_property("rocksdb.estimate-table-readers-mem").unwrap() as usize;
     eventually(true, || open() > 5000 && cache.table_bytes() == open());
     assert_eq!(cache.read_bytes(), 0);
@@ -110,7 +112,7 @@ fn one_budget_counts_memtables_and_what_open_tables_keep() {
     assert_eq!((cache.memtable_bytes(), cache.table_bytes()), (0, 0), "nothing but blocks counts by default");
 }
 
-/// For how many milliseconds reads wait.
+/// Delay of each read in milliseconds.
 #[derive(Debug)]
 struct Slow(AtomicU64);
 
@@ -142,8 +144,8 @@ fn one_budget_counts_reads_while_they_are_in_flight() {
             most
         })
     };
-    // Ever slower, until this thread has looked while a read was in flight. Each reads another
-    // block.
+    // Ever slower reads, until this thread has sampled while one was in flight. Each round reads
+    // another block.
     let mut rounds = (0..8).map(|round| {
         slow.0.store(100 << round, Ordering::Relaxed);
         most_of(4000 - 400 * round)
@@ -175,8 +177,8 @@ fn iterators_read_ahead_within_the_budget() {
             }
         }
         assert_eq!(read, 32 * 5000);
-        // Half of the capacity for whoever comes first; for each of the others a request, beside
-        // the one whose last block it stands in.
+        // Half of the capacity for the first iterators; each of the others takes one request, in
+        // addition to the one whose last block it is positioned in.
         let requests = 32 * 2 * (72 << 10);
         assert!((MIB..2 * MIB + requests).contains(&most), "{most} bytes ahead");
         drop(iterators);
@@ -184,8 +186,8 @@ fn iterators_read_ahead_within_the_budget() {
     }
 }
 
-/// One scan that wants to read 1 MiB ahead: the most that it had in memory, and how much of what it
-/// read was asked for ahead, in bytes.
+/// Scans all entries with a readahead of 1 MiB. Returns the maximum of bytes that the scan held in
+/// memory, and the number of useful bytes that were read ahead.
 fn scan(db: &Db, cache: &BlockCache) -> (usize, u64) {
     let far = ReadOptions { readahead_size: MIB, fill_cache: false, ..ReadOptions::default() };
     let mut iter = db.iter(&far).unwrap();
@@ -204,11 +206,11 @@ fn scan(db: &Db, cache: &BlockCache) -> (usize, u64) {
 fn a_scan_reads_as_far_ahead_as_there_is_room_and_never_stops_to() {
     let all = 4_900_000;
     for (capacity, most) in [
-        // What is wanted, which grows to 4 MiB where the scan has to wait.
+        // The wanted readahead, which grows to 4 MiB when the scan has to wait.
         (64 * MIB, MIB..5 * MIB),
-        // Half of it, less the memtable's 300 KB.
+        // Half of the capacity, less the memtable's 300 KB.
         (2 * MIB, 300_000..MIB + MIB / 8),
-        // No room at all: a request, beside the one whose last block it stands in.
+        // No room: one request, in addition to the one whose last block the scan is positioned in.
         (MIB / 2, 60_000..150_000),
     ] {
         let cache = BlockCache::new(capacity);
@@ -233,13 +235,13 @@ fn blob_values_that_are_hidden_do_not_stop_a_scan_from_reading_ahead() {
         db.put(number.to_be_bytes(), [0; 1000]).unwrap();
     }
     let (_, ahead) = scan(&db, &cache);
-    // The 500 that are in the memtable are read in vain; few others are not read ahead.
+    // The 500 values hidden by the memtable are read in vain; almost all others are read ahead.
     assert!(ahead > 4_000_000, "{ahead} bytes of 4.5 million");
     drop(db);
     eventually(0, || cache.read_bytes());
 }
 
-/// Keeps everything, and looks at what jobs have in memory.
+/// Filter that keeps all entries and records the maximum memory of jobs.
 #[derive(Debug)]
 struct Watch(BlockCache, AtomicUsize);
 
@@ -274,15 +276,16 @@ fn one_budget_counts_what_jobs_have_in_memory_of_the_files_they_write() {
             ..CompactRangeOptions::default()
         };
         db.compact_range(&all, None::<&[u8]>, None::<&[u8]>).unwrap();
-        // It grows with the file, of 8 MB, and no further than the file is in memory.
+        // A job's buffers grow with its file, of 8 MB, up to the part of the file that is in
+        // memory.
         let most = if one_budget { 4 * MIB } else { 0 };
         assert_eq!(watch.1.load(Ordering::Relaxed), most);
         eventually(0, || cache.job_bytes());
     }
 }
 
-/// A database of `families` families under one budget of `cache`, whose write buffers alone would
-/// never be full.
+/// Creates `families` families under one budget of `cache`; their write buffer sizes alone would
+/// never fill a memtable.
 fn with_families(env: &Env, cache: &BlockCache, families: usize) -> (Db, Vec<karst_engine::ColumnFamily>) {
     let db = new_db(env, cache, true, "compression=kNoCompression");
     let names: Vec<String> = (0..families).map(|n| format!("family {n}")).collect();
@@ -297,7 +300,8 @@ fn one_budget_bounds_the_memtables_of_many_families() {
     const FAMILIES: usize = 40;
     let (env, cache) = (in_memory(), BlockCache::new(16 * MIB));
     let (db, families) = with_families(&env, &cache, FAMILIES);
-    // Each may have grown by less than what is worth counting, and takes one block at a time.
+    // Each memtable may have grown by less than one unit of accounting, and allocates one block at
+    // a time.
     let slack = FAMILIES * (64 << 10);
     let check = |limit: usize| {
         let bytes = db.aggregated_int_property("rocksdb.cur-size-all-mem-tables").unwrap() as usize;
@@ -314,20 +318,21 @@ fn one_budget_bounds_the_memtables_of_many_families() {
         }
     };
     write(0..12_000, 8 * MIB);
-    // The bound is a part of what the cache has now.
+    // The bound is a share of the cache's current capacity.
     cache.set_capacity(8 * MIB);
     write(12_000..14_000, 8 * MIB);
     write(14_000..20_000, 4 * MIB);
 }
 
-/// Memtables that an iterator pins are flushed and stay in memory; its own thread writes on.
+/// Memtables that an iterator pins are flushed and stay in memory; the iterating thread can still
+/// write.
 #[test]
 fn a_thread_that_iterates_is_not_held_up_by_what_it_pins() {
     let (env, cache) = (in_memory(), BlockCache::new(4 * MIB));
     let (db, families) = with_families(&env, &cache, 1);
     let put =
         |i: u64| db.put_cf(&WriteOptions::unlogged(), &families[0], i.to_be_bytes(), [7; 4096]).unwrap();
-    // 1.6 of the 2 MiB that memtables may have.
+    // 1.6 MiB, below the 2 MiB that memtables may use.
     (0..400).for_each(put);
     let mut iter = db.iter_cf(&ReadOptions::default(), &families[0]).unwrap();
     iter.seek_to_first().unwrap();

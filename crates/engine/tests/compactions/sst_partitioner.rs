@@ -1,5 +1,5 @@
-//! Partitioners: where compactions cut tables, which tables may move as they are, what OPTIONS and
-//! RocksDB's tools say of them, and what becomes of a database whose partitioner panics.
+//! Partitioners: where compactions cut tables, which tables may be moved, what OPTIONS and
+//! RocksDB's tools show, and a database whose partitioner panics.
 
 use karst_engine::io::{Env, MemoryFileSystem};
 use karst_engine::{
@@ -24,7 +24,7 @@ fn by_prefix(length: usize) -> Arc<dyn SstPartitionerFactory> {
     Arc::new(SstPartitionerFixedPrefixFactory { length })
 }
 
-/// The tables of each level, as `level:smallest-largest`.
+/// Returns the tables of each level, as `level:smallest-largest`.
 fn tables(db: &Db) -> Vec<String> {
     let mut tables: Vec<String> = db
         .live_files()
@@ -77,7 +77,7 @@ fn compactions_cut_where_prefixes_change_and_flushes_do_not() {
     db.close().unwrap();
 }
 
-/// Snapshots keep several entries of a key, between which no table ends.
+/// Snapshots keep several versions of a key; no table boundary separates them.
 #[test]
 fn versions_of_a_key_stay_together() {
     let env = in_memory();
@@ -117,7 +117,7 @@ fn tables_that_may_not_move_are_merged() {
     }
 }
 
-/// What tables may do under the built-in one: only those move that lie in one partition.
+/// With the built-in partitioner, only tables within one partition may be moved.
 #[test]
 fn tables_of_one_prefix_move() {
     let env = in_memory();
@@ -183,20 +183,20 @@ fn options_name_it_and_have_it_made_again() {
     db.close().unwrap();
     let written = newest_options(directory.path());
     assert!(written.contains(&format!("{text}\n")), "{written}");
-    // RocksDB understands the text.
+    // RocksDB parses the text.
     let checked = std::process::Command::new("ldb")
         .args(["--try_load_options", &format!("--db={}", directory.path().display()), "scan"])
         .output()
         .unwrap();
     assert!(checked.status.success(), "{checked:?}");
-    // From OPTIONS, without an instance; and by text.
+    // Partitioner from OPTIONS, without an instance, and from text.
     for again in [Options::new(), Options::new().set_all(text).unwrap()] {
         let db = Db::open(directory.path(), &again).unwrap();
         db.put("c1", "1").unwrap();
         rewrite(&db);
         assert_eq!(tables(&db).len(), 3);
         assert!(newest_options(directory.path()).contains(text));
-        // Changed options keep it.
+        // A change of other options keeps the partitioner.
         let family = db.default_column_family().clone();
         db.set_options(&family, &[("level0_file_num_compaction_trigger", "7")]).unwrap();
         assert!(newest_options(directory.path()).contains(text));
@@ -204,7 +204,7 @@ fn options_name_it_and_have_it_made_again() {
     }
 }
 
-/// Notes what it is asked, and does as it is told.
+/// Partitioner factory that records requests and answers with its flags.
 #[derive(Debug, Default)]
 struct Asks {
     cuts: AtomicBool,
@@ -255,7 +255,7 @@ impl SstPartitioner for Asking {
 
 #[test]
 fn one_that_panics_stops_the_database_with_an_error_and_loses_nothing() {
-    // Where it is asked whether a table may move, and where tables are cut.
+    // It panics when asked about a move, and when asked where to cut.
     for tables_before in [1, 2] {
         let env = in_memory();
         let asked = Arc::new(Asks::default());

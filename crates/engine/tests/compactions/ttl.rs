@@ -1,5 +1,5 @@
-//! Databases whose entries expire, in virtual time: what is dropped when, what users' filters and
-//! operators see, and every way of reading and writing.
+//! Databases whose entries expire, in virtual time: when entries are dropped, the values that
+//! users' filters and operators see, and every way of reading and writing.
 
 use karst_engine::compaction_filter::{FilterDecision, FilterInput};
 use karst_engine::io::testing::foreign_block_on as wait;
@@ -22,7 +22,7 @@ fn options(env: &Env) -> Options {
     options.set("merge_operator", "StringAppendOperator").unwrap()
 }
 
-/// Flushes and compacts everything, to the last level too.
+/// Flushes and compacts all entries, into the last level too.
 async fn compact(db: &DbWithTtl, family: &ColumnFamily) {
     let all = CompactRangeOptions {
         bottommost_level_compaction: BottommostLevelCompaction::ForceOptimized,
@@ -62,7 +62,7 @@ fn entries_expire_as_their_family_says_and_as_that_changes() {
             assert_eq!(keys(&db, family).await, ["new", "old"], "too early");
         }
         sleep(&env, HOUR * 3 / 4).await;
-        // What has expired is read until it is compacted.
+        // Expired entries are readable until they are compacted.
         assert_eq!(keys(&db, &all[0]).await, ["new", "old"]);
         for family in &all {
             compact(&db, family).await;
@@ -71,7 +71,7 @@ fn entries_expire_as_their_family_says_and_as_that_changes() {
         assert_eq!(keys(&db, &all[1]).await, ["new", "old"]);
         db.set_ttl(&all[1], HOUR).unwrap();
         assert_eq!(db.get_ttl(&all[1]).unwrap(), HOUR);
-        // A change of other options leaves it as it is.
+        // A change of other options keeps the TTL.
         db.db().set_options_async(&all[1], &[("write_buffer_size", "1000000")]).await.unwrap();
         compact(&db, &all[1]).await;
         assert_eq!(keys(&db, &all[1]).await, ["new"]);
@@ -105,7 +105,7 @@ fn a_change_of_one_familys_time_to_live_is_not_one_of_the_others() {
         let db = DbWithTtl::open("/db", &options(&env), HOUR).unwrap();
         db.create_column_family("other", &options(&env), HOUR).unwrap();
         db.db().close().unwrap();
-        // Opened with one time for all.
+        // Opens with one TTL for all families.
         let db = DbWithTtl::open("/db", &options(&env), HOUR).unwrap();
         let families = ["default", "other"].map(|name| db.db().column_family(name).unwrap());
         db.set_ttl(&families[0], FOR_EVER).unwrap();
@@ -203,7 +203,7 @@ fn every_form_of_reading_shows_what_every_form_of_writing_wrote() {
     }
     check(&db, &other);
     db.db().close().unwrap();
-    // The operator is found by its name in OPTIONS, inside of the one that looks after the times.
+    // OPTIONS names the user's operator inside of the one that handles timestamps.
     let reopened = Options::new().env(env.clone());
     for db in [
         DbWithTtl::open_read_only(directory.path(), &reopened).unwrap(),
@@ -246,7 +246,7 @@ fn values_without_a_time_are_an_error_wherever_they_are_read() {
     }
 }
 
-/// Removes what is to go, and shouts the rest.
+/// Filter that removes the value `go` and changes others to upper case.
 #[derive(Debug)]
 struct Users;
 
@@ -278,7 +278,7 @@ fn a_users_filter_is_asked_about_values_without_times() {
         compact(&db, &family).await;
         assert_eq!(db.get_async("a").await.unwrap(), None);
         assert_eq!(db.get_async("b").await.unwrap().unwrap(), "STAYS");
-        // Its age is that of the value before it.
+        // A changed value keeps the age of the original.
         sleep(&env, HOUR * 3 / 4).await;
         compact(&db, &family).await;
         assert_eq!(db.get_async("b").await.unwrap(), None);

@@ -1,6 +1,6 @@
-//! Code of the user's that panics where the database calls it: a merge operator, a prefix
-//! extractor, a filter's factory, an event listener, a logger, the waker of a future. Whoever it
-//! happened to is told, nobody else waits for ever, and no lock stays taken.
+//! Panics of user code that the database calls: a merge operator, a prefix extractor, a filter's
+//! factory, an event listener, a logger, a waker. The affected call returns an error, no other call
+//! waits forever, and no lock stays taken.
 //!
 //! Comparators and compaction filters are in `misuse.rs`, subscribers of `tracing` in
 //! `subscriber.rs`.
@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-/// Longer than anything here takes; who waits so long would wait for ever.
+/// Time limit that only a wait without end reaches.
 const FOREVER: Duration = Duration::from_secs(60);
 
 fn options() -> Options {
@@ -33,7 +33,7 @@ fn options() -> Options {
     Options::new().env(env).db(|db| db.create_if_missing = true)
 }
 
-/// Runs `work` on a thread of its own, and fails if it does not end.
+/// Runs `work` on a thread of its own, and panics if it does not end.
 fn ends<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (tell, told) = channel();
     let worker = std::thread::spawn(move || {
@@ -54,7 +54,7 @@ fn panics<T>(what: &str, call: impl FnOnce() -> T) {
     );
 }
 
-/// Writes, reads, flushes and compacts from several threads, and closes.
+/// Writes, reads, flushes and compacts from several threads, and closes the database.
 fn everything_works(db: Db) {
     ends("the database", move || {
         std::thread::scope(|scope| {
@@ -75,7 +75,7 @@ fn everything_works(db: Db) {
     });
 }
 
-/// Gives the last operand, and panics at one key while it is armed.
+/// Merge operator that returns the last operand, and panics at one key while armed.
 #[derive(Debug, Default)]
 struct Fragile(AtomicBool);
 
@@ -115,7 +115,7 @@ fn a_merge_operator_that_panics_is_its_readers_own_and_stops_jobs_with_an_error(
     let mut back = db.iter(&ReadOptions::new()).unwrap();
     back.seek_to_last().unwrap();
     panics("prev", || back.prev());
-    // Both can be sent elsewhere.
+    // Both iterators can be positioned elsewhere.
     iter.seek("c").unwrap();
     assert_eq!(iter.key(), b"c");
     back.seek_to_first().unwrap();
@@ -124,7 +124,7 @@ fn a_merge_operator_that_panics_is_its_readers_own_and_stops_jobs_with_an_error(
     assert!(db.get("a").unwrap().is_some() && db.get("c").unwrap().is_some());
     db.put("later", "1").unwrap();
 
-    // A job of the database stops it, as any panic of a job does.
+    // A panic in a job stops the database, as any panic of a job does.
     let other = db.clone();
     let told = ends("flush", move || other.flush(&FlushOptions::default())).unwrap_err();
     assert_eq!(told.kind(), ErrorKind::Panicked, "{told}");
@@ -136,7 +136,7 @@ fn a_merge_operator_that_panics_is_its_readers_own_and_stops_jobs_with_an_error(
     ends("close", move || last.close()).unwrap();
     drop(db);
 
-    // While the logs are replayed nothing is merged; the first flush of what they held is.
+    // Replay merges nothing; the first flush of the replayed entries does.
     fragile.0.store(false, SeqCst);
     let db = open();
     assert_eq!(db.get("boom").unwrap().as_deref(), Some(&b"2"[..]));
@@ -211,7 +211,7 @@ fn a_factory_of_filters_that_panics_stops_the_database_with_an_error() {
     everything_works(Db::open("/db", &options).unwrap());
 }
 
-/// Panics in every call.
+/// Listener that panics in every call.
 #[derive(Debug, Default)]
 struct BadListener(AtomicU64);
 
@@ -325,7 +325,7 @@ fn a_listener_that_panics_changes_nothing() {
     assert!(Db::open("/db", &options).unwrap().get("key").unwrap().is_some());
 }
 
-/// Panics when it is woken, and says how often.
+/// Waker that panics when it is woken, and counts the calls.
 #[derive(Default)]
 struct BadWaker(AtomicU64);
 
@@ -336,7 +336,7 @@ impl Wake for BadWaker {
     }
 }
 
-/// Polls by hand with a waker that panics, until the future ends.
+/// Polls with a waker that panics, until the future ends.
 fn ends_by_polling<F: Future>(what: &str, bad: &Arc<BadWaker>, future: F) -> F::Output {
     let waker = Waker::from(bad.clone());
     let mut future: Pin<Box<F>> = Box::pin(future);
@@ -350,7 +350,7 @@ fn ends_by_polling<F: Future>(what: &str, bad: &Arc<BadWaker>, future: F) -> F::
     }
 }
 
-/// Keeps warnings and what is worse and headers, and panics at every line.
+/// Logger of level `least` that records every line and panics at it.
 #[derive(Debug)]
 struct BadLogger {
     least: LogLevel,
@@ -373,7 +373,7 @@ fn a_logger_takes_the_place_of_the_file_and_may_panic() {
         let logger = Arc::new(BadLogger { least, lines: Mutex::default() });
         let files = Arc::new(MemoryFileSystem::new());
         let env = Env::builder().file_system(files).build();
-        // The option is of the file; the logger has its own.
+        // The option applies to the LOG file; the logger has a level of its own.
         let options = Options::new().env(env.clone()).logger(logger.clone());
         let options =
             options.db(|db| db.create_if_missing = true).set("info_log_level", "FATAL_LEVEL").unwrap();
@@ -392,7 +392,7 @@ fn a_logger_takes_the_place_of_the_file_and_may_panic() {
         assert!(lines.iter().all(|(_, text)| !text.ends_with('\n') || text.contains("table_factory")));
         let names = env.fs().list_dir(Path::new("/db")).unwrap();
         assert!(!names.iter().any(|name| name.starts_with("LOG") && name != "LOCK"), "{names:?}");
-        // A reader tells what has no effect, and makes no file either.
+        // Opening for reading warns about options without effect, and creates no file either.
         let idle = options.set("use_adaptive_mutex", "true").unwrap();
         drop(Db::open_read_only("/db", &idle).unwrap());
         let told = std::mem::take(&mut *logger.lines.lock().unwrap_or_else(PoisonError::into_inner));
@@ -441,7 +441,7 @@ fn a_waker_that_panics_holds_up_nobody_else() {
             ends_by_polling("flush", &bad, db.flush_async(&FlushOptions::default())).unwrap();
             ends_by_polling("get", &bad, db.get_async(b"00")).unwrap();
         }
-        // One that nobody polls any more.
+        // A future that is not polled any more.
         let waker = Waker::from(bad.clone());
         let put = pin!(db.put_opt_async(&synced, &key, b"2"));
         drop(put.poll(&mut Context::from_waker(&waker)));

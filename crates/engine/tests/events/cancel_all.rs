@@ -1,5 +1,5 @@
-//! Background work that is cancelled for good: what goes on, what is told, and that nothing is
-//! lost.
+//! Background work that is cancelled permanently: calls that still work, errors of the others, and
+//! that no entry is lost.
 
 use karst_engine::{
     CompactRangeOptions, CompactionInfo, Db, Error, ErrorKind, EventListener, FlushInfo, FlushOptions,
@@ -63,7 +63,7 @@ fn writes_go_on_until_they_would_wait_and_closing_loses_nothing() {
     is_closed::<()>(Err(refused));
     assert_eq!(db.get("before").unwrap().as_deref(), Some(&b"1"[..]));
     assert_eq!(db.int_property("rocksdb.num-files-at-level0").unwrap_or(1), 1);
-    // Deleting whole files needs no job's leave.
+    // Deleting whole files needs no background job.
     db.delete_files_in_ranges(db.default_column_family(), &[], true).unwrap();
     db.close().unwrap();
     let db = Db::open("/db", &options).unwrap();
@@ -74,7 +74,7 @@ fn writes_go_on_until_they_would_wait_and_closing_loses_nothing() {
     db.flush(&FlushOptions::default()).unwrap();
 }
 
-/// Keeps the first job that begins, until it is let go.
+/// Blocks the first job that begins, until `let_go`.
 #[derive(Debug, Default)]
 struct Keeps {
     state: Mutex<(bool, bool)>,
@@ -149,7 +149,7 @@ fn a_compaction_by_hand_that_runs_is_told_and_leaves_nothing() {
     assert_eq!(db.get("050").unwrap().as_deref(), Some(&b"1"[..]));
 }
 
-/// As in RocksDB: it costs one record of the MANIFEST.
+/// Compat: as in RocksDB, a move completes, because it costs only one record of the MANIFEST.
 #[test]
 fn a_file_that_is_being_moved_arrives() {
     for closes in [false, true] {
@@ -191,7 +191,7 @@ fn a_flush_that_runs_ends_and_what_it_had_stays_in_memory_and_in_the_log() {
     let keeps = Arc::new(Keeps::default());
     let options = options(&files).event_listener(Arc::new(KeepsFlushes(keeps.clone())));
     let db = Db::open("/db", &options).unwrap();
-    // More than is written to the table in one piece, so that the flush looks whether it goes on.
+    // More than one write to the table, so that the flush checks for cancellation.
     (0..3000).for_each(|number| db.put(format!("{number:04}"), vec![number as u8; 2000]).unwrap());
     let runs = {
         let db = db.clone();

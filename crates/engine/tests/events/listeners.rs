@@ -1,4 +1,4 @@
-//! What listeners are told, in which order, and that it is true.
+//! Callbacks of listeners: their order and the correctness of their information.
 
 use karst_engine::io::{Env, MemoryFileSystem, Simulation};
 use karst_engine::{
@@ -40,7 +40,7 @@ impl Listens {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 
-    /// Waits for what is told on another thread.
+    /// Waits for `count` callbacks that another thread makes.
     fn wait_for(&self, wanted: impl Fn(&Told) -> bool, count: usize) -> Vec<Told> {
         for _ in 0..60_000 {
             let told = self.0.lock().unwrap();
@@ -120,7 +120,8 @@ fn a_flush_is_told_from_the_sealed_memtable_to_the_table_with_its_properties() {
     db.delete("c").unwrap();
     db.flush(&FlushOptions::default()).unwrap();
     let mut told = listens.wait_for(|told| matches!(told, Told::FlushCompleted(_)), 1);
-    // The one who asks goes on as the flush begins.
+    // The flushing call may continue as soon as the flush begins, so `Scheduled` comes at any
+    // place.
     let scheduled = told.iter().position(|told| matches!(told, Told::Scheduled(_))).unwrap();
     let Told::Scheduled(names) = told.remove(scheduled) else { unreachable!() };
     assert_eq!(names, ["default"]);
@@ -195,7 +196,7 @@ fn a_compaction_is_told_with_its_files_and_so_are_those_that_go() {
     };
     db.compact_range(&all, None, None).unwrap();
     let completed = |told: &Told| matches!(told, Told::CompactionCompleted(_));
-    // Of two values of `a` one goes, and so does its blob file.
+    // One of two values of `a` is dropped, and so is its blob file.
     let gone = |told: &Told| matches!(told, Told::BlobDeleted(_));
     listens.wait_for(gone, 1);
     let told = listens.wait_for(|told| matches!(told, Told::TableDeleted(_)), 2);
@@ -241,7 +242,7 @@ fn a_compaction_is_told_with_its_files_and_so_are_those_that_go() {
     assert_eq!((stats.input_files, stats.output_files, stats.input_bytes), (2, 1, first.input_bytes));
     assert_eq!((&stats.smallest_output_prefix[..], &stats.largest_output_prefix[..]), (&b"a"[..], &b"z"[..]));
     assert_eq!((stats.output_bytes, stats.moved_files), (first.output_bytes, 0));
-    // Of each entry a key of one byte with its eight of number and kind.
+    // For each entry, one byte of user key and eight of sequence number and type.
     assert_eq!(stats.input_key_bytes, 4 * 9);
     for one in &told {
         if let Told::TableDeleted(file) | Told::BlobDeleted(file) = one {

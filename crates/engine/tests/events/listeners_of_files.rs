@@ -1,5 +1,5 @@
-//! Operations on files, told to listeners that want to know: which, of which database, and that
-//! nobody else is told.
+//! File operations reported to listeners that ask for them: operation, file and database, and no
+//! report to any other listener.
 
 use karst_engine::io::Env;
 use karst_engine::{
@@ -10,10 +10,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// By the kind of file and the operation: how many, how many bytes, how long.
+/// Number, bytes and duration of operations by kind of file and operation.
 type ByKind = BTreeMap<(String, &'static str), (u64, u64, Duration)>;
 
-/// Sums what it is told.
+/// Listener that sums up file operations.
 #[derive(Debug, Default)]
 struct Sums {
     wants: bool,
@@ -90,13 +90,13 @@ fn who_wants_to_know_is_told_of_every_kind_of_file() {
     assert_eq!((told.of("sst", "sync").0, told.of("sst", "close").0), (1, 1));
     assert!(told.of("sst", "read").1 > 0, "blocks are read, without a cache");
     assert!(told.of("MANIFEST", "write").0 >= 2 && told.of("MANIFEST", "sync").0 >= 1);
-    // Of the other database of the same environment nobody is told, nor its listener of anything.
+    // Operations of another database in this environment are reported to neither listener.
     let before = told.sums.lock().unwrap().clone();
     work(&other);
     other.close().unwrap();
     assert_eq!(*told.sums.lock().unwrap(), before);
     assert!(silent.sums.lock().unwrap().is_empty());
-    // Once the database is gone nobody is told any more.
+    // A dropped database reports nothing any more.
     drop((db, other));
     let reads = told.of("sst", "read");
     let db = Db::open_read_only(directory.path().join("told"), &Options::new().env(env)).unwrap();

@@ -1,5 +1,5 @@
-//! What listeners are told of parts of compactions, of what goes to the MANIFEST next and of the
-//! end of a database; and errors that they suppress.
+//! Callbacks for subcompactions, for the next MANIFEST edit and for the end of a database; and
+//! errors that listeners suppress.
 
 use karst_engine::compaction_filter::{FilterDecision, FilterInput};
 use karst_engine::io::{Disturb, Disturbance, DisturbedFileSystem, Env, MemoryFileSystem, block_on};
@@ -76,7 +76,7 @@ impl EventListener for Listens {
     }
 }
 
-/// Keeps everything, and panics while it is told to.
+/// Filter that keeps all entries, and panics while armed.
 #[derive(Debug, Default)]
 struct Fragile(AtomicBool);
 
@@ -210,7 +210,7 @@ fn an_error_that_is_suppressed_stops_nothing_and_the_job_is_tried_again() {
     assert_eq!(asked.unwrap().reason, BackgroundErrorReason::Compaction);
     db.put("goes on", "1").unwrap();
     db.flush(&FlushOptions::default()).unwrap();
-    // By itself, once it can.
+    // The compaction is retried automatically once it can succeed.
     fragile.0.store(false, SeqCst);
     db.set_options(
         db.default_column_family(),
@@ -222,7 +222,7 @@ fn an_error_that_is_suppressed_stops_nothing_and_the_job_is_tried_again() {
         assert!(Instant::now() < end, "it is not tried again");
         std::thread::sleep(Duration::from_millis(20));
     }
-    // And what nobody suppresses stops the database as ever.
+    // An error that no listener suppresses stops the database.
     listens.suppresses.store(false, SeqCst);
     fragile.0.store(true, SeqCst);
     fill(&db);
@@ -232,7 +232,7 @@ fn an_error_that_is_suppressed_stops_nothing_and_the_job_is_tried_again() {
     db.close().unwrap();
 }
 
-/// Holds up whoever asks whether an error is suppressed.
+/// Listener that blocks when asked whether it suppresses an error, until `go_on` receives.
 #[derive(Debug)]
 struct HoldsUp {
     asked: SyncSender<()>,
@@ -242,13 +242,13 @@ struct HoldsUp {
 impl EventListener for HoldsUp {
     fn suppresses_background_error(&self, _: &BackgroundError) -> bool {
         self.asked.send(()).unwrap();
-        // Why ignored: a test that fails lets everybody go on.
+        // An error is ignored, because the sender is dropped when the test fails.
         let _ = self.go_on.lock().unwrap().recv();
         false
     }
 }
 
-/// No table can be written.
+/// Storage that refuses all writes to tables.
 #[derive(Debug)]
 struct NoTables;
 
@@ -272,7 +272,8 @@ fn who_waits_for_a_flush_that_fails_finds_the_database_stopped() {
     let options = Options::new().env(env.clone()).event_listener(holds);
     let options = options.db(|db| (db.create_if_missing, db.max_bgerror_resume_count) = (true, 0));
     let db = Db::open("/db", &options).unwrap();
-    // Why behind the database: should this fail, the flush goes on before it is closed.
+    // Declared after the database, so that a failing test releases the flush before it drops the
+    // database.
     let release = release;
     db.put("a", "1").unwrap();
     let flush_options = FlushOptions::default();
@@ -282,7 +283,7 @@ fn who_waits_for_a_flush_that_fails_finds_the_database_stopped() {
         assert!(waits(), "the database has not stopped yet");
         std::thread::yield_now();
     }
-    // Has those who wait look again.
+    // Makes waiters check their condition again.
     let mut cx = Context::from_waker(Waker::noop());
     assert!(pin!(db.pause_background_work_async()).poll(&mut cx).is_pending());
     let still_waits = waits();

@@ -1,4 +1,4 @@
-//! Properties and statistics, held against what `ldb get_property` says of the same database.
+//! Properties and statistics, compared with `ldb get_property` on the same database.
 
 use karst_engine::{Db, HistogramKind, Options, ReadOptions, Statistics, Ticker};
 use karst_testkit::rocksdb_tools::{db_bench, ldb};
@@ -11,7 +11,7 @@ fn theirs(directory: &Path, name: &str) -> String {
     text.strip_prefix(&format!("{name}: ")).unwrap_or(&text).trim_end_matches('\n').to_owned()
 }
 
-/// A map as `ldb get_property` prints it.
+/// Returns a map as `ldb get_property` prints it.
 fn as_ldb(db: &Db, name: &str) -> Vec<String> {
     db.map_property(name).unwrap().iter().map(|(key, value)| format!("{name}.{key}: {value}")).collect()
 }
@@ -70,15 +70,15 @@ fn check(flags: &[&str]) -> BTreeMap<String, String> {
         assert_eq!(ours.trim_end_matches('\n'), theirs, "{name} {flags:?}");
         seen.insert(name.to_owned(), theirs);
     }
-    // These depend on the options that the tree was made with, which ldb takes from the OPTIONS
-    // file only if told to.
+    // These depend on the options of the database, which ldb takes from the OPTIONS file only with
+    // `--try_load_options`.
     for name in ["rocksdb.base-level", "rocksdb.estimate-pending-compaction-bytes"] {
         let text = ldb(directory.path(), &["get_property", "--try_load_options", name], b"").unwrap();
         let theirs = text.trim_end_matches('\n').strip_prefix(&format!("{name}: ")).unwrap().to_owned();
         assert_eq!(db.property(name).unwrap(), theirs, "{name} {flags:?}");
         seen.insert(name.to_owned(), theirs);
     }
-    // ldb prints the sums as a map, by names of its own.
+    // ldb prints the sums as a map, under other names.
     let sums = theirs(directory.path(), "rocksdb.aggregated-table-properties");
     let ours = db.property("rocksdb.aggregated-table-properties").unwrap();
     for (theirs, ours_name) in
@@ -87,17 +87,17 @@ fn check(flags: &[&str]) -> BTreeMap<String, String> {
         let line = sums.lines().find_map(|line| line.split_once(&format!("{theirs}: "))).unwrap();
         assert!(ours.contains(&format!("; {ours_name}={}; ", line.1)), "{theirs}: {ours}");
     }
-    // ldb prints maps before all else.
+    // ldb prints maps in preference to text.
     let aggregated = "rocksdb.aggregated-table-properties";
     assert_eq!(as_ldb(&db, aggregated), sums.lines().collect::<Vec<_>>());
     let mut cf_stats = as_ldb(&db, "rocksdb.cfstats");
-    // 7.8 has stalls by other names, and not all that 11.8 has.
+    // Compat: 7.8 names stalls differently, and lacks some of 11.8's rows.
     cf_stats.retain(|line| line.contains(".compaction.") && !line.contains("WPreCompGB"));
     let text = theirs(directory.path(), "rocksdb.cfstats");
     let their_lines: Vec<&str> = text.lines().filter(|line| line.contains(".compaction.")).collect();
     assert!(their_lines.len() > 20 && cf_stats.len() == their_lines.len(), "{their_lines:?}");
     for (ours, theirs) in cf_stats.iter().zip(their_lines) {
-        // ldb opened the database for writing, with options of its own: other scores.
+        // Scores differ, because ldb opened the database for writing, with its own options.
         assert_eq!(ours.split(':').next(), theirs.split(':').next());
         assert!(ours == theirs || ours.contains("Score"), "{ours}, theirs {theirs}");
     }
@@ -117,9 +117,9 @@ fn check(flags: &[&str]) -> BTreeMap<String, String> {
 
 #[test]
 fn a_leveled_tree() {
-    // By hand, as db_bench may end before a compaction has begun.
+    // A manual compaction, because db_bench may end before an automatic one has begun.
     let seen = check(&["--benchmarks=fillrandom,deleterandom,compact,overwrite"]);
-    // Which level they are in is for RocksDB to say.
+    // RocksDB decides which level the files are in.
     let files_of =
         |line: &str| line.split_whitespace().map(|n| n.parse::<f64>().unwrap()).collect::<Vec<_>>();
     let levels = seen["rocksdb.levelstats"].lines().skip(2).map(files_of);

@@ -1,5 +1,5 @@
-//! Properties and statistics of a database that is written: what writers, logs, flushes and
-//! compactions have done.
+//! Properties and statistics of a database that is written: the work of writers, logs, flushes and
+//! compactions.
 
 use karst_engine::{
     CompactFilesOptions, CompactRangeOptions, Db, FlushOptions, HistogramKind, Options, ReadOptions,
@@ -98,11 +98,11 @@ fn jobs_are_counted_by_level_and_by_priority() {
     assert_eq!(before, bytes_on_disk(".sst"));
     assert_eq!(db.int_property("rocksdb.total-blob-file-size"), Some(bytes_on_disk(".blob")));
     assert_eq!(statistics.ticker(Ticker::BlobDbBlobFileBytesWritten), bytes_on_disk(".blob"));
-    // An iterator keeps the tree that it reads.
+    // An iterator keeps the version that it reads.
     let iterator = db.iter(&ReadOptions::default()).unwrap();
     let range = CompactRangeOptions::default();
     db.compact_range(&range, None, None).unwrap();
-    // The job lets go of the tree that it began with a moment after it has told its end.
+    // The job releases the version that it began with shortly after it has reported its end.
     eventually(Some(2), || db.int_property("rocksdb.num-live-versions"));
     let live = db.int_property("rocksdb.live-sst-files-size").unwrap();
     assert_eq!(db.int_property("rocksdb.total-sst-files-size"), Some(before + live));
@@ -115,7 +115,8 @@ fn jobs_are_counted_by_level_and_by_priority() {
         let found = text.lines().find(|line| line.trim_start().starts_with(row));
         found.unwrap_or_else(|| panic!("{row}: {text}")).split_whitespace().map(str::to_owned).collect()
     };
-    // Level, files, size and its unit, score, ..., count of jobs, average, records in, dropped.
+    // Level, files, size and its unit, score, ..., number of jobs, average, input records, dropped
+    // ones.
     assert_eq!(columns("L0")[17], "3", "{text}");
     assert_eq!(columns("L6")[17], "1", "{text}");
     assert_eq!(columns("L6")[19..21], ["1620", "880"], "{text}");
@@ -173,8 +174,8 @@ fn stalls_are_counted_by_reason() {
         fill(&db, 0, round + 1);
         db.flush(&FlushOptions::default()).unwrap();
     }
-    // RocksDB counts each look at a family in such a state; the flush looked once at least before
-    // the compaction could end it.
+    // Compat: as in RocksDB, each check of a family in a stall condition counts; the flush made at
+    // least one before the compaction could end the condition.
     let text = db.property("rocksdb.cf-write-stall-stats").unwrap();
     let count = |name: &str| -> u64 {
         let count =
@@ -188,8 +189,8 @@ fn stalls_are_counted_by_reason() {
     assert!(text.ends_with(&interval), "{text}");
 }
 
-/// A deletion below which no file has its key goes, though others have keys around it; that is
-/// counted.
+/// A deletion is dropped, and counted, if no file below has its key, although others have keys
+/// around it.
 #[test]
 fn deletions_that_go_above_the_bottom_are_counted() {
     let statistics = Arc::new(Statistics::new(StatsLevel::All));

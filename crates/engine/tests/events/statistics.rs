@@ -1,5 +1,5 @@
-//! Statistics and the perf context say what happened: how often, how much, and that what they say
-//! adds up.
+//! Statistics and the perf context: numbers of events and bytes, and that the counts are
+//! consistent.
 
 use karst_engine::perf_context::{self, LevelMetric, PerfLevel, PerfMetric};
 use karst_engine::{
@@ -48,7 +48,7 @@ impl Store {
         self.db.flush(&FlushOptions::default()).unwrap();
     }
 
-    /// The same directory with nothing in its cache and nothing counted.
+    /// Reopens the directory with an empty cache and all counts zero.
     fn reopened(self, more: &str) -> Store {
         let Store { db, folder, .. } = self;
         db.close().unwrap();
@@ -64,7 +64,7 @@ impl Store {
     }
 }
 
-/// What `work` adds to the perf context at `level`.
+/// Returns the counts that `work` adds to the perf context at `level`.
 fn perf(level: PerfLevel, work: impl FnOnce()) -> fn(PerfMetric) -> u64 {
     perf_context::reset();
     perf_context::set_level(level);
@@ -179,7 +179,7 @@ fn blocks_that_were_read_and_blocks_that_were_there() {
         ],
     );
     assert!(store.samples(HistogramKind::PollWaitMicros) > 0);
-    // It is all on the last level.
+    // All entries are on the last level.
     assert_eq!(store.ticker(Ticker::NonLastLevelReadBytes), 0);
     assert!(store.ticker(Ticker::LastLevelReadBytes) >= data);
 
@@ -340,7 +340,7 @@ fn writes_that_the_rate_limiter_held_up() {
     assert!(store.ticker(Ticker::RateLimiterTotalWaitMicrosWrite) > 50_000);
 }
 
-/// Runs a future that has nothing to wait for but storage.
+/// Runs a future that waits for nothing but storage.
 fn wait<F: Future>(store: &Store, future: F) -> F::Output {
     karst_io::block_on(store.db.env(), future)
 }
@@ -378,7 +378,7 @@ fn asynchronous_calls_and_batches_count_alike() {
 
 #[test]
 fn what_is_read_ahead_takes_none_of_the_thread_s_time() {
-    // Ever longer, until it is long against what the thread has to wait for on this machine.
+    // Ever longer idle times, until one is long compared with the waits of this machine.
     let times: Vec<_> = [2, 10, 50]
         .map(Duration::from_secs)
         .into_iter()
@@ -390,7 +390,8 @@ fn what_is_read_ahead_takes_none_of_the_thread_s_time() {
     assert!(times.len() < 3, "{times:?}");
 }
 
-/// What a thread waits for reads of blocks or blobs, if it scans, idles, and scans on.
+/// Returns the time that a thread waits for reads of blocks or blobs if it scans, idles and scans
+/// again.
 fn while_idle(idle: Duration) -> Duration {
     let store = new("compression=kNoCompression;enable_blob_files=true;min_blob_size=50");
     store.fill();
@@ -401,7 +402,7 @@ fn while_idle(idle: Duration) -> Duration {
         for _ in 0..500 {
             iter.next().unwrap();
         }
-        // What is on its way now is taken in after this.
+        // Reads in flight now complete during the sleep.
         std::thread::sleep(idle);
         for _ in 0..500 {
             iter.next().unwrap();

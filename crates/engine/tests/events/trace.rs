@@ -1,5 +1,5 @@
-//! Traces: what of a database's work is written down, and in which order; that nobody waits for it;
-//! and that what is replayed does and answers the same again.
+//! Traces: the recorded operations and their order; that no operation waits for the trace; and that
+//! a replay has the recorded effects and answers.
 
 use karst_engine::format::Op;
 use karst_engine::io::testing::foreign_block_on as wait;
@@ -42,7 +42,7 @@ fn replayer(db: &Db, path: &str) -> Replayer {
     Replayer::new(db, &db.column_families(), Box::new(reader)).unwrap()
 }
 
-/// One line for each record of the trace.
+/// Returns one line for each record of the trace.
 fn lines(db: &Db) -> Vec<String> {
     let replayer = replayer(db, TRACE);
     replayer.prepare().unwrap();
@@ -83,7 +83,7 @@ fn line(query: &TraceQuery<'_>) -> String {
     }
 }
 
-/// Asks in every form.
+/// Calls every kind of traced operation.
 fn work(db: &Db) {
     let second = db.column_family("second").unwrap();
     let (read, write) = (ReadOptions::new(), WriteOptions::new());
@@ -117,7 +117,7 @@ fn work(db: &Db) {
     iter.seek_to_first().unwrap();
     iter.seek_to_last().unwrap();
     wait(iter.seek_async("b")).unwrap();
-    // What is refused is not in the trace.
+    // A refused operation is not in the trace.
     db.delete_range("z", "a").unwrap_err();
 }
 
@@ -175,11 +175,11 @@ fn filters_sampling_and_the_largest_size_leave_records_out() {
     ] {
         assert_eq!(traced(TraceOptions { filter, ..TraceOptions::default() }), without(start));
     }
-    // What is filtered does not count for the sampling.
+    // Filtered operations do not count for sampling.
     let filter = TraceFilter::WRITE | TraceFilter::GET;
     let every_third = traced(TraceOptions { filter, sampling_frequency: 3, ..TraceOptions::default() });
     assert_eq!(every_third, ["many 1/b 0/a", "back 0 o [ ]", "seek 0 b [a q]"]);
-    // The header alone is larger, so only one record could have passed a limit of its size.
+    // The header alone exceeds the limit of 1 byte, so no record is written.
     assert!(traced(TraceOptions { max_trace_file_size: 1, ..TraceOptions::default() }).is_empty());
     let some = traced(TraceOptions { max_trace_file_size: 200, ..TraceOptions::default() });
     assert!(
@@ -283,7 +283,7 @@ fn a_replay_does_the_same_and_is_answered_alike() {
     assert_eq!(answers["seek 0 b [a q]"], "Some(([112], [51]))");
     assert_eq!(all_contents(&again), all_contents(&db));
 
-    // Record by record, as a task, it is answered the same.
+    // Replays record by record, as tasks, with equal answers.
     let by_record = open(&env, "/by_record");
     let stepped = replayer(&by_record, TRACE);
     wait(stepped.prepare_async()).unwrap();
@@ -294,7 +294,7 @@ fn a_replay_does_the_same_and_is_answered_alike() {
     assert!(wait(stepped.next_async()).unwrap().is_none());
     assert_eq!(all_contents(&by_record), all_contents(&db));
 
-    // On threads, and again from the beginning.
+    // Replays on threads, and a second time from the beginning.
     for options in [FAST, ReplayOptions { num_threads: 4, ..FAST }] {
         let threaded = open(&env, &format!("/threads-{}", options.num_threads));
         let replayed = replayer(&threaded, TRACE);
@@ -338,7 +338,8 @@ fn a_replay_keeps_the_pace_that_it_is_told_and_stops_when_dropped() {
         assert!(twice_as_fast >= half, "{twice_as_fast:?}");
         let slower = took(&ReplayOptions { num_threads, fast_forward: 0.5 });
         assert!(slower >= 4 * half, "{slower:?}");
-        // Why several: the machine may be busy. One that waits takes that long each time.
+        // Several attempts, because the machine may be busy. A replay that kept the pace would take
+        // that long each time.
         let mut at_once = (0..100).map(|_| took(&ReplayOptions { num_threads, fast_forward: 1e6 }));
         assert!(at_once.any(|took| took < 2 * half));
     }
@@ -347,7 +348,7 @@ fn a_replay_keeps_the_pace_that_it_is_told_and_stops_when_dropped() {
         assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
     }
 
-    // A day for what took 300 milliseconds: nobody waits for it once the future is gone.
+    // Replays 300 milliseconds over a day: nothing waits for the rest once the future is dropped.
     replayed.prepare().unwrap();
     db.delete("a").unwrap();
     let asked = Arc::new(AtomicBool::new(false));
@@ -370,7 +371,8 @@ fn a_replay_keeps_the_pace_that_it_is_told_and_stops_when_dropped() {
     assert!(!asked.load(Ordering::Relaxed));
 }
 
-/// A writer that tells of its records, and does as it is told.
+/// Trace writer that records what it is given, can fail after `fail_after` records, and blocks
+/// until `gate` receives.
 struct Watched {
     records: Arc<Mutex<Vec<Vec<u8>>>>,
     fail_after: usize,
@@ -415,7 +417,7 @@ fn one_trace_at_a_time_is_begun_and_ended() {
     db.put("a", "1").unwrap();
     db.end_trace().unwrap();
     assert!(closed.load(Ordering::Relaxed));
-    // Whole records, one for each call: the header, the write, the end.
+    // Each call of the writer has one whole record: the header, the write, the end.
     let kinds: Vec<_> = records.lock().unwrap().iter().map(|record| record[8]).collect();
     assert_eq!(kinds, [1, 3, 2]);
     assert_eq!(db.end_trace().unwrap_err().kind(), ErrorKind::InvalidArgument);
@@ -455,7 +457,7 @@ fn a_writer_that_fails_harms_its_trace_only() {
     let failed = db.end_trace().unwrap_err();
     assert_eq!((failed.kind(), records.lock().unwrap().len()), (ErrorKind::Io, 2));
     assert!(failed.to_string().contains("the disk of traces is gone"), "{failed}");
-    // The trace has ended all the same.
+    // The trace has ended despite the error.
     start(&db, TraceOptions::default());
     db.get("0").unwrap().unwrap();
     db.end_trace().unwrap();
@@ -470,7 +472,7 @@ fn nobody_waits_for_a_slow_writer_and_its_trace_says_what_it_lacks() {
     let writer = Watched { gate: Some(gate), ..Watched::new() };
     let records = writer.records.clone();
     db.start_trace(TraceOptions::default(), Box::new(writer)).unwrap();
-    // More than may wait; the writer takes nothing until all of it was written.
+    // More than the queue holds, while the writer accepts nothing until all of it was put.
     let value = vec![b'x'; 1 << 20];
     for n in 0..80 {
         db.put(format!("{n:02}"), &value).unwrap();
@@ -537,7 +539,7 @@ fn what_is_no_trace_is_refused_and_what_is_cut_off_is_told() {
     }
     assert!(FileTraceReader::open(&env, "/missing").is_err());
 
-    // Wherever it is cut: at the end of a record that is the end, elsewhere it is damage.
+    // A trace cut at the end of a record ends there; a cut elsewhere is damage.
     let header = 13 + u32::from_le_bytes(whole[9..13].try_into().unwrap()) as usize;
     let mut ends = 0;
     for len in header..whole.len() {
@@ -553,14 +555,14 @@ fn what_is_no_trace_is_refused_and_what_is_cut_off_is_told() {
     }
     assert_eq!(ends, 3, "behind the header, the write and the get");
 
-    // A length that no file has room for.
+    // A length larger than any file.
     let mut long = whole.clone();
     long[header + 9..header + 13].fill(0xff);
     let long = fresh(&long);
     long.prepare().unwrap();
     assert_eq!(long.next().unwrap_err().kind(), ErrorKind::Corruption);
 
-    // Kinds that are no queries are told and passed over.
+    // Records of other kinds than queries are reported and skipped.
     let mut other_kind = whole.clone();
     other_kind[header + 8] = 12;
     let passes = fresh(&other_kind);
@@ -605,7 +607,7 @@ fn a_replay_ends_with_the_first_error() {
 fn a_reader_gives_whole_records_and_begins_anew() {
     let db = open(&memory(), "/db");
     start(&db, TraceOptions::default());
-    // Larger than what is read at once.
+    // Larger than one read of the trace.
     db.put("large", vec![b'x'; 1 << 20]).unwrap();
     db.get("large").unwrap();
     db.end_trace().unwrap();
@@ -620,7 +622,7 @@ fn a_reader_gives_whole_records_and_begins_anew() {
     db.close().unwrap();
 }
 
-/// What an I/O trace says: operation, file, and how many bytes from where.
+/// Returns the records of an I/O trace: operation, file, offset and length.
 fn accesses(env: &Env, path: &str) -> Vec<(String, String, Option<u64>, Option<u64>)> {
     let mut reader = FileTraceReader::open(env, path).unwrap();
     let header = reader.read().unwrap().unwrap();
@@ -671,7 +673,7 @@ fn an_io_trace_has_what_is_done_to_the_files_of_its_database() {
     ] {
         assert!(of(operation, suffix) > 0, "no {operation} of {suffix}: {all:?}");
     }
-    // One table of one database.
+    // All accesses are to one table of one database.
     let mut tables: Vec<_> =
         all.iter().map(|(_, file, ..)| file).filter(|file| file.ends_with(".sst")).collect();
     tables.sort();
@@ -682,7 +684,7 @@ fn an_io_trace_has_what_is_done_to_the_files_of_its_database() {
     let (_, _, offset, length) = all.iter().find(|(name, ..)| name == "Sync").unwrap();
     assert_eq!((*offset, *length), (None, None));
 
-    // One of many, and none once the trace has its size or has ended.
+    // Sampling drops records, and none is written once the trace has its maximum size or has ended.
     begin(TraceOptions { sampling_frequency: 1000, ..TraceOptions::default() });
     db.verify_checksum().unwrap();
     db.end_io_trace().unwrap();
@@ -692,7 +694,7 @@ fn an_io_trace_has_what_is_done_to_the_files_of_its_database() {
     db.end_io_trace().unwrap();
     db.verify_checksum().unwrap();
     assert!(accesses(&env, TRACE).is_empty());
-    // Closing ends it.
+    // Closing the database ends the trace.
     begin(TraceOptions::default());
     db.verify_checksum().unwrap();
     db.close().unwrap();
@@ -700,8 +702,7 @@ fn an_io_trace_has_what_is_done_to_the_files_of_its_database() {
     other.close().unwrap();
 }
 
-/// A tool of RocksDB's library, for which Debian has no program. The library is there with those
-/// that it has.
+/// Compiles a program for a tool of RocksDB's library that Debian does not package as a program.
 fn library_tool(directory: &Path, function: &str) -> String {
     let source = directory.join(format!("{function}.cc"));
     let text = format!(
@@ -785,7 +786,7 @@ fn db_bench_writes_traces_that_are_replayed() {
         })
         .unwrap();
     let kinds = kinds.lock().unwrap();
-    // Compat: each benchmark begins the file anew, so the last one's trace is what is left.
+    // Compat: each benchmark of db_bench truncates the file, so it holds the last one's trace.
     assert_eq!(kinds.keys().collect::<Vec<_>>(), ["seek"], "{kinds:?}");
     assert_eq!(kinds["seek"], 2000);
     db.close().unwrap();
@@ -841,7 +842,7 @@ fn db_bench_replays_our_traces() {
     let flag = format!("--trace_file={}", trace.display());
     for threads in ["1", "3"] {
         let theirs = theirs.with_extension(threads);
-        // Compat: with one column family its replay is given none, and fails.
+        // Compat: with one column family, db_bench passes none to its replay, which fails.
         let families = "--num_column_families=2";
         rocksdb_tools::db_bench(&theirs, &["--benchmarks=fillseq", "--num=1", families]).unwrap();
         let threads = format!("--trace_replay_threads={threads}");
@@ -857,7 +858,7 @@ fn db_bench_replays_our_traces() {
         assert!(out.contains("Replay completed from trace_file"), "{out}");
         if threads.ends_with('1') {
             let mut replayed = rocksdb_tools::ldb_scan(&theirs, "default").unwrap();
-            // What was there before.
+            // Drops the key that the database had before the replay.
             replayed.retain(|(key, _)| key.len() == 5);
             assert_eq!(replayed, ours);
         }
