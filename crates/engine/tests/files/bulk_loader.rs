@@ -1,18 +1,18 @@
-//! RocksDB's tools open what the bulk loader makes.
+//! RocksDB's tools open databases that the bulk loader made.
 
 use karst_engine::{BulkLoader, Db, Options};
 use karst_testkit::rocksdb_tools::{ldb, ldb_scan, run};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What `ldb scan` prints, by key.
+/// Returns the entries that `ldb scan` prints, by key.
 fn scan(directory: &Path, family: &str) -> BTreeMap<String, String> {
     let text = |bytes| String::from_utf8(bytes).unwrap();
     ldb_scan(directory, family).unwrap().into_iter().map(|(key, value)| (text(key), text(value))).collect()
 }
 
-/// Three runs over three levels, range tombstone included, in two column families. Returns what the
-/// default one then holds.
+/// Loads three runs into three levels, including a range tombstone, in two column families. Returns
+/// the entries of the default family.
 fn load(directory: &Path, options: &str) -> BTreeMap<String, String> {
     let all = format!("format_version=5;target_file_size_base=30K;{options}");
     let options = Options::new().set_all(&all).unwrap();
@@ -57,7 +57,7 @@ fn check(options: &str) {
     let files = format!("--file={}", directory.path().display());
     let verified = run("sst_dump", &[&files, "--command=verify"], b"").unwrap();
     assert!(!verified.contains("Corruption"), "{verified}");
-    // A RocksDB that writes opens it too, and what it leaves is read again.
+    // A writing RocksDB opens it too, and KarstDB reads the result.
     ldb(directory.path(), &["put", "prefix03999", "changed"], b"").unwrap();
     ldb(directory.path(), &["compact"], b"").unwrap();
     let db = Db::open_read_only(directory.path(), &Options::new()).unwrap();

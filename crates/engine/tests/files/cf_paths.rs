@@ -1,5 +1,5 @@
-//! Column families with directories of their own: where their files are, and that whoever knows the
-//! database knows all of them.
+//! Column families with directories of their own: the place of each file, and that every operation
+//! on the database finds all of them.
 
 use karst_engine::{
     BackupEngine, BackupEngineOptions, Checkpoint, ColumnFamily, CompactRangeOptions, CreateBackupOptions,
@@ -16,8 +16,8 @@ type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 const KIB: u64 = 1 << 10;
 const OWN: &str = "own";
 
-/// A database with two families, one of which is in three directories of its own. The last of them
-/// is the first of a third family.
+/// A database with two families, one of which has three directories of its own. The last of them is
+/// the first directory of a third family.
 struct Spread {
     directory: tempfile::TempDir,
     own: [PathBuf; 3],
@@ -39,7 +39,7 @@ impl Spread {
         Options::new().set_all(all).unwrap()
     }
 
-    /// L0 and L1 fit into the first path, L2 into the second.
+    /// Assigns directories. L0 and L1 fit into the first path, L2 into the second.
     fn within(options: Options, own: [&Path; 3], beside: &Path) -> Options {
         let [first, second, third] = own;
         let paths = [DbPath::new(first, 600 * KIB), DbPath::new(second, 1500 * KIB), DbPath::new(third, 0)];
@@ -54,7 +54,7 @@ impl Spread {
         opened(&self.at("db"), options)
     }
 
-    /// All tables and blob files that are in the directories.
+    /// Returns all tables and blob files in the directories.
     fn on_disk(&self) -> BTreeSet<PathBuf> {
         let places = self.own.iter().cloned().chain([self.at("db")]);
         places.flat_map(|place| files(&place)).collect()
@@ -133,7 +133,8 @@ fn files_are_where_their_family_has_them() {
     db.close().unwrap();
     drop((db, own, beside));
 
-    // Again, twice: what the first opening removes, its open files hide. What a crash left goes.
+    // Reopens twice, because only the second opening would miss a file that the first wrongly
+    // removed. Files that a crash left are removed.
     for place in &spread.own {
         std::fs::write(place.join("900000.sst"), "left").unwrap();
     }
@@ -149,7 +150,8 @@ fn files_are_where_their_family_has_them() {
     assert_eq!(contents(&reader, &own), all[0]);
     drop((reader, own));
 
-    // Without the paths, or with too many. A repair that knows them finds nothing to repair.
+    // Opening without the paths fails, and so does a family with too many. A repair with the paths
+    // has nothing to do.
     let told = Db::open(spread.at("db"), &Spread::plain()).unwrap_err();
     assert!(matches!(told.kind(), ErrorKind::InvalidArgument | ErrorKind::Corruption), "{told}");
     let report = Db::repair(spread.at("db"), &spread.options()).unwrap();
@@ -189,7 +191,7 @@ fn blob_files_logs_and_ingested_files_go_there_too_and_leave_with_the_family() {
     drop(own);
     db.close().unwrap();
     drop(db);
-    // What is recovered of the logs goes there.
+    // Tables recovered from the logs go to the first path.
     let (db, own, beside) = spread.open(&options);
     assert_eq!(contents(&db, &own), all);
     assert_eq!(live(&db), files(&spread.own[0]));
@@ -201,7 +203,7 @@ fn blob_files_logs_and_ingested_files_go_there_too_and_leave_with_the_family() {
     drop(own);
     eventually(live(&db), || spread.on_disk());
     assert!(files(&spread.own[0]).is_empty());
-    // A family that is made while the database is open, and one that has no paths of its own.
+    // A family that is created while the database is open, and one without paths of its own.
     let new = options.clone().cf_paths(None, [DbPath::new(spread.at("new"), 0)]);
     let made = db.create_column_family("made", &new).unwrap();
     fill(&db, &[&made], 50);
@@ -234,7 +236,7 @@ fn copies_have_all_in_one_directory() {
         .restore_db_from_latest_backup(spread.at("back"), spread.at("back"), &RestoreOptions::default())
         .unwrap();
     opens("back");
-    // A family that is exported, and imported into directories of its own.
+    // Exports a family and imports it into directories of its own.
     let exported: ExportImportFilesMetaData =
         Checkpoint::new(&db).unwrap().export_column_family(&own, spread.at("export")).unwrap();
     let options = Spread::plain().cf_paths(Some("imported"), [DbPath::new(spread.at("imported"), 0)]);
@@ -245,7 +247,7 @@ fn copies_have_all_in_one_directory() {
     assert!(!there.is_empty() && there.is_subset(&live(&db)));
 }
 
-/// Which file is needed is known by where it is, whatever its directory is called.
+/// Obsolete files are recognized by their real path, under any name of their directory.
 #[test]
 fn one_directory_may_have_several_names() {
     let directory = tempfile::tempdir().unwrap();

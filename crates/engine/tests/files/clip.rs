@@ -1,4 +1,5 @@
-//! Column families that are clipped to a range of keys: what is gone, for whom, and from the disk.
+//! Column families that are clipped to a range of keys: keys and bytes removed, and readers
+//! unaffected.
 
 use karst_engine::io::testing::foreign_block_on as wait;
 use karst_engine::{
@@ -10,7 +11,7 @@ use karst_io::{Env, MemoryFileSystem, Simulation};
 use std::pin::pin;
 use std::sync::Arc;
 
-/// More polls than a call here needs.
+/// Number of polls that no call here reaches.
 const MOST_POLLS: u64 = 1_000;
 
 fn options(env: &Env) -> Options {
@@ -24,7 +25,8 @@ fn key(n: u32) -> String {
     format!("key{n:05}")
 }
 
-/// Keys in the last level, in L0 and in memory, all over the range; values that do not compress.
+/// Writes keys all over the range to the last level, to L0 and to memory; their values do not
+/// compress.
 fn fill(db: &Db, family: &ColumnFamily) {
     let write = WriteOptions::new();
     let value = |n: u32| -> Vec<u8> {
@@ -64,7 +66,7 @@ fn opened(env: &Env) -> (Db, ColumnFamily) {
     (db, family)
 }
 
-/// The smallest and the largest key that a table of the family has.
+/// Returns the smallest and the largest key of the family's tables.
 fn bounds(db: &Db, family: &ColumnFamily) -> (String, String) {
     let files = db.live_files().into_iter().filter(|file| file.column_family == family.name());
     let text = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
@@ -86,12 +88,12 @@ fn what_is_outside_is_gone_and_its_bytes_too() {
     assert_eq!(bounds(&db, &family), (key(300), key(699)));
     assert_eq!(db.int_property_cf(&family, "rocksdb.estimate-num-keys"), Some(400), "no deletion is left");
     assert_eq!(db.get("other family").unwrap().unwrap(), "stays");
-    // Again, and by the other form.
+    // Clips again, with the asynchronous call.
     wait(db.clip_column_family_async(&family, key(300).as_bytes(), key(700).as_bytes())).unwrap();
     wait(db.clip_column_family_async(&family, b"a", key(400).as_bytes())).unwrap();
     assert_eq!(keys(&db, &family, &ReadOptions::new()), expected(300..400));
     assert_eq!(bounds(&db, &family), (key(300), key(399)));
-    // The end is the last key, and the first one the begin.
+    // Begin and end are the first and the last key; the end is exclusive.
     db.clip_column_family(&family, key(300), key(399)).unwrap();
     assert_eq!(keys(&db, &family, &ReadOptions::new()), expected(300..399));
     assert_eq!(bounds(&db, &family), (key(300), key(398)));
@@ -116,8 +118,8 @@ fn snapshots_see_what_they_saw() {
     assert_eq!(bounds(&db, &family), (key(300), key(699)));
 }
 
-/// Given up after each of its polls in turn: everything outside is gone or nothing is, what is
-/// inside is there, and the next call ends it.
+/// A clip is dropped after each of its polls in turn: it has removed all keys outside or none, it
+/// has kept all keys inside, and a second call completes it.
 #[test]
 fn a_clip_that_is_given_up_removes_all_or_nothing() {
     let (begin, end) = (key(300), key(700));
@@ -152,8 +154,7 @@ fn a_clip_that_is_given_up_removes_all_or_nothing() {
     panic!("a clip ends");
 }
 
-/// A deletion in a table that lies outside of the range, of a key whose older entry is in a table
-/// that does not.
+/// A table outside of the range has a deletion of a key whose older entry is in a table inside.
 #[test]
 fn deleted_keys_stay_deleted() {
     type Delete = fn(&Db, &ColumnFamily);
@@ -175,7 +176,7 @@ fn deleted_keys_stay_deleted() {
             let moved = CompactFilesOptions { allow_trivial_move: true, ..Default::default() };
             db.compact_files(&moved, &family, &[newest], 5).unwrap();
             if in_memory_too {
-                // Neither the first nor the last key, and not flushed.
+                // These keys are neither the first nor the last one, and are not flushed.
                 db.put("b", "1").unwrap();
                 db.put("y", "1").unwrap();
             }
@@ -215,7 +216,7 @@ fn values_of_clipped_keys_in_blob_files_are_garbage() {
     let check = |db: &Db| {
         assert_eq!(keys(db, db.default_column_family(), &ReadOptions::new()), expected(100..120));
         let (left, garbage) = sizes(db);
-        // Twenty values of four hundred, and at most one file's more on either side.
+        // Twenty of 400 values, and at most one more file on either side.
         let live = left - garbage;
         assert!(
             live * 18 < total && left * 12 < total,
@@ -228,7 +229,7 @@ fn values_of_clipped_keys_in_blob_files_are_garbage() {
     check(&db);
     db.clip_column_family(db.default_column_family(), "key", "key").unwrap();
     assert_eq!(sizes(&db), (0, 0));
-    // Files that a call deletes count as well.
+    // Blobs of files that `delete_files_in_ranges` removes count as garbage too.
     fill_400(&db);
     let (total, _) = sizes(&db);
     let (begin, end) = (key(40), key(360));

@@ -1,5 +1,5 @@
-//! Tables in several directories: where compactions put them, and that whoever knows the database
-//! knows all of them.
+//! Tables in several directories: where compactions put them, and that every operation on the
+//! database finds all of them.
 
 use karst_engine::{
     BackupEngine, BackupEngineOptions, BottommostLevelCompaction, Checkpoint, CompactRangeOptions,
@@ -14,7 +14,7 @@ type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 
 const KIB: u64 = 1 << 10;
 
-/// L0 and L1 fit into the first path, L2 into the second.
+/// Returns paths of which the first has room for L0 and L1 and the second for L2.
 fn paths(of: [&Path; 3]) -> [DbPath; 3] {
     let [first, second, third] = of;
     [DbPath::new(first, 600 * KIB), DbPath::new(second, 1500 * KIB), DbPath::new(third, 0)]
@@ -46,7 +46,7 @@ fn fill(db: &Db, count: u64) {
     db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
 }
 
-/// The tables in a directory.
+/// Returns the tables and blob files in a directory.
 fn tables(directory: &Path) -> BTreeSet<PathBuf> {
     let files = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     files.filter(|path| path.extension().is_some_and(|end| end == "sst" || end == "blob")).collect()
@@ -81,7 +81,7 @@ impl Spread {
         Db::open(&self.places[0], &options(&self.paths(), more)).unwrap()
     }
 
-    /// All that is in the directories.
+    /// Returns all tables and blob files in the directories.
     fn on_disk(&self) -> BTreeSet<PathBuf> {
         self.places.iter().flat_map(|place| tables(place)).collect()
     }
@@ -105,12 +105,12 @@ fn levels_go_to_the_path_in_which_they_fit() {
         *levels.entry(level).or_insert(0) += 1;
     }
     assert!(levels.contains_key(&2) && levels.contains_key(&3), "{levels:?}");
-    // Known at the next opening, and nothing that is obsolete is left in any of them.
+    // The next opening knows all files, and no directory holds an obsolete one.
     let files = live(&db);
     db.close().unwrap();
     drop(db);
     assert_eq!(spread.on_disk(), files);
-    // What a crash leaves is removed from all of them.
+    // Files that a crash left are removed from all directories.
     let left: Vec<PathBuf> = spread.places.iter().map(|place| place.join("000001.sst")).collect();
     left.iter().for_each(|file| std::fs::write(file, "left").unwrap());
     let db = spread.open("");
@@ -178,13 +178,13 @@ fn copies_repairs_and_secondaries_know_all_paths() {
     assert_eq!(contents(&secondary), all);
     drop(secondary);
 
-    // Copies have all in one directory, for each path.
+    // A copy has one directory for all paths.
     let one = |name: &str| {
         let place = spread.at(name);
         options(&paths([&place, &place, &place]), "")
     };
     let opens = |name: &str| {
-        // Twice: what the first opening removes, its open files hide.
+        // Twice, because only the second opening would miss a file that the first wrongly removed.
         for _ in 0..2 {
             let copy = Db::open(spread.at(name), &one(name)).unwrap();
             assert_eq!(contents(&copy), all);
@@ -216,7 +216,7 @@ fn copies_repairs_and_secondaries_know_all_paths() {
     assert_eq!(spread.on_disk(), files);
 }
 
-/// RocksDB's tools know no paths but the database's own.
+/// RocksDB's tools know only the database's own directory.
 #[test]
 fn all_of_it_goes_back_into_one_directory() {
     let spread = Spread::new();
@@ -226,7 +226,7 @@ fn all_of_it_goes_back_into_one_directory() {
     let all = contents(&db);
     db.close().unwrap();
     drop(db);
-    // Else they go on to where levels belong.
+    // Automatic compactions would move them on to the paths of their levels.
     let db = spread.open("disable_auto_compactions=true");
     let anew = CompactRangeOptions {
         bottommost_level_compaction: BottommostLevelCompaction::ForceOptimized,

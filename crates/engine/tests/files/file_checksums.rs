@@ -1,6 +1,5 @@
-//! Checksums of whole files by a function of the user's: who makes them, where they are kept, who
-//! verifies them, what is said of a function that is not known, and what a generator that panics
-//! does. What RocksDB's CRC32c does is in `verify.rs`.
+//! Checksums of whole files by a user's function: who computes, stores and verifies them, errors
+//! for an unknown function, and a generator that panics. RocksDB's CRC32c is tested in `verify.rs`.
 
 use karst_engine::io::{Env, MemoryFileSystem};
 use karst_engine::{
@@ -14,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 const FUNCTION: &str = "test.Sum";
 
-/// Sums bytes, each times its place; knows its own function only.
+/// Factory of a checksum that sums bytes times their position; it knows only its own function.
 #[derive(Debug, Default)]
 struct Sums {
     made: AtomicU64,
@@ -74,7 +73,7 @@ fn with_sums(text: &str) -> (Options, Arc<Sums>) {
     (plain(text).file_checksum_gen_factory(sums.clone()), sums)
 }
 
-/// A flushed table, a table of a compaction, and with `enable_blob_files` their blob files.
+/// Makes a flushed table, a table of a compaction and, with `enable_blob_files`, their blob files.
 fn fill(db: &Db) {
     for round in 0..3 {
         for key in ["a", "b", "c"] {
@@ -87,7 +86,7 @@ fn fill(db: &Db) {
     }
 }
 
-/// Checks that every table has the sum of its bytes, and returns how many there are.
+/// Checks that every table has the checksum of its bytes, and returns the number of tables.
 fn check_recorded(db: &Db) -> usize {
     let files = db.live_files();
     let tables: Vec<_> = files.iter().filter(|file| file.level.is_some()).collect();
@@ -124,7 +123,7 @@ fn every_file_has_one_which_is_kept_and_verified() {
         assert_eq!(files, if blobs { 5 } else { 2 });
         assert_eq!(db.verify_file_checksums().unwrap(), files);
         assert!(newest_options(directory.path()).contains("file_checksum_gen_factory=test.SumFactory\n"));
-        // What is only in the log gets its table, and its checksum, when the database is opened.
+        // Reopening writes the log's entries to a table with a checksum.
         db.put("d", "1").unwrap();
         db.close().unwrap();
         drop(db);
@@ -223,7 +222,7 @@ fn copies_keep_it_and_backups_compare_it() {
     let mut engine = BackupEngine::open(&BackupEngineOptions::new(at("backups")), db.env()).unwrap();
     engine.create_new_backup(&db, &CreateBackupOptions::default()).unwrap();
     let table = db.live_files().into_iter().find(|file| file.level == Some(0)).unwrap();
-    // Why others: what is there already is not copied again.
+    // A second set of backups, because files that a backup already has are not copied again.
     let mut others = BackupEngine::open(&BackupEngineOptions::new(at("others")), db.env()).unwrap();
     damage(&table.directory.join(&table.name));
     let told = others.create_new_backup(&db, &CreateBackupOptions::default()).unwrap_err();

@@ -1,4 +1,4 @@
-//! Files that enter, leave or are checked: copies, ingest, bulk loads, clips, repair, paths.
+//! Files that are added, removed or verified: copies, ingest, bulk loads, clips, repair, paths.
 
 mod bulk_loader;
 mod bulk_loads;

@@ -1,5 +1,5 @@
-//! How much room files take and may take, and how obsolete files leave the disk: what counts, what
-//! the limit refuses and how one goes on, trash, and what is left of it when something fails.
+//! Disk space and removal of obsolete files: which files count, what the limit refuses and how
+//! writes resume, trash, and trash whose removal fails.
 
 use karst_engine::{
     BackupEngine, BackupEngineOptions, Checkpoint, CompactRangeOptions, CompactionInfo, CreateBackupOptions,
@@ -39,7 +39,7 @@ fn value(number: u64) -> Vec<u8> {
     format!("{number:0>1000}").into_bytes()
 }
 
-/// One table of a hundred keys, the same ones each time.
+/// Writes one table with a hundred keys, equal in each round.
 fn table(db: &Db, round: u64) {
     for number in 0..100u64 {
         db.put(format!("{number:04}"), value(round * 100 + number)).unwrap();
@@ -62,7 +62,7 @@ fn live(db: &Db) -> BTreeMap<PathBuf, u64> {
     db.live_files().into_iter().map(|file| (file.directory.join(file.name), file.size_bytes)).collect()
 }
 
-/// Names in the database's directory that end so.
+/// Returns the names in the database's directory that end with `end`.
 fn ending(files: &dyn FileSystem, end: &str) -> Vec<String> {
     let names = files.list_dir(Path::new("/db")).unwrap();
     names.into_iter().filter(|name| name.ends_with(end)).collect()
@@ -102,7 +102,7 @@ fn all_tables_and_blob_files_count_with_their_sizes() {
     compact(&db).unwrap();
     eventually(live(&db), || manager.tracked_files());
     same(&db);
-    // Another database counts with it.
+    // A second database counts too.
     let other = Db::open("/other", &options).unwrap();
     let before = manager.total_size();
     table(&other, 0);
@@ -119,8 +119,8 @@ fn all_tables_and_blob_files_count_with_their_sizes() {
     assert_eq!(manager.total_size(), 0, "who only reads counts nothing");
 }
 
-/// With what is in memory flushed, writes are refused; when the limit is raised they go on, by
-/// themselves or because it is asked.
+/// After the flush, writes are refused; when the limit is raised they are accepted again,
+/// automatically or by `resume`.
 #[test]
 fn a_flush_that_reaches_the_limit_stays_and_writes_are_refused() {
     for by_itself in [true, false] {
@@ -155,7 +155,7 @@ fn a_flush_that_reaches_the_limit_stays_and_writes_are_refused() {
     }
 }
 
-/// Looks for a background error when a flush has ended.
+/// Listener that looks for a background error when a flush has ended.
 #[derive(Debug, Default)]
 struct Looks(OnceLock<Db>, Mutex<Vec<bool>>);
 
@@ -166,7 +166,7 @@ impl EventListener for Looks {
     }
 }
 
-/// Whoever waits for the flush may return as soon as its table is in the tree.
+/// A waiter may return as soon as the flush's table is installed.
 #[test]
 fn writes_are_refused_before_the_flush_is_over() {
     let (env, manager) = (env_of(Arc::new(MemoryFileSystem::new())), SstFileManager::new());
@@ -217,14 +217,14 @@ fn a_compaction_that_might_pass_the_limit_is_not_begun() {
     assert!(statistics.ticker(Ticker::CompactionCancelled) >= 2);
     assert_eq!(db.property("rocksdb.num-files-at-level0").as_deref(), Some("2"));
     assert!(db.background_error().is_none(), "writes go on");
-    // A move and a deletion of whole files need no room.
+    // A move or a deletion of whole files needs no space.
     db.delete_files_in_ranges(db.default_column_family(), &[], true).unwrap();
     manager.set_max_allowed_space_usage(450_000);
     db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
     assert_eq!(db.property("rocksdb.num-files-at-level0").as_deref(), Some("0"));
     check(&db, 1);
     eventually(live(&db), || manager.tracked_files());
-    // The buffer is kept free besides.
+    // The compaction buffer is reserved in addition.
     manager.set_compaction_buffer_size(400_000);
     table(&db, 2);
     assert_eq!(compact(&db).unwrap_err().kind(), ErrorKind::SpaceLimit);
@@ -234,7 +234,7 @@ fn a_compaction_that_might_pass_the_limit_is_not_begun() {
     assert!(!manager.is_max_allowed_space_reached_including_compactions());
 }
 
-/// Writers that wait for a compaction that never begins are told.
+/// Writers that wait for a compaction that never begins get an error.
 #[test]
 fn writers_that_wait_for_such_a_compaction_are_told() {
     let (env, manager) = (env_of(Arc::new(MemoryFileSystem::new())), SstFileManager::new());
@@ -254,7 +254,7 @@ fn writers_that_wait_for_such_a_compaction_are_told() {
     check(&db, 1);
 }
 
-/// Takes the room away once a compaction has begun.
+/// Listener that lowers the limit once a compaction has begun.
 #[derive(Debug)]
 struct Shrinks(SstFileManager, AtomicBool);
 
@@ -305,7 +305,7 @@ fn a_limit_that_is_reached_within_a_compaction_leaves_the_tree_as_it_was() {
     }
 }
 
-/// So slow that the first file goes, and the others stay.
+/// Returns a manager so slow that it removes only the first file.
 fn slow() -> SstFileManager {
     let manager = SstFileManager::new();
     manager.set_delete_rate_bytes_per_second(1);
@@ -313,7 +313,7 @@ fn slow() -> SstFileManager {
     manager
 }
 
-/// A database with trash.
+/// Returns a database with trash.
 fn with_trash(env: &Env, manager: &SstFileManager) -> Db {
     let db = Db::open("/db", &by_hand(options(env, manager))).unwrap();
     (0..3).for_each(|round| table(&db, round));
@@ -330,7 +330,7 @@ fn obsolete_files_are_trash_first_and_go_by_and_by() {
     assert!(!ending(&*files, ".log.trash").is_empty(), "logs beside the tables, too");
     assert!(manager.total_trash_size() > 200_000);
     assert!(manager.total_size() > live(&db).values().sum::<u64>() + 200_000, "trash counts");
-    // It is in nobody's way.
+    // Trash disturbs no other operation.
     check(&db, 2);
     Checkpoint::new(&db).unwrap().create_checkpoint("/copy", 0).unwrap();
     let mut backups = BackupEngine::open(&BackupEngineOptions::new("/backups"), &env).unwrap();
@@ -341,7 +341,7 @@ fn obsolete_files_are_trash_first_and_go_by_and_by() {
     let copy = Db::open("/copy", &Options::new().env(env.clone())).unwrap();
     check(&copy, 2);
     assert!(files.list_dir(Path::new("/copy")).unwrap().iter().all(|name| !name.ends_with(".trash")));
-    // Files are kept that somebody copies, and what is trash already goes on leaving.
+    // With deletions disabled, files are kept for copying, but existing trash is still removed.
     db.disable_file_deletions().unwrap();
     manager.set_delete_rate_bytes_per_second(0);
     eventually(0, || manager.total_trash_size());
@@ -358,7 +358,7 @@ fn trash_goes_on_leaving_when_the_database_is_closed_and_otherwise_at_the_next_o
     drop(db);
     assert!(ending(&*files, ".sst.trash").len() >= 2);
     assert_eq!(manager.tracked_files().len(), ending(&*files, ".sst.trash").len());
-    // What a killed process leaves: without a manager it goes at once.
+    // Files of a killed process: an opening without a manager removes trash at once.
     let killed = Arc::new(files.copy());
     let of_killed = env_of(killed.clone());
     let reader = Db::open_read_only("/db", &Options::new().env(of_killed.clone())).unwrap();
@@ -368,7 +368,7 @@ fn trash_goes_on_leaving_when_the_database_is_closed_and_otherwise_at_the_next_o
     let db = Db::open("/db", &Options::new().env(of_killed)).unwrap();
     assert_eq!(ending(&*killed, ".trash"), Vec::<String>::new());
     check(&db, 2);
-    // With another manager it is trash still, and leaves at that one's rate.
+    // With another manager the trash is kept and removed at that manager's rate.
     let killed = Arc::new(files.copy());
     let second = slow();
     let db = Db::open("/db", &by_hand(options(&env_of(killed.clone()), &second))).unwrap();
@@ -377,7 +377,7 @@ fn trash_goes_on_leaving_when_the_database_is_closed_and_otherwise_at_the_next_o
     eventually(0, || second.total_trash_size());
     assert_eq!(ending(&*killed, ".trash"), Vec::<String>::new());
     check(&db, 2);
-    // Repaired, and destroyed.
+    // Repairs a copy, and destroys another one.
     let killed = Arc::new(files.copy());
     let of_killed = Options::new().env(env_of(killed.clone()));
     Db::repair("/db", &of_killed).unwrap();
@@ -385,13 +385,13 @@ fn trash_goes_on_leaving_when_the_database_is_closed_and_otherwise_at_the_next_o
     let killed = Arc::new(files.copy());
     Db::destroy("/db", &Options::new().env(env_of(killed.clone()))).unwrap();
     assert!(!killed.exists(Path::new("/db")).unwrap());
-    // The first manager is not done.
+    // The first manager still has trash to remove.
     manager.set_delete_rate_bytes_per_second(0);
     eventually(0, || manager.total_size());
     assert_eq!(ending(&*files, ".trash"), Vec::<String>::new());
 }
 
-/// The power fails after a file was renamed, before that is durable: it has its old name again.
+/// A power failure undoes a rename to trash that was not durable: the file has its old name.
 #[test]
 fn a_file_whose_new_name_is_lost_is_removed_at_the_next_opening() {
     let files = Arc::new(MemoryFileSystem::new());
@@ -412,7 +412,7 @@ fn a_file_whose_new_name_is_lost_is_removed_at_the_next_opening() {
     assert_eq!(ending(&*after, ".log").len(), 1);
 }
 
-/// A disk on which some files can be neither renamed nor removed, nor changed.
+/// Storage on which files with one ending can be neither renamed, removed nor changed.
 #[derive(Debug, Default)]
 struct Stuck(Mutex<Option<&'static str>>);
 

@@ -1,4 +1,4 @@
-//! Verifying what is stored by its checksums.
+//! Verification of stored files by their checksums.
 
 use karst_engine::{
     Db, ErrorKind, FlushOptions, LiveFile, Options, ReadOptions, Statistics, StatsLevel, Ticker, WriteOptions,
@@ -11,15 +11,15 @@ fn key(number: u32) -> Vec<u8> {
     format!("key{number:06}").into_bytes()
 }
 
-/// From the thousandth on some do not fit a read of the verification: blocks and blob records that
-/// are larger.
+/// Returns a value. Every thousandth makes a block or blob record larger than one read of the
+/// verification.
 fn value(number: u32) -> Vec<u8> {
     let length = if number % 1000 == 999 { 1_400_000 } else { 60 + number % 50 };
     (0..length).map(|at: u32| at.wrapping_mul(number) as u8).collect()
 }
 
-/// Two families of so many keys but 11, with tables of several levels, range tombstones and, in the
-/// second, blob files.
+/// Returns a database with two families of `keys` - 11 keys each, tables of several levels, range
+/// tombstones and, in the second family, blob files.
 fn new(folder: &tempfile::TempDir, more: &str, keys: u32, stats: Arc<Statistics>) -> Db {
     let all = format!(
         "create_if_missing=true;disable_auto_compactions=true;filter_policy=bloomfilter:10:false;block_size=1K;\
@@ -68,7 +68,7 @@ fn what_is_as_it_was_written_is_verified_whole() {
 
         db.verify_checksum().unwrap();
         let read = stats.ticker(Ticker::VerifyChecksumReadBytes);
-        // All of it, but for what leads to the rest, which is little.
+        // All bytes are read, except for the few that locate the rest.
         let rest = (tables + blobs).abs_diff(read);
         assert!(rest < files.len() as u64 * 8000, "{shape}: {read} of {tables} and {blobs}");
         assert_eq!(stats.ticker(Ticker::BlockChecksumMismatchCount), 0);
@@ -114,14 +114,14 @@ fn a_flipped_bit_anywhere_is_found_though_all_is_in_memory() {
             let stored = std::fs::OpenOptions::new().read(true).write(true).open(path(&file)).unwrap();
             let size = stored.metadata().unwrap().len();
             assert_eq!(size, file.size_bytes, "{}", file.name);
-            // What has no checksum but the whole file's, and may be something else: the compression
-            // of a blob file, and footers before format_version 6.
+            // Bytes that only the whole file's checksum covers and that may validly differ: the
+            // compression of a blob file, and footers before format_version 6.
             let unchecked = match file.level {
                 None => 13..14,
                 Some(_) if shape.contains("format_version") => size - 53..size,
                 Some(_) => 0..0,
             };
-            // Few of its places, but all of them at both ends.
+            // Samples the middle, and tests all bytes at both ends.
             let places =
                 (0..40).chain(size - 120..size).chain((40..size - 120).step_by((size / 40) as usize));
             for at in places {

@@ -1,5 +1,5 @@
-//! However a load ends, the directory is the whole database, or no database. In the second case it
-//! can be loaded again, if need be after `Db::destroy`, which the error names.
+//! After any end of a load the directory holds the whole database or no database. In the second
+//! case it can be loaded again, if necessary after `Db::destroy`, which the error names.
 
 use crate::bulk_loads::{Entries, entries, options};
 use karst_engine::{BulkLoader, Db, DbPath, Error, ErrorKind, Options};
@@ -10,7 +10,7 @@ use karst_testkit::asked::{long, seeds};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-/// In the short form one of this number of states is opened.
+/// The short form opens one in this many crash states.
 const SHARE: u64 = 5;
 const EIO: i32 = 5;
 
@@ -22,7 +22,7 @@ fn indifferent(path: &Path) -> bool {
 #[derive(Clone, Copy, Debug)]
 enum Places {
     One,
-    /// Neither of them is the database's own.
+    /// No table is in the database's directory.
     Others,
 }
 
@@ -47,7 +47,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("{number:08}").into_bytes()
 }
 
-/// Three levels, and two column families.
+/// Loads three levels and two column families.
 fn load(options: &Options) -> Result<(), Error> {
     let mut loader = BulkLoader::create("/db", options)?;
     let other = loader.create_column_family("other")?;
@@ -68,7 +68,7 @@ fn load(options: &Options) -> Result<(), Error> {
     loader.finish()
 }
 
-/// Entries of the default column family after a whole load.
+/// Returns the entries of the default column family after a complete load.
 fn loaded() -> Entries {
     let value = |number: u64| match number {
         10..20 => b"newer".to_vec(),
@@ -77,7 +77,7 @@ fn loaded() -> Entries {
     (1..40).filter(|number| !(30..35).contains(number)).map(|number| (key(number), value(number))).collect()
 }
 
-/// Opens the database and holds it against what was loaded.
+/// Opens the database and compares it with the loaded entries.
 fn check_whole(options: &Options, what: &str) {
     let db = Db::open("/db", options).unwrap_or_else(|e| panic!("{what}: {e}"));
     assert_eq!(entries(&db, "default"), loaded(), "{what}");
@@ -87,17 +87,17 @@ fn check_whole(options: &Options, what: &str) {
     db.close().unwrap();
 }
 
-/// State of the directory after a crash.
+/// Numbers of crash states by the content of the directory.
 #[derive(Clone, Copy, Debug, Default)]
 struct Found {
     whole: usize,
-    /// It could be loaded again at once.
+    /// The directory could be loaded again at once.
     unused: usize,
     refused: usize,
 }
 
 impl Found {
-    /// Checks what a load has left.
+    /// Checks the directory that a load has left.
     fn check(&mut self, files: &dyn FileSystem, options: &Options, what: &str) {
         if files.exists(Path::new("/db/CURRENT")).unwrap() {
             self.whole += 1;

@@ -1,4 +1,4 @@
-//! All entries that can be read are kept, in the directories that the options name.
+//! The bulk loader keeps all readable entries and uses the directories that the options name.
 
 use crate::bulk_loads::{entries, memory, options};
 use karst_engine::{BulkLoader, Db, DbPath, ReadOptions};

@@ -1,5 +1,5 @@
-//! Databases made by the bulk loader: directories that it refuses, entries that it keeps, and what
-//! a crash, a failing device or a full disk leaves of a load.
+//! Databases made by the bulk loader: directories that it refuses, entries that it keeps, and loads
+//! that end in a crash, on a failing device or on a full disk.
 //!
 //! | file | holds |
 //! |---|---|
@@ -18,13 +18,13 @@ use std::sync::Arc;
 
 type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// An environment over files in memory, and these files.
+/// Returns an environment over files in memory, and these files.
 fn memory() -> (Env, Arc<MemoryFileSystem>) {
     let files = Arc::new(MemoryFileSystem::new());
     (Env::builder().file_system(files.clone()).build(), files)
 }
 
-/// Every entry of a column family.
+/// Returns all entries of a column family.
 fn entries(db: &Db, family: &str) -> Entries {
     let family = db.column_family(family).unwrap();
     let mut iter = db.iter_cf(&ReadOptions::new(), &family).unwrap();
@@ -37,7 +37,7 @@ fn entries(db: &Db, family: &str) -> Entries {
     all
 }
 
-/// The files in a directory with their bytes, without LOCK.
+/// Returns the files of a directory with their bytes, without LOCK.
 fn contents(files: &dyn FileSystem, directory: &str) -> Entries {
     let directory = Path::new(directory);
     let mut names = files.list_dir(directory).unwrap();

@@ -1,4 +1,4 @@
-//! A load begins in directories without files of a database, and takes keys that can be read.
+//! The bulk loader accepts only directories without files of a database, and only readable keys.
 
 use crate::bulk_loads::{contents, memory, options};
 use karst_engine::{BulkLoader, Db, DbPath, ErrorKind, FlushOptions, Options};
@@ -80,7 +80,8 @@ fn new_db(options: &Options) -> Options {
     })
 }
 
-/// A load into `/db` is refused with an error that says `what`, and no file in `directory` changes.
+/// Asserts that a load into `/db` fails with an error that contains `what`, and that no file in
+/// `directory` changes.
 fn refused(files: &MemoryFileSystem, options: &Options, directory: &str, what: &str) {
     let before = contents(files, directory);
     let error = BulkLoader::create("/db", options).unwrap_err();

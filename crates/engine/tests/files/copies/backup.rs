@@ -1,5 +1,5 @@
-//! Backups: what they share, what is restored of them, what is found wrong with them, and that
-//! RocksDB's tool and KarstDB take each other's.
+//! Backups: files they share, restored databases, detection of damage, and exchange with RocksDB's
+//! backup tool in both directions.
 
 use crate::copies::{entries, key, memory, options, prefix};
 use karst_engine::{
@@ -34,7 +34,7 @@ fn create(engine: &mut BackupEngine, db: &Db) -> u32 {
     engine.create_new_backup(db, &CreateBackupOptions::default()).unwrap()
 }
 
-/// Every file of the backups, with its bytes.
+/// Returns every file of the backups with its bytes.
 fn all(files: &MemoryFileSystem) -> BTreeSet<(String, Vec<u8>)> {
     let mut all = BTreeSet::new();
     let mut directories = vec!["/backups".to_owned()];
@@ -87,7 +87,7 @@ fn backups_share_what_they_have_in_common() {
     };
     let third = foreign_block_on(engine.create_new_backup_async(&db, &flushed)).unwrap();
     assert_eq!(shared(&all(&files)), 4);
-    // What is known of them is found again.
+    // The next engine reads equal information.
     let info = engine.get_backup_info();
     drop(engine);
     let engine = self::engine(&env);
@@ -126,7 +126,7 @@ fn backups_go_when_they_are_told_to_and_no_others_file_with_them() {
         engine.verify_backup(id, true).unwrap();
     }
     assert_eq!(files.list_dir(Path::new("/backups/private")).unwrap(), ["4", "5"]);
-    // What nobody names goes, and nothing while a backup cannot be read.
+    // Opening removes files of no backup, but no shared ones while any backup is unreadable.
     let stray = Path::new("/backups/shared_checksum/000099_s00000000000000000000_1.sst");
     files.write_file(stray, vec![1]).unwrap();
     files.write_file(Path::new("/backups/private/77/CURRENT"), vec![1]).unwrap();
@@ -142,9 +142,9 @@ fn backups_go_when_they_are_told_to_and_no_others_file_with_them() {
     assert_eq!(engine.verify_backup(6, false).unwrap_err().kind(), ErrorKind::Corruption);
     engine.delete_backup(6).unwrap();
     assert!(!files.exists(stray).unwrap());
-    // A number is not given twice.
+    // Ids are not reused.
     assert_eq!(create(&mut engine, &db), 78);
-    // One at a time, and any number that only read.
+    // One writing engine at a time, and any number of reading ones.
     let how = BackupEngineOptions::new("/backups");
     assert_eq!(BackupEngine::open(&how, &env).unwrap_err().kind(), ErrorKind::Locked);
     let mut reader = BackupEngine::open_read_only(&how, &env).unwrap();
@@ -191,7 +191,7 @@ fn damage_is_found_before_it_is_restored() {
         assert_eq!(by_size, path.contains("shared_checksum"), "the name of {path} tells its size");
         files.remove(at).unwrap();
         assert_eq!(engine.verify_backup(id, false).unwrap_err().kind(), ErrorKind::Corruption, "{path}");
-        // A backup that lacks a file does not cost the database that is there.
+        // Restoring from a backup that lacks a file leaves the existing database alone.
         files.write_file(Path::new("/restored/CURRENT"), b"some".to_vec()).unwrap();
         assert_eq!(restore().unwrap_err().kind(), ErrorKind::Corruption);
         assert!(files.exists(Path::new("/restored/CURRENT")).unwrap());
@@ -228,7 +228,7 @@ fn a_database_is_restored_in_place_of_another_and_may_keep_its_logs() {
     assert!(files.exists(Path::new("/db/notes.txt")).unwrap());
     engine.restore_db_from_backup(id, "/db", "/db", &PLAIN).unwrap();
     assert_eq!(prefix(&Db::open("/db", &all).unwrap(), "default"), 100);
-    // Logs elsewhere.
+    // Restores the logs to another directory.
     engine.restore_db_from_backup(id, "/new/db", "/new/logs", &PLAIN).unwrap();
     let apart = options(&env, "").db(|db| db.wal_dir = "/new/logs".into());
     assert_eq!(prefix(&Db::open("/new/db", &apart).unwrap(), "default"), 100);
@@ -287,7 +287,7 @@ fn options_say_what_is_shared_and_whether_logs_are_there() {
             assert_eq!(restored(&engine, &env, id, ""), expected, "{name}");
         }
     }
-    // Another database has another table of this number.
+    // Another database has a different table of this number.
     let other = Db::open("/other", &options(&env, "")).unwrap();
     fill(&other, 0..100);
     other.flush(&FlushOptions::default()).unwrap();
@@ -299,7 +299,7 @@ fn options_say_what_is_shared_and_whether_logs_are_there() {
     engine.verify_backup(1, true).unwrap();
 }
 
-/// Lets a number of changes of the backups happen, then one fail.
+/// Lets a number of changes of the backups succeed, then fails one.
 #[derive(Debug)]
 struct Failing(AtomicI64);
 
@@ -371,7 +371,7 @@ fn a_backup_tells_how_it_goes_on_keeps_to_its_rate_and_is_stopped() {
     assert!(begin.elapsed() > Duration::from_millis(150), "3 MB at 10 MB/s took {:?}", begin.elapsed());
     let calls = calls.load(Ordering::Relaxed);
     assert!((2..=4).contains(&calls), "called {calls} times");
-    // Another is stopped from its own callback.
+    // A second backup is stopped from its own callback.
     db.put("more", vec![1; 3_000_000]).unwrap();
     let stopper = engine.stopper();
     let stops = CreateBackupOptions {
@@ -424,8 +424,8 @@ fn a_backup_that_is_given_up_is_in_nobodys_way() {
     }
 }
 
-/// RocksDB's tool restores what KarstDB has backed up, adds to it without copying again what is
-/// there, and KarstDB restores that.
+/// RocksDB's tool restores KarstDB's backup and adds one without copying existing files, which
+/// KarstDB restores.
 #[test]
 fn rocksdb_and_karstdb_take_each_others_backups() {
     let directory = tempfile::tempdir().unwrap();
@@ -455,7 +455,7 @@ fn rocksdb_and_karstdb_take_each_others_backups() {
     };
     restore("of_karst");
     assert_eq!(ldb_scan(&at("of_karst"), "default").unwrap(), live);
-    // RocksDB's on top of KarstDB's, of the same database: it opens it, which flushes the log.
+    // RocksDB backs up the database into the same backups. Opening it flushes the log.
     let before = shared();
     let said = ldb(&at("db"), &["backup", &backups], b"").unwrap();
     assert!(said.contains("create new backup OK"), "{said}");
@@ -469,7 +469,7 @@ fn rocksdb_and_karstdb_take_each_others_backups() {
         engine.restore_db_from_backup(id, at("of_rocksdb"), at("of_rocksdb"), &PLAIN).unwrap();
         assert_eq!(entries(&open("of_rocksdb").unwrap(), "default"), live);
     }
-    // And KarstDB's on top of RocksDB's.
+    // KarstDB adds a backup to RocksDB's.
     let db = open("db").unwrap();
     let before = shared();
     let third = create(&mut engine, &db);
@@ -482,7 +482,7 @@ fn rocksdb_and_karstdb_take_each_others_backups() {
     assert!(info.contains("OK"), "{info}");
 }
 
-/// Opens the engine, once what another one has left at work has ended.
+/// Opens the engine after the jobs of a dropped one have ended.
 fn engine_after(env: &Env) -> BackupEngine {
     let until = Instant::now() + Duration::from_secs(60);
     loop {
@@ -494,7 +494,7 @@ fn engine_after(env: &Env) -> BackupEngine {
     }
 }
 
-/// Whoever drops the engine with the call leaves jobs at work, and the next engine waits for them.
+/// An engine dropped during a call leaves running jobs, and the next engine waits for them.
 #[test]
 fn an_engine_that_is_dropped_at_work_keeps_the_next_one_out() {
     use karst_io::testing::{in_steps, poll_times};
@@ -522,7 +522,7 @@ fn an_engine_that_is_dropped_at_work_keeps_the_next_one_out() {
     panic!("it does not end");
 }
 
-/// What is no backup's, and a backup that cannot be read, cost no other backup.
+/// Files that belong to no backup, and an unreadable backup, do not affect other backups.
 #[test]
 fn odd_names_are_nobodys_backups() {
     let (env, files) = memory();
@@ -547,8 +547,7 @@ fn odd_names_are_nobodys_backups() {
     assert_eq!(restored(&engine, &env, id, BLOBS), 10);
 }
 
-/// Files that one writer makes to be ingested, with one key and these values: of one size, and of
-/// one session.
+/// Writes, with one writer, one file to ingest per value, with one key: equal in size and session.
 fn files_of_one_session(env: &Env, values: [&str; 2]) {
     let mut writer = SstFileWriter::create(&options(env, "")).unwrap();
     for value in values {
@@ -570,7 +569,7 @@ fn tables_of_one_session_number_and_size_are_told_apart() {
         let file = format!("/file_{value}");
         db.ingest_external_file(&IngestExternalFileOptions::default(), [file]).unwrap();
         ids.push(create(&mut engine, &db));
-        // A second backup shares the table with the first one.
+        // The second backup shares the table with the first one.
         create(&mut engine, &db);
         db.close().unwrap();
     }
@@ -578,7 +577,7 @@ fn tables_of_one_session_number_and_size_are_told_apart() {
     for mode in
         [RestoreMode::PurgeAllFiles, RestoreMode::KeepLatestDbSessionIdFiles, RestoreMode::VerifyChecksum]
     {
-        // One over the other.
+        // Restores each over the other.
         for (id, value) in ids.iter().zip(VALUES) {
             engine.verify_backup(*id, true).unwrap();
             let how = RestoreOptions { mode, ..PLAIN };
@@ -590,7 +589,7 @@ fn tables_of_one_session_number_and_size_are_told_apart() {
     }
 }
 
-/// RocksDB and older releases name ingested tables by their sessions.
+/// Compat: RocksDB and older releases name the backup of an ingested table by its session.
 #[test]
 fn a_name_that_another_table_has_in_the_backups_is_not_trusted() {
     let (env, files) = memory();
@@ -599,7 +598,7 @@ fn a_name_that_another_table_has_in_the_backups_is_not_trusted() {
     db.flush(&FlushOptions::default()).unwrap();
     let mut engine = engine(&env);
     let first = create(&mut engine, &db);
-    // The backup has another table under the name that this one is to have.
+    // Under the name that this table should get, the backups hold a different table.
     let name = &files.list_dir(Path::new("/backups/shared_checksum")).unwrap()[0];
     let shared = Path::new("/backups/shared_checksum").join(name);
     let whole = files.read_file(&shared).unwrap();
@@ -633,7 +632,7 @@ fn a_backup_without_logs_names_none_in_its_manifest() {
         let id = engine.create_new_backup(&db, &how).unwrap();
         engine.verify_backup(id, true).unwrap();
         assert_eq!(restored(&engine, &env, id, ""), 3, "flush {flush_before_backup}");
-        // The restored one tracks its logs again.
+        // The restored database tracks its logs again.
         let db = Db::open("/restored", &Options::new().env(env.clone())).unwrap();
         assert!(db.options().track_and_verify_wals_in_manifest);
         fill(&db, 3..10);

@@ -1,4 +1,4 @@
-//! What the options of backups and of restoring change.
+//! Effects of the options of backups and of restoring.
 
 use crate::copies::{key, memory, options, prefix};
 use karst_engine::{
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// What was done to files of backups and of restored databases.
+/// Operations on files of backups and of restored databases.
 #[derive(Debug, Default)]
 struct Seen(Mutex<Vec<(FileOperation, PathBuf, u64)>>);
 
@@ -29,7 +29,7 @@ impl Seen {
     }
 }
 
-/// Two tables and two blob files, and more in the log.
+/// Writes two tables and two blob files, and more to the log.
 fn database(env: &Env) -> Db {
     let more = "enable_blob_files=true;min_blob_size=200;write_buffer_size=4000000;\
                 disable_auto_compactions=true;compression=kNoCompression";
@@ -201,12 +201,12 @@ fn files_that_are_the_backups_stay_as_far_as_the_mode_says() {
         paths.dedup();
         paths.iter().filter(|path| path.extension().is_some_and(|found| found == extension)).count()
     };
-    // How many tables and blob files are copied where one of each is damaged.
+    // Numbers of tables and blob files that are copied when one of each is damaged.
     for (mode, copied, is_whole) in [
         (RestoreMode::PurgeAllFiles, (2, 2), true),
         (RestoreMode::VerifyChecksum, (1, 1), true),
-        // Of a table no more than its end is read, and all of this one is near its end. Blob files
-        // do not tell a session.
+        // The session is in a table's end, which is the only part read, and all of this one is near
+        // its end. Blob files have no session.
         (RestoreMode::KeepLatestDbSessionIdFiles, (1, 2), true),
     ] {
         let (env, files) = memory();
@@ -214,7 +214,7 @@ fn files_that_are_the_backups_stay_as_far_as_the_mode_says() {
         let mut engine = open(&env, &backups());
         create(&mut engine, &db);
         restore(&engine, RestoreMode::PurgeAllFiles);
-        // What another database has there, and other content in what the backup has.
+        // Adds files of another database, and damages a table and a blob file that the backup has.
         let mut names = listed(&files, "/restored");
         names.sort();
         for extension in ["sst", "blob"] {
@@ -235,7 +235,7 @@ fn files_that_are_the_backups_stay_as_far_as_the_mode_says() {
         let db = Db::open("/restored", &options(&env, "enable_blob_files=true")).unwrap();
         assert_eq!(db.verify_checksum().is_ok(), is_whole, "{mode:?}");
     }
-    // A table of another session is copied, whatever number and size it has.
+    // A table of another session is copied even if its number and size match.
     let (env, _) = memory();
     let db = database(&env);
     let mut engine = open(&env, &backups());
@@ -250,7 +250,7 @@ fn files_that_are_the_backups_stay_as_far_as_the_mode_says() {
     assert_eq!(count(&env), 201);
 }
 
-/// How nice the calling thread is, and by which policy it is scheduled.
+/// Returns the nice value and the scheduling policy of the calling thread.
 fn scheduling() -> (i64, i64) {
     let text = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
     let fields: Vec<_> = text.rsplit_once(')').unwrap().1.split_whitespace().collect();

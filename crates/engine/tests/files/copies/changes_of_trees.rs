@@ -1,6 +1,6 @@
-//! The power fails at every change of the disk while a family is imported or clipped, or files are
-//! ingested, and while others write behind that. In every state that this may leave, the database
-//! opens, shows all of it or nothing, and has all that was acknowledged as durable.
+//! Power failures at every change of the disk while a family is imported or clipped or files are
+//! ingested, and during later writes. In every resulting state the database opens, shows the whole
+//! operation or nothing of it, and has all acknowledged synced writes.
 
 use crate::copies::states::{State, each_state};
 use crate::copies::{entries, key, options};
@@ -13,7 +13,7 @@ use karst_testkit::asked::seeds;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Options of the runs: without blob files, and with some values in them.
+/// Options of the runs: without blob files, and with some values in blob files.
 const RUNS: [&str; 2] = [
     "",
     "enable_blob_files=true;min_blob_size=150;blob_file_size=4000;enable_blob_garbage_collection=true;blob_garbage_collection_age_cutoff=1.0;",
@@ -34,7 +34,7 @@ fn found(db: &Db, family: &str) -> Found {
     entries(db, family).into_iter().collect()
 }
 
-/// Writes that were acknowledged as durable, each with the number of changes of the disk by then.
+/// Acknowledged synced writes, each with the number of changes of the disk by then.
 #[derive(Default)]
 struct Acknowledged(Vec<(usize, &'static str, Vec<u8>, Vec<u8>)>);
 
@@ -45,7 +45,7 @@ impl Acknowledged {
         self.0.push((disk.recorded(), family, key(number), value(number, round)));
     }
 
-    /// Every key has its last value that was durable by then, or one that was written later.
+    /// Asserts that every key has its last value that was durable in this state, or a later one.
     fn check(&self, state: &State, db: &Db) {
         for (at, family, key, _) in self.0.iter().filter(|(at, ..)| *at <= state.at) {
             let later = self.0.iter().filter(|(later, of, k, _)| later >= at && of == family && k == key);
@@ -61,7 +61,7 @@ impl Acknowledged {
     }
 }
 
-/// A run: what is done, and what a state may show of it.
+/// A recorded run and the expected content of its states.
 struct Run {
     begun: usize,
     done: usize,
@@ -70,8 +70,8 @@ struct Run {
     after: Found,
 }
 
-/// Goes through the states of a run. `shown` is the family that changes; what it has, apart from
-/// keys that were written behind the change, is what it had before or behind it.
+/// Checks the states of a run. `shown` is the family that changes; apart from keys written after
+/// the change, each state must hold its entries from before the change or from after it.
 fn check(
     (simulation, name, seed): (&Simulation, &str, u64),
     run: &Run,
@@ -90,7 +90,7 @@ fn check(
                 Some(_) => found(&db, shown),
                 None => Found::new(),
             };
-            // Keys that are written behind the change were checked above.
+            // Keys written after the change were checked above.
             let later =
                 |key: &Vec<u8>| run.acknowledged.0.iter().any(|(_, of, k, _)| *of == shown && k == key);
             now.retain(|key, _| !later(key));
@@ -103,7 +103,7 @@ fn check(
             whole += usize::from(is_done);
             nothing += usize::from(!is_done);
             ended(state, &db, is_done);
-            // One can go on.
+            // The database accepts writes.
             db.put("on", "1").unwrap_or_else(|e| state.fail(&e));
             db.flush(&FlushOptions::default()).unwrap_or_else(|e| state.fail(&e));
             db.close().unwrap_or_else(|e| state.fail(&e));
@@ -117,7 +117,7 @@ fn check(
     assert!(whole > 5 && nothing > 1, "{name}: nothing was tried: {whole} and {nothing}");
 }
 
-/// Copies a file, as a program does that syncs it, or as one that does not.
+/// Copies a file, with or without syncing the copy.
 fn carry(disk: &SimulatedFileSystem, from: &Path, to: &Path, synced: bool) {
     let bytes = disk.read_file(from).unwrap();
     let mut file = disk.create(to).unwrap();
@@ -128,7 +128,8 @@ fn carry(disk: &SimulatedFileSystem, from: &Path, to: &Path, synced: bool) {
     }
 }
 
-/// Tables of a family with newer and deleted keys, in two levels, carried to another directory.
+/// Makes tables of a family with overwritten and deleted keys in two levels, and copies them to
+/// another directory.
 fn carried(env: &Env, disk: &SimulatedFileSystem, synced: bool) -> (ExportImportFilesMetaData, Found) {
     let source = Db::open("/source", &run_options(env, "")).unwrap();
     for round in 1..4u8 {
@@ -187,7 +188,7 @@ fn an_imported_family_has_all_its_tables_or_is_not_there() {
             check((&simulation, &name, seed), &run, (more, "imported"), |state, db, is_done| {
                 assert_eq!(db.column_family("imported").is_some(), is_done, "{}", state.what);
                 if !is_done && synced {
-                    // Nothing was lost on the way, and it can be done again.
+                    // No file was lost, and a second import succeeds.
                     let all = run_options(state.machine.env(), more);
                     let again = db.create_column_family_with_import("imported", &all, &import, &metadata);
                     drop(again.unwrap_or_else(|e| state.fail(&e)));
@@ -258,7 +259,7 @@ fn a_clipped_family_has_all_it_had_or_nothing_outside_of_the_range() {
                 let mut acknowledged = Acknowledged::default();
                 (0..60).for_each(|number| db.put(key(number), value(number, 1)).unwrap());
                 db.compact_range(&CompactRangeOptions::default(), None, None).unwrap();
-                // Deletions at both ends, in files of their own above what they delete.
+                // Deletions at both ends, in separate files above the entries that they delete.
                 for (from, to) in [(0, 2), (58, 60)] {
                     (from..to).for_each(|number| db.delete(key(number)).unwrap());
                     db.flush(&FlushOptions::default()).unwrap();

@@ -1,4 +1,4 @@
-//! Checkpoints: what they have, what they refuse, and what they leave when they fail.
+//! Checkpoints: their content, refused calls, and cleaning up after failures.
 
 use crate::copies::{entries, key, memory, names, options, prefix};
 use karst_engine::{
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-/// A database with tables, blob files and a log.
+/// Returns a database with tables, blob files and a log.
 fn filled(env: &Env, more: &str) -> Db {
     let all = options(env, &format!("enable_blob_files=true;min_blob_size=200;{more}"));
     let db = Db::open_cf("/db", &all, &["default", "second"]).unwrap();
@@ -34,7 +34,7 @@ fn is_whole(env: &Env, path: &str, more: &str) {
     copy.put("zzz", "goes on").unwrap();
     copy.flush(&FlushOptions::default()).unwrap();
     copy.close().unwrap();
-    // Closed first: reopening finds the same.
+    // The copy was closed; reopening it finds equal entries.
     let copy = Db::open(path, &options(env, more)).unwrap();
     assert_eq!(entries(&copy, "default").len(), 301);
 }
@@ -47,7 +47,7 @@ fn a_checkpoint_is_a_database_of_its_own() {
         Checkpoint::new(&db).unwrap().create_checkpoint(to, limit).unwrap();
         assert!(!files.exists(Path::new(&format!("{to}.tmp"))).unwrap());
     }
-    // The original goes on, and removes what the copies still have.
+    // The original continues and removes files that the copies still have.
     db.delete_range(key(0), key(300)).unwrap();
     db.compact_range(&CompactRangeOptions::default(), None::<&[u8]>, None::<&[u8]>).unwrap();
     assert_eq!(db.int_property("rocksdb.is-file-deletions-enabled"), Some(1));
@@ -80,7 +80,7 @@ fn what_cannot_be_made_is_refused_and_leaves_nothing() {
     assert_eq!(checkpoint.create_checkpoint("/db", 0).unwrap_err().kind(), ErrorKind::InvalidArgument);
     assert_eq!(tables(), before, "flushed for what is refused");
     assert_eq!(files.list_dir(Path::new("/")).unwrap(), ["db"]);
-    // What is left of a checkpoint goes; what is somebody's own stays.
+    // An unfinished checkpoint is replaced; other files are left alone and refused.
     files.write_file(Path::new("/copy.tmp/000007.sst"), vec![1]).unwrap();
     files.write_file(Path::new("/copy.tmp/CURRENT"), vec![1]).unwrap();
     for lock in ["", "karstdb.unfinished\n/another"] {
@@ -99,7 +99,7 @@ fn what_cannot_be_made_is_refused_and_leaves_nothing() {
     assert!(refused.to_string().contains("diary.txt"), "{refused}");
     assert_eq!(files.list_dir(Path::new("/mine.tmp")).unwrap(), ["diary.txt"]);
     assert!(!files.exists(Path::new("/mine")).unwrap());
-    // One at a time.
+    // Two checkpoints of one name exclude each other.
     let lock = files.clone();
     files.create_dir(Path::new("/busy.tmp")).unwrap();
     let held = lock.lock(Path::new("/busy.tmp/LOCK")).unwrap();
@@ -111,10 +111,10 @@ fn what_cannot_be_made_is_refused_and_leaves_nothing() {
     assert!(Checkpoint::new(&db).is_err());
 }
 
-/// Lets a number of changes in the copy happen, then fails each; or lets no links be made.
+/// Lets a number of changes in the copy succeed, then fails one; or fails all links.
 #[derive(Debug, Default)]
 struct Failing {
-    /// Below 0: all happen.
+    /// Changes before the failure; below 0 no change fails.
     left: AtomicI64,
     no_links: AtomicU64,
     links: AtomicU64,
@@ -136,7 +136,7 @@ impl Disturb for Failing {
             return Ok(());
         }
         match self.left.fetch_sub(1, Ordering::Relaxed) {
-            // What comes after goes well: it is taken away.
+            // Later changes succeed, so that the unfinished copy can be removed.
             0 => Err(io::Error::other("the disk fails")),
             _ => Ok(()),
         }
@@ -168,7 +168,7 @@ fn whatever_fails_leaves_nothing_behind() {
         let told = made.unwrap_err().to_string();
         assert!(told.contains("/copy") && told.contains("the disk fails"), "{told}");
         assert_eq!(files.list_dir(Path::new("/")).unwrap(), ["db"], "after {changes} changes");
-        // The database is as it was, and files are removed again.
+        // The database is unchanged, and file deletions are enabled again.
         assert_eq!((prefix(&db, "default"), prefix(&db, "second")), (300, 300));
         assert_eq!(db.int_property("rocksdb.is-file-deletions-enabled"), Some(1));
         Checkpoint::new(&db).unwrap().create_checkpoint("/copy", u64::MAX).unwrap();
@@ -221,7 +221,7 @@ fn one_that_is_given_up_is_whole_or_not_there() {
     assert!(given_up > 0, "it was never given up");
 }
 
-/// A copy that went by the original's directory of logs would replay these, and write there.
+/// A copy whose `wal_dir` named the original's directory would replay these logs and write there.
 #[test]
 fn a_checkpoint_has_its_logs_in_its_own_directory() {
     let (env, files) = memory();
@@ -244,7 +244,7 @@ fn a_checkpoint_has_its_logs_in_its_own_directory() {
     assert_eq!(entries(&db, "default").len(), 2);
 }
 
-/// What was not logged is in a checkpoint that flushes, and all families of a batch with it.
+/// A checkpoint that flushes includes unlogged writes, with all families of a batch.
 #[test]
 fn what_was_not_logged_is_flushed_or_missing() {
     let (env, _) = memory();
@@ -258,7 +258,7 @@ fn what_was_not_logged_is_flushed_or_missing() {
     }
 }
 
-/// On a disk, where tables are one file with two names, and RocksDB's own tool opens the copy.
+/// On a disk, where a table is one file with two names. RocksDB's tool opens the copy.
 #[test]
 fn rocksdb_opens_a_checkpoint() {
     use std::os::unix::fs::MetadataExt;
@@ -286,7 +286,7 @@ fn rocksdb_opens_a_checkpoint() {
     }
 }
 
-/// A batch into a family that is created while the copy is made is in the copy whole or not at all.
+/// A batch to a family that is created during the copy is in the copy completely or not at all.
 #[test]
 fn no_batch_is_torn_by_a_family_that_comes() {
     let (env, _) = memory();

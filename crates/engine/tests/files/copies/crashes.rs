@@ -1,6 +1,6 @@
-//! The power fails at every change of the disk while a checkpoint is made, and in every state that
-//! this may leave, the checkpoint is whole or has not its name, and the original has all that was
-//! synced.
+//! Power failures at every change of the disk while a checkpoint is made: in every resulting state
+//! the checkpoint is complete or does not have its name yet, and the original has all synced
+//! writes.
 
 use crate::copies::states::each_state;
 use crate::copies::{entries, key, options, prefix};
@@ -9,8 +9,7 @@ use karst_io::{FileSystem, Simulation};
 use karst_testkit::asked::seeds;
 use std::path::Path;
 
-/// How many changes there were when the checkpoint was begun and when it had been made, and how
-/// many keys it had to have at least.
+/// Numbers of changes before and after the checkpoint, and the minimum number of its keys.
 struct Made {
     begun: usize,
     done: usize,
@@ -39,7 +38,7 @@ fn crash_everywhere(more: &str, limit: u64, seed: u64) -> (usize, usize) {
         let checkpoint = Checkpoint::new(&db).unwrap();
         checkpoint.create_checkpoint_async(Path::new("/copy"), limit).await.unwrap();
         let done = disk.recorded();
-        // Nothing that the original does afterwards touches the copy.
+        // Later changes of the original do not affect the copy.
         (40..60).for_each(|number| put(number, number % 4 == 0));
         db.flush(&FlushOptions::default()).unwrap();
         db.close().unwrap();
@@ -66,7 +65,7 @@ fn crash_everywhere(more: &str, limit: u64, seed: u64) -> (usize, usize) {
                 let Some(db) = state.open(&again) else { return };
                 assert!(prefix(&db, "default") >= made.keys, "{what}");
                 if !found {
-                    // What is left over is in nobody's way.
+                    // An unfinished checkpoint does not prevent the next one.
                     Checkpoint::new(&db).unwrap().create_checkpoint("/copy", 0).unwrap();
                     let copy = Db::open("/copy", &again).unwrap();
                     assert_eq!(entries(&copy, "default"), entries(&db, "default"), "{what}");

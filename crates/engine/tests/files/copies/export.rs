@@ -12,7 +12,7 @@ use karst_io::{Env, FileSystem, MemoryFileSystem};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A family with tables in two levels, overwritten and deleted keys, and a range tombstone.
+/// Returns a family with tables in two levels, overwritten and deleted keys, and a range tombstone.
 fn exported(env: &Env, more: &str) -> (Db, ExportImportFilesMetaData) {
     let db = Db::open_cf("/db", &options(env, more), &["default", "goods"]).unwrap();
     let goods = db.column_family("goods").unwrap();
@@ -50,7 +50,7 @@ fn what_is_exported_is_there_where_it_is_imported() {
         let names = files.list_dir(Path::new("/export")).unwrap();
         assert_eq!(names.len(), metadata.files.len(), "{names:?}");
         let expected = entries(&db, "goods");
-        // Into a new database, whose numbers are far below.
+        // Imports into a new database, whose sequence numbers are far below.
         let all = options(&env, calm());
         let other = Db::open("/other", &all).unwrap();
         other.put("own", "1").unwrap();
@@ -59,7 +59,7 @@ fn what_is_exported_is_there_where_it_is_imported() {
         assert_eq!(entries(&other, "imported"), expected);
         let left = files.list_dir(Path::new("/export")).unwrap().len();
         assert_eq!(left, if move_files { 0 } else { metadata.files.len() });
-        // What is written now is newer, and all of it survives.
+        // Later writes are newer than the imported entries, and all of them survive.
         other.put_cf(&WriteOptions::default(), &family, key(7), "newer").unwrap();
         other.put("own", "2").unwrap();
         let check = |db: &Db| {
@@ -71,7 +71,7 @@ fn what_is_exported_is_there_where_it_is_imported() {
         };
         check(&other);
         drop(family);
-        // As after a crash: nothing was closed.
+        // Copies the files without closing, like a crash.
         let left = MemoryFileSystem::new();
         for name in files.list_dir(Path::new("/other")).unwrap() {
             let path = Path::new("/other").join(name);
@@ -88,7 +88,7 @@ fn what_is_exported_is_there_where_it_is_imported() {
         other.compact_range_cf(&whole, &family, None::<&[u8]>, None::<&[u8]>).unwrap();
         check(&other);
         other.verify_checksum().unwrap();
-        // The original has its own files.
+        // The original keeps its own files.
         assert_eq!(entries(&db, "goods"), expected);
         db.verify_checksum().unwrap();
     }
@@ -99,7 +99,7 @@ fn sizes_and_bounds_that_the_metadata_leaves_out_are_those_of_the_tables() {
     let (env, _files) = memory();
     let (db, mut metadata) = exported(&env, calm());
     let goods = db.column_family("goods").unwrap();
-    // A table of which only a range tombstone is left, in front of all keys.
+    // A table of which only a range tombstone is left, before all keys.
     db.delete_range_cf(&WriteOptions::default(), &goods, key(0), key(3)).unwrap();
     let checkpoint = Checkpoint::new(&db).unwrap();
     let newer = checkpoint.export_column_family(&goods, "/newer").unwrap();
@@ -116,7 +116,7 @@ fn sizes_and_bounds_that_the_metadata_leaves_out_are_those_of_the_tables() {
     let imported = other.create_column_family_with_import("imported", &all, &import, &metadata).unwrap();
     assert_eq!(entries(&other, "imported"), expected);
     other.verify_checksum().unwrap();
-    // What the MANIFEST has is what it would have been with them.
+    // The MANIFEST gets the bounds and sizes that complete metadata would have given.
     let bounds = |files: &[ExportedFile]| -> Vec<_> {
         let mut all: Vec<_> = files
             .iter()
@@ -128,7 +128,7 @@ fn sizes_and_bounds_that_the_metadata_leaves_out_are_those_of_the_tables() {
     let checkpoint = Checkpoint::new(&other).unwrap();
     let again = checkpoint.export_column_family(&imported, "/again").unwrap();
     assert_eq!(bounds(&again.files), bounds(&whole.files));
-    // One end alone is none.
+    // Metadata with one bound only is refused.
     metadata.files[0].largest = b"12345678".to_vec();
     let told = other.create_column_family_with_import("half", &all, &import, &metadata).unwrap_err();
     assert_eq!(told.kind(), ErrorKind::InvalidArgument, "{told}");
@@ -143,7 +143,7 @@ fn entities_with_columns_in_blob_files_and_tables_in_another_order_are_not_impor
     let index = b"\x01\x07\x00\x05\x00"; // of five bytes in blob file 7
     let mut entity = Vec::new();
     encode_into(&[WideColumn { name: b"column", value: index, is_blob: true }], &mut entity);
-    // Written as a plain value, whose type is changed then.
+    // The entity is written as a plain value, and then its type is changed in the file.
     db.put("key", entity).unwrap();
     let family = db.default_column_family();
     let mut metadata = Checkpoint::new(&db).unwrap().export_column_family(family, "/export").unwrap();
@@ -168,7 +168,7 @@ fn entities_with_columns_in_blob_files_and_tables_in_another_order_are_not_impor
     ["a", "b", "c"].iter().for_each(|key| other.put(key, "value").unwrap());
     let family = other.default_column_family();
     let mut metadata = Checkpoint::new(&other).unwrap().export_column_family(family, "/reversed").unwrap();
-    // As somebody says who knows the keys, and not what the table says of its order.
+    // Metadata of a caller that knows the keys but not the table's comparator.
     metadata.db_comparator_name = "leveldb.BytewiseComparator".into();
     let file = &mut metadata.files[0];
     std::mem::swap(&mut file.smallest, &mut file.largest);
@@ -255,7 +255,7 @@ fn what_does_not_fit_is_refused_and_leaves_no_family() {
     let two = changed(&|m| m.files.push(m.files[0].clone()));
     let told = db.create_column_family_with_import("bad", &all, &import, &two).unwrap_err();
     assert!(told.kind() == InvalidArgument && told.to_string().contains("twice"), "{told}");
-    // A table that is no table any more.
+    // The table's content is replaced by zeros.
     let path = Path::new("/export").join(&metadata.files[0].name);
     files.remove(&path).unwrap();
     files.write_file(&path, vec![0; metadata.files[0].size_bytes as usize]).unwrap();
@@ -263,7 +263,7 @@ fn what_does_not_fit_is_refused_and_leaves_no_family() {
     let twice = db.create_column_family_with_import("goods", &all, &import, &metadata).unwrap_err();
     assert_eq!(twice.kind(), InvalidArgument);
     assert!(db.column_family("goods").is_some());
-    // Exports that cannot be made.
+    // Impossible exports.
     let goods = db.column_family("goods").unwrap();
     let checkpoint = Checkpoint::new(&db).unwrap();
     assert_eq!(checkpoint.export_column_family(&goods, "/export").unwrap_err().kind(), InvalidArgument);
@@ -271,7 +271,7 @@ fn what_does_not_fit_is_refused_and_leaves_no_family() {
     db.put_cf(&WriteOptions::default(), &blobs, "key", "value").unwrap();
     let told = checkpoint.export_column_family(&blobs, "/blobs").unwrap_err();
     assert_eq!(told.kind(), ErrorKind::NotSupported);
-    // A table of it, with metadata that somebody has made up: the values stay where they are.
+    // Made-up metadata for one of its tables is refused, because the values stay in the blob file.
     let table = db.live_files().into_iter().find(|file| file.column_family == "blobs").unwrap();
     let name = format!("{:06}.sst", table.number);
     let bound = |trailer: u64| [&b"key"[..], &trailer.to_le_bytes()].concat();

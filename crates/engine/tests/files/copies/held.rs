@@ -1,4 +1,4 @@
-//! File deletions held back and given back, the log locked, and the list of live files.
+//! Disabled and enabled file deletions, the locked log, and the list of live files.
 
 use crate::copies::{key, memory, names, options, prefix};
 use karst_engine::{
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 const ENABLED: &str = "rocksdb.is-file-deletions-enabled";
 
-/// Has files of every kind fall out of use.
+/// Makes files of every kind obsolete.
 fn use_up(db: &Db, round: u64) {
     for key in 0..200u64 {
         db.put(key.to_be_bytes(), vec![round as u8; 500]).unwrap();
@@ -30,7 +30,7 @@ fn use_up(db: &Db, round: u64) {
     db.set_options(db.default_column_family(), &[("write_buffer_size", &size)]).unwrap();
 }
 
-/// Only what the database needs is there.
+/// Returns the files that the database does not need, as an error.
 fn is_tidy(db: &Db, files: &MemoryFileSystem) -> Result<(), Vec<String>> {
     let (live, _) = db.live_file_names();
     let live: BTreeSet<&str> = live.iter().map(|name| name.trim_start_matches('/')).collect();
@@ -89,7 +89,7 @@ fn stays_while_held(more: &str) {
     if more.contains("WAL_ttl") {
         eventually(true, || archived().len() > archive.len());
     }
-    // One too many takes nothing back that is asked for later.
+    // A surplus call to enable does not cancel a later call to disable.
     db.enable_file_deletions().unwrap();
     db.disable_file_deletions().unwrap();
     assert_eq!(db.int_property(ENABLED), Some(0));
@@ -113,7 +113,7 @@ fn no_log_is_archived_while_files_are_held() {
     stays_while_held("WAL_ttl_seconds=100000");
 }
 
-/// What was held at the end goes when the database is opened the next time.
+/// Files kept at the end are removed when the database is reopened.
 #[test]
 fn a_database_that_is_closed_while_files_are_held_is_tidied_when_it_is_opened() {
     let (env, files) = memory();
@@ -145,7 +145,7 @@ fn a_database_open_for_reading_holds_no_files() {
     assert_eq!(db.int_property(ENABLED), Some(1));
 }
 
-/// Copies the live files by the rules of the list, as a program of the user would.
+/// Copies the live files by the rules of the list, like a user's program.
 fn copy_by_hand(db: &Db, files: &MemoryFileSystem, to: &str, info: &LiveFilesStorageInfoOptions) {
     db.disable_file_deletions().unwrap();
     for file in db.live_files_storage_info(info).unwrap() {
@@ -295,7 +295,7 @@ fn a_locked_log_holds_writers_up_and_is_seen_whole() {
     db.put("before", "1").unwrap();
     db.lock_wal().unwrap();
     foreign_block_on(db.lock_wal_async()).unwrap();
-    // What was acknowledged has left the process.
+    // Acknowledged writes have been written to the file.
     assert_eq!(
         Db::open_read_only("/db", &options(&env, "")).unwrap().get("before").unwrap().as_deref(),
         Some(&b"1"[..])
@@ -318,7 +318,7 @@ fn a_locked_log_holds_writers_up_and_is_seen_whole() {
     db.unlock_wal().unwrap();
     threads.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
     assert_eq!(db.latest_sequence_number(), seq + 3);
-    // One that is given up does not count.
+    // A lock call that is dropped does not count.
     {
         let mut given_up = pin!(db.lock_wal_async());
         db.lock_wal().unwrap();
@@ -327,7 +327,7 @@ fn a_locked_log_holds_writers_up_and_is_seen_whole() {
     }
     drop(db.unlock_wal());
     db.put("after", "1").unwrap();
-    // Whoever waits when the database is closed is told.
+    // Closing fails writers that wait for the log.
     db.lock_wal().unwrap();
     let waits = {
         let db = db.clone();
@@ -354,7 +354,7 @@ fn a_log_that_failed_is_not_locked() {
     db.put("key", "value").unwrap();
 }
 
-/// No log can be written.
+/// Storage that refuses all writes to logs while the flag is set.
 #[derive(Debug, Default)]
 struct Loses(AtomicBool);
 

@@ -1,5 +1,5 @@
-//! Imports: what others do meanwhile, metadata with hostile values, and RocksDB's tools on what an
-//! import leaves.
+//! Imports: concurrent calls, metadata with hostile values, and RocksDB's tools on the imported
+//! database.
 
 use crate::copies::{entries, key, memory, options};
 use karst_engine::io::{Disturb, Disturbance, DisturbedFileSystem};
@@ -22,7 +22,7 @@ use std::time::Duration;
 const CALM: &str =
     "disable_auto_compactions=true;level0_slowdown_writes_trigger=100;level0_stop_writes_trigger=100";
 
-/// Holds up the next write to a table of `/db`, or the next second name for one, once it is armed.
+/// Blocks, while armed, the next write to a table of `/db` or the next link to one.
 #[derive(Debug)]
 struct AtTable {
     armed: AtomicBool,
@@ -39,14 +39,14 @@ impl Disturb for AtTable {
         let is_table = path.starts_with("/db") && path.extension().is_some_and(|end| end == "sst");
         if is_table && self.armed.swap(false, Ordering::SeqCst) {
             self.told.send(()).unwrap();
-            // Why ignored: a test that fails lets everybody go on.
+            // An error is ignored, because the sender is dropped when the test fails.
             let _ = self.go_on.lock().unwrap().recv();
         }
         Ok(())
     }
 }
 
-/// A database with a family of four tables that was exported, and an import that can be held up.
+/// A database with an exported family of four tables, and an import that can be blocked.
 struct Scene {
     files: Arc<dyn FileSystem>,
     all: Options,
@@ -103,7 +103,8 @@ fn closing_waits_for_an_import_which_ends_and_leaves_nothing() {
             let db = scene.db.clone();
             scope.spawn(move || tell.send(db.close()).unwrap());
             eventually(Some(ErrorKind::Closed), || scene.db.get("key").err().map(|error| error.kind()));
-            // A close that does not wait ends within this time; one that waits cannot fail here.
+            // A close that does not wait would end within this time; one that waits cannot fail
+            // here.
             let ended = closed.recv_timeout(Duration::from_millis(200));
             scene.release.send(()).unwrap();
             assert_eq!(ended.err(), Some(RecvTimeoutError::Timeout), "closed while a table is being made");
@@ -129,7 +130,7 @@ fn a_family_has_its_tables_when_it_can_be_reached() {
             let importing = scope.spawn(|| scene.import(move_files));
             scene.told.lock().unwrap().recv().unwrap();
             assert!(scene.db.column_family("imported").is_none());
-            // Writes to other families go on meanwhile.
+            // Meanwhile, other families accept writes.
             scene.db.put(key(5), "meanwhile").unwrap();
             scene.db.flush(&FlushOptions::default()).unwrap();
             scene.release.send(()).unwrap();
@@ -186,7 +187,7 @@ fn files_of_a_database_are_not_moved() {
     let import = ImportColumnFamilyOptions { move_files: true };
     let error = db.create_column_family_with_import("imported", &all, &import, &metadata).unwrap_err();
     assert!(error.kind() == ErrorKind::InvalidArgument && error.to_string().contains("/db"), "{error}");
-    // They are copied.
+    // Without `move_files` the tables are copied.
     db.create_column_family_with_import("imported", &all, &Default::default(), &metadata).unwrap();
     assert_eq!(entries(&db, "imported"), entries(&db, "default"));
     assert!(files.exists(&Path::new("/db").join(&metadata.files[0].name)).unwrap());
@@ -218,8 +219,8 @@ fn checksums_of_files_are_kept_if_they_are_right() {
     db.close().unwrap();
 }
 
-/// Changes one thing in the metadata. Whether what the import has to find out is changed: it takes
-/// levels, epoch numbers and the names of unknown functions as they are.
+/// Changes one item of the metadata. Returns true if the import must detect the change; it accepts
+/// any levels, epoch numbers and names of unknown functions.
 fn spoil(metadata: &mut ExportImportFilesMetaData, random: &mut Random) -> bool {
     const NUMBERS: [u64; 12] = [
         0,

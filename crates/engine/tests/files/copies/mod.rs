@@ -1,19 +1,19 @@
-//! Copies of a database that is open and written to: files that are held, checkpoints, exports,
-//! backups, and what a crash leaves of them.
+//! Copies of an open database that is written to: disabled file deletions, checkpoints, exports and
+//! backups, and crashes during all of them.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `held` | file deletions held back and given back, the log locked, the list of live files |
-//! | `checkpoint` | checkpoints: what they have, what they refuse, what they leave when they fail |
+//! | `held` | disabled and enabled file deletions, the locked log, the list of live files |
+//! | `checkpoint` | content of checkpoints, refused calls, cleaning up after failures |
 //! | `export` | column families that another database imports |
-//! | `import` | what others do while a family is imported, and metadata with hostile values |
+//! | `import` | calls that are concurrent with an import, and metadata with hostile values |
 //! | `backup` | backups, also those that RocksDB's tool makes and restores |
-//! | `backup_options` | what the options of backups and of restoring change |
+//! | `backup_options` | effects of the options of backups and of restoring |
 //! | `states` | the states that a crash may leave, each opened and checked |
-//! | `changes_of_trees` | the power fails while families are imported and clipped, and files are ingested |
-//! | `crashes` | the power fails at every change of the disk while a checkpoint is made |
-//! | `owners` | directories of another database, on which all is tried that removes files |
-//! | `restore_crashes` | the power fails at every change of the disk while a backup is restored |
+//! | `changes_of_trees` | power failures while families are imported and clipped, and files are ingested |
+//! | `crashes` | power failures at every change of the disk while a checkpoint is made |
+//! | `owners` | directories of another database, which no call may damage |
+//! | `restore_crashes` | power failures at every change of the disk while a backup is restored |
 
 mod backup;
 mod backup_options;
@@ -32,13 +32,13 @@ use karst_io::{Env, FileSystem, MemoryFileSystem};
 use std::path::Path;
 use std::sync::Arc;
 
-/// An environment over files in memory, and these files.
+/// Returns an environment over files in memory, and these files.
 fn memory() -> (Env, Arc<MemoryFileSystem>) {
     let files = Arc::new(MemoryFileSystem::new());
     (Env::builder().file_system(files.clone()).build(), files)
 }
 
-/// Little of everything, so that all kinds of files come and go.
+/// Returns options with small sizes, so that files of all kinds come and go.
 fn options(env: &Env, more: &str) -> Options {
     let buffer = if more.contains("write_buffer_size") { "" } else { "write_buffer_size=60000;" };
     let text = format!(
@@ -47,7 +47,7 @@ fn options(env: &Env, more: &str) -> Options {
     Options::new().env(env.clone()).set_all(&text).unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
-/// The names in a directory that are no LOG and no LOCK.
+/// Returns the names in a directory, without LOG, LOCK and `archive`.
 fn names(files: &dyn FileSystem, directory: &str) -> Vec<String> {
     let mut names = files.list_dir(Path::new(directory)).unwrap();
     names.retain(|name| !name.starts_with("LO") && name != "archive");
@@ -58,7 +58,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("{number:08}").into_bytes()
 }
 
-/// Every entry of a column family.
+/// Returns all entries of a column family.
 fn entries(db: &Db, family: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
     let family = db.column_family(family).unwrap();
     let mut iter = db.iter_cf(&ReadOptions::new(), &family).unwrap();
@@ -71,8 +71,8 @@ fn entries(db: &Db, family: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
     all
 }
 
-/// How many keys there are of those that were put one after the other from 0 on; those that are
-/// there must be the first.
+/// Returns the number of consecutive keys from 0 on in a family, and panics if one between is
+/// missing.
 fn prefix(db: &Db, family: &str) -> u64 {
     let found = entries(db, family);
     for (number, (found, _)) in found.iter().enumerate() {

@@ -1,6 +1,6 @@
 //! Directories that belong to another database: its own, its `wal_dir`, its `db_paths`. Each call
-//! that removes or truncates files is tried on them, with that database open and closed, and all of
-//! it stays.
+//! that removes or truncates files is tried on them, with that database open and closed, and must
+//! leave all of its files.
 
 use crate::copies::{memory, options};
 use karst_engine::{
@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A checkpoint named `/original` is made under this name.
+/// Temporary name under which a checkpoint named `/original` is made.
 const ORIGINAL: &str = "/original.tmp";
-/// All of the original's directories.
+/// All directories of the original.
 const PLACES: [&str; 3] = [ORIGINAL, "/wal", "/more"];
 const PLAIN: RestoreOptions = RestoreOptions { keep_log_files: false, mode: RestoreMode::PurgeAllFiles };
 
@@ -22,13 +22,13 @@ fn text(db: &Db, key: &str) -> Option<String> {
     db.get(key).unwrap().map(|value| String::from_utf8_lossy(&value).into_owned())
 }
 
-/// Options that name the original's other directories: of its logs, and of its tables.
+/// Returns options that name the original's other directories: for its logs and for its tables.
 fn like_original(env: &Env) -> Options {
     let options = options(env, "avoid_flush_during_shutdown=true;wal_dir=/wal");
     options.db_paths([DbPath::new("/more", 0)])
 }
 
-/// Every file in the directories of the original, but for LOCK and LOG, with its bytes.
+/// Returns every file in the directories of the original, except for LOCK and LOG, with its bytes.
 fn files_of_original(files: &MemoryFileSystem) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut all = BTreeMap::new();
     for place in PLACES {
@@ -42,7 +42,7 @@ fn files_of_original(files: &MemoryFileSystem) -> BTreeMap<PathBuf, Vec<u8>> {
     all
 }
 
-/// The files of a directory have the same names and bytes in another one.
+/// Copies the files of a directory to another one.
 fn copy_all(files: &MemoryFileSystem, from: &str, to: &str) {
     for name in files.list_dir(Path::new(from)).unwrap() {
         let path = Path::new(from).join(&name);
@@ -56,8 +56,8 @@ fn put(db: &Db, key: &str, value: &str) {
     db.put_opt(&WriteOptions { sync: true, ..WriteOptions::new() }, key, value).unwrap();
 }
 
-/// The original, with a table in `/more` and a key that is in its log only, and a backup of it from
-/// before that key.
+/// Creates the original, with a table in `/more` and a key that is only in its log. Returns it with
+/// the id of a backup from before that key.
 fn original(env: &Env, files: &MemoryFileSystem) -> (Db, u32) {
     let db = Db::open(ORIGINAL, &like_original(env)).unwrap();
     put(&db, "a", "backed up");
@@ -72,7 +72,7 @@ fn original(env: &Env, files: &MemoryFileSystem) -> (Db, u32) {
 
 struct Attempt {
     what: &'static str,
-    /// It is refused, and not only without effect on the original.
+    /// True if the call must fail; otherwise it must only leave the original unchanged.
     refused: bool,
     run: fn(&Env) -> karst_engine::Result<()>,
 }
@@ -319,7 +319,7 @@ fn a_database_is_restored_in_place_with_its_logs_elsewhere() {
     assert_eq!(restored(PLAIN), [Some("backed up".into()), None]);
 }
 
-/// RocksDB writes no LOCK beside logs, and takes no notice of one.
+/// RocksDB writes no LOCK next to logs, and ignores one.
 #[test]
 fn logs_without_a_sign_of_their_database_are_those_of_the_one_that_names_them() {
     let (env, files) = memory();
@@ -335,7 +335,7 @@ fn logs_without_a_sign_of_their_database_are_those_of_the_one_that_names_them() 
     db.close().unwrap();
     drop(db);
     unmarked();
-    // Its OPTIONS names them.
+    // The OPTIONS of this database names the logs' directory.
     backups(&env).restore_db_from_backup(id, ORIGINAL, "/wal", &PLAIN).unwrap();
     let db = Db::open(ORIGINAL, &with_wal_dir(&env, "/wal")).unwrap();
     assert_eq!(text(&db, "b"), None);
@@ -381,7 +381,7 @@ fn a_database_that_was_moved_keeps_its_directories() {
     assert_eq!(text(&db, "b").as_deref(), Some("written since"));
     db.close().unwrap();
     drop(db);
-    // Another one in its old place has another identity, and has to do without its logs.
+    // A new database at the old path has another identity, and cannot use these logs.
     let refused = Db::open(ORIGINAL, &with_wal_dir(&env, "/wal")).unwrap_err();
     assert!(refused.to_string().contains("/moved"), "{refused}");
     files.rename(Path::new("/moved"), Path::new("/again")).unwrap();
@@ -404,7 +404,7 @@ fn a_new_database_does_not_take_the_logs_of_one_that_was_in_its_place() {
     db.close().unwrap();
 }
 
-/// A directory of backups may have files of others in it.
+/// A directory of backups may contain foreign files.
 #[test]
 fn backups_that_go_leave_files_that_are_not_theirs() {
     let (env, files): (_, Arc<MemoryFileSystem>) = memory();
@@ -424,7 +424,7 @@ fn backups_that_go_leave_files_that_are_not_theirs() {
     for path in own {
         files.write_file(Path::new(path), vec![1]).unwrap();
     }
-    // What is left of backups that were not finished.
+    // Files of unfinished backups.
     let left = [
         "/backups/private/9/000007.log",
         "/backups/private/8.tmp/MANIFEST-000007",

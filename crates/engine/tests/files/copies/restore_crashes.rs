@@ -1,7 +1,7 @@
-//! The power fails at every change of the disk while a backup is restored: elsewhere, in place,
-//! with the logs in a directory of their own, in each mode. In every state that this may leave,
-//! there is the database that was there, the restored one, or none; restoring once more gives the
-//! restored one; and neither the backups nor another database has lost anything.
+//! Power failures at every change of the disk while a backup is restored: elsewhere, in place, with
+//! the logs in a directory of their own, in each mode. Every resulting state has the previous
+//! database, the restored one or none; a second restore gives the restored one; and neither the
+//! backups nor another database has lost anything.
 
 use crate::copies::{key, options, prefix};
 use karst_engine::{
@@ -12,7 +12,7 @@ use karst_io::{CrashStates, FileSystem, Simulation};
 use karst_testkit::asked::{long, seeds};
 use std::path::Path;
 
-/// In the short form one of this number of states is opened.
+/// The short form opens one in this many states.
 const SHARE: u64 = 11;
 const BACKED_UP: u64 = 40;
 const ALL: u64 = 60;
@@ -30,7 +30,7 @@ struct Restoring {
 }
 
 impl Restoring {
-    /// Number of keys in the restored database.
+    /// Returns the number of keys in the restored database.
     fn keys(&self) -> u64 {
         if self.how.keep_log_files { ALL } else { BACKED_UP }
     }
@@ -42,7 +42,7 @@ impl Restoring {
     }
 }
 
-/// Number of crash states by the database that was found in them.
+/// Numbers of crash states by the database that they hold.
 #[derive(Debug, Default)]
 struct Found {
     before: usize,

@@ -1,30 +1,29 @@
-//! The states that a crash may leave while something is under way and behind it, each on a machine
-//! of its own.
+//! The states that a crash may leave during and after an operation, each on a machine of its own.
 
 use karst_engine::{Db, Error, ErrorKind, Options};
 use karst_io::{CrashStates, Journal, Simulation};
 use karst_testkit::asked::long;
 use std::path::{Path, PathBuf};
 
-/// In the short form one of this number of states is opened.
+/// The short form opens one in this many states.
 const SHARE: u64 = 7;
-/// The first changes behind the beginning, whose states are all opened.
+/// Number of first changes of the operation whose states are all opened.
 const FIRST: usize = 4;
 
 /// A state that a crash has left.
 pub(crate) struct State {
-    /// The number of changes of the disk before it.
+    /// Number of changes of the disk before it.
     pub(crate) at: usize,
     pub(crate) machine: Simulation,
-    /// Its description for messages.
+    /// Description for messages.
     pub(crate) what: String,
-    /// This file never was as it is.
+    /// A file whose content the crash garbled.
     damaged: Option<PathBuf>,
 }
 
 impl State {
-    /// Opens the database in `/db`. `None` if it is refused with reason: a record of the MANIFEST
-    /// that is all there and wrong is refused, as by RocksDB.
+    /// Opens the database in `/db`. Returns `None` if it is rightly refused. Compat: a complete but
+    /// wrong record of the MANIFEST is refused, as by RocksDB.
     pub(crate) fn open(&self, options: &Options) -> Option<Db> {
         let refuses = self.damaged.as_ref().is_some_and(|file| file.starts_with("/db"));
         match Db::open("/db", options) {
@@ -43,8 +42,8 @@ fn indifferent(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("LOG"))
 }
 
-/// Hands states to `check`: all of those at `done` and at the first changes behind `begun`, some of
-/// those between, and a few behind. In the long form it is all of them.
+/// Passes states to `check`: all at `done` and at the first changes after `begun`, some of those
+/// between, and a few later ones. The long form passes all.
 pub(crate) fn each_state(
     (journal, name, seed): (&Journal, &str, u64),
     (begun, done): (usize, usize),

@@ -1,5 +1,6 @@
-//! Files that are ingested behind all others: no other entry has their keys and their number, and
-//! the last level is theirs. First by example, then random histories against a map.
+//! Files that are ingested behind all others, into the last level, which is kept free for them:
+//! their entries are older than all others. First examples, then random histories compared with a
+//! map.
 
 use super::*;
 use karst_engine::{
@@ -15,13 +16,13 @@ fn keeping_the_last_level(more: &str) -> Options {
     in_memory().set_all(&format!("{BEHIND};{more}")).unwrap()
 }
 
-/// Ingests `/file.sst` behind all else.
+/// Ingests `/file.sst` behind all other entries.
 fn ingest_behind(db: &Db) -> Result<()> {
     let options = IngestExternalFileOptions { ingest_behind: true, ..Default::default() };
     db.ingest_external_file(&options, ["/file.sst"])
 }
 
-/// All entries that a scan in one direction shows, each as often as it does.
+/// Returns all entries that a scan in one direction shows, including duplicates.
 fn scan(db: &Db, options: &ReadOptions, forward: bool) -> Vec<(String, String)> {
     let mut iter = db.iter(options).unwrap();
     let mut found = Vec::new();
@@ -41,7 +42,7 @@ fn scan(db: &Db, options: &ReadOptions, forward: bool) -> Vec<(String, String)> 
     found
 }
 
-/// Scans in both directions and gets find the same.
+/// Asserts that scans in both directions and gets find the expected entries.
 fn check(db: &Db, options: &ReadOptions, expected: &Entries, what: &str) {
     let pairs: Vec<(String, String)> = expected.clone().into_iter().collect();
     assert_eq!(scan(db, options, true), pairs, "forward, {what}");
@@ -69,7 +70,8 @@ fn changing_levels_leaves_the_last_level_alone() {
         let error = ingest_behind(&db).unwrap_err();
         assert!(error.to_string().contains("something on the last level"), "{error}");
         check(&db, &ReadOptions::new(), &entries(&[("key", "first")]), style);
-        // What is written is compacted above it, and does not come there by changing its level.
+        // Written entries are compacted into the level above it, and a change of level cannot bring
+        // them there.
         db.put("key", "written").unwrap();
         db.flush(&FlushOptions::default()).unwrap();
         let forced = BottommostLevelCompaction::Force;
@@ -128,7 +130,7 @@ fn nothing_is_ingested_behind_entries_of_number_zero() {
         assert!(error.to_string().contains("/file.sst: table file "), "{error}");
         let expected = if deletes { Entries::new() } else { entries(&[("key", "new")]) };
         check(&db, &ReadOptions::new(), &expected, "nothing came");
-        // Other keys are not concerned.
+        // Other keys are not affected.
         write_file(&how, "/file.sst", &[("z", "old")]);
         ingest_behind(&db).unwrap();
         assert_eq!(db.get("z").unwrap().as_deref(), Some(&b"old"[..]));
@@ -162,7 +164,7 @@ fn numbers_that_became_zero_meanwhile_are_in_the_way() {
     let rewrite = CompactRangeOptions { bottommost_level_compaction: forced, ..Default::default() };
     db.compact_range(&rewrite, None, None).unwrap();
     db.close().unwrap();
-    // The level that was the last one is not any more.
+    // This level is no longer the last one.
     let more = how.clone().set("num_levels", "7").unwrap();
     let db = Db::open("/db", &more).unwrap();
     let error = ingest_behind(&db).unwrap_err();
@@ -216,9 +218,9 @@ impl Model {
         self.0.iter().filter_map(|(key, done)| Some((key.clone(), value_of(done)?))).collect()
     }
 
-    /// Takes in what a file that is behind all else does. If the last level has not been kept free
-    /// all the time, compactions may have dropped deletions, and may have merged without what comes
-    /// now; `found` shows which of these states it is.
+    /// Adds the changes of a file ingested behind all others. Unless the last level was always kept
+    /// free, compactions may have dropped deletions, and may have merged without the file's
+    /// operands; `found` shows which of these states a key is in.
     fn add_behind(&mut self, file: &Model, kept_free: bool, found: impl Fn(&str) -> Option<String>) {
         for (key, done) in &file.0 {
             let own = self.0.entry(key.clone()).or_default();
@@ -245,7 +247,7 @@ struct History {
     snapshots: Vec<(Snapshot, Model)>,
     files: u64,
     behind: bool,
-    /// The last level has been kept free from the beginning.
+    /// True if the last level has been kept free from the beginning.
     kept_free: bool,
     /// Numbers of files that were ingested behind, and that were refused.
     came: usize,
@@ -289,7 +291,7 @@ impl History {
         }
     }
 
-    /// A file, and what it does.
+    /// Writes a file and returns its path and its changes.
     fn file(&mut self) -> (String, Model) {
         self.files += 1;
         let (path, id) = (format!("/{}.sst", self.files), self.files);

@@ -1,5 +1,5 @@
-//! What others do while files are ingested: take snapshots, read several families, pause background
-//! work, write without waiting, drop the family.
+//! Calls that are concurrent with an ingestion: taking snapshots, reading several families, pausing
+//! background work, writing without waiting, dropping the family.
 
 use super::*;
 use karst_engine::io::{Disturb, Disturbance, DisturbedFileSystem, block_on};
@@ -16,14 +16,14 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-/// Holds up one write to a file of the database whose name has `at` in it: to the first such file
-/// that is written to, or a later one.
+/// Blocks one write to a file of the database whose name contains `at`: to the `which`-th such file
+/// that is written to.
 #[derive(Debug)]
 struct HeldUp {
     at: &'static str,
     which: usize,
-    /// The MANIFEST in force. The one before is removed in the background, and that counts as a
-    /// write, but it is not what is held up.
+    /// The current MANIFEST. The removal of the previous one in the background is a write too, but
+    /// must not be blocked.
     manifest: Mutex<String>,
     files: Mutex<BTreeSet<PathBuf>>,
     armed: AtomicBool,
@@ -51,14 +51,14 @@ impl Disturb for HeldUp {
         };
         if is_it && self.armed.swap(false, Ordering::SeqCst) {
             self.told.send(()).unwrap();
-            // Why ignored: a test that fails lets everybody go on.
+            // An error is ignored, because the sender is dropped when the test fails.
             let _ = self.go_on.lock().unwrap().recv();
         }
         Ok(())
     }
 }
 
-/// A database one of whose writes is held up, once that is armed.
+/// A database of which one write is blocked, once armed.
 struct Held {
     how: Options,
     db: Db,
@@ -91,7 +91,7 @@ impl Held {
     }
 }
 
-/// Files keep the number 0.
+/// Options with which the entries of files keep the sequence number 0.
 fn unnumbered() -> IngestExternalFileOptions {
     IngestExternalFileOptions { allow_global_seqno: false, ..Default::default() }
 }
@@ -111,7 +111,7 @@ fn a_snapshot_that_is_taken_while_an_unnumbered_file_is_installed_does_not_chang
             tell.send(all_at(db, &at)).unwrap();
             at
         });
-        // Either it waits, or it has been taken before.
+        // The snapshot waits, or was taken before the installation.
         let early = seen.recv_timeout(Duration::from_millis(100)).ok();
         held.release.send(()).unwrap();
         ingesting.join().unwrap().unwrap();
@@ -171,9 +171,9 @@ fn unnumbered_files_for_several_families_come_at_once() {
     });
 }
 
-/// Two families of which one gets a file with a number of its own, and a third one that gets tables
-/// of another database: in each some numbers are older than the newest of this one, and some are
-/// newer.
+/// Two families of which one gets a file with a sequence number of its own, and a third one that
+/// gets tables of another database. In each, some numbers are older than the newest of this
+/// database and some are newer.
 #[test]
 fn files_that_keep_their_numbers_come_at_once_with_those_that_get_some() {
     const ROUNDS: u64 = 200;
@@ -230,21 +230,21 @@ fn files_that_keep_their_numbers_come_at_once_with_those_that_get_some() {
 
 #[test]
 fn writers_go_on_when_background_work_is_paused_during_an_ingestion() {
-    // The first is the ingested one itself, the second is that of the flush.
+    // The ingested file is the first, the flushed one the second.
     let held = held(".sst", 2);
     let (db, how) = (&held.db, &held.how);
     write_file(how, "/file.sst", &[("a", "ingested"), ("z", "ingested")]);
     db.put("m", "old").unwrap();
-    // So that it is in the memtable, and not left to be inserted by whoever comes next.
+    // The get inserts the entry into the memtable, so that it is not left for a later call.
     assert!(db.get("m").unwrap().is_some());
     std::thread::scope(|scope| {
         held.arm();
         let options = IngestExternalFileOptions::default();
         let ingesting = scope.spawn(move || db.ingest_external_file(&options, ["/file.sst"]));
-        // The first flush is under way: what comes into the range now needs a second one.
+        // The first flush is running; a later write to the range needs a second one.
         held.told.recv().unwrap();
         db.put("n", "newer").unwrap();
-        // It is asked for before the first flush ends, and waits for that.
+        // The pause is requested before the first flush ends, and waits for it.
         let mut paused = pin!(db.pause_background_work_async());
         let waits = paused.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending();
         held.release.send(()).unwrap();
@@ -311,8 +311,8 @@ fn an_ingestion_into_a_family_that_is_dropped_meanwhile_says_so() {
             held.told.recv().unwrap();
             let arg = IngestExternalFileArg::new(&family, ["/file.sst"], Default::default());
             let ingesting = scope.spawn(move || db.ingest_external_files(&[arg]));
-            // Long enough for it to wait for its turn at the MANIFEST; whatever it does in this
-            // time, the answer is the same.
+            // Time for the ingestion to wait for its turn at the MANIFEST; the result is the same
+            // however far it gets.
             std::thread::sleep(Duration::from_millis(100));
             held.release.send(()).unwrap();
             dropping.join().unwrap().unwrap();

@@ -1,5 +1,5 @@
-//! Files that are being brought into the directory while the database is closed, or while nobody
-//! waits for it.
+//! Files that are being copied into the directory while the database is closed, or after the future
+//! was dropped.
 
 use super::*;
 use karst_engine::io::testing::{foreign_block_on, poll_times};
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 const PIECES: usize = 24;
 
-/// Holds up the second write to a table of the database, and counts all of them.
+/// Blocks the second write to a table of the database, and counts all of them.
 #[derive(Debug)]
 struct AtTable {
     writes: AtomicUsize,
@@ -36,7 +36,7 @@ impl Disturb for AtTable {
             && self.writes.fetch_add(1, Ordering::SeqCst) == 1
         {
             self.told.send(()).unwrap();
-            // Why ignored: a test that fails lets everybody go on.
+            // An error is ignored, because the sender is dropped when the test fails.
             let _ = self.go_on.lock().unwrap().recv();
         }
         Ok(())
@@ -65,17 +65,18 @@ fn closing_waits_for_a_copy_which_ends_and_leaves_nothing() {
     std::thread::scope(|scope| {
         let ingesting =
             scope.spawn(|| db.ingest_external_file(&IngestExternalFileOptions::default(), ["/file.sst"]));
-        // Why in here: should this fail, the other goes on.
+        // Moved into the scope, so that a failed assertion drops it and the blocked thread
+        // continues.
         let release = release;
         told.recv().unwrap();
-        // Waits while background work is paused, and is told once it ends.
+        // This future waits while background work is paused, and ends with an error at the close.
         db.pause_background_work().unwrap();
         let options = WaitForCompactOptions::default();
         let mut ends = pin!(db.wait_for_compact_async(&options));
         assert!(ends.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         let closing = scope.spawn(|| db.close());
         assert_eq!(foreign_block_on(ends).unwrap_err().kind(), ErrorKind::Closed);
-        // Long enough for one who does not wait. One who waits passes whatever the time.
+        // Long enough for a close that does not wait. A close that waits passes after any time.
         for _ in 0..20 {
             assert!(!closing.is_finished(), "it is closed while a table is being made");
             std::thread::sleep(Duration::from_millis(10));
@@ -98,7 +99,7 @@ fn an_ingestion_that_nobody_waits_for_ends() {
     let how = in_memory();
     let db = Db::open("/db", &how).unwrap();
     let options = IngestExternalFileOptions { move_files: true, ..Default::default() };
-    // Why several: its thread may be faster than who waits for it.
+    // Several rounds, because the ingestion may end before its future is dropped.
     for round in 0.. {
         write_file(&how, "/file.sst", &[("key", &round.to_string())]);
         let ended = {

@@ -1,4 +1,4 @@
-//! What an ingested file does to a database: where it goes, who sees it, and what stays.
+//! Effects of an ingested file: its level, its visibility, and its durability.
 
 use super::*;
 use karst_engine::io::block_on;
@@ -92,7 +92,8 @@ fn files_of_one_call_that_overlap_are_newer_in_their_order() {
     assert_eq!(all(&db)["c"], "3");
 }
 
-/// Whatever the style, and beside tables that are there; those that keep their numbers too.
+/// Under every style of compaction, with existing tables, and with files that keep their sequence
+/// numbers.
 #[test]
 fn files_that_overlap_are_taken_under_every_style_of_compaction() {
     for style in [
@@ -121,7 +122,7 @@ fn files_that_overlap_are_taken_under_every_style_of_compaction() {
         db.close().unwrap();
         let db = Db::open("/db", &how).unwrap();
         assert_eq!(all(&db), found, "{style}, reopened");
-        // Tables of a database: each newer than the one before.
+        // Tables of a database, each newer than the one before.
         let source = Db::open("/source", &how).unwrap();
         for round in 0..3 {
             source.put(format!("y{round}"), "source").unwrap();
@@ -154,7 +155,7 @@ fn files_for_several_families_come_at_once_to_readers_of_all() {
                 let value = format!("{round:04}");
                 write_file(&how, "/file.sst", &[("k", &value)]);
                 let arg = |family| IngestExternalFileArg::new(family, ["/file.sst"], options());
-                // Sometimes beside a write of the same, which ends in memory.
+                // Every third round also writes the key and value to memory.
                 if round % 3 == 0 {
                     let mut batch = WriteBatch::new();
                     families.iter().for_each(|family| batch.put_cf(family, "k", &value).unwrap());
@@ -177,8 +178,8 @@ fn files_for_several_families_come_at_once_to_readers_of_all() {
     assert_eq!(db.get("k").unwrap().as_deref(), Some(&b"0059"[..]));
 }
 
-/// A writer that writes "a" before each ingestion of "b" and "c" after it: whoever sees one sees
-/// those before.
+/// A writer puts "a" before each ingestion of "b" and "c" after it: a reader of one of them also
+/// sees those before.
 #[test]
 fn readers_see_writes_and_ingestions_in_their_order() {
     for text in ["unordered_write=false", "unordered_write=true;allow_concurrent_memtable_write=true"] {
@@ -251,8 +252,8 @@ fn writers_go_on_while_files_are_ingested() {
     assert_eq!(all(&Db::open("/db", &how).unwrap()), found);
 }
 
-/// What reads see while the log is locked does not change, by an ingested file either; and a lock
-/// waits for one that has begun.
+/// While the log is locked, reads do not change, not by an ingested file either; and a lock waits
+/// for a running ingestion.
 #[test]
 fn nothing_is_ingested_while_the_log_is_locked() {
     let how = in_memory();
@@ -288,7 +289,7 @@ fn nothing_is_ingested_while_the_log_is_locked() {
     assert_eq!(all(&db).len(), 51);
 }
 
-/// Nobody has to unlock the log of a database that is closed, so nothing may wait for that.
+/// A closed database's log is never unlocked, so no call may wait for that.
 #[test]
 fn an_ingestion_that_waits_for_the_log_ends_when_the_database_is_closed() {
     let how = in_memory();
@@ -329,7 +330,7 @@ fn a_file_is_copied_linked_or_moved() {
         db.ingest_external_file(&options, [&path]).unwrap();
         assert_eq!(path.exists(), number != 2);
         if number == 1 {
-            // What is written there next is another file.
+            // Replaces the linked path by another file.
             write_file(&how, path.to_str().unwrap(), &[("x", "y")]);
         }
         let newest = db.live_files().iter().map(|file| file.number).max().unwrap();

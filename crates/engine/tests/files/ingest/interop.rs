@@ -1,5 +1,5 @@
-//! RocksDB's tools ingest what KarstDB makes, and KarstDB what they make; and either opens what the
-//! other has ingested.
+//! RocksDB's tools ingest KarstDB's files, and KarstDB ingests theirs; either opens the resulting
+//! database of the other.
 
 use super::*;
 use karst_engine::{FlushOptions, IngestExternalFileOptions};
@@ -53,7 +53,7 @@ fn karstdb_ingests_a_file_of_rocksdb_and_rocksdb_goes_on() {
     let (from, to) = (directory.path().join("from"), directory.path().join("to"));
     let file = directory.path().join("file.sst");
     let input: String = (0..1000).map(|i| format!("k{i:04} ==> ingested{i}\n")).collect();
-    // What it reads goes to the file; the database is only where its options come from.
+    // The lines go to the file; the database only supplies its options.
     let args = ["--create_if_missing", "write_extern_sst", file.to_str().unwrap()];
     ldb(&from, &args, input.as_bytes()).unwrap();
     let db = Db::open(&to, &how()).unwrap();
@@ -66,7 +66,7 @@ fn karstdb_ingests_a_file_of_rocksdb_and_rocksdb_goes_on() {
     assert_eq!(all(&db), expected);
     db.put("k0001", "newer").unwrap();
     expected.insert("k0001".into(), "newer".into());
-    // Once more over all of it, in the middle of what is newer now.
+    // Ingests a second file in the middle of these entries, newer than all of them.
     let file = directory.path().join("second.sst");
     write_file(&how(), file.to_str().unwrap(), &[("k0001", "newest"), ("k0002", "newest")]);
     db.ingest_external_file(&IngestExternalFileOptions::default(), [&file]).unwrap();
@@ -77,7 +77,7 @@ fn karstdb_ingests_a_file_of_rocksdb_and_rocksdb_goes_on() {
     let consistency = ldb(&to, &["checkconsistency"], b"").unwrap();
     assert!(consistency.contains("OK"), "{consistency}");
     verify_tables(&to).unwrap();
-    // RocksDB writes, compacts, and KarstDB reads it again.
+    // RocksDB writes and compacts, and KarstDB reads the result.
     ldb(&to, &["put", "k0003", "by RocksDB"], b"").unwrap();
     ldb(&to, &["compact"], b"").unwrap();
     expected.insert("k0003".into(), "by RocksDB".into());

@@ -1,5 +1,5 @@
-//! Files made to be ingested, and ingested: what is written, what is refused, what readers see, and
-//! RocksDB's tools on either side.
+//! Files made for ingestion, and their ingestion: written files, refused ones, visibility to
+//! readers, and RocksDB's tools on either side.
 
 mod behind;
 mod beside;
@@ -15,16 +15,16 @@ use karst_engine::{Db, Options, ReadOptions, SstFileWriter};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a file or a database has, by key.
+/// Entries of a file or a database, by key.
 pub(crate) type Entries = BTreeMap<String, String>;
 
-/// Options of databases and files in memory.
+/// Returns options of databases and files in memory.
 pub(crate) fn in_memory() -> Options {
     let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
     Options::new().env(env).db(|db| db.create_if_missing = true)
 }
 
-/// A file of these keys and values, in order.
+/// Writes a file with these keys and values, in order.
 pub(crate) fn write_file(options: &Options, path: &str, entries: &[(&str, &str)]) {
     let mut writer = SstFileWriter::create(options).unwrap();
     writer.open(path).unwrap();
@@ -34,7 +34,7 @@ pub(crate) fn write_file(options: &Options, path: &str, entries: &[(&str, &str)]
     writer.finish().unwrap();
 }
 
-/// Everything that a read with these options finds in the default column family.
+/// Returns all entries that an iterator with these options finds in the default column family.
 pub(crate) fn all_at(db: &Db, options: &ReadOptions) -> Entries {
     let mut iter = db.iter(options).unwrap();
     let mut found = Entries::new();
@@ -55,7 +55,7 @@ pub(crate) fn entries(pairs: &[(&str, &str)]) -> Entries {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-/// The level of each table, by number.
+/// Returns the level of each table, ordered by file number.
 pub(crate) fn levels(db: &Db) -> Vec<u32> {
     let mut files = db.live_files();
     files.sort_by_key(|file| file.number);

@@ -1,11 +1,11 @@
-//! Random histories of writes, ingestions, flushes, compactions, snapshots and reopenings, checked
-//! against a map.
+//! Random histories of writes, ingestions, flushes, compactions, snapshots and reopenings, compared
+//! with a map.
 
 use super::*;
 use karst_engine::{CompactRangeOptions, FlushOptions, IngestExternalFileOptions, Snapshot, WriteOptions};
 use karst_testkit::random::Random;
 
-/// Keys and values as the database should have them.
+/// Keys and values that the database must have.
 #[derive(Clone, Default)]
 struct Model(Entries);
 
@@ -57,7 +57,7 @@ impl History {
         Self { random, how, db, model, snapshots, files: 0 }
     }
 
-    /// A file, and what it does to the model.
+    /// Writes a file, applies it to the model and returns its path.
     fn file(&mut self) -> String {
         self.files += 1;
         let (path, id) = (format!("/{}.sst", self.files), self.files);

@@ -1,4 +1,4 @@
-//! Files that are refused: the error says why, nothing has changed, and nothing is left behind.
+//! Refused files: the error has the reason, the database is unchanged, and no file is left behind.
 
 use super::*;
 use karst_engine::format::Comparator;
@@ -12,8 +12,8 @@ fn tables_in(db: &Db) -> usize {
     names.iter().filter(|name| name.ends_with(".sst")).count()
 }
 
-/// Tries to ingest `files`, which fails with an error of this kind that says so, and leaves the
-/// database as it was.
+/// Asserts that ingesting `files` fails with an error of this kind that contains `says`, and leaves
+/// the database unchanged.
 fn refused(db: &Db, options: IngestExternalFileOptions, files: &[&str], kind: ErrorKind, says: &str) {
     let (before, at) = (all(db), db.latest_sequence_number());
     let error = db.ingest_external_file(&options, files.iter().copied()).unwrap_err();
@@ -59,14 +59,13 @@ fn what_cannot_be_ingested_changes_nothing() {
         write("/cut.sst", &bytes[..cut]);
         refused(&db, any, &["/cut.sst"], Corruption, "");
     }
-    // A bit of each block, wherever it is: told at the latest when all is read.
+    // Flips a bit in each block; verification of all blocks must find every flip.
     for at in (0..bytes.len() - 60).step_by(7) {
         let mut flipped = bytes.clone();
         flipped[at] ^= 4;
         write("/flipped.sst", &flipped);
         let error = db.ingest_external_file(&checked(), ["/flipped.sst"]);
-        // Why not every one: the number that is put into the properties later is left out of their
-        // checksum.
+        // The kind of the error depends on the block.
         if let Err(error) = error {
             assert!(
                 matches!(error.kind(), Corruption | ErrorKind::NotSupported | InvalidArgument),
@@ -76,7 +75,7 @@ fn what_cannot_be_ingested_changes_nothing() {
             panic!("a bit at {at} of {} was not noticed", bytes.len());
         }
     }
-    // A version that no reader knows yet.
+    // A format version that no reader knows yet.
     write_file(&how.clone().set("checksum", "kNoChecksum").unwrap(), "/newer.sst", &[("b", "1")]);
     let mut newer = fs.read_file("/newer.sst".as_ref()).unwrap();
     let version = b"version\x02\0\0\0";
@@ -126,7 +125,8 @@ fn a_file_of_another_column_family_and_a_family_that_is_gone_are_refused() {
 
 #[test]
 fn entries_that_are_not_sorted_are_found_when_all_are_looked_at() {
-    // Sorted one way, and the name of the other order put in its place: both are as long.
+    // Written in reverse order, then the name of the bytewise comparator is put in the place of the
+    // other, which is as long.
     let how = in_memory();
     let db = Db::open("/db", &how).unwrap();
     #[derive(Debug)]
@@ -210,7 +210,7 @@ fn entities_with_columns_in_blob_files_are_refused() {
         (&in_blob_file[..], ErrorKind::NotSupported, "blob file"),
         (b"\x09\x01none", ErrorKind::Corruption, "/entity.sst: columns of an entry"),
     ] {
-        // Written as a plain value, whose type is changed then.
+        // The entity is written as a plain value, and then its type is changed in the file.
         let mut writer = SstFileWriter::create(&how).unwrap();
         writer.open("/entity.sst").unwrap();
         writer.put("key", entity).unwrap();
@@ -239,7 +239,7 @@ fn a_file_with_other_entries_than_its_properties_say_is_refused_when_all_are_loo
     writer.delete_range("c", "d").unwrap();
     writer.finish().unwrap();
     let bytes = fs.read_file("/file.sst".as_ref()).unwrap();
-    // What the names of properties end with, each before its number of one byte.
+    // Suffix of a property's name, and its one-byte value before and after.
     for (changes, says) in [
         (&[("entries", 3, 4)][..], "2 entries were found, its properties say that it has 3"),
         (&[("range-deletions", 1, 0)], "2 entries were found, its properties say that it has 3"),
@@ -270,7 +270,7 @@ fn tables_of_the_database_itself_are_not_moved() {
     let arg = |options| karst_engine::IngestExternalFileArg::new(&other, [&table], options);
     let error = db.ingest_external_files(&[arg(moved)]).unwrap_err();
     assert!(error.kind() == ErrorKind::InvalidArgument && error.to_string().contains(&table), "{error}");
-    // They are copied.
+    // Without `move_files` the tables are copied.
     db.ingest_external_files(&[arg(any)]).unwrap();
     assert_eq!(all(&db), entries(&[("key", "value")]));
     assert_eq!(db.cf("other").unwrap().get("key").unwrap().as_deref(), Some(&b"value"[..]));

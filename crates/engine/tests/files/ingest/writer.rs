@@ -1,4 +1,4 @@
-//! What a writer of files makes, and refuses.
+//! Files that `SstFileWriter` makes, and calls that it refuses.
 
 use super::*;
 use karst_engine::ErrorKind;
@@ -10,7 +10,7 @@ fn names(options: &Options) -> Vec<String> {
     env.fs().list_dir("/".as_ref()).unwrap()
 }
 
-/// The environment that options have, by way of a database in it.
+/// Returns the environment of the options, which a database opened with them has.
 fn options_env(options: &Options) -> Env {
     Db::open("/probe", options).unwrap().env().clone()
 }

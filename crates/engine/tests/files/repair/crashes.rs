@@ -1,20 +1,19 @@
-//! The power fails at every change of the disk while a repair is under way, and a repair of every
-//! state that this may leave brings back all that there was. On a full disk a repair fails and
-//! harms nothing.
+//! Power failures at every change of the disk during a repair: repairing any resulting state
+//! recovers all entries. On a full disk a repair fails and does no harm.
 
 use crate::repair::*;
 use karst_engine::ErrorKind;
 use karst_io::{CrashStates, Simulation};
 use karst_testkit::asked::{long, seeds};
 
-/// One of so many states is repaired, in the short form.
+/// The short form repairs one in this many states.
 const SHARE: u64 = 3;
 
 fn indifferent(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("LO"))
 }
 
-/// What is damaged before the repair.
+/// Damage before the repair.
 #[derive(Clone, Copy, Debug)]
 enum Lost {
     Manifest,
@@ -30,7 +29,7 @@ fn damage(files: &dyn FileSystem, lost: Lost) {
         }
         Lost::Current => files.remove(Path::new("/db/CURRENT")).unwrap(),
         Lost::Log => {
-            // A record that is not whole behind the last one, and a table that is none.
+            // An incomplete record after the last one, and a file that is not a table.
             let log = named(files, "/db", ".log").pop().unwrap();
             let mut bytes = files.read_file(&log).unwrap();
             bytes.extend_from_slice(&[7; 100]);

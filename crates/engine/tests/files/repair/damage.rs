@@ -1,9 +1,9 @@
-//! Each kind of file lost, cut short, changed.
+//! Files of each kind lost, cut short or changed.
 
 use crate::repair::*;
 use karst_engine::{ErrorKind, RepairReport};
 
-/// A database in memory, and what is in it.
+/// A database in memory, with its entries.
 struct Subject {
     env: Env,
     files: Arc<MemoryFileSystem>,
@@ -19,7 +19,7 @@ fn subject(more: &str) -> Subject {
 }
 
 impl Subject {
-    /// The same with files of its own.
+    /// Returns a copy with separate files.
     fn copy(&self) -> Subject {
         let files = Arc::new(self.files.copy());
         let env = Env::builder().file_system(files.clone()).build();
@@ -39,7 +39,7 @@ impl Subject {
         Db::open("/db", &self.options).unwrap()
     }
 
-    /// Repaired, it has all that it had.
+    /// Repairs the database and asserts that it has all of its entries.
     fn has_all(&self, what: &str) -> RepairReport {
         let report = Db::repair("/db", &self.options).unwrap_or_else(|e| panic!("{what}: {e}"));
         let db = Db::open("/db", &self.options).unwrap_or_else(|e| panic!("{what}: {e}\n{report}"));
@@ -99,8 +99,8 @@ fn the_manifest_current_and_options_may_be_lost() {
     }
 }
 
-/// Where the records of a file shorter than a block end: after a header of 7 bytes, with the length
-/// behind the checksum, and so many bytes.
+/// Returns the ends of the records of a file shorter than a block: each has a header of 7 bytes,
+/// with the length of its data after the checksum.
 fn ends_of_records(bytes: &[u8]) -> impl Iterator<Item = usize> + '_ {
     let next = move |at: &usize| {
         let length = bytes.get(at + 4..at + 6)?;
@@ -115,7 +115,7 @@ fn a_manifest_that_is_cut_short_or_changed_anywhere_costs_nothing() {
     let manifest = sound.named("MANIFEST").pop().unwrap();
     let bytes = sound.files.read_file(&manifest).unwrap();
     let step = if karst_testkit::asked::long() { 7 } else { bytes.len() / 24 };
-    // Why between records as well: nothing there shows that one is missing.
+    // Cuts between records too, because nothing there shows that a record is missing.
     let ends: Vec<usize> = ends_of_records(&bytes).filter(|end| *end < bytes.len()).collect();
     assert!(ends.len() > 10, "{ends:?}");
     for at in (0..bytes.len()).step_by(step).chain(ends) {
@@ -161,11 +161,11 @@ fn a_table_that_cannot_be_read_is_in_lost_and_all_others_are_there() {
             assert_eq!(lost.len(), 1, "{report}");
             assert_eq!(damaged.files.read_file(&lost[0].lost).unwrap(), left);
             assert!(!damaged.files.exists(&table).unwrap());
-            // Without a MANIFEST, a family whose only table is lost is not known any more.
+            // Without a MANIFEST, a family whose only table is lost becomes unknown.
             let db = Db::open_cf("/db", &damaged.options, &FAMILIES).unwrap();
             db.verify_checksum().unwrap();
             let found = all(&db);
-            // What is in other tables and in the log is there.
+            // Entries in other tables and in the log are recovered.
             let most = sound.there["default"].len();
             let found_of =
                 |name: &str| found[name].keys().filter(|key| sound.there[name].contains_key(*key)).count();
@@ -203,7 +203,7 @@ fn logs_are_replayed_as_far_as_they_can_be_read_and_kept_if_they_are_damaged() {
         assert_eq!(lost.len(), 1, "changed at {at}: {report}");
         assert_eq!(damaged.files.read_file(&lost[0].lost).unwrap(), left);
         let db = damaged.open();
-        // What is before the damage is there, and what is behind its block of the log.
+        // Entries before the damage are recovered, and those after the damaged block of the log.
         let found = contents(&db, "default");
         let differ =
             sound.there["default"].iter().filter(|(key, value)| found.get(*key) != Some(value)).count();
@@ -243,7 +243,7 @@ fn families_that_were_dropped_stay_dropped() {
     db.drop_column_family(&held).unwrap();
     drop(held);
     db.close().unwrap();
-    // The tables of the family that is gone come back, as after a crash before they were removed.
+    // Restores the tables of the dropped family, like a crash before they were removed.
     copies.iter().for_each(|(path, bytes)| sound.files.write_file(path, bytes.clone()).unwrap());
     sound.files.remove(Path::new("/db/CURRENT")).unwrap();
     let report = sound.repair();
@@ -309,8 +309,8 @@ fn two_tables_of_one_number_are_both_kept() {
 
 #[test]
 fn of_two_tables_the_newer_entry_wins_whatever_the_largest_number_of_each_is() {
-    // One database gives a table with the newer "k", another one with the older "k" and the newest
-    // number of all.
+    // One database makes a table with the newer "k", another one a table with the older "k" and the
+    // largest sequence number of all.
     let (env, files) = memory();
     let options = plain(&env, "");
     let db = Db::open("/db", &options).unwrap();
@@ -383,16 +383,16 @@ fn whatever_bytes_there_are_a_repair_ends_and_the_database_opens() {
             told.push(format!("{} at {at}", path.display()));
         }
         let report = Db::repair("/db", &damaged.options).unwrap_or_else(|e| panic!("{round}, {told:?}: {e}"));
-        // Why by names: a column family is not known any more if its last table is lost, and the
-        // MANIFEST too. How many tables it has depends on when compactions ran.
+        // Opens by names, because a column family becomes unknown if its last table and the
+        // MANIFEST are lost. Its number of tables depends on when compactions ran.
         let db = Db::open_cf("/db", &damaged.options, &FAMILIES)
             .unwrap_or_else(|e| panic!("{round}, {told:?}: {e}\n{report}"));
-        // Blobs are read when they are asked for.
+        // Blob files are only read on access.
         if let Err(error) = db.verify_checksum() {
             assert!(error.to_string().contains(".blob"), "{round}, {told:?}: {error}\n{report}");
         }
         let found = contents(&db, "default");
-        // Nothing that never was: what is found is one of the values that were written.
+        // Every value found is one that was written.
         assert!(found.values().all(|value| value.iter().all(u8::is_ascii_lowercase)), "{told:?}");
         db.close().unwrap();
         let again = damaged.repair();
@@ -421,7 +421,7 @@ fn verifying_names_each_damaged_file_and_changes_nothing() {
         let size = damaged.files.read_file(&path).unwrap().len();
         match part {
             "OPTIONS" => rewrite(&*damaged.files, &path, b"[nothing"),
-            // Behind the header, whose flags no checksum has.
+            // After the header, whose flags have no checksum.
             _ => flip(&*damaged.files, &path, (size / 2).max(40)),
         }
         let before = damaged.files.read_file(&path).unwrap();

@@ -1,4 +1,4 @@
-//! RocksDB's databases repaired by KarstDB and read by RocksDB, and the other way round.
+//! RocksDB's databases repaired by KarstDB and read by RocksDB, and the reverse.
 
 use crate::repair::*;
 use karst_testkit::rocksdb_tools::{ldb, ldb_load, ldb_scan, verify_tables};
@@ -49,7 +49,7 @@ fn a_database_of_rocksdb_is_repaired_by_karstdb_and_read_by_rocksdb() {
         assert_eq!(after, before, "{report}");
         assert_eq!(ldb(&db, &["checkconsistency"], b"").unwrap().trim(), "OK");
         verify_tables(&db).unwrap();
-        // RocksDB goes on with it.
+        // RocksDB writes to the repaired database.
         ldb(&db, &["put", "zzz", "later"], b"").unwrap();
         ldb(&db, &["compact"], b"").unwrap();
         assert_eq!(ldb_scan(&db, "default").unwrap().len(), before[0].len() + 1);

@@ -1,5 +1,5 @@
-//! Databases of LevelDB, whose tables have no properties: they are refused, and nothing of them
-//! moves.
+//! Databases of LevelDB, whose tables have no properties: repair refuses them and moves none of
+//! their files.
 
 use crate::repair::*;
 use karst_engine::ErrorKind;
@@ -8,10 +8,10 @@ use karst_format::coding::put_varint64;
 use karst_format::ids::FileNumber;
 use karst_format::log::LogWriter;
 
-/// An internal key: sequence number 1, a value.
+/// Internal key of a value with sequence number 1.
 const KEY: &[u8] = b"apple\x01\x01\x00\x00\x00\x00\x00\x00";
 
-/// A block of these entries, each a restart point; where it is, as a handle.
+/// Appends a block of these entries, each a restart point. Returns its handle.
 fn block(table: &mut Vec<u8>, entries: &[(&[u8], &[u8])]) -> Vec<u8> {
     let (start, mut restarts) = (table.len(), Vec::new());
     for (key, value) in entries {
@@ -29,7 +29,7 @@ fn block(table: &mut Vec<u8>, entries: &[(&[u8], &[u8])]) -> Vec<u8> {
     handle
 }
 
-/// A table as LevelDB writes it.
+/// Returns a table in LevelDB's format.
 fn table() -> Vec<u8> {
     let mut table = Vec::new();
     let data = block(&mut table, &[(KEY, b"ripe")]);
@@ -42,7 +42,7 @@ fn table() -> Vec<u8> {
     table
 }
 
-/// LevelDB's database with that table, number 5, at level 1.
+/// Writes LevelDB's database with that table, number 5, at level 1.
 fn database(files: &MemoryFileSystem, extension: &str) {
     let table = table();
     let mut edit = vec![1, 26];
@@ -67,7 +67,7 @@ fn database(files: &MemoryFileSystem, extension: &str) {
 
 #[test]
 fn a_database_of_leveldb_is_refused_and_nothing_of_it_moves() {
-    // The second is what LevelDB has called them before 2013.
+    // `sst` was LevelDB's extension before 2013.
     for extension in ["ldb", "sst"] {
         for lost in ["", "CURRENT", "MANIFEST-000004"] {
             let files = Arc::new(MemoryFileSystem::new());

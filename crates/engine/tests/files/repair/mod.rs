@@ -2,11 +2,11 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `damage` | each kind of file lost, cut short, changed; what is found again, and what is told |
-//! | `interop` | RocksDB's databases repaired by KarstDB and read by RocksDB, and the other way round |
+//! | `damage` | files of each kind lost, cut short or changed; recovered entries and reports |
+//! | `interop` | RocksDB's databases repaired by KarstDB and read by RocksDB, and the reverse |
 //! | `leveldb` | LevelDB's databases, which are refused |
-//! | `paths` | the same where tables are in several directories |
-//! | `crashes` | the power fails at every change of the disk while a repair is under way; a full disk |
+//! | `paths` | losses with tables in several directories |
+//! | `crashes` | power failures at every change of the disk during a repair; a full disk |
 
 mod crashes;
 mod damage;
@@ -23,20 +23,21 @@ use std::sync::Arc;
 
 type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// The column families of the databases here.
+/// The column families of all databases here.
 const FAMILIES: [&str; 3] = ["default", "second", "third"];
 
 fn key(number: u64) -> Vec<u8> {
     format!("{number:06}").into_bytes()
 }
 
-/// Nothing for other families than the default one.
+/// Returns options that set nothing for families other than the default one.
 fn plain(env: &Env, more: &str) -> Options {
     let text = format!("create_if_missing=true;stats_dump_period_sec=0;{more}");
     Options::new().env(env.clone()).set_all(&text).unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
-/// Small tables in several levels; blob files in the second family; sums in the third.
+/// Returns options for small tables in several levels, with blob files in the second family and
+/// sums in the third.
 fn options(env: &Env, more: &str) -> Options {
     let text = format!(
         "create_missing_column_families=true;write_buffer_size=70000;target_file_size_base=20000;max_bytes_for_level_base=60000;\
@@ -52,7 +53,7 @@ fn options(env: &Env, more: &str) -> Options {
     options.column_family("second", blobs).merge_operator(Some("third"), sums)
 }
 
-/// Every entry of a column family.
+/// Returns all entries of a column family.
 fn contents(db: &Db, family: &str) -> Contents {
     let family = db.column_family(family).unwrap_or_else(|| panic!("there is no family {family}"));
     let mut iter = db.iter_cf(&ReadOptions::new(), &family).unwrap();
@@ -62,7 +63,7 @@ fn contents(db: &Db, family: &str) -> Contents {
         all.insert(iter.key().to_vec(), iter.value().to_vec());
         iter.next().unwrap();
     }
-    // Why gets as well: they look through the levels in another way.
+    // Gets too, because they search the levels in another way.
     for (key, value) in &all {
         let got = db.get_cf(&ReadOptions::new(), &family, key).unwrap();
         assert_eq!(got.as_deref(), Some(&value[..]), "{}", key.escape_ascii());
@@ -74,8 +75,8 @@ fn all(db: &Db) -> BTreeMap<String, Contents> {
     FAMILIES.map(|name| (name.to_owned(), contents(db, name))).into()
 }
 
-/// Writes for a while: puts, deletions, ranges that are deleted, sums, flushes, compactions; then
-/// some that stay in the log. Says what is there.
+/// Writes `rounds` rounds of puts, deletions, range deletions, sums, flushes and compactions, and
+/// last some entries that stay in the log. Returns all entries.
 fn fill(path: &Path, options: &Options, rounds: u64) -> BTreeMap<String, Contents> {
     let db = Db::open_cf(path, options, &FAMILIES).unwrap();
     let families = FAMILIES.map(|name| db.column_family(name).unwrap());
@@ -110,8 +111,7 @@ fn fill(path: &Path, options: &Options, rounds: u64) -> BTreeMap<String, Content
         }
         if round == rounds / 2 {
             db.compact_range(&Default::default(), None, None).unwrap();
-            // Why: what is written from here on lies above the last level, however fast compactions
-            // are.
+            // Later writes stay above the last level, independent of the speed of compactions.
             for family in &families {
                 db.set_options(family, &[("disable_auto_compactions", "true")]).unwrap();
             }
@@ -124,13 +124,13 @@ fn fill(path: &Path, options: &Options, rounds: u64) -> BTreeMap<String, Content
     there
 }
 
-/// An environment over files in memory, and these files.
+/// Returns an environment over files in memory, and these files.
 fn memory() -> (Env, Arc<MemoryFileSystem>) {
     let files = Arc::new(MemoryFileSystem::new());
     (Env::builder().file_system(files.clone()).build(), files)
 }
 
-/// The files of a directory whose names begin or end like this.
+/// Returns the files of a directory whose names begin or end with `part`.
 fn named(files: &dyn FileSystem, directory: &str, part: &str) -> Vec<PathBuf> {
     let mut names = files.list_dir(Path::new(directory)).unwrap();
     names.retain(|name| name.starts_with(part) || name.ends_with(part));
@@ -138,7 +138,7 @@ fn named(files: &dyn FileSystem, directory: &str, part: &str) -> Vec<PathBuf> {
     names.iter().map(|name| Path::new(directory).join(name)).collect()
 }
 
-/// Puts bytes in a file's place.
+/// Replaces a file's content.
 fn rewrite(files: &dyn FileSystem, path: &Path, bytes: &[u8]) {
     let mut file = files.create(path).unwrap();
     file.append(bytes).unwrap();

@@ -1,5 +1,5 @@
-//! Databases whose tables are in several directories, by `db_paths` and `cf_paths`: what is lost in
-//! each of them, and what is found again where only the options say where things are.
+//! Repair of databases with tables in several directories (`db_paths`, `cf_paths`): files lost in
+//! each of them, and files found only through the options.
 
 use crate::repair::*;
 use karst_engine::{
@@ -8,7 +8,7 @@ use karst_engine::{
 };
 use std::collections::BTreeSet;
 
-/// The last is of two families, and the first of the second family is there twice.
+/// Two families share the last directory, and the second family lists the first of its own twice.
 const PLACES: [&str; 4] = ["/db", "/big", "/own/first", "/own/last"];
 
 fn with_paths(env: &Env) -> Options {
@@ -36,7 +36,7 @@ fn spread() -> Spread {
     let (env, files) = memory();
     let options = with_paths(&env);
     fill(Path::new("/db"), &options, 9);
-    // Into the last paths, and something newer in the first ones.
+    // Compacts into the last paths, and writes newer entries to the first ones.
     let db = Db::open_cf("/db", &options, &FAMILIES).unwrap();
     for (name, target_path_id) in [("default", 1), ("second", 2)] {
         let family = db.column_family(name).unwrap();
@@ -70,14 +70,14 @@ impl Spread {
         report.damaged.into_iter().map(|file| file.path).collect()
     }
 
-    /// All tables and blob files in all directories.
+    /// Returns all tables and blob files in all directories.
     fn stored(&self) -> BTreeSet<PathBuf> {
         let ends = [".sst", ".blob"].into_iter();
         ends.flat_map(|end| PLACES.map(|place| named(&*self.files, place, end))).flatten().collect()
     }
 
-    /// What is there, written and compacted, and that nothing is in the directories but what is
-    /// needed.
+    /// Returns all entries before and after a compaction, and asserts that the directories hold
+    /// only needed files.
     fn all(&self) -> BTreeMap<String, Contents> {
         let db = Db::open("/db", &self.options).unwrap();
         db.verify_checksum().unwrap();
@@ -100,7 +100,7 @@ impl Spread {
 #[test]
 fn what_is_sound_stays_as_it_is() {
     let mut sound = spread();
-    // A directory for a family that is yet to come, or that nobody has made.
+    // A missing directory of a family that does not exist yet.
     sound.options = sound.options.cf_paths(Some("later"), [DbPath::new("/later", 0)]);
     assert_eq!(sound.damaged(), Vec::<PathBuf>::new());
     let before = sound.stored();
@@ -118,7 +118,7 @@ fn a_file_that_is_lost_or_damaged_costs_its_own_family_only() {
         let here = sound.live.iter().filter(|file| file.directory == Path::new(place));
         let mut tried = BTreeSet::new();
         for lost in here {
-            // One of each family and kind.
+            // One file of each family and kind.
             if !tried.insert((&lost.column_family, lost.level.is_some())) {
                 continue;
             }
@@ -132,7 +132,7 @@ fn a_file_that_is_lost_or_damaged_costs_its_own_family_only() {
                 }
                 assert_eq!(less.damaged(), std::slice::from_ref(&path), "{what}");
                 let report = Db::repair("/db", &less.options).unwrap_or_else(|e| panic!("{what}: {e}"));
-                // A blob file's damage is found by who reads it.
+                // A damaged blob file is found only by reads.
                 if lost.level.is_none() && damages {
                     continue;
                 }
@@ -173,7 +173,7 @@ fn where_the_manifest_is_lost_the_options_say_where_tables_are() {
         assert_eq!((&report.missing, &report.renumbered), (&vec![], &vec![]), "{report}");
         assert_eq!(less.all(), sound.there, "without {parts:?}: {report}");
     }
-    // A table in a directory that its family has not is told, and nothing is changed.
+    // A table in a directory that its family does not have is reported, and no file is changed.
     let less = sound.copy();
     named(&*less.files, "/db", "MANIFEST").iter().for_each(|path| less.files.remove(path).unwrap());
     let of_third = sound.live.iter().find(|file| file.column_family == "third").unwrap();
@@ -189,7 +189,7 @@ fn where_the_manifest_is_lost_the_options_say_where_tables_are() {
     assert_eq!(less.all(), sound.there);
 }
 
-/// As in a copy of a database with several paths, which has one directory for all path ids.
+/// A copy of a database with several paths has one directory for all path ids.
 #[test]
 fn one_directory_may_stand_for_all_path_ids() {
     for family in [false, true] {
@@ -248,7 +248,7 @@ fn a_table_that_was_moved_to_another_path_of_its_family_is_found_there() {
     assert_eq!(moved.all(), sound.there);
 }
 
-/// What they say of themselves is no family, or another database's.
+/// Ingested tables name no family, or one of another database.
 #[test]
 fn ingested_tables_are_of_the_family_that_has_them() {
     let sound = spread();
@@ -274,7 +274,7 @@ fn ingested_tables_are_of_the_family_that_has_them() {
     }
 }
 
-/// What is missing of a family that was dropped is missed by none.
+/// Missing tables of a dropped family need no repair.
 #[test]
 fn tables_of_a_dropped_family_are_no_reason_for_doubt() {
     let (env, files) = memory();
@@ -282,13 +282,13 @@ fn tables_of_a_dropped_family_are_no_reason_for_doubt() {
     let mut there = fill(Path::new("/db"), &options, 9);
     there.remove("third");
     let db = Db::open("/db", &options).unwrap();
-    // What follows is without the options of a family that is gone.
+    // From here on, the options lack those of the dropped family.
     let options = plain(&env, "");
     db.drop_column_family(&db.column_family("third").unwrap()).unwrap();
     let table = db.live_files().into_iter().find(|file| file.level.is_some()).unwrap();
     db.close().unwrap();
     drop(db);
-    // As a compaction leaves it that a crash has ended.
+    // A table like one that a compaction leaves when a crash ends it.
     let bytes = files.read_file(&table.directory.join(&table.name)).unwrap();
     rewrite(&*files, Path::new("/db/900000.sst"), &bytes);
     let report = Db::repair("/db", &options).unwrap();
