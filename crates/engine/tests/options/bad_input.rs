@@ -1,5 +1,5 @@
-//! Directories that are no (whole) database: every error names the file and says what was expected,
-//! and the directory stays as it was.
+//! Directories without a complete database: every error names the file and the expected content,
+//! and the directory stays unchanged.
 
 use karst_engine::format::{Comparator, UserComparator};
 use karst_engine::{BulkLoader, Db, ErrorKind, Options, ReadOptions, WriteBatch, WriteOptions};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// A database with tables on two levels, a blob file, a log and two column families.
+/// Returns a database with tables on two levels, a blob file, a log and two column families.
 fn sample() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     let flags = [
@@ -32,7 +32,7 @@ fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     files.map(|path| (path.clone(), fs::read(&path).unwrap())).collect()
 }
 
-/// The first file whose name has this in it.
+/// Returns the last file whose name contains `part`.
 fn file(directory: &Path, part: &str) -> PathBuf {
     let mut files: Vec<PathBuf> = contents(directory).into_keys().collect();
     files.retain(|path| path.file_name().unwrap().to_string_lossy().contains(part));
@@ -46,7 +46,7 @@ fn refused(directory: &Path, options: &Options) -> (ErrorKind, String) {
     (error.kind(), error.to_string())
 }
 
-/// Opening after `change` fails, with all of `said` in the message.
+/// Asserts that opening after `change` fails with all of `said` in the message.
 fn check(change: impl Fn(&Path), options: &Options, kind: ErrorKind, said: &[&str]) {
     let directory = sample();
     change(directory.path());
@@ -133,7 +133,7 @@ fn manifest() {
         kind,
         &["MANIFEST-", "offset ", "checksum mismatch"],
     );
-    // Another kind of log in its place.
+    // A file of another kind, also in the log format.
     check(
         |db| {
             fs::copy(file(db, ".log"), file(db, "MANIFEST")).unwrap();
@@ -160,7 +160,7 @@ fn tables_and_blob_files() {
         kind,
         &[".sst, offset ", "MANIFEST-", "says"],
     );
-    // As large as it should be, but not the table it should be.
+    // The right size, but not the content of a table.
     check(
         |db| {
             let path = file(db, ".sst");
@@ -202,7 +202,7 @@ fn options_file() {
         ErrorKind::Corruption,
         &["OPTIONS-", "line 1"],
     );
-    // What is not to be read does no harm, and what is unknown may be let pass.
+    // A file that is not read does no harm, and unknown options may be ignored.
     let directory = sample();
     append("  frobnicate=yes")(directory.path());
     Db::open_read_only(directory.path(), &Options::new().ignore_unknown_options(true)).unwrap();
@@ -242,7 +242,7 @@ fn options_of_the_caller() {
     assert!(error.contains("found: who;"), "{error}");
     let some = Db::open_cf_read_only(directory.path(), &Options::new(), &[]).unwrap();
     assert_eq!(some.unopened_column_families(), ["column_family_name_000001"]);
-    // A handle of one database is nothing to another.
+    // Handles of one database are refused by another.
     let other = Db::open_read_only(directory.path(), &Options::new()).unwrap();
     let foreign = other.default_column_family();
     let options = karst_engine::ReadOptions::new();
@@ -253,7 +253,7 @@ fn options_of_the_caller() {
     assert!(some.iter(&snapshot).is_err());
 }
 
-/// Shortest first.
+/// Comparator that orders shorter keys first.
 #[derive(Debug)]
 struct ByLength;
 
@@ -346,8 +346,8 @@ fn caches_that_cannot_be_are_refused() {
     db.create_column_family("fourth", &Options::new()).unwrap();
 }
 
-/// A family that is filled by ingesting alone takes no write of any kind, and no log that has one;
-/// the default one cannot be such a family.
+/// A family that is filled by ingesting alone accepts no write of any kind, and no log with one.
+/// The default family cannot be of this kind.
 #[test]
 fn a_family_that_disallows_writes_takes_none() {
     let directory = tempfile::tempdir().unwrap();
@@ -377,14 +377,14 @@ fn a_family_that_disallows_writes_takes_none() {
     db.put("key", "value").unwrap();
     db.close().unwrap();
     drop(db);
-    // Written while that is allowed, and left in the log.
+    // Written while writes are allowed, and left in the log.
     let db = open(false).unwrap();
     db.put_cf(&WriteOptions::new(), &db.column_family("filled").unwrap(), "logged", "value").unwrap();
     db.close().unwrap();
     drop(db);
     refused(open(true).map(drop));
     let read = |db: &Db| db.get_cf(&ReadOptions::new(), &db.column_family("filled").unwrap(), "logged");
-    // The log goes into a table.
+    // Moves the log's entry to a table.
     let db = open(false).unwrap();
     assert_eq!(read(&db).unwrap().as_deref(), Some(&b"value"[..]));
     db.close().unwrap();

@@ -1,5 +1,5 @@
-//! Opening with `best_efforts_recovery`: the newest state of each column family whose files are all
-//! there, and what that leaves out is kept.
+//! Opening with `best_efforts_recovery`: recovers the newest state of each column family whose
+//! files all exist, and keeps the files that the state leaves out.
 
 use karst_engine::{Db, DbPath, ErrorKind, FlushOptions, Options, ReadOptions, WriteOptions};
 use karst_testkit::rocksdb_tools::{ldb, ldb_scan};
@@ -30,7 +30,8 @@ fn contents(db: &Db, family: &str) -> Contents {
     found
 }
 
-/// A round for each table; the state behind each, of both families; and one only in the log.
+/// Writes one round per table and one that stays in the log. Returns the states of both families
+/// after each round.
 fn fill(path: &Path, how: &Options) -> Vec<[Contents; 2]> {
     let db = Db::open_cf(path, how, &["default", "other"]).unwrap();
     let other = db.column_family("other").unwrap();
@@ -61,7 +62,7 @@ fn files(path: &Path, part: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The tables of a family, oldest first.
+/// Returns the tables of a family, oldest first.
 fn tables(path: &Path, family: &str) -> Vec<PathBuf> {
     let db = Db::open_read_only(path, &Options::new()).unwrap();
     let mut found: Vec<PathBuf> = db
@@ -85,7 +86,7 @@ fn nothing_is_missing_and_nothing_is_left_out() {
             assert!(Db::open(&path, &plain("")).is_err());
         }
         let read = Db::open_read_only(&path, &best_efforts("")).unwrap();
-        // The log too: nothing is missing before it.
+        // The log is replayed too, because no earlier file is missing.
         assert_eq!(contents(&read, "default"), states[5][0]);
         drop(read);
         let db = Db::open(&path, &best_efforts("")).unwrap();
@@ -126,14 +127,14 @@ fn a_family_is_set_back_to_where_its_tables_are_all_there() {
         db.put("zzz", "later").unwrap();
         db.close().unwrap();
         drop(db);
-        // From then on it opens as ever, by RocksDB too.
+        // From then on it opens normally, also in RocksDB.
         let db = Db::open(&path, &plain("")).unwrap();
         assert_eq!(contents(&db, "default").len(), expected[0].len() + 1);
         db.close().unwrap();
         drop(db);
         assert_eq!(ldb(&path, &["checkconsistency"], b"").unwrap().trim(), "OK");
         assert_eq!(ldb_scan(&path, "other").unwrap().into_iter().collect::<Contents>(), expected[1]);
-        // What was there and is left out can be had back.
+        // Files that were left out are kept in `lost`.
         let kept = path.join("lost");
         for file in of_default[missing + 1..].iter().chain(&logs) {
             assert!(kept.join(file.file_name().unwrap()).exists(), "{}", file.display());
@@ -179,7 +180,7 @@ fn blob_files_are_files_too() {
     let states = fill(&path, &plain("enable_blob_files=true;min_blob_size=50"));
     let blobs = files(&path, ".blob");
     assert_eq!(blobs.len(), 8);
-    // The two families' blob files come in turns, in the order of the flushes.
+    // Blob files of the two families alternate in the order of the flushes.
     let db = Db::open_read_only(&path, &Options::new()).unwrap();
     let of_default = |name: &PathBuf| {
         let name = name.file_name().unwrap().to_string_lossy().into_owned();
@@ -218,7 +219,7 @@ fn a_manifest_counts_up_to_where_it_is_damaged() {
                 let found = contents(&db, "default");
                 assert!(states.iter().any(|state| state[0] == found), "byte {at}: no state it ever had");
             }
-            // Where what every MANIFEST begins with cannot be read there is no state.
+            // There is no state if the records that begin every MANIFEST are unreadable.
             Err(error) => assert_eq!(error.kind(), ErrorKind::Corruption, "byte {at}: {error}"),
         }
         std::fs::remove_dir_all(&copy).unwrap();
@@ -226,7 +227,7 @@ fn a_manifest_counts_up_to_where_it_is_damaged() {
     assert!(seen > 3, "{seen}");
 }
 
-/// CURRENT names a MANIFEST that is gone, and one from before is there.
+/// CURRENT names a missing MANIFEST, and an older one exists.
 #[test]
 fn an_older_manifest_is_taken_where_the_one_in_force_is_gone() {
     let directory = tempfile::tempdir().unwrap();
@@ -234,7 +235,7 @@ fn an_older_manifest_is_taken_where_the_one_in_force_is_gone() {
     let states = fill(&path, &plain(""));
     let manifest = files(&path, "MANIFEST").pop().unwrap();
     std::fs::copy(&manifest, path.join("MANIFEST-000001")).unwrap();
-    // Begun and not finished: there is no state in it.
+    // A MANIFEST that was begun and not finished has no state.
     let bytes = std::fs::read(&manifest).unwrap();
     std::fs::write(&manifest, &bytes[..20]).unwrap();
     assert!(Db::open(&path, &plain("")).is_err());

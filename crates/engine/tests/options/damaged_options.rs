@@ -1,5 +1,5 @@
-//! OPTIONS files that are cut short or have a bit flipped: each is read, or refused with the way
-//! out in the error; and with the way out the database opens and has all its data.
+//! OPTIONS files that are cut short or have a flipped bit: each is read, or refused with an error
+//! that names the remedies; with a remedy the database opens and has all its data.
 
 use karst_engine::format::Comparator;
 use karst_engine::io::{Env, MemoryFileSystem};
@@ -18,15 +18,15 @@ fn in_memory() -> Env {
     Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build()
 }
 
-/// What the options must say for the data to be read, whatever file they come from.
+/// Adds the options without which the data cannot be read, from any file.
 fn needed(options: Options) -> Options {
     options.column_family("default", |family| {
         family.set("merge_operator", "uint64add").unwrap();
     })
 }
 
-/// Two families with tables and a log, the options of which differ from the defaults, and two
-/// OPTIONS files.
+/// Returns an environment with a database of two families with tables and a log, options that
+/// differ from the defaults, and two OPTIONS files.
 fn sample() -> Env {
     let env = in_memory();
     let text = "create_if_missing=true;write_buffer_size=100000;filter_policy=bloomfilter:10;num_levels=6;\
@@ -53,7 +53,7 @@ fn sample() -> Env {
     env
 }
 
-/// All of the data is there, in order.
+/// Asserts that all data is present, in order.
 fn check(db: &Db, how: &str) {
     let read = ReadOptions { total_order_seek: true, ..ReadOptions::new() };
     let mut expected: Vec<(String, String)> =
@@ -84,7 +84,7 @@ fn check(db: &Db, how: &str) {
     assert_eq!(all(&reversed), backwards, "{how}");
 }
 
-/// The OPTIONS files, the newest first.
+/// Returns the OPTIONS files, newest first.
 fn options_files(env: &Env) -> Vec<PathBuf> {
     let mut names = env.fs().list_dir(Path::new("/db")).unwrap();
     names.retain(|name| name.starts_with("OPTIONS-"));
@@ -98,7 +98,7 @@ fn overwrite(env: &Env, path: &Path, bytes: &[u8]) {
     file.sync().unwrap();
 }
 
-/// Cut short after so many bytes, and with a bit flipped in every second one.
+/// Returns the file cut short at every fifth byte, and with a bit flipped in every second byte.
 fn damages(whole: &[u8]) -> impl Iterator<Item = (String, Vec<u8>)> {
     let cuts = (0..whole.len()).step_by(5).map(|len| (format!("cut to {len}"), whole[..len].to_vec()));
     let flips = (0..whole.len()).step_by(2).map(|at| {
@@ -109,7 +109,8 @@ fn damages(whole: &[u8]) -> impl Iterator<Item = (String, Vec<u8>)> {
     cuts.chain(flips)
 }
 
-/// Opened with the default, or refused by an error that names the file and both ways out.
+/// Returns true if the database opened with default options; else asserts that the error names the
+/// file and both remedies.
 fn opened_or_told(opened: Result<Db>, newest: &Path, older: Option<&Path>, how: &str) -> bool {
     let error = match opened {
         Ok(db) => {
@@ -155,7 +156,7 @@ fn every_damaged_file_is_read_or_there_is_a_way_out() {
     assert!(opened > 50 && told > 50, "{opened} were opened, {told} refused");
 }
 
-/// A database of the same files.
+/// Returns an environment with a copy of the database's files.
 fn copy(env: &Env) -> Env {
     let other = in_memory();
     other.fs().create_dir(Path::new("/db")).unwrap();
@@ -170,7 +171,7 @@ fn log_of(env: &Env) -> String {
     String::from_utf8(env.fs().read_file(Path::new("/db/LOG")).unwrap()).unwrap()
 }
 
-/// Opened for writing, too; LOG says what the options were, and the next opening finds a good file.
+/// Opens for writing too; LOG holds the options used, and the next opening finds an intact file.
 #[test]
 fn the_way_out_is_said_in_the_log_and_leads_to_a_good_file() {
     let env = sample();
@@ -221,17 +222,17 @@ fn where_all_files_are_damaged_only_going_without_is_left() {
     }
     let ignoring = options(&env).damaged_options(DamagedOptions::Ignore);
     check(&Db::open_read_only("/db", &needed(ignoring.clone())).unwrap(), "all damaged");
-    // The MANIFEST is still asked: an order of keys that it does not have is refused, and it is the
-    // order that a family has.
+    // The MANIFEST is still checked: a comparator that differs from a family's is refused, and the
+    // error names the family's.
     let wrong = needed(ignoring.clone()).comparator(Some("reversed"), Comparator::Bytewise);
     let error = Db::open_read_only("/db", &wrong).unwrap_err().to_string();
     assert!(error.contains("rocksdb.ReverseBytewiseComparator"), "{error}");
-    // What only the file said, the caller has to say.
+    // The caller has to supply options that only the file had.
     let error = Db::open_read_only("/db", &ignoring).unwrap().get("counter").unwrap_err().to_string();
     assert!(error.contains("merge operator"), "{error}");
 }
 
-/// What is wrong with the caller's own options is not blamed on the file.
+/// Errors in the caller's own options are not blamed on the file.
 #[test]
 fn what_the_caller_has_wrong_is_told_without_a_way_out() {
     let env = sample();
@@ -241,7 +242,7 @@ fn what_the_caller_has_wrong_is_told_without_a_way_out() {
     }
 }
 
-/// The same with files of RocksDB's own.
+/// OPTIONS files that RocksDB wrote.
 #[test]
 fn files_of_rocksdb() {
     let directory = tempfile::tempdir().unwrap();

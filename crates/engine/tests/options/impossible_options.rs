@@ -1,6 +1,6 @@
-//! Options that cannot work: refused when they are given, by opening, by creating a column family
-//! and by `set_options`; and made good where a file says them already, so that no database is kept
-//! from opening by its own OPTIONS. RocksDB reads whatever file is left.
+//! Options that cannot work: refused by opening, by creating a column family and by `set_options`;
+//! but corrected if an OPTIONS file has them, so that no database is kept from opening by its own
+//! file. RocksDB reads every resulting file.
 
 use karst_engine::format::{Comparator, PrefixExtractor, SliceTransform, UserComparator};
 use karst_engine::io::{Env, MemoryFileSystem};
@@ -22,7 +22,7 @@ fn options(env: &Env) -> Options {
     Options::new().env(env.clone()).set_all("create_if_missing=true;format_version=5").unwrap()
 }
 
-/// Options of column families, and what the error has to name.
+/// Options of column families, and the name that the error must contain.
 const OF_FAMILIES: [(&str, &str); 24] = [
     ("format_version=0", "format_version"),
     ("format_version=1", "format_version"),
@@ -126,7 +126,7 @@ fn set_options_refuses_them_and_the_next_flush_goes_on() {
     db.put("k", "w").unwrap();
 }
 
-/// The order of bytes, under another name.
+/// Bytewise order under another name.
 #[derive(Debug)]
 struct OwnOrder;
 
@@ -139,8 +139,7 @@ impl UserComparator for OwnOrder {
     }
 }
 
-/// Writes, flushes, compacts and opens again, as the options have it; whether opening is not
-/// refused.
+/// Writes, flushes, compacts and reopens with the options. Returns false if opening refuses them.
 fn is_usable(options: &Options, what: &str) -> bool {
     let db = match Db::open("/db", options) {
         Ok(db) => db,
@@ -170,9 +169,8 @@ fn is_usable(options: &Options, what: &str) -> bool {
     true
 }
 
-/// Each option of tables that has an effect alone, with each of many values, with an own order of
-/// keys, and by bytes with prefixes: refused by opening, or good for flushes, compactions and
-/// another opening.
+/// Each honoured table option with each of many values, with a custom comparator and with bytewise
+/// order and prefixes: refused by opening, or usable for flushes, compactions and reopening.
 #[test]
 fn options_of_tables_that_opening_takes_work() {
     let values = [
@@ -220,15 +218,15 @@ fn options_of_tables_that_opening_takes_work() {
     assert!(usable > 50, "{usable}");
 }
 
-/// A database that refused its first flush before, as its OPTIONS ask for what its order does not
-/// allow.
+/// Regression test: such a database refused its first flush, because its comparator does not allow
+/// what its OPTIONS ask for.
 #[test]
 fn a_hash_index_in_data_blocks_is_left_out_where_equal_keys_may_differ() {
     let env = in_memory();
     let given = options(&env).comparator(None, Comparator::custom(Arc::new(OwnOrder)));
     let given = given.set("data_block_index_type", "kDataBlockBinaryAndHash").unwrap();
     assert!(is_usable(&given, "kDataBlockBinaryAndHash"));
-    // Its OPTIONS say so, too.
+    // OPTIONS of the database has the option too.
     let plain = options(&env).comparator(None, Comparator::custom(Arc::new(OwnOrder)));
     assert!(is_usable(&plain, "what OPTIONS say"));
 
@@ -243,7 +241,7 @@ fn a_hash_index_in_data_blocks_is_left_out_where_equal_keys_may_differ() {
     db.verify_checksum().unwrap();
 }
 
-/// Every key's first byte is its prefix.
+/// Extractor whose prefix is the first byte of a key.
 #[derive(Debug)]
 struct FirstByte;
 
@@ -267,7 +265,7 @@ fn newest_options(path: &Path) -> PathBuf {
     files.pop().unwrap()
 }
 
-/// Lines that an earlier release, or another engine, has left in OPTIONS.
+/// Lines that an earlier release or another engine has left in OPTIONS.
 #[test]
 fn what_a_file_says_already_keeps_nobody_from_opening() {
     let collectors = "{{{{id=CompactOnDeletionCollector;window_size=128;deletion_trigger=50;}}}}";
@@ -324,8 +322,8 @@ fn what_a_file_says_already_keeps_nobody_from_opening() {
             let said = log.lines().any(|line| line.contains("[WARN]") && line.contains(said));
             assert!(said, "{line}: {log}");
         }
-        // RocksDB takes the file that is left, and what it leaves is taken here.
-        // The collectors are an option that 7.8 does not know.
+        // RocksDB reads the resulting file, and KarstDB reads RocksDB's. Compat: 7.8 does not know
+        // the option of the collectors.
         let unknown = line.contains("collectors").then_some("--ignore_unknown_options");
         let flags: Vec<&str> = ["--try_load_options"].into_iter().chain(unknown).collect();
         let put = ldb(path, &[&flags[..], &["put", "c", "3"]].concat(), b"");
@@ -339,14 +337,13 @@ fn what_a_file_says_already_keeps_nobody_from_opening() {
     }
 }
 
-/// Whether an index by hash can work depends on the extractor that the caller supplies, whatever
-/// the file calls it.
+/// A hash index depends on the extractor that the caller supplies, under any name in the file.
 #[test]
 fn an_index_by_hash_stays_where_there_are_prefixes_and_goes_where_there_are_none() {
     let own = || PrefixExtractor::Custom(Arc::new(FirstByte));
     let index_of =
         |db: &Db| db.get_options(db.default_column_family()).unwrap().table_factory.block_based.index_type;
-    // What the file names, what the caller supplies, and what he sets.
+    // Extractor in the file, one supplied by the caller, and options that the caller sets.
     for (named, supplied, set, stays) in [
         ("my.FirstByte", false, "", false),
         ("my.FirstByte", true, "", true),
@@ -383,7 +380,7 @@ fn an_index_by_hash_stays_where_there_are_prefixes_and_goes_where_there_are_none
     }
 }
 
-/// Forms that RocksDB does not read are not written; and what it takes by an old name is taken.
+/// Forms that RocksDB cannot read are not written, and its old names are accepted.
 #[test]
 fn what_is_accepted_leaves_a_file_that_rocksdb_opens() {
     for text in [
@@ -412,19 +409,19 @@ fn what_is_accepted_leaves_a_file_that_rocksdb_opens() {
     }
 }
 
-/// What becomes of an object that an option names.
+/// Treatment of an object that an option names.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
-    /// The object is there.
+    /// The object is available.
     Served,
     /// The database is opened, and LOG names the option.
     Told,
-    /// The same of what a file says. A caller who sets it is refused.
+    /// Like `Told` if a file names it. A caller that sets it is refused.
     RefusedWhenSet,
 }
 
-/// The objects that RocksDB makes of text by itself, and those of its utilities that it makes once
-/// their library is registered (`Cassandra`, `Ttl`).
+/// The objects that RocksDB creates from text itself, and those of its utilities that it creates
+/// once their library is registered (`Cassandra`, `Ttl`).
 const BUILT_IN: &[(&str, &[&str], Fate)] = &[
     (
         "comparator",
@@ -591,7 +588,7 @@ const BUILT_IN: &[(&str, &[&str], Fate)] = &[
     ("env", &["PosixEnv", "{id=CompositeEnv;}"], Fate::Told),
 ];
 
-/// The section of OPTIONS that an option stands in.
+/// Returns the section of OPTIONS that an option belongs to.
 fn section_of(option: &str) -> &'static str {
     if BlockBasedTableOptions::entry(option).is_some() {
         "[TableOptions/BlockBasedTable \"default\"]"
@@ -602,7 +599,7 @@ fn section_of(option: &str) -> &'static str {
     }
 }
 
-/// OPTIONS in which an option has a value, whether it had one or not.
+/// Returns the text of OPTIONS with an option set, replacing its old line if it had one.
 fn with_line(options: &str, option: &str, value: &str) -> String {
     let section = section_of(option);
     let mut inside = false;
@@ -620,7 +617,7 @@ fn with_line(options: &str, option: &str, value: &str) -> String {
 }
 
 /// Each object that RocksDB builds in, in an option string and in an OPTIONS file: none keeps a
-/// database from opening, and of what has no effect LOG tells.
+/// database from opening, and LOG names those without effect.
 #[test]
 fn objects_that_rocksdb_builds_in_are_served_or_told() {
     let named = BUILT_IN

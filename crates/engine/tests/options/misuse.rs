@@ -1,5 +1,5 @@
-//! What users get wrong, and what their code does wrong: it is refused or told at once, and never
-//! keeps the database from being opened again.
+//! Errors of callers and faults in their code: refused or reported at once, and never an obstacle
+//! to reopening the database.
 
 use karst_engine::compaction_filter::{FilterDecision, FilterInput};
 use karst_engine::format::{ColumnFamilyId, Comparator, Op, UserComparator};
@@ -27,7 +27,7 @@ fn options(env: &Env) -> Options {
     })
 }
 
-/// The bytes of a batch with a put and this operation behind it.
+/// Returns the bytes of a batch with a put followed by this operation.
 fn batch_with(op: Op<'_>) -> Vec<u8> {
     let mut batch = WriteBatch::new();
     batch.put("before", "1").unwrap();
@@ -60,10 +60,10 @@ fn a_batch_of_bytes_that_could_not_be_flushed_is_refused() {
     for (bytes, what) in damaged {
         let (kind, text) = refusal(WriteBatch::from_bytes(batch_with(entity(bytes))));
         assert_eq!(kind, ErrorKind::Corruption, "{what}: {text}");
-        // Behind the header, and a put of "before".
+        // The offset after the header and the put of "before".
         assert!(text.contains("write batch, offset 22") && text.contains("entity"), "{what}: {text}");
     }
-    // With a column that is a reference into a blob file, and a reference as such.
+    // A column that is a reference into a blob file, and a reference by itself.
     let with_blob = b"\x02\x01\x01\x01\x01\x11\x01\x01az";
     let index = Op::PutBlobIndex { cf, key: b"key", index: b"\x01\x07\x00\x05\x00" };
     for op in [entity(with_blob), index] {
@@ -76,7 +76,7 @@ fn a_batch_of_bytes_that_could_not_be_flushed_is_refused() {
         assert_eq!(refusal(WriteBatch::from_bytes(bytes)).0, ErrorKind::Corruption);
     }
 
-    // What is taken is flushed, compacted and found again: every kind of operation there is.
+    // Accepted operations of every kind are flushed, compacted and found again.
     let env = memory();
     let options = options(&env).set("merge_operator", "StringAppendOperator").unwrap();
     let taken = [
@@ -126,7 +126,7 @@ fn a_range_that_ends_before_it_begins_is_refused_in_a_batch_as_it_is_alone() {
     let alone = refusal(db.delete_range("b", "a"));
     assert_eq!(alone.0, ErrorKind::InvalidArgument);
     assert_eq!(in_batch(&|batch| batch.delete_range("b", "a").unwrap()), Err(alone));
-    // In the order of the column family.
+    // Compared by the column family's comparator.
     let alone = refusal(db.delete_range_cf(&write, &back, "a", "b"));
     assert_eq!(in_batch(&|batch| batch.delete_range_cf(&back, "a", "b").unwrap()), Err(alone));
     assert_eq!((db.latest_sequence_number(), db.get("a").unwrap().is_none()), (before, true), "a part of it");
@@ -165,7 +165,7 @@ fn a_merge_without_an_operator_is_refused_before_anything_is_written() {
     Db::open(PATH, &options(&env)).unwrap();
 }
 
-/// Orders as bytes do, until it meets a key while it is armed.
+/// Bytewise comparator that panics at one key while armed.
 #[derive(Debug, Default)]
 struct Fragile(AtomicBool);
 
@@ -183,8 +183,8 @@ impl UserComparator for Fragile {
 #[test]
 fn a_memtable_that_an_insert_has_broken_gives_errors_and_no_wrong_answers() {
     let mut acknowledged = 0;
-    // Small writes are inserted eight together, or by the first who asks; so that is met at one of
-    // these counts. Without one, a batch is inserted by its writer.
+    // Small writes are inserted in groups of eight, or by the first reader; the panic occurs at one
+    // of these counts. With `None`, the writer inserts its batch itself.
     for lone in (300..308).map(Some).chain([None]) {
         let (env, fragile) = (memory(), Arc::new(Fragile::default()));
         let options = options(&env).comparator(None, Comparator::Custom(fragile.clone()));
@@ -198,7 +198,7 @@ fn a_memtable_that_an_insert_has_broken_gives_errors_and_no_wrong_answers() {
             iter.seek_to_first().unwrap();
             (db.snapshot(), iter)
         };
-        // For a while after somebody has read, writers insert what they write themselves.
+        // For a while after a read, writers insert their own entries.
         (0..lone.unwrap_or(0)).for_each(|n| db.put(format!("many{n:03}"), "1").unwrap());
         fragile.0.store(true, SeqCst);
         let write = || match lone {
@@ -249,7 +249,7 @@ fn a_memtable_that_an_insert_has_broken_gives_errors_and_no_wrong_answers() {
         let refused = db.put("later", "1").unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Panicked, "{refused}");
         db.flush(&FlushOptions::default()).unwrap_err();
-        // Who stood in it before goes on with what he saw.
+        // An older iterator still shows the entries of its snapshot.
         assert_eq!(early.key(), b"flushed");
         early.next().unwrap();
         assert_eq!(early.key(), b"old");
@@ -269,8 +269,8 @@ fn a_memtable_that_an_insert_has_broken_gives_errors_and_no_wrong_answers() {
     assert!(acknowledged > 0, "in no case a write was acknowledged before it was inserted");
 }
 
-/// The batch has a part in a family whose memtable is sound. A reader of that one would see half of
-/// it.
+/// The batch has a part in a family whose memtable is intact; a reader of that family would see
+/// half of it.
 #[test]
 fn a_batch_that_broke_a_memtable_is_not_half_seen_in_another() {
     let (env, fragile) = (memory(), Arc::new(Fragile::default()));
@@ -298,7 +298,7 @@ fn a_batch_that_broke_a_memtable_is_not_half_seen_in_another() {
     assert!(["a", "c"].iter().all(|key| db.get(key).unwrap().is_some()), "the log has all of it");
 }
 
-/// Panics at one key.
+/// Filter that panics at one key.
 #[derive(Debug)]
 struct FragileFilter;
 

@@ -1,5 +1,5 @@
-//! Options that change while the database is open: in force at once, found again by the next
-//! opening and by RocksDB, all or none of them.
+//! Options that change while the database is open: effective at once, found by the next opening and
+//! by RocksDB, all or none of a call.
 
 use karst_engine::io::{Env, MemoryFileSystem};
 use karst_engine::perf_context::{self, PerfLevel, PerfMetric};
@@ -37,7 +37,7 @@ fn what_is_changed_is_in_force_at_once() {
     let family = db.column_family("default").unwrap();
     put(&db, 0..2000);
     assert_eq!(db.live_files().len(), 0, "all of it is in the memtable");
-    // The memtable that is larger than the new limit is sealed with the next write.
+    // The next write seals the memtable, which is larger than the new limit.
     db.set_options(&family, &[("write_buffer_size", "50000"), ("disable_auto_compactions", "true")]).unwrap();
     put(&db, 2000..2001);
     db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
@@ -48,7 +48,7 @@ fn what_is_changed_is_in_force_at_once() {
     }
     db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
     assert_eq!(files_at_l0(&db), 9, "nothing is compacted by itself");
-    // Writers are held up where the new limits say so.
+    // The new limits stop writers.
     db.pause_background_work().unwrap();
     let limits = [
         ("disable_auto_compactions", "false"),
@@ -66,7 +66,7 @@ fn what_is_changed_is_in_force_at_once() {
     db.continue_background_work().unwrap();
     db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
     assert_eq!(files_at_l0(&db), 0, "compactions begin at once");
-    // What is compacted from now on is written as the table options say now.
+    // Later compactions write tables with the new table options.
     db.set_options(&family, &[("block_based_table_factory", "{block_size=1000}")]).unwrap();
     assert_eq!(db.get_options(&family).unwrap().table_factory.block_based.block_size, 1000);
     db.set_db_options(&[("max_background_jobs", "6"), ("delayed_write_rate", "1000000")]).unwrap();
@@ -74,8 +74,7 @@ fn what_is_changed_is_in_force_at_once() {
     assert!((0..2001).all(|n| db.get(format!("key{n:06}")).unwrap().is_some()));
 }
 
-/// The next memtable is made as the options say when it is made, not as they were when the database
-/// was opened.
+/// A new memtable has the options at its creation, not those at the database's opening.
 #[test]
 fn the_next_memtable_has_the_filter_that_is_asked_for_now() {
     let db = Db::open("/db", &options(&in_memory())).unwrap();
@@ -101,7 +100,7 @@ fn what_cannot_change_is_named_and_nothing_has_changed() {
     let env = in_memory();
     let db = Db::open("/db", &options(&env)).unwrap();
     let family = db.column_family("default").unwrap();
-    // Other files go in the background after the opening.
+    // Other files are removed in the background after the opening.
     let names = || {
         let mut names = env.fs().list_dir(std::path::Path::new("/db")).unwrap();
         names.retain(|name| name.starts_with("OPTIONS"));
@@ -137,7 +136,7 @@ fn what_cannot_change_is_named_and_nothing_has_changed() {
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
 }
 
-/// Whoever hears events of `tracing`: their texts.
+/// Subscriber that records the texts of `tracing` events.
 #[derive(Clone, Default)]
 struct Heard(Arc<Mutex<Vec<String>>>);
 
@@ -163,7 +162,7 @@ impl Subscriber for Heard {
     fn exit(&self, _: &Id) {}
 }
 
-/// There is no LOG then, so subscribers of `tracing` are told.
+/// Opening for reading writes no LOG, so the warning goes to subscribers of `tracing`.
 #[test]
 fn a_database_open_for_reading_tells_what_has_no_effect() {
     let env = in_memory();
@@ -218,7 +217,7 @@ fn the_next_opening_and_rocksdb_find_what_was_changed() {
     drop((other, db));
     let names = env.fs().list_dir(path).unwrap();
     assert!(names.iter().filter(|name| name.starts_with("OPTIONS-")).count() <= 2, "{names:?}");
-    // RocksDB goes by the file too, and leaves one of its own.
+    // RocksDB uses the file too, and writes its own.
     ldb(path, &["--try_load_options", "put", "new", "1"], b"").unwrap();
     assert_eq!(ldb_scan(path, "default").unwrap().len(), 11);
     let db = Db::open(path, &Options::new()).unwrap();
@@ -231,8 +230,8 @@ fn the_next_opening_and_rocksdb_find_what_was_changed() {
     assert_ne!(db.get_options(&db.column_family("default").unwrap()).unwrap().ttl, 1_000_000);
 }
 
-/// Under load, from several threads: what is read stays right, and in the end everybody agrees on
-/// what is in force.
+/// Under load from several threads, reads stay correct, and in the end all sources agree on the
+/// current options.
 #[test]
 fn stress_options_change_while_everything_goes_on() {
     let env = in_memory();

@@ -1,11 +1,11 @@
-//! Tables that were swapped: each is whole, and is not what the MANIFEST says it is. Both ways:
-//! KarstDB's tables and RocksDB's, and who notices.
+//! Swapped tables: each is intact but not the one that the MANIFEST records. KarstDB's and
+//! RocksDB's tables, read by either engine.
 
 use karst_engine::{Db, ErrorKind, FlushOptions, Options};
 use karst_testkit::rocksdb_tools as tools;
 use std::path::{Path, PathBuf};
 
-/// A database with two tables of one size.
+/// Writes a database with two tables of equal size.
 fn written_by_karst(path: &Path) {
     let options = "format_version=5;disable_auto_compactions=true";
     let options = Options::new().set_all(options).unwrap().db(|db| db.create_if_missing = true);
@@ -30,7 +30,7 @@ fn tables(path: &Path) -> Vec<PathBuf> {
     tables
 }
 
-/// Exchanges two tables of one size, so that only their identity tells them apart. Returns their
+/// Exchanges two tables of equal size, so that only their identity tells them apart. Returns their
 /// names.
 fn swap(path: &Path) -> Vec<String> {
     let tables = tables(path);
@@ -54,7 +54,7 @@ fn swapped_tables_are_named_unless_the_option_says_not_to_look() {
         drop(sound);
         assert!(tools::ldb(&path, &["get", "key"], b"").unwrap().contains("two"));
         let names = swap(&path);
-        // All are opened when the database is, or only when they are read.
+        // Tables are opened with the database, or when they are first read.
         for max_open_files in ["-1", "100"] {
             let options = || Options::new().set("max_open_files", max_open_files).unwrap();
             let result = Db::open_read_only(&path, &options()).and_then(|db| db.get("key"));
