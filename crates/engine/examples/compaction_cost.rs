@@ -1,5 +1,5 @@
-//! What a compaction costs: four runs of random keys on L0, compacted once. Prints MB of input per
-//! second of CPU, of all threads together.
+//! Cost of a compaction: four runs of random keys on L0, compacted once. Prints MB of input per
+//! second of CPU time of all threads together.
 //!
 //! `cargo run --release -p karst-engine --example compaction_cost [entries per run] [bytes of a
 //! value] [options]`
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             for (at, byte) in value.iter_mut().enumerate().take(value_bytes / 2) {
                 *byte = (state >> (at % 56)) as u8;
             }
-            // Ascending, and different in each run most of the time.
+            // Keys are ascending, and mostly different in each run.
             let key = i * 16 + (state >> 60);
             run.put(format!("{key:016}").as_bytes(), &value)?;
         }

@@ -1,10 +1,10 @@
 //! Calls for a tool that counts instructions: `instructions cached_get|uncached_get|put COUNT`,
 //! over files in memory.
 //!
-//! What one call costs is the difference of two counts, divided by the difference of their COUNTs,
-//! as in `valgrind --tool=callgrind target/release/examples/instructions put 20000` and the same
-//! with 40000. What is drawn comes from fixed seeds, and nothing runs in the background meanwhile,
-//! so two builds can be compared to 1 %.
+//! The cost of one call is the difference of two counts divided by the difference of their COUNTs,
+//! for example with `valgrind --tool=callgrind target/release/examples/instructions put 20000` and
+//! the same with 40000. Random numbers come from fixed seeds, and no background work runs
+//! meanwhile, so two builds can be compared to 1 %.
 
 use karst_engine::io::{Env, MemoryFileSystem, TransportKind};
 use karst_engine::{CompactRangeOptions, Db, FlushOptions, Options};

@@ -1,12 +1,12 @@
-//! How long overwrites wait that come at a steady pace: four writers, with the log, 5 million keys
-//! of 16 bytes, values of 100; flushes and compactions beside them.
+//! Latency of overwrites at a steady rate: four writers, with the log, 5 million keys of 16 bytes,
+//! values of 100 bytes, with concurrent flushes and compactions.
 //!
 //! `cargo run --release -p karst-engine --example overwrite_latency DIRECTORY KEYS_A_SECOND SECONDS
 //! [none|compactions|all]`
 //!
-//! The last says whose threads give way to the writers. A write that is late counts from when it
-//! was due. The directory's database is made anew. `cargo xtask compare --rows write-overwrite`
-//! measures the same beside RocksDB.
+//! The last argument selects the threads that run at a lower priority than the writers. A late
+//! write is measured from the time when it was due. The directory's database is created anew.
+//! `cargo xtask compare --rows write-overwrite` measures this workload against RocksDB.
 
 use karst_engine::{Db, Options};
 use karst_io::{Env, Priority};

@@ -1,6 +1,6 @@
-//! What a cached point read costs: `point_read_cost DB [seconds]` prints nanoseconds a key for
-//! `get`, `get_async`, `multi_get` and `multi_get_async` over random keys of the database, all of
-//! it in the block cache.
+//! Cost of a cached point read: `point_read_cost DB [seconds]` prints nanoseconds per key for
+//! `get`, `get_async`, `multi_get` and `multi_get_async` of random keys of the database, all of it
+//! in the block cache.
 
 use karst_engine::db::Db;
 use karst_engine::open::Options;
@@ -16,7 +16,8 @@ fn poll_once<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Nanoseconds that this thread has spent on a CPU: other load on the machine does not count.
+/// Returns the CPU time of this thread in nanoseconds, which other load on the machine does not
+/// affect.
 fn cpu_nanos() -> u64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
     stat.split(' ').next().and_then(|field| field.parse().ok()).expect("a number")
@@ -28,7 +29,7 @@ fn main() {
     let seconds: f64 = args.next().map_or(1.0, |s| s.parse().expect("seconds"));
     let keys_in_db: u64 = args.next().map_or(1_000_000, |s| s.parse().expect("number of keys"));
     let db = Db::open_read_only(&path, &Options::new().block_cache_bytes(4 << 30)).unwrap();
-    // db_bench's keys: the number, eight bytes big-endian, then '0' up to 16.
+    // db_bench's keys: the number in eight bytes, big-endian, then '0' up to 16 bytes.
     let key = |n: u64| {
         let mut key = [b'0'; 16];
         key[..8].copy_from_slice(&n.to_be_bytes());

@@ -1,9 +1,9 @@
-//! What a scan costs:
+//! Cost of a scan:
 //! `scan_cost DB [direct|buffered] [forward|backward] [fill|nofill] [SECONDS] [READAHEAD]`.
 //!
-//! Reads the default column family from end to end, over and over, until the time is up; one pass
-//! if SECONDS is 0 (for instruction counts). Prints entries, megabytes (10^6 bytes of keys and
-//! values) a second, CPU a megabyte and reads.
+//! Reads the default column family from end to end repeatedly until the time is up, or once if
+//! SECONDS is 0 (for instruction counts). Prints entries and megabytes (10^6 bytes of keys and
+//! values) per second, CPU time per megabyte and reads.
 
 use karst_engine::db::Db;
 use karst_engine::open::Options;

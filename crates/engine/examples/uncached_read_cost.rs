@@ -1,12 +1,12 @@
-//! What an uncached point read costs on one reactor thread:
+//! Cost of an uncached point read on one reactor thread:
 //! `uncached_read_cost DB KEYS_IN_DB [DEPTH] [SECONDS] [BATCH] [CACHE_BYTES] [spin] [metadata]
 //! [sync] [hot]`: under a tool that runs one thread at a time, `spin` keeps the reactor from
 //! sleeping in the kernel; with `metadata`, indexes and filters live in the block cache; with
 //! `sync`, DEPTH threads read one key at a time; with `hot`, few keys get most of the reads.
 //!
-//! DEPTH tasks read random keys with direct I/O through a block cache that holds next to nothing;
-//! with BATCH, each reads batches of so many keys. Prints lookups a second, CPU and reads a lookup,
-//! and how many of those were shared.
+//! DEPTH tasks read random keys with direct I/O through a block cache that is almost empty; with
+//! BATCH, each reads batches of BATCH keys. Prints lookups per second, CPU time and reads per
+//! lookup, and the number of shared reads.
 
 use karst_engine::db::Db;
 use karst_engine::open::Options;
@@ -46,7 +46,7 @@ async fn worker(
     }
 }
 
-/// One thread's random keys, one at a time.
+/// Reads random keys, one at a time, on one thread.
 fn read_keys(db: &Db, keys_in_db: u64, hot: bool, seed: u64, until: Instant) -> (u64, u64) {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let (mut done, mut found) = (0, 0);
@@ -56,7 +56,7 @@ fn read_keys(db: &Db, keys_in_db: u64, hot: bool, seed: u64, until: Instant) -> 
         state ^= state << 17;
         let mut number = (state >> 11) % keys_in_db;
         if hot {
-            // As db_bench's --read_random_exp_range=15 has it, and then all over the keys.
+            // Distributed like db_bench's --read_random_exp_range=15, then scattered over the keys.
             let skewed = (number as f64 / keys_in_db as f64 * -15.0).exp() * keys_in_db as f64;
             number = (skewed as u64).wrapping_mul(0x9E37_79B1) % keys_in_db;
         }

@@ -1,12 +1,12 @@
-//! What a write costs: threads, batch size, with and without the log. Keys of 16 bytes in random
-//! order, or each thread's in theirs, values of 100.
+//! Cost of a write by number of threads, batch size, and with or without the log. Keys of 16 bytes
+//! in random order or ascending per thread, values of 100 bytes.
 //!
 //! `cargo run --release -p karst-engine --example write_cost [directory] [seconds]
 //! [threads,batch,wal[,unordered[,in order]]]...`
 //!
-//! Each row says keys a second, and processor time and context switches per key of the whole
-//! process, background work included; the last two count on a machine that others use too.
-//! Compactions are off and memtables as db_bench has them, so that rows are comparable with
+//! Each row shows keys per second, and processor time and context switches per key of the whole
+//! process, background work included; these two are meaningful on a machine with other load too.
+//! Compactions are off and memtables like db_bench's, so that rows are comparable with
 //! `db_bench -benchmarks=fillrandom -disable_auto_compactions`.
 
 use karst_engine::{Db, Options, WriteBatch, WriteOptions};
@@ -50,8 +50,7 @@ fn write(
     written
 }
 
-/// Context switches of this process so far: those of threads that waited, and those of threads that
-/// were made to.
+/// Returns the voluntary and the involuntary context switches of this process so far.
 fn switches() -> (u64, u64) {
     let mut sum = (0, 0);
     for task in std::fs::read_dir("/proc/self/task").expect("procfs") {
@@ -101,7 +100,7 @@ fn row(
                 scope.spawn(move || {
                     let written = write(db, options, batch_size, in_order, seed + 1, deadline);
                     done.wait();
-                    // A thread that has ended is counted no more.
+                    // A thread that has ended no longer counts.
                     done.wait();
                     written
                 })

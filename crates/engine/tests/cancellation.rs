@@ -1,12 +1,12 @@
-//! Reads that are given up at random moments of their lives, in all three forms at the same time:
-//! tasks of a reactor, an executor that knows nothing of channels, and `block_on`; beside threads
-//! whose blocking reads run to their ends.
+//! Reads that are dropped at random moments, in three forms at once: tasks of a reactor, an
+//! executor without channels, and `block_on`; concurrently, threads run blocking reads to their
+//! ends.
 //!
-//! Held: every read that was not given up is right (or, where the file system fails, says that it
-//! failed); afterwards no slot is in use, no read in flight, no buffer out and no block pinned.
+//! Checked: every completed read is right (or, on a failing file system, returns an error);
+//! afterwards no slot is in use, no read in flight, no buffer lent and no block pinned.
 //!
-//! The default run takes a second for each file system. `KARST_LONG_TESTS=1` takes a minute in all
-//! and demands a thousand cancellations a second (`cargo xtask ci` does).
+//! The default run takes one second per file system. `KARST_LONG_TESTS=1` (set by `cargo xtask ci`)
+//! takes a minute in all and demands a thousand cancellations per second.
 
 use karst_engine::db::Db;
 use karst_engine::options::ReadOptions;
@@ -25,15 +25,15 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-/// Keys in the database.
+/// Number of keys in the database.
 const KEYS: usize = 3000;
 
 fn key(i: usize) -> Vec<u8> {
     format!("key{i:06}").into_bytes()
 }
 
-/// The value of key `i`; every third was overwritten, every seventh deleted, and keys from `KEYS`
-/// on never were.
+/// Returns the value of key `i`, or `None`. Every third key was overwritten, every seventh deleted,
+/// and keys from `KEYS` on were never written.
 fn expected(i: usize) -> Option<Vec<u8>> {
     if i >= KEYS || i.is_multiple_of(7) {
         return None;
@@ -42,7 +42,7 @@ fn expected(i: usize) -> Option<Vec<u8>> {
     Some(Random::new(i as u64 * 2 + generation).bytes(100 + i % 50))
 }
 
-/// Three levels and L0.
+/// Writes three levels and L0.
 fn write(directory: &Path) {
     let options = "format_version=6;target_file_size_base=40000;target_file_size_multiplier=1;block_size=1024;\
                    filter_policy=bloomfilter:10:false;index_type=kTwoLevelIndexSearch;partition_filters=true;\
@@ -58,14 +58,14 @@ fn write(directory: &Path) {
     loader.finish().unwrap();
 }
 
-/// When a read is given up.
+/// Limit after which a read is dropped.
 #[derive(Clone, Copy)]
 enum Patience {
     /// Never.
     Unbounded,
-    /// After being polled so often; 0 is before the first time.
+    /// After this number of polls; 0 is before the first.
     Polls(u64),
-    /// After so long.
+    /// After this time.
     Time(Duration),
 }
 
@@ -79,7 +79,8 @@ impl Patience {
     }
 }
 
-/// The future's output, or `None` if patience ended first. The future is then dropped as it is.
+/// Returns the future's output, or `None` if the limit is reached first; the future is then dropped
+/// in its current state.
 async fn within<F: Future>(env: &Env, patience: Patience, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut polls = match patience {
@@ -113,7 +114,7 @@ fn pin_box<F: Future>(future: F) -> std::pin::Pin<Box<F>> {
     Box::pin(future)
 }
 
-/// What one reader did.
+/// Outcomes of one reader.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     given_up: u64,
@@ -134,7 +135,7 @@ impl Tally {
 struct Subject {
     db: Db,
     env: Env,
-    /// Whether its file system fails now and then.
+    /// True if its file system fails now and then.
     fails: bool,
     until: Duration,
 }
@@ -155,11 +156,11 @@ impl Subject {
         }
     }
 
-    /// Reads and gives up until the time is over.
+    /// Reads and drops reads until `until`.
     async fn churn(self, seed: u64) -> Tally {
         let mut random = Random::new(seed);
         let mut tally = Tally::default();
-        // Some values outlive what they were read for, and pin their blocks.
+        // Some values outlive their reads, and pin their blocks.
         let mut kept: Vec<Value> = Vec::new();
         let mut letting_go = Vec::new();
         while self.env.now() < self.until {
@@ -171,7 +172,7 @@ impl Subject {
             if kept.len() > 20 {
                 let gone = kept.split_off(random.index(20));
                 if random.one_in(8) {
-                    // They may go on any thread.
+                    // Values may be dropped on any thread.
                     letting_go.push(self.env.run_blocking(move |_| drop(gone)));
                 }
             }
@@ -210,7 +211,7 @@ impl Subject {
         }
     }
 
-    /// Moves an iterator; one that was given up is sent elsewhere and goes on from there.
+    /// Moves an iterator; after a dropped move it is positioned elsewhere and continues.
     async fn scan(&self, random: &mut Random, tally: &mut Tally, kept: &mut Vec<Value>) {
         let mut iter = self.db.iter(&ReadOptions::default()).unwrap();
         for _ in 0..1 + random.below(4) {
@@ -232,7 +233,7 @@ impl Subject {
                         break;
                     }
                 }
-                // What lies between is deleted.
+                // The keys in between are deleted.
                 let found = if forward {
                     (at..KEYS).find(|i| expected(*i).is_some())
                 } else {
@@ -261,7 +262,7 @@ impl Subject {
         }
     }
 
-    /// Blocking reads, none of them given up, in the middle of it all.
+    /// Performs blocking reads, all to their ends, concurrently with the dropped ones.
     fn steadily(self, seed: u64) -> Tally {
         let mut random = Random::new(seed);
         let mut tally = Tally::default();
@@ -278,7 +279,7 @@ impl Subject {
     }
 }
 
-/// All forms together for `span`; then nothing may be left.
+/// Runs all forms together for `span`; afterwards no resource may be in use.
 fn load(
     directory: &Path,
     file_system: Arc<dyn FileSystem>,
@@ -336,8 +337,8 @@ fn load(
     drop(reactor);
     quiesce(&env);
     assert!(env.io_stats().abandoned > 0 || tally.given_up == 0, "{:?}", env.io_stats());
-    // Why before as well as after: with few open tables what they pin comes and goes, but reads pin
-    // nothing by now.
+    // Checked before and after closing: few open tables pin and unpin blocks at any time, but reads
+    // pin none by now.
     drop(subject);
     assert_eq!(cache.pinned_bytes(), 0, "{tally:?}");
     assert!(env.io_stats().is_quiescent(), "{:?}", env.io_stats());

@@ -1,7 +1,7 @@
-//! A process that is forked while a database is open: its calls are refused, what it drops waits
-//! for nobody, and the parent notices nothing.
+//! A process that is forked while a database is open: its calls return errors, its drops wait for
+//! nothing, and the parent is not affected.
 //!
-//! One test, so that the process has no other threads than the database's.
+//! A single test, so that the process has no threads other than the database's.
 
 use karst_engine::io::testing::foreign_block_on;
 use karst_engine::io::{Disturb, Disturbance, DisturbedFileSystem, Env, MemoryFileSystem};
@@ -17,12 +17,13 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// What the child has inherited.
+/// Objects that the child has inherited.
 struct Inherited {
     db: Db,
     for_reading: Db,
     iter: DbIterator,
-    /// Of a tree that the parent has replaced since, so that it is the last who has its files.
+    /// Iterator over a version that the parent has replaced since, so that only this iterator holds
+    /// its files.
     old: DbIterator,
     snapshot: Snapshot,
     family: ColumnFamily,
@@ -59,14 +60,14 @@ fn in_child(inherited: Inherited) -> Result<(), String> {
     }
     drop((iter, old, then, family));
     drop((for_reading, db));
-    // What these had done in the background is done by now.
+    // Time for background work that these drops could have caused.
     std::thread::sleep(Duration::from_millis(100));
     Ok(())
 }
 
-/// Runs `child` in a child of this process, and says how it ended: by a signal if it hangs.
+/// Runs `child` in a child of this process and returns its wait status: a signal if it hangs.
 ///
-/// Why no panic then: whoever the caller holds up would never be let go.
+/// A hang does not panic, because threads that the caller blocks would then never be released.
 fn forked(child: impl FnOnce() -> Result<(), String>) -> i32 {
     // SAFETY: the child allocates memory after the fork, which glibc supports, and leaves by
     // `_exit`.
@@ -84,7 +85,7 @@ fn forked(child: impl FnOnce() -> Result<(), String>) -> i32 {
     let end = Instant::now() + Duration::from_secs(300);
     let mut status = 0;
     loop {
-        // SAFETY: asks after our own child.
+        // SAFETY: waits for a child of this process.
         match unsafe { libc::waitpid(pid, &mut status, libc::WNOHANG) } {
             0 if Instant::now() > end => {
                 // SAFETY: the child has not been waited for, so the number is its own.
@@ -100,11 +101,11 @@ fn forked(child: impl FnOnce() -> Result<(), String>) -> i32 {
     }
 }
 
-/// Holds up the next write to the MANIFEST.
+/// Blocks the next write to the MANIFEST.
 #[derive(Debug)]
 struct HeldUp {
     armed: AtomicBool,
-    /// The one in force: that which was in force before may be removed meanwhile.
+    /// Name of the current MANIFEST; the previous one may be removed meanwhile.
     manifest: Mutex<String>,
     told: SyncSender<()>,
     go_on: Mutex<Receiver<()>>,
@@ -119,15 +120,14 @@ impl Disturb for HeldUp {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         if *name == **self.manifest.lock().unwrap() && self.armed.swap(false, Ordering::SeqCst) {
             self.told.send(()).unwrap();
-            // Why ignored: a test that fails lets everybody go on.
+            // An error is ignored, because the sender is dropped when the test fails.
             let _ = self.go_on.lock().unwrap().recv();
         }
         Ok(())
     }
 }
 
-/// A child that is forked while the parent has nobody take a snapshot: in the child that never
-/// ends.
+/// Forks while the parent blocks snapshots; in the child nothing will ever unblock them.
 fn a_child_takes_snapshots_whatever_the_parent_was_doing() {
     let ((told, tells), (release, go_on)) = (sync_channel(1), sync_channel(1));
     let held_up =
@@ -141,7 +141,7 @@ fn a_child_takes_snapshots_whatever_the_parent_was_doing() {
     writer.open("/file.sst").unwrap();
     writer.put("key", "ingested").unwrap();
     writer.finish().unwrap();
-    // So that nothing but the ingestion writes to the MANIFEST from here on.
+    // From here on, only the ingestion writes to the MANIFEST.
     db.put("written", "before").unwrap();
     db.flush(&FlushOptions::default()).unwrap();
     db.wait_for_compact(&Default::default()).unwrap();
@@ -202,10 +202,11 @@ fn the_child_of_a_fork_is_refused_and_leaves_everything_to_its_parent() {
     };
     let inherited = Inherited { old, ..inherited() };
     let count = |ending: &str| names(directory.path()).iter().filter(|name| name.ends_with(ending)).count();
-    // What the flushes and the compaction have replaced is gone, but for what is read.
+    // Files replaced by the flushes and the compaction are gone, except for those that are being
+    // read.
     eventually([2, 1, 0], || [".sst", ".log", ".dbtmp"].map(count));
     let before = names(directory.path());
-    // The only handles of the child: they are dropped there for good.
+    // The child's only handles, so that it drops the last ones.
     let handles = (inherited, db);
     let handles = std::cell::Cell::new(Some(handles));
     let take = || handles.take().unwrap();
@@ -221,7 +222,7 @@ fn the_child_of_a_fork_is_refused_and_leaves_everything_to_its_parent() {
     let elsewhere = Db::open(directory.path(), &options).unwrap_err();
     assert!(elsewhere.to_string().contains("open elsewhere"), "{elsewhere}");
     let mut found = 0;
-    // What the child has let go of, the parent still reads.
+    // The parent can still read the iterator that the child has dropped.
     while inherited.old.valid() {
         assert_eq!(inherited.old.value(), b"value");
         inherited.old.next().unwrap();

@@ -1,20 +1,19 @@
-//! Background threads leave the processors to others until their backlog presses, or somebody waits
-//! for them.
+//! Background threads run at low priority until their backlog grows or a caller waits for them.
 //!
-//! One test, since it looks at all threads of the process.
+//! A single test, because it looks at all threads of the process.
 
 use karst_engine::{Db, Options};
 use karst_io::{Env, Priority};
 use std::time::{Duration, Instant};
 
-/// How nice the threads of a name are; empty if there are none.
+/// Returns the nice values of the threads of a name, which may be empty.
 fn niceness(name: &str) -> Vec<i32> {
     let mut found = Vec::new();
     for task in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
         let read = |file: &str| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
         if read("comm").trim() == name {
-            // Behind the name, which is in parentheses: state, then fifteen numbers, then how nice
-            // it is.
+            // After the name in parentheses come the state, fifteen numbers and then the nice
+            // value.
             let stat = read("stat");
             found.extend(
                 stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(16)?.parse::<i32>().ok()),
@@ -24,7 +23,7 @@ fn niceness(name: &str) -> Vec<i32> {
     found
 }
 
-/// Waits until all threads of a name are so nice. It fails after a while.
+/// Waits until all threads of a name have this nice value. Panics after five minutes.
 fn wait_for(name: &str, nice: i32) {
     let end = Instant::now() + Duration::from_secs(300);
     loop {
@@ -37,7 +36,7 @@ fn wait_for(name: &str, nice: i32) {
     }
 }
 
-/// Whether threads of this process may be made less nice again, tried on one that ends then.
+/// Returns true if nice values in this process may be lowered again, tried on a temporary thread.
 fn may_go_back() -> bool {
     let try_it = || {
         let thread = std::fs::read_link("/proc/thread-self").unwrap();
@@ -102,7 +101,7 @@ fn jobs_give_way_until_their_backlog_presses() {
     wait_for("karst-high", ordinary + 10);
     wait_for("karst-low", 19);
 
-    // Five files of L0 that nothing is done about yet are more than half of eight.
+    // Five files in L0 that wait for a compaction are more than half of eight.
     db.set_options(db.default_column_family(), &[("disable_auto_compactions", "true")]).unwrap();
     for _ in 0..5 {
         db.put("k", "v").unwrap();

@@ -1,5 +1,5 @@
-//! What databases leave behind that were closed and dropped: no descriptor and no thread in the
-//! process, and in the directory the same few files however often.
+//! Resources left by closed and dropped databases: no descriptor and no thread in the process, and
+//! a bounded number of files in the directory after any number of openings.
 
 use karst_engine::{Db, Options};
 use karst_io::{Crash, Env, MemoryFileSystem, Simulation};
@@ -10,10 +10,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
-/// The tests of this file run one at a time, as they count what the whole process has.
+/// Serializes the tests of this file, because they count resources of the whole process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    // Why not poisoned: that one has failed is no failure of the others.
+    // Poisoning is ignored, because a failed test must not fail the others.
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -32,7 +32,7 @@ fn open(directory: &Path, number: usize) -> Db {
     db
 }
 
-/// Reads a table, and so has the calling thread's own ring.
+/// Reads a table, which creates the calling thread's ring.
 fn read(db: &Db) {
     db.flush(&Default::default()).unwrap();
     assert!(db.get("key").unwrap().is_some());
@@ -48,7 +48,7 @@ fn dropped_databases_leave_no_descriptors_and_no_threads() {
     databases.iter().for_each(read);
     assert!(descriptors() > before.0 + 40, "each has its rings");
     drop(databases);
-    // Why not equal: threads of tests that ran before end too.
+    // Not equal, because threads of earlier tests may end too.
     eventually(true, || descriptors() <= before.0 && threads() <= before.1);
 }
 
@@ -84,7 +84,7 @@ fn a_thread_lets_go_of_databases_that_others_dropped_when_it_reads_again() {
     });
 }
 
-/// How many files of each kind are in the directory: numbers and times taken out of their names.
+/// Returns the number of files of each kind in the directory: names without digits.
 fn kinds(env: &Env, path: &Path) -> BTreeMap<String, usize> {
     let mut kinds = BTreeMap::new();
     for name in env.fs().list_dir(path).unwrap() {
@@ -107,8 +107,8 @@ fn opening_and_closing_leaves_so_many_files_however_often() {
     for round in 0..60u64 {
         let db = Db::open(path, &options).unwrap();
         db.put("key", round.to_be_bytes()).unwrap();
-        // Why waited for: closing gives up what runs, and a session may be shorter than any
-        // compaction.
+        // Waits, because closing cancels running compactions, and a session may be shorter than any
+        // of them.
         db.wait_for_compact(&Default::default()).unwrap();
         db.close().unwrap();
         drop(db);
@@ -119,7 +119,7 @@ fn opening_and_closing_leaves_so_many_files_however_often() {
     assert_eq!(files("OPTIONS-"), Some(2));
     assert_eq!(files("MANIFEST-"), Some(1));
     assert_eq!(files(".log"), Some(1));
-    // Each opening makes one of what is in the log, and every few of them become one.
+    // Each opening flushes the log to a table, and a few tables are compacted into one.
     assert!(files(".sst") <= Some(8), "{after:?}");
     let others = ["CURRENT", "IDENTITY", "LOCK", "LOG"];
     assert!(others.iter().all(|name| files(name) == Some(1)));

@@ -1,8 +1,8 @@
-//! Hundreds of databases open at once in one process (a thousand in the long form), and opened and
-//! closed over and over: what each costs while it is idle, and that nothing is left of any.
+//! Hundreds of databases open at once in one process (a thousand in the long form), and databases
+//! that are opened and closed repeatedly: the resources of each while idle, and that none is left.
 //!
-//! Databases that share an [`Env`] share its threads, rings and drivers; with one of its own each
-//! has its own of these.
+//! Databases that share an [`Env`] share its threads, rings and drivers; each with an [`Env`] of
+//! its own has its own of these.
 
 use karst_engine::io::Env;
 use karst_engine::{BottommostLevelCompaction, CompactRangeOptions, Db, FlushOptions, Options};
@@ -11,13 +11,13 @@ use karst_testkit::eventually;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The tests of this file run one at a time, as they count what the whole process has.
+/// Serializes the tests of this file, because they count resources of the whole process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Lets this process have as many descriptors as it may ever have.
+/// Raises this process's limit of descriptors to its maximum, and returns it.
 fn raise_descriptors() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: reads and writes a limit of this process, through memory of ours.
@@ -29,7 +29,7 @@ fn raise_descriptors() -> u64 {
     limit.rlim_cur
 }
 
-/// What this process has.
+/// Resources of this process.
 #[derive(Clone, Copy, Debug)]
 struct Has {
     descriptors: usize,
@@ -50,8 +50,8 @@ fn has() -> Has {
     }
 }
 
-/// How many threads this process has beside those that the test harness starts for the tests of
-/// this file: a test that waits for its turn may get its thread at any moment.
+/// Returns the number of threads of this process without those of the test harness for the tests of
+/// this file, because a waiting test may get its thread at any moment.
 fn threads() -> usize {
     let tests = [
         "very_many_that_share_an_environment",
@@ -60,7 +60,7 @@ fn threads() -> usize {
     ];
     let is_of_harness = |name: &str| !name.is_empty() && tests.iter().any(|test| test.starts_with(name));
     let names = std::fs::read_dir("/proc/self/task").unwrap().filter_map(|thread| {
-        // A thread may end between the listing and this.
+        // A thread may end between the listing and this read.
         std::fs::read_to_string(thread.unwrap().path().join("comm")).ok()
     });
     names.filter(|name| !is_of_harness(name.trim_end())).count()
@@ -73,8 +73,8 @@ fn open(directory: &Path, number: usize, options: &Options) -> Db {
     db
 }
 
-/// Opens so many, looks what each costs, closes them in another order, and waits until the process
-/// has what it had before.
+/// Opens `many` databases, measures the cost of each, closes them in another order, and waits until
+/// the process has the resources that it had before.
 fn open_and_close(directory: &Path, many: usize, options: impl Fn() -> Options) -> Has {
     let before = has();
     let mut databases: Vec<Db> = (0..many).map(|number| open(directory, number, &options())).collect();
@@ -85,7 +85,7 @@ fn open_and_close(directory: &Path, many: usize, options: impl Fn() -> Options) 
         mappings: during.mappings.saturating_sub(before.mappings) / many,
         memory_kib: during.memory_kib.saturating_sub(before.memory_kib) / many as u64,
     };
-    // They all work while all are open.
+    // All of them work while all are open.
     for (number, db) in databases.iter().enumerate().step_by(37) {
         db.put("again", "1").unwrap();
         assert_eq!(db.get("key").unwrap().as_deref(), Some(number.to_string().as_bytes()));
@@ -96,9 +96,9 @@ fn open_and_close(directory: &Path, many: usize, options: impl Fn() -> Options) 
             db.close().unwrap();
         }
     }
-    // Descriptors and threads that are left.
+    // Numbers of descriptors and threads that are left.
     eventually((0, 0), || {
-        // A thread lets go of its rings of databases that others have ended when it reads again.
+        // A thread drops its rings of databases that were closed elsewhere at its next read.
         karst_engine::io::block_on(&Env::posix(), async {});
         let now = has();
         let left = |now: usize, before: usize| now.saturating_sub(before);
@@ -107,17 +107,17 @@ fn open_and_close(directory: &Path, many: usize, options: impl Fn() -> Options) 
     each
 }
 
-/// In memory where that can be had: what takes its time on a disk are syncs, which are not at
-/// issue.
+/// Returns a directory in memory if possible, because the syncs that dominate on a disk are not
+/// tested.
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// Has the environment make what it makes once, for the first who needs it.
+/// Makes the environment create the resources that it creates once, on first use.
 fn warm_up(directory: &Path, env: &Env) {
     let databases: Vec<Db> = (0..8).map(|number| open(directory, number, &options(env))).collect();
     for db in &databases {
-        // Into the last level, and from there: jobs of every priority.
+        // Compactions into and within the last level, so that jobs of every priority run.
         for _ in 0..2 {
             db.put("key", "value").unwrap();
             db.flush(&FlushOptions::default()).unwrap();
@@ -131,7 +131,7 @@ fn warm_up(directory: &Path, env: &Env) {
 }
 
 fn options(env: &Env) -> Options {
-    // Why small memtables: each log reserves as much room on the disk.
+    // Small memtables, because each log reserves as much space on the disk.
     let text = "create_if_missing=true;write_buffer_size=65536";
     Options::new().env(env.clone()).set_all(text).unwrap()
 }
@@ -139,7 +139,7 @@ fn options(env: &Env) -> Options {
 #[test]
 fn very_many_that_share_an_environment() {
     let _alone = alone();
-    // The short form has 300, which tells the cost of each as well.
+    // 300 in the short form are enough to measure the cost of each.
     let many = if raise_descriptors() < 12_000 {
         100
     } else if long() {
@@ -183,11 +183,11 @@ fn over_and_over_nothing_adds_up() {
         after.push((has(), files));
     }
     println!("{after:?}");
-    // What the allocator keeps is known after the first rounds.
+    // The allocator's retained memory is stable after the first rounds.
     let ((early, _), (late, files)) = (after[3], after[7]);
     assert!(late.descriptors <= early.descriptors && late.threads <= early.threads, "{early:?} {late:?}");
     assert!(late.mappings <= early.mappings + 30, "{early:?} {late:?}");
     assert!(late.memory_kib <= early.memory_kib + 8_000, "{early:?} {late:?}");
-    // Each opening makes a table of what is in the log, and every few of them become one.
+    // Each opening flushes the log to a table, and a few tables are compacted into one.
     assert!(files <= 20, "{files} files of one database");
 }

@@ -1,8 +1,7 @@
-//! A cached hit allocates nothing: `get` and `multi_get`, synchronous and asynchronous, but for the
+//! Cached hits allocate nothing: `get` and `multi_get`, synchronous and asynchronous, except for a
 //! batch's vector of results.
 //!
-//! Every allocation of the test's thread is counted by a global allocator that passes on to the
-//! system's.
+//! A global allocator counts every allocation of the test's thread and delegates to the system's.
 
 use karst_engine::db::Db;
 use karst_engine::open::Options;
@@ -36,7 +35,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// How often `run` allocates.
+/// Returns the number of allocations in `run`.
 fn allocations(run: impl FnOnce()) -> u64 {
     let before = ALLOCATIONS.get();
     run();
@@ -50,8 +49,8 @@ fn first_poll<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// The keys of a small database with levels, filters and a memtable, all of it in the cache of the
-/// handle.
+/// Returns the keys of a small database with levels, filters and a memtable, with all of it in the
+/// handle's cache.
 fn cached(flags: &[&str], options: Options) -> (tempfile::TempDir, Db, Vec<Vec<u8>>) {
     let directory = tempfile::tempdir().unwrap();
     let mut all = vec![
@@ -120,6 +119,7 @@ fn hits_with_partitioned_metadata_in_the_cache() {
 
 #[test]
 fn hits_in_a_block_cache_with_few_open_files() {
-    // The limit is above the number of files: what is measured is finding open files under a limit.
+    // The limit exceeds the number of files, so the test covers the lookup of open files under a
+    // limit.
     check(&[], Options::new().block_cache_bytes(64 << 20).db(|db| db.max_open_files = 500));
 }

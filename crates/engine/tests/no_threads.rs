@@ -1,10 +1,9 @@
-//! Where the operating system has no thread left: a database is opened for writing only with the
-//! threads that it cannot go on without, says so otherwise, and works with these; reading needs
-//! none.
+//! Operation without available threads: opening for writing needs a minimum of threads, fails with
+//! an error below it, and works with exactly these; reading needs none.
 //!
-//! The threads are refused by the environment, and, where this runs as root with util-linux at
-//! hand, by the operating system: this test's own program runs again as another user, who may have
-//! one process.
+//! The environment refuses the threads. If the test runs as root with util-linux installed, the
+//! operating system does too: the test's program runs again as another user, with a limit of one
+//! process.
 
 use karst_engine::{CompactRangeOptions, Db, ErrorKind, FlushOptions, Options};
 use karst_io::Env;
@@ -46,7 +45,7 @@ fn opening_needs_two_threads_and_no_more() {
     use_it(&db);
     db.close().unwrap();
     drop(db);
-    // What is left behind is found, and removed while nothing can be started.
+    // The next opening finds and removes the files left behind, without any further thread.
     let db = Db::open(&path, &options(&ThreadAllowance::new(2))).unwrap();
     db.close().unwrap();
     drop(db);
@@ -56,7 +55,7 @@ fn opening_needs_two_threads_and_no_more() {
 
 const AS_ANOTHER: [&str; 4] = ["setpriv", "--reuid=54321", "--regid=54321", "--clear-groups"];
 
-/// Whether this process may become a user of its own.
+/// Returns true if this process may switch to another user.
 fn may_be_another() -> bool {
     Command::new(AS_ANOTHER[0])
         .args(&AS_ANOTHER[1..])
@@ -65,8 +64,8 @@ fn may_be_another() -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Runs this program again as a user of its own, who may have `processes` in all. What hangs is
-/// ended.
+/// Runs this program again as another user with a limit of `processes`. A timeout kills it if it
+/// hangs.
 fn confined(program: &Path, directory: &Path, processes: &str) -> Output {
     Command::new("timeout")
         .args(["--signal=KILL", "300"])
@@ -98,7 +97,7 @@ fn opening_says_that_the_operating_system_has_no_threads() {
         return eprintln!("not checked: neither root nor util-linux here");
     }
     let directory = tempfile::tempdir_in("/tmp").unwrap();
-    // Why a copy: the other user may not reach this one.
+    // A copy, because the other user may not be able to reach the original.
     let program = directory.path().join("program");
     std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     let all = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777);

@@ -1,9 +1,8 @@
-//! Where nothing may be written, or not everything read: a file system that is mounted for reading
-//! only, files and directories without permission. What is refused names the file, and changes
-//! nothing; what can be read is read.
+//! Missing permissions: a file system mounted read-only, files and directories without permission.
+//! A refused call names the file and changes nothing; readable data is read.
 //!
-//! The first needs root. The others need a user who is not, since root is permitted everything:
-//! this test's own program runs again as one.
+//! The first needs root. The others need another user, because root has all permissions: the test's
+//! program runs again as one.
 
 use karst_engine::{Db, ErrorKind, Options, WriteOptions};
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +16,7 @@ fn options() -> Options {
     Options::new().db(|db| db.create_if_missing = true)
 }
 
-/// A database with a table and a log that has something.
+/// Makes a database with a table and a log with an entry.
 fn filled(path: &Path) {
     let db = Db::open(path, &options()).unwrap();
     db.put("flushed", "1").unwrap();
@@ -34,7 +33,7 @@ fn reads(path: &Path) {
     assert_eq!(db.put("key", "1").unwrap_err().kind(), ErrorKind::InvalidArgument);
 }
 
-/// Names, sizes and times of change of all files.
+/// Returns names, sizes and modification times of all files.
 fn state(path: &Path) -> Vec<(PathBuf, u64, std::time::SystemTime)> {
     let entries = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap());
     let mut state: Vec<_> = entries
@@ -117,7 +116,7 @@ fn denied<T>(what: &str, outcome: karst_engine::Result<T>, file: &Path) {
     assert!(text.contains("Permission denied") && text.contains(file.to_str().unwrap()), "{what}: {text}");
 }
 
-/// As a user who is not root.
+/// Runs as a user other than root.
 fn without_permission(directory: &Path) {
     let path = directory.join("db");
     filled(&path);
@@ -127,14 +126,14 @@ fn without_permission(directory: &Path) {
     permit(&path, 0o555);
     reads(&path);
     denied("open", Db::open(&path, &options()), &path);
-    // Nor be entered.
+    // The directory cannot be entered.
     permit(&path, 0o000);
     denied("open", Db::open(&path, &options()), &path);
     denied("open for reading", Db::open_read_only(&path, &options()), &path);
     denied("list", Db::list_column_families(&path, &options()), &path);
     permit(&path, 0o755);
     assert_eq!(state(&path), before, "what was refused has changed something");
-    // A new one beneath it cannot be made.
+    // A new database beneath it cannot be created.
     permit(directory, 0o555);
     denied("create", Db::open(directory.join("new"), &options()), &directory.join("new"));
     permit(directory, 0o755);
@@ -145,7 +144,7 @@ fn without_permission(directory: &Path) {
         permit(&file, 0o000);
         let read = Db::open_read_only(&path, &options());
         match part {
-            // It is opened when it is needed.
+            // Tables are opened on access.
             ".sst" => denied(part, read.and_then(|db| db.get("flushed")), &file),
             _ => denied(part, read, &file),
         }
@@ -155,7 +154,7 @@ fn without_permission(directory: &Path) {
             reads(&path);
         }
     }
-    // LOCK and LOG, which reading needs not.
+    // LOCK and LOG, which reading does not need.
     for part in ["LOCK", "LOG"] {
         let file = path.join(part);
         permit(&file, 0o000);
@@ -168,7 +167,7 @@ fn without_permission(directory: &Path) {
     let db = Db::open(&path, &options()).unwrap();
     assert!(db.get("flushed").unwrap().is_some() && db.get("logged").unwrap().is_some());
 
-    // The directory of an open database loses its permission: what needs a new file says so.
+    // The directory of an open database loses its permission: calls that need a new file fail.
     permit(&path, 0o555);
     db.put("late", "1").unwrap();
     denied("flush", db.flush(&Default::default()), &path);
@@ -191,7 +190,7 @@ fn without_permission_the_file_is_named_and_nothing_changes() {
         return without_permission(directory.path());
     }
     const AS_ANOTHER: [&str; 4] = ["setpriv", "--reuid=54321", "--regid=54321", "--clear-groups"];
-    // Why a copy: the other user may not reach this one.
+    // A copy, because the other user may not be able to reach the original.
     let program = directory.path().join("program");
     std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     permit(directory.path(), 0o777);

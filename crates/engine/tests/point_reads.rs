@@ -1,6 +1,6 @@
-//! Point lookups of databases that RocksDB wrote, in every form and under the conditions that take
-//! every way through the read path: cached, cache of size 0, metadata in the cache, few open files,
-//! direct I/O, serial reads, level by level.
+//! Point lookups in databases that RocksDB wrote, in every form and under conditions that cover the
+//! read path: cached, cache of size 0, metadata in the cache, few open files, direct I/O, serial
+//! reads, level by level.
 
 use karst_engine::db::Db;
 use karst_engine::open::Options;
@@ -16,19 +16,19 @@ use tempfile::TempDir;
 /// A key and its value.
 type Entry = (Vec<u8>, Vec<u8>);
 
-/// A database with several L0 files and levels below, and what RocksDB says is in it.
+/// A database with several L0 files and levels below, and the entries that RocksDB reads from it.
 struct Sample {
     directory: TempDir,
     entries: Vec<Entry>,
-    /// How often it was checked.
+    /// Number of checks so far.
     checks: AtomicUsize,
 }
 
-/// Into how many parts the short form divides the keys of a sample.
+/// Number of parts into which the short form divides the keys of a sample.
 const PARTS: usize = 3;
 
 impl Sample {
-    /// Writes it with db_bench and these flags on top of the usual ones.
+    /// Writes a sample with db_bench and these flags on top of the usual ones.
     fn write(flags: &[&str]) -> Sample {
         Sample::write_at_least(4000, flags)
     }
@@ -48,7 +48,7 @@ impl Sample {
         ];
         all.extend(flags);
         if !flags.iter().any(|flag| flag.starts_with("--benchmarks")) {
-            // Why not `waitforcompaction`: it sleeps for five seconds before it looks.
+            // Not `waitforcompaction`, because it sleeps for five seconds before its first look.
             all.push("--benchmarks=fillrandom,overwrite,compact,overwrite");
         }
         db_bench(directory.path(), &all).unwrap();
@@ -61,8 +61,8 @@ impl Sample {
         self.directory.path()
     }
 
-    /// Every key is found with its value, keys in between are not, in all forms. The short form
-    /// asks for a part of the keys only, for another part in each call.
+    /// Asserts that every key is found with its value and that keys in between are not, in all
+    /// forms. The short form tests one part of the keys per call, in turn.
     fn check(&self, options: Options, read: &ReadOptions) {
         let db = Db::open_read_only(self.path(), &options).unwrap();
         let family = db.default_column_family();
@@ -81,7 +81,7 @@ impl Sample {
             assert_eq!(db.get_cf(read, family, key).unwrap(), None);
         }
         for batch in asked.chunks(97) {
-            // Present and absent keys, some of them twice, in no order.
+            // Present and absent keys in irregular order, some of them twice.
             let mut wanted: Vec<(&[u8], Option<&[u8]>)> = Vec::new();
             for &i in batch {
                 let (key, value) = &self.entries[(i * 7919) % self.entries.len()];
@@ -195,7 +195,7 @@ fn range_tombstones_and_deletions_hide_what_is_older() {
     assert!(properties.lines().any(|line| line.contains("range deletions") && !line.ends_with(" 0")));
     sample.check(cache(64 << 20), &ReadOptions::default());
     sample.check(cache(0), &ReadOptions::default());
-    // Every key that could have been written and is not in the scan was deleted.
+    // All other keys that were written have been deleted.
     let db = Db::open_read_only(sample.path(), &cache(1 << 20)).unwrap();
     let live: std::collections::BTreeSet<&[u8]> = sample.entries.iter().map(|(key, _)| &key[..]).collect();
     let mut deleted = 0;

@@ -1,7 +1,7 @@
-//! Two processes and one database: the second who would write is refused and told by which file,
-//! whoever only reads is not, and a process that is killed holds up nobody.
+//! Two processes and one database: a second writer is refused with an error that names the file,
+//! readers are not refused, and a killed process blocks no other.
 //!
-//! The other process is this test's own program, run again.
+//! The other process runs this test's program again.
 
 use karst_engine::{Db, ErrorKind, Options, WriteOptions};
 use karst_testkit::rocksdb_tools::{Killed, ldb};
@@ -16,7 +16,7 @@ fn options() -> Options {
     Options::new().db(|db| db.create_if_missing = true)
 }
 
-/// The other process: opens the database and does what it is told, a line at a time.
+/// The other process: opens the database and executes one command per line.
 fn other(directory: &Path) {
     let mut db = match Db::open(directory, &options()) {
         Ok(db) => Some(db),
@@ -60,7 +60,7 @@ impl Other {
         (other, told)
     }
 
-    /// The next thing that it says; the test harness says other things in between.
+    /// Returns the next answer, skipping the lines of the test harness.
     fn told(&mut self) -> String {
         loop {
             let mut line = String::new();
@@ -98,7 +98,7 @@ fn one_process_writes_and_others_read() {
     refused(path);
     assert_eq!(Db::destroy(path, &options()).unwrap_err().kind(), ErrorKind::Locked);
     assert!(ldb(path, &["put", "k", "v"], b"").is_err(), "RocksDB is refused too");
-    // Readers come and go beside it, and change nothing.
+    // Readers open and close it concurrently, and change nothing.
     for _ in 0..3 {
         let db = Db::open_read_only(path, &options()).unwrap();
         for key in &keys {
@@ -107,24 +107,24 @@ fn one_process_writes_and_others_read() {
         drop(db);
         keys.push(first.ask("write"));
     }
-    // A third process is refused as this one was.
+    // A third process is refused too.
     let (_third, told) = Other::start(path);
     assert!(told.starts_with("refused Locked") && told.contains("LOCK"), "{told}");
     keys.push(first.ask("write"));
 
-    // It is killed in the midst of it.
+    // The process is killed in the middle of the write.
     first.child.0.kill().unwrap();
     first.child.0.wait().unwrap();
     let db = Db::open(path, &options()).unwrap();
     for key in &keys {
         assert!(db.get(key).unwrap().is_some(), "{key} was acknowledged");
     }
-    // Now the roles are exchanged.
+    // Now this process has the lock and the other one is refused.
     let (_second, told) = Other::start(path);
     assert!(told.starts_with("refused Locked"), "{told}");
     db.put("key", "mine").unwrap();
     db.close().unwrap();
-    // The handle is still there, but the lock is free.
+    // The closed handle still exists, but the lock is free.
     let (mut second, told) = Other::start(path);
     assert_eq!(told, "opened");
     assert_eq!(db.put("key", "late").unwrap_err().kind(), ErrorKind::Closed);

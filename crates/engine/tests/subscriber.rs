@@ -1,6 +1,5 @@
-//! A subscriber of `tracing` that panics, alone in its process, as there is one for all of it:
-//! whatever the database reports, nobody waits for ever, no call panics, and what was acknowledged
-//! is there.
+//! A panicking subscriber of `tracing`, alone in its process because a subscriber is global: no
+//! event of the database makes a call panic or wait forever, and no acknowledged write is lost.
 
 use karst_engine::io::{Disturb, Disturbance, DisturbedFileSystem, Env, FileSystem, MemoryFileSystem};
 use karst_engine::{Db, EventListener, FlushInfo, FlushOptions, Options, WriteOptions};
@@ -12,14 +11,14 @@ use std::time::Duration;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Longer than anything here takes; who waits so long would wait for ever.
+/// Time limit that only a wait without end reaches.
 const FOREVER: Duration = Duration::from_secs(60);
 const PATH: &str = "/db";
 
 static ARMED: AtomicBool = AtomicBool::new(false);
 static PANICS: AtomicU64 = AtomicU64::new(0);
 
-/// Panics at warnings and errors while it is armed.
+/// Subscriber that panics at warnings and errors while armed.
 struct Bad;
 
 impl Subscriber for Bad {
@@ -32,7 +31,8 @@ impl Subscriber for Bad {
     fn record(&self, _: &Id, _: &Record<'_>) {}
     fn record_follows_from(&self, _: &Id, _: &Id) {}
     fn event(&self, event: &Event<'_>) {
-        // Why of the engine: subscribers choose by the module that reports, whatever is between.
+        // The event's target names a crate of the engine, because subscribers select by the
+        // reporting module.
         let target = event.metadata().target();
         let of_engine =
             ["karst_engine::", "karst_commit::", "karst_base::"].iter().any(|of| target.starts_with(of));
@@ -45,7 +45,7 @@ impl Subscriber for Bad {
     fn exit(&self, _: &Id) {}
 }
 
-/// Lets nothing be done to files with this in their names, unless it is empty.
+/// Fails all operations on files whose names contain this text, unless it is empty.
 #[derive(Debug, Default)]
 struct Fails(Mutex<String>);
 
@@ -77,7 +77,7 @@ impl EventListener for BadListener {
     }
 }
 
-/// What so many threads do at the same time ends, without a panic.
+/// Asserts that `threads` threads running `work` concurrently all end, without a panic.
 fn all_end(what: &str, threads: usize, work: impl Fn(usize) + Send + Sync + 'static) {
     let (tell, told) = channel();
     let work = Arc::new(work);
@@ -98,7 +98,7 @@ fn flush(db: &Db) -> karst_engine::Result<()> {
     db.flush(&FlushOptions::default())
 }
 
-/// A database with a key, and what happens to its files.
+/// A database with a key, and the faults of its files.
 struct Bench {
     files: Arc<dyn FileSystem>,
     fails: Arc<Fails>,
@@ -122,13 +122,13 @@ impl Bench {
         Bench { files, fails, options, db }
     }
 
-    /// What a thread does with the database ends.
+    /// Asserts that one thread's work with the database ends.
     fn ends(&self, what: &str, work: impl Fn(&Db) + Send + Sync + 'static) {
         let db = self.db.clone();
         all_end(what, 1, move |_| work(&db));
     }
 
-    /// The database closes, the subscriber was asked meanwhile, and these keys are there.
+    /// Asserts that the database closes, that the subscriber was called, and that these keys exist.
     fn end(self, keys: &[&str]) {
         self.ends("closing", |db| db.close().unwrap());
         ARMED.store(false, SeqCst);
@@ -178,7 +178,7 @@ fn a_listener_panics() {
     bench.end(&["key"]);
 }
 
-/// Many at a time.
+/// Several threads fail at a time.
 fn calls_meet_failures(file: &str) {
     let bench = Bench::new(true);
     bench.fails.set(file);
@@ -205,7 +205,7 @@ fn calls_meet_failures(file: &str) {
     bench.end(&acknowledged.iter().map(String::as_str).collect::<Vec<_>>());
 }
 
-/// One test: there is one subscriber, and no two may arm it.
+/// A single test, because the subscriber is global and only one test may arm it.
 #[test]
 fn a_subscriber_that_panics_changes_nothing() {
     tracing::subscriber::set_global_default(Bad).unwrap();

@@ -1,4 +1,4 @@
-//! A state that a crash has left is opened, held against what was known, used, and opened again.
+//! Opens a state that a crash has left, compares it with the known writes, uses it and reopens it.
 
 use crate::reading::Reading;
 use crate::workload::{DIRECTORY, Known, Passing, Plan, passing_key};
@@ -11,32 +11,33 @@ use karst_testkit::ways::differences;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// How many wrong keys are told.
+/// Maximum number of wrong keys in a failure's message.
 const TOLD: usize = 8;
 
-/// What a state came to.
+/// Result of checking a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Everything is there that has to be; so many acknowledged batches were lost.
+    /// All required batches are present; `lost` acknowledged unsynced batches are missing.
     Recovered { lost: u64 },
-    /// The recovery mode wants no such state.
+    /// The recovery mode refuses such a state.
     Refused,
 }
 
-/// What kind of state it is.
+/// Kind of a state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct State<'a> {
-    /// Only the process has ended, so that nothing is lost that had left it.
+    /// True if only the process has ended, so that all completed writes of files survive.
     pub(crate) whole: bool,
-    /// This file never was as it is.
+    /// A file whose content the crash garbled.
     pub(crate) damaged: Option<&'a Path>,
 }
 
 impl State<'_> {
-    /// Whether the database may refuse to open with this error.
+    /// Returns true if the database may refuse to open with this error.
     ///
-    /// A MANIFEST whose last record is all there and wrong is refused, as RocksDB does: it may have
-    /// been right and acknowledged once. So does a recovery mode that bears nothing.
+    /// Compat: a MANIFEST whose last record is complete but wrong is refused, as by RocksDB,
+    /// because the record may have been acknowledged. A recovery mode that tolerates no damage
+    /// refuses a torn log.
     fn may_refuse(&self, plan: &Plan, error: &Error) -> bool {
         let manifest = self.damaged.filter(|path| path.to_string_lossy().contains("/MANIFEST-"));
         let names_it = manifest.is_some_and(|path| error.to_string().contains(&*path.to_string_lossy()));
@@ -44,7 +45,7 @@ impl State<'_> {
     }
 }
 
-/// Check the database that `simulation` has.
+/// Checks the database of `simulation`.
 pub(crate) fn check(plan: &Plan, known: &Known, state: State<'_>, simulation: &Simulation) -> Outcome {
     simulation.set_most_steps(5_000_000);
     let options = plan.options(simulation.env());
@@ -67,7 +68,7 @@ fn open_and_check(plan: &Plan, mut known: Known, state: State<'_>, options: &Opt
         assert!(allowed, "families {passing:?}, not {:?} or {:?}", known.passing, known.under_way);
     }
     contents(plan, &known, &db, &cut);
-    // Whatever was left, one can go on with it.
+    // Any state that opens must accept writes.
     let families = plan.families(&db);
     let mut random = Random::new(7);
     for writer in 0..plan.writers {
@@ -92,13 +93,13 @@ fn open_and_check(plan: &Plan, mut known: Known, state: State<'_>, options: &Opt
     Outcome::Recovered { lost }
 }
 
-/// Which batches are there.
+/// Returns the number of batches of each writer that the database holds.
 fn cut(plan: &Plan, db: &Db) -> Cut {
     let number = |writer| marked(db.get(mark(writer)).expect("get").as_deref()).expect("a number");
     Cut((0..plan.writers).map(number).collect())
 }
 
-/// Everything that is there is what a cut says, in each way of reading.
+/// Asserts that the database holds exactly the entries of a cut, in each way of reading.
 fn contents(plan: &Plan, known: &Known, db: &Db, cut: &Cut) {
     let store = Reading { db, options: ReadOptions::default() };
     for (number, name) in plan.names().iter().enumerate() {
@@ -109,8 +110,8 @@ fn contents(plan: &Plan, known: &Known, db: &Db, cut: &Cut) {
     }
 }
 
-/// The families that come and go, with the number of their keys, which are those that they got
-/// first.
+/// Returns the column families that come and go, with their numbers of keys; their keys must be the
+/// first ones written.
 fn passing(db: &Db, plan: &Plan) -> Passing {
     let mut all = Passing::new();
     for family in db.column_families().iter().filter(|family| !plan.names().contains(&family.name())) {
@@ -127,8 +128,8 @@ fn passing(db: &Db, plan: &Plan) -> Passing {
     all
 }
 
-/// After closing there is no table, blob file, MANIFEST or temporary file that the database does
-/// not need.
+/// Asserts, after closing, that the directory holds no table, blob file, MANIFEST or temporary file
+/// that the database does not need.
 fn nothing_is_left_over(db: &Db) {
     let (live, _) = db.live_file_names();
     let mut names = db.env().fs().list_dir(Path::new(DIRECTORY)).expect("list");

@@ -1,4 +1,4 @@
-//! Goes through the boundaries of a run, and the states of each.
+//! Checks the states at the boundaries of a run.
 
 use crate::check::{Outcome, State, check};
 use crate::workload::{Known, Plan, record};
@@ -10,22 +10,22 @@ use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 
-/// One of so many states is checked, in the short form and in the long one.
+/// One in this many states is checked in the short form; below, in the long form.
 const SHARE: u64 = 48;
 const LONG_SHARE: u64 = 8;
-/// So many changes before a state that is looked at alone are shown.
+/// Number of changes that are printed before a state that is checked alone.
 const CHANGES_SHOWN: usize = 40;
-/// After one of so many states the power fails a second time, while the database is opened.
+/// After one in this many states the power fails again, while the database is opened.
 const AGAIN: u64 = 4;
 
-/// `KARST_STATE`: a boundary and a state there.
+/// Returns the boundary and the state that `KARST_STATE` names.
 fn one_state() -> Option<(usize, usize)> {
     let text = std::env::var("KARST_STATE").ok()?;
     let parts = text.split_once('.').and_then(|(at, state)| Some((at.parse().ok()?, state.parse().ok()?)));
     Some(parts.unwrap_or_else(|| panic!("KARST_STATE={text} is not boundary.state")))
 }
 
-/// What nobody reads who opens a database.
+/// Returns true for files that opening a database does not read.
 fn indifferent(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("LOG"))
 }
@@ -33,17 +33,17 @@ fn indifferent(path: &Path) -> bool {
 #[derive(Debug, Default)]
 struct Count {
     boundaries: usize,
-    /// States that differ, and those that were checked.
+    /// Numbers of distinct states and of checked ones.
     states: usize,
     checked: usize,
     refused: usize,
-    /// States at whose opening the power failed once more.
+    /// States at whose opening the power failed again.
     again: usize,
-    /// States in which acknowledged batches that were not synced are gone.
+    /// States that lack acknowledged unsynced batches.
     losing: usize,
 }
 
-/// Record a run and check its states, for each seed.
+/// Records a run for each seed and checks its states.
 pub(crate) fn explore(plan: &Plan) {
     let seeds = match number("KARST_SEED") {
         Some(seed) => seed..seed + 1,
@@ -137,8 +137,8 @@ fn explore_one(plan: &Plan, seed: u64, count: &mut Count) {
     count.boundaries += run.journal.len() + 1;
 }
 
-/// The power fails once more while the database is opened: at one boundary of that, in one of the
-/// states there.
+/// Fails the power again while the database is opened, at a random boundary of the opening, and
+/// checks one of the states there.
 fn crash_again(plan: &Plan, known: &Known, image: &Image, seed: u64) {
     let simulation = Simulation::with_image(image, seed);
     simulation.fs().record();
@@ -168,7 +168,7 @@ fn crash_again(plan: &Plan, known: &Known, image: &Image, seed: u64) {
     check(plan, known, kind, &Simulation::with_image(&point.image(state), seed));
 }
 
-/// Is told if there is a panic.
+/// Text that is printed if the thread panics.
 struct Told(String);
 
 impl Drop for Told {

@@ -1,19 +1,19 @@
-//! What a crash may leave at every boundary between two changes of the disk, opened and checked
-//! ([docs/decisions/crash-states.md](../../../../docs/decisions/crash-states.md)).
+//! The states that a crash may leave at every boundary between two changes of the disk, opened and
+//! checked ([docs/decisions/crash-states.md](../../../../docs/decisions/crash-states.md)).
 //!
-//! A workload runs once on the simulated machine, which records what happens to the disk. Then,
-//! change by change, the states that a crash may leave there are made from the record, each is
-//! opened by a machine of its own, held against what was acknowledged by then, and used.
+//! A workload runs once on the simulated machine, which records the changes of the disk. Change by
+//! change, the states that a crash may leave are then made from the record. Each is opened on a
+//! machine of its own, compared with the writes acknowledged by then, and used.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `workload` | the runs: options, writers, who flushes, compacts, makes and drops families; and what is known of them at each change |
-//! | `check` | a state is opened, checked, used and opened again |
+//! | `workload` | the runs: options, writers, the task that flushes, compacts, creates and drops families; and the facts known at each change |
+//! | `check` | opens a state, checks it, uses it and reopens it |
 //! | `explore` | boundaries and states, by number |
 //!
-//! Environment: one of some states is checked, and with `KARST_LONG_TESTS=1` every second one;
-//! `KARST_SEEDS` takes all of so many seeds, for soaking; `KARST_SEED` takes one seed, and with
-//! `KARST_STATE=boundary.state` that state alone, with a trace.
+//! Environment: by default a share of the states is checked, with `KARST_LONG_TESTS=1` a larger
+//! one; `KARST_SEEDS=<n>` runs n seeds, for soaking; `KARST_SEED` runs one seed, and with
+//! `KARST_STATE=boundary.state` only that state, with a trace.
 
 mod check;
 mod explore;
@@ -26,7 +26,7 @@ mod writing;
 use explore::explore;
 use workload::Plan;
 
-/// What all runs have in common: little of everything, so that much happens in few changes.
+/// Common settings of all runs, with small sizes, so that few changes include many operations.
 const PLAN: Plan = Plan {
     name: "",
     options: "",

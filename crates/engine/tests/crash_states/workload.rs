@@ -1,6 +1,6 @@
-//! The runs whose crashes are looked at: writers who own their keys, and one who flushes, compacts,
-//! syncs, changes options and makes and drops column families, in two lives of a database. After
-//! each thing that is known is noted how many changes of the disk there were by then.
+//! The recorded runs: writers that own their keys, and a task that flushes, compacts, syncs,
+//! changes options and creates and drops column families, in two lives of a database. Each known
+//! fact is noted with the number of changes of the disk by then.
 
 use crate::writing::batch;
 use karst_engine::{ColumnFamily, CompactRangeOptions, Db, FlushOptions, Options, WriteOptions};
@@ -13,24 +13,25 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub(crate) const DIRECTORY: &str = "/db";
-/// The families of the chronicle.
+/// Families that all writers use.
 const NAMES: [&str; 2] = ["default", "second"];
-/// Batches of each writer in each life.
+/// Number of batches of each writer in each life.
 const BATCHES: u64 = 26;
 const LIVES: u64 = 2;
 
-/// What differs from run to run.
+/// Settings that differ between runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) name: &'static str,
     pub(crate) options: &'static str,
     pub(crate) families: usize,
     pub(crate) writers: usize,
-    /// Writer 0 logs nothing.
+    /// True if writer 0 logs nothing.
     pub(crate) unlogged: bool,
-    /// A write is acknowledged before the log has left the process.
+    /// True if writes are acknowledged while the log is still buffered in the process.
     pub(crate) buffers_log: bool,
-    /// The process of the first life is killed when all is written; it does not close the database.
+    /// True if the process of the first life is killed after all writes, without closing the
+    /// database.
     pub(crate) killed: bool,
 }
 
@@ -46,7 +47,7 @@ impl Plan {
         options.env(env.clone()).block_cache_bytes(20_000)
     }
 
-    /// Whether recovery refuses logs that are torn.
+    /// Returns true if recovery refuses torn logs.
     pub(crate) fn bears_no_damage(&self) -> bool {
         self.options.contains("kAbsoluteConsistency")
     }
@@ -55,8 +56,7 @@ impl Plan {
         &NAMES[..self.families]
     }
 
-    /// Open the database with all families that are there, those of the chronicle made if they are
-    /// missing.
+    /// Opens the database with all of its families, and creates missing ones of `names`.
     pub(crate) fn open(&self, options: &Options) -> karst_engine::Result<Db> {
         let found = Db::list_column_families(DIRECTORY, options).unwrap_or_default();
         let mut names = self.names().to_vec();
@@ -72,25 +72,25 @@ impl Plan {
 /// Column families that come and go, each with the number of its keys.
 pub(crate) type Passing = BTreeMap<String, u64>;
 
-/// What is known at some moment.
+/// Required and allowed content at some moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     pub(crate) chronicle: Chronicle,
     pub(crate) passing: Passing,
-    /// What it may be instead, while it is changed.
+    /// Alternative to `passing` while a change of it is under way.
     pub(crate) under_way: Option<Passing>,
 }
 
-/// A run: what happened to the disk, and what was known after how many of its changes.
+/// A run: the changes of the disk, and the facts known after each number of them.
 pub(crate) struct Run {
     pub(crate) journal: Journal,
-    /// In order; the first is of before everything. With each the number of changes, and a number
-    /// that grows where more must survive.
+    /// In order, beginning before all changes: number of changes, strength (a number that grows
+    /// whenever more must survive), and the facts.
     known: Vec<(usize, usize, Arc<Known>)>,
 }
 
 impl Run {
-    /// What is known after so many changes, at the latest, and how much that is.
+    /// Returns the last facts known after `changes` changes, and their strength.
     pub(crate) fn known(&self, changes: usize) -> (usize, &Arc<Known>) {
         let count = self.known.partition_point(|(at, _, _)| *at <= changes);
         let (_, strength, known) = &self.known[count - 1];
@@ -102,7 +102,7 @@ struct World {
     plan: Plan,
     disk: SimulatedFileSystem,
     state: Mutex<State>,
-    /// Writers that are not done in this life.
+    /// Number of writers that are not done in this life.
     writing: AtomicUsize,
 }
 
@@ -112,7 +112,7 @@ struct State {
 }
 
 impl World {
-    /// Something has become known. `must`: more has to survive from now on.
+    /// Records a new fact. With `must`, more has to survive from now on.
     fn note<T>(&self, must: bool, change: impl FnOnce(&mut Known) -> T) -> T {
         let mut state = self.state.lock().unwrap();
         let out = change(&mut state.known);
@@ -135,7 +135,7 @@ impl World {
     }
 }
 
-/// Run a plan by a seed, with a record of it.
+/// Runs and records a plan with a seed.
 pub(crate) fn record(plan: &Plan, seed: u64) -> Run {
     let mut simulation = Simulation::new(seed);
     simulation.set_most_steps(20_000_000);
@@ -177,7 +177,8 @@ async fn live(world: Arc<World>, env: Env, mut random: Random, life: u64) {
         tasks.push(env.spawn(Priority::Low, own.write(writer)));
     }
     let own = User { world: world.clone(), db: db.clone(), families, random: random.fork() };
-    // Why not a task: blocking calls of a task may wait for what lingers below it on the stack.
+    // Not a task, because blocking calls of a task may wait for a task suspended below it on the
+    // stack.
     own.maintain(life).await;
     for task in tasks {
         task.await.unwrap_or_else(|e| panic!("{e}"));
@@ -189,7 +190,7 @@ async fn live(world: Arc<World>, env: Env, mut random: Random, life: u64) {
     let cut = world.acknowledged();
     db.close().expect("close");
     if world.plan.unlogged {
-        // What is in no log was flushed.
+        // The close flushed the unlogged writes.
         world.durable(&Cut([&cut.0[..1], &vec![0; cut.0.len() - 1]].concat()), true);
     }
 }
@@ -226,7 +227,7 @@ impl User {
         self.world.writing.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Everything that changes files besides, as long as somebody writes.
+    /// Performs all other operations that change files, until the writers are done.
     async fn maintain(mut self, life: u64) {
         let mut step = 0;
         while self.world.writing.load(Ordering::Relaxed) > 0 {
@@ -263,7 +264,7 @@ impl User {
         }
     }
 
-    /// A family is made, or one that is there is written to, or dropped.
+    /// Creates a family, or writes to or drops an existing one.
     fn pass(&mut self, name: &str) {
         let there: Vec<String> = self.world.state.lock().unwrap().known.passing.keys().cloned().collect();
         let chosen = if there.is_empty() { None } else { Some(&there[self.random.index(there.len())]) };
@@ -297,7 +298,7 @@ impl User {
     }
 }
 
-/// The key that a passing family gets when it has so many.
+/// Returns the key with which a passing family has `number` keys.
 pub(crate) fn passing_key(number: u64) -> Vec<u8> {
     format!("{number:06}").into_bytes()
 }

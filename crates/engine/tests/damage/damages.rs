@@ -6,42 +6,42 @@ use karst_testkit::random::Random;
 use std::collections::BTreeSet;
 use std::mem::discriminant;
 
-/// Up to this size, the long run flips a bit of every byte.
+/// Size in bytes up to which the long run flips a bit of every byte.
 const SMALL_BYTES: usize = 1200;
 
-/// What happens to a file.
+/// Damage to a file.
 #[derive(Clone, Debug)]
 pub(crate) enum Damage {
     /// One bit is wrong.
     Flip { byte: usize, bit: u8 },
-    /// It ends early.
+    /// The end is missing.
     Truncate { to: usize },
     /// A range is zero.
     Zero { from: usize, to: usize },
-    /// It goes on behind its end.
+    /// Extra bytes follow the end.
     Grow { by: usize },
-    /// It is gone.
+    /// The file is missing.
     Missing,
-    /// It and another file of its kind have changed places.
+    /// The file is exchanged with another one of its kind.
     Swap { with: String },
-    /// It is the file of this name of another database of the same shape.
+    /// The file of this name from another database of the same shape.
     Twin,
-    /// It is something else altogether.
+    /// Random bytes.
     Noise { bytes: usize },
-    /// It is as it was, and there is a file beside it that is none of this database's.
+    /// The file is intact, and a foreign file is added to the directory.
     Beside { name: String, bytes: Vec<u8> },
 }
 
 impl Damage {
-    /// Whether a log with this damage may look like one whose last write did not complete.
+    /// Returns true if a log with this damage may look like one whose last write did not complete.
     ///
-    /// A bit in a record's length makes the record reach behind the end of the file, just as a torn
-    /// one does.
+    /// A flipped bit in a record's length makes the record extend past the end of the file, like
+    /// that of a torn log.
     pub(crate) fn looks_torn(&self) -> bool {
         matches!(self, Damage::Truncate { .. } | Damage::Zero { .. } | Damage::Flip { .. })
     }
 
-    /// The files that are other than they were: new bytes, or `None` for a missing file.
+    /// Returns the changed files: new bytes, or `None` for a missing file.
     pub(crate) fn apply(&self, sample: &Sample, name: &str) -> Vec<(String, Option<Vec<u8>>)> {
         let mut bytes = sample.files[name].clone();
         match self {
@@ -62,7 +62,7 @@ impl Damage {
     }
 }
 
-/// About `cases` damages of a file, and all single ones.
+/// Returns about `cases` random damages of a file, and all fixed ones.
 pub(crate) fn of(sample: &Sample, name: &str, bytes: &[u8], cases: usize, seed: u64) -> Vec<Damage> {
     let mut random = Random::new(seed ^ name.bytes().fold(0u64, |sum, b| sum.rotate_left(7) ^ u64::from(b)));
     let mut all = vec![Damage::Missing, Damage::Noise { bytes: bytes.len() }, Damage::Noise { bytes: 77 }];
@@ -101,7 +101,7 @@ pub(crate) fn of(sample: &Sample, name: &str, bytes: &[u8], cases: usize, seed: 
     if length <= SMALL_BYTES && cases > 100 {
         all.extend((0..length).map(&mut flip));
     } else {
-        // Why the tail: footers and the records that find everything else are there.
+        // More flips in the tail, because it has the footer and the records that locate all else.
         all.extend((0..cases / 4).map(|i| flip(length - 1 - (i * 7) % length.min(160))));
     }
     all.extend((0..cases).map(|_| {
@@ -111,7 +111,7 @@ pub(crate) fn of(sample: &Sample, name: &str, bytes: &[u8], cases: usize, seed: 
     all
 }
 
-/// Files that someone left in the directory.
+/// Returns the addition of foreign files to the directory.
 fn beside(sample: &Sample) -> Vec<Damage> {
     let noise = Random::new(5).bytes(3000);
     let table = sample.files.iter().find(|(name, _)| name.ends_with(".sst")).map(|(_, bytes)| bytes.clone());

@@ -1,13 +1,12 @@
-//! Every file of small databases is damaged in turn, and each damaged database is read in every
-//! form.
+//! Damages every file of small databases in turn and reads each damaged database in every form.
 //!
-//! In: a sample database in a file system of its own, and a damage to one of its files. Held:
-//! nothing panics, hangs or allocates without bound; a value that is returned is the undamaged one;
-//! a key that is there is missing only where [`may_lose`] says so; every error names a file; the
-//! directory is afterwards byte for byte what it was before.
+//! Input: a sample database in a file system of its own, and a damage to one of its files. Checked:
+//! no panic, hang or unbounded allocation; a returned value is the undamaged one; an existing key
+//! is missing only if [`may_lose`] returns true; every error names a file; afterwards every byte of
+//! the directory is unchanged.
 //!
-//! The default run takes a share of the cases, in seconds. `KARST_LONG_TESTS=1` takes thousands
-//! (`cargo xtask ci` does).
+//! The default run takes a share of the cases, in seconds. `KARST_LONG_TESTS=1` (set by
+//! `cargo xtask ci`) takes thousands.
 
 mod damages;
 mod reading;
@@ -30,23 +29,23 @@ use watch::Watchdog;
 #[global_allocator]
 static COUNTING: watch::Counting = watch::Counting;
 
-/// No case may have more than this allocated at a time, beyond what there was before it.
+/// Maximum bytes that a case may allocate at a time, beyond those allocated before it.
 const MOST_BYTES: usize = 256 << 20;
-/// A case takes some milliseconds; what takes this long on the busiest machine hangs.
+/// Time after which a case counts as hung; a case takes milliseconds.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// How many broken promises are told before the rest is only counted.
+/// Number of violations that are printed before the rest is only counted.
 const TOLD: usize = 25;
 
 /// The bytes of a database's files, by name.
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
-/// Whether keys may silently be missing: damage that RocksDB too cannot tell from a shorter
-/// history.
+/// Returns true if keys may silently be missing, because RocksDB too cannot distinguish the damage
+/// from a shorter history.
 ///
-/// Logs end where the machine stopped, so under point-in-time recovery whatever is behind the first
-/// damage counts as never written. The MANIFEST is a log too, whose last record may be torn; a
-/// database as the bulk loader leaves it has its file numbers in that very record and is refused
-/// without it, so this matters only where RocksDB went on appending.
+/// Logs end where the machine stopped, so under point-in-time recovery all records after the first
+/// damage count as never written. The MANIFEST is a log too, whose last record may be torn; a
+/// MANIFEST of the bulk loader has its file numbers in that record and is refused without it, so
+/// this applies only to one that RocksDB appended to.
 fn may_lose(sample: &Sample, file: &str, damage: &Damage) -> bool {
     match FileName::parse(file) {
         Some(FileName::Wal(_)) => true,
@@ -55,7 +54,7 @@ fn may_lose(sample: &Sample, file: &str, damage: &Damage) -> bool {
     }
 }
 
-/// Whether a file is read for what it holds; damage to others changes nothing.
+/// Returns true if the file's content is read; damage to other files has no effect.
 fn is_read(file: &str) -> bool {
     !matches!(
         FileName::parse(file),
@@ -63,17 +62,16 @@ fn is_read(file: &str) -> bool {
     )
 }
 
-/// What a sweep did.
+/// Outcomes of a sweep.
 #[derive(Debug, Default)]
 struct Tally {
     cases: usize,
-    /// Cases in which something returned an error.
+    /// Cases in which a call returned an error.
     told: usize,
     broken: Vec<String>,
 }
 
-/// Damages every file of `sample` in `cases` ways each, more or less, in the directory `root` of
-/// `fs`.
+/// Damages every file of `sample` in about `cases` ways each, in the directory `root` of `fs`.
 fn sweep(sample: &Sample, fs: &Arc<dyn FileSystem>, root: &Path, cases: usize, seed: u64) -> Tally {
     let env = Env::builder().file_system(fs.clone()).seed(seed).build();
     let reader = Reader::new(env, root.to_owned(), sample);
@@ -146,14 +144,14 @@ fn write_all(fs: &dyn FileSystem, root: &Path, files: &Files) {
     }
 }
 
-/// Every file of a directory.
+/// Returns every file of a directory.
 pub(crate) fn read_all(fs: &dyn FileSystem, root: &Path) -> Files {
     let names = fs.list_dir(root).unwrap();
     names.into_iter().map(|name| (name.clone(), fs.read_file(&root.join(name)).unwrap())).collect()
 }
 
-/// Sweeps in memory, where thousands of cases take seconds, and a few cases on the operating
-/// system's files.
+/// Sweeps in memory, where thousands of cases take seconds, and a few cases on files of the
+/// operating system.
 fn check(sample: &Sample, least_told: usize) {
     let memory: Arc<dyn FileSystem> = Arc::new(MemoryFileSystem::new());
     let cases = if long() { 60 } else { 5 };
@@ -168,7 +166,7 @@ fn check(sample: &Sample, least_told: usize) {
         let count = tally.broken.len();
         let told = tally.broken[..count.min(TOLD)].join("\n");
         assert!(tally.broken.is_empty(), "{count} of {} cases:\n{told}", tally.cases);
-        // Why: a sweep that finds nothing has damaged nothing.
+        // A sweep without errors has damaged nothing.
         assert!(tally.told * 100 >= tally.cases * least_told, "only {} of {}", tally.told, tally.cases);
     }
 }

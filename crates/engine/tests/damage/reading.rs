@@ -1,5 +1,4 @@
-//! Reads a database that may be damaged, in every form, and holds what comes back against what was
-//! written.
+//! Reads a possibly damaged database in every form, and compares the results with the written data.
 
 use super::samples::{Contents, Sample};
 use karst_engine::{ColumnFamily, Db, Error, Options, ReadOptions};
@@ -7,17 +6,17 @@ use karst_io::Env;
 use karst_io::testing::foreign_block_on;
 use std::path::PathBuf;
 
-/// Keys looked up in each case, per column family and form.
+/// Number of keys looked up in each case, per column family and form.
 const SAMPLED: usize = 24;
 
-/// Reads one directory again and again.
+/// Reads one directory repeatedly.
 pub(crate) struct Reader<'a> {
     env: Env,
     root: PathBuf,
     sample: &'a Sample,
 }
 
-/// What a case came to: how many calls returned an error, or which promise was broken.
+/// Result of a case: the number of calls that returned an error, or the violated guarantee.
 type Outcome<T = usize> = Result<T, String>;
 
 impl<'a> Reader<'a> {
@@ -25,8 +24,8 @@ impl<'a> Reader<'a> {
         Reader { env, root, sample }
     }
 
-    /// Opens the database as one of several kinds of users would, by `case`, and reads it. `loses`:
-    /// keys may be missing.
+    /// Opens the database with one of several configurations, chosen by `case`, and reads it. With
+    /// `loses`, keys may be missing.
     pub(crate) fn read(&self, case: usize, loses: bool) -> Outcome {
         let db = match Db::open_read_only(&self.root, &self.options(case)) {
             Ok(db) => db,
@@ -52,8 +51,8 @@ impl<'a> Reader<'a> {
 
     fn options(&self, case: usize) -> Options {
         let options = Options::new().env(self.env.clone());
-        // Why few files: else all tables are opened with the database, and damage is found there
-        // only.
+        // Few open files in some configurations, because otherwise all tables are opened with the
+        // database and damage is found only there.
         match case % 4 {
             0 => options,
             1 => options.block_cache_bytes(0).db(|db| db.max_open_files = 3),
@@ -69,7 +68,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Every error names a file of the database.
+    /// Checks that the error names a file of the database.
     fn named(&self, error: &Error) -> Outcome<()> {
         let text = error.to_string();
         let root = format!("{}/", self.root.display());
@@ -123,7 +122,7 @@ impl Check<'_> {
         Ok(errors)
     }
 
-    /// Judges what was found for a key.
+    /// Checks the result of looking up a key.
     fn found(&self, key: &[u8], got: Result<Option<Vec<u8>>, Error>, form: &str) -> Outcome {
         let got = match got {
             Ok(got) => got,
@@ -136,7 +135,7 @@ impl Check<'_> {
         Err(format!("{form} of {}: {got:?}, expected {wanted:?}", key.escape_ascii()))
     }
 
-    /// A scan shows every entry in order until it says that it cannot go on.
+    /// Checks that a scan shows every entry in order until it returns an error.
     fn scan(&self, forward: bool, blocking: bool) -> Outcome {
         let form = format!("scan, forward {forward}, blocking {blocking}");
         let mut iter = match self.db.iter_cf(&ReadOptions::default(), self.family) {

@@ -10,19 +10,19 @@ use karst_testkit::rocksdb_tools::ldb_load;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What a column family holds, by key.
+/// Entries of a column family, by key.
 pub(crate) type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// A database, and what is in it.
+/// A database and its entries.
 pub(crate) struct Sample {
     pub(crate) name: &'static str,
     pub(crate) files: Files,
-    /// Another database with the same keys, the same shape and other values, for its files of the
-    /// same names. May be empty.
+    /// Files, by equal names, of another database with the same keys and shape but other values.
+    /// May be empty.
     pub(crate) twin: Files,
     pub(crate) families: Vec<(&'static str, Contents)>,
-    /// Whether the MANIFEST was appended to by a running database, so that any prefix of it is an
-    /// older database.
+    /// True if a running database appended to the MANIFEST, so that any prefix of it is an older
+    /// database.
     pub(crate) appended_manifest: bool,
 }
 
@@ -30,9 +30,9 @@ fn key(i: usize) -> Vec<u8> {
     format!("key{:06}", i * 37).into_bytes()
 }
 
-/// Written by the bulk loader: two column families; in the default one three levels and L0, where
-/// newer values, merge operands, deletions and a range tombstone hide what is below, so that a file
-/// that is left out shows.
+/// Returns a database that the bulk loader wrote: two column families; in the default one, three
+/// levels and L0, in which newer values, merge operands, deletions and a range tombstone hide lower
+/// entries, so that a missing file is noticed.
 pub(crate) fn loaded(name: &'static str, options: &str) -> Sample {
     let write = |seed: u64| {
         let directory = tempfile::tempdir().unwrap();
@@ -87,8 +87,8 @@ fn load(directory: &Path, options: &str, seed: u64) -> Vec<(&'static str, Conten
     vec![("default", default), ("other", second)]
 }
 
-/// Written by RocksDB 7.8: several L0 tables whose values are in blob files, and a log that was not
-/// flushed. Every key is written once, so that a shorter history lacks keys but has no other
+/// Returns a database that RocksDB 7.8 wrote: several L0 tables with values in blob files, and an
+/// unflushed log. Every key is written once, so that a shorter history lacks keys but has no other
 /// values.
 pub(crate) fn blobs_and_log() -> Sample {
     let directory = tempfile::tempdir().unwrap();
@@ -112,7 +112,7 @@ pub(crate) fn blobs_and_log() -> Sample {
         contents.extend(entries);
     }
     let mut files = read_all(&PosixFileSystem, directory.path());
-    // Why: they are long and nobody reads them; one stays.
+    // Old info logs are dropped, because they are long and never read; LOG stays.
     files.retain(|name, _| !name.starts_with("LOG.old"));
     let some = |ending: &str| files.iter().any(|(name, bytes)| name.ends_with(ending) && !bytes.is_empty());
     assert!(some(".sst") && some(".blob") && some(".log"), "{:?}", files.keys());

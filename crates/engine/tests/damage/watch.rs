@@ -1,7 +1,6 @@
-//! What watches a case from outside: a deadline, and how much memory is allocated.
+//! Limits of a case: a deadline and the amount of allocated memory.
 //!
-//! A case that hangs cannot be failed from within, so the watchdog says which one it is and ends
-//! the process.
+//! A hung case cannot fail by itself, so the watchdog prints its name and ends the process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,25 +8,25 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Counts what all threads have allocated; passes on to the system's allocator.
+/// Allocator that counts the bytes of all threads and delegates to the system's allocator.
 pub(crate) struct Counting;
 
-// Ordering: counters only; nothing is published with them.
+// Ordering: counters only; they publish no other data.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static START: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-/// Begins to look for the peak anew.
+/// Starts a new measurement of the peak.
 ///
-/// Samples are swept by several threads at a time, so a peak counts what all of them have
-/// allocated; the bound is far above that.
+/// Several threads sweep samples concurrently, so the peak includes the allocations of all of them;
+/// the limit is far above that.
 pub(crate) fn reset_peak() {
     let live = LIVE.load(Ordering::Relaxed);
     START.store(live, Ordering::Relaxed);
     PEAK.store(live, Ordering::Relaxed);
 }
 
-/// Most bytes allocated at a time since then, beyond those allocated before.
+/// Returns the peak of allocated bytes since then, beyond those allocated before.
 pub(crate) fn peak() -> usize {
     PEAK.load(Ordering::Relaxed).saturating_sub(START.load(Ordering::Relaxed))
 }
@@ -65,7 +64,7 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Every case may take `deadline`.
+    /// Starts a watchdog that allows `deadline` for each case.
     pub(crate) fn start(deadline: Duration) -> Watchdog {
         let running: Arc<Mutex<Option<(Instant, String)>>> = Arc::default();
         let stop = Arc::new(AtomicBool::new(false));

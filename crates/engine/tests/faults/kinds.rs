@@ -1,11 +1,11 @@
-//! Kinds of files, which faults there are of which operation, and the damage that nobody can see.
+//! Kinds of files, the faults that each operation can have, and undetectable damage.
 
 use karst_format::file_name::FileName;
 use karst_io::{Fault, Operation};
 use std::path::Path;
 use std::time::Duration;
 
-/// What kind of file it is.
+/// Kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Log,
@@ -17,7 +17,7 @@ pub(crate) enum Kind {
     Identity,
     Lock,
     InfoLog,
-    /// A file that will be CURRENT or IDENTITY, or OPTIONS.
+    /// A temporary file that will become CURRENT, IDENTITY or OPTIONS.
     Temporary,
     Directory,
     /// A table outside of the database, to be ingested.
@@ -44,7 +44,7 @@ impl Kind {
     }
 }
 
-/// The faults that an operation may have.
+/// Returns the faults that an operation can have.
 pub(crate) fn faults(operation: Operation) -> &'static [Fault] {
     const EIO: Fault = Fault::Fail(libc::EIO);
     const NO_SPACE: Fault = Fault::Fail(libc::ENOSPC);
@@ -60,7 +60,7 @@ pub(crate) fn faults(operation: Operation) -> &'static [Fault] {
     }
 }
 
-/// Whether whoever does the operation is told.
+/// Visibility of a fault: `Told` if the faulty operation returns an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Nature {
     Told,
@@ -74,8 +74,8 @@ pub(crate) fn nature(fault: Fault) -> Nature {
     }
 }
 
-/// Why batches may be missing without a word after this damage, if they may; what is left is a
-/// prefix all the same.
+/// Returns the reason why this damage may lose batches undetected, or `None` if it may not. The
+/// remaining batches must still be a prefix.
 pub(crate) fn unseen(kind: Kind, fault: Fault) -> Option<&'static str> {
     match (kind, fault) {
         (Kind::Log, Fault::Stale) => Some(

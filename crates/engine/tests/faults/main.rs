@@ -1,21 +1,21 @@
-//! One fault at a time, of every kind of file, in every operation on it, at each of its occurrences
-//! in a small story of a database, on the simulated machine
+//! One fault per run, in every operation on every kind of file, at each occurrence in a short
+//! scripted use of a database on the simulated machine
 //! ([docs/decisions/crash-states.md](../../../../docs/decisions/crash-states.md)).
 //!
-//! A first run counts how often what is done to which kind of file. Then each combination of kind,
-//! operation and fault is tried, at all occurrences or at some drawn by a seed. Held in all:
-//! nothing panics or hangs, an error names a file, and no value is ever wrong. After a fault that
-//! is told of (an error, a short or late read) everything works again, if need be after opening
-//! anew, and nothing is lost. After one that is not (other bytes read or written) what cannot be
-//! read is an error, but for the [`unseen`].
+//! A first run counts the operations by kind of file. Then each combination of kind, operation and
+//! fault is tried, at all occurrences or at some drawn with a seed. Checked in all: no panic and no
+//! hang, an error names a file, and no value is ever wrong. After a fault that the operation
+//! reports (an error, a short or late read) the database works again, if necessary after reopening,
+//! and has lost nothing. After an unreported one (wrong bytes read or written) unreadable data
+//! gives an error, except for the [`unseen`].
 //!
 //! | file | holds |
 //! |---|---|
-//! | `kinds` | kinds of files, the faults of each operation, and which damage nobody can see |
-//! | `story` | what is done with the database, and how it goes on after an error |
+//! | `kinds` | kinds of files, the faults of each operation, and undetectable damage |
+//! | `story` | the scripted use of the database, and recovery after an error |
 //!
-//! Environment: `KARST_LONG_TESTS=1` tries more occurrences; `KARST_OCCURRENCES` so many of each
-//! combination; `KARST_FAULT="Table Read Short 3"` one alone.
+//! Environment: `KARST_LONG_TESTS=1` tries more occurrences; `KARST_OCCURRENCES=<n>` tries n of
+//! each combination; `KARST_FAULT="Table Read Short 3"` tries that one only.
 
 #[path = "../simulation/ingesting.rs"]
 mod ingesting;
@@ -36,11 +36,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
 use story::{End, Story};
 
-/// Occurrences of each combination that are tried.
+/// Number of occurrences of each combination that are tried.
 const OCCURRENCES: u64 = 4;
 const LONG_OCCURRENCES: u64 = 16;
 
-/// The only case to try, if there is one.
+/// Returns the only case to try, if `KARST_FAULT` names one.
 fn one_case() -> Option<String> {
     std::env::var("KARST_FAULT").ok()
 }
@@ -54,7 +54,7 @@ fn occurrences() -> u64 {
 
 type Census = BTreeMap<(Kind, Operation), u64>;
 
-/// How often what is done to which kind of file when nothing goes wrong.
+/// Returns the number of operations by kind of file in a run without faults.
 fn census() -> Census {
     let counts: Arc<Mutex<Census>> = Arc::default();
     let simulation = Simulation::new(1);
@@ -69,7 +69,7 @@ fn census() -> Census {
     counts.clone()
 }
 
-/// One combination, at one occurrence.
+/// A combination at one of its occurrences.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     kind: Kind,
@@ -85,7 +85,7 @@ impl std::fmt::Display for Case {
     }
 }
 
-/// How it ended, and what was told on the way.
+/// Runs a case. Returns its end and the errors before it.
 fn try_case(case: Case) -> (End, Vec<String>) {
     let simulation = Simulation::new(1);
     let mut seen = 0;
@@ -102,7 +102,7 @@ fn try_case(case: Case) -> (End, Vec<String>) {
     (end, story.told)
 }
 
-/// Whether `case` may end like this, and say this.
+/// Asserts that `case` may end like this, with these errors.
 fn judge(case: Case, end: &End, errors: &[String]) {
     let of_a_place = matches!(case.operation, Operation::Read | Operation::Write);
     if let (true, Fault::Fail(_), Some(first)) = (of_a_place, case.fault, errors.first()) {
@@ -118,7 +118,7 @@ fn judge(case: Case, end: &End, errors: &[String]) {
     assert!(allowed, "{end:?}");
 }
 
-/// The combinations of this test's share of the operations.
+/// Tries the combinations of the operations that `share` selects.
 fn try_all(share: impl Fn(Operation) -> bool) {
     let census = census();
     let (mut combinations, mut tried, mut told) = (0, 0, 0);
@@ -132,7 +132,7 @@ fn try_all(share: impl Fn(Operation) -> bool) {
                 _ => (1..=count).collect(),
             };
             for occurrence in drawn {
-                // Another bit at each.
+                // Flips a different bit at each occurrence.
                 let fault = match fault {
                     Fault::Flip(bit) => Fault::Flip(bit * occurrence),
                     fault => fault,

@@ -1,5 +1,4 @@
-//! What is done with the database while one operation goes wrong, and how it goes on after an
-//! error.
+//! The scripted use of the database during which one operation fails, and recovery after the error.
 
 use crate::ingesting::ingest;
 use crate::kinds::Nature;
@@ -16,26 +15,26 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const DIRECTORY: &str = "/db";
 const FAMILIES: [&str; 2] = ["default", "second"];
-/// After so many attempts a step has to succeed; the fault has struck in the first.
+/// Number of attempts after which a step must succeed; the fault occurs in the first.
 const ATTEMPTS: u32 = 5;
 
-/// How a story ended.
+/// End of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// All is there, and works.
+    /// All data is present, and the database works.
     Right,
-    /// The database cannot be read or used any more, and says so.
+    /// The database can no longer be read or used, and returns errors.
     Refused,
-    /// Batches are missing from some on; whether the database says so.
+    /// Batches from some point on are missing; `told` is true if the database reported it.
     Lost { told: bool },
 }
 
-/// What is done, in order.
+/// Step of the script.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Open,
     Write(u32),
-    /// As files that are ingested.
+    /// A write by ingesting files.
     Ingest,
     Flush,
     SyncLog,
@@ -87,11 +86,11 @@ pub(crate) struct Story {
     chronicle: Chronicle,
     random: Random,
     db: Option<Db>,
-    /// What errors said.
+    /// Texts of all errors.
     pub(crate) told: Vec<String>,
 }
 
-/// Why a story does not go on.
+/// Reason why a run ended early.
 struct Ended(End);
 
 impl Story {
@@ -100,7 +99,7 @@ impl Story {
         Self { nature, chronicle, random: Random::new(3), db: None, told: Vec::new() }
     }
 
-    /// Live through it on this machine.
+    /// Runs the script on this machine.
     pub(crate) fn run(&mut self, simulation: &Simulation) -> End {
         simulation.set_most_steps(3_000_000);
         let options = options(simulation.env());
@@ -157,16 +156,16 @@ impl Story {
         }
     }
 
-    /// An error names a file or the directory, and says the place where there is one.
+    /// Checks that an error names a file or the directory, and records its text.
     fn note(&mut self, error: &Error) {
         let text = error.to_string();
-        // A path: the directory above the database's is a place, too.
+        // Any path will do, because the error may concern the parent of the database's directory.
         assert!(text.contains(" /"), "names no file: {text}");
         self.told.push(text);
     }
 
-    /// What to do about an error that stays, or that cannot be: the bytes on the disk are others
-    /// than they should be.
+    /// Ends the run after a persistent error, which is allowed only if the fault has put wrong
+    /// bytes on the disk.
     fn give_up(&self, error: &Error) -> Ended {
         assert!(
             self.nature == Nature::Silent,
@@ -176,7 +175,7 @@ impl Story {
         Ended(End::Refused)
     }
 
-    /// Do it until it succeeds.
+    /// Repeats a step until it succeeds.
     fn try_hard(
         &mut self,
         options: &Options,
@@ -195,7 +194,7 @@ impl Story {
         unreachable!("attempts end")
     }
 
-    /// After an error: the database resumes, or is opened anew.
+    /// Recovers from an error: resumes the database, or reopens it.
     fn go_on(&mut self, attempt: u32, options: &Options) -> Result<(), Ended> {
         if attempt < 3 {
             match self.db().resume() {
@@ -203,7 +202,7 @@ impl Story {
                 Err(error) => self.note(&error),
             }
         }
-        // Why its outcome does not matter: what it cannot do is told when it is opened.
+        // The result is ignored, because the next opening reports any remaining problem.
         drop(self.db().close());
         self.db = None;
         self.open(options)
@@ -234,7 +233,7 @@ impl Story {
             assert!(self.told.len() < 50, "{:#?}", self.told);
         };
         if self.nature == Nature::Silent && cut.0[0] < self.chronicle.acknowledged().0[0] {
-            // What is left has to be whole; it is not gone on with.
+            // The remaining batches must be complete; the run does not continue.
             self.contents(&cut)?;
             return Err(Ended(End::Lost { told: self.db().log_damage().is_some() || !self.told.is_empty() }));
         }
@@ -265,7 +264,7 @@ impl Story {
                     if self.chronicle.acknowledged() == Cut(vec![number])
                         || self.chronicle.begun().0[0] < number
                     {
-                        // It was opened anew, and the batch is there, or it never was.
+                        // The database was reopened and has the batch, or has never had it.
                         return Ok(());
                     }
                 }
@@ -278,8 +277,8 @@ impl Story {
         self.contents(&self.chronicle.acknowledged())
     }
 
-    /// Everything that is there is what a cut says, in each way of reading; after an error at the
-    /// second attempt.
+    /// Asserts that the database holds exactly the entries of a cut, in each way of reading. An
+    /// error is retried.
     fn contents(&mut self, cut: &Cut) -> Result<(), Ended> {
         for (number, name) in FAMILIES.iter().enumerate() {
             let right: BTreeMap<_, _> = self.chronicle.entries(number, cut).into_iter().collect();
@@ -311,7 +310,7 @@ fn options(env: &Env) -> Options {
                 max_manifest_space_amp_pct=50;enable_blob_files=true;min_blob_size=100;max_open_files=20;\
                 merge_operator={id=StringAppendOperator;delimiter=,;}";
     let options = Options::new().set_all(text).unwrap_or_else(|e| panic!("{text}: {e}"));
-    // Why no cache: every read is a read of a file.
+    // No block cache, so that every read is a read of a file.
     options.env(env.clone()).block_cache_bytes(0)
 }
 

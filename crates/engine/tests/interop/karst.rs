@@ -1,6 +1,6 @@
 //! KarstDB as a [`Subject`], in each of its forms: synchronous, asynchronous on a foreign executor,
-//! and in tasks of a reactor. Also compiled by the judge of RocksDB 11.8, which asks it the same
-//! questions.
+//! and in tasks of a reactor. The judge of RocksDB 11.8 compiles this file too and makes the same
+//! comparisons.
 
 use karst_engine::read::iter::{DbIterator, Direction};
 use karst_engine::{BlockCache, ColumnFamily, Db, Options, ReadOptions, Value};
@@ -14,21 +14,21 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
-/// How KarstDB is called.
+/// Form in which KarstDB is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// The synchronous calls.
+    /// Synchronous calls.
     Sync,
-    /// The asynchronous calls, polled by an executor that knows nothing of KarstDB, with no block
-    /// cache and direct reads: everything is read every time.
+    /// Asynchronous calls, polled by a foreign executor, without block cache and with direct reads,
+    /// so that each call reads from storage.
     Async,
-    /// The asynchronous calls inside tasks of a reactor, with a block cache far too small and
-    /// metadata in it.
+    /// Asynchronous calls in tasks of a reactor, with a block cache that is far too small and holds
+    /// metadata too.
     Reactor,
 }
 
 impl Form {
-    /// All of them.
+    /// All forms.
     pub(crate) const ALL: [Form; 3] = [Form::Sync, Form::Async, Form::Reactor];
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Karst {
 }
 
 impl Karst {
-    /// Open a database for one form; its files must be as they were written.
+    /// Opens a database for one form. Its files must be unchanged since they were written.
     pub(crate) fn open(path: &Path, form: Form) -> Result<Self, String> {
         let env = Env::posix();
         let options = Options::new().env(env.clone());
@@ -70,7 +70,7 @@ impl Karst {
         .map_err(|e: karst_engine::Error| e.to_string())
     }
 
-    /// A database that is open already.
+    /// Wraps an open database.
     #[allow(dead_code, reason = "each program that includes this file uses what it needs")]
     pub(crate) fn of(db: Db, form: Form) -> Result<Self, String> {
         let reactor = match form {
@@ -84,7 +84,7 @@ impl Karst {
         self.db.column_family(name).ok_or_else(|| format!("no column family {name}"))
     }
 
-    /// Run a future to its end where this form runs them.
+    /// Runs a future to its end as this form does.
     fn run<F>(&self, future: F) -> F::Output
     where
         F: Future + Send + 'static,
@@ -96,7 +96,7 @@ impl Karst {
         }
     }
 
-    /// Every entry of a column family through the stream of an iterator.
+    /// Returns every entry of a column family from the stream of an iterator.
     #[allow(dead_code, reason = "each program that includes this file uses what it needs")]
     pub(crate) fn stream(&self, family: &str, direction: Direction) -> Result<Vec<Entry>, String> {
         let iter = self.db.iter_cf(&total_order(), &self.family(family)?).map_err(|e| e.to_string())?;
@@ -146,7 +146,7 @@ impl Subject for Karst {
             self.db.multi_get_cf(&ReadOptions::default(), &family, keys)
         } else {
             let (db, keys) = (self.db.clone(), keys.to_vec());
-            // Without `optimize_multiget_for_io` one form goes level by level.
+            // Without `optimize_multiget_for_io`, one form reads level by level.
             let options = ReadOptions {
                 optimize_multiget_for_io: self.form == Form::Reactor,
                 ..ReadOptions::default()
@@ -224,7 +224,7 @@ impl Wake for Unpark {
     }
 }
 
-/// The plainest executor: polls one future, parks in between.
+/// Minimal executor: polls one future and parks between polls.
 pub(crate) fn foreign_block_on<F: Future>(future: F) -> F::Output {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut context = Context::from_waker(&waker);

@@ -1,6 +1,6 @@
-//! Databases written by Debian's RocksDB 7.8 tools, one per cell of the option matrix, read in
-//! every form: scans both ways, walks with turns and bounds, every key by get and by multi_get,
-//! absent keys, streams.
+//! Databases that Debian's RocksDB 7.8 tools write, one per cell of the option matrix, read in
+//! every form: scans in both directions, walks with turns and bounds, every key by get and by
+//! multi_get, absent keys, streams.
 
 mod karst;
 
@@ -10,7 +10,7 @@ use karst_testkit::asked::long;
 use karst_testkit::matrix::{Cell, cells};
 use std::sync::Mutex;
 
-/// Builds one cell and reads it in these forms; how much was compared.
+/// Builds one cell and reads it in these forms. Returns the number of comparisons.
 fn check(cell: &Cell, forms: &[Form], folder: &std::path::Path) -> Result<usize, String> {
     let built = cell.build(folder)?;
     let in_cell = |e: String| format!("cell {}: {e}", cell.name);
@@ -38,7 +38,7 @@ fn check(cell: &Cell, forms: &[Form], folder: &std::path::Path) -> Result<usize,
     Ok(compared)
 }
 
-/// Names, sizes and times of the files of a folder.
+/// Returns the names, sizes and times of the files of a folder.
 fn snapshot_of(folder: &std::path::Path) -> Vec<(String, u64, std::time::SystemTime)> {
     let mut files: Vec<_> = std::fs::read_dir(folder)
         .expect("the folder is there")
@@ -56,11 +56,11 @@ fn snapshot_of(folder: &std::path::Path) -> Vec<(String, u64, std::time::SystemT
 #[test]
 fn what_rocksdb_7_8_wrote_is_read_as_rocksdb_reads_it() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    // The short form reads a cell in one form only, the next cell in the next.
+    // The short form reads each cell in one form only, in turn.
     let forms_of = |number: usize| if long() { &Form::ALL[..] } else { &Form::ALL[number % 3..][..1] };
     let queue: Vec<_> = cells().into_iter().enumerate().collect();
     let (queue, failures) = (Mutex::new(queue), Mutex::new(Vec::new()));
-    // Most of the time goes to RocksDB's tools, which wait for each other's files.
+    // Four threads, because RocksDB's tools take most of the time and wait for files.
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {

@@ -1,4 +1,4 @@
-//! What goes wrong underneath is told, with the file, and never shown as a value.
+//! Errors of the files that a secondary reads: reported with the file, never shown as a value.
 
 use super::{Pair, shown};
 use karst_engine::{CompactRangeOptions, Db, ErrorKind, ReadOptions};
@@ -24,14 +24,14 @@ fn tables_that_were_removed_are_read_on_if_open_and_an_error_if_not() {
             pair.step(number);
             pair.primary.flush(&Default::default()).unwrap();
         }
-        // Why written here: with a limit it is a table that was not read yet.
+        // Written here, so that the table has not been read yet when `max_open_files` is limited.
         pair.primary.put("a", 4u64.to_le_bytes()).unwrap();
         pair.primary.flush(&Default::default()).unwrap();
         pair.primary.put("z", "z").unwrap();
         pair.primary.flush(&Default::default()).unwrap();
         let db = pair.secondary("second");
         pair.primary.compact_range(&CompactRangeOptions::default(), None, None).unwrap();
-        // Removing is work for the background.
+        // Tables are removed in the background.
         let tables = || super::names(&pair.path()).iter().filter(|(n, _)| n.ends_with(".sst")).count();
         let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while tables() > pair.primary.live_files().len() {
@@ -67,14 +67,14 @@ fn a_primary_that_vanishes_or_goes_back_is_an_error_and_what_was_shown_stays() {
         assert_eq!(shown(&db, &ReadOptions::new()), 5);
         error.kind()
     };
-    // The log is cut, or is another one.
+    // The log is cut short, or replaced by noise.
     std::fs::write(&log, &bytes[..bytes.len() / 2]).unwrap();
     assert_eq!(still("gone back from sequence number"), ErrorKind::Corruption);
     std::fs::write(&log, vec![b'x'; bytes.len()]).unwrap();
     assert_eq!(still("gone back from sequence number"), ErrorKind::Corruption);
     std::fs::write(&log, &bytes).unwrap();
     db.try_catch_up_with_primary().unwrap();
-    // The MANIFEST is cut, CURRENT is gone, all is gone.
+    // The MANIFEST is cut short, CURRENT is missing, all files are missing.
     let manifest = pair
         .path()
         .join(&super::names(&pair.path()).iter().find(|(n, _)| n.starts_with("MANIFEST")).unwrap().0);
@@ -87,7 +87,7 @@ fn a_primary_that_vanishes_or_goes_back_is_an_error_and_what_was_shown_stays() {
     assert_eq!(still("CURRENT"), ErrorKind::NotFound);
     std::fs::write(pair.path().join("CURRENT"), current).unwrap();
     db.try_catch_up_with_primary().unwrap();
-    // Another database is there.
+    // Another database is in its place.
     let aside = pair.directory.path().join("aside");
     std::fs::rename(pair.path(), &aside).unwrap();
     assert_eq!(still("db"), ErrorKind::NotFound);

@@ -1,4 +1,4 @@
-//! RocksDB 7.8 on either side.
+//! RocksDB 7.8 as primary or as secondary.
 
 use super::{Pair, names, shown};
 use karst_engine::{Db, Options, ReadOptions};
@@ -48,7 +48,7 @@ fn our_secondary_follows_a_rocksdb_primary() {
     }
 }
 
-/// A RocksDB that writes as fast as it can, flushes and compacts, and uses files of logs again.
+/// RocksDB writes as fast as it can, flushes, compacts and recycles logs.
 #[test]
 fn our_secondary_follows_db_bench() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Catch-ups beside writers, flushes, compactions and logs whose files are used again, in one
-//! process: every state that is shown has the same number everywhere.
+//! Catch-ups concurrent with writers, flushes, compactions and recycled logs, in one process: every
+//! state shown is consistent.
 
 use super::{Pair, scanned, shown};
 use karst_engine::{FlushOptions, ReadOptions};
@@ -39,7 +39,7 @@ fn follow(options: &str, steps: u64) {
         let (mut last, mut states) = (0, 0);
         loop {
             let (at_least, ends) = (written.load(Ordering::SeqCst), stop.load(Ordering::SeqCst));
-            // Why any number of times: the primary removes logs as fast as it can.
+            // Retries without a limit, because the primary removes logs as fast as it can.
             while let Err(error) = db.try_catch_up_with_primary() {
                 assert_eq!(error.kind(), karst_engine::ErrorKind::TryAgain, "{error}");
             }

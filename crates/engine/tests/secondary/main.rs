@@ -1,8 +1,8 @@
-//! Secondary instances: they show states that the primary had, whatever it does meanwhile, and they
-//! write nothing where it writes.
+//! Secondary instances: they show states that the primary had, during any operation of the primary,
+//! and write nothing to its directory.
 //!
-//! The long form (`KARST_LONG_TESTS=1`, `cargo xtask soak`) runs two processes for minutes, of
-//! which the primary is killed over and over.
+//! The long form (`KARST_LONG_TESTS=1`, `cargo xtask soak`) runs two processes for minutes and
+//! kills the primary again and again.
 
 mod errors;
 mod interop;
@@ -18,7 +18,7 @@ use karst_testkit::panics::panics;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// A primary and where its secondary writes.
+/// A primary, and the directory for its secondaries.
 struct Pair {
     primary: Db,
     options: Options,
@@ -45,7 +45,7 @@ impl Pair {
         Db::open_as_secondary(self.path(), self.directory.path().join(name), &self.options).unwrap()
     }
 
-    /// The next batch: one more in both families, by a put and by a merge.
+    /// Writes the next batch, which increments both families, by a put and by a merge.
     fn step(&self, number: u64) {
         step(&self.primary, number, &WriteOptions::new()).unwrap();
     }
@@ -71,7 +71,7 @@ fn as_number(value: Option<karst_engine::Value>) -> u64 {
     value.map_or(0, |value| u64::from_le_bytes(value[..].try_into().unwrap()))
 }
 
-/// Which step a database shows; every way to read has to agree.
+/// Returns the step that a database shows; every way of reading must agree.
 #[track_caller]
 fn shown(db: &Db, read: &ReadOptions) -> u64 {
     let families = ["default", "other"].map(|name| db.column_family(name).unwrap());
@@ -91,7 +91,7 @@ fn shown(db: &Db, read: &ReadOptions) -> u64 {
     number
 }
 
-/// As `shown`, through an iterator, with every key that is there.
+/// Like `shown`, but by an iterator over all keys.
 fn scanned(db: &Db, family: &str, read: &ReadOptions) -> u64 {
     let mut iter = db.iter_cf(read, &db.column_family(family).unwrap()).unwrap();
     let (mut found, mut count, mut keys) = (0, 0, Vec::new());
@@ -114,7 +114,7 @@ fn scanned(db: &Db, family: &str, read: &ReadOptions) -> u64 {
 
 fn names(path: &Path) -> Vec<(String, u64)> {
     let entries = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap());
-    // Why some are left out: they may be removed meanwhile.
+    // Files that are removed meanwhile are left out.
     let named = |entry: std::fs::DirEntry| {
         Some((entry.file_name().into_string().unwrap(), entry.metadata().ok()?.len()))
     };
@@ -137,7 +137,7 @@ fn it_shows_what_the_primary_has_written_when_it_catches_up() {
     let mut iter = db.iter(&read).unwrap();
     db.try_catch_up_with_primary().unwrap();
     assert_eq!((shown(&db, &read), shown(&db, &snapshot)), (11, 10));
-    // What is in tables now counts once, and what was seen is seen still.
+    // Entries that moved to tables count once, and the snapshot is unchanged.
     pair.flush();
     (12..=20).for_each(|number| pair.step(number));
     let range = CompactRangeOptions::default();
@@ -162,7 +162,7 @@ fn it_shows_what_the_primary_has_written_when_it_catches_up() {
     assert_eq!(panics(), before);
 }
 
-/// The asynchronous form.
+/// Catches up by the asynchronous call.
 fn karst_io_block(db: &Db) {
     karst_io::block_on(db.env(), db.try_catch_up_with_primary_async()).unwrap();
 }
@@ -187,8 +187,8 @@ fn it_goes_on_over_restarts_of_the_primary_and_needs_none() {
     }
 }
 
-/// The primary removes files that a snapshot and an iterator of the secondary read, and begins
-/// MANIFESTs meanwhile.
+/// The primary removes files that a snapshot and an iterator of the secondary read, and begins new
+/// MANIFESTs.
 #[test]
 fn snapshots_keep_their_files_over_new_manifests() {
     for blobs in ["false", "true"] {
@@ -261,7 +261,7 @@ fn nothing_is_written_beside_the_primary_s_files_and_nothing_may_be() {
     assert_eq!(own, ["LOG"]);
     let log = std::fs::read_to_string(pair.directory.path().join("second/LOG")).unwrap();
     assert!(log.contains("caught up from sequence number 0"), "{log}");
-    // One directory is not both.
+    // One directory cannot be both the primary's and the secondary's.
     let error = Db::open_as_secondary(pair.path(), pair.path(), &pair.options).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
     let plain = Db::open_read_only(pair.path(), &pair.options).unwrap();
@@ -310,7 +310,7 @@ fn a_follower_catches_up_by_itself() {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
     }
-    // What fails is tried again, and told.
+    // A failed catch-up is retried and reported.
     let (current, aside) = (pair.path().join("CURRENT"), pair.path().join("aside"));
     std::fs::rename(&current, &aside).unwrap();
     let log = pair.directory.path().join("second/LOG");

@@ -1,5 +1,5 @@
-//! Two processes: a primary under load that is killed over and over, and a secondary that follows
-//! it. The primary is this test's own program, run again.
+//! Two processes: a primary under load that is killed again and again, and a secondary that follows
+//! it. The primary runs this test's program again.
 
 use super::{scanned, shown, step};
 use karst_engine::{Db, ErrorKind, FlushOptions, Options, ReadOptions, WriteOptions};
@@ -26,7 +26,7 @@ fn options(shape: &str) -> Options {
     Options::new().set_all(&format!("{common};{shape}")).unwrap()
 }
 
-/// The primary: goes on from where it was, until it is killed.
+/// The primary: continues from its last state until it is killed.
 fn primary(directory: &Path) {
     let options = options(&std::env::var(OPTIONS).unwrap());
     let db = Db::open_cf(directory, &options, &["default", "other"]).unwrap();
@@ -62,7 +62,8 @@ fn a_primary_that_is_killed_over_and_over() {
             while Instant::now() < ends || !begun {
                 let Some(db) = &db else {
                     let opened = Db::open_as_secondary(&path, directory.path().join("own"), &options);
-                    // Why no error at first: the primary has not made its database yet.
+                    // Errors are ignored at first, because the primary has not created its database
+                    // yet.
                     db = opened.ok().filter(|db| db.column_families().len() == 2);
                     assert!(Instant::now() < ends + Duration::from_secs(60), "there is no database");
                     continue;
@@ -75,7 +76,8 @@ fn a_primary_that_is_killed_over_and_over() {
                 let limited = shape.contains("max_open_files");
                 let now = match limited {
                     true => super::as_number(db.get("number").unwrap_or_else(|e| {
-                        // With a limit files may be gone when they are read; the error says so.
+                        // With a limit on open files, a file may be gone when it is read; the error
+                        // reports that.
                         assert_eq!(e.kind(), ErrorKind::NotFound, "{e}");
                         None
                     })),
@@ -95,7 +97,7 @@ fn a_primary_that_is_killed_over_and_over() {
             }
             child.0.kill().unwrap();
             child.0.wait().unwrap();
-            // Nobody writes any more: what it shows now is what there is.
+            // The primary has ended, so the secondary must now show its final state.
             let db = db.as_ref().unwrap();
             db.try_catch_up_with_primary().unwrap();
             let whole = Db::open_read_only(&path, &options).unwrap();

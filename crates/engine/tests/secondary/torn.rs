@@ -1,15 +1,15 @@
-//! Files that are seen while they are written: whatever part of a record is there, it is not an
-//! error, and what is shown is what the whole records say.
+//! Files that are read while they are written: a partial record is no error, and the state shown is
+//! that of the complete records.
 
 use super::{Pair, scanned, shown};
 use karst_engine::{Db, ReadOptions};
 use std::io::Write;
 use std::path::Path;
 
-/// A copy of the primary's files, of which the newest log or the MANIFEST grows byte by byte.
+/// Reads a copy of the primary's files, of which the newest log or the MANIFEST grows byte by byte.
 fn grow(options: &str, kind: &str, flushes: bool, zeroes: usize) {
     let pair = Pair::new(options);
-    // Why held: the files that the MANIFEST named once must all be there.
+    // Deletions are disabled, because all files that the MANIFEST ever named must exist.
     pair.primary.disable_file_deletions().unwrap();
     let steps = 14;
     for number in 1..=steps {
@@ -33,7 +33,7 @@ fn grow(options: &str, kind: &str, flushes: bool, zeroes: usize) {
             }
         }
         if name.ends_with(".log") && flushes {
-            // Why without: what is shown is the MANIFEST's alone then.
+            // Without the logs, the state shown is the MANIFEST's alone.
             std::fs::write(copy.join(&name), b"").unwrap();
             continue;
         }
@@ -71,7 +71,7 @@ fn as_default(db: &Db) -> u64 {
     super::as_number(db.get("number").unwrap())
 }
 
-/// The least part of the MANIFEST with which the database can be opened.
+/// Returns the length of the shortest part of the MANIFEST with which the database can be opened.
 fn whole_manifest(copy: &Path, name: &str, bytes: &[u8], pair: &Pair) -> usize {
     let mut upto = 0;
     loop {

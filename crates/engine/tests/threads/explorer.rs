@@ -1,9 +1,9 @@
-//! Goes through schedules of a scenario: half of them random, half by PCT, which changes the order
-//! of threads at a few random moments only and so finds what needs long undisturbed runs in
+//! Explores schedules of a scenario: half of them random, half by PCT, which changes the order of
+//! threads only at a few random moments and so finds failures that need long undisturbed runs in
 //! between.
 //!
-//! In: a scenario, and how many schedules, from the environment. Out: how many there were; or the
-//! failure, with the schedule as a string.
+//! Input: a scenario, and the number of schedules from the environment. Output: the number of
+//! schedules run, or the failure with its schedule as a string.
 
 use karst_testkit::asked::number;
 use karst_testkit::random::Random;
@@ -15,18 +15,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// How many schedules a scenario goes through unless the environment says it.
+/// Default number of schedules of a scenario.
 const SCHEDULES: usize = 1500;
-/// At how many moments PCT changes who goes on, and one.
+/// One more than the number of moments at which PCT changes the running thread.
 const DEPTH: usize = 4;
-/// More steps than any schedule here takes: who needs more waits for something that does not come.
+/// Number of steps that no schedule here reaches; a thread with more waits for an event that never
+/// happens.
 const MOST_STEPS: usize = 1_000_000;
-/// So many schedules by the one, then so many by the other.
+/// Number of schedules of each scheduler before the other one takes over.
 const IN_TURN: usize = 50;
 const STACK_BYTES: usize = 1 << 20;
 
-/// Goes through schedules of `scenario`, which draws what it does from the numbers that it is
-/// given.
+/// Explores schedules of `scenario`, which draws its operations from the generator it is given.
 pub(crate) fn explore(name: &str, scenario: fn(&mut Random)) {
     let mut config = Config::new();
     config.stack_size = STACK_BYTES;
@@ -34,7 +34,7 @@ pub(crate) fn explore(name: &str, scenario: fn(&mut Random)) {
     config.silence_warnings = true;
     let steps = Arc::new(AtomicU64::new(0));
     let counted = steps.clone();
-    // Why drawn from shuttle: the numbers are a part of the schedule.
+    // Drawn from shuttle, so that the numbers are part of the schedule.
     let (begun, begins) = (Arc::new(AtomicU64::new(0)), Instant::now());
     let beginning = begun.clone();
     let body = move || {
@@ -63,7 +63,7 @@ pub(crate) fn explore(name: &str, scenario: fn(&mut Random)) {
     println!("{name}: {} steps on average", steps.load(Ordering::Relaxed) / schedules.max(1) as u64);
 }
 
-/// Tells in the end how many schedules it took, to a failure too.
+/// Prints at the end, also after a failure, the number of schedules that were run.
 struct Told<'a> {
     name: &'a str,
     begun: &'a AtomicU64,
@@ -79,21 +79,20 @@ impl Drop for Told<'_> {
 }
 
 std::thread_local! {
-    /// Whether who goes on is explored now. Why std's: it is the executing thread's, whatever
-    /// shuttle's run on it.
+    /// True while scheduling decisions are explored. A thread-local of std, because it belongs to
+    /// the executing thread, not to shuttle's threads.
     static EXPLORES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What happens in `body` is explored. Around it threads run one after the other, each as long as
-/// it can: what is made ready before and checked behind it would otherwise be most of what there is
-/// to explore.
+/// Explores the schedules of `body`. Outside of it, threads run one after the other, each as long
+/// as it can, because otherwise preparation and checks would be most of the explored steps.
 pub(crate) fn explored(body: impl FnOnce()) {
     EXPLORES.set(true);
     body();
     EXPLORES.set(false);
 }
 
-/// A scheduler that decides where [`explored`] says so.
+/// Scheduler that decides inside of [`explored`] only.
 #[derive(Debug)]
 struct Where<S>(S);
 
@@ -118,8 +117,8 @@ impl<S: Scheduler> Scheduler for Where<S> {
     }
 }
 
-/// A schedule that has failed, once more. It ends where it failed; from there on the threads take
-/// turns, so that what unwinds comes to its end.
+/// Scheduler that replays a failed schedule up to its failure. Afterwards the threads take turns,
+/// so that unwinding completes.
 #[derive(Debug)]
 struct Again {
     schedule: ReplayScheduler,
@@ -159,7 +158,7 @@ fn go(
     Runner::new(scheduler, config.clone()).run(body.clone());
 }
 
-/// Another one in each run.
+/// Returns a different seed in each run.
 fn fresh_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0)

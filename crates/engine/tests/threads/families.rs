@@ -1,4 +1,4 @@
-//! Column families that come and go beside writers, flushes and crashes.
+//! Column families that are created and dropped concurrently with writers, flushes and crashes.
 
 use crate::explorer::explore;
 use crate::scene::{Scene, run};
@@ -11,8 +11,8 @@ fn has(db: &Db, family: &str, key: &str) -> bool {
         && contents(db, &ReadOptions::default(), family).contains_key(key.as_bytes())
 }
 
-/// A batch in no log goes to an old family and to one that was created a moment ago, while all
-/// families are flushed together.
+/// An unlogged batch is written to an old family and to a new one, while all families are flushed
+/// atomically.
 fn unlogged_to_new_families(random: &mut Random) {
     let scene = Scene::unlogged(random);
     let mut threads = Vec::new();
@@ -39,7 +39,8 @@ fn a_batch_to_a_new_family_is_flushed_as_a_whole() {
     explore("unlogged to new families", unlogged_to_new_families);
 }
 
-/// Families are created, written to, dropped, and some created again, beside a writer and flushes.
+/// Families are created, written to, dropped and some recreated, concurrently with a writer and
+/// flushes.
 fn come_and_go(random: &mut Random) {
     let scene = Scene::new(random, |_| {});
     let mut threads = Vec::new();
@@ -59,7 +60,7 @@ fn come_and_go(random: &mut Random) {
     }
     threads.push(scene.spawn(random, |scene, random| scene.write(random, 2, 2)));
     threads.push(scene.spawn(random, |scene, _| {
-        // A family that is dropped meanwhile is none to be flushed.
+        // The flush of a family fails if it is dropped meanwhile.
         let _ = scene.try_flush();
         let _ = scene.try_flush();
     }));

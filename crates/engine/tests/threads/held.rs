@@ -1,4 +1,4 @@
-//! Files that somebody keeps from being removed, and checkpoints, beside compactions.
+//! Disabled file deletions and checkpoints, concurrent with compactions.
 
 use crate::explorer::explore;
 use crate::scene::{Scene, run};
@@ -10,7 +10,7 @@ use karst_testkit::random::Random;
 use shuttle::thread;
 use std::path::Path;
 
-/// All files of a list are there, with what counts of them.
+/// Asserts that all files of a list exist with at least their listed size.
 fn check_there(scene: &Scene, files: &[DatabaseFile], when: &str) {
     for file in files {
         let found = scene.world.env.fs().metadata(&file.path());
@@ -20,7 +20,7 @@ fn check_there(scene: &Scene, files: &[DatabaseFile], when: &str) {
     }
 }
 
-/// Tables that nobody needs any more.
+/// Returns the obsolete tables that still exist.
 fn left_over(scene: &Scene) -> Vec<String> {
     let (live, _) = scene.db.live_file_names();
     let mut names = scene.world.env.fs().list_dir(Path::new(PATH)).unwrap();
@@ -28,8 +28,8 @@ fn left_over(scene: &Scene) -> Vec<String> {
     names
 }
 
-/// Two keep files and let go of them at any time, a third makes a checkpoint, and a fourth compacts
-/// what a writer has flushed.
+/// Two threads disable and enable file deletions at any time, a third makes a checkpoint, and a
+/// fourth compacts a writer's flushed tables.
 fn held_beside_compactions(random: &mut Random) {
     let scene = Scene::new(random, |_| {});
     scene.write(random, 0, 2);
@@ -67,7 +67,7 @@ fn held_beside_compactions(random: &mut Random) {
         }));
     }
     run(threads);
-    // What was due meanwhile has gone, or goes now.
+    // Obsolete tables have been removed, or are removed now.
     scene.insist("removing what nobody needs", || match left_over(&scene) {
         left if left.is_empty() => Ok(()),
         left => Err(Error::new(ErrorKind::Busy, format!("{left:?}"))),

@@ -1,5 +1,5 @@
-//! Logs that fail, and the database that recovers by itself, beside writers and families that are
-//! created.
+//! Logs that fail, and automatic recovery of the database, concurrent with writers and created
+//! families.
 
 use crate::explorer::explore;
 use crate::scene::{Scene, run};
@@ -7,7 +7,7 @@ use crate::world::contents;
 use karst_engine::{ReadOptions, WaitForCompactOptions, WriteBatch};
 use karst_testkit::random::Random;
 
-/// Writers that go on when the database has recovered, which fails a few times.
+/// Writers continue after the database has recovered, which fails a few times.
 fn failing_logs(random: &mut Random) {
     let scene = Scene::new(random, |_| {});
     let mut threads = Vec::new();
@@ -39,8 +39,8 @@ fn writers_go_on_after_logs_have_failed() {
     explore("failing logs", failing_logs);
 }
 
-/// A family is created while the database recovers from a log that failed. Nobody needs that log
-/// any more then.
+/// A family is created while the database recovers from a failed log, after which no family may
+/// need that log.
 fn created_while_recovering(random: &mut Random) {
     let scene = Scene::new(random, |_| {});
     scene.write(random, 0, 1);

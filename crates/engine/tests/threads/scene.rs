@@ -1,4 +1,4 @@
-//! A database, its book, and the threads of a schedule.
+//! A database, its ledger and the threads of a schedule.
 
 use crate::explorer::explored;
 use crate::world::{Drawn, Found, Known, Ledger, PATH, World, check};
@@ -9,24 +9,24 @@ use shuttle::thread;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How often something is tried that fails, and how long it rests in between.
+/// Maximum number of attempts of a failing call; below, the pause between them.
 const TRIES: u32 = 300;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// What the threads of a scenario share.
+/// State that the threads of a scenario share.
 #[derive(Clone)]
 pub(crate) struct Scene {
     pub(crate) world: World,
     drawn: Drawn,
     pub(crate) db: Db,
     pub(crate) ledger: Arc<Ledger>,
-    /// Whether writers have their batches logged.
+    /// True if writers log their batches.
     logged: bool,
-    /// What crashes have left. Lock: nothing happens under it that shuttle knows of.
+    /// Images that crashes have left. Lock: no operation that shuttle schedules happens under it.
     images: Arc<Mutex<Vec<Image>>>,
 }
 
-/// A database that nobody has open, and what it must have.
+/// A closed database and its required content.
 struct Image {
     world: World,
     path: String,
@@ -34,7 +34,7 @@ struct Image {
 }
 
 impl Scene {
-    /// A new database whose options are drawn, then changed.
+    /// Creates a database with random options, modified by `change`.
     pub(crate) fn new(random: &mut Random, change: impl FnOnce(&mut Drawn)) -> Self {
         let mut drawn = Drawn::new(random);
         change(&mut drawn);
@@ -43,7 +43,7 @@ impl Scene {
         Self { world, drawn, db, ledger: Arc::default(), logged: true, images: Arc::default() }
     }
 
-    /// One whose writers log nothing, and whose families are flushed together.
+    /// Creates a database whose writers log nothing and whose families are flushed atomically.
     pub(crate) fn unlogged(random: &mut Random) -> Self {
         Self { logged: false, ..Self::new(random, |drawn| drawn.be_unlogged()) }
     }
@@ -52,7 +52,7 @@ impl Scene {
         self.drawn.on(&self.world)
     }
 
-    /// A thread that does this.
+    /// Starts a thread that runs `body`.
     pub(crate) fn spawn(
         &self,
         random: &mut Random,
@@ -66,7 +66,7 @@ impl Scene {
         self.write_beside(random, writer, WriteBatch::new())
     }
 
-    /// The next batch of a writer, with what this one has.
+    /// Writes the next batch of a writer together with the entries of `batch`.
     pub(crate) fn write_beside(&self, random: &mut Random, writer: usize, batch: WriteBatch) -> Result<()> {
         self.ledger.write(&self.db, random, writer, self.logged, batch)
     }
@@ -75,7 +75,7 @@ impl Scene {
         (0..batches).for_each(|_| self.write_one(random, writer).unwrap());
     }
 
-    /// Flushes all families; what was acknowledged before is in tables then.
+    /// Flushes all families; entries acknowledged before are in tables afterwards.
     pub(crate) fn flush(&self) {
         self.try_flush().unwrap();
     }
@@ -88,7 +88,8 @@ impl Scene {
         Ok(())
     }
 
-    /// Kills the process, as it were; this one goes on. What it leaves is looked at in the end.
+    /// Records the state that a killed process would leave, for `settle` to check. This process
+    /// continues.
     pub(crate) fn crash(&self) {
         let image = self.image();
         self.images.lock().unwrap().push(image);
@@ -100,19 +101,19 @@ impl Scene {
         Image { world, path: PATH.into(), known: before.up_to(&self.ledger.known()) }
     }
 
-    /// A copy is there, which has at least what was known before. It is looked at in the end.
+    /// Registers a copy, which has at least the entries known `before`. `settle` checks it.
     pub(crate) fn copied(&self, path: &str, before: Known) {
         let (world, known) = (self.world.clone(), before.up_to(&self.ledger.known()));
         self.images.lock().unwrap().push(Image { world, path: path.into(), known });
     }
 
-    /// The end of a schedule: all that was acknowledged is there, once, now, after each crash and
+    /// Ends a schedule: every acknowledged batch exists exactly once, now, after each crash and
     /// after closing.
     pub(crate) fn settle(self) {
         self.settle_and(|_| {});
     }
 
-    /// The same, and `look` looks at it too: now, after a crash now, and after closing.
+    /// Like `settle`, with `look` as a further check: now, after a crash now, and after closing.
     pub(crate) fn settle_and(self, look: impl Fn(&Db)) {
         let live = check(&self.db, &self.ledger.known(), "now");
         look(&self.db);
@@ -127,8 +128,8 @@ impl Scene {
         });
     }
 
-    /// The end of a schedule in which the database was closed, and `look` looks at what is left
-    /// too.
+    /// Ends a schedule in which the database was closed, with `look` as a further check of the
+    /// reopened database.
     pub(crate) fn settle_closed(self, look: impl FnOnce(&Db, &Found)) {
         for image in self.images.lock().unwrap().drain(..) {
             self.check_left(&image, "after a crash, or in a copy", |_, _| {});
@@ -140,7 +141,7 @@ impl Scene {
         });
     }
 
-    /// Opens what is left of a database. A log may be damaged if one has failed.
+    /// Opens and checks a closed or crashed database. A log may be damaged if one has failed.
     fn check_left(&self, left: &Image, when: &str, look: impl FnOnce(&Db, &Found)) {
         let db = self.drawn.open(&left.world, &left.path).unwrap_or_else(|e| panic!("{when}: {e}"));
         assert_eq!(db.log_duplicates(), None, "{when}");
@@ -148,8 +149,7 @@ impl Scene {
         db.close().unwrap();
     }
 
-    /// Repeats something until it does not fail any more. Each time that it fails, the others have
-    /// a turn.
+    /// Repeats a call until it succeeds. After each failure the other threads get a turn.
     pub(crate) fn insist<T>(&self, what: &str, mut call: impl FnMut() -> Result<T>) -> T {
         for _ in 0..TRIES {
             match call() {
@@ -169,7 +169,7 @@ impl Scene {
 
 pub(crate) struct Thread(thread::JoinHandle<()>);
 
-/// Lets threads that were spawned run, to their ends. That is what is explored.
+/// Lets spawned threads run to their ends. Only these steps are explored.
 pub(crate) fn run(threads: Vec<Thread>) {
     explored(|| threads.into_iter().for_each(|thread| thread.0.join().unwrap()));
 }

@@ -1,6 +1,5 @@
-//! What a scenario happens in: files in memory, of which logs may fail, and an environment whose
-//! threads are shuttle's; what writers have begun and what was acknowledged; and how a database is
-//! held against that.
+//! Environment of a scenario: files in memory, among which logs may fail, and threads of shuttle;
+//! the ledger of begun and acknowledged batches; and checks of a database against it.
 
 use crate::reading::Reading;
 use karst_engine::io::{Env, MemoryFileSystem};
@@ -15,16 +14,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 pub(crate) const PATH: &str = "/db";
-/// The family of counters and that of lists.
+/// Names of the families of counters and of lists.
 pub(crate) const COUNTS: &str = "default";
 pub(crate) const LISTS: &str = "lists";
-/// The counter that all writers share.
+/// Key of the counter that all writers share.
 const SUM: &str = "sum";
 const WRITE_BUFFER_BYTES: usize = 64 << 10;
-/// A few of the longest fill a memtable.
+/// Maximum size of a value; a few of these fill a memtable.
 const LONGEST_VALUE: usize = 40 << 10;
 
-/// So many changes of logs fail from now on.
+/// Number of changes of logs that fail from now on.
 #[derive(Debug, Default)]
 struct BadLogs(AtomicU64);
 
@@ -43,7 +42,7 @@ impl Disturb for BadLogs {
     }
 }
 
-/// Where databases are.
+/// Files and threads of databases.
 #[derive(Clone)]
 pub(crate) struct World {
     disk: MemoryFileSystem,
@@ -69,18 +68,18 @@ impl World {
         Self { disk, bad_logs, env }
     }
 
-    /// Has so many changes of logs fail from now on.
+    /// Makes the next `changes` changes of logs fail.
     pub(crate) fn fail_logs(&self, changes: u64) {
         self.bad_logs.0.store(changes, Ordering::Relaxed);
     }
 
-    /// What would be found here if the process were killed now.
+    /// Returns the files that would be found if the process were killed now.
     pub(crate) fn crashed(&self) -> Self {
         Self::on(self.disk.copy(), 0)
     }
 }
 
-/// The options of a database that are drawn.
+/// Random options of a database.
 #[derive(Clone, Debug)]
 pub(crate) struct Drawn {
     unordered: bool,
@@ -101,7 +100,7 @@ impl Drawn {
         }
     }
 
-    /// For writers that log nothing.
+    /// Adapts the options to writers that log nothing.
     pub(crate) fn be_unlogged(&mut self) {
         self.atomic = true;
         self.recycled = 0;
@@ -121,7 +120,7 @@ impl Drawn {
                 db.max_background_jobs = drawn.jobs;
                 db.avoid_flush_during_recovery = true;
                 db.stats_dump_period_sec = 0;
-                // As short as pauses can be: nobody wakes up from a long one here.
+                // As short as possible, because no thread here wakes from a long pause.
                 db.bgerror_resume_retry_interval = 10_000;
             })
             .column_families(|family| {
@@ -135,37 +134,37 @@ impl Drawn {
             })
     }
 
-    /// A new database.
+    /// Creates a database.
     pub(crate) fn create(&self, world: &World) -> Result<Db> {
         Db::open_cf(PATH, &self.on(world), &[COUNTS, LISTS])
     }
 
-    /// The database that is there, with all its families.
+    /// Opens the existing database with all its families.
     pub(crate) fn open(&self, world: &World, path: &str) -> Result<Db> {
         Db::open(path, &self.on(world))
     }
 }
 
-/// What the writers of a schedule have begun and what they know to be done. Lock: none is taken
-/// under it, and shuttle does not know it.
+/// Batches that the writers of a schedule have begun and know to be done. Lock: no other lock is
+/// taken under it, and shuttle does not know it.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger(Mutex<BTreeMap<usize, Account>>);
 
 #[derive(Debug, Default)]
 struct Account {
     begun: u64,
-    /// Acknowledged.
+    /// Acknowledged batches.
     done: BTreeSet<u64>,
-    /// Of these, those that survive though they are in no log.
+    /// Acknowledged batches that survive although they are in no log.
     kept: BTreeSet<u64>,
 }
 
-/// By writer: the batches that must be there, and the number of the last that may be.
+/// By writer: the batches that must exist, and the number of the last one that may.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Known(BTreeMap<usize, (BTreeSet<u64>, u64)>);
 
 impl Known {
-    /// At least what is known here, at most what is known there.
+    /// Returns the batches that must exist by `self`, with the last allowed numbers of `later`.
     pub(crate) fn up_to(mut self, later: &Self) -> Self {
         for (writer, (_, last)) in &later.0 {
             self.0.entry(*writer).or_default().1 = *last;
@@ -186,7 +185,7 @@ impl Ledger {
         self.0.lock().unwrap().entry(writer).or_default().done.insert(number);
     }
 
-    /// What is acknowledged now, all of it or what is kept.
+    /// Returns the batches that `which` selects of each account, as those that must exist now.
     fn known_by(&self, which: impl Fn(&Account) -> &BTreeSet<u64>) -> Known {
         let accounts = self.0.lock().unwrap();
         Known(accounts.iter().map(|(writer, of)| (*writer, (which(of).clone(), of.begun))).collect())
@@ -200,7 +199,7 @@ impl Ledger {
         self.known_by(|account| if logged { &account.done } else { &account.kept })
     }
 
-    /// What was known then is in tables now.
+    /// Records that the batches known `then` are in tables now.
     pub(crate) fn keep(&self, then: &Known) {
         let mut accounts = self.0.lock().unwrap();
         for (writer, (done, _)) in &then.0 {
@@ -208,8 +207,9 @@ impl Ledger {
         }
     }
 
-    /// Writes the next batch of this writer: one more in its counter and the one that all share,
-    /// its number at the end of its list, perhaps a value of some length, and what `batch` has.
+    /// Writes the next batch of a writer: increments its counter and the shared one, appends the
+    /// batch's number to its list, and adds perhaps a value of random length and the entries of
+    /// `batch`.
     pub(crate) fn write(
         &self,
         db: &Db,
@@ -247,7 +247,7 @@ fn list(writer: usize) -> String {
     format!("list{writer}")
 }
 
-/// All of a column family, read in four ways, which agree.
+/// Returns all entries of a column family; four ways of reading it must agree.
 pub(crate) fn contents(db: &Db, options: &ReadOptions, family: &str) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let reading = Reading { db, options: options.clone() };
     let walk = |first: Move, next: Move| {
@@ -276,10 +276,11 @@ fn number(value: Option<&Vec<u8>>) -> u64 {
     value.map_or(0, |value| u64::from_le_bytes(value[..].try_into().expect("a counter has eight bytes")))
 }
 
-/// Which batches of each writer are found.
+/// Numbers of the batches found, by writer.
 pub(crate) type Found = BTreeMap<usize, Vec<u64>>;
 
-/// Which batches of each writer a reader finds. Every one is there once and whole, or not at all.
+/// Returns the batches of each writer that a reader finds. Each must be there once and completely,
+/// or not at all.
 pub(crate) fn batches(db: &Db, options: &ReadOptions, when: &str) -> Found {
     let (counts, lists) = (contents(db, options, COUNTS), contents(db, options, LISTS));
     let mut found = BTreeMap::new();
@@ -296,7 +297,7 @@ pub(crate) fn batches(db: &Db, options: &ReadOptions, when: &str) -> Found {
     found
 }
 
-/// A database has every batch once that must be there, and none that was not begun.
+/// Asserts that a database has each required batch once, and no batch that was not begun.
 pub(crate) fn check(db: &Db, known: &Known, when: &str) -> Found {
     let found = batches(db, &ReadOptions::default(), when);
     for (writer, listed) in &found {

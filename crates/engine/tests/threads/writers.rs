@@ -1,4 +1,4 @@
-//! Writers beside flushes, those whose futures are dropped too, crashes, readers and closing.
+//! Writers, concurrent with flushes and dropped flushes, crashes, readers and closing.
 
 use crate::explorer::explore;
 use crate::scene::{Scene, run};
@@ -10,7 +10,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Waker};
 
-/// Two writers, somebody who flushes, and perhaps a crash.
+/// Two writers, a flush and perhaps a crash.
 fn merges_beside_flushes(random: &mut Random) {
     let scene = Scene::new(random, |_| {});
     let mut threads = Vec::new();
@@ -31,8 +31,8 @@ fn merges_count_once_beside_flushes_and_crashes() {
     explore("merges beside flushes", merges_beside_flushes);
 }
 
-/// Nothing is in a log, all families are flushed together, and the process crashes: each batch is
-/// there as a whole or not at all.
+/// Writers log nothing, all families are flushed atomically, and the process crashes: each batch is
+/// recovered completely or not at all.
 fn unlogged_merges(random: &mut Random) {
     let scene = Scene::unlogged(random);
     let mut threads = Vec::new();
@@ -51,7 +51,7 @@ fn batches_in_no_log_are_flushed_as_wholes() {
     explore("unlogged merges", unlogged_merges);
 }
 
-/// Polls a future so often, whether it is woken or not, and drops it.
+/// Polls a future `polls` times, woken or not, and drops it.
 fn give_up_after(polls: u64, future: impl Future) {
     let mut future = pin!(future);
     for poll in 0..polls {
@@ -64,8 +64,8 @@ fn give_up_after(polls: u64, future: impl Future) {
     }
 }
 
-/// A flush that is given up while its log may still be made, others behind it, and a writer beside
-/// them.
+/// A flush that is dropped while its log may still be created, later flushes, and a concurrent
+/// writer.
 fn dropped_flushes(random: &mut Random) {
     let scene = Scene::new(random, |_| {});
     let mut threads = Vec::new();
@@ -78,7 +78,7 @@ fn dropped_flushes(random: &mut Random) {
         for _ in 0..2 {
             scene.write(random, 0, 1);
             scene.flush();
-            // Whoever was left behind may catch up here.
+            // Threads that were overtaken may catch up here.
             (0..random.below(3)).for_each(|_| thread::yield_now());
         }
         scene.write(random, 0, 1);
@@ -95,8 +95,7 @@ fn flushes_that_are_given_up_lose_nothing() {
     explore("dropped flushes", dropped_flushes);
 }
 
-/// Who reads sees whole batches, and through a snapshot the same ones whatever is compacted
-/// meanwhile.
+/// Readers see whole batches, and through a snapshot equal ones during compactions.
 fn readers_beside_compactions(random: &mut Random) {
     let scene = Scene::new(random, |_| {});
     scene.write(random, 0, 2);
@@ -128,12 +127,12 @@ fn readers_see_whole_batches_beside_compactions() {
     explore("readers beside compactions", readers_beside_compactions);
 }
 
-/// One thread closes the database. The others go on until they are told so.
+/// One thread closes the database. The others continue until they get an error.
 fn closing_beside_everything(random: &mut Random) {
     let scene = Scene::new(random, |_| {});
     let closed = |outcome: karst_engine::Result<()>| match outcome {
         Ok(()) => false,
-        // A compaction that was begun is cancelled.
+        // A running compaction is cancelled.
         Err(error) if matches!(error.kind(), ErrorKind::Closed | ErrorKind::Incomplete) => true,
         Err(error) => panic!("beside closing: {error}"),
     };

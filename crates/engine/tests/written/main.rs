@@ -1,7 +1,7 @@
 //! Databases that KarstDB writes, one per cell of the option matrix, through its real write path:
 //! put, delete, single delete, merge, range delete, several column families, blob files, flushes,
 //! compactions, an unflushed log. Debian's RocksDB 7.8 tools then read them, check them, write and
-//! compact them, and KarstDB reads and writes on.
+//! compact them, and KarstDB reads them and writes more.
 
 #[path = "../interop/karst.rs"]
 mod karst;
@@ -20,15 +20,15 @@ use std::path::Path;
 use std::sync::Mutex;
 use store::KarstWriter;
 
-/// The newest format of tables that RocksDB 7.8 reads.
+/// The newest format version of tables that RocksDB 7.8 reads.
 const NEWEST_FOR_7_8: u32 = 5;
 
-/// A cell as KarstDB writes it.
+/// A cell of the matrix and the plan by which KarstDB writes it.
 struct Written {
     cell: Cell,
     plan: Plan,
     db_options: Vec<String>,
-    /// Whether KarstDB, going on, also compacts by hand, flushes at random and is reopened.
+    /// True if KarstDB, in its second part, also compacts manually, flushes at random and reopens.
     by_hand: bool,
 }
 
@@ -52,7 +52,7 @@ impl Written {
         KarstWriter::open(path, &self.db_options, &self.plan.families)
     }
 
-    /// The whole of it, in `folder`; how many answers were compared.
+    /// Runs the whole test of the cell in `folder`. Returns the number of answers compared.
     fn check(&self, folder: &Path) -> Result<usize, String> {
         let path = folder.join(self.cell.name);
         let seed = self
@@ -78,7 +78,7 @@ impl Written {
         for form in Form::ALL {
             compared += ask(&Karst::open(&path, form)?, &expectation, "after RocksDB wrote to it")?;
         }
-        // And on again: what RocksDB left is recovered, written to and compacted.
+        // KarstDB continues: it recovers what RocksDB left, writes to it and compacts it.
         let mut store = self.open(&path)?;
         for _ in 0..150 {
             let step = if self.by_hand { script.step(12) } else { script.batch(12) };
@@ -97,7 +97,8 @@ impl Written {
         Ok(compared)
     }
 
-    /// All keys, then compaction; then newer files in L0 and a log tail that no file holds.
+    /// Writes all keys and compacts them; then adds newer files in L0 and a log tail that no file
+    /// holds.
     fn write(&self, store: &mut KarstWriter, script: &mut Script, ledger: &mut Ledger) -> Result<(), String> {
         for family in 0..self.plan.families.len() {
             for step in script.bulk(family) {
@@ -107,7 +108,7 @@ impl Written {
         }
         store.settle()?;
         one(store, ledger, &Step::Reopen)?;
-        // Deletes, merges and blobs must still be seen in the files when they are looked at.
+        // Keeps deletions, merges and blobs in the files until they are inspected.
         store.keep_newest()?;
         for round in 0..4 {
             for _ in 0..30 {
@@ -122,7 +123,7 @@ impl Written {
         Ok(())
     }
 
-    /// ldb, sst_dump and db_bench find exactly what the ledger says.
+    /// Asserts that ldb, sst_dump and db_bench find exactly the content of the ledger.
     fn read_by_tools(&self, path: &Path, ledger: &Ledger) -> Result<(), String> {
         let said = tools::ldb(path, &["checkconsistency"], b"")?;
         if said.trim() != "OK" {
@@ -171,12 +172,12 @@ impl Written {
     }
 }
 
-/// What a store must answer that holds what the ledger says.
+/// Returns the answers that a store with the content of the ledger must give.
 fn expectation(ledger: &Ledger) -> Result<Expectation, String> {
     Expectation::record(&ledger.model()?, &ledger.inquiries(24), 2026)
 }
 
-/// Asks a store; how many answers were compared.
+/// Queries a store. Returns the number of answers compared.
 fn ask(store: &dyn Subject, expectation: &Expectation, when: &str) -> Result<usize, String> {
     let compared = expectation.check(store).map_err(|e| format!("{when}: {e}"))?;
     Ok(compared.entries + compared.keys + compared.moves)
@@ -198,12 +199,12 @@ fn and_so_it_is_when_compactions_by_hand_and_reopenings_come_in_between() {
     check_cells(true);
 }
 
-/// By hand every cell takes longer, so the default form tries some of them only.
+/// Share of cells that the default form tests with manual compactions, because each takes longer.
 const BY_HAND_ONE_IN: usize = 6;
 
 fn check_cells(by_hand: bool) {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    // Some cells by name, for a failure that is looked into.
+    // `KARST_CELLS` selects cells by name, to investigate a failure.
     let only = std::env::var("KARST_CELLS").ok();
     let chosen = |cell: &Cell| only.as_ref().is_none_or(|names| names.split(',').any(|n| n == cell.name));
     let step = if by_hand && !asked::long() && only.is_none() { BY_HAND_ONE_IN } else { 1 };
@@ -247,7 +248,7 @@ fn db_bench_reads_all_that_karstdb_wrote_for_it() {
     let out = tools::db_bench(&path, &flags).expect("db_bench reads");
     assert!(out.contains("5000 operations"), "{out}");
     assert!(out.contains("(5000 of 5000 found)") && out.contains("(0 of 5000 found)"), "{out}");
-    // It has flushed the log and perhaps compacted; all is still there.
+    // RocksDB has flushed the log and perhaps compacted; all entries still exist.
     let db = karst_engine::Db::open_read_only(&path, &karst_engine::Options::new()).expect("it opens");
     for n in 0..5000 {
         assert_eq!(db.get(key(n)).expect("a get").expect("a value").len(), 100);

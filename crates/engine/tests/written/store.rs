@@ -1,5 +1,5 @@
-//! KarstDB as a store that a history is carried out on: the real write path, nothing else. Also
-//! compiled by the judge of RocksDB 11.8.
+//! KarstDB as a store that a history is applied to, by the real write path alone. The judge of
+//! RocksDB 11.8 compiles this file too.
 
 use crate::writing::batch;
 use karst_engine::{
@@ -19,7 +19,7 @@ pub(crate) struct KarstWriter {
     open: Option<(Db, Vec<ColumnFamily>)>,
 }
 
-/// The options of a database with these families, as OPTIONS files spell them.
+/// Returns the options of a database with these families, spelled as in OPTIONS files.
 pub(crate) fn options_of(db: &[String], families: &[Family]) -> Result<Options, String> {
     let error = |e: karst_engine::Error| e.to_string();
     let mut options = Options::new();
@@ -48,7 +48,7 @@ pub(crate) fn options_of(db: &[String], families: &[Family]) -> Result<Options, 
 }
 
 impl KarstWriter {
-    /// Open the database in `path`; it and its families are made if they are missing.
+    /// Opens the database in `path`; creates it and its families if they are missing.
     pub(crate) fn open(path: &Path, db: &[String], families: &[Family]) -> Result<Self, String> {
         let mut writer = KarstWriter {
             path: path.to_path_buf(),
@@ -74,25 +74,25 @@ impl KarstWriter {
         Ok(())
     }
 
-    /// The database, to read what it holds while it is open.
+    /// Returns the open database, to read its content.
     pub(crate) fn db(&self) -> &Db {
         &self.open.as_ref().expect("it is open").0
     }
 
-    /// Wait until nothing is left to flush or compact.
+    /// Waits until no flush or compaction is left.
     pub(crate) fn settle(&self) -> Result<(), String> {
         self.db().wait_for_compact(&WaitForCompactOptions::default()).map_err(|e| e.to_string())
     }
 
-    /// From now until it is opened again nothing is compacted by itself: what is newest stays where
-    /// it is flushed to.
+    /// Disables automatic compactions until the next opening, so that the newest entries stay in
+    /// the level that they are flushed to.
     pub(crate) fn keep_newest(&self) -> Result<(), String> {
         let (db, families) = self.open.as_ref().expect("it is open");
         let families: Vec<&ColumnFamily> = families.iter().collect();
         db.disable_auto_compaction(&families).map_err(|e| e.to_string())
     }
 
-    /// Close it, unflushed.
+    /// Closes the database without a flush.
     pub(crate) fn close(mut self) -> Result<(), String> {
         let (db, families) = self.open.take().expect("it is open");
         drop(families);
