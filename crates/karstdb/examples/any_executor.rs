@@ -1,7 +1,7 @@
-//! Reads a database from an executor that knows nothing of it: `cargo run --example any_executor`.
+//! Reads a database from a foreign executor: `cargo run --example any_executor`.
 //!
-//! The executor here is the smallest there is (`pollster`, one future a thread); the futures are
-//! `Send`, so that any other will do.
+//! The executor here is minimal (`pollster`, one future per thread); the futures are `Send`, so any
+//! other will do.
 
 use futures_core::Stream;
 use karstdb::{BulkLoader, Db, Direction, Options, ReadOptions};

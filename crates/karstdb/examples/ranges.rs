@@ -2,7 +2,7 @@
 
 use karstdb::{Db, Options, ReadOptions};
 
-/// An iterator that owns what it reads from can be returned.
+/// Returns the keys of the last two events; the iterator owns all that it reads from.
 fn last_events(db: &Db, user: &str) -> karstdb::Result<impl Iterator<Item = karstdb::Result<Box<[u8]>>>> {
     let scan = ReadOptions { fill_cache: false, ..ReadOptions::new() };
     let events = db.cf("events")?.with_read_options(scan);

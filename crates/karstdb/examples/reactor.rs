@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             reactor.spawn(move || async move {
                 let mut found = 0;
                 for i in 0..1000 {
-                    // A fixed walk over the keys, another one for each task.
+                    // A fixed walk over the keys, different for each task.
                     let key = (task * 7919 + i * 104_729) % KEYS;
                     found += usize::from(db.get_async(&key.to_be_bytes()).await?.is_some());
                 }

@@ -1,7 +1,6 @@
 //! Writes and reads a database from tokio's tasks: `cargo run --example tokio`.
 //!
-//! No call blocks a thread of the executor, and no thread of KarstDB's stands between a task and
-//! its I/O.
+//! No call blocks a thread of the executor, and no thread of KarstDB is involved in a task's I/O.
 
 use futures_core::Stream;
 use karstdb::{Db, Direction, Options, ReadOptions};

@@ -8,11 +8,11 @@
 //! their asynchronous form on a thread of its own. Dropping the last open [`Db`] closes it and
 //! blocks, so close it first.
 //!
-//! | caller | call | who waits |
+//! | caller | call | waiting |
 //! |---|---|---|
-//! | a thread | [`Db::get`] | the calling thread, on its own ring; no other thread is involved |
-//! | a task of any executor | [`Db::get_async`] | nobody: a `Send` future, completed by the environment's driver |
-//! | a task of a [`io::Reactor`] | [`Db::get_async`] | nobody: the same future, on the reactor thread's own ring |
+//! | a thread | [`Db::get`] | blocks the calling thread, on its own ring; no other thread is involved |
+//! | a task of any executor | [`Db::get_async`] | blocks no thread: a `Send` future, completed by the environment's driver |
+//! | a task of a [`io::Reactor`] | [`Db::get_async`] | blocks no thread: that future, on the reactor thread's own ring |
 //!
 //! # Writing and reading
 //!
@@ -20,22 +20,22 @@
 //! use karstdb::{Db, Options, WriteBatch, WriteOptions};
 //! # let directory = tempfile::tempdir()?;
 //! # let path = directory.path().join("db");
-//! // A database that exists is opened as it is: column families, comparators and merge operators
-//! // are found by the names in its own files.
+//! // An existing database is opened with its own settings: column families, comparators and merge
+//! // operators are found by the names in its files.
 //! let options = Options::new().db(|db| db.create_if_missing = true);
 //! let db = Db::open(&path, &options)?;
-//! db.put("apple", "ripe")?; // every read that begins from now on sees it
+//! db.put("apple", "ripe")?; // visible to every read that begins from now on
 //!
 //! let value = db.get("apple")?.expect("it was put"); // a `Value` pins its block; nothing is copied
 //! assert_eq!(value, "ripe");
 //!
-//! // A batch is seen whole or not at all. With `sync` it is on the device when the call returns.
+//! // A batch becomes visible as a whole. With `sync` it is on the device when the call returns.
 //! let mut batch = WriteBatch::new();
 //! batch.put("banana", "green")?;
 //! batch.delete("apple")?;
 //! db.write(&WriteOptions { sync: true, ..WriteOptions::new() }, &batch)?;
 //!
-//! // `multi_get` reads all the blocks that it needs at the same time.
+//! // `multi_get` reads all the blocks that it needs concurrently.
 //! let found = db.multi_get(&["banana", "durian"]);
 //! assert!(found[0].as_ref().unwrap().is_some() && found[1].as_ref().unwrap().is_none());
 //! db.close()?;
@@ -125,10 +125,10 @@
 //! # let directory = tempfile::tempdir()?;
 //! # let path = directory.path();
 //! # let db = Db::open(path.join("db"), &Options::new().db(|db| db.create_if_missing = true))?;
-//! // Another database in one step, with hard links, on the same file system.
+//! // A second database in one step, with hard links, on the same file system.
 //! Checkpoint::new(&db)?.create_checkpoint(path.join("copy"), 0)?;
 //!
-//! // Many backups that share the files they have in common.
+//! // Any number of backups, which share their common files.
 //! let mut backups = BackupEngine::open(&BackupEngineOptions::new(path.join("backups")), db.env())?;
 //! let id = backups.create_new_backup(&db, &CreateBackupOptions::default())?;
 //! backups.verify_backup(id, true)?;
@@ -138,8 +138,8 @@
 //! # Options
 //!
 //! A database is opened with the options in its own OPTIONS file. [`Options`] changes some of them:
-//! by field, by RocksDB's names, or as an option string. What no file can hold, such as a merge
-//! operator of your own, is given as an instance.
+//! by field, by RocksDB's names, or as an option string. Objects that no file can hold, such as a
+//! custom merge operator, are given as instances.
 //!
 //! ```
 //! use karstdb::{Options, Statistics};
@@ -155,7 +155,7 @@
 //! # Ok::<(), karstdb::Error>(())
 //! ```
 //!
-//! # Where to find what
+//! # Index
 //!
 //! | | |
 //! |---|---|
@@ -167,25 +167,25 @@
 //! | [`TransactionDb`] | transactions that lock what they write or read for update |
 //! | [`DbWithTtl`] | a database whose entries expire some time after they were written |
 //! | [`WriteBatchWithIndex`] | a write batch that can be read before it is written |
-//! | [`Checkpoint`], [`BackupEngine`] | copies of an open database: one with hard links; many that share what they have in common |
-//! | [`Db::repair`], [`Db::verify_files`] | what can be had from damaged files; which files are damaged |
+//! | [`Checkpoint`], [`BackupEngine`] | copies of an open database: one with hard links; many that share their common files |
+//! | [`Db::repair`], [`Db::verify_files`] | recovers the readable data of damaged files; reports damaged files |
 //! | [`BulkLoader`] | makes a database from streams of entries |
-//! | [`SstFileWriter`], [`Db::ingest_external_file`] | tables made elsewhere, and taken into a database at one moment |
-//! | [`Statistics`], [`perf_context`] | RocksDB's tickers and histograms; what a thread's operations cost |
-//! | [`compaction_filter`] | your say in which entries survive compactions |
+//! | [`SstFileWriter`], [`Db::ingest_external_file`] | tables made elsewhere, and added to a database atomically |
+//! | [`Statistics`], [`perf_context`] | RocksDB's tickers and histograms; costs of one thread's operations |
+//! | [`compaction_filter`] | your code that keeps, changes or removes entries during compactions |
 //! | [`merge_operator`], [`format::Comparator`], [`format::PrefixExtractor`] | RocksDB's own by name; yours as instances |
-//! | [`ErrorKind`] | what went wrong, by what you can do about it |
+//! | [`ErrorKind`] | kinds of errors, grouped by how a caller can react |
 //! | [`io`] | environments, file systems, the reactor; for tests, with the feature `testing`, a simulated machine |
 //!
-//! A database that is opened read-only is not written to, not even its LOCK. Any damage ends in an
+//! A database that is opened read-only is not written to, not even its LOCK. Any damage gives an
 //! [`Error`] that names the file and the offset.
 //!
 //! # Features
 //!
 //! The compressions are features that are on by default: `snappy`, `zlib`, `bzip2`, `lz4`, `zstd`.
 //! A build without one refuses to read and to write it, with an error that names the feature.
-//! `bytes` makes a [`Value`] a `bytes::Bytes` without a copy. `serde` has `Serialize` for
-//! statistics and for what is told of files, logs and backups. `testing` adds a simulated machine
+//! `bytes` makes a [`Value`] a `bytes::Bytes` without a copy. `serde` implements `Serialize` for
+//! statistics and for information about files, logs and backups. `testing` adds a simulated machine
 //! and other file systems to [`io`].
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -230,8 +230,8 @@ pub use karst_txn::{
 
 /// The environment: file systems, clock, threads, reactors.
 ///
-/// A database reaches the world through its [`Env`](io::Env) alone. With the feature `testing`
-/// there are the simulated machine and file systems that are slow, faulty or watched besides.
+/// A database accesses files, clock and threads only through its [`Env`](io::Env). The feature
+/// `testing` adds the simulated machine and file systems that are slow, faulty or observed.
 pub mod io {
     #[doc(inline)]
     pub use karst_engine::io::{
@@ -251,7 +251,7 @@ pub mod io {
     };
 }
 
-/// The snippets of the README and of the pages for users, compiled.
+/// The code snippets of the README and of the user pages, compiled as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 #[doc = include_str!("../../../docs/ingest.md")]

@@ -1,10 +1,10 @@
-//! The database inside executors: blocking calls made there, which work or say why not, and
-//! thousands of futures that are dropped on their way.
+//! The database inside executors: blocking calls made there, which succeed or return an error, and
+//! thousands of futures that are dropped before they complete.
 //!
-//! A blocking call keeps its thread, and with it the tasks that wait for that thread. It must not
-//! wait for any of these: a write that was begun by a task that is not polled any more is ended by
-//! whoever waits behind it. What only such a task can give, a key that it has locked, is waited for
-//! as long as the caller has said.
+//! A blocking call occupies its thread and so delays the tasks that need this thread. It must not
+//! wait for any of them: a write that was begun by a task that is no longer polled is completed by
+//! the next waiter. A key lock that only such a task can release is waited for up to the caller's
+//! timeout.
 
 use karstdb::io::testing::{foreign_block_on, poll_times};
 use karstdb::io::{Env, Priority, Reactor, block_on, in_background, reap, spawn_local, yield_now};
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-/// Longer than anything here takes; who waits so long would wait for ever.
+/// Time limit that only a wait without end reaches.
 const FOREVER: Duration = Duration::from_secs(120);
 
 const TASKS: u64 = 32;
@@ -34,7 +34,7 @@ fn options() -> Options {
     options.set_all("merge_operator=uint64add;write_buffer_size=65536").unwrap()
 }
 
-/// Runs `work` on a thread of its own, and fails if it does not end.
+/// Runs `work` on a thread of its own, and panics if it does not end.
 fn ends<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (tell, told) = channel();
     let worker = std::thread::spawn(move || {
@@ -48,7 +48,8 @@ fn ends<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static
     }
 }
 
-/// What one task does: every second one blocks its thread with each call, the others wait as tasks.
+/// Operations of one task: tasks with even numbers block their thread with each call, the others
+/// await.
 async fn mixture(db: Db, task: u64) {
     let synced = WriteOptions { sync: true, ..WriteOptions::new() };
     for round in 0..ROUNDS {
@@ -84,8 +85,8 @@ async fn mixture(db: Db, task: u64) {
 
 type Tasks = Vec<Pin<Box<dyn Future<Output = ()> + Send>>>;
 
-/// Runs the mixture on an executor; the last handle is dropped there, and the database is opened
-/// and closed there too.
+/// Runs all tasks on an executor. The last handle of the database is dropped there, and another
+/// database is opened and closed there.
 fn check(what: &'static str, run: impl FnOnce(Tasks) + Send + 'static) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().to_owned();
@@ -127,8 +128,8 @@ fn on_tokio(runtime: &tokio::runtime::Runtime, tasks: Tasks) {
     });
 }
 
-/// What `karstdb::io` has for callers that block: to ask whether they may, and to take in what they
-/// have given up.
+/// Functions of `karstdb::io` for blocking callers: `in_background` returns true in a job, and
+/// `reap` collects dropped reads.
 #[test]
 fn callers_can_ask_whether_they_are_part_of_a_job() {
     let env = Env::posix();
@@ -140,7 +141,7 @@ fn callers_can_ask_whether_they_are_part_of_a_job() {
     let db = Db::open(directory.path(), &options().env(env.clone())).unwrap();
     db.put("key", "value").unwrap();
     db.flush(&FlushOptions::default()).unwrap();
-    // Given up in the middle of its read.
+    // The future is dropped in the middle of its read.
     let given_up = foreign_block_on(poll_times(pin!(db.get_async(b"key")), 1));
     assert!(given_up.is_none(), "the read did not wait");
     reap(&env);
@@ -172,7 +173,7 @@ fn blocking_calls_work_in_tasks_of_a_reactor() {
     });
 }
 
-/// Only the task that has locked the key could let go of it, and it waits for this very thread.
+/// Only the task that holds the key's lock could release it, and it needs the blocked thread.
 #[test]
 fn who_blocks_the_thread_that_his_lock_needs_is_told_after_his_time_is_up() {
     ends("a transaction", || {
@@ -186,7 +187,8 @@ fn who_blocks_the_thread_that_his_lock_needs_is_told_after_his_time_is_up() {
                 let write = WriteOptions::new();
                 let mut transaction = holder.begin(&write, &TransactionOptions::default());
                 transaction.put_async(b"key", b"of the holder").await.unwrap();
-                // Why not some yields: a task may be polled many times before the other one is.
+                // No fixed number of yields, because a task may be polled many times before the
+                // other one is.
                 while !may_end.load(Relaxed) {
                     yield_now().await;
                 }
@@ -206,8 +208,9 @@ fn who_blocks_the_thread_that_his_lock_needs_is_told_after_his_time_is_up() {
     });
 }
 
-/// A task that adds one to its own counter and to one of all, in two families, over and over, and
-/// gives up most of its calls after some polls. What was acknowledged, and how many may have been.
+/// Increments a counter of the task and a shared one, in two families, `calls` times, and drops
+/// most of the calls after some polls. Returns the number of acknowledged increments and the
+/// maximum number.
 async fn adds_and_gives_up(db: Db, task: u64, calls: u64) -> (u64, u64) {
     let other = db.column_family("other").unwrap();
     let (mut acknowledged, mut possible) = (0, 0);
@@ -227,7 +230,7 @@ async fn adds_and_gives_up(db: Db, task: u64, calls: u64) -> (u64, u64) {
             written.unwrap();
             acknowledged += 1;
         }
-        // Reads and flushes are given up as well.
+        // Reads and flushes are dropped too.
         match drawn / 1024 % 64 {
             0 => drop(poll_times(pin!(db.flush_async(&FlushOptions::default())), polls).await),
             1..16 => {
@@ -255,7 +258,7 @@ fn mixed(i: u64) -> u64 {
     z ^ (z >> 29)
 }
 
-/// The counters of both families, by iterators, and by `get` the same.
+/// Returns the counters of both families by iterators; `get` must agree.
 fn counters(db: &Db) -> [Vec<(Vec<u8>, u64)>; 2] {
     ["default", "other"].map(|family| {
         let family = db.column_family(family).unwrap();

@@ -1,4 +1,4 @@
-//! The features that join KarstDB to other crates: `bytes` and `serde`.
+//! The features that integrate other crates: `bytes` and `serde`.
 
 use karstdb::{Db, FlushOptions, Options, Statistics, StatsLevel, Ticker};
 use std::sync::Arc;

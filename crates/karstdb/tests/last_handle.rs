@@ -1,6 +1,6 @@
 //! The last handle of a database is dropped while iterators, snapshots, values, futures and
-//! transactions of it are still there: what they do then, that the next opening gets the lock at
-//! once, and that nothing is left when they are gone too.
+//! transactions still exist: their behaviour afterwards, that the next opening gets the lock at
+//! once, and that no resource is left once they are dropped too.
 
 use karstdb::io::testing::poll_times;
 use karstdb::io::{Env, Latency, LatencyFileSystem, PosixFileSystem};
@@ -19,14 +19,14 @@ fn options() -> Options {
     Options::new().db(|db| db.create_if_missing = true).set_all("compression=kNoCompression").unwrap()
 }
 
-/// The tests of this file run one at a time, as they count what the whole process has.
+/// Serializes the tests of this file, because they count resources of the whole process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Descriptors, threads and mapped files of this process. Those of its threads that are the
-/// kernel's do not count: a ring gets one with the first read that has to wait, and keeps it.
+/// Returns the numbers of descriptors, threads and mapped files of this process. Kernel threads do
+/// not count: a ring gets one with the first read that has to wait, and keeps it.
 fn resources() -> [usize; 3] {
     let of_kernel = |task: &Path| {
         std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name.starts_with("iou-wrk"))
@@ -40,11 +40,11 @@ fn resources() -> [usize; 3] {
     [count("fd"), count("task"), mapped]
 }
 
-/// Waits until the process has no more than it had.
+/// Waits until the process has no more resources than `before`.
 fn nothing_is_left(before: [usize; 3]) {
     let end = Instant::now() + Duration::from_secs(60);
     loop {
-        // A thread lets go of its rings of databases that others have ended when it reads again.
+        // A thread drops its rings of databases that were closed elsewhere at its next read.
         karstdb::io::block_on(&Env::posix(), async {});
         let now = resources();
         if now.iter().zip(before).all(|(now, before)| *now <= before) {
@@ -59,7 +59,7 @@ fn value(key: u64, generation: u64) -> Vec<u8> {
     format!("{key}.{generation}.{}", "x".repeat(300)).into_bytes()
 }
 
-/// Two generations of each key: tables of both, and the second half of the second in memory.
+/// Writes two generations of each key: tables of both, and the second half of the second in memory.
 fn filled(path: &Path, options: &Options) -> Db {
     let db = Db::open(path, options).unwrap();
     for generation in 0..2 {
@@ -73,7 +73,7 @@ fn filled(path: &Path, options: &Options) -> Db {
     db
 }
 
-/// Everything from where it stands, and then all of it once more, backward.
+/// Reads all entries from the current position, and then all of them backward.
 fn reads_all(iter: &mut DbIterator, from: u64) {
     for key in from..KEYS {
         assert!(iter.valid(), "{key}");
@@ -111,7 +111,7 @@ fn iterators_and_values_go_on_and_the_next_opening_is_not_held_up() {
         let snapshot: Snapshot = db.snapshot();
         drop(db);
 
-        // Another opener, who replaces every table that they stand in.
+        // Another opener, which replaces every table that they are positioned in.
         let db = Db::open(path, &options).unwrap();
         for key in 0..KEYS {
             db.put(key.to_be_bytes(), value(key, 2)).unwrap();
@@ -124,19 +124,19 @@ fn iterators_and_values_go_on_and_the_next_opening_is_not_held_up() {
         db.close().unwrap();
         drop(db);
         Db::destroy(path, &options).unwrap();
-        // The other one was not moved yet.
+        // The second iterator has not been positioned yet.
         iters[1].seek_to_first().unwrap();
         reads_all(&mut iters[1], 0);
         for (at, key) in [1, KEYS / 2, KEYS - 1, 3].into_iter().enumerate() {
             assert_eq!(values[at].as_ref(), value(key, 1));
         }
-        // Any thread may be the last.
+        // Any thread may drop the last reference.
         std::thread::spawn(move || drop((iters, snapshot, values))).join().unwrap();
         nothing_is_left(before);
     }
 }
 
-/// Each read takes a while, so that a future is caught half-way.
+/// Returns options with slow reads, so that a future can be dropped half-way.
 fn slow() -> Options {
     let latency = Latency::of_reads(Duration::from_millis(20));
     let files = LatencyFileSystem::new(Arc::new(PosixFileSystem), latency);
@@ -189,7 +189,7 @@ fn futures_that_own_the_last_handle_end_or_are_dropped() {
     nothing_is_left(before);
 }
 
-/// A handle of the database is a part of each transaction, which may well be the last.
+/// Each transaction holds a handle of the database, which may be the last one.
 #[test]
 fn transactions_keep_the_database_open_until_they_are_gone() {
     let _alone = alone();
@@ -216,7 +216,7 @@ fn transactions_keep_the_database_open_until_they_are_gone() {
     let told = committed.put("after", "1").unwrap_err();
     assert_eq!(committed.state(), Some(TransactionState::Committed), "{told}");
     drop((committed, left));
-    // The last of them goes on another thread.
+    // Another thread drops the last transaction.
     std::thread::spawn(move || drop(prepared)).join().unwrap();
     iter.seek_to_first().unwrap();
     assert_eq!(iter.key(), b"committed", "what it was made over");
@@ -228,7 +228,7 @@ fn transactions_keep_the_database_open_until_they_are_gone() {
     assert!(db.db().get("left").unwrap().is_none());
     db.get_transaction_by_name("prepared").unwrap().commit().unwrap();
     assert!(db.db().get("prepared").unwrap().is_some());
-    // A commit that was begun by the last handle of all, and is not awaited.
+    // The last handle begins a commit whose future is dropped.
     let mut last = db.begin(&write, &own);
     last.put("begun", "1").unwrap();
     drop(db);
@@ -243,7 +243,7 @@ fn transactions_keep_the_database_open_until_they_are_gone() {
     nothing_is_left(before);
 }
 
-/// Opens as soon as the lock is free: what is not awaited may end a moment later.
+/// Opens as soon as the lock is free, because an unawaited commit may end a moment later.
 fn opened_at_last(path: &Path) -> TransactionDb {
     let end = Instant::now() + Duration::from_secs(60);
     loop {

@@ -1,4 +1,4 @@
-//! What a build without compressions says of what is compressed, and what it writes itself.
+//! A build without compressions: errors for compressed data, and the compression of its own writes.
 //!
 //! Runs with `cargo test -p karstdb --no-default-features --test without_codecs`; with the features
 //! it is empty.
@@ -14,7 +14,7 @@ use karstdb::{Db, Error, ErrorKind, FlushOptions, Options};
 use std::path::Path;
 use std::process::Command;
 
-/// RocksDB's tool, by itself: the crate of test helpers would bring the compressions along.
+/// Runs RocksDB's tool directly, because the crate of test helpers would enable the compressions.
 fn ldb(path: &Path, args: &[&str]) {
     let run = Command::new("ldb").arg(format!("--db={}", path.display())).args(args).output().unwrap();
     assert!(run.status.success(), "{args:?}: {}", String::from_utf8_lossy(&run.stderr));
@@ -41,7 +41,7 @@ fn tables_are_refused_by_the_name_of_the_feature() {
         refused(&error, feature);
         assert!(error.to_string().contains(".sst"), "the file is named: {error}");
         drop(db);
-        // To write to it, it has to be said how.
+        // Writing needs another compression, because OPTIONS names the missing one.
         let plain = Options::new().column_families(|family| {
             family.compression = karstdb::options::Compression::None;
         });
@@ -72,7 +72,7 @@ fn options_that_ask_for_what_is_not_there_are_refused() {
         assert!(error.to_string().contains(option), "the option is named: {error}");
         assert!(!path.join("CURRENT").exists(), "nothing was made");
     }
-    // The default is what the build has.
+    // The default compression is one that the build has.
     let db = Db::open(&path, &create()).unwrap();
     db.put("key", "v".repeat(4000)).unwrap();
     db.flush(&FlushOptions::default()).unwrap();
