@@ -1,13 +1,13 @@
-//! How much memory a process has whose database has one budget: `Options::one_memory_budget`, under
-//! writers, readers, scans, flushes and compactions at once.
+//! Memory of a process whose database has one budget (`Options::one_memory_budget`), under
+//! concurrent writers, readers, scans, flushes and compactions.
 //!
 //! `cargo run --release -p karst-tools --example memory_budget DIRECTORY BUDGET_MIB SECONDS [KEYS
 //! [OPTIONS]]`
 //!
-//! Once a second it looks at what the operating system says the process has
-//! (`/proc/self/smaps_rollup`) and at what that is made of. It prints the sample with most of it,
-//! every sixtieth, and the largest mappings. The directory's database is made anew. The allocator
-//! is that of the tools. docs/decisions/memory-budget.md has what it found.
+//! Once a second it samples the process's memory (`/proc/self/smaps_rollup`) and its parts. It
+//! prints the largest sample, every sixtieth one, and the largest mappings. The directory's
+//! database is created anew. The allocator is that of the tools. docs/decisions/memory-budget.md
+//! has the results.
 
 use karst_engine::{
     BlockCache, Db, FlushOptions, Options, ReadOptions, Statistics, StatsLevel, WriteBufferManager,
@@ -32,7 +32,7 @@ const READERS: u64 = 2;
 const SCANNERS: u64 = 2;
 const VALUE_BYTES: usize = 1000;
 
-/// The numbers of `KEY: N kB` lines of a file of procfs, in bytes.
+/// Returns the numbers of `KEY: N kB` lines of a file of procfs, in bytes.
 fn numbers(file: &str) -> BTreeMap<String, usize> {
     let text = std::fs::read_to_string(file).expect("procfs");
     let line = |line: &str| {
@@ -43,26 +43,26 @@ fn numbers(file: &str) -> BTreeMap<String, usize> {
     text.lines().filter_map(line).collect()
 }
 
-/// What the process has at a moment, in bytes.
+/// Memory of the process at a moment, in bytes.
 #[derive(Clone, Debug, Default)]
 struct Sample {
     second: u64,
     rss: usize,
     anonymous: usize,
     huge: usize,
-    /// Charged to the budget.
+    /// Bytes charged to the budget.
     charged: usize,
     memtables: usize,
     tables: usize,
     reads: usize,
     jobs: usize,
     pinned: usize,
-    /// Not charged: the memory channels have for reads.
+    /// Not charged: memory of channels for reads.
     channels: usize,
-    /// Blocks that wait for the next memtables.
+    /// Blocks kept for the next memtables.
     stock: usize,
-    /// What the allocator has given out, what it has in memory for that, and what all it has in
-    /// memory.
+    /// Bytes that the allocator has given out, the resident bytes of those allocations, and all of
+    /// its resident bytes.
     heap_used: usize,
     heap_active: usize,
     heap_resident: usize,
@@ -72,7 +72,7 @@ struct Sample {
 impl Sample {
     fn take(second: u64, cache: &BlockCache, env: &Env) -> Self {
         let rollup = numbers("/proc/self/smaps_rollup");
-        // Its numbers are those of the last epoch.
+        // The statistics are those of the last epoch.
         epoch::advance().expect("statistics");
         Self {
             second,
@@ -124,7 +124,7 @@ impl fmt::Display for Sample {
     }
 }
 
-/// The mappings that have most in memory, as the operating system lists them.
+/// Returns the mappings with the most resident memory, as the operating system lists them.
 fn largest_mappings() -> Vec<(usize, String)> {
     let text = std::fs::read_to_string("/proc/self/smaps").expect("procfs");
     let (mut all, mut head) = (Vec::new(), String::new());

@@ -1,4 +1,4 @@
-//! `karst ldb` and `karst sst_dump` beside RocksDB's own, on the same databases: what they print
+//! `karst ldb` and `karst sst_dump` compared with RocksDB's own on the same databases: their output
 //! must be equal byte for byte.
 
 use karst_testkit::rocksdb_tools::{db_bench, ldb, run};
@@ -16,8 +16,8 @@ fn printed(args: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("hex output is text")
 }
 
-/// A database of two column families with every kind of entry that ldb can write, part of it only
-/// in the log.
+/// Makes a database of two column families with every kind of entry that ldb can write, part of it
+/// only in the log.
 fn mixed(dir: &Path) -> PathBuf {
     let db = dir.join("mixed");
     let load: String =
@@ -74,7 +74,8 @@ fn ldb_prints_the_same() {
     }
     assert!(!karst(&["ldb", &flag, &own, "put", "a", "b"]).status.success(), "a secondary is not written to");
     same(&["checkconsistency"]);
-    // Why in this order: ldb may write when it opens the database, and then it has more tables.
+    // ldb runs first, because it may write when it opens the database, and then there are more
+    // tables.
     let same_behind = |args: &[&str]| {
         ldb(&db, args, b"").unwrap();
         same(args);
@@ -114,7 +115,7 @@ fn tables_are_dumped_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let db = dir.path().join("tables");
     let flags = [
-        // Each `flush` makes a table, however late db_bench's own flushes come.
+        // Each `flush` makes a table, even if db_bench's own flushes come late.
         "-benchmarks=fillrandom,flush,overwrite,flush",
         "-num=3000",
         "-partition_index_and_filters=true",
@@ -135,7 +136,7 @@ fn tables_are_dumped_the_same() {
             [&["--command=scan", "--output_hex"][..], &["--command=scan", "--output_hex", "--read_num=7"]]
         {
             let theirs = run("sst_dump", &[&[file.as_str()], scan].concat(), b"").unwrap();
-            // sst_dump first prints the address of its environment.
+            // The first line of sst_dump is the address of its environment.
             let theirs = theirs.split_once('\n').expect("more than one line").1;
             assert_eq!(printed(&[&["sst_dump", &file], scan].concat()), theirs);
         }
@@ -146,7 +147,7 @@ fn tables_are_dumped_the_same() {
         for line in
             theirs.lines().filter(|l| l.contains("# entries:") || l.contains("filter") || l.contains("raw"))
         {
-            // Compat: properties that newer releases print in other words are left out above.
+            // Compat: properties whose names differ in newer releases are left out above.
             assert!(shown.contains(line.trim_end()), "{line:?} is missing in\n{shown}");
         }
         // A damaged table is refused with its name and the offset.

@@ -1,5 +1,5 @@
-//! How the tools are spoken to and how they end: help, mistyped words, exit codes, readers that go
-//! away, who is told of progress, results for machines.
+//! Command lines of the tools and their endings: help, mistyped words, exit codes, readers that
+//! close the pipe, progress on a terminal only, JSON results.
 
 use serde_json::Value;
 use std::io::Read;
@@ -16,14 +16,14 @@ fn karst(args: &[&str]) -> Output {
     command(args).output().expect("the program under test runs")
 }
 
-/// Exit code, standard output, standard error.
+/// Runs a tool. Returns its exit code, standard output and standard error.
 fn told(args: &[&str]) -> (Option<i32>, String, String) {
     let output = karst(args);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-/// The same where the reader of standard output goes after so many bytes.
+/// Runs a tool whose reader of standard output closes the pipe after `bytes` bytes.
 fn told_in_part(bytes: usize, folder: &Path, args: &[&str]) -> (Option<i32>, String) {
     let mut command = command(args);
     let pipes =
@@ -61,8 +61,7 @@ fn a_reader_that_goes_away_ends_a_tool_quietly() {
     ] {
         assert_eq!(told_in_part(100, &folder, args), (Some(0), String::new()), "{args:?}");
     }
-    // These print less than a pipe holds, so that the reader has to be gone before they print the
-    // rest.
+    // These print less than a pipe holds, so the reader has to close it before they print the rest.
     for json in ["-json", "-nojson"] {
         let workloads = "-benchmarks=fillseq,stats,readrandom,stats,readseq,stats";
         let args = ["bench", "-num=20000", "-histogram", workloads, json];
@@ -121,7 +120,7 @@ fn what_is_mistyped_ends_with_2_and_a_suggestion() {
         assert_eq!((code, out.as_str()), (Some(2), ""), "{args:?}: {err}");
         assert!(err.contains(said), "{args:?}: {err}");
     }
-    // What is asked for well, and fails, ends with 1.
+    // A correct command that fails ends with 1.
     for args in [
         &["ldb", "--db=/nowhere", "scan"][..],
         &["sst_dump", "--file=/nowhere"],
@@ -201,12 +200,12 @@ fn inspect_says_what_is_in_the_logs_only() {
         assert_eq!(told(&["ldb", &flag, "put", key, "value"]).0, Some(0));
     }
     let out = shown(&logged, &[]);
-    // The first of the two was flushed when the second one opened the database, or is in the older
-    // log.
+    // The first of the two keys was flushed when the second command opened the database, or is in
+    // the older log.
     assert!(out.contains("1 tables") || out.contains("2 tables"), "{out}");
     assert!(out.contains(" in the logs only, in no table yet"), "{out}");
 
-    // Elsewhere, too.
+    // In another directory too.
     let (apart, logs) = (dir.path().join("apart"), dir.path().join("logs"));
     fill(&apart, &["-num=7", &format!("-wal_dir={}", logs.display())]);
     let out = shown(&apart, &[]);

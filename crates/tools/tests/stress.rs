@@ -1,12 +1,12 @@
-//! `karst stress`: it passes on a sound database with kills and all, it fails on one that was
-//! changed behind its back and says where, and a seed does the same again.
+//! `karst stress`: it passes on a sound database, with kills; it fails on a manipulated one and
+//! names the place; and a seed repeats a run.
 
 use karst_engine::{Db, Options, WriteOptions};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// A database small enough that a life does much to it.
+/// A database so small that one process life changes much of it.
 const SMALL: [&str; 5] =
     ["-max_key=1500", "-column_families=3", "-threads=3", "-async_jobs=8", "-progress_every=0"];
 
@@ -21,7 +21,7 @@ fn stress(db: &Path, args: &[&str]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the program under test runs");
-    // Why kept: a life ends when its standard input does.
+    // Kept open, because a process life ends when its standard input closes.
     let _stdin = child.stdin.take();
     child.wait_with_output().expect("it ends")
 }
@@ -44,8 +44,8 @@ fn passes(db: &Path, args: &[&str]) -> Value {
     report
 }
 
-/// The reports of one run after another, until there is enough in them: how much a run does in its
-/// time depends on the machine.
+/// Repeats runs and returns their reports, until `enough` holds: the number of operations per run
+/// depends on the machine.
 fn passes_until(db: &Path, args: &[&str], enough: impl Fn(&[Value]) -> bool) -> Vec<Value> {
     let mut reports = Vec::new();
     while !enough(&reports) {
@@ -55,12 +55,12 @@ fn passes_until(db: &Path, args: &[&str], enough: impl Fn(&[Value]) -> bool) -> 
     reports
 }
 
-/// Whether each of these was done, in whichever run.
+/// Returns true if each of these counts is positive in some run.
 fn all_done(reports: &[Value], names: &[&str]) -> bool {
     names.iter().all(|name| reports.iter().any(|report| number(report, name) > 0))
 }
 
-/// Change an entry, or remove it.
+/// Changes an entry, or removes it.
 fn change(db: &Path, family: &str, key: &str, value: Option<&str>) {
     let db = Db::open(db, &Options::new()).unwrap();
     let (family, o) = (db.column_family(family).unwrap(), WriteOptions::default());
@@ -71,7 +71,7 @@ fn change(db: &Path, family: &str, key: &str, value: Option<&str>) {
     db.close().unwrap();
 }
 
-/// The key and the value of a row that is there.
+/// Returns the key and the value of an existing row.
 fn some_row(db: &Path, family: &str, prefix: &str) -> (String, String) {
     let db = Db::open_read_only(db, &Options::new()).unwrap();
     let family = db.column_family(family).unwrap();
@@ -86,7 +86,7 @@ fn some_row(db: &Path, family: &str, prefix: &str) -> (String, String) {
 fn kills_and_reopenings_pass_and_a_later_run_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let db = dir.path().join("db");
-    // Why none is closed but the last: of few lives that are drawn, chance may close almost all.
+    // Only the last life is closed, because with few random lives almost all could be.
     let args = ["-duration=5s", "-interval=700ms", "-close_one_in=0"];
     let names = ["operations", "batches", "scans", "entries_checked_in_reads", "keys_verified_after_opening"];
     let reports = passes_until(&db, &args, |reports| {
@@ -97,14 +97,14 @@ fn kills_and_reopenings_pass_and_a_later_run_goes_on() {
     let report = &reports[0];
     let again = passes(&db, &["-duration=1s", "-interval=0"]);
     assert_eq!((&again["seed"], &again["killed"]), (&report["seed"], &Value::from(0)));
-    // Another shape would find nothing where it looks.
+    // A database made with other flags is refused.
     let other = stress(&db, &["-duration=1s", "-column_families=5"]);
     let stderr = String::from_utf8_lossy(&other.stderr);
     assert!(!other.status.success() && stderr.contains("it was made with"), "{stderr}");
 }
 
-/// Checkpoints, restored backups and ingested files hold, with kills in the middle of them, and of
-/// the copies only backups stay.
+/// Checkpoints, restored backups and ingested files are correct, with kills in the middle of them,
+/// and only the backups remain of the copies.
 #[test]
 fn copies_and_ingested_files_are_what_they_must_be() {
     let dir = tempfile::tempdir().unwrap();
@@ -121,8 +121,8 @@ fn copies_and_ingested_files_are_what_they_must_be() {
     assert_eq!(left, ["db", "db.backups", "db.expected"]);
 }
 
-/// What was changed behind its back is found and named: a value, an entry that nobody wrote, and
-/// one that is gone.
+/// Manipulations are found and named: a changed value, an entry that was never written, and a
+/// missing one.
 #[test]
 fn a_value_changed_behind_its_back_is_named() {
     let dir = tempfile::tempdir().unwrap();
@@ -150,7 +150,7 @@ fn a_value_changed_behind_its_back_is_named() {
         assert!(key.starts_with('a') || (what.contains(family) && what.contains(key)), "{key}: {what}");
         let options = report["failure"]["options"].as_str().expect("it says where");
         assert!(std::fs::read_to_string(options).unwrap().contains("write_buffer_size="), "{options}");
-        // It is as it was, and can be looked at again.
+        // The database is unchanged, and can be checked again.
         let look = report["failure"]["look_again"].as_str().expect("it says how");
         let args: Vec<&str> = look.split(' ').skip(1).collect();
         let again = Command::new(env!("CARGO_BIN_EXE_karst")).args(args).output().unwrap();
@@ -161,7 +161,7 @@ fn a_value_changed_behind_its_back_is_named() {
     }
 }
 
-/// Writes that were acknowledged and are lost are found: half of the log is cut off.
+/// Lost acknowledged writes are found: half of the log is cut off.
 #[test]
 fn acknowledged_writes_that_are_lost_are_named() {
     let dir = tempfile::tempdir().unwrap();
@@ -171,7 +171,7 @@ fn acknowledged_writes_that_are_lost_are_named() {
         "-txn_lives_percent=0",
         "-avoid_flush_during_shutdown",
         "-disable_wal_one_in=0",
-        // What begins a new log, which would have hardly anything at the end.
+        // These operations begin a new log, which would be almost empty at the end.
         "-flush_one_in=0",
         "-compact_range_one_in=0",
         "-ingest_external_file_one_in=0",
@@ -184,7 +184,7 @@ fn acknowledged_writes_that_are_lost_are_named() {
         "-async_threads=0",
     ];
     passes(&db, &args);
-    // One more life by itself, which leaves what it wrote in the log.
+    // A separate life, which leaves its writes in the log.
     assert!(stress(&db, &[&args[..], &["-life=9"]].concat()).status.success());
     let mut logs: Vec<PathBuf> = std::fs::read_dir(&db).unwrap().map(|entry| entry.unwrap().path()).collect();
     logs.retain(|path| path.extension().is_some_and(|end| end == "log"));
@@ -199,7 +199,7 @@ fn acknowledged_writes_that_are_lost_are_named() {
     assert!(says && stderr.contains("found "), "{stderr}");
 }
 
-/// The same seed draws the same options and operations.
+/// Equal seeds draw equal options and operations.
 #[test]
 fn a_seed_does_the_same_again() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What the program shows of a database whose keys have timestamps.
+//! Output of the tools for a database whose keys have timestamps.
 
 use karstdb::format::Comparator;
 use karstdb::{Db, Options, WriteOptions};

@@ -1,5 +1,5 @@
-//! The way down: what KarstDB wrote with the options of docs/way-down.md, whatever it wrote, is
-//! read, checked and written on by RocksDB 7.8's own tools, and read by KarstDB again.
+//! Downgrade: databases that KarstDB wrote with the options of docs/way-down.md are read, checked
+//! and written by RocksDB 7.8's tools, and then read by KarstDB again.
 
 use karst_testkit::rocksdb_tools::{db_bench, ldb, ldb_scan, verify_tables};
 use karstdb::{
@@ -12,19 +12,19 @@ use std::process::Command;
 
 type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What the page says to set, and more.
+/// Returns the options that the page names, and more.
 fn options(more: &str) -> Options {
     let options = Options::new().set_all("create_if_missing=true").unwrap().readable_by("7.8").unwrap();
     options.set_all(more).unwrap()
 }
 
 fn key(number: u64) -> String {
-    // As db_bench writes them.
+    // The keys of db_bench.
     format!("{number:016}")
 }
 
-/// Tables of several levels, tombstones of keys and of ranges, long values, and some of it in the
-/// log only.
+/// Writes tables of several levels, tombstones of keys and of ranges, long values, and some entries
+/// that stay in the log.
 fn fill(db: &Db) {
     for round in 0..5u64 {
         for number in 0..400 {
@@ -62,10 +62,10 @@ fn karst_ldb(path: &Path, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// RocksDB's tools find `expected` in each family, and go on with the database; so does KarstDB
-/// behind them.
+/// Asserts that RocksDB's tools find `expected` in each family and can write to the database, and
+/// that KarstDB can continue after them.
 fn goes_down_and_up(path: &Path, expected: &[(&str, Entries)], how: &Options) {
-    // First what changes nothing.
+    // First the commands that change nothing.
     for (family, entries) in expected {
         assert!(!entries.is_empty());
         assert_eq!(&ldb_scan(path, family).unwrap(), entries, "{family}");
@@ -74,11 +74,11 @@ fn goes_down_and_up(path: &Path, expected: &[(&str, Entries)], how: &Options) {
     assert_eq!(checked.trim(), "OK");
     assert_eq!(karst_ldb(path, &["checkconsistency"]), checked);
     verify_tables(path).unwrap();
-    // OPTIONS says what RocksDB needs to know, and what 7.8 does not know it passes over.
+    // OPTIONS has the options that RocksDB needs; 7.8 ignores the unknown ones.
     let with_options = ["--try_load_options", "--ignore_unknown_options", "put", "zz", "by RocksDB"];
     ldb(path, &with_options, b"").unwrap();
     if expected.len() == 1 {
-        // db_bench opens no more than one family.
+        // db_bench opens only one family.
         db_bench(path, &["-use_existing_db", "-benchmarks=overwrite,flush,readseq", "-num=300"]).unwrap();
     }
     for (family, _) in expected {
@@ -122,14 +122,14 @@ fn what_was_written_flushed_and_compacted() {
     }
 }
 
-/// What 7.8 does not know is asked for, and not written.
+/// Options that 7.8 does not know are requested, but not used.
 #[test]
 fn what_a_release_can_read_goes_before_what_it_cannot() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db");
     let newer = "format_version=7;separate_key_value_in_data_block=true;uniform_cv_threshold=0.2;track_and_verify_wals=true";
     let new = Options::new().set_all("create_if_missing=true").unwrap().set_all(newer).unwrap();
-    // By itself no tool of 7.8 opens it.
+    // Without `readable_by`, no tool of 7.8 opens it.
     let db = Db::open(&path, &new).unwrap();
     fill(&db);
     db.close().unwrap();
@@ -143,7 +143,7 @@ fn what_a_release_can_read_goes_before_what_it_cannot() {
     let tables = db.get_options(db.default_column_family()).unwrap().table_factory.block_based;
     assert_eq!(tables.format_version, 5);
     default_goes_down(&path, db, &how);
-    // OPTIONS says what was taken back, for openings that do not.
+    // OPTIONS keeps the adjusted values for openings that do not name a release.
     let db = Db::open(&path, &Options::new()).unwrap();
     fill(&db);
     default_goes_down(&path, db, &Options::new());
@@ -165,7 +165,7 @@ fn what_was_ingested_and_imported() {
     writer.finish().unwrap();
     db.ingest_external_file(&IngestExternalFileOptions::default(), [at("file.sst")]).unwrap();
     db.put(key(300), "behind").unwrap();
-    // Of a database whose sequence numbers are others.
+    // From a database with other sequence numbers.
     let other = Db::open(at("other"), &how).unwrap();
     fill(&other);
     let exported = Checkpoint::new(&other).unwrap();
@@ -203,7 +203,7 @@ fn what_was_repaired() {
     }
 }
 
-/// The machine that a backup is restored on has other paths, and the old ones are gone.
+/// The backup is restored under other paths, and the old ones are gone.
 #[test]
 fn what_was_restored_under_other_paths() {
     let directory = tempfile::tempdir().unwrap();
@@ -232,7 +232,7 @@ fn what_was_restored_under_other_paths() {
     let db = Db::open(at("new"), &how).unwrap();
     assert_eq!(entries_of(&db, "default"), expected);
     assert!(!at("old_logs").exists(), "the path in the OPTIONS file is not gone by");
-    // From now on OPTIONS says where they are, so nobody has to.
+    // From now on OPTIONS has the path, and openings need not name it.
     db.close().unwrap();
     drop(db);
     let again = Db::open(at("new"), &options("")).unwrap();
@@ -242,7 +242,7 @@ fn what_was_restored_under_other_paths() {
     drop(again);
     let flags = ["--try_load_options", "--ignore_unknown_options", "get", "last"];
     assert_eq!(ldb(&at("new"), &flags, b"").unwrap().trim(), "in the log");
-    // All in one directory: the logs beside the rest, and `wal_dir` empty.
+    // All in one directory: the logs next to the tables, and `wal_dir` empty.
     engine.restore_db_from_latest_backup(at("one"), at("one"), &plain).unwrap();
     let how = options("wal_dir=");
     let db = Db::open(at("one"), &how).unwrap();
@@ -267,7 +267,7 @@ fn what_transactions_wrote_once_they_are_decided() {
             }
             transaction.prepare().unwrap();
             if number == 10 {
-                // What is inserted and not decided goes to a table.
+                // Inserted but undecided entries are flushed to a table.
                 db.db().flush(&FlushOptions::default()).unwrap();
             }
             match number % 3 {

@@ -1,5 +1,5 @@
-//! `karst bench` and `karst ldb` as writers: what they write is what RocksDB's tools find, and what
-//! they print is what RocksDB's tools print.
+//! `karst bench` and `karst ldb` as writers: RocksDB's tools find the written data, and print equal
+//! output.
 
 use karst_testkit::rocksdb_tools::{db_bench, ldb, ldb_scan, verify_tables};
 use std::io::Write;
@@ -27,7 +27,7 @@ fn bench(db: &Path, args: &[&str]) -> (String, String) {
     (out.into_owned(), err.into_owned())
 }
 
-/// The operations that a workload's result line says it did.
+/// Returns the number of operations in a workload's result line.
 fn operations(out: &str, workload: &str) -> u64 {
     let line = out.lines().find(|line| line.split(" :").next().is_some_and(|name| name.trim() == workload));
     let line = line.unwrap_or_else(|| panic!("no line of {workload} in\n{out}"));
@@ -39,8 +39,8 @@ fn keys(db: &Path) -> usize {
     ldb_scan(db, "default").expect("ldb scans").len()
 }
 
-/// An OPTIONS file that cannot be read is told with the flag that goes on without it; what is
-/// written then leaves a good one.
+/// The error for an unreadable OPTIONS file names the flag that continues without it; a command
+/// with that flag writes an intact file.
 #[test]
 fn a_damaged_options_file_keeps_no_command_from_going_on() {
     let dir = tempfile::tempdir().unwrap();
@@ -135,7 +135,7 @@ fn tables_are_made_and_ingested() {
     let (out, err) = bench(&db, &[&flags[..], &["-benchmarks=ingestexternalfile"]].concat());
     assert_eq!((operations(&out, "ingestexternalfile"), keys(&db)), (2, 500), "{err}");
     assert!(out.contains("(2 batches x 3 files, 500 keys/file)") && out.contains("MB/s"), "{out}");
-    // Into a database that is there, and newer than what it has.
+    // Ingests into an existing database, newer than its entries.
     let again = ["-use_existing_db=true", "-benchmarks=ingestexternalfile,readrandom", "-reads=200"];
     let (out, err) = bench(&db, &[&flags[..], &again].concat());
     assert!(out.contains("(200 of 200 found)"), "{out}{err}");
@@ -193,7 +193,7 @@ fn every_workload_that_writes_does_what_it_says() {
         let name = format!("-benchmarks={workload}");
         let (out, _) =
             bench(&db, &[&use_it[..], &[&name, "-reads=3000", "-threads=2", "-histogram"]].concat());
-        // The writer's operations are not among those of the readers.
+        // The writer's operations are not counted as the readers'.
         assert_eq!(operations(&out, workload), 6000);
         assert!(out.contains(" of 6000 found)"), "{out}");
     }
@@ -249,8 +249,8 @@ fn ranges_are_deleted_and_the_pace_is_kept() {
     ];
     let (out, _) = bench(&db, &flags);
     assert!(out.contains("(range deletions:2)"), "{out}");
-    // A sequential fill takes the begin of a range from its own sequence, and goes on within the
-    // range.
+    // A sequential fill takes the beginning of a range from its own sequence, and continues within
+    // the range.
     let found = keys(&db);
     assert!((900..=1000).contains(&found), "{found}");
 
@@ -307,13 +307,13 @@ fn a_workload_is_traced_and_replayed_by_either() {
     let missing = karst(&["bench", "-benchmarks=replay", "-trace_file=/nowhere/trace"], "");
     let said = String::from_utf8_lossy(&missing.stderr).into_owned();
     assert!(!missing.status.success() && said.contains("/nowhere/trace"), "{said}");
-    // RocksDB's replay needs more than one family.
+    // RocksDB's replay needs several families.
     db_bench(&theirs, &["-num=1", "-benchmarks=fillseq", "-key_size=8", "-num_column_families=2"]).unwrap();
     let replay = ["-use_existing_db", "-num_column_families=2", "-benchmarks=replay", fast, &trace];
     assert!(db_bench(&theirs, &replay).unwrap().contains("Replay completed"));
     let replayed = ldb_scan(&theirs, "default").unwrap();
     assert_eq!(replayed.iter().filter(|(key, _)| key.len() == 16).count(), overwritten);
-    // And ours replays what RocksDB has traced.
+    // `karst bench` replays a trace of RocksDB.
     let theirs = theirs.with_extension("traced");
     db_bench(&theirs, &["-num=300", "-benchmarks=fillrandom", "-seed=9", &trace]).unwrap();
     let again = again.with_extension("traced");
@@ -348,7 +348,8 @@ fn ldb_writes_and_says_what_rocksdbs_does() {
         (&["put", "z", "after"], ""),
         (&["compact", "--column_family=second", "--from=a", "--to=z"], ""),
     ] {
-        // format_version is not an option of ldb; what it makes by itself RocksDB 7.8 must read.
+        // format_version is not an option of ldb; by default the tools write what RocksDB 7.8
+        // reads.
         let output = karst(&[&["ldb", &flag], args].concat(), input);
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "{args:?}: {err}");
@@ -379,8 +380,8 @@ fn ldb_writes_and_says_what_rocksdbs_does() {
     assert!(!karst(&["ldb", &missing, "put", "a", "b"], "").status.success());
 }
 
-/// What `ldb --ttl` prints. Its exit status says nothing: with `--ttl` it is a failure for every
-/// database that exists.
+/// Returns the output of `ldb --ttl`. Its exit status is ignored, because with `--ttl` it is a
+/// failure for every existing database.
 fn ldb_with_ttl(db: &Path, args: &[&str]) -> String {
     let output = Command::new("ldb")
         .env("TZ", "UTC")
@@ -403,7 +404,7 @@ fn values_with_times_are_read_and_written_as_by_ldb() {
         assert!(output.status.success(), "{args:?}: {err}");
         out.into_owned()
     };
-    // Why both by ldb: how tables are written is in OPTIONS then, and RocksDB 7.8 can read them.
+    // ldb makes both, so that OPTIONS selects tables that RocksDB 7.8 can read.
     for db in [&ours, &theirs] {
         assert_eq!(ldb_with_ttl(db, &["--create_if_missing", "put", "a", "0"]), "OK\n");
     }
@@ -413,7 +414,7 @@ fn values_with_times_are_read_and_written_as_by_ldb() {
         assert_eq!(karst_with_ttl(&ours, args), "OK\n");
         assert_eq!(ldb_with_ttl(&theirs, args), "OK\n");
     }
-    // Each writes a key into the other's.
+    // Each writes a key into the other's database.
     assert_eq!(ldb_with_ttl(&ours, &["put", "e", "theirs"]), "OK\n");
     assert_eq!(karst_with_ttl(&theirs, &["put", "e", "ours"]), "OK\n");
     let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
@@ -439,7 +440,7 @@ fn values_with_times_are_read_and_written_as_by_ldb() {
         }
         assert!(karst_with_ttl(db, &["scan"]).contains("b : 22\n"));
         assert_eq!(karst_with_ttl(db, &["multi_get", "a", "none"]), "a : 1\nKey not found: none\n");
-        // Without the flag the times are there to be seen.
+        // Without the flag the timestamps are part of the values.
         let raw = karst(&["ldb", &format!("--db={}", db.display()), "--value_hex", "get", "a"], "");
         assert_eq!(raw.stdout.len(), "0x31".len() + 2 * 4 + 1);
         let flag = format!("--db={}", db.display());
@@ -450,7 +451,7 @@ fn values_with_times_are_read_and_written_as_by_ldb() {
 }
 
 /// RocksDB's published comparison of unordered writes, with fewer keys: every flag is known, and
-/// what has no effect is said.
+/// those without effect are named.
 #[test]
 fn the_published_command_for_unordered_writes_runs_as_it_stands() {
     let dir = tempfile::tempdir().unwrap();
@@ -469,7 +470,7 @@ fn the_published_command_for_unordered_writes_runs_as_it_stands() {
     assert!(!refused.status.success() && err.contains("unordered_write and enable_pipelined_write"), "{err}");
 }
 
-/// The same with `--transaction_db`: the choices that db_bench makes are said.
+/// That command with `--transaction_db`: the choices that db_bench makes are printed.
 #[test]
 fn the_published_command_with_transactions_says_what_it_chooses() {
     let dir = tempfile::tempdir().unwrap();
@@ -482,7 +483,7 @@ fn the_published_command_with_transactions_says_what_it_chooses() {
     assert!(err.contains(chosen), "{err}");
     assert!(output.status.success(), "{err}");
     assert_eq!(operations(&String::from_utf8_lossy(&output.stdout), "fillrandom"), 32 * 800);
-    // Without --unordered_write transactions commit what they write.
+    // Without --unordered_write the policy is WriteCommitted.
     let other = format!("--db={}", dir.path().join("other").display());
     let words = words.into_iter().filter(|word| !word.starts_with("--unordered"));
     let words: Vec<&str> = words.map(|word| if word == db { &other } else { word }).collect();
@@ -492,12 +493,12 @@ fn the_published_command_with_transactions_says_what_it_chooses() {
     assert_eq!(operations(&out, "fillrandom"), 32 * 800);
 }
 
-/// Each transaction adds the same to a key of each set, so the sums stay equal, whoever goes on
-/// with the database.
+/// Each transaction adds one number to a key of each set, so the sums stay equal, also when another
+/// engine continues with the database.
 #[test]
 fn random_transactions_leave_equal_sums() {
     let dir = tempfile::tempdir().unwrap();
-    // So few keys that transactions meet.
+    // Few keys, so that transactions conflict.
     let flags = ["-benchmarks=randomtransaction", "-num=20", "-transaction_sets=5", "-threads=4"];
     let shape = |kind| ["-writes=400", "-transaction_sleep=20", "-transaction_lock_timeout=5", kind];
     for kind in ["-transaction_db", "-optimistic_transaction_db"] {
@@ -511,8 +512,8 @@ fn random_transactions_leave_equal_sums() {
         assert!((1..1600).contains(&aborts), "{kind}: {aborts} of 1600");
         let found = keys(&db);
         assert!((50..=100).contains(&found), "{kind}: {found} keys");
-        // With a snapshot of its own; then RocksDB's db_bench goes on with it, and KarstDB after
-        // that.
+        // Transactions with a snapshot; then RocksDB's db_bench continues with the database, and
+        // KarstDB after it.
         let more = ["-use_existing_db", "-transaction_set_snapshot"];
         let (out, _) = bench(&db, &[&flags[..], &shape, &more].concat());
         assert!(out.contains("RandomTransactionVerify Success."), "{out}");
@@ -521,14 +522,14 @@ fn random_transactions_leave_equal_sums() {
         assert!(said.contains("RandomTransactionVerify Success."), "{said}");
         let (out, _) = bench(&db, &[&flags[..], &shape, &["-use_existing_db"]].concat());
         assert!(out.contains("RandomTransactionVerify Success."), "{out}");
-        // A sum that is not equal is found.
+        // An unequal sum is found.
         ldb(&db, &["put", "00013", "123456789"], b"").unwrap();
         let flag = format!("-db={}", db.display());
         let output = karst(&[&["bench", &flag], &flags[..], &shape, &["-use_existing_db"]].concat(), "");
         let out = String::from_utf8_lossy(&output.stdout);
         assert!(!output.status.success() && out.contains("RandomTransactionVerify FAILED!!"), "{out}");
     }
-    // With --unordered_write only plain writes go without locks.
+    // With --unordered_write only plain writes take no locks.
     let unordered = [&flags[..], &shape("-transaction_db"), &["-unordered_write"]].concat();
     let (out, _) = bench(&dir.path().join("prepared"), &unordered);
     assert!(out.contains("RandomTransactionVerify Success."), "{out}");
@@ -586,20 +587,19 @@ fn long_runs_say_how_far_they_are() {
     assert!(err.contains("Cumulative writes: 5000 writes, 5000 keys"), "{err}");
     let text = std::fs::read_to_string(&file).unwrap();
     assert!(text.starts_with("secs_elapsed,interval_qps\n"), "{text}");
-    // The file is the last workload's, which may have ended before the first second was over.
+    // The file is the last workload's, which may have ended within the first second.
     let (out, _) =
         bench(&db, &[&["-benchmarks=fillrandom", "-num=40000"], &intervals[2..], &slowly].concat());
     assert_eq!(operations(&out, "fillrandom"), 40_000);
     let text = std::fs::read_to_string(&file).unwrap();
     let counts: Vec<u64> =
         text.lines().skip(1).map(|l| l.split_once(',').unwrap().1.parse().unwrap()).collect();
-    // At a million bytes a second 40,000 entries of 116 bytes and more take over four seconds.
+    // At a million bytes per second, 40,000 entries of at least 116 bytes take over four seconds.
     assert!(counts.len() >= 3 && counts.iter().sum::<u64>() <= 40_000, "{text}");
     assert!(counts.iter().all(|count| *count > 0), "{text}");
 }
 
-/// What karst writes to a file ldb ingests, and the other way round; either says what the other
-/// says.
+/// ldb ingests a file that karst wrote, and the reverse; both print equal output.
 #[test]
 fn files_to_be_ingested_are_written_and_ingested_as_by_ldb() {
     let dir = tempfile::tempdir().unwrap();
@@ -613,7 +613,7 @@ fn files_to_be_ingested_are_written_and_ingested_as_by_ldb() {
     };
     let lines = "a ==> 1\nb ==> 2\nno line\nz ==> 3\n";
     ldb(&theirs, &["--create_if_missing", "put", "b", "old"], b"").unwrap();
-    // The format of RocksDB 7.8 is that of the database that it has made.
+    // RocksDB 7.8 makes the database, so that files are written in its format.
     let copied = ["--create_if_missing", "put", "b", "old"];
     assert!(run(&copied, "").0);
     std::fs::remove_dir_all(&own).unwrap();
@@ -643,7 +643,7 @@ fn files_to_be_ingested_are_written_and_ingested_as_by_ldb() {
     assert!(!succeeds && err.contains("neither true nor false"), "{err}");
 }
 
-/// Copies that either tool makes the other one opens, and both say the same.
+/// Each tool opens the copies of the other, and both print equal output.
 #[test]
 fn checkpoints_and_backups_are_made_and_restored_as_by_ldb() {
     let dir = tempfile::tempdir().unwrap();
