@@ -1,8 +1,8 @@
-//! The command line of the tools that take flags as db_bench and db_stress do.
+//! Command lines of the tools that take flags like db_bench and db_stress.
 //!
-//! A flag is `-name` or `--name`, its value follows after `=` or a space; a boolean stands alone,
-//! as `--noname`, or with `=true` / `=false`. In: the arguments and what kind of flag a name is
-//! ([`next_flag`]); a table of flags (`flags!`). Out: names with the texts of their values; a
+//! A flag is `-name` or `--name`; its value follows after `=` or a space; a boolean stands alone,
+//! as `--noname`, or with `=true` / `=false`. Input: the arguments and the kind of each flag
+//! ([`next_flag`]); a table of flags (`flags!`). Output: names with the texts of their values; a
 //! struct of typed values with their defaults, and its help.
 
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// A value of a flag, parsed from its text.
 pub(crate) trait FlagValue: Sized {
-    /// Whether the flag may stand alone, without a value.
+    /// True if the flag may stand alone, without a value.
     const BOOLEAN: bool = false;
     fn parse_flag(text: &str) -> Result<Self, String>;
 }
@@ -43,7 +43,7 @@ macro_rules! numeric_flag {
 }
 numeric_flag!(i32 => "a 32-bit whole number", i64 => "a whole number", u64 => "a whole number, not negative", f64 => "a number");
 
-/// A time: `90`, `90s`, `250ms`, `15m` or `2h`; without a unit it is seconds.
+/// A duration: `90`, `90s`, `250ms`, `15m` or `2h`; without a unit in seconds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span(pub(crate) Duration);
 
@@ -66,17 +66,17 @@ impl FlagValue for Span {
     }
 }
 
-/// A struct `Flags` of all flags of a tool, from a table of `/// meaning`, `name: type = default;`.
+/// Defines a struct `Flags` of all flags of a tool, from a table of `/// meaning`,
+/// `name: type = default;`. The meanings are also the help texts.
 macro_rules! flags {
     ($($(#[doc = $doc:literal])* $name:ident: $t:ty = $default:expr;)*) => {
-        /// The flags that are honoured, by their names.
+        /// The honoured flags, by their names.
         #[derive(Clone, Debug)]
         pub(crate) struct Flags {
             $($(#[doc = $doc])* pub(crate) $name: $t,)*
-            /// The flags that the command line named.
+            /// Names of the flags that the command line has.
             pub(crate) given: std::collections::BTreeSet<&'static str>,
-            /// Options of the database that flags stood for: name and value, in the order of the
-            /// flags.
+            /// Options of the database from flags: name and value, in the order of the flags.
             pub(crate) options: Vec<(String, String)>,
         }
 
@@ -87,7 +87,8 @@ macro_rules! flags {
         }
 
         impl Flags {
-            /// Whether a honoured flag is boolean; `None` if this program does not honour it.
+            /// Returns true if an honoured flag is boolean; `None` if this program does not honour
+            /// it.
             fn is_boolean(name: &str) -> Option<bool> {
                 match name { $(stringify!($name) => Some(<$t as $crate::command_line::FlagValue>::BOOLEAN),)* _ => None }
             }
@@ -104,12 +105,12 @@ macro_rules! flags {
                 Ok(())
             }
 
-            /// The names of all.
+            /// Returns the names of all flags.
             pub(crate) fn names() -> impl Iterator<Item = &'static str> {
                 [$(stringify!($name)),*].into_iter()
             }
 
-            /// A line for each honoured flag, with its default.
+            /// Returns a line for each honoured flag, with its default.
             pub(crate) fn help() -> String {
                 let defaults = Flags::default();
                 let mut text = String::new();
@@ -132,11 +133,12 @@ pub(crate) struct Given {
     pub(crate) value: String,
 }
 
-/// The next flag; `None` at the end. `kind` is `Some(true)` for the name of a boolean flag,
-/// `Some(false)` for that of one with a value.
+/// Returns the next flag; `None` at the end. `kind` returns true for the name of a boolean flag,
+/// false for that of one with a value, and `None` for an unknown name.
 ///
 /// # Errors
-/// It is none, has a value too few or too many, or `unknown`'s message: nobody knows its name.
+/// The argument is not a flag, has a missing or superfluous value, or has an unknown name, for
+/// which `unknown` returns the message.
 pub(crate) fn next_flag<'a>(
     rest: &mut impl Iterator<Item = &'a String>,
     kind: impl Fn(&str) -> Option<bool>,
@@ -179,7 +181,7 @@ fn parse_flag<'a>(
     Ok(Given { name: name.to_string(), value })
 }
 
-/// A boolean in the one spelling that options have; other values as they are.
+/// Normalizes a boolean to the spelling of options; returns other values unchanged.
 pub(crate) fn boolean_text(boolean: bool, value: &str) -> Result<String, String> {
     if boolean { bool::parse_flag(value).map(|b| b.to_string()) } else { Ok(value.to_string()) }
 }

@@ -1,6 +1,6 @@
-//! `karst`: one program for the tools of KarstDB, named and spoken to as RocksDB's are.
+//! `karst`: one program for the tools of KarstDB, with the names and command lines of RocksDB's.
 #![forbid(unsafe_code)]
-// Why: both panic where nobody reads what they print; `output` has what does not.
+// Both macros panic when the reader has closed the pipe; `output` has replacements.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
@@ -20,14 +20,14 @@ use clap::{Arg, Command};
 use output::Fault;
 use std::process::ExitCode;
 
-/// Why not the C library's: it gives back little of what threads have allocated for each other,
-/// twice the budget of a database under mixed load (docs/decisions/memory-budget.md).
+/// Not the C library's allocator, because it returns little of the memory that threads allocate for
+/// each other: twice the budget of a database under mixed load (docs/decisions/memory-budget.md).
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 type Tool = fn(&[String]) -> Result<(), Fault>;
 
-/// The tools that read their command lines themselves, as RocksDB's tools do.
+/// The tools that parse their command lines themselves, like RocksDB's tools.
 const TOOLS: [(&str, &str, Tool); 4] = [
     ("bench", "Workloads that write and read, with db_bench's flags and output", bench::run),
     (
@@ -61,7 +61,7 @@ fn command() -> Command {
 fn run(args: Vec<std::ffi::OsString>) -> Result<(), Fault> {
     let matches = match command().try_get_matches_from(args) {
         Ok(matches) => matches,
-        // Help and the version are for standard output, and come as errors too.
+        // Help and version come as errors too, but belong on standard output.
         Err(told) if !told.use_stderr() => return output::to_stdout(format_args!("{told}")),
         Err(misused) => {
             let text = misused.to_string();

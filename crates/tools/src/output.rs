@@ -1,27 +1,27 @@
-//! What the tools say, and how they end.
+//! Output of the tools, and their exit codes.
 //!
-//! Results go to standard output, by [`say!`] or through [`Out`]. Everything else goes to standard
-//! error, by [`note!`]. Both may be pipes. Whoever reads the first may stop, as `head` does: then
-//! the tool stops too, and says nothing. Clippy refuses `println!` and `eprintln!` in this crate,
-//! as they panic at that moment.
+//! Results go to standard output, by [`say!`] or through [`Out`]. All other output goes to standard
+//! error, by [`note!`]. Both may be pipes. The reader of the first may stop early, like `head`:
+//! then the tool stops silently. Clippy refuses `println!` and `eprintln!` in this crate, because
+//! they panic in that case.
 
 use std::fmt::{Arguments, Display};
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, StdoutLock, Write};
 use std::process::ExitCode;
 
-/// Why a tool ends before it is done.
+/// Reason why a tool ends early.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The command line asks for what there is not. Exit code 2.
+    /// The command line is invalid. Exit code 2.
     Usage(String),
-    /// What was asked for failed. Exit code 1.
+    /// The operation failed. Exit code 1.
     Failed(String),
-    /// Nobody reads standard output any more. That is no error.
+    /// The reader of standard output has closed it, which is no error.
     NobodyReads,
 }
 
 impl Fault {
-    /// A write to standard output has failed.
+    /// Returns the fault for a failed write to standard output.
     pub(crate) fn of_output(error: &io::Error) -> Fault {
         match error.kind() {
             ErrorKind::BrokenPipe => Fault::NobodyReads,
@@ -29,7 +29,7 @@ impl Fault {
         }
     }
 
-    /// Says what is wrong, and returns the exit code.
+    /// Prints the fault and returns the exit code.
     pub(crate) fn end(self) -> ExitCode {
         match self {
             Fault::Usage(message) => {
@@ -44,7 +44,7 @@ impl Fault {
         }
     }
 
-    /// The same fault with more in front of its message.
+    /// Returns the fault with `whose` in front of its message.
     pub(crate) fn of(self, whose: impl Display) -> Fault {
         match self {
             Fault::Usage(message) => Fault::Usage(format!("{whose}: {message}")),
@@ -66,22 +66,22 @@ impl From<karst_engine::Error> for Fault {
     }
 }
 
-/// What to say of a write that failed.
+/// Returns the message for a failed write.
 pub(crate) fn cannot_write(error: impl Display) -> String {
     format!("cannot write: {error}")
 }
 
-/// A line on standard output; the error is for the tool's end.
+/// Prints a line to standard output and returns the error of the write.
 macro_rules! say {
     ($($text:tt)*) => { $crate::output::to_stdout(format_args!("{}\n", format_args!($($text)*))) };
 }
-/// A line on standard error, if anybody reads it.
+/// Prints a line to standard error, ignoring errors.
 macro_rules! note {
     ($($text:tt)*) => { $crate::output::to_stderr(format_args!("{}\n", format_args!($($text)*))) };
 }
 pub(crate) use {note, say};
 
-/// Writes to standard output at once.
+/// Writes to standard output and flushes it.
 pub(crate) fn to_stdout(text: Arguments<'_>) -> Result<(), Fault> {
     let mut out = io::stdout().lock();
     out.write_fmt(text).and_then(|()| out.flush()).map_err(|e| Fault::of_output(&e))
@@ -89,16 +89,16 @@ pub(crate) fn to_stdout(text: Arguments<'_>) -> Result<(), Fault> {
 
 /// Writes to standard error.
 pub(crate) fn to_stderr(text: Arguments<'_>) {
-    // Why ignored: there is nobody left to tell.
+    // Errors are ignored, because there is no other place to report them.
     let _ = io::stderr().lock().write_fmt(text);
 }
 
-/// Whether somebody looks on, so that it makes sense to say how far the work is.
+/// Returns true if standard error is a terminal, so that progress should be reported.
 pub(crate) fn is_watched() -> bool {
     io::stderr().is_terminal()
 }
 
-/// Standard output for much text: buffered, and it remembers that its reader has gone.
+/// Buffered standard output for long texts, which remembers that its reader has closed it.
 pub(crate) struct Out(BufWriter<Pipe>);
 
 struct Pipe {
@@ -125,7 +125,7 @@ impl Out {
         Out(BufWriter::new(Pipe { out: io::stdout().lock(), reader_gone: false }))
     }
 
-    /// What a tool ends with that has written here and come to `result`.
+    /// Flushes and returns the tool's outcome, where `result` is that of its work.
     pub(crate) fn end(mut self, result: Result<(), Fault>) -> Result<(), Fault> {
         let flushed = self.0.flush();
         if self.0.get_ref().reader_gone {

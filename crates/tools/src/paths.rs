@@ -1,13 +1,13 @@
-//! `--db_paths` and `--cf_paths`: the directories in which a database has its tables, which no file
-//! of it says.
+//! `--db_paths` and `--cf_paths`: the directories of a database's tables, which none of its files
+//! name.
 
 use crate::output::Fault;
 use karst_engine::{DbPath, Options};
 
-/// The options with the directories of both flags.
+/// Returns the options with the directories of both flags.
 ///
 /// # Errors
-/// A flag is not written as [`directories`] and the help have it.
+/// A flag has not the form of [`directories`] and of the help.
 pub(crate) fn with_paths(
     mut options: Options,
     db_paths: Option<&str>,
@@ -24,7 +24,7 @@ pub(crate) fn with_paths(
     Ok(options)
 }
 
-/// `DIRECTORY[:BYTES],...`; without BYTES a directory has no limit.
+/// Parses `DIRECTORY[:BYTES],...`; without BYTES a directory has no limit.
 fn directories(flag: &str, text: &str) -> Result<Vec<DbPath>, Fault> {
     let one = |text: &str| {
         let (directory, bytes) = match text.rsplit_once(':').map(|(path, size)| (path, size.parse::<u64>())) {

@@ -1,7 +1,7 @@
-//! The random numbers of the tools: seeded, so that a run can be repeated.
+//! Seeded random numbers of the tools, so that a run can be repeated.
 
-/// SplitMix64: small, fast, and good enough to choose keys. The same seed gives the same numbers on
-/// every machine.
+/// SplitMix64 generator: small, fast, and sufficient to choose keys. Equal seeds give equal numbers
+/// on every machine.
 #[derive(Clone)]
 pub(crate) struct Random(u64);
 
@@ -18,28 +18,28 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// One that follows from several numbers, each of which changes everything.
+    /// Returns a generator whose seed depends on all of these numbers.
     pub(crate) fn of(parts: &[u64]) -> Random {
         Random(parts.iter().fold(0, |state, part| Random(state ^ part).next()))
     }
 
-    /// A number below `bound`, which must not be zero.
+    /// Returns a number below `bound`, which must not be zero.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "no number is below zero");
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// As [`Random::below`], for indices.
+    /// Like [`Random::below`], for indices.
     pub(crate) fn index(&mut self, bound: usize) -> usize {
         self.below(bound as u64) as usize
     }
 
-    /// True once in `n` times; never if `n` is 0.
+    /// Returns true with probability 1 / `n`; never if `n` is 0.
     pub(crate) fn one_in(&mut self, n: u64) -> bool {
         n > 0 && self.below(n) == 0
     }
 
-    /// One of these.
+    /// Returns a random element.
     pub(crate) fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[self.index(all.len())]
     }

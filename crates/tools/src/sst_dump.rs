@@ -1,6 +1,6 @@
 //! `karst sst_dump`: RocksDB's sst_dump: check, scan, raw, verify, identify, and --show_properties.
 //!
-//! What `scan` prints of entries is, byte for byte, what sst_dump prints.
+//! The entries that `scan` prints are, byte for byte, those of sst_dump.
 
 use crate::ldb::arguments::Arguments;
 use crate::output::{Fault, Out, cannot_write, say};
@@ -34,7 +34,7 @@ const HELP: &str =
 
 const COMMANDS: [&str; 6] = ["check", "scan", "raw", "verify", "identify", "none"];
 
-/// Which entries.
+/// Selection of entries.
 struct Selection {
     from: Option<Vec<u8>>,
     to: Option<Vec<u8>>,
@@ -43,7 +43,7 @@ struct Selection {
     form: Form,
 }
 
-/// Run the program with the arguments after `sst_dump`.
+/// Runs the program with the arguments after `sst_dump`.
 pub(crate) fn run(args: &[String]) -> Result<(), Fault> {
     let mut args = Arguments::parse(args);
     if args.take_help()? {
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), Fault> {
     out.end(if failed.is_empty() { Ok(()) } else { Err(failed.join("\n").into()) })
 }
 
-/// The table itself, or the tables in a directory by name.
+/// Returns the table itself, or the tables in a directory, sorted by name.
 fn tables(path: &Path) -> Result<Vec<PathBuf>, String> {
     let at = |e: std::io::Error| format!("{}: {e}", path.display());
     if !fs::metadata(path).map_err(at)?.is_dir() {
@@ -162,7 +162,7 @@ fn one_file(
     Ok(())
 }
 
-/// The properties, a line each, as sst_dump indents them.
+/// Returns the properties, one per line, indented like those of sst_dump.
 pub(crate) fn properties_text(table: &TableFile) -> String {
     table_properties_text(&table.properties, "\n  ", ": ")
 }
@@ -171,7 +171,7 @@ fn shown(key: &Option<Vec<u8>>) -> String {
     key.as_deref().map(|k| k.escape_ascii().to_string()).unwrap_or_default()
 }
 
-/// Call `entry` with every entry of the selection; how many there were.
+/// Calls `entry` for every entry of the selection. Returns their number.
 fn entries(
     table: &TableFile,
     selection: &Selection,
@@ -205,7 +205,7 @@ fn entries(
     Ok(count)
 }
 
-/// Footer, metaindex, properties, index and every data block, in hex and in ASCII.
+/// Prints footer, metaindex, properties, index and every data block, in hex and in ASCII.
 fn raw(out: &mut impl Write, table: &TableFile) -> Result<(), String> {
     let line = "--------------------------------------";
     let footer = &table.footer;
@@ -253,7 +253,7 @@ fn raw(out: &mut impl Write, table: &TableFile) -> Result<(), String> {
     })
 }
 
-/// Offset and size, in bytes.
+/// Returns offset and size, in bytes.
 fn handle_text(handle: BlockHandle) -> String {
     format!("offset {} size {}", handle.offset, handle.size)
 }

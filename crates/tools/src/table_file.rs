@@ -1,8 +1,8 @@
-//! One table file, looked into without a database: footer, metaindex, properties, and every block
-//! in order.
+//! Reader of one table file without a database: footer, metaindex, properties, and every block in
+//! order.
 //!
-//! In: a path. Out: decoded parts; an error names the file and the offset. Blocks are read one at a
-//! time, so a large file takes little memory. Every checksum is verified.
+//! Input: a path. Output: decoded parts; an error names the file and the offset. Blocks are read
+//! one at a time, so a large file takes little memory. Every checksum is verified.
 
 use karst_format::Corruption;
 use karst_format::block::{Block, BlockCursor};
@@ -83,13 +83,13 @@ impl TableFile {
         Raw { path: &self.path, file: &self.file, size_bytes: self.size_bytes, footer: &self.footer }
     }
 
-    /// The order of the table's keys, or why it is not known.
+    /// Returns the comparator of the table, or an error if it is not known.
     pub(crate) fn comparator(&self) -> Result<Comparator, String> {
         let name = &self.properties.comparator_name;
         Comparator::lookup(name).map_err(|e| format!("{}: {e}", self.path.display()))
     }
 
-    /// Every data block, in order.
+    /// Returns every entry of the index, in order.
     pub(crate) fn index_rows(&self) -> Result<Vec<IndexRow>, String> {
         let mut rows = Vec::new();
         let top_handle = self.footer.index_handle.or(self.metaindex.get(INDEX)).unwrap_or_default();
@@ -113,8 +113,8 @@ impl TableFile {
         Ok(rows)
     }
 
-    /// Call `entry` with each internal key and value of a data block, until it says to stop. False
-    /// if it did.
+    /// Calls `entry` with each internal key and value of a data block, until it returns false.
+    /// Returns false in that case.
     pub(crate) fn block_entries(
         &self,
         handle: BlockHandle,
@@ -139,7 +139,7 @@ impl TableFile {
         Ok(true)
     }
 
-    /// Call `tombstone` with the internal key and the end key of each range tombstone.
+    /// Calls `tombstone` with the internal key and the end key of each range tombstone.
     pub(crate) fn range_tombstones(
         &self,
         mut tombstone: impl FnMut(&[u8], &[u8]) -> Result<(), String>,
@@ -148,7 +148,8 @@ impl TableFile {
         self.block_entries(handle, |key, end| tombstone(key, end).map(|()| true)).map(|_| ())
     }
 
-    /// Read and verify every block that the index and the metaindex lead to; the number of blocks.
+    /// Reads and verifies every block that the index and the metaindex refer to. Returns the number
+    /// of blocks.
     pub(crate) fn verify(&self) -> Result<u64, String> {
         let mut blocks = 0;
         for row in self.index_rows()? {
@@ -162,7 +163,7 @@ impl TableFile {
         Ok(blocks)
     }
 
-    /// Whether a block's stored bytes are compressed, and how.
+    /// Returns the compression of a block's stored bytes.
     pub(crate) fn block_compression(&self, handle: BlockHandle) -> Result<CompressionType, String> {
         let stored = self.raw().stored(handle)?;
         CompressionType::from_u8(stored[stored.len() - BLOCK_TRAILER_BYTES])
@@ -180,7 +181,7 @@ fn collect(index: &IndexBlock, rows: &mut Vec<IndexRow>) -> Result<(), Corruptio
     Ok(())
 }
 
-/// What reading a block takes.
+/// Values that are needed to read a block.
 struct Raw<'a> {
     path: &'a Path,
     file: &'a File,
@@ -193,7 +194,7 @@ impl Raw<'_> {
         format!("{}: block at offset {}: {c}", self.path.display(), handle.offset)
     }
 
-    /// The block as stored, with its trailer.
+    /// Returns the block as stored, with its trailer.
     fn stored(&self, handle: BlockHandle) -> Result<Vec<u8>, String> {
         let Some(range) = handle.range(self.size_bytes) else {
             return Err(format!(

@@ -1,10 +1,10 @@
-//! How RocksDB's tools write keys and values: raw bytes or upper-case hex, and internal keys in
-//! quotes.
+//! Text forms of keys and values in RocksDB's tools: raw bytes or upper-case hex, and internal keys
+//! in quotes.
 
 use karst_format::key;
 use std::io::{self, Write};
 
-/// Whether bytes are written as they are or as upper-case hex.
+/// Form of bytes: raw or upper-case hex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Raw,
@@ -17,7 +17,7 @@ impl Form {
     }
 }
 
-/// `bytes` without a prefix: what RocksDB prints inside an internal key.
+/// Writes `bytes` without a prefix, like RocksDB inside of an internal key.
 pub(crate) fn write_bare(out: &mut impl Write, bytes: &[u8], form: Form) -> io::Result<()> {
     match form {
         Form::Raw => out.write_all(bytes),
@@ -32,7 +32,7 @@ pub(crate) fn write_bare(out: &mut impl Write, bytes: &[u8], form: Form) -> io::
     }
 }
 
-/// `bytes`, with `0x` before hex: what ldb prints for a user key or a value.
+/// Writes `bytes`, with `0x` before hex, like ldb for a user key or a value.
 pub(crate) fn write_bytes(out: &mut impl Write, bytes: &[u8], form: Form) -> io::Result<()> {
     if form == Form::Hex {
         out.write_all(b"0x")?;
@@ -40,7 +40,7 @@ pub(crate) fn write_bytes(out: &mut impl Write, bytes: &[u8], form: Form) -> io:
     write_bare(out, bytes, form)
 }
 
-/// `'key' seq:5, type:1`.
+/// Writes `'key' seq:5, type:1`.
 pub(crate) fn write_internal_key(out: &mut impl Write, internal_key: &[u8], form: Form) -> io::Result<()> {
     if internal_key.len() < key::TRAILER_BYTES {
         out.write_all(b"(bad)")?;
@@ -52,7 +52,7 @@ pub(crate) fn write_internal_key(out: &mut impl Write, internal_key: &[u8], form
     write!(out, "' seq:{}, type:{}", trailer >> 8, trailer & 0xff)
 }
 
-/// `'key' seq:1, type:1 => value`.
+/// Writes `'key' seq:1, type:1 => value`.
 pub(crate) fn write_entry(out: &mut impl Write, key: &[u8], value: &[u8], form: Form) -> io::Result<()> {
     write_internal_key(out, key, form)?;
     out.write_all(b" => ")?;
@@ -60,7 +60,7 @@ pub(crate) fn write_entry(out: &mut impl Write, key: &[u8], value: &[u8], form: 
     out.write_all(b"\n")
 }
 
-/// The bytes that `text` means: itself, or with `form` hex the bytes of `0x6B31`.
+/// Returns the bytes of `text`: its own, or in hex those of text such as `0x6B31`.
 pub(crate) fn parse_bytes(text: &str, form: Form) -> Result<Vec<u8>, String> {
     if form == Form::Raw {
         return Ok(text.as_bytes().to_vec());

@@ -1,8 +1,9 @@
-//! `karst verify DB`: whether all files of a database are what was written.
+//! `karst verify DB`: checks that all files of a database have the content that was written.
 //!
-//! In: a database directory, which is only read, and need not open. Out: a line for each damaged
-//! file, with what is wrong and at which offset; with `--json` one object a round. The exit code is
-//! 1 if there is any. With `--schedule` rounds follow each other until one finds damage.
+//! Input: a database directory, which is only read and need not be openable. Output: a line for
+//! each damaged file, with the error and its offset; with `--json` one object per round. The exit
+//! code is 1 if any file is damaged. With `--schedule` rounds follow each other until one finds
+//! damage.
 
 use crate::command_line::{FlagValue, Span};
 use crate::output::{Fault, is_watched, note, say};
@@ -23,7 +24,7 @@ With --schedule the files are read again each PERIOD, until a round finds damage
 written to: where a round finds damage it is done once more, and what both found is damage. A file that
 the database has removed meanwhile is missed by the first only.";
 
-/// The command line.
+/// Returns the definition of the command line.
 pub(crate) fn command() -> Command {
     let db = Arg::new("DB").value_parser(value_parser!(PathBuf)).help("The database's directory");
     let named = db.clone().id("db").long("db").value_name("DB").help("The same, as ldb has it");
@@ -54,7 +55,7 @@ pub(crate) fn command() -> Command {
         )
 }
 
-/// Run the program.
+/// Runs the program.
 pub(crate) fn run(matches: &ArgMatches) -> Result<(), Fault> {
     let path = |name: &str| matches.get_one::<PathBuf>(name);
     let db = path("DB").or(path("db")).expect("clap asks for one of both");
@@ -77,7 +78,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<(), Fault> {
     }
 }
 
-/// One round.
+/// Runs one round.
 fn look(db: &Path, options: &Options, limiter: Option<&RateLimiter>) -> Result<VerifyReport, Fault> {
     let watched = is_watched();
     let mut told: Option<Instant> = None;
@@ -94,13 +95,13 @@ fn look(db: &Path, options: &Options, limiter: Option<&RateLimiter>) -> Result<V
     Ok(report?)
 }
 
-/// The second of two reports, with the damage that the first had too.
+/// Returns the second of two reports, with only the damage that the first one has too.
 fn in_both(first: &VerifyReport, mut second: VerifyReport) -> VerifyReport {
     second.damaged.retain(|file| first.damaged.iter().any(|before| before.path == file.path));
     second
 }
 
-/// Says what a round has found; damage is a fault.
+/// Prints the results of a round; damage is a fault.
 fn tell(db: &Path, report: &VerifyReport, in_json: bool) -> Result<(), Fault> {
     if in_json {
         say!("{}", json_of(report))?;
@@ -122,12 +123,12 @@ fn progress_text(now: &VerifyProgress) -> String {
     format!("verifying: {} of {} files, {percent} %", now.files, now.all_files)
 }
 
-/// The error, with the file's name in front unless it has it.
+/// Returns the error, preceded by the file's name unless it has it.
 fn line_of(path: &str, error: &str) -> String {
     if error.contains(path) { error.to_owned() } else { format!("{path}: {error}") }
 }
 
-/// The offset that an error names, if it does.
+/// Returns the offset that an error names; `None` without one.
 fn offset_of(error: &str) -> Option<u64> {
     let (_, rest) = error.split_once("offset ")?;
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();

@@ -1,4 +1,4 @@
-//! backup and restore.
+//! Workloads backup and restore.
 
 use super::flags::Flags;
 use karst_engine::pacing::RateLimiter;
@@ -22,14 +22,14 @@ fn options(db: &Db, flags: &Flags) -> BackupEngineOptions {
     options
 }
 
-/// Adds a backup of the database, and verifies it, as db_bench does.
+/// Adds a backup of the database and verifies it, as db_bench does.
 pub(super) fn backup(db: &Db, flags: &Flags) -> Result<()> {
     let mut engine = BackupEngine::open(&options(db, flags), db.env())?;
     let id = engine.create_new_backup(db, &CreateBackupOptions::default())?;
     engine.verify_backup(id, false)
 }
 
-/// Restores the latest backup, and opens what was restored.
+/// Restores the latest backup, and opens the restored database.
 pub(super) fn restore(db: &Db, flags: &Flags) -> Result<()> {
     let to = directory(db, &flags.restore_dir, "restore");
     let options = options(db, flags);

@@ -8,7 +8,7 @@ use super::report::{OpKind, Ops, Until};
 use karst_engine::{ColumnFamily, Db, Error, ReadOptions, Result};
 use karst_io::Reactor;
 
-/// A task's own copy of what it needs: tasks outlive the stack frame that starts them.
+/// Values that a task owns, because tasks outlive the stack frame that starts them.
 struct Job {
     db: Db,
     families: Vec<ColumnFamily>,
@@ -19,7 +19,7 @@ struct Job {
     watch: super::reporter::Watch,
 }
 
-/// Run the jobs of one workload and return their counts, one [`Ops`] a job.
+/// Runs the jobs of one workload. Returns one [`Ops`] per job.
 pub(crate) fn run(t: &Target<'_>, seed: u64, batched: bool) -> Result<Vec<Ops>> {
     let threads = t.flags.threads as usize;
     let jobs = t.flags.coro_jobs_per_thread as u64;

@@ -1,16 +1,15 @@
-//! db_bench's flags that are options of the database: each becomes options of the one options
-//! table, by name.
+//! Translation of db_bench's flags that are database options into pairs of the options table.
 //!
-//! In: flags as they were given. Out: `(option, value)` pairs for `Options::set`, in order. Most
-//! flags have their option's name; the others are listed here: another name, a choice by number, a
-//! scaled number, a flag that stands for several options.
+//! Input: flags as given. Output: `(option, value)` pairs for `Options::set`, in order. Most flags
+//! have their option's name; the others are listed here: another name, a choice by number, a scaled
+//! number, a flag for several options.
 //!
-//! Invariant: a flag that is neither here nor an option's name is not translated; the caller names
-//! it as not honoured.
+//! Invariant: a flag that is neither listed here nor an option's name is not translated; the caller
+//! reports it as not honoured.
 
 use karst_format::options::{BlockBasedTableOptions, ColumnFamilyOptions, DbOptions, OptionInfo, OptionSet};
 
-/// What db_bench gives a new database where it differs from RocksDB's own defaults.
+/// Options that db_bench sets for a new database, other than RocksDB's defaults.
 pub(crate) const NEW_DATABASE: [(&str, &str); 4] = [
     ("level_compaction_dynamic_level_bytes", "false"),
     ("hard_pending_compaction_bytes_limit", "137438953472"),
@@ -52,7 +51,7 @@ const RENAMED: [(&str, &str); 27] = [
     ("wal_ttl_seconds", "WAL_ttl_seconds"),
 ];
 
-/// Flags that choose by number: the flag, its option, the names in the order of their numbers.
+/// Flags that choose by number: the flag, its option, and the names in the order of their numbers.
 const CHOICES: [(&str, &str, &[&str]); 7] = [
     (
         "compaction_style",
@@ -106,10 +105,10 @@ const COMPRESSIONS: [(&str, &str); 9] = [
     ("zstd", "kZSTD"),
 ];
 
-/// The options that a flag stands for; `None` if it is no option of the database.
+/// Returns the options that a flag stands for; `None` if it is no option of the database.
 ///
 /// # Errors
-/// The value is none of the flag's.
+/// The flag does not allow the value.
 pub(crate) fn translate(flag: &str, value: &str) -> Option<Result<Vec<(String, String)>, String>> {
     let one = |option: &str, value: &str| Some(Ok(vec![(option.to_string(), value.to_string())]));
     if let Some((_, option, names)) = CHOICES.iter().find(|(name, ..)| *name == flag) {
@@ -147,7 +146,7 @@ pub(crate) fn translate(flag: &str, value: &str) -> Option<Result<Vec<(String, S
     }
 }
 
-/// The description of an option, wherever it stands.
+/// Returns the description of an option of the database, of a column family or of its tables.
 pub(crate) fn info(option: &str) -> Option<&'static OptionInfo> {
     DbOptions::info(option)
         .or_else(|| ColumnFamilyOptions::info(option))

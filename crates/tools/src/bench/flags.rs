@@ -1,25 +1,25 @@
 //! The command line of `karst bench`: db_bench's flags.
 //!
-//! In: the arguments. Out: [`Flags`], typed and with db_bench's defaults; the options of the
-//! database that flags stand for ([`database_options`]); the names of flags that db_bench knows and
-//! this program does not honour.
+//! Input: the arguments. Output: [`Flags`], typed and with db_bench's defaults; the database
+//! options that flags stand for ([`database_options`]); the names of db_bench's flags that this
+//! program does not honour.
 
 use super::database_options;
 use super::known_flags::KNOWN;
 use crate::command_line::{Given, boolean_text, flags, next_flag};
 use karst_format::options::nearest;
 
-/// Most sets of a transaction: their numbers have four digits in the keys.
+/// Maximum number of sets of a transaction: their numbers have four digits in the keys.
 const MOST_SETS: u64 = 9999;
 
 flags! {
     /// The workloads to run, in order, separated by commas. The suffix `[X3]` repeats one three
-    /// times, `[W1]` runs it once more first as a warm-up.
+    /// times, `[W1]` first runs it as a warm-up.
     benchmarks: String = "filluniquerandom,readrandom,multireadrandom,seekrandom,readseq,readreverse".to_string();
     /// The database. Without one, a database is made in a temporary directory and removed
     /// afterwards.
     db: String = String::new();
-    /// Use the database that --db names as it is. Otherwise it is destroyed and made anew.
+    /// Use the database that --db names as it is. Otherwise it is destroyed and created anew.
     use_existing_db: bool = false;
     /// Open read-only, which writes nothing to the directory; also done whenever no workload
     /// writes.
@@ -32,21 +32,21 @@ flags! {
     writes: i64 = -1;
     /// Number of deletes a thread; --num if negative.
     deletes: i64 = -1;
-    /// Where backup puts backups and restore finds them; `backup` in the database's directory if
+    /// Directory of the backups for backup and restore; `backup` in the database's directory if
     /// empty.
     backup_dir: String = String::new();
-    /// Bytes a second that backup copies at most; 0: no limit.
+    /// Maximum bytes that backup copies per second; 0: no limit.
     backup_rate_limit: u64 = 0;
-    /// Where restore makes a database of the latest backup; `restore` in the database's directory
-    /// if empty.
+    /// Directory in which restore makes a database from the latest backup; `restore` in the
+    /// database's directory if empty.
     restore_dir: String = String::new();
-    /// Bytes a second that restore copies at most; 0: no limit.
+    /// Maximum bytes that restore copies per second; 0: no limit.
     restore_rate_limit: u64 = 0;
-    /// Files that ingestexternalfile takes in by one call, of --num keys each.
+    /// Files that ingestexternalfile ingests by one call, of --num keys each.
     ingest_external_file_batch_size: i32 = 10;
-    /// How many such calls ingestexternalfile makes.
+    /// Number of calls that ingestexternalfile makes.
     ingest_external_file_num_batches: i32 = 1;
-    /// What ingestexternalfile reads of the files goes into the block cache.
+    /// Insert the blocks that ingestexternalfile reads of the files into the block cache.
     ingest_external_file_fill_cache: bool = true;
     /// Sync the log with each write.
     sync: bool = false;
@@ -54,31 +54,31 @@ flags! {
     disable_wal: bool = false;
     /// Bytes of checksum that protect each entry of a batch: 0 or 8.
     write_batch_protection_bytes_per_key: u64 = 0;
-    /// Bytes a second that the writers of a workload write together at most; 0: no limit.
+    /// Maximum bytes per second that the writers of a workload write together; 0: no limit.
     benchmark_write_rate_limit: u64 = 0;
-    /// Of 100 operations of readrandomwriterandom, how many are reads.
+    /// Percentage of the operations of readrandomwriterandom that are reads.
     readwritepercent: i32 = 90;
-    /// Of 100 operations of readrandommergerandom, how many are merges.
+    /// Percentage of the operations of readrandommergerandom that are merges.
     mergereadpercent: i32 = 70;
     /// Keys that merges are spread over; --num if negative.
     merge_keys: i64 = -1;
     /// Keys that the writer of a ...while... workload draws from; 0: --num.
     bgwriter_num: i64 = 0;
-    /// The writer of a ...while... workload goes on until it has done --writes.
+    /// The writer of a ...while... workload continues until it has done --writes.
     finish_after_writes: bool = false;
-    /// Delete a range after every so many writes; 0: never.
+    /// Number of writes between deleted ranges; 0: no range is deleted.
     writes_per_range_tombstone: i64 = 0;
     /// Writes before the first range is deleted.
     writes_before_delete_range: i64 = 0;
     /// Keys in a range that is deleted.
     range_tombstone_width: i64 = 100;
-    /// Most ranges that a thread deletes.
+    /// Maximum number of ranges that a thread deletes.
     max_num_range_tombstones: i64 = 0;
     /// Delete the keys of a range one by one instead.
     expand_range_tombstones: bool = false;
     /// Seconds that a workload runs; 0 means that --reads ends it.
     duration: i32 = 0;
-    /// Look at the clock for --duration after so many operations.
+    /// Number of operations between checks of the clock for --duration.
     ops_between_duration_checks: i32 = 1000;
     /// Threads that run the workload at the same time.
     threads: i32 = 1;
@@ -88,7 +88,7 @@ flags! {
     key_size: i32 = 16;
     /// Bytes of a value.
     value_size: i32 = 100;
-    /// How far values compress.
+    /// Size of compressed values, as a fraction of their length.
     compression_ratio: f64 = 0.5;
     /// Lengths of values: fixed (--value_size), uniform or normal (--value_size_min to
     /// --value_size_max).
@@ -97,7 +97,7 @@ flags! {
     value_size_min: i32 = 100;
     /// Bytes of the largest value.
     value_size_max: i32 = 102_400;
-    /// Of 100 values, how many are the same.
+    /// Percentage of values that are equal.
     same_value_percentage: i32 = 0;
     /// Keys that share one prefix.
     keys_per_prefix: i64 = 0;
@@ -115,7 +115,7 @@ flags! {
     seed: i64 = 0;
     /// Entries read after each seek.
     seek_nexts: i32 = 0;
-    /// Bound each scan of seekrandom so many keys after its start; 0: no bound.
+    /// Upper bound of each scan of seekrandom, in keys after its start; 0: no bound.
     max_scan_distance: i64 = 0;
     /// seekrandom reads backwards.
     reverse_iterator: bool = false;
@@ -140,7 +140,7 @@ flags! {
     async_io: bool = true;
     /// multi_get reads all levels at a time; false means one level after the other.
     optimize_multiget_for_io: bool = true;
-    /// Bits a key of the filters of new tables; negative means as the options have it, 0 none.
+    /// Bits per key in the filters of new tables; negative means the options' value, 0 none.
     bloom_bits: f64 = -1.0;
     /// Filters of new tables are Ribbon filters.
     use_ribbon_filter: bool = false;
@@ -152,22 +152,22 @@ flags! {
     histogram: bool = false;
     /// Perf context: 1 disabled, 2 counts, 3 and above counts and times.
     perf_level: i32 = 1;
-    /// Report progress every so many operations of a thread; 0 means at growing steps.
+    /// Number of operations of a thread between reports of progress; 0 means growing steps.
     stats_interval: i64 = 0;
-    /// Report progress every so many seconds.
+    /// Seconds between reports of progress.
     stats_interval_seconds: i64 = 0;
     /// With --stats_interval: show rocksdb.stats with each report of the first thread, if above 0.
     stats_per_interval: i32 = 0;
-    /// Report progress. Unless a flag of progress is given, only a terminal is told.
+    /// Report progress. Without a flag of progress, it is reported only to a terminal.
     progress_reports: bool = true;
-    /// Write a line of operations a second to --report_file every so many seconds; 0: no report.
+    /// Seconds between lines of operations per second in --report_file; 0: no report.
     report_interval_seconds: i64 = 0;
-    /// Where --report_interval_seconds writes.
+    /// File for --report_interval_seconds.
     report_file: String = "report.csv".to_string();
-    /// Each workload but replay is traced to this file, which the next one begins anew; replay
-    /// replays it.
+    /// Trace each workload except replay to this file, which the next one truncates; replay replays
+    /// it.
     trace_file: String = String::new();
-    /// How many times as fast as it was traced replay goes; above 0.
+    /// Speed of replay relative to the traced one; above 0.
     trace_replay_fast_forward: f64 = 1.0;
     /// Threads that replay.
     trace_replay_threads: i32 = 1;
@@ -180,11 +180,11 @@ flags! {
     transaction_sets: u64 = 2;
     /// Each transaction has a snapshot from its beginning.
     transaction_set_snapshot: bool = false;
-    /// Most microseconds that randomtransaction sleeps between reading and writing a value.
+    /// Maximum microseconds that randomtransaction sleeps between reading and writing a value.
     transaction_sleep: u64 = 0;
     /// Milliseconds after which a transaction stops waiting for a lock.
     transaction_lock_timeout: u64 = 100;
-    /// Where the newest OPTIONS file cannot be used: refuse, use_older or ignore, a KarstDB
+    /// Action if the newest OPTIONS file cannot be used: refuse, use_older or ignore, a KarstDB
     /// addition.
     damaged_options: String = "refuse".to_string();
     /// Print the CPU time that each workload took, a KarstDB addition.
@@ -193,17 +193,17 @@ flags! {
     json: bool = false;
 }
 
-/// What the command line said.
+/// A parsed command line.
 #[derive(Debug)]
 pub(crate) struct Parsed {
     pub(crate) flags: Flags,
     /// Flags that db_bench knows and that have no effect here, each once, in order of appearance.
-    /// Those that are options of the database are kept in it all the same.
+    /// Those that are database options are also in `flags.options`.
     pub(crate) not_honoured: Vec<String>,
     pub(crate) help: bool,
 }
 
-/// Parse the arguments after `karst bench`.
+/// Parses the arguments after `karst bench`.
 pub(crate) fn parse(args: &[String]) -> Result<Parsed, String> {
     let mut parsed = Parsed { flags: Flags::default(), not_honoured: Vec::new(), help: false };
     let mut rest = args.iter();
@@ -232,7 +232,7 @@ pub(crate) fn parse(args: &[String]) -> Result<Parsed, String> {
     Ok(parsed)
 }
 
-/// `Some(true)` for a boolean flag, `Some(false)` for one with a value, `None` for an unknown name.
+/// Returns true for a boolean flag, false for one with a value, `None` for an unknown name.
 fn boolean_kind(name: &str) -> Option<bool> {
     Flags::is_boolean(name)
         .or_else(|| KNOWN.binary_search_by_key(&name, |(n, _)| n).ok().map(|i| !KNOWN[i].1))
@@ -334,7 +334,7 @@ mod tests {
     fn a_known_flag_is_named_once_and_an_unknown_one_refused() {
         let p = parse(&args("-enable_numa -enable_numa=false -mmap_read -sync")).unwrap();
         assert_eq!(p.not_honoured, ["enable_numa", "mmap_read"]);
-        // Inside nested options, too.
+        // Also inside of nested options.
         let nested =
             parse(&args("-fifo_age_for_warm=9 -compression_level=3 -universal_max_merge_width=4")).unwrap();
         assert_eq!(nested.not_honoured, ["fifo_age_for_warm"]);

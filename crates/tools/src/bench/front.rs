@@ -1,7 +1,7 @@
-//! What a workload's writes go through: the database itself, or one with transactions over it.
+//! Target of a workload's writes: the database itself, or one with transactions on top.
 //!
-//! In: `--transaction_db`, `--optimistic_transaction_db` and the options. Out: a [`Front`]. The
-//! choices that db_bench makes silently are made here, and said on stderr.
+//! Input: `--transaction_db`, `--optimistic_transaction_db` and the options. Output: a [`Front`].
+//! The choices that db_bench makes silently are made here and printed to stderr.
 
 use super::flags::Flags;
 use crate::output::note;
@@ -11,7 +11,7 @@ use karstdb::{
 };
 use std::path::Path;
 
-/// What writes go through.
+/// Target of writes.
 #[derive(Clone)]
 pub(crate) enum Front {
     Plain(Db),
@@ -21,7 +21,7 @@ pub(crate) enum Front {
     Optimistic(OptimisticTransactionDb),
 }
 
-/// What the flags ask for.
+/// Kind of database that the flags select.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DbKind {
     Plain,
@@ -39,13 +39,13 @@ impl DbKind {
     }
 }
 
-/// Whether these options make db_bench choose WritePrepared.
+/// Returns true if these options make db_bench choose WritePrepared.
 pub(crate) fn write_prepared(kind: DbKind, options: &[(String, String)]) -> bool {
     let last = options.iter().rev().find(|(name, _)| name == "unordered_write");
     kind == DbKind::Locking && last.is_some_and(|(_, value)| value == "true")
 }
 
-/// Say what the flags of transactions lead to, where that is not plain to see.
+/// Prints the effects of the transaction flags that are not obvious.
 pub(crate) fn say_choices(flags: &Flags) {
     if flags.optimistic_transaction_db && flags.transaction_db {
         note!(
@@ -60,8 +60,7 @@ pub(crate) fn say_choices(flags: &Flags) {
 }
 
 impl Front {
-    /// Opens the database for writing. `write_prepared` is what [`write_prepared`] says of the
-    /// flags.
+    /// Opens the database for writing. `write_prepared` is the result of [`write_prepared`].
     pub(crate) fn open(kind: DbKind, path: &Path, options: &Options, write_prepared: bool) -> Result<Front> {
         let mut transactions = TransactionDbOptions::default();
         if write_prepared {
@@ -78,7 +77,7 @@ impl Front {
         })
     }
 
-    /// The database behind it, for everything but writes.
+    /// Returns the underlying database, for all operations other than writes.
     pub(crate) fn db(&self) -> &Db {
         match self {
             Front::Plain(db) => db,

@@ -1,4 +1,4 @@
-//! ingestexternalfile: tables are made beside the database and taken into it.
+//! Workload ingestexternalfile: tables are made outside of the database and ingested.
 
 use super::key::Keys;
 use super::reads::Target;
@@ -8,16 +8,16 @@ use karst_engine::{IngestExternalFileOptions, Options, Result, SstFileWriter};
 use std::path::{Path, PathBuf};
 
 /// Makes --ingest_external_file_num_batches times --ingest_external_file_batch_size tables of --num
-/// keys, all the same keys, and moves each batch into the default column family by one call.
+/// keys, all with equal keys, and moves each batch into the default column family by one call.
 ///
-/// Compat: as in db_bench a call is an operation, whose time includes making its tables; the
-/// histogram `rocksdb.ingest.external.file.micros` has that of the calls alone.
+/// Compat: as in db_bench, a call is an operation, whose time includes making its tables; the
+/// histogram `rocksdb.ingest.external.file.micros` has the times of the calls alone.
 pub(super) fn ingest(t: &Target<'_>, keys: &Keys, ops: &mut Ops) -> Result<()> {
     let fs = t.db.env().fs();
     let directory = t.db.path().join("ingest_tmp");
     fs.create_dir(&directory)?;
     let outcome = ingest_from(&directory, t, keys, ops);
-    // Why ignored: there are only those that were not taken in, and why is told.
+    // Errors are ignored: only files that were not ingested are left, and `outcome` has the reason.
     let left = fs.list_dir(&directory).unwrap_or_default();
     left.iter().for_each(|name| drop(fs.remove(&directory.join(name))));
     let removed = fs.remove_dir(&directory);

@@ -1,9 +1,9 @@
-//! db_bench's keys: how a number becomes a key, and how random numbers are drawn.
+//! db_bench's keys: encoding of numbers as keys, and distributions of random numbers.
 
 use super::flags::Flags;
 pub(crate) use crate::random::Random;
 
-/// A generator of the keys of one thread.
+/// Generator of the keys of one thread.
 pub(crate) struct Keys {
     random: Random,
     num: u64,
@@ -12,7 +12,7 @@ pub(crate) struct Keys {
     /// Number of prefixes; 0 without prefixes.
     prefixes: u64,
     exp_range: f64,
-    /// Keys in a batch, and their distance; a distance of 0 means that each is drawn.
+    /// Number of keys in a batch, and their distance; with a distance of 0 each is random.
     batch: u64,
     stride: u64,
 }
@@ -33,7 +33,7 @@ impl Keys {
         }
     }
 
-    /// A key number, as --read_random_exp_range distributes them.
+    /// Returns a key number, distributed as by --read_random_exp_range.
     pub(crate) fn draw(&mut self) -> u64 {
         let raw = self.random.next();
         if self.exp_range == 0.0 {
@@ -41,16 +41,16 @@ impl Keys {
         }
         let unit = (raw >> 2) as f64 / (1u64 << 62) as f64;
         let position = ((-unit * self.exp_range).exp() * self.num as f64) as u64;
-        // Why: scatters the popular keys over the whole key space, as db_bench does.
+        // Scatters the frequent keys over the whole key space, as db_bench does.
         position.wrapping_mul(0x5bd1_e995) % self.num
     }
 
-    /// A number of any size.
+    /// Returns a random number of any size.
     pub(crate) fn raw(&mut self) -> u64 {
         self.random.next()
     }
 
-    /// The first key of a strided batch, so chosen that the whole batch lies below --num.
+    /// Returns the first key of a strided batch, chosen so that the whole batch lies below --num.
     pub(crate) fn batch_start(&mut self) -> u64 {
         let first = self.draw();
         if first + (self.batch - 1) * self.stride >= self.num {
@@ -60,7 +60,7 @@ impl Keys {
         }
     }
 
-    /// Fill `batch` with the keys of the next multi_get.
+    /// Fills `batch` with the keys of the next multi_get.
     pub(crate) fn next_batch(&mut self, batch: &mut [Vec<u8>]) {
         let mut number = if self.stride > 0 { self.batch_start() } else { 0 };
         for key in batch {
@@ -72,12 +72,13 @@ impl Keys {
         }
     }
 
-    /// A number below `limit`.
+    /// Returns a random number below `limit`.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.random.next() % limit
     }
 
-    /// The bytes of key `number`: prefix, eight bytes big-endian, then '0' up to the key's size.
+    /// Writes the bytes of key `number`: prefix, eight bytes big-endian, then '0' up to the key's
+    /// size.
     pub(crate) fn encode(&self, number: u64, key: &mut Vec<u8>) {
         key.clear();
         if self.prefixes > 0 {
@@ -90,14 +91,14 @@ impl Keys {
     }
 }
 
-/// In which order a workload writes its keys.
+/// Order in which a workload writes its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// From 0 up.
     Sequential,
-    /// Drawn anew each time.
+    /// Random, with repetitions.
     Random,
-    /// All of them, each once, shuffled.
+    /// A random permutation of all keys.
     UniqueRandom,
 }
 
@@ -107,15 +108,15 @@ pub(crate) struct Sequence {
     random: Random,
     num: u64,
     next: u64,
-    /// For `UniqueRandom`: the permutation.
+    /// The permutation of `UniqueRandom`.
     shuffled: Vec<u32>,
 }
 
 impl Sequence {
-    /// Numbers below `num`.
+    /// Returns a sequence of numbers below `num`.
     ///
     /// # Errors
-    /// A permutation of so many numbers is not supported.
+    /// `num` is too large for a permutation.
     pub(crate) fn new(order: Order, num: u64, seed: u64) -> Result<Sequence, String> {
         let mut random = Random::new(seed);
         let mut shuffled = Vec::new();
@@ -129,7 +130,7 @@ impl Sequence {
         Ok(Sequence { order, random, num, next: 0, shuffled })
     }
 
-    /// The next number. A permutation that is used up starts over.
+    /// Returns the next number. A permutation starts over at its end.
     pub(crate) fn next(&mut self) -> u64 {
         let at = self.next;
         match self.order {
@@ -144,7 +145,7 @@ impl Sequence {
     }
 }
 
-/// The `width` low bytes of `value`, most significant first.
+/// Appends the `width` low bytes of `value`, most significant first.
 fn push_big_endian(key: &mut Vec<u8>, value: u64, width: usize) {
     key.extend_from_slice(&value.to_be_bytes()[8 - width..]);
 }

@@ -1,6 +1,6 @@
-//! Every flag that db_bench (7.8 and 11.8) knows, by its C++ type. Names that `karst bench` honours
-//! are in [`super::flags`]; the others are accepted, and named once on stderr as not honoured.
-//! `two_write_queues` is none of db_bench's own, which sets the option behind other flags.
+//! All flags of db_bench (7.8 and 11.8), by their C++ types. Names that `karst bench` honours are
+//! in [`super::flags`]; the others are accepted, and named once on stderr as not honoured.
+//! `two_write_queues` is not a flag of db_bench, which sets that option through other flags.
 
 /// `(name, takes a value)`, sorted by name; a flag that takes no value is boolean.
 pub(crate) const KNOWN: &[(&str, bool)] = &[

@@ -1,5 +1,5 @@
-//! What is done to the tree by hand: flush, compact, waitforcompaction, and the fills that lay out
-//! their levels themselves.
+//! Workloads that change the tree directly: flush, compact, waitforcompaction, and the fills with a
+//! fixed tree shape.
 
 use super::flags::Flags;
 use super::key::{Keys, Order, Random};
@@ -17,14 +17,14 @@ use karst_engine::{
 use karst_format::options::choice::CompactionStyle;
 use std::sync::atomic::AtomicUsize;
 
-/// flush: every family's memtable becomes a file.
+/// Workload flush: flushes every family's memtable to a file.
 pub(crate) fn flush(bench: &Bench, flags: &Flags) -> std::result::Result<(), Fault> {
     let families: Vec<_> = bench.families.iter().collect();
     bench.db().flush_cfs(&FlushOptions::default(), &families)?;
     if flags.json { Ok(()) } else { say!("flush memtable") }
 }
 
-/// waitforcompaction.
+/// Workload waitforcompaction.
 pub(crate) fn wait_for_compaction(bench: &Bench, flags: &Flags) -> std::result::Result<(), Fault> {
     let path = bench.db().path().display();
     let options = WaitForCompactOptions::default();
@@ -38,7 +38,8 @@ pub(crate) fn wait_for_compaction(bench: &Bench, flags: &Flags) -> std::result::
     Ok(outcome?)
 }
 
-/// compact and compactall: the default family whole; `rewrite`: its last level too.
+/// Workloads compact and compactall: compacts the whole default family; with `rewrite`, its last
+/// level too.
 pub(crate) fn compact(bench: &Bench, rewrite: bool) -> Result<()> {
     let mut options = CompactRangeOptions::default();
     if rewrite {
@@ -47,22 +48,22 @@ pub(crate) fn compact(bench: &Bench, rewrite: bool) -> Result<()> {
     bench.db().compact_range(&options, None, None)
 }
 
-/// Options with which no L0 of a deterministic fill holds writers back.
+/// Options with which the L0 of a deterministic fill never stalls writers.
 pub(crate) const NEVER_STALLED: [(&str, &str); 2] =
     [("level0_slowdown_writes_trigger", "400000000"), ("level0_stop_writes_trigger", "400000000")];
 
-/// The tree that a deterministic fill lays out.
+/// Shape of the tree of a deterministic fill.
 struct Shape {
     universal: bool,
     num_levels: usize,
-    /// By how much each run is smaller than the one before it.
+    /// Ratio of each run's size to that of the next one.
     shrink: f64,
     /// Bytes of a file of the last level.
     file_bytes: u64,
 }
 
 impl Shape {
-    /// As the options in effect have it.
+    /// Returns the shape for the current options.
     fn of(options: &ColumnFamilyOptions) -> std::result::Result<Shape, String> {
         if !options.disable_auto_compactions {
             return Err("it needs --disable_auto_compactions".into());
@@ -81,15 +82,15 @@ impl Shape {
         Ok(Shape { universal, num_levels, shrink, file_bytes })
     }
 
-    /// Runs that the tree needs at least.
+    /// Returns the minimum number of runs in the tree.
     fn runs(&self) -> usize {
         if self.universal { self.num_levels } else { self.num_levels.saturating_sub(1) }
     }
 }
 
-/// fillseqdeterministic and filluniquerandomdeterministic: sorted runs, each smaller than the one
-/// before, one for each level from the last up; the first is written in `order`, the others
-/// shuffled.
+/// Workloads fillseqdeterministic and filluniquerandomdeterministic: write sorted runs, each
+/// smaller than the one before, one per level from the last one up; the first is written in
+/// `order`, the others shuffled.
 pub(crate) fn fill_deterministic(
     bench: &Bench,
     flags: &Flags,
@@ -130,7 +131,7 @@ pub(crate) fn fill_deterministic(
         }
         let small = run.len() == 1;
         if !shape.universal && runs.len() + 1 == shape.runs() {
-            // Compat: a third of the smallest run stays on L0. The newest come first.
+            // Compat: a third of the smallest run stays on L0. The newest files come first.
             run.drain(..run.len() / 3);
         }
         runs.push(run);
@@ -153,7 +154,7 @@ pub(crate) fn fill_deterministic(
     if flags.json { Ok(()) } else { print_tree(bench, shape.num_levels) }
 }
 
-/// The default family's files of a level.
+/// Returns the default family's files of a level.
 fn level_files(bench: &Bench, level: u32) -> Vec<LiveFile> {
     let mut files = bench.db().live_files();
     files.retain(|file| file.column_family == "default" && file.level == Some(level));

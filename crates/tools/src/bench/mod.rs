@@ -1,11 +1,11 @@
 //! `karst bench`: db_bench's workloads over one database, with db_bench's flags and output.
 //!
-//! [`flags`] reads the command line, [`workload`] the names of workloads, [`open`] makes or opens
-//! the database, [`database_options`] turns flags into its options, [`front`] is what writes go
-//! through; [`reads`], [`writes`], [`transactions`] and [`coroutine`] are the loops, [`levels`]
-//! what is done by hand, [`copies`] backups, [`ingest`] tables
-//! that are taken in, [`trace`] traces; [`key`] and [`values`] draw what is written, [`rate`]
-//! holds writers back, [`report`] prints, [`reporter`] does while a workload runs.
+//! [`flags`] parses the command line, [`workload`] the names of workloads, [`open`] makes or opens
+//! the database, [`database_options`] turns flags into its options, [`front`] is the target of
+//! writes; [`reads`], [`writes`], [`transactions`] and [`coroutine`] are the loops, [`levels`] has
+//! flushes and compactions, [`copies`] backups, [`ingest`] ingested tables, [`trace`] traces;
+//! [`key`] and [`values`] draw keys and values, [`rate`] limits writers, [`report`] prints results,
+//! [`reporter`] those of a running workload.
 
 mod copies;
 mod coroutine;
@@ -50,7 +50,7 @@ Without --db the database is made in a temporary directory and removed afterward
 With --json a line of JSON says what was run, and one follows for each run of a workload.
 ";
 
-/// Run the program with the arguments after `bench`.
+/// Runs the program with the arguments after `bench`.
 pub(crate) fn run(args: &[String]) -> std::result::Result<(), Fault> {
     let parsed = flags::parse(args).map_err(Fault::Usage)?;
     if parsed.help {
@@ -94,7 +94,7 @@ pub(crate) fn run(args: &[String]) -> std::result::Result<(), Fault> {
     Ok(bench.close()?)
 }
 
-/// One entry of --benchmarks, as often as it says.
+/// Runs one entry of --benchmarks with its repetitions.
 fn run_workload(
     workload: &Workload,
     flags: &Flags,
@@ -219,8 +219,8 @@ fn run_once(
     }
 }
 
-/// Run a loop on its threads; their counts, with the first thread's perf context as its message if
-/// that is asked for.
+/// Runs a loop on its threads. Returns their counts, with the first thread's perf context as its
+/// message if that is enabled.
 fn on_threads(work: Work, target: Target<'_>, seeds: &mut Random) -> Result<Vec<Ops>> {
     let flags = target.flags;
     let threads = if work.alone() { 1 } else { flags.threads as usize };
@@ -297,7 +297,7 @@ fn read(reading: Reading, t: &Target<'_>, keys: &mut Keys, ops: &mut Ops) -> Res
     }
 }
 
-/// db_bench's summary of a workload that ran several times.
+/// Prints db_bench's summary of a workload that ran several times.
 fn print_repeats(name: &str, rates: &[f64]) -> std::result::Result<(), Fault> {
     if rates.len() < 2 {
         return Ok(());

@@ -1,6 +1,7 @@
-//! The database under test: made, destroyed and made anew, or opened as it is.
+//! The database under test: created, destroyed and created anew, or opened as it is.
 //!
-//! In: flags. Out: a [`Bench`]; a database in a temporary directory goes with it.
+//! Input: flags. Output: a [`Bench`], which removes a database in a temporary directory when
+//! dropped.
 
 use super::database_options::NEW_DATABASE;
 use super::flags::Flags;
@@ -20,7 +21,7 @@ pub(crate) struct Bench {
     options: Options,
     kind: front::DbKind,
     write_prepared: bool,
-    /// It lies in a directory of ours.
+    /// True if the database is in a temporary directory, which is removed at the end.
     made: bool,
 }
 
@@ -28,7 +29,7 @@ impl Drop for Bench {
     fn drop(&mut self) {
         if self.made {
             self.families.clear();
-            // Why no complaint: a directory that stays behind in the temporary folder harms nobody.
+            // Errors are ignored, because a directory left in the temporary folder does no harm.
             let _ = self.db().close();
             let _ = std::fs::remove_dir_all(&self.path);
         }
@@ -36,9 +37,9 @@ impl Drop for Bench {
 }
 
 impl Bench {
-    /// Open what `--db` names, or an empty database in a temporary directory. `writes`: some
-    /// workload writes; otherwise the database is opened read-only and its directory stays as it
-    /// is.
+    /// Opens the database that `--db` names, or an empty one in a temporary directory. `writes` is
+    /// true if some workload writes; otherwise the database is opened read-only and its directory
+    /// stays unchanged.
     pub(crate) fn open(flags: &Flags, writes: bool) -> Result<Bench, Fault> {
         let made = flags.db.is_empty();
         let path = if made { temporary() } else { PathBuf::from(&flags.db) };
@@ -59,8 +60,8 @@ impl Bench {
         if kind != front::DbKind::Plain && flags.readonly {
             return Err(Fault::Usage("--readonly does not go with a database with transactions".into()));
         }
-        // As in db_bench: with transactions the database is opened for writing, whatever the
-        // workloads do.
+        // Compat: as in db_bench, a database with transactions is opened for writing, for any
+        // workloads.
         let writes = writes || kind != front::DbKind::Plain;
         let statistics =
             flags.statistics.then(|| Arc::new(Statistics::new(StatsLevel::ExceptDetailedTimers)));
@@ -87,18 +88,18 @@ impl Bench {
         Ok(bench)
     }
 
-    /// The database, for everything but writes.
+    /// Returns the database, for all operations other than writes.
     pub(crate) fn db(&self) -> &Db {
         self.front.db()
     }
 
-    /// Close the database; what went wrong in the background is said now.
+    /// Closes the database. Returns errors of background work.
     pub(crate) fn close(&mut self) -> Result<(), String> {
         self.families.clear();
         self.db().close().map_err(|e| e.to_string())
     }
 
-    /// Begin again with an empty database; `more` options hold until the next time.
+    /// Replaces the database by an empty one; `more` options apply until the next call.
     pub(crate) fn renew(&mut self, flags: &Flags, more: &[(&str, &str)]) -> Result<(), String> {
         let error = |e: karst_engine::Error| e.to_string();
         self.families.clear();
@@ -112,7 +113,7 @@ impl Bench {
         self.find_families(flags, true)
     }
 
-    /// The column families that the flags want, made if they are missing and may be.
+    /// Finds the column families that the flags want; creates missing ones if `create` is true.
     fn find_families(&mut self, flags: &Flags, create: bool) -> Result<(), String> {
         self.families = vec![self.db().default_column_family().clone()];
         for number in 1..flags.num_column_families {
@@ -130,8 +131,8 @@ impl Bench {
     }
 }
 
-/// The options of the database: its own OPTIONS file, or what db_bench gives a new one, changed by
-/// the flags that were given.
+/// Returns the options of the database: its own OPTIONS file, or db_bench's options of a new one,
+/// changed by the given flags.
 fn options(flags: &Flags, existing: bool, statistics: Option<Arc<Statistics>>) -> Result<Options, String> {
     let cache_bytes = if flags.cache_size < 0 { 8 << 20 } else { flags.cache_size };
     let damaged =
@@ -173,7 +174,7 @@ fn temporary() -> PathBuf {
     std::env::temp_dir().join(format!("karst-bench-{}-{:x}", std::process::id(), clock_seed()))
 }
 
-/// The options of each read.
+/// Returns the options of each read.
 pub(crate) fn read_options(flags: &Flags) -> ReadOptions {
     ReadOptions {
         verify_checksums: flags.verify_checksum,
@@ -188,7 +189,7 @@ pub(crate) fn read_options(flags: &Flags) -> ReadOptions {
     }
 }
 
-/// This thread's perf context, as `--perf_level` has it.
+/// Sets this thread's perf level to `--perf_level`.
 pub(crate) fn set_perf_level(flags: &Flags) {
     perf_context::set_level(match flags.perf_level {
         i32::MIN..=1 => PerfLevel::Disable,
@@ -202,7 +203,7 @@ pub(crate) fn clock_seed() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64)
 }
 
-/// What db_bench prints before its results.
+/// Prints db_bench's lines before the results.
 pub(crate) fn print_header(flags: &Flags, bench: &Bench) -> Result<(), Fault> {
     let (key, value, num) = (f64::from(flags.key_size), f64::from(flags.value_size), flags.num as f64);
     say!("KarstDB:    version {}", env!("CARGO_PKG_VERSION"))?;

@@ -1,20 +1,20 @@
-//! --benchmark_write_rate_limit: what the writers of a workload write together, in bytes a second.
+//! --benchmark_write_rate_limit: limit in bytes per second for all writers of a workload together.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// A pace that several threads keep together.
+/// Rate limit that several threads share.
 pub(crate) struct Pace {
     bytes_per_second: f64,
-    /// When the next byte is due.
+    /// Time at which the next byte is due.
     next: Mutex<Instant>,
 }
 
-/// Behind schedule by at most this, a writer may catch up.
+/// Maximum delay that a writer may make up for.
 const CATCH_UP: Duration = Duration::from_millis(100);
 
 impl Pace {
-    /// `None` without a limit.
+    /// Returns `None` without a limit.
     pub(crate) fn new(bytes_per_second: u64) -> Option<Pace> {
         (bytes_per_second > 0)
             .then(|| Pace { bytes_per_second: bytes_per_second as f64, next: Mutex::new(Instant::now()) })
@@ -30,7 +30,7 @@ impl Pace {
             due
         };
         let left = due.saturating_duration_since(Instant::now());
-        // Why not every time: a sleep is never shorter than some 50 us, whatever it is asked for.
+        // Short waits are skipped, because a sleep takes at least about 50 us.
         if left > Duration::from_micros(100) {
             std::thread::sleep(left);
         }
@@ -51,7 +51,7 @@ mod tests {
                 scope.spawn(|| (0..50).for_each(|_| pace.wait(1000)));
             }
         });
-        // 200 kB at 1 MB/s; the last thousand bytes are let through before they are paid for.
+        // 200 kB at 1 MB/s; the last thousand bytes are admitted before their time has passed.
         assert!(start.elapsed() >= Duration::from_millis(190), "{:?}", start.elapsed());
     }
 }

@@ -1,4 +1,5 @@
-//! The synchronous read workloads: one function a workload, run by each thread on its own [`Ops`].
+//! The synchronous read workloads: one function per workload, run by each thread on its own
+//! [`Ops`].
 
 use super::flags::Flags;
 use super::front::Front;
@@ -7,10 +8,10 @@ use super::report::{OpKind, Ops, Until};
 use super::reporter::Watch;
 use karst_engine::{ColumnFamily, Db, ReadOptions, Result};
 
-/// What the threads of a workload share.
+/// State that the threads of a workload share.
 pub(crate) struct Target<'a> {
     pub(crate) front: &'a Front,
-    /// The database behind it, for reads.
+    /// The underlying database, for reads.
     pub(crate) db: &'a Db,
     /// Key `k` lives in family `k % families.len()`, as db_bench spreads them.
     pub(crate) families: &'a [ColumnFamily],
@@ -28,30 +29,30 @@ impl Target<'_> {
         &self.families[0]
     }
 
-    /// Writes that each thread does when no --duration is given.
+    /// Returns the number of writes of each thread without --duration.
     pub(crate) fn writes(&self) -> u64 {
         if self.flags.writes < 0 { self.flags.num as u64 } else { self.flags.writes as u64 }
     }
 
-    /// Operations of a thread that reads and writes: the larger of --reads and --writes, --num
-    /// without either.
+    /// Returns the number of operations of a thread that reads and writes: the larger of --reads
+    /// and --writes, or --num without either.
     pub(crate) fn readwrites(&self) -> u64 {
         let given = self.flags.reads.max(self.flags.writes);
         if given < 0 { self.flags.num as u64 } else { given as u64 }
     }
 
-    /// How many keys merges are spread over.
+    /// Returns the number of keys that merges use.
     pub(crate) fn merge_keys(&self) -> u64 {
         if self.flags.merge_keys <= 0 { self.flags.num as u64 } else { self.flags.merge_keys as u64 }
     }
 
-    /// Reads that each thread does when no --duration is given.
+    /// Returns the number of reads of each thread without --duration.
     pub(crate) fn reads(&self) -> u64 {
         if self.flags.reads < 0 { self.flags.num as u64 } else { self.flags.reads as u64 }
     }
 }
 
-/// readrandom: one get after the other.
+/// Workload readrandom: one get after the other.
 pub(crate) fn read_random(t: &Target<'_>, keys: &mut Keys, ops: &mut Ops) -> Result<()> {
     let stride = if t.flags.batch_size > 1 { t.flags.multiread_stride as u64 } else { 0 };
     let (mut key, mut number, mut in_batch) = (Vec::new(), 0, t.flags.batch_size - 1);
@@ -79,8 +80,7 @@ pub(crate) fn read_random(t: &Target<'_>, keys: &mut Keys, ops: &mut Ops) -> Res
     Ok(())
 }
 
-/// readmissing: gets of keys that are in range and not there (they are one byte longer than those
-/// that are).
+/// Workload readmissing: gets of absent keys within the range (one byte longer than existing keys).
 pub(crate) fn read_missing(t: &Target<'_>, keys: &mut Keys, ops: &mut Ops) -> Result<()> {
     let mut key = Vec::new();
     let mut until = Until::new(t.flags, t.reads());
@@ -97,7 +97,7 @@ pub(crate) fn read_missing(t: &Target<'_>, keys: &mut Keys, ops: &mut Ops) -> Re
     Ok(())
 }
 
-/// multireadrandom: batches of --batch_size keys, --multiread_stride apart or random.
+/// Workload multireadrandom: batches of --batch_size keys, --multiread_stride apart or random.
 pub(crate) fn multi_read_random(t: &Target<'_>, keys: &mut Keys, ops: &mut Ops) -> Result<()> {
     let size = t.flags.batch_size as u64;
     let mut batch = vec![Vec::new(); size as usize];
@@ -116,7 +116,7 @@ pub(crate) fn multi_read_random(t: &Target<'_>, keys: &mut Keys, ops: &mut Ops) 
     Ok(())
 }
 
-/// seekrandom: a new iterator, a seek, then --seek_nexts entries in either direction.
+/// Workload seekrandom: a new iterator, a seek, then --seek_nexts entries in either direction.
 pub(crate) fn seek_random(t: &Target<'_>, keys: &mut Keys, ops: &mut Ops) -> Result<()> {
     let (mut key, mut bound) = (Vec::new(), Vec::new());
     let mut options = t.options.clone();
@@ -160,7 +160,8 @@ pub(crate) fn seek_random(t: &Target<'_>, keys: &mut Keys, ops: &mut Ops) -> Res
     Ok(())
 }
 
-/// readseq and readreverse: each thread scans from one end until --reads entries are read.
+/// Workloads readseq and readreverse: each thread scans from one end until --reads entries are
+/// read.
 pub(crate) fn read_sequential(t: &Target<'_>, ops: &mut Ops, forward: bool) -> Result<()> {
     let mut until = Until::new(t.flags, t.reads());
     let mut iter = t.db.iter_cf(t.options, &t.families[0])?;
@@ -181,7 +182,8 @@ pub(crate) fn read_sequential(t: &Target<'_>, ops: &mut Ops, forward: bool) -> R
     Ok(())
 }
 
-/// verifychecksum and verifyfilechecksums: one operation for each thread, which reads all files.
+/// Workloads verifychecksum and verifyfilechecksums: one operation per thread, which reads all
+/// files.
 pub(crate) fn verify(t: &Target<'_>, ops: &mut Ops, whole_files: bool) -> Result<()> {
     if whole_files {
         let files = t.db.verify_file_checksums()?;
@@ -194,7 +196,7 @@ pub(crate) fn verify(t: &Target<'_>, ops: &mut Ops, whole_files: bool) -> Result
     Ok(())
 }
 
-/// readtocache: one scan of everything, to fill the block cache and the page cache.
+/// Workload readtocache: one scan of all entries, to fill the block cache and the page cache.
 pub(crate) fn read_to_cache(t: &Target<'_>, ops: &mut Ops) -> Result<()> {
     for family in t.families {
         let mut iter = t.db.iter_cf(t.options, family)?;

@@ -1,4 +1,4 @@
-//! What a workload's threads count, and the lines that db_bench prints of it.
+//! Counts of a workload's threads, and the result lines of db_bench.
 //!
 //! Each thread owns an [`Ops`]; nothing is shared while a workload runs. [`Totals::print`] merges
 //! them into db_bench's result line, followed by this process's CPU time, which db_bench does not
@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// What an operation does, for the histograms.
+/// Kind of an operation, for the histograms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OpKind {
     Read,
@@ -24,14 +24,14 @@ pub(crate) enum OpKind {
     Seek,
     Merge,
     Update,
-    /// Anything else, a transaction for one.
+    /// Any other operation, such as a transaction.
     Other,
 }
 
-/// db_bench's words for the kinds, in the order of the kinds.
+/// db_bench's names of the kinds, in their order.
 const KIND_NAMES: [&str; 7] = ["read", "write", "delete", "seek", "merge", "update", "op"];
 
-/// One thread's counts.
+/// Counts of one thread.
 pub(crate) struct Ops {
     thread: i32,
     start: Instant,
@@ -43,20 +43,20 @@ pub(crate) struct Ops {
     pub(crate) bytes: u64,
     pub(crate) found: u64,
     pub(crate) read: u64,
-    /// Transactions that met another one and did not commit.
+    /// Transactions that conflicted with another one and did not commit.
     pub(crate) aborts: u64,
-    /// What the thread has to say beside its counts.
+    /// Text for the result line.
     pub(crate) message: String,
-    /// It works beside the threads that are measured; its counts are not theirs.
+    /// True for a background thread, whose counts are not part of the result.
     pub(crate) aside: bool,
-    /// By kind; empty unless histograms are asked for.
+    /// By kind; empty without histograms.
     latencies_us: Vec<Histogram>,
     progress: Progress,
     watch: Watch,
 }
 
-/// Whether a flag says that, or when, progress is to be reported, so that it is wherever standard
-/// error goes.
+/// Returns true if a flag of progress was given, so that progress is reported even if standard
+/// error is not a terminal.
 fn is_asked_for(flags: &Flags) -> bool {
     ["progress_reports", "stats_interval", "stats_interval_seconds", "stats_per_interval"]
         .iter()
@@ -66,7 +66,7 @@ fn is_asked_for(flags: &Flags) -> bool {
 #[derive(Clone, Copy)]
 struct Progress {
     shown: bool,
-    /// Operations that the thread does in all, if that is known.
+    /// Total number of the thread's operations, if it is known.
     total: Option<u64>,
     every_ops: u64,
     every: Duration,
@@ -105,24 +105,24 @@ impl Ops {
         }
     }
 
-    /// What the thread does beside counting.
+    /// Sets the thread's tasks other than counting.
     pub(crate) fn watched_by(&mut self, watch: &Watch) {
         self.watch = watch.clone();
     }
 
-    /// The thread is to do so many operations.
+    /// Sets the total number of operations.
     pub(crate) fn expect(&mut self, total: u64) {
         self.progress.total = Some(total);
     }
 
-    /// What came since the last operation is not to count as the time of the next.
+    /// Excludes the time since the last operation from the next one.
     pub(crate) fn restart_operation(&mut self) {
         if !self.latencies_us.is_empty() {
             self.last_op = Instant::now();
         }
     }
 
-    /// `count` operations of a kind ended just now.
+    /// Counts `count` operations of a kind that end now.
     pub(crate) fn finished(&mut self, kind: OpKind, count: u64) {
         if let Some(histogram) = self.latencies_us.get_mut(kind as usize) {
             let now = Instant::now();
@@ -141,7 +141,7 @@ impl Ops {
     #[cold]
     fn show_progress(&mut self) {
         if self.progress.every_ops == 0 {
-            // Steps that grow with what is done: one digit and a half of precision.
+            // The steps grow with the count: one and a half digits of precision.
             let magnitude = 10u64.pow(self.next_report.ilog10());
             self.next_report +=
                 if self.next_report / magnitude < 5 { magnitude / 2 } else { magnitude }.clamp(100, 100_000);
@@ -169,7 +169,7 @@ impl Ops {
         }
     }
 
-    /// ", 5 % of 20000000 at 312345 a second, 61 s left": for long loads.
+    /// Returns, for long loads, text such as ", 5 % of 20000000 at 312345 a second, 61 s left".
     fn outlook(&self) -> String {
         let elapsed = self.start.elapsed().as_secs_f64();
         match self.progress.total.filter(|total| *total >= 100_000 && *total > self.done) {
@@ -187,8 +187,8 @@ impl Ops {
     }
 }
 
-/// When a thread's loop ends: after `--duration`, looked at every so many operations, else after
-/// `--reads`.
+/// End of a thread's loop: after `--duration`, checked every `check_every` operations, else after
+/// `max_ops`.
 pub(crate) struct Until {
     deadline: Option<Instant>,
     check_every: u64,
@@ -203,12 +203,12 @@ impl Until {
         Until { deadline, check_every: flags.ops_between_duration_checks as u64, max_ops, ops: 0 }
     }
 
-    /// So many operations, whatever --duration says.
+    /// Ends after `count` operations, ignoring --duration.
     pub(crate) fn operations(count: u64) -> Until {
         Until { deadline: None, check_every: 1, max_ops: count, ops: 0 }
     }
 
-    /// Whether the next `count` operations are not to be done any more.
+    /// Adds `count` operations. Returns true if they must not be done any more.
     pub(crate) fn done(&mut self, count: u64) -> bool {
         let before = self.ops;
         self.ops += count;
@@ -220,13 +220,13 @@ impl Until {
         }
     }
 
-    /// The operations it will come to, if no deadline ends it.
+    /// Returns the total number of operations, if no deadline ends the loop.
     pub(crate) fn total(&self) -> Option<u64> {
         self.deadline.is_none().then_some(self.max_ops)
     }
 }
 
-/// CPU time of this process, all its threads and those of the kernel that work for it included, in
+/// CPU time of this process, all of its threads and the kernel threads working for it included, in
 /// microseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cpu {
@@ -251,7 +251,7 @@ impl Cpu {
     }
 }
 
-/// The merged counts of all threads of one workload.
+/// Merged counts of all threads of one workload.
 pub(crate) struct Totals {
     ops: Ops,
     thread_seconds: f64,
@@ -260,7 +260,7 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    /// `cpu_before` is what it was before the first thread started.
+    /// Merges the counts. `cpu_before` is the CPU time before the first thread started.
     pub(crate) fn merge(threads: Vec<Ops>, cpu_before: Cpu, message: String) -> Totals {
         let cpu = Cpu::since(cpu_before);
         let mut message = message;
@@ -292,8 +292,8 @@ impl Totals {
         (self.ops.finish - self.ops.start).as_secs_f64().max(1e-9)
     }
 
-    /// The result line, in db_bench's words, then CPU and the histogram where asked; or all of it
-    /// as JSON.
+    /// Prints the result line in db_bench's format, then CPU time and histogram if enabled; or all
+    /// of it as JSON.
     pub(crate) fn print(&self, name: &str, flags: &Flags) -> Result<(), Fault> {
         if flags.json {
             return say!("{}", self.json(name, flags));
@@ -368,7 +368,7 @@ fn histogram_json(histogram: &Histogram) -> Value {
     })
 }
 
-/// The tickers and histograms that are not zero.
+/// Returns the tickers and histograms that are not zero.
 pub(crate) fn statistics_json(statistics: &Statistics) -> Value {
     let tickers = Ticker::all().map(|ticker| (ticker.name(), json!(statistics.ticker(ticker))));
     let histograms = HistogramKind::all().map(|kind| (kind.name(), statistics.histogram(kind)));
@@ -386,7 +386,7 @@ fn append(message: &mut String, more: &str) {
     message.push_str(more);
 }
 
-/// "(found of read found)", as db_bench says it.
+/// Returns "(found of read found)" in db_bench's format.
 pub(crate) fn found_message(threads: &[Ops]) -> String {
     let (found, read) =
         threads.iter().filter(|t| !t.aside).fold((0, 0), |(f, r), t| (f + t.found, r + t.read));

@@ -1,9 +1,9 @@
-//! `--report_interval_seconds`: operations a second of all threads together, written to a file
-//! while a workload runs; and what else is said at intervals.
+//! `--report_interval_seconds`: operations of all threads per interval, written to a file while a
+//! workload runs; and other periodic output.
 //!
-//! In: counts that each thread adds. Out: `secs_elapsed,interval_qps` and one line an interval in
-//! `--report_file`, as db_bench writes them: operations of the interval, not divided by its length.
-//! The threads share one counter for it, so it is there only when asked for.
+//! Input: counts that each thread adds. Output: `secs_elapsed,interval_qps` and one line per
+//! interval in `--report_file`, like db_bench's: operations of the interval, not divided by its
+//! length. The threads share one counter for it, so it exists only if the flag is given.
 
 use super::flags::Flags;
 use crate::output::note;
@@ -16,12 +16,12 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What a thread does beside counting its own operations.
+/// Tasks of a thread other than counting its own operations.
 #[derive(Clone, Default)]
 pub(crate) struct Watch {
-    /// Where operations of all threads are counted.
+    /// Counter of the operations of all threads.
     pub(crate) counter: Option<Arc<AtomicU64>>,
-    /// Whose statistics the first thread shows whenever it reports progress.
+    /// Database whose statistics the first thread prints with each report of progress.
     pub(crate) stats_of: Option<Db>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Reporter {
 }
 
 impl Reporter {
-    /// `None` unless the flags ask for it. Begins the file anew.
+    /// Truncates the file and starts. Returns `None` unless the flags ask for it.
     pub(crate) fn start(flags: &Flags) -> Result<Option<Reporter>, String> {
         let Ok(seconds @ 1..) = u64::try_from(flags.report_interval_seconds) else { return Ok(None) };
         let name = flags.report_file.clone();
@@ -68,8 +68,8 @@ impl Drop for Reporter {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // Why ignored: a panic of it has been printed, and changes nothing of what was
-            // measured.
+            // A panic of the thread is ignored, because it has been printed and does not affect the
+            // measurements.
             let _ = thread.join();
         }
     }

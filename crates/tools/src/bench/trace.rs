@@ -1,4 +1,4 @@
-//! Traces: each workload's is taken, and replay asks what is in one.
+//! Traces: recording each workload, and replaying a trace.
 
 use super::flags::Flags;
 use super::open::Bench;
@@ -6,7 +6,7 @@ use super::workload::Work;
 use crate::output::{Fault, say};
 use karst_engine::{Db, FileTraceReader, FileTraceWriter, ReplayOptions, Replayer, Result, TraceOptions};
 
-/// Begins the trace of a workload, if --trace_file wants one; whether it does.
+/// Begins the trace of a workload if --trace_file is given. Returns true if it does.
 pub(crate) fn start(work: Work, flags: &Flags, db: &Db) -> std::result::Result<bool, Fault> {
     if flags.trace_file.is_empty() || matches!(work, Work::Replay | Work::Property(_)) {
         return Ok(false);
@@ -19,7 +19,7 @@ pub(crate) fn start(work: Work, flags: &Flags, db: &Db) -> std::result::Result<b
     Ok(true)
 }
 
-/// Asks what --trace_file has.
+/// Replays the trace in --trace_file.
 pub(crate) fn replay(bench: &Bench, flags: &Flags) -> std::result::Result<(), Fault> {
     let db = bench.db();
     let again = || -> Result<()> {

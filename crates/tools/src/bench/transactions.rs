@@ -1,15 +1,15 @@
-//! randomtransaction: each transaction adds one number to a random key of each of
-//! `--transaction_sets` sets, so the sums of all sets are equal, whatever commits, fails or is
-//! rolled back. [`verify`] looks whether they are.
+//! Workload randomtransaction: each transaction adds one number to a random key of each of
+//! `--transaction_sets` sets, so the sums of all sets stay equal, for any mix of commits, failures
+//! and rollbacks. [`verify`] checks the sums.
 //!
-//! As db_bench's: half of the keys are read for update; of transactions that lock, nine in ten are
-//! prepared first; one in twenty of all is rolled back. Without transactions the same is read and
-//! written as a batch, and the sums are not equal.
+//! Half of the keys are read for update, as in db_bench; nine in ten locking transactions are
+//! prepared first; one in twenty of all is rolled back. Without transactions these reads and writes
+//! are done with a batch, and the sums are not equal.
 //!
-//! Where it differs from db_bench: a transaction of an optimistic database has a snapshot from its
-//! beginning, without which a key that is only read before it is written may be written by others
-//! in between, so that their sum is lost; `--transaction_sleep` is slept, which db_bench forgets;
-//! nothing is added to a batch at the time of its commit.
+//! Differences to db_bench: an optimistic transaction has a snapshot from its beginning, without
+//! which another transaction could change a key between its read and its write, and that sum would
+//! be lost; `--transaction_sleep` is slept, which db_bench forgets; nothing is added to a batch at
+//! commit.
 
 use super::flags::Flags;
 use super::front::Front;
@@ -21,26 +21,26 @@ use karst_engine::{Db, Error, ErrorKind, ReadOptions, Result, Value, WriteBatch}
 use karstdb::{OptimisticTransaction, OptimisticTransactionOptions, Transaction, TransactionOptions};
 use std::time::Duration;
 
-/// How a transaction ended, if nothing unexpected happened.
+/// End of a transaction without an unexpected error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// Committed, or rolled back because it was to be.
+    /// Committed, or rolled back as planned.
     Done,
-    /// It met another one.
+    /// Aborted by a conflict with another transaction.
     Aborted,
 }
 
-/// The keys that one transaction changes, and by how much.
+/// The keys that one transaction changes, and the increment.
 struct Plan {
-    /// For each set, in the order in which they are changed: its number, the key, whether it is
-    /// read for update.
+    /// For each set, in the order of the changes: its number, the key, and true if the key is read
+    /// for update.
     changes: Vec<(u64, Vec<u8>, bool)>,
     increment: u64,
     prepare: bool,
     roll_back: bool,
 }
 
-/// One thread's draws.
+/// Random decisions of one thread.
 struct Draws {
     random: Random,
     sets: u64,
@@ -65,7 +65,7 @@ impl Draws {
         Plan { changes, increment, prepare: !self.one_in(10), roll_back: self.one_in(20) }
     }
 
-    /// `--transaction_sleep`, between a read and the write that follows.
+    /// Sleeps up to `--transaction_sleep`, between a read and the following write.
     fn sleep(&mut self) {
         if self.sleep_us > 0 {
             std::thread::sleep(Duration::from_micros(self.random.next() % (self.sleep_us + 1)));
@@ -73,12 +73,12 @@ impl Draws {
     }
 }
 
-/// The key of a number in a set: four digits of the set, then the number.
+/// Returns the key of a number in a set: four digits of the set, then the number.
 fn key(set: u64, number: u64) -> Vec<u8> {
     format!("{:04}{number}", set + 1).into_bytes()
 }
 
-/// The number that a value stands for; a key that is not there has 0.
+/// Returns the number stored in a value; 0 for an absent key.
 fn number(key: &[u8], value: Option<&[u8]>) -> Result<u64> {
     let Some(value) = value else { return Ok(0) };
     let text = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
@@ -88,7 +88,7 @@ fn number(key: &[u8], value: Option<&[u8]>) -> Result<u64> {
     })
 }
 
-/// The workload on one thread.
+/// Runs the workload on one thread.
 pub(crate) fn random_transaction(w: &Writing<'_>, keys: &mut Keys, ops: &mut Ops) -> Result<()> {
     let flags = w.target.flags;
     let mut draws = Draws {
@@ -126,7 +126,7 @@ pub(crate) fn random_transaction(w: &Writing<'_>, keys: &mut Keys, ops: &mut Ops
     Ok(())
 }
 
-/// The same changes without a transaction.
+/// Makes the changes without a transaction.
 fn batch(w: &Writing<'_>, plan: &Plan, draws: &mut Draws) -> Result<Outcome> {
     let mut batch = WriteBatch::new();
     for (_, key, _) in &plan.changes {
@@ -139,12 +139,12 @@ fn batch(w: &Writing<'_>, plan: &Plan, draws: &mut Draws) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// What says that another transaction was met.
+/// Returns true if the error means a conflict with another transaction.
 fn met_another(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Busy | ErrorKind::TimedOut | ErrorKind::Deadlock | ErrorKind::Expired)
 }
 
-/// `Ok(None)` if it failed because it met another transaction.
+/// Returns `Ok(None)` for a conflict with another transaction.
 fn unless_met<T>(outcome: Result<T>) -> Result<Option<T>> {
     match outcome {
         Ok(value) => Ok(Some(value)),
@@ -176,8 +176,8 @@ fn locking(
         draws.sleep();
         let deleted =
             if set.is_multiple_of(4) { transaction.delete(key) } else { transaction.single_delete(key) };
-        // A key that was read for update is locked, and neither the lock nor the look at who wrote
-        // it can fail any more.
+        // A key that was read for update is locked, so neither locking nor validation can fail any
+        // more.
         let deleted = if *for_update { deleted.map(Some) } else { unless_met(deleted) };
         if deleted?.is_none() {
             return abort(transaction);
@@ -226,7 +226,7 @@ fn optimistic(
     Ok(if unless_met(transaction.commit())?.is_some() { Outcome::Done } else { Outcome::Aborted })
 }
 
-/// What the result line says beside the counts.
+/// Returns the text of the result line after the counts.
 pub(crate) fn message(front: &Front, threads: &[Ops]) -> String {
     let (done, aborts) = threads.iter().fold((0, 0), |(d, a), t| (d + t.done, a + t.aborts));
     match front {
@@ -235,11 +235,11 @@ pub(crate) fn message(front: &Front, threads: &[Ops]) -> String {
     }
 }
 
-/// Whether the sums of all sets are equal, which is printed. Without transactions there is nothing
-/// to verify.
+/// Checks that the sums of all sets are equal, and prints the result. Without transactions there is
+/// nothing to verify.
 ///
 /// # Errors
-/// They are not, or a value is no number.
+/// The sums differ, or a value is not a number.
 pub(crate) fn verify(front: &Front, flags: &Flags) -> std::result::Result<(), Fault> {
     if matches!(front, Front::Plain(_)) {
         return Ok(());

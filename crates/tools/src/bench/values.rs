@@ -1,20 +1,20 @@
-//! db_bench's values: slices of a megabyte of random pieces, each repeated so that it compresses by
-//! --compression_ratio.
+//! db_bench's values: slices of a megabyte of random pieces, each repeated so that values compress
+//! by --compression_ratio.
 
 use super::flags::Flags;
 use super::key::Random;
 
-/// Values of one thread.
+/// Generator of one thread's values.
 pub(crate) struct Values {
     pool: Vec<u8>,
     at: usize,
     sizes: Sizes,
     random: Random,
-    /// Of 100 values, how many are the first of the pool.
+    /// Percentage of values that are the first one of the pool.
     same_percentage: u64,
 }
 
-/// How long values are.
+/// Distribution of the lengths of values.
 enum Sizes {
     Fixed(usize),
     Uniform(usize, usize),
@@ -26,7 +26,7 @@ const PIECE_BYTES: usize = 100;
 const SEED: u64 = 301;
 
 impl Values {
-    /// As the flags say.
+    /// Returns values with the lengths that the flags select.
     pub(crate) fn new(flags: &Flags) -> Values {
         let (min, max) = (flags.value_size_min as usize, flags.value_size_max as usize);
         let sizes = match flags.value_size_distribution_type.as_str() {
@@ -37,7 +37,7 @@ impl Values {
         Values::of(flags, sizes)
     }
 
-    /// Of one length, as fill100K has them.
+    /// Returns values of one length, for fill100K.
     pub(crate) fn fixed(flags: &Flags, size_bytes: usize) -> Values {
         Values::of(flags, Sizes::Fixed(size_bytes))
     }
@@ -57,7 +57,7 @@ impl Values {
         Values { pool, at: 0, sizes, random, same_percentage: flags.same_value_percentage.max(0) as u64 }
     }
 
-    /// The next value.
+    /// Returns the next value.
     pub(crate) fn next(&mut self) -> &[u8] {
         let size = self.size();
         if self.same_percentage > 0 && self.random.next() % 100 < self.same_percentage {
@@ -75,8 +75,8 @@ impl Values {
             Sizes::Fixed(size) => size,
             Sizes::Uniform(min, max) => min + (self.random.next() % (max - min + 1) as u64) as usize,
             Sizes::Normal(min, max) => {
-                // Twelve uniform numbers add up to a normal one of variance 1; as in db_bench 99 %
-                // lie in the range, and the rest is cut to it.
+                // The sum of twelve uniform numbers is almost normal, with variance 1; as in
+                // db_bench 99 % lie in the range, and the rest is clamped to it.
                 let sum: f64 = (0..12).map(|_| (self.random.next() >> 11) as f64 / (1u64 << 53) as f64).sum();
                 let (middle, deviation) = ((min + max) as f64 / 2.0, (max - min) as f64 / 6.0);
                 ((middle + (sum - 6.0) * deviation) as usize).clamp(min, max)
@@ -95,7 +95,7 @@ mod tests {
         for _ in 0..5000 {
             let value = values.next();
             assert_eq!(value.len(), 300);
-            // Somewhere in any 300 bytes there is a whole piece: 20 fresh bytes, five times.
+            // Any 300 bytes include a whole piece: 20 fresh bytes, five times.
             assert!((0..=200).any(|at| (0..80).all(|i| value[at + i] == value[at + i + 20])));
         }
         for kind in ["uniform", "normal"] {

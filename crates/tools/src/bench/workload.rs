@@ -3,17 +3,17 @@
 use super::key::Order;
 use karst_format::options::nearest;
 
-/// What a workload does.
+/// Operation of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
     Read(Reading),
-    /// On reactor threads; `true` for batches.
+    /// Reads by tasks on reactor threads; `true` for batches.
     Coroutines(bool),
     ReadToCache,
     /// `true` for the checksums of whole files.
     Verify(bool),
     Fill(Filling),
-    /// Levels laid out one by one; the largest is filled in this order.
+    /// Fills levels one by one; the largest is filled in this order.
     FillDeterministic(Order),
     /// `true` for keys in order.
     Delete(bool),
@@ -22,19 +22,19 @@ pub(crate) enum Work {
     ReadRandomWriteRandom,
     ReadRandomMergeRandom,
     RandomTransaction,
-    /// Readers, and one more thread that writes, with puts or merges, until they are done.
+    /// Readers, and a thread that writes puts or merges until they are done.
     Beside(Reading, Beside),
-    /// Tables are made and taken in.
+    /// Makes tables and ingests them.
     Ingest,
     Compact,
     CompactAll,
     Flush,
     WaitForCompaction,
-    /// A backup of the database.
+    /// Makes a backup of the database.
     Backup,
-    /// The latest backup, in a directory of its own.
+    /// Restores the latest backup to another directory.
     Restore,
-    /// What --trace_file has is asked again.
+    /// Replays the trace in --trace_file.
     Replay,
     /// Prints `rocksdb.NAME`.
     Property(&'static str),
@@ -51,25 +51,25 @@ pub(crate) enum Reading {
     Backward,
 }
 
-/// What the thread beside the readers writes.
+/// Kind of writes next to the readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Beside {
     Puts,
     Merges,
 }
 
-/// How a fill differs from another.
+/// Variant of a fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Filling {
     pub(crate) order: Order,
-    /// It begins with an empty database.
+    /// True if it begins with an empty database.
     pub(crate) fresh: bool,
-    /// A thousandth of --num.
+    /// True if it uses a thousandth of --num.
     pub(crate) short: bool,
     pub(crate) sync: bool,
-    /// In place of --value_size.
+    /// Replaces --value_size.
     pub(crate) value_bytes: Option<usize>,
-    /// In place of --batch_size.
+    /// Replaces --batch_size.
     pub(crate) batch: Option<u64>,
 }
 
@@ -124,23 +124,23 @@ const WORKLOADS: [(&str, Work); 43] = [
 ];
 
 impl Work {
-    /// Whether it needs the database open for writing.
+    /// Returns true if it needs the database open for writing.
     pub(crate) fn writes(self) -> bool {
         use Work::{Coroutines, Property, Read, ReadToCache, Restore, Verify};
         !matches!(self, Read(_) | Coroutines(_) | ReadToCache | Restore | Verify(_) | Property(_))
     }
 
-    /// Whether it begins with an empty database.
+    /// Returns true if it begins with an empty database.
     pub(crate) fn fresh(self) -> bool {
         matches!(self, Work::Fill(Filling { fresh: true, .. }) | Work::FillDeterministic(_))
     }
 
-    /// Whether it has something to do in an empty database.
+    /// Returns true if it can run on an empty database.
     pub(crate) fn needs_no_data(self) -> bool {
         self.fresh() || matches!(self, Work::RandomTransaction | Work::Ingest | Work::Replay)
     }
 
-    /// Whether one thread does it, whatever --threads says.
+    /// Returns true if it uses one thread, ignoring --threads.
     pub(crate) fn alone(self) -> bool {
         match self {
             Work::Fill(filling) => filling.order == Order::UniqueRandom,
@@ -149,7 +149,7 @@ impl Work {
         }
     }
 
-    /// Whether its result says how many keys were found.
+    /// Returns true if its result line has the number of keys found.
     pub(crate) fn counts_found(self) -> bool {
         let reading = match self {
             Work::Coroutines(_) => return true,
@@ -169,7 +169,7 @@ pub(crate) struct Workload {
     pub(crate) warm_ups: usize,
 }
 
-/// The workload of this name, to run once.
+/// Returns the workload of this name, to run once.
 pub(crate) fn named(name: &str) -> Result<Workload, String> {
     let found = WORKLOADS.iter().find(|(own, _)| *own == name);
     let unknown = || match nearest(name, WORKLOADS.iter().map(|(name, _)| *name)) {
@@ -180,12 +180,12 @@ pub(crate) fn named(name: &str) -> Result<Workload, String> {
     Ok(Workload { name: name.to_string(), work: *work, repeats: 1, warm_ups: 0 })
 }
 
-/// All names, for the help.
+/// Returns all names, for the help.
 pub(crate) fn names() -> String {
     WORKLOADS.map(|(name, _)| name).join(", ")
 }
 
-/// Parse a --benchmarks list.
+/// Parses a --benchmarks list.
 pub(crate) fn parse(list: &str) -> Result<Vec<Workload>, String> {
     let mut workloads = Vec::new();
     for entry in list.split(',').filter(|e| !e.is_empty()) {

@@ -1,8 +1,6 @@
-//! The workloads that write: one function for each kind of loop, run by each thread on its own
-//! [`Ops`].
+//! The write workloads: one function per kind of loop, run by each thread on its own [`Ops`].
 //!
-//! Every write goes through the write path as an application's would: a [`WriteBatch`] and
-//! [`WriteOptions`].
+//! Writes take the path of an application's: a [`WriteBatch`] and [`WriteOptions`].
 
 use super::flags::Flags;
 use super::key::{Keys, Order, Sequence};
@@ -14,35 +12,35 @@ use super::workload::Filling;
 use karst_engine::{ColumnFamily, Error, Result, WriteBatch, WriteOptions};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What the threads of a writing workload share.
+/// State that the threads of a write workload share.
 pub(crate) struct Writing<'a> {
     pub(crate) target: Target<'a>,
     pub(crate) options: WriteOptions,
     pub(crate) pace: Option<Pace>,
-    /// Threads that still read beside a writer.
+    /// Number of threads that still read while another one writes.
     pub(crate) readers: AtomicUsize,
 }
 
-/// What a fill does, beyond the flags.
+/// Parameters of a fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fill {
     pub(crate) order: Order,
-    /// Key numbers are below this, and so many are written unless --writes says otherwise.
+    /// Upper bound of key numbers; also the number of writes unless --writes is given.
     pub(crate) num: u64,
     pub(crate) writes: u64,
-    /// Bytes of every value, in place of the flags'.
+    /// Bytes of every value, replacing the flags'.
     pub(crate) value_bytes: Option<usize>,
     pub(crate) batch: u64,
 }
 
 impl Fill {
-    /// As the flags and the workload say.
+    /// Returns the parameters from the workload and the flags.
     pub(crate) fn new(filling: &Filling, flags: &Flags) -> Fill {
         let num = if filling.short { (flags.num / 1000).max(1) } else { flags.num } as u64;
         Fill {
             order: filling.order,
             num,
-            // Compat: a short fill draws from a thousandth of the keys and writes as often as any
+            // Compat: a short fill draws from a thousandth of the keys but writes as often as any
             // other.
             writes: if flags.writes < 0 { flags.num } else { flags.writes } as u64,
             value_bytes: filling.value_bytes,
@@ -52,7 +50,7 @@ impl Fill {
 }
 
 impl Writing<'_> {
-    /// An empty batch, protected if the flags say so.
+    /// Returns an empty batch, with checksums if the flags ask for them.
     fn batch(&self) -> WriteBatch {
         match self.flags().write_batch_protection_bytes_per_key {
             0 => WriteBatch::new(),
@@ -64,7 +62,8 @@ impl Writing<'_> {
         self.target.flags
     }
 
-    /// The family of a key number; `None` stands for the default one, which needs no id in the log.
+    /// Returns the family of a key number; `None` means the default one, which needs no id in the
+    /// log.
     fn family(&self, number: u64) -> Option<&ColumnFamily> {
         let families = self.target.families;
         (families.len() > 1).then(|| &families[(number % families.len() as u64) as usize])
@@ -98,8 +97,8 @@ impl Writing<'_> {
     }
 }
 
-/// fillseq, fillrandom, overwrite and the like: batches of puts, and ranges deleted in between if
-/// asked.
+/// Workloads fillseq, fillrandom, overwrite and similar ones: batches of puts, and deleted ranges
+/// in between if enabled.
 pub(crate) fn fill(w: &Writing<'_>, fill: &Fill, keys: &mut Keys, ops: &mut Ops) -> Result<()> {
     let flags = w.flags();
     let ranges = flags.max_num_range_tombstones as u64;
@@ -107,7 +106,7 @@ pub(crate) fn fill(w: &Writing<'_>, fill: &Fill, keys: &mut Keys, ops: &mut Ops)
         Sequence::new(fill.order, fill.num + ranges, keys.raw()).map_err(Error::invalid_argument)?;
     let mut values = w.values(Some(fill));
     let (mut batch, mut key, mut deletions) = (w.batch(), Vec::new(), RangeDeletions::new(flags));
-    // Why only for random keys: the others end when every key is written.
+    // A duration applies only to random keys; the other orders end when every key is written.
     let mut until = if fill.order == Order::Random {
         Until::new(flags, fill.writes)
     } else {
@@ -140,7 +139,7 @@ pub(crate) fn fill(w: &Writing<'_>, fill: &Fill, keys: &mut Keys, ops: &mut Ops)
     Ok(())
 }
 
-/// When --writes_per_range_tombstone wants a range deleted.
+/// State of --writes_per_range_tombstone.
 struct RangeDeletions {
     every: u64,
     after: u64,
@@ -164,7 +163,7 @@ impl RangeDeletions {
         }
     }
 
-    /// One more entry was written; whether a range is to be deleted now.
+    /// Counts one written entry. Returns true if a range is to be deleted now.
     fn due(&mut self) -> bool {
         self.written += 1;
         let Some(since) = self.written.checked_sub(self.after) else { return false };
@@ -194,7 +193,7 @@ impl RangeDeletions {
     }
 }
 
-/// deleteseq and deleterandom: batches of deletes.
+/// Workloads deleteseq and deleterandom: batches of deletes.
 pub(crate) fn delete(w: &Writing<'_>, keys: &mut Keys, ops: &mut Ops, sequential: bool) -> Result<()> {
     let flags = w.flags();
     let deletes = if flags.deletes < 0 { flags.num as u64 } else { flags.deletes as u64 };
@@ -214,7 +213,7 @@ pub(crate) fn delete(w: &Writing<'_>, keys: &mut Keys, ops: &mut Ops, sequential
     Ok(())
 }
 
-/// updaterandom: a get, then a put of the same key.
+/// Workload updaterandom: a get, then a put of that key.
 pub(crate) fn update_random(w: &Writing<'_>, keys: &mut Keys, ops: &mut Ops) -> Result<()> {
     let (t, mut values) = (&w.target, w.values(None));
     let (mut batch, mut key) = (w.batch(), Vec::new());
@@ -239,7 +238,7 @@ pub(crate) fn update_random(w: &Writing<'_>, keys: &mut Keys, ops: &mut Ops) -> 
     Ok(())
 }
 
-/// mergerandom: operands for keys below --merge_keys.
+/// Workload mergerandom: operands for keys below --merge_keys.
 pub(crate) fn merge_random(w: &Writing<'_>, keys: &mut Keys, ops: &mut Ops) -> Result<()> {
     let (t, mut values) = (&w.target, w.values(None));
     let (mut batch, mut key) = (w.batch(), Vec::new());
@@ -257,7 +256,8 @@ pub(crate) fn merge_random(w: &Writing<'_>, keys: &mut Keys, ops: &mut Ops) -> R
     Ok(())
 }
 
-/// readrandomwriterandom: of 100 operations first --readwritepercent gets, then puts.
+/// Workload readrandomwriterandom: of each 100 operations, first --readwritepercent gets, then
+/// puts.
 pub(crate) fn read_random_write_random(w: &Writing<'_>, keys: &mut Keys, ops: &mut Ops) -> Result<()> {
     let (t, mut values) = (&w.target, w.values(None));
     let (mut batch, mut key) = (w.batch(), Vec::new());
@@ -286,7 +286,7 @@ fn keys_below(keys: &mut Keys, t: &Target<'_>) -> u64 {
     keys.below(t.flags.num as u64)
 }
 
-/// readrandommergerandom: by chance a merge or a get, of keys below --merge_keys.
+/// Workload readrandommergerandom: random merges and gets of keys below --merge_keys.
 pub(crate) fn read_random_merge_random(w: &Writing<'_>, keys: &mut Keys, ops: &mut Ops) -> Result<()> {
     let (t, mut values) = (&w.target, w.values(None));
     let (mut batch, mut key) = (w.batch(), Vec::new());
@@ -316,7 +316,7 @@ pub(crate) fn read_random_merge_random(w: &Writing<'_>, keys: &mut Keys, ops: &m
     Ok(())
 }
 
-/// The writer beside the readers of readwhilewriting and its like: writes until they are done.
+/// The writer of readwhilewriting and similar workloads: writes until the readers are done.
 pub(crate) fn write_beside(w: &Writing<'_>, keys: &mut Keys, ops: &mut Ops, merges: bool) -> Result<()> {
     let (t, mut values) = (&w.target, w.values(None));
     let space = if t.flags.bgwriter_num > 0 { t.flags.bgwriter_num } else { t.flags.num } as u64;
@@ -326,7 +326,7 @@ pub(crate) fn write_beside(w: &Writing<'_>, keys: &mut Keys, ops: &mut Ops, merg
     loop {
         let over = match at_most {
             Some(at_most) => ops.done >= at_most,
-            // Ordering: nothing else is read on account of it.
+            // Ordering: no other data depends on this count.
             None => w.readers.load(Ordering::Relaxed) == 0,
         };
         if over {

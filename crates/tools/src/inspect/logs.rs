@@ -1,7 +1,7 @@
-//! What of a database is in its logs and in no table yet.
+//! Entries of a database that are in its logs and in no table yet.
 //!
-//! In: the state of the MANIFEST and the logs that it still needs. Out: how many entries of each
-//! column family only a log holds, and which logs cannot be read to their end.
+//! Input: the state of the MANIFEST and the logs that it still needs. Output: the number of entries
+//! of each column family that only a log holds, and the logs that cannot be read to their end.
 
 use crate::ldb::live_files::logs_in;
 use karst_format::ids::{ColumnFamilyId, FileNumber};
@@ -18,9 +18,9 @@ use std::path::{Path, PathBuf};
 pub(super) struct Logs {
     pub(super) files: usize,
     pub(super) bytes: u64,
-    /// Entries in them that are in no table.
+    /// Number of entries that are in no table, by column family.
     pub(super) entries: BTreeMap<ColumnFamilyId, u64>,
-    /// What is wrong with those that cannot be read to their end.
+    /// Errors of the logs that cannot be read to their end.
     pub(super) unreadable: Vec<String>,
 }
 
@@ -44,14 +44,14 @@ pub(super) fn collect(db: &Path, set: &VersionSet) -> Result<Logs, String> {
     Ok(found)
 }
 
-/// Where the logs are: the newest OPTIONS file may say that they are elsewhere.
+/// Returns the directory of the logs, which the newest OPTIONS file may name.
 fn directory(db: &Path) -> Result<PathBuf, String> {
     let at = |e: std::io::Error| format!("{}: {e}", db.display());
     let entries = std::fs::read_dir(db).map_err(at)?.collect::<Result<Vec<_>, _>>().map_err(at)?;
     let names: Vec<_> = entries.iter().filter_map(|entry| entry.file_name().into_string().ok()).collect();
     let newest = latest_options_file(names.iter().map(String::as_str));
     let bytes = newest.and_then(|name| std::fs::read(db.join(name)).ok());
-    // Why a file that is damaged counts as none: whoever opens the database is told of it.
+    // A damaged file counts as none, because opening the database reports it.
     let file = bytes.and_then(|bytes| OptionsFile::parse(&bytes, UnknownOptions::Keep).ok());
     Ok(match file {
         Some(file) if !file.db.wal_dir.is_empty() => PathBuf::from(file.db.wal_dir),
@@ -76,7 +76,7 @@ fn count(
         for op in BatchReader::parse(record.bytes).map_err(at)?.ops() {
             let op: Op<'_> = op.map_err(at)?;
             let family = op.column_family().and_then(|id| Some((id, set.column_families.get(&id)?)));
-            // A family needs only the logs from its own on.
+            // A family needs only the logs from `log_number` on.
             if let Some((id, _)) = family.filter(|(_, family)| number >= family.log_number) {
                 *entries.entry(id).or_default() += 1;
             }

@@ -1,8 +1,8 @@
-//! `karst inspect DB`: the tree as a picture, in the terminal and as a page.
+//! `karst inspect DB`: the tree as a picture, in the terminal and as an HTML page.
 //!
-//! In: a database directory, its MANIFEST, the properties of its tables, and its logs. Out: text,
-//! and with `--html FILE` a self-contained page. [`tree`] collects, from the logs by [`logs`];
-//! [`cost`] estimates what a lookup reads, [`terminal`] and [`page`] draw.
+//! Input: a database directory with its MANIFEST, the properties of its tables, and its logs.
+//! Output: text, and with `--html FILE` a self-contained page. [`tree`] collects the data, using
+//! [`logs`]; [`cost`] estimates the reads of a lookup; [`terminal`] and [`page`] draw.
 
 mod cost;
 mod logs;
@@ -20,7 +20,7 @@ Shows levels, files, sizes, key ranges, filters, compression and blob files of a
 a point lookup in it costs in reads. The database is only read, and its logs are not replayed:
 of entries that are in a log and in no table yet it says how many there are.";
 
-/// The command line.
+/// Returns the definition of the command line.
 pub(crate) fn command() -> Command {
     let db = Arg::new("DB").value_parser(value_parser!(PathBuf)).help("The database's directory");
     let named = db.clone().id("db").long("db").value_name("DB").help("The same, as ldb has it");
@@ -38,7 +38,7 @@ pub(crate) fn command() -> Command {
         .arg(width.default_value("72").help("How wide the picture of the key space is"))
 }
 
-/// Run the program.
+/// Runs the program.
 pub(crate) fn run(matches: &ArgMatches) -> Result<(), Fault> {
     let path = |name: &str| matches.get_one::<PathBuf>(name);
     let db = path("DB").or(path("db")).expect("clap asks for one of both");
@@ -52,7 +52,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A size as people say it.
+/// Returns a size in a readable unit.
 fn size_text(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
@@ -64,7 +64,7 @@ fn size_text(bytes: u64) -> String {
     if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", units[unit]) }
 }
 
-/// A key as people can read it, shortened in the middle.
+/// Returns a key in readable form, shortened in the middle.
 fn key_text(key: &[u8]) -> String {
     let printable = key.iter().all(|b| (0x20..0x7f).contains(b));
     let text = if printable {

@@ -1,4 +1,4 @@
-//! The tree as a page: one file, without scripts and without anything from elsewhere.
+//! The tree as an HTML page: one file, without scripts or external resources.
 
 use super::tree::{Family, Level, TableRow, Tree};
 use super::{cost, key_text, size_text};
@@ -14,7 +14,7 @@ th:first-child, td:first-child, .left { text-align: left } th { color: #5a6675; 
 @media (prefers-color-scheme: dark) { body { background: #14181d; color: #dfe5ec } .ground { fill: #222931 } th, td { border-color: #2c343d } text, th { fill: #9aa7b5; color: #9aa7b5 } }
 ";
 
-/// The whole page.
+/// Returns the whole page.
 pub(super) fn draw(tree: &Tree) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.

@@ -1,10 +1,10 @@
-//! The tree in the terminal: a line a level, each file a stretch of the key space.
+//! The tree in the terminal: one line per level, each file a stretch of the key space.
 
 use super::tree::{Family, Level, Tree};
 use super::{cost, key_text, size_text};
 use std::fmt::Write;
 
-/// The whole picture.
+/// Returns the whole picture.
 pub(super) fn draw(tree: &Tree, width: usize) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
@@ -60,7 +60,7 @@ fn draw_level(out: &mut String, family: &Family, level: &Level, width: usize) ->
         }
     });
     let compression = level.kinds(|facts| facts.compression.clone());
-    // L0's files overlap: a line each, as far as that stays a picture.
+    // Files of L0 overlap, so each has a line, unless they are too many.
     let lines: Vec<Vec<usize>> = if level.number == 0 && level.files.len() <= 8 {
         (0..level.files.len()).map(|file| vec![file]).collect()
     } else {
@@ -71,7 +71,7 @@ fn draw_level(out: &mut String, family: &Family, level: &Level, width: usize) ->
         for (turn, &file) in files.iter().enumerate() {
             let (from, to) = family.span(&level.files[file]);
             let column = |place: f64| ((place * width as f64).round() as usize).min(width);
-            // Why at least one: the smallest table is shown too.
+            // At least one column, so that the smallest table is shown too.
             let from = column(from).min(width.saturating_sub(1));
             for cell in &mut row[from..column(to).max(from + 1).min(width)] {
                 *cell = if turn % 2 == 0 { '\u{2588}' } else { '\u{2593}' };

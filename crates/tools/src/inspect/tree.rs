@@ -1,4 +1,4 @@
-//! What there is to draw: column families, levels, files, and what the tables' properties say.
+//! Data of the picture: column families, levels, files, and the tables' properties.
 
 use super::logs::{self, Logs};
 use crate::ldb::manifest;
@@ -24,35 +24,35 @@ pub(super) struct Family {
     pub(super) comparator: String,
     pub(super) levels: Vec<Level>,
     pub(super) blobs: Vec<Blob>,
-    /// Entries that are in a log and in no table.
+    /// Number of entries that are in a log and in no table.
     pub(super) logged: u64,
     /// The order of keys.
     pub(super) order: Comparator,
     scale: Scale,
 }
 
-/// Where keys are in the picture: each table is as wide as its part of the bytes, where no other is
-/// over or under it. Keys between two neighbours, in no table, take no room.
+/// Horizontal positions of keys in the picture: each table is as wide as its share of the bytes,
+/// unless another one is above or below it. Gaps between neighbouring tables take no width.
 #[derive(Default)]
 struct Scale {
-    /// The first and last keys of all tables, in order: each with the places where it begins and
-    /// ends, from 0 to 1.
+    /// The first and last keys of all tables, in order, each with the beginning and the end of its
+    /// position, from 0 to 1.
     keys: Vec<(Vec<u8>, f64, f64)>,
 }
 
 impl Scale {
-    /// The scale of tables with a first key, a last key and a size in bytes.
+    /// Returns the scale of tables with a first key, a last key and a size in bytes.
     fn of(tables: &[(&[u8], &[u8], u64)], order: &Comparator) -> Scale {
         let compare = |a: &[u8], b: &[u8]| order.compare_with_timestamps(a, b);
         let mut keys: Vec<&[u8]> = tables.iter().flat_map(|(first, last, _)| [*first, *last]).collect();
         keys.sort_by(|a, b| compare(a, b));
         keys.dedup();
         let index = |key: &[u8]| keys.binary_search_by(|at| compare(at, key)).unwrap_or_else(|at| at);
-        // Of the keys, and of what lies between each and the next one.
+        // Weights of the keys, and changes of the weight between each key and the next one.
         let (mut at, mut begins) = (vec![0.0; keys.len()], vec![0.0; keys.len() + 1]);
         for (first, last, bytes) in tables {
             let (first, last) = (index(first), index(last));
-            // Why one more: a table of no bytes is shown too.
+            // One more, so that an empty table is shown too.
             let weight = (bytes + 1) as f64;
             if first >= last {
                 at[first] += weight;
@@ -76,7 +76,7 @@ impl Scale {
         scale
     }
 
-    /// Where a stretch of keys begins and ends.
+    /// Returns the beginning and the end of a range of keys.
     fn span(&self, first: &[u8], last: &[u8], order: &Comparator) -> (f64, f64) {
         let place = |key: &[u8]| {
             let found = self.keys.binary_search_by(|(at, ..)| order.compare_with_timestamps(at, key));
@@ -87,7 +87,7 @@ impl Scale {
     }
 }
 
-/// A level that has files.
+/// A level with files.
 pub(super) struct Level {
     pub(super) number: u8,
     pub(super) files: Vec<TableRow>,
@@ -99,11 +99,11 @@ pub(super) struct TableRow {
     pub(super) size_bytes: u64,
     pub(super) smallest: Vec<u8>,
     pub(super) largest: Vec<u8>,
-    /// What its properties say; or why they could not be read.
+    /// Facts from its properties, or the reason why they could not be read.
     pub(super) facts: Result<Facts, String>,
 }
 
-/// What a table's properties say.
+/// Facts from a table's properties.
 pub(super) struct Facts {
     pub(super) entries: u64,
     pub(super) deletions: u64,
@@ -147,7 +147,7 @@ impl Level {
         self.files.iter().filter_map(|file| file.facts.as_ref().ok())
     }
 
-    /// The distinct values of one fact, joined.
+    /// Returns the distinct values of one fact, joined.
     pub(super) fn kinds(&self, kind: impl Fn(&Facts) -> String) -> String {
         let mut seen: Vec<String> = self.facts().map(kind).collect();
         seen.sort();
@@ -157,7 +157,7 @@ impl Level {
 }
 
 impl Family {
-    /// Where a file lies among all keys: from 0 to 1.
+    /// Returns the position of a file among all keys: from 0 to 1.
     pub(super) fn span(&self, file: &TableRow) -> (f64, f64) {
         self.scale.span(&file.smallest, &file.largest, &self.order)
     }
@@ -166,7 +166,7 @@ impl Family {
         self.levels.iter().map(Level::size_bytes).sum()
     }
 
-    /// What there is to say of entries that are in no table, if there are any.
+    /// Returns the text about entries that are in no table; `None` without such entries.
     pub(super) fn in_logs_only(&self) -> Option<String> {
         match (self.logged, self.levels.is_empty()) {
             (0, _) => None,
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!((from, to), (0.0, 1.0));
         assert_eq!(middle, next);
         assert!((middle - 0.88).abs() < 1e-9, "{middle}");
-        // One of a single key, with a level below that has all.
+        // A table of a single key, with a table on the level below that spans all.
         let all = [("a", "m", 99), ("n", "n", 99), ("o", "z", 99), ("a", "z", 999)];
         let places = spans(&all, &Comparator::Bytewise);
         assert_eq!((places[0].0, places[2].1, places[3]), (0.0, 1.0, (0.0, 1.0)));

@@ -7,15 +7,14 @@ use crate::text::{Form, parse_bytes};
 use karst_engine::Options;
 use std::collections::BTreeMap;
 
-/// A command line, taken apart. Each `take_` call uses an argument up; [`Arguments::finish`]
-/// refuses what is left.
+/// A parsed command line. Each `take_` call consumes an argument; [`Arguments::finish`] refuses the
+/// rest.
 #[derive(Debug, Default)]
 pub(crate) struct Arguments {
     values: BTreeMap<String, String>,
     flags: Vec<String>,
     words: std::collections::VecDeque<String>,
-    /// How the database is opened, as far as all commands have it in common; see
-    /// [`Arguments::take_opening`].
+    /// Options for opening the database that all commands share; see [`Arguments::take_opening`].
     pub(crate) opening: Options,
 }
 
@@ -36,28 +35,28 @@ impl Arguments {
         parsed
     }
 
-    /// The next word.
+    /// Returns the next word.
     pub(crate) fn take_word(&mut self) -> Option<String> {
         self.words.pop_front()
     }
 
-    /// All words that are left.
+    /// Returns all remaining words.
     pub(crate) fn take_words(&mut self) -> Vec<String> {
         self.words.drain(..).collect()
     }
 
-    /// The value of `--name=value`.
+    /// Returns the value of `--name=value`.
     pub(crate) fn take_value(&mut self, name: &str) -> Option<String> {
         self.values.remove(name)
     }
 
-    /// Whether help was asked for. No command takes `-h` as a word; a key of this name is given in
-    /// hex.
+    /// Returns true if help was requested. No command takes `-h` as a word; a key of this name is
+    /// given in hex.
     pub(crate) fn take_help(&mut self) -> Result<bool, Fault> {
         Ok(self.take_flag("help")? || self.words.iter().any(|word| word == "-h"))
     }
 
-    /// Whether `--name` or `--name=true` was given.
+    /// Returns true if `--name` or `--name=true` was given.
     pub(crate) fn take_flag(&mut self, name: &str) -> Result<bool, Fault> {
         let given = self.flags.iter().any(|f| f == name);
         self.flags.retain(|f| f != name);
@@ -71,12 +70,12 @@ impl Arguments {
         }
     }
 
-    /// Takes what concerns the OPTIONS file: `--try_load_options=false`,
-    /// `--ignore_unknown_options`, `--damaged_options=use_older|ignore`; and where tables are:
-    /// `--db_paths`, `--cf_paths`.
+    /// Takes the arguments about the OPTIONS file: `--try_load_options=false`,
+    /// `--ignore_unknown_options`, `--damaged_options=use_older|ignore`; and about directories of
+    /// tables: `--db_paths`, `--cf_paths`.
     ///
-    /// Compat: ldb goes without the file unless `--try_load_options` is given; here it is read
-    /// unless that is false.
+    /// Compat: ldb ignores the file unless `--try_load_options` is given; here it is read unless
+    /// that is false.
     pub(crate) fn take_opening(&mut self) -> Result<(), Fault> {
         let without = self.values.get("try_load_options").is_some_and(|value| value == "false");
         self.take_flag("try_load_options")?;
@@ -92,7 +91,7 @@ impl Arguments {
         Ok(())
     }
 
-    /// `--name=N`.
+    /// Returns the number of `--name=N`.
     pub(crate) fn take_number<T: std::str::FromStr>(&mut self, name: &str) -> Result<Option<T>, Fault> {
         match self.values.remove(name) {
             None => Ok(None),
@@ -103,7 +102,7 @@ impl Arguments {
         }
     }
 
-    /// The forms of keys and of values: `--hex`, `--key_hex`, `--value_hex`.
+    /// Returns the forms of keys and of values: `--hex`, `--key_hex`, `--value_hex`.
     pub(crate) fn take_forms(&mut self) -> Result<(Form, Form), Fault> {
         let both = self.take_flag("hex")?;
         let key = self.take_flag("key_hex")? || both;
@@ -111,12 +110,12 @@ impl Arguments {
         Ok((Form::hex_if(key), Form::hex_if(value)))
     }
 
-    /// `--name=KEY`, in hex if keys are.
+    /// Returns the key of `--name=KEY`, in hex if keys are.
     pub(crate) fn take_key(&mut self, name: &str, form: Form) -> Result<Option<Vec<u8>>, Fault> {
         self.values.remove(name).map(|text| parse_bytes(&text, form)).transpose().map_err(Fault::Usage)
     }
 
-    /// `Err` if anything was given that no call took.
+    /// Returns an error if any argument was not taken.
     pub(crate) fn finish(mut self, command: &str) -> Result<(), Fault> {
         let option = self.values.into_keys().chain(self.flags).next();
         match (option, self.words.pop_front()) {

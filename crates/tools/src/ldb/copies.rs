@@ -1,4 +1,4 @@
-//! ldb's commands about copies: checkpoint, backup, restore.
+//! ldb's commands for copies: checkpoint, backup, restore.
 
 use super::arguments::Arguments;
 use super::data::{failed, take_db};
@@ -16,7 +16,7 @@ fn take_needed(args: &mut Arguments, command: &str, flag: &str) -> Result<String
     given.ok_or_else(|| Fault::Usage(format!("{command} needs --{flag}=DIRECTORY")))
 }
 
-/// Makes a directory with hard links to the tables of the database.
+/// Makes a checkpoint: a directory with hard links to the tables of the database.
 pub(crate) fn checkpoint(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
     let path = take_db(&mut args)?;
     let directory = take_needed(&mut args, "checkpoint", "checkpoint_dir")?;
@@ -28,7 +28,7 @@ pub(crate) fn checkpoint(mut args: Arguments, out: &mut impl Write) -> Result<()
     say(out, "OK")
 }
 
-/// Adds a backup of the database to those of a directory.
+/// Adds a backup of the database to those in a directory.
 pub(crate) fn backup(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
     let path = take_db(&mut args)?;
     let options = take_options(&mut args, "backup")?;
@@ -43,7 +43,7 @@ pub(crate) fn backup(mut args: Arguments, out: &mut impl Write) -> Result<(), Fa
     say(out, "create new backup OK")
 }
 
-/// Makes the database what it was when the latest backup of a directory was made.
+/// Restores the database from the latest backup in a directory.
 pub(crate) fn restore(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
     let path = take_db(&mut args)?;
     let options = take_options(&mut args, "restore")?;

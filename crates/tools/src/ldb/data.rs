@@ -13,13 +13,13 @@ use karst_lsm::ManifestReplay;
 use std::io::Write;
 use std::path::Path;
 
-/// What every command over a database takes: `--db`, `--column_family`, and how bytes are written.
+/// Arguments of every command on a database: `--db`, `--column_family`, and the forms of bytes.
 pub(crate) struct Session {
     pub(crate) db: Db,
     pub(crate) family: ColumnFamily,
     pub(crate) key_form: Form,
     pub(crate) value_form: Form,
-    /// With `--ttl`.
+    /// The database with expiring entries, with `--ttl`.
     ttl: Option<DbWithTtl>,
 }
 
@@ -28,7 +28,7 @@ impl Session {
         Self::open_with(args, false)
     }
 
-    /// For a command that takes `--ttl`.
+    /// Opens the database for a command that accepts `--ttl`.
     fn open_or_expiring(args: &mut Arguments) -> Result<Session, Fault> {
         let has_ttl = args.take_flag("ttl")?;
         Self::open_with(args, has_ttl)
@@ -37,7 +37,7 @@ impl Session {
     fn open_with(args: &mut Arguments, has_ttl: bool) -> Result<Session, Fault> {
         let path = take_db(args)?;
         let (key_form, value_form) = args.take_forms()?;
-        // Compat: ldb gives a secondary a directory of its own too, and leaves it there.
+        // Compat: ldb gives a secondary a directory of its own too, and leaves it behind.
         let secondary = args.take_value("secondary_path");
         let ttl = match &secondary {
             Some(_) if has_ttl => return Err(Fault::Usage("--secondary_path does not go with --ttl".into())),
@@ -55,7 +55,7 @@ impl Session {
         Ok(Session { db, family, key_form, value_form, ttl })
     }
 
-    /// A value as it is printed.
+    /// Returns a stored value without its timestamp.
     fn shown(&self, stored: Value) -> karst_engine::Result<Value> {
         match &self.ttl {
             Some(ttl) => ttl.shown(stored),
@@ -68,7 +68,7 @@ impl Session {
     }
 }
 
-/// The path of `--db=PATH`.
+/// Returns the path of `--db=PATH`.
 pub(crate) fn take_db(args: &mut Arguments) -> Result<String, Fault> {
     args.take_value("db").ok_or_else(|| Fault::Usage("--db=PATH must be given".into()))
 }
@@ -96,7 +96,7 @@ pub(crate) fn scan(mut args: Arguments, out: &mut impl Write) -> Result<(), Faul
     }
     let mut left = max_keys.unwrap_or(u64::MAX);
     while moved.is_ok() && iter.valid() && left > 0 {
-        // Compat: ldb compares bytes here, whatever the comparator.
+        // Compat: ldb compares bytes here, for any comparator.
         if to.as_deref().is_some_and(|to| iter.key() >= to) {
             break;
         }
@@ -119,13 +119,14 @@ pub(crate) fn scan(mut args: Arguments, out: &mut impl Write) -> Result<(), Faul
     Ok(moved?)
 }
 
-/// As scan, in the form that `load` reads; or the number of keys and how long their values are.
+/// Prints entries like scan, in the form that `load` reads; or the number of keys and the lengths
+/// of their values.
 pub(crate) fn dump(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
     let s = Session::open_or_expiring(&mut args)?;
     let times = Times::take(&mut args, s.ttl.is_some())?;
     let from = args.take_key("from", s.key_form)?;
     let to = args.take_key("to", s.key_form)?;
-    // Compat: a negative number stands for no limit.
+    // Compat: a negative number means no limit.
     let max_keys: Option<i64> = args.take_number("max_keys")?;
     let count_only = args.take_flag("count_only")?;
     let delimiter = match args.take_value("count_delim") {
@@ -190,7 +191,7 @@ pub(crate) fn dump(mut args: Arguments, out: &mut impl Write) -> Result<(), Faul
     Ok(())
 }
 
-/// `dump --count_delim`: neighbours with the same key up to the delimiter, counted.
+/// `dump --count_delim`: counts of neighbouring keys that are equal up to the delimiter.
 #[derive(Default)]
 struct Groups {
     name: Vec<u8>,
@@ -260,7 +261,7 @@ pub(crate) fn multi_get(mut args: Arguments, out: &mut impl Write) -> Result<(),
     if bad.is_empty() { Ok(()) } else { Err(bad.join("\n").into()) }
 }
 
-/// Every entry that the database holds, also those that newer ones hide.
+/// Prints every internal entry of the database, also those that newer ones hide.
 pub(crate) fn idump(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
     let s = Session::open(&mut args)?;
     let input_form = Form::hex_if(args.take_flag("input_key_hex")? || s.key_form == Form::Hex);
@@ -294,8 +295,8 @@ pub(crate) fn idump(mut args: Arguments, out: &mut impl Write) -> Result<(), Fau
     writeln!(out, "Internal keys in range: {count}").map_err(failed)
 }
 
-/// Opening checks the MANIFEST, the files' presence and their sizes, and compares the logs with the
-/// tables.
+/// Opens the database, which checks the MANIFEST, the files' presence and their sizes, and compares
+/// the logs with the tables.
 pub(crate) fn check_consistency(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
     let path = take_db(&mut args)?;
     let opening = args.opening.clone();

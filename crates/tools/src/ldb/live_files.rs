@@ -69,7 +69,7 @@ fn dump_table(out: &mut impl Write, path: &Path) -> Result<(), Fault> {
     writeln!(out, "\nTable Properties:\n{text}\n").map_err(failed)
 }
 
-/// The logs in the directory, oldest first.
+/// Returns the logs in the directory, oldest first.
 pub(crate) fn logs_in(db: &Path) -> Result<Vec<FileName>, String> {
     let at = |e: std::io::Error| format!("{}: {e}", db.display());
     let mut logs = Vec::new();

@@ -1,4 +1,4 @@
-//! `ldb manifest_dump`: the edits of a MANIFEST in RocksDB's words, and the trees they add up to.
+//! `ldb manifest_dump`: the edits of a MANIFEST in RocksDB's format, and the resulting trees.
 
 use crate::text::{Form, write_bare, write_internal_key};
 use karst_format::comparator::Comparator;
@@ -10,10 +10,10 @@ use karst_lsm::{ManifestReplay, TreeOptions, Version, VersionSet};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// ldb shows trees with this many levels, whatever the database was configured with.
+/// Number of levels that ldb shows for any tree, ignoring the database's options.
 const SHOWN_LEVELS: usize = 64;
 
-/// The MANIFEST that CURRENT names.
+/// Returns the path of the MANIFEST that CURRENT names.
 pub(crate) fn current(db: &Path) -> Result<PathBuf, String> {
     let path = db.join("CURRENT");
     let contents = std::fs::read(&path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
@@ -23,13 +23,12 @@ pub(crate) fn current(db: &Path) -> Result<PathBuf, String> {
     }
 }
 
-/// The edits of a MANIFEST, in order. With a damaged record the error names the file and the
+/// Returns the edits of a MANIFEST, in order. The error for a damaged record names the file and the
 /// offset.
 pub(crate) fn edits(path: &Path) -> Result<Vec<VersionEdit>, String> {
     let bytes = std::fs::read(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
     let mut edits = Vec::new();
-    // Compat: a MANIFEST is a log without a number, and one that ends in the middle of a record
-    // ends before it.
+    // Compat: a MANIFEST is a log without a number, and ends before an incomplete last record.
     let mut reader = LogReader::new(&bytes, FileNumber(0), RecoveryMode::TolerateCorruptedTailRecords);
     while let Some(event) = reader.next_event() {
         match event {
@@ -45,7 +44,7 @@ pub(crate) fn edits(path: &Path) -> Result<Vec<VersionEdit>, String> {
     Ok(edits)
 }
 
-/// The state that `edits` add up to, its trees with as many levels as ldb shows.
+/// Returns the state after all `edits`, with as many levels as ldb shows.
 pub(crate) fn replay(path: &Path, edits: &[VersionEdit]) -> Result<VersionSet, String> {
     let mut replay = ManifestReplay::new();
     for edit in edits {
@@ -54,15 +53,15 @@ pub(crate) fn replay(path: &Path, edits: &[VersionEdit]) -> Result<VersionSet, S
     replay
         .finish(|family| {
             let name = family.comparator.unwrap_or("leveldb.BytewiseComparator");
-            // Why: a dump needs an order only to sort files; without the user's comparator bytewise
-            // will do.
+            // A dump needs an order only to sort files, so bytewise order replaces a custom
+            // comparator.
             let comparator = Comparator::from_name(name).unwrap_or(Comparator::Bytewise);
             Ok(Some(TreeOptions { comparator, level_count: SHOWN_LEVELS, ..TreeOptions::default() }))
         })
         .map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// The trees and counters at the end of a dump.
+/// Writes the trees and counters at the end of a dump.
 pub(crate) fn write_state(out: &mut impl Write, set: &VersionSet, form: Form) -> io::Result<()> {
     for (index, (id, family)) in set.column_families.iter().enumerate() {
         writeln!(out, "--------------- Column family \"{}\"  (ID {}) --------------", family.name, id.0)?;
@@ -123,7 +122,7 @@ fn write_version(out: &mut impl Write, version: &Version, number: usize, form: F
     Ok(())
 }
 
-/// One edit, a line for each thing it says.
+/// Writes one edit, one line per field.
 pub(crate) fn write_edit(out: &mut impl Write, edit: &VersionEdit, form: Form) -> io::Result<()> {
     write!(out, "VersionEdit {{")?;
     if let Some(id) = &edit.db_id {

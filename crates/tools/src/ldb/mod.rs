@@ -1,5 +1,5 @@
-//! `karst ldb`: RocksDB's ldb. Arguments are ldb's; what is printed for scan, dump, get, multi_get,
-//! idump, dump_wal and manifest_dump is, byte for byte, what ldb prints.
+//! `karst ldb`: RocksDB's ldb. Arguments are ldb's; the output of scan, dump, get, multi_get,
+//! idump, dump_wal and manifest_dump is, byte for byte, that of ldb.
 
 pub(crate) mod arguments;
 mod copies;
@@ -81,7 +81,7 @@ Commands that write also take options of the database: --bloom_bits, --fix_prefi
 --blob_garbage_collection_age_cutoff, --blob_garbage_collection_force_threshold, --disable_consistency_checks
 ";
 
-/// Run the program with the arguments after `ldb`.
+/// Runs the program with the arguments after `ldb`.
 pub(crate) fn run(args: &[String]) -> Result<(), Fault> {
     let mut args = Arguments::parse(args);
     if args.take_help()? {

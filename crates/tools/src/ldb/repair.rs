@@ -1,4 +1,4 @@
-//! ldb's commands about what is wrong with a database, and what is in its files: repair,
+//! ldb's commands for damaged databases and for information about files: repair,
 //! unsafe_remove_sst_file, list_file_range_deletes, list_live_files_metadata, get_property,
 //! approxsize.
 
@@ -12,8 +12,8 @@ use karst_format::comparator::Comparator;
 use karst_format::key;
 use std::io::Write;
 
-/// Makes a database of what can be read in the directory. What was found and what was not goes to
-/// standard error. Fails, when all is done, if tables or blob files are not part of it any more.
+/// Repairs the database from all readable files and prints the report to standard error. Afterwards
+/// fails if tables or blob files are no longer part of the database.
 pub(crate) fn repair(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
     let path = take_db(&mut args)?;
     args.take_flag("verbose")?;
@@ -21,7 +21,7 @@ pub(crate) fn repair(mut args: Arguments, out: &mut impl Write) -> Result<(), Fa
     args.finish("repair")?;
     let report = Db::repair(&path, &opening)?;
     note!("{}", report.to_string().trim_end());
-    // An error, because a script reads the exit code only.
+    // An error, because a script checks only the exit code.
     let (away, missing) = (report.tables_put_away(), report.missing.len());
     if away > 0 || missing > 0 {
         let what = format!(
@@ -32,7 +32,7 @@ pub(crate) fn repair(mut args: Arguments, out: &mut impl Write) -> Result<(), Fa
     writeln!(out, "OK").map_err(failed)
 }
 
-/// Takes a table out of the tree.
+/// Removes a table from the tree.
 pub(crate) fn unsafe_remove_sst_file(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
     let path = take_db(&mut args)?;
     let missing = || Fault::Usage("SST file number must be specified".into());
@@ -46,17 +46,17 @@ pub(crate) fn unsafe_remove_sst_file(mut args: Arguments, out: &mut impl Write) 
     writeln!(out, "OK").map_err(failed)
 }
 
-/// The tables of the session's family, level by level, as ldb lists them.
+/// Returns the tables of the session's family, level by level, in ldb's order.
 fn tables(s: &Session) -> Vec<LiveFile> {
     let mut files = s.db.live_files();
     files.retain(|file| file.level.is_some() && file.column_family == s.family.name());
     files
 }
 
-/// The range tombstones of each table.
+/// Prints the range tombstones of each table.
 pub(crate) fn list_file_range_deletes(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
     let s = Session::open(&mut args)?;
-    // Compat: without the flag there are 1000 of them, which is no number of ldb's help.
+    // Compat: the default of 1000 is ldb's, although its help does not mention it.
     let mut left: i64 = args.take_number("max_keys")?.unwrap_or(1000);
     args.finish("list_file_range_deletes")?;
     let comparator = Comparator::from_name(s.family.comparator_name()).unwrap_or(Comparator::Bytewise);
@@ -85,7 +85,7 @@ pub(crate) fn list_file_range_deletes(mut args: Arguments, out: &mut impl Write)
                 writeln!(out, "start: {start} end: {end} seq: {seq}").map_err(failed)?;
                 left -= 1;
                 if left == 0 {
-                    // Compat: as ldb says it, whether there are more or not.
+                    // Compat: ldb prints this note even if no more tombstones exist.
                     cut = "(results may not be complete)\n";
                 }
             }
@@ -94,7 +94,7 @@ pub(crate) fn list_file_range_deletes(mut args: Arguments, out: &mut impl Write)
     writeln!(out, "{cut}").map_err(failed)
 }
 
-/// Which files the tree has, in each level.
+/// Prints the files of each level of the tree.
 pub(crate) fn list_live_files_metadata(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
     let s = Session::open(&mut args)?;
     let by_name = args.take_flag("sort_by_filename")?;
@@ -134,7 +134,7 @@ pub(crate) fn list_live_files_metadata(mut args: Arguments, out: &mut impl Write
     writeln!(out, "------------------------------").map_err(failed)
 }
 
-/// One property of the database.
+/// Prints one property of the database.
 pub(crate) fn get_property(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
     let missing = || Fault::Usage("property name must be specified".into());
     let name = args.take_word().ok_or_else(missing)?;
@@ -145,7 +145,7 @@ pub(crate) fn get_property(mut args: Arguments, out: &mut impl Write) -> Result<
     writeln!(out, "{name}: {value}").map_err(failed)
 }
 
-/// How many bytes of files are about a range of keys.
+/// Prints the approximate size in bytes of a range of keys in files.
 pub(crate) fn approxsize(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
     let s = Session::open(&mut args)?;
     let missing = |name: &str| Fault::Usage(format!("{name} must be specified for approxsize command"));

@@ -1,9 +1,9 @@
-//! `--ttl`: values with the time of their write behind them, as RocksDB's `DBWithTTL` has them.
+//! `--ttl`: values followed by the time of their write, in the format of RocksDB's `DBWithTTL`.
 //!
-//! In: `--ttl`, `--timestamp`, `--start_time`, `--end_time`, `--bucket`. Out: values without their
-//! times, those written outside of the times left out, and counts by time.
+//! Input: `--ttl`, `--timestamp`, `--start_time`, `--end_time`, `--bucket`. Output: values without
+//! their times, only those written within the given times, and counts by time.
 //!
-//! Compat: times are printed in UTC, where ldb prints them in the machine's own time.
+//! Compat: times are printed in UTC, where ldb uses the machine's time zone.
 
 use super::arguments::Arguments;
 use crate::output::Fault;
@@ -11,7 +11,7 @@ use karst_engine::DbWithTtl;
 use std::fmt;
 use std::io::Write;
 
-/// What is asked about the times of values.
+/// Arguments about the times of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Times {
     is_on: bool,
@@ -21,7 +21,7 @@ pub(super) struct Times {
     bucket: i64,
 }
 
-/// Compat: when RocksDB's utility appeared; nothing is older.
+/// Compat: when RocksDB's utility appeared; no value is older.
 const FIRST: i32 = 1_368_146_402;
 
 impl Times {
@@ -40,7 +40,7 @@ impl Times {
         Ok(times)
     }
 
-    /// The value and its time; `None` if it was written outside of the times that are asked for.
+    /// Returns the value and its time; `None` if it was written outside of the given times.
     pub(super) fn shown<'v>(&self, stored: &'v [u8]) -> Result<Option<(&'v [u8], i32)>, Fault> {
         if !self.is_on {
             return Ok(Some((stored, 0)));
@@ -49,23 +49,23 @@ impl Times {
         Ok((self.start..self.end).contains(&time).then_some((value, time)))
     }
 
-    /// Whether each entry has its time before it.
+    /// Returns true if each entry is printed with its time.
     pub(super) fn are_printed(&self) -> bool {
         self.is_on && self.with_times
     }
 
-    /// The line before all entries.
+    /// Writes the line before all entries.
     pub(super) fn write_head(&self, what: &str, out: &mut impl Write) -> Result<(), Fault> {
         let (start, end) = (Human(self.start.into()), Human(self.end.into()));
         writeln!(out, "{what} key-values from {start} to {end}").map_err(|e| Fault::of_output(&e))
     }
 
-    /// The time of an entry, before it.
+    /// Writes the time of an entry, before the entry.
     pub(super) fn write(&self, time: i32, out: &mut impl Write) -> Result<(), Fault> {
         write!(out, "{} ", Human(time.into())).map_err(|e| Fault::of_output(&e))
     }
 
-    /// How long the spans are that are counted apart, if any are.
+    /// Returns the length of a bucket in seconds; `None` without buckets.
     fn span(&self) -> Option<i64> {
         let all = i64::from(self.end) - i64::from(self.start);
         (self.is_on && self.bucket > 0 && self.bucket < all).then_some(self.bucket)
@@ -77,7 +77,7 @@ impl Times {
     }
 }
 
-/// `dump --bucket`: keys by when they were written.
+/// `dump --bucket`: numbers of keys by the time of their write.
 #[derive(Debug)]
 pub(super) struct Buckets {
     span: i64,
@@ -104,7 +104,7 @@ impl Buckets {
     }
 }
 
-/// What is stored, taken apart.
+/// Splits a stored value into value and time.
 fn value_and_time(stored: &[u8]) -> Result<(&[u8], i32), Fault> {
     let parts = stored.split_last_chunk::<{ DbWithTtl::STAMP_BYTES }>();
     let missing = || "a value has no time behind it, and --ttl wants one".to_string();
@@ -112,7 +112,7 @@ fn value_and_time(stored: &[u8]) -> Result<(&[u8], i32), Fault> {
     Ok((value, i32::from_le_bytes(*time)))
 }
 
-/// Seconds since 1970, as `ctime` prints them.
+/// Seconds since 1970, displayed in the format of `ctime`.
 struct Human(i64);
 
 impl fmt::Display for Human {
@@ -122,7 +122,7 @@ impl fmt::Display for Human {
             ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
         let (days, of_day) = (self.0.div_euclid(86_400), self.0.rem_euclid(86_400));
         let is_leap = |year: i64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-        // Times are of 32 bits: it goes on for 68 years at most.
+        // Times have 32 bits, so the loops run for at most 68 years.
         let (mut year, mut left) = (1970, days);
         while left < 0 {
             year -= 1;

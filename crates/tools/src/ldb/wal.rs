@@ -1,4 +1,4 @@
-//! `ldb dump_wal`: the write batches of a log, one line each, in RocksDB's words.
+//! `ldb dump_wal`: the write batches of a log, one line each, in RocksDB's format.
 
 use crate::output::Fault;
 use crate::text::{Form, write_bytes};
@@ -8,8 +8,8 @@ use karst_format::write_batch::{BatchReader, Op, PrepareKind};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Write the batches of the log at `path`. A damaged record ends the dump with an error after what
-/// came before it.
+/// Writes the batches of the log at `path`. A damaged record ends the dump with an error, after the
+/// batches before it.
 pub(crate) fn dump(out: &mut impl Write, path: &Path, header: bool, values: bool) -> Result<(), Fault> {
     let bytes = std::fs::read(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
     let failed = |e: io::Error| Fault::of_output(&e);
@@ -39,7 +39,8 @@ pub(crate) fn dump(out: &mut impl Write, path: &Path, header: bool, values: bool
     Ok(())
 }
 
-/// The number in the log's name; a log of another name is read as one that was never recycled.
+/// Returns the number in the log's name; a log of another name is read like one that was never
+/// recycled.
 fn log_number(path: &Path) -> u64 {
     path.file_stem().and_then(|s| s.to_str()).and_then(|s| s.parse().ok()).unwrap_or(0)
 }

@@ -1,8 +1,8 @@
 //! ldb's commands that write: put, batchput, delete, singledelete, deleterange, load,
 //! write_extern_sst, ingest_extern_sst, compact, create_column_family, drop_column_family.
 //!
-//! Each opens the database for writing, does one thing, and closes it. Options on the command line
-//! change the database's own, as they do in ldb.
+//! Each opens the database for writing, performs one operation, and closes it. Options on the
+//! command line change the database's own, as in ldb.
 
 use super::arguments::Arguments;
 use super::data::{failed, take_db};
@@ -19,7 +19,8 @@ use std::time::Duration;
 /// A database open for one command.
 struct Session {
     db: Db,
-    /// With `--ttl`. Compat: nothing expires while ldb has it open.
+    /// The database with expiring entries, with `--ttl`. Compat: no entry expires while ldb has it
+    /// open.
     ttl: Option<DbWithTtl>,
     family: ColumnFamily,
     options: Options,
@@ -27,7 +28,7 @@ struct Session {
     value_form: Form,
 }
 
-/// Options of ldb that are options of the database: ldb's name, the option's.
+/// ldb's arguments that are options of the database: ldb's name, the option's.
 const RENAMED: [(&str, &str); 9] = [
     ("write_buffer_size", "write_buffer_size"),
     ("file_size", "target_file_size_base"),
@@ -40,7 +41,7 @@ const RENAMED: [(&str, &str); 9] = [
     ("compression_max_dict_bytes", "compression_opts.max_dict_bytes"),
 ];
 
-/// What a bulk load changes: nothing is compacted, and nothing waits for it.
+/// Options of a bulk load: no compactions, and no stalls.
 const BULK_LOAD: [(&str, &str); 6] = [
     ("disable_auto_compactions", "true"),
     ("level0_file_num_compaction_trigger", "1073741824"),
@@ -50,7 +51,7 @@ const BULK_LOAD: [(&str, &str); 6] = [
     ("hard_pending_compaction_bytes_limit", "0"),
 ];
 
-/// The options of the database that the command line changes.
+/// Returns the options of the database, changed by the command line.
 fn take_options(args: &mut Arguments) -> Result<Options, Fault> {
     let mut named: Vec<(String, String)> = Vec::new();
     for (own, option) in RENAMED {
@@ -93,8 +94,8 @@ fn take_options(args: &mut Arguments) -> Result<Options, Fault> {
 }
 
 impl Session {
-    /// Takes what is left of the arguments; nothing is opened if there is something that no command
-    /// knows.
+    /// Takes the remaining arguments and opens the database. An unknown argument is an error before
+    /// anything is opened.
     fn open(args: Arguments, command: &str, change: &[(&str, &str)]) -> Result<Session, Fault> {
         Self::open_with(args, command, change, false)
     }
@@ -144,8 +145,8 @@ impl Session {
         Ok(())
     }
 
-    /// Calls `with` for each line `key ==> value` of standard input; lines of another form are
-    /// counted and left out.
+    /// Calls `with` for each line `key ==> value` of standard input. Lines of another form are
+    /// counted and skipped.
     fn each_line(&self, mut with: impl FnMut(Vec<u8>, Vec<u8>) -> Result<(), Fault>) -> Result<u64, Fault> {
         let mut bad = 0;
         for line in std::io::stdin().lock().split(b'\n') {
@@ -226,7 +227,7 @@ pub(crate) fn deleterange(mut args: Arguments, out: &mut impl Write) -> Result<(
     s.close(out, OK)
 }
 
-/// Reads lines `key ==> value` from standard input; lines of another form are counted and left out.
+/// Loads lines `key ==> value` from standard input. Lines of another form are counted and skipped.
 pub(crate) fn load(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
     let disable_wal = args.take_flag("disable_wal")?;
     let bulk = args.take_flag("bulk_load")?;
@@ -253,9 +254,9 @@ fn warning(bad_lines: u64) -> String {
     if bad_lines > 0 { format!("Warning: {bad_lines} bad lines ignored.\n") } else { String::new() }
 }
 
-/// Writes the lines of standard input to a file, as the database would write its tables.
+/// Writes the lines of standard input to a file in the format of the database's tables.
 ///
-/// Compat: what these two commands say they say on standard error, as ldb does.
+/// Compat: these two commands print their messages to standard error, like ldb.
 pub(crate) fn write_extern_sst(mut args: Arguments, out: &mut impl Write) -> Result<(), Fault> {
     let path = args.take_word().ok_or_else(|| needs("write_extern_sst", "the path of the file"))?;
     let s = Session::open(args, "write_extern_sst", &[])?;
