@@ -7,7 +7,7 @@ use karst_engine::{DbPath, Options};
 /// Returns the options with the directories of both flags.
 ///
 /// # Errors
-/// A flag has not the form of [`directories`] and of the help.
+/// A flag does not have the form of [`directories`] and of the help.
 pub(crate) fn with_paths(
     mut options: Options,
     db_paths: Option<&str>,

@@ -178,7 +178,7 @@ fn iterators_read_ahead_within_the_budget() {
         }
         assert_eq!(read, 32 * 5000);
         // Half of the capacity for the first iterators; each of the others takes one request, in
-        // addition to the one whose last block it is positioned in.
+        // addition to the request in whose last block it is positioned.
         let requests = 32 * 2 * (72 << 10);
         assert!((MIB..2 * MIB + requests).contains(&most), "{most} bytes ahead");
         drop(iterators);
@@ -210,7 +210,8 @@ fn a_scan_reads_as_far_ahead_as_there_is_room_and_never_stops_to() {
         (64 * MIB, MIB..5 * MIB),
         // Half of the capacity, less the memtable's 300 KB.
         (2 * MIB, 300_000..MIB + MIB / 8),
-        // No room: one request, in addition to the one whose last block the scan is positioned in.
+        // No room: one request, in addition to the request in whose last block the scan is
+        // positioned.
         (MIB / 2, 60_000..150_000),
     ] {
         let cache = BlockCache::new(capacity);

@@ -298,7 +298,7 @@ impl User {
     }
 }
 
-/// Returns the key with which a passing family has `number` keys.
+/// Returns the `number`-th key of a column family that comes and goes.
 pub(crate) fn passing_key(number: u64) -> Vec<u8> {
     format!("{number:06}").into_bytes()
 }

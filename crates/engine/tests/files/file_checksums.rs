@@ -1,5 +1,5 @@
-//! Checksums of whole files by a user's function: who computes, stores and verifies them, errors
-//! for an unknown function, and a generator that panics. RocksDB's CRC32c is tested in `verify.rs`.
+//! Checksums of whole files by a user's function: computation, storage and verification, errors for
+//! an unknown function, and a generator that panics. RocksDB's CRC32c is tested in `verify.rs`.
 
 use karst_engine::io::{Env, MemoryFileSystem};
 use karst_engine::{

@@ -39,7 +39,7 @@ fn value(number: u64) -> Vec<u8> {
     format!("{number:0>1000}").into_bytes()
 }
 
-/// Writes one table with a hundred keys, equal in each round.
+/// Writes one table with a hundred keys, which are equal in all rounds.
 fn table(db: &Db, round: u64) {
     for number in 0..100u64 {
         db.put(format!("{number:04}"), value(round * 100 + number)).unwrap();

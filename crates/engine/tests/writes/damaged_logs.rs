@@ -28,7 +28,8 @@ enum Place {
     Recycled,
 }
 
-/// A database whose last four logs are needed, because only `flushed` is flushed between them.
+/// A database whose last four logs are needed, because only the family `flushed` is flushed between
+/// them.
 struct Written {
     directory: tempfile::TempDir,
     /// Paths of the logs, the oldest first.
