@@ -1,4 +1,4 @@
-//! Background work as the user directs it: flush, pause, wait, resume. Each call that waits has a
+//! Background work under the user's control: flush, pause, wait, resume. Each call that waits has a
 //! blocking form and an asynchronous one.
 
 use super::Db;
@@ -13,7 +13,7 @@ use karst_storage::column_family::{ColumnFamily, Family};
 use std::sync::Arc;
 
 impl Db {
-    /// The half that writes.
+    /// Returns the half of the database that writes.
     ///
     /// # Errors
     /// The database is closed, or open for reading only.
@@ -26,28 +26,28 @@ impl Db {
         families.iter().map(|family| self.family(family).cloned()).collect()
     }
 
-    /// Writes what the default column family has in memory to a table of L0.
+    /// Flushes the memtables of the default column family to a table on L0.
     ///
     /// # Errors
-    /// The database is open for reading only or closed, or a background error stands in the way or
-    /// came.
+    /// The database is open for reading only or closed, or there is a background error, an earlier
+    /// one or a new one.
     pub fn flush(&self, options: &FlushOptions) -> Result<()> {
         karst_io::block_on(self.env(), self.flush_async(options))
     }
 
-    /// The same for these column families; with `atomic_flush`, for all of them in one change.
+    /// Flushes these column families; with `atomic_flush`, all of them in one change.
     ///
     /// # Errors
-    /// As [`Db::flush`], and if a column family is of another database.
+    /// Those of [`Db::flush`]; a column family belongs to another database.
     pub fn flush_cfs(&self, options: &FlushOptions, families: &[&ColumnFamily]) -> Result<()> {
         karst_io::block_on(self.env(), self.flush_cfs_async(options, families))
     }
 
-    /// The asynchronous form of [`Db::flush`]. Dropped on the way it goes on, unless it still waits
-    /// until a flush would not slow writers down.
+    /// The asynchronous form of [`Db::flush`]. The flush continues if the future is dropped, unless
+    /// it is still waiting until a flush would not slow writers down.
     ///
     /// # Errors
-    /// As [`Db::flush`].
+    /// Those of [`Db::flush`].
     pub async fn flush_async(&self, options: &FlushOptions) -> Result<()> {
         self.flush_cfs_async(options, &[self.default_column_family()]).await
     }
@@ -55,38 +55,37 @@ impl Db {
     /// The asynchronous form of [`Db::flush_cfs`].
     ///
     /// # Errors
-    /// As [`Db::flush_cfs`].
+    /// Those of [`Db::flush_cfs`].
     pub async fn flush_cfs_async(&self, options: &FlushOptions, families: &[&ColumnFamily]) -> Result<()> {
         let families = self.families_of(families)?;
         let which = Sealing::Of(families);
         self.write_half()?.background.flush_families(which, *options, FlushReason::ManualFlush).await
     }
 
-    /// Goes on after a background error: everything in memory is flushed, and writes are accepted
-    /// again. No error if there is nothing to overcome.
+    /// Recovers from a background error: flushes all memtables and accepts writes again. Succeeds
+    /// if there is no background error.
     ///
     /// # Errors
-    /// It is an error that only opening the database anew overcomes, or what went wrong goes wrong
-    /// still.
+    /// The error can only be overcome by reopening the database, or its cause persists.
     pub fn resume(&self) -> Result<()> {
         karst_io::block_on(self.env(), self.resume_async())
     }
 
-    /// The asynchronous form of [`Db::resume`]. Once it was polled it goes on if it is dropped.
+    /// The asynchronous form of [`Db::resume`]. Once polled it continues even if it is dropped.
     ///
     /// # Errors
-    /// As [`Db::resume`].
+    /// Those of [`Db::resume`].
     pub async fn resume_async(&self) -> Result<()> {
         self.write_half()?.background.resume().await
     }
 
-    /// The background error that stands, if there is one.
+    /// Returns the current background error, or None.
     pub fn background_error(&self) -> Option<BackgroundError> {
         self.0.write.as_ref().and_then(|write| write.health.current())
     }
 
-    /// Waits until no flush and no compaction runs, and starts none until
-    /// [`Db::continue_background_work`]. Calls add up.
+    /// Waits until no flush or compaction runs, and starts none until
+    /// [`Db::continue_background_work`]. Calls nest.
     ///
     /// # Errors
     /// The database is open for reading only.
@@ -94,17 +93,17 @@ impl Db {
         karst_io::block_on(self.env(), self.pause_background_work_async())
     }
 
-    /// The asynchronous form of [`Db::pause_background_work`]. Dropped before it ends, it does not
-    /// count, and there is nothing to take back.
+    /// The asynchronous form of [`Db::pause_background_work`]. If it is dropped before it ends,
+    /// nothing stays paused and no `continue_background_work` is due.
     ///
     /// # Errors
-    /// As [`Db::pause_background_work`].
+    /// Those of [`Db::pause_background_work`].
     pub async fn pause_background_work_async(&self) -> Result<()> {
         self.write_half()?.background.pause().await;
         Ok(())
     }
 
-    /// Takes one [`Db::pause_background_work`] back. Does not wait.
+    /// Undoes one [`Db::pause_background_work`]. Does not wait.
     ///
     /// # Errors
     /// Background work is not paused, or the database is open for reading only.
@@ -112,37 +111,37 @@ impl Db {
         self.write_half()?.background.unpause()
     }
 
-    /// Cancels background work for good, so that closing takes no time: what is in no log is
-    /// flushed first unless `avoid_flush_during_shutdown` says otherwise, then no flush and no
-    /// compaction begins any more, and those that run end. With `wait` none runs when this returns.
+    /// Cancels background work permanently, so that closing is quick: entries that are in no log
+    /// are flushed first unless `avoid_flush_during_shutdown` is set; then no flush or compaction
+    /// begins any more, and the running ones stop. With `wait` none runs when this returns.
     ///
-    /// Reads go on, and so do writes until they would have to wait for a job; then they fail with
-    /// `Closed`. So do calls that need a job, those that wait for one already included: a flush, a
-    /// compaction by hand, waiting for compactions, resuming. Only closing the database and opening
-    /// it again takes that back. Closing still tells of entries in no log, written since, that are
-    /// lost.
+    /// Reads continue, and so do writes until they would have to wait for a job; then they fail
+    /// with `Closed`. Calls that need a job fail likewise, including those that already wait for
+    /// one: a flush, a manual compaction, waiting for compactions, resuming. Only closing and
+    /// reopening the database undoes this. Closing still reports entries in no log, written since,
+    /// that are lost.
     ///
     /// # Errors
-    /// What is in no log could not be flushed; everything else has happened all the same. The
+    /// Entries in no log could not be flushed; everything else has been done regardless. The
     /// database is open for reading only.
     pub fn cancel_all_background_work(&self, wait: bool) -> Result<()> {
         karst_io::block_on(self.env(), self.cancel_all_background_work_async(wait))
     }
 
-    /// The asynchronous form of [`Db::cancel_all_background_work`]. Dropped before it ends, it has
-    /// cancelled everything, or nothing yet.
+    /// The asynchronous form of [`Db::cancel_all_background_work`]. If it is dropped before it
+    /// ends, everything has been cancelled, or nothing yet.
     ///
     /// # Errors
-    /// As [`Db::cancel_all_background_work`].
+    /// Those of [`Db::cancel_all_background_work`].
     pub async fn cancel_all_background_work_async(&self, wait: bool) -> Result<()> {
         self.write_half()?.background.cancel_all(wait).await
     }
 
-    /// Waits until nothing is left to flush or to compact by itself.
+    /// Waits until no flush and no automatic compaction is pending.
     ///
     /// # Errors
-    /// A background error; the database is closed meanwhile; `TimedOut`; with `abort_on_pause`,
-    /// `Incomplete` where background work is paused. With `close_db`, what closing fails with.
+    /// A background error; the database was closed meanwhile; `TimedOut`; with `abort_on_pause`,
+    /// `Incomplete` if background work is paused. With `close_db`, the errors of closing.
     pub fn wait_for_compact(&self, options: &WaitForCompactOptions) -> Result<()> {
         karst_io::block_on(self.env(), self.settled(options))?;
         if options.close_db { self.close() } else { Ok(()) }
@@ -151,7 +150,7 @@ impl Db {
     /// The asynchronous form of [`Db::wait_for_compact`].
     ///
     /// # Errors
-    /// As [`Db::wait_for_compact`].
+    /// Those of [`Db::wait_for_compact`].
     pub async fn wait_for_compact_async(&self, options: &WaitForCompactOptions) -> Result<()> {
         self.settled(options).await?;
         if options.close_db { self.close_async().await } else { Ok(()) }
@@ -161,22 +160,22 @@ impl Db {
         self.write_half()?.background.wait_for_compact(*options).await
     }
 
-    /// Lets compactions of these column families start by themselves: sets
-    /// `disable_auto_compactions`. Blocks, as [`Db::set_options`] does.
+    /// Enables automatic compactions of these column families: sets `disable_auto_compactions` to
+    /// false. Blocks like [`Db::set_options`].
     ///
     /// # Errors
-    /// As [`Db::set_options`], at the first family that it fails for.
+    /// Those of [`Db::set_options`], for the first family that fails.
     pub fn enable_auto_compaction(&self, families: &[&ColumnFamily]) -> Result<()> {
         families
             .iter()
             .try_for_each(|family| self.set_options(family, &[(DISABLE_AUTO_COMPACTIONS, "false")]))
     }
 
-    /// Lets no compaction of these column families start by itself. Those that run go on. Blocks,
-    /// as [`Db::set_options`] does.
+    /// Disables automatic compactions of these column families. Running ones continue. Blocks like
+    /// [`Db::set_options`].
     ///
     /// # Errors
-    /// As [`Db::enable_auto_compaction`].
+    /// Those of [`Db::enable_auto_compaction`].
     pub fn disable_auto_compaction(&self, families: &[&ColumnFamily]) -> Result<()> {
         families.iter().try_for_each(|family| self.set_options(family, &[(DISABLE_AUTO_COMPACTIONS, "true")]))
     }
@@ -200,13 +199,13 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    /// Drops the family on another thread, and tells whether that went well.
+    /// Drops the family on another thread, and sends true if that succeeded.
     fn dropping(db: &Db, family: &ColumnFamily) -> (impl FnOnce() + use<>, mpsc::Receiver<bool>) {
         let (dropper, dropped) = (db.clone(), family.clone());
         let (tell, told) = mpsc::channel();
         let between = move || {
             std::thread::spawn(move || tell.send(dropper.drop_column_family(&dropped).is_ok()));
-            // It may have to wait for the end of the look; otherwise it is through long before.
+            // The drop may have to wait for the end of the check; otherwise it is done long before.
             std::thread::sleep(Duration::from_millis(100));
         };
         (between, told)
@@ -248,11 +247,11 @@ mod tests {
             db.drop_column_family(&family).unwrap();
         }
         let known = db.write_half().unwrap().background.known_families();
-        // Of the last one a job may have been under way.
+        // A job of the last family may have been running.
         assert!(known <= 2, "{known} families are known, and one is open");
     }
 
-    /// The family with most to flush is chosen, and dropped before it is asked what it has.
+    /// The family with the most to flush is chosen, and dropped before its memtables are read.
     #[test]
     fn a_family_that_is_dropped_when_it_is_chosen_keeps_no_other_from_being_flushed() {
         let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
@@ -289,7 +288,7 @@ mod tests {
         assert_eq!(db.property("rocksdb.num-files-at-level0").as_deref(), Some("0"));
     }
 
-    /// How many entries each flush of a family had.
+    /// Number of entries in each flush of a family.
     #[derive(Debug, Default)]
     struct Flushed(Mutex<Vec<u64>>);
 
@@ -299,8 +298,8 @@ mod tests {
         }
     }
 
-    /// A family that was looked at before it was sealed would be flushed without it, and a batch
-    /// that went to both in part.
+    /// A family that was examined before it was sealed would be flushed without the sealed
+    /// memtable, and a batch that went to both families would be flushed in part.
     #[test]
     fn what_is_sealed_while_an_atomic_flush_is_chosen_is_left_to_the_next() {
         let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
@@ -336,7 +335,7 @@ mod tests {
         assert_eq!(*flushed.0.lock(), [1; 4]);
     }
 
-    /// A disk on which no file whose name ends so can be changed or synced.
+    /// A disk on which files with this name ending cannot be changed or synced.
     #[derive(Debug, Default)]
     struct Loses(Mutex<Option<String>>);
 
@@ -350,8 +349,8 @@ mod tests {
         }
     }
 
-    /// What the log may lose is a hole for whoever is said to need none before the next one, and
-    /// the next change of the MANIFEST may say so.
+    /// Records that the log may lose are a hole for a family that, by the MANIFEST, needs no log
+    /// before the next one, and the next change of the MANIFEST may record that.
     #[test]
     fn a_family_without_anything_in_memory_needs_its_log_until_that_is_synced() {
         let disk = DisturbedFileSystem::new(Arc::new(MemoryFileSystem::new()), Loses::default());
@@ -371,7 +370,7 @@ mod tests {
         assert_eq!(needs(), before);
     }
 
-    /// Has the log fail as soon as a flush has begun.
+    /// Makes the log fail as soon as a flush has begun.
     #[derive(Debug)]
     struct FailsLog {
         db: Mutex<Option<Db>>,
@@ -387,8 +386,8 @@ mod tests {
         }
     }
 
-    /// The next opening needs that log for what is prepared, and finds its torn end; no table may
-    /// have what came behind.
+    /// The next opening needs that log for the prepared section, and finds its torn end; no table
+    /// may hold entries written after it.
     #[test]
     fn a_recovery_puts_nothing_into_tables_when_the_log_that_prepared_sections_need_has_failed() {
         let disk = DisturbedFileSystem::new(Arc::new(MemoryFileSystem::new()), Loses::default());

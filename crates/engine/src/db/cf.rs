@@ -1,5 +1,5 @@
-//! A column family with its own calls. They do what the `_cf` and `_opt` calls of `Db` do, with the
-//! family and the options that the handle has.
+//! A column family handle with its own calls. They do what the `_cf` and `_opt` calls of `Db` do,
+//! with the family and the options of the handle.
 
 use super::Db;
 use crate::background::FlushOptions;
@@ -12,15 +12,16 @@ use karst_storage::column_family::ColumnFamily;
 use karst_storage::value::Value;
 use std::future::Future;
 
-/// A column family of an open database, with the calls that read and write it. Made by [`Db::cf`].
+/// A column family of an open database, with the calls that read and write it. Created by
+/// [`Db::cf`].
 ///
-/// It is a [`Db`], a [`ColumnFamily`] and the options that its reads and writes have; the defaults
-/// unless [`with_read_options`](Self::with_read_options) and
-/// [`with_write_options`](Self::with_write_options) change them. It keeps the database open as any
-/// handle does. Cloning is cheap, and it may be used from any thread.
+/// It holds a [`Db`], a [`ColumnFamily`] and the options of its reads and writes; these are the
+/// defaults unless [`with_read_options`](Self::with_read_options) and
+/// [`with_write_options`](Self::with_write_options) change them. It keeps the database open like
+/// any handle. Cloning is cheap, and it may be used from any thread.
 ///
-/// The plain calls block the calling thread where they have to; the `_async` ones never do, and are
-/// `Send` futures for any executor. Errors are those of the calls of [`Db`] of the same name.
+/// The plain calls block the calling thread if they have to; the `_async` ones never do, and are
+/// `Send` futures for any executor. Errors are those of the [`Db`] calls of the same name.
 ///
 /// ```
 /// # use karst_engine::{Db, Options};
@@ -48,10 +49,10 @@ pub struct Cf {
 }
 
 impl Db {
-    /// A column family by its name, with its calls.
+    /// Returns the handle of an open column family.
     ///
     /// # Errors
-    /// `InvalidArgument` if the database has none of that name that is open, `Closed`.
+    /// `InvalidArgument` if no open column family has this name; `Closed`.
     pub fn cf(&self, name: &str) -> Result<Cf> {
         self.check_open()?;
         match self.column_family(name) {
@@ -71,17 +72,17 @@ impl Db {
         }
     }
 
-    /// The same of a column family that is in hand.
+    /// Returns the handle of this column family.
     pub fn cf_of(&self, family: &ColumnFamily) -> Cf {
         let (read, write) = (ReadOptions::default(), WriteOptions::default());
         Cf { db: self.clone(), family: family.clone(), read, write }
     }
 
-    /// The entries of the default column family whose keys are in `range`, in order, as of now:
-    /// an [`Iterator`] that owns what it needs and may be read from both ends.
+    /// Returns the entries of the default column family whose keys are in `range`, in order, as of
+    /// now: a double-ended [`Iterator`] that owns its state.
     ///
-    /// A range is any of the standard library's, of anything that is bytes: `..`, `"a".."b"`,
-    /// `key..`, or a pair of [`Bound`](std::ops::Bound)s. Making it does not block.
+    /// `range` is any range of the standard library over bytes: `..`, `"a".."b"`, `key..`, or a
+    /// pair of [`Bound`](std::ops::Bound)s. Does not block.
     ///
     /// ```
     /// # use karst_engine::{Db, Options};
@@ -106,8 +107,8 @@ impl Db {
         self.range_of(&self.0.default_family, &self.0.default_read, range)
     }
 
-    /// The entries of the default column family whose keys begin with `prefix`, as [`Db::range`]
-    /// gives them. It needs no prefix extractor.
+    /// Returns the entries of the default column family whose keys begin with `prefix`, like
+    /// [`Db::range`]. Needs no prefix extractor.
     ///
     /// # Errors
     /// `NotSupported` if the column family's comparator does not order by bytes; `Closed`.
@@ -127,40 +128,40 @@ impl Db {
 }
 
 impl Cf {
-    /// The same column family, read with these options.
+    /// Sets the options of reads.
     #[must_use]
     pub fn with_read_options(self, options: ReadOptions) -> Cf {
         Cf { read: options, ..self }
     }
 
-    /// The same column family, written with these options.
+    /// Sets the options of writes.
     #[must_use]
     pub fn with_write_options(self, options: WriteOptions) -> Cf {
         Cf { write: options, ..self }
     }
 
-    /// The database that it is of.
+    /// Returns the database of the column family.
     #[must_use]
     pub fn db(&self) -> &Db {
         &self.db
     }
 
-    /// What batches and the `_cf` calls of [`Db`] take.
+    /// Returns the handle that batches and the `_cf` calls of [`Db`] take.
     #[must_use]
     pub fn column_family(&self) -> &ColumnFamily {
         &self.family
     }
 
-    /// Its name.
+    /// Returns the name of the column family.
     #[must_use]
     pub fn name(&self) -> &str {
         self.family.name()
     }
 
-    /// The value of `key`.
+    /// Returns the value of `key`.
     ///
     /// # Errors
-    /// As [`Db::get_cf`].
+    /// Those of [`Db::get_cf`].
     #[inline]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.db.get_cf(&self.read, &self.family, key)
@@ -174,7 +175,7 @@ impl Cf {
         self.db.get_cf_async(&self.read, &self.family, key)
     }
 
-    /// The values of `keys`, in the order of the keys, read at the same time.
+    /// Returns the values of `keys`, in the order of the keys, read concurrently.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<Value>>> {
         self.db.multi_get_cf(&self.read, &self.family, keys)
     }
@@ -187,35 +188,35 @@ impl Cf {
         self.db.multi_get_cf_async(&self.read, &self.family, keys)
     }
 
-    /// A cursor over it, as of now.
+    /// Returns an iterator over the column family, as of now.
     ///
     /// # Errors
-    /// As [`Db::iter_cf`].
+    /// Those of [`Db::iter_cf`].
     pub fn iter(&self) -> Result<DbIterator> {
         self.db.iter_cf(&self.read, &self.family)
     }
 
-    /// The entries whose keys are in `range`; see [`Db::range`]. A bound of the range takes the
-    /// place of that of the read options.
+    /// Returns the entries whose keys are in `range`; see [`Db::range`]. Bounds of the range
+    /// override those of the read options.
     ///
     /// # Errors
-    /// As [`Db::range`].
+    /// Those of [`Db::range`].
     pub fn range(&self, range: impl KeyBounds) -> Result<Range> {
         self.db.range_of(&self.family, &self.read, range)
     }
 
-    /// The entries whose keys begin with `prefix`; see [`Db::prefix`].
+    /// Returns the entries whose keys begin with `prefix`; see [`Db::prefix`].
     ///
     /// # Errors
-    /// As [`Db::prefix`].
+    /// Those of [`Db::prefix`].
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Range> {
         self.db.prefix_of(&self.family, &self.read, prefix.as_ref())
     }
 
-    /// Writes its memtables to tables.
+    /// Flushes its memtables to tables.
     ///
     /// # Errors
-    /// As [`Db::flush_cfs`].
+    /// Those of [`Db::flush_cfs`].
     pub fn flush(&self, options: &FlushOptions) -> Result<()> {
         self.db.flush_cfs(options, &[&self.family])
     }
@@ -223,15 +224,15 @@ impl Cf {
     /// The asynchronous form of [`flush`](Self::flush).
     ///
     /// # Errors
-    /// As [`Db::flush_cfs`].
+    /// Those of [`Db::flush_cfs`].
     pub async fn flush_async(&self, options: &FlushOptions) -> Result<()> {
         self.db.flush_cfs_async(options, &[&self.family]).await
     }
 
-    /// Compacts the keys from `begin` to `end`; both included, all where there is none.
+    /// Compacts the keys from `begin` to `end`, both included; `None` is unbounded.
     ///
     /// # Errors
-    /// As [`Db::compact_range_cf`].
+    /// Those of [`Db::compact_range_cf`].
     pub fn compact_range(
         &self,
         options: &CompactRangeOptions,
@@ -244,7 +245,7 @@ impl Cf {
     /// The asynchronous form of [`compact_range`](Self::compact_range).
     ///
     /// # Errors
-    /// As [`Db::compact_range_cf`].
+    /// Those of [`Db::compact_range_cf`].
     pub async fn compact_range_async(
         &self,
         options: &CompactRangeOptions,
@@ -254,30 +255,30 @@ impl Cf {
         self.db.compact_range_cf_async(options, &self.family, begin, end).await
     }
 
-    /// One of RocksDB's properties of it.
+    /// Returns one of RocksDB's properties of the column family.
     #[must_use]
     pub fn property(&self, name: &str) -> Option<String> {
         self.db.property_cf(&self.family, name)
     }
 
-    /// One of RocksDB's properties of it that are numbers.
+    /// Returns one of RocksDB's numeric properties of the column family.
     #[must_use]
     pub fn int_property(&self, name: &str) -> Option<u64> {
         self.db.int_property_cf(&self.family, name)
     }
 
-    /// Its options as they are now.
+    /// Returns the options in effect now.
     ///
     /// # Errors
-    /// As [`Db::get_options`].
+    /// Those of [`Db::get_options`].
     pub fn options(&self) -> Result<ColumnFamilyOptions> {
         self.db.get_options(&self.family)
     }
 
-    /// Changes options that may change while it is open, by RocksDB's names.
+    /// Changes options that may change while the database is open, by RocksDB's names.
     ///
     /// # Errors
-    /// As [`Db::set_options`].
+    /// Those of [`Db::set_options`].
     pub fn set_options(&self, options: &[(&str, &str)]) -> Result<()> {
         self.db.set_options(&self.family, options)
     }
@@ -311,9 +312,9 @@ macro_rules! calls {
 calls! {
     /// Sets `key` to `value`.
     put put_async put_cf put_cf_async (key, value);
-    /// Removes `key`. No error if it is not there.
+    /// Removes `key`. Succeeds if the key does not exist.
     delete delete_async delete_cf delete_cf_async (key);
-    /// Removes `key`, which must have been put at most once since it was last removed, and not
+    /// Removes `key`, which must have been put at most once since its last removal, and never
     /// merged.
     single_delete single_delete_async single_delete_cf single_delete_cf_async (key);
     /// Adds a merge operand to `key`.

@@ -10,17 +10,17 @@ use karst_lsm::pick::{BottommostLevelCompaction, CompactRangeOptions};
 use karst_storage::column_family::ColumnFamily;
 
 impl Db {
-    /// Removes everything from a column family but the keys from `begin` up to, not including,
-    /// `end`, and its bytes from the disk too. Blocks until it is done.
+    /// Removes all keys outside `begin..end` from a column family, and their bytes from the disk.
+    /// Blocks until it is done.
     ///
-    /// What is outside goes from sight all at once. Then files that have nothing else are deleted,
-    /// and the others are compacted. Snapshots see what they saw; what only they need stays on the
-    /// disk, as after any deletion. Nobody should write outside of the range meanwhile: what is
-    /// written there may stay.
+    /// All keys outside disappear at once. Then files that lie entirely outside are deleted, and
+    /// the others are compacted. Existing snapshots still see the keys; entries that only snapshots
+    /// need stay on disk, as after any deletion. Keys that are written outside the range meanwhile
+    /// may stay.
     ///
     /// # Errors
-    /// `end` is before `begin`; as [`Db::delete_range_cf`] and [`Db::compact_range_cf`]. After an
-    /// error of a compaction the keys are gone, and the next call goes on.
+    /// `end` is before `begin`; those of [`Db::delete_range_cf`] and [`Db::compact_range_cf`].
+    /// After an error of a compaction the keys are gone, and the next call completes the rest.
     pub fn clip_column_family(
         &self,
         family: &ColumnFamily,
@@ -30,17 +30,17 @@ impl Db {
         self.clip_blocking(family, begin.as_ref(), end.as_ref())
     }
 
-    /// Not generic, for the reason that `Db::write_one` gives.
+    /// Not generic, for the reason that `Db::write_one` states.
     fn clip_blocking(&self, family: &ColumnFamily, begin: &[u8], end: &[u8]) -> Result<()> {
         karst_io::block_on(self.env(), self.clip_column_family_async(family, begin, end))
     }
 
-    /// The asynchronous form of [`Db::clip_column_family`]. Dropped on the way, it has removed all
-    /// that is outside, or nothing yet; a compaction that it runs is cancelled, and the next call
-    /// goes on.
+    /// The asynchronous form of [`Db::clip_column_family`]. If it is dropped, all keys outside have
+    /// been removed, or none; a running compaction is cancelled, and the next call completes the
+    /// rest.
     ///
     /// # Errors
-    /// As [`Db::clip_column_family`].
+    /// Those of [`Db::clip_column_family`].
     pub async fn clip_column_family_async(
         &self,
         family: &ColumnFamily,
@@ -51,11 +51,12 @@ impl Db {
         check_range(&family.0.config.comparator, begin, end)?;
         let outside = self.outside(family, begin, end).await?;
         if !outside.is_empty() {
-            // Why synced: were it lost after files are gone, older entries would be seen again.
+            // Synced, because if the deletions were lost after files are gone, older entries would
+            // reappear.
             self.write_async(&WriteOptions::synced(), &outside).await?;
         }
-        // Why only then: a file that is deleted as a whole is gone for snapshots too. One that is
-        // taken from now on sees nothing of it.
+        // Only without snapshots, because deleting a whole file removes its keys for snapshots too.
+        // Snapshots taken from now on do not see them in any case.
         if self.0.snapshots.readers().snapshots.is_empty() {
             let ranges = [(None, Some(begin)), (Some(end), None)];
             self.delete_files_in_ranges_async(family, &ranges, false).await?;
@@ -68,10 +69,10 @@ impl Db {
         self.compact_range_cf_async(&compact, family, Some(end), None).await
     }
 
-    /// Deletions of all keys outside of the range that a memtable or a table may have.
+    /// Returns deletions of all keys outside the range that a memtable or a table may hold.
     ///
-    /// They cover keys that are deleted already, because tables that lie outside are deleted as a
-    /// whole afterwards: such a table may have the deletion of a key whose older entry is in a
+    /// They also cover keys that are already deleted, because tables that lie outside are deleted
+    /// as a whole afterwards: such a table may hold the deletion of a key whose older entry is in a
     /// table that stays for now.
     async fn outside(&self, family: &ColumnFamily, begin: &[u8], end: &[u8]) -> Result<WriteBatch> {
         let (of, pinned, at) = self.view(&ReadOptions::default(), family)?;
@@ -94,7 +95,7 @@ impl Db {
         }
         let largest = keys.iter().max_by(|a, b| order.compare_user(a, b));
         if let Some(largest) = largest.filter(|key| order.compare_user(key, end).is_ge()) {
-            // Why two: a range does not include its end.
+            // Two operations, because a range excludes its end.
             outside.delete_range_cf(family, end, largest)?;
             outside.delete_cf(family, largest)?;
         }

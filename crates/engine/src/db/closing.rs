@@ -1,8 +1,8 @@
-//! The end of a database: background work ends, and the lock on the directory is released.
+//! Closing a database: background work ends, and the lock on the directory is released.
 //!
-//! In: an open database that is closed or dropped. Out: what failed, if there is a caller to tell.
-//! Closing blocks, except where the last handle is dropped inside a background job, which leaves it
-//! to a thread.
+//! In: an open database that is closed or dropped. Out: errors, if there is a caller to return them
+//! to. Closing blocks, except if the last handle is dropped inside a background job, which leaves
+//! closing to a separate thread.
 
 use super::Inner;
 use super::trace::Traces;
@@ -10,7 +10,8 @@ use crate::write_half::WriteHalf;
 use karst_io::report;
 use std::path::Path;
 
-/// The end of a database whose last handle was dropped, where nobody can be told what failed.
+/// Closes a database whose last handle was dropped, and reports errors because there is no caller
+/// to return them to.
 fn end_unseen(write: Option<&WriteHalf>, traces: &Traces, path: &Path) {
     if let Some(Err(error)) = write.map(WriteHalf::close) {
         report!(warn, database = %path.display(), %error, "closing the database");
@@ -24,8 +25,8 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let write = self.write.take();
         if self.read.life.is_left_behind() {
-            // Why leaked, all of it: what its end would wait for stayed with the parent, and the
-            // files and the lock are the parent's.
+            // All of it is leaked, because closing would wait for threads that stayed with the
+            // parent process, and the files and the lock belong to the parent.
             std::mem::forget((write, self.read.families.clone(), self.read.shared.clone()));
             return;
         }
@@ -36,8 +37,8 @@ impl Drop for Inner {
         if !karst_io::in_background() {
             return end_unseen(write.as_ref(), &traces, &path);
         }
-        // Why on a thread of its own: the job that this is a part of may be one that has to end
-        // first.
+        // On a separate thread, because the job that drops the handle may be one that closing waits
+        // for.
         let apart = move || end_unseen(write.as_ref(), &traces, &path);
         if let Err(error) = self.read.env.run_apart("karst-close", apart) {
             report!(error, %error, "a database is not closed in order: there is no thread for it");

@@ -1,5 +1,5 @@
-//! Compactions as the user asks for them. Each call has a blocking form and an asynchronous one;
-//! the work is done by background threads either way.
+//! Manual compactions. Each call has a blocking form and an asynchronous one; background threads do
+//! the work either way.
 
 use super::Db;
 use super::timestamps::stored;
@@ -11,11 +11,11 @@ use karst_storage::column_family::ColumnFamily;
 
 impl Db {
     /// Compacts the keys of the default column family from `begin` to `end`, both included; `None`
-    /// is open: what is in memory goes to tables, and the tables down to the deepest level that has
-    /// data of the range. Blocks until it is done.
+    /// is unbounded. Memtables are flushed, and tables are compacted down to the deepest level that
+    /// holds data of the range. Blocks until it is done.
     ///
     /// # Errors
-    /// The database is open for reading only or closed, the options do not fit, or a flush or a
+    /// The database is open for reading only or closed, the options are invalid, or a flush or a
     /// compaction failed.
     pub fn compact_range(
         &self,
@@ -26,10 +26,10 @@ impl Db {
         self.compact_range_cf(options, self.default_column_family(), begin, end)
     }
 
-    /// The same for any column family.
+    /// Compacts a range of keys of any column family, like [`Db::compact_range`].
     ///
     /// # Errors
-    /// As [`Db::compact_range`], and if the column family is of another database.
+    /// Those of [`Db::compact_range`]; the column family belongs to another database.
     pub fn compact_range_cf(
         &self,
         options: &CompactRangeOptions,
@@ -40,11 +40,11 @@ impl Db {
         karst_io::block_on(self.env(), self.compact_range_cf_async(options, family, begin, end))
     }
 
-    /// The asynchronous form of [`Db::compact_range`]. Dropping the future cancels what it runs;
-    /// what was done stays done.
+    /// The asynchronous form of [`Db::compact_range`]. Dropping the future cancels the running
+    /// compaction; finished ones are kept.
     ///
     /// # Errors
-    /// As [`Db::compact_range`].
+    /// Those of [`Db::compact_range`].
     pub async fn compact_range_async(
         &self,
         options: &CompactRangeOptions,
@@ -54,11 +54,11 @@ impl Db {
         self.compact_range_cf_async(options, self.default_column_family(), begin, end).await
     }
 
-    /// The asynchronous form of [`Db::compact_range_cf`]. Dropping the future cancels what it runs;
-    /// what was done stays done.
+    /// The asynchronous form of [`Db::compact_range_cf`]. Dropping the future cancels the running
+    /// compaction; finished ones are kept.
     ///
     /// # Errors
-    /// As [`Db::compact_range_cf`].
+    /// Those of [`Db::compact_range_cf`].
     pub async fn compact_range_cf_async(
         &self,
         options: &CompactRangeOptions,
@@ -76,8 +76,8 @@ impl Db {
     }
 
     /// Cancels the compactions that [`Db::compact_range`] and [`Db::compact_files`] run, and
-    /// refuses others with `Incomplete` until [`Db::enable_manual_compaction`]. Calls add up. Waits
-    /// until none runs, on the calling thread. Compactions that start by themselves go on.
+    /// refuses others with `Incomplete` until [`Db::enable_manual_compaction`]. Calls nest. Waits
+    /// until none runs, on the calling thread. Automatic compactions continue.
     ///
     /// # Errors
     /// The database is open for reading only, or closed.
@@ -85,32 +85,31 @@ impl Db {
         karst_io::block_on(self.env(), self.disable_manual_compaction_async())
     }
 
-    /// The asynchronous form of [`Db::disable_manual_compaction`]. It counts from its first poll
-    /// on, also if it is dropped before it ends.
+    /// The asynchronous form of [`Db::disable_manual_compaction`]. It takes effect at its first
+    /// poll, even if it is dropped before it ends.
     ///
     /// # Errors
-    /// As [`Db::disable_manual_compaction`].
+    /// Those of [`Db::disable_manual_compaction`].
     pub async fn disable_manual_compaction_async(&self) -> Result<()> {
         self.write_half()?.background.disable_manual_compaction().await;
         Ok(())
     }
 
-    /// Takes one [`Db::disable_manual_compaction`] back. Does not wait.
+    /// Undoes one [`Db::disable_manual_compaction`]. Does not wait.
     ///
     /// # Errors
-    /// They are not disabled, or the database is open for reading only, or closed.
+    /// Manual compactions are not disabled, or the database is open for reading only, or closed.
     pub fn enable_manual_compaction(&self) -> Result<()> {
         self.write_half()?.background.enable_manual_compaction()
     }
 
-    /// Cancels all compactions that run, those that started by themselves too, and lets none begin
-    /// until [`Db::resume_all_compactions`]. Calls add up. Waits until none runs, on the calling
-    /// thread.
+    /// Cancels all running compactions, automatic ones included, and starts none until
+    /// [`Db::resume_all_compactions`]. Calls nest. Waits until none runs, on the calling thread.
     ///
     /// Calls that compact, and those that wait for compactions, fail with `Incomplete` meanwhile.
-    /// Flushes go on, and writers until they would have to wait for a compaction; then they wait
-    /// until compactions are resumed. Whatever an aborted compaction wrote is removed, and it
-    /// begins anew. One that is all but done may end as if nothing was.
+    /// Flushes continue, and writers too until they would have to wait for a compaction; then they
+    /// wait until compactions are resumed. The outputs of an aborted compaction are removed, and it
+    /// starts over. A compaction that is about to finish may still complete.
     ///
     /// # Errors
     /// The database is open for reading only, or closed.
@@ -118,30 +117,31 @@ impl Db {
         karst_io::block_on(self.env(), self.abort_all_compactions_async())
     }
 
-    /// The asynchronous form of [`Db::abort_all_compactions`]. It counts from its first poll on,
-    /// also if it is dropped before it ends.
+    /// The asynchronous form of [`Db::abort_all_compactions`]. It takes effect at its first poll,
+    /// even if it is dropped before it ends.
     ///
     /// # Errors
-    /// As [`Db::abort_all_compactions`].
+    /// Those of [`Db::abort_all_compactions`].
     pub async fn abort_all_compactions_async(&self) -> Result<()> {
         self.write_half()?.background.abort_compactions().await;
         Ok(())
     }
 
-    /// Takes one [`Db::abort_all_compactions`] back. Does not wait.
+    /// Undoes one [`Db::abort_all_compactions`]. Does not wait.
     ///
     /// # Errors
-    /// They are not aborted, or the database is open for reading only, or closed.
+    /// Compactions are not aborted, or the database is open for reading only, or closed.
     pub fn resume_all_compactions(&self) -> Result<()> {
         self.write_half()?.background.resume_compactions()
     }
 
-    /// Has what overlaps the keys from `begin` to `end` (both included; `None` is open) compacted
-    /// before others, one level at a time, as far as compactions start by themselves. Does not
-    /// wait, and is forgotten when the database is closed. What is in memory takes no part.
+    /// Marks the files that overlap the keys from `begin` to `end` (both included; `None` is
+    /// unbounded) for compaction before others, one level at a time, if automatic compactions are
+    /// enabled. Does not wait. The mark is lost when the database is closed. Memtables are not
+    /// affected.
     ///
     /// # Errors
-    /// The database is open for reading only, or the column family is of another database.
+    /// The database is open for reading only, or the column family belongs to another database.
     pub fn suggest_compact_range(
         &self,
         family: &ColumnFamily,
@@ -156,13 +156,13 @@ impl Db {
     }
 
     /// Deletes the table files whose keys all lie within one of the ranges (the second key included
-    /// if `include_end` says so; `None` is open), in one change. Files of L0, files that are being
-    /// compacted and what is in memory stay, and so may keys of the range; older entries of deleted
-    /// keys may come to light, also for snapshots. Blocks.
+    /// if `include_end`; `None` is unbounded), in one change. Files of L0, files that are being
+    /// compacted and memtables stay, so keys of the range may stay too; older entries of deleted
+    /// keys may reappear, also for snapshots. Blocks.
     ///
     /// # Errors
-    /// The database is open for reading only or closed, the column family is of another database,
-    /// or the MANIFEST could not be written.
+    /// The database is open for reading only or closed, the column family belongs to another
+    /// database, or the MANIFEST could not be written.
     pub fn delete_files_in_ranges(
         &self,
         family: &ColumnFamily,
@@ -175,7 +175,7 @@ impl Db {
     /// The asynchronous form of [`Db::delete_files_in_ranges`].
     ///
     /// # Errors
-    /// As [`Db::delete_files_in_ranges`].
+    /// Those of [`Db::delete_files_in_ranges`].
     pub async fn delete_files_in_ranges_async(
         &self,
         family: &ColumnFamily,
@@ -189,13 +189,13 @@ impl Db {
         self.write_half()?.background.delete_files_in_ranges(family, &ranges, include_end).await
     }
 
-    /// Compacts the files with these numbers, and those that have to go along, to `output_level`.
-    /// Returns the numbers of the files that came of it. Blocks.
+    /// Compacts the files with these numbers, and those that must be compacted with them, to
+    /// `output_level`. Returns the numbers of the output files. Blocks.
     ///
     /// # Errors
-    /// As [`Db::compact_range`]; a file is not in the tree, or the level cannot be
-    /// (`InvalidArgument`); a compaction that is running has one of the files, or writes to their
-    /// keys (`TryAgain`).
+    /// Those of [`Db::compact_range`]; a file is not in the tree, or the level is invalid
+    /// (`InvalidArgument`); a running compaction has one of the files, or writes to their key range
+    /// (`TryAgain`).
     pub fn compact_files(
         &self,
         options: &CompactFilesOptions,
@@ -209,7 +209,7 @@ impl Db {
     /// The asynchronous form of [`Db::compact_files`]. Dropping the future cancels the compaction.
     ///
     /// # Errors
-    /// As [`Db::compact_files`].
+    /// Those of [`Db::compact_files`].
     pub async fn compact_files_async(
         &self,
         options: &CompactFilesOptions,
@@ -221,10 +221,10 @@ impl Db {
         Ok(told.0)
     }
 
-    /// As [`Db::compact_files_async`], and returns besides what listeners are told at the end.
+    /// Like [`Db::compact_files_async`], and also returns the info that listeners get at the end.
     ///
     /// # Errors
-    /// As [`Db::compact_files`].
+    /// Those of [`Db::compact_files`].
     pub async fn compact_files_with_info_async(
         &self,
         options: &CompactFilesOptions,

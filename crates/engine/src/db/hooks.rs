@@ -1,6 +1,6 @@
-//! What transactions ask of a database and users do not.
+//! Database calls that only transactions use.
 //!
-//! Invariant: the handle has no state, so it is made anew for each call.
+//! Invariant: the handle has no state, so each call creates a new one.
 
 use super::Db;
 use karst_base::error::Result;
@@ -8,29 +8,29 @@ use karst_base::snapshot::Snapshot;
 use std::ops::Range;
 
 /// The calls of a database that the crate `karst-txn` is built on: writes that depend on keys, and
-/// writes in two phases. They take no locks and know no transactions; whoever makes them keeps what
-/// is said of each.
+/// two-phase writes. They take no locks and know no transactions; callers must keep the conditions
+/// that each call states.
 ///
-/// Why not calls of [`Db`]: they are of no use without what `karst-txn` does around them, and take
-/// types that the facade `karstdb` does not have.
+/// They are not calls of [`Db`], because they are of no use without `karst-txn`, and take types
+/// that the facade `karstdb` does not have.
 #[derive(Clone, Copy, Debug)]
 pub struct TransactionHooks<'a>(pub(super) &'a Db);
 
 impl<'a> TransactionHooks<'a> {
-    /// Those of `db`.
+    /// Returns the hooks of `db`.
     pub fn of(db: &'a Db) -> Self {
         Self(db)
     }
 
-    /// What a plain read returns of a wide-column entity as a batch has it: a part of its bytes.
+    /// Returns the range of the bytes of an encoded entity that a plain read returns.
     ///
     /// # Errors
-    /// `Corruption`: it is no entity, or refers to blobs.
+    /// `Corruption`: the bytes are no entity, or refer to blobs.
     pub fn plain_value_of(entity: &[u8]) -> Result<Range<usize>> {
         karst_commit::plain_value_of(entity)
     }
 
-    /// Whether the snapshot is of this database.
+    /// Returns true if the snapshot is of this database.
     pub fn has_taken(&self, snapshot: &Snapshot) -> bool {
         snapshot.belongs_to(&self.0.0.snapshots)
     }

@@ -1,5 +1,5 @@
-//! Ingesting files, as the user asks for it. Each call has a blocking form and an asynchronous one,
-//! over the same code.
+//! Ingestion of table files. Each call has a blocking form and an asynchronous one, over the same
+//! code.
 
 use super::Db;
 use crate::background::IngestExternalFileOptions;
@@ -9,14 +9,14 @@ use karst_io::block_on;
 use std::path::PathBuf;
 
 impl Db {
-    /// Takes tables that an [`SstFileWriter`](crate::SstFileWriter), or RocksDB's, made into the
-    /// default column family, all at once. Their entries are newer than all that was written
-    /// before, and whoever reads sees all of them or none.
+    /// Atomically ingests tables that were written by an [`SstFileWriter`](crate::SstFileWriter),
+    /// or RocksDB's, into the default column family. Their entries are newer than all earlier
+    /// writes, and a reader sees all of them or none.
     ///
-    /// The files are looked at before anything changes; what the memtables have of their ranges is
-    /// flushed; then writers wait for as long as it takes to sync logs and MANIFEST. When it
-    /// returns, the entries are durable, and so is everything that was logged before. Blocks; may
-    /// be called from any thread, and at the same time as anything else.
+    /// The files are checked before anything changes; memtables that overlap them are flushed; then
+    /// writers wait while logs and MANIFEST are synced. When it returns, the entries are durable,
+    /// and so is everything that was logged before. Blocks; may be called from any thread,
+    /// concurrently with any other call.
     ///
     /// ```no_run
     /// # use karst_engine::{Db, IngestExternalFileOptions, Options, SstFileWriter};
@@ -32,14 +32,14 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// Nothing has changed, and no file is left behind: `InvalidArgument`: a file is of another
-    /// comparator or column family, was not made to be ingested, or has no entry; the options do
-    /// not allow what it takes to ingest it. `Corruption`: a file is damaged, cut off, unsorted, or
-    /// not of the checksum that was given. `NotSupported`: a file has what KarstDB cannot read.
-    /// `NotFound`: a file is not there. `Io`, `NoSpace`: a file could not be read, linked or
-    /// copied, or the log not be synced. `Incomplete`: it cannot go to the last level, though the
-    /// options want it. `Closed`. If the MANIFEST could not be written, the files are not ingested,
-    /// but may be found ingested after a crash.
+    /// Nothing has changed, and no file is left behind: `InvalidArgument`: a file has another
+    /// comparator or column family, was not written for ingestion, or has no entry; the options do
+    /// not allow the steps that ingesting it takes. `Corruption`: a file is damaged, truncated,
+    /// unsorted, or does not match the given checksum. `NotSupported`: a file has content that
+    /// KarstDB cannot read. `NotFound`: a file does not exist. `Io`, `NoSpace`: a file could not be
+    /// read, linked or copied, or the log not be synced. `Incomplete`: a file does not fit on the
+    /// last level, which the options require. `Closed`. If the MANIFEST could not be written, the
+    /// files are not ingested, but may be found ingested after a crash.
     pub fn ingest_external_file<P: Into<PathBuf>>(
         &self,
         options: &IngestExternalFileOptions,
@@ -49,21 +49,21 @@ impl Db {
         self.ingest_external_files(&[arg])
     }
 
-    /// The same for several column families, all of it at once: a crash, too, leaves all files
+    /// Ingests files into several column families atomically: after a crash, too, all files are
     /// ingested or none.
     ///
     /// # Errors
-    /// As [`Db::ingest_external_file`]; a column family is named twice or is of another database.
-    /// `NotFound`: one was dropped.
+    /// Those of [`Db::ingest_external_file`]; a column family is named twice or belongs to another
+    /// database. `NotFound`: one was dropped.
     pub fn ingest_external_files(&self, args: &[IngestExternalFileArg]) -> Result<()> {
         block_on(self.env(), self.ingest_external_files_async(args))
     }
 
-    /// The asynchronous form of [`Db::ingest_external_file`]. Once polled, it goes on though it is
-    /// dropped.
+    /// The asynchronous form of [`Db::ingest_external_file`]. Once polled, it continues even if it
+    /// is dropped.
     ///
     /// # Errors
-    /// As [`Db::ingest_external_file`].
+    /// Those of [`Db::ingest_external_file`].
     pub async fn ingest_external_file_async<P: Into<PathBuf>>(
         &self,
         options: &IngestExternalFileOptions,
@@ -73,11 +73,11 @@ impl Db {
         self.ingest_external_files_async(&[arg]).await
     }
 
-    /// The asynchronous form of [`Db::ingest_external_files`], as
-    /// [`Db::ingest_external_file_async`].
+    /// The asynchronous form of [`Db::ingest_external_files`]. Once polled, it continues even if it
+    /// is dropped.
     ///
     /// # Errors
-    /// As [`Db::ingest_external_files`].
+    /// Those of [`Db::ingest_external_files`].
     pub async fn ingest_external_files_async(&self, args: &[IngestExternalFileArg]) -> Result<()> {
         let write = self.write_half()?;
         let versions = &write.ownership.versions;

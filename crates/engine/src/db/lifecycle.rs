@@ -1,7 +1,7 @@
-//! The life of a database: opened for writing, closed, destroyed; its column families created and
-//! dropped.
+//! The lifecycle of a database: opening for writing, closing, destroying; creating and dropping
+//! column families.
 //!
-//! All calls block: they read and write files. `lifecycle_async` has the forms that do not.
+//! All calls block because they read and write files. `lifecycle_async` has the asynchronous forms.
 
 use super::Db;
 use crate::open::{self, Options};
@@ -14,12 +14,11 @@ impl Db {
     /// Opens the database in directory `path` for reading and writing, with all its column
     /// families.
     ///
-    /// With `create_if_missing` it is made if there is none; with `error_if_exists` there must be
-    /// none. Both are taken from `options` alone, never from the database's OPTIONS file, and so is
-    /// `create_missing_column_families`, with which the column families that `options` has
-    /// something of by name are made where they are missing. What is only in the logs is recovered
-    /// as `wal_recovery_mode` says and, unless `avoid_flush_during_recovery` is set, written to
-    /// tables.
+    /// `create_if_missing` creates a missing database; with `error_if_exists` an existing one is an
+    /// error. Both are taken from `options` alone, never from the database's OPTIONS file, and so
+    /// is `create_missing_column_families`, which creates missing column families that `options`
+    /// names. Entries that are only in the logs are recovered according to `wal_recovery_mode` and,
+    /// unless `avoid_flush_during_recovery` is set, flushed to tables.
     ///
     /// ```
     /// # use karst_engine as karstdb;
@@ -34,22 +33,23 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// As [`Db::open_read_only`]; the database is open elsewhere (`Locked`), is missing or exists
-    /// against the options, has prepared transactions; options contradict each other; the directory
-    /// cannot be written, for want of room for instance (`NoSpace`). Unless writing itself fails,
-    /// nothing but LOCK was changed; if it does, the database is as it was or as it was to be.
+    /// Those of [`Db::open_read_only`]; the database is open elsewhere (`Locked`), is missing or
+    /// exists contrary to the options, has prepared transactions; options contradict each other;
+    /// the directory cannot be written, for instance because it is full (`NoSpace`). Unless writing
+    /// itself fails, nothing but LOCK was changed; if it does, the database is in its old or its
+    /// new state.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Db> {
         Self::open_for_writing(path.as_ref(), options, None)
     }
 
-    /// The same, with the column families named; the default one need not be. All that exist have
-    /// to be named.
+    /// Opens a database with these column families; the default one may be left out. All existing
+    /// ones must be named.
     ///
-    /// With `create_missing_column_families` those that are missing are made, with the options that
-    /// `options` has for them.
+    /// `create_missing_column_families` creates missing ones, with the options that `options` has
+    /// for them.
     ///
     /// # Errors
-    /// As [`Db::open`]; a column family exists that is not named, or is named and missing.
+    /// Those of [`Db::open`]; a column family exists that is not named, or is named and missing.
     pub fn open_cf(path: impl AsRef<Path>, options: &Options, families: &[&str]) -> Result<Db> {
         Self::open_for_writing(path.as_ref(), options, Some(families))
     }
@@ -63,7 +63,8 @@ impl Db {
         })
     }
 
-    /// Names of the column families of the database in `path`, by id. It may be open elsewhere.
+    /// Returns the names of the column families of the database in `path`, ordered by id. The
+    /// database may be open elsewhere.
     ///
     /// # Errors
     /// There is no database, or its MANIFEST cannot be read.
@@ -71,16 +72,17 @@ impl Db {
         open::list_column_families(path.as_ref(), options)
     }
 
-    /// Removes the database in `path`: all files with names that a database's files have. Others
-    /// stay, and then the directory does. No error if there is no database.
+    /// Removes the database in `path`: all files with names of database files. The directory is
+    /// removed unless other files remain in it. Succeeds if there is no database.
     ///
     /// # Errors
-    /// It is open (`Locked`), or a file could not be removed; the others are removed all the same.
+    /// The database is open (`Locked`), or a file could not be removed; the others are removed
+    /// regardless.
     pub fn destroy(path: impl AsRef<Path>, options: &Options) -> Result<()> {
         open::destroy(path.as_ref(), options)
     }
 
-    /// Creates a column family, with what `options` has for one of this name over RocksDB's
+    /// Creates a column family, with the options that `options` has for this name over RocksDB's
     /// defaults.
     ///
     /// ```
@@ -95,40 +97,41 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// The database is open for reading only or closed, there is one of this name, its options
-    /// cannot be used, or the MANIFEST could not be written.
+    /// The database is open for reading only or closed, the name is in use, its options are
+    /// invalid, or the MANIFEST could not be written.
     pub fn create_column_family(&self, name: &str, options: &Options) -> Result<ColumnFamily> {
         self.create_column_families(&[name], options).map(|mut created| created.remove(0))
     }
 
-    /// Creates several column families at once: OPTIONS is written once, and the MANIFEST synced as
-    /// often as if they were one or two. As [`Db::create_column_family`] otherwise; what is wrong
-    /// with one of them is found before any is created.
+    /// Creates several column families: OPTIONS is written once, and the MANIFEST is synced as
+    /// often as for one or two. Otherwise like [`Db::create_column_family`]; all of them are
+    /// validated before any is created.
     ///
     /// # Errors
-    /// As [`Db::create_column_family`]. Unless the MANIFEST or OPTIONS could not be written, none
-    /// is created.
+    /// Those of [`Db::create_column_family`]. Unless the MANIFEST or OPTIONS could not be written,
+    /// none is created.
     pub fn create_column_families(&self, names: &[&str], options: &Options) -> Result<Vec<ColumnFamily>> {
         self.check_open()?;
         let write = self.write_half()?;
-        // The directories of the families are made on this thread.
+        // This thread creates the directories of the families.
         let _counted = write.background.counted()?;
         let families = open::create_column_families(&self.0.read, &write.ownership, names, options)?;
         families.iter().for_each(|family| write.background.family_added(family));
         Ok(families.into_iter().map(ColumnFamily).collect())
     }
 
-    /// Drops a column family. It cannot be written any more; reads with handles, iterators and
-    /// snapshots that exist go on, and the last of them frees its files.
+    /// Drops a column family. It can no longer be written; reads with existing handles, iterators
+    /// and snapshots continue, and the last of them frees its files.
     ///
     /// # Errors
-    /// It is the default one, is of another database or was dropped before, the database is open
-    /// for reading only or closed, or the MANIFEST could not be written.
+    /// The column family is the default one, belongs to another database or was dropped before, the
+    /// database is open for reading only or closed, or the MANIFEST could not be written.
     pub fn drop_column_family(&self, family: &ColumnFamily) -> Result<()> {
         let family = self.family(family)?;
         let write = self.write_half()?;
-        // Why: the family's memtable may be all that keeps the log of a section whose commit is not
-        // durable. Why also behind it: one may have been committed meanwhile.
+        // Synced before the drop, because the family's memtable may be all that keeps the log of a
+        // section whose commit is not durable; and again after it, because a section may have been
+        // committed meanwhile.
         let sync_decisions = || block_on(self.env(), write.pipeline.sync_decisions());
         sync_decisions()?;
         open::drop_column_family(&self.0.read, &write.ownership, family)?;
@@ -138,27 +141,25 @@ impl Db {
         })
     }
 
-    /// Closes the database: waits for what is being written, removes files that nobody needs, and
-    /// gives the lock back. Every clone of the handle is closed with it, and so is whatever was
-    /// made with one: from then on every call fails with `Closed`, reads and transactions included,
-    /// and so does every move of an iterator and every read through a snapshot; properties are
-    /// `None`. Values that were read, and what an iterator stands at, stay readable. Calls that
-    /// cannot fail tell what is in memory ([`path`](Db::path), [`options`](Db::options),
-    /// [`column_families`](Db::column_families)) or was when the database was closed
-    /// ([`live_files`](Db::live_files), [`latest_sequence_number`](Db::latest_sequence_number)).
-    /// Closing twice is no error.
+    /// Closes the database: waits for pending writes, removes obsolete files, and releases the
+    /// lock. Every clone of the handle is closed with it, and everything created from one: from
+    /// then on every call fails with `Closed`, including reads, transactions, moves of iterators
+    /// and reads through snapshots; properties are `None`. Values that were read, and the current
+    /// entry of an iterator, stay readable. Calls that cannot fail return the state in memory
+    /// ([`path`](Db::path), [`options`](Db::options), [`column_families`](Db::column_families)) or
+    /// the state at closing ([`live_files`](Db::live_files),
+    /// [`latest_sequence_number`](Db::latest_sequence_number)). Closing twice is no error.
     ///
     /// In a process that was forked from the one that opened the database for writing, every call
-    /// fails with `Closed` in the same way, this one too, and dropping a handle does nothing.
+    /// fails with `Closed` in the same way, including this one, and dropping a handle does nothing.
     ///
-    /// The last handle that is dropped does the same, without telling what failed; iterators that
-    /// outlive it go on with the files that they hold, though. Where it is dropped inside a
-    /// background job of this or another database, in a listener for instance, the database is
-    /// closed by a thread of its own, and the drop does not wait for it.
+    /// Dropping the last handle also closes the database, without returning errors; iterators that
+    /// outlive it continue with the files that they hold, though. If it is dropped inside a
+    /// background job of this or another database, in a listener for instance, a separate thread
+    /// closes the database, and the drop does not wait for it.
     ///
     /// # Errors
-    /// What had to be written could not be. `InvalidArgument`: it is called inside a background
-    /// job.
+    /// Pending data could not be written. `InvalidArgument`: called inside a background job.
     pub fn close(&self) -> Result<()> {
         self.0.close()
     }

@@ -1,5 +1,5 @@
-//! The asynchronous forms of the calls that read and write many files in a row: opening, closing,
-//! column families and options. Each runs the blocking one on a thread of its own.
+//! The asynchronous forms of calls that read and write many files in sequence: opening, closing,
+//! column families and options. Each runs the blocking form on a separate thread.
 
 use super::Db;
 use crate::open::Options;
@@ -9,7 +9,7 @@ use karst_storage::column_family::ColumnFamily;
 use std::future::Future;
 use std::path::Path;
 
-/// Begins `job` on a thread of its own when it is first polled.
+/// Runs `job` on a separate thread, starting at the first poll.
 pub(super) async fn apart<T: Send + 'static>(
     env: Env,
     what: &'static str,
@@ -26,10 +26,9 @@ fn borrowed(pairs: &[(String, String)]) -> Vec<(&str, &str)> {
     pairs.iter().map(|(name, value)| (&name[..], &value[..])).collect()
 }
 
-/// These futures never block. What they ask for begins when they are first polled, and is carried
-/// through even if they are dropped after that; a database whose opening is not waited for is
-/// closed again. They borrow nothing. Beside the errors that are named, there may be no thread
-/// (`Io`).
+/// These futures never block. Their work begins at the first poll, and completes even if they are
+/// dropped after that; a database whose opening is dropped is closed again. They borrow nothing. In
+/// addition to the named errors, creating the thread may fail (`Io`).
 impl Db {
     /// The asynchronous form of [`Db::open`].
     ///
@@ -76,8 +75,8 @@ impl Db {
         apart(options.environment(), "karst-open", move || Db::open_read_only(path, &options))
     }
 
-    /// The asynchronous form of [`Db::close`]. Await it before the last handle is dropped: dropping
-    /// an open one closes the database on the thread that drops it.
+    /// The asynchronous form of [`Db::close`]. Await it before the last handle is dropped, because
+    /// dropping an open one closes the database on the dropping thread.
     pub fn close_async(&self) -> impl Future<Output = Result<()>> + Send + 'static {
         let db = self.clone();
         apart(self.env().clone(), "karst-close", move || db.close())
@@ -164,14 +163,14 @@ mod tests {
         });
     }
 
-    /// Whoever does not wait for an opening to end keeps nobody from the next one.
+    /// A dropped opening does not prevent the next one.
     #[test]
     fn an_opening_that_is_given_up_closes_the_database_again() {
         let options = options();
         {
             let mut opening = pin!(Db::open_async("/db", &options));
             let first = opening.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-            // It may have been quick; then it is closed by this thread.
+            // It may have finished already; then this thread closes the database.
             assert!(matches!(first, Poll::Pending | Poll::Ready(Ok(_))));
         }
         let until = std::time::Instant::now() + std::time::Duration::from_secs(60);

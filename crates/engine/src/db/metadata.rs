@@ -1,4 +1,4 @@
-//! What the database's files say of themselves, and what is known of them.
+//! Metadata and properties of the database's files.
 
 use super::Db;
 use super::timestamps::stored;
@@ -16,48 +16,49 @@ use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The properties of tables, by the path of each.
+/// Table properties by the path of the table.
 pub type TablePropertiesCollection = BTreeMap<PathBuf, Arc<TableProperties>>;
 
 impl Db {
-    /// One of RocksDB's properties, such as `rocksdb.stats`, of the default column family. `None`
-    /// if there is no such property, or the database is closed. Some read table files and block.
+    /// Returns one of RocksDB's properties, such as `rocksdb.stats`, of the default column family.
+    /// `None` if there is no such property, or the database is closed. Some read table files and
+    /// block.
     pub fn property(&self, name: &str) -> Option<String> {
         self.property_cf(&self.0.default_family, name)
     }
 
-    /// The same of a column family.
+    /// Returns a property of a column family, like [`Db::property`].
     pub fn property_cf(&self, family: &ColumnFamily, name: &str) -> Option<String> {
         self.check_open().ok()?;
         properties::text(self.0.as_subject(), &family.0, name)
     }
 
-    /// A property that is a number, of the default column family.
+    /// Returns a numeric property of the default column family.
     pub fn int_property(&self, name: &str) -> Option<u64> {
         self.int_property_cf(&self.0.default_family, name)
     }
 
-    /// The same of a column family.
+    /// Returns a numeric property of a column family.
     pub fn int_property_cf(&self, family: &ColumnFamily, name: &str) -> Option<u64> {
         self.check_open().ok()?;
         properties::number(self.0.as_subject(), &family.0, name)
     }
 
-    /// Every table and blob file the database consists of now, by column family and level.
+    /// Returns every current table and blob file of the database, by column family and level.
     pub fn live_files(&self) -> Vec<LiveFile> {
         properties::live_files(self.0.as_subject())
     }
 
-    /// Names of the tables, blob files, CURRENT, MANIFEST and OPTIONS, relative to their
-    /// directories, and the size of the MANIFEST in bytes. Logs are not among them.
+    /// Returns the names of the tables, blob files, CURRENT, MANIFEST and OPTIONS, relative to
+    /// their directories, and the size of the MANIFEST in bytes. Logs are not included.
     ///
     /// Not enough for a backup of a database that is open for writing: compactions may remove files
-    /// while they are copied, and what is not flushed is in logs.
+    /// while they are copied, and entries that are not flushed are in logs.
     pub fn live_file_names(&self) -> (Vec<String>, u64) {
         properties::live_file_names(self.0.as_subject())
     }
 
-    /// Waits until what LOG was told so far is in the file: for callers that promise so.
+    /// Waits until all lines sent to LOG so far are in the file, for callers that promise this.
     ///
     /// # Errors
     /// The database is open for reading only or closed.
@@ -67,11 +68,11 @@ impl Db {
         Ok(())
     }
 
-    /// The properties of all tables of a column family. Opens tables that are not open yet, and
-    /// waits for that on the calling thread.
+    /// Returns the properties of all tables of a column family. Opens tables that are not open yet,
+    /// and waits for that on the calling thread.
     ///
     /// # Errors
-    /// The first table that cannot be opened, or is damaged. The column family is of another
+    /// The first table that cannot be opened, or is damaged. The column family belongs to another
     /// database.
     pub fn properties_of_all_tables(&self, family: &ColumnFamily) -> Result<TablePropertiesCollection> {
         karst_io::block_on(self.env(), self.properties_of_all_tables_async(family))
@@ -80,7 +81,7 @@ impl Db {
     /// The asynchronous form of [`Db::properties_of_all_tables`].
     ///
     /// # Errors
-    /// As [`Db::properties_of_all_tables`].
+    /// Those of [`Db::properties_of_all_tables`].
     pub async fn properties_of_all_tables_async(
         &self,
         family: &ColumnFamily,
@@ -89,12 +90,12 @@ impl Db {
         properties_of(family, &family.superversion(), |_, _, _| true).await
     }
 
-    /// The properties of the tables that may have keys of the ranges. As in RocksDB, a table that
-    /// begins with the key at the end of a range is among them. Otherwise as
+    /// Returns the properties of the tables that may hold keys of the ranges. Like in RocksDB, a
+    /// table that begins with the key at the end of a range is included. Otherwise like
     /// [`Db::properties_of_all_tables`].
     ///
     /// # Errors
-    /// As [`Db::properties_of_all_tables`].
+    /// Those of [`Db::properties_of_all_tables`].
     pub fn properties_of_tables_in_range(
         &self,
         family: &ColumnFamily,
@@ -106,7 +107,7 @@ impl Db {
     /// The asynchronous form of [`Db::properties_of_tables_in_range`].
     ///
     /// # Errors
-    /// As [`Db::properties_of_all_tables`].
+    /// Those of [`Db::properties_of_all_tables`].
     pub async fn properties_of_tables_in_range_async(
         &self,
         family: &ColumnFamily,
@@ -125,22 +126,22 @@ impl Db {
         properties_of(family, &view, within).await
     }
 
-    /// What a column family consists of: its levels, tables and blob files, as the MANIFEST
-    /// describes them. Reads nothing.
+    /// Returns the levels, tables and blob files of a column family, as the MANIFEST describes
+    /// them. Reads no file.
     ///
     /// # Errors
-    /// The database is closed. The column family is of another database.
+    /// The database is closed. The column family belongs to another database.
     pub fn column_family_metadata(&self, family: &ColumnFamily) -> Result<ColumnFamilyMetaData> {
         let family = self.family(family)?;
         Ok(properties::column_family_metadata(self.0.as_subject(), family))
     }
 
-    /// The part of it that lies between two keys, both included, on one level or all: tables that
-    /// overlap the range, and levels that have such. No blob files. `None` is open. On L0 a table
-    /// that overlaps one that counts counts too.
+    /// Returns the part of the metadata between two keys, both included, on one level or all:
+    /// tables that overlap the range, and levels with such tables. No blob files. `None` is
+    /// unbounded. On L0, a table that overlaps an included one is included too.
     ///
     /// # Errors
-    /// As [`Db::column_family_metadata`].
+    /// Those of [`Db::column_family_metadata`].
     pub fn column_family_metadata_in_range(
         &self,
         family: &ColumnFamily,
@@ -156,8 +157,8 @@ impl Db {
         for of in &mut found.levels {
             let files = std::mem::take(&mut of.files);
             let ends = |at: usize| (&files[at].smallest_key[..], &files[at].largest_key[..]);
-            // Compat: RocksDB widens the range on L0 by what it finds there, until nothing is
-            // added.
+            // Compat: RocksDB widens the range on L0 by the tables it finds there, until it adds
+            // none.
             let counts = match of.level {
                 0 => overlapping_in_turn(comparator, files.len(), ends, range),
                 _ => (0..files.len()).filter(|at| overlap(comparator, ends(*at), range)).collect(),
@@ -173,20 +174,20 @@ impl Db {
         Ok(found)
     }
 
-    /// A property of a column family as a map from names to texts; `None` if it is none that is
-    /// one, or if what it tells of cannot be read. Those of tables open them, which blocks.
+    /// Returns a property of a column family as a map from names to texts; `None` if the property
+    /// is no map, or if its source cannot be read. Those of tables open them, which blocks.
     pub fn map_property_cf(&self, family: &ColumnFamily, name: &str) -> Option<BTreeMap<String, String>> {
         self.check_open().ok()?;
         properties::map(self.0.as_subject(), &family.0, name)
     }
 
-    /// The same of the default column family.
+    /// Returns a map property of the default column family.
     pub fn map_property(&self, name: &str) -> Option<BTreeMap<String, String>> {
         self.map_property_cf(&self.0.default_family, name)
     }
 
-    /// The sum of a property that is a number over all column families; `None` if one of them has
-    /// no answer. As in RocksDB, the block cache, which they share, counts once.
+    /// Returns the sum of a numeric property over all column families; `None` if one of them has no
+    /// value. Like in RocksDB, the block cache, which they share, counts once.
     pub fn aggregated_int_property(&self, name: &str) -> Option<u64> {
         self.check_open().ok()?;
         if name.starts_with("rocksdb.block-cache-") {

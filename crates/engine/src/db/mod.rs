@@ -1,8 +1,8 @@
-//! The database: one handle that delegates.
+//! The database handle, which delegates to the layers below.
 //!
 //! In: keys and options. Out: values that pin their blocks. Each call has a blocking form, which
-//! involves the calling thread only, and an asynchronous one, a `Send` future for any executor;
-//! both run the same code. The handle is cheap to clone and may be used from any thread.
+//! uses the calling thread only, and an asynchronous one, a `Send` future for any executor; both
+//! run the same code. The handle is cheap to clone and may be used from any thread.
 
 mod background;
 mod cf;
@@ -65,35 +65,35 @@ pub use wal_updates::{WalUpdate, WalUpdates};
 
 /// An open database.
 ///
-/// Opened with [`Db::open`], it can be read and written. Opened with [`Db::open_read_only`], it is
-/// the database as its files were at that moment; nothing is written to its directory. Opened with
-/// [`Db::open_as_secondary`], it follows what another process writes.
+/// Opened with [`Db::open`], it can be read and written. Opened with [`Db::open_read_only`], it
+/// shows the state of its files at that moment and writes nothing to its directory. Opened with
+/// [`Db::open_as_secondary`], it follows the writes of another process.
 #[derive(Clone, Debug)]
 pub struct Db(pub(crate) Arc<Inner>);
 
-/// What a database consists of. Each part owns its own state; there is no lock around all of it.
+/// State shared by all handles of a database. Each part owns its own state; no lock covers all of
+/// it.
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) read: ReadHalf,
-    /// `None`: it is open for reading only.
+    /// `None` if the database is open for reading only.
     pub(crate) write: Option<WriteHalf>,
     pub(crate) snapshots: Arc<Snapshots>,
-    /// What is prepared and not decided, by name. Lock: held to look or change, never while
-    /// waiting.
+    /// Undecided prepared sections by name. Lock: held to look or change, never while waiting.
     sections: Mutex<Sections>,
     default_family: ColumnFamily,
     default_read: ReadOptions,
     database: u64,
     traces: Traces,
     opened_at: std::time::Duration,
-    /// When the statistics of writes were last asked for.
+    /// Time at which the statistics of writes were last read.
     last_asked: properties::LastAsked,
     stats_history: Arc<properties::StatsHistory>,
     cache_entries: properties::CacheEntries,
 }
 
 impl Inner {
-    /// The database as its properties look at it.
+    /// Returns the database in the form that properties read.
     pub(crate) fn as_subject(&self) -> properties::Subject<'_> {
         properties::Subject {
             read: &self.read,
@@ -109,22 +109,21 @@ impl Inner {
 impl Db {
     /// Opens the database in directory `path` for reading, with all its column families.
     ///
-    /// Entries that are only in the log are read into memory; the mode of recovery is the
-    /// database's own (`wal_recovery_mode`) unless `options` changes it. Blocks the calling thread.
+    /// Entries that are only in the log are read into memory; the recovery mode is the database's
+    /// own (`wal_recovery_mode`) unless `options` overrides it. Blocks the calling thread.
     ///
     /// # Errors
-    /// The directory is no database, a file is missing, damaged or foreign, a comparator is not
-    /// known, or an option is out of range. `TryAgain`: another process changed the database each
-    /// time that it was read. The error names the file, the offset and what was
-    /// expected.
+    /// The directory is no database, a file is missing, damaged or foreign, a comparator is
+    /// unknown, or an option is out of range. `TryAgain`: another process changed the database each
+    /// time it was read. The error names the file, the offset and the expected content.
     pub fn open_read_only(path: impl AsRef<Path>, options: &Options) -> Result<Db> {
         Self::open_for_reading(path.as_ref(), options, None)
     }
 
-    /// The same with some column families only; the default one is always open.
+    /// Opens some of the column families for reading; the default one is always open.
     ///
     /// # Errors
-    /// As [`Db::open_read_only`], and if there is no column family of one of the names.
+    /// Those of [`Db::open_read_only`]; a named column family does not exist.
     pub fn open_cf_read_only(path: impl AsRef<Path>, options: &Options, families: &[&str]) -> Result<Db> {
         Self::open_for_reading(path.as_ref(), options, Some(families))
     }
@@ -171,29 +170,29 @@ impl Db {
         Ok(db)
     }
 
-    /// The value of `key` in the default column family. Waits on the calling thread if it has to
-    /// read.
+    /// Returns the value of `key` in the default column family. Blocks the calling thread while it
+    /// reads files.
     ///
     /// # Errors
-    /// What had to be read could not be, or is damaged.
+    /// A block could not be read, or is damaged.
     #[inline]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.get_cf(&self.0.default_read, &self.0.default_family, key)
     }
 
-    /// The same with options.
+    /// Returns the value of `key` in the default column family, read with `options`.
     ///
     /// # Errors
-    /// As [`Db::get`], and as the options have it.
+    /// Those of [`Db::get`], and those that the options cause.
     #[inline]
     pub fn get_opt(&self, options: &ReadOptions, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.get_cf(options, &self.0.default_family, key)
     }
 
-    /// The value of `key` in a column family.
+    /// Returns the value of `key` in a column family.
     ///
     /// # Errors
-    /// As [`Db::get_opt`], and if the column family or the snapshot is of another database.
+    /// Those of [`Db::get_opt`]; the column family or the snapshot belongs to another database.
     #[inline]
     pub fn get_cf(
         &self,
@@ -204,8 +203,8 @@ impl Db {
         self.get_bytes(options, family, key.as_ref())
     }
 
-    /// [`Db::get_cf`]. Not generic, so that the lookup is compiled here and not again in each crate
-    /// that calls it.
+    /// Implements [`Db::get_cf`]. Not generic, so that the lookup is compiled here and not again in
+    /// each crate that calls it.
     fn get_bytes(&self, options: &ReadOptions, family: &ColumnFamily, key: &[u8]) -> Result<Option<Value>> {
         let (family, superversion, at) = self.view(options, family)?;
         self.trace_get(family, key);
@@ -230,8 +229,8 @@ impl Db {
         self.get_cf_async(options, &self.0.default_family, key)
     }
 
-    /// The asynchronous form of [`Db::get_cf`]. What is cached is done in the first poll, without
-    /// an allocation.
+    /// The asynchronous form of [`Db::get_cf`]. A cached value is returned by the first poll,
+    /// without an allocation.
     pub fn get_cf_async<'a>(
         &'a self,
         options: &'a ReadOptions,
@@ -248,13 +247,14 @@ impl Db {
         })
     }
 
-    /// The values of `keys` in the default column family, in the order of the keys. What has to be
-    /// read is read at the same time, for up to 128 keys; the rest follows as they are done.
+    /// Returns the values of `keys` in the default column family, in the order of the keys. Blocks
+    /// are read concurrently for up to 128 keys; further keys follow as earlier ones finish.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<Value>>> {
         self.multi_get_cf(&self.0.default_read, &self.0.default_family, keys)
     }
 
-    /// The same with options, in a column family.
+    /// Returns the values of `keys` in a column family, in the order of the keys, read with
+    /// `options`.
     pub fn multi_get_cf<K: AsRef<[u8]>>(
         &self,
         options: &ReadOptions,
@@ -271,10 +271,10 @@ impl Db {
         }
     }
 
-    /// The values of `keys`, each in its own column family, all as of the same moment.
+    /// Returns the values of `keys`, each in its own column family, all as of the same moment.
     ///
     /// # Panics
-    /// When there are not as many column families as keys.
+    /// If there are not as many column families as keys.
     pub fn multi_get_cfs<K: AsRef<[u8]>>(
         &self,
         options: &ReadOptions,
@@ -320,7 +320,7 @@ impl Db {
     /// The asynchronous form of [`Db::multi_get_cfs`].
     ///
     /// # Panics
-    /// When there are not as many column families as keys.
+    /// If there are not as many column families as keys.
     pub fn multi_get_cfs_async<'a, K: AsRef<[u8]> + Sync>(
         &'a self,
         options: &'a ReadOptions,
@@ -339,19 +339,19 @@ impl Db {
         })
     }
 
-    /// The database as it is now, to read at later through [`ReadOptions::snapshot`]. Does not wait
-    /// for writers: with `unordered_write` the first read through it waits, if anything has to be
-    /// waited for. Blocks only while files are ingested that get no sequence number and that
-    /// snapshots must not see, for as long as it takes to sync the MANIFEST; so it is not to be
-    /// called in jobs of the environment, such as listeners, filters and merge operators are
-    /// called in, which the ingestion may need.
+    /// Takes a snapshot of the current state, for reads through [`ReadOptions::snapshot`]. Does not
+    /// wait for writers: with `unordered_write` the first read through it waits for pending
+    /// inserts. Blocks only while files are ingested that get no sequence number and that snapshots
+    /// must not see, until the MANIFEST is synced; must therefore not be called in jobs of the
+    /// environment, in which listeners, filters and merge operators run, because the ingestion may
+    /// need them.
     pub fn snapshot(&self) -> Snapshot {
         let now_s = self.env().unix_time().as_secs();
         if let Some(secondary) = &self.0.read.secondary {
             let view = secondary.view();
             return self.0.snapshots.take_state(&view.at, view.clone(), now_s);
         }
-        // Why: in a fork's child nobody lets go of what was held in the parent.
+        // In a forked child nothing releases locks that the parent held.
         let regardless = self.0.read.life.is_left_behind();
         loop {
             if let Some(snapshot) = self.0.snapshots.take(|| self.newest_seq(), now_s, regardless) {
@@ -363,87 +363,87 @@ impl Db {
         }
     }
 
-    /// The sequence number of the newest entry that was acknowledged.
+    /// Returns the sequence number of the newest acknowledged entry.
     pub fn latest_sequence_number(&self) -> u64 {
         self.newest_seq().0
     }
 
-    /// The default column family.
+    /// Returns the default column family.
     pub fn default_column_family(&self) -> &ColumnFamily {
         &self.0.default_family
     }
 
-    /// The open column family of this name.
+    /// Returns the open column family of this name, or None.
     pub fn column_family(&self, name: &str) -> Option<ColumnFamily> {
         self.0.read.families.named(name).map(ColumnFamily)
     }
 
-    /// All open column families, by id.
+    /// Returns all open column families, ordered by id.
     pub fn column_families(&self) -> Vec<ColumnFamily> {
         self.0.read.families.all().iter().cloned().map(ColumnFamily).collect()
     }
 
-    /// Names of column families that exist but were not opened.
+    /// Returns the names of column families that exist but were not opened.
     pub fn unopened_column_families(&self) -> &[String] {
         &self.0.read.unopened
     }
 
-    /// The statistics; they stay empty unless [`Options::statistics`] was given.
+    /// Returns the statistics; they stay empty unless [`Options::statistics`] was given.
     pub fn statistics(&self) -> &Arc<Statistics> {
         &self.0.read.statistics
     }
 
-    /// The environment: files, clock, threads, I/O.
+    /// Returns the environment: files, clock, threads, I/O.
     pub fn env(&self) -> &Env {
         &self.0.read.env
     }
 
-    /// The directory.
+    /// Returns the directory of the database.
     pub fn path(&self) -> &PathBuf {
         &self.0.read.path
     }
 
-    /// The options of the database that are in effect now.
+    /// Returns the database options in effect now.
     pub fn options(&self) -> Arc<DbOptions> {
         self.0.read.db_options.get()
     }
 
-    /// Numbers of the logs that hold what is not in tables, ascending.
+    /// Returns the numbers of the logs that hold entries not yet in tables, ascending.
     pub fn log_numbers(&self) -> Vec<u64> {
         self.0.as_subject().logs().iter().map(|number| number.0).collect()
     }
 
-    /// The place in a log behind which point-in-time recovery left everything out, if there is
-    /// damage: file, offset and what is wrong. What was written behind it is not seen.
+    /// Returns the place of log damage that ended point-in-time recovery, or None: file, offset and
+    /// error. Entries after it are not visible.
     pub fn log_damage(&self) -> Option<&str> {
         self.0.read.log_damage.as_deref()
     }
 
-    /// Entries that the logs and the tables have both, if the database was opened with any: of
-    /// which column families, how many, up to which sequence number. They count once. Logs of a
-    /// sound database have nothing that is in tables.
+    /// Returns a description of entries that the opening found in both the logs and the tables, or
+    /// None: their column families, count and largest sequence number. They are counted once. The
+    /// logs of an intact database have no entries that are in tables.
     pub fn log_duplicates(&self) -> Option<&str> {
         self.0.read.log_duplicates.as_deref()
     }
 
-    /// The database's identity, if it has one.
+    /// Returns the database's identity, or None.
     pub fn identity(&self) -> Option<&str> {
         self.0.read.db_id.as_deref()
     }
 
-    /// An iterator over the default column family. Seek before anything else.
+    /// Returns an iterator over the default column family. It must be positioned by a seek first.
     ///
     /// # Errors
-    /// As the options have it.
+    /// Those that the options cause.
     pub fn iter(&self, options: &ReadOptions) -> Result<DbIterator> {
         self.iter_cf(options, &self.0.default_family)
     }
 
-    /// An iterator over a column family, as of now. Never blocks: what has to be waited for, the
-    /// first seek does.
+    /// Returns an iterator over a column family, as of now. Never blocks; the first seek does any
+    /// waiting.
     ///
     /// # Errors
-    /// As [`Db::iter`], and if the column family or the snapshot is of another database.
+    /// Those of [`Db::iter`]; the column family or the snapshot belongs to another database.
     pub fn iter_cf(&self, options: &ReadOptions, family: &ColumnFamily) -> Result<DbIterator> {
         let (family, superversion, at) = self.view(options, family)?;
         let gate = self.gate(at.seq);
@@ -456,7 +456,8 @@ impl Db {
         )
     }
 
-    /// An iterator over each of several column families, in their order, all as of the same moment.
+    /// Returns an iterator over each of several column families, in their order, all as of the same
+    /// moment.
     ///
     /// # Errors
     /// Those of [`Db::iter_cf`].
@@ -471,13 +472,13 @@ impl Db {
         iterators.collect()
     }
 
-    /// Brings an iterator over `family` up to date: it then shows the newest state, or that of
-    /// `snapshot`, with the options it was made with, and lets go of the memtables and files of the
-    /// old state. It stands nowhere until the next seek.
+    /// Updates an iterator over `family` to the newest state, or that of `snapshot`, with the
+    /// options it was created with, and releases the memtables and files of the old state. It has
+    /// no position until the next seek.
     ///
     /// # Errors
-    /// The iterator is not over `family`, or the snapshot is of another database; the iterator is
-    /// then as it was.
+    /// The iterator is not over `family`, or the snapshot belongs to another database; the iterator
+    /// is then unchanged.
     pub fn refresh(
         &self,
         iterator: &mut DbIterator,
@@ -493,20 +494,21 @@ impl Db {
         Ok(())
     }
 
-    /// An iterator over all entries of a column family, hidden ones too; for tools.
+    /// Returns an iterator over all entries of a column family, including hidden ones; for tools.
     ///
     /// # Errors
-    /// As [`Db::iter_cf`].
+    /// Those of [`Db::iter_cf`].
     #[doc(hidden)]
     pub fn internal_iter(&self, options: &ReadOptions, family: &ColumnFamily) -> Result<InternalIterator> {
         let family = self.family(family)?;
-        // Why: so that what is acknowledged has been inserted.
+        // Waits until all acknowledged entries have been inserted.
         self.wait_until_readable(self.newest_seq());
         let (tables, life) = (family.tables.clone(), self.0.read.life.clone());
         Ok(InternalIterator::new(tables, family.superversion(), options.clone(), life))
     }
 
-    /// Refuses a database that is closed, and one of the process that this one was forked from.
+    /// Returns an error if the database is closed, or was opened by the process that this one was
+    /// forked from.
     ///
     /// # Errors
     /// `Closed`.
@@ -522,7 +524,8 @@ impl Db {
         if family.0.database == self.0.database { Ok(&family.0) } else { Err(foreign(family)) }
     }
 
-    /// Pins every column family of a batch, each once.
+    /// Pins the superversion of each distinct column family of a batch once, all readable at one
+    /// sequence number.
     fn batch(&self, options: &ReadOptions, families: &[&ColumnFamily], keys: usize) -> Result<Batch> {
         assert_eq!(families.len(), keys, "each key has a column family");
         let mut distinct: Vec<&Arc<Family>> = Vec::new();
@@ -554,7 +557,7 @@ impl Db {
     }
 }
 
-/// A batch over several column families.
+/// Pinned sources of a read over several column families.
 struct Batch {
     sources: Vec<multi_get::Source>,
     of_keys: Vec<u32>,
@@ -573,7 +576,7 @@ impl Inner {
             return self.read.life.check();
         }
         if karst_io::in_background() {
-            // Why refused: it would wait for the job that it is called by.
+            // Refused, because it would wait for the job that it is called by.
             return Err(Error::invalid_argument(
                 "a database is not closed inside a background job, such as a call to a listener; drop the handle there, or close it elsewhere",
             ));

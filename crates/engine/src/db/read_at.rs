@@ -1,19 +1,18 @@
-//! Where a read reads: the sequence number that it takes when it begins, and what it has to wait
-//! for.
+//! The sequence number that a read takes when it begins, and the wait until it is readable.
 //!
-//! In: read options. Out: a sequence number with what does not count up to it, and whether
-//! everything up to it is in the memtables yet. It always is unless the database has
-//! `unordered_write` set and a write is being inserted right now; then the blocking calls wait on
-//! the calling thread and the asynchronous ones as futures.
+//! In: read options. Out: a sequence number with the ranges below it that are ignored, and whether
+//! all entries up to it are in the memtables. They always are unless `unordered_write` is set and a
+//! write is being inserted; then the blocking calls wait on the calling thread and the asynchronous
+//! ones as futures.
 //!
 //! Invariants:
-//! - First the superversion is pinned, then the sequence number is taken, then waited for, and the
-//!   pinned superversion is read at that number. Why not pinned anew after the wait: a job may have
-//!   dropped meanwhile what is read at the number.
-//! - What is pinned has everything up to the number. Where memtables were exchanged between the
-//!   two, both are taken again. Otherwise the read would end at the exchange, while what was
-//!   decided about prepared transactions behind it would count already: one that was rolled back
-//!   would be seen, without what its rollback had brought back.
+//! - A read pins the superversion, then takes the sequence number, then waits for it, and reads
+//!   the pinned superversion at that number. It does not pin anew after the wait, because a job may
+//!   have dropped entries meanwhile that are visible at the number.
+//! - The pinned superversion has everything up to the number. If the memtables were exchanged
+//!   between the two steps, both are repeated. Otherwise the read would end at the exchange, while
+//!   decisions behind it about prepared transactions would count already: a rolled back transaction
+//!   would be visible, without the values that its rollback restored.
 
 use super::Db;
 use crate::read::Gate;
@@ -27,12 +26,12 @@ use karst_storage::superversion::SuperVersion;
 use karst_storage::table::drive::Attempt;
 use std::sync::Arc;
 
-/// A family, what was pinned of it, and where that is read.
+/// A family, its pinned superversion, and the read point.
 type View<'a> = (&'a Arc<Family>, Guard<Arc<SuperVersion>>, ReadAt);
 
 impl Db {
-    /// Pins a column family and says where to read it. Wait for that sequence number before
-    /// reading.
+    /// Pins a column family and returns its read point. The caller waits for that sequence number
+    /// before reading.
     #[inline]
     pub(super) fn view<'a>(&self, options: &ReadOptions, family: &'a ColumnFamily) -> Result<View<'a>> {
         let family = self.family(family)?;
@@ -48,7 +47,7 @@ impl Db {
         Ok((family, superversion, at))
     }
 
-    /// Everything that is visible or acknowledged now has at most this sequence number.
+    /// Returns the largest sequence number of any entry that is visible or acknowledged now.
     #[inline]
     pub(super) fn newest_seq(&self) -> SeqNo {
         match &self.0.write {
@@ -60,7 +59,7 @@ impl Db {
         }
     }
 
-    /// Where to read what was pinned before; for `pin_with_all`.
+    /// Returns the read point for a superversion pinned before; for `pin_with_all`.
     #[inline]
     pub(super) fn read_at(&self, options: &ReadOptions) -> Result<ReadAt> {
         #[cfg(test)]
@@ -77,7 +76,7 @@ impl Db {
         self.0.write.as_ref().is_none_or(|write| write.pipeline.is_readable(seq))
     }
 
-    /// Blocks the calling thread until everything up to `seq` can be read.
+    /// Blocks the calling thread until everything up to `seq` is readable.
     #[inline]
     pub(super) fn wait_until_readable(&self, seq: SeqNo) {
         if let Some(write) = self.0.write.as_ref().filter(|write| !write.pipeline.is_readable(seq)) {
@@ -85,15 +84,15 @@ impl Db {
         }
     }
 
-    /// What has to be waited for before reading at `seq`, if anything.
+    /// Returns the wait required before reading at `seq`, or None.
     #[inline]
     pub(super) fn gate(&self, seq: SeqNo) -> Option<Box<dyn Gate>> {
         let write = self.0.write.as_ref().filter(|write| !write.pipeline.is_readable(seq))?;
         Some(Box::new(write.pipeline.readable(seq)))
     }
 
-    /// `read`, at once if `seq` can be read, and otherwise when it can. `read` borrows nothing that
-    /// a wait must not hold.
+    /// Runs `read`, at once if `seq` is readable, otherwise when it becomes so. `read` must not
+    /// borrow anything that must not be held during a wait.
     #[inline]
     pub(super) fn attempt_at<'a, T: Send + 'a>(
         &self,
@@ -122,18 +121,18 @@ impl Db {
     }
 }
 
-/// What a test has come between what a read pins and what it reads at.
+/// Test hook that runs between pinning a superversion and taking the read point.
 #[cfg(test)]
 mod overtaken {
     use std::cell::RefCell;
 
     thread_local! {
-        /// By what the next read of this thread is overtaken.
+        /// Action that overtakes the next read of this thread.
         pub(super) static BETWEEN: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
     }
 
     pub(super) fn come_between() {
-        // Why taken first: it may read itself.
+        // Taken before the call, because the action may read too.
         if let Some(between) = BETWEEN.take() {
             between();
         }
@@ -153,7 +152,7 @@ mod tests {
     use karst_io::{Env, MemoryFileSystem, block_on};
     use karst_storage::value::Value;
 
-    /// Keys with what a read finds under them.
+    /// Keys with the values that a read finds.
     type Found = Vec<(&'static str, Option<Vec<u8>>)>;
 
     fn found<const N: usize>(keys: [&'static str; N], values: Vec<Result<Option<Value>>>) -> Found {
@@ -169,7 +168,7 @@ mod tests {
         vec![get("a"), get("k")]
     }
 
-    /// A way to read a family, and some the other one too, in which only "k" was written.
+    /// A way to read a family, and for some also the other one, in which only "k" was written.
     type Read = fn(&Db, &ColumnFamily, &ColumnFamily) -> Found;
     const READS: [Read; 9] = [
         |db, family, _| found(["k"], vec![db.get_cf(&ReadOptions::new(), family, "k")]),
@@ -206,8 +205,8 @@ mod tests {
         },
     ];
 
-    /// Every way to read, overtaken by new memtables for one of two families, a plain write to
-    /// them, and what then decides about a transaction that was prepared before.
+    /// Runs every kind of read, overtaken by new memtables for one of two families, a plain write
+    /// to them, and then the decision about a transaction that was prepared before.
     fn overtaken(decide: fn(&Db), k: &str) {
         let wanted = |key: &str| Some(if key == "a" { "first" } else { k }.as_bytes().to_vec());
         for (number, read) in READS.into_iter().enumerate() {
@@ -292,7 +291,7 @@ mod tests {
             }
         };
         write("before");
-        // Between the first iterator and the second, if each took its own sequence number.
+        // Runs between the first iterator and the second, if each took its own sequence number.
         BETWEEN.set(Some(Box::new(move || BETWEEN.set(Some(Box::new(move || write("after")))))));
         let iterators = db.iter_cfs(&ReadOptions::new(), &families.each_ref()).unwrap();
         BETWEEN.take();

@@ -1,7 +1,7 @@
-//! Secondary instances and followers: databases that another process writes, read here.
+//! Secondary instances and followers: read access to databases that another process writes.
 //!
-//! In: the primary's directory. Out: the state that it had at the last catch-up, which is one for
-//! all column families; `open/secondary.rs` says how it is found.
+//! In: the primary's directory. Out: its state at the last catch-up, one for all column families;
+//! `open/secondary.rs` documents how it is built.
 
 use super::lifecycle_async::apart;
 use super::{Db, Inner};
@@ -19,20 +19,22 @@ impl Db {
     /// Opens the database in `path` as a secondary instance, with all its column families: for
     /// reading, while another process, the primary, writes to it.
     ///
-    /// It shows the database as it was when it was opened, until
+    /// It shows the database's state at the opening, until
     /// [`try_catch_up_with_primary`](Db::try_catch_up_with_primary) is called. It takes no lock and
-    /// writes nothing in `path`; its LOG is in `secondary_path`, which is made if it is missing and
-    /// which no other instance may use. Any number may be open beside the primary, and without it.
+    /// writes nothing in `path`; its LOG is in `secondary_path`, which is created if missing and
+    /// must not be used by another instance. Any number of instances may be open, with or without
+    /// the primary.
     ///
-    /// The column families are those there are now. With `max_open_files = -1`, which is the
+    /// The column families are those that exist now. With `max_open_files = -1`, which is the
     /// default, tables and blob files are opened here and at each catch-up, so that they can be
-    /// read after the primary has removed them; with a limit a read may find its file gone.
+    /// read after the primary has removed them; with a limit a read may fail because its file is
+    /// gone.
     ///
     /// Blocks the calling thread.
     ///
     /// # Errors
-    /// As [`Db::open_read_only`]; `secondary_path` cannot be written or is `path`; a log is damaged
-    /// where it should not end; `TryAgain`: the primary removes its logs faster than they can be
+    /// Those of [`Db::open_read_only`]; `secondary_path` cannot be written or equals `path`; a log
+    /// is damaged before its end; `TryAgain`: the primary removes its logs faster than they can be
     /// read.
     pub fn open_as_secondary(
         path: impl AsRef<Path>,
@@ -42,10 +44,10 @@ impl Db {
         Self::open_secondary(path.as_ref(), secondary_path.as_ref(), options, None)
     }
 
-    /// The same with some column families only; the default one is always open.
+    /// Opens some of the column families as a secondary instance; the default one is always open.
     ///
     /// # Errors
-    /// As [`Db::open_as_secondary`], and if there is no column family of one of the names.
+    /// Those of [`Db::open_as_secondary`]; a named column family does not exist.
     pub fn open_cf_as_secondary(
         path: impl AsRef<Path>,
         secondary_path: impl AsRef<Path>,
@@ -77,16 +79,16 @@ impl Db {
         })
     }
 
-    /// Opens the database in `path` as a secondary instance that catches up by itself, every
-    /// `follower_refresh_catchup_period_ms`. What fails is tried again up to
+    /// Opens the database in `path` as a secondary instance that catches up automatically, every
+    /// `follower_refresh_catchup_period_ms`. A failed catch-up is retried up to
     /// `follower_catchup_retry_count` times, `follower_catchup_retry_wait_ms` apart, and then at
-    /// the next period; its LOG says so. It may also be told to catch up, as any secondary. Closing
-    /// it, or dropping the last handle, ends that.
+    /// the next period; failures are written to its LOG. It may also catch up on request like any
+    /// secondary. Closing it, or dropping the last handle, stops it.
     ///
     /// Blocks the calling thread.
     ///
     /// # Errors
-    /// As [`Db::open_as_secondary`], and if there is no thread for it (`Io`).
+    /// Those of [`Db::open_as_secondary`]; its thread cannot be created (`Io`).
     pub fn open_as_follower(
         path: impl AsRef<Path>,
         secondary_path: impl AsRef<Path>,
@@ -115,30 +117,30 @@ impl Db {
         })
     }
 
-    /// Has a secondary instance show what the primary has written since it was opened or caught up
-    /// last: all that was in the primary's MANIFEST and logs when this call began. Reads that have
-    /// begun, iterators and snapshots go on seeing what they saw. Column families that the primary
-    /// has made meanwhile are not shown; those that it has dropped stay as they were. Blocks; of
-    /// several calls one does the work and the others wait for it.
+    /// Makes a secondary instance show the primary's writes since it was opened or last caught up:
+    /// all that were in the primary's MANIFEST and logs when this call began. Reads that have
+    /// begun, iterators and snapshots keep their state. Column families that the primary has
+    /// created meanwhile are not shown; those that it has dropped stay unchanged. Blocks; of
+    /// several concurrent calls one does the work and the others wait for it.
     ///
     /// # Errors
     /// `InvalidArgument`: the database is no secondary instance. `NotFound`, `Corruption`, `Io`: a
-    /// file that is needed is gone, damaged or cannot be read; the error names it. `TryAgain`: the
+    /// required file is gone, damaged or cannot be read; the error names it. `TryAgain`: the
     /// primary removes its logs faster than they can be read; try again. In each case the database
-    /// shows what it showed before, and a later call may succeed.
+    /// keeps its state, and a later call may succeed.
     pub fn try_catch_up_with_primary(&self) -> Result<()> {
         self.check_open()?;
         self.0.catch_up()
     }
 
-    /// The asynchronous form of [`Db::try_catch_up_with_primary`]. Once polled it is carried
-    /// through, whether it is awaited or not.
+    /// The asynchronous form of [`Db::try_catch_up_with_primary`]. Once polled it completes, even
+    /// if it is dropped.
     pub fn try_catch_up_with_primary_async(&self) -> impl Future<Output = Result<()>> + Send + 'static {
         let db = self.clone();
         apart(self.env().clone(), "karst-catch-up", move || db.try_catch_up_with_primary())
     }
 
-    /// The state to read with these options.
+    /// Returns the state to read with these options.
     pub(super) fn secondary_view(
         &self,
         secondary: &Secondary,
@@ -165,7 +167,7 @@ impl Inner {
     }
 }
 
-/// Catches up until the database is closed or dropped.
+/// Catches up periodically until the database is closed or dropped.
 async fn follow(env: Env, db: Weak<Inner>) {
     let mut failures = 0;
     loop {
@@ -181,7 +183,7 @@ async fn follow(env: Env, db: Weak<Inner>) {
             let Some(secondary) = db.upgrade().and_then(|db| db.read.secondary.clone()) else { return };
             secondary.closing.listen()
         };
-        // Why at least one: a period of 0 would be a loop without a pause.
+        // At least 1 ms, because a period of 0 would make a loop without a pause.
         race(closing, sleep(&env, Duration::from_millis(wait_ms.max(1)))).await;
         let Some(db) = db.upgrade() else { return };
         if db.read.life.check().is_err() {

@@ -1,4 +1,4 @@
-//! Options as they are, and as they change while the database is open.
+//! Reading options, and changing them while the database is open.
 
 use super::Db;
 use crate::open::{change_db_options, change_family_options};
@@ -7,24 +7,24 @@ use karst_base::options::ColumnFamilyOptions;
 use karst_storage::column_family::ColumnFamily;
 
 impl Db {
-    /// The options that a column family is read and written with now.
+    /// Returns the current options of a column family.
     ///
     /// # Errors
-    /// The database is closed, or the column family is of another one.
+    /// The database is closed, or the column family belongs to another one.
     pub fn get_options(&self, family: &ColumnFamily) -> Result<ColumnFamilyOptions> {
         Ok(self.family(family)?.settings().options.clone())
     }
 
     /// Changes options of a column family, by RocksDB's names (`"write_buffer_size"`,
     /// `"compaction_options_fifo"`, `"block_based_table_factory"` with those of tables in braces).
-    /// All of them change or none does. They are in force for whatever begins after the call,
-    /// written to the OPTIONS file, and found there by the next opening unless that sets them
-    /// itself. Reads and jobs that run go on as they began. Blocks.
+    /// Either all of them change or none does. They apply to reads and jobs that begin after the
+    /// call, are written to the OPTIONS file, and are used by the next opening unless that sets
+    /// them itself. Running reads and jobs keep the old ones. Blocks.
     ///
     /// # Errors
-    /// An option is not known, cannot change while the database is open or not to this value, and
-    /// is named; the database is open for reading only or closed; OPTIONS could not be written.
-    /// Nothing has changed then.
+    /// An option is unknown, or cannot change while the database is open or not to this value (the
+    /// error names it); the database is open for reading only or closed; OPTIONS could not be
+    /// written. No option has changed then.
     pub fn set_options(&self, family: &ColumnFamily, options: &[(&str, &str)]) -> Result<()> {
         let (family, write) = (self.family(family)?, self.write_half()?);
         {
@@ -39,10 +39,10 @@ impl Db {
         Ok(())
     }
 
-    /// Changes options of the database, by RocksDB's names. As [`Db::set_options`] otherwise.
+    /// Changes options of the database, by RocksDB's names. Otherwise like [`Db::set_options`].
     ///
     /// # Errors
-    /// As [`Db::set_options`].
+    /// Those of [`Db::set_options`].
     pub fn set_db_options(&self, options: &[(&str, &str)]) -> Result<()> {
         let write = self.write_half()?;
         {

@@ -1,5 +1,4 @@
-//! What can be said about keys without reading their values: how large a range is, and whether a
-//! key may exist.
+//! Estimates about keys that read no values: the size of a range, and whether a key may exist.
 
 use super::Db;
 use super::timestamps::stored;
@@ -10,9 +9,9 @@ use karst_storage::column_family::ColumnFamily;
 use karst_storage::value::Value;
 
 impl Db {
-    /// About how many bytes of table files each range of the default column family takes: the keys
-    /// from the first on and before the second. Reads indexes that are not in memory, and waits for
-    /// them on the calling thread.
+    /// Returns the approximate bytes of table files that each range of the default column family
+    /// takes: the keys from the first, up to but not including the second. Reads indexes that are
+    /// not in memory, and waits for them on the calling thread.
     ///
     /// # Errors
     /// An index could not be read, or is damaged.
@@ -20,10 +19,11 @@ impl Db {
         self.approximate_sizes_cf(&SizeApproximationOptions::default(), &self.0.default_family, ranges)
     }
 
-    /// The same of any column family, and of what `options` say.
+    /// Returns the approximate bytes of each range of any column family, in the parts (tables,
+    /// memtables) that `options` include.
     ///
     /// # Errors
-    /// As [`Db::approximate_sizes`], and if the column family is of another database.
+    /// Those of [`Db::approximate_sizes`]; the column family belongs to another database.
     /// `InvalidArgument`: the options include nothing.
     pub fn approximate_sizes_cf(
         &self,
@@ -37,7 +37,7 @@ impl Db {
     /// The asynchronous form of [`Db::approximate_sizes_cf`].
     ///
     /// # Errors
-    /// As [`Db::approximate_sizes_cf`].
+    /// Those of [`Db::approximate_sizes_cf`].
     pub async fn approximate_sizes_cf_async(
         &self,
         options: &SizeApproximationOptions,
@@ -55,11 +55,11 @@ impl Db {
         sizes::approximate_sizes(&family.tables, &family.superversion(), options, &ranges).await
     }
 
-    /// About how many entries the memtables of a column family have for the keys of a range, older
-    /// versions too, and how many bytes they take. Reads nothing.
+    /// Returns the approximate number of entries, including older versions, and of bytes that the
+    /// memtables of a column family hold for a range of keys. Reads no file.
     ///
     /// # Errors
-    /// The column family is of another database.
+    /// The column family belongs to another database.
     pub fn approximate_memtable_stats_cf(
         &self,
         family: &ColumnFamily,
@@ -72,19 +72,21 @@ impl Db {
         Ok(each.fold((0, 0), |(entries, bytes), of| (entries + of.0, bytes + of.1)))
     }
 
-    /// Whether `key` may be in the default column family, as far as memory tells: no is certain,
-    /// yes is not. Never reads from storage.
+    /// Returns false if memory shows that `key` is not in the default column family, true if it may
+    /// be. Never reads from storage.
     ///
     /// # Errors
-    /// As [`Db::get`], of what is in memory: it is damaged, or merge operands cannot be merged.
+    /// Those of [`Db::get`], for data in memory: it is damaged, or merge operands cannot be merged.
     pub fn key_may_exist(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         Ok(self.key_may_exist_cf(&self.0.default_read, &self.0.default_family, key)?.0)
     }
 
-    /// The same of any column family, and the value if it is in memory.
+    /// Returns for a key of any column family whether it may exist, and its value if that is in
+    /// memory.
     ///
     /// # Errors
-    /// As [`Db::key_may_exist`], and if the column family or the snapshot is of another database.
+    /// Those of [`Db::key_may_exist`]; the column family or the snapshot belongs to another
+    /// database.
     pub fn key_may_exist_cf(
         &self,
         options: &ReadOptions,
@@ -94,7 +96,7 @@ impl Db {
         self.key_may_exist_bytes(options, family, key.as_ref())
     }
 
-    /// Not generic, for the reason that `Db::write_one` gives.
+    /// Not generic, for the reason that `Db::write_one` states.
     fn key_may_exist_bytes(
         &self,
         options: &ReadOptions,

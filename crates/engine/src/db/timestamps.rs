@@ -1,13 +1,13 @@
-//! User-defined timestamps: reads that tell them, and the history that is kept.
+//! User-defined timestamps: reads that return them, and the retained history.
 //!
 //! In: keys, and in the options the timestamp to read at. Out: values with the timestamps that they
 //! were written with. A column family has timestamps if its comparator has
 //! ([`Comparator::timestamp_size`](karst_format::comparator::Comparator::timestamp_size)); the tree
-//! stores each key with the timestamp behind it, and whatever comes from a user without one gets
-//! the greatest there is, which sorts before all others of the key.
+//! stores each key followed by its timestamp, and user keys without one get the greatest timestamp,
+//! which sorts before all others of the key.
 //!
-//! Invariant: whoever reads has pinned a tree first and compares its timestamp with
-//! `full_history_ts_low` then, so nothing that it needs was collected in what it has pinned.
+//! Invariant: a reader first pins a tree and then compares its timestamp with
+//! `full_history_ts_low`, so no version that it needs was dropped from the pinned tree.
 
 use super::Db;
 use crate::read::sought_key::Timestamp;
@@ -21,11 +21,11 @@ use karst_storage::value::Value;
 use std::borrow::Cow;
 
 impl Db {
-    /// The value of `key` in a column family, as of the options' timestamp, and the timestamp that
-    /// it was written with. Waits on the calling thread if it has to read.
+    /// Returns the value of `key` in a column family, as of the options' timestamp, and the
+    /// timestamp that it was written with. Blocks the calling thread while it reads files.
     ///
     /// # Errors
-    /// As [`Db::get_cf`]; `InvalidArgument`: the column family has no timestamps.
+    /// Those of [`Db::get_cf`]; `InvalidArgument`: the column family has no timestamps.
     pub fn get_cf_with_ts(
         &self,
         options: &ReadOptions,
@@ -35,7 +35,7 @@ impl Db {
         self.get_with_ts_blocking(options, family, key.as_ref())
     }
 
-    /// Not generic, for the reason that `Db::write_one` gives.
+    /// Not generic, for the reason that `Db::write_one` states.
     fn get_with_ts_blocking(
         &self,
         options: &ReadOptions,
@@ -48,7 +48,7 @@ impl Db {
     /// The asynchronous form of [`Db::get_cf_with_ts`].
     ///
     /// # Errors
-    /// As [`Db::get_cf_with_ts`].
+    /// Those of [`Db::get_cf_with_ts`].
     pub async fn get_cf_with_ts_async(
         &self,
         options: &ReadOptions,
@@ -66,9 +66,9 @@ impl Db {
         get::get_with_timestamp(&family.tables, &superversion, options, &at, key.as_ref()).await
     }
 
-    /// The values of `keys` in a column family, as [`Db::get_cf_with_ts`] tells them, in the order
-    /// of the keys. What has to be read is read at the same time, as in [`Db::multi_get`]; waits on
-    /// the calling thread.
+    /// Returns the values of `keys` in a column family, with timestamps as in
+    /// [`Db::get_cf_with_ts`], in the order of the keys. Blocks are read concurrently, as in
+    /// [`Db::multi_get`]; waits on the calling thread.
     pub fn multi_get_cf_with_ts<K: AsRef<[u8]>>(
         &self,
         options: &ReadOptions,
@@ -90,23 +90,23 @@ impl Db {
         values.into_iter().zip(timestamps).map(|(value, at)| Ok(with(value?, at))).collect()
     }
 
-    /// The timestamp before which a column family keeps no more than the newest entry of each key;
+    /// Returns the timestamp before which a column family keeps only the newest entry of each key;
     /// `None` if all history is kept.
     ///
     /// # Errors
-    /// `InvalidArgument`: the column family has no timestamps, or is of another database.
+    /// `InvalidArgument`: the column family has no timestamps, or belongs to another database.
     pub fn full_history_ts_low(&self, family: &ColumnFamily) -> Result<Option<Vec<u8>>> {
         Ok(history_of(self.family(family)?)?.full_history_ts_low())
     }
 
-    /// Has a column family keep no history before `timestamp`: compactions may drop entries before
+    /// Discards a column family's history before `timestamp`: compactions may drop entries before
     /// it that a later entry before it hides, and reads at earlier timestamps are refused from now
-    /// on. It is in the MANIFEST when this returns. Blocks.
+    /// on. The limit is in the MANIFEST when this returns. Blocks.
     ///
     /// # Errors
     /// `InvalidArgument`: the column family has no timestamps, the timestamp is not of their size,
-    /// or history was given up further than that. The database is open for reading only or closed,
-    /// or the MANIFEST could not be written.
+    /// or is before the current limit. The database is open for reading only or closed, or the
+    /// MANIFEST could not be written.
     pub fn increase_full_history_ts_low(
         &self,
         family: &ColumnFamily,
@@ -115,7 +115,7 @@ impl Db {
         self.increase_ts_low_blocking(family, timestamp.as_ref())
     }
 
-    /// Not generic, for the reason that `Db::write_one` gives.
+    /// Not generic, for the reason that `Db::write_one` states.
     fn increase_ts_low_blocking(&self, family: &ColumnFamily, timestamp: &[u8]) -> Result<()> {
         karst_io::block_on(self.env(), self.increase_full_history_ts_low_async(family, timestamp))
     }
@@ -123,7 +123,7 @@ impl Db {
     /// The asynchronous form of [`Db::increase_full_history_ts_low`].
     ///
     /// # Errors
-    /// As [`Db::increase_full_history_ts_low`].
+    /// Those of [`Db::increase_full_history_ts_low`].
     pub async fn increase_full_history_ts_low_async(
         &self,
         family: &ColumnFamily,
@@ -152,12 +152,12 @@ impl Db {
             ..VersionEdit::default()
         };
         write.ownership.versions.install(Change::edit(edit)).await?;
-        // Of two calls that come at the same time, the later timestamp stays.
+        // Of two concurrent calls, the later timestamp wins.
         refuse_earlier()
     }
 
-    /// Whether the options have a timestamp just if the family has them, and one that can be read
-    /// at. The tree that is read was pinned before.
+    /// Returns an error unless the options have a timestamp exactly if the family does, and one
+    /// that is readable. The tree must be pinned before.
     #[inline]
     pub(super) fn check_timestamps(options: &ReadOptions, family: &Family) -> Result<()> {
         match family.history() {
@@ -182,13 +182,14 @@ impl Db {
         };
         check_size(family, timestamp)?;
         options.iter_start_ts.iter().try_for_each(|start| check_size(family, start))?;
-        // Compat: an iteration may begin before it (`iter_start_ts`), and is shown what is left.
+        // Compat: an iteration may begin before it (`iter_start_ts`), and shows the remaining
+        // history.
         check_kept(family, timestamp)
     }
 }
 
-/// Refuses a timestamp from before what the family's history is kept of. The tree that is read was
-/// pinned before.
+/// Returns an error if `timestamp` is below `full_history_ts_low` of the family. The caller has
+/// pinned the tree that it reads.
 pub(super) fn check_kept(family: &Family, timestamp: &[u8]) -> Result<()> {
     match family.history().and_then(History::full_history_ts_low) {
         Some(low) if family.config.comparator.compare_timestamps(timestamp, &low).is_lt() => {
@@ -203,7 +204,7 @@ pub(super) fn check_kept(family: &Family, timestamp: &[u8]) -> Result<()> {
     }
 }
 
-/// A key or a bound as a user says it, as the tree has it: before all of the key's entries.
+/// Returns a user's key or bound in the form that the tree stores: before all of the key's entries.
 pub(super) fn stored<'k>(family: &Family, bare: &'k [u8]) -> Cow<'k, [u8]> {
     match family.history() {
         None => Cow::Borrowed(bare),
@@ -211,7 +212,7 @@ pub(super) fn stored<'k>(family: &Family, bare: &'k [u8]) -> Cow<'k, [u8]> {
     }
 }
 
-/// What a family has of the past.
+/// Returns the history state of a family with timestamps.
 fn history_of(family: &Family) -> Result<&History> {
     family.history().ok_or_else(|| {
         Error::invalid_argument(format!("column family {:?} has no timestamps", Named(&family.config.name)))

@@ -1,8 +1,8 @@
-//! The trace of what is asked: begun, ended, and what reads have put into it.
+//! Query and I/O traces: start, end, and the records of reads.
 //!
 //! In: reads that have found their column family. Out: records for the tracer
 //! ([`karst_base::trace`]), which gets those of writes from the commit pipeline and those of seeks
-//! from iterators. Invariant: nothing is put together for a database that is not traced.
+//! from iterators. Invariant: no record is built for a database that is not traced.
 
 use super::{Db, Inner};
 use karst_base::error::Result;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub(super) struct Traces {
     pub(super) queries: Arc<Tracer>,
     io: Arc<Tracer>,
-    /// Tells the I/O trace of operations, while there is one. Lock: held to exchange it.
+    /// Passes file operations to the I/O trace while there is one. Lock: held to exchange it.
     observer: Arc<Mutex<Option<Arc<dyn FileObserver>>>>,
 }
 
@@ -34,10 +34,10 @@ impl Traces {
         self.queries.has_trace() || self.io.has_trace()
     }
 
-    /// Ends those that run. Blocks.
+    /// Ends the running traces. Blocks.
     ///
     /// # Errors
-    /// As [`Db::end_trace`].
+    /// Those of [`Db::end_trace`].
     pub(super) fn end(&self) -> Result<()> {
         drop(self.observer.lock().take());
         let queries = self.queries.end_if_running();
@@ -46,10 +46,10 @@ impl Traces {
 }
 
 impl Db {
-    /// Begins to write down what is asked of the database: writes, gets, multi gets and seeks of
-    /// iterators, with their times, in RocksDB's format. Does not block, and neither does what is
-    /// traced: records are handed to `writer` on a thread that may. Closing the database ends the
-    /// trace.
+    /// Starts a trace of the queries of the database: writes, gets, multi gets and seeks of
+    /// iterators, with their times, in RocksDB's format. Neither this call nor a traced one blocks,
+    /// because a thread that may block passes the records to `writer`. Closing the database ends
+    /// the trace.
     ///
     /// # Errors
     /// `Busy`: the database is traced already. `Closed`.
@@ -58,29 +58,28 @@ impl Db {
         self.0.traces.queries.start(options, writer)
     }
 
-    /// Ends the trace. Blocks until all of its records are with its writer.
+    /// Ends the trace. Blocks until its writer has all of its records.
     ///
     /// # Errors
-    /// `InvalidArgument`: there is no trace. `Incomplete`: records are missing, as the writer was
-    /// too slow for them. Or what the writer said when it failed first. In the last two cases the
-    /// trace has ended.
+    /// `InvalidArgument`: there is no trace. `Incomplete`: records are missing because the writer
+    /// was too slow. Otherwise the writer's first error. In the last two cases the trace has ended.
     pub fn end_trace(&self) -> Result<()> {
         block_on(self.env(), self.end_trace_async())
     }
 
-    /// The asynchronous form of [`Db::end_trace`]. Once it was polled the trace ends, whether or
-    /// not it is polled again.
+    /// The asynchronous form of [`Db::end_trace`]. Once polled, the trace ends even if the future
+    /// is dropped.
     ///
     /// # Errors
-    /// As [`Db::end_trace`].
+    /// Those of [`Db::end_trace`].
     pub async fn end_trace_async(&self) -> Result<()> {
         self.check_open()?;
         self.0.traces.queries.end().await
     }
 
-    /// Begins to write down what is done to the database's files: reads, and writes, syncs and so
-    /// on of files that are opened for writing from now on. Of the options the largest size and the
-    /// sampling count. Does not block.
+    /// Starts a trace of the operations on the database's files: all reads, and writes, syncs and
+    /// other operations of files that are opened for writing from now on. Of the options only the
+    /// maximum size and the sampling apply. Does not block.
     ///
     /// # Errors
     /// `Busy`: there is an I/O trace already. `Closed`.
@@ -94,19 +93,19 @@ impl Db {
         Ok(())
     }
 
-    /// Ends the I/O trace. Blocks until all of its records are with its writer.
+    /// Ends the I/O trace. Blocks until its writer has all of its records.
     ///
     /// # Errors
-    /// As [`Db::end_trace`].
+    /// Those of [`Db::end_trace`].
     pub fn end_io_trace(&self) -> Result<()> {
         block_on(self.env(), self.end_io_trace_async())
     }
 
-    /// The asynchronous form of [`Db::end_io_trace`]. Once it was polled the trace ends, whether or
-    /// not it is polled again.
+    /// The asynchronous form of [`Db::end_io_trace`]. Once polled, the trace ends even if the
+    /// future is dropped.
     ///
     /// # Errors
-    /// As [`Db::end_trace`].
+    /// Those of [`Db::end_trace`].
     pub async fn end_io_trace_async(&self) -> Result<()> {
         self.check_open()?;
         drop(self.0.traces.observer.lock().take());
@@ -120,7 +119,7 @@ impl Db {
         }
     }
 
-    /// The same of many keys, each in the column family that `family_of` its number is.
+    /// Traces a multi get; `family_of` maps the index of a key to its column family.
     #[inline]
     pub(super) fn trace_multi_get<K: AsRef<[u8]>>(
         &self,
@@ -135,7 +134,7 @@ impl Db {
 }
 
 impl Inner {
-    /// Where its files are.
+    /// Returns the directories of the database's files.
     fn directories(&self) -> Vec<PathBuf> {
         let wal_directory = PathBuf::from(&self.read.db_options.get().wal_dir);
         let mut all: Vec<_> = self.read.shared.all_places().into_iter().map(|(_, place)| place).collect();

@@ -1,14 +1,14 @@
-//! A database that is opened as it was at a timestamp.
+//! Opening a database as of a timestamp, without later entries.
 //!
-//! In: a database, and a timestamp. Out: the open database without what column families with
-//! timestamps had at later ones.
+//! In: a database, and a timestamp. Out: the open database, without the later entries of column
+//! families with timestamps.
 //!
-//! All tables of such a column family are written anew, by compactions that drop the later entries.
-//! Invariant: compactions that do not know the timestamp have ended before its tables are numbered,
-//! so a table that was written behind that number has no later entry.
+//! All tables of such a column family are rewritten by compactions that drop the later entries.
+//! Invariant: compactions that do not know the timestamp have ended before the first new file
+//! number is taken, so a table with that number or a larger one has no later entry.
 //!
-//! Compat: as RocksDB's `DB::OpenAndTrimHistory`: if it fails, or does not end, some entries may be
-//! gone and others not; it may be called again. Nothing else is said in the MANIFEST.
+//! Compat: like RocksDB's `DB::OpenAndTrimHistory`: if it fails, or is interrupted, some entries
+//! may be gone and others not; it may be called again. The MANIFEST records nothing else about it.
 
 use super::Db;
 use super::lifecycle_async::apart;
@@ -21,7 +21,7 @@ use karst_storage::column_family::{ColumnFamily, History};
 use std::future::Future;
 use std::path::Path;
 
-/// Has compactions of a column family trim for as long as it is there.
+/// Resets the trim timestamp of a column family's compactions when dropped.
 struct Trimming<'a>(&'a History);
 
 impl Drop for Trimming<'_> {
@@ -47,16 +47,16 @@ impl Db {
         })
     }
 
-    /// Opens as [`Db::open_cf`] does, and removes whatever was written at timestamps behind
-    /// `timestamp`, deletions too, from those of the column families that have timestamps. Blocks
-    /// for as long as it takes to write all their tables anew. An empty timestamp removes nothing.
+    /// Opens like [`Db::open_cf`], and removes all entries with timestamps after `timestamp`,
+    /// including deletions, from the column families that have timestamps. Blocks until all their
+    /// tables are rewritten. An empty timestamp removes nothing.
     ///
     /// If it fails, some of these entries may have been removed; it may be called again.
     ///
     /// # Errors
-    /// As [`Db::open_cf`] and [`Db::compact_range`]. `InvalidArgument`:
+    /// Those of [`Db::open_cf`] and [`Db::compact_range`]. `InvalidArgument`:
     /// `avoid_flush_during_recovery` is set, or timestamps have another size. `NotSupported`:
-    /// tables are not written anew, as with FIFO compaction.
+    /// tables cannot be rewritten, as with FIFO compaction.
     pub fn open_and_trim_history(
         path: impl AsRef<Path>,
         options: &Options,
@@ -66,7 +66,7 @@ impl Db {
         Self::open_and_trim(path.as_ref(), options, families, timestamp.as_ref())
     }
 
-    /// Not generic, for the reason that `Db::write_one` gives.
+    /// Not generic, for the reason that `Db::write_one` states.
     fn open_and_trim(path: &Path, options: &Options, families: &[&str], timestamp: &[u8]) -> Result<Db> {
         if options.db_options(DbOptions::default())?.avoid_flush_during_recovery {
             return Err(Error::invalid_argument(
@@ -88,10 +88,10 @@ impl Db {
         let Some(history) = family.0.history() else { return Ok(()) };
         history.set_trim_ts(Some(timestamp.to_vec()));
         let _trimming = Trimming(history);
-        // Why: flushes do not trim.
+        // Flushed first, because flushes do not trim.
         self.flush_cfs(&FlushOptions::default(), &[family])?;
-        // Why: compactions that began before do not trim either, and end now; those that begin from
-        // now on do.
+        // Compactions that began before do not trim either, and end now; those that begin from now
+        // on trim.
         self.pause_background_work()?;
         let first = self.write_half()?.ownership.versions.new_file_number();
         self.continue_background_work()?;

@@ -1,23 +1,22 @@
-//! Two-phase commit, as the database does it: prepare, then commit or roll back, across a crash in
-//! between.
+//! Two-phase commit of the database: prepare, then commit or roll back, possibly after a crash.
 //!
 //! In: a batch under a name. Out: after prepare it survives a crash, and has no effect until it is
-//! committed. Locks and snapshots are the caller's business.
+//! committed. Locks and snapshots are the caller's responsibility.
 //!
-//! With [`Options::write_prepared`](crate::Options::write_prepared) the batch is inserted when it
-//! is prepared, and nobody sees it; a commit says from where on everybody does, and a rollback
-//! writes what was there before. Without, it is inserted when it is committed.
+//! With [`Options::write_prepared`](crate::Options::write_prepared) the batch is inserted invisibly
+//! when it is prepared; a commit sets the sequence number from which it is visible, and a rollback
+//! rewrites the previous values. Otherwise, it is inserted when it is committed.
 //! docs/decisions/write-prepared.md has the argument.
 //!
 //! Invariants:
-//! - Each phase is logged, whatever the write options say of the log; a commit that only the
-//!   memtables knew of could come again.
-//! - A name is in the list from when its prepare is begun until it is decided, with what is being
-//!   done to it ([`Stage`]); so nobody else prepares, or decides, under it meanwhile.
+//! - Each phase is logged, regardless of the write options; a commit that only the memtables hold
+//!   could be repeated.
+//! - A name is in the list from the beginning of its prepare until it is decided, with its current
+//!   stage ([`Stage`]), so that no other caller prepares or decides under it meanwhile.
 //! - The log with a prepared section is kept until that is decided, and after a commit until all
-//!   that it brought is in tables.
-//! - The futures are driven to their end. One that is dropped leaves the name taken, and the log of
-//!   the section kept, until the database is opened anew.
+//!   entries of the section are in tables.
+//! - The futures must be driven to completion. A dropped one leaves the name taken, and the log of
+//!   the section kept, until the database is reopened.
 
 use super::Db;
 use super::hooks::TransactionHooks;
@@ -35,7 +34,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-/// What is being done to a section.
+/// Current step of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Preparing,
@@ -43,12 +42,12 @@ enum Stage {
     Deciding,
 }
 
-/// The sections that are prepared and not decided, or being so, by name.
+/// The undecided sections by name: those being prepared, prepared, or being decided.
 #[derive(Debug, Default)]
 pub(super) struct Sections(BTreeMap<Vec<u8>, (Arc<Section>, Stage)>);
 
 impl Sections {
-    /// Those that were found prepared.
+    /// Returns the list of the sections that recovery found prepared.
     pub(super) fn found(sections: &[Arc<Section>]) -> Self {
         Self(sections.iter().map(|s| (s.name.clone(), (s.clone(), Stage::Prepared))).collect())
     }
@@ -84,7 +83,7 @@ impl Sections {
         }
     }
 
-    /// A section is prepared, be it again.
+    /// Marks a section as prepared, for the first time or again after a failed decision.
     fn set_prepared(&mut self, name: &[u8]) {
         if let Some((_, stage)) = self.0.get_mut(name) {
             *stage = Stage::Prepared;
@@ -95,31 +94,31 @@ impl Sections {
         self.0.remove(name);
     }
 
-    /// Those that are prepared, in the order of names.
+    /// Returns the sections that are prepared, in the order of names.
     fn prepared(&self) -> impl Iterator<Item = &Arc<Section>> {
         self.0.values().filter(|(_, stage)| *stage != Stage::Preparing).map(|(section, _)| section)
     }
 }
 
-/// A transaction that is prepared and not decided.
+/// A prepared, undecided transaction.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PreparedTransaction {
-    /// Its name.
+    /// The transaction's name.
     pub name: Vec<u8>,
-    /// What its commit will write.
+    /// The batch that its commit writes.
     pub batch: WriteBatch,
 }
 
 impl TransactionHooks<'_> {
     /// Makes `batch` durable under `name`, without effect. The database must have been opened with
-    /// `allow_2pc`. Keys of column families that have timestamps need none yet.
+    /// `allow_2pc`. Keys of column families with timestamps need none yet.
     ///
     /// # Errors
-    /// As [`Db::write`]; `InvalidArgument`: the name is in use, or `allow_2pc` is off;
-    /// `NotSupported`: keys have timestamps, and what is prepared is inserted. Then it is not
-    /// prepared, but for an `Io` error of the log, after which it may be found so when the database
-    /// is opened anew.
+    /// Those of [`Db::write`]; `InvalidArgument`: the name is in use, or `allow_2pc` is off;
+    /// `NotSupported`: keys have timestamps, and prepared batches are inserted. The batch is not
+    /// prepared then, except after an `Io` error of the log, which the next opening may find
+    /// prepared.
     pub async fn prepare(
         self,
         by: Caller,
@@ -142,8 +141,8 @@ impl TransactionHooks<'_> {
         let section = Arc::new(Section::new(name, batch, numbers).with_timestamps(timestamps));
         db.0.sections.lock().begin(&section)?;
         let outcome = phase(write, by, options, PhaseWrite::new(&section, Phase::Prepare), false).await;
-        // Why not if it may be in memtables: an insert panicked, and what was inserted must stay
-        // hidden. It is prepared in the log, so the next opening finds it.
+        // The section is kept if it may be in memtables, because inserted entries must stay hidden
+        // after an insert panicked. The log has it as prepared, so the next opening finds it.
         if outcome.is_err() && !section.may_be_inserted() {
             db.0.sections.lock().remove(name);
             db.release(write, &section);
@@ -154,13 +153,13 @@ impl TransactionHooks<'_> {
         outcome
     }
 
-    /// Writes what was prepared under `name`; at `timestamp`, where keys have any.
+    /// Writes the batch prepared under `name`, at `timestamp` if keys have timestamps.
     ///
     /// # Errors
     /// `InvalidArgument`: keys have timestamps, and none was given, or one of another size;
-    /// `NotFound` if nothing is prepared; `Busy` if somebody prepares or decides it right now;
-    /// otherwise as [`Db::write`], and then it is prepared as before, but for an `Io` error of the
-    /// log, after which it may be found committed when the database is opened anew.
+    /// `NotFound` if no batch is prepared under the name; `Busy` if another caller is preparing or
+    /// deciding it; otherwise those of [`Db::write`], and then it stays prepared, except after an
+    /// `Io` error of the log, which the next opening may find committed.
     pub async fn commit_prepared(
         self,
         by: Caller,
@@ -171,19 +170,19 @@ impl TransactionHooks<'_> {
         self.0.decide(by, options, name, Decision::Commit(timestamp)).await
     }
 
-    /// Gives up what was prepared under `name`.
+    /// Rolls back the batch prepared under `name`.
     ///
     /// # Errors
-    /// As [`Self::commit_prepared`].
+    /// Those of [`Self::commit_prepared`].
     pub async fn rollback_prepared(self, by: Caller, options: &WriteOptions, name: &[u8]) -> Result<()> {
         self.0.decide(by, options, name, Decision::Rollback).await
     }
 }
 
-/// What becomes of a section.
+/// Outcome of a prepared section.
 #[derive(Clone, Copy, Debug)]
 enum Decision<'a> {
-    /// It is committed; at this timestamp, where keys have any.
+    /// It is committed, at this timestamp if keys have timestamps.
     Commit(Option<&'a [u8]>),
     Rollback,
 }
@@ -206,8 +205,8 @@ impl Db {
                 phase(write, by, options, PhaseWrite::new(&section, Phase::Rollback), true).await
             }
             Decision::Commit(timestamp) => match self.commit_of(&section, timestamp) {
-                // Why passed over if it was inserted: what was, there, has gone with the column
-                // family.
+                // Dropped families are skipped if the section was inserted early, because its
+                // entries there are gone with the column family.
                 Ok(commit) => phase(write, by, options, commit, section.is_inserted_early()).await,
                 Err(refused) => Err(refused),
             },
@@ -215,9 +214,9 @@ impl Db {
         match outcome {
             Ok(()) => {
                 self.0.sections.lock().remove(name);
-                // Why its log stays if this fails: the decision may be lost with what was written
-                // before it, and then it is prepared again; and what was inserted must not look
-                // like a plain write.
+                // Its log stays if the sync fails, because the decision may be lost along with
+                // earlier writes, and then the section is prepared again; and its inserted entries
+                // must not look like a plain write.
                 if !section.waits_for_sync() || self.sync_logs(write, by).await {
                     self.release(write, &section);
                 }
@@ -228,7 +227,7 @@ impl Db {
         outcome
     }
 
-    /// The commit of a section, with the timestamp that its keys get, if they have any.
+    /// Returns the commit of a section, with the timestamp of its keys if they have timestamps.
     fn commit_of(&self, section: &Arc<Section>, timestamp: Option<&[u8]>) -> Result<PhaseWrite> {
         let open = section.batch.timestamp_sizes(|family| self.0.read.families.get(family))?;
         let Some(first) = open.first() else { return Ok(PhaseWrite::new(section, Phase::Commit)) };
@@ -237,7 +236,8 @@ impl Db {
             return Err(Error::invalid_argument(text));
         };
         let mut stamped = section.batch.clone();
-        // Why none where a family is not open: it was dropped, and nothing is inserted there.
+        // Size 0 for a family that is not open, because it was dropped, and nothing is inserted
+        // there.
         let size = |id| open.iter().find(|size| size.cf.0 == id).map_or(0, |size| usize::from(size.bytes));
         stamped.update_timestamps(timestamp, |id| Some(size(id)))?;
         Ok(PhaseWrite::stamping(section, timestamp, stamped))
@@ -247,7 +247,7 @@ impl Db {
         by.wait(self.env(), write.pipeline.flush_wal(true)).await.is_ok()
     }
 
-    /// How the operations of a batch are numbered that is inserted undecided.
+    /// Returns the numbering of the operations of a batch that is inserted undecided.
     fn numbers(&self, batch: &WriteBatch) -> Result<SubBatches> {
         if batch.iter().any(|op| matches!(op, Op::DeleteRange { .. })) {
             let text = "delete_range in a transaction that is prepared under WritePrepared";
@@ -256,7 +256,7 @@ impl Db {
         Ok(SubBatches::of(batch.iter(), self.key_order()))
     }
 
-    /// How column families order their keys.
+    /// Returns the key order of each column family.
     fn key_order(&self) -> impl Fn(ColumnFamilyId, &[u8], &[u8]) -> Ordering + use<> {
         let families = self.0.read.families.all();
         move |family, a: &[u8], b: &[u8]| match families.iter().find(|open| open.id() == family) {
@@ -265,10 +265,10 @@ impl Db {
         }
     }
 
-    /// Rolls back what was inserted: writes what was there before over it.
+    /// Rolls back an inserted section by rewriting the previous values over it.
     ///
-    /// Why what is read is what was there: nobody sees the section, and nobody else writes its keys
-    /// while it is prepared.
+    /// The values read are the previous ones, because no reader sees the section, and no other
+    /// writer changes its keys while it is prepared.
     async fn restore(
         &self,
         write: &WriteHalf,
@@ -285,10 +285,12 @@ impl Db {
         let mut keys: Vec<_> =
             section.batch.iter().filter_map(|op| Some((op.column_family()?, op.key()?))).collect();
         keys.sort_by(in_order);
-        // Why by the comparator: all of it gets one number, which no key may have twice.
+        // Deduplicated by the comparator, because all of it gets one sequence number, which no key
+        // may have twice.
         keys.dedup_by(|a, b| in_order(a, b).is_eq());
         for (id, key) in keys {
-            // Why passed over: with the column family all that the section wrote there is gone.
+            // Skipped, because all entries that the section wrote there are gone with the column
+            // family.
             let Some(family) = self.0.read.families.get(id).map(ColumnFamily) else { continue };
             let value = match by {
                 Caller::Thread => self.get_cf(&read, &family, key)?,
@@ -304,16 +306,17 @@ impl Db {
         write.pipeline.write_by(by, &options, source, None).await
     }
 
-    /// Lets go of the log of a section that is decided, or was not prepared.
+    /// Releases the log of a section that is decided, or was not prepared.
     fn release(&self, write: &WriteHalf, section: &Section) {
         if section.log().0 > 0 {
             write.prepared_logs.release(section.log());
         }
     }
 
-    /// What is prepared and not decided, in the order of names.
+    /// Returns the prepared, undecided transactions, in the order of names.
     pub fn prepared_transactions(&self) -> Vec<PreparedTransaction> {
-        // Why first: a batch may be large, and whoever prepares or decides waits for the lock.
+        // The sections are cloned out of the lock first, because copying a batch may take long, and
+        // prepares and decisions wait for the lock.
         let sections: Vec<_> = self.0.sections.lock().prepared().cloned().collect();
         let listed = |section: Arc<Section>| PreparedTransaction {
             name: section.name.clone(),
@@ -322,13 +325,14 @@ impl Db {
         sections.into_iter().map(listed).collect()
     }
 
-    /// Their names, in order.
+    /// Returns the names of the prepared, undecided transactions, in order.
     pub fn prepared_names(&self) -> Vec<Vec<u8>> {
         self.0.sections.lock().prepared().map(|section| section.name.clone()).collect()
     }
 }
 
-/// Writes a phase. With `gone`, column families that were dropped meanwhile are passed over.
+/// Writes a phase. With `gone`, operations on column families that were dropped meanwhile are
+/// skipped.
 async fn phase(
     write: &WriteHalf,
     by: Caller,
@@ -361,7 +365,7 @@ mod tests {
         for _ in 0..2 {
             assert!(Arc::ptr_eq(&sections.begin_decision(b"x").unwrap(), &first));
             assert_eq!(refused(sections.begin_decision(b"x")), ErrorKind::Busy, "it is being decided");
-            // Otherwise a decision that fails would put the first in place of the second.
+            // Otherwise a failed decision would replace the second by the first.
             assert_eq!(sections.begin(&second).unwrap_err().kind(), ErrorKind::InvalidArgument);
             assert_eq!(listed(&sections).len(), 1, "it is not decided yet");
             // The decision failed.

@@ -1,9 +1,9 @@
-//! What transactions need from the database: whether a key was written since some moment, and
-//! writes that depend on keys not having been written.
+//! Conflict checks for transactions: whether a key was written since some moment, and writes that
+//! depend on keys being unchanged.
 //!
-//! In: keys with the sequence numbers from which on nobody may have written them. Out: the write in
-//! its place in the order, or `Busy`. Both forms of each call run the same code ([`Caller`]).
-//! docs/decisions/transactions.md says why nothing slips through.
+//! In: keys with the sequence numbers since which they must be unchanged. Out: the write in its
+//! place in the order, or `Busy`. Both forms of each call run the same code ([`Caller`]).
+//! docs/decisions/transactions.md shows that no conflict is missed.
 
 use super::Db;
 use super::hooks::TransactionHooks;
@@ -24,29 +24,29 @@ pub struct Unchanged {
     pub family: ColumnFamily,
     /// The key.
     pub key: Vec<u8>,
-    /// It must not have been written with a larger sequence number than this.
+    /// The key must not have been written with a larger sequence number than this.
     pub since: u64,
 }
 
 impl TransactionHooks<'_> {
-    /// From now on takes note of the keys of every write, in so many buckets, so that writes can
-    /// depend on keys: [`Self::write_if_unchanged`]. A second time does nothing.
+    /// Starts recording the keys of every write, in `buckets` buckets, so that writes can depend on
+    /// keys: [`Self::write_if_unchanged`]. Repeated calls do nothing.
     ///
     /// # Errors
     /// The database is open for reading only. `NotSupported`: with
-    /// [`Options::write_prepared`](crate::Options::write_prepared) a commit makes visible what was
-    /// written before, and no key would tell of it.
+    /// [`Options::write_prepared`](crate::Options::write_prepared) a commit makes earlier inserts
+    /// visible without recording their keys.
     pub fn track_conflicts(self, buckets: u32) -> Result<()> {
         self.0.write_half()?.pipeline.track_conflicts(buckets)
     }
 
-    /// Whether `key`, or a range that it is in, was written by somebody whose write `snapshot` does
-    /// not see, be it that it was inserted before and decided since; or, with `timestamp`, whether
-    /// the newest entry of the key has a later one. The caller holds the snapshot.
+    /// Returns true if `key`, or a range that covers it, was written by a write that `snapshot`
+    /// does not see, including one that was inserted before and decided since; or, with
+    /// `timestamp`, if the newest entry of the key has a later one. The caller holds the snapshot.
     ///
     /// # Errors
     /// `InvalidArgument`: the column family has no timestamps, or of another size, or keeps no
-    /// history of `timestamp`; it is of another database; what had to be read could not be.
+    /// history of `timestamp`; it belongs to another database; a file could not be read.
     pub async fn written_since(
         self,
         by: Caller,
@@ -60,18 +60,18 @@ impl TransactionHooks<'_> {
         if let Some(timestamp) = timestamp {
             check_size(db.family(family)?, timestamp)?;
         }
-        // Why: so that what is acknowledged has been inserted.
+        // Waits until all acknowledged entries have been inserted.
         db.readable(by, db.newest_seq()).await;
         let since = snapshot.map_or_else(|| ReadAt::all_to(SeqNo::MAX), Snapshot::read_at);
         db.inserted_since(by, family, key, &since, timestamp).await
     }
 
-    /// Writes a batch if none of `keys` was written since the sequence number that comes with it,
-    /// by whomever; the two are one step. The caller holds a snapshot at or below all of these
+    /// Writes a batch if none of `keys` was written, by any writer, since the sequence number given
+    /// with it; check and write are atomic. The caller holds a snapshot at or below all of these
     /// numbers.
     ///
     /// # Errors
-    /// `Busy` if one was written: then the batch was not. Otherwise as [`Db::write`].
+    /// `Busy` if one was written: then the batch was not. Otherwise those of [`Db::write`].
     pub async fn write_if_unchanged(
         self,
         by: Caller,
@@ -83,7 +83,7 @@ impl TransactionHooks<'_> {
         let (write, _) = db.batch_source(batch)?;
         let pipeline = &write.pipeline;
         loop {
-            // Invariant: first this, then the look, which finds everything up to here.
+            // Invariant: `seen` is taken before the lookups, which find everything up to it.
             let seen = db.newest_seq();
             db.readable(by, seen).await;
             for Unchanged { family, key, since } in keys {
@@ -92,7 +92,7 @@ impl TransactionHooks<'_> {
                 }
             }
             if batch.is_empty() {
-                // Why enough: as of `seen`, nothing that was read had changed.
+                // Sufficient, because as of `seen` no key had changed.
                 return Ok(());
             }
             let named = keys.iter().map(|k| (ColumnFamilyId(k.family.id()), spelled_one_way(k)));
@@ -108,7 +108,7 @@ impl TransactionHooks<'_> {
 }
 
 impl Db {
-    /// The same of what has been inserted.
+    /// Returns true if the key was inserted since `since`; checks inserted entries only.
     async fn inserted_since(
         &self,
         by: Caller,
@@ -118,8 +118,9 @@ impl Db {
         timestamp: Option<&[u8]>,
     ) -> Result<bool> {
         let family = self.family(family)?;
-        // Why whatever the key: no entry of such a file tells when it came. Few ingest so beside
-        // transactions, and those that began before have to begin anew.
+        // A conflict for every key, because entries of such a file have no sequence numbers that
+        // tell when they came. Ingesting so beside transactions is rare, and transactions that
+        // began before must restart.
         if family.unnumbered_through() > since.seq {
             return Ok(true);
         }
@@ -133,7 +134,7 @@ impl Db {
         by.wait(self.env(), search).await
     }
 
-    /// Waits until everything up to `seq` can be read.
+    /// Waits until everything up to `seq` is readable.
     async fn readable(&self, by: Caller, seq: SeqNo) {
         match by {
             Caller::Thread => self.wait_until_readable(seq),

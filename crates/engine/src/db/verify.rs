@@ -1,4 +1,4 @@
-//! Verifies by checksums that what is stored is what was written, and trusts nothing in memory.
+//! Verification of stored data by checksums, without trusting data in memory.
 
 use super::Db;
 use karst_base::error::Result;
@@ -10,17 +10,17 @@ use std::sync::Arc;
 
 impl Db {
     /// Reads all table and blob files of all column families, and verifies the checksum of every
-    /// block and of every record of a blob file. Waits on the calling thread; the files of now are
-    /// kept until it is done.
+    /// block and of every blob record. Blocks the calling thread; the current files are kept until
+    /// it is done.
     ///
-    /// What it reads is counted in the ticker `rocksdb.verify_checksum.read.bytes`. Unlike
+    /// The bytes read are counted in the ticker `rocksdb.verify_checksum.read.bytes`. Unlike
     /// RocksDB's call of this name, it reads blob files too. The headers of blob files and the
-    /// footers of tables before format_version 6 have no checksum: of these it sees that they are
-    /// possible. Memtables and logs are not looked at. Without `use_direct_reads` the operating
-    /// system may answer from its cache, and what the device has become is not seen.
+    /// footers of tables before format_version 6 have no checksum and are only checked for
+    /// plausibility. Memtables and logs are not verified. Without `use_direct_reads` the operating
+    /// system may answer from its cache, which hides errors of the device.
     ///
     /// # Errors
-    /// The first file that cannot be read, or a part of which is not what was written:
+    /// The first file that cannot be read, or a part of which differs from what was written:
     /// `Corruption`, with the file and the offset.
     pub fn verify_checksum(&self) -> Result<()> {
         karst_io::block_on(self.env(), self.verify_checksum_async())
@@ -29,7 +29,7 @@ impl Db {
     /// The asynchronous form of [`Db::verify_checksum`].
     ///
     /// # Errors
-    /// As [`Db::verify_checksum`].
+    /// Those of [`Db::verify_checksum`].
     pub async fn verify_checksum_async(&self) -> Result<()> {
         for (tables, version) in self.trees()? {
             for (_, file) in version.all_files() {
@@ -42,13 +42,13 @@ impl Db {
         Ok(())
     }
 
-    /// Reads all table and blob files of all column families that were written with a checksum of
-    /// the whole file (`file_checksum_gen_factory`), and verifies it. Returns how many files that
-    /// were. Waits on the calling thread.
+    /// Verifies all table and blob files of all column families that were written with a checksum
+    /// of the whole file (`file_checksum_gen_factory`). Returns the number of verified files.
+    /// Blocks the calling thread.
     ///
     /// # Errors
-    /// The first file that cannot be read, or is not what was written: `Corruption`, with its name.
-    /// `InvalidArgument`: its checksum was made by a function that is neither RocksDB's
+    /// The first file that cannot be read, or differs from what was written: `Corruption`, with its
+    /// name. `InvalidArgument`: its checksum was made by a function that is neither RocksDB's
     /// `FileChecksumCrc32c` nor known to the [factory](crate::Options::file_checksum_gen_factory)
     /// that the database was opened with.
     pub fn verify_file_checksums(&self) -> Result<u64> {
@@ -58,7 +58,7 @@ impl Db {
     /// The asynchronous form of [`Db::verify_file_checksums`].
     ///
     /// # Errors
-    /// As [`Db::verify_file_checksums`].
+    /// Those of [`Db::verify_file_checksums`].
     pub async fn verify_file_checksums_async(&self) -> Result<u64> {
         let mut verified = 0;
         for (tables, version) in self.trees()? {
@@ -83,7 +83,7 @@ impl Db {
         Ok(verified)
     }
 
-    /// What is stored of every column family now.
+    /// Returns the table cache and the current version of every column family.
     fn trees(&self) -> Result<Vec<(Arc<TableCache>, Arc<Version>)>> {
         self.check_open()?;
         let families = self.0.read.families.all();

@@ -1,4 +1,4 @@
-//! The logs of a database, archived ones included, for those who copy or follow it.
+//! The logs of a database, including archived ones, for programs that copy or follow it.
 
 use super::Db;
 use karst_base::error::{Error, ErrorKind, Result};
@@ -16,20 +16,19 @@ use std::path::PathBuf;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct WalFile {
-    /// Its name below the directory of logs, as RocksDB has it: `/archive/000012.log` or
-    /// `/000013.log`.
+    /// Name below the directory of logs, as in RocksDB: `/archive/000012.log` or `/000013.log`.
     pub name: String,
-    /// Its number. A log with a larger one is younger.
+    /// Log number. A larger number is a newer log.
     pub number: u64,
-    /// Nobody needs it any more.
+    /// True if the log is obsolete and archived.
     pub archived: bool,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub size_bytes: u64,
-    /// The sequence number that its first record begins with.
+    /// Sequence number of the first record.
     pub start_sequence: u64,
 }
 
-/// Where the logs are.
+/// Returns the directory of the logs.
 fn directory_of(db: &Db) -> PathBuf {
     match db.options().wal_dir.as_str() {
         "" => db.path().clone(),
@@ -37,12 +36,12 @@ fn directory_of(db: &Db) -> PathBuf {
     }
 }
 
-/// Numbers of the logs that are there, archived ones included, ascending.
+/// Returns the numbers of the existing logs, including archived ones, ascending.
 pub(super) fn logs_of(db: &Db) -> Result<BTreeSet<FileNumber>> {
     let directory = directory_of(db);
     let mut logs: BTreeSet<_> = db.0.as_subject().logs().into_iter().collect();
-    // Why: a log is archived some time after nobody needs it any more. Why in this order: so one
-    // that is archived meanwhile is in one of the two.
+    // The directory is listed too, because a log is archived some time after it becomes obsolete;
+    // and before the archive, so that a log archived meanwhile is in one of the two lists.
     if Archive::of(&db.options(), &directory).is_some() {
         logs.extend(logs_in(db.env(), &directory)?);
     }
@@ -50,7 +49,7 @@ pub(super) fn logs_of(db: &Db) -> Result<BTreeSet<FileNumber>> {
     Ok(logs)
 }
 
-/// A log's file as it is at the moment.
+/// Content of a log file at the moment of the read.
 pub(super) struct LogFile {
     pub(super) path: PathBuf,
     number: FileNumber,
@@ -59,10 +58,10 @@ pub(super) struct LogFile {
 }
 
 impl LogFile {
-    /// Reads it, wherever it is; `None` if it is gone.
+    /// Reads the log from its directory or the archive; `None` if it is gone.
     pub(super) fn read(db: &Db, number: FileNumber) -> Result<Option<LogFile>> {
         let (directory, name) = (directory_of(db), FileName::Wal(number).to_string());
-        // Why in this order: it may be archived meanwhile.
+        // The log's directory first, because the log may be archived meanwhile.
         for (path, archived) in [(directory.join(&name), false), (archive_of(&directory).join(&name), true)] {
             match db.env().fs().read_file(&path) {
                 Ok(bytes) => return Ok(Some(LogFile { path, number, archived, bytes })),
@@ -73,12 +72,12 @@ impl LogFile {
         Ok(None)
     }
 
-    /// Its records from the first.
+    /// Returns a reader of all records.
     pub(super) fn records(&self) -> LogReader<'_> {
         LogReader::new(&self.bytes, self.number, RecoveryMode::PointInTimeRecovery)
     }
 
-    /// The sequence number that its first record begins with, if it has a record.
+    /// Returns the sequence number of the first record, or None if there is no record.
     pub(super) fn start_sequence(&self) -> Option<SeqNo> {
         let mut records = self.records();
         let record = records.next_record()?.ok()?;
@@ -87,12 +86,12 @@ impl LogFile {
 }
 
 impl Db {
-    /// The logs that are there, the oldest first: archived ones (`WAL_ttl_seconds`,
-    /// `WAL_size_limit_MB`) and those that hold what is not in tables. Those without a record are
-    /// passed over. Blocks: it reads all of them.
+    /// Returns the existing logs, oldest first: archived ones (`WAL_ttl_seconds`,
+    /// `WAL_size_limit_MB`) and those that hold entries not yet in tables. Logs without a record
+    /// are skipped. Blocks: it reads all of them.
     ///
     /// # Errors
-    /// A directory cannot be listed or a log not be read.
+    /// A directory cannot be listed or a log cannot be read.
     pub fn get_sorted_wal_files(&self) -> Result<Vec<WalFile>> {
         self.check_open()?;
         let mut files = Vec::new();
@@ -111,7 +110,7 @@ impl Db {
         Ok(files)
     }
 
-    /// The log that is written at the moment, without looking into it: its start is told as 0.
+    /// Returns the log that is being written, without reading it: its `start_sequence` is 0.
     /// Blocks.
     ///
     /// # Errors

@@ -1,28 +1,27 @@
-//! What was written since some sequence number, read from the logs: for those who follow a
-//! database.
+//! Batches since a sequence number, read from the logs, for programs that follow a database.
 //!
-//! In: a sequence number; the logs, archived ones included. Out: batches in the order in which they
-//! were written, whole, as far as they are visible.
+//! In: a sequence number; the logs, including archived ones. Out: complete batches in write order,
+//! up to the last visible one.
 //!
-//! | a reader finds | it gives |
+//! | a reader finds | it returns |
 //! |---|---|
 //! | the next batch | the batch |
-//! | nothing visible behind what it gave | `None`; it may be asked again, and finds then what has come meanwhile |
-//! | numbers that no log has any more, or that were never logged | an error that names them, once; then it goes on behind them |
-//! | a batch that `WriteBatch::from_bytes` refuses | its error, once; then it goes on behind the batch |
-//! | damage in a log that has ended | an error with file and offset, once; then it goes on with the next log |
+//! | nothing visible after the last returned batch | `None`; a later call finds batches that came meanwhile |
+//! | numbers that no log has any more, or that were never logged | an error that names them, once; then it continues after them |
+//! | a batch that `WriteBatch::from_bytes` refuses | its error, once; then it continues after the batch |
+//! | damage in a log that has ended | an error with file and offset, once; then it continues with the next log |
 //!
-//! A log is read as a whole when the one before is done, or when more of it has become visible. Why
-//! not piece by piece: a log is about as large as a memtable, and compressed logs and recycled
-//! files can only be read from their beginning.
+//! A log is read as a whole when the previous one is done, or when more of it has become visible.
+//! It is not read piece by piece, because a log is about as large as a memtable, and compressed
+//! logs and recycled files can only be read from their beginning.
 //!
-//! Invariant: a log counts as done only once a younger one is seen to have a record: whoever writes
-//! ends a log before the next one gets its first byte. The older one is read again after that, so
-//! nothing that came late is missed.
+//! Invariant: a log counts as done only once a newer one is seen to have a record, because the
+//! writer ends a log before the next one gets its first byte. The older one is read again after
+//! that, so no late record is missed.
 //!
-//! Compat: RocksDB's `GetUpdatesSince`. Its reader ends for good when a new log begins ("create a
-//! new iterator"), this one goes on; its first batch may likewise have a larger number than was
-//! asked for, if the logs do not reach back so far.
+//! Compat: RocksDB's `GetUpdatesSince`. Its reader ends permanently when a new log begins ("create
+//! a new iterator"), this one continues; the first batch of either may have a larger number than
+//! requested, if the logs do not reach back to it.
 
 use super::Db;
 use super::wal_files::{LogFile, logs_of};
@@ -33,34 +32,34 @@ use karst_format::write_batch::BatchReader;
 use std::collections::VecDeque;
 use std::fmt::Display;
 
-/// A batch as it was written.
+/// A batch read from a log.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WalUpdate {
-    /// The sequence number of its first operation; the others have those that follow.
+    /// Sequence number of the first operation; the following operations have consecutive numbers.
     pub sequence: u64,
     /// The operations.
     pub batch: WriteBatch,
 }
 
 /// The batches since some sequence number; see [`Db::get_updates_since`]. Each step may read a log,
-/// and blocks while it does. `None` is not the end: ask again later.
+/// and blocks while it does. `None` is not final: a later call may return a batch.
 #[derive(Debug)]
 pub struct WalUpdates {
     db: Db,
-    /// The first number that was not given yet.
+    /// Sequence number of the next batch to return.
     next: u64,
-    /// Whether a batch was given, so that the next one has to begin where it ended.
+    /// True if a batch was returned, so that the next one must begin where it ended.
     begun: bool,
     /// The log being read.
     log: Option<FileNumber>,
-    /// Batches of that log that were not given yet: first and last number, and the record.
+    /// Batches of that log not yet returned: first and last number, and the record.
     ready: VecDeque<(u64, u64, Vec<u8>)>,
-    /// Damage behind them, until it is told.
+    /// Damage after these batches, until it is returned.
     damage: Option<Error>,
 }
 
-/// What a log has for a reader.
+/// Unread batches of a log, and the damage that ends it.
 #[derive(Default)]
 struct Contents {
     ready: VecDeque<(u64, u64, Vec<u8>)>,
@@ -68,15 +67,14 @@ struct Contents {
 }
 
 impl Db {
-    /// The batches that were written since `sequence`: the first is the one with this number, or
-    /// the oldest behind it that the logs have. How far back they reach, `WAL_ttl_seconds` and
-    /// `WAL_size_limit_MB` say. With `manual_wal_flush`, what was not flushed to the log is not
-    /// found yet. Batches without operations are passed over.
+    /// Returns the batches since `sequence`: the first is the one with this number, or the oldest
+    /// newer one in the logs. `WAL_ttl_seconds` and `WAL_size_limit_MB` limit how far back they
+    /// reach. With `manual_wal_flush`, records not yet flushed to the log are not found. Batches
+    /// without operations are skipped.
     ///
     /// # Errors
-    /// `NotFound`: nothing with this number was written yet. `NotSupported`: with `allow_2pc`
-    /// records and sequence numbers do not go together. `Io`: a directory cannot be listed, or a
-    /// log not be read.
+    /// `NotFound`: this number was not written yet. `NotSupported`: with `allow_2pc` records do not
+    /// match sequence numbers. `Io`: a directory cannot be listed, or a log cannot be read.
     pub fn get_updates_since(&self, sequence: u64) -> Result<WalUpdates> {
         self.check_open()?;
         if self.options().allow_2pc {
@@ -95,7 +93,7 @@ impl Db {
 }
 
 impl WalUpdates {
-    /// Takes the youngest log that begins at or before what is wanted; the oldest if there is none.
+    /// Selects the newest log that begins at or before the wanted number, or else the oldest.
     fn find_start(&mut self) -> Result<()> {
         for log in logs_of(&self.db)?.into_iter().rev() {
             let Some(start) = LogFile::read(&self.db, log)?.and_then(|file| file.start_sequence()) else {
@@ -109,10 +107,10 @@ impl WalUpdates {
         Ok(())
     }
 
-    /// What is visible in `log` behind what was given.
+    /// Returns the visible batches of `log` after the last returned one.
     fn contents(&self, log: FileNumber) -> Result<Contents> {
-        // Why before it is read: what is visible then is in the file, if it was logged and left the
-        // process.
+        // Taken before the file is read, so that everything visible is in the file, if it was
+        // logged and has left the process.
         let visible = self.db.latest_sequence_number();
         let Some(file) = LogFile::read(&self.db, log)? else { return Ok(Contents::default()) };
         let damaged = |what: &dyn Display| {
@@ -148,7 +146,7 @@ impl WalUpdates {
         Ok(contents)
     }
 
-    /// Has batches ready, or damage to tell, if there are any.
+    /// Loads further batches, or the damage that ends the log.
     fn load(&mut self) -> Result<()> {
         let all = logs_of(&self.db)?;
         let current = match self.log {
@@ -164,7 +162,7 @@ impl WalUpdates {
             if found.ready.is_empty() {
                 continue;
             }
-            // Why once more: only now is it certain that nothing is added to it.
+            // Read again, because only now is it certain that nothing is appended to it.
             let ended = match self.log {
                 Some(log) => self.contents(log)?,
                 None => Contents::default(),

@@ -1,9 +1,9 @@
-//! The calls that write.
+//! Calls that write.
 //!
 //! In: operations and batches. Out: writes for the commit pipeline. Every call comes in three
 //! forms: plain, with options, in a column family; and each of them blocking or asynchronous. The
-//! blocking form may lead the log on the calling thread; the asynchronous one never blocks. A call
-//! that is refused is refused before anything is written.
+//! blocking form may lead the log on the calling thread; the asynchronous one never blocks. A
+//! refused call has written nothing.
 
 use super::Db;
 use crate::write_half::WriteHalf;
@@ -15,7 +15,7 @@ use karst_storage::column_family::{ColumnFamily, Family};
 use std::future::Future;
 
 impl Db {
-    /// The source of a write of one operation on `family`.
+    /// Returns the source of a write of one operation on `family`.
     fn one<'a>(&self, family: &ColumnFamily, op: Op<'a>) -> Result<(&WriteHalf, Source<'a>)> {
         let write = self.writable(family)?;
         if family.0.config.comparator.timestamp_size() > 0 {
@@ -37,7 +37,7 @@ impl Db {
         write.pipeline.write(options, source)
     }
 
-    /// What writes, for a column family of this database that is open.
+    /// Returns the half that writes, if the column family is open and belongs to this database.
     pub(super) fn writable(&self, family: &ColumnFamily) -> Result<&WriteHalf> {
         let write = self.write_half()?;
         if family.0.database != self.0.database {
@@ -57,7 +57,8 @@ impl Db {
         Ok((write, Source::Batch(batch)))
     }
 
-    /// The half that writes, if a batch can be prepared: its timestamps may come with its commit.
+    /// Returns the half that writes, if a batch can be prepared: its timestamps may come with its
+    /// commit.
     pub(super) fn preparing(&self, batch: &WriteBatch) -> Result<&WriteHalf> {
         let write = self.write_half()?;
         let family = |family| self.0.read.families.get(family);
@@ -66,7 +67,7 @@ impl Db {
         Ok(write)
     }
 
-    /// Refuses a batch that cannot be written, whatever its timestamps.
+    /// Refuses a batch that cannot be written, regardless of its timestamps.
     fn check_batch(&self, batch: &WriteBatch) -> Result<()> {
         if batch.database().is_some_and(|database| database != self.0.database) {
             return Err(Error::invalid_argument(
@@ -74,8 +75,8 @@ impl Db {
             ));
         }
         for family in batch.merged() {
-            // Why not an error here if it is not open: whether it may be missing, the options of
-            // the write say.
+            // A family that is not open is no error here, because the write options decide whether
+            // it may be missing.
             if let Some(family) = self.0.read.families.get(*family) {
                 check_operator(&family)?;
             }
@@ -93,7 +94,7 @@ fn check_operator(family: &Family) -> Result<()> {
     family.config.merge_operator().map(|_| ())
 }
 
-/// The forms of a call that writes one operation.
+/// Generates all forms of a call that writes one operation.
 macro_rules! calls {
     ($($(#[$doc:meta])* $plain:ident $opt:ident $cf:ident $plain_async:ident $opt_async:ident $cf_async:ident ($($arg:ident: $Key:ident),*) = $op:expr;)*) => {
         impl Db {
@@ -101,19 +102,19 @@ macro_rules! calls {
                 $(#[$doc])*
                 ///
                 /// In the default column family. Blocks the calling thread until the write is
-                /// visible, and in the log unless the options say otherwise.
+                /// visible, and logged unless the options disable that.
                 ///
                 /// # Errors
-                /// Nothing was written if a key or value is over its limit, the database is open
+                /// No entry was written if a key or value exceeds its limit, the database is open
                 /// for reading only or closed, writes are refused because of a background error,
-                /// the keys of the column family need timestamps, or what is asked does not fit.
-                /// After an `Io` error of the log itself it is not known whether the write is found
-                /// when the database is opened anew.
+                /// the keys of the column family need timestamps, or the arguments are invalid.
+                /// After an `Io` error of the log itself, the write may or may not be found when
+                /// the database is reopened.
                 pub fn $plain(&self, $($arg: impl AsRef<[u8]>),*) -> Result<()> {
                     self.$cf(&WriteOptions::default(), &self.0.default_family, $($arg),*)
                 }
 
-                /// The same with options.
+                /// With options, in the default column family.
                 ///
                 /// # Errors
                 #[doc = concat!("As [`Db::", stringify!($plain), "`], and as the options have it.")]
@@ -121,7 +122,7 @@ macro_rules! calls {
                     self.$cf(options, &self.0.default_family, $($arg),*)
                 }
 
-                /// The same in a column family.
+                /// With options, in a column family.
                 ///
                 /// # Errors
                 #[doc = concat!("As [`Db::", stringify!($opt), "`], and if the column family was dropped or is of another database.")]
@@ -164,26 +165,26 @@ macro_rules! calls {
 calls! {
     /// Sets `key` to `value`.
     put put_opt put_cf put_async put_opt_async put_cf_async (key: K, value: V) = |cf, key, value| Op::Put { cf, key, value };
-    /// Removes `key`. No error if it is not there.
+    /// Removes `key`. Succeeds if the key does not exist.
     delete delete_opt delete_cf delete_async delete_opt_async delete_cf_async (key: K) = |cf, key| Op::Delete { cf, key };
-    /// Removes `key`, which must have been put at most once since it was last removed, and not
-    /// merged. Cheaper than a delete: it vanishes together with that put.
+    /// Removes `key`, which must have been put at most once since its last removal, and never
+    /// merged. Cheaper than a delete, because it vanishes together with that put.
     single_delete single_delete_opt single_delete_cf single_delete_async single_delete_opt_async single_delete_cf_async (key: K) = |cf, key| Op::SingleDelete { cf, key };
     /// Adds a merge operand to `key`. The column family needs a merge operator.
     merge merge_opt merge_cf merge_async merge_opt_async merge_cf_async (key: K, operand: V) = |cf, key, operand| Op::Merge { cf, key, operand };
-    /// Removes all keys from `begin` up to, not including, `end`. None if they are equal; an `end`
+    /// Removes all keys from `begin` up to, not including, `end`; none if they are equal. An `end`
     /// before `begin` is refused as `InvalidArgument`, here and in a batch.
     delete_range delete_range_opt delete_range_cf delete_range_async delete_range_opt_async delete_range_cf_async (begin: B, end: E) = |cf, begin, end| Op::DeleteRange { cf, begin, end };
 }
 
 impl Db {
-    /// Writes a batch: all of it or nothing, seen by readers all at once. The batch stays as it is
-    /// and may be written again.
+    /// Writes a batch atomically; readers see all of it or nothing. The batch is unchanged and may
+    /// be written again.
     ///
     /// # Errors
-    /// As [`Db::put_opt`]; a column family in it was dropped or is of another database; a merge in
-    /// a column family without an operator; a range that ends before it begins. Where column
-    /// families have timestamps, `InvalidArgument`: a key that has none, or none yet
+    /// Those of [`Db::put_opt`]; a column family in it was dropped or belongs to another database;
+    /// a merge in a column family without an operator; a range that ends before it begins. In
+    /// column families with timestamps, `InvalidArgument`: a key has none, or none yet
     /// ([`WriteBatch::update_timestamps`]); `NotSupported`: a range is removed.
     pub fn write(&self, options: &WriteOptions, batch: &WriteBatch) -> Result<()> {
         let (write, source) = self.batch_source(batch)?;
@@ -191,7 +192,7 @@ impl Db {
     }
 
     /// The asynchronous form of [`Db::write`]. Dropping it before its first poll writes nothing;
-    /// after that the batch is written whole or not at all.
+    /// after that the batch is written completely or not at all.
     pub fn write_async<'a>(
         &'a self,
         options: &WriteOptions,
@@ -201,15 +202,15 @@ impl Db {
         WriteFuture::new(source.map(|(write, source)| write.pipeline.write_async(options, source)))
     }
 
-    /// Has the records that gathered under `manual_wal_flush` leave the process, and with `sync`
-    /// everything in the logs reach the device.
+    /// Flushes the records that gathered under `manual_wal_flush` to the operating system, and with
+    /// `sync` everything in the logs to the device.
     ///
-    /// After a failure of the log that was overcome (`Db::resume`) it says the same of what was
-    /// acknowledged before, which is in tables on the device then, though it may never have reached
-    /// the log.
+    /// After a failure of the log that was overcome (`Db::resume`), the guarantee covers earlier
+    /// acknowledged writes too, because they are then in tables on the device, though they may
+    /// never have reached the log.
     ///
     /// # Errors
-    /// The log failed, now or before, or the database is open for reading only.
+    /// The log fails or has failed, or the database is open for reading only.
     pub fn flush_wal(&self, sync: bool) -> Result<()> {
         block_on(self.env(), self.flush_wal_async(sync))
     }
@@ -217,7 +218,7 @@ impl Db {
     /// The asynchronous form of [`Db::flush_wal`].
     ///
     /// # Errors
-    /// As [`Db::flush_wal`].
+    /// Those of [`Db::flush_wal`].
     pub async fn flush_wal_async(&self, sync: bool) -> Result<()> {
         self.write_half()?.pipeline.flush_wal(sync).await
     }
@@ -225,7 +226,7 @@ impl Db {
     /// Makes all that is in the logs durable: [`Db::flush_wal`] with `sync`.
     ///
     /// # Errors
-    /// As [`Db::flush_wal`].
+    /// Those of [`Db::flush_wal`].
     pub fn sync_wal(&self) -> Result<()> {
         self.flush_wal(true)
     }
@@ -233,7 +234,7 @@ impl Db {
     /// The asynchronous form of [`Db::sync_wal`].
     ///
     /// # Errors
-    /// As [`Db::flush_wal`].
+    /// Those of [`Db::flush_wal`].
     pub async fn sync_wal_async(&self) -> Result<()> {
         self.flush_wal_async(true).await
     }

@@ -1,8 +1,8 @@
-//! The calls that write one key at a timestamp, in column families whose comparator has them.
+//! Calls that write one key at a timestamp, in column families whose comparator has timestamps.
 //!
-//! In: operations, each with a timestamp as long as the column family's are. Out: batches of one
-//! for the commit pipeline. The forms are those of the calls without timestamps, but for that of
-//! the default column family with options.
+//! In: operations, each with a timestamp of the column family's timestamp size. Out: batches of one
+//! operation for the commit pipeline. The forms are those of the calls without timestamps, except
+//! the one with options in the default column family.
 
 use super::{Db, TransactionHooks};
 use crate::write_half::WriteHalf;
@@ -12,7 +12,7 @@ use karst_storage::column_family::ColumnFamily;
 use std::future::Future;
 
 impl Db {
-    /// What one operation with a timestamp is written as.
+    /// Returns the source of a write of one operation with a timestamp.
     fn one_with_ts(
         &self,
         family: &ColumnFamily,
@@ -24,7 +24,7 @@ impl Db {
         Ok((write, Source::Owned(Box::new(batch))))
     }
 
-    /// Not generic, for the reason that [`Db::write_one`] gives.
+    /// Not generic, for the reason that [`Db::write_one`] states.
     fn write_with_ts(&self, options: &WriteOptions, found: Result<(&WriteHalf, Source<'_>)>) -> Result<()> {
         let (write, source) = found?;
         write.pipeline.write(options, source)
@@ -51,7 +51,7 @@ impl TransactionHooks<'_> {
     }
 }
 
-/// The forms of a call that writes one key at a timestamp.
+/// Generates all forms of a call that writes one key at a timestamp.
 macro_rules! calls_with_ts {
     ($($(#[$doc:meta])* $plain:ident $cf:ident $plain_async:ident $cf_async:ident ($($value:ident: $Value:ident)?);)*) => {
         impl Db {
@@ -67,7 +67,7 @@ macro_rules! calls_with_ts {
                     self.$cf(&WriteOptions::default(), &self.0.default_family, key, ts $(, $value)?)
                 }
 
-                /// The same with options, in a column family.
+                /// With options, in a column family.
                 ///
                 /// # Errors
                 #[doc = concat!("As [`Db::", stringify!($plain), "`], and as [`Db::put_cf`] has them.")]
@@ -106,9 +106,10 @@ macro_rules! calls_with_ts {
 calls_with_ts! {
     /// Sets `key` to `value` as of the timestamp `ts`.
     put_with_ts put_cf_with_ts put_with_ts_async put_cf_with_ts_async (value: V);
-    /// Removes `key` as of the timestamp `ts`: who reads at an earlier one finds it still. No error
-    /// if it is not there.
+    /// Removes `key` as of the timestamp `ts`: readers at an earlier one still find it. Succeeds if
+    /// the key does not exist.
     delete_with_ts delete_cf_with_ts delete_with_ts_async delete_cf_with_ts_async ();
-    /// The same of a key that was put at most once since it was last removed, and not merged.
+    /// Removes a key as of `ts`; it must have been put at most once since its last removal, and
+    /// never merged.
     single_delete_with_ts single_delete_cf_with_ts single_delete_with_ts_async single_delete_cf_with_ts_async ();
 }
