@@ -1,13 +1,12 @@
-//! [`Checkpoint`]: a copy of the database in another directory, which shares its tables by hard
-//! links.
+//! [`Checkpoint`]: a copy of the database in another directory, which shares tables by hard links.
 //!
 //! In: an open database and a name. Out: a directory of that name that is a database.
 //!
 //! Invariants:
-//! - The directory has its name only once everything in it is durable; whatever fails, or is given
-//!   up, leaves nothing of it behind. A crash may leave a directory with `.tmp` at the end of its
-//!   name, which the next attempt removes.
-//! - Only what never changes is linked. Logs and MANIFEST are copied, as the database goes on with
+//! - The directory gets its name only once everything in it is durable; a failed or abandoned
+//!   checkpoint leaves no files behind. A crash may leave a directory whose name ends in `.tmp`,
+//!   which the next attempt removes.
+//! - Only immutable files are linked. Logs and MANIFEST are copied, because the database appends to
 //!   them.
 
 use super::copying::{self, Halt, Staging};
@@ -19,7 +18,7 @@ use karst_format::ids::FileNumber;
 use karst_io::{Env, block_on};
 use std::path::Path;
 
-/// Makes checkpoints of a database. Cheap; may be used by several threads at the same time.
+/// Creates checkpoints of a database. Cheap; may be used by several threads concurrently.
 ///
 /// ```
 /// # use karst_engine as karstdb;
@@ -42,51 +41,51 @@ pub struct Checkpoint<'a> {
 }
 
 impl<'a> Checkpoint<'a> {
-    /// For checkpoints of `db`.
+    /// Returns a handle that creates checkpoints of `db`.
     ///
     /// # Errors
-    /// It is open for reading only or closed.
+    /// The database is open for reading only or closed.
     pub fn new(db: &'a Db) -> Result<Checkpoint<'a>> {
         db.write_half()?;
         Ok(Checkpoint { db })
     }
 
-    /// Makes a copy of the database in `directory`, which must not be there and whose parent must.
+    /// Creates a copy of the database in `directory`, which must not exist and whose parent must.
     /// Waits on the calling thread until it is durable.
     ///
-    /// It has everything that was acknowledged before this call, and of what is written meanwhile a
-    /// part that a crash could leave. Tables and blob files are hard links, or copies where the
+    /// The copy has everything that was acknowledged before this call, and of concurrent writes a
+    /// part that a crash could leave. Tables and blob files are hard links, or copies if the
     /// directory is on another file system; MANIFEST, OPTIONS and logs are copies, all in that one
-    /// directory, and an OPTIONS file that has `wal_dir` elsewhere is changed to say so.
-    /// Transactions that are prepared and not decided are so in the copy too.
+    /// directory, and `wal_dir` in the copied OPTIONS file is adjusted. Prepared, undecided
+    /// transactions are prepared in the copy too.
     ///
-    /// Memtables are flushed first if the logs have at least `log_size_for_flush` bytes together: 0
-    /// for always, `u64::MAX` for never. Without a flush the logs are copied, and what was written
-    /// with `disable_wal` and is not in tables is missing.
+    /// Memtables are flushed first if the logs have at least `log_size_for_flush` bytes in total: 0
+    /// for always, `u64::MAX` for never. Without a flush the logs are copied, and entries that were
+    /// written with `disable_wal` and are not in tables are missing.
     ///
     /// # Errors
-    /// `InvalidArgument`: the directory exists. `Locked`: somebody else is making it. `NotFound`:
-    /// it has no parent. `Io`, `NoSpace`: something could not be read or written. Nothing is left
-    /// behind then, and the database is as it was.
+    /// `InvalidArgument`: the directory exists. `Locked`: another caller is creating it.
+    /// `NotFound`: it has no parent. `Io`, `NoSpace`: a file could not be read or written. No files
+    /// are left behind then, and the database is unchanged.
     pub fn create_checkpoint(&self, directory: impl AsRef<Path>, log_size_for_flush: u64) -> Result<()> {
         self.create_blocking(directory.as_ref(), log_size_for_flush)
     }
 
-    /// Not generic, for the reason that `Db::write_one` gives.
+    /// Not generic, for the reason that `Db::write_one` states.
     fn create_blocking(&self, directory: &Path, log_size_for_flush: u64) -> Result<()> {
         block_on(self.db.env(), self.create_checkpoint_async(directory, log_size_for_flush))
     }
 
-    /// The asynchronous form of [`create_checkpoint`](Self::create_checkpoint). Dropped, it takes
-    /// away soon what it has made; only where all was done already does the checkpoint stay.
+    /// The asynchronous form of [`create_checkpoint`](Self::create_checkpoint). If it is dropped,
+    /// its files are removed soon, unless the checkpoint was already complete.
     ///
     /// # Errors
-    /// As [`create_checkpoint`](Self::create_checkpoint).
+    /// Those of [`create_checkpoint`](Self::create_checkpoint).
     pub async fn create_checkpoint_async(&self, directory: &Path, log_size_for_flush: u64) -> Result<()> {
         let (env, directory) = (self.db.env(), directory.to_owned());
         let told = |error: Error| error.in_context(format!("making the checkpoint {}", directory.display()));
         let to = directory.clone();
-        // Why before: memtables are not flushed for what is refused.
+        // Checked first, so that memtables are not flushed for a checkpoint that is refused.
         env.run_blocking(move |env| copying::refuse_existing(env, &to)).await.map_err(told)?;
         let options = LiveFilesStorageInfoOptions {
             wal_size_for_flush: log_size_for_flush,
@@ -96,7 +95,7 @@ impl<'a> Checkpoint<'a> {
         let options = self.db.options();
         let logs = Logs {
             are_own: options.wal_dir.is_empty(),
-            // Why not then: the MANIFEST may say how long a log is.
+            // False if logs are tracked, because the MANIFEST may record the length of a log.
             may_be_empty: !options.track_and_verify_wals_in_manifest
                 && held.files.iter().filter(|file| file.kind == DatabaseFileKind::Wal).count() == 1,
         };
@@ -107,26 +106,26 @@ impl<'a> Checkpoint<'a> {
     }
 }
 
-/// What is known of the database's logs.
+/// Properties of the database's logs.
 #[derive(Clone, Copy)]
 struct Logs {
-    /// They are in the database's directory.
+    /// True if they are in the database's directory.
     are_own: bool,
-    /// There is one, and a copy of it need not have the note that a log begins with.
+    /// True if there is one log, and its copy may lack the note that a log begins with.
     may_be_empty: bool,
 }
 
-/// A log that is longer has more than the note that it begins with.
+/// Maximum size in bytes of a log that has only the note at its beginning.
 const NOTE_BYTES: u64 = 512;
 
-/// Makes the directory of the files.
+/// Creates the directory from the files.
 fn make(env: &Env, held: &HeldFiles, directory: &Path, logs: Logs, stop: &Halt) -> Result<()> {
     let staging = Staging::begin(env, directory)?;
     for file in &held.files {
         stop.check()?;
         let to = staging.path(&file.name);
         put(env, file, &to, logs.are_own, stop)?;
-        // Compat: behind a flush RocksDB's checkpoint has an empty log.
+        // Compat: after a flush RocksDB's checkpoint has an empty log.
         if file.kind == DatabaseFileKind::Wal
             && logs.may_be_empty
             && file.size_bytes <= NOTE_BYTES
@@ -153,10 +152,10 @@ fn put(env: &Env, file: &DatabaseFile, to: &Path, own_logs: bool, stop: &Halt) -
     }
 }
 
-/// The text of an OPTIONS file, with the logs in `wal_dir`; empty for the database's directory.
+/// Returns the text of an OPTIONS file with `wal_dir` set; empty is the database's directory.
 ///
-/// Why: a copy that is opened with the original's directory of logs would replay these, and write
-/// there.
+/// Otherwise a copy that is opened with the original's directory of logs would replay these, and
+/// write there.
 pub(super) fn with_wal_dir(text: &[u8], wal_dir: &str) -> Result<Vec<u8>> {
     let text = std::str::from_utf8(text)
         .map_err(|e| Error::with_source(ErrorKind::Corruption, "the OPTIONS file is not UTF-8", e))?;

@@ -1,10 +1,10 @@
-//! Copying files, and directories that are there whole or not at all.
+//! Copying files, and creating directories atomically.
 //!
-//! In: files to copy, and where. Out: their copies, durable, with a checksum; a directory that gets
-//! its name when all of it is durable.
+//! In: files to copy, and destinations. Out: their copies, durable, with a checksum; a directory
+//! that gets its name when all of it is durable.
 //!
 //! This code blocks, so it runs in jobs on threads that may block. Such a job runs to its end, and
-//! removes what is not to stay, even if its caller is gone.
+//! removes temporary files, even if its caller is gone.
 
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::sync::atomic::{AtomicBool, Ordering};
@@ -13,12 +13,12 @@ use karst_io::{Env, FileLock, OpenOptions, block_on, report};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How files are copied.
+/// Parameters of file copies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner {
-    /// Bytes that are read and written at a time.
+    /// Bytes per read and write.
     pub(crate) chunk_bytes: usize,
-    /// What is written is durable, but for its name.
+    /// Sync the content of a file, but not its name.
     pub(crate) sync: bool,
 }
 
@@ -28,30 +28,30 @@ impl Default for Manner {
     }
 }
 
-/// Whether a job is to end before it is done.
+/// Stop flag of a job, possibly with a parent's flag.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Halt {
     own: Arc<AtomicBool>,
-    /// It is to end with this too.
+    /// Flag of the parent, which stops this job too.
     of_all: Option<Arc<AtomicBool>>,
 }
 
 impl Halt {
-    /// One that is stopped by itself, and when this is.
+    /// Returns a flag that stops on its own, and with `self`.
     pub(crate) fn child(&self) -> Halt {
         Halt { own: Arc::default(), of_all: Some(self.own.clone()) }
     }
 
-    /// Has the job end.
+    /// Stops the job.
     pub(crate) fn stop(&self) {
-        // Ordering: nothing is told with it.
+        // Ordering: the flag publishes no other data.
         self.own.store(true, Ordering::Relaxed);
     }
 
-    /// Goes on unless it is to end.
+    /// Returns an error if the job has to stop.
     ///
     /// # Errors
-    /// `Incomplete`: it is.
+    /// `Incomplete`: it has to.
     pub(crate) fn check(&self) -> Result<()> {
         let is_stopped = |flag: &Arc<AtomicBool>| flag.load(Ordering::Relaxed);
         match is_stopped(&self.own) || self.of_all.as_ref().is_some_and(is_stopped) {
@@ -61,7 +61,7 @@ impl Halt {
     }
 }
 
-/// Has a job end when whoever waits for it is given up.
+/// Stops a job when its waiting caller is dropped.
 pub(crate) struct GivenUp(pub(super) Halt);
 
 impl Drop for GivenUp {
@@ -70,7 +70,7 @@ impl Drop for GivenUp {
     }
 }
 
-/// Has a thread that may block do `work`, which ends soon if the future is dropped.
+/// Runs `work` on a thread that may block; it ends soon if the future is dropped.
 pub(crate) async fn run<T: Send + 'static>(
     env: &Env,
     stop: Halt,
@@ -80,18 +80,18 @@ pub(crate) async fn run<T: Send + 'static>(
     env.run_blocking(move |env| work(env, &stop)).await
 }
 
-/// What was copied.
+/// Result of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Copied {
     pub(crate) bytes: u64,
     pub(crate) crc32c: u32,
 }
 
-/// Hands the bytes of a file from its beginning to `take`, `bytes` of them or all there are, and
-/// gives their checksum. Blocks.
+/// Passes the bytes of a file from its beginning to `take`, `bytes` of them or all, and returns
+/// their checksum. Blocks.
 ///
 /// # Errors
-/// It cannot be read; `Corruption`: it is shorter; what `take` says; it was stopped.
+/// The file cannot be read; `Corruption`: it is too short; errors of `take`; the job was stopped.
 pub(crate) fn read(
     env: &Env,
     path: &Path,
@@ -102,7 +102,7 @@ pub(crate) fn read(
     read_in(env, path, bytes, (stop, Manner::default().chunk_bytes), take)
 }
 
-/// The same, with so many bytes at a time.
+/// Implements [`read`] with chunks of `chunk_bytes`.
 fn read_in(
     env: &Env,
     path: &Path,
@@ -129,11 +129,11 @@ fn read_in(
     Ok(Copied { bytes: end, crc32c })
 }
 
-/// Copies a file, `bytes` of it or all. The copy is durable but for its name. `moved` is shown
-/// each stretch before it is written. Blocks.
+/// Copies `bytes` of a file, or all. The copy's content is durable, its name is not. `moved` gets
+/// each chunk before it is written. Blocks.
 ///
 /// # Errors
-/// As [`read`], and the copy cannot be written; then it may be there in part.
+/// Those of [`read`]; the copy cannot be written, and may then exist in part.
 pub(crate) fn copy(
     env: &Env,
     from: &Path,
@@ -145,7 +145,7 @@ pub(crate) fn copy(
     copy_in(env, from, to, bytes, (stop, Manner::default()), moved)
 }
 
-/// The same in another manner.
+/// Copies a file with these parameters; see [`copy`].
 pub(crate) fn copy_in(
     env: &Env,
     from: &Path,
@@ -165,10 +165,10 @@ pub(crate) fn copy_in(
     Ok(copied)
 }
 
-/// Gives a file a second name, or copies it where there can be none. Blocks.
+/// Creates a hard link to a file, or copies it if links are not supported. Blocks.
 ///
 /// # Errors
-/// As [`copy`], or something has that name.
+/// Those of [`copy`], or the name exists.
 pub(crate) fn link_or_copy(env: &Env, from: &Path, to: &Path, stop: &Halt) -> Result<()> {
     match env.fs().link(from, to) {
         Err(e) if e.is_link_unsupported() => copy(env, from, to, None, stop, |_| {}).map(drop),
@@ -176,12 +176,12 @@ pub(crate) fn link_or_copy(env: &Env, from: &Path, to: &Path, stop: &Halt) -> Re
     }
 }
 
-/// Writes a file. It is durable but for its name. Blocks.
+/// Writes a file. Its content is durable, its name is not. Blocks.
 pub(crate) fn write(env: &Env, to: &Path, bytes: &[u8]) -> Result<()> {
     write_in(env, to, bytes, Manner::default())
 }
 
-/// The same in another manner.
+/// Writes a file with these parameters.
 pub(crate) fn write_in(env: &Env, to: &Path, bytes: &[u8], manner: Manner) -> Result<()> {
     let mut file = env.fs().create(to)?;
     file.append(bytes)?;
@@ -191,24 +191,25 @@ pub(crate) fn write_in(env: &Env, to: &Path, bytes: &[u8], manner: Manner) -> Re
     }
 }
 
-/// A directory that is being made under another name, and is gone unless it is finished.
+/// A directory under a temporary name, which is removed unless it is finished.
 #[derive(Debug)]
 pub(crate) struct Staging {
     env: Env,
     directory: PathBuf,
     temporary: PathBuf,
-    /// Where its files are at the moment, if they are to be removed.
+    /// Current path of its files, if they are to be removed.
     unfinished: Option<PathBuf>,
     _lock: Box<dyn FileLock>,
 }
 
 impl Staging {
-    /// Begins with an empty directory beside `directory`, which must not be there. What is left of
-    /// an earlier attempt is removed if its LOCK names `directory`. Blocks.
+    /// Creates an empty directory beside `directory`, which must not exist. Files of an earlier
+    /// attempt are removed if its LOCK names `directory`. Blocks.
     ///
     /// # Errors
-    /// `InvalidArgument`: the directory is there, or has no name, or what has the other name is not
-    /// of an earlier attempt. `NotFound`: there is no parent. `Locked`: it is being made.
+    /// `InvalidArgument`: the directory exists, or has no name, or the temporary name is used by
+    /// other files than those of an earlier attempt. `NotFound`: there is no parent. `Locked`: it
+    /// is being created.
     pub(crate) fn begin(env: &Env, directory: &Path) -> Result<Staging> {
         let fs = env.fs();
         refuse_existing(env, directory)?;
@@ -230,7 +231,7 @@ impl Staging {
         fs.create_dir(&temporary)?;
         let locked = fs.lock(&temporary.join(FileName::Lock.to_string()));
         if locked.is_err() && !was_there {
-            // Why no more: with somebody else's files in it, it stays.
+            // Removes only the directory, which stays if it has foreign files.
             let _ = fs.remove_dir(&temporary);
         }
         let lock = locked.map_err(|e| match e.is_locked() {
@@ -254,36 +255,37 @@ impl Staging {
         Ok(staging)
     }
 
-    /// Where a file of it is to be.
+    /// Returns the temporary path of a file in it.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.temporary.join(name)
     }
 
-    /// The same without LOCK in it, for what is no database.
+    /// Finishes the directory and removes its LOCK, for directories that are no database.
     ///
     /// # Errors
-    /// As [`finish`](Self::finish).
+    /// Those of [`finish`](Self::finish).
     pub(crate) fn finish_without_lock(self) -> Result<()> {
         let (fs, lock) = (self.env.fs().clone(), self.directory.join(FileName::Lock.to_string()));
         self.finish()?;
-        // Why only now: without it another one could begin in the same place. Why its outcome does
-        // not matter: it harms nobody there.
+        // Only after the rename, because without it another attempt could begin in the same place.
+        // The outcome is ignored, because a remaining LOCK is harmless there.
         let _ = fs.remove(&lock);
         Ok(())
     }
 
-    /// Makes it durable and gives it its name. Blocks.
+    /// Makes the directory durable and gives it its final name. Blocks.
     ///
     /// # Errors
-    /// It cannot be; nothing is left of it then.
+    /// That fails; no files are left then.
     pub(crate) fn finish(mut self) -> Result<()> {
         let fs = self.env.fs().clone();
-        // Invariant: before it has its name; so what has the name is whole.
+        // Invariant: synced before the rename, so a directory with the final name is complete.
         fs.sync_dir(&self.temporary)?;
         fs.rename(&self.temporary, &self.directory)?;
         self.unfinished = Some(self.directory.clone());
         fs.sync_dir(parent(&self.directory))?;
-        // Because the directory can be renamed later, even to the name of an unfinished copy.
+        // Clears LOCK, because the directory can be renamed later, even to an unfinished copy's
+        // name.
         write(&self.env, &self.directory.join(FileName::Lock.to_string()), &[])?;
         self.unfinished = None;
         Ok(())
@@ -295,8 +297,9 @@ impl Drop for Staging {
         let Some(directory) = self.unfinished.take() else { return };
         let fs = self.env.fs();
         let remove = || {
-            // Why it goes last: without it another one could begin in the same place. Why CURRENT
-            // goes first: should the rest not go, it may have its name already, and is no database.
+            // LOCK is removed last, because without it another attempt could begin in the same
+            // place. CURRENT is removed first, because the directory may have its final name
+            // already, and is no database without it, even if other files stay.
             let lock = FileName::Lock.to_string();
             let mut names = fs.list_dir(&directory)?;
             names.sort_by_key(|name| FileName::parse(name) != Some(FileName::Current));
@@ -312,15 +315,15 @@ impl Drop for Staging {
     }
 }
 
-/// The directory that it is in.
+/// Returns the parent directory of `path`.
 pub(crate) fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Refuses a directory that is there. Blocks.
+/// Returns an error if the directory exists. Blocks.
 ///
 /// # Errors
-/// `InvalidArgument`: it is.
+/// `InvalidArgument`: it exists.
 pub(crate) fn refuse_existing(env: &Env, directory: &Path) -> Result<()> {
     match env.fs().exists(directory)? {
         true => Err(Error::invalid_argument(format!("{} exists already", directory.display()))),
@@ -334,7 +337,8 @@ fn unfinished(env: &Env, directory: &Path) -> Vec<u8> {
     [b"karstdb.unfinished\n", directory.as_os_str().as_encoded_bytes()].concat()
 }
 
-/// Refuses a directory with files that are not of an unfinished copy, whose LOCK has `text`.
+/// Returns an error if the directory has files other than those of an unfinished copy, whose LOCK
+/// has `text`.
 ///
 /// Other files are refused, because a closed database can have that name.
 fn check_remains(env: &Env, directory: &Path, text: &[u8]) -> Result<()> {

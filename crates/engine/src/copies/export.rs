@@ -1,10 +1,10 @@
-//! Column families that are exported into a directory of tables, which another database imports.
+//! Exporting a column family into a directory of tables, which another database imports.
 //!
-//! In: a column family. Out: a directory, and what is known of its files: tables keep their levels
+//! In: a column family. Out: a directory, and the metadata of its files: tables keep their levels
 //! and sequence numbers.
 //!
-//! Compat: RocksDB's `ExportColumnFamily`. Families with blob files are refused here, since it does
-//! not take these along.
+//! Compat: RocksDB's `ExportColumnFamily`. Families with blob files are refused here, because it
+//! does not export these.
 
 use super::checkpoint::Checkpoint;
 use super::copying::{self, Halt, Staging};
@@ -22,13 +22,13 @@ use std::sync::Arc;
 /// A table of an exported column family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportedFile {
-    /// Its name, such as `000123.sst`.
+    /// File name, such as `000123.sst`.
     pub name: String,
-    /// The directory that it was exported into.
+    /// Directory of the export.
     pub directory: PathBuf,
-    /// The level that it was in.
+    /// Level of the table in its tree.
     pub level: u32,
-    /// Its size in bytes; 0 has an import take what the file has.
+    /// Size in bytes; with 0 an import uses the size of the file.
     pub size_bytes: u64,
     /// The smallest internal key: the user key and eight bytes. If this and the largest one are
     /// empty, an import takes both from the table.
@@ -45,26 +45,26 @@ pub struct ExportedFile {
     pub checksum: Option<(Vec<u8>, String)>,
 }
 
-/// What is known of an exported column family. Whoever takes the files elsewhere may take this
-/// apart, and put it together there.
+/// Metadata of an exported column family. Programs that move the files may take it apart, and
+/// reassemble it at the destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportImportFilesMetaData {
-    /// The name of the comparator that its keys are in the order of.
+    /// Name of the comparator that orders the keys.
     pub db_comparator_name: String,
-    /// Its tables.
+    /// The exported tables.
     pub files: Vec<ExportedFile>,
 }
 
 impl Checkpoint<'_> {
-    /// Puts the tables of a column family into `directory`, which must not be there and whose
-    /// parent must: hard links, or copies where there can be none. Memtables are flushed first.
+    /// Exports the tables of a column family into `directory`, which must not exist and whose
+    /// parent must: hard links, or copies if links are not supported. Memtables are flushed first.
     /// Waits on the calling thread until the directory is durable.
     ///
     /// # Errors
-    /// As [`create_checkpoint`](Checkpoint::create_checkpoint). `NotSupported`: the family has blob
-    /// files, or the database is of the write policy WritePrepared, whose tables may have what is
-    /// not decided. `InvalidArgument`: the family is of another database. `NotFound`: it was
-    /// dropped.
+    /// Those of [`create_checkpoint`](Checkpoint::create_checkpoint). `NotSupported`: the family
+    /// has blob files, or the database has the write policy WritePrepared, whose tables may have
+    /// undecided entries. `InvalidArgument`: the family belongs to another database. `NotFound`: it
+    /// was dropped.
     pub fn export_column_family(
         &self,
         family: &ColumnFamily,
@@ -73,16 +73,16 @@ impl Checkpoint<'_> {
         self.export_blocking(family, directory.as_ref())
     }
 
-    /// Not generic, for the reason that `Db::write_one` gives.
+    /// Not generic, for the reason that `Db::write_one` states.
     fn export_blocking(&self, family: &ColumnFamily, directory: &Path) -> Result<ExportImportFilesMetaData> {
         block_on(self.db.env(), self.export_column_family_async(family, directory))
     }
 
-    /// The asynchronous form of [`export_column_family`](Self::export_column_family). Dropped, it
-    /// takes away soon what it has made.
+    /// The asynchronous form of [`export_column_family`](Self::export_column_family). If it is
+    /// dropped, its files are removed soon.
     ///
     /// # Errors
-    /// As [`export_column_family`](Self::export_column_family).
+    /// Those of [`export_column_family`](Self::export_column_family).
     pub async fn export_column_family_async(
         &self,
         family: &ColumnFamily,
@@ -138,14 +138,14 @@ async fn export(db: &Db, family: &ColumnFamily, directory: &Path) -> Result<Expo
     }
     let db_comparator_name = family.0.config.comparator.name().to_owned();
     copying::run(env, Halt::default(), move |env, stop| {
-        // Why here: they stay as long as this goes on, whoever waits for it.
+        // Held here, so that the files stay while this job runs, even if the caller is gone.
         let (_hold, _version) = (hold, version);
         let staging = Staging::begin(env, &to)?;
         for (from, file) in &files {
             stop.check()?;
             copying::link_or_copy(env, from, &staging.path(&file.name), stop)?;
         }
-        // Why: an export is no database, and nobody locks it.
+        // Without LOCK, because an export is no database, and is never locked.
         staging.finish_without_lock()?;
         let files = files.into_iter().map(|(_, file)| file).collect();
         Ok(ExportImportFilesMetaData { db_comparator_name, files })

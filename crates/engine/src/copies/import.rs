@@ -1,21 +1,21 @@
-//! A column family of tables that were exported from another database.
+//! Importing a column family from tables that another database exported.
 //!
-//! In: tables with their metadata. Out: a new column family with these tables; or no family and no
-//! file.
+//! In: tables with their metadata. Out: a new column family with these tables; or neither a family
+//! nor files.
 //!
-//! | step | what it changes |
+//! | step | changes |
 //! |---|---|
-//! | the metadata is checked by itself | nothing |
+//! | the metadata is checked on its own | nothing |
 //! | tables are linked or copied, under numbers of the database, and synced | files that nothing refers to |
-//! | all entries are read, and the metadata is held against them | nothing |
-//! | sequence numbers up to the largest entry's are skipped | the numbers |
+//! | all entries are read, and compared with the metadata | nothing |
+//! | sequence numbers up to the largest entry's are skipped | the sequence number |
 //! | the MANIFEST gets the family with all its tables, in one atomic group | the family |
-//! | OPTIONS is written; exported files that were moved lose their first names | |
+//! | OPTIONS is written; exported files that were moved lose their original names | |
 //!
 //! Invariants:
-//! - A family that can be found by its name has all its tables, also after a crash.
+//! - A family that can be found by its name has all its tables, even after a crash.
 //! - Writes into the family are newer than its tables.
-//! - Files in the directory are made by a job of the database, which closing waits for.
+//! - Files in the directory are written by a job of the database, which closing waits for.
 //!
 //! Compat: RocksDB's `CreateColumnFamilyWithImport`. RocksDB creates the family first, so a crash
 //! may leave it without tables.
@@ -51,29 +51,28 @@ use std::sync::Arc;
 /// Options of an import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ImportColumnFamilyOptions {
-    /// Hard links, or copies where there can be none, and the exported files are removed at the
-    /// end. Else they are copied and stay. Default false.
+    /// Use hard links, or copies if links are not supported, and remove the exported files at the
+    /// end. Otherwise they are copied and stay. Default false.
     pub move_files: bool,
 }
 
 impl Db {
-    /// Creates a column family of tables that were exported, with what `options` has for one of
-    /// this name. Blocks: it copies or links the tables, reads each, and writes OPTIONS.
+    /// Creates a column family from exported tables, with the options that `options` has for this
+    /// name. Blocks: it copies or links the tables, reads each, and writes OPTIONS.
     ///
-    /// All of it is there when the call returns, or no such family is. After a crash meanwhile the
-    /// family is there with all tables, or it is not there.
+    /// When the call returns, the family exists with all its tables, or not at all. After a crash
+    /// meanwhile, too.
     ///
     /// # Errors
-    /// Those of [`Db::create_column_family`]; if OPTIONS could not be written, the family is there
-    /// with its tables. `InvalidArgument`: there are no files, they are in the order of another
-    /// comparator, are in levels that the family has not, overlap within one, have sequence numbers
-    /// of the upper half of all that there are, or are to be moved out of a database's directory.
-    /// `NotFound`, `Corruption`: a file is missing, or is not what the metadata says it is.
-    /// `NotSupported`: a value is in a blob file. `Closed`: the database was closed meanwhile. The
-    /// exported files stay then.
+    /// Those of [`Db::create_column_family`]; if OPTIONS could not be written, the family exists
+    /// with its tables. `InvalidArgument`: there are no files, they have another comparator, are on
+    /// levels that the family lacks, overlap within a level, have sequence numbers in the upper
+    /// half of the number space, or are to be moved out of a database's directory. `NotFound`,
+    /// `Corruption`: a file is missing, or contradicts the metadata. `NotSupported`: a value is in
+    /// a blob file. `Closed`: the database was closed meanwhile. The exported files stay then.
     ///
-    /// Every entry of each file is read, as nothing else tells whether the metadata is right. Of
-    /// what it says, levels and epoch numbers alone are taken as they are.
+    /// Every entry of each file is read, because nothing else shows that the metadata is right.
+    /// Only levels and epoch numbers are taken from the metadata unchecked.
     pub fn create_column_family_with_import(
         &self,
         name: &str,
@@ -96,13 +95,13 @@ impl Db {
         let (read, write) = (&self.0.read, self.write_half()?);
         check(metadata)?;
         if read.pending.is_some() {
-            // Reason: undecided entries are hidden by their sequence numbers, which the files may
-            // have as well.
+            // Reason: undecided entries are hidden by their sequence numbers, which entries in the
+            // files may have as well.
             let text = "no import into a database of transactions that insert when they prepare";
             return Err(Error::not_supported(text.to_owned()));
         }
         let (background, ownership) = (&write.background, &write.ownership);
-        // The family's directories and OPTIONS are written on this thread.
+        // This thread writes the family's directories and OPTIONS.
         let _counted = background.counted()?;
         let (family, creation) = open::column_family_to_be(read, ownership, name, options)?;
         check_family(&family, metadata)?;
@@ -125,7 +124,7 @@ impl Db {
     }
 }
 
-/// Refuses metadata that is wrong for every family.
+/// Returns an error for metadata that is invalid for every family.
 fn check(metadata: &ExportImportFilesMetaData) -> Result<()> {
     if metadata.files.is_empty() {
         return Err(Error::invalid_argument("there are no files"));
@@ -151,7 +150,7 @@ fn check(metadata: &ExportImportFilesMetaData) -> Result<()> {
     Ok(())
 }
 
-/// Refuses files that the family cannot have.
+/// Returns an error for files that the family cannot hold.
 fn check_family(family: &Family, metadata: &ExportImportFilesMetaData) -> Result<()> {
     let config = &family.config;
     let comparator = &config.comparator;
@@ -183,7 +182,7 @@ fn check_family(family: &Family, metadata: &ExportImportFilesMetaData) -> Result
     Ok(())
 }
 
-/// Refuses to take files away that a database has, this one or another.
+/// Returns an error if files to move belong to a database, this one or another.
 fn check_moved(env: &Env, family: &Family, metadata: &ExportImportFilesMetaData) -> Result<()> {
     let shared = &family.tables.shared;
     for directory in metadata.files.iter().map(|file| &file.directory).collect::<BTreeSet<_>>() {
@@ -196,26 +195,26 @@ fn check_moved(env: &Env, family: &Family, metadata: &ExportImportFilesMetaData)
     Ok(())
 }
 
-/// An import that was found to be possible; a job of the database.
+/// A validated import; runs as a job of the database.
 struct Import {
     background: Arc<Background>,
     pipeline: Arc<Pipeline<DatabaseHost>>,
     versions: Arc<Versions>,
     db_options: Arc<DbOptions>,
     family: Arc<Family>,
-    /// Adds the family to the MANIFEST.
+    /// The edit that adds the family to the MANIFEST.
     creation: VersionEdit,
     files: Vec<ExportedFile>,
     move_files: bool,
 }
 
-/// A table that is in its place.
+/// A table that was linked or copied and examined.
 struct Found {
     level: u32,
-    /// The order in which the tables of L0 came, as the metadata has it.
+    /// Epoch number from the metadata: the order in which tables reached L0.
     epoch_number: u64,
     name: String,
-    /// The table as the MANIFEST gets it, but for the epoch number.
+    /// The table's MANIFEST entry, without the epoch number.
     file: NewFile,
     counts: FileCounts,
 }
@@ -230,7 +229,7 @@ impl Import {
         }
         let found = in_order(&self.family.config.comparator, found)?;
         let largest = found.iter().map(|found| found.file.largest_seq).max().unwrap_or_default();
-        // Invariant: before anybody can write to the family.
+        // Invariant: skipped before the family can be written.
         self.background.while_open(self.pipeline.skip_to(largest)).await?;
         self.install(found, &new_files).await?;
         self.background.family_added(&self.family);
@@ -241,7 +240,7 @@ impl Import {
         Ok(())
     }
 
-    /// Puts a file in its place and looks at it there.
+    /// Links or copies a file to its destination and examines it there.
     async fn take(&self, new_files: &Arc<JobFiles>, file: &ExportedFile, from: &Path) -> Result<Found> {
         let shared = &self.family.tables.shared;
         let number = new_files.new_table();
@@ -254,7 +253,7 @@ impl Import {
         found
     }
 
-    /// Reads a file that is in its place, and refuses it if the metadata does not fit.
+    /// Reads a file at its destination, and returns an error if it contradicts the metadata.
     async fn examine(&self, number: FileNumber, at: &Path, file: &ExportedFile) -> Result<Found> {
         let tables = &self.family.tables;
         let of = at.to_owned();
@@ -267,7 +266,7 @@ impl Import {
         let seqs = (SeqNo(file.smallest_seq), SeqNo(file.largest_seq));
         let opened = NewFile::new(number, size, nothing(), nothing(), seqs.0, seqs.1);
         let opened = Arc::new(FileMetadata::new(opened));
-        // Invariant: its comparator is the family's, which opening it has checked.
+        // Invariant: its comparator is the family's, which opening the table has checked.
         let table = tables.clone().open(&opened, file.level).await?;
         let span = self.span(&table, &opened, file).await?;
         let mut new = NewFile::new(number, size, span.smallest, span.largest, span.seqs.0, span.seqs.1);
@@ -287,9 +286,10 @@ impl Import {
         Ok(Found { level, epoch_number, name, file: new, counts: file_counts(properties) })
     }
 
-    /// The keys and sequence numbers that the entries of a table span. Refuses a table that has an
-    /// entry outside of the bounds that the metadata gives it: the entry would not be found, or be
-    /// newer than what is written later. Values in blob files mean nothing here.
+    /// Returns the range of keys and sequence numbers of a table's entries. Returns an error if an
+    /// entry is outside the bounds in the metadata, because it would not be found, or would be
+    /// newer than later writes. Values in blob files are refused, because the blob file is missing
+    /// here.
     async fn span(&self, table: &Table, opened: &Arc<FileMetadata>, file: &ExportedFile) -> Result<Span> {
         let tables = &self.family.tables;
         let comparator = &tables.configuration.comparator;
@@ -339,8 +339,8 @@ impl Import {
         }
     }
 
-    /// The checksum of the whole file: the exported one if it is right and the function is known,
-    /// or one of the database's own function.
+    /// Returns the checksum of the whole file: the exported one if it is right and the function is
+    /// known, or one of the database's own function.
     async fn checksum(&self, at: &Path, file: &ExportedFile) -> Result<Option<FileChecksum>> {
         let shared = &self.family.tables.shared;
         let factory = shared.file_checksums.as_ref();
@@ -365,7 +365,7 @@ impl Import {
         Ok(found)
     }
 
-    /// Makes the family, with its tables.
+    /// Adds the family, with its tables, to the MANIFEST.
     async fn install(&self, found: Vec<Found>, new_files: &Arc<JobFiles>) -> Result<()> {
         let (id, versions) = (self.family.id(), &self.versions);
         let below = versions.new_epoch(id);
@@ -387,7 +387,7 @@ impl Import {
     }
 }
 
-/// The error with the path of the exported file.
+/// Returns the error with the path of the exported file.
 fn named(path: &Path, error: Error) -> Error {
     if error.to_string().contains(&*path.to_string_lossy()) {
         return error;
@@ -395,7 +395,7 @@ fn named(path: &Path, error: Error) -> Error {
     error.in_context(path.display().to_string())
 }
 
-/// Internal keys and sequence numbers that entries span.
+/// Range of internal keys and sequence numbers of entries.
 struct Span {
     smallest: Vec<u8>,
     largest: Vec<u8>,
@@ -431,13 +431,14 @@ impl Span {
     }
 }
 
-/// Tables by level, and in the order in which they reached L0, or lie in their level.
+/// Returns tables grouped by level, L0 last, in the order in which they reached L0, or by key on
+/// other levels.
 ///
 /// # Errors
-/// `InvalidArgument`: two of a level below L0 overlap.
+/// `InvalidArgument`: two tables of a level below L0 overlap.
 fn in_order(comparator: &Comparator, mut found: Vec<Found>) -> Result<Vec<Found>> {
     found.sort_by(|a, b| {
-        // Why L0 last: what is there is newer than what is below.
+        // L0 last, because its entries are newer than those below.
         let by_level = b.level.cmp(&a.level);
         by_level.then_with(|| match a.level {
             0 => (a.epoch_number, a.file.largest_seq).cmp(&(b.epoch_number, b.file.largest_seq)),

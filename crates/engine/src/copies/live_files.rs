@@ -1,16 +1,16 @@
-//! Deletions held back, the log locked, and the files that make up the database.
+//! Holding file deletions, locking the log, and listing the files that make up the database.
 //!
-//! In: an open database. Out: for each file its name, directory, size and kind, and what of it
-//! counts.
+//! In: an open database. Out: for each file its name, directory, size, kind, and the valid length.
 //!
 //! Invariants:
 //! - The list is one state of the database: a MANIFEST up to some record, every table and blob file
-//!   that this names, and the logs behind them up to some record that came later.
-//! - Logs and MANIFEST count up to their size only. What is behind it is being written.
+//!   that it names, and the logs up to some later record.
+//! - Logs and MANIFEST are valid up to the listed size only, because bytes after it are being
+//!   written.
 //!
-//! Compat: RocksDB's `GetLiveFilesStorageInfo`, without temperatures. There the older logs need not
-//! be trimmed; here all are, since one that is ended may still give back space, or be recycled
-//! later.
+//! Compat: RocksDB's `GetLiveFilesStorageInfo`, without temperatures. RocksDB does not require
+//! trimming of older logs; here all are trimmed, because a finished one may still be truncated or
+//! recycled later.
 
 use crate::background::FlushOptions;
 use crate::db::Db;
@@ -26,21 +26,21 @@ use karst_io::{Env, block_on};
 use karst_storage::blob;
 use std::path::PathBuf;
 
-/// What to list, and what to do before. RocksDB's names and defaults.
+/// Options of the listing, with RocksDB's names and defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LiveFilesStorageInfoOptions {
-    /// Tell the checksums of tables that the MANIFEST has. Default false.
+    /// Return the checksums of tables that the MANIFEST has. Default false.
     pub include_checksum_info: bool,
-    /// Flush all memtables first if the logs have at least so many bytes together: 0 for always,
-    /// `u64::MAX` for never. Without a flush, what was written with `disable_wal` and is not in
-    /// tables is missing. Default 0.
+    /// Flush all memtables first if the logs have at least this many bytes in total: 0 for always,
+    /// `u64::MAX` for never. Without a flush, entries that were written with `disable_wal` and are
+    /// not in tables are missing. Default 0.
     pub wal_size_for_flush: u64,
-    /// All column families are flushed in one change, whatever the database's `atomic_flush` says.
+    /// Flush all column families in one change, regardless of the database's `atomic_flush`.
     /// Default false.
     pub atomic_flush: bool,
 }
 
-/// What kind of file it is.
+/// Kind of a database file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -51,7 +51,7 @@ pub enum DatabaseFileKind {
     Blob,
     /// The MANIFEST in force.
     Manifest,
-    /// CURRENT, which names it.
+    /// CURRENT, which names the MANIFEST.
     Current,
     /// The newest OPTIONS file.
     Options,
@@ -64,49 +64,49 @@ pub enum DatabaseFileKind {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct DatabaseFile {
-    /// Its name, such as `000123.sst`.
+    /// File name, such as `000123.sst`.
     pub name: String,
-    /// The directory that it is in.
+    /// Directory of the file.
     pub directory: PathBuf,
-    /// Its number; 0 for CURRENT.
+    /// File number; 0 for CURRENT.
     pub number: u64,
-    /// Which kind of file it is.
+    /// Kind of the file.
     pub kind: DatabaseFileKind,
-    /// How many of its bytes count.
+    /// Number of valid bytes.
     pub size_bytes: u64,
-    /// The checksum of the whole file and the name of its function, if it was asked for and the
-    /// MANIFEST has it.
+    /// The checksum of the whole file and the name of its function, if requested and recorded in
+    /// the MANIFEST.
     pub checksum: Option<(Vec<u8>, String)>,
-    /// It may have more bytes than count, and has to be copied up to its size. Otherwise it does
-    /// not change any more, and a hard link will do.
+    /// True if the file may have more bytes than `size_bytes`, and must be copied up to that size.
+    /// Otherwise it is immutable, and may be hard linked.
     pub trim_to_size: bool,
-    /// What the copy has to hold instead of what the file holds, which may be replaced at any time.
+    /// Content for the copy instead of the file's, because the file may be replaced at any time.
     pub replacement_contents: Option<String>,
 }
 
 impl DatabaseFile {
-    /// Where it is.
+    /// Returns the path of the file.
     pub fn path(&self) -> PathBuf {
         self.directory.join(&self.name)
     }
 }
 
-/// The files of a database, which stay as long as this lives.
+/// The files of a database, kept for the lifetime of this value.
 #[derive(Debug)]
 pub(super) struct HeldFiles {
     pub(super) files: Vec<DatabaseFile>,
-    /// The trees that the tables and blob files are of.
+    /// The trees that the tables and blob files belong to.
     pub(super) moment: Moment,
     _hold: Hold,
 }
 
 impl Db {
-    /// Has no file of the database be removed, archived or recycled from now on, until
-    /// [`Db::enable_file_deletions`] was called as often. When this returns, none is being removed.
-    /// Blocks until then.
+    /// Disables removal, archiving and recycling of the database's files, until
+    /// [`Db::enable_file_deletions`] was called as often. No file is being removed when this
+    /// returns. Blocks until then.
     ///
-    /// Files that nobody needs pile up meanwhile, and are removed when deletions are enabled again,
-    /// or when the database is opened the next time.
+    /// Obsolete files accumulate meanwhile, and are removed when deletions are enabled again, or at
+    /// the next opening.
     ///
     /// # Errors
     /// The database is open for reading only or closed.
@@ -114,19 +114,19 @@ impl Db {
         block_on(self.env(), self.disable_file_deletions_async())
     }
 
-    /// The asynchronous form of [`Db::disable_file_deletions`]. It counts from its first poll on,
-    /// also if it is dropped.
+    /// The asynchronous form of [`Db::disable_file_deletions`]. It takes effect at its first poll,
+    /// even if it is dropped.
     ///
     /// # Errors
-    /// As [`Db::disable_file_deletions`].
+    /// Those of [`Db::disable_file_deletions`].
     pub async fn disable_file_deletions_async(&self) -> Result<()> {
         self.write_half()?.ownership.versions.obsolete().disable().await;
         Ok(())
     }
 
-    /// Takes one [`Db::disable_file_deletions`] back. Once all are, what is not needed is removed,
-    /// and this blocks until it is; copies that are being made keep files for themselves. Without
-    /// one to take back it only waits for what is being removed.
+    /// Undoes one [`Db::disable_file_deletions`]. Once all are undone, obsolete files are removed,
+    /// and this blocks until they are; copies in progress hold their own files. If deletions are
+    /// not disabled it only waits for removals in progress.
     ///
     /// # Errors
     /// The database is open for reading only or closed.
@@ -134,22 +134,22 @@ impl Db {
         block_on(self.env(), self.enable_file_deletions_async())
     }
 
-    /// The asynchronous form of [`Db::enable_file_deletions`]. It counts from its first poll on,
-    /// also if it is dropped.
+    /// The asynchronous form of [`Db::enable_file_deletions`]. It takes effect at its first poll,
+    /// even if it is dropped.
     ///
     /// # Errors
-    /// As [`Db::enable_file_deletions`].
+    /// Those of [`Db::enable_file_deletions`].
     pub async fn enable_file_deletions_async(&self) -> Result<()> {
         self.write_half()?.ownership.versions.obsolete().enable().await;
         Ok(())
     }
 
-    /// Lets no write go on until [`Db::unlock_wal`] was called as often. What was acknowledged has
-    /// left the process when this returns, and is what every read sees meanwhile. Blocks until
-    /// then.
+    /// Blocks all writes until [`Db::unlock_wal`] was called as often. When this returns,
+    /// acknowledged writes are with the operating system, and reads see exactly these meanwhile.
+    /// Blocks until then.
     ///
     /// Writes wait, blocking ones on their threads; those with `no_slowdown` fail with
-    /// `Incomplete`. Flushes and compactions go on, as they change nothing that is read.
+    /// `Incomplete`. Flushes and compactions continue, because they change no visible data.
     ///
     /// # Errors
     /// The database is open for reading only or closed, or the log failed; it is not locked then.
@@ -157,15 +157,16 @@ impl Db {
         block_on(self.env(), self.lock_wal_async())
     }
 
-    /// The asynchronous form of [`Db::lock_wal`]. Dropped before it ends, it does not count.
+    /// The asynchronous form of [`Db::lock_wal`]. If it is dropped before it ends, the log is not
+    /// locked.
     ///
     /// # Errors
-    /// As [`Db::lock_wal`].
+    /// Those of [`Db::lock_wal`].
     pub async fn lock_wal_async(&self) -> Result<()> {
         self.write_half()?.pipeline.lock_wal().await
     }
 
-    /// Takes one [`Db::lock_wal`] back. Does not wait.
+    /// Undoes one [`Db::lock_wal`]. Does not wait.
     ///
     /// # Errors
     /// The log is not locked; the database is open for reading only or closed.
@@ -173,18 +174,18 @@ impl Db {
         self.write_half()?.pipeline.unlock_wal()
     }
 
-    /// The files that make up the database, as of one moment: a copy of all of them, each up to its
-    /// size, is a database with everything that was acknowledged before this call, but for what was
-    /// written with `disable_wal` and was not flushed. Blocks: it may flush, and writes out the
-    /// log.
+    /// Returns the files that make up the database, as of one moment: a copy of all of them, each
+    /// up to its size, is a database with everything that was acknowledged before this call, except
+    /// unflushed entries written with `disable_wal`. Blocks: it may flush, and writes out the log.
     ///
-    /// Files may be removed as soon as nobody needs them, so call [`Db::disable_file_deletions`]
-    /// before and [`Db::enable_file_deletions`] when they are copied. IDENTITY is not among them: a
-    /// copy gets its own. A log goes into the directory of the copy, wherever it is now.
+    /// Files may be removed as soon as they become obsolete, so call [`Db::disable_file_deletions`]
+    /// before and [`Db::enable_file_deletions`] after copying them. IDENTITY is not included,
+    /// because a copy gets its own. A log goes into the directory of the copy, regardless of its
+    /// current one.
     ///
     /// # Errors
-    /// The database is open for reading only or closed; memtables cannot be flushed, or the log not
-    /// be written.
+    /// The database is open for reading only or closed; memtables cannot be flushed, or the log
+    /// cannot be written.
     pub fn live_files_storage_info(
         &self,
         options: &LiveFilesStorageInfoOptions,
@@ -195,7 +196,7 @@ impl Db {
     /// The asynchronous form of [`Db::live_files_storage_info`]. It may be dropped.
     ///
     /// # Errors
-    /// As [`Db::live_files_storage_info`].
+    /// Those of [`Db::live_files_storage_info`].
     pub async fn live_files_storage_info_async(
         &self,
         options: &LiveFilesStorageInfoOptions,
@@ -215,14 +216,14 @@ pub(super) async fn held_files(db: &Db, options: &LiveFilesStorageInfoOptions) -
     let (moment, options_file, written) = loop {
         let failed = write.pipeline.failed_log();
         let look = write.ownership.look();
-        // Why elsewhere: whoever changes options may be writing them.
+        // On another thread, because a change of options may hold the lock while it writes files.
         let (moment, options_file) = env.run_blocking(move |_| look()).await;
-        // Invariant: behind the look at the MANIFEST; see the module's head.
+        // Invariant: the log is flushed after the MANIFEST was read; see the module's head.
         write.pipeline.flush_wal(false).await?;
         let written = write.pipeline.written_logs().await?;
-        // Why once more otherwise: the logs may have a part of a batch whose other part is of a
-        // family that this MANIFEST has not, or what came behind files that were ingested since, or
-        // lack what a recovery of the log put into tables.
+        // Repeated otherwise, because the logs may hold a part of a batch whose other part belongs
+        // to a family missing from this MANIFEST, or entries after files that were ingested since,
+        // or lack entries that a recovery of the log put into tables.
         let now = write.ownership.versions.moment();
         if moment.goes_with_logs(&now) && write.pipeline.failed_log() == failed {
             break (moment, options_file, written);
@@ -244,7 +245,7 @@ async fn wants_flush(db: &Db, write: &WriteHalf, limit: u64) -> Result<bool> {
     Ok(logs.iter().map(|log| log.size_bytes).sum::<u64>() >= limit)
 }
 
-/// Tables and blob files.
+/// Returns the tables and blob files.
 fn stored_files(moment: &Moment, with_checksums: bool) -> Result<Vec<DatabaseFile>> {
     let mut files = Vec::new();
     for (family, version) in &moment.trees {
@@ -266,7 +267,7 @@ fn stored_files(moment: &Moment, with_checksums: bool) -> Result<Vec<DatabaseFil
     Ok(files)
 }
 
-/// MANIFEST, CURRENT and OPTIONS.
+/// Returns MANIFEST, CURRENT and OPTIONS.
 async fn described_files(
     db: &Db,
     moment: &Moment,
@@ -296,8 +297,8 @@ async fn described_files(
     Ok(files)
 }
 
-/// The logs up to the newest of `written`, of which those named there have so many bytes. The
-/// others have ended, and are as long as their files.
+/// Returns the logs from the oldest needed one up to the newest of `written`, which holds the valid
+/// bytes of logs that may still be written. The others have ended, and are as long as their files.
 async fn logs(db: &Db, moment: &Moment, written: Vec<(FileNumber, u64)>) -> Result<Vec<DatabaseFile>> {
     let directory = match db.options().wal_dir.as_str() {
         "" => db.path().clone(),
@@ -305,8 +306,8 @@ async fn logs(db: &Db, moment: &Moment, written: Vec<(FileNumber, u64)>) -> Resu
     };
     let newest = written.last().map(|(number, _)| *number).unwrap_or_default();
     let oldest = moment.logs.first().copied().unwrap_or(newest).min(newest);
-    // Why by their names: one that came since the look at the MANIFEST may be needed by nobody else
-    // already. Why not those above: a log that was made ahead has nothing yet.
+    // Found by file name, because a log that came since the MANIFEST was read may already be needed
+    // by this copy only. Newer logs are skipped, because a log that was created ahead is empty.
     let list = move |env: &Env| {
         let numbers = logs_in(env, &directory)?.into_iter().filter(|log| (oldest..=newest).contains(log));
         let mut files = Vec::new();

@@ -1,21 +1,20 @@
-//! Copies of a database that is open for writing: what they are made from.
+//! Copies of an open database: checkpoints, backups, exports, imports.
 //!
-//! In: an open database. Out: its files as of one moment, kept as long as somebody copies them, and
-//! the copies themselves.
+//! In: an open database. Out: its files as of one moment, held while they are copied, and the
+//! copies themselves.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `live_files` | deletions held back, the log locked, and the files that make up the database |
-//! | `copying` | files that are copied or linked; directories that are there whole or not at all |
+//! | `live_files` | holding deletions, locking the log, and the files that make up the database |
+//! | `copying` | copying and linking files; creating directories atomically |
 //! | `checkpoint` | the database in another directory, with hard links |
-//! | `export` | a column family that another database imports |
-//! | `import` | a column family of tables that were exported |
-//! | `backup` | copies that share what they have in common, in RocksDB's layout |
+//! | `export` | exporting a column family for import into another database |
+//! | `import` | importing a column family from exported tables |
+//! | `backup` | backups that share files, in RocksDB's layout |
 //!
-//! Every copy is made in the same order: files are held, memtables are flushed if that is wanted,
-//! the MANIFEST is looked at, and only then the logs. So the logs reach at least as far as the
-//! trees, and a copy is a state that a crash could have left: what it has is a prefix of what was
-//! written.
+//! Every copy is made in the same order: files are held, memtables are flushed if requested, the
+//! MANIFEST is read, and only then the logs. Therefore the logs reach at least as far as the trees,
+//! and a copy is a state that a crash could have left: its content is a prefix of the writes.
 
 mod backup;
 mod checkpoint;

@@ -1,7 +1,7 @@
-//! How a backup is made.
+//! Creation of a backup.
 //!
-//! In: an open database, the backups that are there. Out: one more, of which only what they do not
-//! have was copied.
+//! In: an open database, the existing backups. Out: a new backup, for which only files that they do
+//! not have were copied.
 //!
 //! Order: shared files, each under a temporary name until it is durable; private files; the names
 //! of all of them; `meta/N`, renamed into place.
@@ -27,44 +27,44 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where a file goes, and what is known of it there.
+/// A file to back up: its destination, and its properties there.
 struct Piece {
     file: DatabaseFile,
     path: String,
-    /// It is shared, under a name of its own, and may be there already.
+    /// True if the file is shared, under a name of its own, and may exist already.
     shared: bool,
-    /// Its checksum, if a backup has it already.
+    /// CRC32c of the file, if a backup records it already.
     known: Option<u32>,
-    /// It is the MANIFEST of a backup without logs.
+    /// True if it is the MANIFEST of a backup without logs.
     without_logs: bool,
 }
 
 impl BackupEngine {
-    /// Makes a backup of a database, which goes on meanwhile, and returns its number. Only tables
-    /// and blob files that no backup has are copied. Waits on the calling thread until it is
-    /// durable.
+    /// Creates a backup of a database that stays open for reads and writes, and returns its number.
+    /// Only tables and blob files that no backup has are copied. Waits on the calling thread until
+    /// the backup is durable.
     ///
-    /// What it has is said in [`Checkpoint`](crate::Checkpoint): everything that was acknowledged
-    /// before this call. Without `flush_before_backup` and with `backup_log_files`, the default,
-    /// logs are copied.
+    /// It holds everything that was acknowledged before this call, as
+    /// [`Checkpoint`](crate::Checkpoint) documents. Without `flush_before_backup` and with
+    /// `backup_log_files`, the default, logs are copied.
     ///
     /// # Errors
-    /// `InvalidArgument`: the database, or the engine, is open for reading only, or there is no
-    /// such `schema_version`; `NotSupported`: that is a later one. `Incomplete`: it was stopped.
-    /// `Corruption`: a file of the database is not what its MANIFEST says, or one of the backups
-    /// not what it should be. `Io`, `NoSpace`: something could not be read or written. There is no
-    /// such backup then, and its number is not given again.
+    /// `InvalidArgument`: the database, or the engine, is open for reading only, or
+    /// `schema_version` is invalid; `NotSupported`: it is a later version. `Incomplete`: the backup
+    /// was stopped. `Corruption`: a file of the database differs from its MANIFEST, or a file of a
+    /// backup is damaged. `Io`, `NoSpace`: a file could not be read or written. The backup does not
+    /// exist then, and its number is not used again.
     pub fn create_new_backup(&mut self, db: &Db, options: &CreateBackupOptions) -> Result<u32> {
         let env = self.env.clone();
         block_on(&env, self.create_new_backup_async(db, options))
     }
 
-    /// The asynchronous form of [`create_new_backup`](Self::create_new_backup). Dropped, it ends
-    /// soon; what it has copied, or the backup if all was done, is seen by the next call that
-    /// writes.
+    /// The asynchronous form of [`create_new_backup`](Self::create_new_backup). If it is dropped,
+    /// its jobs end soon; the next call that writes removes the copied files, or finds the backup
+    /// if it was complete.
     ///
     /// # Errors
-    /// As [`create_new_backup`](Self::create_new_backup).
+    /// Those of [`create_new_backup`](Self::create_new_backup).
     pub async fn create_new_backup_async(&mut self, db: &Db, options: &CreateBackupOptions) -> Result<u32> {
         self.check_writable()?;
         self.stop.check()?;
@@ -73,7 +73,8 @@ impl BackupEngine {
             self.cpu_priority = self.cpu_priority.min(options.background_thread_cpu_priority);
         }
         self.workers.wait().await;
-        // Why: one that was given up in the end may be there all the same.
+        // Reads the directory again, because a backup whose caller was dropped at the end may be
+        // complete.
         self.look(usize::MAX)?;
         let next = self.last_id.checked_add(1);
         let id = next.ok_or_else(|| Error::new(ErrorKind::LimitReached, "the numbers are used up"))?;
@@ -85,7 +86,7 @@ impl BackupEngine {
                 Ok(id)
             }
             Err(error) => {
-                // Why its outcome does not matter: what went wrong first is told.
+                // The outcome of the cleanup is ignored, because the first error is returned.
                 let _ = self.garbage_collect();
                 Err(error.in_context(format!("making backup {id} of {}", db.path().display())))
             }
@@ -129,7 +130,7 @@ impl BackupEngine {
         let (new, manner) = (private.clone(), self.options.manner());
         self.env.run_blocking(move |env| env.fs().create_dir(&new)).await?;
         let copy = move |env: &Env, piece: &Piece, stop: &Halt| {
-            // Why here too: the files stay as long as anyone copies them.
+            // Held here too, because the files must stay while any thread copies them.
             let _held = &held;
             let crc32c = piece.put(env, &directory, checksums.as_ref(), (stop, &pace, manner))?;
             files.lock().push(BackupFile { path: piece.path.clone(), crc32c: Some(crc32c), size: None });
@@ -159,11 +160,12 @@ impl BackupEngine {
                 }
                 copying::write_in(env, &temporary, text.as_bytes(), manner)?;
                 stop.check()?;
-                // Invariant: behind all that it names. What has its name is a backup.
+                // Invariant: renamed after all files that it names are durable. A `meta` file with
+                // its final name is a backup.
                 fs.rename(&temporary, &to)?;
                 let synced = if manner.sync { fs.sync_dir(meta) } else { Ok(()) };
                 if synced.is_err() {
-                    // Why: this call fails, and then there is no such backup.
+                    // Removed, because this call fails, and a failed backup must not exist.
                     let _ = fs.remove(&to);
                 }
                 Ok(synced?)
@@ -172,7 +174,7 @@ impl BackupEngine {
             .map(|()| meta)
     }
 
-    /// Where a file goes.
+    /// Returns the destination of a file, and its properties there.
     fn piece(
         &self,
         file: &DatabaseFile,
@@ -207,7 +209,7 @@ impl BackupEngine {
         Ok(Piece { file: file.clone(), path, shared, known, without_logs })
     }
 
-    /// The file that the backups have under this path.
+    /// Returns the file that the backups have under this path, or None.
     fn known(&self, path: &str) -> Option<&BackupFile> {
         self.backups.values().flat_map(|meta| &meta.files).find(|other| other.path == path)
     }
@@ -230,7 +232,7 @@ impl BackupEngine {
 }
 
 impl Piece {
-    /// Puts it into its place, unless it is there. Its checksum. Blocks.
+    /// Copies the file to its destination, unless it exists. Returns its checksum. Blocks.
     fn put(
         &self,
         env: &Env,
@@ -259,7 +261,7 @@ impl Piece {
         if let Some(crc32c) = self.known.filter(|_| self.shared) {
             check_size(env, &to, &described)?;
             if self.path.starts_with("shared/") {
-                // Why: the name does not tell whether it is the same file.
+                // Read in full, because the name does not show that it is the same file.
                 let from = self.file.path();
                 let read = copying::read(env, &from, Some(self.file.size_bytes), stop, |_| Ok(()))?;
                 check_crc(&from, read.crc32c, crc32c)?;
@@ -289,7 +291,7 @@ impl Piece {
         let from = self.file.path();
         let bytes = Some(self.file.size_bytes);
         let known = self.file.checksum.as_ref();
-        // Why one that is not known is no error: the backup is as good as the database then.
+        // An unknown function is no error, because the backup is then as good as the database.
         let mut running = known.and_then(|(_, function)| {
             RunningChecksum::by_function(checksums, &from, function.as_bytes()).ok()
         });
@@ -307,9 +309,9 @@ impl Piece {
     }
 }
 
-/// Adds a record to a MANIFEST that says that the logs that it tracks are gone, if it tracks any.
+/// Adds a record to a MANIFEST that marks the logs it tracks as gone, if it tracks any.
 ///
-/// Because a backup without logs lacks them, and a database is not opened without the logs that its
+/// A backup without logs lacks them, and a database is not opened without the logs that its
 /// MANIFEST tracks.
 fn forget_logs(path: &Path, bytes: &mut Vec<u8>) -> Result<()> {
     let mut newest = None;
@@ -329,7 +331,7 @@ fn forget_logs(path: &Path, bytes: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// The sessions that may stand in the names of tables, by number.
+/// Returns the sessions that the names of tables may contain, by table number.
 async fn sessions(held: &HeldFiles) -> Result<BTreeMap<u64, String>> {
     let mut sessions = BTreeMap::new();
     for (family, version) in &held.moment.trees {

@@ -1,46 +1,46 @@
-//! The file `meta/N` of a backup: what it consists of.
+//! The file `meta/N`, which lists the files of backup N.
 //!
 //! | line | content |
 //! |---|---|
 //! | `schema_version 2.M` | from schema 2 on only |
-//! | `1700000000` | when it was made, in seconds of Unix time |
+//! | `1700000000` | time of the backup, in seconds of Unix time |
 //! | `4711` | the database's newest sequence number |
-//! | `metadata 6B6579` | what the user has added, in hexadecimal; if anything |
-//! | `3` | how many files there are |
+//! | `metadata 6B6579` | the user's metadata in hexadecimal, unless empty |
+//! | `3` | number of files |
 //! | `shared_checksum/000018_sTTY7K99WO3LMXWY7OTP2_1010.sst crc32 1327970916` | for each file its path below the directory of backups, and fields of a name and a value |
 //!
 //! `crc32` is the CRC32c of the whole file as a decimal number. Schema 2 has more fields, also
-//! before the number of files and behind the files: who does not know one passes over it, unless
-//! its name begins with `ni::`. Specified by RocksDB's utilities/backup/backup_engine.cc; 7.8 and
-//! 11.8 write schema 1 unless they are told otherwise, and so does this. Of schema 2 it writes no
-//! more than the first line, as what is added is about temperatures and files that are left out.
+//! before the number of files and after the files: a reader ignores a field that it does not know,
+//! unless its name begins with `ni::`. Specified by RocksDB's utilities/backup/backup_engine.cc;
+//! 7.8 and 11.8 write schema 1 by default, and so does this module. Of schema 2 it writes only the
+//! first line, because the additions concern temperatures and excluded files.
 //!
-//! In: bytes as read, which are hostile. Out: a [`Meta`] whose paths stay within the directory of
-//! backups, or what is wrong.
+//! In: bytes as read, which are untrusted. Out: a [`Meta`] whose paths stay within the directory of
+//! backups, or an error.
 
 use karst_base::error::{Error, Result as Checked};
 use karst_format::file_name::FileName;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-/// The directory of what belongs to one backup.
+/// Directory of files that belong to one backup.
 pub(super) const PRIVATE: &str = "private";
-/// The directory of tables that backups share, by their names.
+/// Directory of tables that backups of one database share, named by number.
 pub(super) const SHARED: &str = "shared";
-/// The same, with names that tell tables of different databases apart.
+/// Directory of shared files whose names distinguish different databases.
 pub(super) const SHARED_CHECKSUM: &str = "shared_checksum";
 
 /// A file of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BackupFile {
-    /// Below the directory of backups.
+    /// Path below the directory of backups.
     pub(super) path: String,
     pub(super) crc32c: Option<u32>,
-    /// In bytes, where it is recorded.
+    /// Recorded size in bytes, or None.
     pub(super) size: Option<u64>,
 }
 
-/// What a backup is.
+/// The content of a `meta` file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Meta {
     pub(super) timestamp: u64,
@@ -49,7 +49,7 @@ pub(super) struct Meta {
     pub(super) files: Vec<BackupFile>,
 }
 
-/// A form of the file that is written.
+/// Schema in which a `meta` file is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SchemaVersion {
     One,
@@ -57,10 +57,10 @@ pub(super) enum SchemaVersion {
 }
 
 impl SchemaVersion {
-    /// The one of this number.
+    /// Returns the schema with this number.
     ///
     /// # Errors
-    /// There is none, or not yet.
+    /// The number is invalid, or not supported.
     pub(super) fn of(number: u32) -> Checked<SchemaVersion> {
         match number {
             0 => Err(Error::invalid_argument("`schema_version` of backups begins with 1")),
@@ -72,12 +72,12 @@ impl SchemaVersion {
 }
 
 impl BackupFile {
-    /// The name that it has in a database.
+    /// Returns the file's name in a database.
     pub(super) fn restored_name(&self) -> Option<String> {
         restored_name(&self.path)
     }
 
-    /// The size in bytes that is recorded, or that its name tells.
+    /// Returns the size in bytes that is recorded or part of the name, or None.
     pub(super) fn known_size(&self) -> Option<u64> {
         let in_name = || {
             let name = self.path.strip_prefix(SHARED_CHECKSUM)?.rsplit_once('.')?.0;
@@ -87,8 +87,8 @@ impl BackupFile {
     }
 }
 
-/// The name in a database of a file that has this path below the directory of backups, if it is
-/// one of a backup's.
+/// Returns the name in a database of the file with this path below the directory of backups, or
+/// None if no backup has such a path.
 pub(super) fn restored_name(path: &str) -> Option<String> {
     let (directory, name) = path.rsplit_once('/')?;
     let name = match directory {
@@ -111,7 +111,7 @@ pub(super) fn restored_name(path: &str) -> Option<String> {
 }
 
 impl Meta {
-    /// As text.
+    /// Returns the text of the file.
     pub(super) fn encode(&self, schema: SchemaVersion) -> String {
         let version = match schema {
             SchemaVersion::One => "",
@@ -132,10 +132,10 @@ impl Meta {
         text
     }
 
-    /// Of schema 1 or 2.
+    /// Parses a file of schema 1 or 2.
     ///
     /// # Errors
-    /// What is wrong, with the number of the line.
+    /// The defect, with its line number.
     pub(super) fn parse(bytes: &[u8]) -> Result<Meta, String> {
         let text = std::str::from_utf8(bytes).map_err(|_| "it is not text".to_owned())?;
         if !text.ends_with('\n') {
@@ -235,7 +235,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// As `ldb backup` of 7.8.3 has written it.
+    /// Written by `ldb backup` of 7.8.3.
     const OF_ROCKSDB: &str = "1795616225\n3\n3\n\
         shared_checksum/000018_sTTY7K99WO3LMXWY7OTP2_1010.sst crc32 1327970916\n\
         private/1/MANIFEST-000027 crc32 3780560835\n\

@@ -1,31 +1,28 @@
-//! [`BackupEngine`]: copies of a database that share what they have in common, in RocksDB's own
-//! layout.
+//! [`BackupEngine`]: backups of a database that share files, in RocksDB's own layout.
 //!
-//! In: open databases, and a directory. Out: backups in it, by number; databases restored from
-//! them.
+//! In: open databases, and a directory. Out: numbered backups in it; databases restored from them.
 //!
 //! | in the directory | is |
 //! |---|---|
-//! | `meta/N` | what backup N consists of ([`meta`]); its last byte makes the backup |
+//! | `meta/N` | the list of files of backup N ([`meta`]); its last byte completes the backup |
 //! | `private/N/` | files of backup N alone: CURRENT, MANIFEST, OPTIONS, logs |
-//! | `shared_checksum/` | tables and blob files that backups share, with names that tell them apart |
-//! | `shared/` | tables that backups of one database share, by number alone |
+//! | `shared_checksum/` | tables and blob files that backups share, with names that distinguish databases |
+//! | `shared/` | tables that backups of one database share, named by number only |
 //! | `BACKUP_LOCK` | held while an engine has the directory open for writing |
 //!
 //! A table in `shared_checksum` has the name `000018_sTTY7K99WO3LMXWY7OTP2_1010.sst`: its number,
-//! the session that wrote it, its size. A blob file, a table without a session, and one that did
-//! not have this number in that session, have their CRC32c in place of the session;
-//! [`ShareFilesNaming`] has the other names. A file that is not complete
-//! yet has a `.` before its name and `.tmp` behind it.
+//! the session that wrote it, its size. A blob file, a table without a session, and one that had
+//! another number in that session, have their CRC32c in place of the session; [`ShareFilesNaming`]
+//! has the other names. An incomplete file has a `.` before its name and `.tmp` after it.
 //!
 //! Invariants:
-//! - A backup is there once `meta/N` is, and then everything that it names is durable.
-//! - What a backup names does not change, and is removed only after the last `meta` file that names
-//!   it.
-//! - While a `meta` file cannot be read, no shared file is removed: it may be that one's.
+//! - A backup exists once `meta/N` does, and then all files that it names are durable.
+//! - Files named by a backup do not change, and are removed only after the last `meta` file that
+//!   names them.
+//! - While a `meta` file cannot be read, no shared file is removed, because it may belong to that
+//!   backup.
 //!
-//! Compat: RocksDB 7.8 and 11.8; schema version 1 by default, or 2. They know no
-//! `BACKUP_LOCK`.
+//! Compat: RocksDB 7.8 and 11.8; schema version 1 by default, or 2. They do not know `BACKUP_LOCK`.
 
 mod create;
 mod meta;
@@ -47,75 +44,76 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use workers::Workers;
 
-/// The database id in tables that were made to be ingested.
+/// Database id in tables that were written for ingestion.
 const INGESTED: &str = "SST Writer";
-/// The directory of what backups consist of.
+/// Directory of the `meta` files.
 const META: &str = "meta";
-/// Why not `LOCK`: the directory may be that of a database, which holds its own while it is open.
+/// Lock file. Not named `LOCK`, because a database may use this directory too, and locks that file
+/// while it is open.
 const LOCK: &str = "BACKUP_LOCK";
 
-/// Is called now and then while a backup is made.
+/// Callback that is invoked periodically while a backup is made.
 pub type BackupProgress = Arc<dyn Fn() + Send + Sync>;
 
-/// What files in `shared_checksum` are called.
+/// Naming scheme of files in `shared_checksum`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShareFilesNaming {
-    /// By number, CRC32c and size. Each backup reads every table for that, and two tables may have
-    /// one name.
+    /// Number, CRC32c and size. Each backup reads every table to compute the CRC, and two tables
+    /// may get the same name.
     LegacyCrc32cAndFileSize,
-    /// Tables by number and the session that wrote them; blob files, tables that do not tell a
-    /// session, and those that were ingested or imported, as with the other.
+    /// Tables by number and the session that wrote them; blob files, tables without a session, and
+    /// ingested or imported tables use the legacy scheme.
     UseDbSessionId {
-        /// The size comes behind the session.
+        /// True if the size follows the session.
         include_file_size: bool,
     },
 }
 
-/// How backups are made. RocksDB's names and defaults.
+/// Options of a backup engine, with RocksDB's names and defaults.
 #[derive(Clone, Debug)]
 pub struct BackupEngineOptions {
     /// The directory of backups.
     pub backup_dir: PathBuf,
-    /// Tables and blob files are shared between backups; else each backup has its own. Default
+    /// Share tables and blob files between backups; otherwise each backup has its own. Default
     /// true.
     pub share_table_files: bool,
-    /// Shared files have names that tell those of different databases apart. Without it a directory
-    /// is for one database only. Default true.
+    /// Give shared files names that distinguish different databases. If false, a directory is for
+    /// one database only. Default true.
     pub share_files_with_checksum: bool,
-    /// Logs are part of a backup. Without it, what was not flushed is missing. Default true.
+    /// Back up logs. If false, unflushed entries are missing. Default true.
     pub backup_log_files: bool,
-    /// Backups that are there are removed when the engine is opened. Default false.
+    /// Remove existing backups when the engine is opened. Default false.
     pub destroy_old_data: bool,
-    /// How many files are copied or verified at the same time. Default 1.
+    /// Number of files copied or verified concurrently. Default 1.
     pub max_background_operations: usize,
-    /// Bytes after which a progress callback is called again. Default 4 MiB.
+    /// Bytes between two calls of the progress callback. Default 4 MiB.
     pub callback_trigger_interval_size: u64,
-    /// Bytes a second that backups write; 0, the default: no limit. It does not count where there
-    /// is a `backup_rate_limiter`.
+    /// Maximum bytes a second written by backups; 0, the default, is no limit. Ignored if
+    /// `backup_rate_limiter` is set.
     pub backup_rate_limit: u64,
-    /// How fast backups are written. Default none.
+    /// Rate limiter of backup writes. Default none.
     pub backup_rate_limiter: Option<RateLimiter>,
-    /// Bytes a second that are restored; 0, the default: no limit. It does not count where there is
-    /// a `restore_rate_limiter`.
+    /// Maximum bytes a second written by restores; 0, the default, is no limit. Ignored if
+    /// `restore_rate_limiter` is set.
     pub restore_rate_limit: u64,
-    /// How fast databases are restored. Default none.
+    /// Rate limiter of restore writes. Default none.
     pub restore_rate_limiter: Option<RateLimiter>,
-    /// What is backed up or restored is durable when the call returns. Without it a power failure
-    /// may harm what was made last; earlier backups are as safe as ever. Default true.
+    /// Make backups and restored databases durable before the call returns. If false, a power
+    /// failure may damage the newest one, but no earlier backup. Default true.
     pub sync: bool,
-    /// Bytes that are read and written at a time; 0, the default: 1 MiB.
+    /// Bytes per read and write; 0, the default, is 1 MiB.
     pub io_buffer_size: usize,
-    /// How many of the newest backups that are in order an engine for reading looks at. An engine
-    /// for all purposes knows all. Default all.
+    /// Maximum number of the newest intact backups that an engine for reading loads. An engine for
+    /// writing loads all. Default all.
     pub max_valid_backups_to_open: usize,
-    /// The form of `meta` files, 1 or 2. Releases before 7.0 do not read the second. Default 1.
+    /// Schema of `meta` files, 1 or 2. Releases before 7.0 do not read schema 2. Default 1.
     pub schema_version: u32,
-    /// What shared files are called. Default by session and size.
+    /// Naming scheme of shared files. Default session and size.
     pub share_files_with_checksum_naming: ShareFilesNaming,
 }
 
 impl BackupEngineOptions {
-    /// The defaults, for backups in `backup_dir`.
+    /// Returns the defaults, for backups in `backup_dir`.
     pub fn new(backup_dir: impl Into<PathBuf>) -> Self {
         Self {
             backup_dir: backup_dir.into(),
@@ -137,14 +135,14 @@ impl BackupEngineOptions {
         }
     }
 
-    /// How files are copied.
+    /// Returns the chunk size and syncing of file copies.
     fn manner(&self) -> Manner {
         let usual = Manner::default();
         let chunk_bytes = if self.io_buffer_size == 0 { usual.chunk_bytes } else { self.io_buffer_size };
         Manner { chunk_bytes, sync: self.sync }
     }
 
-    /// The same with limiters where there are limits.
+    /// Returns the options with a limiter for each limit that has none.
     fn with_limiters(&self) -> BackupEngineOptions {
         let of = |limit: u64| (limit > 0).then(|| RateLimiter::new(limit));
         let mut options = self.clone();
@@ -154,23 +152,24 @@ impl BackupEngineOptions {
     }
 }
 
-/// How one backup is made.
+/// Options of one backup.
 #[derive(Clone, Default)]
 pub struct CreateBackupOptions {
-    /// Flush memtables first, so that what was written with `disable_wal` is there too. Default
+    /// Flush memtables first, so that entries written with `disable_wal` are included. Default
     /// false.
     pub flush_before_backup: bool,
-    /// That flushes all column families in one change, so that a backup without logs is one state
-    /// of all of them. Default false.
+    /// Flush all column families in one change, so that a backup without logs is one state of all
+    /// of them. Default false.
     pub atomic_flush: bool,
-    /// Is called each time that some more megabytes were copied, on a thread that copies.
+    /// Called each time that another `callback_trigger_interval_size` bytes were copied, on a
+    /// copying thread.
     pub progress_callback: Option<BackupProgress>,
-    /// What is kept with the backup, for the user's own purposes. Default nothing.
+    /// The user's metadata, stored with the backup. Default empty.
     pub app_metadata: Vec<u8>,
-    /// From now on the engine copies on threads of its own with `background_thread_cpu_priority`,
-    /// unless they have a lower one already. Default false.
+    /// Make the engine copy on dedicated threads with `background_thread_cpu_priority` from now on,
+    /// unless they already have a lower one. Default false.
     pub decrease_background_thread_cpu_priority: bool,
-    /// See there. Default normal.
+    /// Priority for `decrease_background_thread_cpu_priority`. Default normal.
     pub background_thread_cpu_priority: CpuPriority,
 }
 
@@ -186,52 +185,52 @@ impl std::fmt::Debug for CreateBackupOptions {
     }
 }
 
-/// What restoring leaves of a database that is where the restored one is to be.
+/// Files of an existing database in the destination that a restore keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RestoreMode {
-    /// Tables that the backup has under the same number, session and size stay, if the last 16 KiB
-    /// of both are the same; no more of them is read. Right where files may be missing, and none is
-    /// damaged. Of other names of files than the default ([`ShareFilesNaming`]) none stays, and
-    /// none that was ingested or imported.
+    /// Keep tables that the backup has under the same number, session and size, if the last 16 KiB
+    /// of both are the same; no other bytes are read. Suitable if files may be missing, but none is
+    /// damaged. Files with other naming schemes than the default ([`ShareFilesNaming`]), and
+    /// ingested or imported ones, are not kept.
     KeepLatestDbSessionIdFiles,
-    /// Tables and blob files that the backup has with the same content stay. All of them are read.
+    /// Keep tables and blob files with the same content as in the backup. All of them are read.
     VerifyChecksum,
-    /// Nothing but what no database has.
+    /// Keep no database files.
     #[default]
     PurgeAllFiles,
 }
 
-/// How a database is restored.
+/// Options of a restore.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RestoreOptions {
-    /// Logs that are where the database is to be stay, archived ones move there, and are replayed
-    /// when it is opened: for backups without logs, to get what was written since. Default false.
+    /// Keep existing logs in the destination and move archived ones back, to be replayed by the
+    /// next opening: for backups without logs, to recover later writes. Default false.
     pub keep_log_files: bool,
-    /// What is not copied because it is there already. Default nothing.
+    /// Existing files that are not copied. Default none.
     pub mode: RestoreMode,
 }
 
-/// What is known of a backup.
+/// Metadata of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct BackupInfo {
-    /// Its number.
+    /// Number of the backup.
     pub backup_id: u32,
-    /// When it was made, in seconds of Unix time.
+    /// Time of the backup, in seconds of Unix time.
     pub timestamp: u64,
-    /// The newest sequence number of the database then.
+    /// Newest sequence number of the database at that time.
     pub sequence_number: u64,
-    /// Bytes of all its files, shared ones too.
+    /// Size in bytes of all its files, including shared ones.
     pub size: u64,
-    /// How many files it has.
+    /// Number of its files.
     pub number_files: usize,
-    /// What the user keeps with it.
+    /// The user's metadata.
     pub app_metadata: Vec<u8>,
 }
 
-/// Makes, lists, verifies, restores and removes backups. One engine at a time has a directory open
-/// for writing, any number may have it open for reading.
+/// Creates, lists, verifies, restores and removes backups. Only one engine at a time has a
+/// directory open for writing; any number may have it open for reading.
 ///
 /// ```
 /// # use karst_engine as karstdb;
@@ -258,36 +257,36 @@ pub struct BackupEngine {
     env: Env,
     options: BackupEngineOptions,
     backups: BTreeMap<u32, Meta>,
-    /// Backups whose `meta` file cannot be used, and why.
+    /// Backups whose `meta` file is unusable, with the error.
     corrupt: BTreeMap<u32, Error>,
-    /// The last number that was given, whatever became of it.
+    /// Largest number assigned so far, including to failed backups.
     last_id: u32,
     workers: Workers,
     stop: Halt,
-    /// That of the threads that copy.
+    /// Priority of the copying threads.
     cpu_priority: CpuPriority,
-    /// Unless it is open for reading.
+    /// `None` if the engine is open for reading.
     lock: Option<Arc<Box<dyn FileLock>>>,
 }
 
-/// Stops an engine, from anywhere; see [`BackupEngine::stopper`].
+/// Stops an engine from any thread; see [`BackupEngine::stopper`].
 #[derive(Clone, Debug)]
 pub struct StopBackup(Halt);
 
 impl StopBackup {
-    /// Has what the engine does now, and whatever it is asked to make later, fail with
-    /// `Incomplete`. Does not wait.
+    /// Makes the engine's current and all later operations fail with `Incomplete`. Does not wait.
     pub fn stop_backup(&self) {
         self.0.stop();
     }
 }
 
 impl BackupEngine {
-    /// Opens a directory of backups for all purposes, which is made if it is missing. What is left
-    /// of backups that were not finished is removed. Blocks.
+    /// Opens a directory of backups for reading and writing, and creates it if missing. Files of
+    /// unfinished backups are removed. Blocks.
     ///
     /// # Errors
-    /// `Locked`: another engine has it open so. `Io`, `NoSpace`: it cannot be read or written.
+    /// `Locked`: another engine has it open for writing. `Io`, `NoSpace`: it cannot be read or
+    /// written.
     pub fn open(options: &BackupEngineOptions, env: &Env) -> Result<BackupEngine> {
         let fs = env.fs();
         let directory = &options.backup_dir;
@@ -314,7 +313,7 @@ impl BackupEngine {
     /// Blocks.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The directory cannot be read.
     pub fn open_read_only(options: &BackupEngineOptions, env: &Env) -> Result<BackupEngine> {
         Self::read(options, env, options.max_valid_backups_to_open)
     }
@@ -338,8 +337,7 @@ impl BackupEngine {
         Ok(engine)
     }
 
-    /// Finds the backups that are there, but of those in order no more than the newest `most`.
-    /// Blocks.
+    /// Loads the existing backups, but only the newest `most` of the intact ones. Blocks.
     fn look(&mut self, most: usize) -> Result<()> {
         let (mut backups, mut corrupt) = (BTreeMap::new(), BTreeMap::new());
         let names = self.env.fs().list_dir(&self.path(META))?;
@@ -363,7 +361,7 @@ impl BackupEngine {
         Ok(())
     }
 
-    /// The backups, by number. Those whose `meta` file cannot be used are not among them. Looks up
+    /// Returns the backups, ordered by number, except those whose `meta` file is unusable. Reads
     /// the files' sizes, and blocks.
     pub fn get_backup_info(&self) -> Vec<BackupInfo> {
         self.backups.iter().map(|(id, meta)| self.info(*id, meta)).collect()
@@ -384,22 +382,22 @@ impl BackupEngine {
         }
     }
 
-    /// The backups whose `meta` file cannot be used, and why.
+    /// Returns the backups whose `meta` file is unusable, with the error.
     pub fn get_corrupted_backups(&self) -> Vec<(u32, Error)> {
         self.corrupt.iter().map(|(id, error)| (*id, error.clone())).collect()
     }
 
-    /// What stops this engine while a call of it goes on.
+    /// Returns a handle that stops this engine during a call.
     pub fn stopper(&self) -> StopBackup {
         StopBackup(self.stop.clone())
     }
 
-    /// Verifies that all files of a backup are there with their sizes, and with
-    /// `verify_with_checksum`, by reading them, with their content. Waits on the calling thread.
+    /// Verifies that all files of a backup exist with their sizes, and, with
+    /// `verify_with_checksum`, their content, by reading them. Waits on the calling thread.
     ///
     /// # Errors
-    /// `NotFound`: there is no such backup. `Corruption`: the first file that is missing or is not
-    /// what was backed up.
+    /// `NotFound`: there is no such backup. `Corruption`: the first file that is missing or differs
+    /// from its backed up content.
     pub fn verify_backup(&self, backup_id: u32, verify_with_checksum: bool) -> Result<()> {
         block_on(&self.env, self.verify_backup_async(backup_id, verify_with_checksum))
     }
@@ -407,7 +405,7 @@ impl BackupEngine {
     /// The asynchronous form of [`verify_backup`](Self::verify_backup). It may be dropped.
     ///
     /// # Errors
-    /// As [`verify_backup`](Self::verify_backup).
+    /// Those of [`verify_backup`](Self::verify_backup).
     pub async fn verify_backup_async(&self, backup_id: u32, verify_with_checksum: bool) -> Result<()> {
         let files = self.backup(backup_id)?.files.clone();
         let directory = self.options.backup_dir.clone();
@@ -427,19 +425,20 @@ impl BackupEngine {
     /// Removes all backups but the newest `keep`. Blocks.
     ///
     /// # Errors
-    /// `InvalidArgument`: the engine is open for reading. `Io`: a file could not be removed;
-    /// backups are gone whole or not at all, and [`garbage_collect`](Self::garbage_collect) removes
-    /// the rest.
+    /// `InvalidArgument`: the engine is open for reading. `Io`: a file could not be removed; each
+    /// backup is removed completely or not at all, and [`garbage_collect`](Self::garbage_collect)
+    /// removes remaining files.
     pub fn purge_old_backups(&mut self, keep: usize) -> Result<()> {
         let old = self.backups.len().saturating_sub(keep);
         let old: Vec<u32> = self.backups.keys().copied().take(old).collect();
         self.delete(&old)
     }
 
-    /// Removes a backup, one that is corrupt too. Blocks.
+    /// Removes a backup, which may be corrupt. Blocks.
     ///
     /// # Errors
-    /// `NotFound`: there is none. Otherwise as [`purge_old_backups`](Self::purge_old_backups).
+    /// `NotFound`: it does not exist. Otherwise those of
+    /// [`purge_old_backups`](Self::purge_old_backups).
     pub fn delete_backup(&mut self, backup_id: u32) -> Result<()> {
         if !self.corrupt.contains_key(&backup_id) {
             self.backup(backup_id)?;
@@ -457,20 +456,21 @@ impl BackupEngine {
             self.backups.remove(id);
             self.corrupt.remove(id);
         }
-        // Invariant: before anything that they name is removed.
+        // Invariant: synced before any file that they name is removed.
         self.env.fs().sync_dir(&self.path(META))?;
         self.garbage_collect()
     }
 
-    /// Removes files that no backup needs: of backups that were not finished, or whose removal was
-    /// cut short. Blocks.
+    /// Removes files that no backup needs: those of unfinished backups and of interrupted removals.
+    /// Blocks.
     ///
     /// # Errors
-    /// As [`purge_old_backups`](Self::purge_old_backups).
+    /// Those of [`purge_old_backups`](Self::purge_old_backups).
     pub fn garbage_collect(&mut self) -> Result<()> {
         self.check_writable()?;
         block_on(&self.env, self.workers.wait());
-        // Why: one that was given up in the end may be there all the same.
+        // Reads the directory again, because a backup whose caller was dropped at the end may be
+        // complete.
         self.look(usize::MAX)?;
         let fs = self.env.fs();
         let files = self.backups.values().flat_map(|meta| &meta.files);
@@ -503,7 +503,7 @@ impl BackupEngine {
                     fs.remove(&directory.join(file))?;
                 }
             }
-            // Why its outcome does not matter: files of others stay, and the directory with them.
+            // The outcome is ignored, because foreign files stay, and the directory with them.
             let _ = fs.remove_dir(&directory);
         }
         for name in fs.list_dir(&self.path(META))? {
@@ -537,8 +537,8 @@ impl BackupEngine {
         self.path(META).join(id.to_string())
     }
 
-    /// Does `work` with each of `items`, with so many at the same time as the options say. The
-    /// first failure ends the others soon.
+    /// Runs `work` on each of `items`, with as many threads as the options allow. The first failure
+    /// stops the others soon.
     async fn in_parallel<T: Send + 'static>(
         &self,
         stop: Halt,
@@ -556,7 +556,8 @@ impl BackupEngine {
             let at_work = self.workers.enter(self.lock.clone());
             let job = move |env: &Env| {
                 let _at_work = at_work;
-                // Why: what they hold is let go before the job counts as ended.
+                // Dropped before `_at_work`, so that their resources are released before the job
+                // counts as ended.
                 let (queue, work) = (queue, work);
                 loop {
                     let Some(item) = queue.lock().pop_front() else { return };
@@ -567,7 +568,8 @@ impl BackupEngine {
                     }
                 }
             };
-            // Why not on the others' threads: a thread that was lowered stays so.
+            // On a dedicated thread for a lowered priority, because a thread that was lowered stays
+            // so.
             jobs.push(match self.cpu_priority {
                 CpuPriority::Normal | CpuPriority::High => self.env.run_blocking(job),
                 lower => self.env.run_lowered("karst-backup", lower, job)?,
@@ -581,7 +583,7 @@ impl BackupEngine {
     }
 }
 
-/// Waits where a limiter says so, and tells somebody how it goes on. Blocks.
+/// Waits for a rate limiter and reports progress. Blocks.
 #[derive(Clone)]
 struct Pace {
     limiter: Option<RateLimiter>,
@@ -595,7 +597,7 @@ impl Pace {
         Pace { limiter: limiter.cloned(), progress: None, every: u64::MAX, moved: Arc::default() }
     }
 
-    /// So many bytes are about to be written.
+    /// Called before `bytes` are written.
     fn moves(&self, env: &Env, bytes: u64) {
         if let Some(limiter) = &self.limiter {
             block_on(env, limiter.request(env, bytes, IoPriority::Low));
@@ -609,17 +611,18 @@ impl Pace {
     }
 }
 
-/// The number of a backup. A name such as `007` is not one.
+/// Parses the number of a backup. A name such as `007` is not one.
 fn number(name: &str) -> Option<u32> {
     name.parse::<u32>().ok().filter(|id| *id > 0 && id.to_string() == name)
 }
 
-/// The name that a file has when it is complete, if it is not.
+/// Returns the final name of an incomplete file, or None if it is complete.
 fn unfinished(name: &str) -> Option<&str> {
     name.strip_prefix('.')?.strip_suffix(".tmp")
 }
 
-/// The session that may stand in a table's name for what is in it; `None` if it does not tell.
+/// Returns the session that may identify a table in its name, or None if it does not identify its
+/// content.
 ///
 /// An ingested or imported table has none, because its session gave it another number: a second
 /// table of that session can have its number and its size.

@@ -1,9 +1,9 @@
-//! How a database is restored from a backup.
+//! Restoring a database from a backup.
 //!
-//! In: a backup, directories. Out: the database in them, in place of what was there.
+//! In: a backup, directories. Out: the database in them, replacing an existing one.
 //!
-//! Invariant: CURRENT is removed first and written last, so half a database is never taken for a
-//! whole one.
+//! Invariant: CURRENT is removed first and written last, so an incomplete database is never taken
+//! for a complete one.
 
 use super::meta::{BackupFile, SHARED_CHECKSUM};
 use super::{
@@ -35,20 +35,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 impl BackupEngine {
-    /// Puts the database of a backup into `db_dir`, and its logs into `wal_dir`, which may be the
-    /// same. What a database left there is removed, other files stay. Waits on the calling thread
-    /// until all of it is durable.
+    /// Restores the database of a backup into `db_dir`, and its logs into `wal_dir`, which may be
+    /// the same. Files of an existing database are removed, other files stay. Waits on the calling
+    /// thread until all of it is durable.
     ///
-    /// Each file is verified while it is copied. In the restored OPTIONS file, `wal_dir` is the one
-    /// given here.
+    /// Each file is verified while it is copied. The restored OPTIONS file gets the `wal_dir` given
+    /// here.
     ///
     /// # Errors
-    /// `NotFound`: there is no such backup. `Locked`: a database is open there. `InvalidArgument`:
-    /// one of the directories belongs to another database, or there are logs in `wal_dir` of which
-    /// nothing shows that they are those of the database in `db_dir`; nothing is removed then.
-    /// `Corruption`: a file of the backup is missing or is not what was backed up; files are
-    /// missing before anything is removed. `Io`, `NoSpace`: something could not be read or written.
-    /// Unless the backup was found wrong before, there is no database in the directory then.
+    /// `NotFound`: there is no such backup. `Locked`: a database is open in a directory.
+    /// `InvalidArgument`: one of the directories belongs to another database, or `wal_dir` has logs
+    /// that cannot be shown to belong to the database in `db_dir`; no file is removed then.
+    /// `Corruption`: a file of the backup is missing or damaged; missing ones are found before any
+    /// file is removed. `Io`, `NoSpace`: a file could not be read or written. Unless the backup was
+    /// found damaged before, the directory has no database then.
     pub fn restore_db_from_backup(
         &self,
         backup_id: u32,
@@ -59,7 +59,7 @@ impl BackupEngine {
         self.restore_blocking(backup_id, db_dir.as_ref(), wal_dir.as_ref(), options)
     }
 
-    /// Not generic, for the reason that `Db::write_one` gives.
+    /// Not generic, for the reason that `Db::write_one` states.
     fn restore_blocking(
         &self,
         backup_id: u32,
@@ -70,10 +70,11 @@ impl BackupEngine {
         block_on(&self.env, self.restore_db_from_backup_async(backup_id, db_dir, wal_dir, options))
     }
 
-    /// The same of the newest backup.
+    /// Restores the newest backup.
     ///
     /// # Errors
-    /// As [`restore_db_from_backup`](Self::restore_db_from_backup); `NotFound`: there is none.
+    /// Those of [`restore_db_from_backup`](Self::restore_db_from_backup); `NotFound`: there is no
+    /// backup.
     pub fn restore_db_from_latest_backup(
         &self,
         db_dir: impl AsRef<Path>,
@@ -85,12 +86,12 @@ impl BackupEngine {
         self.restore_blocking(latest, db_dir.as_ref(), wal_dir.as_ref(), options)
     }
 
-    /// The asynchronous form of [`restore_db_from_backup`](Self::restore_db_from_backup). Dropped,
-    /// it ends soon, and the place is locked until then; there is no database then, or, if all was
-    /// done already, the restored one.
+    /// The asynchronous form of [`restore_db_from_backup`](Self::restore_db_from_backup). If it is
+    /// dropped, its jobs end soon, and the destination is locked until then; it then has no
+    /// database, or, if the restore was complete, the restored one.
     ///
     /// # Errors
-    /// As [`restore_db_from_backup`](Self::restore_db_from_backup).
+    /// Those of [`restore_db_from_backup`](Self::restore_db_from_backup).
     pub async fn restore_db_from_backup_async(
         &self,
         backup_id: u32,
@@ -109,7 +110,7 @@ impl BackupEngine {
     async fn restore(&self, files: Vec<BackupFile>, to: Target, mode: RestoreMode) -> Result<()> {
         let mut named = Vec::new();
         for file in files {
-            // Invariant: every path of a `meta` file has one.
+            // Invariant: every path of a `meta` file has a restored name.
             let name = file.restored_name().expect("it was parsed");
             named.push((file, name));
         }
@@ -125,7 +126,8 @@ impl BackupEngine {
             }
             target.lock(env)
         });
-        // Why shared: the place stays locked as long as anyone writes there, whoever waits for it.
+        // Shared, so that the destination stays locked while any job writes there, even if the
+        // caller is gone.
         let lock: Arc<Locks> = Arc::new(begun.await?);
         let last = named.swap_remove(at);
         let stays = Arc::new(self.stays(&named, &to, mode, &lock).await?);
@@ -159,7 +161,8 @@ impl BackupEngine {
             }
             let temporary = to.db.join(FileName::Temp(FileNumber(0)).to_string());
             put(env, &directory, &last.0, &temporary, (stop, &Pace::of(None), manner))?;
-            // Why before: CURRENT shall not outlive the name of what it names.
+            // Before the rename, because CURRENT must not become durable without the name of the
+            // MANIFEST.
             if manner.sync {
                 fs.sync_dir(&to.db)?;
             }
@@ -173,7 +176,7 @@ impl BackupEngine {
         .await
     }
 
-    /// The files of the database that is there that are the backup's, and need no copying.
+    /// Returns the files of the existing database that equal the backup's, and need no copying.
     async fn stays(
         &self,
         named: &[(BackupFile, String)],
@@ -199,7 +202,7 @@ impl BackupEngine {
                 }
                 _ => has_content(env, &directory, file, &there, stop),
             };
-            // Why what went wrong does not matter: the file is copied then.
+            // An error counts as different, because the file is copied then.
             if is_same.unwrap_or(false) {
                 stays.lock().insert(name.clone());
             }
@@ -210,7 +213,7 @@ impl BackupEngine {
     }
 }
 
-/// What reads the properties of any table in a directory.
+/// Returns a table cache that reads the properties of any table in a directory.
 fn tables_in(env: &Env, directory: &Path) -> Result<Arc<TableCache>> {
     let cache = BlockCache::with_options(CacheOptions::default()).shared().clone();
     let statistics = Arc::new(Statistics::new(StatsLevel::DisableAll));
@@ -244,7 +247,7 @@ fn is_of_session(
         && has_same_end(env, &backups.join(&file.path), there)?)
 }
 
-/// Whether a file has the content that the backup's has. Blocks.
+/// Returns true if a file has the same content as the backup's. Blocks.
 fn has_content(env: &Env, backups: &Path, file: &BackupFile, there: &Path, stop: &Halt) -> Result<bool> {
     if file.known_size().is_some_and(|size| env.fs().metadata(there).is_ok_and(|found| found.len != size)) {
         return Ok(false);
@@ -278,7 +281,7 @@ fn put(
 /// last, because the next opener that gets it needs the others too.
 type Locks = (Claims, Box<dyn FileLock>);
 
-/// Where a database is restored.
+/// Destination of a restore.
 #[derive(Clone)]
 struct Target {
     db: PathBuf,
@@ -294,7 +297,8 @@ impl Target {
         }
     }
 
-    /// Whether a log that stays is there with no less than the backup's at `backed_up`. Blocks.
+    /// Returns true if a log to keep exists and is at least as long as the backup's at `backed_up`.
+    /// Blocks.
     fn has_log(&self, env: &Env, name: &str, backed_up: &Path) -> Result<bool> {
         let (fs, there) = (env.fs(), self.path(name));
         if !self.keeps_logs
@@ -311,7 +315,7 @@ impl Target {
         env.fs().canonical(&self.wal) == env.fs().canonical(&self.db)
     }
 
-    /// Makes the place, and locks it. Blocks.
+    /// Creates the destination directories, and locks them. Blocks.
     fn lock(&self, env: &Env) -> Result<Locks> {
         let fs = env.fs();
         fs.create_dir_durably(&self.db)?;
@@ -326,8 +330,8 @@ impl Target {
         Ok((claims, lock))
     }
 
-    /// Refuses logs elsewhere that would be removed, and of which nothing shows that they are those
-    /// of the database that is replaced. Blocks.
+    /// Returns an error if a separate log directory has logs that would be removed, and that cannot
+    /// be shown to belong to the replaced database. Blocks.
     fn check_logs(&self, env: &Env) -> Result<()> {
         let claimant = Claimant { path: &self.db, id: None };
         claimant.check(env, &self.wal)?;
@@ -350,7 +354,7 @@ impl Target {
         )))
     }
 
-    /// Copies an OPTIONS file, which then says where the logs are. Blocks.
+    /// Copies an OPTIONS file, and sets the directory of the logs in it. Blocks.
     fn put_options(
         &self,
         env: &Env,
@@ -378,7 +382,7 @@ impl Target {
         copying::write_in(env, &self.path(name), &changed, manner)
     }
 
-    /// Removes the database that is there, but for files that stay. Blocks.
+    /// Removes the existing database, except for files that stay. Blocks.
     fn clear(&self, env: &Env, stays: &BTreeSet<String>) -> Result<()> {
         let fs = env.fs();
         let current = self.db.join(FileName::Current.to_string());

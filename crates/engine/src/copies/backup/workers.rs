@@ -1,14 +1,14 @@
-//! The jobs of a backup engine that may still write after whoever waited for them was given up.
+//! Running jobs of a backup engine, which may still write after their caller was dropped.
 
 use karst_base::sync::{Event, Mutex};
 use karst_io::FileLock;
 use std::sync::Arc;
 
-/// Jobs that are at work: how many, and who waits for their end.
+/// Number of running jobs, and the event of their end.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Workers(Arc<(Mutex<usize>, Event)>);
 
-/// One of them, and with it the lock on the directory: the next engine waits for its end too.
+/// A running job, with the lock on the directory, so that the next engine waits for its end too.
 pub(super) struct AtWork {
     workers: Workers,
     lock: Option<Arc<Box<dyn FileLock>>>,
@@ -20,7 +20,7 @@ impl Workers {
         AtWork { workers: self.clone(), lock }
     }
 
-    /// Waits until nobody is at work.
+    /// Waits until no job runs.
     pub(super) async fn wait(&self) {
         loop {
             let ended = self.0.1.listen();
@@ -38,8 +38,8 @@ impl Workers {
 
 impl Drop for AtWork {
     fn drop(&mut self) {
-        // Invariant: before it is counted out. Whoever waited for that may drop the engine, and the
-        // directory is free at once.
+        // Invariant: released before the count decreases, because a waiter for that may drop the
+        // engine, and the directory must then be free at once.
         self.lock = None;
         *self.workers.0.0.lock() -= 1;
         self.workers.0.1.notify(usize::MAX);
