@@ -1,26 +1,26 @@
-//! What is ingested into one column family.
+//! Arguments of an ingestion into one column family.
 
 use crate::background::IngestExternalFileOptions;
 use karst_storage::column_family::ColumnFamily;
 use std::path::PathBuf;
 
-/// What is ingested into one column family. RocksDB's names.
+/// Arguments of an ingestion into one column family, with RocksDB's names.
 #[derive(Clone, Debug)]
 pub struct IngestExternalFileArg {
-    /// Where it goes.
+    /// Destination of the files.
     pub column_family: ColumnFamily,
-    /// The files. Where they overlap, later ones are newer.
+    /// Files to ingest. If they overlap, later ones are newer.
     pub external_files: Vec<PathBuf>,
-    /// How.
+    /// Options of the ingestion.
     pub options: IngestExternalFileOptions,
-    /// The checksum of each file, or none; looked at only with `file_checksum_gen_factory`.
+    /// Checksum of each file, or empty; used only with `file_checksum_gen_factory`.
     pub files_checksums: Vec<Vec<u8>>,
-    /// The names of the functions that made them.
+    /// Names of the functions that computed the checksums.
     pub files_checksum_func_names: Vec<String>,
 }
 
 impl IngestExternalFileArg {
-    /// These files, without checksums, for a column family.
+    /// Returns arguments without checksums.
     pub fn new<P: Into<PathBuf>>(
         column_family: &ColumnFamily,
         files: impl IntoIterator<Item = P>,

@@ -1,10 +1,10 @@
-//! A file from outside comes into the database's directory.
+//! Linking or copying an external file into the database's directory.
 //!
-//! In: its path, and the one that it gets. Out: a second name for it, or a copy; its bytes are
-//! durable, and its name is once the directory is synced.
+//! In: its path, and its new path. Out: a hard link, or a copy; its bytes are durable, and its name
+//! is once the directory is synced.
 //!
-//! Invariant: it is a part of a job that closing waits for, and ends soon when the database is
-//! being closed. Nothing is written behind the end of the job.
+//! Invariant: this runs in a job that closing waits for, and ends soon when the database is being
+//! closed. No bytes are written after the end of the job.
 
 use crate::background::Background;
 use karst_base::error::{Error, Result};
@@ -12,24 +12,24 @@ use karst_base::options::DbOptions;
 use karst_io::{Env, FileWriter, OpenOptions, WriterOptions};
 use std::path::Path;
 
-/// Bytes that are copied at a time.
+/// Bytes copied per read.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// By which way a file comes into the directory.
+/// Method of bringing a file into the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Copy,
-    /// By a second name.
+    /// A hard link.
     Link,
-    /// By a second name, or by a copy where it can have none.
+    /// A hard link, or a copy if links are not supported.
     LinkOrCopy,
 }
 
-/// Has the file `from`, synced, at `to` too.
+/// Links or copies the file `from` to `to`, synced.
 ///
 /// # Errors
-/// It cannot be read, linked, written or synced. A part of it may be at `to` then. `Closed`: the
-/// database is being closed.
+/// The file cannot be read, linked, written or synced. A part of it may be at `to` then. `Closed`:
+/// the database is being closed.
 pub(crate) async fn bring(
     background: &Background,
     options: &DbOptions,
@@ -55,7 +55,8 @@ pub(crate) async fn bring(
     let writing = WriterOptions { fsync: options.use_fsync, ..WriterOptions::default() };
     let mut copy = FileWriter::create(env, to, writing).await?;
     let copied = fill(background, from, &mut copy).await;
-    // Also after an error, because writes in flight would reach the disk behind the end of the job.
+    // Finished after an error too, because writes in flight would reach the disk after the job's
+    // end.
     let finished = copy.finish().await;
     copied?;
     finished?;

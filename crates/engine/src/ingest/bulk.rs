@@ -1,17 +1,18 @@
-//! The bulk loader: a new database from streams of entries.
+//! The bulk loader, which creates a database from streams of entries.
 //!
-//! In: entries. Those in any order gather in a memtable and leave it as a sorted run; sorted ones
-//! are written straight away. Out: a database directory.
+//! In: entries. Unsorted ones gather in a memtable and are written as a sorted run; sorted ones are
+//! written directly. Out: a database directory.
 //!
-//! Order: runs are written from the oldest to the newest, so a run goes to a level above all before
-//! it; only L0 takes many. This is checked, since otherwise reads would find older entries first.
+//! Order: runs are written from the oldest to the newest, so each run goes to a level above all
+//! earlier ones; only L0 takes several. This is checked, because otherwise reads would find older
+//! entries first.
 //!
 //! Invariants:
 //! - LOCK is held from before the first look at the directory until CURRENT is durable.
-//! - No directory that the database will use holds a file of a database when the load begins, so no
-//!   file is replaced but the loader's own.
+//! - No directory of the new database holds a file of a database when the load begins, so only the
+//!   loader's own files are replaced.
 //! - CURRENT is written last, when all files and their names are durable. Without it the directory
-//!   is no database, however far the load came.
+//!   is no database, however far the load has come.
 
 use crate::open::{
     Options, check_options, check_path, identity, new_family_options, take_lock, write_identity,
@@ -39,7 +40,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Makes a new database.
+/// Creates a new database.
 ///
 /// ```no_run
 /// # use karst_engine as karstdb;
@@ -52,12 +53,12 @@ use std::sync::Arc;
 /// # Ok::<(), karstdb::Error>(())
 /// ```
 ///
-/// All calls block: they write files. A loader that is dropped before [`BulkLoader::finish`], like
-/// a crash, leaves files but no database. The next load refuses these files;
-/// [`Db::destroy`](crate::Db::destroy) removes them.
+/// All calls block because they write files. A loader that is dropped before
+/// [`BulkLoader::finish`], like a crash, leaves files but no database. The next load refuses these
+/// files; [`Db::destroy`](crate::Db::destroy) removes them.
 ///
 /// Tables and blob files go to the directories of [`Options::db_paths`] and [`Options::cf_paths`],
-/// as those of flushes and compactions do.
+/// like those of flushes and compactions.
 pub struct BulkLoader {
     env: Env,
     path: PathBuf,
@@ -86,20 +87,20 @@ struct LoadedFamily {
     memtable: MemTable,
     files: Vec<(Level, NewFile)>,
     blob_files: Vec<BlobFileAddition>,
-    /// The level of the run written last.
+    /// Level of the last run.
     highest: Option<usize>,
-    /// The level that is kept free for files that are ingested behind all others.
+    /// Level reserved for files that are ingested behind all others, or None.
     reserved: Option<usize>,
     next_epoch: u64,
 }
 
-/// Numbers for files.
+/// Allocator of file numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct Numbers(pub(crate) Arc<AtomicU64>);
 
 impl Numbers {
     pub(crate) fn next(&self) -> u64 {
-        // Ordering: a counter; nothing is published with it.
+        // Ordering: a counter; it publishes no other data.
         self.0.fetch_add(1, Ordering::Relaxed)
     }
 }
@@ -113,7 +114,7 @@ impl NewFiles for Numbers {
     }
 }
 
-/// Ends a file when it has reached its target.
+/// Ends a file at its target size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TargetSize(pub(crate) u64);
 
@@ -135,17 +136,17 @@ struct Identity {
 }
 
 impl BulkLoader {
-    /// Begins a database in directory `path`, which is made if it is missing. The default column
-    /// family gets the options that `options` say.
+    /// Creates a database in directory `path`, which is created if missing. The default column
+    /// family gets its options from `options`.
     ///
     /// # Errors
-    /// The directory, or another one that the database will use, holds a file of a database; it is
-    /// locked; or the options cannot be used.
+    /// The directory, or another one of the new database, holds a file of a database; it is locked;
+    /// or the options are invalid.
     pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<BulkLoader> {
         Self::create_at(path.as_ref().to_owned(), options)
     }
 
-    /// Not generic, for the reason that `Db::write_one` gives.
+    /// Not generic, for the reason that `Db::write_one` states.
     fn create_at(path: PathBuf, options: &Options) -> Result<BulkLoader> {
         let env = options.environment();
         check_path(&path)?;
@@ -186,7 +187,7 @@ impl BulkLoader {
     /// Adds a column family.
     ///
     /// # Errors
-    /// There is one of this name, or its options cannot be used.
+    /// The name is in use, or its options are invalid.
     pub fn create_column_family(&mut self, name: &str) -> Result<ColumnFamilyId> {
         if self.families.iter().any(|family| family.config.name == name) {
             let name = Named(name);
@@ -200,7 +201,7 @@ impl BulkLoader {
     /// Sets a key of the default column family.
     ///
     /// # Errors
-    /// As [`BulkLoader::write`].
+    /// Those of [`BulkLoader::write`].
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.write(ColumnFamilyId::DEFAULT, ValueType::Value, key, value)
     }
@@ -208,7 +209,7 @@ impl BulkLoader {
     /// Removes a key of the default column family.
     ///
     /// # Errors
-    /// As [`BulkLoader::write`].
+    /// Those of [`BulkLoader::write`].
     pub fn delete(&mut self, key: &[u8]) -> Result<()> {
         self.write(ColumnFamilyId::DEFAULT, ValueType::Deletion, key, b"")
     }
@@ -216,7 +217,7 @@ impl BulkLoader {
     /// Adds a merge operand to a key of the default column family.
     ///
     /// # Errors
-    /// As [`BulkLoader::write`].
+    /// Those of [`BulkLoader::write`].
     pub fn merge(&mut self, key: &[u8], operand: &[u8]) -> Result<()> {
         self.write(ColumnFamilyId::DEFAULT, ValueType::Merge, key, operand)
     }
@@ -224,22 +225,22 @@ impl BulkLoader {
     /// Removes the keys of the default column family from `start` up to, not including, `end`.
     ///
     /// # Errors
-    /// As [`BulkLoader::write`].
+    /// Those of [`BulkLoader::write`].
     pub fn delete_range(&mut self, start: &[u8], end: &[u8]) -> Result<()> {
         self.write(ColumnFamilyId::DEFAULT, ValueType::RangeDeletion, start, end)
     }
 
-    /// Adds an entry of any kind that tables store, newer than all before. Entries may come in any
-    /// order of keys; when they fill a write buffer (`write_buffer_size`) they are written to L0.
+    /// Adds an entry of any kind that tables store, newer than all earlier ones. Keys may come in
+    /// any order; entries that fill a write buffer (`write_buffer_size`) are written to L0.
     ///
     /// In a column family with timestamps `key` ends with its timestamp. Entries of a key at
     /// different timestamps are all kept.
     ///
     /// # Errors
-    /// There is no such column family, tables cannot store the kind, the key is shorter than a
+    /// The column family does not exist, tables cannot store the kind, the key is shorter than a
     /// timestamp of its column family, a range ends before it begins or is deleted in a column
     /// family with timestamps, the value is a reference into a blob file, or writing failed; in
-    /// this last case the loader has the entry, and a later call writes it.
+    /// this last case the loader keeps the entry, and a later call writes it.
     pub fn write(&mut self, family: ColumnFamilyId, kind: ValueType, key: &[u8], value: &[u8]) -> Result<()> {
         if !kind.is_stored() {
             return Err(Error::invalid_argument(format!("{kind:?} is not the type of an entry")));
@@ -258,30 +259,29 @@ impl BulkLoader {
         Ok(())
     }
 
-    /// Writes what was added to the default column family since the last seal as one sorted run of
-    /// `level`.
+    /// Writes the entries added to the default column family since the last seal as one sorted run
+    /// of `level`.
     ///
     /// # Errors
-    /// The level is not above all runs written before, the tree does not have it, or writing
-    /// failed.
+    /// The level is not above all earlier runs, the tree lacks it, or writing failed.
     pub fn seal(&mut self, level: usize) -> Result<()> {
         self.seal_family(0, level)
     }
 
-    /// The same for any column family.
+    /// Seals any column family, like [`BulkLoader::seal`].
     ///
     /// # Errors
-    /// As [`BulkLoader::seal`].
+    /// Those of [`BulkLoader::seal`].
     pub fn seal_cf(&mut self, family: ColumnFamilyId, level: usize) -> Result<()> {
         let index = self.index(family)?;
         self.seal_family(index, level)
     }
 
-    /// Begins a run of `level` whose keys come in ascending order, newer than all before; they go
-    /// straight to files.
+    /// Begins a run of `level` whose keys come in ascending order, newer than all earlier entries;
+    /// they are written directly to files.
     ///
     /// # Errors
-    /// As [`BulkLoader::seal`]; and if entries of the family wait to be sealed, which would be
+    /// Those of [`BulkLoader::seal`]; entries of the family wait to be sealed, which would be
     /// older.
     pub fn sorted_run(&mut self, family: ColumnFamilyId, level: usize) -> Result<SortedRun<'_>> {
         let index = self.index(family)?;
@@ -293,11 +293,11 @@ impl BulkLoader {
         Ok(SortedRun { loader: self, index, level, writer, key: Vec::new() })
     }
 
-    /// Writes what has not been sealed to L0, and makes the directory a database.
+    /// Writes unsealed entries to L0, and makes the directory a database.
     ///
     /// # Errors
-    /// Writing failed. There is no database then, or, if only CURRENT may not be durable, all of
-    /// it.
+    /// Writing failed. The directory is no database then, or, if only CURRENT may not be durable, a
+    /// complete one.
     pub fn finish(mut self) -> Result<()> {
         for index in 0..self.families.len() {
             self.seal_family(index, 0)?;
@@ -318,12 +318,12 @@ impl BulkLoader {
         let mut text = changed_head(&self.db_options);
         self.families.iter().for_each(|family| text += family.config.options_text());
         write_synced(fs.as_ref(), &self.file(options), text.as_bytes())?;
-        // Why before CURRENT: otherwise it may be durable without the names of these files.
+        // Before CURRENT, because otherwise it may become durable without the names of these files.
         fs.sync_dir(&self.path)?;
         write_current(fs.as_ref(), &self.path, manifest, temporary)
     }
 
-    /// The directories of a column family's files, by path id.
+    /// Returns the directories of a column family's files, by path id.
     fn directories(&self, index: usize) -> Vec<PathBuf> {
         self.options.directories_of(&self.path, &self.families[index].config.name)
     }
@@ -351,7 +351,7 @@ impl BulkLoader {
         self.families[index].check_level(level)?;
         let files = self.write_memtable(index, level)?;
         self.install(index, level, files);
-        // Why only now: a seal that has failed can be tried again, and no entry is lost.
+        // Replaced only now, so that a failed seal can be retried and no entry is lost.
         let family = &mut self.families[index];
         family.memtable = MemTable::new(family.config.comparator.clone());
         Ok(())
@@ -365,7 +365,8 @@ impl BulkLoader {
         while let Some(position) = at {
             let internal_key = full.key(position);
             let (user_key, trailer) = key::split(internal_key);
-            // Why with timestamps: each entry of a key at another timestamp can be read.
+            // Compared with timestamps, because entries of a key at different timestamps are all
+            // readable.
             let hides = |done: &[u8]| full.comparator().compare_with_timestamps(done, user_key).is_eq();
             let hidden = done_with.is_some_and(hides);
             if !hidden {
@@ -374,8 +375,8 @@ impl BulkLoader {
                 if writer.needs_room() {
                     karst_io::block_on(&self.env, writer.make_room())?;
                 }
-                // Why: nobody can read what a value or a deletion hides; a merge operand or a
-                // single delete needs what is below it.
+                // Older entries of the key are skipped after a value or a deletion, because no
+                // reader sees them; a merge operand or a single delete needs them.
                 done_with = hides_older(trailer as u8).then_some(user_key);
             }
             at = full.next(position);
@@ -391,8 +392,8 @@ impl BulkLoader {
     ) -> Result<RunWriter<TargetSize>> {
         let family = &self.families[index];
         let options = &family.config.options;
-        // Compat: an L0 file is as large as what was flushed; below, files grow from level to
-        // level.
+        // Compat: an L0 file is as large as the flushed memtable; on lower levels the file size
+        // grows from level to level.
         let factor = u64::try_from(options.target_file_size_multiplier).unwrap_or(1);
         let growth = factor.saturating_pow(level.saturating_sub(1) as u32);
         let target = match level {
@@ -443,7 +444,7 @@ impl BulkLoader {
         family.highest = Some(level);
     }
 
-    /// The MANIFEST: what RocksDB writes for a database with these files.
+    /// Returns the MANIFEST, with the records that RocksDB writes for a database with these files.
     fn manifest(&self, log: FileNumber) -> Result<Vec<u8>> {
         let mut edits = vec![VersionEdit {
             db_id: Some(self.identity.db_id.clone().into_bytes()),
@@ -494,8 +495,8 @@ impl BulkLoader {
     }
 }
 
-/// Refuses a directory that holds a file of a database, LOCK excepted: the load might replace it,
-/// or the database that was loaded might use it or remove it.
+/// Returns an error for a directory that holds a file of a database other than LOCK, because the
+/// load might replace it, or the loaded database might use or remove it.
 fn check_unused(fs: &dyn FileSystem, directory: &Path) -> Result<()> {
     if !fs.exists(directory)? {
         return Ok(());
@@ -518,7 +519,7 @@ fn check_unused(fs: &dyn FileSystem, directory: &Path) -> Result<()> {
     ))
 }
 
-/// Whether an entry of this type hides all older ones of its key.
+/// Returns true if an entry of this type hides all older ones of its key.
 fn hides_older(kind: u8) -> bool {
     [ValueType::Value, ValueType::Deletion, ValueType::BlobIndex, ValueType::WideColumnEntity]
         .iter()
@@ -543,8 +544,8 @@ impl LoadedFamily {
         })
     }
 
-    /// Refuses a key that is shorter than a timestamp, a range where keys have timestamps or that
-    /// ends before it begins, and a reference into a blob file.
+    /// Returns an error for a key that is shorter than a timestamp, for a range that ends before it
+    /// begins or if keys have timestamps, and for a reference into a blob file.
     fn check_entry(&self, kind: ValueType, key: &[u8], value: &[u8]) -> Result<()> {
         let (name, size) = (Named(&self.config.name), self.config.comparator.timestamp_size());
         if size > 0 && kind == ValueType::RangeDeletion {
@@ -560,7 +561,7 @@ impl LoadedFamily {
         }
         match kind {
             ValueType::RangeDeletion => check_range(&self.config.comparator, key, value),
-            // Why: none of the database's files is there yet that it could be about.
+            // The database has no blob file yet that the reference could name.
             ValueType::BlobIndex => Err(Error::invalid_argument(
                 "a reference into a blob file; a load is given values, and writes blob files of them by itself",
             )),
@@ -568,7 +569,7 @@ impl LoadedFamily {
         }
     }
 
-    /// The path that a run of `level` is written to.
+    /// Returns the id of the path that a run of `level` is written to.
     fn path_id(&self, db: &DbOptions, level: usize, sizes: Vec<u64>) -> u8 {
         if level == 0 {
             return 0;
@@ -607,8 +608,8 @@ impl Identity {
     }
 }
 
-/// A run whose keys come in ascending order; see [`BulkLoader::sorted_run`]. Dropped without
-/// [`SortedRun::finish`], it has never been.
+/// A run whose keys come in ascending order; see [`BulkLoader::sorted_run`]. Dropping it without
+/// [`SortedRun::finish`] discards it.
 pub struct SortedRun<'a> {
     loader: &'a mut BulkLoader,
     index: usize,
@@ -627,15 +628,16 @@ impl SortedRun<'_> {
     /// Sets the next key.
     ///
     /// # Errors
-    /// As [`SortedRun::write`].
+    /// Those of [`SortedRun::write`].
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.write(ValueType::Value, key, value)
     }
 
-    /// Adds an entry of any kind but a range tombstone.
+    /// Adds an entry of any kind except a range tombstone.
     ///
     /// # Errors
-    /// The key is not behind the one before, tables cannot store the kind, or writing failed.
+    /// The key is not greater than the previous one, tables cannot store the kind, or writing
+    /// failed.
     pub fn write(&mut self, kind: ValueType, key: &[u8], value: &[u8]) -> Result<()> {
         if !kind.is_stored() || kind == ValueType::RangeDeletion {
             return Err(Error::invalid_argument(format!(
@@ -655,7 +657,7 @@ impl SortedRun<'_> {
         Ok(())
     }
 
-    /// Ends the run and makes it part of the database to be.
+    /// Finishes the run and adds it to the new database.
     ///
     /// # Errors
     /// Writing failed.

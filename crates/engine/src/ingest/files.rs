@@ -1,8 +1,8 @@
-//! Ingesting files: tables made elsewhere become part of an open database.
+//! Ingestion of external tables into an open database.
 //!
-//! In: files, each for a column family, and how. Out: a database that has their entries. `prepare`
-//! does what can fail; what changes something is the work of `background/ingests`. Both are one job
-//! of the database.
+//! In: files with their options, each for a column family. Out: a database with their entries.
+//! `prepare` does the steps that may fail without effect; `background/ingests` changes the
+//! database. Both are one job of the database.
 
 use super::arg::IngestExternalFileArg;
 use super::prepare::prepare;
@@ -15,11 +15,11 @@ use karst_storage::column_family::Family;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Ingests everything at once; `args` go with `families`.
+/// Ingests all files atomically; `args` has an element for each of `families`.
 ///
 /// # Errors
-/// Anything is wrong with any file, the options are in the way, or it could not be installed.
-/// Nothing has changed then.
+/// A file is invalid, the options do not allow it, or it could not be installed. No file has been
+/// ingested then.
 pub(crate) async fn ingest(
     background: &Arc<Background>,
     versions: &Arc<Versions>,
@@ -42,7 +42,7 @@ pub(crate) async fn ingest(
     background.ingest(preparing, moved).await
 }
 
-/// Prepares the files of all families, which it owns as a part of a job.
+/// Prepares the files of all families; owns its arguments because it runs as a part of a job.
 async fn prepare_all(
     background: Arc<Background>,
     versions: Arc<Versions>,

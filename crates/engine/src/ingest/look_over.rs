@@ -1,7 +1,7 @@
-//! The entries of a table that was made elsewhere, looked at before it becomes part of a database.
+//! Iteration over the entries of an external table, before it becomes part of a database.
 //!
-//! In: a table. Out: its entries one after the other, or only the first and the last one, which are
-//! found in order.
+//! In: a table. Out: its entries in sequence, checked for order, or only the first and the last
+//! one.
 
 use crate::read::iter::job_input::{InputOptions, JobInput};
 use karst_base::error::{Error, ErrorKind, Result, Shown};
@@ -15,30 +15,30 @@ use karst_storage::table::Table;
 use karst_storage::table::cache::TableCache;
 use std::sync::Arc;
 
-/// Bytes that are read ahead at a time where all entries are looked at.
+/// Bytes of readahead when all entries are read.
 const READAHEAD_BYTES: u64 = 1 << 20;
 
-/// The largest sequence number that a table of another database may have, which leaves half of all
+/// The largest sequence number allowed in a table of another database, which leaves half of all
 /// numbers for writes.
 ///
-/// Numbers are never given back, and no database uses up half of them by writing.
+/// Numbers are never reused, and no database uses up half of them by writing.
 pub(crate) const MOST_SEQ: SeqNo = SeqNo(SeqNo::MAX.0 >> 1);
 
-/// What is looked at, and how.
+/// Parameters of the iteration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LookOver {
-    /// Every entry, not only the first and the last one.
+    /// Read every entry, not only the first and the last one.
     pub(crate) all: bool,
-    /// What is read goes into the block cache.
+    /// Insert the blocks read into the block cache.
     pub(crate) fill_cache: bool,
 }
 
-/// Hands entries of `table` to `each`, internal key and value as it is stored, in order, range
-/// tombstones apart: all of them, or the first and the last, which may be the same.
+/// Passes entries of `table` to `each` in order, as internal key and stored value, without range
+/// tombstones: all of them, or the first and the last, which may be the same.
 ///
 /// # Errors
 /// `Corruption`: they are not in order, a key is shorter than a timestamp, or a block is damaged.
-/// The file cannot be read; what `each` says.
+/// The file cannot be read; errors of `each`.
 pub(crate) async fn look_over(
     tables: &Arc<TableCache>,
     (table, file): (&Table, &Arc<FileMetadata>),
@@ -74,8 +74,8 @@ pub(crate) async fn look_over(
     let mut before: Vec<u8> = Vec::new();
     while first.valid() {
         let (internal_key, value) = first.entry();
-        // Why two orders: all entries of an ingested file get one number, and so no key can be in
-        // it twice.
+        // Two orders, because all entries of an ingested file get one sequence number, so no key
+        // may occur twice in it.
         let in_order = match (before.is_empty(), table.global_seqno()) {
             (true, _) => true,
             (false, None) => comparator.compare_internal(&before, internal_key).is_lt(),
@@ -97,10 +97,10 @@ pub(crate) async fn look_over(
     Ok(())
 }
 
-/// Refuses a key that has no room for a timestamp where all keys have one.
+/// Returns an error for a key that is shorter than the comparator's timestamps.
 ///
 /// # Errors
-/// `Corruption`: it is one.
+/// `Corruption`: it is.
 pub(crate) fn check_length(comparator: &Comparator, user_key: &[u8]) -> Result<()> {
     let bytes = comparator.timestamp_size();
     if user_key.len() >= bytes {
@@ -110,7 +110,8 @@ pub(crate) fn check_length(comparator: &Comparator, user_key: &[u8]) -> Result<(
     Err(Error::new(ErrorKind::Corruption, text))
 }
 
-/// Whether an entry is, or has, a value in a blob file, which means nothing in another database.
+/// Returns true if an entry is, or has, a value in a blob file, which is invalid in another
+/// database.
 ///
 /// # Errors
 /// `Corruption`: its columns cannot be parsed.

@@ -1,14 +1,14 @@
-//! Data that reaches a database otherwise than through its log.
+//! Data that enters a database without passing through its log: ingested files and bulk loads.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `arg` | what is ingested into one column family |
-//! | `bring` | a file from outside that comes into the directory: linked or copied, and synced |
-//! | `bulk` | whole databases out of key streams: tables over several levels, MANIFEST, CURRENT, IDENTITY, OPTIONS |
-//! | `files` | files that are ingested into an open database |
-//! | `look_over` | the entries of a table that was made elsewhere |
-//! | `prepare` | the same before anything changes: brought into the directory, and looked at |
-//! | `sst_file_writer` | tables made outside of a database, to be ingested |
+//! | `arg` | arguments of an ingestion into one column family |
+//! | `bring` | linking or copying an external file into the directory, and syncing it |
+//! | `bulk` | creating whole databases from key streams: tables over several levels, MANIFEST, CURRENT, IDENTITY, OPTIONS |
+//! | `files` | ingestion of files into an open database |
+//! | `look_over` | iteration over the entries of an external table |
+//! | `prepare` | preparing files to ingest: brought into the directory, and checked |
+//! | `sst_file_writer` | writing tables outside of a database, for ingestion |
 
 mod arg;
 mod bring;

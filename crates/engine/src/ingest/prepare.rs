@@ -1,13 +1,13 @@
-//! Files to be ingested are brought into the directory and looked at, before anything changes.
+//! Preparation of an ingestion: files are brought into the directory and checked, before the
+//! database changes.
 //!
-//! In: paths of files outside of the database. Out: [`PreparedFile`]s: linked or copied under
-//! numbers of the database, synced, and found to be what they have to be. Of a file that is refused
-//! nothing is left.
+//! In: paths of external files. Out: [`PreparedFile`]s: linked or copied under numbers of the
+//! database, synced, and validated. A refused file leaves no file behind.
 //!
 //! Invariants:
-//! - What is looked at is the file that the database keeps, not the one that it was made of.
-//! - It is a part of a job that closing waits for, and ends soon when the database is being closed:
-//!   nothing is written to the directory any more when that is another opener's.
+//! - The checked file is the one that the database keeps, not the external one.
+//! - This runs in a job that closing waits for, and ends soon when the database is being closed, so
+//!   that no bytes are written to the directory after another opener has taken it.
 
 use super::arg::IngestExternalFileArg;
 use super::bring::{Way, bring};
@@ -30,7 +30,7 @@ use karst_storage::table::verify;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Refuses what no file could make right.
+/// Returns an error for arguments that are invalid for any file.
 fn check_arg(arg: &IngestExternalFileArg) -> Result<()> {
     let options = &arg.options;
     let refuse = |what: &str| Err(Error::invalid_argument(format!("ingesting files: {what}")));
@@ -59,8 +59,8 @@ fn check_arg(arg: &IngestExternalFileArg) -> Result<()> {
 /// Prepares all files of `arg`, for `family`.
 ///
 /// # Errors
-/// A file cannot be read, linked or copied, or is not what it has to be; the options do not fit;
-/// the database is being closed. Nothing is left of any file then.
+/// A file cannot be read, linked or copied, or is invalid; the options do not allow it; the
+/// database is being closed. No file is left behind then.
 pub(super) async fn prepare(
     background: &Arc<Background>,
     versions: &Arc<Versions>,
@@ -71,7 +71,7 @@ pub(super) async fn prepare(
     check_arg(arg)?;
     let options = arg.options;
     if options.ingest_behind && family.config.comparator.timestamp_size() > 0 {
-        // Compat: as RocksDB. Nothing says that the timestamps are older than those of the tree.
+        // Compat: like RocksDB. The timestamps are not known to be older than those of the tree.
         let name = Named(&family.config.name);
         let text = format!("ingesting behind in column family {name:?}, whose keys have timestamps");
         return Err(Error::not_supported(text));
@@ -83,7 +83,7 @@ pub(super) async fn prepare(
         files.push(one.prepare(given).await.map_err(|error| named(path, error))?);
     }
     let comparator = &family.config.comparator;
-    // Where any two overlap, so do two neighbours in the order of their smallest keys.
+    // If any two files overlap, so do two neighbours in the order of their smallest keys.
     let mut sorted: Vec<_> = files.iter().collect();
     sorted.sort_by(|a, b| comparator.compare_user(a.smallest.user_key(), b.smallest.user_key()));
     let overlap = sorted.windows(2).any(|pair| pair[0].overlaps(pair[1], comparator));
@@ -93,7 +93,7 @@ pub(super) async fn prepare(
     Ok(FamilyIngest { family: family.clone(), files, options, overlap })
 }
 
-/// The error, which says of which file outside it is.
+/// Returns the error with the path of the external file.
 fn named(path: &Path, error: Error) -> Error {
     if error.to_string().contains(&*path.to_string_lossy()) {
         return error;
@@ -101,7 +101,7 @@ fn named(path: &Path, error: Error) -> Error {
     error.in_context(format!("ingesting {}", path.display()))
 }
 
-/// One file to be prepared.
+/// Preparation of one file.
 struct One<'a> {
     background: &'a Arc<Background>,
     versions: &'a Arc<Versions>,
@@ -111,11 +111,11 @@ struct One<'a> {
     path: &'a PathBuf,
 }
 
-/// What was found in a file.
+/// Bounds, sequence numbers and properties of an examined file.
 struct Found {
     smallest: FileEnd,
     largest: FileEnd,
-    /// The sequence numbers that its entries have.
+    /// Smallest and largest sequence number of its entries.
     seqs: (SeqNo, SeqNo),
     properties: Arc<TableProperties>,
 }
@@ -140,8 +140,8 @@ impl One<'_> {
         let of = internal_path.clone();
         let metadata = self.env().run_blocking(move |env| env.fs().metadata(&of)).await?;
         let found = self.background.while_open(self.examine(guard.number(), metadata.len)).await;
-        // Why: it was opened as what it is without its number in the tree; whoever reads it from
-        // now on opens it anew.
+        // Closed, because it was opened without its number in the tree; the next reader opens it
+        // anew.
         shared.open_files.forget(guard.number());
         let Found { smallest, largest, seqs, properties } = found?;
         let ends = [&smallest, &largest].map(|end| end.internal_key(None));
@@ -152,7 +152,7 @@ impl One<'_> {
             table_unique_id(db, session, properties.orig_file_number)
         });
         file.tail_size_bytes = metadata.len - properties.tail_start_offset.min(metadata.len);
-        // Compat: a file of one range tombstone and nothing else is best compacted away.
+        // Compat: a file with a single range tombstone and no other entry is best compacted away.
         file.marked_for_compaction = properties.num_entries == 1 && properties.num_range_deletions == 1;
         file.checksum = self.background.while_open(self.checksum(&internal_path, given)).await?;
         let external_path = self.path.clone();
@@ -163,7 +163,7 @@ impl One<'_> {
         &self.family.tables.shared.env
     }
 
-    /// Whether the file is what it has to be, and what is in it.
+    /// Validates the file, and returns its bounds, sequence numbers and properties.
     async fn examine(&self, number: FileNumber, size: u64) -> Result<Found> {
         let nothing = || vec![0; TRAILER_BYTES];
         let zero = SeqNo::ZERO;
@@ -218,13 +218,13 @@ impl One<'_> {
         Ok(())
     }
 
-    /// Whether each entry is looked at, not only the first and the last one.
+    /// Returns true if every entry is checked, not only the first and the last one.
     fn looks_at_all(&self) -> bool {
         self.options.verify_checksums_before_ingest || self.options.allow_db_generated_files
     }
 
-    /// The first and the last entry, range tombstones apart. All are looked at where all have to
-    /// be.
+    /// Reads the first and the last entry, without range tombstones; all entries if all must be
+    /// checked.
     async fn entries(&self, table: &Table, file: &Arc<FileMetadata>) -> Result<Entries> {
         let mut entries = Entries::default();
         let how = LookOver { all: self.looks_at_all(), fill_cache: self.options.fill_cache };
@@ -233,7 +233,7 @@ impl One<'_> {
         Ok(entries)
     }
 
-    /// Takes note of an entry, if it may be ingested.
+    /// Records an entry, or returns an error if it may not be ingested.
     fn note(&self, entries: &mut Entries, internal_key: &[u8], value: &[u8]) -> Result<()> {
         let key = InternalKey::parse(internal_key)
             .map_err(|c| Error::new(ErrorKind::Corruption, format!("an entry of the file: {c}")))?;
@@ -258,7 +258,7 @@ impl One<'_> {
         Ok(())
     }
 
-    /// The checksum of the whole file, where the database has such.
+    /// Returns the checksum of the whole file, if the database records such checksums.
     async fn checksum(
         &self,
         path: &Path,
@@ -288,9 +288,10 @@ impl One<'_> {
     }
 }
 
-/// Holds what was found in a table against what its properties say.
+/// Compares the number of entries found in a table with its properties.
 ///
-/// Why: a compaction does so later, and what it finds then stops the whole database.
+/// Checked here, because a later compaction checks it too, and a mismatch then stops the whole
+/// database.
 fn check_counts(table: &Table, points: u64) -> Result<()> {
     let properties = table.properties();
     let tombstones = properties.num_range_deletions;
@@ -299,7 +300,8 @@ fn check_counts(table: &Table, points: u64) -> Result<()> {
         let text = format!("{points} entries were found, its properties say that it has {said}");
         return Err(Error::new(ErrorKind::Corruption, text));
     }
-    // Why not how many: those that overlap are cut to pieces when the table is opened.
+    // The number of tombstones is not compared, because overlapping ones are fragmented when the
+    // table is opened.
     let has_tombstones = table.range_tombstones().is_some();
     if has_tombstones != (tombstones > 0) {
         let found = if has_tombstones { "range tombstones" } else { "no range tombstone" };
@@ -309,12 +311,12 @@ fn check_counts(table: &Table, points: u64) -> Result<()> {
     Ok(())
 }
 
-/// What the entries span that were looked at.
+/// Range of the examined entries.
 #[derive(Default)]
 struct Entries {
     ends: Option<(FileEnd, FileEnd)>,
     seqs: Option<(SeqNo, SeqNo)>,
-    /// How many entries were looked at, range tombstones apart.
+    /// Number of examined entries, without range tombstones.
     points: u64,
 }
 

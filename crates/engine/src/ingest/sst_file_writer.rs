@@ -1,11 +1,11 @@
-//! Tables made outside of a database, to be ingested into one.
+//! Writing tables outside of a database, for ingestion.
 //!
-//! In: entries in ascending order of their keys, and range tombstones in any. Out: one synced table
-//! file whose properties say that it may be ingested (docs/ingest.md has their layout).
+//! In: entries in ascending order of their keys, and range tombstones in any order. Out: one synced
+//! table file whose properties mark it for ingestion (docs/ingest.md has their layout).
 //!
 //! Invariants:
-//! - Every entry has the sequence number 0; the one that counts is given when the file is ingested.
-//! - A file that was not finished is removed.
+//! - Every entry has the sequence number 0; ingestion assigns the effective one.
+//! - An unfinished file is removed.
 
 use crate::open::{Options, check_options, check_path, identity, new_family_options};
 use karst_base::error::{Error, Result, Shown, check_range};
@@ -25,45 +25,44 @@ use karst_storage::table::writer::{
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Compat: what RocksDB's writer calls the database that its files are of.
+/// Compat: database id in the properties of files that RocksDB's writer creates.
 const CREATOR: &str = "SST Writer";
-/// Compat: the id of a column family that is not known.
+/// Compat: the id of an unknown column family.
 const ANY_FAMILY: ColumnFamilyId = ColumnFamilyId(i32::MAX as u32);
 
-/// What became of a file, as RocksDB's `ExternalSstFileInfo`.
+/// Result of a finished file, like RocksDB's `ExternalSstFileInfo`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct ExternalSstFileInfo {
-    /// Where it is.
+    /// Path of the file.
     pub file_path: PathBuf,
-    /// The first key, with its timestamp if keys have one; empty if there are only range
-    /// tombstones.
+    /// First key, with its timestamp if keys have one; empty if there are only range tombstones.
     pub smallest_key: Vec<u8>,
-    /// The last key, likewise; empty if there are only range tombstones.
+    /// Last key, likewise; empty if there are only range tombstones.
     pub largest_key: Vec<u8>,
-    /// Where the first range tombstone begins; empty if there is none.
+    /// Start of the first range tombstone; empty without range tombstones.
     pub smallest_range_del_key: Vec<u8>,
-    /// Where the last range tombstone ends, this key not included; empty if there is none.
+    /// Exclusive end of the last range tombstone; empty without range tombstones.
     pub largest_range_del_key: Vec<u8>,
-    /// The checksum of the whole file; empty unless `file_checksum_gen_factory` is set.
+    /// Checksum of the whole file; empty unless `file_checksum_gen_factory` is set.
     pub file_checksum: Vec<u8>,
-    /// The name of the function that made it; empty without one.
+    /// Name of the checksum function; empty without one.
     pub file_checksum_func_name: String,
-    /// The sequence number of all entries: 0.
+    /// Sequence number of all entries: 0.
     pub sequence_number: u64,
     /// Size of the file in bytes.
     pub file_size: u64,
-    /// Entries, range tombstones not among them.
+    /// Number of entries, without range tombstones.
     pub num_entries: u64,
-    /// Range tombstones. Those that overlap are stored as parts that do not.
+    /// Number of range tombstones. Overlapping ones are stored as fragments that do not overlap.
     pub num_range_del_entries: u64,
-    /// The version of files to be ingested: 2.
+    /// Version of the format of files for ingestion: 2.
     pub version: u32,
 }
 
 /// Writes table files that [`Db::ingest_external_file`](crate::Db::ingest_external_file), or
-/// RocksDB's, takes into a database.
+/// RocksDB's, ingests into a database.
 ///
 /// ```no_run
 /// # use karst_engine as karstdb;
@@ -78,15 +77,14 @@ pub struct ExternalSstFileInfo {
 /// # Ok::<(), karstdb::Error>(())
 /// ```
 ///
-/// A range tombstone deletes what the database has before the file is ingested; it spares the
-/// entries of its own file.
+/// A range tombstone deletes older entries of the database, not the entries of its own file.
 ///
-/// With a comparator that has timestamps, `put_with_ts` and `delete_with_ts` take the place of all
-/// other calls, which are refused then. Of one key those at later timestamps come first.
+/// With a comparator that has timestamps, `put_with_ts` and `delete_with_ts` replace all other
+/// calls, which are refused then. Entries of one key come with descending timestamps.
 ///
-/// Tables are as the options of the column family have them, but for blob files, into which no
-/// value goes. All calls block: they write files. A writer belongs to one thread at a time. One
-/// that is dropped before it has finished removes its file.
+/// Tables have the options of the column family, but no values in blob files. All calls block
+/// because they write files. A writer belongs to one thread at a time. Dropping one before it has
+/// finished removes its file.
 pub struct SstFileWriter {
     env: Env,
     config: Arc<FamilyConfig>,
@@ -107,13 +105,13 @@ struct OpenFile {
     internal_key: Vec<u8>,
 }
 
-/// Numbers for files, which tell those of one writer apart.
+/// Allocator of file numbers, unique within one writer.
 #[derive(Debug, Default)]
 struct Numbers(AtomicU64);
 
 impl NewFiles for Numbers {
     fn new_table(&self) -> FileNumber {
-        // Ordering: a counter; nothing is published with it.
+        // Ordering: a counter; it publishes no other data.
         FileNumber(self.0.fetch_add(1, Ordering::Relaxed) + 1)
     }
     fn new_blob_file(&self) -> FileNumber {
@@ -131,11 +129,11 @@ impl std::fmt::Debug for SstFileWriter {
 }
 
 impl SstFileWriter {
-    /// A writer of files for any column family that has the comparator that `options` say for the
-    /// default one. The environment and the options of tables are those of `options` too.
+    /// Returns a writer of files for any column family with the comparator that `options` have for
+    /// the default one. The environment and the options of tables come from `options` too.
     ///
     /// # Errors
-    /// The options cannot be used.
+    /// The options are invalid.
     pub fn create(options: &Options) -> Result<SstFileWriter> {
         let family = options.family_options(new_family_options(), "default")?;
         let instances = options.instances_for("default");
@@ -143,12 +141,12 @@ impl SstFileWriter {
         Self::new(options.environment(), config, options)
     }
 
-    /// A writer of files for this column family and no other, with the options that it has now. Of
-    /// `options` only those of the database count, such as `use_fsync` and
+    /// Returns a writer of files for this column family only, with its current options. Of
+    /// `options` only those of the database apply, such as `use_fsync` and
     /// `file_checksum_gen_factory`.
     ///
     /// # Errors
-    /// The options cannot be used.
+    /// The options are invalid.
     pub fn for_column_family(options: &Options, family: &ColumnFamily) -> Result<SstFileWriter> {
         let env = family.0.tables.shared.env.clone();
         Self::new(env, FamilyConfig::clone(&family.0.settings()), options)
@@ -158,7 +156,7 @@ impl SstFileWriter {
         let db_options = options.db_options(DbOptions::default())?;
         check_options::new_family(&db_options, &config.options, &config)?;
         let file_checksums = options.file_checksums(&db_options)?;
-        // Compat: as RocksDB's writer; a file that is ingested stands for itself.
+        // Compat: like RocksDB's writer, because an ingested file cannot refer to blob files.
         config.options.enable_blob_files = false;
         let (host_id, session_id) = (host_id(&env, &db_options), identity::new_session_id(&env));
         let identity = Arc::new(Identity { db_id: CREATOR.to_owned(), session_id, host_id });
@@ -166,27 +164,27 @@ impl SstFileWriter {
         Ok(SstFileWriter { env, config, db_options, file_checksums, identity, files, open: None })
     }
 
-    /// Begins the file at `path`. What is there is replaced, and stays as it is under its other
+    /// Begins the file at `path`. An existing file is replaced, and unchanged under its other
     /// names.
     ///
     /// # Errors
-    /// A file was begun and not finished, or this one cannot be made.
+    /// A file was begun and not finished, or this one cannot be created.
     pub fn open(&mut self, path: impl AsRef<Path>) -> Result<()> {
         self.open_at(path.as_ref())
     }
 
-    /// Not generic, for the reason that `Db::write_one` gives.
+    /// Not generic, for the reason that `Db::write_one` states.
     fn open_at(&mut self, path: &Path) -> Result<()> {
         check_path(path)?;
         if let Some(open) = &self.open {
             let text = format!("{} has to be finished before another file", open.path.display());
             return Err(Error::invalid_argument(text));
         }
-        // Why now: it would only be made when there is something to write, and what is wrong with
-        // its place be told late.
+        // Created now, because otherwise errors of the path would only appear with the first write.
         let fs = self.env.fs();
         match fs.remove(path) {
-            // Why not written over: a file that was ingested by `link_files` is also a database's.
+            // Removed instead of overwritten, because a file ingested with `link_files` also
+            // belongs to a database.
             Ok(()) => {}
             Err(e) if e.is_not_found() => {}
             Err(e) => return Err(e.into()),
@@ -231,7 +229,7 @@ impl SstFileWriter {
     /// Sets a key.
     ///
     /// # Errors
-    /// No file is open, the key does not come behind the one before, key or value are too large,
+    /// No file is open, the key is not greater than the previous one, key or value are too large,
     /// keys have timestamps, or writing failed.
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.add(ValueType::Value, key.as_ref(), value.as_ref())
@@ -240,7 +238,7 @@ impl SstFileWriter {
     /// Sets a key as of a timestamp.
     ///
     /// # Errors
-    /// As [`SstFileWriter::put`]; keys have no timestamps, or others of another size.
+    /// Those of [`SstFileWriter::put`]; keys have no timestamps, or of another size.
     pub fn put_with_ts(
         &mut self,
         key: impl AsRef<[u8]>,
@@ -253,7 +251,7 @@ impl SstFileWriter {
     /// Removes a key as of a timestamp.
     ///
     /// # Errors
-    /// As [`SstFileWriter::put_with_ts`].
+    /// Those of [`SstFileWriter::put_with_ts`].
     pub fn delete_with_ts(&mut self, key: impl AsRef<[u8]>, ts: impl AsRef<[u8]>) -> Result<()> {
         self.add_with_ts(ValueType::DeletionWithTimestamp, key.as_ref(), ts.as_ref(), b"")
     }
@@ -261,15 +259,15 @@ impl SstFileWriter {
     /// Sets a key to an entity of named columns, in any order.
     ///
     /// # Errors
-    /// As [`SstFileWriter::put`], and if a column is given twice.
+    /// Those of [`SstFileWriter::put`]; a column is given twice.
     pub fn put_entity(&mut self, key: impl AsRef<[u8]>, columns: &[(&[u8], &[u8])]) -> Result<()> {
         self.add(ValueType::WideColumnEntity, key.as_ref(), &entity_of(columns)?)
     }
 
-    /// Adds a merge operand to what the database has under a key.
+    /// Adds a merge operand to the database's value of a key.
     ///
     /// # Errors
-    /// As [`SstFileWriter::put`].
+    /// Those of [`SstFileWriter::put`].
     pub fn merge(&mut self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
         self.add(ValueType::Merge, key.as_ref(), operand.as_ref())
     }
@@ -277,14 +275,13 @@ impl SstFileWriter {
     /// Removes a key.
     ///
     /// # Errors
-    /// As [`SstFileWriter::put`].
+    /// Those of [`SstFileWriter::put`].
     pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
         self.add(ValueType::Deletion, key.as_ref(), b"")
     }
 
-    /// Removes the keys that the database has from `start` up to, not including, `end`. Ranges may
-    /// come in any order, and may overlap each other and the keys of the file. A range that ends
-    /// where it begins is none.
+    /// Removes the database's keys from `start` up to, not including, `end`. Ranges may come in any
+    /// order, and may overlap each other and the keys of the file. An empty range is ignored.
     ///
     /// # Errors
     /// No file is open, the range ends before it begins, or keys have timestamps.
@@ -328,7 +325,7 @@ impl SstFileWriter {
         self.add_stored(kind, &[key, ts].concat(), value)
     }
 
-    /// Adds an entry under a user key as it is stored.
+    /// Adds an entry under a user key in its stored form.
     fn add_stored(&mut self, kind: ValueType, user_key: &[u8], value: &[u8]) -> Result<()> {
         let open = self.open.as_mut().ok_or_else(not_open)?;
         let order = &self.config.comparator;
@@ -349,26 +346,26 @@ impl SstFileWriter {
         Ok(())
     }
 
-    /// About how many bytes the file has so far; 0 if none is open.
+    /// Returns the approximate size of the current file in bytes; 0 if none is open.
     pub fn file_size(&self) -> u64 {
         self.open.as_ref().map_or(0, |open| open.run.written_bytes().0)
     }
 
-    /// Ends the file. It is synced then, but its name in its directory is not. The next one can be
-    /// opened.
+    /// Finishes the file. Its content is synced then, but not its name in its directory. Another
+    /// file can be opened.
     ///
     /// # Errors
-    /// No file is open, it has no entry, or writing failed. There is no file then.
+    /// No file is open, it has no entry, or writing failed. The file is removed then.
     pub fn finish(&mut self) -> Result<ExternalSstFileInfo> {
         let env = self.env.clone();
         block_on(&env, self.finish_async())
     }
 
     /// The asynchronous form of [`SstFileWriter::finish`], which does most of a small file's
-    /// writing. Dropped on the way, it leaves a part of the file.
+    /// writing. If it is dropped, a part of the file remains.
     ///
     /// # Errors
-    /// As [`SstFileWriter::finish`].
+    /// Those of [`SstFileWriter::finish`].
     pub async fn finish_async(&mut self) -> Result<ExternalSstFileInfo> {
         let OpenFile { path, mut run, tombstones, first, last, .. } =
             self.open.take().ok_or_else(not_open)?;
@@ -420,8 +417,8 @@ fn not_open() -> Error {
     Error::invalid_argument("no file is open; call `open` first")
 }
 
-/// Removes what is left of a file. Why no error: it failed, or was given up, and that is what is
-/// told.
+/// Removes an unfinished file. Errors are ignored, because the caller reports the failure that led
+/// here, if any.
 fn remove(env: &Env, path: &Path) {
     let _ = env.fs().remove(path);
 }

@@ -1,4 +1,4 @@
-//! Databases made by the loader, read back by KarstDB. (RocksDB's tools read them in
+//! Databases created by the loader, read back by KarstDB. (RocksDB's tools read them in
 //! `tests/files/bulk_loader.rs`.)
 
 use super::BulkLoader;
@@ -68,7 +68,7 @@ fn a_range_tombstone_is_cut_where_files_are() {
         loader.put(&key(i), &[b'n'; 100]).unwrap();
     }
     loader.seal(2).unwrap();
-    // A run of nothing but a tombstone.
+    // A run with a single tombstone and no other entry.
     loader.delete_range(&key(1900), &key(1950)).unwrap();
     loader.seal(1).unwrap();
     loader.finish().unwrap();
