@@ -1,13 +1,13 @@
-//! One flush: the sealed memtables of a family, or of several at once, become tables of L0.
+//! One flush: the sealed memtables of a family, or of several atomically, become tables of L0.
 //!
 //! In: memtables, oldest first. Out: for each family at most one table and its blob files,
-//! installed by one atomic change, and the memtables gone from the superversion.
+//! installed by one atomic change, and the memtables removed from the superversion.
 //!
 //! Invariants:
-//! - What is read of the memtables is counted and compared with what went in, so that a lost entry
-//!   fails the flush rather than the user.
-//! - Until the change is installed nothing refers to the files; a flush that ends early, in
-//!   whatever way, removes them.
+//! - The entries read from the memtables are counted and compared with those inserted, so that a
+//!   lost entry fails the flush instead of being lost silently.
+//! - Until the change is installed no version refers to the files; a flush that ends early, for any
+//!   reason, removes them.
 
 use crate::compact::entry_filter::{EntryCounts, EntryFilter, EntrySink, FilterOptions, Pushed, UserFilter};
 use crate::compact::guarded_files::GuardedFiles;
@@ -48,7 +48,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What all flushes of a database share.
+/// State shared by all flushes of a database.
 #[derive(Debug)]
 pub(crate) struct FlushContext {
     pub(crate) env: Env,
@@ -62,23 +62,23 @@ pub(crate) struct FlushContext {
     pub(crate) stats: Arc<Statistics>,
     pub(crate) events: Arc<Events>,
     pub(crate) limiter: Option<RateLimiter>,
-    /// The database is being closed without waiting.
+    /// True if the database is being closed without waiting.
     pub(crate) cancelled: Arc<AtomicBool>,
 }
 
-/// What is flushed of one family.
+/// The memtables of one family to flush.
 #[derive(Clone, Debug)]
 pub(crate) struct FamilyFlush {
     pub(crate) family: Arc<Family>,
-    /// Sealed, oldest first; at least one.
+    /// Sealed memtables, oldest first; at least one.
     pub(crate) memtables: Vec<Arc<MemTable>>,
-    /// The place of the table among those of L0.
+    /// Epoch number of the table, which orders it in L0.
     pub(crate) epoch: u64,
 }
 
 impl FamilyFlush {
-    /// Everything that is sealed of the family, or of it what has at most the sequence number
-    /// `through`; `None` if nothing is.
+    /// Returns all sealed memtables of the family, or those with sequence numbers up to `through`;
+    /// `None` if there is no such memtable.
     pub(crate) fn of(versions: &Versions, family: &Arc<Family>, through: Option<SeqNo>) -> Option<Self> {
         let view = family.superversion();
         let within = |m: &&Arc<MemTable>| {
@@ -95,7 +95,8 @@ impl FamilyFlush {
         self.memtables.iter().map(|memtable| of(memtable)).sum()
     }
 
-    /// What everything written later is in, and the largest sequence number of what is flushed.
+    /// Returns the first log that may hold later writes, and the largest sequence number in the
+    /// memtables.
     fn seal(&self) -> (FileNumber, SeqNo) {
         let seals = self.memtables.iter().map(|m| m.sealed().expect("only sealed memtables are flushed"));
         seals.fold((FileNumber(0), SeqNo::ZERO), |(log, seq), seal| {
@@ -104,19 +105,19 @@ impl FamilyFlush {
     }
 }
 
-/// Where a flush failed.
+/// Phase in which a flush failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// While the tables were written.
+    /// Writing the tables.
     Write,
-    /// While the MANIFEST was.
+    /// Writing the MANIFEST.
     Install,
 }
 
-/// What a flush has done.
+/// Output of a flush.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Flushed {
-    /// Tables made.
+    /// Number of tables written.
     pub(crate) tables: usize,
     /// Bytes of tables and blob files.
     pub(crate) bytes: u64,
@@ -128,7 +129,7 @@ struct Written {
     edit: VersionEdit,
     files: Vec<FileGuard>,
     counts: Vec<(FileNumber, FileCounts)>,
-    /// What the memtables had once everything was inserted.
+    /// Number of entries in the memtables once all inserts had ended.
     entries: u64,
     table: Option<FileNumber>,
     table_bytes: u64,
@@ -136,17 +137,17 @@ struct Written {
     properties: Option<Arc<TableProperties>>,
 }
 
-/// What everything is in that was written later than what is flushed.
+/// Returns the first log that may hold writes later than the flushed memtables.
 fn newest_log(jobs: &[(FamilyFlush, FlushInfo)]) -> Option<FileNumber> {
     jobs.iter().map(|(flush, _)| flush.seal().0).max()
 }
 
 impl FlushContext {
-    /// Flushes all of `flushes` as one change. With `first_log` the change says of every family
+    /// Flushes all of `flushes` as one change. With `first_log` the change records for every family
     /// that it needs no log before that one.
     ///
     /// # Errors
-    /// And where it failed. The memtables stay then.
+    /// The error, and the phase in which it occurred. The memtables stay then.
     pub(crate) async fn run(
         &self,
         flushes: Vec<FamilyFlush>,
@@ -173,7 +174,7 @@ impl FlushContext {
         outcome
     }
 
-    /// Counts a flush that begins.
+    /// Updates statistics for a flush that begins.
     fn count(&self, info: &FlushInfo) {
         let recorder = self.stats.recorder();
         recorder.measure(HistogramKind::FlushMemtableMemoryBytes, info.memory_bytes);
@@ -191,7 +192,7 @@ impl FlushContext {
         recorder.measure(memory, info.memory_bytes);
     }
 
-    /// Counts what was written of a family.
+    /// Updates statistics for the output of a family.
     fn count_written(&self, flush: &FamilyFlush, written: &Written, took: Duration, cpu_micros: u64) {
         self.stats.record(Ticker::FlushWriteBytes, written.table_bytes + written.blob_bytes);
         let micros = micros(took);
@@ -215,8 +216,8 @@ impl FlushContext {
             let written = self.env.cpu_timed(caught("a flush", self.write(flush, info)), &nanos).await;
             let written = written.map_err(|e| (Phase::Write, e))?;
             let took = self.env.now().saturating_sub(began);
-            // Why before it is installed: whoever waits for the flush returns as soon as it is, and
-            // finds it counted.
+            // Counted before the install, because a caller that waits for the flush returns as soon
+            // as it is installed, and must find it counted.
             self.count_written(flush, &written, took, nanos.into_inner() / 1000);
             info.entries = written.entries;
             info.table = written.table.map(|number| number.0);
@@ -240,26 +241,26 @@ impl FlushContext {
         }
         let depends_on_logs = self.families.all().len() > 1 || self.options.get().allow_2pc;
         if reason == FlushReason::ErrorRecovery && self.pipeline.log_has_failed() {
-            // Why again: it may have failed since the recovery began. If anything is prepared, that
-            // log is still needed, and a table must not have what comes behind its end.
+            // Checked again, because the log may have failed since the recovery began. If a
+            // transaction is prepared, that log is still needed, and a table must not hold entries
+            // after its end.
             self.pipeline.check_resumable().map_err(|e| (Phase::Write, e))?;
         } else if depends_on_logs {
-            // Why: a batch goes to several families. If this one's part of it is in a table and the
-            // others' is lost with the end of a log, the batch is torn, and the database does not
-            // open. And what a table has of a transaction must not outlive the record of its
-            // prepare or commit.
-            // Why not when the log has failed: what recovers from that flushes all families in one
-            // change, so that no log is needed.
+            // Synced, because a batch may go to several families. If this family's part of it is in
+            // a table and the others' is lost with the end of a log, the batch is torn, and the
+            // database does not open. Moreover, a table's entries of a transaction must not outlive
+            // the record of its prepare or commit. Not synced after a failure of the log, because
+            // the recovery from that flushes all families in one change, so that no log is needed.
             self.pipeline.sync_logs().await.map_err(|e| (Phase::Write, e))?;
         } else {
-            // Why: a family that is being made now may come into the MANIFEST before this flush
-            // does, and then needs the oldest log that any needs. That one is not synced, and with
-            // its end lost this table would be ahead of the logs. Nothing was written to such a
+            // A column family that is being created may enter the MANIFEST before this flush does,
+            // and then needs the oldest log that any family needs. That log is not synced, and if
+            // its end is lost this table would be ahead of the logs. No entry was written to such a
             // family before these memtables were sealed.
             change.first_log = change.first_log.max(newest_log(jobs));
         }
-        // Why not before the sync: another install may record it at any time, and then what these
-        // logs lose is a hole.
+        // After the sync, because another install may record the advanced log numbers at any time,
+        // and then entries that these logs lose are a hole.
         self.advance_idle(jobs);
         self.versions.install(change).await.map_err(|e| (Phase::Install, e))?;
         self.pipeline.installed();
@@ -273,14 +274,14 @@ impl FlushContext {
         Ok(flushed)
     }
 
-    /// Lets families without anything in memory need no log from before this flush either, since
-    /// they would keep what others have filled.
+    /// Advances the log number of families without entries in memory past this flush too, because
+    /// they would otherwise keep logs that other families have filled.
     fn advance_idle(&self, jobs: &[(FamilyFlush, FlushInfo)]) {
         let Some(log) = newest_log(jobs) else { return };
         for family in self.families.all().iter() {
             let view = family.superversion();
-            // Invariant: everything ordered before that log began is visible, so nothing of it is
-            // on its way to a memtable that is empty now.
+            // Invariant: everything ordered before that log began is visible, so no earlier entry
+            // is on its way to a memtable that is empty now.
             if view.mem().is_empty() && view.immutable().is_empty() {
                 self.versions.advance_log_number(family.id(), log);
             }
@@ -290,7 +291,7 @@ impl FlushContext {
     async fn write(&self, flush: &FamilyFlush, info: &FlushInfo) -> Result<Written> {
         let (log, largest_seq) = flush.seal();
         self.pipeline.wait_visible(largest_seq).await?;
-        // Why only now: until here writers may still have been at it.
+        // Counted only now, because until here writers may still have inserted.
         let entries = flush.sum(MemTable::entry_count);
         let mut begun = info.clone();
         begun.entries = entries;
@@ -384,11 +385,11 @@ impl FlushContext {
         })
     }
 
-    /// Writes what of the memtables' entries survives.
+    /// Writes the surviving entries of the memtables.
     async fn write_entries(&self, flush: &FamilyFlush, outputs: Outputs) -> Result<(RunFiles, EntryCounts)> {
         let config = &flush.family.settings();
         // Invariant: copied after everything in the memtables became visible, so no snapshot that
-        // is taken later needs what the filter drops.
+        // is taken later needs entries that the filter drops.
         let stripes = Stripes::of_readers(&self.snapshots.readers());
         for memtable in &flush.memtables {
             memtable.check_tombstones()?;
@@ -453,7 +454,7 @@ impl FlushContext {
 
 struct Sink {
     run: RunWriter<NeverCut>,
-    /// Of internal keys and values as the user wrote them.
+    /// Bytes of internal keys and of values as the user wrote them.
     payload_bytes: u64,
 }
 
@@ -464,7 +465,7 @@ impl EntrySink for Sink {
     }
 }
 
-/// The range tombstones of all memtables together.
+/// Returns the range tombstones of all memtables, merged.
 fn tombstones_of(flush: &FamilyFlush) -> Option<Arc<Fragments>> {
     let mut of_each: Vec<_> = flush.memtables.iter().filter_map(|m| m.range_tombstones()).collect();
     if of_each.len() < 2 {

@@ -1,18 +1,18 @@
-//! Flush: sealed memtables become tables of L0.
+//! Flush: writing sealed memtables to tables of L0.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `trigger` | how writers make a flush happen |
+//! | `trigger` | conditions under which writers trigger a flush |
 //! | `job` | one flush: from sealed memtables to an installed edit |
 //!
 //! Invariants:
-//! - A memtable is flushed only after everything up to its largest sequence number is visible; then
-//!   every insert into it has ended.
-//! - A family's memtables are flushed from the oldest on, one flush at a time, so that its tables
-//!   reach L0 in the order of their entries.
-//! - A flush that fails leaves its memtables where they were, and no file.
+//! - A memtable is flushed only after everything up to its largest sequence number is visible, and
+//!   therefore every insert into it has ended.
+//! - A family's memtables are flushed oldest first, one flush at a time, so that its tables reach
+//!   L0 in the order of their entries.
+//! - A failed flush keeps its memtables, and leaves no file.
 //!
-//! Which flush runs when is `background`'s.
+//! `background` schedules flushes.
 
 mod job;
 mod trigger;

@@ -1,10 +1,10 @@
-//! What makes a memtable be sealed and flushed: writers notice, and tell whoever schedules.
+//! Triggers of seals and flushes: writers detect the conditions, and notify the scheduler.
 //!
 //! In: each insert, each append to the log; from the commit pipeline, on the writer's thread. Out:
-//! at most one [`Trigger`] a cause, until it is dealt with.
+//! at most one [`Trigger`] per cause, until it is handled.
 //!
-//! Invariant: a writer that has nothing to tell pays a few relaxed loads. The sink neither waits
-//! nor takes a lock that a caller may hold.
+//! Invariant: a writer without a trigger pays a few relaxed loads. The sink neither waits nor takes
+//! a lock that a caller may hold.
 
 use karst_base::events::FlushReason;
 use karst_base::options::ColumnFamilyOptions;
@@ -14,19 +14,19 @@ use karst_storage::column_family::Family;
 use karst_storage::memtable::MemTable;
 use std::sync::{Arc, OnceLock};
 
-/// Why something should be flushed.
+/// Condition that requires a flush.
 #[derive(Clone, Debug)]
 pub(crate) enum Trigger {
-    /// The family's memtable is as large as it should get.
+    /// The family's memtable has reached its size limit.
     MemtableFull(Arc<Family>),
-    /// All memtables together, perhaps of several databases, are over their budget.
+    /// All memtables together, possibly of several databases, exceed their budget.
     OverBudget,
-    /// The logs are too long; whatever holds the oldest should be flushed.
+    /// The logs exceed their limit; the memtables that need the oldest one should be flushed.
     LogsTooLong,
 }
 
 impl Trigger {
-    /// The reason of flushes that it begins.
+    /// Returns the reason of flushes that the trigger starts.
     pub(crate) fn reason(&self) -> FlushReason {
         match self {
             Trigger::MemtableFull(_) => FlushReason::WriteBufferFull,
@@ -36,19 +36,19 @@ impl Trigger {
     }
 }
 
-/// The part of `write_buffer_size` by which a memtable may be above it before writes to it wait for
+/// Fraction of `write_buffer_size` by which a memtable may exceed it before writes to it wait for
 /// its seal: less than a block of its memory.
 const OVER_PART: usize = 32;
 
 type Sink = Box<dyn Fn(Trigger) + Send + Sync>;
 
-/// See the module.
+/// Detects flush triggers and passes each to the scheduler once; see the module.
 pub(crate) struct Triggers {
     budget: WriteBufferManager,
-    /// Bytes of all logs above which something is flushed; 0 for no limit.
+    /// Total bytes of all logs above which memtables are flushed; 0 for no limit.
     max_log_bytes: AtomicU64,
     sink: OnceLock<Sink>,
-    /// Told, and not dealt with yet.
+    /// True if the trigger was sent, and is not handled yet.
     over_budget: AtomicBool,
     logs_too_long: AtomicBool,
 }
@@ -60,7 +60,7 @@ impl std::fmt::Debug for Triggers {
 }
 
 impl Triggers {
-    /// Tells nobody until [`connect`](Self::connect).
+    /// Creates triggers without a scheduler; none are sent until [`connect`](Self::connect).
     pub(crate) fn new(budget: WriteBufferManager) -> Self {
         Self {
             budget,
@@ -71,28 +71,29 @@ impl Triggers {
         }
     }
 
-    /// Says who is told. The first call counts.
+    /// Sets the scheduler. Only the first call has an effect.
     pub(crate) fn connect(&self, sink: impl Fn(Trigger) + Send + Sync + 'static) {
-        // Why ignored: a second sink would be a second scheduler, which no caller has.
+        // Ignored, because a second sink would be a second scheduler, which no caller has.
         let _ = self.sink.set(Box::new(sink));
     }
 
-    /// Sets how long all logs may get together; 0 for no limit.
+    /// Sets the limit of the total bytes of all logs; 0 for no limit.
     pub(crate) fn set_max_log_bytes(&self, bytes: u64) {
         self.max_log_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Most bytes of all logs, and of all memtables; 0 for no limit.
+    /// Returns the limits of the total bytes of all logs, and of all memtables; 0 for no limit.
     pub(crate) fn budgets(&self) -> (u64, usize) {
         (self.max_log_bytes.load(Ordering::Relaxed), self.budget.limit_bytes())
     }
 
-    /// The budget of all memtables.
+    /// Returns the budget of all memtables.
     pub(crate) fn budget(&self) -> &WriteBufferManager {
         &self.budget
     }
 
-    /// A writer has inserted its entries into `memtable`, the family's, under these options.
+    /// Called after a writer has inserted its entries into the family's `memtable`, under these
+    /// options.
     #[inline]
     pub(crate) fn inserted(&self, family: &Arc<Family>, memtable: &MemTable, options: &ColumnFamilyOptions) {
         let bytes = memtable.memory_bytes();
@@ -113,14 +114,14 @@ impl Triggers {
         if memtable.ask_to_be_sealed() {
             self.tell(Trigger::MemtableFull(family.clone()));
         }
-        // Why not at once: it is full when its last block is begun, and writers need not wait for
-        // the seal as long as that has room.
+        // Not at once, because a memtable is full when its last block is begun, and writers need
+        // not wait for the seal while that has room.
         if bytes > size.saturating_add(size / OVER_PART) {
             memtable.mark_overfull();
         }
     }
 
-    /// All logs that were needed a moment ago have so many bytes.
+    /// Called when the logs needed a moment ago have grown to `bytes` in total.
     #[inline]
     pub(crate) fn logs_grew(&self, bytes: u64) {
         let limit = self.max_log_bytes.load(Ordering::Relaxed);
@@ -129,12 +130,12 @@ impl Triggers {
         }
     }
 
-    /// Whoever schedules has dealt with [`Trigger::OverBudget`].
+    /// Called when the scheduler has handled [`Trigger::OverBudget`].
     pub(crate) fn budget_dealt_with(&self) {
         self.over_budget.store(false, Ordering::Relaxed);
     }
 
-    /// Whoever schedules has dealt with [`Trigger::LogsTooLong`].
+    /// Called when the scheduler has handled [`Trigger::LogsTooLong`].
     pub(crate) fn logs_dealt_with(&self) {
         self.logs_too_long.store(false, Ordering::Relaxed);
     }
