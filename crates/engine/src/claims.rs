@@ -1,26 +1,25 @@
-//! Whose a directory is that lies outside of the database's own: `wal_dir`, `db_paths`, `cf_paths`.
+//! Ownership of directories outside of the database's own: `wal_dir`, `db_paths`, `cf_paths`.
 //!
 //! In: a database, and a directory that its options name. Out: the lock on that directory, or an
-//! error that names the database to which the directory belongs.
+//! error that names the database that owns it.
 //!
 //! A database that is open for writing holds LOCK in each of these directories, and the file names
 //! the database by its id and its path, and the directory itself by its path. Nothing in such a
-//! directory is replayed, changed or removed before that file was looked at.
+//! directory is replayed, changed or removed before that file was read.
 //!
 //! | LOCK in the directory | the directory belongs to |
 //! |---|---|
 //! | names this database | this database |
-//! | names a path where a database is that may have that id | that one; this one is refused |
-//! | names a path where none is | this database from now on: the other was moved or removed |
-//! | names another directory: it was copied or moved with this one | this database from now on |
-//! | names nothing, or is missing | this database from now on |
+//! | names a path with a database that may have that id | that one; this one is refused |
+//! | names a path without a database | this database from now on, because the other was moved or removed |
+//! | names another directory, because it was copied or moved with this one | this database from now on |
+//! | names no directory, or is missing | this database from now on |
 //!
-//! A directory with a CURRENT is the own directory of another database, and is refused.
+//! A directory with a CURRENT is another database's own directory, and is refused.
 //!
 //! The id alone is not enough, because a copy of a database has the id and the OPTIONS of the
-//! original.
-//! Compat: RocksDB reads no LOCK, and locks the one in the database's own directory only. So a
-//! directory that RocksDB wrote belongs to the first database that is opened with it.
+//! original. Compat: RocksDB reads no LOCK, and locks only the one in the database's own directory.
+//! A directory that RocksDB wrote therefore belongs to the first database that is opened with it.
 
 use karst_base::error::{Error, Result};
 use karst_base::sync::Mutex;
@@ -32,30 +31,30 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The first line of a LOCK that names an owner.
+/// First line of a LOCK that names an owner.
 const HEAD: &[u8] = b"karstdb.owner\n";
 
-/// A database that needs directories outside of its own.
+/// A database that uses directories outside of its own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claimant<'a> {
-    /// Its own directory.
+    /// The database's own directory.
     pub(crate) path: &'a Path,
-    /// Its id, where it is known.
+    /// Id of the database, or None if unknown.
     pub(crate) id: Option<&'a str>,
 }
 
 impl Claimant<'_> {
-    /// Those of `directories` that are not its own, each once.
+    /// Returns those of `directories` that are not the database's own, each once.
     pub(crate) fn outside(&self, env: &Env, directories: impl IntoIterator<Item = PathBuf>) -> Vec<PathBuf> {
         let mut seen = BTreeSet::from([env.fs().canonical(self.path)]);
         directories.into_iter().filter(|directory| seen.insert(env.fs().canonical(directory))).collect()
     }
 
-    /// Locks a directory outside of its own, which is there, unless it belongs to another database.
-    /// Blocks.
+    /// Locks an existing directory outside of the database's own, unless it belongs to another
+    /// database. Blocks.
     ///
     /// # Errors
-    /// `InvalidArgument`: it does. `Locked`: another database has it open.
+    /// `InvalidArgument`: it belongs to another database. `Locked`: another database has it open.
     pub(crate) fn hold(&self, env: &Env, directory: &Path) -> Result<Box<dyn FileLock>> {
         self.check(env, directory)?;
         let lock = env.fs().lock(&lock_of(directory)).map_err(|e| match e.is_locked() {
@@ -67,8 +66,7 @@ impl Claimant<'_> {
         Ok(lock)
     }
 
-    /// Locks the directory as [`hold`](Self::hold) does, and names this database in its LOCK,
-    /// durably.
+    /// Locks the directory like [`hold`](Self::hold), and durably names this database in its LOCK.
     ///
     /// # Errors
     /// Those of [`hold`](Self::hold); LOCK cannot be written.
@@ -88,11 +86,11 @@ impl Claimant<'_> {
         Ok(lock)
     }
 
-    /// Refuses a directory outside of its own that belongs to another database. Changes nothing.
-    /// Blocks.
+    /// Returns an error for a directory outside of the database's own that belongs to another
+    /// database. Changes nothing. Blocks.
     ///
     /// # Errors
-    /// `InvalidArgument`: it does.
+    /// `InvalidArgument`: it belongs to another database.
     pub(crate) fn check(&self, env: &Env, directory: &Path) -> Result<()> {
         refuse_own_of_another(env, directory)?;
         self.check_owner(env, directory)
@@ -106,7 +104,7 @@ impl Claimant<'_> {
         Ok(Owner::of(env, directory)?.is_some_and(|owner| owner.is(env, self)))
     }
 
-    /// Refuses a directory whose LOCK names another database, which is still there.
+    /// Returns an error if LOCK in a directory names another database that still exists.
     pub(crate) fn check_owner(&self, env: &Env, directory: &Path) -> Result<()> {
         let Some(owner) = Owner::of(env, directory)? else { return Ok(()) };
         if owner.is(env, self) || !owner.is_there(env, self) {
@@ -122,15 +120,16 @@ impl Claimant<'_> {
     }
 }
 
-/// The directories outside of its own that are locked for a database.
+/// The locked directories outside of a database's own.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
-    /// By canonical path. Lock: held while directories are added or given back, with I/O under it.
+    /// Locks by canonical path. Lock: held while directories are added or released, with I/O under
+    /// it.
     locks: Mutex<BTreeMap<PathBuf, Box<dyn FileLock>>>,
 }
 
 impl Claims {
-    /// Claims those of `directories` that are outside and not claimed yet. All are there. Blocks.
+    /// Claims those of `directories` that are outside and not claimed yet. All must exist. Blocks.
     ///
     /// # Errors
     /// Those of [`Claimant::claim`].
@@ -149,7 +148,7 @@ impl Claims {
         Ok(())
     }
 
-    /// Gives all locks back.
+    /// Releases all locks.
     pub(crate) fn give_back(&self) {
         self.locks.lock().clear();
     }
@@ -159,7 +158,7 @@ fn lock_of(directory: &Path) -> PathBuf {
     directory.join(FileName::Lock.to_string())
 }
 
-/// Refuses the own directory of another database.
+/// Returns an error for another database's own directory.
 fn refuse_own_of_another(env: &Env, directory: &Path) -> Result<()> {
     match env.fs().exists(&directory.join(FileName::Current.to_string()))? {
         true => Err(Error::invalid_argument(format!(
@@ -170,16 +169,16 @@ fn refuse_own_of_another(env: &Env, directory: &Path) -> Result<()> {
     }
 }
 
-/// The database that LOCK names.
+/// The database named by LOCK.
 #[derive(Debug, PartialEq, Eq)]
 struct Owner {
-    /// Empty if it was not known.
+    /// Id of the owner; empty if unknown.
     id: Vec<u8>,
     path: PathBuf,
 }
 
 impl Owner {
-    /// `None` if LOCK is missing, names no database, or was written in another directory.
+    /// Reads LOCK; `None` if it is missing, names no database, or was written in another directory.
     fn of(env: &Env, directory: &Path) -> Result<Option<Owner>> {
         match env.fs().read_file(&lock_of(directory)) {
             Ok(bytes) => {
@@ -191,7 +190,7 @@ impl Owner {
         }
     }
 
-    /// The owner, and the directory that LOCK was written in.
+    /// Parses the owner, and the directory that LOCK was written in.
     fn parse<'b>(bytes: &'b [u8]) -> Option<(Owner, PathBuf)> {
         let split = |bytes: &'b [u8], end: u8| {
             let at = bytes.iter().position(|byte| *byte == end)?;
@@ -203,7 +202,7 @@ impl Owner {
         Some((Owner { id: id.to_vec(), path: path_of(path) }, path_of(directory)))
     }
 
-    /// True if the owner is `claimant`, as far as ids and paths tell.
+    /// True if the owner is `claimant`, judged by ids and paths.
     fn is(&self, env: &Env, claimant: &Claimant<'_>) -> bool {
         let same_id = self.id.is_empty() || claimant.id.is_none_or(|id| id.as_bytes() == self.id);
         same_id && self.path == env.fs().canonical(claimant.path)

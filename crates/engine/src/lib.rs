@@ -1,23 +1,23 @@
-//! The storage engine: where the tree's state meets I/O.
+//! The storage engine: an LSM tree over files.
 //!
 //! In: a directory, [`Options`] and an environment ([`io::Env`]). Out: a [`Db`], whose calls read
 //! and write the database; and copies, bulk loads and repairs of one. Users depend on the crate
-//! `karstdb`, which exports what is here.
+//! `karstdb`, which re-exports this crate.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`db`] | the handle and its calls |
-//! | `claims` | whose a directory is that lies outside of the database's own |
-//! | [`open`] | from a directory to a database that is read, written or followed |
-//! | [`read`] | lookups, batches of them, iterators |
-//! | [`mod@write`] | what the commit pipeline of the crate `karst-commit` needs from the database |
+//! | `claims` | ownership of directories outside of the database's own |
+//! | [`open`] | opening a directory for reading, for writing, or as a secondary |
+//! | [`read`] | point lookups, batches of them, iterators |
+//! | [`mod@write`] | the database's side of the commit pipeline of the crate `karst-commit` |
 //! | `flush`, `compact` | memtables to tables, and tables to fewer tables |
-//! | [`background`] | which of these runs now, and who waits for it |
-//! | `versions` | the tree, as the MANIFEST has it and as it changes |
-//! | [`ingest`], [`copies`], [`repair`] | data from elsewhere, copies, and what is left of damaged files |
-//! | [`trace`] | what was asked of a database, in files, and asked again |
+//! | [`background`] | scheduling of these jobs, and waiting for them |
+//! | `versions` | the tree, as the MANIFEST has it, and its changes |
+//! | [`ingest`], [`copies`], [`repair`] | ingestion, copies, and recovery of damaged databases |
+//! | [`trace`] | query traces, written to files and replayed |
 //! | [`ttl`] | databases whose entries expire |
-//! | [`properties`] | what the database says about itself |
+//! | [`properties`] | properties and metadata of the database |
 #![forbid(unsafe_code)]
 
 pub mod background;
@@ -101,14 +101,14 @@ pub use trace::{
 };
 pub use ttl::{DbWithTtl, TtlIterator};
 
-/// Errors: what went wrong, by what the user can do about it, and where.
+/// Errors: kind, message, and location.
 pub mod error {
     pub use karst_base::error::{Error, ErrorKind, Result};
     #[doc(hidden)]
     pub use karst_base::error::{Named, Shown};
 }
 
-/// What listeners are told of flushes, compactions, errors and stalls.
+/// Listeners and their information about flushes, compactions, errors and stalls.
 pub mod events {
     pub use karst_base::events::{
         BlobFileAdditionInfo, BlobFileCreationInfo, BlobFileGarbageInfo, CompactionFileInfo, CompactionInfo,
@@ -119,7 +119,7 @@ pub mod events {
     pub use karst_io::{FileOperation, FileOperationInfo};
 }
 
-/// Errors of background work, and what the database refuses because of them.
+/// Background errors, and the operations that the database refuses because of them.
 pub mod health {
     pub use karst_base::health::{BackgroundError, BackgroundErrorReason, Severity};
 }
@@ -140,12 +140,12 @@ pub mod options {
     };
 }
 
-/// Who has to wait so that memory and disk keep up.
+/// Rate limits and memory budgets of writers and jobs.
 pub mod pacing {
     pub use karst_base::pacing::{ChargedCache, IoPriority, RateLimiter, WriteBufferManager};
 }
 
-/// What the calling thread's operations cost, under RocksDB's names (`PerfContext`).
+/// Costs of the calling thread's operations, under RocksDB's names (`PerfContext`).
 pub mod perf_context {
     pub use karst_base::perf_context::{
         LevelMetric, PerfLevel, PerfMetric, count, count_at_level, get, get_at_level, level, reset,
@@ -153,7 +153,7 @@ pub mod perf_context {
     };
 }
 
-/// What a read goes on seeing while others write.
+/// Consistent read views.
 pub mod snapshot {
     pub use karst_base::snapshot::Snapshot;
 }
@@ -163,7 +163,7 @@ pub mod stats {
     pub use karst_base::stats::{Histogram, HistogramKind, Recorder, Statistics, StatsLevel, Ticker};
 }
 
-/// What a user of the engine needs of the formats: orders, prefixes, entry types.
+/// Parts of the file formats that users of the engine need: orders, prefixes, entry types.
 pub mod format {
     pub use karst_format::comparator::{Comparator, UserComparator};
     pub use karst_format::ids::ColumnFamilyId;

@@ -1,16 +1,16 @@
-//! The pipeline's host in a real database, and how flushes have memtables sealed.
+//! The host of the commit pipeline in a database, and the sealing of memtables for flushes.
 //!
-//! In: the open column families, the flush triggers, what to do when a log fails. Out:
-//! `DatabaseHost` for the pipeline, and `Sealer`, which makes the next log before anyone waits
-//! for it and exchanges it together with the memtables.
+//! In: the open column families, the flush triggers, the action on a log failure. Out:
+//! `DatabaseHost` for the pipeline, and `Sealer`, which creates the next log ahead of the seal and
+//! exchanges it together with the memtables.
 //!
 //! Invariants:
-//! - Logs take writes in the order of their numbers, since a family's log number says that it needs
-//!   none below. So one log is made at a time, and the turn to seal goes with the job that makes
-//!   it.
-//! - Nobody keeps the turn while waiting: a future that is not polled any more holds up no seal.
-//! - A memtable that is left alone because it is empty gets nothing that is in an older log: no
-//!   write ordered before is on its way to it.
+//! - Logs take writes in the order of their numbers, because a family's log number states that it
+//!   needs none below. Therefore only one log is created at a time, and the job that creates it
+//!   holds the turn to seal.
+//! - No caller holds the turn while it waits, so a future that is no longer polled delays no seal.
+//! - A memtable that is not sealed because it is empty gets no entries of older logs, because all
+//!   writes ordered before are inserted.
 
 use crate::flush::Triggers;
 use crate::read::Gate;
@@ -40,18 +40,18 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What is done with the news that the host gets. Called from writers' threads; must not wait.
+/// Callbacks of the pipeline into the database. Called on writers' threads; must not wait.
 pub(crate) struct DatabaseHost {
     pub(crate) env: Env,
     pub(crate) families: Arc<Families>,
     pub(crate) triggers: Arc<Triggers>,
-    /// The log failed: report it to `health` and begin recovery.
+    /// Called when the log fails: reports it to `health` and begins recovery.
     pub(crate) on_log_failed: Box<dyn Fn(&Error) + Send + Sync>,
-    /// A finished log is durable, with so many bytes.
+    /// Called when a finished log of this many bytes is durable.
     pub(crate) on_log_synced: Box<dyn Fn(FileNumber, u64) + Send + Sync>,
     /// Logs with prepared sections.
     pub(crate) prepared_logs: Arc<PreparedLogs>,
-    /// Who has a use for logs that nobody needs.
+    /// Recycles or archives obsolete logs.
     pub(crate) retired_logs: Arc<RetiredLogs>,
 }
 
@@ -101,12 +101,12 @@ impl Host for DatabaseHost {
     }
 }
 
-/// Seals memtables of a database.
+/// Seals the memtables of a database.
 #[derive(Clone)]
 pub(crate) struct Sealer {
     pipeline: Arc<Pipeline<DatabaseHost>>,
     versions: Arc<Versions>,
-    /// Where logs are.
+    /// Directory of the logs.
     wal_dir: Arc<Path>,
     options: Arc<CurrentDbOptions>,
     seals: Arc<Seals>,
@@ -121,20 +121,20 @@ fn stops_when_sealed(family: &Family) -> bool {
     !view.mem().is_untouched() && view.immutable().len() + 1 >= most
 }
 
-/// Whose turn it is to seal, and what goes from one turn to the next.
+/// The turn to seal, and state that passes from one turn to the next.
 struct Seals {
     env: Env,
-    /// Whether a seal is under way.
+    /// True while a seal is running.
     busy: AtomicBool,
     free: Event,
-    /// Seals that wait for their turn and are nobody's future. Lock: held to add or take one.
+    /// Queued seals without a waiting future. Lock: held to add or take one.
     next: Mutex<VecDeque<SealJob>>,
-    /// A log that was made and not put to use yet: no seal needed it, or whoever wanted it gave up.
-    /// Lock: held by whoever has the turn.
+    /// A created, unused log: no seal needed it, or its requester was dropped. Lock: held by the
+    /// holder of the turn.
     spare: Mutex<Option<NewLog>>,
 }
 
-/// A seal that is made on a thread that may block.
+/// A seal that runs on a thread that may block.
 type SealJob = Box<dyn FnOnce(&Env, Turn) + Send>;
 
 /// The right to seal.
@@ -142,8 +142,8 @@ struct Turn(Arc<Seals>);
 
 impl Turn {
     fn of(seals: &Arc<Seals>) -> Option<Turn> {
-        // Ordering: who gives the turn back and who asks in vain both swap, so that one of the two
-        // sees what the other has left: the turn, or a seal that waits.
+        // Ordering: both releasing the turn and failing to get it swap, so that one of the two sees
+        // the other's effect: the released turn, or the queued seal.
         (!seals.busy.swap(true, Ordering::AcqRel)).then(|| Turn(seals.clone()))
     }
 }
@@ -167,12 +167,13 @@ impl Seals {
         })
     }
 
-    /// Begins the seal that has waited longest, if it can be its turn.
+    /// Starts the seal that has waited longest, if the turn is free.
     fn begin_next(seals: &Arc<Seals>) {
         if seals.next.lock().is_empty() {
             return;
         }
-        // Why nothing otherwise: whoever has the turn looks when it gives it back.
+        // Nothing to do otherwise, because the holder of the turn checks the queue when it releases
+        // it.
         let Some(turn) = Turn::of(seals) else { return };
         let next = seals.next.lock().pop_front();
         if let Some(job) = next {
@@ -188,7 +189,7 @@ impl std::fmt::Debug for Sealer {
 }
 
 impl Sealer {
-    /// `wal_dir` is where logs are.
+    /// Creates a sealer; `wal_dir` is the directory of the logs.
     pub(crate) fn new(
         pipeline: Arc<Pipeline<DatabaseHost>>,
         versions: Arc<Versions>,
@@ -210,16 +211,16 @@ impl Sealer {
         }
     }
 
-    /// Makes a spare log. The turn goes to the job that makes it, which gives it back.
+    /// Creates a spare log. The job that creates it holds the turn, and releases it.
     ///
-    /// Why: a log that is still being made when its caller is dropped has a smaller number than one
-    /// that would be begun then, and must not come after it.
+    /// The turn is held because a log that is still being created when its caller is dropped has a
+    /// smaller number than one that would be begun then, and must not be used after it.
     async fn make_spare(&self, turn: Turn) -> Result<()> {
         let this = self.clone();
         self.pipeline.env().run_blocking(move |env| this.make_spare_here(env, &turn.0)).await
     }
 
-    /// Makes a spare log on a thread that may block.
+    /// Creates a spare log on a thread that may block.
     fn make_spare_here(&self, env: &Env, seals: &Seals) -> Result<()> {
         let now = self.options.get();
         let options = LogOptions {
@@ -239,7 +240,7 @@ impl Sealer {
         Ok(())
     }
 
-    /// Does what [`SealsMemtables::seal`] does, on a thread that may block.
+    /// Implements [`SealsMemtables::seal`] on a thread that may block.
     fn seal_here(&self, env: &Env, turn: &Turn, which: &Sealing) -> Result<Sealed> {
         loop {
             match self.exchange(turn, which)? {
@@ -249,8 +250,8 @@ impl Sealer {
         }
     }
 
-    /// Exchanges the memtables that `which` names and, if it has records, the log. `None` if that
-    /// needs a spare log and there is none.
+    /// Exchanges the memtables that `which` names and, if it has records, the log. `None` if a
+    /// spare log is required and missing.
     fn exchange(&self, turn: &Turn, which: &Sealing) -> Result<Option<Sealed>> {
         let mut spare = turn.0.spare.lock();
         if spare.is_none() && self.pipeline.needs_new_log() {
@@ -261,8 +262,8 @@ impl Sealer {
             Sealing::All => self.pipeline.host().families.all().to_vec(),
         };
         let mut sealed = Vec::with_capacity(now().len());
-        // Why made here: under the lock a memtable is made only for a family that was created just
-        // now.
+        // Created here, so that under the lock a memtable is only created for a family that was
+        // added just now.
         let mut memtables: BTreeMap<_, _> =
             now().iter().map(|family| (family.id(), family.new_memtable())).collect();
         let stopping: Vec<_> =
@@ -286,7 +287,7 @@ impl Sealer {
         outcome
     }
 
-    /// Tells listeners which memtables were sealed.
+    /// Notifies listeners of the sealed memtables.
     fn tell(&self, sealed: &Sealed) {
         if !self.events.has_listeners() {
             return;
@@ -302,7 +303,8 @@ impl Sealer {
 
     fn reserve_bytes(&self) -> u64 {
         if self.pipeline.health().current().is_some() {
-            // Why: on a full disk the room is wanted for what makes room.
+            // On a full disk no bytes are reserved, because the space is needed for jobs that free
+            // space.
             return 0;
         }
         let host = self.pipeline.host();
@@ -322,8 +324,8 @@ impl SealsMemtables for Sealer {
                         self.tell(&sealed);
                         return Ok(sealed);
                     }
-                    // It needs a log. Somebody else may put that to use before it is this one's
-                    // turn again.
+                    // A log is required. Another seal may use it before this one gets the turn
+                    // again.
                     None => self.make_spare(turn).await?,
                 }
             }
@@ -368,8 +370,8 @@ impl SealsMemtables for Sealer {
 
     fn check_resumable(&self) -> Result<()> {
         match self.log_has_failed() && self.versions.prepared_logs().oldest().is_some() {
-            // Why: the failed log may have the decision on a prepared transaction, or a part of it.
-            // Only an opening, which reads it, can tell.
+            // The failed log may have the decision on a prepared transaction, or a part of it, and
+            // only an opening reads it.
             true => Err(Error::invalid_argument(
                 "the log failed while transactions are prepared: what became of them is found out when the database is opened anew",
             )),
@@ -389,7 +391,8 @@ impl SealsMemtables for Sealer {
     }
 
     fn wait_published(&self, seq: SeqNo) -> BoxFuture<'_, ()> {
-        // Why no further: a table of somebody else's may have a number that was never given here.
+        // Limited to assigned numbers, because a table from another database may have a number that
+        // was never assigned here.
         let given = SeqNo(self.pipeline.next_seq().0 - 1);
         Box::pin(self.pipeline.wait_until_visible(seq.min(given)))
     }
@@ -397,7 +400,7 @@ impl SealsMemtables for Sealer {
     fn wait_visible(&self, seq: SeqNo) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             self.pipeline.wait_until_visible(seq).await;
-            // Why here: a job takes what is in the list for undecided.
+            // Called here, because a job treats the listed sections as undecided.
             self.pipeline.forget_decided();
             self.pipeline.check_inserts()
         })

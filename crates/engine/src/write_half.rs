@@ -1,8 +1,8 @@
-//! The half of an open database that writes: its commit pipeline, its background work, how the two
-//! are connected, and the ownership of the directory.
+//! The half of an open database that writes: its commit pipeline, its background work, their
+//! connections, and the ownership of the directory.
 //!
-//! In: the half that reads, and the ownership. Out: [`WriteHalf`], made when a database was opened
-//! for writing, ended when it is closed.
+//! In: the half that reads, and the ownership. Out: [`WriteHalf`], created when a database is
+//! opened for writing, ended when it is closed.
 //!
 //! ```text
 //!   writer -> Pipeline -> DatabaseHost -> Triggers -> Background -> flush -> Versions
@@ -10,9 +10,9 @@
 //!                +---------------- Sealer <---------------+
 //! ```
 //!
-//! Invariant: background work knows the pipeline through the sealer only; the pipeline knows
-//! background work through triggers and health only, which hold it weakly. So no circle of
-//! references keeps anything alive.
+//! Invariant: background work refers to the pipeline only through the sealer; the pipeline refers
+//! to background work only through triggers and health, which hold it weakly. Therefore no
+//! reference cycle keeps anything alive.
 
 use crate::background::{Background, Parts};
 use crate::flush::{FlushContext, Triggers};
@@ -35,10 +35,10 @@ use karst_io::Env;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Compat: what RocksDB slows writers down to where no option says it.
+/// Compat: the rate in bytes per second to which RocksDB slows writers down by default.
 const DELAYED_WRITE_RATE: u64 = 16 << 20;
 
-/// See the module.
+/// The writing half of an open database; see the module.
 #[derive(Debug)]
 pub(crate) struct WriteHalf {
     pub(crate) pipeline: Arc<Pipeline<DatabaseHost>>,
@@ -54,10 +54,10 @@ pub(crate) struct WriteHalf {
 }
 
 impl WriteHalf {
-    /// Begins the first log and takes writes. Blocks.
+    /// Begins the first log and accepts writes. Blocks.
     ///
     /// # Errors
-    /// The log cannot be made, or options cannot be followed.
+    /// The log cannot be created, or options cannot be applied.
     pub(crate) fn start(
         read: &ReadHalf,
         ownership: Ownership,
@@ -168,7 +168,7 @@ impl WriteHalf {
         })
     }
 
-    /// Puts in force what differs from `before`, where it is not looked up each time.
+    /// Applies options that differ from `before` and are not read at each use.
     pub(crate) fn db_options_changed(&self, read: &ReadHalf, before: &DbOptions) {
         let now = read.db_options.get();
         if let Ok(limit) = usize::try_from(now.max_open_files) {
@@ -183,22 +183,22 @@ impl WriteHalf {
         }
     }
 
-    /// Takes no writes any more, ends background work and gives the lock on the directory back.
-    /// What is in the log stays there. Blocks. A second time does nothing.
+    /// Stops writes, ends background work and releases the lock on the directory. The contents of
+    /// the log stay there. Blocks. A second call does nothing.
     ///
     /// # Errors
-    /// What had to be written could not be; everything has ended all the same.
+    /// Pending data could not be written; everything has ended regardless.
     pub(crate) fn close(&self) -> Result<()> {
         self.events.db_shutdown_begun();
         let flushed = karst_io::block_on(&self.env, self.background.close());
         let logged = karst_io::block_on(&self.env, self.pipeline.close_log());
-        // Why whatever failed: the lock has to be given back.
+        // Closed even after an error, because the lock must be released.
         let closed = self.ownership.close();
         flushed.and(logged).and(closed)
     }
 }
 
-/// How fast delayed writers go at first, in bytes a second.
+/// Returns the initial rate of delayed writers, in bytes per second.
 fn delayed_write_rate(options: &DbOptions, limiter: Option<&RateLimiter>) -> u64 {
     match (options.delayed_write_rate, limiter) {
         (0, Some(limiter)) => limiter.bytes_per_sec(),
@@ -214,7 +214,8 @@ fn log_failed(health: &Arc<Health>) -> Box<dyn Fn(&Error) + Send + Sync> {
     })
 }
 
-/// Records in the MANIFEST which logs are durable, where that is wanted.
+/// Returns a callback that records in the MANIFEST which logs are durable, if the options require
+/// it.
 fn log_synced(versions: &Arc<Versions>, options: &DbOptions) -> Box<dyn Fn(FileNumber, u64) + Send + Sync> {
     if !options.track_and_verify_wals_in_manifest {
         return Box::new(|_, _| {});
@@ -224,8 +225,8 @@ fn log_synced(versions: &Arc<Versions>, options: &DbOptions) -> Box<dyn Fn(FileN
         let Some(versions) = versions.upgrade() else { return };
         let addition = WalAddition { number: log, synced_size_bytes: Some(bytes) };
         let edit = VersionEdit { wal_additions: vec![addition], ..VersionEdit::default() };
-        // Why not waited for: nothing depends on it; a MANIFEST that fails is reported by whoever
-        // writes it.
+        // Not awaited, because nothing depends on it; a failing MANIFEST is reported by its
+        // writers.
         drop(versions.install(Change::edit(edit)));
     })
 }
