@@ -1,4 +1,4 @@
-//! The block cache as its owner sees it: a handle to share between databases.
+//! The block cache handle that databases share.
 
 use karst_base::pacing::ChargedCache;
 use karst_mem::CacheOptions;
@@ -6,7 +6,7 @@ use karst_storage::block::CachedBlock;
 use karst_storage::budget;
 use std::sync::Arc;
 
-/// A cache of uncompressed blocks. Cloning shares it; several databases may use one.
+/// A cache of uncompressed blocks. Clones share it; several databases may use one.
 #[derive(Clone)]
 pub struct BlockCache(Arc<karst_mem::BlockCache<CachedBlock>>);
 
@@ -20,68 +20,68 @@ impl std::fmt::Debug for BlockCache {
 }
 
 impl BlockCache {
-    /// A cache of `capacity_bytes`; 0 caches nothing.
+    /// Creates a cache of `capacity_bytes`; 0 caches nothing.
     pub fn new(capacity_bytes: usize) -> Self {
         Self::with_options(CacheOptions { capacity_bytes, ..CacheOptions::default() })
     }
 
-    /// A cache with all its options: strictness, the part kept for metadata, the size of a typical
-    /// block.
+    /// Creates a cache with all its options: strictness, the part kept for metadata, the size of a
+    /// typical block.
     pub fn with_options(options: CacheOptions) -> Self {
         Self(Arc::new(karst_mem::BlockCache::new(options)))
     }
 
-    /// Its capacity in bytes.
+    /// Returns the capacity in bytes.
     pub fn capacity_bytes(&self) -> usize {
         self.0.capacity_bytes()
     }
 
-    /// Changes its capacity; entries are evicted as others come.
+    /// Changes the capacity; entries are evicted as others are inserted.
     pub fn set_capacity(&self, bytes: usize) {
         self.0.set_capacity(bytes);
     }
 
-    /// Bytes of blocks in it, and of what else is charged to it.
+    /// Returns the bytes of cached blocks, and of other memory charged to the cache.
     pub fn usage_bytes(&self) -> usize {
         self.0.usage_bytes()
     }
 
-    /// Bytes of memory that it takes: [`usage_bytes`](Self::usage_bytes), and the room in its
-    /// tables for entries to come.
+    /// Returns the bytes of memory that the cache takes: [`usage_bytes`](Self::usage_bytes), and
+    /// unused space in its hash tables.
     pub fn memory_bytes(&self) -> usize {
         self.0.memory_bytes()
     }
 
-    /// Of its usage, bytes of memtables; see
+    /// Returns the bytes of memtables in its usage; see
     /// [`WriteBufferManager::with_cache`](crate::WriteBufferManager::with_cache).
     pub fn memtable_bytes(&self) -> usize {
         self.0.charged_bytes(budget::MEMTABLES)
     }
 
-    /// Of those, bytes that open tables keep outside of it; see
+    /// Returns the bytes in its usage that open tables keep outside of it; see
     /// [`Options::one_memory_budget`](crate::Options::one_memory_budget).
     pub fn table_bytes(&self) -> usize {
         self.0.charged_bytes(budget::TABLES)
     }
 
-    /// Of those, bytes of reads in flight and of what iterators have read ahead; see
+    /// Returns the bytes in its usage of reads in flight and of iterators' readahead; see
     /// [`Options::one_memory_budget`](crate::Options::one_memory_budget).
     pub fn read_bytes(&self) -> usize {
         self.0.charged_bytes(budget::READS)
     }
 
-    /// Of those, bytes that flushes and compactions have in memory of the files they write; see
-    /// [`Options::one_memory_budget`](crate::Options::one_memory_budget).
+    /// Returns the bytes in its usage that flushes and compactions buffer of the files they write;
+    /// see [`Options::one_memory_budget`](crate::Options::one_memory_budget).
     pub fn job_bytes(&self) -> usize {
         self.0.charged_bytes(budget::JOBS)
     }
 
-    /// Bytes of blocks in it that reads, values or open tables hold on to.
+    /// Returns the bytes of cached blocks that reads, values or open tables hold.
     pub fn pinned_bytes(&self) -> usize {
         self.0.pinned_bytes()
     }
 
-    /// How many blocks are in it.
+    /// Returns the number of cached blocks.
     pub fn entry_count(&self) -> usize {
         self.0.entry_count()
     }
@@ -97,7 +97,7 @@ impl From<&BlockCache> for ChargedCache {
     }
 }
 
-/// What charges `cache` with the memory of memtables.
+/// Returns callbacks that charge `cache` with the memory of memtables.
 pub(crate) fn charged(cache: &Arc<karst_mem::BlockCache<CachedBlock>>) -> ChargedCache {
     let (reserves, tells) = (cache.clone(), cache.clone());
     ChargedCache {

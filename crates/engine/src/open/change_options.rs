@@ -1,10 +1,10 @@
-//! Options that change while the database is open.
+//! Changing options while the database is open.
 //!
-//! In: names and values as RocksDB's `SetOptions` and `SetDBOptions` take them. Out: all options
-//! after the change, checked and written to a new OPTIONS file; the caller puts them in force.
+//! In: names and values of RocksDB's `SetOptions` and `SetDBOptions`. Out: all options after the
+//! change, checked and written to a new OPTIONS file; the caller applies them.
 //!
-//! Invariant: all of the changes are made or none is. The OPTIONS file is written first, so what is
-//! in force is what the next opening finds.
+//! Invariant: either all of the changes are made or none is. The OPTIONS file is written first, so
+//! the options in effect are those that the next opening finds.
 
 use super::ownership::{OptionsInForce, Ownership, write_options};
 use super::{ReadHalf, check_options};
@@ -14,9 +14,9 @@ use karst_format::options::{did_you_mean, text};
 use karst_storage::column_family::Family;
 use std::sync::Arc;
 
-/// The options of the database after `changes`, in OPTIONS. Blocks.
+/// Returns the options of the database after `changes`, written to OPTIONS. Blocks.
 ///
-/// Lock: called under the one that serializes changes of options.
+/// Lock: called under the lock that serializes changes of options.
 pub(crate) fn change_db_options(
     read: &ReadHalf,
     ownership: &Ownership,
@@ -36,9 +36,9 @@ pub(crate) fn change_db_options(
     Ok(options)
 }
 
-/// What a column family is read and written with after `changes`, in OPTIONS. Blocks.
+/// Returns the configuration of a column family after `changes`, written to OPTIONS. Blocks.
 ///
-/// Lock: as for [`change_db_options`].
+/// Lock: like [`change_db_options`].
 pub(crate) fn change_family_options(
     read: &ReadHalf,
     ownership: &Ownership,
@@ -61,7 +61,7 @@ pub(crate) fn change_family_options(
         compaction_filter_factory: now.compaction_filter_factory.clone(),
         sst_partitioner_factory: now.sst_partitioner_factory.clone(),
         collectors: now.supplied_collectors.clone(),
-        // Why: the operator and the filters go by it already.
+        // None, because the operator and the filters already apply it.
         ttl: None,
     };
     let asked = options.clone();
@@ -103,7 +103,7 @@ fn set_all<O: OptionSet>(options: &mut O, changes: &[(&str, &str)], whose: &str)
 
 const TABLE_FACTORY: &str = "table_factory";
 
-/// Of the options of tables, too, only some may change; and the format of tables may not.
+/// Returns an error for an option of tables that may not change while the database is open.
 fn check_table_options(name: &str, value: &str) -> Result<()> {
     let parts = match name.split_once('.') {
         Some((_, part)) => vec![(part, value)],

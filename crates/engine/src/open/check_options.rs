@@ -1,5 +1,4 @@
-//! Options that contradict each other or ask for what is not done: refused before anything is
-//! changed.
+//! Checks that refuse contradictory or unsupported options before anything is changed.
 //!
 //! In: the options of a database or of a column family. Out: an error that names the options.
 
@@ -15,7 +14,7 @@ use karst_io::report;
 use karst_storage::memtable::Protection;
 use karst_storage::table::writer::{TablePlace, table_options};
 
-/// Checks the options of a database that is to be written.
+/// Checks the options of a database that is opened for writing.
 pub(crate) fn database(options: &DbOptions) -> Result<()> {
     let refused = |what: &str| Err(Error::invalid_argument(format!("options contradict each other: {what}")));
     if options.keep_log_file_num == 0 {
@@ -54,8 +53,8 @@ pub(crate) fn database(options: &DbOptions) -> Result<()> {
     Ok(())
 }
 
-/// Gives up what other options do not allow, as RocksDB does: not an error, but told, and what is
-/// in effect shows in OPTIONS.
+/// Turns off options that other options do not allow, like RocksDB: not an error, but a note, and
+/// OPTIONS shows the effective values.
 pub(super) fn settle(options: &mut DbOptions) -> Vec<String> {
     let mut notes = Vec::new();
     let mode = options.wal_recovery_mode.name();
@@ -65,9 +64,9 @@ pub(super) fn settle(options: &mut DbOptions) -> Vec<String> {
         ));
         options.recycle_log_file_num = 0;
     }
-    // Why: a log in memory is longer than what was put there, and a process that ends in the middle
-    // of a record leaves zeros behind its half. To those who do not take that for the end of the
-    // log it is damage.
+    // A memory-mapped log is longer than its records, and a process that ends in the middle of a
+    // record leaves zeros after the incomplete record. Modes that do not treat zeros as the end of
+    // the log report damage.
     if options.allow_mmap_writes && recovery_mode(options) != RecoveryMode::PointInTimeRecovery {
         notes.push(format!(
             "allow_mmap_writes is taken for false: logs are not written in memory with wal_recovery_mode {mode}"
@@ -89,11 +88,11 @@ fn recovery_mode(options: &DbOptions) -> RecoveryMode {
     RecoveryMode::from_name(options.wal_recovery_mode.name()).unwrap_or_default()
 }
 
-/// Compat: RocksDB 11.8's rule. 7.8 allows it with `kSkipAnyCorruptedRecords` only, as its
-/// point-in-time recovery could not tell a hole from a log's end.
+/// Compat: RocksDB 11.8's rule. 7.8 allows it with `kSkipAnyCorruptedRecords` only, because its
+/// point-in-time recovery could not distinguish a hole from a log's end.
 ///
-/// Why not in the two other modes: the end of the newest log of a database that was not closed
-/// looks like damage, which they do not excuse.
+/// Not allowed in the two other modes, because the end of the newest log of a database that was not
+/// closed looks like damage, which they do not tolerate.
 fn allows_recycled_logs(options: &DbOptions) -> bool {
     let tells_the_end = matches!(
         recovery_mode(options),
@@ -102,7 +101,7 @@ fn allows_recycled_logs(options: &DbOptions) -> bool {
     tells_the_end && options.wal_ttl_seconds == 0 && options.wal_size_limit_mb == 0
 }
 
-/// Checks what a column family's options say of the block cache, which the database has one of.
+/// Checks a column family's options for the block cache, which all families of the database share.
 pub(super) fn block_cache(default: &FamilyConfig, config: &FamilyConfig) -> Result<()> {
     let cache = |config: &FamilyConfig| config.options.table_factory.block_based.block_cache.clone();
     let asked = cache(config);
@@ -113,8 +112,8 @@ pub(super) fn block_cache(default: &FamilyConfig, config: &FamilyConfig) -> Resu
     Err(Error::invalid_argument(format!("column family {:?}: {text}", Named(&config.name))))
 }
 
-/// Checks the options of a column family that is about to be made; `asked` is what the caller has
-/// made of the defaults.
+/// Checks the options of a new column family; `asked` are the caller's options, with its changes to
+/// the defaults.
 pub(crate) fn new_family(
     database: &DbOptions,
     asked: &ColumnFamilyOptions,
@@ -124,11 +123,11 @@ pub(crate) fn new_family(
     column_family(database, config)
 }
 
-/// Checks what a caller gives of a column family's options: where they are `asked` for and differ
-/// from `before`, which a file or the defaults say.
+/// Checks the column family options that a caller sets: those of `asked` that differ from `before`,
+/// which come from a file or the defaults.
 ///
-/// Why only those: a database whose OPTIONS name what is not here can be read all the same, and LOG
-/// says what is missing; but whoever gives a name means it.
+/// Only those, because a database whose OPTIONS name missing objects can still be read, and LOG
+/// reports what is missing; but a name given by the caller must exist.
 pub(super) fn given(
     before: &ColumnFamilyOptions,
     asked: &ColumnFamilyOptions,
@@ -181,7 +180,7 @@ pub(super) fn given(
     Ok(())
 }
 
-/// Checks the options of a column family of a database that is to be written.
+/// Checks the options of a column family of a database that is opened for writing.
 pub(super) fn column_family(database: &DbOptions, config: &FamilyConfig) -> Result<()> {
     let (name, options) = (Named(&config.name), &config.options);
     let refused = |what: &str| Err(Error::invalid_argument(format!("column family {name:?}: option {what}")));
@@ -207,7 +206,7 @@ pub(super) fn column_family(database: &DbOptions, config: &FamilyConfig) -> Resu
         let name = filter.name();
         return refused(&format!("compaction_filter: {name:?} with ignore_snapshots() = false"));
     }
-    // Compat: the default name is also what options have that say nothing.
+    // Compat: the default name also stands in options that were not set.
     let asked = options.comparator.id().filter(|asked| *asked != Comparator::Bytewise.name());
     if let Some(asked) = asked.filter(|asked| *asked != config.comparator.name()) {
         let is = config.comparator.name();
@@ -225,7 +224,8 @@ pub(super) fn column_family(database: &DbOptions, config: &FamilyConfig) -> Resu
     if let Some(what) = option_rules::not_built_in(options) {
         return Err(Error::not_supported(format!("column family {name:?}: {what}")));
     }
-    // Why now: options that no table can have are better refused before anything is written.
+    // Checked now, because options that no table can have should be refused before files are
+    // written.
     let of_table = table_options(config, &TablePlace::flush(), TableIdentity::default())?;
     of_table.check().or_else(|e| refused(&e.to_string()))
 }

@@ -1,10 +1,10 @@
-//! Column families that come and go while a database is open.
+//! Creating and dropping column families while a database is open.
 //!
-//! In: a name and options, or a family. Out: the MANIFEST says so, and then the open families do;
-//! OPTIONS is written anew.
+//! In: a name and options, or a family. Out: the change in the MANIFEST, then in the set of open
+//! families; OPTIONS is rewritten.
 //!
-//! Invariant: a family is in the MANIFEST before anyone can write to it, and out of it before its
-//! files are removed. Reads that hold a dropped family go on.
+//! Invariant: a family is in the MANIFEST before it can be written, and out of it before its files
+//! are removed. Reads that hold a dropped family continue.
 
 use super::load::make_family;
 use super::options::{Options, new_family_options};
@@ -23,7 +23,7 @@ use karst_storage::memtable::MemTable;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Creates column families and writes OPTIONS anew, once. Blocks. All are created or none is,
+/// Creates column families and rewrites OPTIONS once. Blocks. Either all are created or none is,
 /// unless the MANIFEST cannot be written; then some may be.
 pub(crate) fn create_column_families(
     read: &ReadHalf,
@@ -38,11 +38,11 @@ pub(crate) fn create_column_families(
     Ok(families)
 }
 
-/// A column family that is not created yet, and the edit that creates it. Blocks: it makes the
-/// family's directories.
+/// Returns a column family that is not created yet, and the edit that creates it. Blocks: it
+/// creates the family's directories.
 ///
 /// # Errors
-/// There is one of this name, or it cannot be made.
+/// The name is in use, or the family cannot be created.
 pub(crate) fn column_family_to_be(
     read: &ReadHalf,
     ownership: &Ownership,
@@ -53,7 +53,7 @@ pub(crate) fn column_family_to_be(
     new_family(read, &ownership.versions, name, options)
 }
 
-/// Drops a column family and writes OPTIONS anew. Blocks.
+/// Drops a column family and rewrites OPTIONS. Blocks.
 pub(crate) fn drop_column_family(read: &ReadHalf, ownership: &Ownership, family: &Arc<Family>) -> Result<()> {
     let id = family.id();
     if id == ColumnFamilyId::DEFAULT {
@@ -66,8 +66,8 @@ pub(crate) fn drop_column_family(read: &ReadHalf, ownership: &Ownership, family:
 
 /// Creates column families, without OPTIONS.
 ///
-/// Why all are handed over before the first is waited for: those that come together share a sync of
-/// the MANIFEST.
+/// All are submitted before the first is awaited, because concurrent edits share a sync of the
+/// MANIFEST.
 pub(super) fn create(
     read: &ReadHalf,
     ownership: &Ownership,
@@ -87,7 +87,7 @@ pub(super) fn create(
     Ok(new.into_iter().map(|(family, _)| family).collect())
 }
 
-/// Refuses a name that a column family has, and one that is given twice.
+/// Returns an error for a name that is in use or given twice.
 fn check_names(read: &ReadHalf, names: &[&str]) -> Result<()> {
     let mut known: BTreeSet<String> =
         read.families.all().iter().map(|family| family.config.name.clone()).collect();
@@ -100,10 +100,10 @@ fn check_names(read: &ReadHalf, names: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// What a column family would be made with.
+/// Returns the configuration of a new column family.
 ///
 /// # Errors
-/// It cannot be.
+/// The options are invalid.
 pub(super) fn new_config(
     db_options: &DbOptions,
     id: ColumnFamilyId,
@@ -117,7 +117,7 @@ pub(super) fn new_config(
     Ok(config)
 }
 
-/// A column family that is in no MANIFEST yet, and the edit that puts it there.
+/// Returns a column family that is in no MANIFEST yet, and the edit that adds it.
 fn new_family(
     read: &ReadHalf,
     versions: &Versions,
@@ -152,7 +152,7 @@ fn new_family(
     Ok((family, edit))
 }
 
-/// OPTIONS after a change that has happened: what fails here is told, and says so.
+/// Rewrites OPTIONS after a change that has happened; an error states that the change is in effect.
 pub(crate) fn options_behind_change(read: &ReadHalf, ownership: &Ownership) -> Result<()> {
     let _changing = ownership.changing_options.lock();
     let open = read.life.check();

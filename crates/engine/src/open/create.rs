@@ -1,10 +1,10 @@
-//! A new database in a directory, its column families by name, and the removal of a database.
+//! Creating a database in a directory, listing its column families, and destroying a database.
 //!
-//! In: a directory. Out: IDENTITY, a first MANIFEST and CURRENT, which is written last: without it
-//! the directory is no database. What a crash leaves before that is overwritten by the next
-//! attempt.
+//! In: a directory. Out: IDENTITY, a first MANIFEST and CURRENT, which is written last, because
+//! without it the directory is no database. The next attempt overwrites files that a crash leaves
+//! before that.
 //!
-//! Invariant: a directory that has lost its CURRENT but holds data is never taken for an empty one.
+//! Invariant: a directory that has lost its CURRENT but holds data is never treated as empty.
 
 use super::directory::{Directory, check_path};
 use super::manifest::Manifest;
@@ -24,17 +24,17 @@ use karst_io::{Env, report};
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
-/// What is in the directory.
+/// Content of the directory.
 pub(super) enum InDirectory {
     Database,
     Nothing,
 }
 
-/// Looks for a database, and whether it may be there or not. Changes nothing.
+/// Looks for a database, and checks that it may or must exist. Changes nothing.
 ///
 /// # Errors
-/// `InvalidArgument` if there is one and must not be, or the other way round; `Corruption` if
-/// CURRENT is missing beside data.
+/// `InvalidArgument` if it exists and must not, or the reverse; `Corruption` if CURRENT is missing
+/// beside data.
 pub(super) fn find(env: &Env, path: &Path, choices: &DbOptions) -> Result<InDirectory> {
     let fs = env.fs();
     if fs.exists(&path.join(FileName::Current.to_string()))? {
@@ -79,7 +79,7 @@ pub(super) fn find(env: &Env, path: &Path, choices: &DbOptions) -> Result<InDire
 const FIRST_MANIFEST: FileNumber = FileNumber(1);
 const FIRST_TEMPORARY: FileNumber = FileNumber(2);
 
-/// Makes an empty database in the locked directory.
+/// Creates an empty database in the locked directory.
 pub(super) fn create(env: &Env, path: &Path, options: &DbOptions) -> Result<()> {
     let fs = env.fs();
     let identity = FileName::Identity.to_string();
@@ -112,14 +112,14 @@ pub(super) fn create(env: &Env, path: &Path, options: &DbOptions) -> Result<()> 
 /// Writes IDENTITY.
 pub(crate) fn write_identity(env: &Env, path: &Path, db_id: &str) -> Result<()> {
     let fs = env.fs();
-    // Why this number: no other file of the database has it while IDENTITY is missing.
+    // No other file of the database has this number while IDENTITY is missing.
     let temporary = path.join(FileName::Temp(FileNumber(0)).to_string());
     write_synced(fs.as_ref(), &temporary, db_id.as_bytes())?;
     fs.rename(&temporary, &path.join(FileName::Identity.to_string()))?;
     Ok(fs.sync_dir(path)?)
 }
 
-/// Names of the column families of the database in `path`, by id.
+/// Returns the names of the column families of the database in `path`, ordered by id.
 pub(crate) fn list_column_families(path: &Path, options: &Options) -> Result<Vec<String>> {
     check_path(path)?;
     let directory = Directory::list(&options.environment(), path)?;
@@ -127,11 +127,11 @@ pub(crate) fn list_column_families(path: &Path, options: &Options) -> Result<Vec
     Ok(manifest.replay.column_families().map(|found| found.name.to_owned()).collect())
 }
 
-/// Removes the database in `path`: every file whose name says that it is a database's, archived
-/// logs included, then the directories if they are empty. No error if there is none.
+/// Removes the database in `path`: every file with a name of database files, archived logs
+/// included, then the directories if they are empty. Succeeds if there is no database.
 ///
 /// # Errors
-/// It is open (`Locked`), or a file could not be removed; the others are.
+/// The database is open (`Locked`), or a file could not be removed; the others are removed.
 pub(crate) fn destroy(path: &Path, options: &Options) -> Result<()> {
     check_path(path)?;
     let env = options.environment();
@@ -167,14 +167,14 @@ pub(crate) fn destroy(path: &Path, options: &Options) -> Result<()> {
         }
         match claimant.hold(&env, &place) {
             Ok(lock) => outside.push((place, lock)),
-            // No error: the other database's files stay, and this database is removed.
+            // No error, because the other database's files stay, and this database is removed.
             Err(error) if error.kind() == ErrorKind::InvalidArgument => {
                 report!(warn, %error, "what is in a directory stays, though a database that was removed names it");
             }
             Err(error) => return Err(error),
         }
     }
-    // Why first: without CURRENT the rest is no database, should this be cut short.
+    // First, because without CURRENT the rest is no database, if the removal is interrupted.
     remove(path.join(FileName::Current.to_string()));
     let is_one = |a: &Path, b: &Path| fs.canonical(a) == fs.canonical(b);
     let mut places = Vec::new();
@@ -206,16 +206,16 @@ pub(crate) fn destroy(path: &Path, options: &Options) -> Result<()> {
     remove(path.join(FileName::Lock.to_string()));
     failed.into_inner().map_or(Ok(()), Err)?;
     for place in places.iter().rev() {
-        // Why ignored: files that are not the database's stay, and their directory with them.
+        // Ignored, because foreign files stay, and their directory with them.
         let _ = fs.remove_dir(place);
     }
     Ok(())
 }
 
-/// Where the logs are, if not with the rest.
+/// Returns the directory of the logs, if it is separate.
 fn destroyed_wal_path(directory: &Directory, options: &Options) -> Result<Option<PathBuf>> {
     let file = match directory.newest_options().filter(|_| options.reads_options_file()) {
-        // Why ignored: a database is removed also if its OPTIONS cannot be read.
+        // Errors are ignored, because a database is removed even if its OPTIONS cannot be read.
         Some(name) => {
             directory.read(name).ok().and_then(|b| options.parse_file(&directory.file(name), &b).ok())
         }

@@ -1,4 +1,4 @@
-//! The files of a database directory: finding them, and reading the small ones.
+//! Listing a database directory, and reading its small files.
 //!
 //! In: a directory. Out: file names by kind; the bytes of CURRENT, MANIFEST, OPTIONS, IDENTITY.
 //! Only reads: nothing is created, not even LOCK.
@@ -28,12 +28,12 @@ impl Directory {
         Ok(Directory { env: env.clone(), path: path.to_owned(), files })
     }
 
-    /// The directory `path`, which is not there yet.
+    /// Returns a listing of the directory `path`, which does not exist yet.
     pub(super) fn none(env: &Env, path: &Path) -> Directory {
         Directory { env: env.clone(), path: path.to_owned(), files: Vec::new() }
     }
 
-    /// Whether no file in it has a name that a database's files have.
+    /// Returns true if it has no file with a name of database files.
     pub(crate) fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
@@ -42,12 +42,12 @@ impl Directory {
         &self.path
     }
 
-    /// The path of one of its files.
+    /// Returns the path of a file in it.
     pub(crate) fn file(&self, name: FileName) -> PathBuf {
         self.path.join(name.to_string())
     }
 
-    /// The numbers of its logs, ascending.
+    /// Returns the numbers of its logs, ascending.
     pub(crate) fn logs(&self) -> BTreeSet<FileNumber> {
         let number = |file: &FileName| match file {
             FileName::Wal(number) => Some(*number),
@@ -56,7 +56,7 @@ impl Directory {
         self.files.iter().filter_map(number).collect()
     }
 
-    /// The OPTIONS files, the one written last first.
+    /// Returns the OPTIONS files, the newest first.
     pub(crate) fn options_files(&self) -> Vec<FileName> {
         let mut files: Vec<FileName> =
             self.files.iter().filter(|f| matches!(f, FileName::Options(_))).copied().collect();
@@ -64,7 +64,7 @@ impl Directory {
         files
     }
 
-    /// The MANIFESTs, the newest first.
+    /// Returns the MANIFESTs, the newest first.
     pub(crate) fn manifests(&self) -> Vec<FileName> {
         let mut files: Vec<FileName> =
             self.files.iter().filter(|f| matches!(f, FileName::Manifest(_))).copied().collect();
@@ -72,27 +72,27 @@ impl Directory {
         files
     }
 
-    /// All its files.
+    /// Returns all its database files.
     pub(crate) fn files(&self) -> &[FileName] {
         &self.files
     }
 
-    /// The OPTIONS file written last.
+    /// Returns the newest OPTIONS file.
     pub(crate) fn newest_options(&self) -> Option<FileName> {
         self.options_files().first().copied()
     }
 
-    /// Whether it has this file.
+    /// Returns true if it has this file.
     pub(crate) fn contains(&self, name: FileName) -> bool {
         self.files.contains(&name)
     }
 
-    /// All bytes of one of its files.
+    /// Reads one of its files.
     pub(crate) fn read(&self, name: FileName) -> Result<Vec<u8>> {
         read_file(self.env.fs().as_ref(), &self.file(name))
     }
 
-    /// The manifest that CURRENT names.
+    /// Returns the MANIFEST that CURRENT names.
     pub(crate) fn current_manifest(&self) -> Result<FileName> {
         let path = self.file(FileName::Current);
         if !self.contains(FileName::Current) {
@@ -120,18 +120,18 @@ impl Directory {
     }
 }
 
-/// All bytes of a file.
+/// Reads a file.
 pub(crate) fn read_file(fs: &dyn FileSystem, path: &Path) -> Result<Vec<u8>> {
     fs.read_file(path).map_err(|e| io_error("opening the database", e))
 }
 
-/// The bytes of a file from an offset on; none if it is not that long. Blocks.
+/// Reads a file from an offset on; returns no bytes if it is shorter. Blocks.
 pub(crate) fn read_from(env: &Env, path: &Path, offset: u64) -> Result<Vec<u8>> {
     let whole = || env.fs().open_random(path, OpenOptions::BUFFERED);
     let file = whole().map_err(|e| io_error("following the database", e))?;
     let Some(length) = file.size().checked_sub(offset) else { return Ok(Vec::new()) };
     let mut bytes = Vec::new();
-    // Why in parts: a read has its limits.
+    // Read in parts, because the size of one read is limited.
     const MOST: u64 = 1 << 20;
     while (bytes.len() as u64) < length {
         let at = offset + bytes.len() as u64;
@@ -146,7 +146,7 @@ pub(crate) fn read_from(env: &Env, path: &Path, offset: u64) -> Result<Vec<u8>> 
     Ok(bytes)
 }
 
-/// Refuses a path that names no directory.
+/// Returns an error for an empty path.
 pub(crate) fn check_path(path: &Path) -> Result<()> {
     match path.as_os_str().is_empty() {
         true => Err(Error::invalid_argument("the path of the database is empty")),
@@ -154,7 +154,7 @@ pub(crate) fn check_path(path: &Path) -> Result<()> {
     }
 }
 
-/// An error of the file system, which names the path itself.
+/// Returns an error of the file system, which already names the path.
 pub(crate) fn io_error(doing: &str, error: karst_io::Error) -> Error {
     Error::from(error).in_context(doing)
 }

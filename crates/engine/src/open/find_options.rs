@@ -1,23 +1,22 @@
-//! Which options a database is opened with: those of the OPTIONS file in force, or of what stands
-//! in for it, changed by the caller.
+//! Finding the options of an opening: those of the OPTIONS file, or of its replacement, changed by
+//! the caller.
 //!
 //! In: the directory, the column families that the MANIFEST has, and the caller's [`Options`]. Out:
-//! [`FoundOptions`], or an error that names the way out.
+//! [`FoundOptions`], or an error that names a remedy.
 //!
-//! If the newest OPTIONS file cannot be read, or has options that cannot work, [`DamagedOptions`]
-//! decides:
+//! If the newest OPTIONS file cannot be read, or has invalid options, [`DamagedOptions`] decides:
 //!
-//! | `damaged_options` | the options come from |
+//! | `damaged_options` | source of the options |
 //! |---|---|
-//! | `Refuse` | nowhere: the error says which older file reads well, if one does, and how to open without any |
-//! | `UseOlder` | the newest older OPTIONS file that reads well |
-//! | `Ignore` | no file: RocksDB's defaults and what the caller sets |
+//! | `Refuse` | none: the error names an older file that is readable, if there is one, and the option that opens without a file |
+//! | `UseOlder` | the newest older OPTIONS file that is readable |
+//! | `Ignore` | no file: RocksDB's defaults and the caller's changes |
 //!
-//! LOG says what was taken instead, and so does the OPTIONS file that the opening writes. How a
-//! column family is ordered is always taken from the MANIFEST.
+//! LOG records the replacement, and so does the OPTIONS file that the opening writes. The key order
+//! of a column family always comes from the MANIFEST.
 //!
-//! Invariant: an option that cannot work is refused if a caller sets it, and corrected if a file
-//! already has it, so that a database that was opened once can be opened again.
+//! Invariant: an invalid option is refused if a caller sets it, and corrected if a file already has
+//! it, so that a database that was opened once can be opened again.
 
 use super::directory::Directory;
 use super::manifest::Manifest;
@@ -34,26 +33,26 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What the options have to be good for.
+/// Purpose of the opening, which the options must allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Reading,
-    /// Reading what another process goes on writing.
+    /// Following the writes of another process.
     Following,
     Writing,
 }
 
-/// The options to open with.
+/// Options for the opening.
 #[derive(Debug)]
 pub(crate) struct FoundOptions {
     pub(crate) db_options: DbOptions,
-    /// Of the column families to open.
+    /// Configurations of the column families to open.
     pub(crate) configs: BTreeMap<ColumnFamilyId, Arc<FamilyConfig>>,
-    /// What the LOG shall say of them.
+    /// Notes about the options for LOG.
     pub(crate) notes: Vec<String>,
 }
 
-/// Where options are looked for, and for whom.
+/// Search for options: its sources, and its parameters.
 pub(crate) struct Search<'a> {
     pub(crate) directory: &'a Directory,
     pub(crate) manifest: &'a Manifest,
@@ -74,12 +73,12 @@ impl Search<'_> {
                 Ok(found) => return Ok(found),
                 Err(error) => (error, true),
             },
-            // Why: it was there when the directory was listed, so whoever writes to the database
-            // has removed it since.
+            // The file existed when the directory was listed, so the process that writes to the
+            // database has removed it since.
             Err(error) if error.kind() == ErrorKind::NotFound => return Err(error),
             Err(error) => (error, false),
         };
-        // Why: what cannot work without the file either is not the file's fault.
+        // If the options are invalid without the file too, the file is not the cause.
         if reads && self.settle(None).is_err() {
             return Err(error);
         }
@@ -107,7 +106,7 @@ impl Search<'_> {
         self.options.parse_file(&self.directory.file(name), &self.directory.read(name)?)
     }
 
-    /// The options that follow from a file, or from none, and whether they can work.
+    /// Returns the options that follow from a file, or from none, or an error if they are invalid.
     fn settle(&self, file: Option<(FileName, &OptionsFile)>) -> Result<FoundOptions> {
         let mut notes = Vec::new();
         let mut db_options = file.map(|(_, file)| file.db.clone()).unwrap_or_default();
@@ -130,7 +129,7 @@ impl Search<'_> {
         Ok(FoundOptions { db_options, configs, notes })
     }
 
-    /// The options and instances of every column family to open.
+    /// Returns the options and instances of every column family to open.
     fn configure(
         &self,
         file: Option<(FileName, &OptionsFile)>,
@@ -178,7 +177,7 @@ fn not_followed(what: &str) -> String {
     format!("not followed as OPTIONS has it: {what}")
 }
 
-/// How to go on where the newest OPTIONS file cannot be used.
+/// Returns advice for a newest OPTIONS file that cannot be used.
 fn way_out(older: Option<FileName>) -> String {
     let without = "with damaged_options = Ignore (tools: --damaged_options=ignore) it is opened without, with what the caller sets";
     match older {

@@ -1,16 +1,15 @@
-//! What a database directory holds, read: the same for a database that is opened for reading and
-//! for one that is to be written.
+//! Reading a database directory, for openings for reading and for writing.
 //!
 //! In: a directory and [`Options`]. Out: [`Loaded`]: options, column families with their trees and
-//! what the logs hold; or an error that names the file, the offset and what was expected.
+//! the logs to replay; or an error that names the file, the offset and the expected content.
 //!
 //! Order: CURRENT, MANIFEST, the directory again, OPTIONS, trees, presence and sizes of tables and
-//! blob files, which logs there are; then, by [`Logs::replay`], the logs. All reads block the
-//! calling thread.
+//! blob files, the list of logs; then, by [`Logs::replay`], the logs. All reads block the calling
+//! thread.
 //! Invariant: nothing is written.
 //!
-//! Why the directory again: where another process writes, logs that were listed before the MANIFEST
-//! was read may not be all that it refers to. Logs listed behind it are, as long as it has not
+//! The directory is listed again, because if another process writes, logs that were listed before
+//! the MANIFEST was read may not be all that it refers to. Logs listed after it are, unless it has
 //! changed in between.
 
 use super::cache::BlockCache;
@@ -51,7 +50,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-/// What was read.
+/// The state read from a directory.
 #[derive(Debug)]
 pub(super) struct Loaded {
     pub(super) env: Env,
@@ -60,21 +59,21 @@ pub(super) struct Loaded {
     pub(super) statistics: Arc<Statistics>,
     pub(super) shared: Arc<Shared>,
     pub(super) set: VersionSet,
-    /// With empty memtables.
+    /// Column families with empty memtables.
     pub(super) families: Vec<Arc<Family>>,
     pub(super) logs: Logs,
     pub(super) manifest: FileName,
     pub(super) manifest_bytes: u64,
     pub(super) db_id: Option<String>,
-    /// What the LOG shall say of the options.
+    /// Notes about the options for LOG.
     pub(super) notes: Vec<String>,
-    /// What best-efforts recovery has left out.
+    /// Notes about state that best-efforts recovery has left out.
     pub(super) left_out: Vec<String>,
-    /// Tells listeners of operations on files, if they want to know.
+    /// Notifies listeners of operations on files, if they want it.
     pub(super) observer: Option<Arc<dyn FileObserver>>,
 }
 
-/// Has listeners that want it told of the operations on the database's files.
+/// Registers the listeners that want notifications of operations on the database's files.
 fn observe(
     env: &Env,
     options: &Options,
@@ -89,8 +88,8 @@ fn observe(
     Some(observer)
 }
 
-/// Reads the database in `path`. If it is to be written, a directory of logs that is missing counts
-/// as empty: it is made later.
+/// Reads the database in `path`. For writing, a missing directory of logs counts as empty, because
+/// it is created later.
 pub(super) fn load(
     env: &Env,
     path: &Path,
@@ -123,7 +122,7 @@ pub(super) fn load(
     let observer = observe(env, options, &db_options, path, &directories);
     let mut logs = Logs::find(env, &directory, &db_options, &set, (purpose, left_out.is_empty()))?;
     if !left_out.is_empty() {
-        // Compat: as RocksDB. What they say comes behind what is left out.
+        // Compat: like RocksDB. The logs' entries are newer than the omitted state.
         logs.numbers.clear();
     }
 
@@ -138,14 +137,15 @@ pub(super) fn load(
         options.has_one_memory_budget(),
     );
     shared.is_secondary = purpose == Purpose::Following;
-    // Why without an error: whoever writes was refused, and whoever reads verifies what can be.
+    // An error is ignored, because writers were already refused, and readers verify the checksums
+    // they can.
     shared.file_checksums = options.file_checksums(&db_options).unwrap_or_default();
     shared.path_target_sizes = options.path_target_sizes()?;
     shared.space = options.file_manager().filter(|_| purpose == Purpose::Writing);
     let shared = Arc::new(shared);
     let families = make_families(&set, &configs, &shared, options)?;
     if db_options.max_open_files < 0 && !(db_options.open_files_async && purpose == Purpose::Writing) {
-        // Compat: where files stay open, RocksDB opens all tables now, and so finds damage now.
+        // Compat: if files stay open, RocksDB opens all tables at this point, and detects damage.
         for family in &families {
             karst_io::block_on(
                 env,
@@ -171,8 +171,8 @@ pub(super) fn load(
     })
 }
 
-/// Whether the newest states are wanted whose files are all there. It is the caller's choice, never
-/// the OPTIONS file's.
+/// Returns true if the newest states with complete files are wanted. Only the caller can set this,
+/// never the OPTIONS file.
 pub(super) fn is_best_efforts(options: &Options, purpose: Purpose) -> Result<bool> {
     let is_set = options.db_options(DbOptions::default())?.best_efforts_recovery;
     match is_set && purpose == Purpose::Following {
@@ -181,10 +181,10 @@ pub(super) fn is_best_efforts(options: &Options, purpose: Purpose) -> Result<boo
     }
 }
 
-/// The MANIFEST for best-efforts recovery, the directory, and what is left out: the MANIFEST that
-/// CURRENT names, or else the newest that gives a state.
+/// Returns the MANIFEST for best-efforts recovery, the directory, and notes about the omitted
+/// state: the MANIFEST that CURRENT names, or else the newest that yields a state.
 ///
-/// Why CURRENT first, which RocksDB does not ask: a newer MANIFEST may be cut short between two
+/// CURRENT has precedence, unlike in RocksDB, because a newer MANIFEST may be truncated between two
 /// column families.
 fn read_whole_manifest(
     env: &Env,
@@ -215,7 +215,7 @@ fn read_whole_manifest(
         });
         match read {
             Ok((manifest, left_out)) => return Ok((manifest, directory, left_out)),
-            // Why only these: what fails in another way may be there the next time.
+            // Only these, because other errors may be temporary.
             Err(error) if matches!(error.kind(), ErrorKind::Corruption | ErrorKind::NotFound) => {
                 report!(warn, %error, "best_efforts_recovery: an older MANIFEST is looked for");
                 first.get_or_insert(error);
@@ -227,8 +227,8 @@ fn read_whole_manifest(
     Err(first.unwrap_or_else(none))
 }
 
-/// The MANIFEST, and the directory as it was behind it: listed when the MANIFEST had been read and
-/// had not changed.
+/// Returns the MANIFEST, and the directory as listed after the MANIFEST had been read and had not
+/// changed.
 fn read_manifest(env: &Env, path: &Path) -> Result<(Manifest, Directory)> {
     const ATTEMPTS: usize = 10;
     let mut directory = Directory::list(env, path)?;
@@ -243,7 +243,7 @@ fn read_manifest(env: &Env, path: &Path) -> Result<(Manifest, Directory)> {
     Err(Error::new(ErrorKind::TryAgain, format!("{}: the MANIFEST changes all the time", path.display())))
 }
 
-/// Refuses names of column families that do not exist.
+/// Returns an error for names of column families that do not exist.
 fn check_names(
     directory: &Directory,
     manifest: &Manifest,
@@ -302,10 +302,10 @@ pub(super) fn build_trees(
     trees.map_err(|e| Error::corruption_at(&manifest.path, manifest.size_bytes, e))
 }
 
-/// Checks that every table is there and has the size the MANIFEST says, and that every blob file is
-/// there.
+/// Checks that every table exists with its size in the MANIFEST, and that every blob file exists.
 ///
-/// Why at open: a missing file is better told now than by the first read that needs it.
+/// Checked at opening, because a missing file should be reported now rather than by the first read
+/// that needs it.
 fn check_files(
     env: &Env,
     directories_of: impl Fn(ColumnFamilyId) -> Vec<PathBuf>,
@@ -364,40 +364,40 @@ fn table_path(directories: &[PathBuf], level: Level, file: &NewFile) -> Result<P
     Ok(directory.join(FileName::Table(file.number).to_string()))
 }
 
-/// Who takes memtables while logs are replayed into them.
+/// Receiver of memtables while logs are replayed into them.
 pub(super) trait TakesLogs {
-    /// Takes the memtable of `target`, which is full, and puts another in its place.
+    /// Takes the full memtable of `target` and replaces it by an empty one.
     ///
     /// # Errors
-    /// It comes to nothing; the replay ends.
+    /// The memtable could not be written; the replay ends.
     fn full(&mut self, target: &mut Target) -> Result<()>;
 
-    /// `log` has been replayed.
+    /// Called after `log` was replayed.
     ///
     /// # Errors
-    /// As for [`full`](Self::full).
+    /// Those of [`full`](Self::full).
     fn behind(&mut self, log: FileNumber, recovery: &mut Recovery) -> Result<()>;
 }
 
-/// The logs that are still needed.
+/// The logs to replay.
 #[derive(Debug, Default)]
 pub(super) struct Logs {
-    /// Where they are.
+    /// Directory of the logs.
     pub(super) directory: PathBuf,
     pub(super) numbers: Vec<FileNumber>,
-    /// Logs below this number need not be there.
+    /// Logs below this number may be missing.
     first_needed: FileNumber,
     pub(super) mode: RecoveryMode,
-    /// There may be prepared transactions.
+    /// True if there may be prepared transactions.
     pub(super) two_phases: bool,
-    /// The last sequence number that the MANIFEST knows.
+    /// Last sequence number in the MANIFEST.
     last_seq: SeqNo,
-    /// Each family's log number, and whether it has tables.
+    /// Log number of each family, and true if it has tables.
     families: BTreeMap<ColumnFamilyId, (FileNumber, bool)>,
 }
 
 impl Logs {
-    /// Their bytes, all together.
+    /// Returns the total bytes of the logs.
     pub(super) fn bytes(&self, env: &Env) -> Result<u64> {
         let sizes = sizes_now(env, &self.directory, &self.numbers)?;
         Ok(sizes.into_iter().map(|(_, bytes)| bytes as u64).sum())
@@ -413,7 +413,7 @@ impl Logs {
         let separate = match db_options.wal_dir.as_str() {
             "" => None,
             path => Some(match Directory::list(env, Path::new(path)) {
-                // Compat: as RocksDB, which makes it, and refuses only to read without it.
+                // Compat: like RocksDB, which creates it, and refuses only to read without it.
                 Err(e) if purpose == Purpose::Writing && e.kind() == ErrorKind::NotFound => {
                     report!(warn, wal_dir = path, "the directory of logs is missing, and is made");
                     Directory::none(env, Path::new(path))
@@ -448,7 +448,7 @@ impl Logs {
         })
     }
 
-    /// Replays them into the memtables of `families`, which are those they were found for.
+    /// Replays the logs into the memtables of `families`, for which they were found.
     pub(super) fn replay(&self, env: &Env, families: &[Arc<Family>]) -> Result<Recovered> {
         struct InMemory;
         impl TakesLogs for InMemory {
@@ -463,8 +463,8 @@ impl Logs {
         self.replay_by(env, families, |_| usize::MAX, None, &mut InMemory)
     }
 
-    /// The same, a memtable at a time: those that have reached the bytes of memory that
-    /// `most_bytes` allows their family, or all of them that of a `budget`, are `taker`'s.
+    /// Replays the logs a memtable at a time. `taker` receives each memtable that has reached its
+    /// family's limit of memory, `most_bytes`, or the total of a `budget`.
     pub(super) fn replay_by(
         &self,
         env: &Env,
@@ -516,12 +516,12 @@ impl Logs {
     }
 }
 
-/// Logs below this number hold nothing that is not in tables.
+/// Returns the number below which logs hold only entries that are in tables.
 ///
 /// Compat: with two-phase commit a log older than every family's own may hold prepared sections
-/// that a later one commits. `min_log_number_to_keep` counts without `allow_2pc` too, because the
-/// option may be given differently than the database was written with, and what is undecided would
-/// be taken for committed. Old versions of RocksDB write that number with `allow_2pc` only.
+/// that a later one commits. `min_log_number_to_keep` applies without `allow_2pc` too, because the
+/// option may differ from that of the last writer, and undecided sections would be taken for
+/// committed. Old versions of RocksDB write that number with `allow_2pc` only.
 pub(super) fn first_needed(db_options: &DbOptions, set: &VersionSet) -> FileNumber {
     match set.min_log_number_to_keep {
         FileNumber(0) if !db_options.allow_2pc => set.min_log_number(),
@@ -529,24 +529,24 @@ pub(super) fn first_needed(db_options: &DbOptions, set: &VersionSet) -> FileNumb
     }
 }
 
-/// The tables of a family that is being opened.
+/// The tables of a family that is being opened, for finding entries that they share with the logs.
 #[derive(Debug)]
 pub(super) struct FamilyTables {
     env: Env,
     family: Arc<Family>,
     version: Arc<Version>,
     largest_seq: SeqNo,
-    /// The family's tree without memtables, once somebody asks.
+    /// The family's tree without memtables, created on first use.
     tree: OnceLock<SuperVersion>,
 }
 
 impl FamilyTables {
-    /// `None` if it has none.
+    /// Returns the family's tables, or `None` if it has none.
     fn of(env: &Env, family: &Arc<Family>) -> Option<Arc<dyn Tables>> {
         Self::of_version(env, family, family.pin().version().clone())
     }
 
-    /// Those of a version that is not installed yet.
+    /// Returns the tables of a version that is not installed yet.
     pub(super) fn of_version(
         env: &Env,
         family: &Arc<Family>,
@@ -574,11 +574,11 @@ impl Tables for FamilyTables {
     }
 }
 
-/// How much of each log is read: its size as of one moment.
+/// Returns the number of bytes to read of each log: its size as of one moment.
 ///
-/// Why the newest is asked first: where another process writes, a log has all its records before
-/// the next one has any. So whatever is in the part of a log that is read, all that was written
-/// before it is read too.
+/// The newest is measured first, because if another process writes, a log has all its records
+/// before the next one has any. Therefore, for each record in the measured part of a log, all
+/// earlier records are in the measured parts too.
 fn sizes_now(env: &Env, directory: &Path, logs: &[FileNumber]) -> Result<Vec<(FileNumber, usize)>> {
     let size_of = |number: &FileNumber| {
         let metadata = env.fs().metadata(&directory.join(FileName::Wal(*number).to_string()));
@@ -590,7 +590,7 @@ fn sizes_now(env: &Env, directory: &Path, logs: &[FileNumber]) -> Result<Vec<(Fi
     Ok(sizes)
 }
 
-/// Checks the logs that the MANIFEST tracks against those that are there.
+/// Checks that the logs that the MANIFEST tracks exist with their sizes.
 fn check_logs(env: &Env, directory: &Directory, set: &VersionSet) -> Result<()> {
     for (number, synced_bytes) in &set.wals {
         let path = directory.file(FileName::Wal(*number));
@@ -621,7 +621,7 @@ fn make_families(
     options: &Options,
 ) -> Result<Vec<Arc<Family>>> {
     static DATABASES: AtomicU64 = AtomicU64::new(1);
-    // Ordering: a name only; nothing is published with it.
+    // Ordering: only an id; it publishes no other data.
     let database = DATABASES.fetch_add(1, Ordering::Relaxed);
     let family = |state: &karst_lsm::ColumnFamilyState| {
         let config = configs[&state.id].clone();
@@ -642,7 +642,7 @@ fn make_families(
     set.column_families.values().map(family).collect()
 }
 
-/// An open column family with this memtable and tree.
+/// Returns an open column family with this memtable and tree.
 pub(super) fn make_family(
     database: u64,
     config: Arc<FamilyConfig>,
@@ -659,14 +659,14 @@ pub(super) fn make_family(
     Arc::new(Family::new(database, config, tables, superversion))
 }
 
-/// What the default column family's options say of the block cache. The others' say the same or
-/// nothing.
+/// Returns the default column family's options for the block cache. The others have the same or
+/// none.
 fn cache_options(configs: &BTreeMap<ColumnFamilyId, Arc<FamilyConfig>>) -> Option<CacheOptions> {
     let default = configs.get(&ColumnFamilyId::DEFAULT)?;
     cache_of(&default.options.table_factory.block_based.block_cache)
 }
 
-/// A cache that is asked for by text.
+/// Returns the options of a cache that is requested by text.
 fn cache_of(asked: &Cache) -> Option<CacheOptions> {
     let defaults = CacheOptions::default();
     Some(CacheOptions {
@@ -677,7 +677,7 @@ fn cache_of(asked: &Cache) -> Option<CacheOptions> {
     })
 }
 
-/// The database's identity: the MANIFEST's, or else the IDENTITY file's.
+/// Returns the database's id: the MANIFEST's, or else the IDENTITY file's.
 fn database_id(directory: &Directory, set: &VersionSet) -> Result<Option<String>> {
     let bytes = match &set.db_id {
         Some(id) => id.clone(),

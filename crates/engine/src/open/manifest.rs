@@ -1,8 +1,7 @@
-//! The database's state from its MANIFEST.
+//! Reading the database's state from its MANIFEST.
 //!
-//! In: the MANIFEST's bytes. Out: the edits replayed, and then, once the column families' options
-//! are known, the trees. Errors have the MANIFEST's path and the offset of the record they come
-//! from.
+//! In: the MANIFEST's bytes. Out: the replayed edits, and then, once the column families' options
+//! are known, the trees. Errors have the MANIFEST's path and the offset of the record.
 
 use super::directory::{Directory, read_from};
 use karst_base::error::{Error, Named, Result};
@@ -21,12 +20,12 @@ pub(crate) struct Manifest {
     pub(crate) name: FileName,
     pub(crate) size_bytes: u64,
     pub(crate) replay: ManifestReplay,
-    /// Behind the last record.
+    /// Offset of the end of the last record.
     end: u64,
 }
 
 impl Manifest {
-    /// What no file says: edits that were made up of what else is known.
+    /// Returns a MANIFEST without a file, from edits reconstructed from other sources.
     pub(crate) fn made_up(path: PathBuf, name: FileName, replay: ManifestReplay) -> Manifest {
         Manifest { path, name, size_bytes: 0, replay, end: 0 }
     }
@@ -47,9 +46,9 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Reads the MANIFEST `name`, as far as it can be read, with each column family in its newest
-    /// state of which `is_there`, which is told its name, says that all files are. Says besides
-    /// what that leaves out.
+    /// Reads the MANIFEST `name`, as far as it is readable, with each column family in its newest
+    /// state whose files all exist, according to `is_there`, which gets the family's name. Returns
+    /// it with notes about the omitted state.
     ///
     /// # Errors
     /// It cannot be read, or not far enough for any state; or `is_there` failed.
@@ -91,8 +90,8 @@ impl Manifest {
                 }
             }
             if damage.is_some() && most == usize::MAX {
-                // Why once more: what an edit that does not fit has left of the replay is of no
-                // use.
+                // Replayed again up to there, because an inconsistent edit leaves the replay in an
+                // undefined state.
                 most = count;
                 continue;
             }
@@ -110,11 +109,11 @@ impl Manifest {
         }
     }
 
-    /// Reads on: what was appended since. Says whether anything was.
+    /// Reads the edits appended since the last read. Returns true if there were any.
     ///
     /// # Errors
-    /// It cannot be read, is shorter than it was, or has what is no edit. It is of no further use
-    /// then, but for what was read before.
+    /// It cannot be read, has become shorter, or has a record that is no edit. It must not be used
+    /// further then, except for the edits read before.
     pub(crate) fn read_on(&mut self, env: &Env) -> Result<bool> {
         let base = self.end - self.end % BLOCK_BYTES as u64;
         let bytes = read_from(env, &self.path, base)?;
@@ -127,7 +126,7 @@ impl Manifest {
         Ok(self.replay((base, &bytes))? > 0)
     }
 
-    /// Replays the records of a part of the file behind those that were; says how many.
+    /// Replays the records in a part of the file after the last replayed one; returns their number.
     fn replay(&mut self, (base, bytes): (u64, &[u8])) -> Result<usize> {
         let path = &self.path;
         let mut reader = LogReader::manifest(bytes);
@@ -137,8 +136,8 @@ impl Manifest {
         let mut records = 0;
         while let Some(record) = reader.next_record() {
             let record = record.map_err(|damage| Error::in_file(path, 0, damage.corruption))?;
-            // Why: a record may be cut into fragments with headers between them, so an offset
-            // within it is given as text.
+            // The offset within the record is text, because a record may be cut into fragments with
+            // headers between them.
             let edit = VersionEdit::decode(record.bytes).map_err(|e| {
                 let what = format!("version edit: {} (byte {} of the record)", e.what, e.offset);
                 Error::corruption_at(path, record.offset, what)

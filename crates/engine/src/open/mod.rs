@@ -1,26 +1,26 @@
-//! Opening a database: from a directory to column families that can be read, and written if that is
-//! asked.
+//! Opening a database: from a directory to column families that can be read and, if requested,
+//! written.
 //!
-//! In: a directory and [`Options`]. Out: everything [`Db`](crate::Db) keeps, or an error that names
-//! the file, the offset and what was expected.
+//! In: a directory and [`Options`]. Out: the state that [`Db`](crate::Db) keeps, or an error that
+//! names the file, the offset and the expected content.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `load` | what both kinds of opening read |
-//! | `wanted` | which column families are asked for |
-//! | `find_options` | which options: the OPTIONS file's, or of what stands in for it, changed by the caller |
+//! | `load` | reading a directory, common to all openings |
+//! | `wanted` | the column families to open |
+//! | `find_options` | finding the options: the OPTIONS file's, or its replacement's, changed by the caller |
 //! | this one | opening for reading: nothing is written, not even LOCK, so that a database may be read while another process has it open |
-//! | `secondary` | opening what another process writes, and going on reading it |
-//! | `read_write` | opening for writing: recovery, new MANIFEST, leftovers |
-//! | `ownership` | what whoever writes has of the directory: LOCK, trees, OPTIONS |
-//! | `create` | a new database, and what is left of one: destroy |
-//! | `column_families` | families that come and go while the database is open |
-//! | `change_options` | options that change while the database is open |
-//! | `check_options` | options that contradict each other or cannot be followed |
-//! | `option_rules` | what RocksDB refuses of a column family's options |
+//! | `secondary` | opening a database that another process writes, and following it |
+//! | `read_write` | opening for writing: recovery, new MANIFEST, removal of leftovers |
+//! | `ownership` | a writer's ownership of the directory: LOCK, trees, OPTIONS |
+//! | `create` | creating a database, and destroying one |
+//! | `column_families` | creating and dropping families while the database is open |
+//! | `change_options` | changing options while the database is open |
+//! | `check_options` | contradictory or unsupported options |
+//! | `option_rules` | options of a column family that RocksDB refuses |
 //!
-//! Invariant: opening for reading leaves the directory byte for byte as it was. What another
-//! process writes later is not seen.
+//! Invariant: opening for reading leaves the directory byte for byte unchanged. Later writes of
+//! another process are not seen.
 
 mod cache;
 mod change_options;
@@ -76,7 +76,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use wanted::Wanted;
 
-/// The half of an open database that reads: its files as they were found, and its column families.
+/// The half of an open database that reads: its files as found, and its column families.
 #[derive(Debug)]
 pub(crate) struct ReadHalf {
     pub(crate) env: Env,
@@ -86,29 +86,29 @@ pub(crate) struct ReadHalf {
     pub(crate) life: Arc<Life>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) families: Arc<Families>,
-    /// Column families that exist but were not asked for.
+    /// Column families that exist but were not opened.
     pub(crate) unopened: Vec<String>,
     pub(crate) last_seq: SeqNo,
     pub(crate) manifest: FileName,
     pub(crate) manifest_bytes: u64,
     pub(crate) options_file: Option<FileName>,
     pub(crate) logs: Vec<FileNumber>,
-    /// Where point-in-time recovery left out the rest of the logs, if it did.
+    /// Place at which point-in-time recovery stopped because of damage, or None.
     pub(crate) log_damage: Option<String>,
-    /// What of the logs was passed over because tables have it, if anything was.
+    /// Log entries that were skipped because tables have them, or None.
     pub(crate) log_duplicates: Option<String>,
     pub(crate) min_log_number: FileNumber,
     pub(crate) db_id: Option<String>,
-    /// What was inserted and is not decided, if the database has any or may get any.
+    /// Inserted, undecided entries, if the database has any or may get any.
     pub(crate) pending: Option<Arc<PendingRanges>>,
-    /// Tells listeners of operations on files, for as long as the database is open.
+    /// Notifies listeners of operations on files while the database is open.
     _observer: Option<Arc<dyn FileObserver>>,
-    /// What a secondary instance has besides.
+    /// State of a secondary instance, or None.
     pub(crate) secondary: Option<Arc<Secondary>>,
 }
 
 impl ReadHalf {
-    /// What was read, its logs not replayed.
+    /// Returns the loaded state, its logs not replayed.
     fn of(loaded: Loaded, path: &Path) -> ReadHalf {
         let set = loaded.set;
         ReadHalf {
@@ -135,7 +135,7 @@ impl ReadHalf {
         }
     }
 
-    /// Takes note of what the logs held.
+    /// Records the result of replaying the logs.
     fn replayed(&mut self, recovered: Recovered) {
         self.last_seq = self.last_seq.max(SeqNo(recovered.next_seq.0.saturating_sub(1)));
         let damage = recovered.stopped.filter(|stopped| !stopped.is_plain_end());
@@ -151,20 +151,20 @@ impl ReadHalf {
     }
 }
 
-/// What opening found and made.
+/// Result of an opening.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) read: ReadHalf,
-    /// `None`: it is open for reading only.
+    /// `None` if the database is open for reading only.
     pub(crate) ownership: Option<Ownership>,
-    /// Transactions that are prepared and not decided.
+    /// Prepared, undecided transactions.
     pub(crate) prepared: Vec<Arc<Section>>,
-    /// What the LOG shall say of the options.
+    /// Notes about the options for LOG.
     pub(crate) notes: Vec<String>,
 }
 
 impl Opened {
-    /// What was read, its logs not replayed.
+    /// Returns the loaded state, its logs not replayed.
     fn of(mut loaded: Loaded, path: &Path) -> Opened {
         let notes = std::mem::take(&mut loaded.notes);
         Opened { read: ReadHalf::of(loaded, path), ownership: None, prepared: Vec::new(), notes }
@@ -174,8 +174,8 @@ impl Opened {
 /// Opens the database in `path` for reading. `wanted` names the column families to open, the
 /// default one always included; `None` opens all.
 ///
-/// Where another process changes the files while they are read, this starts over, a bounded number
-/// of times.
+/// If another process changes the files while they are read, the opening is retried a bounded
+/// number of times.
 pub(crate) fn read_only(path: &Path, options: &Options, wanted: Option<&[&str]>) -> Result<Opened> {
     check_path(path)?;
     let env = options.environment();
@@ -184,16 +184,17 @@ pub(crate) fn read_only(path: &Path, options: &Options, wanted: Option<&[&str]>)
     again_if_moved(&env, path, || load_and_replay(&env, path, options, wanted))
 }
 
-/// How often reading starts over where another process changes what is read.
+/// Maximum number of attempts to read while another process changes the files.
 const ATTEMPTS: usize = 10;
 
-/// Reads; again, a bounded number of times, where it failed and the database's files have changed.
+/// Calls `read`, and again, a bounded number of times, if it failed and the database's files have
+/// changed.
 fn again_if_moved<T>(env: &Env, path: &Path, mut read: impl FnMut() -> Result<T>) -> Result<T> {
     let mut last = None;
     for _ in 0..ATTEMPTS {
         let before = Moment::of(env, path);
         match read() {
-            // Why compare: what is missing or torn in a directory that nobody changes stays so.
+            // Compared, because an error in a directory that does not change is permanent.
             Err(e) if may_have_moved(e.kind()) && Moment::of(env, path) != before => {
                 report!(debug, error = %e, "the database changed while it was read; starting over");
                 last = Some(e);
@@ -208,13 +209,13 @@ fn again_if_moved<T>(env: &Env, path: &Path, mut read: impl FnMut() -> Result<T>
     })
 }
 
-/// Reads the database with all that its logs hold in memory.
+/// Reads the database, with all entries of its logs in memory.
 fn load_and_replay(env: &Env, path: &Path, options: &Options, wanted: Wanted<'_>) -> Result<Opened> {
     let loaded = load(env, path, options, wanted, Purpose::Reading)?;
-    // Why without a limit: nothing may be written.
+    // Without a limit, because no table may be written.
     let recovered = loaded.logs.replay(env, &loaded.families)?;
     let mut opened = Opened::of(loaded, path);
-    // Why: what they have inserted may be in tables, and has no effect.
+    // Their inserted entries may be in tables, and must be invisible.
     let ranges: Vec<_> = recovered.undecided.iter().filter_map(Undecided::range).collect();
     if !ranges.is_empty() {
         let pending = PendingRanges::new();
@@ -229,7 +230,7 @@ fn may_have_moved(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Corruption | ErrorKind::NotFound | ErrorKind::Io | ErrorKind::TryAgain)
 }
 
-/// What of a directory changes when another process writes to the database.
+/// State of a directory that changes when another process writes to the database.
 #[derive(PartialEq)]
 struct Moment {
     names: Option<Vec<String>>,
@@ -253,7 +254,7 @@ impl Moment {
     }
 }
 
-/// The error of whoever would change a database that is open for reading only.
+/// Error of write calls on a database that is open for reading only.
 #[cold]
 pub(crate) fn open_for_reading() -> Error {
     Error::invalid_argument("the database is open for reading only")

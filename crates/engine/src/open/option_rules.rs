@@ -1,10 +1,11 @@
-//! Options of a column family that cannot work: alone, with each other, or with those of the
-//! database. RocksDB refuses them too, so it cannot open a database whose OPTIONS file has them.
+//! Rules for options of a column family or a database that are invalid: alone, with each other, or
+//! with those of the database. RocksDB refuses them too, so it cannot open a database whose OPTIONS
+//! file has them.
 //!
-//! In: options. Out: what is wrong with them, by the names of the options; or options that work.
+//! In: options. Out: errors that name the options; or corrected options.
 //!
-//! Two callers, one table: [`wrong`] refuses what a caller gives, before anything is written.
-//! [`mend`] corrects what a file already has, so that a database that was opened once can be opened
+//! Both callers use one table: [`wrong`] refuses a caller's options, before anything is written.
+//! [`mend`] corrects the options of a file, so that a database that was opened once can be opened
 //! again.
 
 use karst_base::options::{
@@ -16,13 +17,13 @@ use karst_format::compression::CompressionType;
 use karst_format::filter::{self, FilterPolicy};
 use karst_lsm::pick::Offpeak;
 
-/// What is looked at.
+/// The options to check.
 pub(super) struct Said<'a> {
     pub(super) db: &'a DbOptions,
     pub(super) family: &'a ColumnFamilyOptions,
-    /// The name of the order of keys.
+    /// Name of the comparator.
     pub(super) comparator: &'a str,
-    /// Keys have prefixes.
+    /// True if there is a prefix extractor.
     pub(super) has_prefixes: bool,
 }
 
@@ -32,10 +33,11 @@ impl Said<'_> {
     }
 }
 
-/// One thing that options cannot be.
+/// A rule for invalid options.
 struct Rule {
     wrong: fn(&Said<'_>) -> Option<String>,
-    /// Compat: changes what has no effect here, or what RocksDB would change; as little as will do.
+    /// Compat: corrects the options with the smallest change: one without effect here, or one that
+    /// RocksDB would make.
     mend: fn(&mut ColumnFamilyOptions),
 }
 
@@ -154,7 +156,7 @@ const RULES: &[Rule] = &[
             let error = FilterPolicy::from_option_string(text).err()?;
             Some(format!("filter_policy: {}", error.what))
         },
-        // Why not none: filters that tables have are still worth reading.
+        // Not disabled, because existing filters in tables are still worth reading.
         mend: |family| {
             family.table_factory.block_based.filter_policy = Object::new(filter::COMPATIBILITY_NAME);
         },
@@ -167,7 +169,7 @@ const RULES: &[Rule] = &[
             let one = [
                 ("compression", family.compression),
                 ("blob_compression_type", family.blob_compression_type),
-                // `Disable` leaves it to the others.
+                // `Disable` defers to the other options.
                 ("bottommost_compression", without_disable(family.bottommost_compression)),
             ];
             let (option, choice) =
@@ -288,7 +290,7 @@ const RULES: &[Rule] = &[
     },
 ];
 
-/// The same for options of the database.
+/// A rule for options of the database.
 struct DbRule {
     wrong: fn(&DbOptions) -> Option<String>,
     mend: fn(&mut DbOptions),
@@ -328,14 +330,14 @@ const DB_RULES: &[DbRule] = &[
 
 const SKIP_LIST: &str = "SkipListFactory";
 
-/// The oldest format that tables are written in.
+/// The oldest format version that is written.
 const LEAST_FORMAT_VERSION: u32 = 2;
 
 fn is_written(choice: Compression) -> bool {
     CompressionType::from_u8(choice.number()).is_ok()
 }
 
-/// What options ask to have written and this build has no compression for: the option, and why.
+/// Returns the first option that requests a compression missing from this build, with the reason.
 pub(super) fn not_built_in(said: &ColumnFamilyOptions) -> Option<String> {
     let one = [
         ("compression", said.compression),
@@ -346,7 +348,7 @@ pub(super) fn not_built_in(said: &ColumnFamilyOptions) -> Option<String> {
     one.into_iter().chain(per_level).find_map(|(option, choice)| missing(option, choice))
 }
 
-/// The same of the database's logs.
+/// Returns the compression of the database's logs if it is missing from this build.
 pub(super) fn not_built_in_of_database(db: &DbOptions) -> Option<String> {
     missing("wal_compression", db.wal_compression)
 }
@@ -360,17 +362,17 @@ fn without_disable(choice: Compression) -> Compression {
     if choice == Compression::Disable { Compression::None } else { choice }
 }
 
-/// The first thing that is wrong.
+/// Returns the first violation.
 pub(super) fn wrong(said: &Said<'_>) -> Option<String> {
     RULES.iter().find_map(|rule| (rule.wrong)(said))
 }
 
-/// The first thing that is wrong with options of the database.
+/// Returns the first violation in options of the database.
 pub(super) fn wrong_of_database(db: &DbOptions) -> Option<String> {
     DB_RULES.iter().find_map(|rule| (rule.wrong)(db))
 }
 
-/// Makes good what a file says of the database, and tells what was wrong with it.
+/// Corrects the database options of a file, and returns the violations.
 pub(super) fn mend_database(db: &mut DbOptions) -> Vec<String> {
     let mut found = Vec::new();
     for rule in DB_RULES {
@@ -382,8 +384,8 @@ pub(super) fn mend_database(db: &mut DbOptions) -> Vec<String> {
     found
 }
 
-/// Makes good what a file says of a column family, and tells what was wrong with it. Whether keys
-/// have prefixes depends on what the caller supplies besides.
+/// Corrects the column family options of a file, and returns the violations. `has_prefixes` depends
+/// on the prefix extractor that the caller supplies.
 pub(super) fn mend(db: &DbOptions, family: &mut ColumnFamilyOptions, has_prefixes: bool) -> Vec<String> {
     let mut found = Vec::new();
     for rule in RULES {
@@ -401,7 +403,7 @@ mod tests {
     use super::*;
     use karst_base::options::OptionSet;
 
-    /// Each rule finds what it is about, and what it has made good passes all of them.
+    /// Each rule detects its case, and the corrected options pass all rules.
     #[test]
     fn what_is_wrong_is_named_and_can_be_made_good() {
         let cases = [

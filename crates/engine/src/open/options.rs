@@ -1,11 +1,11 @@
-//! How a database is opened: what the user sets, over what its OPTIONS file says.
+//! Options of an opening: the user's changes, applied over the OPTIONS file.
 //!
-//! In: changes to options by field or by name, and things that no file can hold: environment,
+//! In: changes to options by field or by name, and objects that no file can hold: environment,
 //! statistics, caches, comparators and other instances. Out: the options of the database and of
-//! each column family, resolved against what was found on disk.
+//! each column family, resolved against the state found on disk.
 //!
-//! Why changes rather than values: a plain struct could not tell "set to the default" from "not
-//! set", and the second must leave alone what the OPTIONS file says.
+//! Changes rather than values, because a plain struct could not distinguish "set to the default"
+//! from "not set", and an option that is not set must keep its value from the OPTIONS file.
 
 use super::cache::BlockCache;
 use super::readable_by::Release;
@@ -37,25 +37,25 @@ use std::time::Duration;
 
 type Change<T> = Arc<dyn Fn(&mut T) -> std::result::Result<(), OptionError> + Send + Sync>;
 
-/// What to do where the newest OPTIONS file cannot be read or says what cannot work. RocksDB's
-/// caller gives all options itself, so such a file never keeps it from opening.
+/// Reaction to a newest OPTIONS file that cannot be read or has invalid options. RocksDB's caller
+/// passes all options itself, so such a file never prevents an opening there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DamagedOptions {
-    /// Do not open; the error says what can be done.
+    /// Do not open; the error names remedies.
     #[default]
     Refuse,
-    /// Take the newest older OPTIONS file that reads well, and refuse if there is none. The LOG
-    /// file says which one it was.
+    /// Use the newest older OPTIONS file that is readable, and refuse if there is no such file. The
+    /// LOG file names it.
     UseOlder,
-    /// Go without an OPTIONS file: the options are RocksDB's defaults and what the caller sets,
-    /// which therefore has to be what the database needs (its merge operator, for one).
+    /// Use no OPTIONS file: the options are RocksDB's defaults and the caller's changes, which
+    /// therefore must include everything the database needs (its merge operator, for example).
     Ignore,
 }
 
 impl std::str::FromStr for DamagedOptions {
     type Err = Error;
 
-    /// `refuse`, `use_older` or `ignore`, as the tools have it.
+    /// Parses `refuse`, `use_older` or `ignore`, the values of the tools' option.
     fn from_str(text: &str) -> Result<Self> {
         match text {
             "refuse" => Ok(DamagedOptions::Refuse),
@@ -68,7 +68,7 @@ impl std::str::FromStr for DamagedOptions {
     }
 }
 
-/// Refuses more than the MANIFEST can tell apart.
+/// Returns an error for more paths than the MANIFEST can represent.
 fn check_cf_paths(own: &[DbPath]) -> Result<()> {
     match own.len() {
         0..=4 => Ok(()),
@@ -81,20 +81,20 @@ fn check_cf_paths(own: &[DbPath]) -> Result<()> {
 pub struct DbPath {
     /// The directory.
     pub path: PathBuf,
-    /// How many bytes it should hold. What fits into no other path goes to the last one all the
-    /// same.
+    /// Bytes that the directory should hold. Files that fit into no path go to the last one
+    /// regardless.
     pub target_size: u64,
 }
 
 impl DbPath {
-    /// A directory that should hold so many bytes.
+    /// Returns a path with this target size in bytes.
     pub fn new(path: impl Into<PathBuf>, target_size: u64) -> DbPath {
         DbPath { path: path.into(), target_size }
     }
 }
 
-/// How a database is opened: changes to what its own OPTIONS file says, and to RocksDB's defaults
-/// where it says nothing. Start from [`Options::new`].
+/// Options of an opening: changes to the database's own OPTIONS file, and to RocksDB's defaults for
+/// options that it lacks. Start from [`Options::new`].
 ///
 /// | to change | call |
 /// |---|---|
@@ -103,14 +103,13 @@ impl DbPath {
 /// | an option of one column family | [`column_family`](Self::column_family) |
 /// | an option by RocksDB's name, or an option string | [`set`](Self::set), [`set_all`](Self::set_all) |
 /// | the block cache | [`block_cache_bytes`](Self::block_cache_bytes), [`block_cache`](Self::block_cache) |
-/// | which releases of RocksDB read what is written | [`readable_by`](Self::readable_by) |
+/// | the oldest release of RocksDB that can read the files | [`readable_by`](Self::readable_by) |
 /// | a cache of values in blob files | [`blob_cache`](Self::blob_cache) |
-/// | what no file can hold | the call of that name: a merge operator, a comparator, a listener, ... |
+/// | an object that no file can hold | the call of that name: a merge operator, a comparator, a listener, ... |
 ///
-/// Changes are made in the order in which they are given. When the database is opened for writing,
-/// its new OPTIONS file has the options as changed, so that the next opening finds them;
-/// `create_if_missing`, `error_if_exists` and `create_missing_column_families` hold for one opening
-/// only.
+/// Changes are applied in call order. When the database is opened for writing, its new OPTIONS file
+/// has the changed options, so that the next opening finds them; `create_if_missing`,
+/// `error_if_exists` and `create_missing_column_families` apply to one opening only.
 ///
 /// ```
 /// # use karst_engine as karstdb;
@@ -131,7 +130,7 @@ pub struct Options {
     statistics: Option<Arc<Statistics>>,
     block_cache: Option<BlockCache>,
     block_cache_bytes: Option<usize>,
-    /// By the column family's name, `None` for those that have none of their own.
+    /// By column family name; `None` for families without their own.
     blob_caches: BTreeMap<Option<String>, BlockCache>,
     ignore_unknown_options: bool,
     ignore_options_file: bool,
@@ -144,13 +143,13 @@ pub struct Options {
     logger: Option<Arc<dyn Logger>>,
     file_checksums: Option<Arc<dyn FileChecksumGenFactory>>,
     paths: Vec<DbPath>,
-    /// By the column family's name, `None` for those that have none of their own.
+    /// By column family name; `None` for families without their own.
     family_paths: BTreeMap<Option<String>, Vec<DbPath>>,
     write_prepared: bool,
     one_memory_budget: bool,
     stopped_write_timeout: Option<Duration>,
     db: Vec<Change<DbOptions>>,
-    /// By the column family's name, `None` for all of them; each with its place in the order of
+    /// By column family name, `None` for all of them; each with its position in the order of
     /// changes.
     families: BTreeMap<Option<String>, Vec<(usize, Change<ColumnFamilyOptions>)>>,
     instances: BTreeMap<Option<String>, Instances>,
@@ -169,27 +168,28 @@ impl std::fmt::Debug for Options {
 }
 
 impl Options {
-    /// What the database's OPTIONS file says, and RocksDB's defaults where it says nothing.
+    /// Returns options without changes: the database's OPTIONS file, and RocksDB's defaults for
+    /// options that it lacks.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The environment: files, clock, threads, I/O channels. Default: the operating system's, one
-    /// for each database.
+    /// Sets the environment: files, clock, threads, I/O channels. Default: the operating system's,
+    /// one for each database.
     #[must_use]
     pub fn env(mut self, env: Env) -> Self {
         self.env = Some(env);
         self
     }
 
-    /// Collect statistics. Default: none are collected.
+    /// Collects statistics. Default: none are collected.
     #[must_use]
     pub fn statistics(mut self, statistics: Arc<Statistics>) -> Self {
         self.statistics = Some(statistics);
         self
     }
 
-    /// The block cache, which several databases may share. Default: one of
+    /// Sets the block cache, which several databases may share. Default: one of
     /// [`Options::block_cache_bytes`] for this database.
     #[must_use]
     pub fn block_cache(mut self, cache: BlockCache) -> Self {
@@ -197,48 +197,48 @@ impl Options {
         self
     }
 
-    /// Capacity of the block cache in bytes; 0 caches nothing. Default: 32 MiB, as in RocksDB.
+    /// Sets the capacity of the block cache in bytes; 0 caches nothing. Default: 32 MiB, like in
+    /// RocksDB.
     #[must_use]
     pub fn block_cache_bytes(mut self, bytes: usize) -> Self {
         self.block_cache_bytes = Some(bytes);
         self
     }
 
-    /// The cache of a column family's values in blob files, as RocksDB's `blob_cache`; `None` for
-    /// all families that have none of their own, a new one included. Families and databases may
-    /// share it, and it may be the block cache. Default: none, unless the option `blob_cache` has
-    /// a family make one for itself.
+    /// Sets the cache of a column family's values in blob files, like RocksDB's `blob_cache`;
+    /// `None` for all families without their own, including new ones. Families and databases may
+    /// share it, and it may be the block cache. Default: none, unless the option `blob_cache` makes
+    /// a family create its own.
     #[must_use]
     pub fn blob_cache(mut self, family: Option<&str>, cache: BlockCache) -> Self {
         self.blob_caches.insert(family.map(str::to_owned), cache);
         self
     }
 
-    /// The block cache's capacity bounds more than blocks: also memtables of a database that is
-    /// open for writing (unless a [`write_buffer_manager`](Self::write_buffer_manager) is given,
-    /// which decides that itself), the metadata that open tables keep, reads in flight, what
-    /// iterators read ahead, and what flushes and compactions have in memory of the files they
-    /// write. Blocks are evicted to make room; nothing is refused where none can be, but iterators
-    /// read ahead less when half of the capacity is taken by other things than blocks. The
-    /// memtables of all column families together have `db_write_buffer_size`, or half of the
-    /// capacity where that is 0: the largest are flushed when they come near it, and writers wait
-    /// while those that are not flushed have all of it. [`BlockCache`] tells what takes how much.
-    /// Default false.
+    /// Makes the block cache's capacity bound more than blocks: also memtables of a database that
+    /// is open for writing (unless a [`write_buffer_manager`](Self::write_buffer_manager) is set,
+    /// which decides that itself), the metadata of open tables, reads in flight, iterators'
+    /// readahead, and buffers of flushes and compactions. Blocks are evicted to make room; if that
+    /// is impossible no operation is refused, but iterators read ahead less when half of the
+    /// capacity is used for other things than blocks. The memtables of all column families together
+    /// are limited to `db_write_buffer_size`, or half of the capacity if that is 0: the largest are
+    /// flushed when they come near it, and writers wait while unflushed memtables use all of it.
+    /// [`BlockCache`] reports the usage by kind. Default false.
     #[must_use]
     pub fn one_memory_budget(mut self, one: bool) -> Self {
         self.one_memory_budget = one;
         self
     }
 
-    /// What limits how fast flushes and compactions write; several databases may share it. Default:
-    /// nothing does.
+    /// Limits the write rate of flushes and compactions; several databases may share the limiter.
+    /// Default: no limit.
     #[must_use]
     pub fn rate_limiter(mut self, limiter: RateLimiter) -> Self {
         self.rate_limiter = Some(limiter);
         self
     }
 
-    /// The budget of memtables, which several databases may share. Default: one of
+    /// Sets the budget of memtables, which several databases may share. Default: one of
     /// `db_write_buffer_size` for this database.
     #[must_use]
     pub fn write_buffer_manager(mut self, manager: WriteBufferManager) -> Self {
@@ -246,88 +246,91 @@ impl Options {
         self
     }
 
-    /// What limits how much room tables and blob files take, and how fast obsolete files are
-    /// removed; several databases may share it. Without effect on a database that is opened for
-    /// reading. No file records it. Default: nothing does, and obsolete files are removed at once.
+    /// Limits the space of tables and blob files, and the removal rate of obsolete files; several
+    /// databases may share the manager. No effect on a database that is opened for reading. No file
+    /// records it. Default: no limits, and obsolete files are removed at once.
     #[must_use]
     pub fn sst_file_manager(mut self, manager: SstFileManager) -> Self {
         self.space = Some(manager);
         self
     }
 
-    /// How long a write waits while writers are stopped and the flush or compaction that would let
-    /// them go on fails each time, as on a full disk: then it returns that job's error. A write's
-    /// own `timeout` goes before. `Duration::MAX` for as long as it takes, as RocksDB has it; what
-    /// waits for jobs that succeed always does. No file records it. Default: 10 seconds.
+    /// Sets how long a write waits while writers are stopped and the flush or compaction that would
+    /// unblock them keeps failing, for example on a full disk: then the write returns that job's
+    /// error. A write's own `timeout` takes precedence. `Duration::MAX` waits indefinitely, like
+    /// RocksDB; waits for jobs that succeed are never limited. No file records it. Default: 10
+    /// seconds.
     #[must_use]
     pub fn stopped_write_timeout(mut self, timeout: Duration) -> Self {
         self.stopped_write_timeout = Some(timeout);
         self
     }
 
-    /// Who else is told of what happens in the background.
+    /// Adds a listener for background events.
     #[must_use]
     pub fn event_listener(mut self, listener: Arc<dyn EventListener>) -> Self {
         self.listeners.push(listener);
         self
     }
 
-    /// Who takes the lines of LOG in place of the file, as RocksDB's `info_log`; then no LOG is
-    /// made. Several databases may have one. No file records it. A database that is open for
-    /// reading has no LOG, and tells a logger which options have no effect. Default: none, and LOG
-    /// is written.
+    /// Sets a logger that receives the lines of LOG instead of the file, like RocksDB's `info_log`;
+    /// no LOG is created then. Several databases may share it. No file records it. A database that
+    /// is open for reading has no LOG, and reports options without effect to a logger. Default:
+    /// none, and LOG is written.
     #[must_use]
     pub fn logger(mut self, logger: Arc<dyn Logger>) -> Self {
         self.logger = Some(logger);
         self
     }
 
-    /// What makes checksums of whole files, tables and blob files, which the MANIFEST keeps; in
-    /// place of what `file_checksum_gen_factory` names. Default: that, and nothing if it names
-    /// nothing.
+    /// Sets the factory of checksums of whole files, tables and blob files, which the MANIFEST
+    /// records; it replaces the one that `file_checksum_gen_factory` names. Default: the named one,
+    /// or none.
     ///
-    /// OPTIONS has the factory's name. Whoever opens the database for writing has to give the
-    /// factory again, or `file_checksum_gen_factory=nullptr`.
+    /// OPTIONS records the factory's name. Openings for writing must pass the factory again, or
+    /// `file_checksum_gen_factory=nullptr`.
     #[must_use]
     pub fn file_checksum_gen_factory(mut self, factory: Arc<dyn FileChecksumGenFactory>) -> Self {
         self.file_checksums = Some(factory);
         self
     }
 
-    /// Accept an OPTIONS file with options that are not known, as another engine's or a fork's may
-    /// have. Default: refuse it unless a newer RocksDB than the newest one known wrote it.
+    /// Accepts an OPTIONS file with unknown options, which another engine or a fork may write.
+    /// Default: such a file is refused unless a RocksDB newer than the newest known release wrote
+    /// it.
     #[must_use]
     pub fn ignore_unknown_options(mut self, ignore: bool) -> Self {
         self.ignore_unknown_options = ignore;
         self
     }
 
-    /// What to do where the newest OPTIONS file cannot be read or says what cannot work. Default:
-    /// refuse, and say what can be done.
+    /// Sets the reaction to a newest OPTIONS file that cannot be read or has invalid options.
+    /// Default: refuse, and name remedies.
     #[must_use]
     pub fn damaged_options(mut self, choice: DamagedOptions) -> Self {
         self.damaged_options = choice;
         self
     }
 
-    /// Do not read the OPTIONS file at all: the options are RocksDB's defaults and what is set
-    /// here. Default false.
+    /// Ignores the OPTIONS file: the options are RocksDB's defaults and the changes made here.
+    /// Default false.
     #[must_use]
     pub fn ignore_options_file(mut self, ignore: bool) -> Self {
         self.ignore_options_file = ignore;
         self
     }
 
-    /// What is written can be read by this release of RocksDB, such as `"7.8"`, and by later ones:
-    /// limits `format_version` to 5 before RocksDB 8.6 and to 6 before 10.4, and takes back
-    /// `track_and_verify_wals`, `separate_key_value_in_data_block` and `uniform_cv_threshold` where
-    /// the release does not know them. It goes before every other option, whether the OPTIONS file
-    /// or the caller sets that.
+    /// Writes only files that this release of RocksDB, such as `"7.8"`, and later ones can read:
+    /// limits `format_version` to 5 before RocksDB 8.6 and to 6 before 10.4, and turns off
+    /// `track_and_verify_wals`, `separate_key_value_in_data_block` and `uniform_cv_threshold` if
+    /// the release does not know them. It overrides every other option, from the OPTIONS file or
+    /// the caller.
     ///
-    /// It concerns what is written from now on. No file records it; what it has limited stands in
-    /// OPTIONS. Give it to [`Db::create_column_family`](crate::Db::create_column_family) too. How a
-    /// database with tables that are there already goes to an older release is told in
-    /// `docs/way-down.md`. Default: RocksDB 8.6 and later read what is written.
+    /// It applies to files written from now on. No file records it; the limited options are
+    /// recorded in OPTIONS. Pass it to
+    /// [`Db::create_column_family`](crate::Db::create_column_family) too. `docs/way-down.md`
+    /// describes the downgrade of a database with existing tables. Default: RocksDB 8.6 and later
+    /// can read the files.
     ///
     /// ```
     /// # use karst_engine as karstdb;
@@ -338,46 +341,45 @@ impl Options {
     /// ```
     ///
     /// # Errors
-    /// RocksDB has no such release from 7.8 on to 11.8.
+    /// `release` is no RocksDB release from 7.8 to 11.8.
     pub fn readable_by(mut self, release: &str) -> Result<Self> {
         self.readable_by = Some(Release::parse(release)?);
         Ok(self)
     }
 
-    /// The directories of tables and blob files, by path id, in place of the database's own, as
-    /// RocksDB's `db_paths`: four at most. Flushes and blob files go to the first. A compaction
-    /// goes to the first path in which its level, with the levels above it, is within the target
-    /// sizes; with universal compaction to the first that has room for the run and for what comes
-    /// until it is merged again; and to the last if none has. Which tables are there already stay
-    /// where they are until they are compacted. With several paths levels have fixed sizes, as in
+    /// Sets the directories of tables and blob files, by path id, instead of the database's own,
+    /// like RocksDB's `db_paths`: at most four. Flushes and blob files go to the first. A
+    /// compaction goes to the first path in which its level, with the levels above it, is within
+    /// the target sizes; with universal compaction to the first that has room for the run and for
+    /// later ones until it is merged again; and to the last if none has. Existing tables stay in
+    /// their path until they are compacted. With several paths levels have fixed sizes, like in
     /// RocksDB.
     ///
-    /// The database's directory should be among them (first, as a rule) if it has tables. No file
-    /// records them: give the same ones at every opening. Those that are missing are made by an
-    /// opening for writing. Default: only the database's directory.
+    /// The database's directory should be among them (usually first) if it has tables. No file
+    /// records them: pass the same ones at every opening. An opening for writing creates missing
+    /// ones. Default: only the database's directory.
     #[must_use]
     pub fn db_paths(mut self, paths: impl IntoIterator<Item = DbPath>) -> Self {
         self.paths = paths.into_iter().collect();
         self
     }
 
-    /// The directories of a column family's tables and blob files, in place of those of
-    /// [`db_paths`](Self::db_paths), as RocksDB's `cf_paths`; `None` for all families that have
-    /// none of their own, a new one included. The same rules hold, by the bytes of the family
-    /// alone. None given: those of `db_paths`.
+    /// Sets the directories of a column family's tables and blob files, instead of those of
+    /// [`db_paths`](Self::db_paths), like RocksDB's `cf_paths`; `None` for all families without
+    /// their own, including new ones. The rules of `db_paths` apply to the bytes of the family
+    /// alone. Empty: those of `db_paths`.
     ///
-    /// Everything that opens the database needs them, [`Db::destroy`](crate::Db::destroy)
-    /// included.
+    /// Every call that opens the database needs them, including
+    /// [`Db::destroy`](crate::Db::destroy).
     #[must_use]
     pub fn cf_paths(mut self, family: Option<&str>, paths: impl IntoIterator<Item = DbPath>) -> Self {
         self.family_paths.insert(family.map(str::to_owned), paths.into_iter().collect());
         self
     }
 
-    /// Transactions insert when they are prepared, RocksDB's policy WritePrepared: what
-    /// `karst_txn::TransactionDb` sets for it. No file records it; logs with prepared transactions
-    /// say under which policy they were. Without effect on a database that is opened for reading.
-    /// Default false.
+    /// Makes transactions insert when they are prepared, RocksDB's policy WritePrepared;
+    /// `karst_txn::TransactionDb` sets it. No file records it; logs with prepared transactions
+    /// record their policy. No effect on a database that is opened for reading. Default false.
     #[must_use]
     pub fn write_prepared(mut self, write_prepared: bool) -> Self {
         self.write_prepared = write_prepared;
@@ -418,7 +420,7 @@ impl Options {
     /// Sets one option by RocksDB's name: of the database, or of every column family or its tables.
     ///
     /// # Errors
-    /// No option has this name, or the text is no value of it.
+    /// The name is unknown, or the text is no valid value.
     pub fn set(mut self, name: &str, value: &str) -> Result<Self> {
         let (name, value) = (name.to_owned(), value.to_owned());
         if DbOptions::entry(&name).is_some() || DbOptions::RETIRED.contains(&&*name) {
@@ -435,20 +437,20 @@ impl Options {
     /// [`Options::set`].
     ///
     /// # Errors
-    /// As [`Options::set`], and for ill-formed text.
+    /// Those of [`Options::set`]; the text is malformed.
     pub fn set_all(self, options: &str) -> Result<Self> {
         let pairs = karst_format::options::text::split(options).map_err(option_error)?;
         pairs.into_iter().try_fold(self, |options, (name, value)| options.set(name, value))
     }
 
-    /// The comparator of a column family, for one that is not built in; `None` for all families.
+    /// Sets the comparator of a column family, if it is not built in; `None` for all families.
     #[must_use]
     pub fn comparator(mut self, family: Option<&str>, comparator: Comparator) -> Self {
         self.instances_of(family).comparator = Some(comparator);
         self
     }
 
-    /// The merge operator of a column family, in place of the one OPTIONS names; `None` for all
+    /// Sets the merge operator of a column family, instead of the one in OPTIONS; `None` for all
     /// families.
     #[must_use]
     pub fn merge_operator(mut self, family: Option<&str>, operator: Arc<dyn MergeOperator>) -> Self {
@@ -456,7 +458,7 @@ impl Options {
         self
     }
 
-    /// The prefix extractor of a column family, in place of the one OPTIONS names; `None` for all
+    /// Sets the prefix extractor of a column family, instead of the one in OPTIONS; `None` for all
     /// families.
     #[must_use]
     pub fn prefix_extractor(mut self, family: Option<&str>, extractor: PrefixExtractor) -> Self {
@@ -464,15 +466,15 @@ impl Options {
         self
     }
 
-    /// What decides in compactions which entries survive; `None` for all families.
+    /// Sets the user's compaction filter; `None` for all families.
     #[must_use]
     pub fn compaction_filter(mut self, family: Option<&str>, filter: Arc<dyn CompactionFilter>) -> Self {
         self.instances_of(family).compaction_filter = Some(filter);
         self
     }
 
-    /// What makes such a filter for each part of each job; asked where there is no filter of its
-    /// own. `None` for all families.
+    /// Sets the factory of compaction filters, called for each part of each job, for families
+    /// without a filter of their own. `None` for all families.
     #[must_use]
     pub fn compaction_filter_factory(
         mut self,
@@ -483,14 +485,14 @@ impl Options {
         self
     }
 
-    /// How long entries live; `None` for all families.
+    /// Sets the time to live of entries; `None` for all families.
     pub(crate) fn time_to_live(mut self, family: Option<&str>, ttl: Arc<TimeToLive>) -> Self {
         self.instances_of(family).ttl = Some(ttl);
         self
     }
 
-    /// What says where compactions end tables, in place of what OPTIONS names; `None` for all
-    /// families.
+    /// Sets the factory of partitioners, which end the tables of compactions, instead of the one in
+    /// OPTIONS; `None` for all families.
     #[must_use]
     pub fn sst_partitioner_factory(
         mut self,
@@ -501,9 +503,9 @@ impl Options {
         self
     }
 
-    /// Adds what looks at the entries of tables and adds properties to them; `None` for all
-    /// families that have none of their own. May be called several times; all of them look at every
-    /// table. OPTIONS does not name them.
+    /// Adds a factory of collectors, which add properties to tables from their entries; `None` for
+    /// all families without their own. May be called several times; all collectors see every table.
+    /// OPTIONS does not name them.
     #[must_use]
     pub fn table_properties_collector_factory(
         mut self,
@@ -514,7 +516,7 @@ impl Options {
         self
     }
 
-    /// Has tables with many deletions compacted before others; for all column families.
+    /// Makes tables with many deletions compact before others, in all column families.
     #[must_use]
     pub fn compact_on_deletion(self, rule: CompactOnDeletion) -> Self {
         self.column_families(move |family| family.table_properties_collectors.0 = rule.option_text())
@@ -533,13 +535,13 @@ impl Options {
         self.instances.entry(family.map(str::to_owned)).or_default()
     }
 
-    /// The instances supplied for a column family.
+    /// Returns the instances supplied for a column family.
     pub(crate) fn instances_for(&self, family: &str) -> Instances {
         let own = self.instances.get(&Some(family.to_owned())).cloned().unwrap_or_default();
         own.or(self.instances.get(&None).unwrap_or(&Instances::default()))
     }
 
-    /// Names of column families that something was set for.
+    /// Returns the names of column families with changes or instances of their own.
     pub(crate) fn named_families(&self) -> impl Iterator<Item = &str> {
         let changed = self.families.keys().filter_map(|name| name.as_deref());
         changed.chain(self.instances.keys().filter_map(|name| name.as_deref()))
@@ -573,7 +575,7 @@ impl Options {
         self.listeners.clone()
     }
 
-    /// The user's logger as a log.
+    /// Returns the user's logger as a log.
     pub(crate) fn users_log(&self) -> Option<InfoLog> {
         self.logger.clone().map(InfoLog::of)
     }
@@ -586,8 +588,8 @@ impl Options {
         self.statistics.as_ref()
     }
 
-    /// The cache to use: the one given, or a new one; `from_options` is what the column family's
-    /// options say.
+    /// Returns the cache to use: the supplied one, or a new one; `from_options` is the default
+    /// column family's choice.
     pub(crate) fn cache(&self, from_options: Option<CacheOptions>) -> BlockCache {
         if let Some(cache) = &self.block_cache {
             return cache.clone();
@@ -597,7 +599,7 @@ impl Options {
         BlockCache::with_options(options)
     }
 
-    /// Directories of table files by path id, for a database in `path`.
+    /// Returns the directories of table files by path id, for a database in `path`.
     pub(crate) fn directories(&self, path: &Path) -> Vec<PathBuf> {
         match self.paths.is_empty() {
             true => vec![path.to_owned()],
@@ -605,10 +607,11 @@ impl Options {
         }
     }
 
-    /// How many bytes each of them should hold; none if there is only the database's own.
+    /// Returns the target size of each of these directories in bytes; empty if there is only the
+    /// database's own.
     ///
     /// # Errors
-    /// There are more than the MANIFEST can tell apart.
+    /// There are more paths than the MANIFEST can represent.
     pub(crate) fn path_target_sizes(&self) -> Result<Vec<u64>> {
         match self.paths.len() {
             0..=4 => Ok(self.paths.iter().map(|place| place.target_size).collect()),
@@ -616,11 +619,11 @@ impl Options {
         }
     }
 
-    /// The bytes that each directory of a column family should hold, by path id; empty if it has
-    /// only the database's own directory.
+    /// Returns the target sizes in bytes of a column family's directories, by path id; empty if it
+    /// has only the database's own directory.
     ///
     /// # Errors
-    /// There are more than the MANIFEST can tell apart.
+    /// There are more paths than the MANIFEST can represent.
     pub(crate) fn path_target_sizes_of(&self, family: &str) -> Result<Vec<u64>> {
         match self.paths_of(family) {
             [] => self.path_target_sizes(),
@@ -631,20 +634,20 @@ impl Options {
         }
     }
 
-    /// Refuses more paths than the MANIFEST can tell apart.
+    /// Returns an error for more paths than the MANIFEST can represent.
     ///
     /// # Errors
-    /// `NotSupported`: there are.
+    /// `NotSupported`: there are more.
     pub(crate) fn check_paths(&self) -> Result<()> {
         self.path_target_sizes()?;
         self.family_paths.values().try_for_each(|own| check_cf_paths(own))
     }
 
-    /// The same with each directory spelled in one way: as the database's own, `path`, if it is
-    /// that one, or as it is named first.
+    /// Returns the options with a unique spelling of each directory: that of the database's own,
+    /// `path`, if it is the same directory, otherwise the first spelling.
     ///
-    /// Why: which tree a file is in is known by where it is. Under another spelling of its
-    /// directory a file that is needed would pass for one that a crash has left.
+    /// Files are matched to trees by their path, so under another spelling of its directory a live
+    /// file would be taken for a leftover of a crash.
     pub(crate) fn spelled_once(&self, env: &Env, path: &Path) -> Options {
         let mut spellings = BTreeMap::from([(env.fs().canonical(path), path.to_owned())]);
         let mut spell = |place: &mut DbPath| {
@@ -657,19 +660,19 @@ impl Options {
         same
     }
 
-    /// The cache of values that a column family was given.
+    /// Returns the cache of blob values that was supplied for a column family.
     pub(crate) fn blob_cache_of(&self, family: &str) -> Option<BlockCache> {
         let own = self.blob_caches.get(&Some(family.to_owned()));
         own.or_else(|| self.blob_caches.get(&None)).cloned()
     }
 
-    /// The paths that a column family has of its own; empty if it has none.
+    /// Returns the paths that were set for a column family; empty if none were.
     fn paths_of(&self, family: &str) -> &[DbPath] {
         let own = self.family_paths.get(&Some(family.to_owned())).filter(|paths| !paths.is_empty());
         own.or_else(|| self.family_paths.get(&None)).map_or(&[], Vec::as_slice)
     }
 
-    /// Directories of a column family's files by path id, for a database in `path`.
+    /// Returns the directories of a column family's files by path id, for a database in `path`.
     pub(crate) fn directories_of(&self, path: &Path, family: &str) -> Vec<PathBuf> {
         match self.paths_of(family) {
             [] => self.directories(path),
@@ -677,10 +680,10 @@ impl Options {
         }
     }
 
-    /// The same files as `shared` has, for a column family.
+    /// Returns `shared` with a column family's own directories.
     ///
     /// # Errors
-    /// It has more paths than the MANIFEST can tell apart.
+    /// There are more paths than the MANIFEST can represent.
     pub(crate) fn shared_of(&self, shared: &Arc<Shared>, family: &str) -> Result<Arc<Shared>> {
         let own = self.paths_of(family);
         check_cf_paths(own)?;
@@ -692,7 +695,7 @@ impl Options {
         Ok(Arc::new(shared.in_directories(directories, sizes)))
     }
 
-    /// The directories of all column families, as far as these options say, each with its path id.
+    /// Returns the directories of all column families in these options, each with its path id.
     pub(crate) fn all_directories(&self, path: &Path) -> Vec<(u8, PathBuf)> {
         let own = self.family_paths.values().map(|paths| paths.iter().map(|at| at.path.clone()).collect());
         let all = std::iter::once(self.directories(path)).chain(own);
@@ -708,7 +711,7 @@ impl Options {
         self.damaged_options
     }
 
-    /// Parses an OPTIONS file as these options say.
+    /// Parses an OPTIONS file, with unknown options treated as these options specify.
     pub(crate) fn parse_file(&self, path: &Path, bytes: &[u8]) -> Result<OptionsFile> {
         let unknown = if self.ignore_unknown_options {
             UnknownOptions::Keep
@@ -716,8 +719,7 @@ impl Options {
             UnknownOptions::RefuseUnlessNewer
         };
         let file = OptionsFile::parse(bytes, unknown).map_err(|e| {
-            // Compat: the text is a corruption only if it cannot be read; unknown options may be
-            // another engine's.
+            // Compat: unreadable text is a corruption; unknown options may be another engine's.
             let kind = match e.kind {
                 karst_format::options::OptionErrorKind::Unknown => ErrorKind::NotSupported,
                 _ => ErrorKind::Corruption,
@@ -731,7 +733,8 @@ impl Options {
         Ok(file)
     }
 
-    /// The database's options: `options`, which a file says or a new database has, changed.
+    /// Applies the changes to the database options `options`, which come from a file or a new
+    /// database.
     pub(crate) fn db_options(&self, mut options: DbOptions) -> Result<DbOptions> {
         for change in &self.db {
             change(&mut options).map_err(option_error)?;
@@ -745,10 +748,10 @@ impl Options {
         Ok(options)
     }
 
-    /// What makes checksums of the files of a database with these options.
+    /// Returns the factory of file checksums for a database with these options.
     ///
     /// # Errors
-    /// They name what is not built in, and it was not supplied.
+    /// The options name a factory that is neither built in nor supplied.
     pub(crate) fn file_checksums(
         &self,
         options: &DbOptions,
@@ -756,7 +759,8 @@ impl Options {
         file_checksum::factory(options, self.file_checksums.as_ref())
     }
 
-    /// A column family's options: `options`, which a file says or a new family has, changed.
+    /// Applies the changes to the column family options `options`, which come from a file or a new
+    /// family.
     pub(crate) fn family_options(
         &self,
         mut options: ColumnFamilyOptions,
@@ -776,10 +780,10 @@ impl Options {
     }
 }
 
-/// The format of tables unless the options say otherwise: what RocksDB releases since 8.6 read.
+/// Default format version of tables, readable by RocksDB releases since 8.6.
 const FORMAT_VERSION: u32 = 6;
 
-/// What a new column family has unless something is set.
+/// Returns the default options of a new column family.
 pub(crate) fn new_family_options() -> ColumnFamilyOptions {
     let mut options = ColumnFamilyOptions::default();
     options.table_factory.block_based.format_version = FORMAT_VERSION;
@@ -795,7 +799,7 @@ fn infallible(
     })
 }
 
-/// A column family's option, or one of its tables'.
+/// Sets an option of a column family or of its tables.
 fn set_in_family(
     options: &mut ColumnFamilyOptions,
     name: &str,

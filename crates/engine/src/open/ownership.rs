@@ -1,8 +1,8 @@
-//! What makes the directory ours while the database is open for writing: LOCK, the trees that the
+//! Ownership of the directory while the database is open for writing: LOCK, the trees that the
 //! MANIFEST describes, and the OPTIONS files.
 //!
-//! In: an open database, and options that are about to be in force. Out: an OPTIONS file that says
-//! so. An opening that fails gives LOCK back, and so does [`Ownership::close`], last.
+//! In: an open database, and new options. Out: an OPTIONS file with them. A failed opening releases
+//! LOCK, and so does [`Ownership::close`], as its last step.
 
 use super::ReadHalf;
 use crate::claims::Claimant;
@@ -21,8 +21,8 @@ use std::sync::Arc;
 /// Takes the lock on the database.
 ///
 /// # Errors
-/// `Locked`: the database is open elsewhere. `InvalidArgument`: what is in the directory is another
-/// database's, such as its logs.
+/// `Locked`: the database is open elsewhere. `InvalidArgument`: the directory holds another
+/// database's files, such as its logs.
 pub(crate) fn take_lock(env: &Env, path: &Path) -> Result<Box<dyn FileLock>> {
     let file = path.join(FileName::Lock.to_string());
     let lock = env.fs().lock(&file).map_err(|e| match e.is_locked() {
@@ -35,50 +35,49 @@ pub(crate) fn take_lock(env: &Env, path: &Path) -> Result<Box<dyn FileLock>> {
     Ok(lock)
 }
 
-/// See the module.
+/// A writer's ownership of the directory; see the module.
 #[derive(Debug)]
 pub(crate) struct Ownership {
     /// The budget of memtables.
     pub(crate) write_buffers: WriteBufferManager,
     pub(crate) versions: Arc<Versions>,
-    /// The number of the first log, which the pipeline creates.
+    /// Number of the first log, which the pipeline creates.
     pub(crate) first_log: FileNumber,
-    /// The OPTIONS file written last. Lock: held to read or set it.
+    /// The newest OPTIONS file. Lock: held to read or set it.
     pub(super) options_file: Arc<Mutex<Option<FileName>>>,
-    /// Lock: whoever changes options, or which families there are, holds it from reading what is in
-    /// force until the new is, with the OPTIONS file written in between. All of that blocks, and
-    /// nothing is awaited under it. Asks whether the database is closed once it has it: closing
-    /// takes it before it gives LOCK back.
+    /// Lock: held during a change of options or of the set of families, from reading the current
+    /// state until the new one is in effect, with the OPTIONS file written in between. All of that
+    /// blocks, and no future is awaited under it. After taking it, a change checks that the
+    /// database is open, because closing takes it before it releases LOCK.
     pub(crate) changing_options: Arc<Mutex<()>>,
 }
 
 impl Ownership {
-    /// Looks at the trees and at the OPTIONS file written last, as of one moment. Blocks while
-    /// somebody changes options.
+    /// Returns a function that returns the trees and the newest OPTIONS file, as of one moment. It
+    /// blocks during a change of options.
     ///
-    /// Why a function of its own: a job that looks must not have a handle of the database, which it
-    /// would close if that were the last one.
+    /// A separate function, because a job that runs it must not hold a handle of the database,
+    /// which it would close if that were the last one.
     pub(crate) fn look(&self) -> impl FnOnce() -> (Moment, Option<FileName>) + Send + use<> {
         let (versions, newest) = (self.versions.clone(), self.options_file.clone());
         let changing = self.changing_options.clone();
         move || {
-            // Why: so that OPTIONS is not replaced in between.
+            // Locked so that OPTIONS is not replaced in between.
             let _unchanged = changing.lock();
             (versions.moment(), *newest.lock())
         }
     }
 
-    /// The OPTIONS file written last.
+    /// Returns the newest OPTIONS file.
     pub(crate) fn options_file(&self) -> Option<FileName> {
         *self.options_file.lock()
     }
 
-    /// Refuses further changes, waits for those that were begun, removes what nobody needs and
-    /// gives the lock back. Blocks. A second time does nothing. The database's life has ended
-    /// before.
+    /// Refuses further changes, waits for those in progress, removes obsolete files and releases
+    /// the lock. Blocks. A second call does nothing. The database's life must have ended before.
     pub(crate) fn close(&self) -> Result<()> {
-        // Why: whoever changes options has not seen that the database is closed, and writes OPTIONS
-        // still.
+        // Waits for a change of options that began before the database was closed, and still writes
+        // OPTIONS.
         drop(self.changing_options.lock());
         let env = self.versions.env();
         let verified = self.versions.verify_manifest();
@@ -92,30 +91,31 @@ impl Ownership {
 
 impl Drop for Ownership {
     fn drop(&mut self) {
-        // Why: what fails between opening and the first write shall leave no lock behind either.
+        // Closed on drop, so that an error between the opening and the first write leaves no lock
+        // behind either.
         if let Err(error) = self.close() {
             report!(warn, %error, "closing the database");
         }
     }
 }
 
-/// What is about to be in force in place of what is.
+/// New options that are about to replace the current ones.
 #[derive(Default)]
 pub(super) struct OptionsInForce<'a> {
     pub(super) db: Option<&'a DbOptions>,
     pub(super) family: Option<&'a FamilyConfig>,
 }
 
-/// Writes an OPTIONS file with what is in effect, or is about to be, and removes all but the newest
-/// two.
+/// Writes an OPTIONS file with the current options, replaced by those of `changed`, and removes all
+/// but the newest two.
 pub(super) fn write_options(
     read: &ReadHalf,
     ownership: &Ownership,
     changed: &OptionsInForce<'_>,
 ) -> Result<()> {
     const KEPT: usize = 2;
-    // Invariant: first the number, then what is in effect; so a file with a larger number is not
-    // older.
+    // Invariant: the number is taken before the options are read, so a file with a larger number is
+    // not older.
     let number = ownership.versions.new_file_number();
     let db_options = read.db_options.get();
     let mut text = changed_head(changed.db.unwrap_or(&db_options));

@@ -1,23 +1,23 @@
 //! Opening a database for writing.
 //!
-//! In: a directory and [`Options`]. Out: [`Opened`] with its [`Writable`] half; the caller makes
+//! In: a directory and [`Options`]. Out: [`Opened`] with its [`Writable`] half; the caller creates
 //! the commit pipeline, which creates the first log.
 //!
-//! Order: options checked; CURRENT looked for, the database made if it is missing and that is
-//! asked; LOCK; everything read, as for reading; then written: what the logs held goes to tables of
-//! L0, a new MANIFEST with the state behind that, missing column families, OPTIONS; and what a
-//! crash left behind is removed.
+//! Order: the options are checked; CURRENT is looked up, and a missing database created if
+//! requested; LOCK is taken; everything is read, like for reading; then written: entries of the
+//! logs go to tables of L0, a new MANIFEST holds the resulting state, missing column families are
+//! created, OPTIONS is written; finally leftovers of a crash are removed.
 //!
 //! Invariants:
-//! - Until everything was read and understood, nothing is changed but LOCK, and tables that nothing
-//!   refers to; these are removed if the opening fails. What fails later leaves the old state or
-//!   the new one: one change to the MANIFEST brings all tables of all families.
-//! - While logs are replayed, no family has more in memory than a memtable that takes writes may
-//!   have; on a full disk all together no more than their memtables may have.
-//! - No hole is followed by a new log: where recovery stopped at damage, all that was recovered is
-//!   in tables before the new log is used, whatever `avoid_flush_during_recovery` says, and no log
-//!   from before is needed any more. The same holds where tables had entries of the logs, because
-//!   later nothing may show that they do.
+//! - Until everything was read and validated, nothing is changed except LOCK and unreferenced
+//!   tables, which are removed if the opening fails. A later error leaves the old state or the new
+//!   one: one change to the MANIFEST adds all tables of all families.
+//! - While logs are replayed, no family uses more memory than a memtable that takes writes may; on
+//!   a full disk all together use no more than their memtables may.
+//! - No hole is followed by a new log: if recovery stopped at damage, all recovered entries are in
+//!   tables before the new log is used, regardless of `avoid_flush_during_recovery`, and no earlier
+//!   log is needed any more. This also holds if tables had entries of the logs, because later that
+//!   may no longer be detectable.
 
 use super::cache::charged;
 use super::directory::check_path;
@@ -51,16 +51,14 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Opens the database in `path` for writing. `families` names its column families, all of them;
-/// `None` opens what there is.
+/// Opens the database in `path` for writing. `families` names all of its column families; `None`
+/// opens the existing ones.
 pub(crate) fn read_write(path: &Path, options: &Options, families: Option<&[&str]>) -> Result<Opened> {
     check_path(path)?;
     let env = options.environment();
-    // Why first: without them nothing that is started goes on, and whoever waits for it waits for
-    // ever.
+    // First, because without threads no job makes progress, and callers would wait forever.
     env.ensure_threads()?;
-    // Compat: what is to be done with a missing or existing database is the caller's choice, never
-    // the OPTIONS file's.
+    // Compat: only the caller decides about a missing or existing database, never the OPTIONS file.
     let choices = options.db_options(DbOptions::default())?;
     check_options::database(&choices)?;
     options.file_checksums(&choices)?;
@@ -71,14 +69,14 @@ pub(crate) fn read_write(path: &Path, options: &Options, families: Option<&[&str
         None if choices.create_missing_column_families => &named_by_options,
         None => &[],
     };
-    // Why before the lock: where there is nothing to open, nothing is left behind.
+    // Before the lock, so that an opening without a database leaves no files behind.
     if let create::InDirectory::Nothing = create::find(&env, path, &choices)? {
         check_new(&choices, options, names.iter().copied().chain([DEFAULT]))?;
-        // Why durably: what is durable in a directory is lost with its name.
+        // Durably, because a durable file in a directory is lost if the directory's name is.
         env.fs().create_dir_durably(path)?;
     }
     let lock = take_lock(&env, path)?;
-    // Why again: somebody else may have made it, or removed it, before the lock was ours.
+    // Again, because another process may have created or removed it before the lock was taken.
     if let create::InDirectory::Nothing = create::find(&env, path, &choices)? {
         create::create(&env, path, &choices)?;
     }
@@ -90,18 +88,18 @@ pub(crate) fn read_write(path: &Path, options: &Options, families: Option<&[&str
     read_write_locked(path, options, (families, names, wanted), &choices, lock, How::AsEver)
 }
 
-/// How the logs of a database are taken.
+/// Mode of log recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
-    /// As its options say.
+    /// Follow the database's options.
     AsEver,
-    /// All that can be read of them, prepared transactions as well; none is needed any more when
-    /// the database was opened.
+    /// Recover all readable records, including prepared transactions; no log is needed any more
+    /// once the database is open.
     ForRepair,
 }
 
-/// The same of a database that is there and locked. `families` names its column families as for
-/// [`read_write`]; with them come those that are made where they are missing, and which are opened.
+/// Opens an existing, locked database. `families` names its column families like in [`read_write`];
+/// `names` are created if missing, and opened.
 pub(crate) fn read_write_locked(
     path: &Path,
     options: &Options,
@@ -130,7 +128,7 @@ pub(crate) fn read_write_locked(
     begin(path, options, loaded, lock, &missing, how)
 }
 
-/// Refuses options of column families that are to be made. Before anything is.
+/// Returns an error for invalid options of column families to create, before any is created.
 fn check_new<'n>(db: &DbOptions, options: &Options, names: impl Iterator<Item = &'n str>) -> Result<()> {
     for name in names {
         column_families::new_config(db, ColumnFamilyId::DEFAULT, name, options)?;
@@ -138,7 +136,7 @@ fn check_new<'n>(db: &DbOptions, options: &Options, names: impl Iterator<Item = 
     Ok(())
 }
 
-/// Refuses to write to a database of which not all column families are open.
+/// Returns an error if not all column families of the database are opened.
 fn check(path: &Path, loaded: &Loaded, named: Option<&[&str]>) -> Result<()> {
     let named: Option<BTreeSet<&str>> = named.map(|named| named.iter().copied().collect());
     let unnamed = |family: &&str| named.as_ref().is_some_and(|named| !named.contains(family));
@@ -157,8 +155,8 @@ fn check(path: &Path, loaded: &Loaded, named: Option<&[&str]>) -> Result<()> {
     Ok(())
 }
 
-/// Logs prepared transactions anew, in log `number`, durably, so that no log from before is needed
-/// for them. Whatever a log from before says of them counts no more behind this one.
+/// Logs prepared transactions again, durably in log `number`, so that they need no earlier log.
+/// Decisions in earlier logs do not apply to this copy.
 fn prepare_again(
     read: &ReadHalf,
     versions: &Arc<Versions>,
@@ -198,7 +196,7 @@ fn prepare_again(
     Ok(sections)
 }
 
-/// Makes the database writable, now that all of it was read.
+/// Makes the database writable, after all of it was read.
 fn begin(
     path: &Path,
     options: &Options,
@@ -222,7 +220,7 @@ fn begin(
     let identity = identity_of(&loaded);
     let claimant = Claimant { path, id: Some(&identity.db_id) };
     let claims = Claims::default();
-    // Before logs are replayed, because the directories can be another database's.
+    // Before logs are replayed, because the directories may belong to another database.
     claims.add(&env, claimant, elsewhere.chain([wal_path.clone()]))?;
     let set = loaded.set.clone();
     let logs = std::mem::take(&mut loaded.logs);
@@ -240,7 +238,7 @@ fn begin(
     let locks = (lock, claims);
     let obsolete =
         ObsoleteFiles::new(read.shared.clone(), path.to_owned(), wal_path.clone(), retired_logs, locks);
-    // Why: when an error is told, the lock has been given back.
+    // Releases the lock before an error is returned.
     let closes = CloseOnError { env: env.clone(), obsolete: Some(obsolete.clone()) };
     let used = all.iter().filter_map(|found| found.name.number()).max().unwrap_or_default();
     let versions = Versions::new(Start {
@@ -256,7 +254,8 @@ fn begin(
         manifest,
     });
     count_space(&read);
-    // Invariant: below the first log, as decisions that go there come later.
+    // Invariant: smaller than the number of the first log, because decisions that go there come
+    // later.
     let allow_2pc = read.db_options.get().allow_2pc || how == How::ForRepair;
     read.pending = write_prepared.then(Arc::default);
     let log_of_prepared = allow_2pc.then(|| versions.new_file_number());
@@ -276,8 +275,8 @@ fn begin(
     let Replayed { recovered, tables, keeps } = recovering.run()?;
     versions.pass_family_ids(recovered.largest_family);
     if let Some(log) = log_of_prepared.filter(|_| !recovered.undecided.is_empty()) {
-        // Why: should the power fail now, what is logged anew must not be there without what was
-        // read before it.
+        // Synced first, because after a power failure the prepared sections must not exist in the
+        // new log without the entries read before them.
         sync_logs(&env, &wal_path, &logs.numbers)?;
         prepared = prepare_again(&read, &versions, &wal_path, log, &recovered)?;
     }
@@ -317,7 +316,7 @@ fn begin(
     Ok(Opened { read, ownership: Some(ownership), prepared, notes })
 }
 
-/// The budget of the memtables of a database that is being opened.
+/// Returns the budget of the memtables of a database that is being opened.
 fn memtable_budget(options: &Options, read: &ReadHalf) -> WriteBufferManager {
     let limit_bytes = read.db_options.get().db_write_buffer_size;
     options.write_buffers().unwrap_or_else(|| match (options.has_one_memory_budget(), limit_bytes) {
@@ -327,7 +326,7 @@ fn memtable_budget(options: &Options, read: &ReadHalf) -> WriteBufferManager {
     })
 }
 
-/// Gives the lock back unless the database was opened.
+/// Releases the lock unless the opening succeeded.
 struct CloseOnError {
     env: Env,
     obsolete: Option<Arc<ObsoleteFiles>>,
@@ -369,7 +368,7 @@ fn identity_of(loaded: &Loaded) -> Identity {
     }
 }
 
-/// A file of the database, and where it is.
+/// A file of the database, and its path.
 struct FoundFile {
     name: FileName,
     in_directory: Place,
@@ -380,14 +379,14 @@ struct FoundFile {
 enum Place {
     Own,
     Wal,
-    /// A directory of tables. There are blob files in it if it is a first one.
+    /// A directory of tables. It may hold blob files if it is a first one.
     Tables {
         first: bool,
     },
 }
 
 impl FoundFile {
-    /// Whether it may be of a tree.
+    /// Returns true if the file may belong to a tree.
     fn is_stored(&self) -> bool {
         match (self.name, self.in_directory) {
             (FileName::Table(_), Place::Tables { .. }) => true,
@@ -404,7 +403,7 @@ impl FoundFile {
     }
 }
 
-/// The files of the database in all its directories; and what was on its way out of them.
+/// Returns the files of the database in all its directories, and those that were being removed.
 fn all_files(
     env: &Env,
     path: &Path,
@@ -424,7 +423,7 @@ fn all_files(
     };
     list(path, Place::Own)?;
     list(wal_path, Place::Wal)?;
-    // Why each once: a copy has one directory for all path ids.
+    // Each directory once, because a copy has one directory for all path ids.
     let mut listed = BTreeSet::new();
     for (_, directory) in table_paths {
         if listed.insert(directory) {
@@ -435,10 +434,11 @@ fn all_files(
     Ok((found, trash.into_iter().collect()))
 }
 
-/// Gives what best-efforts recovery leaves out a second name, in `lost` beside where it is: tables,
-/// blob files and logs that are in no tree now, and leave the database when it was opened.
+/// Creates hard links to the files that best-efforts recovery leaves out, in a directory `lost`
+/// beside each: tables, blob files and logs that are in no tree now, and are removed once the
+/// database is open.
 ///
-/// Why a second name: if the opening fails, the database is what it was.
+/// Hard links, so that the database is unchanged if the opening fails.
 fn keep_left_out(read: &ReadHalf, path: &Path, all: &[FoundFile]) -> Result<()> {
     let fs = read.env.fs();
     let live = live_files(read);
@@ -465,7 +465,7 @@ fn keep_left_out(read: &ReadHalf, path: &Path, all: &[FoundFile]) -> Result<()> 
     Ok(())
 }
 
-/// The files of all trees, where they are.
+/// Returns the paths of the files of all trees.
 fn live_files(read: &ReadHalf) -> BTreeSet<PathBuf> {
     let mut live = BTreeSet::new();
     for family in read.families.all().iter() {
@@ -477,7 +477,7 @@ fn live_files(read: &ReadHalf) -> BTreeSet<PathBuf> {
     live
 }
 
-/// Has the manager of files, if there is one, count those of all trees.
+/// Adds the files of all trees to the space manager, if there is one.
 fn count_space(read: &ReadHalf) {
     let Some(space) = &read.shared.space else { return };
     for family in read.families.all().iter() {
@@ -493,10 +493,10 @@ fn count_space(read: &ReadHalf) {
     }
 }
 
-/// Removes what a crash left: tables and blob files that no tree has, logs that nobody needs,
-/// temporary files, old MANIFESTs. Other names stay.
+/// Removes leftovers of a crash: tables and blob files that are in no tree, obsolete logs,
+/// temporary files, old MANIFESTs. Files with other names stay.
 ///
-/// `before` are the files that were there before this opening wrote any.
+/// `before` are the files that existed before this opening wrote any.
 fn remove_leftovers(read: &ReadHalf, versions: &Versions, before: &[FoundFile]) {
     let live = live_files(read);
     let gone = before.iter().filter_map(|found| match (found.name, found.in_directory) {

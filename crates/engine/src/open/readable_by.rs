@@ -1,9 +1,9 @@
-//! Which release of RocksDB is to read a database, and what of the options that allows.
+//! Limits of options so that a given release of RocksDB can read the database.
 //!
-//! In: the release, as text, and options. Out: options by which nothing is written that the release
-//! does not know.
+//! In: the release, as text, and options. Out: options by which only files known to the release are
+//! written.
 //!
-//! Compat: what came after 7.8 and can be in files, by RocksDB's own history.
+//! Compat: additions to files after 7.8, by RocksDB's own history.
 //!
 //! | since | option | before |
 //! |---|---|---|
@@ -31,10 +31,10 @@ impl Release {
         Release { major, minor }
     }
 
-    /// The release that `text` names: `7.8`, or with its patch, `7.8.3`.
+    /// Parses a release: `7.8`, or with its patch, `7.8.3`.
     ///
     /// # Errors
-    /// RocksDB has no such release, or it is older or newer than those that are known.
+    /// RocksDB has no such release, or it is older or newer than the known ones.
     pub(super) fn parse(text: &str) -> Result<Release> {
         let unknown = || {
             Error::invalid_argument(format!(
@@ -58,14 +58,14 @@ impl Release {
         if RELEASES.iter().any(is_known) { Ok(Release { major, minor }) } else { Err(unknown()) }
     }
 
-    /// Takes back what the release does not know of a database's options.
+    /// Turns off database options that the release does not know.
     pub(super) fn limit(self, options: &mut DbOptions) {
         if self < Release::new(10, 0) {
             options.track_and_verify_wals = false;
         }
     }
 
-    /// The same of a column family's.
+    /// Turns off column family options that the release does not know.
     pub(super) fn limit_family(self, options: &mut ColumnFamilyOptions) {
         let tables = &mut options.table_factory.block_based;
         let most = match self {
@@ -128,7 +128,7 @@ mod tests {
             let mut db = DbOptions { track_and_verify_wals: true, ..DbOptions::default() };
             of.limit(&mut db);
             assert_eq!(db.track_and_verify_wals, tracked, "{release}");
-            // What is below stays.
+            // A smaller value is kept.
             let mut family = ColumnFamilyOptions::default();
             family.table_factory.block_based.format_version = 4;
             of.limit_family(&mut family);

@@ -1,34 +1,33 @@
-//! A secondary instance: a database that another process writes, read as it was at the last
+//! A secondary instance: a read view of a database that another process writes, as of the last
 //! catch-up.
 //!
-//! In: the primary's CURRENT, MANIFEST and logs, whenever somebody asks to catch up. Out: a
-//! [`SecondaryView`] of all column families, put in place of the one before in one step.
+//! In: the primary's CURRENT, MANIFEST and logs, at each catch-up. Out: a [`SecondaryView`] of all
+//! column families, which replaces the previous one atomically.
 //!
-//! A catch-up reads what was appended to the MANIFEST, then what was appended to the logs, each
-//! from where it ended. Then it looks at the MANIFEST once more. If that says now that a log which
-//! was read is needed no more, the log may have been removed, or its file used for another one
-//! (`recycle_log_file_num`), while it was read: nothing of it is shown, and the reading starts
-//! over. So it does if the logs left sequence numbers out that the MANIFEST has now: they are of a
-//! file that was ingested meanwhile, before the records behind it were written.
+//! A catch-up reads the records appended to the MANIFEST, then those appended to the logs, each
+//! from its previous end. Then it reads the MANIFEST again. If a log that was read is obsolete by
+//! then, it may have been removed, or its file reused for another one (`recycle_log_file_num`),
+//! while it was read: none of it is shown, and the reading starts over. It also starts over if the
+//! logs lack sequence numbers that the MANIFEST has by then: these belong to a file that was
+//! ingested meanwhile, before the following records were written.
 //!
-//! | found | what it means |
+//! | found | meaning |
 //! |---|---|
-//! | the end of the MANIFEST or of the newest log is torn, zeroed, or another log's | more is to come |
-//! | the end of a log behind which another one has begun | read once more: it is whole now |
+//! | the end of the MANIFEST or of the newest log is torn, zeroed, or another log's | more records will follow |
+//! | the end of a log after which another one has begun | the log is complete now, and is read again |
 //! | a new MANIFEST needs logs again that the one before did not | an edit was not durable, and is undone: everything is read anew |
-//! | a file is gone, a log is shorter than it was, something does not decode | everything is read anew, with new memtables; if that finds the same and the directory has not changed, it is an error |
+//! | a file is gone, a log is shorter than before, a record does not decode | everything is read anew, with new memtables; if that has the same result and the directory has not changed, it is an error |
 //!
 //! Invariants:
-//! - What is shown is a state that the primary had: the MANIFEST is read before the logs, so no
-//!   table has anything that the logs did not bring, and records count up to the first that is
-//!   missing.
-//! - A view never changes. What a catch-up adds to its memtables has larger numbers than it is read
-//!   at; where that cannot be told, the entries go to new memtables.
-//! - Each memtable has entries of one log, so that it is dropped when the log is needed no more.
-//! - A catch-up that fails leaves the view as it was.
-//! - Nothing is written into the primary's directory, not even LOCK.
+//! - The view is a state that the primary had: the MANIFEST is read before the logs, so no table
+//!   has entries that the logs lack, and records are used up to the first missing one.
+//! - A view never changes. Entries that a catch-up adds to its memtables have larger numbers than
+//!   the view's; if that is uncertain, the entries go to new memtables.
+//! - Each memtable has entries of one log, so that it is dropped when that log becomes obsolete.
+//! - A failed catch-up leaves the view unchanged.
+//! - No file is written in the primary's directory, not even LOCK.
 //!
-//! Lock: `follow`; held by whoever catches up, during its I/O. Readers take none.
+//! Lock: `follow`; held by the running catch-up, during its I/O. Readers take no lock.
 
 use super::directory::{Directory, check_path, read_from};
 use super::find_options::Purpose;
@@ -61,35 +60,35 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What a secondary instance has besides.
+/// State of a secondary instance in addition to [`ReadHalf`].
 #[derive(Debug)]
 pub(crate) struct Secondary {
-    /// Where it writes its LOG.
+    /// Writes the instance's LOG.
     pub(crate) events: Events,
-    /// Told when it is closed.
+    /// Notified when it is closed.
     pub(crate) closing: Event,
     view: ArcSwap<SecondaryView>,
     follow: Mutex<Follow>,
     forget: Arc<Forget>,
 }
 
-/// All column families at one moment.
+/// The state of all column families at one moment.
 #[derive(Debug)]
 pub(crate) struct SecondaryView {
-    /// Where it is read.
+    /// Read point of the view.
     pub(crate) at: ReadAt,
-    /// By id.
+    /// Superversions, ordered by family id.
     families: Vec<(ColumnFamilyId, Arc<SuperVersion>)>,
-    /// The MANIFEST and how much of it says this.
+    /// The MANIFEST, and the bytes of it that describe this view.
     pub(crate) manifest: (FileName, u64),
-    /// Logs that were read for it.
+    /// Logs that were read for this view.
     pub(crate) logs: Vec<FileNumber>,
     pub(crate) min_log_number: FileNumber,
     pub(crate) options_file: Option<FileName>,
 }
 
 impl SecondaryView {
-    /// The family as it was; every family of the database is in it.
+    /// Returns the family's state in this view, which has every family of the database.
     pub(crate) fn of(&self, family: &Family) -> Arc<SuperVersion> {
         match self.families.binary_search_by_key(&family.id(), |(id, _)| *id) {
             Ok(index) => self.families[index].1.clone(),
@@ -98,28 +97,28 @@ impl SecondaryView {
     }
 }
 
-/// How far the primary was followed.
+/// Progress of following the primary.
 struct Follow {
     manifest: Option<Manifest>,
-    /// The trees are those that the MANIFEST has, as far as it was read.
+    /// True if the trees match the MANIFEST, as far as it was read.
     is_built: bool,
-    /// The MANIFEST, and how long it was, when they were built.
+    /// The MANIFEST that the trees were built from, and its length then.
     built_from: (FileName, u64),
-    /// The last sequence number that it has.
+    /// Last sequence number in the MANIFEST.
     last_seq: SeqNo,
     first_needed: FileNumber,
     families: Vec<Followed>,
     wal_directory: PathBuf,
-    /// Where replay is; `None` where everything has to be read anew.
+    /// State of the replay; `None` if everything must be read anew.
     replay: Option<Recovery>,
-    /// The logs that were read, those that nobody needs left out.
+    /// The logs that were read, without obsolete ones.
     logs: BTreeMap<FileNumber, Place>,
-    /// The log whose entries the memtables at hand take.
+    /// The log whose entries go to the current memtables.
     current: FileNumber,
-    /// How much of the log that was read last was written, zeroes behind that left out.
+    /// Written bytes of the log that was read last, without trailing zeros.
     log_bytes: u64,
-    /// Damage at the end of the newest log, which may have been a record on its way: where, and how
-    /// long the log was.
+    /// Damage at the end of the newest log, which may be an incomplete record: log, offset, and
+    /// length of the log.
     suspect: Option<(FileNumber, u64, u64)>,
 }
 
@@ -131,18 +130,18 @@ impl std::fmt::Debug for Follow {
     }
 }
 
-/// A column family that is followed.
+/// A followed column family.
 struct Followed {
     family: Arc<Family>,
     version: Arc<Version>,
     log_number: FileNumber,
-    /// The log of each memtable, the oldest first.
+    /// Log and memtable, oldest first.
     memtables: Vec<(FileNumber, Arc<MemTable>)>,
-    /// The primary has dropped it: it stays as it is.
+    /// True if the primary has dropped it; its state no longer changes.
     is_dropped: bool,
 }
 
-/// Lets go of files that left the tree once nobody reads them.
+/// Releases files that left the tree once no reader holds them.
 #[derive(Debug)]
 struct Forget(Arc<OpenFiles>);
 
@@ -152,10 +151,10 @@ impl Reaper for Forget {
     }
 }
 
-/// How an attempt to catch up ended.
+/// Result of an attempt to catch up.
 enum Outcome {
     Done,
-    /// The primary has taken away what was being read.
+    /// The primary has removed files that were being read.
     Moved,
 }
 
@@ -179,7 +178,7 @@ pub(crate) fn open_secondary(
         return Err(Error::invalid_argument(text));
     }
     env.fs().create_dir_durably(secondary_path)?;
-    // Why: the primary's LOG may be there.
+    // In the instance's own directory, because the primary's LOG may be in `db_log_dir`.
     let log_options = DbOptions { db_log_dir: String::new(), ..db_options.clone() };
     let log = options.users_log().unwrap_or_else(|| InfoLog::open(&env, secondary_path, &log_options));
     let events = Events::new(Some(log), options.event_listeners());
@@ -229,15 +228,15 @@ pub(crate) fn open_secondary(
 }
 
 impl Secondary {
-    /// The database as it is shown now.
+    /// Returns the current view.
     pub(crate) fn view(&self) -> Arc<SecondaryView> {
         self.view.load_full()
     }
 
-    /// Shows what the primary has written meanwhile. Blocks.
+    /// Updates the view to the primary's current state. Blocks.
     ///
     /// # Errors
-    /// What is shown is what was shown before.
+    /// The view is unchanged then.
     pub(crate) fn catch_up(&self, read: &ReadHalf) -> Result<()> {
         let mut follow = self.follow.lock();
         read.life.check()?;
@@ -270,8 +269,8 @@ impl Secondary {
                 Ok(Outcome::Done) => return Ok(()),
                 Ok(Outcome::Moved) => {}
                 Err(error) if anew || !may_have_moved(error.kind()) => return Err(error),
-                // Why once more even if nothing has changed: what could not be gone on with may be
-                // read from its beginning.
+                // Retried even if the directory has not changed, because state that cannot be
+                // continued may be readable from the beginning.
                 Err(_) => {}
             }
         }
@@ -282,7 +281,7 @@ impl Secondary {
         Err(Error::new(ErrorKind::TryAgain, text))
     }
 
-    /// Catches up once. Where that came to no end, everything is read anew the next time.
+    /// Catches up once. After an error, everything is read anew the next time.
     fn attempt(&self, follow: &mut Follow, read: &ReadHalf) -> Result<Outcome> {
         let outcome = self.go(follow, read);
         if outcome.is_err() {
@@ -300,7 +299,7 @@ impl Secondary {
             true => follow.begin(read),
             false => follow.go_on(&view),
         }
-        // Why taken out: whatever fails from here on may leave it half-way.
+        // Taken out, because an error from here on may leave it in an intermediate state.
         let mut replay = follow.replay.take().expect("it has begun");
         replay.watch(follow.last_seq);
         let (from, missing) = follow.read_logs(read, &mut replay)?;
@@ -309,8 +308,8 @@ impl Secondary {
             replay.replay_mut().follow(follow.last_seq);
         }
         if follow.has_moved(read, from, replay.missing())? {
-            // Why it may go on then: what was not read of logs that are gone is in tables by now,
-            // unless what came behind it was left out for that.
+            // The replay may continue then, because unread entries of removed logs are in tables by
+            // now, unless the replay stopped at damage.
             follow.replay = Some(replay).filter(|replay| replay.stopped().is_none());
             return Ok(Outcome::Moved);
         }
@@ -327,7 +326,7 @@ impl Secondary {
         Ok(Outcome::Done)
     }
 
-    /// Puts what was read in place of the view.
+    /// Replaces the view by the state that was read.
     fn show(
         &self,
         follow: &mut Follow,
@@ -375,12 +374,12 @@ impl Secondary {
             min_log_number: follow.first_needed,
             options_file: directory.newest_options(),
         }));
-        // Why only now: whoever has the views before keeps their files open.
+        // Only now, because the holders of earlier views keep their files open.
         leaving.into_iter().for_each(|stored| stored.retire(self.forget.clone() as Arc<dyn Reaper>));
         Ok(())
     }
 
-    /// Ends it: nobody catches up any more. Blocks until whoever does has ended.
+    /// Closes the instance: no further catch-ups. Blocks until a running one has ended.
     pub(crate) fn close(&self, env: &Env) {
         self.closing.notify(usize::MAX);
         drop(self.follow.lock());
@@ -389,8 +388,8 @@ impl Secondary {
 }
 
 impl Follow {
-    /// Reads on in the MANIFEST, or reads the one that CURRENT names by now, and builds the trees
-    /// if they have changed.
+    /// Reads further records of the MANIFEST, or the MANIFEST that CURRENT names by now, and builds
+    /// the trees if they have changed.
     fn read_manifest(&mut self, read: &ReadHalf, directory: &Directory) -> Result<()> {
         let env = &read.env;
         let current = directory.current_manifest()?;
@@ -421,8 +420,8 @@ impl Follow {
             );
             return Err(Error::new(ErrorKind::Corruption, text));
         }
-        // Where the primary could not sync an edit that was read here, it begins a MANIFEST without
-        // it.
+        // If the primary could not sync an edit that was read here, its next MANIFEST lacks that
+        // edit.
         let mut goes_back = false;
         for followed in self.families.iter_mut().filter(|followed| !followed.is_dropped) {
             let family = &followed.family;
@@ -436,14 +435,14 @@ impl Follow {
                 continue;
             };
             if db_options.max_open_files < 0 {
-                // Why now: so they can be read when the primary has removed them.
+                // Opened now, so that they can be read after the primary has removed them.
                 block_on(env, family.tables.open_all(&state.version, opened_together(&db_options)))?;
                 for blob in state.version.blob_files().values() {
                     block_on(env, family.tables.blobs.hold_open(blob))?;
                 }
             }
             if let Some(history) = family.history() {
-                // Why before the tree is shown: it may lack what was before.
+                // Before the tree is shown, because it may lack older history.
                 history.set_full_history_ts_low(state.full_history_ts_low.clone());
             }
             goes_back |= state.log_number < followed.log_number;
@@ -451,7 +450,7 @@ impl Follow {
         }
         let needed = first_needed(&db_options, &set);
         if goes_back || needed < self.first_needed {
-            // Why: what was in memory of those logs was let go of.
+            // Everything is read anew, because the entries of those logs were dropped from memory.
             self.replay = None;
         }
         self.last_seq = set.last_sequence;
@@ -460,7 +459,7 @@ impl Follow {
         Ok(())
     }
 
-    /// Begins to replay the logs into new memtables.
+    /// Starts to replay the logs into new memtables.
     fn begin(&mut self, read: &ReadHalf) {
         self.logs.clear();
         self.current = FileNumber(0);
@@ -481,7 +480,7 @@ impl Follow {
         self.replay = Some(Recovery::new(RecoveryMode::PointInTimeRecovery, targets, behind, two_phases));
     }
 
-    /// Lets go of what is in tables by now.
+    /// Drops memtables whose entries are in tables by now, and continues the replay.
     fn go_on(&mut self, view: &SecondaryView) {
         let Some(replay) = &mut self.replay else { return };
         let read_to = self.logs.iter().rfind(|(_, place)| place.end > 0).map(|(log, _)| *log);
@@ -495,7 +494,7 @@ impl Follow {
         replay.follow(self.last_seq);
         for followed in self.families.iter_mut().filter(|followed| !followed.is_dropped) {
             let (family, log_number) = (&followed.family, followed.log_number);
-            // Why the newest stays: entries go to it, if its log is needed.
+            // The newest is kept if its log is needed, because new entries go to it.
             let newest = followed.memtables.pop();
             followed.memtables.retain(|(log, _)| *log >= log_number);
             let mut fresh = newest.filter(|(log, _)| *log >= log_number);
@@ -511,10 +510,10 @@ impl Follow {
         }
     }
 
-    /// Reads what the logs have that was not read yet. Says which was the oldest log that something
-    /// was to be read of, and the path of a log that should be there and is not.
+    /// Reads the unread parts of the logs. Returns the oldest log that was to be read, and the path
+    /// of a required log that does not exist.
     ///
-    /// A log is whole once a younger one has a record; before that record counts, all older ones
+    /// A log is complete once a newer one has a record; before that record is used, all older logs
     /// are read to their ends.
     fn read_logs(&mut self, read: &ReadHalf, replay: &mut Recovery) -> Result<(FileNumber, Option<PathBuf>)> {
         let env = &read.env;
@@ -544,7 +543,7 @@ impl Follow {
         self.wal_directory.join(FileName::Wal(log).to_string())
     }
 
-    /// What a log has behind what was read of it, and where that begins in the file.
+    /// Returns the unread part of a log, and its offset in the file.
     fn read_log(&self, env: &Env, number: FileNumber) -> Result<(u64, Vec<u8>)> {
         let (path, place) = (self.path_of(number), self.logs.get(&number).copied().unwrap_or_default());
         let base = place.read_from();
@@ -565,7 +564,7 @@ impl Follow {
     ) -> Result<()> {
         if number != self.current {
             self.current = number;
-            // Why: records that are held back until tables were looked at are the last log's.
+            // Records that are held back until tables are checked belong to the previous log.
             replay.replay_mut().end()?;
             for followed in self.families.iter_mut().filter(|followed| !followed.is_dropped) {
                 let newest = followed.memtables.last_mut().expect("a family has a memtable");
@@ -589,7 +588,8 @@ impl Follow {
         Ok(())
     }
 
-    /// Refuses damage: what is missing behind it has not been shown, and never will be.
+    /// Returns an error for damage, because entries after it are missing from the view, and always
+    /// will be.
     fn check_end(&mut self, replay: &Recovery) -> Result<()> {
         let Some(stopped) = replay.stopped() else {
             self.suspect = None;
@@ -608,8 +608,9 @@ impl Follow {
         }
         let place = (stopped.log, stopped.corruption.offset);
         match self.suspect {
-            // Why: whoever writes goes on behind a record only once that is whole. Why so much
-            // more: the record may be long, and seen twice while it is written.
+            // It is damage once the log has grown by more than two blocks since, because the writer
+            // appends after a record only once that is complete. The margin is large, because a
+            // long record may be seen twice while it is written.
             Some((log, offset, bytes)) if (log, offset) == place => {
                 match self.log_bytes > bytes + 2 * BLOCK_BYTES as u64 {
                     true => damaged(stopped),
@@ -623,10 +624,9 @@ impl Follow {
         }
     }
 
-    /// Whether the primary may have taken away a log, from `from` on, before it was read or
-    /// meanwhile; or tables have the sequence number `missing` by now, which the logs left out:
-    /// that of an ingested file, which came into the tree before the records behind it were
-    /// written.
+    /// Returns true if the primary may have removed a log, from `from` on, before or while it was
+    /// read; or if tables have the sequence number `missing` by now, which the logs lacked: that of
+    /// an ingested file, which entered the tree before the following records were written.
     fn has_moved(&mut self, read: &ReadHalf, from: FileNumber, missing: Option<SeqNo>) -> Result<bool> {
         let directory = Directory::list(&read.env, &read.path)?;
         let manifest = self.manifest.as_mut().expect("it was read");
@@ -646,7 +646,7 @@ impl Follow {
     }
 }
 
-/// Whether a log has a record of its own at its beginning.
+/// Returns true if a log begins with a record of its own.
 fn begins_with_record(number: FileNumber, bytes: &[u8]) -> bool {
     let mut reader = LogReader::new(bytes, number, RecoveryMode::PointInTimeRecovery);
     loop {

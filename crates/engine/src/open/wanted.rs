@@ -1,23 +1,23 @@
-//! Which column families an opening is asked for.
+//! The column families to open.
 
 use std::collections::BTreeSet;
 
-/// The name of the column family that every database has.
+/// Name of the column family that every database has.
 pub(crate) const DEFAULT: &str = "default";
 
-/// Which column families to open.
+/// The column families to open.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wanted<'a> {
-    /// All there are.
+    /// All existing ones.
     All,
-    /// These and the default one, which have to exist.
+    /// These and the default one, which must exist.
     Named(&'a [&'a str]),
-    /// All there are, and these as well, which may be missing.
+    /// All existing ones, and these as well, which may be missing.
     AllAnd(&'a [&'a str]),
 }
 
 impl<'a> Wanted<'a> {
-    /// Whether a family of this name is to be opened.
+    /// Returns a predicate that is true for the names of families to open.
     pub(crate) fn opened(&self) -> impl Fn(&str) -> bool + use<'a> {
         let named: Option<BTreeSet<&'a str>> = match self {
             Wanted::Named(names) => Some(names.iter().copied().collect()),
