@@ -1,7 +1,7 @@
-//! Compactions that are all stopped, by whomever they were asked for, and let go on.
+//! Aborting all compactions, automatic and manual, and resuming them.
 //!
-//! In: calls of the user. Out: compactions that end soon and leave nothing behind, and none that
-//! begin, until each call was taken back. Flushes go on, and so do writers until they would have to
+//! In: calls of the user. Out: running compactions end soon and remove their outputs, and none
+//! begins, until each call was undone. Flushes continue, and so do writers until they would have to
 //! wait for a compaction.
 
 use super::Background;
@@ -13,25 +13,25 @@ pub(super) fn aborted() -> Error {
 }
 
 impl Background {
-    /// Cancels the compactions that run, and lets none begin until
-    /// [`resume_compactions`](Self::resume_compactions). When it returns, none runs.
+    /// Cancels the running compactions, and starts none until
+    /// [`resume_compactions`](Self::resume_compactions). None runs when it returns.
     pub(crate) async fn abort_compactions(self: &Arc<Self>) {
         {
             let mut state = self.state.lock();
             state.aborted += 1;
             state.families.values().flat_map(|jobs| &jobs.progress).for_each(|progress| progress.cancel());
         }
-        // Why: those that wait for something to end are told.
+        // Wakes compactions that wait for another job to end.
         self.notify();
         let _hurry = self.hurry();
         let runs = || self.state.lock().families.values().any(|jobs| !jobs.progress.is_empty());
         self.wait_for(|| (!runs()).then_some(())).await;
     }
 
-    /// Takes one [`abort_compactions`](Self::abort_compactions) back.
+    /// Undoes one [`abort_compactions`](Self::abort_compactions).
     ///
     /// # Errors
-    /// There is none.
+    /// Compactions are not aborted.
     pub(crate) fn resume_compactions(self: &Arc<Self>) -> Result<()> {
         {
             let mut state = self.state.lock();

@@ -1,10 +1,9 @@
-//! Compactions that somebody asks for: of a range of keys, or of named files.
+//! Manual compactions: of a range of keys, or of named files.
 //!
-//! In: a call of the user. Out: compactions, one after the other. `lsm` chooses them step by step,
-//! and each waits until nothing is in its way any more.
+//! In: a call of the user. Out: a sequence of compactions. `lsm` chooses them step by step, and
+//! each waits until no other job is in its way.
 //!
-//! Invariant: a call that is given up cancels what it runs, and its files are free again soon
-//! after.
+//! Invariant: dropping a call cancels its running compaction, which releases its files soon after.
 
 use super::aborts::aborted;
 use super::{Background, FlushOptions, Reserved, cancelled, closed};
@@ -23,14 +22,14 @@ use karst_lsm::pick::{
 use karst_storage::column_family::Family;
 use std::sync::Arc;
 
-/// What a look at the tree has led to.
+/// Next step of a manual compaction.
 enum Next {
     Run(Reserved),
     Done,
     Failed(Error),
 }
 
-/// Cancels a job that nobody waits for any more.
+/// Cancels a job whose caller no longer waits.
 struct CancelOnDrop(Option<Arc<Progress>>);
 
 impl Drop for CancelOnDrop {
@@ -41,7 +40,7 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// The place of a compaction by hand among those that run.
+/// Entry of a manual compaction in the list of running ones.
 struct ByHandSlot {
     background: Arc<Background>,
     progress: Arc<Progress>,
@@ -55,11 +54,11 @@ impl Drop for ByHandSlot {
     }
 }
 
-/// The compactions by hand that run, and whether any may.
+/// The running manual compactions, and the count of disabling calls.
 #[derive(Debug, Default)]
 pub(super) struct ByHand {
     running: Vec<Arc<Progress>>,
-    /// How often they were disabled, and not enabled again.
+    /// Number of disabling calls that were not undone.
     disabled: u64,
 }
 
@@ -72,11 +71,11 @@ impl ByHand {
     }
 }
 
-/// What [`Background::reserve_by_hand`] reserves for.
+/// Purpose of a reservation by [`Background::reserve_by_hand`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Compact,
-    /// It only makes room.
+    /// The job only frees space.
     DeleteFiles,
 }
 
@@ -86,11 +85,11 @@ fn refused(refused: &Refused) -> Error {
 }
 
 impl Background {
-    /// Compacts the user keys from `begin` to `end`, both included; `None` is open.
+    /// Compacts the user keys from `begin` to `end`, both included; `None` is unbounded.
     ///
     /// # Errors
-    /// `InvalidArgument`: the options do not fit. `Incomplete`: it was cancelled. Else what a flush
-    /// or a compaction failed with.
+    /// `InvalidArgument`: the options are invalid. `Incomplete`: it was cancelled. Otherwise the
+    /// error of a flush or a compaction.
     pub(crate) async fn compact_range(
         self: &Arc<Self>,
         family: &Arc<Family>,
@@ -105,7 +104,7 @@ impl Background {
                 return Err(aborted());
             }
         }
-        // Compat: entries in memory take part, so they go to tables first.
+        // Compat: entries in memory take part, so they are flushed first.
         let flush = FlushOptions { allow_write_stall: options.allow_write_stall, ..FlushOptions::default() };
         self.flush_families(Sealing::Of(vec![family.clone()]), flush, FlushReason::ManualCompaction).await?;
         let next_file = self.parts.flush.versions.new_file_number();
@@ -124,7 +123,7 @@ impl Background {
         }
     }
 
-    /// Asks what comes next; `None` while something is in the way.
+    /// Returns the next step; `None` while another job is in the way.
     fn next_by_hand(self: &Arc<Self>, family: &Arc<Family>, manual: &mut ManualCompaction) -> Option<Next> {
         let mut other = None;
         let reserved =
@@ -144,11 +143,11 @@ impl Background {
         }
     }
 
-    /// Has `choose` pick a compaction, if the background errors allow what it is to begin; `None`
-    /// while background work is paused.
+    /// Makes `choose` pick a compaction, if the background errors allow it to begin; `None` while
+    /// background work is paused.
     ///
-    /// Lock: all of it under one, so that nothing begins behind a pause, or a closing, that has
-    /// looked whether a job runs.
+    /// Lock: all of it under one, so that no job begins after a pause, or a closing, has checked
+    /// that none runs.
     fn reserve_by_hand(
         self: &Arc<Self>,
         family: &Arc<Family>,
@@ -198,11 +197,11 @@ impl Background {
         Some(Ok(reserved))
     }
 
-    /// Compacts these files, and those that have to go along, to `output_level`. Returns what came
-    /// of it, and what listeners were told.
+    /// Compacts these files, and those that must be compacted with them, to `output_level`. Returns
+    /// the summary, and the info passed to listeners.
     ///
     /// # Errors
-    /// `InvalidArgument`: a file is not in the tree, or the level cannot be. `TryAgain`: a file is
+    /// `InvalidArgument`: a file is not in the tree, or the level is invalid. `TryAgain`: a file is
     /// being compacted. `Incomplete`: it was cancelled.
     pub(crate) async fn compact_files(
         self: &Arc<Self>,
@@ -224,7 +223,7 @@ impl Background {
         }
     }
 
-    /// Deletes the tables that lie within one of the ranges, but for those of L0.
+    /// Deletes the tables that lie within one of the ranges, except those of L0.
     ///
     /// # Errors
     /// The database is being closed, or the MANIFEST could not be written.
@@ -235,7 +234,7 @@ impl Background {
         include_end: bool,
     ) -> Result<()> {
         let within = |context: PickContext<'_>| delete_files_in_ranges(context, ranges, include_end);
-        // Why also while compactions wait for room: it needs none, and makes some.
+        // Allowed while compactions wait for space too, because it needs none, and frees some.
         let choose = || self.reserve_by_hand(family, Purpose::DeleteFiles, within);
         match self.wait_for(choose).await? {
             Some(reserved) => self.run_by_hand(reserved).await.map(drop),
@@ -243,23 +242,23 @@ impl Background {
         }
     }
 
-    /// Cancels the compactions by hand, and refuses others until
-    /// [`enable_manual_compaction`](Self::enable_manual_compaction). When it returns, none runs.
+    /// Cancels the running manual compactions, and refuses others until
+    /// [`enable_manual_compaction`](Self::enable_manual_compaction). None runs when it returns.
     pub(crate) async fn disable_manual_compaction(self: &Arc<Self>) {
         {
             let by_hand = &mut self.state.lock().by_hand;
             by_hand.disabled += 1;
             by_hand.running.iter().for_each(|progress| progress.cancel());
         }
-        // Why: those that wait for something to end are told.
+        // Wakes compactions that wait for another job to end.
         self.notify();
         self.wait_for(|| self.state.lock().by_hand.running.is_empty().then_some(())).await;
     }
 
-    /// Takes one [`disable_manual_compaction`](Self::disable_manual_compaction) back.
+    /// Undoes one [`disable_manual_compaction`](Self::disable_manual_compaction).
     ///
     /// # Errors
-    /// There is none.
+    /// Manual compactions are not disabled.
     pub(crate) fn enable_manual_compaction(&self) -> Result<()> {
         let by_hand = &mut self.state.lock().by_hand;
         by_hand.disabled = by_hand
@@ -269,14 +268,14 @@ impl Background {
         Ok(())
     }
 
-    /// Has the tables that overlap the range compacted before others, some time.
+    /// Marks the tables that overlap the range for compaction before others.
     pub(crate) fn suggest_compact_range(self: &Arc<Self>, family: &Arc<Family>, range: UserKeyRange<'_>) {
         if suggest_range(family.superversion().version(), range) > 0 {
             self.schedule();
         }
     }
 
-    /// Runs a compaction on the threads of its priority and waits for it.
+    /// Runs a compaction on the threads of its priority, and waits for it.
     async fn run_by_hand(
         self: &Arc<Self>,
         reserved: Reserved,
@@ -289,8 +288,8 @@ impl Background {
             let slot = slot;
             let outcome = this.run_reserved(&reserved).await;
             let family = reserved.family.clone();
-            // Why not for want of room: whoever asked is told, and nobody tries it again. So
-            // nothing is to wait until there is room for this one.
+            // Not after `NoSpace`, because the caller gets that error and the compaction is not
+            // retried, so no other job should wait for its space.
             if let Err(error) = &outcome
                 && error.kind() != ErrorKind::NoSpace
             {

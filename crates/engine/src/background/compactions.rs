@@ -1,5 +1,4 @@
-//! Compactions: asking the pickers, running what they pick, and lending places to compactions that
-//! somebody asks for.
+//! Compactions: calling the pickers, running the picked ones, and reserving files for manual ones.
 
 use super::{Background, FamilyJobs, Limits, RoomWanted, State};
 use crate::compact::job::{CompactionJob, CompactionSummary, PreCommit, add_outcome_stats, input_stats};
@@ -23,13 +22,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a family's compactions rest after one failed.
+/// Pause of a family's compactions after one failed.
 const REST: Duration = Duration::from_secs(1);
 
-/// A compaction that was decided on; counted until it is dropped.
+/// A picked compaction, counted as running until it is dropped.
 pub(super) struct PickedCompaction {
     reserved: Reserved,
-    /// Counts against the limit of compactions that start by themselves.
+    /// Counts against the limit of automatic compactions.
     _slot: CompactionSlot,
 }
 
@@ -48,25 +47,26 @@ impl Drop for CompactionSlot {
     }
 }
 
-/// Files that a compaction has for itself until this is dropped.
+/// Files reserved for one compaction until this is dropped.
 pub(crate) struct Reserved {
     background: Arc<Background>,
     pub(crate) family: Arc<Family>,
     pub(crate) compaction: Arc<Compaction>,
     pub(crate) progress: Arc<Progress>,
     id: RunningId,
-    /// What its outputs may take, where that is limited.
+    /// Space reserved for its outputs, if the total space is limited.
     _space: Option<SpaceReservation>,
 }
 
-/// Sorted runs among a compaction's inputs: every file of L0, and each other level.
+/// Returns the number of sorted runs among a compaction's inputs: every file of L0, and each other
+/// level.
 fn sorted_runs(compaction: &Compaction) -> usize {
     let runs = compaction.inputs.iter().map(|input| if input.level.0 == 0 { input.files.len() } else { 1 });
     runs.sum()
 }
 
 impl Reserved {
-    /// Bytes that the compaction would have written, going by what it had when it ended.
+    /// Returns the estimated output size in bytes, extrapolated from the progress at its end.
     fn expected_bytes(&self) -> u64 {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let progress = &self.progress;
@@ -98,7 +98,7 @@ impl Drop for Reserved {
     }
 }
 
-/// Adds to what listeners are told of a compaction what it came to.
+/// Adds the outcome of a compaction to the info for listeners.
 fn add_outcome(
     info: &mut CompactionInfo,
     family: &Family,
@@ -112,7 +112,7 @@ fn add_outcome(
     info.output_entries = summary.counts.output_records;
     let paths = summary.tables.iter().map(|file| shared.table_path(file.number, file.path_id));
     info.output_paths = paths.filter_map(Result::ok).collect();
-    // Tables that move are no new ones, and all new ones are written to one path.
+    // Moved tables are not new, and all new ones are written to one path.
     let path = |number| shared.table_path(number, compaction.output_path_id).ok();
     let properties = summary.properties.iter();
     info.table_properties =
@@ -136,13 +136,13 @@ fn add_outcome(
     add_outcome_stats(&mut info.stats, summary);
 }
 
-/// Files of a family's L0.
+/// Returns the number of files on a family's L0.
 fn l0_files(family: &Family) -> usize {
     family.superversion().version().files(Level(0)).len()
 }
 
 impl Background {
-    /// What a decision about the family depends on, handed to `decide`.
+    /// Calls `decide` with the state that a pick for the family depends on.
     pub(super) fn with_context<T>(
         &self,
         jobs: &FamilyJobs,
@@ -155,18 +155,18 @@ impl Background {
             version: view.version(),
             options: &jobs.options,
             running: &jobs.running,
-            // Compat: as in RocksDB, files are looked at anew for what snapshots needed only once
-            // one was released; before, they hold nothing in vain.
+            // Compat: like in RocksDB, files are only re-examined for entries that snapshots needed
+            // once a snapshot was released; before, they hold no garbage.
             oldest_snapshot: flush.snapshots.released_below(),
             now_s: flush.env.unix_time().as_secs(),
         })
     }
 
-    /// Has `choose` pick a compaction of `family`, whose files nobody else takes until the result
-    /// is dropped. `None` if it picks none.
+    /// Makes `choose` pick a compaction of `family`, and reserves its files until the result is
+    /// dropped. `None` if it picks none.
     ///
     /// # Errors
-    /// `SpaceLimit`: there is no room for what it picks.
+    /// `SpaceLimit`: the space limit does not allow the picked compaction.
     pub(super) fn reserve_in(
         self: &Arc<Self>,
         state: &mut State,
@@ -189,23 +189,23 @@ impl Background {
         Ok(Some(Reserved { background, family, compaction, progress, id, _space: space }))
     }
 
-    /// Whether compactions of the family start by themselves.
+    /// Returns true if automatic compactions of the family are enabled.
     fn compacts_by_itself(jobs: &FamilyJobs) -> bool {
         !jobs.options.family.disable_auto_compactions
     }
 
-    /// Sorted runs that are being compacted, of all families.
+    /// Returns the number of sorted runs being compacted, of all families.
     pub(crate) fn compacted_runs(&self) -> usize {
         self.state.lock().families.values().map(|jobs| jobs.compacted_runs).sum()
     }
 
-    /// The rules by which the family is compacted.
+    /// Returns the options for compactions of the family.
     pub(crate) fn compaction_options(&self, family: &Family) -> Arc<CompactionOptions> {
         self.state.lock().jobs(&self.options(), family).options.clone()
     }
 
-    /// By level: how urgent its compaction is, and how many of its files are being compacted; and
-    /// the bytes that are due in all.
+    /// Returns by level the compaction score and the number of files being compacted; and the total
+    /// bytes pending compaction.
     pub(crate) fn compaction_state(&self, family: &Arc<Family>) -> (Vec<f64>, Vec<usize>, u64) {
         let mut state = self.state.lock();
         let jobs = state.jobs(&self.options(), family);
@@ -223,7 +223,7 @@ impl Background {
         })
     }
 
-    /// The tables of a family that are being compacted now.
+    /// Returns the tables of a family that are being compacted.
     pub(crate) fn being_compacted(&self, family: &Arc<Family>) -> BTreeSet<FileNumber> {
         let mut state = self.state.lock();
         let jobs = state.jobs(&self.options(), family);
@@ -233,9 +233,9 @@ impl Background {
         })
     }
 
-    /// The next compaction that may run now, counted.
+    /// Returns the next compaction that may run now, counted as running.
     pub(super) fn next_compaction(self: &Arc<Self>, state: &mut State) -> Option<PickedCompaction> {
-        // Compat: as long as nobody is held up by it, one compaction at a time is enough.
+        // Compat: one compaction at a time suffices while it delays no writer.
         let limit =
             if self.parts.stalls.needs_speed() { Limits::new(&self.options()).compactions } else { 1 };
         let allowed =
@@ -248,7 +248,8 @@ impl Background {
         let first = families.iter().position(|family| family.id() >= state.turn).unwrap_or(0);
         for family in families[first..].iter().chain(&families[..first]).filter(|f| !f.is_dropped()) {
             let jobs = state.jobs(&self.options(), family);
-            // Why also while it rests if only room was lacking: there may be some now.
+            // A family that rests only for lack of space is tried too, because space may be
+            // available now.
             let rested_until = jobs.rests_until;
             let rests = now < rested_until;
             let lacked_room = jobs.no_room.take().is_some();
@@ -276,8 +277,8 @@ impl Background {
         None
     }
 
-    /// Compactions of these families were due and not begun, as there is no room for them. They are
-    /// looked at again after a while.
+    /// Handles due compactions of these families that did not begin for lack of space. They are
+    /// retried after a pause.
     pub(super) fn refused_room(self: &Arc<Self>, refused: &[(Arc<Family>, Error)]) {
         let Some((_, error)) = refused.first() else { return };
         let text = format_args!("compactions of {} column families wait: {error}", refused.len());
@@ -291,7 +292,7 @@ impl Background {
         self.schedule_after(REST);
     }
 
-    /// Whether a family's tree wants a compaction.
+    /// Returns true if a compaction of a family is due.
     pub(crate) fn compaction_pending(&self, family: &Arc<Family>) -> bool {
         let mut state = self.state.lock();
         let jobs = state.jobs(&self.options(), family);
@@ -310,11 +311,11 @@ impl Background {
         self.settle(_slot);
     }
 
-    /// Runs a compaction, whoever has asked for it, and tells of its beginning and end. Returns
-    /// what came of it, and what listeners were told at the end.
+    /// Runs a compaction, automatic or manual, and notifies listeners of its beginning and end.
+    /// Returns the summary, and the info passed to listeners at the end.
     ///
     /// # Errors
-    /// As [`CompactionJob::run`].
+    /// Those of [`CompactionJob::run`].
     pub(crate) async fn run_reserved(
         &self,
         reserved: &Reserved,
@@ -343,7 +344,7 @@ impl Background {
         info.blob_compression = family.settings().options.blob_compression_type;
         info.stats = input_stats(compaction);
         events.compaction_begun(&info);
-        // Why: a file that is being ingested is in the tree a moment before its number is visible.
+        // A file that is being ingested is in the tree a moment before its number is visible.
         let newest = compaction.input_files().map(|(_, file)| file.largest_seq).max();
         self.parts.flush.pipeline.wait_published(newest.unwrap_or_default()).await;
         let job = CompactionJob {
@@ -351,7 +352,7 @@ impl Background {
             family: family.clone(),
             compaction: compaction.clone(),
             // Invariant: copied after everything in the inputs became visible, so a snapshot taken
-            // later needs nothing that the job drops.
+            // later needs no entry that the job drops.
             readers: self.parts.flush.snapshots.readers(),
             logs: Some(self.parts.flush.pipeline.clone()),
             progress: reserved.progress.clone(),
@@ -394,12 +395,13 @@ impl Background {
 
     fn compaction_succeeded(&self, reserved: &Reserved, moved: bool) {
         if moved {
-            // Why not: it has needed no room, and says nothing of those that do.
+            // Moved files needed no space, so the success says nothing about compactions that do.
             return;
         }
         self.parts.stalls.job_succeeded(reserved.family.id(), Relief::Compaction);
         let mut state = self.state.lock();
-        // Why not else: that there was room for this one says nothing of the one that found none.
+        // Only then, because space for this compaction does not imply space for the one that
+        // failed.
         if state.starved.is_none_or(|family| family == reserved.family.id()) {
             (state.room_wanted, state.starved, state.vain_attempts) = (None, None, 0);
         }
@@ -417,7 +419,7 @@ impl Background {
             let directory = directories.get(usize::from(reserved.compaction.output_path_id));
             let directory = directory.unwrap_or(&directories[0]).clone();
             let bytes = reserved.expected_bytes();
-            // Why before it is reported: whoever recovers from it looks whether there is room.
+            // Set before the report, because the recovery then checks for space.
             let wanted = RoomWanted { family: family.id(), directory, bytes, error: error.clone() };
             let mut state = self.state.lock();
             (state.room_wanted, state.starved) = (Some(wanted), Some(family.id()));

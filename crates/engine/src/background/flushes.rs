@@ -1,7 +1,7 @@
-//! Flushes: what makes one run, and what follows from its end.
+//! Flushes: triggering, running, and handling their outcome.
 //!
-//! Invariant: in a database with `atomic_flush`, memtables are sealed for all families at once and
-//! flushed for all families at once, in one change.
+//! Invariant: in a database with `atomic_flush`, memtables of all families are sealed together and
+//! flushed together, in one change.
 
 use super::{Background, Limits, State, closed};
 use crate::flush::{FamilyFlush, Phase, Trigger};
@@ -19,20 +19,20 @@ use karst_storage::memtable::MemTable;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a flush rests that failed without stopping writes (`paranoid_checks=false`).
+/// Pause after a failed flush that did not stop writes (`paranoid_checks=false`).
 const REST: Duration = Duration::from_secs(1);
 
-/// A flush that was decided on; counted until it is dropped.
+/// A flush that was decided on, counted as running until it is dropped.
 pub(super) struct FlushJob {
     flushes: Vec<FamilyFlush>,
     reason: FlushReason,
-    /// Unless only a memtable was full, somebody waits for it, or for the memory or the log that it
-    /// frees.
+    /// Set unless the reason is only a full memtable, because a caller then waits for the flush, or
+    /// for the memory or the log that it frees.
     _hurry: Option<Hurry>,
     _slot: FlushSlot,
 }
 
-/// Gives the place of a flush back.
+/// Releases the place of a flush when dropped.
 pub(super) struct FlushSlot {
     background: Arc<Background>,
     families: Vec<ColumnFamilyId>,
@@ -54,17 +54,18 @@ impl Drop for FlushSlot {
     }
 }
 
-/// Families that are flushed in one change, once.
+/// A group of families whose memtables are flushed in one change.
 #[derive(Debug)]
 pub(super) struct Together {
     number: u64,
-    /// Which they are, and the largest sequence number of what is flushed so; `None` until they are
-    /// sealed. No flush begins meanwhile: it might have a part of what is sealed.
+    /// The families, and the largest sequence number of the memtables to flush; `None` until they
+    /// are sealed. No flush begins meanwhile, because it might include a part of the sealed
+    /// memtables.
     sealed: Option<(Vec<Arc<Family>>, SeqNo)>,
 }
 
 impl Together {
-    /// Whether anything of it is not in tables yet.
+    /// Returns true if a memtable of the group is not in tables yet.
     fn is_left(&self) -> bool {
         self.sealed.as_ref().is_none_or(|(families, through)| {
             families.iter().any(|family| {
@@ -80,7 +81,7 @@ impl Together {
     }
 }
 
-/// A group that is to be sealed. Dropped before it is, it is none.
+/// A group that is about to be sealed. Dropping it before removes the group.
 struct Gathering {
     background: Arc<Background>,
     number: u64,
@@ -111,18 +112,18 @@ impl Drop for Gathering {
     }
 }
 
-/// Families, and the memtables of each that are sealed and not flushed.
+/// Families, with the sealed memtables of each that are not flushed.
 pub(super) type SealedNow = Vec<(Arc<Family>, Vec<Arc<MemTable>>)>;
 
 impl Background {
-    /// A writer has noticed something. Does not wait.
+    /// Handles a trigger of a writer. Does not wait.
     pub(super) fn triggered(self: &Arc<Self>, trigger: Trigger) {
         let Some(_slot) = self.asked_slot() else { return };
         let answer = Answer { background: self.clone(), trigger, _slot };
         self.parts.flush.pipeline.seal_soon(Box::new(answer));
     }
 
-    /// Counts something that was asked for; `None` if the database is being closed.
+    /// Counts a requested task; `None` if the database is being closed.
     pub(super) fn asked_slot(self: &Arc<Self>) -> Option<AskedSlot> {
         let mut state = self.state.lock();
         if state.closing {
@@ -132,11 +133,11 @@ impl Background {
         Some(AskedSlot(self.clone()))
     }
 
-    /// The families whose memtables have to be sealed.
+    /// Returns the families whose memtables must be sealed.
     fn families_for(self: &Arc<Self>, trigger: &Trigger) -> Vec<Arc<Family>> {
         match trigger {
-            // Why asked again: it may have been sealed for another reason since, and a new one has
-            // hardly anything yet.
+            // Checked again, because it may have been sealed for another reason since, and the new
+            // one is almost empty.
             Trigger::MemtableFull(family) => {
                 let still = family.pin().mem().is_asked_to_be_sealed();
                 still.then(|| family.clone()).into_iter().collect()
@@ -146,10 +147,10 @@ impl Background {
         }
     }
 
-    /// The families whose memtables free most, as many as it takes.
+    /// Returns the families with the largest memtables, as many as the budget requires.
     ///
-    /// Why perhaps several: writers that wait for the budget notice nothing, and nobody else asks
-    /// again.
+    /// Possibly several, because writers that wait for the budget send no triggers, so no later
+    /// request follows.
     fn largest_memtables(&self) -> Vec<Arc<Family>> {
         let budget = self.parts.triggers.budget();
         let families = self.parts.families.all();
@@ -168,14 +169,15 @@ impl Background {
         sizes.into_iter().take_while(is_wanted).map(|(_, family)| family.clone()).collect()
     }
 
-    /// The families whose memtables have to be sealed for the oldest log to go. Those that have
-    /// sealed ones flush these first, and are asked again if that was not enough.
+    /// Returns the families whose memtables must be sealed to make the oldest log obsolete.
+    /// Families with sealed memtables flush these first, and are considered again if that was not
+    /// enough.
     ///
-    /// Why: the logs stay too long until a flush ends, and each write says so. Memtables that were
-    /// sealed for each would be tiny, and soon so many that writers are stopped.
+    /// The logs stay over the limit until a flush ends, and each write triggers again. Sealing for
+    /// each trigger would create tiny memtables, soon numerous enough to stop writers.
     fn keepers_of_oldest_log(self: &Arc<Self>) -> Vec<Arc<Family>> {
         let versions = &self.parts.flush.versions;
-        // Invariant: first those that are undecided; see `PreparedLogs`.
+        // Invariant: the undecided sections are read first; see `PreparedLogs`.
         let undecided = versions.prepared_logs().oldest();
         let families = self.parts.families.all();
         let log_of = |family: &Arc<Family>| {
@@ -185,7 +187,7 @@ impl Background {
             view.memtables().filter_map(|mem| mem.needed_log()).chain([log]).min()
         };
         let oldest = families.iter().filter_map(log_of).min();
-        // Whatever is flushed, the log stays for what is prepared in it.
+        // No flush makes a log with undecided prepared sections obsolete.
         if oldest.is_none() || undecided.is_some_and(|log| Some(log) <= oldest) {
             return Vec::new();
         }
@@ -202,10 +204,10 @@ impl Background {
         open
     }
 
-    /// Bytes of all logs above which the oldest are flushed.
+    /// Returns the limit of the total bytes of all logs.
     ///
-    /// Compat: four times what all memtables may have, unless the option says it; RocksDB asks only
-    /// where there are several families, and so do we.
+    /// Compat: four times the memtable limit of all families, unless the option is set; like in
+    /// RocksDB, there is no limit with a single family.
     pub(super) fn max_log_bytes(&self) -> u64 {
         let families = self.parts.families.all();
         if families.len() < 2 {
@@ -225,12 +227,11 @@ impl Background {
         }
     }
 
-    /// Has the memtables sealed that `which` names, as [`seal_now`](Self::seal_now) does. That is a
-    /// job of the database: it goes on if this is dropped or not polled, so that others get their
-    /// turn.
+    /// Seals the memtables that `which` names, like [`seal_now`](Self::seal_now), in a job of the
+    /// database: it continues if this is dropped or not polled, so that other seals get their turn.
     ///
     /// # Errors
-    /// As [`seal_now`](Self::seal_now), and if the database is closed.
+    /// Those of [`seal_now`](Self::seal_now); the database is closed.
     pub(super) async fn seal(
         self: &Arc<Self>,
         which: Sealing,
@@ -248,8 +249,8 @@ impl Background {
     }
 
     /// Seals the memtables that `which` names, or those of all families with `atomic_flush`, and
-    /// has them flushed, `together` in one change. Returns what of these families is sealed and not
-    /// flushed.
+    /// schedules their flush, in one change if `together`. Returns the sealed memtables of these
+    /// families that are not flushed.
     ///
     /// # Errors
     /// A new log could not be begun; writes are refused then until the database recovers.
@@ -269,8 +270,8 @@ impl Background {
                 return Err(error);
             }
         };
-        // Why before it is said that they are wanted: a memtable that is sealed later may stay
-        // until there are as many as are merged in a flush, and nobody is to wait for that.
+        // Read before the flush is requested, because a memtable that is sealed later may stay
+        // until enough for a merged flush have accumulated, and this caller must not wait for that.
         let waiting =
             sealed.families.iter().map(|family| (family.clone(), family.superversion().immutable().to_vec()));
         let waiting: SealedNow = waiting.collect();
@@ -279,16 +280,16 @@ impl Background {
         Ok(waiting)
     }
 
-    /// A new log could not be begun.
+    /// Reports that a new log could not be begun.
     fn seal_failed(&self, error: &Error) {
         if error.kind() != ErrorKind::Closed {
-            // Why reported: nobody asks again for a memtable that was asked for, so it is the
-            // recovery that has to seal it.
+            // Reported, because no later trigger follows for this memtable, so the recovery must
+            // seal it.
             self.parts.health.report(error, BackgroundErrorReason::WriteCallback);
         }
     }
 
-    /// Takes note of what was sealed, and of what that means for writers; `in_one` if all of it is
+    /// Records the sealed memtables, and updates the write stalls; `in_one` if all of them are
     /// flushed in one change.
     fn note_sealed(
         self: &Arc<Self>,
@@ -321,7 +322,7 @@ impl Background {
         }
     }
 
-    /// The next flush that may run now, counted.
+    /// Returns the next flush that may run now, counted as running.
     pub(super) fn next_flush(self: &Arc<Self>, state: &mut State) -> Option<FlushJob> {
         if state.flushes >= Limits::new(&self.options()).flushes || !self.parts.health.allows_flush() {
             return None;
@@ -355,8 +356,8 @@ impl Background {
             Vec::new()
         } else {
             due.retain(|(_, family)| !state.together.iter().any(|group| group.has(family)));
-            // Why not the one with most alone: it may have been dropped just now, and nobody looks
-            // again for the others.
+            // Not only the family with the most memtables, because it may have been dropped just
+            // now, and the others are not considered again.
             due.sort_by_key(|(sealed, _)| *sealed);
             due.iter().rev().find_map(|(_, family)| self.flush_of(state, family)).into_iter().collect()
         };
@@ -368,7 +369,7 @@ impl Background {
         Some(FlushJob { _slot: self.flush_slot(state, &flushes), flushes, reason, _hurry })
     }
 
-    /// What is flushed in one change, if all of it can be now.
+    /// Returns the memtables of a group to flush in one change, if all of it can be flushed now.
     fn next_together(&self, state: &mut State, now: Duration) -> Option<Vec<FamilyFlush>> {
         state.together.retain(Together::is_left);
         let may_begin = |family: &Arc<Family>| {
@@ -381,13 +382,13 @@ impl Background {
         Some(families.iter().filter_map(|family| FamilyFlush::of(versions, family, Some(*through))).collect())
     }
 
-    /// What there is to flush of a family.
+    /// Returns the memtables of a family to flush.
     fn flush_of(&self, state: &State, family: &Arc<Family>) -> Option<FamilyFlush> {
         let through = self.options().atomic_flush.then_some(state.sealed_through);
         FamilyFlush::of(&self.parts.flush.versions, family, through)
     }
 
-    /// Counts a flush.
+    /// Counts a flush as running.
     pub(super) fn flush_slot(self: &Arc<Self>, state: &mut State, flushes: &[FamilyFlush]) -> FlushSlot {
         state.flushes += 1;
         for flush in flushes {
@@ -424,14 +425,14 @@ impl Background {
         }
     }
 
-    /// Sorts out what a failed flush means.
+    /// Handles a failed flush.
     pub(super) fn flush_failed(self: &Arc<Self>, families: &[Arc<Family>], phase: Phase, error: &Error) {
         let reason = match phase {
             Phase::Write => BackgroundErrorReason::Flush,
             Phase::Install => BackgroundErrorReason::ManifestWrite,
         };
-        // Why not these: the database is closing, the family is gone, or the MANIFEST's failure was
-        // reported by whoever writes it.
+        // Not reported if the database is closing or the family is gone, nor if the MANIFEST's
+        // writer has already reported its failure.
         let gone = families.iter().any(|family| family.is_dropped());
         let known = phase == Phase::Install && error.kind().is_io();
         if self.is_cancelled() || gone || error.kind() == ErrorKind::Closed {
@@ -439,7 +440,7 @@ impl Background {
         }
         let now = self.env().now();
         families.iter().for_each(|f| self.parts.stalls.job_failed(f.id(), Relief::Flush, now, error));
-        // Why before those who wait are told: they look whether the database has stopped.
+        // Before waiters are woken, because they check whether the database has stopped.
         let reaction = (!known).then(|| self.parts.health.report(error, reason));
         {
             let mut state = self.state.lock();
@@ -461,21 +462,21 @@ impl Background {
         self.schedule_after(REST);
     }
 
-    /// Calls [`schedule`](Self::schedule) later, unless the database is closed before.
+    /// Calls [`schedule`](Self::schedule) after `span`, unless the database is closed before.
     pub(super) fn schedule_after(self: &Arc<Self>, span: Duration) {
         let this = self.clone();
         drop(self.env().spawn(Priority::High, async move {
             if this.sleep(span).await {
                 this.schedule();
-                // Why: if nothing was due any more, nobody else tells those who wait that nothing
-                // rests.
+                // Needed even if no job was due, because waiters must then learn that no family
+                // rests any more.
                 this.notify();
             }
         }));
     }
 }
 
-/// What is done about a trigger.
+/// Handling of a trigger.
 struct Answer {
     background: Arc<Background>,
     trigger: Trigger,
@@ -486,7 +487,7 @@ impl SealRequest for Answer {
     fn which(&self) -> Option<Sealing> {
         let families = self.background.families_for(&self.trigger);
         if let Trigger::OverBudget = self.trigger {
-            // Why first: whatever is noticed while it is being sealed is worth another look.
+            // Reset first, because a trigger during the seal requires another check.
             self.background.parts.triggers.budget_dealt_with();
         }
         let atomic = self.background.options().atomic_flush;
@@ -503,8 +504,7 @@ impl SealRequest for Answer {
             }
             Err(error) => {
                 background.seal_failed(&error);
-                // Why no more than this: a log that cannot be begun is reported by the pipeline,
-                // whose it is.
+                // Only logged, because the pipeline reports a log that cannot be begun.
                 let text = format_args!("memtables could not be sealed: {error}");
                 background.parts.flush.events.log(LogLevel::Warn, text);
             }
@@ -519,13 +519,14 @@ impl SealRequest for Answer {
 impl Drop for Answer {
     fn drop(&mut self) {
         if let Trigger::LogsTooLong = self.trigger {
-            // Why last: until it is sealed a memtable keeps the log, and would be sealed twice.
+            // Reset last, because until it is sealed a memtable keeps the log, and would be sealed
+            // twice.
             self.background.parts.triggers.logs_dealt_with();
         }
     }
 }
 
-/// Counts something that was asked for, until it ends.
+/// Counts a requested task until it ends.
 #[derive(Debug)]
 pub(crate) struct AskedSlot(Arc<Background>);
 
@@ -538,7 +539,7 @@ impl Drop for AskedSlot {
 
 #[cfg(test)]
 impl Background {
-    /// Has all memtables sealed, and nobody told of it yet.
+    /// Seals all memtables without scheduling their flush.
     pub(crate) fn seal_untold(&self) -> Result<()> {
         karst_io::block_on(self.env(), self.parts.flush.pipeline.seal(Sealing::All)).map(drop)
     }

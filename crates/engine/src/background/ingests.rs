@@ -1,27 +1,26 @@
-//! Files that are ingested: from the moment at which all are in the directory and verified, which
-//! `ingest/prepare` sees to, to the one at which readers see them.
+//! Ingestion of files that `ingest/prepare` has placed in the directory and verified, up to the
+//! moment at which they are visible.
 //!
-//! | step | what may be in its way |
+//! | step | may fail because of |
 //! |---|---|
-//! | what the memtables have of the files' ranges is flushed, with writers at work | `allow_blocking_flush` |
-//! | writers are held; what came into the ranges meanwhile is flushed | the same |
-//! | logs are synced, so that a crash leaves nothing older out | the log |
-//! | levels are chosen, and kept from compactions | `fail_if_not_bottommost_level`, `ingest_behind` |
+//! | memtables that overlap the files are flushed, while writers run | `allow_blocking_flush` |
+//! | writers are held; overlapping entries written meanwhile are flushed | `allow_blocking_flush` |
+//! | logs are synced, so that a crash loses no older entries | the log |
+//! | levels are chosen, and reserved against compactions | `fail_if_not_bottommost_level`, `ingest_behind` |
 //! | sequence numbers are taken | `allow_global_seqno` |
 //! | one change to the MANIFEST adds all files of all families | the MANIFEST |
-//! | the sequence numbers are published, and writers let go | |
+//! | the sequence numbers are published, and writers released | |
 //!
 //! Invariants:
-//! - Whoever reads sees all files of one ingest or none, and none before what was written before
-//!   it.
-//! - A file with a number of its own is hidden from whoever reads at an older one, so it may be in
-//!   the tree before it is published. A file without one (it has 0, or the numbers that it came
-//!   with) is seen at once by every reader, whatever number it reads at. So only a file that has
-//!   nothing below or above it goes in without one. If snapshots must not see it, no snapshot is
-//!   taken until it is there. If it comes with files for other families, nobody reads these
-//!   families while they are exchanged one after the other (`Change::at_once`).
-//! - All of it, preparing included, is one job of the database. Once begun it runs to its end, even
-//!   if its caller no longer waits, and closing waits for it.
+//! - A reader sees all files of one ingestion or none, and none without all earlier writes.
+//! - A file with a sequence number of its own is hidden from readers at an older one, so it may be
+//!   in the tree before it is published. A file without one (it has 0, or its original numbers) is
+//!   visible at once to every reader, at any number. Therefore only a file without overlapping
+//!   older or newer entries is added without one. If snapshots must not see it, no snapshot is
+//!   taken until it is added. If it comes with files for other families, reads of these families
+//!   are blocked while the families are exchanged one after the other (`Change::at_once`).
+//! - All of it, including the preparation, is one job of the database. Once begun it runs to its
+//!   end, even if its caller no longer waits, and closing waits for it.
 
 use super::{Background, FlushOptions, State};
 use crate::sealing::{HeldWriters, Sealing};
@@ -45,46 +44,46 @@ use karst_storage::table::cache::file_counts;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// How files are ingested. RocksDB's names and defaults.
+/// Options of an ingestion, with RocksDB's names and defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IngestExternalFileOptions {
-    /// Give the files a second name in the database and take the first one away once they are
-    /// ingested, instead of copying them. Default false.
+    /// Link the files into the database and remove their original names once they are ingested,
+    /// instead of copying them. Default false.
     pub move_files: bool,
-    /// The same, but leave the first name: a file is then the database's and yours, and must not be
-    /// changed. Default false.
+    /// Link the files, but keep their original names: such a file belongs to both the database and
+    /// the caller, and must not be changed. Default false.
     pub link_files: bool,
-    /// Copy a file that cannot be linked, as it is on another device. Default true.
-    pub failed_move_fall_back_to_copy: bool,
-    /// Snapshots that were taken before do not see what is ingested. Default true.
-    pub snapshot_consistency: bool,
-    /// Give the entries of the files a new sequence number. Without it a file is refused that has
-    /// to be newer than something: than what is in its range, or than a snapshot. A file that keeps
-    /// the number 0 prevents `ingest_behind` in its range. Default true.
-    pub allow_global_seqno: bool,
-    /// Flush what the memtables have of the files' ranges, rather than refuse the files. Default
+    /// Copy a file that cannot be linked, for example because it is on another device. Default
     /// true.
+    pub failed_move_fall_back_to_copy: bool,
+    /// Hide the ingested entries from existing snapshots. Default true.
+    pub snapshot_consistency: bool,
+    /// Give the entries of the files a new sequence number. If false, a file is refused that must
+    /// be newer than overlapping entries or than a snapshot. A file that keeps the number 0
+    /// prevents `ingest_behind` in its range. Default true.
+    pub allow_global_seqno: bool,
+    /// Flush memtables that overlap the files, instead of refusing the files. Default true.
     pub allow_blocking_flush: bool,
-    /// The files are older than all that the column family has: they go to its last level, with
-    /// sequence number 0. The column family must have had `cf_allow_ingest_behind`, or the database
-    /// `allow_ingest_behind`, from the beginning. A file is refused if the last level has something
-    /// in its range, or if a table above has entries of sequence number 0 there. Keys must have no
-    /// timestamps. Default false.
+    /// Ingest the files as older than all other entries of the column family: they go to its last
+    /// level, with sequence number 0. The column family must have had `cf_allow_ingest_behind`, or
+    /// the database `allow_ingest_behind`, from the beginning. A file is refused if the last level
+    /// overlaps it, or if a table above has entries of sequence number 0 in its range. Keys must
+    /// have no timestamps. Default false.
     pub ingest_behind: bool,
-    /// Read each file through before: every block against its checksum, and every entry. Without
-    /// it, a file is read where it begins and ends. Default false.
+    /// Verify each file first: the checksum of every block, and every entry. If false, only the
+    /// beginning and the end of a file are read. Default false.
     pub verify_checksums_before_ingest: bool,
-    /// With `file_checksum_gen_factory`, make the checksum of each whole file and compare it with
-    /// the one that [`IngestExternalFileArg`](crate::IngestExternalFileArg) has, if it has one;
-    /// without, believe that one. Default true.
+    /// With `file_checksum_gen_factory`, compute the checksum of each whole file and compare it
+    /// with the one in [`IngestExternalFileArg`](crate::IngestExternalFileArg), if any; if false,
+    /// trust that one. Default true.
     pub verify_file_checksum: bool,
-    /// Refuse a file (`Incomplete`) that cannot go to the last level. Default false.
+    /// Refuse a file (`Incomplete`) that does not fit on the last level. Default false.
     pub fail_if_not_bottommost_level: bool,
-    /// The files are tables of a database, whatever its column family: their entries keep their
-    /// sequence numbers, and they may have nothing in their ranges. They may overlap each other if
-    /// later ones are newer. Default false.
+    /// Accept tables of any database and column family: their entries keep their sequence numbers,
+    /// and must not overlap existing entries. They may overlap each other if later ones are newer.
+    /// Default false.
     pub allow_db_generated_files: bool,
-    /// What is read of the files goes into the block cache. Default true.
+    /// Insert the blocks read into the block cache. Default true.
     pub fill_cache: bool,
 }
 
@@ -107,18 +106,17 @@ impl Default for IngestExternalFileOptions {
     }
 }
 
-/// One end of a file: a user key, and what of it the file has there.
+/// A bound of a file: a user key, and the kind of entry there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FileEnd {
-    /// An entry, or the beginning of a range tombstone. The number is the one that it has in the
-    /// file.
+    /// An entry, or the start of a range tombstone, with its sequence number in the file.
     Entry(Vec<u8>, SeqNo, ValueType),
-    /// Where a range tombstone ends, this key not included.
+    /// Exclusive end of a range tombstone.
     TombstoneEnd(Vec<u8>),
 }
 
 impl FileEnd {
-    /// Where a range tombstone begins, with the number of its newest version, and where it ends.
+    /// Returns the start of a range tombstone, with the number of its newest version, and its end.
     pub(crate) fn of_tombstone(tombstones: &Fragments, at: usize) -> [FileEnd; 2] {
         let newest = tombstones.seqs(at).iter().copied().max().unwrap_or_default();
         let start = FileEnd::Entry(tombstones.start(at).to_vec(), newest, ValueType::RangeDeletion);
@@ -131,7 +129,7 @@ impl FileEnd {
         }
     }
 
-    /// The internal key, with `number` as sequence number if there is one.
+    /// Returns the internal key, with `number` as sequence number if it is not None.
     pub(crate) fn internal_key(&self, number: Option<SeqNo>) -> Vec<u8> {
         let (key, trailer) = match self {
             FileEnd::Entry(key, seq, kind) => (key, key::pack_trailer(number.unwrap_or(*seq), *kind)),
@@ -143,15 +141,15 @@ impl FileEnd {
     }
 }
 
-/// A file that is in the directory and was found to be right.
+/// A validated file in the directory.
 #[derive(Debug)]
 pub(crate) struct PreparedFile {
-    /// Removes it unless it is installed.
+    /// Removes the file unless it is installed.
     pub(crate) guard: FileGuard,
-    /// Where it came from, and where it is.
+    /// Path of the external file, and path in the database.
     pub(crate) external_path: PathBuf,
     pub(crate) internal_path: PathBuf,
-    /// As the MANIFEST is to have it, but for what its sequence number decides.
+    /// The file's MANIFEST entry, without the fields that depend on its sequence number.
     pub(crate) file: NewFile,
     pub(crate) smallest: FileEnd,
     pub(crate) largest: FileEnd,
@@ -159,12 +157,12 @@ pub(crate) struct PreparedFile {
 }
 
 impl PreparedFile {
-    /// Whether the two have a part of the key space in common.
+    /// Returns true if the key ranges of the two files overlap.
     pub(crate) fn overlaps(&self, other: &PreparedFile, comparator: &Comparator) -> bool {
         self.begins_within(other, comparator) && other.begins_within(self, comparator)
     }
 
-    /// Whether it begins before `other` ends.
+    /// Returns true if the file begins before `other` ends.
     fn begins_within(&self, other: &PreparedFile, comparator: &Comparator) -> bool {
         let order = comparator.compare_user(self.smallest.user_key(), other.largest.user_key());
         match other.largest {
@@ -173,7 +171,7 @@ impl PreparedFile {
         }
     }
 
-    /// Whether a memtable has anything in its range.
+    /// Returns true if a memtable has an entry in the file's range.
     fn meets(&self, mem: &MemTable) -> Result<bool> {
         let comparator = mem.comparator();
         let is_behind = |user_key: &[u8]| {
@@ -192,22 +190,22 @@ impl PreparedFile {
     }
 }
 
-/// What is ingested into one column family.
+/// Files to ingest into one column family.
 #[derive(Debug)]
 pub(crate) struct FamilyIngest {
     pub(crate) family: Arc<Family>,
-    /// The later ones are newer where they overlap.
+    /// The files. If they overlap, later ones are newer.
     pub(crate) files: Vec<PreparedFile>,
     pub(crate) options: IngestExternalFileOptions,
-    /// Whether any two of the files overlap.
+    /// True if any two of the files overlap.
     pub(crate) overlap: bool,
 }
 
 impl FamilyIngest {
-    /// Whether `view` has anything in memory that must be flushed first.
+    /// Returns true if `view` has entries in memory that must be flushed first.
     fn meets(&self, view: &SuperVersion) -> Result<bool> {
         if self.options.ingest_behind {
-            // Why not: what is in memory is newer.
+            // No flush is needed, because entries in memory are newer.
             return Ok(false);
         }
         for mem in view.memtables() {
@@ -225,20 +223,20 @@ impl FamilyIngest {
     }
 }
 
-/// Where a file goes: its level, and how many numbers behind the first one its own is; `None` for
-/// the one that it has.
+/// Destination of a file: its level, and the offset of its sequence number from the first one
+/// taken; `None` if it keeps its own.
 type Placed = (Level, Option<u64>);
 
-/// Where all files go, and what is held until they are there.
+/// Destinations of all files, and the reservations until they are installed.
 struct Places {
-    /// For each family, where each of its files goes.
+    /// Destinations of the files of each family.
     of_families: Vec<Vec<Placed>>,
     reservations: Reservations,
-    /// If there must be no snapshot until then.
+    /// Holds snapshots off until then, if required.
     no_snapshots: Option<HeldOff>,
 }
 
-/// Levels kept from compactions.
+/// Key ranges of levels reserved against compactions.
 struct Reservations {
     background: Arc<Background>,
     held: Vec<(Arc<Family>, RunningId)>,
@@ -258,12 +256,12 @@ impl Drop for Reservations {
 }
 
 impl Background {
-    /// Adds all files that `preparing` brings, for each family once, in one change, and then takes
-    /// those in `moved` away. All of it, `preparing` too, is one [job](Self::job).
+    /// Adds all files that `preparing` returns, each family once, in one change, and then removes
+    /// the original files in `moved`. All of it, including `preparing`, is one [job](Self::job).
     ///
     /// # Errors
-    /// That of `preparing`; the options or a background error are in the way, or came; the database
-    /// is closed. Nothing has changed then.
+    /// Those of `preparing`; the options do not allow it; there is a background error; the database
+    /// is closed. No file was ingested then.
     pub(crate) async fn ingest(
         self: &Arc<Self>,
         preparing: impl Future<Output = Result<Vec<FamilyIngest>>> + Send + 'static,
@@ -278,7 +276,7 @@ impl Background {
         .await
     }
 
-    /// Takes the first names of files away that have a second one now.
+    /// Removes the original names of files that were linked.
     pub(crate) async fn remove_moved(&self, moved: Vec<PathBuf>) {
         for path in moved {
             let at = path.clone();
@@ -301,7 +299,8 @@ impl Background {
         }
         let Places { of_families, reservations, no_snapshots } = self.place(&ingests)?;
         let infos = self.install_ingested(ingests, &of_families, held.as_ref()).await?;
-        // Why in this order: whoever waits to take a snapshot waits for the writers' turn.
+        // In this order, because a caller that waits to take a snapshot waits for the writers'
+        // turn.
         drop((reservations, no_snapshots, held));
         self.parts.flush.pipeline.installed();
         let took = self.env().now().saturating_sub(began);
@@ -316,28 +315,28 @@ impl Background {
         Ok(())
     }
 
-    /// Holds writers up, when the memtables have nothing of the files' ranges.
+    /// Holds writers, once the memtables do not overlap the files.
     ///
-    /// Why they go on when background work is paused: whoever has paused it may be about to write,
-    /// and would never come to end the pause.
+    /// Writers are released when background work is paused, because the caller that paused it may
+    /// be about to write, and would never end the pause.
     async fn hold_flushed(self: &Arc<Self>, ingests: &[FamilyIngest]) -> Result<Box<dyn HeldWriters>> {
         loop {
             self.flush_before(ingests).await?;
-            // Why no longer: whoever has locked the log need not unlock it any more then, and
-            // closing waits for this job.
+            // Gives up at closing, because the log may stay locked then, and closing waits for this
+            // job.
             let held = self.while_open(self.parts.flush.pipeline.hold()).await?;
             let paused = Box::pin(self.wait_for(|| self.state.lock().is_paused().then_some(())));
             match race(Box::pin(self.flush_before(ingests)), paused).await {
                 Raced::First(flushed) => return flushed.map(|()| held),
                 Raced::Second(()) => drop(held),
             }
-            // Why before the next flush: each one seals a memtable, and writers stop where there
-            // are too many of them, which nobody flushes now.
+            // Waits before the next flush, because each one seals a memtable, and too many of them,
+            // unflushed during the pause, stop writers.
             self.wait_for(|| (!self.state.lock().is_paused()).then_some(())).await;
         }
     }
 
-    /// Flushes what the memtables have of the files' ranges.
+    /// Flushes memtables that overlap the files.
     async fn flush_before(self: &Arc<Self>, ingests: &[FamilyIngest]) -> Result<()> {
         self.parts.health.check_writes()?;
         let mut meeting = Vec::new();
@@ -361,14 +360,14 @@ impl Background {
         self.flush_families(Sealing::Of(meeting), at_once, FlushReason::ExternalFileIngestion).await
     }
 
-    /// Chooses where each file goes, and keeps compactions from there.
+    /// Chooses the destination of each file, and reserves it against compactions.
     ///
-    /// Lock: all of it under one, so that no compaction begins between the look and the
+    /// Lock: all of it under one, so that no compaction begins between the choice and the
     /// reservation.
     fn place(self: &Arc<Self>, ingests: &[FamilyIngest]) -> Result<Places> {
         let mut reservations = Reservations { background: self.clone(), held: Vec::new() };
-        // Why only for these: a file with a number of its own is hidden from older snapshots, and
-        // one that is ingested behind everything changes them whenever it comes.
+        // Only for these files, because a file with its own number is hidden from older snapshots,
+        // and a file that is ingested behind everything changes them at any time.
         let must_not_be_seen = |ingest: &FamilyIngest| {
             let options = &ingest.options;
             let has_own = options.allow_global_seqno && !options.allow_db_generated_files;
@@ -381,14 +380,14 @@ impl Background {
         let mut places = Vec::with_capacity(ingests.len());
         for ingest in ingests {
             let needs_number = ingest.options.snapshot_consistency && has_snapshots;
-            // Why also the second: readers of several families would otherwise see the files of one
-            // before those of the others. Why also the third: snapshots are taken until the files
-            // are published.
+            // Several families need one, because their readers would otherwise see the files of one
+            // before those of the others. `snapshot_consistency` needs one, because snapshots are
+            // taken until the files are published.
             let wants_number = needs_number || ingests.len() > 1 || ingest.options.snapshot_consistency;
             match self.place_family(&mut state, ingest, needs_number, wants_number, &mut reservations.held) {
                 Ok(placed) => places.push(placed),
                 Err(error) => {
-                    // Lock: what gives the reservations back takes it.
+                    // Lock: releasing the reservations takes it.
                     drop(state);
                     return Err(error);
                 }
@@ -449,7 +448,7 @@ impl Background {
                         "it has to be newer than what is in its range, or than a snapshot, and `allow_global_seqno` is not set",
                     );
                 }
-                // A file of number 0 would keep others from being ingested behind it.
+                // A file of number 0 would prevent others from being ingested behind it.
                 let has_reserved = jobs.options.reserved_level().is_some();
                 let wants = wants_number || place.overlaps || ingest.overlap || has_reserved;
                 let number = (wants && allow_global_seqno && !allow_db_generated_files).then(|| {
@@ -470,7 +469,7 @@ impl Background {
             }
             placed.push((level, number));
         }
-        // Why not before: one file of a call is not in the way of another.
+        // Reserved only now, because files of one call do not conflict with each other.
         let running = &mut state.jobs(&self.options(), family).running;
         for (file, (level, _)) in ingest.files.iter().zip(&placed).filter(|(_, (level, _))| level.index() > 0)
         {
@@ -480,8 +479,8 @@ impl Background {
         Ok(placed)
     }
 
-    /// Adds the files where they go, and publishes their sequence numbers. Returns what to tell of
-    /// each.
+    /// Installs the files at their destinations, and publishes their sequence numbers. Returns the
+    /// infos for listeners.
     async fn install_ingested(
         self: &Arc<Self>,
         ingests: Vec<FamilyIngest>,
@@ -491,11 +490,11 @@ impl Background {
         let versions = &self.parts.flush.versions;
         let first = held.next_seq();
         let numbers = places.iter().flatten().filter_map(|(_, number)| *number);
-        // Those that keep their numbers, such as a table of a newer database, are published with
-        // what is written next.
+        // Kept numbers larger than the current one, such as those of a newer database's table, are
+        // published with the next write.
         let kept = ingests.iter().flat_map(|ingest| &ingest.files).map(|file| file.file.largest_seq.0);
-        // Why one at least: whoever depends on nobody having written since a number has to see that
-        // somebody has.
+        // At least one number is taken, because a caller that depends on keys being unchanged since
+        // a number must see that there was a write.
         let last = numbers.map(|number| first.0 + number).chain(kept).fold(first.0, u64::max);
         let taken = held.take_to(SeqNo(last))?;
         for (ingest, placed) in ingests.iter().zip(places) {
@@ -512,7 +511,7 @@ impl Background {
             let family = &ingest.family;
             let mut edit = VersionEdit {
                 column_family: family.id(),
-                // Why: whoever follows the logs finds by it why they leave numbers out.
+                // Followers of the logs need it to explain the gap in their sequence numbers.
                 last_sequence: Some(SeqNo(last)),
                 ..VersionEdit::default()
             };
@@ -524,7 +523,7 @@ impl Background {
                 if let Some(number) = number {
                     (file.smallest_seq, file.largest_seq) = (number, number);
                 }
-                // Compat: the smallest number is for what is older than all else.
+                // Compat: the smallest epoch number marks files older than all others.
                 file.epoch_number =
                     if ingest.options.ingest_behind { 1 } else { versions.new_epoch(family.id()) };
                 (file.oldest_ancestor_time_s, file.creation_time_s) = (now_s, now_s);

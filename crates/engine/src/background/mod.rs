@@ -1,33 +1,34 @@
-//! Background work: which flush, compaction or recovery runs now, and who waits for it.
+//! Background work: scheduling flushes, compactions and recoveries, and waiting for them.
 //!
 //! | file | holds |
 //! |---|---|
-//! | this one | `Background`, its parts and what is known of the jobs that run |
-//! | `flushes` | what makes a flush run, and running it |
-//! | `by_hand` | compactions that somebody asks for |
-//! | `aborts` | compactions that are all stopped, by whomever they were asked for |
-//! | `compactions` | the same for compactions, which `lsm` picks and `compact` carries out |
-//! | `ingests` | files that are ingested |
-//! | `stalls` | a family's state as a condition for writers |
-//! | `recover` | going on after a background error |
-//! | `timers` | what is due by time alone |
+//! | this one | `Background`, its parts and the state of the running jobs |
+//! | `flushes` | triggering and running flushes |
+//! | `by_hand` | manual compactions |
+//! | `aborts` | aborting all compactions, automatic and manual |
+//! | `compactions` | automatic compactions, which `lsm` picks and `compact` runs |
+//! | `ingests` | ingestion of files |
+//! | `stalls` | write stalls that follow from a family's state |
+//! | `recover` | recovery from background errors |
+//! | `timers` | periodic work |
 //! | `wait` | work that closing waits for, pausing, waiting, closing |
 //!
 //! In: triggers of writers, calls of the user, the ends of jobs. Out: jobs on the environment's
 //! threads: flushes at high priority, compactions at low, those into the last level at bottom
-//! priority. Whatever changes something calls `Background::schedule`; one task sleeps until
-//! something is due by time alone.
+//! priority. Every change of the state calls `Background::schedule`; one task sleeps until periodic
+//! work is due.
 //!
 //! Invariants:
-//! - Every running job is counted, until it ends, however it ends.
+//! - Every running job is counted, until it ends in any way.
 //! - A family has at most one flush at a time; no file is in two compactions.
-//! - Work that has begun, also a seal or a recovery, is a job of the database. It runs to its end
-//!   even if its caller no longer waits, so nobody waits for a caller's future that is not polled.
-//! - Compactions that wait for room wait as long as a recovery looks for room, or an error stands.
-//! - After `Background::close` has returned nothing runs.
+//! - Started work, including a seal or a recovery, is a job of the database. It runs to its end
+//!   even if its caller no longer waits, so no other work waits for a caller's future that is not
+//!   polled.
+//! - Compactions that wait for space wait while a recovery checks for space, or an error stands.
+//! - No job runs after `Background::close` has returned.
 //!
-//! Lock: `state`; held to decide and to count, never while waiting or writing. In it, the health's,
-//! and a family's exchange, may be taken.
+//! Lock: `state`; held to decide and to count, never while waiting or writing. The health's lock,
+//! and a family's exchange lock, may be taken within it.
 
 mod aborts;
 mod by_hand;
@@ -70,7 +71,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// What background work is done with.
+/// Parts of the database that background work uses.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) flush: FlushContext,
@@ -80,17 +81,17 @@ pub(crate) struct Parts {
     pub(crate) triggers: Arc<Triggers>,
 }
 
-/// See the module.
+/// Scheduler of background work; see the module.
 #[derive(Debug)]
 pub(crate) struct Background {
     parts: Parts,
     surroundings: Arc<JobSurroundings>,
     state: Mutex<State>,
-    /// Something began, ended or was allowed.
+    /// Notified when a job began, ended or was allowed.
     changed: Event,
     /// Writes statistics to the LOG file.
     stats_dump: OnceLock<StatsDump>,
-    /// Keeps statistics.
+    /// Stores statistics in memory.
     stats_kept: OnceLock<StatsDump>,
 }
 
@@ -102,7 +103,7 @@ impl std::fmt::Debug for StatsDump {
     }
 }
 
-/// Most jobs at a time.
+/// Maximum numbers of concurrent jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Limits {
     flushes: usize,
@@ -110,8 +111,8 @@ struct Limits {
 }
 
 impl Limits {
-    /// Compat: the two older options, where one is set, count instead of `max_background_jobs`;
-    /// else a quarter of it are flushes.
+    /// Compat: the two older options, if one is set, replace `max_background_jobs`; otherwise a
+    /// quarter of the jobs are flushes.
     fn new(options: &DbOptions) -> Self {
         let at_least_one = |n: i32| usize::try_from(n).unwrap_or(0).max(1);
         let (flushes, compactions) = (options.max_background_flushes, options.max_background_compactions);
@@ -123,9 +124,9 @@ impl Limits {
         Self { flushes: at_least_one(flushes), compactions: at_least_one(compactions) }
     }
 
-    /// Has at least as many threads run background jobs.
+    /// Raises the number of background threads to at least these.
     ///
-    /// Why at most raised: databases that share an environment share its threads.
+    /// Never lowered, because databases that share an environment share its threads.
     fn raise_threads(self, env: &Env) {
         for (priority, threads) in [(Priority::High, self.flushes), (Priority::Low, self.compactions)] {
             env.set_background_threads(priority, threads.max(env.background_threads(priority)));
@@ -138,87 +139,87 @@ struct State {
     families: BTreeMap<ColumnFamilyId, FamilyJobs>,
     flushes: usize,
     compactions: usize,
-    /// Seals and recoveries that were asked for and have not ended.
+    /// Requested seals and recoveries that have not ended.
     asked: usize,
     recovering: bool,
-    /// The task that waits for what is due by time has not ended.
+    /// True while the task for periodic work exists.
     keeps_time: bool,
-    /// The task that opens tables has not ended.
+    /// True while the task that opens tables exists.
     opens_files: bool,
-    /// Jobs that have ended and may let others begin.
+    /// Ended jobs that have not yet scheduled their successors.
     settling: usize,
-    /// Calls of `pause_background_work` that were not taken back.
+    /// Calls of `pause_background_work` that were not undone.
     paused: usize,
-    /// Compactions that somebody has asked for.
+    /// Manual compactions.
     by_hand: by_hand::ByHand,
-    /// Calls of `abort_all_compactions` that were not taken back.
+    /// Calls of `abort_all_compactions` that were not undone.
     aborted: usize,
-    /// The database is about to be closed: from now on no pause has an effect.
+    /// True if the database is about to be closed: a pause has no effect any more.
     ending: bool,
     closing: bool,
-    /// Background work was cancelled for good: no job begins any more.
+    /// True if background work was cancelled permanently: no job begins any more.
     cancelled: bool,
-    /// Every memtable with at most this largest sequence number was sealed together with all others
-    /// of its moment.
+    /// Every memtable with at most this largest sequence number was sealed together with those of
+    /// all other families.
     sealed_through: SeqNo,
-    /// Families that are flushed in one change though the options do not say so.
+    /// Families that are flushed in one change although the options do not require it.
     together: Vec<flushes::Together>,
-    /// How many of those there have been.
+    /// Number of such groups so far.
     groups: u64,
-    /// While there is no room for compactions none starts by itself.
+    /// Set while compactions lack space; no automatic one starts then.
     room_wanted: Option<RoomWanted>,
-    /// The family whose compaction was the last to find no room, until one of its own succeeds.
+    /// The family whose compaction was the last to lack space, until one of its own succeeds.
     starved: Option<ColumnFamilyId>,
-    /// How often it was tried to go on after an error since that has led to anything.
+    /// Number of failed recovery attempts since the last success.
     vain_attempts: u32,
-    /// Flushes that have failed since the database was opened.
+    /// Number of failed flushes since the database was opened.
     failed_flushes: u64,
-    /// How fast delayed writers go.
+    /// Rate of delayed writers.
     delayed_rate: Option<DelayedWriteRate>,
-    /// Families whose compactions found no room at the look that is being made.
+    /// Families whose compactions lacked space in the current pass of the scheduler.
     refused: Vec<(Arc<Family>, Error)>,
-    /// The family that is asked first for the next compaction.
+    /// The family considered first for the next compaction.
     turn: ColumnFamilyId,
 }
 
-/// What a compaction needs that has failed for want of room.
+/// Space required by a compaction that failed for lack of it.
 #[derive(Clone, Debug)]
 struct RoomWanted {
     family: ColumnFamilyId,
-    /// Of its tables.
+    /// Directory of its outputs.
     directory: PathBuf,
     bytes: u64,
     error: Error,
 }
 
-/// What is known of a family's jobs.
+/// State of a family's jobs.
 #[derive(Debug)]
 struct FamilyJobs {
-    /// What is sealed shall be flushed however little it is.
+    /// Reason to flush sealed memtables even if they are few, or None.
     flush_wanted: Option<FlushReason>,
     flushing: bool,
-    /// Flushes that have begun, and of them those that have ended.
+    /// Number of flushes that have begun, and number of those that have ended.
     flushes_begun: u64,
     flushes_ended: u64,
     running: Running,
-    /// Of the compactions that run.
+    /// Progress of the running compactions.
     progress: Vec<Arc<Progress>>,
-    /// Sorted runs that are being compacted.
+    /// Number of sorted runs being compacted.
     compacted_runs: usize,
-    /// Bytes that were due for compaction when it was looked at last.
+    /// Bytes pending compaction at the last check.
     pending_bytes: u64,
-    /// The error of the last flush, if it failed, and how many had failed with it.
+    /// Error of the last flush, if it failed, and the count of failed flushes including it.
     flush_failure: Option<(u64, Error)>,
-    /// No compaction before this time, since the last one failed.
+    /// Time before which no compaction starts, because the last one failed.
     rests_until: Duration,
-    /// Why the compaction that is due was not begun, if there is no room for it.
+    /// Error of the due compaction, if it lacks space.
     no_room: Option<Error>,
     options: Arc<CompactionOptions>,
-    /// While its backlog presses.
+    /// Held while the family's backlog is urgent.
     hurry: Hurries,
 }
 
-/// Why jobs do not give way to others.
+/// Urgency of jobs, which then do not yield to others.
 #[derive(Debug, Default)]
 struct Hurries {
     flush: Option<Hurry>,
@@ -256,7 +257,7 @@ impl FamilyJobs {
     }
 }
 
-/// What the compactions of a family go by.
+/// Returns the options for compactions of a family.
 pub(crate) fn compaction_options(options: &DbOptions, family: &Family) -> CompactionOptions {
     let paths = family.tables.shared.path_target_sizes.clone();
     CompactionOptions::new(options, &family.settings().options, paths)
@@ -267,17 +268,17 @@ impl State {
         self.families.entry(family.id()).or_insert_with(|| FamilyJobs::new(options, family))
     }
 
-    /// Forgets families that are open no more, but for those that have jobs.
+    /// Removes the state of closed families without jobs.
     fn forget_closed(&mut self, open: &Families) {
-        // Why also the last: who has reserved something gives it back.
+        // Reservations are checked too, because their holders still release them.
         let works =
             |jobs: &FamilyJobs| jobs.flushing || !jobs.progress.is_empty() || !jobs.running.is_empty();
         self.families.retain(|id, jobs| works(jobs) || open.get(*id).is_some());
     }
 
-    /// Whether no flush and no compaction runs, by whomever it was asked for.
+    /// Returns true if no flush and no compaction, automatic or manual, runs.
     fn has_no_job(&self) -> bool {
-        // Why those too: compactions by hand are not among those that are counted.
+        // Checked too, because manual compactions are not in the count of compactions.
         let compacts = self.families.values().any(|jobs| !jobs.progress.is_empty());
         self.flushes == 0 && self.compactions == 0 && !compacts
     }
@@ -292,7 +293,7 @@ impl State {
 }
 
 impl Background {
-    /// Nothing runs yet; connects itself to what it has to hear of.
+    /// Creates the scheduler without jobs, and connects it to its sources of events.
     pub(crate) fn new(parts: Parts) -> Arc<Background> {
         Limits::new(&parts.flush.options.get()).raise_threads(&parts.flush.env);
         let background = Arc::new(Background {
@@ -337,7 +338,7 @@ impl Background {
         }
     }
 
-    /// A family was created.
+    /// Called when a family was created.
     pub(crate) fn family_added(self: &Arc<Self>, family: &Arc<Family>) {
         let families = self.parts.families.all();
         let place = families.partition_point(|other| other.id() <= family.id());
@@ -346,15 +347,15 @@ impl Background {
         self.look_at(family);
     }
 
-    /// Options of these families, or of the database, are others now.
+    /// Called when options of these families, or of the database, have changed.
     pub(crate) fn options_changed(self: &Arc<Self>, families: &[Arc<Family>]) {
         let options = self.options();
         Limits::new(&options).raise_threads(self.env());
         {
             let mut state = self.state.lock();
             for family in families {
-                // Why again from the family: of two that change, whoever comes last here may have
-                // changed first.
+                // Read from the family again, because of two concurrent changes the last caller
+                // here may have changed first.
                 let settled = compaction_options(&options, family);
                 state.jobs(&options, family).options = Arc::new(settled);
             }
@@ -367,24 +368,24 @@ impl Background {
         self.schedule();
     }
 
-    /// Writers that are delayed go at this rate at first.
+    /// Sets the initial rate of delayed writers.
     pub(crate) fn set_delayed_write_rate(&self, bytes_per_sec: u64) {
         let mut state = self.state.lock();
         state.delayed_rate = Some(DelayedWriteRate::new(bytes_per_sec));
-        // Lock: set within, so that it is not set behind a look that went by it already.
+        // Lock: set within, so that a concurrent check cannot overwrite it with the older rate.
         self.parts.stalls.set_rate(bytes_per_sec);
     }
 
-    /// A family was dropped: it stalls nobody and gets no jobs any more.
+    /// Called when a family was dropped: it stalls no writer and gets no jobs any more.
     pub(crate) fn family_dropped(self: &Arc<Self>, family: &Arc<Family>) {
         self.look_at(family);
         self.follow_log_limit();
-        // What those of earlier ones leave whose jobs run still goes with the next.
+        // State of previously dropped families whose jobs have ended since is removed as well.
         self.state.lock().forget_closed(&self.parts.families);
         self.changed.notify(usize::MAX);
     }
 
-    /// What the family has to do holds up nobody any more.
+    /// Releases the stalls caused by a family's backlog.
     fn forget_backlog(&self, state: &mut State, family: &Arc<Family>) {
         self.parts.stalls.forget(family.id());
         if state.room_wanted.as_ref().is_some_and(|wanted| wanted.family == family.id()) {
@@ -398,14 +399,14 @@ impl Background {
         }
     }
 
-    /// Puts the limit of all logs in force as the options and the families are now.
+    /// Sets the limit of all logs for the current options and families.
     fn follow_log_limit(&self) {
-        // Lock: of two who come at once, the later one has seen what both have changed.
+        // Lock: of two concurrent callers, the later one sees both changes.
         let _state = self.state.lock();
         self.parts.triggers.set_max_log_bytes(self.max_log_bytes());
     }
 
-    /// Starts whatever may run now. Called after anything that may allow a job; never waits.
+    /// Starts the jobs that may run now. Called after any event that may allow a job; never waits.
     pub(crate) fn schedule(self: &Arc<Self>) {
         let mut starts: Vec<Start> = Vec::new();
         let refused = {
@@ -435,12 +436,12 @@ impl Background {
         }
     }
 
-    /// Gives the place of a job back and starts what may run then.
+    /// Releases the place of a job and starts the jobs that may run then.
     ///
-    /// Why counted: in between nothing runs, though the end of this job may make another due, and
-    /// whoever waits for all of them must not take that for the end.
+    /// Counted, because no job runs in between, though the end of this one may make another due,
+    /// and a caller that waits for all jobs must not return then.
     fn settle(self: &Arc<Self>, slot: impl Drop) {
-        /// However it ends.
+        /// Decrements the count on every exit.
         struct Settling<'a>(&'a Background);
         impl Drop for Settling<'_> {
             fn drop(&mut self) {
@@ -454,12 +455,12 @@ impl Background {
         self.schedule();
     }
 
-    /// Somebody waits for jobs of all kinds.
+    /// Raises the priority of jobs of all kinds while a caller waits for them.
     fn hurry(&self) -> [Hurry; 3] {
         Priority::ALL.map(|priority| self.env().hurry(priority))
     }
 
-    /// Families that something is kept of.
+    /// Returns the number of families with state.
     #[cfg(test)]
     pub(crate) fn known_families(&self) -> usize {
         self.state.lock().families.len()
@@ -469,17 +470,17 @@ impl Background {
         &self.parts.flush.env
     }
 
-    /// The database's options as they are now.
+    /// Returns the current options of the database.
     fn options(&self) -> Arc<DbOptions> {
         self.parts.flush.options.get()
     }
 
-    /// Tells everybody who waits that something has changed.
+    /// Wakes all waiters after a change.
     fn notify(&self) {
         self.changed.notify(usize::MAX);
     }
 
-    /// Waits until `check` has an answer; it is asked again after every change.
+    /// Waits until `check` returns a value; it is called again after every change.
     async fn wait_for<T>(&self, mut check: impl FnMut() -> Option<T>) -> T {
         loop {
             let changed = self.changed.listen();

@@ -1,9 +1,9 @@
-//! Opening all tables beside what the database does (`open_files_async`).
+//! Opening all tables in the background (`open_files_async`).
 //!
-//! In: the trees as the database was opened with them. Out: open tables, and a line in LOG for a
-//! tree of which one cannot be opened; whoever reads it is told again.
+//! In: the trees with which the database was opened. Out: open tables, and a line in LOG for a tree
+//! with a table that cannot be opened; reads of that table return the error again.
 //!
-//! Invariant: the trees are held meanwhile, so that no file is removed that is just being opened.
+//! Invariant: the trees are held meanwhile, so that no file is removed while it is being opened.
 
 use super::Background;
 use karst_base::events::LogLevel;
@@ -14,7 +14,7 @@ use karst_storage::column_family::Family;
 use std::sync::{Arc, Weak};
 
 impl Background {
-    /// Begins to open all tables, at most `together` at a time.
+    /// Starts opening all tables, at most `together` at a time.
     pub(super) fn open_files(self: &Arc<Self>, together: usize) {
         self.state.lock().opens_files = true;
         let tree = |family: &Arc<Family>| (family.clone(), family.superversion().version().clone());
@@ -46,7 +46,7 @@ async fn open_files(slot: OpeningSlot, trees: Vec<(Arc<Family>, Arc<Version>)>, 
     }
 }
 
-/// Says that no more tables are opened.
+/// Marks the task as ended when dropped.
 struct OpeningSlot(Weak<Background>);
 
 impl Drop for OpeningSlot {

@@ -1,9 +1,9 @@
-//! Going on after a background error: automatically, as often as the options allow, or because the
-//! user asks.
+//! Recovery from background errors: automatically, as often as the options allow, or on request of
+//! the user.
 //!
-//! Invariant: writes are accepted again only after everything that was in memory is in tables, in
-//! one change, and the MANIFEST needs no log that was written to before; so it does not matter
-//! where a torn log ends.
+//! Invariant: writes are accepted again only after all entries that were in memory are in tables,
+//! in one change, and the MANIFEST needs no log that was written before; therefore the position of
+//! a torn log's end is irrelevant.
 
 use super::{Background, cancelled, closed};
 use crate::flush::{FamilyFlush, Phase};
@@ -22,20 +22,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A look whether there is room comes no sooner after the one before.
+/// Minimum pause between two checks for space.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
-/// Pauses between attempts grow up to this, or are as long as the option has them.
+/// Maximum pause between attempts, unless the option is longer.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// How long to wait before the next attempt to go on, after so many that have led to nothing: at
-/// first as long as the option has it, then twice as long each time.
+/// Returns the pause before the next attempt to recover, after `vain_attempts` failed ones: first
+/// the option's, then twice as long each time.
 fn pause_after(vain_attempts: u32, pause: Duration) -> Duration {
     let factor = 1u32.checked_shl(vain_attempts.saturating_sub(1)).unwrap_or(u32::MAX);
     pause.saturating_mul(factor).min(LONGEST_PAUSE.max(pause))
 }
 
 impl Background {
-    /// An error was reported, by whomever. Does not wait.
+    /// Called when an error was reported. Does not wait.
     pub(super) fn failed(self: &Arc<Self>, error: &BackgroundError, reaction: Reaction) {
         let stats = &self.parts.flush.stats;
         stats.tick(Ticker::ErrorHandlerBgErrorCount);
@@ -68,37 +68,37 @@ impl Background {
         }));
     }
 
-    /// How often a recovery tries that nobody asked for; `None` if there is none.
+    /// Returns the maximum number of attempts of an automatic recovery, or None if it is disabled.
     fn attempts(&self) -> Option<u32> {
         u32::try_from(self.options().max_bgerror_resume_count).ok().filter(|attempts| *attempts > 0)
     }
 
-    /// Returns whether it has succeeded.
+    /// Runs an automatic recovery. Returns true if it has succeeded.
     async fn recover_by_itself(self: &Arc<Self>, attempts: u32) -> bool {
         let (tries, recovered) = self.try_to_recover(attempts).await;
         self.parts.flush.stats.measure(HistogramKind::ErrorHandlerAutoresumeRetryCount, u64::from(tries));
         recovered
     }
 
-    /// Returns how often it has tried, and whether that helped.
+    /// Returns the number of attempts, and true if one succeeded.
     async fn try_to_recover(self: &Arc<Self>, attempts: u32) -> (u32, bool) {
-        // Why not less: without a pause this would keep a thread busy.
+        // At least this long, because without a pause this would keep a thread busy.
         let pause = Duration::from_micros(self.options().bgerror_resume_retry_interval).max(SHORTEST_PAUSE);
         self.parts.flush.stats.tick(Ticker::ErrorHandlerAutoresumeCount);
         for attempt in 0..attempts {
             let vain = self.state.lock().vain_attempts;
-            // Why no attempt at once where there is no space: nothing has had the time to free any.
+            // No immediate attempt without space, because no job had time to free any.
             let waits = vain > 0 || self.lacks_space().is_some();
             if waits && !self.rest(pause_after(vain, pause), pause).await {
                 return (attempt, false);
             }
-            // Why asked anew each time: a worse error may have come, which needs less.
+            // Read again each time, because a worse error may have come, which needs less space.
             let mut vain_looks = 0;
             while let Some(error) = self.lacks_space()
                 && !self.has_room_for(&error).await
             {
-                // Why longer each time there: that look writes a MANIFEST, the others write
-                // nothing.
+                // A longer pause each time after an error of the MANIFEST, because that check
+                // writes a MANIFEST, and the others write nothing.
                 vain_looks += u32::from(error.reason.is_of_manifest());
                 if !self.rest(pause_after(vain_looks, pause), pause).await {
                     return (attempt, false);
@@ -125,14 +125,14 @@ impl Background {
         (attempts, false)
     }
 
-    /// Rests before the next attempt, where room is wanted no longer than until somebody has made
-    /// some: a look each `interval` tells. `false` as for [`sleep`](Self::sleep).
+    /// Pauses before the next attempt; if space is lacking, only until some has been freed, checked
+    /// each `interval`. `false` like [`sleep`](Self::sleep).
     ///
-    /// Why not simply the pause: it has grown while the disk was full, and says nothing of when
-    /// there is room.
+    /// Not the full pause then, because it has grown while the disk was full, and is unrelated to
+    /// the time at which space is freed.
     async fn rest(&self, span: Duration, interval: Duration) -> bool {
         let until = self.env().now() + span;
-        // Why behind the first interval: what a failed attempt has written is being removed.
+        // After the first interval, because the output of a failed attempt is still being removed.
         let mut free_then = None;
         loop {
             let left = until.saturating_sub(self.env().now());
@@ -157,7 +157,7 @@ impl Background {
         }
     }
 
-    /// Bytes of all memtables.
+    /// Returns the bytes of all memtables.
     fn in_memory(&self) -> u64 {
         let memory = |family: &Arc<Family>| {
             family.superversion().memtables().map(|memtable| memtable.memory_bytes() as u64).sum::<u64>()
@@ -165,7 +165,7 @@ impl Background {
         self.parts.families.all().iter().map(memory).sum()
     }
 
-    /// Where flushes go.
+    /// Returns the directories that flushes write to.
     fn first_directories(&self) -> Vec<PathBuf> {
         let mut first: Vec<_> = self.parts.families.all().iter().map(first_directory).collect();
         first.sort_unstable();
@@ -173,7 +173,7 @@ impl Background {
         first
     }
 
-    /// Bytes that are free where flushes and logs go, as far as can be told.
+    /// Returns the free bytes of the directories that flushes and logs are written to, where known.
     async fn free_bytes(&self) -> Vec<u64> {
         let mut directories = self.first_directories();
         directories
@@ -185,12 +185,12 @@ impl Background {
         self.env().run_blocking(free).await
     }
 
-    /// The error that stands, if it is one for want of room.
+    /// Returns the current error if it is one of lacking space.
     fn lacks_space(&self) -> Option<BackgroundError> {
         self.parts.health.current().filter(|error| error.error.kind().lacks_space())
     }
 
-    /// Waits for the room that compactions wait for, while everything else goes on. `false` if
+    /// Waits for the space that compactions need, while all other work continues. `false` if
     /// another error came first.
     async fn compactions_go_on(self: &Arc<Self>, pause: Duration) -> bool {
         loop {
@@ -208,13 +208,13 @@ impl Background {
         }
     }
 
-    /// Whether there is room for what failed, as far as can be told: for the compaction, or for
-    /// what is in memory.
+    /// Returns true if there seems to be space for the failed job: for the compaction, or for the
+    /// memtables.
     async fn has_room_for(&self, failed: &BackgroundError) -> bool {
         if failed.reason.is_of_manifest() {
-            // Why: as long as it is not known which files the MANIFEST names, none is removed,
-            // neither those that the failed job has left. A new one, which is small, says it.
-            // Why its outcome does not matter: what recovers writes another.
+            // While the files named by the MANIFEST are uncertain, none is removed, not even the
+            // output of the failed job. A new MANIFEST, which is small, resolves that. The outcome
+            // is ignored, because the recovery writes another one.
             let _ = self.parts.flush.versions.install(Change::default()).await;
         }
         if failed.error.kind() == ErrorKind::SpaceLimit {
@@ -236,14 +236,14 @@ impl Background {
         true
     }
 
-    /// Refuses while the files have as many bytes as they may.
+    /// Returns an error while the files have reached the space limit.
     fn check_space(&self) -> Result<()> {
         self.parts.flush.shared.space.as_ref().map_or(Ok(()), SstFileManager::check)
     }
 
-    /// Whether so many bytes are free in the directory, as far as can be told.
+    /// Returns true if this many bytes are free in the directory, or if that is unknown.
     async fn has_room(&self, path: PathBuf, bytes: u64) -> bool {
-        // Why not an error: what cannot be told is found out by trying.
+        // Unknown counts as free, because the attempt will show it.
         let free = self.env().run_blocking(move |env| env.fs().free_bytes(&path)).await;
         free.ok().flatten().is_none_or(|free| free >= bytes)
     }
@@ -264,11 +264,11 @@ impl Background {
         }
     }
 
-    /// Goes on after a background error; nothing to do if there is none. If a recovery runs, its
-    /// outcome counts. One that was begun goes on if this is dropped.
+    /// Recovers from a background error; does nothing without one. If a recovery runs, waits for
+    /// its outcome. A started recovery continues if this is dropped.
     ///
     /// # Errors
-    /// The error is not one that can be overcome, or it, or another, came again.
+    /// The error cannot be overcome, or it, or another, occurred again.
     pub(crate) async fn resume(self: &Arc<Self>) -> Result<()> {
         let recovery = loop {
             let changed = self.changed.listen();
@@ -284,8 +284,8 @@ impl Background {
         };
         let slot = self.asked_slot().ok_or_else(closed)?;
         let this = self.clone();
-        // Why a job of its own: a flush that ended with its caller would leave a change on its way
-        // into the MANIFEST, and the next recovery would flush the same memtables once more.
+        // In its own job, because a flush that ended with its caller would leave a change on its
+        // way into the MANIFEST, and the next recovery would flush the same memtables again.
         let task = self.env().spawn(Priority::High, async move {
             let outcome = this.recover(recovery).await;
             drop(slot);
@@ -319,10 +319,11 @@ impl Background {
         let mut state = self.state.lock();
         let compacts = from == BackgroundErrorReason::Compaction;
         if !compacts {
-            // Why not else: whether a compaction succeeds now is yet to be seen.
+            // Not after an error of a compaction, because the compaction has yet to succeed.
             state.vain_attempts = 0;
         }
-        // Why else not: whoever recovers by itself looks whether there is room for them.
+        // Not during an automatic recovery otherwise, because that checks for the compactions'
+        // space.
         if compacts || !state.recovering {
             state.room_wanted = None;
         }
@@ -331,7 +332,7 @@ impl Background {
     fn check_resumable(&self) -> Result<()> {
         let checked = self.parts.flush.pipeline.check_resumable();
         if let Err(error) = &checked {
-            // Why reported: it is fatal, so nobody tries again.
+            // Reported, because it is fatal, so no further attempt follows.
             self.parts.health.report(error, BackgroundErrorReason::WriteCallback);
         }
         checked
@@ -346,16 +347,16 @@ impl Background {
         if from != Some((Severity::Soft, BackgroundErrorReason::Compaction)) {
             self.check_resumable()?;
             let first_log = self.flush_everything().await?;
-            // Why again: writes that were under way when something else failed may have met a log
-            // that fails, too.
+            // Checked again, because writes that were in progress when another job failed may also
+            // have met a failing log.
             self.check_resumable()?;
             self.parts.flush.pipeline.resume(first_log).await?;
         }
         recovery.succeed()
     }
 
-    /// Flushes all memtables of all families in one change that needs no log before the one it
-    /// returns.
+    /// Flushes all memtables of all families in one change that needs no log before the returned
+    /// one.
     async fn flush_everything(self: &Arc<Self>) -> Result<FileNumber> {
         let Sealed { families, log, largest_seq, .. } = self.parts.flush.pipeline.seal(Sealing::All).await?;
         let (flushes, slot) = self
@@ -368,8 +369,8 @@ impl Background {
                 if busy || state.is_paused() {
                     return None;
                 }
-                // Why no further: a batch that is sealed later may have a part in a family that is
-                // not among these.
+                // Only up to `largest_seq`, because a batch that is sealed later may have a part in
+                // a family that is not among these.
                 let flush = |family| FamilyFlush::of(&self.parts.flush.versions, family, Some(largest_seq));
                 let flushes: Vec<FamilyFlush> = families.iter().filter_map(flush).collect();
                 let slot = self.flush_slot(&mut state, &flushes);
@@ -386,12 +387,12 @@ impl Background {
         }
         let gone = families.iter().any(|family| family.is_dropped());
         if matches!(&outcome, Err((Phase::Install, error)) if gone && error.kind() == ErrorKind::NotFound) {
-            // Why: the change came behind the end of a family, and the others still need it.
+            // The change came after a family was dropped, and the other families still need it.
             return Box::pin(self.flush_everything()).await;
         }
         outcome.map(|_| log).map_err(|(phase, error)| {
             if phase == Phase::Write {
-                // Why reported: what it is now may be worse than what it was.
+                // Reported, because the new error may be more severe than the previous one.
                 self.parts.health.report(&error, BackgroundErrorReason::Flush);
             }
             error
@@ -399,22 +400,21 @@ impl Background {
     }
 }
 
-/// Where a family's flushes go.
+/// Returns the directory that a family's flushes write to.
 fn first_directory(family: &Arc<Family>) -> PathBuf {
     family.tables.shared.directories[0].clone()
 }
 
-/// The place of a recovery that runs by itself; there is one such place. It is empty once it is
-/// back.
+/// The single place for an automatic recovery. None once it is released.
 struct RecoverySlot(Option<Arc<Background>>);
 
 impl RecoverySlot {
-    /// Gives the place back after a recovery that has succeeded. If an error has come since, it
-    /// keeps the place and returns how often to try anew.
+    /// Releases the place after a recovery that has succeeded. If an error has come since, keeps
+    /// the place and returns the number of further attempts.
     ///
-    /// Lock: it looks for an error and gives the place back under one lock, `state`.
-    /// [`Background::failed`] looks at the place under the same lock, after its error was noted. So
-    /// either this sees the error, or whoever reports it finds the place free.
+    /// Lock: checks for an error and releases the place under one lock, `state`.
+    /// [`Background::failed`] checks the place under the same lock, after its error was recorded.
+    /// Therefore either this sees the error, or the reporter finds the place free.
     fn give_back_unless_failed_again(&mut self) -> Option<u32> {
         let background = self.0.as_ref()?;
         let attempts = background.attempts();

@@ -1,5 +1,5 @@
-//! A family's state as a condition for writers: looked at whenever its memtables or its tree have
-//! changed. The rules are `lsm`'s.
+//! Write stalls that follow from a family's state, updated whenever its memtables or its tree have
+//! changed. The rules are in `lsm`.
 
 use super::{Background, FamilyJobs};
 use karst_lsm::pick::CompactionOptions;
@@ -13,12 +13,12 @@ fn backlog(family: &Family, options: &CompactionOptions) -> Backlog {
 }
 
 impl Background {
-    /// Looks at what the family's state means for writers.
+    /// Updates the write stall for the family's current state.
     pub(crate) fn look_at(&self, family: &Arc<Family>) {
         let stalls = &self.parts.stalls;
         let mut state = self.state.lock();
-        // Lock: asked within. Whoever has dropped the family looks at it then, and that look comes
-        // later than one that has not seen it yet.
+        // Lock: checked within. Dropping a family is followed by such an update, which comes later
+        // than one that has not seen the drop.
         if family.is_dropped() {
             return self.forget_backlog(&mut state, family);
         }
@@ -46,7 +46,7 @@ impl Background {
         jobs.pending_bytes = backlog.pending_compaction_bytes;
         state.delayed_rate = Some(rate);
         stalls.set_rate(rate.bytes_per_sec());
-        // Lock: set within, so that two who look at once do not leave the older state behind.
+        // Lock: set within, so that of two concurrent updates the older state does not remain.
         stalls.set(family.id(), now, speed_up, l0_compacts);
         drop(state);
         if before != now {
@@ -69,7 +69,7 @@ impl Background {
         }
     }
 
-    /// Whether one more memtable, and its table, would hold writers up.
+    /// Returns true if one more memtable, and its table, would delay or stop writers.
     pub(super) fn flush_would_stall(&self, family: &Family) -> bool {
         let options = self.state.lock().jobs(&self.options(), family).options.clone();
         let now = backlog(family, &options);
@@ -82,14 +82,14 @@ impl Background {
     }
 }
 
-/// What a test has come between a look at a family and what follows from it.
+/// Test hook that runs between reading a family's state and acting on it.
 #[cfg(test)]
 pub(crate) mod overtaken {
     use std::cell::RefCell;
 
     thread_local! {
-        /// By what the next look of this thread is overtaken, at a family or at what is to be
-        /// flushed.
+        /// Action that overtakes the next check of this thread, of a family or of the memtables to
+        /// flush.
         pub(crate) static BETWEEN: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
     }
 

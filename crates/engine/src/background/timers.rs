@@ -1,11 +1,11 @@
-//! What is due by time alone: files that grow too old to be left as they are, statistics in the LOG
-//! file, and statistics that are kept.
+//! Periodic work: compaction of files that reach an age, statistics in the LOG file, and statistics
+//! in memory.
 //!
-//! In: the time, and the options at that time. Out: a look at every family's tree, and calls to
-//! what writes and what keeps statistics.
+//! In: the time, and the current options. Out: a check of every family's tree, and calls that write
+//! and store statistics.
 //!
-//! Why one task for all: they come rarely, and one task that sleeps is one task to end. While it
-//! sleeps it holds the background work weakly, so it keeps nothing alive.
+//! One task for all, because they are infrequent, and a single sleeping task is simple to end.
+//! While it sleeps it holds the background work weakly, so it keeps nothing alive.
 
 use super::{Background, StatsDump};
 use karst_base::pacing::race;
@@ -15,11 +15,11 @@ use karst_storage::column_family::Family;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Looks for files that are due are so many times as frequent as files can become due: a file waits
-/// at most so much longer than it has to.
+/// Number of checks for due files within the shortest age at which files become due; a file is
+/// therefore late by at most this fraction of the age.
 const LOOKS_PER_AGE: u64 = 10;
 
-/// When each thing was done last.
+/// Time of the last run of each task.
 #[derive(Clone, Copy, Debug)]
 struct Last {
     look: Duration,
@@ -27,7 +27,7 @@ struct Last {
     keep: Duration,
 }
 
-/// What it is time for, and in how long to look again at the latest.
+/// The tasks that are due, and the maximum time until the next check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Due {
     look: bool,
@@ -36,7 +36,7 @@ struct Due {
     next: Option<Duration>,
 }
 
-/// How often each thing is done; `None` where nothing of the kind is ever due.
+/// Period of each task; `None` if it is disabled.
 #[derive(Clone, Copy, Debug)]
 struct Every {
     look: Option<Duration>,
@@ -44,7 +44,7 @@ struct Every {
     keep: Option<Duration>,
 }
 
-/// Decides.
+/// Returns the tasks that are due.
 fn due(now: Duration, last: Last, every: Every) -> Due {
     let of = |last: Duration, every: Option<Duration>| match every {
         None => (false, None),
@@ -57,7 +57,8 @@ fn due(now: Duration, last: Last, every: Every) -> Due {
     Due { look, dump, keep, next: [next_look, next_dump, next_keep].into_iter().flatten().min() }
 }
 
-/// The shortest age in seconds at which a file of the family becomes due; `None` if none ever does.
+/// Returns the shortest age in seconds at which a file of the family becomes due; `None` if none
+/// ever does.
 fn shortest_age_s(options: &CompactionOptions) -> Option<u64> {
     let family = &options.family;
     let delay = u64::from(family.bottommost_file_compaction_delay);
@@ -65,7 +66,7 @@ fn shortest_age_s(options: &CompactionOptions) -> Option<u64> {
 }
 
 impl Background {
-    /// Begins to keep the time, until the database is closed.
+    /// Starts the task for periodic work, which runs until the database is closed.
     pub(super) fn keep_time(self: &Arc<Self>) {
         self.state.lock().keeps_time = true;
         let slot = TimeSlot(Arc::downgrade(self));
@@ -76,19 +77,19 @@ impl Background {
         );
     }
 
-    /// Says who writes statistics to the LOG file. The first call counts.
+    /// Sets the writer of statistics to the LOG file. Only the first call has an effect.
     pub(crate) fn on_stats_dump(&self, dump: impl Fn() + Send + Sync + 'static) {
-        // Why ignored: nobody calls twice.
+        // Ignored, because there is only one caller.
         let _ = self.stats_dump.set(StatsDump(Box::new(dump)));
     }
 
-    /// Says who keeps statistics. The first call counts.
+    /// Sets the storage of statistics in memory. Only the first call has an effect.
     pub(crate) fn on_stats_kept(&self, keep: impl Fn() + Send + Sync + 'static) {
-        // Why ignored: nobody calls twice.
+        // Ignored, because there is only one caller.
         let _ = self.stats_kept.set(StatsDump(Box::new(keep)));
     }
 
-    /// How often to look for files that are due for their age.
+    /// Returns the period of checks for files that are due because of their age, or None.
     fn look_every(&self) -> Option<Duration> {
         let options = self.options();
         let age = |family: &Arc<Family>| {
@@ -146,7 +147,7 @@ async fn keep_time(env: Env, slot: TimeSlot, mut last: Last) {
     }
 }
 
-/// Says that the time is kept no more.
+/// Marks the task as ended when dropped.
 struct TimeSlot(std::sync::Weak<Background>);
 
 impl Drop for TimeSlot {

@@ -1,4 +1,4 @@
-//! Work that closing waits for; waiting for background work, pausing it, ending it.
+//! Jobs that closing waits for; waiting for background work, pausing it, ending it.
 
 use super::aborts::aborted;
 use super::flushes::AskedSlot;
@@ -14,23 +14,22 @@ use karst_storage::memtable::MemTable;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Options of a flush that is asked for. RocksDB's names and defaults.
+/// Options of a manual flush, with RocksDB's names and defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlushOptions {
-    /// Return when the entries are in tables, not already when the flush is under way. Default
-    /// true.
+    /// Return when the entries are in tables, instead of when the flush is scheduled. Default true.
     pub wait: bool,
-    /// Begin at once even if writers have to be slowed down because of it. Default false.
+    /// Begin at once even if this slows writers down. Default false.
     pub allow_write_stall: bool,
-    /// All families of the call are flushed as of one moment and in one change, whatever
-    /// `atomic_flush` says. Default false.
+    /// Flush all families of the call as of one moment and in one change, regardless of
+    /// `atomic_flush`. Default false.
     pub force_atomic_flush: bool,
-    /// With `wait`, return when listeners have been told of the flush too. Default false.
+    /// With `wait`, also wait until listeners have been notified of the flush. Default false.
     pub listener_wait: bool,
 }
 
 impl FlushOptions {
-    /// The defaults, but at once.
+    /// The defaults, with `allow_write_stall`.
     pub(crate) const AT_ONCE: FlushOptions =
         FlushOptions { allow_write_stall: true, ..FlushOptions::DEFAULT };
 
@@ -48,23 +47,23 @@ impl Default for FlushOptions {
     }
 }
 
-/// Options of waiting until nothing is left to compact. RocksDB's names and defaults.
+/// Options of waiting for compactions, with RocksDB's names and defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitForCompactOptions {
-    /// Fail rather than wait where background work is paused. Default false.
+    /// Fail instead of waiting if background work is paused. Default false.
     pub abort_on_pause: bool,
     /// Flush all memtables first. Default false.
     pub flush: bool,
-    /// Close the database then, unless waiting has failed. What is in no log is flushed first, as
-    /// closing does. Default false.
+    /// Close the database afterwards, unless waiting has failed. Entries in no log are flushed
+    /// first, like in closing. Default false.
     pub close_db: bool,
-    /// Give up after this time; zero for never. Default zero.
+    /// Maximum time to wait; zero for no limit. Default zero.
     pub timeout: Duration,
 }
 
 impl Background {
-    /// Counts a call that makes files in the directory on its caller's thread: closing waits until
-    /// the result is dropped.
+    /// Counts a call that creates files in the directory on its caller's thread: closing waits
+    /// until the result is dropped.
     ///
     /// # Errors
     /// `Closed`: the database is being closed.
@@ -72,14 +71,14 @@ impl Background {
         self.asked_slot().ok_or_else(closed)
     }
 
-    /// Does `work`, a `what`, as a job of the database: it goes on if the result is dropped, and
-    /// closing waits for it.
+    /// Runs `work`, called `what` in errors, as a job of the database: it continues if the result
+    /// is dropped, and closing waits for it.
     ///
-    /// Files in the directory are made by such jobs, because closing does not wait for a caller's
-    /// future, and once the database is closed the directory may be another opener's.
+    /// Files in the directory are created by such jobs, because closing does not wait for a
+    /// caller's future, and once the database is closed the directory may belong to another opener.
     ///
     /// # Errors
-    /// `Closed`: the database is being closed. `Panicked`: the work did. As `work`.
+    /// `Closed`: the database is being closed. `Panicked`: the work did. Otherwise those of `work`.
     pub(crate) async fn job<T: Send + 'static>(
         self: &Arc<Self>,
         what: &'static str,
@@ -88,8 +87,8 @@ impl Background {
         let slot = self.counted()?;
         let this = self.clone();
         let task = self.env().spawn(Priority::High, async move {
-            // Invariant: files that the work leaves behind are gone, or handed to who removes them,
-            // before the slot is.
+            // Invariant: leftover files are removed, or handed to their remover, before the slot is
+            // released.
             let outcome = caught(what, work).await;
             drop(slot);
             this.schedule();
@@ -98,10 +97,10 @@ impl Background {
         task.await.unwrap_or_else(|error| Err(Error::of_task(what, &error)))
     }
 
-    /// Flushes what the families that `which` names have in memory now.
+    /// Flushes the current memtables of the families that `which` names.
     ///
     /// # Errors
-    /// A background error stands in the way, or came; the database is closed.
+    /// There is a background error, an earlier one or a new one; the database is closed.
     pub(crate) async fn flush_families(
         self: &Arc<Self>,
         which: Sealing,
@@ -133,7 +132,7 @@ impl Background {
         Ok(())
     }
 
-    /// Waits until the flushes of these families that have begun are told of and have ended.
+    /// Waits until the begun flushes of these families have ended, including their notifications.
     async fn wait_told(self: &Arc<Self>, sealed: &[(Arc<Family>, Vec<Arc<MemTable>>)]) {
         let begun: Vec<_> = {
             let state = self.state.lock();
@@ -155,14 +154,14 @@ impl Background {
             if let Err(error) = self.check_works().and_then(|()| self.parts.health.check_writes()) {
                 return Some(Err(error));
             }
-            // Why the second: what nothing is done about would be waited for in vain.
+            // The second condition, because without a job the wait would never end.
             let hopeless = !self.works_for(family);
             (family.is_dropped() || hopeless || !self.flush_would_stall(family)).then_some(Ok(()))
         })
         .await
     }
 
-    /// Whether a job runs, or is about to, that makes the family's backlog smaller.
+    /// Returns true if a job that reduces the family's backlog runs, or is about to.
     fn works_for(&self, family: &Arc<Family>) -> bool {
         let mut state = self.state.lock();
         let busy = state.flushes > 0 || state.compactions > 0 || state.asked > 0;
@@ -170,8 +169,8 @@ impl Background {
         busy || jobs.flushing || !jobs.running.is_empty()
     }
 
-    /// Waits until these memtables are in tables. A flush that fails ends the wait, though it is
-    /// tried again: with `paranoid_checks=false` that may go on for ever.
+    /// Waits until these memtables are in tables. A failed flush ends the wait, although it is
+    /// retried: with `paranoid_checks=false` that may go on forever.
     async fn wait_flushed(
         self: &Arc<Self>,
         sealed: &[(Arc<Family>, Vec<Arc<MemTable>>)],
@@ -195,8 +194,8 @@ impl Background {
             });
             let runs = jobs.iter().any(|jobs| jobs.flushing);
             drop(state);
-            // Why not every error: a soft one leaves flushes alone. And one that runs ends all the
-            // same: it may be the one that has reached the limit of space.
+            // Not every error, because a soft one leaves flushes running. A running flush is
+            // awaited in any case, because it may be the one that has reached the space limit.
             let stopped = match runs || self.parts.health.allows_flush() {
                 true => None,
                 false => self.parts.health.current(),
@@ -207,12 +206,12 @@ impl Background {
         .await
     }
 
-    /// Refuses what would begin, or go on, while the database is being closed.
+    /// Returns an error if the database is being closed.
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.state.lock().closing { Err(closed()) } else { Ok(()) }
     }
 
-    /// The same, and what needs jobs once they were cancelled.
+    /// Returns an error if the database is being closed, or its jobs were cancelled.
     pub(super) fn check_works(&self) -> Result<()> {
         let state = self.state.lock();
         match (state.closing, state.cancelled) {
@@ -222,10 +221,10 @@ impl Background {
         }
     }
 
-    /// What `future` gives. It is given up as soon as the database is being closed.
+    /// Returns the output of `future`, which is dropped as soon as the database is being closed.
     ///
     /// # Errors
-    /// As `future`; the database is being closed.
+    /// Those of `future`; the database is being closed.
     pub(crate) async fn while_open<T>(&self, future: impl Future<Output = Result<T>>) -> Result<T> {
         let closing = Box::pin(self.wait_for(|| self.check_open().err()));
         match race(Box::pin(future), closing).await {
@@ -234,8 +233,8 @@ impl Background {
         }
     }
 
-    /// Lets running jobs end and starts no others until [`unpause`](Self::unpause). Calls add up. A
-    /// call that is dropped before it ends does not count.
+    /// Lets running jobs end and starts no others until [`unpause`](Self::unpause). Calls nest. A
+    /// call that is dropped before it ends has no effect.
     pub(crate) async fn pause(self: &Arc<Self>) {
         self.state.lock().paused += 1;
         let mut counts = UnpauseOnDrop(Some(self.clone()));
@@ -245,10 +244,10 @@ impl Background {
         counts.0 = None;
     }
 
-    /// Takes one [`pause`](Self::pause) back.
+    /// Undoes one [`pause`](Self::pause).
     ///
     /// # Errors
-    /// There is none.
+    /// Background work is not paused.
     pub(crate) fn unpause(self: &Arc<Self>) -> Result<()> {
         {
             let mut state = self.state.lock();
@@ -262,20 +261,20 @@ impl Background {
         Ok(())
     }
 
-    /// Waits until nothing is left to flush or to compact.
+    /// Waits until no flush and no automatic compaction is pending.
     ///
     /// # Errors
-    /// A background error, the end of the database, `TimedOut`, or with `abort_on_pause` that work
-    /// is paused.
+    /// A background error, the end of the database, `TimedOut`, or with `abort_on_pause` a pause of
+    /// background work.
     pub(crate) async fn wait_for_compact(self: &Arc<Self>, options: WaitForCompactOptions) -> Result<()> {
         if options.abort_on_pause && self.state.lock().is_paused() {
-            // Why already: a flush would wait for whoever has paused it.
+            // Checked first, because a flush would wait for the end of the pause.
             return Err(paused());
         }
         if options.flush {
             self.flush_families(Sealing::All, FlushOptions::AT_ONCE, FlushReason::ManualFlush).await?;
         } else if options.close_db {
-            // Why already: what it makes due for compaction is waited for.
+            // Flushed first, because compactions that it makes due are waited for.
             self.flush_unlogged().await?;
         }
         let _hurry = self.hurry();
@@ -316,7 +315,7 @@ impl Background {
         idle.then_some(Ok(()))
     }
 
-    /// Whether a sealed memtable waits that should be flushed.
+    /// Returns true if a sealed memtable is due to be flushed.
     fn parts_pending(&self, state: &mut State) -> bool {
         self.parts.families.all().iter().any(|family| {
             let sealed = family.superversion().immutable().len();
@@ -327,12 +326,12 @@ impl Background {
         })
     }
 
-    /// Lets no flush, compaction or recovery begin any more, and cancels those that run. What is in
-    /// no log is flushed first unless the options say otherwise. With `wait` nothing runs when it
-    /// returns. Writers go on until they would have to wait for a job.
+    /// Starts no flush, compaction or recovery any more, and cancels the running ones. Entries in
+    /// no log are flushed first unless the options disable that. With `wait` no job runs when it
+    /// returns. Writers continue until they would have to wait for a job.
     ///
     /// # Errors
-    /// What is in no log could not be flushed; jobs are cancelled all the same.
+    /// Entries in no log could not be flushed; jobs are cancelled regardless.
     pub(crate) async fn cancel_all(self: &Arc<Self>, wait: bool) -> Result<()> {
         let flushed = self.flush_unlogged().await;
         {
@@ -354,7 +353,7 @@ impl Background {
         flushed
     }
 
-    /// Flushes what is in no log unless the options say otherwise.
+    /// Flushes entries in no log unless the options disable that.
     async fn flush_unlogged(self: &Arc<Self>) -> Result<()> {
         let flushes = !self.options().avoid_flush_during_shutdown;
         if flushes && self.check_open().is_ok() && self.parts.flush.pipeline.has_unlogged() {
@@ -363,15 +362,15 @@ impl Background {
         Ok(())
     }
 
-    /// Ends background work: nothing begins any more, what runs is cancelled, and writers are
-    /// turned away. What is in the log stays there; what is in none is flushed first unless the
-    /// options say otherwise.
+    /// Ends background work: no job begins any more, running ones are cancelled, and writers are
+    /// refused. The contents of the log stay there; entries in no log are flushed first unless the
+    /// options disable that.
     ///
     /// # Errors
-    /// What is in no log could not be flushed; everything has ended all the same.
+    /// Entries in no log could not be flushed; everything has ended regardless.
     pub(crate) async fn close(self: &Arc<Self>) -> Result<()> {
         let _hurry = self.hurry();
-        // Why: what has to be flushed would wait for whoever has paused it.
+        // Set first, because the flush would otherwise wait for the end of a pause.
         self.state.lock().ending = true;
         let outcome = self.flush_unlogged().await;
         {
@@ -379,8 +378,8 @@ impl Background {
             state.closing = true;
             state.families.values().flat_map(|jobs| &jobs.progress).for_each(|progress| progress.cancel());
         }
-        // Why nothing is waited for that can be given up: it is in the log, and the next opening
-        // finds it there.
+        // Jobs that can be cancelled are not awaited, because their entries are in the log, where
+        // the next opening finds them.
         self.parts.flush.cancelled.store(true, Ordering::Release);
         self.parts.stalls.shut();
         self.notify();
@@ -393,13 +392,13 @@ impl Background {
         outcome
     }
 
-    /// Flushes that run, compactions that run.
+    /// Returns the numbers of running flushes and running compactions.
     pub(crate) fn running(&self) -> (usize, usize) {
         let state = self.state.lock();
         (state.flushes, state.compactions)
     }
 
-    /// Whether a flush of the family waits or is asked for.
+    /// Returns true if a flush of the family is due or requested.
     pub(crate) fn flush_pending(&self, family: &Family) -> bool {
         let sealed = family.superversion().immutable().len();
         let fewest =
@@ -414,13 +413,13 @@ fn paused() -> Error {
     Error::new(ErrorKind::Incomplete, "background work is paused")
 }
 
-/// Takes a pause back whose caller does not wait for it any more.
+/// Undoes a pause whose caller no longer waits for it.
 struct UnpauseOnDrop(Option<Arc<Background>>);
 
 impl Drop for UnpauseOnDrop {
     fn drop(&mut self) {
         if let Some(background) = self.0.take() {
-            // Why ignored: somebody has taken it back already.
+            // Ignored, because another caller may have undone it already.
             let _ = background.unpause();
         }
     }
