@@ -43,12 +43,21 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Open it with all families that it has, and with those of `names` made if they are missing.
-    pub(crate) fn open(path: &Path, options: &Options, kind: FrontKind, names: &[String]) -> Result<Store> {
+    /// Open it with all families that it has, and with those of `names` and `more` made if they are
+    /// missing. Its own are those of `names`.
+    pub(crate) fn open(
+        path: &Path,
+        options: &Options,
+        kind: FrontKind,
+        names: &[String],
+        more: &[&str],
+    ) -> Result<Store> {
         let mut all: Vec<String> = names.to_vec();
+        all.extend(more.iter().map(ToString::to_string));
         // Why not an error: there may be no database yet.
         let present = Db::list_column_families(path, options).unwrap_or_default();
-        all.extend(present.into_iter().filter(|name| !names.contains(name)));
+        let others: Vec<String> = present.into_iter().filter(|name| !all.contains(name)).collect();
+        all.extend(others);
         let all: Vec<&str> = all.iter().map(String::as_str).collect();
         let front = match kind {
             FrontKind::Plain => Front::Plain(Db::open_cf(path, options, &all)?),

@@ -38,10 +38,13 @@ pub(crate) fn remove_left(db: &Path) -> std::io::Result<()> {
 /// The same of everything beside the database that is made of it.
 pub(crate) fn remove_all(db: &Path) -> std::io::Result<()> {
     remove_left(db)?;
-    match std::fs::remove_dir_all(beside(db, ".backups")) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
-        _ => Ok(()),
+    for directory in [beside(db, ".backups"), super::whole_copies::folder(db)] {
+        match std::fs::remove_dir_all(directory) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
     }
+    Ok(())
 }
 
 impl Lane {

@@ -38,7 +38,14 @@ counts! {
     OptionChanges = "option changes",
     Checkpoints = "checkpoints",
     Backups = "backups",
+    WholeCopies = "whole copies verified",
+    Restores = "backups restored in place",
     Families = "column families made and dropped",
+    Imports = "column families imported",
+    Clips = "column families clipped",
+    Stamped = "steps with timestamps",
+    Behind = "steps before and behind files",
+    Loads = "bulk loads",
     Other = "other calls",
     Checked = "entries checked in reads",
     Undecided = "entries that changed too often to be checked",
@@ -47,8 +54,13 @@ counts! {
 }
 
 /// Numbers of all kinds.
-#[derive(Default)]
 pub(crate) struct Counts([AtomicU64; Count::ALL.len()]);
+
+impl Default for Counts {
+    fn default() -> Counts {
+        Counts(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
 
 impl Counts {
     pub(crate) fn add(&self, what: Count, number: u64) {

@@ -95,6 +95,30 @@ flags! {
     /// One operation in so many is followed by a backup, which is restored and looked into; 0:
     /// none.
     backup_one_in: u64 = 5000;
+    /// Of so many lives one begins with a backup of the whole database, which is kept, and with a
+    /// copy that is verified wholly; 0: none.
+    whole_copy_one_in: u64 = 5;
+    /// Of so many lives one begins with that backup restored in the database's place; 0: none.
+    restore_in_place_one_in: u64 = 5;
+    /// One operation in so many of the first thread is followed by the export and import of a
+    /// further column family, or by dropping what was imported; 0: none.
+    import_column_family_one_in: u64 = 1000;
+    /// One operation in so many of the first thread is followed by clipping the imported column
+    /// family; 0: none.
+    clip_column_family_one_in: u64 = 2000;
+    /// Bytes of the timestamps of one more column family of a new database: 8, or 0, which is no
+    /// such family. Unless it is given, every second seed has none. With it no life has the policy
+    /// WritePrepared.
+    user_timestamp_size: u64 = 8;
+    /// One operation in so many of the first thread is followed by a write to it, and by reads at a
+    /// timestamp; 0: none.
+    timestamped_write_one_in: u64 = 50;
+    /// One operation in so many of the first thread is followed by a batch or a file for one more
+    /// column family, which takes files behind all that it has; 0: none.
+    ingest_behind_one_in: u64 = 300;
+    /// One operation in so many of the first thread is followed by a bulk load of another database,
+    /// which is looked into; 0: none.
+    bulk_load_one_in: u64 = 5000;
     /// One write in so many is ingested as files; 0: none.
     ingest_external_file_one_in: u64 = 200;
     /// Draw the options of each life. Otherwise they are the defaults and what the command line
@@ -171,6 +195,9 @@ fn check(f: &Flags) -> Result<(), String> {
     between("txnpercent", f.txnpercent, 0, 100)?;
     between("txn_lives_percent", f.txn_lives_percent, 0, 100)?;
     between("snapshot_hold_ops", f.snapshot_hold_ops, 1, 1_000_000)?;
+    if ![0, 8].contains(&f.user_timestamp_size) {
+        return Err(format!("flag --user_timestamp_size: {} is neither 0 nor 8", f.user_timestamp_size));
+    }
     between("threads and futures", lanes(f), 1, 999)
 }
 
@@ -203,6 +230,7 @@ mod tests {
         for (line, said) in [
             ("-readpercent=30", "come to 110"),
             ("-threads=0", "not between 1"),
+            ("-user_timestamp_size=4", "neither 0 nor 8"),
             ("-async_threads=9", "not between 0 and 4"),
             ("-nosuch=1", "unknown flag --nosuch"),
             ("-duration=soon", "a time"),

@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 const PREFIX: &str = "further";
-const KEYS: u64 = 60;
+pub(crate) const KEYS: u64 = 60;
 
 /// The numbers of the families that were last begun to be made, made, filled, begun to be dropped
 /// and dropped.
@@ -68,7 +68,7 @@ impl Further {
         self.file.write_all_at(&bytes, 0)
     }
 
-    fn value(&self, number: u64, key: u64) -> Vec<u8> {
+    pub(crate) fn value(&self, number: u64, key: u64) -> Vec<u8> {
         let mut random = Random::of(&[self.seed, 5, number, key]);
         let len = random.below(400) as usize;
         format!("{number}.{key};").into_bytes().into_iter().chain(std::iter::repeat_n(b'f', len)).collect()
@@ -108,6 +108,15 @@ impl Further {
         db.drop_column_family(&family).map_err(failed)?;
         self.note(|steps| steps.dropped = number)?;
         Ok(())
+    }
+
+    /// The one that is there and filled.
+    pub(crate) fn filled(&self, store: &Store) -> Result<Option<(u64, ColumnFamily)>, Wrong> {
+        let number = self.steps.made;
+        match self.steps.filled == number && self.steps.dropping < number {
+            true => Ok(Some((number, self.family(store, number)?))),
+            false => Ok(None),
+        }
     }
 
     fn family(&self, store: &Store, number: u64) -> Result<ColumnFamily, Wrong> {

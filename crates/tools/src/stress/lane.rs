@@ -7,8 +7,8 @@
 use super::calls::{Calls, Found, met_another, number_of};
 use super::counts::{Count, Counts};
 use super::expected::{Expected, Judgement, Row};
+use super::extras::Extras;
 use super::flags::Flags;
-use super::further::Further;
 use super::options::{Drawn, change};
 use super::place::beside;
 use super::plan::{Abilities, Account, Change, How, Lot, Operation, Walk};
@@ -80,13 +80,13 @@ pub(crate) struct Lane {
     pub(super) lane: usize,
     pub(super) random: Random,
     held: VecDeque<Held>,
-    further: Option<Further>,
+    extras: Option<Extras>,
 }
 
 impl Lane {
-    pub(crate) fn new(shared: Arc<Shared>, calls: Calls, lane: usize, further: Option<Further>) -> Lane {
+    pub(crate) fn new(shared: Arc<Shared>, calls: Calls, lane: usize, extras: Option<Extras>) -> Lane {
         let random = Random::of(&[shared.expected.shape.seed, 3, shared.life, lane as u64]);
-        Lane { shared, calls, lane, random, held: VecDeque::new(), further }
+        Lane { shared, calls, lane, random, held: VecDeque::new(), extras }
     }
 
     /// What failed, unless it may.
@@ -540,11 +540,9 @@ impl Lane {
         if self.random.one_in(flags.acquire_snapshot_one_in) {
             self.hold(number).await?;
         }
-        if let Some(further) = &mut self.further
-            && self.random.one_in(flags.clear_column_family_one_in)
-        {
-            shared.counts.add(Count::Families, 1);
-            further.step(&self.calls.store, &shared.drawn)?;
+        if let Some(extras) = &mut self.extras {
+            let drawn = (&shared.flags, &shared.drawn);
+            extras.step(&self.calls.store, drawn, &shared.counts, &mut self.random)?;
         }
         Ok(())
     }

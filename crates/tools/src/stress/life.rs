@@ -5,21 +5,24 @@
 //! (`opened MILLISECONDS`, `counts NUMBERS`), and an exit code; what was wrong goes into the file
 //! `failure` beside the expected state and to standard error.
 
+use super::blob_garbage;
 use super::calls::{Calls, Store, run_blocking};
-use super::counts::Counts;
+use super::counts::{Count, Counts};
 use super::executor::run_all;
 use super::expected::Expected;
+use super::extras::{self, Extras};
 use super::flags::Flags;
-use super::further::Further;
 use super::lane::{Lane, Shared};
 use super::memtables;
 use super::options::{Drawn, FrontKind, takes_direct_io};
 use super::place::{Said, Site};
 use super::rows::{Shape, family_name};
 use super::verify::{Whole, check_files, decide, settle};
+use super::whole_copies::{self, Copying};
 use super::wrong::Wrong;
 use crate::bench::Front;
 use crate::output::note;
+use crate::random::Random;
 use karst_engine::{ColumnFamily, Db, Options};
 use karst_io::Reactor;
 use std::future::Future;
@@ -74,13 +77,19 @@ impl Life {
     fn live(self) -> Result<(), Wrong> {
         let failed = |e: std::io::Error| Wrong::Failed(format!("{}: {e}", self.place.expected.display()));
         let direct = takes_direct_io(&self.place.expected);
-        let mut drawn = Drawn::of(&self.shape, &self.flags, self.life, direct);
+        let mut drawn = Drawn::of(&self.shape, &self.flags, self.life, direct, self.place.has_timestamps());
         if self.flags.check_only {
             // Nothing but what the life before has left is asked for.
             drawn.front = self.place.front().unwrap_or(FrontKind::Plain);
         }
         std::fs::write(self.place.options_of(self.life), drawn.text()).map_err(failed)?;
         let options = drawn.options(&self.flags).map_err(Wrong::Failed)?;
+        let mut random = Random::of(&[self.shape.seed, 17, self.life]);
+        let mut restored = false;
+        if self.copies_all() {
+            let begins = !self.flags.check_only && random.one_in(self.flags.restore_in_place_one_in);
+            restored = whole_copies::restore(&self.place, begins, &mut random)?;
+        }
         let shared = Arc::new(Shared {
             expected: Expected::open(&self.place.expected, self.shape)?,
             ordered: self.shape.ordered(),
@@ -90,6 +99,7 @@ impl Life {
             flags: self.flags.clone(),
             drawn,
         });
+        shared.counts.add(Count::Restores, u64::from(restored));
         let said = shared.clone();
         std::thread::spawn(move || {
             loop {
@@ -99,6 +109,7 @@ impl Life {
         });
         if !self.flags.check_only {
             // Why not else: a copy that was not right is to be looked at.
+            super::loads::check_left(&self.place.db)?;
             super::copies::remove_left(&self.place.db).map_err(failed)?;
         }
         let kind = shared.drawn.front;
@@ -119,15 +130,28 @@ impl Life {
             seed: self.shape.seed ^ self.life,
         };
         whole.verify(&calls)?;
-        let mut further = Further::open(&self.place.expected, self.shape.seed)?;
-        further.verify(&calls.store, !self.flags.check_only)?;
+        let mut extras =
+            Extras::open(&self.place.expected, self.shape.seed, self.life, self.place.has_timestamps())?;
+        extras.verify(&calls.store, !self.flags.check_only)?;
+        let copies = self.copies_all() && random.one_in(self.flags.whole_copy_one_in);
+        if self.flags.check_only || copies {
+            for family in &calls.store.families {
+                blob_garbage::check(calls.store.db(), family)?;
+            }
+        }
         if self.flags.check_only {
             calls.store.db().close().map_err(closing)?;
             check_files(calls.store.db())?;
             drop(calls);
             self.read_only(&options, &whole)?;
         } else {
-            self.operate(&shared, &calls, further)?;
+            if copies {
+                let families = self.shape.families;
+                let copying = Copying { place: &self.place, options: &options, whole: &whole, families };
+                copying.copy(calls.store.db(), &mut extras, &mut random)?;
+                shared.counts.add(Count::WholeCopies, 1);
+            }
+            self.operate(&shared, &calls, extras)?;
             calls.store.db().close().map_err(closing)?;
             check_files(calls.store.db())?;
         }
@@ -136,12 +160,28 @@ impl Life {
         Ok(())
     }
 
+    /// Whether all files of the database are in its own directory, as a backup needs it that takes
+    /// its place.
+    fn copies_all(&self) -> bool {
+        !self
+            .flags
+            .options
+            .iter()
+            .any(|(name, _)| ["wal_dir", "db_paths", "cf_paths"].contains(&name.as_str()))
+    }
+
     /// Open, decide what is prepared, and settle what the life before has left undecided.
     fn open(&self, options: &Options, kind: FrontKind, shared: &Shared) -> Result<Calls, Wrong> {
         let names: Vec<String> = (0..self.shape.families).map(family_name).collect();
         let started = Instant::now();
-        let store = Store::open(&self.place.db, options, kind, &names)
-            .map_err(|e| Wrong::Failed(format!("opening the database: {e}")))?;
+        let store = Store::open(
+            &self.place.db,
+            options,
+            kind,
+            &names,
+            extras::kept_families(self.place.has_timestamps()),
+        )
+        .map_err(|e| Wrong::Failed(format!("opening the database: {e}")))?;
         say(&Said::Opened(started.elapsed().as_millis() as u64).line());
         let calls = Calls { store: Arc::new(store), asynchronous: false };
         decide(&calls, &shared.expected, &shared.counts, self.shape.seed)?;
@@ -164,7 +204,7 @@ impl Life {
     }
 
     /// All lanes, to their ends.
-    fn operate(&self, shared: &Arc<Shared>, calls: &Calls, further: Further) -> Result<(), Wrong> {
+    fn operate(&self, shared: &Arc<Shared>, calls: &Calls, extras: Extras) -> Result<(), Wrong> {
         let watched = shared.clone();
         std::thread::spawn(move || {
             // Nobody writes there: it ends when whoever started this process wants it to end, or is
@@ -184,14 +224,14 @@ impl Life {
         let blocking = (flags.threads - flags.async_threads) as usize;
         let jobs = flags.async_jobs as usize;
         let most = |share: u64| (flags.ops_per_thread > 0).then(|| flags.ops_per_thread.div_ceil(share));
-        let mut further = Some(further).filter(|_| blocking > 0);
+        let mut extras = Some(extras).filter(|_| blocking > 0);
         let reactor = (shared.drawn.reactor && flags.async_threads > 0)
             .then(|| Reactor::builder(calls.store.db().env()).threads(flags.async_threads as usize).build())
             .transpose()
             .map_err(|e| Wrong::Failed(format!("a reactor: {e}")))?;
         std::thread::scope(|scope| {
             for lane in 0..blocking {
-                let lane = Lane::new(shared.clone(), calls.clone(), lane, further.take());
+                let lane = Lane::new(shared.clone(), calls.clone(), lane, extras.take());
                 scope.spawn(move || self.or_die(run_blocking(lane.run(most(1)))));
             }
             let mut handles = Vec::new();

@@ -6,29 +6,40 @@
 //! and kills them. [`life`] is the process that is killed: [`options`] are drawn for it, [`verify`]
 //! holds the database against the [`expected`] state, then every [`lane`] carries out what its
 //! [`plan`] draws, by [`calls`] in both forms, futures on a reactor or on an [`executor`];
-//! [`further`] makes and drops column families. [`rows`] says what keys hold, [`counts`] and
-//! [`report`] what came of it, [`place`] where everything lies.
+//! [`extras`] has what one lane does with families of its own: [`further`] ones come and go,
+//! [`imports`] of them are clipped, one is [`stamped`] and one takes files [`behind`] all it has.
+//! [`copies`] are looked into, [`whole_copies`] verified and restored in place. [`rows`] says what
+//! keys hold, [`counts`] and [`report`] what came of it, [`place`] where everything lies.
 
+mod behind;
+mod blob_garbage;
 mod calls;
 mod copies;
 mod counts;
 mod executor;
 mod expected;
+mod extras;
 mod flags;
 mod further;
+mod imports;
 mod lane;
 mod life;
+mod loads;
 mod memtables;
 mod options;
+mod outcomes;
 mod place;
 mod plan;
 mod report;
 mod rows;
+mod stamped;
 mod verify;
 mod watch;
+mod whole_copies;
 mod wrong;
 
 use crate::output::{Fault, note, say};
+use crate::random::Random;
 use flags::Flags;
 use place::Site;
 use rows::{CYCLE, Shape};
@@ -130,6 +141,10 @@ fn prepare(flags: &Flags, place: &Site) -> Result<u64, String> {
     }
     std::fs::create_dir_all(&place.db).map_err(|e| error(&place.db, e))?;
     let seed = if flags.seed == 0 { clock_seed() } else { flags.seed };
+    let chosen = flags.given.contains("user_timestamp_size") || Random::of(&[seed, 18]).one_in(2);
+    if flags.user_timestamp_size > 0 && chosen {
+        place.note_timestamps().map_err(|e| error(&place.expected, e))?;
+    }
     place.note_shape(&Shape { seed, families, lanes, rows }).map_err(|e| error(&place.expected, e))?;
     Ok(seed)
 }

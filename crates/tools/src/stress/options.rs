@@ -6,8 +6,9 @@
 //! opens databases with hundreds of draws.
 
 use super::flags::Flags;
-use super::rows::{BLOCK_PREFIX, Shape, family_name, merge_operator};
+use super::rows::{BEHIND_FAMILY, BLOCK_PREFIX, STAMPED_FAMILY, Shape, family_name, merge_operator};
 use crate::random::Random;
+use karst_engine::format::Comparator;
 use karst_engine::{Options, RateLimiter};
 use karst_io::Env;
 use std::fmt::Write as _;
@@ -59,6 +60,8 @@ pub(crate) struct Drawn {
     pub(crate) reactor: bool,
     pub(crate) manual_wal_flush: bool,
     pub(crate) unlogged: bool,
+    /// A family has timestamps.
+    timestamps: bool,
 }
 
 /// A draw of options: their text, and what was drawn.
@@ -92,14 +95,23 @@ const COMPRESSIONS: [&str; 7] = [
     "kZlibCompression",
 ];
 
+/// Options of the family that takes files behind all it has, and of the one with timestamps.
+const BEHIND: &str = "cf_allow_ingest_behind=true;write_buffer_size=65536;target_file_size_base=4000;";
+const STAMPED: &str = "write_buffer_size=65536;target_file_size_base=4000;max_bytes_for_level_base=20000;\
+     level0_file_num_compaction_trigger=2;block_based_table_factory={block_size=300};";
+
 impl Drawn {
     /// The options of the life of this number. `direct`: the file system can do without the page
-    /// cache.
-    pub(crate) fn of(shape: &Shape, flags: &Flags, life: u64, direct: bool) -> Drawn {
+    /// cache; `timestamps`: a family has them, so that the policy WritePrepared is not possible.
+    pub(crate) fn of(shape: &Shape, flags: &Flags, life: u64, direct: bool, timestamps: bool) -> Drawn {
         let mut random = Random::of(&[shape.seed, 1, life]);
         let front = match random.below(100) < flags.txn_lives_percent {
             true => *random.pick(&[FrontKind::Optimistic, FrontKind::Locking, FrontKind::WritePrepared]),
             false => FrontKind::Plain,
+        };
+        let front = match front {
+            FrontKind::WritePrepared if timestamps => FrontKind::Locking,
+            front => front,
         };
         let mut drawn = Drawn {
             front,
@@ -111,6 +123,7 @@ impl Drawn {
             reactor: random.one_in(2),
             manual_wal_flush: false,
             unlogged: front == FrontKind::Plain,
+            timestamps,
         };
         if flags.random_options {
             // Why of the database: the next life has to make do with the ends of this one's logs,
@@ -207,6 +220,11 @@ impl Drawn {
         }
         for (family, text) in self.families.iter().enumerate() {
             options = family_with(options, &family_name(family), merge_operator(family), text)?;
+        }
+        options = family_with(options, BEHIND_FAMILY, "uint64add", BEHIND)?;
+        if self.timestamps {
+            options = family_with(options, STAMPED_FAMILY, "uint64add", STAMPED)?;
+            options = options.comparator(Some(STAMPED_FAMILY), Comparator::BytewiseU64Ts);
         }
         for (name, value) in &flags.options {
             options = options.set(name, value).map_err(error)?;
@@ -353,6 +371,7 @@ pub(crate) fn change(random: &mut Random, families: usize) -> (Option<usize>, &'
 
 #[cfg(test)]
 mod tests {
+    use super::super::extras::kept_families;
     use super::*;
     use karst_engine::Db;
 
@@ -361,7 +380,7 @@ mod tests {
     #[test]
     fn a_seed_draws_the_same_options_and_all_are_drawn_in_time() {
         let flags = Flags::default();
-        let of = |seed, life| Drawn::of(&Shape { seed, ..SHAPE }, &flags, life, true);
+        let of = |seed, life| Drawn::of(&Shape { seed, ..SHAPE }, &flags, life, true, false);
         assert_eq!(of(3, 4), of(3, 4));
         assert_ne!(of(3, 4), of(3, 5));
         assert_ne!(of(3, 4), of(4, 4));
@@ -389,10 +408,11 @@ mod tests {
             let directory = tempfile::tempdir().unwrap();
             let shape = Shape { seed, ..SHAPE };
             let direct = takes_direct_io(directory.path());
+            let timestamps = seed == 1;
             for life in 0..40 {
-                let drawn = Drawn::of(&shape, &flags, life, direct);
+                let drawn = Drawn::of(&shape, &flags, life, direct, timestamps);
                 let options = drawn.options(&flags).unwrap();
-                let names = ["default", "family1"];
+                let names = [&["default", "family1"], kept_families(timestamps)].concat();
                 let db = Db::open_cf(directory.path(), &options, &names)
                     .unwrap_or_else(|e| panic!("seed {seed}, life {life}: {e}\n{}", drawn.text()));
                 let family = db.column_family("family1").unwrap();
@@ -414,8 +434,9 @@ mod tests {
         let mut flags = Flags::default();
         flags.options.push(("write_buffer_size".into(), "777777".into()));
         let directory = tempfile::tempdir().unwrap();
-        let options = Drawn::of(&SHAPE, &flags, 0, false).options(&flags).unwrap();
-        let db = Db::open_cf(directory.path(), &options, &["default", "family1"]).unwrap();
+        let options = Drawn::of(&SHAPE, &flags, 0, false, false).options(&flags).unwrap();
+        let names = [&["default", "family1"], kept_families(false)].concat();
+        let db = Db::open_cf(directory.path(), &options, &names).unwrap();
         for family in db.column_families() {
             assert_eq!(db.get_options(&family).unwrap().write_buffer_size, 777_777);
         }

@@ -2,7 +2,7 @@
 //! watches it.
 
 use super::options::FrontKind;
-use super::rows::Shape;
+use super::rows::{STAMPED_FAMILY, Shape};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -59,6 +59,16 @@ impl Site {
         replace(&self.shape_file(), &text)
     }
 
+    /// Whether a family of the database has timestamps, which it has from its beginning on.
+    pub(crate) fn has_timestamps(&self) -> bool {
+        self.expected.join(STAMPED_FAMILY).exists()
+    }
+
+    pub(crate) fn note_timestamps(&self) -> io::Result<()> {
+        std::fs::create_dir_all(&self.expected)?;
+        std::fs::write(self.expected.join(STAMPED_FAMILY), "")
+    }
+
     /// What stood in front of the database when it was open last.
     pub(crate) fn front(&self) -> Option<FrontKind> {
         FrontKind::named(std::fs::read_to_string(self.expected.join("front")).ok()?.trim())
@@ -80,7 +90,7 @@ impl Site {
 }
 
 /// Write a file so that it is the old or the new one, whenever the process dies.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
+pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     let new = path.with_extension("new");
     std::fs::write(&new, text)?;
     std::fs::rename(new, path)

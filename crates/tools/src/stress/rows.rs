@@ -78,6 +78,11 @@ pub(crate) fn merge_operator(family: usize) -> &'static str {
     if counts(family) { "uint64add" } else { "{id=StringAppendOperator;delimiter=,;}" }
 }
 
+/// Name of the family with timestamps, and of the one that takes files behind all it has. The files
+/// of what is expected of them have these names too.
+pub(crate) const STAMPED_FAMILY: &str = "stamped";
+pub(crate) const BEHIND_FAMILY: &str = "behind";
+
 /// The name of a column family; the first is the default one.
 pub(crate) fn family_name(family: usize) -> String {
     if family == 0 { "default".into() } else { format!("family{family}") }

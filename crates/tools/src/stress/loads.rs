@@ -1,0 +1,129 @@
+//! Databases that are loaded in bulk beside the one that is stressed. Each is opened, held against
+//! what was loaded, and removed; one that a killed process has left is whole or no database.
+
+use super::place::beside;
+use super::wrong::{Wrong, shown};
+use crate::random::Random;
+use karst_engine::{BulkLoader, Db, Error, Options, ReadOptions};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// What the names of their directories have behind that of the database.
+const NAME: &str = ".copy-loaded-";
+const KEYS: u64 = 400;
+
+fn failed(error: Error) -> Wrong {
+    Wrong::Failed(format!("a bulk load: {error}"))
+}
+
+fn options() -> Result<Options, Wrong> {
+    let small = "create_if_missing=true;target_file_size_base=4000;enable_blob_files=true;min_blob_size=300";
+    Options::new().set_all(small).map_err(failed)
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("{number:04}").into_bytes()
+}
+
+/// Values by the numbers of their keys; `None` is a deletion.
+type Changes = BTreeMap<u64, Option<Vec<u8>>>;
+
+/// The changes of a load by level, which follow from its number; the deepest level first.
+fn changes(number: u64) -> Vec<(usize, Changes)> {
+    let mut random = Random::of(&[number, 16]);
+    let level = |(level, count): (usize, u64)| {
+        let mut changes = Changes::new();
+        for _ in 0..count {
+            let value = (level == 6 || !random.one_in(4)).then(|| {
+                let len = *random.pick(&[0, 30, 700]);
+                format!("{number};").into_bytes().into_iter().chain(std::iter::repeat_n(b'l', len)).collect()
+            });
+            changes.insert(random.below(KEYS), value);
+        }
+        (level, changes)
+    };
+    [(6, KEYS), (4, 100), (0, 20)].map(level).into()
+}
+
+/// Loads one of this number, and removes it again.
+pub(crate) fn load(db: &Path, number: u64) -> Result<(), Wrong> {
+    let directory = beside(db, &format!("{NAME}{number}"));
+    let mut loader = BulkLoader::create(&directory, &options()?).map_err(failed)?;
+    for (level, changes) in changes(number) {
+        for (number, value) in changes {
+            match value {
+                Some(value) => loader.put(&key(number), &value),
+                None => loader.delete(&key(number)),
+            }
+            .map_err(failed)?;
+        }
+        loader.seal(level).map_err(failed)?;
+    }
+    loader.finish().map_err(failed)?;
+    check(&directory, number)?;
+    std::fs::remove_dir_all(&directory)?;
+    Ok(())
+}
+
+/// What a killed process has left of loads is whole or no database.
+pub(crate) fn check_left(db: &Path) -> Result<(), Wrong> {
+    for (directory, number) in left(db)? {
+        if directory.join("CURRENT").exists() {
+            check(&directory, number)?;
+        } else if Db::open_read_only(&directory, &Options::new()).is_ok() {
+            return Err(Wrong::Mismatch(format!(
+                "of {}: a load that came to no end is a database",
+                directory.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn left(db: &Path) -> std::io::Result<Vec<(PathBuf, u64)>> {
+    let prefix = beside(db, NAME);
+    let prefix = prefix.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let parent = db.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut left = Vec::new();
+    for entry in std::fs::read_dir(parent)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if let Some(number) = name.strip_prefix(&prefix).and_then(|number| number.parse().ok()) {
+            left.push((entry.path(), number));
+        }
+    }
+    Ok(left)
+}
+
+fn check(directory: &Path, number: u64) -> Result<(), Wrong> {
+    let mut right = BTreeMap::new();
+    for (number, value) in changes(number).into_iter().flat_map(|(_, changes)| changes) {
+        right.insert(key(number), value);
+    }
+    right.retain(|_, value| value.is_some());
+    let db = Db::open(directory, &options()?).map_err(failed)?;
+    let mut iter = db.iter(&ReadOptions::default()).map_err(failed)?;
+    iter.seek_to_first().map_err(failed)?;
+    for (key, value) in &right {
+        let found = (iter.valid() && iter.key() == key).then(|| iter.value().to_vec());
+        if found != *value {
+            return Err(Wrong::Mismatch(format!(
+                "of a bulk load, {}: key {}: expected {}, found {}",
+                directory.display(),
+                key.escape_ascii(),
+                shown(value.as_deref()),
+                shown(found.as_deref())
+            )));
+        }
+        iter.next().map_err(failed)?;
+    }
+    if iter.valid() {
+        return Err(Wrong::Mismatch(format!(
+            "of a bulk load, {}: key {}: expected nothing, as it was not loaded",
+            directory.display(),
+            iter.key().escape_ascii()
+        )));
+    }
+    drop(iter);
+    db.close().map_err(failed)
+}
