@@ -52,6 +52,11 @@ fn small(options: Options) -> Options {
 /// Five memtables or so that were not flushed, in as many logs, and a table; in these families in
 /// turns.
 fn left(families: &[&str], change: fn(Options) -> Options) -> Left {
+    left_behind(families, 20, change)
+}
+
+/// The same behind so many entries that were flushed.
+fn left_behind(families: &[&str], flushed: u64, change: fn(Options) -> Options) -> Left {
     let simulation = Simulation::new(1);
     let options = change(small(options(simulation.env())));
     let db = Db::open("/db", &options).unwrap();
@@ -69,10 +74,10 @@ fn left(families: &[&str], change: fn(Options) -> Options) -> Left {
         db.put_cf(&WriteOptions::default(), family, &key, &value).unwrap();
         model.insert(key, value);
     };
-    (0..20).for_each(&mut put);
+    (0..flushed).for_each(&mut put);
     db.flush(&karst_engine::FlushOptions::default()).unwrap();
     db.pause_background_work().unwrap();
-    (20..340).for_each(&mut put);
+    (flushed..flushed + 320).for_each(&mut put);
     drop((handles, db));
     let files = files_of(&simulation.restart(Crash::Process, 2));
     let is_log = |path: &Path| path.extension().is_some_and(|extension| extension == "log");
@@ -80,8 +85,7 @@ fn left(families: &[&str], change: fn(Options) -> Options) -> Left {
     Left { files, model, log_bytes }
 }
 
-fn all_of(db: &Db, options: &Options, families: &[&str]) -> Entries {
-    let _ = options;
+fn all_of(db: &Db, families: &[&str]) -> Entries {
     let mut found = all(db);
     for name in families.iter().filter(|name| **name != "default") {
         let family = db.column_family(name).unwrap();
@@ -108,7 +112,7 @@ fn sweep(what: &str, left: &Left, families: &[&str], change: fn(Options) -> Opti
         match Db::open("/db", &options) {
             Ok(db) => {
                 smallest.get_or_insert(room);
-                assert!(all_of(&db, &options, families) == left.model, "{at}: not what was written");
+                assert!(all_of(&db, families) == left.model, "{at}: not what was written");
                 db.close().unwrap();
             }
             Err(error) => {
@@ -125,7 +129,7 @@ fn sweep(what: &str, left: &Left, families: &[&str], change: fn(Options) -> Opti
         }
         simulation.fs().set_capacity(None);
         let db = Db::open("/db", &options).unwrap();
-        assert!(all_of(&db, &options, families) == left.model, "{at}: something is lost");
+        assert!(all_of(&db, families) == left.model, "{at}: something is lost");
         db.put("more", "of it").unwrap();
         db.close().unwrap();
     }
@@ -188,7 +192,7 @@ fn a_log_that_ends_within_a_record_takes_room_for_one_memtable() {
 
 #[test]
 fn logs_in_files_that_were_used_before_take_room_for_one_memtable() {
-    sweep("recycled logs", &left(&ONE, recycled), &ONE, recycled, ONE_MEMTABLE);
+    sweep("recycled logs", &left_behind(&ONE, 600, recycled), &ONE, recycled, ONE_MEMTABLE);
 }
 
 /// A compaction was writing tables when the process was killed.
@@ -197,4 +201,38 @@ fn what_a_crash_left_goes_before_room_is_wanted() {
     let mut left = left(&ONE, as_is);
     left.files.push(("/db/000900.sst".into(), vec![1; 2 << 20]));
     sweep("beside leftovers", &left, &ONE, less_memory, 0);
+}
+
+/// Whatever has become of the logs by then: they are there, or tables have what they held.
+#[test]
+fn a_power_failure_at_any_change_of_an_opening_without_room_loses_nothing() {
+    let left = left(&ONE, as_is);
+    let used: u64 = left.files.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+    let courses: [(&str, fn(Options) -> Options, u64); 2] =
+        [("in memory", as_is, REST), ("step by step", less_memory, ONE_MEMTABLE)];
+    for (course, change, room) in courses {
+        let mut failures = 0;
+        for changes in 0.. {
+            let simulation = machine_with(&left.files);
+            simulation.env().fs().sync_dir(Path::new("/")).unwrap();
+            simulation.fs().set_capacity(Some(used + room));
+            simulation.fs().lose_power_after(changes);
+            let opening = change(small(options(simulation.env())));
+            let _ = simulation.run(async { Db::open("/db", &opening).map(|db| drop(db.close())) });
+            let whole = !simulation.fs().is_off();
+            drop(opening);
+            let simulation = simulation.restart(Crash::Power, changes);
+            simulation.fs().set_capacity(None);
+            let opening = change(small(options(simulation.env())));
+            let db = Db::open("/db", &opening).unwrap();
+            assert!(all(&db) == left.model, "{course}, power failure after {changes} changes");
+            db.close().unwrap();
+            if whole {
+                break;
+            }
+            failures += 1;
+        }
+        println!("{course}: {failures} power failures");
+        assert!(failures > 20, "{course}: the power failed {failures} times only");
+    }
 }
