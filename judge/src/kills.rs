@@ -1,8 +1,8 @@
-//! The loop that kills (`karst_testkit::kills`) with both engines: lives of KarstDB and of RocksDB
-//! 11.8 on one directory, drawn by the seed, and after each both read what is left, read-only, and
-//! must find the same.
+//! The kill loop (`karst_testkit::kills`) with both engines: lives of KarstDB and of RocksDB 11.8
+//! on one directory, drawn by the seed. After each life both open the directory read-only and must
+//! read equal contents.
 //!
-//! The database holds what does not forgive a batch that is applied twice (`karst_testkit::tally`).
+//! The database holds counters, which show a batch that is applied twice (`karst_testkit::tally`).
 
 #[path = "../../crates/engine/tests/kill/karst.rs"]
 mod karst;
@@ -72,14 +72,15 @@ impl Keeper for Both {
         Ok(command)
     }
 
-    // RocksDB 11.8 stops for good about once in a thousand kills, in the middle of writing: with
-    // `unordered_write`, or with writers stopped for memtables that nobody flushes. Its LOG ends.
+    // RocksDB 11.8 hangs in about one of a thousand lives, in the middle of writing: with
+    // `unordered_write`, or with writers stopped for memtables that no job flushes. Its LOG ends.
     fn may_hang(&self, engine: usize) -> bool {
         engine == 1
     }
 
     fn check(&self, life: &Life, at_least: &Cut, at_most: &Cut) -> Result<Cut, String> {
-        // Why both even if one is wrong: what the other says tells whose fault it is.
+        // Both are checked even if the first fails, because the second result tells whose fault it
+        // is.
         let ours = karst::check(life, at_least, at_most);
         let theirs = check_rocks(life, at_least, at_most);
         match (ours, theirs) {
@@ -107,14 +108,15 @@ impl RocksDb {
     fn open(life: &Life) -> Result<Self, String> {
         let chosen = life.options();
         let says = |option: &str| chosen.database.contains(option);
-        // Why: there RocksDB 11.8 takes the mutex of its log a second time on the thread that has
-        // it (`ConcurrentWriteGroupToWAL`, then `WriteToWAL`), and never goes on.
+        // With these options and manual_wal_flush RocksDB 11.8 locks the mutex of its log a second
+        // time on the thread that holds it (`ConcurrentWriteGroupToWAL`, then `WriteToWAL`) and
+        // hangs.
         let locks_up = says("unordered_write=true;") && says("two_write_queues=false;");
         let database = match locks_up {
             true => chosen.database.replace("manual_wal_flush=true;", "manual_wal_flush=false;"),
             false => chosen.database.clone(),
         };
-        // Why no error: there may be no database yet.
+        // An error means that there is no database yet.
         let there = DB::list_cf(&Options::default(), &life.path).unwrap_or_default();
         Rocks::open_for_writing(&life.path, &database, &families(&chosen, &there)).map(Self)
     }
@@ -173,7 +175,7 @@ impl Living for RocksDb {
                 let mut options = FlushOptions::default();
                 options.set_wait(false);
                 match self.0.db().flush_cf_opt(one, &options) {
-                    // Writers are stopped, and nobody is to wait for that.
+                    // Writers are stopped, and the flush must not wait for them.
                     Err(e) if e.kind() == rocksdb::ErrorKind::TryAgain => Ok(()),
                     flushed => flushed.map_err(text),
                 }
@@ -182,7 +184,7 @@ impl Living for RocksDb {
     }
 
     fn has_snapshots(&self) -> bool {
-        // Why none: with `unordered_write` a snapshot changes, and this is no test of RocksDB.
+        // With `unordered_write` RocksDB's snapshots change, and RocksDB is not under test here.
         false
     }
 
@@ -191,7 +193,7 @@ impl Living for RocksDb {
     }
 
     fn close(&self) -> Result<(), String> {
-        // The rest is done when it is dropped.
+        // Dropping the database does the rest.
         self.0.db().cancel_all_background_work(true);
         Ok(())
     }

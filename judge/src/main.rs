@@ -1,6 +1,6 @@
 //! RocksDB 11.8 as a judge of KarstDB: it writes a database for each cell of the option matrix and
-//! says what it reads from them, it reads and goes on with what KarstDB writes, and it runs the
-//! same workloads side by side.
+//! records its own reads of them, it reads and continues databases that KarstDB writes, and it runs
+//! the same workloads side by side.
 //!
 //! `karst-judge make-matrix DIR | check DIR | matrix | written | prepared | timestamps ... |
 //! kills ... | lockstep ... | bench ...`; see [`HELP`].

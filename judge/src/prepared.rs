@@ -1,14 +1,14 @@
 //! Two-phase commit across both engines: one prepares transactions and is killed, the other
 //! recovers them from its log, lists them, keeps their keys locked (KarstDB; RocksDB does not), and
-//! commits or rolls them back; in turns.
+//! commits or rolls them back.
 //!
-//! Under both write policies, each in half of the histories.
+//! Each write policy has half of the histories.
 //!
 //! A history is drawn from a seed: lives, by KarstDB and RocksDB 11.8 in turns, each with writes,
-//! transactions that are prepared, committed or rolled back, and flushes. Each life is a process of
-//! its own, which first looks whether it finds what the lives before have left, and ends by killing
-//! itself (`SIGKILL`) or in order. As everything it needs to know follows from the seed, nothing
-//! but the database passes between them.
+//! transactions that are prepared, committed or rolled back, and flushes. Each life is its own
+//! process, which first compares the database with the state the earlier lives left, and ends by
+//! killing itself (`SIGKILL`) or by a close. The expected state follows from the seed, so only the
+//! database passes between lives.
 
 use crate::rocks;
 use karst_engine::{ColumnFamily, FlushOptions, Options, ReadOptions, WriteBatch, WriteOptions};
@@ -23,13 +23,13 @@ use std::process::Command;
 
 const FAMILIES: [&str; 2] = ["default", "second"];
 const KEYS: u64 = 16;
-/// Keys that are put once and removed by a single deletion. They sort behind the others, so no
-/// range has them.
+/// Number of keys that are put once and removed by a single deletion. They sort after the others,
+/// so no range contains them.
 const SINGLES: u64 = 4;
-/// How often a key may come in what is prepared. Why no more: RocksDB 11.8 forgets at recovery
-/// which key began a sub-batch (`DuplicateDetector`) if the family is flushed, so it misses that
-/// this comes again, though it counted it when it prepared; and shows the entries of the last
-/// sub-batch, which are undecided.
+/// Maximum number of changes of a key in a prepared transaction. If the family was flushed, RocksDB
+/// 11.8 forgets at recovery which key began a sub-batch (`DuplicateDetector`). It then misses a
+/// repetition of this key that it counted at prepare, and shows the undecided entries of the last
+/// sub-batch.
 const TIMES: usize = 2;
 const LIVES: usize = 8;
 const SEEDS: u64 = 48;
@@ -46,7 +46,7 @@ enum Change {
     Delete(Key),
     SingleDelete(Key),
     Merge(Key, String),
-    /// From the key up to, not including, the other in the same family. In plain batches only.
+    /// From the first key up to the second, exclusive, in one family. In plain batches only.
     DeleteRange(Key, String),
     LogData(String),
 }
@@ -64,7 +64,7 @@ impl Change {
     }
 }
 
-/// Whether a key comes more than once, which takes another number under WritePrepared.
+/// True if a key comes more than once, which takes another sequence number under WritePrepared.
 fn repeats(changes: &Changes) -> bool {
     let mut keys = BTreeSet::new();
     changes.iter().filter_map(Change::key).any(|key| !keys.insert(key))
@@ -90,7 +90,7 @@ enum Engine {
     RocksDb,
 }
 
-/// What one process does.
+/// Actions of one process.
 #[derive(Clone, Debug)]
 struct Life {
     engine: Engine,
@@ -98,12 +98,12 @@ struct Life {
     killed: bool,
 }
 
-/// What the database holds.
+/// The expected contents of the database.
 #[derive(Clone, Debug, Default)]
 struct State {
     data: BTreeMap<Key, String>,
     prepared: BTreeMap<String, Changes>,
-    /// Keys that a rollback may have put there again, so a single deletion would meet more than one
+    /// Keys that a rollback may have put again, so that a single deletion would meet more than one
     /// put.
     restored: BTreeSet<Key>,
 }
@@ -155,9 +155,9 @@ impl State {
     }
 }
 
-/// The policy of a history.
+/// Write policy of a history.
 fn policy(seed: u64) -> WritePolicy {
-    // Why not by the lowest bit: that says which engine begins.
+    // The lowest bit of the seed chooses the engine that begins, the next one the policy.
     if (seed / 2).is_multiple_of(2) { WritePolicy::WriteCommitted } else { WritePolicy::WritePrepared }
 }
 
@@ -165,8 +165,8 @@ fn policy(seed: u64) -> WritePolicy {
 fn db_options(seed: u64) -> String {
     let queues = match (seed / 4 % 2, policy(seed)) {
         (0, _) => "",
-        // What RocksDB's tool chooses for unordered writes through such a database; without two
-        // queues, or with the other policy, RocksDB refuses them.
+        // db_bench's choice for unordered writes with transactions; without two queues, or under
+        // WriteCommitted, RocksDB refuses them.
         (_, WritePolicy::WritePrepared) => "unordered_write=true;two_write_queues=true;",
         (_, _) => "two_write_queues=true;",
     };
@@ -186,14 +186,14 @@ fn is_single(key: &Key) -> bool {
     key.1.starts_with("single")
 }
 
-/// The life of this number, and what it finds.
+/// Returns life `number` and the state that it must find.
 fn life(seed: u64, number: usize) -> (Life, State) {
     let (mut random, mut state) = (Random::new(seed), State::default());
     let mut names = 0;
     for at in 0.. {
         let engine = if (seed as usize + at).is_multiple_of(2) { Engine::KarstDb } else { Engine::RocksDb };
         // RocksDB writes no batch with a range under WritePrepared ("DeleteRangeCF not
-        // implemented"): it does not count sub-batches of such. It replays ours.
+        // implemented"): it does not count their sub-batches. It replays KarstDB's.
         let ranges = engine == Engine::KarstDb || policy(seed) == WritePolicy::WriteCommitted;
         let before = state.clone();
         let mut steps = Vec::new();
@@ -228,7 +228,7 @@ fn draw(random: &mut Random, state: &State, names: &mut u64, ranges: bool) -> St
     }
 }
 
-/// With each key so often at `most`.
+/// Draws changes in which each key comes at most `most` times.
 fn changes(random: &mut Random, state: &State, most: usize, ranges: bool) -> Changes {
     let mut free: Vec<Key> = keys().filter(|key| !state.is_locked(key)).collect();
     let (mut used, mut changes, mut now) = (Vec::<Key>::new(), Vec::new(), state.clone());
@@ -264,7 +264,7 @@ fn changes(random: &mut Random, state: &State, most: usize, ranges: bool) -> Cha
     changes
 }
 
-/// A range without a key that is locked, as a deletion of it locks nothing.
+/// Draws a range without locked keys, because its deletion takes no locks.
 fn range(random: &mut Random, state: &State) -> Option<Change> {
     let (family, begin) = (random.index(FAMILIES.len()), random.below(KEYS));
     let most = begin + 1 + random.below(6);
@@ -273,15 +273,16 @@ fn range(random: &mut Random, state: &State) -> Option<Change> {
     (end > begin).then(|| Change::DeleteRange((family, name(begin)), name(end)))
 }
 
-/// All histories, in a temporary folder.
+/// Runs all histories in a temporary folder.
 pub(crate) fn run() -> Result<(), String> {
     let folder = std::env::temp_dir().join(format!("karst-judge-prepared-{}", std::process::id()));
     std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let program = std::env::current_exe().map_err(|e| e.to_string())?;
     let (mut recovered, mut decided, mut killed) = (0, 0, 0);
-    // Of those, the ones of more than one sub-batch; and plain batches that only a log had.
+    // Transactions of more than one sub-batch among these, and plain batches of several that were
+    // replayed from a log.
     let (mut recovered_repeats, mut decided_repeats, mut replayed_repeats) = (0, 0, 0);
-    // Decided ones with single deletions and with log data, and batches with ranges.
+    // Decided transactions with single deletions and with log data, and batches with ranges.
     let (mut singles, mut notes, mut ranges) = (0, 0, 0);
     for seed in 0..SEEDS {
         let path = folder.join(seed.to_string());
@@ -301,7 +302,7 @@ pub(crate) fn run() -> Result<(), String> {
                     path.display()
                 ));
             }
-            // From the other engine, as they take turns.
+            // Prepared by the other engine, because the engines alternate.
             recovered += before.prepared.len();
             let is_prepared = policy(seed) == WritePolicy::WritePrepared;
             let counts_twice = |changes: &Changes| is_prepared && repeats(changes);
@@ -348,7 +349,7 @@ pub(crate) fn run() -> Result<(), String> {
     std::fs::remove_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))
 }
 
-/// One life, in a process of its own. Returns only if it is not to be killed.
+/// Runs one life in this process. Returns only if the life is not killed.
 pub(crate) fn live(path: &str, seed: &str, number: &str) -> Result<(), String> {
     let seed = seed.parse().map_err(|e| format!("{seed}: {e}"))?;
     let number = number.parse().map_err(|e| format!("{number}: {e}"))?;
@@ -361,12 +362,12 @@ pub(crate) fn live(path: &str, seed: &str, number: &str) -> Result<(), String> {
 }
 
 fn kill() -> ! {
-    // SAFETY: it ends this process, whatever state it is in.
+    // SAFETY: the signal ends this process in any state.
     unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
     unreachable!("nothing outlives SIGKILL")
 }
 
-/// What was found is what was left.
+/// Returns an error unless the found contents are those the last life left.
 fn compare<T: PartialEq + std::fmt::Debug>(what: &str, found: &T, left: &T) -> Result<(), String> {
     if found == left { Ok(()) } else { Err(format!("{what}: found {found:?}, and left was {left:?}")) }
 }
@@ -421,7 +422,7 @@ fn karst(path: &Path, seed: u64, life: &Life, mut state: State) -> Result<(), St
                     }
                     .map_err(error)?;
                 }
-                // Ranges are not locked, so they are written below the locks.
+                // Ranges cannot be locked, so batches with ranges are written without locks.
                 let ranges = changes.iter().any(|change| matches!(change, Change::DeleteRange(..)));
                 let write = WriteOptions::new();
                 if ranges { db.db().write(&write, &batch) } else { db.write(&write, &batch) }
@@ -478,14 +479,13 @@ fn karst_transaction(
 
 type RocksDb = rocksdb::TransactionDB;
 
-/// The options that a history needs and for which the binding has no call. Plain batches take no
-/// locks, as RocksDB refuses to lock for ranges, and for single deletions in families but the
-/// default one. Under WritePrepared, rollbacks are to take back merges as well, which it leaves in
-/// effect otherwise.
+/// Sets options that the binding has no call for. Plain batches take no locks, because RocksDB
+/// cannot lock ranges, nor single deletions outside of the default family. Under WritePrepared,
+/// rollbacks also undo merges, which RocksDB leaves in effect by default.
 fn choose(options: &mut TransactionDBOptions, policy: WritePolicy) {
     const { assert!(size_of::<TransactionDBOptions>() == size_of::<usize>()) };
-    // SAFETY: the binding's type holds RocksDB's pointer and nothing else, as its size says; the
-    // calls change what is pointed to, which `options` owns.
+    // SAFETY: the binding's type holds only RocksDB's pointer, which its size confirms; the calls
+    // change the object behind it, which `options` owns.
     unsafe {
         let options: *mut ffi::rocksdb_transactiondb_options_t = std::mem::transmute_copy(options);
         ffi::rocksdb_transactiondb_options_set_skip_concurrency_control(options, 1);
@@ -497,11 +497,11 @@ fn choose(options: &mut TransactionDBOptions, policy: WritePolicy) {
     }
 }
 
-/// Adds bytes to the log, for which the binding has no call.
+/// Adds log data to a transaction; the binding has no call for it.
 fn put_log_data(transaction: &rocksdb::Transaction<'_, RocksDb>, data: &str) {
     const { assert!(size_of::<rocksdb::Transaction<'_, RocksDb>>() == size_of::<usize>()) };
-    // SAFETY: the binding's type holds RocksDB's pointer and nothing else, as its size says;
-    // RocksDB copies the bytes.
+    // SAFETY: the binding's type holds only RocksDB's pointer, which its size confirms; RocksDB
+    // copies the bytes.
     unsafe {
         let transaction: *mut ffi::rocksdb_transaction_t = std::mem::transmute_copy(transaction);
         ffi::rocksdb_transaction_put_log_data(transaction, data.as_ptr().cast(), data.len());
@@ -526,8 +526,8 @@ fn rocksdb(path: &Path, seed: u64, life: &Life, mut state: State) -> Result<(), 
         let value = db.get_cf(family(key.0), &key.1).map_err(error)?;
         let value = value.map(|value| String::from_utf8_lossy(&value).into_owned());
         compare(&format!("{key:?}"), &value.as_ref(), &state.data.get(&key))?;
-        // Why no look at locks: RocksDB takes none for what it recovers, and leaves it to the
-        // application to decide that first. In what it prepares itself it does.
+        // Locks are not checked, because RocksDB takes none for recovered transactions and expects
+        // the application to decide these first.
     }
     let mut prepared: BTreeMap<String, rocksdb::Transaction<'_, RocksDb>> = BTreeMap::new();
     for transaction in db.prepared_transactions() {
@@ -542,7 +542,8 @@ fn rocksdb(path: &Path, seed: u64, life: &Life, mut state: State) -> Result<(), 
                 Change::Put((number, key), value) => transaction.put_cf(family(*number), key, value)?,
                 Change::Delete((number, key)) => transaction.delete_cf(family(*number), key)?,
                 Change::SingleDelete((number, key)) => {
-                    // The C API has no call for it, but adds what is in a batch.
+                    // The C API has no single deletion in a transaction, but can add the records of
+                    // a batch.
                     let mut batch = rocksdb::WriteBatchWithTransaction::<true>::default();
                     batch.single_delete_cf(family(*number), key);
                     transaction.rebuild_from_writebatch(&batch)?;
@@ -559,8 +560,8 @@ fn rocksdb(path: &Path, seed: u64, life: &Life, mut state: State) -> Result<(), 
     for step in &life.steps {
         match step {
             Step::Write(changes) => {
-                // The binding has ranges only in batches for databases without transactions; the
-                // bytes are the same.
+                // The binding has ranges only in batches for databases without transactions, which
+                // have the same encoding.
                 let mut batch = rocksdb::WriteBatchWithTransaction::<false>::default();
                 for change in changes {
                     match change {

@@ -1,6 +1,6 @@
-//! RocksDB 11.8 as a [`Subject`], and its options from the strings that OPTIONS files use.
+//! RocksDB 11.8 as a [`Subject`], with options parsed from the strings of OPTIONS files.
 //!
-//! The `rocksdb` crate wraps some options only; option strings reach them all through the C API.
+//! The `rocksdb` crate wraps only some options; option strings set all of them through the C API.
 
 use karst_testkit::subject::{Cursor, Move, ReadSettings, Subject};
 use librocksdb_sys as ffi;
@@ -9,7 +9,7 @@ use std::ffi::{CStr, CString};
 use std::path::Path;
 use std::ptr;
 
-/// Options parsed from `name=value;name={nested=value;}`.
+/// Parses options from `name=value;name={nested=value;}`.
 pub(crate) fn options(text: &str) -> Result<Options, String> {
     let base = Options::default();
     let parsed = Options::default();
@@ -28,7 +28,7 @@ pub(crate) fn options(text: &str) -> Result<Options, String> {
     said(error).map(|()| parsed).map_err(|message| format!("options {text}: {message}"))
 }
 
-/// What a call of the C API said in its error argument.
+/// Converts and frees the error argument of a C call.
 pub(crate) fn said(error: *mut libc::c_char) -> Result<(), String> {
     if error.is_null() {
         return Ok(());
@@ -44,14 +44,13 @@ pub(crate) fn said(error: *mut libc::c_char) -> Result<(), String> {
 /// An open database.
 pub(crate) struct Rocks {
     db: DB,
-    /// Column families that have a prefix extractor: their cursors need the total order to be asked
-    /// for.
+    /// Column families with a prefix extractor, whose cursors need `total_order_seek`.
     prefixed: Vec<String>,
     families: Vec<String>,
 }
 
 impl Rocks {
-    /// Open a database; each family with its option string.
+    /// Opens a database read-only, each family with its option string.
     pub(crate) fn open(
         path: &Path,
         db_options: &str,
@@ -64,7 +63,7 @@ impl Rocks {
         Ok(Rocks { db, prefixed, families: families.iter().map(|(name, _)| name.clone()).collect() })
     }
 
-    /// Open a database for writing.
+    /// Opens a database for writing.
     pub(crate) fn open_for_writing(
         path: &Path,
         db_options: &str,
@@ -88,7 +87,7 @@ impl Rocks {
     }
 }
 
-/// What opens these column families.
+/// Descriptors of these column families.
 pub(crate) fn descriptors(families: &[(String, String)]) -> Result<Vec<ColumnFamilyDescriptor>, String> {
     families.iter().map(|(name, text)| Ok(ColumnFamilyDescriptor::new(name, options(text)?))).collect()
 }

@@ -14,19 +14,18 @@ use karst_testkit::subject::Subject;
 use rocksdb::{ColumnFamily, DB, WriteBatch};
 use std::path::{Path, PathBuf};
 
-/// Turns that the two take.
+/// Number of turns.
 const ROUNDS: u64 = 10;
-/// Steps of one turn.
+/// Number of steps of one turn.
 const STEPS: usize = 80;
 
-/// Every cell that says something about writing, in a temporary folder; only those named, if any
-/// are.
+/// Runs every cell that KarstDB can write, or those in `names`, in a temporary folder.
 pub(crate) fn run(names: &[&str]) -> Result<(), String> {
     let folder = std::env::temp_dir().join(format!("karst-judge-written-{}", std::process::id()));
     std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let mut failures = Vec::new();
     for cell in cells() {
-        // What only RocksDB's own calls write: its databases are read in the other half.
+        // Cells that only RocksDB's own calls write are read in the other half.
         let foreign = cell.entities || cell.timed_puts || cell.ingest || cell.two_phase;
         if foreign || (!names.is_empty() && !names.contains(&cell.name.as_str())) {
             continue;
@@ -77,9 +76,9 @@ impl Duel {
         let (mut script, mut ledger) = (Script::new(&self.plan, seed), Ledger::new(&self.plan));
         let mut karst = self.karst()?;
         for family in 0..self.plan.families.len() {
-            // Why by hand: which compactions become due depends on how memtables fall together in
-            // flushes, and what begins below level 0 may come into no file. Why two flushes: a
-            // compaction of a single table moves it as it is.
+            // The flush is manual, because due compactions depend on the flushes of memtables, and
+            // blobs that begin below level 0 might reach no file. It takes two flushes, because a
+            // compaction of a single table only moves it.
             let begins_below =
                 self.plan.families[family].options.iter().any(|o| o.starts_with("blob_file_starting_level="));
             let bulk = script.bulk(family);
@@ -94,7 +93,7 @@ impl Duel {
             turn(&mut karst, &mut ledger, &step)?;
         }
         karst.settle()?;
-        // Deletes, merges and blobs must still be seen in the files when they are looked at.
+        // Deletes, merges and blobs must remain in the files until these are checked.
         karst.keep_newest()?;
         for _ in 0..3 {
             for _ in 0..20 {
@@ -161,7 +160,7 @@ fn turn(store: &mut dyn Writes, ledger: &mut Ledger, step: &Step) -> Result<(), 
     Ok(())
 }
 
-/// RocksDB as a store that a history is carried out on.
+/// RocksDB as a store that histories are written to.
 struct RocksWriter {
     path: PathBuf,
     db_options: String,

@@ -28,12 +28,12 @@ pub(super) fn key(number: u64, len: usize) -> Vec<u8> {
     key
 }
 
-/// Where the benchmark's data lives, and which of it.
+/// The folder of the benchmark's databases.
 pub(super) struct Data {
     pub(super) folder: PathBuf,
 }
 
-/// How a database of 4 KB values was written.
+/// Layout of a database of 4 KB values.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Layout {
     pub(super) blobs: bool,
@@ -67,7 +67,7 @@ impl Layout {
 }
 
 impl Data {
-    /// The published tree, made first if it is not there, and read through.
+    /// Path of the published tree, which is built if it is missing and read once.
     pub(super) fn tree(&self) -> Result<PathBuf, String> {
         self.made("tree", |path| {
             let out = rocksdb_tools::db_bench(
@@ -87,7 +87,7 @@ impl Data {
         })
     }
 
-    /// A database of 4 KB values, made first if it is not there, and read through.
+    /// Path of a database of 4 KB values, which is built if it is missing and read once.
     pub(super) fn values(&self, layout: Layout) -> Result<PathBuf, String> {
         self.made(&layout.name(), |path| write_values(path, layout))
     }
@@ -110,9 +110,9 @@ impl Data {
     }
 }
 
-/// Reads every file of a folder once. A virtual disk may fetch what has not been read lately from
-/// far away, at a tenth of its usual rate, and what a mount serves may have left the page cache:
-/// either would be measured as the engine's.
+/// Reads every file of a folder once, because otherwise slow first reads would be measured as the
+/// engine's: a virtual disk may fetch blocks that were not read lately at a tenth of its usual
+/// rate, and the page cache may have dropped files that a mount serves.
 pub(super) fn read_through(folder: &Path) -> Result<(), String> {
     let io = |e: std::io::Error| format!("{}: {e}", folder.display());
     let mut buffer = vec![0; 1 << 20];

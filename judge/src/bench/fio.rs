@@ -1,4 +1,4 @@
-//! What the device gives: fio with io_uring on the same files, at the same depth, request size and
+//! The device's own limit: fio with io_uring on the same files, at the same depth, request size and
 //! alignment.
 
 use super::measure::Figures;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 /// One fio job.
 pub(super) struct Job<'a> {
-    /// A folder; its files with one of these endings are read.
+    /// Folder whose files with one of `endings` are read.
     pub(super) folder: &'a Path,
     pub(super) endings: &'a [&'a str],
     pub(super) sequential: bool,
@@ -15,7 +15,7 @@ pub(super) struct Job<'a> {
     /// Threads, each with a ring and `depth` reads in flight of its own.
     pub(super) threads: usize,
     pub(super) depth: usize,
-    /// Reads are submitted, and waited for, so many at a time.
+    /// Reads per submission, and completions waited for at a time.
     pub(super) batch: usize,
     pub(super) request_bytes: usize,
     pub(super) align_bytes: usize,
@@ -82,8 +82,8 @@ impl Job<'_> {
     }
 }
 
-/// The longest that one buffered append of 4 KiB took, in milliseconds, at a pace of so many bytes
-/// a second; in a folder that is made for it and removed.
+/// Returns the longest time of one buffered append of 4 KiB, in milliseconds, at
+/// `bytes_per_second`. Appends to a file in `folder`, which is created and removed.
 pub(super) fn worst_write_ms(folder: &Path, bytes_per_second: f64, seconds: f64) -> Result<f64, String> {
     let io = |e: std::io::Error| format!("{}: {e}", folder.display());
     std::fs::create_dir_all(folder).map_err(io)?;

@@ -1,4 +1,4 @@
-//! What one run of a workload cost: operations, time, CPU, reads. And medians over interleaved
+//! Cost of one run of a workload (operations, time, CPU, reads), and medians over interleaved
 //! repetitions, printed as a Markdown table with ratios.
 
 use super::Settings;
@@ -6,20 +6,20 @@ use super::record::{Label, figure};
 use super::results::Figure;
 use std::time::{Duration, Instant};
 
-/// One run.
+/// Measurements of one run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Figures {
     pub(super) operations: f64,
     pub(super) seconds: f64,
     pub(super) user_us: f64,
     pub(super) system_us: f64,
-    /// How often a thread gave up its processor, to wait for something.
+    /// Voluntary context switches.
     pub(super) switches: f64,
     /// System calls that write, of all threads.
     pub(super) writes: f64,
-    /// Reads from files, if this run can tell.
+    /// Reads from files, or None if this run cannot count them.
     pub(super) reads: Option<f64>,
-    /// Bytes that storage delivered, if this run can tell.
+    /// Bytes that storage delivered, or None if this run cannot count them.
     pub(super) bytes: Option<f64>,
     /// Mean time of one batch, for workloads of batches.
     pub(super) batch_ms: Option<f64>,
@@ -34,7 +34,7 @@ impl Figures {
         (self.user_us + self.system_us) / self.operations
     }
 
-    /// As the report has them.
+    /// The figures by the names that the report uses.
     fn named(&self, unit: &str) -> Vec<Figure> {
         let each = |total: Option<f64>| total.map(|total| total / self.operations);
         let several = match unit {
@@ -53,7 +53,7 @@ impl Figures {
     }
 }
 
-/// Started before a run; says at its end what it cost.
+/// Measures the cost of a run from [`Meter::start`] to [`Meter::stop`].
 pub(super) struct Meter {
     start: Instant,
     usage: (f64, f64),
@@ -67,21 +67,22 @@ impl Meter {
         Meter { usage: cpu(), switches: switches(), io, start: Instant::now() }
     }
 
-    /// For work that a child process does: [`Meter::stop_children`] ends it.
+    /// Starts a meter for the work of a child process, ended by [`Meter::stop_children`].
     pub(super) fn of_children() -> Self {
         Meter { usage: cpu_of(libc::RUSAGE_CHILDREN), ..Meter::start() }
     }
 
-    /// What a child that did `operations` in `seconds`, by its own count, cost. Its CPU includes
-    /// its start.
+    /// Returns the cost of a child process that counted `operations` in `seconds`. Its CPU time
+    /// includes its start.
     pub(super) fn stop_children(self, operations: f64, seconds: f64) -> Figures {
         let (user, system) = cpu_of(libc::RUSAGE_CHILDREN);
         let (user_us, system_us) = (user - self.usage.0, system - self.usage.1);
         Figures { operations, seconds, user_us, system_us, ..Figures::default() }
     }
 
-    /// The cost of `operations`. `reads` counts the process's read system calls, which are all of
-    /// them for an engine that reads synchronously; an engine with io_uring brings its own counts.
+    /// Returns the cost of `operations`. `reads` counts the process's read system calls, which is
+    /// complete for an engine that reads synchronously; an engine with io_uring counts its reads
+    /// itself.
     pub(super) fn stop(self, operations: u64) -> Figures {
         let seconds = self.start.elapsed().as_secs_f64();
         let (user, system) = cpu();
@@ -100,8 +101,8 @@ impl Meter {
     }
 }
 
-/// CPU time of this process, all threads, those of the kernel that work for it included: user,
-/// system (us).
+/// CPU time of this process in microseconds, user and system, over all threads including the
+/// kernel's that work for it.
 fn cpu() -> (f64, f64) {
     cpu_of(libc::RUSAGE_SELF)
 }
@@ -126,12 +127,12 @@ fn cpu_of(who: libc::c_int) -> (f64, f64) {
     (us(usage.ru_utime), us(usage.ru_stime))
 }
 
-/// What this process has read and written so far.
+/// I/O counters of this process since its start.
 struct ProcessIo {
     /// System calls.
     reads: f64,
     writes: f64,
-    /// Bytes it had storage deliver.
+    /// Bytes read from storage.
     storage_bytes: f64,
 }
 
@@ -162,10 +163,10 @@ impl Deadline {
 type Prepare<'a> = Box<dyn FnMut() -> Result<(), String> + 'a>;
 type Run<'a> = Box<dyn FnMut() -> Result<Figures, String> + 'a>;
 
-/// The same workload by several engines.
+/// One workload, run by several engines.
 pub(super) struct Section<'a> {
     title: String,
-    /// What the report calls it, where that is not the title.
+    /// Name in the report, if it is not the title.
     workload: Option<String>,
     unit: &'static str,
     before: Prepare<'a>,
@@ -183,12 +184,12 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The report shows it with others of this name, which are measured in other places.
+    /// Sets the workload name, under which the report joins several sections.
     pub(super) fn part_of(&mut self, workload: impl Into<String>) {
         self.workload = Some(workload.into());
     }
 
-    /// What is to be done before every run of an entry, and is not measured.
+    /// Sets the unmeasured preparation of each run.
     pub(super) fn before_each(&mut self, prepare: impl FnMut() -> Result<(), String> + 'a) {
         self.before = Box::new(prepare);
     }
@@ -201,8 +202,8 @@ impl<'a> Section<'a> {
         self.entries.push((label.into(), Box::new(run)));
     }
 
-    /// Run all entries in turn, as often as the settings say, print the medians, and keep them as
-    /// those of `rows`.
+    /// Runs all entries in turn, `settings.repeat` times, prints the medians, and records them
+    /// under `rows`.
     pub(super) fn run(mut self, settings: &Settings, rows: &str) -> Result<(), String> {
         let repeat = settings.repeat;
         let mut runs: Vec<Vec<Figures>> = vec![Vec::new(); self.entries.len()];

@@ -48,7 +48,7 @@ const ROWS: [&str; 11] = [
     "contention",
 ];
 
-/// What the command line asked for.
+/// Settings from the command line.
 struct Settings {
     data: Data,
     slowfs: Option<PathBuf>,
@@ -56,12 +56,12 @@ struct Settings {
     seconds: f64,
     paced_seconds: Option<f64>,
     repeat: usize,
-    /// Where results are kept, if that is asked for.
+    /// File of the results, or None without `--results`.
     record: Option<RefCell<Record>>,
 }
 
 impl Settings {
-    /// Keeps what was measured, if that is asked for.
+    /// Records the measurements if `--results` was given.
     fn keep(
         &self,
         rows: &str,

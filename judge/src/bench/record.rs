@@ -1,14 +1,13 @@
-//! Keeps what was measured in a file, one a run, in the form that the report reads.
+//! Result files, one per run, in the form that the report reads.
 //!
-//! The file is written anew after each table, so that a run that is broken off leaves what it has
-//! measured.
+//! The file is rewritten after each table, so that an interrupted run keeps the tables it finished.
 
 use super::results::{Figure, Machine, Measurement, Run};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What a line of a table is of: its words, and numbers that plots are drawn over.
+/// Label of a table's line: its text, and the numbers on the x axis of plots.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Label {
     pub(super) text: String,
@@ -30,29 +29,29 @@ impl From<&str> for Label {
 }
 
 impl Label {
-    /// A label that says no more than these numbers.
+    /// A label whose only distinction is these numbers.
     pub(super) fn at(text: impl Into<String>, numbers: &[(&'static str, f64)]) -> Label {
         Label { text: text.into(), variant: String::new(), numbers: numbers.to_vec() }
     }
 
-    /// The same words, in the table as `text`, with these numbers.
+    /// Keeps the variant and sets the table's text and the numbers.
     pub(super) fn with(self, text: String, numbers: &[(&'static str, f64)]) -> Label {
         Label { text, numbers: numbers.to_vec(), ..self }
     }
 
-    /// The engine that the text begins with.
+    /// Engine named by the first word of the text.
     pub(super) fn engine(&self) -> &str {
         self.text.split([' ', ',']).next().unwrap_or_default()
     }
 
-    /// The same without the engine among the words that are compared.
+    /// Copy of the label whose variant does not name the engine.
     pub(super) fn of_engine(&self) -> Label {
         let words = self.variant.strip_prefix(self.engine()).unwrap_or(&self.variant);
         Label { variant: words.trim_start_matches([' ', ',']).into(), ..self.clone() }
     }
 
-    /// What the report calls a line of this label that belongs to `who`: an engine, perhaps with
-    /// words behind it.
+    /// The report's measurement for a line of this label. `who` is an engine, perhaps followed by
+    /// words.
     pub(super) fn measurement(
         &self,
         workload: &str,
@@ -75,9 +74,9 @@ impl Label {
     }
 }
 
-/// How an engine does it, in words that are the same for both engines, so that the report can tell
-/// what to compare. The version is in [`Run::versions`], and each engine has its own name for the
-/// call. RocksDB 7.8, of which some rows are, keeps its version: it is another rival.
+/// Normalizes the words of a variant, so that both engines have the same ones and the report pairs
+/// them. Removed are the version, which is in [`Run::versions`], and each engine's own name of the
+/// call. RocksDB 7.8, which some rows measure, keeps its version because it is another contender.
 fn how(words: &str) -> String {
     let mut rest = words;
     for own in ["11.8", "MultiGet", "multi_get", "iterator"] {
@@ -87,13 +86,13 @@ fn how(words: &str) -> String {
     rest.trim_start_matches([' ', ',']).replace(", optimize_multiget_for_io=true", "")
 }
 
-/// A figure, unless it cannot be told.
+/// A figure, or None if the value is missing or not finite.
 pub(super) fn figure(name: impl Into<String>, value: Option<f64>) -> Option<Figure> {
     let value = value.filter(|value| value.is_finite())?;
     Some(Figure { name: name.into(), value })
 }
 
-/// The file of a run.
+/// Result file of a run.
 #[derive(Debug)]
 pub(super) struct Record {
     path: PathBuf,
@@ -101,7 +100,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Begins the file of this run in `folder`.
+    /// Creates the file of this run in `folder`.
     pub(super) fn begin(folder: &Path, args: &[&str]) -> Result<Record, String> {
         std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         let date = said("date", &["-u", "+%Y-%m-%dT%H:%M:%SZ"])?;
@@ -122,7 +121,7 @@ impl Record {
         Ok(Record { path, run })
     }
 
-    /// Adds what a table holds.
+    /// Adds a table's measurements and rewrites the file.
     pub(super) fn add(
         &mut self,
         rows: &str,
@@ -135,7 +134,7 @@ impl Record {
     }
 }
 
-/// What concerns what is measured, and not where files lie on this machine.
+/// The arguments that affect measurements: without the folders of this machine.
 fn without_folders<'a>(args: &[&'a str]) -> Vec<&'a str> {
     let mut kept = Vec::new();
     let mut rest = args.iter();
@@ -164,7 +163,7 @@ fn machine() -> Result<Machine, String> {
     })
 }
 
-/// What a program prints, run in the repository.
+/// Trimmed standard output of a program that is run in the repository.
 fn said(program: &str, args: &[&str]) -> Result<String, String> {
     let output = Command::new(program).args(args).current_dir(env!("CARGO_MANIFEST_DIR")).output();
     let output = output.map_err(|e| format!("cannot run {program}: {e}"))?;
@@ -178,7 +177,7 @@ fn said(program: &str, args: &[&str]) -> Result<String, String> {
 mod tests {
     use super::*;
 
-    /// The variants of two lines of a table, as the report gets them.
+    /// The report's variants of two lines of a table.
     fn variants(rocks: &str, karst: &str) -> [String; 2] {
         [rocks, karst].map(|text| {
             let label = Label::from(text);

@@ -1,4 +1,4 @@
-//! The rows: which databases, options and engines stand side by side in each.
+//! The rows: databases, options and engines that each compares.
 
 use super::Settings;
 use super::data::{Layout, VALUES};
@@ -34,13 +34,13 @@ pub(super) fn run(settings: &Settings) -> Result<(), String> {
     Ok(())
 }
 
-/// How both engines open a database: the same options, by the same names.
+/// Options with which both engines open a database, by the same names.
 #[derive(Clone, Copy)]
 struct Opening<'a> {
     path: &'a Path,
     direct: bool,
     cache_bytes: usize,
-    /// Whether indexes and filters live in the block cache.
+    /// True if indexes and filters are in the block cache.
     cached_metadata: bool,
     table_options: &'a str,
 }
@@ -73,7 +73,7 @@ impl Opening<'_> {
     }
 }
 
-/// The alignment that direct reads of these files have.
+/// Alignment of direct reads of these files, in bytes.
 fn alignment(folder: &Path) -> Result<usize, String> {
     let env = Env::posix();
     let table = std::fs::read_dir(folder)
@@ -85,13 +85,13 @@ fn alignment(folder: &Path) -> Result<usize, String> {
     Ok((file.alignment() as usize).max(512))
 }
 
-/// The request size of a run, as fio shall use it.
+/// Mean request size of a run, rounded to the alignment, for fio.
 fn request_bytes(figures: &Figures, align: usize) -> usize {
     let mean = figures.bytes.unwrap_or(0.0) / figures.reads.unwrap_or(1.0).max(1.0);
     ((mean / align as f64).round() as usize).max(1) * align
 }
 
-/// Reads at a time in the rows of point reads.
+/// Numbers of reads in flight in the rows of point reads.
 const IN_FLIGHT: [usize; 4] = [1, 4, 16, 64];
 
 fn point(settings: &Settings) -> Result<(), String> {
@@ -148,7 +148,7 @@ fn point(settings: &Settings) -> Result<(), String> {
     Ok(())
 }
 
-/// Bytes of all indexes and filters of a database.
+/// Total size of a database's indexes and filters, in bytes.
 fn metadata_bytes(db: &DB) -> Result<usize, String> {
     let text = db
         .property_value("rocksdb.aggregated-table-properties")
@@ -275,7 +275,7 @@ fn published(settings: &Settings) -> Result<(), String> {
     section.run(settings, "tree")
 }
 
-/// One run of Debian's db_bench on a database that is there.
+/// One run of Debian's db_bench on an existing database.
 fn db_bench(path: &Path, benchmark: &str, seconds: f64, flags: &[&str]) -> Result<Figures, String> {
     let (name, duration) = (format!("-benchmarks={benchmark}"), format!("-duration={}", seconds.ceil()));
     let mut all = vec![
@@ -325,7 +325,8 @@ fn multiget(settings: &Settings) -> Result<(), String> {
             cached_metadata: false,
             table_options: "filter_policy=bloomfilter:10:false;",
         };
-        // Each run opens the database again: the block cache must not be warm from the run before.
+        // Each run opens the database again, because the block cache must not be warm from the run
+        // before.
         let opening = &opening;
         let how = if direct { "direct" } else { "buffered" };
         let title = format!(

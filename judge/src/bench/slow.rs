@@ -1,4 +1,4 @@
-//! Slow storage that every engine sees alike: the FUSE mount of `slowfs`, which delays each read.
+//! Slow storage for all engines: the FUSE mount of `slowfs`, which delays each read.
 
 use super::data::read_through;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ pub(super) struct SlowMount {
 }
 
 impl SlowMount {
-    /// Mount `backing`, each read of which takes `latency_us` more.
+    /// Mounts `backing` with `latency_us` added to each read.
     pub(super) fn new(program: &Path, backing: &Path, latency_us: u64) -> Result<Self, String> {
         let path = backing.with_extension(format!("slow-{}", std::process::id()));
         std::fs::create_dir_all(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -37,8 +37,8 @@ impl SlowMount {
         Ok(mount)
     }
 
-    /// Has the server find what it serves in the page cache, so that a read takes the latency asked
-    /// for and no more.
+    /// Reads the backing files into the page cache, so that a read through the mount takes only the
+    /// configured latency.
     pub(super) fn warm(&self) -> Result<(), String> {
         read_through(&self.backing)
     }
@@ -46,8 +46,8 @@ impl SlowMount {
 
 impl Drop for SlowMount {
     fn drop(&mut self) {
-        // Why ignored: there is nobody to tell, and the folder is left for the next run to complain
-        // about.
+        // Errors are ignored because `drop` cannot return them; a folder that remains fails the
+        // next run.
         let _ = Command::new("fusermount3").arg("-u").arg(&self.path).status();
         let _ = self.server.wait();
         let _ = std::fs::remove_dir(&self.path);

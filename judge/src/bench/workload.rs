@@ -1,5 +1,5 @@
 //! The workloads: each generates the same keys from the same seeds for every engine, checks every
-//! answer, and counts what it did.
+//! answer, and counts its operations.
 
 use super::data::{self, TREE_ENTRIES, TREE_KEY_LEN, VALUE_KEY_LEN, VALUES};
 use super::measure::{Deadline, Figures, Meter};
@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The keys of a run: uniformly random, each worker with a seed of its own.
+/// Draws a uniformly random key; each worker has a seed of its own.
 fn key_of(random: &mut Random) -> (u64, Vec<u8>) {
     let number = random.below(VALUES);
     (number, data::key(number, VALUE_KEY_LEN))
@@ -39,7 +39,7 @@ fn seed(worker: usize) -> u64 {
     worker as u64 * 7919 + 17
 }
 
-/// Run `work` on some threads until the deadline; it returns how many operations it did each time.
+/// Runs `work`, which returns its number of operations, on `threads` threads until the deadline.
 fn on_threads(
     threads: usize,
     seconds: f64,
@@ -77,8 +77,8 @@ fn with_batch_time(figures: Figures, calls: u64, threads: usize) -> Figures {
     Figures { batch_ms, ..figures }
 }
 
-/// KarstDB's own count of reads in the place of the process's system calls. The bytes stay those
-/// that storage delivered, alignment included.
+/// Replaces the process's count of read system calls by KarstDB's own count of reads. The bytes
+/// remain those that storage delivered, alignment included.
 fn with_counts(figures: Figures, env: &Env, before: karst_io::IoStats) -> Result<Figures, String> {
     let after = env.io_stats();
     if after.errors != before.errors {
@@ -211,7 +211,7 @@ pub(super) fn rocks_seeks(
     Ok(Figures { reads: None, ..figures })
 }
 
-/// The same by KarstDB.
+/// Seeks to random keys of the tree by KarstDB, `nexts` moves after each; an operation is a move.
 pub(super) fn karst_seeks(db: &Db, nexts: u64, threads: usize, seconds: f64) -> Result<Figures, String> {
     let before = db.env().io_stats();
     let (figures, _) = on_threads(threads, seconds, |random| {
@@ -227,7 +227,7 @@ pub(super) fn karst_seeks(db: &Db, nexts: u64, threads: usize, seconds: f64) -> 
     with_counts(figures, db.env(), before)
 }
 
-/// The keys of the cached rows: a part of the tree that fits every cache, all of it read once
+/// Number of keys of the cached rows: a part of the tree that fits every cache and is read once
 /// before.
 pub(super) const CACHED: u64 = 100_000;
 
@@ -239,7 +239,8 @@ fn missing() -> String {
     "a key was not found".into()
 }
 
-/// A workload that never reads: on one thread, `operations` at a time between looks at the clock.
+/// Runs a workload without file reads on one thread; `some` does several operations between two
+/// looks at the clock and returns their number.
 fn cached_loop(
     seconds: f64,
     mut some: impl FnMut(&mut Random) -> Result<u64, String>,
@@ -328,7 +329,7 @@ pub(super) fn karst_cached(
     })
 }
 
-/// Every key that the cached rows ask for, once.
+/// Gets every key of the cached rows once.
 pub(super) fn warm(mut get: impl FnMut(&[u8]) -> Result<bool, String>) -> Result<(), String> {
     for number in 0..CACHED {
         if !get(&data::key(number * (TREE_ENTRIES / CACHED), TREE_KEY_LEN))? {
@@ -380,7 +381,7 @@ fn megabytes(meter: Meter, bytes: u64) -> Figures {
     Figures { operations: bytes as f64 / 1e6, ..figures }
 }
 
-/// One batch of 64 keys on a database that was just opened: how long it took.
+/// Mean time of one batch of 64 keys on a database that was just opened.
 pub(super) fn cold_batch(
     runs: usize,
     mut open_and_read: impl FnMut(&[Vec<u8>]) -> Result<Duration, String>,

@@ -1,4 +1,4 @@
-//! The operations, drawn by the seed and by what is in the database; never by what an engine says.
+//! The operations, drawn from the seed and the model's contents; never from an engine's answers.
 
 use super::engine::{Change, Key, Moves, Op, Policy, Read};
 use super::known::Tally;
@@ -10,19 +10,20 @@ use karst_testkit::script::{Merging, Write};
 use karst_testkit::subject::{Move, ReadSettings};
 use std::collections::VecDeque;
 
-/// Keys of a family; so few that they meet.
+/// Number of keys of a family, small enough for operations to meet on a key.
 const KEYS: u64 = 300;
-/// Keys that are put once and then deleted singly. They sort beside all others.
+/// Number of keys that are put once and then deleted singly. They form one range apart from all
+/// others.
 const SINGLES: u64 = 24;
 const SNAPSHOTS_AT_MOST: usize = 4;
 const ITERATORS_AT_MOST: usize = 6;
 const TRANSACTIONS_AT_MOST: usize = 4;
 const FAMILIES_AT_MOST: usize = 5;
-/// How often a key may be changed in a transaction of WritePrepared. Why no more: RocksDB 11.8
-/// forgets at recovery which key began a sub-batch, and shows what is undecided.
+/// Maximum number of changes of a key in one WritePrepared transaction, because RocksDB 11.8
+/// forgets at recovery which key began a sub-batch, and then shows undecided entries.
 const TIMES_PREPARED: usize = 2;
 
-/// What bounds the operations of a life.
+/// Settings of a life that restrict its operations.
 pub(super) struct Limits<'a> {
     pub(super) database: &'a Lines,
     pub(super) policy: Option<Policy>,
@@ -33,11 +34,11 @@ pub(super) struct Limits<'a> {
 /// Draws operations.
 pub(super) struct Draw {
     pub(super) random: Random,
-    /// Numbers of iterators, snapshots, transactions, and values.
+    /// Next number for an iterator, snapshot, transaction or value.
     next: usize,
-    /// What comes next in any case.
+    /// Operations that come before any that is drawn.
     pub(super) queue: VecDeque<Op>,
-    /// What the family is to be that was drawn last.
+    /// Name, nature and options of the family that was drawn last.
     pub(super) created: Option<(String, Nature, FamilyChoice)>,
 }
 
@@ -59,7 +60,7 @@ impl Draw {
         if self.random.one_in(2) { one } else { other }
     }
 
-    /// A key of many shapes: shorter than prefixes are, as long, longer.
+    /// Draws a key that is shorter than, as long as, or longer than prefixes.
     fn key(&mut self) -> Vec<u8> {
         let number = self.random.below(KEYS);
         let mut key = format!("{:02}/{:02}", number / 25, number % 25).into_bytes();
@@ -89,7 +90,7 @@ impl Draw {
 
     fn merge_operand(&mut self, merging: &Merging) -> Vec<u8> {
         match merging {
-            // A few are no numbers, and count as 0.
+            // A few operands are not 8 bytes long, and count as 0.
             Merging::Add if !self.random.one_in(20) => self.random.below(1000).to_le_bytes().to_vec(),
             _ => {
                 let length = 1 + self.random.index(12);
@@ -104,7 +105,7 @@ impl Draw {
         let mut ends = if self.random.one_in(10) {
             [begin, self.key()]
         } else {
-            // Narrow: the same with another end.
+            // Narrow range: both ends have the same first bytes.
             let mut end = begin[..begin.len().min(4)].to_vec();
             end.push(b'0' + self.random.index(10) as u8);
             [begin, end]
@@ -113,12 +114,12 @@ impl Draw {
         ends
     }
 
-    /// One change of a family, or none if what was drawn is locked.
+    /// Draws one change, or None if the drawn key is locked.
     fn change(&mut self, state: &State, limits: &Limits<'_>, inside: bool) -> Option<Change> {
         let family = self.one_of(&state.live());
         let nature = state.families[family].nature.clone();
         let key = self.key();
-        // Why then no ranges and entities: RocksDB has them not implemented.
+        // RocksDB implements no range deletions and entities under WritePrepared.
         let prepares = limits.policy == Some(Policy::WritePrepared);
         let change = match self.random.below(100) {
             0..=14 => Change::Plain(Write::Delete { family, key }),
@@ -168,21 +169,22 @@ impl Draw {
         let mut changes: Vec<Change> = Vec::new();
         for _ in 0..count {
             let Some(change) = self.change(state, limits, false) else { continue };
-            // Why: whether a key is there to be deleted singly is told by what is in the database.
+            // A key deleted singly is not drawn twice in a batch, because the choice between put
+            // and deletion comes from the contents before the batch.
             let is_single = change.key().starts_with(b"~");
             let again = changes.iter().any(|c| c.family() == change.family() && c.key() == change.key());
             if !(is_single && again) {
                 changes.push(change);
             }
         }
-        // Why: RocksDB's side has them behind everything else.
+        // Entities come last, because RocksDB's side appends them to the batch.
         changes.sort_by_key(|change| matches!(change, Change::Entity { .. }));
         let unlogged = limits.unlogged && self.random.one_in(3);
         let sync = !unlogged && self.random.one_in(30);
         (!changes.is_empty()).then_some(Op::Write { changes, sync, unlogged })
     }
 
-    /// How a get reads.
+    /// Draws the read options of a get.
     fn reading(&mut self, state: &State) -> Read {
         let snapshots: Vec<usize> = state.snapshots.keys().copied().collect();
         let snapshot = (!snapshots.is_empty() && self.random.one_in(2)).then(|| self.one_of(&snapshots));
@@ -214,8 +216,8 @@ impl Draw {
         Op::OpenIterator { number: self.number(), family, read }
     }
 
-    /// Moves of an iterator, as it can make them: to the next and the one before only where it
-    /// stands, and by prefix only forward to keys that have one.
+    /// Draws moves of an iterator: next and prev only where it is valid, and in prefix mode only
+    /// forward, to keys that have a prefix.
     fn walk(&mut self, state: &State, number: usize) -> Op {
         let length = 1 + self.random.index(12);
         let mut moves = Vec::new();
@@ -240,7 +242,7 @@ impl Draw {
         Op::Walk { number, moves: Moves(moves) }
     }
 
-    /// All of a family, forward and backward.
+    /// Queues a scan of a family, forward and backward.
     pub(super) fn scan(&mut self, state: &State, family: usize, snapshot: Option<usize>) {
         let read = Read { total_order: true, snapshot, ..Read::default() };
         let number = self.number();
@@ -255,7 +257,7 @@ impl Draw {
         self.queue.push_back(Op::CloseIterator { number });
     }
 
-    /// The next operation.
+    /// Returns the next operation.
     pub(super) fn next(&mut self, state: &State, limits: &Limits<'_>, tally: &mut Tally) -> Op {
         loop {
             if let Some(op) = self.queue.pop_front() {
@@ -270,10 +272,10 @@ impl Draw {
     fn any(&mut self, state: &State, limits: &Limits<'_>, tally: &mut Tally) -> Option<Op> {
         let live = state.live();
         let family = self.one_of(&live);
-        // Why: RocksDB ends in an exception, and then hangs, where it recovers a log that still has
-        // entries of a family that was dropped.
+        // RocksDB throws an exception, and then hangs, when it recovers a log with entries of a
+        // dropped family.
         let drops_nothing = limits.policy == Some(Policy::WritePrepared);
-        // Reading goes on in what was dropped.
+        // Dropped families can still be read.
         let readable = self.one_of(&state.readable());
         Some(match self.random.below(1000) {
             0..=399 => return self.write(state, limits),
@@ -319,7 +321,7 @@ impl Draw {
             919..=920 => self.compact(state, limits, family),
             921..=923 => {
                 let (name, values) = self.one_of(CHANGES);
-                // Why not: RocksDB does not look, and then every flush fails.
+                // RocksDB accepts compression with block_align here, and then every flush fails.
                 let aligned =
                     state.families[family].choice.table.get("block_align").is_some_and(|v| v == "true");
                 if aligned && name.contains("compression") {
@@ -330,7 +332,7 @@ impl Draw {
             924..=927 => Op::FlushWal { sync: self.random.one_in(2) },
             928 if !self.random.one_in(3) => return None,
             928 => {
-                // Whether writes are stopped depends on what waits for a background job.
+                // The property depends on pending background jobs, so they finish first.
                 self.queue.push_back(Op::Property { family, name: "rocksdb.is-write-stopped" });
                 Op::Settle
             }
@@ -347,7 +349,7 @@ impl Draw {
         })
     }
 
-    /// A key that may be one of those deleted singly.
+    /// Draws a key, in one of eight cases from those deleted singly.
     fn any_key(&mut self) -> Vec<u8> {
         match self.random.one_in(8) {
             true => format!("~{:02}", self.random.below(SINGLES)).into_bytes(),
@@ -364,7 +366,8 @@ impl Draw {
             let [begin, end] = ends.map(|key| (!self.random.one_in(4)).then_some(Key(key)));
             return Op::Compact { family, begin, end, force: self.random.one_in(3), exclusive };
         }
-        // Why no iterators either: those of RocksDB hold snapshots there.
+        // Under WritePrepared no iterator may be open either, because RocksDB's iterators hold
+        // snapshots there.
         let nothing_held = state.snapshots.is_empty()
             && (limits.policy != Some(Policy::WritePrepared) || state.iterators.is_empty())
             && state.transactions.is_empty();
@@ -389,7 +392,7 @@ impl Draw {
         Op::CreateFamily { number: state.families.len(), name, options }
     }
 
-    /// What may be dropped: nothing that a transaction has to do with.
+    /// Returns `family` if no transaction has locked a key of it, so that it may be dropped.
     fn droppable(&self, state: &State, family: usize) -> Option<usize> {
         state.locked(family).is_empty().then_some(family)
     }
@@ -430,8 +433,9 @@ impl Draw {
             33..=34 if transaction.has_save_point() || self.random.one_in(4) => {
                 Op::RollbackToSavePoint { transaction: number }
             }
-            // Why not: RocksDB's pipelined writes do not note which log has what is prepared. It is
-            // removed with the next flush, and after a crash what was committed since is gone.
+            // RocksDB's pipelined writes do not record which log holds a prepared transaction. The
+            // next flush removes that log, and a crash then loses the transaction although it was
+            // committed.
             35..=37 if limits.database["enable_pipelined_write"] == "true" => return None,
             35..=37 => Op::Prepare { transaction: number },
             38 => Op::Commit { transaction: number },
@@ -441,7 +445,7 @@ impl Draw {
     }
 }
 
-/// A key that has a prefix.
+/// Returns `key`, padded to a length that has a prefix.
 fn with_prefix(prefix: Prefix, mut key: Vec<u8>) -> Vec<u8> {
     let (Prefix::Fixed(length) | Prefix::Capped(length)) = prefix;
     if key.len() < length {

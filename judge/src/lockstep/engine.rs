@@ -1,5 +1,5 @@
-//! What both engines are asked to do, and how they answer: the contract that KarstDB and RocksDB
-//! are driven through, with answers that can be compared.
+//! Operations and answers: the interface through which KarstDB and RocksDB are driven, with answers
+//! that can be compared.
 
 use karst_testkit::kills::copy;
 use karst_testkit::script::Write;
@@ -16,7 +16,7 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    /// What was asked for cannot be.
+    /// True if the engine refused the request.
     pub(super) fn is_refusal(&self) -> bool {
         ["invalid argument", "not supported"].contains(&self.kind)
     }
@@ -36,15 +36,15 @@ impl fmt::Debug for Failure {
 
 pub(super) type Outcome<T> = Result<T, Failure>;
 
-/// What an operation came to.
+/// Result of an operation.
 #[derive(Clone, PartialEq)]
 pub(super) enum Answer {
     Done,
     Value(Option<Vec<u8>>),
     Values(Vec<Option<Vec<u8>>>),
-    /// Where an iterator stands after each of its moves.
+    /// Entry at the iterator after each of its moves; None if it is not valid.
     Walked(Vec<Option<Entry>>),
-    /// Whether a key may be there, and its value if that came with it.
+    /// Answer of key_may_exist, and the value if it returned one.
     May(bool, Option<Vec<u8>>),
     Number(Option<u64>),
     Failed(Failure),
@@ -77,7 +77,8 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// How a read reads. Families, snapshots, iterators and transactions go by numbers of the driver.
+/// Options of a read. Families, snapshots, iterators and transactions have numbers given by the
+/// driver.
 #[derive(Clone, Default)]
 pub(super) struct Read {
     pub(super) snapshot: Option<usize>,
@@ -137,7 +138,7 @@ impl Change {
         }
     }
 
-    /// The key, or where a range begins.
+    /// The key, or the begin of a range.
     pub(super) fn key(&self) -> &[u8] {
         match self {
             Change::Plain(
@@ -174,7 +175,7 @@ impl fmt::Debug for Change {
     }
 }
 
-/// A key that is shown as text where it is text.
+/// A key whose debug form is text where it is printable.
 #[derive(Clone, PartialEq)]
 pub(super) struct Key(pub(super) Vec<u8>);
 
@@ -192,7 +193,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Moves of an iterator, one behind the other.
+/// A sequence of moves of an iterator.
 #[derive(Clone)]
 pub(super) struct Moves(pub(super) Vec<Move>);
 
@@ -220,7 +221,7 @@ pub(super) enum Op {
         key: Key,
         read: Read,
     },
-    /// Of one family, if all are of one.
+    /// By the call for one family if all keys belong to one.
     MultiGet {
         keys: Vec<(usize, Key)>,
         read: Read,
@@ -230,7 +231,7 @@ pub(super) enum Op {
         key: Key,
         read: Read,
     },
-    /// An iterator of this number.
+    /// Opens an iterator under `number`.
     OpenIterator {
         number: usize,
         family: usize,
@@ -314,7 +315,7 @@ pub(super) enum Op {
 }
 
 impl Op {
-    /// Its kind, to count by and to leave out by.
+    /// Name of its kind, for counts and `--without`.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Op::Write { .. } => "write",
@@ -346,23 +347,23 @@ impl Op {
     }
 }
 
-/// How transactions are kept, in a database that has them.
+/// Write policy of a database with transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Policy {
     WriteCommitted,
     WritePrepared,
 }
 
-/// What a database is opened with.
+/// Arguments of opening a database.
 #[derive(Clone, Debug)]
 pub(super) struct Opening {
     pub(super) database: String,
-    /// The families there are, by the driver's numbers, each with its whole options.
+    /// The existing families: the driver's number, name and complete options of each.
     pub(super) families: Vec<(usize, String, String)>,
     pub(super) transactions: Option<Policy>,
-    /// What lies in the database's own OPTIONS file does not count.
+    /// Ignores the database's own OPTIONS file.
     pub(super) ignore_options_file: bool,
-    /// Transactions that are prepared, by number and name.
+    /// Prepared transactions by number and name.
     pub(super) prepared: Vec<(usize, String)>,
 }
 
@@ -372,13 +373,13 @@ pub(super) trait Engine {
     fn apply(&mut self, op: &Op) -> Answer;
     /// The names of prepared transactions, sorted.
     fn prepared(&self) -> Vec<String>;
-    /// Copies the directory as a process that is killed now would leave it.
+    /// Copies the directory in the state in which a kill of the process would leave it now.
     fn copy_as_killed(&mut self, from: &Path, to: &Path) -> Result<(), String>;
-    /// Closes the database. What is prepared stays so.
+    /// Closes the database. Prepared transactions stay prepared.
     fn close(self: Box<Self>) -> Outcome<()>;
 }
 
-/// Copies a directory in which what nobody needs may be removed meanwhile.
+/// Copies a directory, again from the start if a file was removed meanwhile.
 pub(super) fn copy_again(from: &Path, to: &Path) -> Result<(), String> {
     loop {
         match copy(from, to) {

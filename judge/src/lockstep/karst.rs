@@ -11,11 +11,11 @@ use karst_txn::{Transaction, TransactionDb, TransactionDbOptions, TransactionOpt
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// An open database, and what was made of it.
+/// An open database and the objects created from it.
 pub(super) struct Karst {
     db: Db,
     transaction_db: Option<TransactionDb>,
-    /// Dropped ones too.
+    /// Column families, dropped ones included.
     families: BTreeMap<usize, ColumnFamily>,
     snapshots: BTreeMap<usize, Snapshot>,
     iterators: BTreeMap<usize, DbIterator>,
@@ -139,7 +139,7 @@ impl Karst {
         let batch = self.batch(changes)?;
         let options = WriteOptions { sync, disable_wal: unlogged, ..WriteOptions::default() };
         match (&self.transaction_db, &changes) {
-            // Why: ranges are not locked.
+            // Batches with ranges are written without locks, because ranges cannot be locked.
             (Some(db), _) if !changes.iter().any(is_range) => db.write(&options, &batch),
             (None, [Change::Plain(Write::Put { key, value, .. })]) => {
                 self.db.put_cf(&options, &self.families[&changes[0].family()], key, value)
@@ -204,7 +204,8 @@ impl Karst {
                         Move::SeekForPrev(key) => iterator.seek_for_prev(key),
                         Move::Next if iterator.valid() => iterator.next(),
                         Move::Prev if iterator.valid() => iterator.prev(),
-                        // It has gone astray, which is seen.
+                        // The iterator is not valid although the model's is, and the answer shows
+                        // that.
                         Move::Next | Move::Prev => Ok(()),
                     }
                     .map_err(failure)?;
@@ -317,7 +318,7 @@ impl Engine for Karst {
     }
 
     fn close(mut self: Box<Self>) -> Outcome<()> {
-        // What is prepared stays so; what is not is given up.
+        // Prepared transactions stay prepared; others are rolled back.
         self.transactions.clear();
         self.iterators.clear();
         self.snapshots.clear();

@@ -1,24 +1,24 @@
-//! What is known to differ, or to fail: each with its reason, and counted where it is met.
+//! Known differences and failures, each with its reason and a count of its occurrences.
 //!
-//! Two lists. [`RULES`] take back options that were drawn, where one engine fails by itself or
-//! refuses what the other takes. [`DIFFERENCES`] are answers that differ and may. Nothing else in
-//! the driver forgives anything; what it does not draw at all is in docs/decisions/lockstep.md.
+//! [`RULES`] replace drawn options with which one engine fails or that only one engine refuses.
+//! [`DIFFERENCES`] are answers that may differ. No other part of the driver tolerates a difference;
+//! docs/decisions/lockstep.md lists the options and operations that it does not draw.
 
 use super::engine::{Answer, Op, Policy};
 use super::life::agree;
 use super::options::Lines;
 use std::collections::BTreeMap;
 
-/// How often each entry of the lists was met, by name.
+/// Number of occurrences of each entry, by name.
 pub(super) type Tally = BTreeMap<&'static str, u64>;
 
 /// Options as they were drawn.
 struct Drawn<'a> {
     database: &'a Lines,
-    /// Absent while the options of the database alone are looked at.
+    /// Options of the family and of its tables; None while the rules of the database apply.
     family: Option<(&'a Lines, &'a Lines)>,
     policy: Option<Policy>,
-    /// Logs were recycled in a life before.
+    /// True if logs were recycled in an earlier life.
     recycled: bool,
 }
 
@@ -36,13 +36,13 @@ impl Drawn<'_> {
     }
 }
 
-/// Options that are not used together, or not at all.
+/// A combination of options, or an option, that is not used.
 struct Rule {
     name: &'static str,
-    /// Why: what happens with them.
+    /// The reason: the effect of these options.
     why: &'static str,
     applies: fn(&Drawn<'_>) -> bool,
-    /// The option that is given this value in place of the one drawn; empty leaves it out.
+    /// Option and the value that replaces the drawn one; an empty value leaves the option out.
     instead: (&'static str, &'static str),
 }
 
@@ -195,14 +195,14 @@ const RULES: &[Rule] = &[
     },
 ];
 
-/// Answers that differ and may.
+/// Answers that may differ.
 struct Difference {
     name: &'static str,
     why: &'static str,
     explains: fn(&Met<'_>) -> bool,
 }
 
-/// Answers of which not all are the same.
+/// The answers to one operation, not all equal.
 pub(super) struct Met<'a> {
     pub(super) op: &'a Op,
     pub(super) karst: &'a Answer,
@@ -258,7 +258,7 @@ fn change(lines: &mut Lines, (name, value): (&'static str, &'static str)) {
     };
 }
 
-/// What the rules say of options of a database.
+/// Applies the rules to the options of a database.
 pub(super) fn take_back_of_database(
     database: &mut Lines,
     (policy, recycled): (Option<Policy>, bool),
@@ -270,7 +270,7 @@ pub(super) fn take_back_of_database(
     }
 }
 
-/// What the rules say of options of a family.
+/// Applies the rules to the options of a family.
 pub(super) fn take_back_of_family(
     family: &mut Lines,
     table: &mut Lines,
@@ -284,14 +284,14 @@ pub(super) fn take_back_of_family(
     }
 }
 
-/// The reason of an entry.
+/// Returns the reason of an entry.
 pub(super) fn why(name: &str) -> &'static str {
     let rules = RULES_OF_DATABASE.iter().chain(RULES).map(|rule| (rule.name, rule.why));
     let differences = DIFFERENCES.iter().map(|difference| (difference.name, difference.why));
     rules.chain(differences).find(|(other, _)| *other == name).map_or("", |(_, why)| why)
 }
 
-/// Whether the list explains why these answers differ.
+/// Returns true, and counts the entry, if the list explains the difference.
 pub(super) fn explains(met: &Met<'_>, tally: &mut Tally) -> bool {
     let explained = DIFFERENCES.iter().find(|difference| (difference.explains)(met));
     if let Some(difference) = explained {

@@ -1,5 +1,5 @@
-//! A database in both engines, from one opening to the next: every operation is carried out on
-//! both, and both answers are held against the model's.
+//! Lives of a database in both engines, from one opening to the next: every operation runs on both,
+//! and both answers are compared with the model's.
 
 use super::draw::{Draw, Limits};
 use super::engine::{Answer, Engine, Op, Opening, Policy};
@@ -14,13 +14,13 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// What a run has done.
+/// Counts of a run.
 #[derive(Default)]
 pub(super) struct Report {
     pub(super) operations: BTreeMap<&'static str, u64>,
     pub(super) reopened: u64,
     pub(super) killed: u64,
-    /// Openings and operations that both refused in the same way.
+    /// Openings and operations that both engines refused with errors of the same kind.
     pub(super) refused: BTreeMap<&'static str, u64>,
     pub(super) known: Tally,
 }
@@ -31,15 +31,15 @@ impl Report {
     }
 }
 
-/// What to do.
+/// Plan of a run, from the command line.
 pub(super) struct Plan {
     pub(super) seed: u64,
-    /// The database ends behind so many operations, and its directories stay, unless it is all of
-    /// them.
+    /// Number of operations after which the run ends and keeps its directories; `u64::MAX` for no
+    /// limit.
     pub(super) until: u64,
-    /// Kinds of operations that are left out.
+    /// Kinds of operations that are not drawn.
     pub(super) without: Vec<String>,
-    /// Options that are set in any case.
+    /// Options that override those drawn.
     pub(super) set: Vec<(String, String)>,
     pub(super) folder: PathBuf,
 }
@@ -47,7 +47,7 @@ pub(super) struct Plan {
 /// Lives of one database.
 const LIVES: u64 = 12;
 const OPERATIONS_OF_A_LIFE: u64 = 4000;
-/// How often options are drawn anew where both engines refuse to open with them.
+/// Maximum number of option draws for one opening while both engines refuse them.
 const ATTEMPTS: usize = 50;
 
 /// A database in both engines.
@@ -57,17 +57,17 @@ pub(super) struct Pair<'a> {
     state: State,
     draw: Draw,
     policy: Option<Policy>,
-    /// Where KarstDB's and RocksDB's directories are now.
+    /// Current directories of KarstDB and RocksDB.
     paths: [PathBuf; 2],
     /// The options of this life.
     opening: Option<Opening>,
     database: Lines,
     unlogged: bool,
-    /// Logs were recycled in a life before.
+    /// True if logs were recycled in an earlier life.
     recycled: bool,
     done: u64,
     life: u64,
-    /// What was done in this life, one operation a line.
+    /// Log of this life's operations, one per line.
     log: Option<File>,
 }
 
@@ -99,7 +99,7 @@ impl<'a> Pair<'a> {
         })
     }
 
-    /// Live all lives.
+    /// Runs all lives.
     pub(super) fn live(mut self) -> Result<(), String> {
         let natures = (0..3).map(|_| Nature::draw(&mut self.draw.random)).collect::<Vec<_>>();
         while self.life < LIVES && self.done < self.plan.until {
@@ -134,14 +134,14 @@ impl<'a> Pair<'a> {
         self.end(engines)
     }
 
-    /// Everything is read, in all ways.
+    /// Queues scans of all families.
     fn scan_all(&mut self) {
         for family in self.state.live() {
             self.draw.scan(&self.state, family, None);
         }
     }
 
-    /// Opens both, with options that are drawn anew until both take them.
+    /// Opens both engines; draws options until both accept them.
     fn open(&mut self, natures: &[Nature]) -> Result<Engines, String> {
         for _ in 0..ATTEMPTS {
             let mut database = options::database(
@@ -198,8 +198,8 @@ impl<'a> Pair<'a> {
                     self.opened(choices);
                     return self.compare_prepared([karst, rocks]);
                 }
-                // Why of two kinds: what does not go together is not supported to one engine and
-                // an invalid argument to the other.
+                // The kinds may differ, because a conflict of options is "not supported" to one
+                // engine and an "invalid argument" to the other.
                 (Err(karst), Err(rocks)) if [&karst, &rocks].iter().all(|failure| failure.is_refusal()) => {
                     *self.report.refused.entry("open").or_default() += 1;
                 }
@@ -247,7 +247,8 @@ impl<'a> Pair<'a> {
         Ok(())
     }
 
-    /// Each life has a file of its own: what is wrong in one was often done in the one before.
+    /// Path of this life's log. Each life has its own file, because the cause of an error is often
+    /// in the life before.
     fn log_path(&self) -> PathBuf {
         self.plan.folder.join(format!("operations-{:02}", self.life))
     }
@@ -296,7 +297,7 @@ impl<'a> Pair<'a> {
         self.state.apply(op);
     }
 
-    /// Ends the life, in order or not, and swaps the directories.
+    /// Ends the life by a close or as if killed, and swaps the directories.
     fn end(&mut self, mut engines: Engines) -> Result<(), String> {
         let killed = self.draw.random.one_in(2);
         let mut last = Vec::new();
@@ -319,7 +320,7 @@ impl<'a> Pair<'a> {
         Ok(())
     }
 
-    /// Everything about what went wrong.
+    /// Report of a failure: the error, the last operations, and the command that repeats it.
     fn tell(&self, error: &str) -> String {
         let log = std::fs::read_to_string(self.log_path()).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
@@ -345,7 +346,7 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// Sets options where they are.
+/// Sets the options in each list that has them.
 fn set(all: &mut [&mut Lines], options: &[(String, String)]) {
     for (name, value) in options {
         for lines in all.iter_mut() {
@@ -356,7 +357,7 @@ fn set(all: &mut [&mut Lines], options: &[(String, String)]) {
     }
 }
 
-/// What is not defined is as the model has it.
+/// Replaces undefined positions of a walk by the model's.
 fn leave_out(answer: &mut Answer, model: &Answer, defined: &[bool]) {
     if let (Answer::Walked(walked), Answer::Walked(right)) = (answer, model) {
         for ((at, right), defined) in walked.iter_mut().zip(right).zip(defined) {
@@ -367,7 +368,7 @@ fn leave_out(answer: &mut Answer, model: &Answer, defined: &[bool]) {
     }
 }
 
-/// Of long walks only the first step that differs is left.
+/// Shortens walks to the first step that differs.
 fn only_differing(karst: &mut Answer, rocks: &mut Answer, model: &mut Answer) {
     let (Answer::Walked(karst), Answer::Walked(rocks), Answer::Walked(model)) = (karst, rocks, model) else {
         return;
@@ -380,10 +381,10 @@ fn only_differing(karst: &mut Answer, rocks: &mut Answer, model: &mut Answer) {
     }
 }
 
-/// Whether an answer is what the model has.
+/// Returns true if an answer agrees with the model's.
 pub(super) fn agree(answer: &Answer, model: &Answer) -> bool {
     match (answer, model) {
-        // It may err to one side only.
+        // key_may_exist may only err towards true.
         (Answer::May(may, with), Answer::Value(value)) => {
             (*may || value.is_none()) && (with.is_none() || with == value)
         }

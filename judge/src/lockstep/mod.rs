@@ -1,8 +1,8 @@
 //! KarstDB and RocksDB 11.8 in lockstep: the same random operations on both, with random options,
 //! every answer compared with the other's and with a model's, and the directories swapped at each
-//! reopening. docs/decisions/lockstep.md says what is compared and what is not.
+//! reopening. docs/decisions/lockstep.md lists the compared operations and options.
 //!
-//! A seed is one database of several lives; a run goes on with the next seed.
+//! A seed determines one database of several lives; a run continues with the next seed.
 
 mod draw;
 mod engine;
@@ -19,8 +19,8 @@ use std::time::Instant;
 
 const OPERATIONS: u64 = 1_000_000;
 
-/// `--ops N`, `--seed S`, `--folder DIR`; to find what was wrong with one seed `--until N`,
-/// `--without KIND`, `--set OPTION=VALUE`.
+/// `--ops N`, `--seed S`, `--folder DIR`; to investigate one seed `--until N`, `--without KIND`,
+/// `--set OPTION=VALUE`.
 pub(crate) fn run(args: &[&str]) -> Result<(), String> {
     let (mut operations, mut seed, mut folder) = (OPERATIONS, 1, std::env::temp_dir());
     let (mut until, mut without, mut set) = (None, Vec::new(), Vec::new());

@@ -1,8 +1,8 @@
 //! The options of one life, drawn from what both engines support.
 //!
-//! In: a random generator and what is fixed for the life of a database (how a family is ordered and
-//! merged, the shape of its tree). Out: option strings for both, after the rules of [`known`] have
-//! taken back what they say of.
+//! In: a random generator and the properties that a family keeps for life (order, merge operator,
+//! shape of its tree). Out: option strings for both engines, after the rules of [`known`] were
+//! applied.
 
 use super::engine::Policy;
 use super::known::{self, Tally};
@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 
 pub(super) type Lines = BTreeMap<&'static str, String>;
 
-/// What never changes of a family.
+/// Properties that a family never changes.
 #[derive(Clone, Debug)]
 pub(super) struct Nature {
     pub(super) order: Order,
@@ -240,8 +240,8 @@ fn draw(random: &mut Random, choices: Choices) -> Lines {
     lines
 }
 
-/// Options of the database; of its history counts the policy of its transactions, and whether
-/// logs were recycled in a life before.
+/// Draws options of the database. `history` is the write policy of its transactions, and true if
+/// logs were recycled in an earlier life.
 pub(super) fn database(random: &mut Random, history: (Option<Policy>, bool), tally: &mut Tally) -> Lines {
     let mut lines = draw(random, DATABASE);
     known::take_back_of_database(&mut lines, history, tally);
@@ -271,12 +271,13 @@ impl Nature {
         Self { order, merging, merge_operator, compaction_style, num_levels }
     }
 
-    /// Whether a compaction of everything leaves nothing but what is to be seen.
+    /// True if a compaction of all files leaves only visible entries.
     pub(super) fn drops_what_is_hidden(&self) -> bool {
         self.compaction_style != "kCompactionStyleFIFO"
     }
 
-    /// Options of a family of this nature, beside these of the database.
+    /// Draws options of a family of this nature, consistent with the database's options and write
+    /// policy in `beside`.
     pub(super) fn options(
         &self,
         random: &mut Random,
@@ -306,7 +307,7 @@ impl Nature {
         };
         family.insert("prefix_extractor", extractor);
         if self.compaction_style == "kCompactionStyleFIFO" {
-            // Nothing is ever dropped for its size or its age.
+            // FIFO compaction must drop no file for its size or age.
             let fifo = [
                 "{max_table_files_size=1000000000000}",
                 "{max_table_files_size=1000000000000;allow_compaction=true}",
@@ -321,7 +322,7 @@ impl Nature {
 }
 
 impl FamilyChoice {
-    /// One string, as both take it.
+    /// One option string, in the form that both engines parse.
     pub(super) fn text(&self) -> String {
         format!("{}block_based_table_factory={{{}}};", text(&self.family), text(&self.table))
     }
@@ -335,7 +336,7 @@ pub(super) fn text(lines: &Lines) -> String {
     })
 }
 
-/// What may be changed while a family is open.
+/// Options that are changed while a family is open.
 pub(super) const CHANGES: Choices = &[
     ("write_buffer_size", &["20000", "65536", "262144"]),
     ("level0_file_num_compaction_trigger", &["2", "3", "6"]),

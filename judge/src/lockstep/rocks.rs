@@ -1,5 +1,5 @@
-//! RocksDB 11.8 in lockstep, through its C API, since the binding ties iterators and snapshots to
-//! borrows and has other calls for databases with transactions.
+//! RocksDB 11.8 in lockstep, through its C API, because the binding ties iterators and snapshots to
+//! borrows and has different calls for databases with transactions.
 
 use super::engine::{Answer, Change, Engine, Failure, Key, Op, Opening, Outcome, Policy, Read, copy_again};
 use crate::rocks::{options, said};
@@ -16,16 +16,15 @@ use std::ptr::null_mut;
 
 type Error = *mut libc::c_char;
 
-/// An open database, and what was made of it. Invariant: all pointers are RocksDB's and alive, and
-/// [`Rocks::end`] gives them back, the database last.
+/// An open database and the objects created from it. Invariant: all pointers are RocksDB's and
+/// alive until [`Rocks::end`] frees them, the database last.
 pub(super) struct Rocks {
-    /// Also where it is one with transactions: then it is of a class derived from that of others,
-    /// by single inheritance, so that a pointer to the one is a pointer to the other; and the C
-    /// API's struct around it holds that pointer and nothing else, in both cases. What is called
-    /// is virtual, and thus the transactions' own.
+    /// The database, or the database with transactions cast to it. The cast is valid because its
+    /// class derives from `DB` by single inheritance, the C API's structs hold only the pointer,
+    /// and the called methods are virtual.
     db: *mut ffi::rocksdb_t,
     has_transactions: bool,
-    /// Dropped ones too.
+    /// Column families, dropped ones included.
     families: BTreeMap<usize, *mut ffi::rocksdb_column_family_handle_t>,
     snapshots: BTreeMap<usize, *const ffi::rocksdb_snapshot_t>,
     iterators: BTreeMap<usize, Iterator>,
@@ -38,7 +37,7 @@ struct Iterator(*mut ffi::rocksdb_iterator_t, #[expect(dead_code, reason = "it i
 
 impl Drop for Iterator {
     fn drop(&mut self) {
-        // SAFETY: it is alive, and nobody has it behind this.
+        // SAFETY: it is alive and not used after this.
         unsafe { ffi::rocksdb_iter_destroy(self.0) };
     }
 }
@@ -48,7 +47,7 @@ struct ReadOptions(*mut ffi::rocksdb_readoptions_t, Read);
 
 impl Drop for ReadOptions {
     fn drop(&mut self) {
-        // SAFETY: they are alive, and nobody has them behind this.
+        // SAFETY: they are alive and not used after this.
         unsafe { ffi::rocksdb_readoptions_destroy(self.0) };
     }
 }
@@ -69,14 +68,14 @@ fn failure(text: String) -> Failure {
     Failure { kind, text }
 }
 
-/// A call that has an argument for its error.
+/// Makes a C call and returns the error of its error argument.
 fn call<T>(call: impl FnOnce(*mut Error) -> T) -> Outcome<T> {
     let mut error: Error = null_mut();
     let result = call(&mut error);
     said(error).map(|()| result).map_err(failure)
 }
 
-/// Bytes that RocksDB allocated for us, if any.
+/// Copies and frees bytes that RocksDB allocated; None for a null pointer.
 fn taken(bytes: *mut libc::c_char, length: usize) -> Option<Vec<u8>> {
     if bytes.is_null() {
         return None;
@@ -106,7 +105,7 @@ impl Rocks {
             .collect();
         let path = CString::new(path.as_os_str().as_bytes()).expect("a path");
         let name_pointers: Vec<_> = names.iter().map(|name| name.as_ptr()).collect();
-        // SAFETY: the pointers are used while the options are there.
+        // SAFETY: the options outlive the pointers.
         let option_pointers: Vec<*const ffi::rocksdb_options_t> =
             of_families.iter().map(|o| unsafe { o.as_raw_ptr() }.cast_const()).collect();
         let mut handles = vec![null_mut(); names.len()];
@@ -165,7 +164,7 @@ impl Rocks {
         Ok(Box::new(rocks))
     }
 
-    /// The prepared transactions by name.
+    /// Returns the recovered prepared transactions with their names.
     fn recovered(&self) -> Vec<(String, *mut ffi::rocksdb_transaction_t)> {
         if !self.has_transactions {
             return Vec::new();
@@ -188,7 +187,7 @@ impl Rocks {
     }
 
     fn read(&self, read: &Read) -> ReadOptions {
-        // SAFETY: new options; the bounds are in the struct that goes with them, on the heap.
+        // SAFETY: new options; the bounds are on the heap, owned by the same struct.
         unsafe {
             let new = ReadOptions(ffi::rocksdb_readoptions_create(), read.clone());
             let options = new.0;
@@ -320,8 +319,8 @@ impl Rocks {
         let lengths: Vec<usize> = keys.iter().map(|(_, key)| key.len()).collect();
         let mut errors = vec![null_mut(); keys.len()];
         let mut found = Vec::new();
-        // SAFETY: all arrays are as long as there are keys, and outlive the calls; what comes back
-        // is ours to free.
+        // SAFETY: all arrays have one element per key and outlive the calls; the returned memory is
+        // ours to free.
         unsafe {
             if keys.iter().all(|(family, _)| *family == keys[0].0) {
                 let mut values = vec![null_mut(); keys.len()];
@@ -374,7 +373,7 @@ impl Rocks {
 
     fn may_exist(&self, family: usize, key: &[u8], read: &Read) -> Answer {
         let (options, mut value, mut length, mut with) = (self.read(read), null_mut(), 0, 0);
-        // SAFETY: everything outlives the call, and the value, if there is one, is ours.
+        // SAFETY: everything outlives the call, and a returned value is ours.
         unsafe {
             let may = ffi::rocksdb_key_may_exist_cf(
                 self.db,
@@ -388,7 +387,7 @@ impl Rocks {
                 0,
                 &mut with,
             );
-            // It also says that the value was found where it was found not to be there.
+            // RocksDB sets the flag also for a key that it found to be deleted.
             let value = if with != 0 { taken(value, length) } else { None };
             Answer::May(may != 0, value.filter(|_| may != 0))
         }
@@ -405,7 +404,7 @@ impl Rocks {
         let iterator = self.iterators[&number].0;
         let mut walked = Vec::new();
         for step in moves {
-            // SAFETY: the iterator is alive; it is moved by steps only where it stands.
+            // SAFETY: the iterator is alive; it is moved by steps only while it is valid.
             unsafe {
                 let valid = || ffi::rocksdb_iter_valid(iterator) != 0;
                 match step {
@@ -512,7 +511,7 @@ impl Rocks {
         }
     }
 
-    /// Decides a transaction, and lets go of it.
+    /// Commits or rolls back a transaction and frees it.
     fn decide(
         &mut self,
         number: usize,
@@ -529,7 +528,7 @@ impl Rocks {
 
     fn attempt(&mut self, op: &Op) -> Outcome<Answer> {
         let done = |result: Outcome<()>| result.map(|()| Answer::Done);
-        // SAFETY: what is called with is alive.
+        // SAFETY: the database and the objects in the arguments are alive.
         unsafe {
             match op {
                 Op::Write { changes, sync, unlogged } => done(self.write(changes, *sync, *unlogged)),
@@ -595,13 +594,13 @@ impl Rocks {
         }
     }
 
-    /// Gives everything back.
+    /// Frees all objects and closes the database.
     fn end(&mut self) {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
         self.iterators.clear();
-        // SAFETY: all of it is alive, and nobody has it behind this; the database goes last.
+        // SAFETY: all objects are alive and not used after this; the database is closed last.
         unsafe {
             for transaction in std::mem::take(&mut self.transactions).into_values() {
                 ffi::rocksdb_transaction_destroy(transaction);
@@ -626,15 +625,15 @@ impl Drop for Rocks {
     }
 }
 
-/// Where an iterator stands.
+/// Returns the entry at the iterator.
 ///
 /// # Safety
-/// It stands somewhere.
+/// The iterator is valid.
 unsafe fn entry(iterator: *const ffi::rocksdb_iterator_t) -> Entry {
     type Bytes = unsafe extern "C" fn(*const ffi::rocksdb_iterator_t, *mut usize) -> *const libc::c_char;
     let bytes = |read: Bytes| {
         let mut length = 0;
-        // SAFETY: the iterator stands at an entry, whose bytes live until it is moved.
+        // SAFETY: the iterator is at an entry, whose bytes live until it is moved.
         unsafe {
             let bytes = read(iterator, &mut length);
             std::slice::from_raw_parts(bytes.cast::<u8>(), length).to_vec()
@@ -643,10 +642,10 @@ unsafe fn entry(iterator: *const ffi::rocksdb_iterator_t) -> Entry {
     (bytes(ffi::rocksdb_iter_key), bytes(ffi::rocksdb_iter_value))
 }
 
-/// Locks are waited for as long as KarstDB's side waits. Ranges are written below the locks, which
-/// RocksDB has for whole databases only: the driver writes no key that is locked.
+/// Transaction options with the lock timeout of KarstDB's side. Batches take no locks, because
+/// RocksDB can skip them for ranges only in the whole database; the driver writes no locked key.
 fn transaction_options(policy: Policy) -> *mut ffi::rocksdb_transactiondb_options_t {
-    // SAFETY: new options, the caller's to give back.
+    // SAFETY: new options, which the caller frees.
     unsafe {
         let options = ffi::rocksdb_transactiondb_options_create();
         ffi::rocksdb_transactiondb_options_set_transaction_lock_timeout(options, 1);
@@ -666,14 +665,14 @@ struct Batch(*mut ffi::rocksdb_writebatch_t);
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        // SAFETY: it is alive, and nobody has it behind this.
+        // SAFETY: it is alive and not used after this.
         unsafe { ffi::rocksdb_writebatch_destroy(self.0) };
     }
 }
 
-/// A record of a column family's entity, as it stands in a write batch: the C API has no call.
+/// Type of the record of a column family's entity in a write batch. The C API has no call for it.
 const FAMILY_ENTITY_RECORD: u8 = 0x17;
-/// Where a batch's count of records stands, behind its sequence number.
+/// Bytes of a batch's count of records, after its sequence number.
 const COUNT: std::ops::Range<usize> = 8..12;
 
 impl Batch {
@@ -682,7 +681,7 @@ impl Batch {
         Batch(unsafe { ffi::rocksdb_writebatch_create() })
     }
 
-    /// Adds a change; entities come later.
+    /// Adds a change, unless it is an entity.
     fn add(&self, family: *mut ffi::rocksdb_column_family_handle_t, change: &Change) {
         let batch = self.0;
         // SAFETY: batch, family and bytes outlive the calls, which copy.
@@ -710,7 +709,7 @@ impl Batch {
         }
     }
 
-    /// With the entities among these changes behind everything else.
+    /// Returns the batch with the entities of `changes` appended.
     fn with_entities(self, changes: &[Change], id: impl Fn(usize) -> u32) -> Self {
         if !changes.iter().any(|change| matches!(change, Change::Entity { .. })) {
             return self;
@@ -736,7 +735,7 @@ impl Batch {
     }
 }
 
-/// Columns as RocksDB's `WideColumnSerialization` has them, version 1.
+/// Encodes columns like RocksDB's `WideColumnSerialization`, version 1.
 fn entity(columns: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     let mut bytes = Vec::new();
     varint(&mut bytes, 1);
@@ -768,7 +767,8 @@ impl Engine for Rocks {
     }
 
     fn prepared(&self) -> Vec<String> {
-        // Why those at hand: RocksDB lists only what it has recovered and nobody has asked for.
+        // The names come from the open transactions, because RocksDB lists only recovered
+        // transactions that were not fetched yet.
         let mut names: Vec<String> = Vec::new();
         for transaction in self.transactions.values() {
             let mut length = 0;
@@ -782,8 +782,8 @@ impl Engine for Rocks {
 
     fn copy_as_killed(&mut self, from: &Path, to: &Path) -> Result<(), String> {
         let text = |failure: Failure| failure.text;
-        // Why the MANIFEST first: what it names is there and stays, whatever is flushed or
-        // compacted meanwhile.
+        // The MANIFEST is read first, because the files it names stay while deletions are disabled,
+        // even if a flush or compaction runs meanwhile.
         // SAFETY: the database is open.
         call(|error| unsafe { ffi::rocksdb_disable_file_deletions(self.db, error) }).map_err(text)?;
         let io = |e: std::io::Error| format!("{}: {e}", from.display());

@@ -1,7 +1,7 @@
-//! What is in the database, by the plainest possible code: the third opinion.
+//! The model: the contents of the database, in the simplest possible code.
 //!
-//! In: operations, one after the other. Out: how each has to be answered. A state that a snapshot
-//! or an iterator holds is shared until it is changed.
+//! In: operations in order. Out: the correct answer of each. Contents held by a snapshot or an
+//! iterator are shared until they change.
 
 use super::engine::{Answer, Change, Failure, Op, Read};
 use super::options::{FamilyChoice, Nature};
@@ -11,12 +11,12 @@ use karst_testkit::subject::{Cursor, Move, ReadSettings};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A column family, dropped or not. Its number is its place among all.
+/// A column family, dropped or not. Its number is its index in [`State::families`].
 pub(super) struct Family {
     pub(super) name: String,
     pub(super) nature: Nature,
     pub(super) dropped: bool,
-    /// It was dropped in a life before, so nobody has a handle.
+    /// It was dropped in an earlier life, so no handle exists.
     gone: bool,
     /// The options it has in this life.
     pub(super) choice: FamilyChoice,
@@ -27,18 +27,20 @@ pub(super) struct Family {
 pub(super) struct Iterating {
     pub(super) read: Read,
     cursor: ModelCursor<Arc<ModelFamily>>,
-    /// Where it only finds keys with the prefix sought for certain: that prefix.
+    /// In prefix mode, the prefix of the last seek; the iterator is defined for keys with this
+    /// prefix only.
     sought: Option<Vec<u8>>,
 }
 
 impl Iterating {
-    /// Whether it is in prefix mode, and thus knows only keys of the prefix sought.
+    /// The family's prefix if the iterator is in prefix mode, where it is defined only for keys of
+    /// the prefix sought.
     pub(super) fn by_prefix(&self) -> Option<Prefix> {
         let total = self.read.total_order || self.read.auto_prefix;
         if total { None } else { self.cursor.family().prefix }
     }
 
-    /// Moves it, and tells whether it is defined where it stands.
+    /// Moves it, and returns true if its new position is defined.
     pub(super) fn apply(&mut self, step: &Move) -> bool {
         if let (Some(prefix), Move::Seek(key) | Move::SeekForPrev(key)) = (self.by_prefix(), step) {
             self.sought = prefix.of(key).map(<[u8]>::to_vec);
@@ -48,7 +50,7 @@ impl Iterating {
         self.by_prefix().is_none() || self.read.settings.prefix_same_as_start || self.stands()
     }
 
-    /// Whether it stands where it is defined to, and so can be moved by a step.
+    /// True if it is at an entry of the prefix sought, and so can be moved by a step.
     pub(super) fn stands(&self) -> bool {
         let beyond = match (self.by_prefix(), self.cursor.current()) {
             (Some(prefix), Some((key, _))) => prefix.of(key) != self.sought.as_deref(),
@@ -57,20 +59,20 @@ impl Iterating {
         self.cursor.current().is_some() && !beyond
     }
 
-    /// The entry it stands at.
+    /// The entry at its position.
     pub(super) fn current(&self) -> Option<(Vec<u8>, Vec<u8>)> {
         self.cursor.current().map(|(key, value)| (key.to_vec(), value.to_vec()))
     }
 }
 
-/// What a transaction has done.
+/// A transaction's changes and locks.
 pub(super) struct InTransaction {
     pub(super) name: String,
     /// Changes, and keys that were locked without one.
     done: Vec<Done>,
     save_points: Vec<usize>,
     pub(super) prepared: bool,
-    /// It comes from a life before, so RocksDB holds no locks for it.
+    /// True if it comes from an earlier life, so that RocksDB holds no locks for it.
     pub(super) recovered: bool,
 }
 
@@ -87,7 +89,7 @@ impl InTransaction {
         })
     }
 
-    /// How often it changes a key.
+    /// Number of its changes of a key.
     pub(super) fn times(&self, family: usize, key: &[u8]) -> usize {
         self.changes().filter(|change| change.family() == family && change.key() == key).count()
     }
@@ -107,7 +109,7 @@ impl InTransaction {
 /// The contents of families, by their numbers.
 type Contents = Vec<Arc<ModelFamily>>;
 
-/// Everything there is.
+/// The state of the database.
 #[derive(Default)]
 pub(super) struct State {
     pub(super) families: Vec<Family>,
@@ -122,7 +124,7 @@ fn failed(kind: &'static str) -> Answer {
 }
 
 impl State {
-    /// One more family; its number.
+    /// Adds a family and returns its number.
     pub(super) fn add_family(&mut self, name: String, nature: Nature, choice: FamilyChoice) -> usize {
         self.contents.push(Arc::new(ModelFamily {
             name: name.clone(),
@@ -139,7 +141,7 @@ impl State {
         (0..self.families.len()).filter(|number| !self.families[*number].dropped).collect()
     }
 
-    /// Those that there are handles for.
+    /// The families that have handles, dropped in this life or not dropped.
     pub(super) fn readable(&self) -> Vec<usize> {
         (0..self.families.len()).filter(|number| !self.families[*number].gone).collect()
     }
@@ -148,7 +150,8 @@ impl State {
         &self.contents[family]
     }
 
-    /// Everything that ends with a life has ended, and families have these options now.
+    /// Drops iterators, snapshots and transactions that are not prepared, and sets the families'
+    /// options.
     pub(super) fn reopen(&mut self, choices: Vec<(usize, FamilyChoice)>) {
         self.iterators.clear();
         self.snapshots.clear();
@@ -161,7 +164,8 @@ impl State {
         }
     }
 
-    /// Keys that transactions have locked; all, or those that RocksDB has forgotten.
+    /// True if a transaction has locked the key; with `recovered_only`, a recovered one, for which
+    /// RocksDB holds no locks.
     pub(super) fn is_locked(&self, family: usize, key: &[u8], recovered_only: bool) -> bool {
         self.others_lock(usize::MAX, family, key, recovered_only)
     }
@@ -182,7 +186,7 @@ impl State {
     fn as_of(&self, read: &Read, family: usize) -> Option<&Arc<ModelFamily>> {
         match read.snapshot {
             None => self.contents.get(family),
-            // It was made behind the snapshot.
+            // A family created after the snapshot is not in it.
             Some(number) => self.snapshots[&number].get(family),
         }
     }
@@ -191,7 +195,7 @@ impl State {
         self.as_of(read, family).and_then(|family| family.find(key)).map(<[u8]>::to_vec)
     }
 
-    /// Moves an iterator: where it stands after each move, and whether that is defined.
+    /// Moves an iterator. Returns the entry after each move, and true for each that is defined.
     pub(super) fn walk(&mut self, number: usize, moves: &[Move]) -> (Answer, Vec<bool>) {
         let iterating = self.iterators.get_mut(&number).expect("it is open");
         let (mut walked, mut defined) = (Vec::new(), Vec::new());
@@ -202,7 +206,7 @@ impl State {
         (Answer::Walked(walked), defined)
     }
 
-    /// How an operation that changes nothing here has to be answered; for others that it is done.
+    /// The correct answer of an operation that reads; `Done` for others.
     pub(super) fn answer(&self, op: &Op) -> Answer {
         match op {
             Op::Get { family, key, read } | Op::MayExist { family, key, read } => {
@@ -251,7 +255,7 @@ impl State {
         }
     }
 
-    /// What becomes of a value.
+    /// Returns the value after a change.
     fn changed(&self, value: Option<Vec<u8>>, change: &Change) -> Option<Vec<u8>> {
         match change {
             Change::Plain(Write::Put { value, .. }) => Some(value.clone()),
@@ -261,7 +265,7 @@ impl State {
             Change::Plain(Write::Merge { family, operand, .. }) => {
                 Some(self.families[*family].nature.merging.merge(value.as_deref(), operand))
             }
-            // A plain read finds the column without a name.
+            // A plain read returns the column with the empty name.
             Change::Entity { columns, .. } => {
                 let column = columns.iter().find(|(name, _)| name.is_empty());
                 Some(column.map_or(Vec::new(), |(_, value)| value.clone()))
@@ -284,7 +288,7 @@ impl State {
         self.transactions.get_mut(&number).expect("it is there")
     }
 
-    /// What an operation does that has been carried out.
+    /// Applies an operation that both engines carried out.
     pub(super) fn apply(&mut self, op: &Op) {
         match op {
             Op::Write { changes, .. } => changes.iter().for_each(|change| self.change(change)),

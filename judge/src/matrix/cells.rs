@@ -1,5 +1,5 @@
-//! The cells of the 11.8 half: what newer RocksDB releases added, what the tools cannot write, and
-//! the cells of the 7.8 half once more, in the format versions that 7.8 does not know.
+//! The cells of the 11.8 half: features of newer RocksDB releases, features that the tools cannot
+//! write, and the cells of the 7.8 half in the format versions that 7.8 does not know.
 
 use karst_testkit::dataset::{KeyShape, ValueShape};
 use karst_testkit::matrix::{Family, Writer, cells as cells_of_7_8};
@@ -11,7 +11,7 @@ pub(crate) struct Cell {
     pub(crate) name: String,
     pub(crate) db_options: Vec<String>,
     pub(crate) families: Vec<Family>,
-    /// How many levels, L0 included, must hold files.
+    /// Number of levels, L0 included, that must hold files.
     pub(crate) levels: usize,
     pub(crate) merges: bool,
     pub(crate) delete_ranges: bool,
@@ -41,7 +41,7 @@ fn cell(name: &str, family: Family) -> Cell {
 const PARTITIONED: &[&str] =
     &["index_type=kTwoLevelIndexSearch", "partition_filters=true", "metadata_block_size=128", BLOOM];
 const BLOOM: &str = "filter_policy=bloomfilter:10:false";
-// Tables of references are small; so are their levels.
+// Tables that hold blob references are small, so their levels are small too.
 const BLOBS: &[&str] = &[
     "enable_blob_files=true",
     "min_blob_size=60",
@@ -58,7 +58,8 @@ pub(crate) fn cells() -> Vec<Cell> {
     cells
 }
 
-/// The cells that ldb writes for 7.8, in format version 6 and 7 by turns where they name none.
+/// The cells that ldb writes for 7.8, alternating between format versions 6 and 7 where they name
+/// none.
 fn repeated() -> Vec<Cell> {
     let mut cells = Vec::new();
     let written_by_ldb = cells_of_7_8().into_iter().filter(|c| c.writer == Writer::Ldb);
@@ -78,7 +79,7 @@ fn repeated() -> Vec<Cell> {
     cells
 }
 
-/// What 7.8's table builder does not write.
+/// Table formats that 7.8 does not write.
 fn formats() -> Vec<Cell> {
     let default = || Family::new("default").table(&["format_version=7", BLOOM]);
     let mut cells = vec![
@@ -168,7 +169,7 @@ fn operations() -> Vec<Cell> {
         merges.merges = true;
         merges.delete_ranges = number % 2 == 0;
         if values == ValueShape::Counter {
-            // Eight bytes a value: more of them, or they fit one level.
+            // Values have eight bytes, so more entries are needed to fill several levels.
             merges.families[0].options.push("compression=kNoCompression".into());
             merges.families[0].bulk = 9000;
         }

@@ -1,5 +1,5 @@
-//! Whether the files of a cell show the options they were written with: what each option line of a
-//! family promises is looked for in footers, metaindexes and properties, read by `karst_format`.
+//! Evidence in a cell's files of the options they were written with: each option line of a family
+//! is looked for in footers, metaindexes and properties, read by `karst_format`.
 //!
 //! Invariant: a cell whose options left no trace where they must is an error, never a pass.
 
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// What a table says about itself.
+/// A table's metadata.
 struct Table {
     footer: Footer,
     metaindex: Metaindex,
@@ -41,7 +41,7 @@ impl Table {
     }
 }
 
-/// Look for the features of a cell in the files of its folder.
+/// Looks for the features of a cell in the files of its folder.
 pub(crate) fn prove(cell: &Cell, path: &Path) -> Result<(), String> {
     let mut tables = Vec::new();
     let (mut blobs, mut logs) = (0, Vec::new());
@@ -70,8 +70,7 @@ pub(crate) fn prove(cell: &Cell, path: &Path) -> Result<(), String> {
         }
         prove_operations(cell, family, &own)?;
     }
-    // A file made outside belongs to no family until it is taken in; its own properties say so for
-    // good.
+    // An ingested file keeps the property of a file that was written outside of a database.
     if cell.ingest && tables.iter().all(|t| t.properties.external_file_version().is_none()) {
         return Err("no table was ingested".into());
     }
@@ -95,8 +94,8 @@ fn prove_operations(cell: &Cell, family: &Family, tables: &[&Table]) -> Result<(
     Ok(())
 }
 
-/// Whether the tables show what an option line promises; true for lines that leave no trace in a
-/// table.
+/// Returns true if the tables show the effect of an option line, and for lines that leave no trace
+/// in a table.
 fn shows(line: &str, tables: &[&Table], blobs: usize) -> bool {
     let Some((name, value)) = line.split_once('=') else { return false };
     let all = |test: &dyn Fn(&Table) -> bool| tables.iter().all(|t| test(t));
@@ -156,7 +155,7 @@ fn shows(line: &str, tables: &[&Table], blobs: usize) -> bool {
     }
 }
 
-/// The record types that the options of the log must have left.
+/// Checks that the logs contain the record types that the options of the log produce.
 fn prove_logs(cell: &Cell, logs: &[Vec<u8>]) -> Result<(), String> {
     let seen: BTreeSet<u8> = logs.iter().flat_map(|log| record_types(log)).collect();
     let wanted: &[(&str, &[u8])] = &[

@@ -1,5 +1,5 @@
-//! The matrix that RocksDB 11.8 writes: one small database per cell, and beside it what RocksDB
-//! itself answered when it opened the database again, read-only.
+//! The matrix that RocksDB 11.8 writes: one small database per cell, and beside it RocksDB's own
+//! answers after it reopened the database read-only.
 //!
 //! In a folder: `CELL/` (the database) and `CELL.expected` (a recorded [`Expectation`]).
 
@@ -21,7 +21,7 @@ use rocksdb::{
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Write every cell into a folder that does not exist or is empty.
+/// Writes every cell into a folder that does not exist or is empty.
 pub(crate) fn make(dir: &Path) -> Result<(), String> {
     fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     let mut failures = Vec::new();
@@ -41,7 +41,7 @@ pub(crate) fn make(dir: &Path) -> Result<(), String> {
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
 }
 
-/// Read every cell of a folder that [`make`] filled.
+/// Reads every cell of a folder that [`make`] filled, and compares.
 pub(crate) fn check(dir: &Path) -> Result<(), String> {
     let mut failures = 0;
     for cell in cells() {
@@ -83,7 +83,7 @@ fn check_streams(store: &Karst, expectation: &Expectation) -> Result<(), String>
     Ok(())
 }
 
-/// Both, in a temporary folder.
+/// Runs [`make`] and [`check`] in a temporary folder.
 pub(crate) fn make_and_check() -> Result<(), String> {
     let dir = std::env::temp_dir().join(format!("karst-judge-{}", std::process::id()));
     let result = make(&dir).and_then(|()| check(&dir));
@@ -100,7 +100,8 @@ impl Cell {
         self.families.iter().map(|f| (f.name.to_string(), option_string(f))).collect()
     }
 
-    /// Nothing is flushed when a writer closes: the log's tail must stay in the log.
+    /// Option string of the database. A close flushes nothing, because the log's tail must stay in
+    /// the log.
     fn db_option_string(&self) -> String {
         let mut lines = vec!["avoid_flush_during_shutdown=true".to_string()];
         lines.extend(self.db_options.iter().cloned());
@@ -155,7 +156,7 @@ impl Cell {
         Ok(())
     }
 
-    /// Committed, rolled back and undecided transactions, in a log that is not replayed.
+    /// Writes committed, rolled back and undecided transactions to a log that is not replayed.
     fn write_transactions(&self, path: &Path) -> Result<(), String> {
         let options = options(&self.db_option_string())?;
         let families = descriptors(&self.option_strings())?;
@@ -180,7 +181,7 @@ impl Cell {
             match number % 3 {
                 0 => transaction.commit(),
                 1 => transaction.rollback(),
-                // Left prepared: it keeps its locks, which is why no two use the same key.
+                // Left prepared. It keeps its locks, so no two transactions use the same key.
                 _ => {
                     std::mem::forget(transaction);
                     Ok(())
@@ -192,7 +193,7 @@ impl Cell {
     }
 }
 
-/// How many live table files each level of a family holds.
+/// Number of live table files in each level of a family.
 fn levels(db: &DB, family: &str) -> Result<Vec<usize>, String> {
     let mut levels = vec![0; 8];
     for file in db.live_files().map_err(|e| e.to_string())? {
@@ -220,15 +221,15 @@ struct Writer<'a> {
     cell: &'a Cell,
 }
 
-/// Records that the C API has no call for, as they stand in a write batch.
+/// Types of write batch records that the C API has no call for.
 const ENTITY_RECORD: u8 = 0x16;
 const FAMILY_ENTITY_RECORD: u8 = 0x17;
 const TIMED_PUT_RECORD: u8 = 0x18;
 const FAMILY_TIMED_PUT_RECORD: u8 = 0x19;
 
 impl Writer<'_> {
-    /// All keys once, in random order, in many batches, and let compaction finish; then some again
-    /// until as many levels below L0 hold files as the cell asks for.
+    /// Writes all keys once, in random order and many batches, and waits for compactions; then
+    /// rewrites some until enough levels below L0 hold files for the cell.
     fn bulk(&self, random: &mut Random) -> Result<(), String> {
         let error = |e: rocksdb::Error| e.to_string();
         let mut entries = self.family.entries(0, self.family.bulk, random);
@@ -247,7 +248,7 @@ impl Writer<'_> {
         self.db.set_options_cf(self.cf, &[("disable_auto_compactions", "true")]).map_err(error)
     }
 
-    /// Three L0 files and a log tail, with every operation the cell asks for.
+    /// Writes three L0 files and a log tail, with every operation of the cell.
     fn newer(&self, path: &Path, probes: &mut Vec<Vec<u8>>, random: &mut Random) -> Result<(), String> {
         for version in 1..=4 {
             let count = self.family.bulk / 12;
@@ -277,7 +278,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Puts, or one in a few something else that the cell asks for.
+    /// Writes puts, some of them replaced by other operations of the cell.
     fn write(&self, entries: &[Entry], random: &mut Random) -> Result<(), String> {
         let mut batch = WriteBatch::default();
         for (key, value) in entries {
@@ -324,7 +325,7 @@ impl Writer<'_> {
             let from = random.below(self.family.bulk - width);
             let mut ends = [self.family.keys.key(from), self.family.keys.key(from + width)];
             ends.sort_by(|a, b| self.family.order.compare(a, b));
-            // A wide range of ragged keys can span everything: once is enough.
+            // A wide range of ragged keys can span all keys, so it is deleted only once.
             if width == 400 && version != 2 {
                 continue;
             }
@@ -334,14 +335,14 @@ impl Writer<'_> {
         self.commit(batch)
     }
 
-    /// Keys of their own, each put once: a single delete is defined for nothing else.
+    /// Writes keys that are put once each, because a single delete is defined only for these.
     fn single_deletes(&self, version: u64, probes: &mut Vec<Vec<u8>>) -> Result<(), String> {
         let own = |i: u64| [b"single/".as_slice(), &self.family.keys.key(i)].concat();
         let mut batch = WriteBatch::default();
         for i in 0..60 {
             batch.put_cf(self.cf, own(version * 100 + i), b"once");
-            // Half of what the last version put, and a few of this one: in another file, and in the
-            // same.
+            // Half of the last version's keys and a few of this one's are deleted, in another file
+            // than the put and in the same.
             if i % 2 == 0 && version > 1 {
                 batch.single_delete_cf(self.cf, own((version - 1) * 100 + i));
                 probes.push(own((version - 1) * 100 + i));
@@ -353,7 +354,7 @@ impl Writer<'_> {
         self.commit(batch)
     }
 
-    /// A file made outside and taken in: its keys get their sequence number from the MANIFEST.
+    /// Ingests a file, whose keys get their sequence number from the MANIFEST.
     fn ingest(&self, path: &Path, random: &mut Random) -> Result<(), String> {
         let mut entries = self.family.entries(9, self.family.bulk / 10, random);
         entries.sort_by(|a, b| self.family.order.compare(&a.0, &b.0));
@@ -370,12 +371,12 @@ impl Writer<'_> {
         let mut how = IngestExternalFileOptions::default();
         how.set_move_files(true);
         self.db.ingest_external_file_cf_opts(self.cf, &how, vec![&file]).map_err(error)?;
-        // Why ignored: moved away or copied, the file is of no use any more.
+        // Errors are ignored, because ingestion moved or copied the file.
         let _ = fs::remove_file(&file);
         Ok(())
     }
 
-    /// A batch of one record: header (sequence, count), type, column family, key, value.
+    /// Encodes a batch of one record: header (sequence, count), type, column family, key, value.
     fn raw_batch(&self, record: u8, family_record: u8, key: &[u8], value: &[u8]) -> WriteBatch {
         let mut bytes = vec![0; 8];
         bytes.extend_from_slice(&1_u32.to_le_bytes());
@@ -394,7 +395,7 @@ impl Writer<'_> {
     }
 }
 
-/// Columns sorted by name; the default column's name is empty, and it may be missing.
+/// Draws columns sorted by name; the default column's name is empty, and it may be missing.
 fn columns_of(value: &[u8], random: &mut Random) -> Vec<Entry> {
     let mut columns = Vec::new();
     if !random.one_in(4) {
@@ -407,7 +408,7 @@ fn columns_of(value: &[u8], random: &mut Random) -> Vec<Entry> {
     columns
 }
 
-/// Version 1: count, then each column's name and value length, then all values.
+/// Encodes an entity, version 1: count, then each column's name and value length, then all values.
 fn encode_entity(columns: &[Entry]) -> Vec<u8> {
     let mut bytes = Vec::new();
     put_varint(&mut bytes, 1);

@@ -19,7 +19,8 @@ fn text(error: karst_engine::Error) -> String {
 }
 
 impl Karst {
-    /// Reads what is there; of the options only the users' comparators are said.
+    /// Opens the database read-only with no options but the users' comparators, and verifies its
+    /// checksums.
     pub(super) fn open_read_only(path: &Path, families: &[Family]) -> Result<Karst, String> {
         let mut options = Options::new();
         for family in families.iter().filter(|family| matches!(family.order, Order::Short | Order::Long)) {

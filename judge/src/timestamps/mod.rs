@@ -1,10 +1,10 @@
 //! Column families whose keys have user-defined timestamps: KarstDB and RocksDB 11.8 write to one
-//! database in turns, and after each turn both read, at many timestamps and in every form, what a
-//! model says.
+//! database in turns, and after each turn both engines' reads, at many timestamps and by every
+//! call, must agree with a model.
 //!
-//! In turns: random puts, deletions and single deletions at timestamps that do not descend,
-//! flushes, compactions, history that is given up, and a tail that stays in the log. Out: the seed,
-//! which `--seed` repeats, and how many rows were compared.
+//! A turn has random puts, deletions and single deletions at ascending or equal timestamps,
+//! flushes, compactions, trimmed history, and a tail that stays in the log. The output is the seed,
+//! which `--seed` repeats, and the number of compared rows.
 
 mod karst;
 mod model;
@@ -18,9 +18,9 @@ use order::Order;
 use rocks::Rocks;
 use std::path::{Path, PathBuf};
 
-/// Turns that the two take.
+/// Number of turns.
 const TURNS: u64 = 8;
-/// Steps of one turn.
+/// Number of steps of one turn.
 const STEPS: usize = 50;
 const KEYS: u64 = 48;
 
@@ -33,8 +33,8 @@ struct Family {
 }
 
 impl Family {
-    /// Whether history may be given up. RocksDB 11.8 then changes timestamps under which blobs are
-    /// stored, and cannot read those blobs any more.
+    /// True if history may be trimmed. With blob files RocksDB 11.8 then changes the timestamps
+    /// under which blobs are stored, and cannot read those blobs any more.
     fn may_forget(&self) -> bool {
         self.order != Order::Plain && !self.options.contains("enable_blob_files")
     }
@@ -51,11 +51,11 @@ struct Cell {
 struct Write {
     family: usize,
     key: Vec<u8>,
-    /// Without meaning in a family without timestamps.
+    /// Timestamp; ignored in a family without timestamps.
     at: u64,
-    /// None: it is removed.
+    /// The value; None for a deletion.
     value: Option<Vec<u8>>,
-    /// By a single deletion.
+    /// True for a single deletion.
     single: bool,
 }
 
@@ -69,7 +69,7 @@ enum Step {
         range: Option<(Vec<u8>, Vec<u8>)>,
         force: bool,
     },
-    /// `full_history_ts_low` of a family becomes this.
+    /// Sets the `full_history_ts_low` of a family.
     Raise(usize, u64),
 }
 
@@ -189,7 +189,7 @@ fn cells() -> Vec<Cell> {
     ]
 }
 
-/// The command; `--seed S` and `--cell NAME`.
+/// Runs the command with `--seed S` and `--cell NAME`.
 pub(crate) fn run(args: &[&str]) -> Result<(), String> {
     let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let (mut seed, mut only) = (clock.map_or(1, |since| since.as_nanos() as u64 % 1_000_000), None);
@@ -276,14 +276,15 @@ impl<'a> Duel<'a> {
         drop(rocks);
         let karst = Karst::open_read_only(&self.path, families).map_err(after)?;
         let told_by_karst = check(&karst, families, &self.models, seed).map_err(after)?;
-        // What the model does not know: sequence numbers, kinds, timestamps that were given up.
+        // The rows also hold sequence numbers, kinds and trimmed timestamps, which the model does
+        // not know.
         match told_by_rocks.iter().zip(&told_by_karst).find(|(a, b)| a != b) {
             None => Ok(told_by_rocks.len()),
             Some((rocks, karst)) => Err(after(format!("RocksDB shows {rocks:?}, KarstDB {karst:?}"))),
         }
     }
 
-    /// The next step, which the models have made already.
+    /// Draws the next step and applies it to the models.
     fn step(&mut self) -> Step {
         let family = self.random.index(self.models.len());
         let Family { order, .. } = self.cell.families[family];
@@ -305,7 +306,7 @@ impl<'a> Duel<'a> {
         }
     }
 
-    /// The models know that a family keeps less history; what it keeps.
+    /// Raises the model's `full_history_ts_low` of a family and returns it.
     fn raise(&mut self, family: usize) -> u64 {
         let model = &mut self.models[family];
         let low = model.low.unwrap_or_default();
@@ -317,7 +318,7 @@ impl<'a> Duel<'a> {
     fn key(&mut self) -> Vec<u8> {
         let i = self.random.below(KEYS);
         match i % 4 {
-            // The empty key, such as are prefixes of others, and such as end like timestamps.
+            // The empty key, keys that are prefixes of others, and keys that end like timestamps.
             0 if i == 0 => Vec::new(),
             0 => format!("k{i}").into_bytes(),
             1 => format!("key{i:04}").into_bytes(),
@@ -332,14 +333,13 @@ impl<'a> Duel<'a> {
         for _ in 0..count {
             let (family, key) = (self.random.index(self.models.len()), self.key());
             let model = &mut self.models[family];
-            // Why such keys: single deletions are for keys that are put once, and removed in no
-            // other way. Why later than the put: RocksDB 11.8 drops the put then if both have one
-            // timestamp, and after that the deletion that is left, though it may be read, for the
-            // one before it.
+            // These keys are only ever put once between single deletions. The deletion is later
+            // than the put, because at equal timestamps RocksDB 11.8 drops the put, and then pairs
+            // the remaining deletion with an earlier one and drops it although it may be read.
             let single = key.len() % 3 == 0;
             let (at, removes) = match self.cell.families[family].order {
                 Order::Plain => (0, self.random.one_in(4)),
-                // No entry of a key is earlier than one before it.
+                // Timestamps of a key never descend.
                 _ => {
                     let begun = model.latest_of(&key).max(model.low.unwrap_or_default());
                     (begun + u64::from(single) + self.random.below(3), self.random.one_in(4))

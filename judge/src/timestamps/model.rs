@@ -1,24 +1,25 @@
-//! What a column family holds, the simple way; and that a store says the same, however it is asked.
+//! A simple model of a column family with timestamps, and the check that every kind of read of a
+//! store agrees with it.
 
 use super::Family;
 use super::order::Order;
 use karst_testkit::random::Random;
 use std::collections::BTreeMap;
 
-/// What is read at: a timestamp, and with `start` every timestamp from that on.
+/// Timestamps of a read: `at`, or with `start` all from `start` to `at`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct View {
-    /// None: the family has no timestamps.
+    /// None if the family has no timestamps.
     pub(super) at: Option<u64>,
     pub(super) start: Option<u64>,
 }
 
-/// What a cursor stands at.
+/// A cursor's entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) key: Vec<u8>,
     pub(super) stamp: Vec<u8>,
-    /// Sequence number and kind, where every timestamp is shown; otherwise 0.
+    /// Sequence number and kind if the cursor shows every timestamp; otherwise 0.
     pub(super) trailer: u64,
     /// None for a deletion.
     pub(super) value: Option<Vec<u8>>,
@@ -37,32 +38,32 @@ pub(super) trait Cursor {
 /// A value and its timestamp.
 pub(super) type Found = Option<(Vec<u8>, Vec<u8>)>;
 
-/// An open database that is read.
+/// Reads of an open database.
 pub(super) trait Store {
     fn name(&self) -> String;
     fn get(&self, family: usize, view: View, key: &[u8]) -> Result<Found, String>;
     fn multi_get(&self, family: usize, view: View, keys: &[Vec<u8>]) -> Result<Vec<Found>, String>;
     fn cursor(&self, family: usize, view: View, bounds: Bounds<'_>) -> Result<Box<dyn Cursor + '_>, String>;
-    /// Whether reads are refused as soon as history is given up. RocksDB refuses them from its next
-    /// tree on, as it collects nothing before.
+    /// True if reads of trimmed history are refused at once. RocksDB refuses them from its next
+    /// version on, because it collects no entries before.
     fn refuses_at_once(&self) -> bool;
-    /// Whether a cursor that shows every timestamp moves backward. RocksDB 11.8 shows entries then
-    /// that lie before the first timestamp, and of two entries at one timestamp the older.
+    /// True if a cursor that shows every timestamp can move backward. RocksDB 11.8's then shows
+    /// entries before the first timestamp, and of two entries at one timestamp the older.
     fn shows_all_backward(&self) -> bool;
-    /// `full_history_ts_low`; none, or empty, if all history is kept.
+    /// `full_history_ts_low`; None or empty if all history is kept.
     fn low(&self, family: usize) -> Result<Option<Vec<u8>>, String>;
 }
 
-/// From the first, up to before the second.
+/// Lower bound, inclusive, and upper bound, exclusive.
 pub(super) type Bounds<'a> = Option<(&'a [u8], &'a [u8])>;
 
 /// One column family.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
-    /// By key and timestamp: what was written last there, or that it was removed.
+    /// The last value written per key and timestamp; None for a deletion.
     entries: BTreeMap<Vec<u8>, BTreeMap<u64, Option<Vec<u8>>>>,
     pub(super) low: Option<u64>,
-    /// The latest timestamp of all.
+    /// The latest timestamp of all entries.
     pub(super) latest: u64,
 }
 
@@ -77,7 +78,7 @@ impl Model {
         self.entries.get(key).and_then(|of| of.keys().next_back()).copied().unwrap_or_default()
     }
 
-    /// Whether the key is there, at the end of all time.
+    /// True if the latest entry of the key is a value.
     pub(super) fn holds(&self, key: &[u8]) -> bool {
         self.entries.get(key).and_then(|of| of.values().next_back()).is_some_and(Option::is_some)
     }
@@ -93,7 +94,7 @@ impl Model {
         keys
     }
 
-    /// What a cursor passes by; the timestamp in each.
+    /// The rows of a cursor in order: key, timestamp and value.
     fn rows(&self, order: Order, view: View) -> Vec<(Vec<u8>, u64, Option<Vec<u8>>)> {
         let at = view.at.unwrap_or(u64::MAX);
         let mut rows = Vec::new();
@@ -111,7 +112,7 @@ impl Model {
         rows
     }
 
-    /// The timestamps to read at, and from: those at the edge of what is kept among them.
+    /// The views to read at, including those at the edge of the kept history.
     fn views(&self, order: Order, random: &mut Random) -> Vec<View> {
         if order == Order::Plain {
             return vec![View::default()];
@@ -131,7 +132,8 @@ impl Model {
     }
 }
 
-/// Asks a store for everything; the rows of all cursors, to be compared with another store's.
+/// Checks all reads of a store against the models. Returns the rows of all cursors, for comparison
+/// with another store's.
 pub(super) fn check(
     store: &dyn Store,
     families: &[Family],
@@ -160,7 +162,7 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// Before `full_history_ts_low` nothing is read.
+    /// Checks that reads before `full_history_ts_low` are refused.
     fn refusals(&self) -> Result<(), String> {
         if self.order == Order::Plain {
             return Ok(());
@@ -184,12 +186,12 @@ impl Check<'_> {
         refused("multi_get", self.store.multi_get(self.family, view, &[b"k".to_vec()]).map(drop))?;
         let walk = |view| self.store.cursor(self.family, view, None).and_then(|mut cursor| cursor.first());
         refused("iteration", walk(view))?;
-        // Where only the first that is shown lies before it, what is left there is shown.
+        // If only `start` lies before it, the cursor shows the remaining entries.
         walk(View { at: Some(u64::MAX), start: Some(before) })
     }
 
-    /// A timestamp that a store tells: what is before `low` may have lost its own, which is zero
-    /// then.
+    /// True if a store may return `told` as the timestamp of an entry at `at`: an entry before
+    /// `low` may have lost its timestamp, which is zero then.
     fn is_stamp(&self, told: &[u8], at: u64) -> bool {
         let is_past = self.model.low.is_some_and(|low| at < low);
         self.order == Order::Plain
@@ -242,7 +244,7 @@ impl Check<'_> {
     }
 }
 
-/// A cursor, and what it has to pass by.
+/// A cursor and the rows that it must show.
 struct Walk<'a> {
     check: &'a Check<'a>,
     rows: &'a [(Vec<u8>, u64, Option<Vec<u8>>)],
@@ -251,7 +253,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Whether the cursor stands at this row.
+    /// Returns the cursor's row, or an error if it is not this one.
     fn stands(&self, at: Option<usize>, what: &str) -> Result<Option<Row>, String> {
         let (row, wanted) = (self.cursor.row(), at.and_then(|at| self.rows.get(at)));
         let same = match (&row, wanted) {
@@ -264,7 +266,7 @@ impl Walk<'_> {
         if same { Ok(row) } else { Err(format!("{what}: the cursor is at {row:?}, {wanted:?} is right")) }
     }
 
-    /// All of it forward and backward.
+    /// Moves through all rows forward and backward.
     fn through(&mut self) -> Result<Vec<Row>, String> {
         let mut rows = Vec::new();
         self.cursor.first()?;
@@ -285,7 +287,7 @@ impl Walk<'_> {
         Ok(rows)
     }
 
-    /// Some moves at random.
+    /// Makes 40 random moves.
     fn about(&mut self, keys: &[Vec<u8>], random: &mut Random) -> Result<(), String> {
         let mut at = None;
         let mut path = String::new();

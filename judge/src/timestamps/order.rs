@@ -1,15 +1,15 @@
-//! The orders of keys that the cells have: the built-in ones with timestamps, by their names, and
-//! comparators of users' whose timestamps have other sizes.
+//! The key orders of the cells: the built-in ones with timestamps, by name, and user comparators
+//! whose timestamps have other sizes.
 //!
-//! RocksDB's C API has no constructor for its built-in comparators with timestamps: what is made
-//! here has their names and order, and so is the same to whatever is on disk.
+//! RocksDB's C API has no constructor for its built-in comparators with timestamps. The comparators
+//! here have the same names and order, so the files are the same.
 
 use karst_format::comparator::{Comparator, UserComparator};
 use rocksdb::Options;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// How the keys of a column family are ordered.
+/// Order of the keys of a column family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     /// By bytes, without timestamps.
@@ -35,7 +35,7 @@ impl Order {
         }
     }
 
-    /// Of a timestamp; 0 for none.
+    /// Size of a timestamp in bytes; 0 for none.
     pub(super) fn bytes(self) -> usize {
         match self {
             Order::Plain => 0,
@@ -45,7 +45,7 @@ impl Order {
         }
     }
 
-    /// A timestamp as it is stored; the greatest there is for [`u64::MAX`].
+    /// Encodes a timestamp; [`u64::MAX`] stands for the greatest.
     pub(super) fn stamp(self, at: u64) -> Vec<u8> {
         if at == u64::MAX {
             return vec![0xff; self.bytes()];
@@ -54,12 +54,12 @@ impl Order {
             Order::Plain => Vec::new(),
             Order::U64 | Order::ReverseU64 => at.to_le_bytes().to_vec(),
             Order::Short => u32::try_from(at).expect("a small number").to_be_bytes().to_vec(),
-            // Why a tail: zeroes must not be all there is to see of its end.
+            // The last four bytes repeat the low bits, so that a truncated timestamp differs.
             Order::Long => [&at.to_be_bytes()[..], &(at as u32).to_le_bytes()].concat(),
         }
     }
 
-    /// The order of keys without timestamps.
+    /// Compares keys without timestamps.
     pub(super) fn compare(self, a: &[u8], b: &[u8]) -> Ordering {
         match self {
             Order::Plain | Order::U64 | Order::Long => a.cmp(b),
@@ -75,7 +75,7 @@ impl Order {
         }
     }
 
-    /// A stored key without its timestamp, if it `has` one.
+    /// Strips the timestamp of a stored key that `has` one.
     fn bare(self, key: &[u8], has: bool) -> &[u8] {
         if has { &key[..key.len() - self.bytes()] } else { key }
     }
@@ -85,7 +85,7 @@ impl Order {
         self.compare(a, b).then_with(|| self.compare_stamps(of_b, of_a))
     }
 
-    /// What tells RocksDB.
+    /// Sets the comparator in RocksDB's options.
     pub(super) fn set(self, options: &mut Options) {
         if self == Order::Plain {
             return;
@@ -99,7 +99,7 @@ impl Order {
         );
     }
 
-    /// What tells KarstDB, which knows the built-in ones by their names.
+    /// KarstDB's comparator, found by name if it is built in.
     pub(super) fn comparator(self) -> Comparator {
         Comparator::from_name(self.name()).unwrap_or_else(|| Comparator::custom(Arc::new(Own(self))))
     }

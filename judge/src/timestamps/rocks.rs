@@ -1,4 +1,4 @@
-//! RocksDB 11.8 with timestamps, through its C API, as the crate wraps a part only.
+//! RocksDB 11.8 with timestamps, through its C API, because the crate wraps only a part of it.
 
 use super::model::{Bounds, Cursor, Found, Row, Store, View};
 use super::order::Order;
@@ -24,14 +24,14 @@ fn at(bytes: &[u8]) -> *const libc::c_char {
     bytes.as_ptr().cast()
 }
 
-/// A call that has an argument for its error.
+/// Makes a C call and returns the error of its error argument.
 fn call<T>(call: impl FnOnce(*mut *mut libc::c_char) -> T) -> Result<T, String> {
     let mut error = null_mut();
     let result = call(&mut error);
     said(error).map(|()| result)
 }
 
-/// Bytes that RocksDB allocated for us, if any.
+/// Copies and frees bytes that RocksDB allocated; None for a null pointer.
 fn taken(bytes: *mut libc::c_char, length: usize) -> Option<Vec<u8>> {
     if bytes.is_null() {
         return None;
@@ -44,7 +44,7 @@ fn taken(bytes: *mut libc::c_char, length: usize) -> Option<Vec<u8>> {
     }
 }
 
-/// Options of reads, and what they point to.
+/// Read options and the memory they point to.
 struct Reading {
     raw: *mut ffi::rocksdb_readoptions_t,
     _pointed_to: Vec<Vec<u8>>,
@@ -53,7 +53,7 @@ struct Reading {
 impl Reading {
     fn new(order: Order, view: View, bounds: Bounds<'_>) -> Reading {
         let mut pointed_to = Vec::new();
-        // SAFETY: what the options point to lives as long as they; the heap is where it stays.
+        // SAFETY: the options point to heap memory that lives as long as they do.
         unsafe {
             let raw = ffi::rocksdb_readoptions_create();
             let mut point = |bytes: Vec<u8>| {
@@ -83,7 +83,7 @@ impl Reading {
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        // SAFETY: it was made with it, and nobody uses it any more.
+        // SAFETY: the options were created with this struct and are not used after it.
         unsafe { ffi::rocksdb_readoptions_destroy(self.raw) };
     }
 }
@@ -133,7 +133,7 @@ impl Rocks {
     }
 
     fn write(&self, writes: &[Write]) -> Result<(), String> {
-        // SAFETY: slices outlive each call; what is made is destroyed at the end.
+        // SAFETY: slices outlive each call; batch and options are destroyed at the end.
         unsafe {
             let batch = ffi::rocksdb_writebatch_create();
             for Write { family, key, at: time, value, single } in writes {
@@ -212,7 +212,7 @@ impl Store for Rocks {
         }
         let reading = Reading::new(order, view, None);
         let (mut length, mut stamp, mut stamp_length) = (0, null_mut(), 0);
-        // SAFETY: all outlive the call; what it gives is ours.
+        // SAFETY: all arguments outlive the call; the returned memory is ours.
         let value = call(|error| unsafe {
             let (raw, cf) = (self.raw(), handle.inner());
             let (k, n) = (at(key), key.len());
@@ -236,7 +236,7 @@ impl Store for Rocks {
         let (mut values, mut sizes) = (vec![null_mut(); count], vec![0; count]);
         let (mut stamps, mut stamp_sizes) = (vec![null_mut(); count], vec![0; count]);
         let mut errors = vec![null_mut(); count];
-        // SAFETY: arrays of as many as it is told; what it gives is ours.
+        // SAFETY: all arrays have `count` elements; the returned memory is ours.
         unsafe {
             ffi::rocksdb_multi_get_cf_with_ts(
                 self.raw(),
@@ -282,7 +282,7 @@ impl Store for Rocks {
     fn low(&self, family: usize) -> Result<Option<Vec<u8>>, String> {
         let handle = self.family(family).0.inner();
         let mut length = 0;
-        // SAFETY: all outlive the call; what it gives is ours.
+        // SAFETY: all arguments outlive the call; the returned memory is ours.
         let low = call(|error| unsafe {
             ffi::rocksdb_get_full_history_ts_low(self.raw(), handle, &mut length, error)
         })?;
@@ -299,14 +299,14 @@ struct RocksCursor {
 
 impl Drop for RocksCursor {
     fn drop(&mut self) {
-        // SAFETY: made with it; the options are dropped afterwards.
+        // SAFETY: the iterator was created with this struct; its options are dropped afterwards.
         unsafe { ffi::rocksdb_iter_destroy(self.raw) };
     }
 }
 
 impl RocksCursor {
     fn status(&self) -> Result<(), String> {
-        // SAFETY: the iterator is there.
+        // SAFETY: the iterator is alive.
         call(|error| unsafe { ffi::rocksdb_iter_get_error(self.raw, error) })
     }
 
@@ -315,7 +315,7 @@ impl RocksCursor {
         get: unsafe extern "C" fn(*const ffi::rocksdb_iterator_t, *mut usize) -> *const libc::c_char,
     ) -> Vec<u8> {
         let mut length = 0;
-        // SAFETY: the iterator is valid; what it lends is copied before it moves.
+        // SAFETY: the iterator is valid; the borrowed bytes are copied before it moves.
         unsafe {
             let start = get(self.raw, &mut length);
             if length == 0 || start == null() {
@@ -326,7 +326,7 @@ impl RocksCursor {
     }
 }
 
-// SAFETY, of all: the iterator is there, and keys outlive the calls.
+// SAFETY of all: the iterator is alive, and keys outlive the calls.
 impl Cursor for RocksCursor {
     fn first(&mut self) -> Result<(), String> {
         unsafe { ffi::rocksdb_iter_seek_to_first(self.raw) };
@@ -364,7 +364,7 @@ impl Cursor for RocksCursor {
         }
         let mut key = self.bytes(ffi::rocksdb_iter_key);
         let (mut trailer, mut is_deletion) = (0, false);
-        // Such keys are internal ones: timestamp, sequence number and kind are in them.
+        // These are internal keys, with timestamp, sequence number and kind.
         let stamp = if self.shows_all {
             let end = key.split_off(key.len() - 8);
             trailer = u64::from_le_bytes(end.try_into().expect("eight bytes"));

@@ -1,23 +1,23 @@
 //! A Markdown table of several contenders: medians over interleaved runs, with the ratios of their
-//! first figure to that of named contenders: medians too, over the rounds, since the processors'
-//! speed moves less within a round than from one to the next.
+//! first figure to that of named contenders. The ratios are medians of the ratios of single rounds,
+//! because the processors' speed varies less within a round than between rounds.
 
 use super::table::{Column, Row, median, named};
 use crate::bench::Settings;
 use crate::bench::record::Label;
 use crate::bench::results::Measurement;
 
-/// One who takes part: a name, and a run.
+/// A contender: its name and its run.
 pub(super) type Contender<'a> = (&'static str, Box<dyn FnMut() -> Result<Row, String> + 'a>);
 
-/// One who does not run: a name, and its figures from those of a round's contenders, in their
-/// order. What is not a number is left empty.
+/// A computed line: its name, and the function from the figures of a round's contenders, in their
+/// order, to its own. NaN leaves a cell empty.
 pub(super) type Derived<'a> = (&'static str, Box<dyn Fn(&[Row]) -> Row + 'a>);
 
 pub(super) struct Contest {
     title: String,
     columns: &'static [Column],
-    /// To whose first figure the others' are compared, each in a column of its own.
+    /// Names of the contenders that ratios refer to, one column each.
     baselines: &'static [&'static str],
     lines: Vec<String>,
     measured: Vec<Measurement>,
@@ -32,7 +32,7 @@ impl Contest {
         Contest { title: title.into(), columns, baselines, lines: Vec::new(), measured: Vec::new() }
     }
 
-    /// Run all in turn, as often as the settings say, and add a line for each.
+    /// Runs all contenders in turn, `settings.repeat` times, and adds a line for each.
     pub(super) fn round(
         &mut self,
         settings: &Settings,
@@ -75,7 +75,7 @@ impl Contest {
         Ok(())
     }
 
-    /// Print the table, and keep it as one of `rows`.
+    /// Prints the table and records it under `rows`.
     pub(super) fn print(self, settings: &Settings, rows: &str) -> Result<(), String> {
         println!("\n### {}\n", self.title);
         let names: Vec<&str> = self.columns.iter().map(|c| c.name).collect();
@@ -87,7 +87,7 @@ impl Contest {
     }
 }
 
-/// What the first figure of `runs` is to that of `baseline`, round by round.
+/// Median over the rounds of the first figure of `runs` divided by that of `baseline`.
 fn median_ratio(runs: &[Row], baseline: &[Row]) -> f64 {
     let ratios: Vec<Row> = runs.iter().zip(baseline).map(|(run, base)| vec![run[0] / base[0]]).collect();
     median(&ratios)[0]

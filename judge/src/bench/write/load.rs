@@ -1,5 +1,5 @@
-//! The load: keys and values drawn alike for every engine, open- and closed-loop, on any number of
-//! threads, on whatever takes batches.
+//! The load: the same keys and values for every engine, open- and closed-loop, on any number of
+//! threads, written in batches to any [`Target`].
 
 use super::store::Durability;
 pub(super) use karst_testkit::dataset::db_bench_key as key;
@@ -10,25 +10,25 @@ use std::time::{Duration, Instant};
 
 pub(super) const KEY_BYTES: usize = 16;
 
-/// What a load is put on.
+/// A store that a load is written to.
 pub(super) trait Target: Sync {
     type Writer<'a>: BatchWriter
     where
         Self: 'a;
 
-    /// What one worker writes with.
+    /// Returns the batch writer of one worker.
     fn writer(&self, worker: usize, durability: Durability) -> Self::Writer<'_>;
 }
 
 /// Makes batches and writes them.
 pub(super) trait BatchWriter {
-    /// Add to the batch.
+    /// Adds a put to the batch.
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), String>;
-    /// Write the batch and empty it.
+    /// Writes the batch and clears it.
     fn commit(&mut self) -> Result<(), String>;
 }
 
-/// Each has its share of the workers.
+/// Workers are spread over the targets by their numbers.
 impl<T: Target> Target for Vec<T> {
     type Writer<'a>
         = T::Writer<'a>
@@ -40,16 +40,16 @@ impl<T: Target> Target for Vec<T> {
     }
 }
 
-/// Where keys come from.
+/// Distribution of the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keys {
-    /// Each worker counts up in a range of its own.
+    /// Each worker counts up in its own range.
     Sequential,
-    /// Uniformly from so many.
+    /// Uniform from this number of keys.
     Random(u64),
 }
 
-/// What is written and how.
+/// Parameters of a load.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     pub(super) keys: Keys,
@@ -57,38 +57,37 @@ pub(super) struct Load {
     pub(super) batch: u64,
     pub(super) writers: usize,
     pub(super) durability: Durability,
-    /// When it ends.
     pub(super) end: End,
-    /// Keys a second of all writers together; then latencies count from when a write was due, not
-    /// from when it began.
+    /// Keys per second of all writers together; latencies then start when a write was due, not when
+    /// it began.
     pub(super) pace: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum End {
-    /// After so many seconds.
+    /// Duration in seconds.
     Seconds(f64),
-    /// After each writer has written so many keys.
+    /// Number of keys that each writer writes.
     Keys(u64),
 }
 
-/// What came of it.
+/// Results of a load.
 pub(super) struct Outcome {
     pub(super) keys: u64,
     pub(super) seconds: f64,
     pub(super) latencies: Latencies,
-    /// Share of the workers' time in which they neither ran nor waited for a processor.
+    /// Share of the workers' time spent neither running nor waiting for a processor.
     pub(super) blocked: f64,
 }
 
-/// What one worker did.
+/// Measurements of one worker.
 struct Worked {
     latencies: Latencies,
     blocked_ns: f64,
     wall_ns: f64,
 }
 
-/// Nanoseconds that this thread has run, or waited for a processor.
+/// Time that this thread has run or waited for a processor, in nanoseconds.
 pub(super) fn runnable_ns() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split_whitespace().take(2).filter_map(|field| field.parse::<f64>().ok()).sum()
@@ -107,12 +106,12 @@ pub(super) fn pool() -> Vec<u8> {
 }
 
 impl Load {
-    /// Carry it out.
+    /// Writes the load to `target` until its end.
     pub(super) fn run<T: Target>(&self, target: &T) -> Result<Outcome, String> {
         self.run_until(target, &AtomicBool::new(false))
     }
 
-    /// The same; it ends also when `stop` is set.
+    /// Writes the load to `target` until its end or until `stop` is set.
     pub(super) fn run_until<T: Target>(&self, target: &T, stop: &AtomicBool) -> Result<Outcome, String> {
         let (pool, total) = (pool(), AtomicU64::new(0));
         let start = Instant::now();

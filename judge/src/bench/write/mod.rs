@@ -1,8 +1,8 @@
 //! The rows of the write half: both engines with the same options, the same durability and the same
-//! load, in turns in one process.
+//! load, alternating in one process.
 //!
-//! Each run makes a database of its own and removes it. The figures of a row stand beside their
-//! ratios to RocksDB's.
+//! Each run creates its own database and removes it. The figures of a row stand beside their ratios
+//! to RocksDB's.
 
 mod contest;
 mod load;
@@ -24,7 +24,7 @@ pub(super) use store::jobs_give_way;
 use store::{Durability, Engine, Store};
 use table::{Column, Row, Table};
 
-/// The parts of `--rows write`, which may also be asked for one by one.
+/// The parts of `--rows write`, each also a row name of its own.
 pub(super) const PARTS: [&str; 7] = [
     "write-fill",
     "write-mapped",
@@ -35,7 +35,7 @@ pub(super) const PARTS: [&str; 7] = [
     "write-reads",
 ];
 
-/// Rows of their own, of several contenders each.
+/// Rows that are not parts of `write`, each with several contenders.
 pub(super) const CONTESTS: [&str; 3] = ["unordered", "transactions", "contention"];
 
 const VALUE_BYTES: usize = 100;
@@ -44,11 +44,11 @@ const WAL: Durability = Durability { wal: true, sync: false };
 const NO_WAL: Durability = Durability { wal: false, sync: false };
 const SYNC: Durability = Durability { wal: true, sync: true };
 
-/// What both engines are opened with, unless a row says more. Memory: five memtables of 64 MiB and
-/// a block cache of 32 MiB.
+/// Options of both engines, to which rows add others. Memory: five memtables of 64 MiB and a block
+/// cache of 32 MiB.
 ///
-/// Compat: a row says no more about tables: of two table factories in one string RocksDB takes the
-/// last alone.
+/// Compat: a row adds no table options, because of two table factories in one string RocksDB takes
+/// only the last.
 const OPTIONS: &str = "write_buffer_size=67108864;max_write_buffer_number=5;max_background_jobs=4;\
                        compression=kNoCompression;level_compaction_dynamic_level_bytes=true;\
                        block_based_table_factory={filter_policy=bloomfilter:10:false;block_cache=33554432;};";
@@ -71,7 +71,7 @@ pub(super) fn run(settings: &Settings, part: &str) -> Result<(), String> {
 }
 
 impl Settings {
-    /// A folder for one run, which is not there yet.
+    /// Returns the path of a run's folder after removing an existing one.
     fn fresh(&self, name: &str) -> Result<PathBuf, String> {
         let path = self.data.folder.join(format!("write-{name}"));
         let io = |e: std::io::Error| format!("{}: {e}", path.display());
@@ -82,7 +82,7 @@ impl Settings {
         Ok(path)
     }
 
-    /// Open a database of its own for one run, and remove it afterwards.
+    /// Opens a new database for one run and removes it afterwards.
     fn with_store<T>(
         &self,
         engine: Engine,
@@ -173,8 +173,7 @@ const WORK: [Column; 3] = [
     Column { name: "MB written/MB", digits: 2, ratio: true },
 ];
 
-/// CPU, time and bytes written of some background work over `keys` entries, in the columns of
-/// [`WORK`].
+/// CPU, time and bytes written of background work over `keys` entries, in the columns of [`WORK`].
 fn background(keys: u64, work: impl FnOnce() -> Result<(), String>) -> Result<Row, String> {
     let megabytes = keys as f64 * ENTRY_BYTES / 1e6;
     let (meter, written) = (Meter::start(), written_bytes()?);
@@ -184,14 +183,14 @@ fn background(keys: u64, work: impl FnOnce() -> Result<(), String>) -> Result<Ro
     Ok(vec![megabytes / cpu_seconds, megabytes / figures.seconds, written / 1e6 / megabytes])
 }
 
-/// Bytes that this process has had written to files, by the kernel's count of pages.
+/// Bytes that this process has written to files, by the kernel's count of pages.
 fn written_bytes() -> Result<f64, String> {
     let text = std::fs::read_to_string("/proc/self/io").map_err(|e| format!("/proc/self/io: {e}"))?;
     let line = text.lines().find_map(|l| l.strip_prefix("write_bytes:"));
     line.and_then(|l| l.trim().parse().ok()).ok_or_else(|| "/proc/self/io has no write_bytes".into())
 }
 
-/// A memtable of random keys becomes a file.
+/// Flush of a memtable of random keys, by compression.
 fn flush(settings: &Settings) -> Result<(), String> {
     const KEYS: u64 = 1_500_000;
     let mut table = Table::new("Flush of a memtable of 1.5 million random keys (174 MB)", &WORK);
@@ -212,7 +211,7 @@ fn flush(settings: &Settings) -> Result<(), String> {
     table.print(settings, "write-flush")
 }
 
-/// Overlapping files become one run; and a whole load, all its compactions included.
+/// Compaction of overlapping files into one run, and a whole load with all its compactions.
 fn compaction(settings: &Settings) -> Result<(), String> {
     const KEYS: u64 = 3_000_000;
     let mut table = Table::new("Compaction of 6 overlapping files (348 MB) by compact_range", &WORK);
@@ -278,12 +277,12 @@ fn latency_row(meter: Meter, outcome: &Outcome) -> Row {
     ]
 }
 
-/// Overwrites at 90 % of what the slower engine sustains: how long single writes wait.
+/// Latencies of single overwrites at 90 % of the rate that the slower engine sustains.
 fn overwrite(settings: &Settings) -> Result<(), String> {
     const KEYS: u64 = 5_000_000;
     const WRITERS: usize = 4;
-    // Why longer than other rows: what a write waits for, compactions that fall behind, takes
-    // minutes to come.
+    // Longer than other rows, because compactions take minutes to fall behind far enough to delay
+    // writes.
     let seconds = settings.seconds * 12.0;
     let paced_seconds = settings.paced_seconds.unwrap_or(seconds);
     let overwrites = |seconds| load(Keys::Random(KEYS), WRITERS, 1, WAL, End::Seconds(seconds));
@@ -297,8 +296,8 @@ fn overwrite(settings: &Settings) -> Result<(), String> {
     let mut sustained = Vec::new();
     for engine in Engine::BOTH {
         let row = prepared(engine, &|store| {
-            // Until the end of the compactions that the writes cause: what is not sustained is paid
-            // back.
+            // The time includes the compactions that the writes cause, so that a burst does not
+            // count as a sustained rate.
             let start = Instant::now();
             let outcome = overwrites(seconds).run(store)?;
             store.settle()?;

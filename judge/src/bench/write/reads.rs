@@ -1,5 +1,5 @@
 //! readwhilewriting: reads that mostly miss the block cache, and go to the device or to the page
-//! cache, beside a writer that keeps a pace.
+//! cache, beside a writer at a fixed rate.
 
 use super::load::{self, End, Keys, Load};
 use super::store::Store;
@@ -29,12 +29,13 @@ const READS: [Column; 6] = [
 const KEYS: u64 = 8_000_000;
 const WRITES_PER_SECOND: f64 = 20_000.0;
 
-/// Who reads.
+/// Concurrency of the readers.
 #[derive(Clone, Copy)]
 enum Readers {
-    /// So many threads, each with one read at a time.
+    /// This number of threads, each with one read at a time.
     Threads(usize),
-    /// So many reads in flight: RocksDB has a thread for each, KarstDB one reactor thread for all.
+    /// This number of reads in flight: RocksDB has a thread for each, KarstDB one reactor thread
+    /// for all.
     InFlight(usize),
 }
 

@@ -1,4 +1,4 @@
-//! The two engines behind one face: opened with the same option string, written with the same
+//! One interface to both engines: opened with the same option string, written with the same
 //! batches.
 
 use super::load::{BatchWriter, Target};
@@ -10,7 +10,6 @@ use std::path::Path;
 use std::ptr;
 use std::sync::OnceLock;
 
-/// Which engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Engine {
     RocksDb,
@@ -28,11 +27,12 @@ impl Engine {
     }
 }
 
-/// What background jobs of both engines give way with, once [`jobs_give_way`] was called.
+/// Environments whose background jobs have a low CPU priority; set by [`jobs_give_way`].
 static GIVE_WAY: OnceLock<(rocksdb::Env, karst_io::Env)> = OnceLock::new();
 
-/// From now on background jobs leave the processors to other threads: RocksDB's compactions by
-/// `LowerThreadPoolCPUPriority`, which is for good, KarstDB's jobs by `jobs_give_way`.
+/// Lowers the CPU priority of background jobs of all databases opened from now on: RocksDB's
+/// compactions by `LowerThreadPoolCPUPriority`, which cannot be undone, KarstDB's jobs by
+/// `jobs_give_way`.
 pub(in crate::bench) fn jobs_give_way() -> Result<(), String> {
     let mut rocks = rocksdb::Env::new().map_err(|e| e.to_string())?;
     rocks.lower_thread_pool_cpu_priority();
@@ -40,7 +40,7 @@ pub(in crate::bench) fn jobs_give_way() -> Result<(), String> {
     GIVE_WAY.set((rocks, karst)).map_err(|_| "asked for twice".into())
 }
 
-/// How a write is acknowledged.
+/// Log and sync settings of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Durability {
     pub(super) wal: bool,
@@ -54,8 +54,8 @@ pub(super) enum Store {
 }
 
 impl Store {
-    /// Make or open the database in `path`. `options` are of the database and of its one column
-    /// family, by RocksDB's names.
+    /// Opens the database in `path`, creating it if missing. `options` are those of the database
+    /// and of its one column family, by RocksDB's names.
     pub(super) fn open(engine: Engine, path: &Path, options: &str) -> Result<Store, String> {
         let options = format!("create_if_missing=true;{options}");
         match engine {
@@ -68,7 +68,7 @@ impl Store {
         }
     }
 
-    /// The length of a value; an error if the key is not there.
+    /// Returns the length of a value, or an error if the key is missing.
     pub(super) fn get(&self, key: &[u8]) -> Result<usize, String> {
         let missing = || "a key was not found".to_string();
         match self {
@@ -77,7 +77,7 @@ impl Store {
         }
     }
 
-    /// Write the memtable to a file.
+    /// Writes the memtable to a file.
     pub(super) fn flush(&self) -> Result<(), String> {
         match self {
             Store::Rocks(db) => db.flush().map_err(|e| e.to_string()),
@@ -85,7 +85,7 @@ impl Store {
         }
     }
 
-    /// Compact everything, the last level included.
+    /// Compacts all levels, the last included.
     pub(super) fn compact(&self) -> Result<(), String> {
         match self {
             Store::Rocks(db) => {
@@ -96,7 +96,7 @@ impl Store {
         }
     }
 
-    /// Flush, and wait until nothing is left to compact.
+    /// Flushes, and waits until no compaction is due.
     pub(super) fn settle(&self) -> Result<(), String> {
         self.flush()?;
         match self {
@@ -121,7 +121,7 @@ impl Target for Store {
 
     fn writer(&self, _worker: usize, durability: Durability) -> Writer<'_> {
         match self {
-            // SAFETY: the calls only allocate; the writer frees what they made.
+            // SAFETY: the calls only allocate; the writer frees the objects.
             Store::Rocks(db) => unsafe {
                 Writer::Rocks {
                     db,
@@ -163,7 +163,7 @@ pub(super) fn rocks_options(text: &str) -> Result<rocksdb::Options, String> {
     Ok(options)
 }
 
-/// The same options for KarstDB.
+/// KarstDB's options of a database and of its one column family.
 pub(super) fn karst_options(text: &str) -> Result<karst_engine::Options, String> {
     // A nested string sets the options of tables under their own names.
     let options = karst_engine::Options::new().set_all(&flatten(text)).map_err(|e| e.to_string())?;
@@ -179,7 +179,7 @@ fn flatten(options: &str) -> String {
     flat.split(';').map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(";")
 }
 
-/// One thread's batch, used over and over, as db_bench does.
+/// One thread's batch, reused as in db_bench.
 pub(super) enum Writer<'a> {
     Rocks { db: &'a DB, options: *mut ffi::rocksdb_writeoptions_t, batch: *mut ffi::rocksdb_writebatch_t },
     Karst { db: &'a Db, options: WriteOptions, batch: WriteBatch },
@@ -227,7 +227,7 @@ impl BatchWriter for Writer<'_> {
 impl Drop for Writer<'_> {
     fn drop(&mut self) {
         if let Writer::Rocks { options, batch, .. } = self {
-            // SAFETY: both were created with the writer and nobody else has them.
+            // SAFETY: both were created with the writer, which owns them.
             unsafe {
                 ffi::rocksdb_writebatch_destroy(*batch);
                 ffi::rocksdb_writeoptions_destroy(*options);

@@ -10,7 +10,7 @@ use crate::bench::results::{Figure, Measurement};
 pub(super) struct Column {
     pub(super) name: &'static str,
     pub(super) digits: usize,
-    /// Whether KarstDB's figure is divided by RocksDB's.
+    /// True if the table shows KarstDB's figure divided by RocksDB's.
     pub(super) ratio: bool,
 }
 
@@ -29,7 +29,7 @@ impl Table {
         Table { title: title.into(), columns, lines: Vec::new(), measured: Vec::new() }
     }
 
-    /// Run both engines in turn, as often as the settings say, and add a line for each.
+    /// Runs both engines in turn, `settings.repeat` times, and adds a line for each.
     pub(super) fn compare(
         &mut self,
         settings: &Settings,
@@ -39,7 +39,7 @@ impl Table {
         self.some(&Engine::BOTH, settings, label, run)
     }
 
-    /// The same for some engines.
+    /// Runs `engines` in turn, `settings.repeat` times, and adds a line for each.
     pub(super) fn some(
         &mut self,
         engines: &[Engine],
@@ -87,7 +87,7 @@ impl Table {
         line
     }
 
-    /// Print the table, and keep it as one of `rows`.
+    /// Prints the table and records it under `rows`.
     pub(super) fn print(self, settings: &Settings, rows: &str) -> Result<(), String> {
         println!("\n### {}\n", self.title);
         let names: Vec<&str> = self.columns.iter().map(|c| c.name).collect();
@@ -98,7 +98,7 @@ impl Table {
     }
 }
 
-/// As the report has them.
+/// The figures of a row by the names of their columns, without those that are not finite.
 pub(super) fn named(columns: &[Column], row: &Row) -> Vec<Figure> {
     columns.iter().zip(row).filter_map(|(column, value)| figure(column.name, Some(*value))).collect()
 }

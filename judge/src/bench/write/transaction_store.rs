@@ -1,5 +1,5 @@
-//! The databases with transactions of both engines behind one face: batches written through them,
-//! and transactions that read, write and commit.
+//! One interface to both engines' databases with transactions: batches written through them, and
+//! transactions that read, write and commit.
 
 use super::load::{BatchWriter, Target};
 use super::store::{
@@ -17,13 +17,13 @@ use std::ffi::CString;
 use std::path::Path;
 use std::ptr;
 
-/// How transactions are kept apart, and when what they write becomes visible.
+/// Concurrency control of transactions, and when their writes reach the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Policy {
-    /// Locks; written when they commit.
+    /// Locks; writes reach the database at commit.
     Committed,
-    /// Written when they are prepared, or at once for plain batches. As db_bench chooses it with
-    /// `unordered_write`: two write queues, and no locks for batches if `locks` is off.
+    /// Writes reach the database at prepare, or at once for plain batches. Two write queues, and no
+    /// locks for batches if `locks` is off, which is db_bench's choice for `unordered_write`.
     Prepared { locks: bool },
     /// Validated when they commit.
     Optimistic,
@@ -41,8 +41,8 @@ pub(super) enum TransactionStore {
 unsafe impl Sync for TransactionStore {}
 
 impl TransactionStore {
-    /// Make or open the database in `path`, as [`super::store::Store::open`] does. The policy's own
-    /// options are added.
+    /// Opens the database in `path` like [`super::store::Store::open`], with the policy's own
+    /// options added.
     pub(super) fn open(
         engine: Engine,
         policy: Policy,
@@ -59,7 +59,7 @@ impl TransactionStore {
 
     pub(super) fn close(self) -> Result<(), String> {
         match self {
-            // SAFETY: the database is open, and nobody uses it any more: the store is owned.
+            // SAFETY: the database is open, and unused from here on, because the store is owned.
             TransactionStore::Rocks(db) => unsafe { ffi::rocksdb_transactiondb_close(db) },
             // SAFETY: as above.
             TransactionStore::RocksOptimistic(db) => unsafe {
@@ -71,14 +71,15 @@ impl TransactionStore {
         Ok(())
     }
 
-    /// What one thread makes transactions with; `prepare` has each prepared before it commits.
+    /// Returns one thread's session of transactions. With `prepare` each is prepared before it
+    /// commits.
     pub(super) fn session(&self, thread: usize, durability: Durability, prepare: bool) -> Session<'_> {
         let name = format!("t{thread}");
         match self {
             TransactionStore::Karst(_) | TransactionStore::KarstOptimistic(_) => {
                 Session::Karst { store: self, options: karst_write_options(durability), prepare, name }
             }
-            // SAFETY: the calls only allocate; the session frees what they made.
+            // SAFETY: the calls only allocate; the session frees the objects.
             TransactionStore::Rocks(_) | TransactionStore::RocksOptimistic(_) => unsafe {
                 Session::Rocks(RocksSession {
                     store: self,
@@ -100,7 +101,8 @@ fn open_rocks(policy: Policy, path: &Path, options: &str) -> Result<TransactionS
     let path = CString::new(path.to_string_lossy().into_owned()).map_err(|e| e.to_string())?;
     let mut error = ptr::null_mut();
     // SAFETY: the options and the path outlive the call, which copies them; RocksDB sets the error
-    // to null or to a string of its own, and without an error what it returns is an open database.
+    // to null or to a string of its own, and without an error the returned pointer is an open
+    // database.
     unsafe {
         if policy == Policy::Optimistic {
             let db =
@@ -149,7 +151,7 @@ impl Target for TransactionStore {
                 options: karst_write_options(durability),
                 batch: WriteBatch::new(),
             },
-            // SAFETY: the calls only allocate; the writer frees what they made.
+            // SAFETY: the calls only allocate; the writer frees the objects.
             TransactionStore::Rocks(_) | TransactionStore::RocksOptimistic(_) => unsafe {
                 TransactionWriter::Rocks {
                     store: self,
@@ -161,7 +163,7 @@ impl Target for TransactionStore {
     }
 }
 
-/// One thread's batch, used over and over.
+/// One thread's batch, which is reused.
 pub(super) enum TransactionWriter<'a> {
     Rocks {
         store: &'a TransactionStore,
@@ -229,7 +231,7 @@ impl BatchWriter for TransactionWriter<'_> {
 impl Drop for TransactionWriter<'_> {
     fn drop(&mut self) {
         if let TransactionWriter::Rocks { options, batch, .. } = self {
-            // SAFETY: both were created with the writer and nobody else has them.
+            // SAFETY: both were created with the writer, which owns them.
             unsafe {
                 ffi::rocksdb_writebatch_destroy(*batch);
                 ffi::rocksdb_writeoptions_destroy(*options);
@@ -245,8 +247,8 @@ pub(super) enum Session<'a> {
 }
 
 impl Session<'_> {
-    /// Read each key for update, write it, and commit; whether that went well, or another
-    /// transaction was met.
+    /// Reads each key for update, writes it, and commits. Returns false if the transaction met a
+    /// conflict.
     pub(super) fn update(&mut self, keys: &[[u8; 16]], value: &[u8]) -> Result<bool, String> {
         match self {
             Session::Rocks(session) => session.update(keys, value).or_else(|error| {
@@ -304,7 +306,7 @@ pub(super) struct RocksSession<'a> {
     read: *mut ffi::rocksdb_readoptions_t,
     locking: *mut ffi::rocksdb_transaction_options_t,
     optimistic: *mut ffi::rocksdb_optimistictransaction_options_t,
-    /// The last one, which is used again, as db_bench does.
+    /// The last transaction, which is reused as in db_bench.
     transaction: *mut ffi::rocksdb_transaction_t,
     prepare: bool,
     name: String,
@@ -345,8 +347,8 @@ impl RocksSession<'_> {
     fn work(&mut self, keys: &[[u8; 16]], value: &[u8]) -> Result<(), String> {
         for key in keys {
             let (mut error, mut length) = (ptr::null_mut(), 0);
-            // SAFETY: transaction, options and key are alive; what comes back is null, or pinned
-            // memory that is ours to release.
+            // SAFETY: transaction, options and key are alive; the result is null, or pinned memory
+            // that is ours to release.
             unsafe {
                 let found = ffi::rocksdb_transaction_get_for_update(
                     self.transaction,
@@ -403,7 +405,7 @@ impl RocksSession<'_> {
 
 impl Drop for RocksSession<'_> {
     fn drop(&mut self) {
-        // SAFETY: all were made with the session or by it, and nobody else has them.
+        // SAFETY: all were created with the session or by it, and the session owns them.
         unsafe {
             if !self.transaction.is_null() {
                 ffi::rocksdb_transaction_destroy(self.transaction);

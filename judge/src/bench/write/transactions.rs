@@ -16,7 +16,7 @@ use karst_testkit::random::Random;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Keys that transactions draw from.
+/// Number of keys that transactions draw from.
 const KEYS: u64 = 500_000;
 
 const TRANSACTIONS: [Column; 5] = [

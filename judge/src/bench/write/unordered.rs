@@ -1,14 +1,15 @@
 //! The published comparison of unordered writes, with its variants, in one table: fillrandom in
 //! batches of 8 by 2, 8 and 32 threads, with and without a log; ordered, unordered, and through
-//! databases with transactions under both write policies. And what threads cost each other.
+//! databases with transactions under both write policies. A second table measures contention
+//! between threads.
 //!
-//! Bounds on what a pipeline can do on this machine are measured with the same code and batches.
+//! Upper bounds for a commit pipeline on this machine are measured with the same code and batches.
 //! *No waiting*: writers of one database that do not wait until the log has their records
-//! (`manual_wal_flush`), two batches to a write of the log, the fewest with which anybody goes on
-//! at once. *No waiting, as many writes*: what that would be if the log were written as often as
-//! KarstDB unordered writes it; a straight line in the writes of the log for each key, through no
-//! waiting with two batches to a write and with sixteen. *Nobody to meet*: as many databases as
-//! there are processors, each with one writer, so that processors share no memory either.
+//! (`manual_wal_flush`), with two batches per write of the log, the fewest at which no writer
+//! waits. *No waiting, as many writes*: an estimate for as many writes of the log as KarstDB's
+//! unordered writes need, on the straight line of time per key over writes of the log, through no
+//! waiting with two batches per write and with sixteen. *Nobody to meet*: one database per
+//! processor, each with one writer, so that processors share no memory either.
 
 use super::contest::{Contender, Contest, Derived};
 use super::load::{Keys, Load, Target};
@@ -21,13 +22,13 @@ use crate::bench::measure::Meter;
 use crate::bench::record::Label;
 use std::path::Path;
 
-/// What db_bench makes of the published command, in options.
+/// The options that db_bench derives from the published command.
 pub(super) const PUBLISHED: &str = "write_buffer_size=67108864;max_write_buffer_number=16;max_background_jobs=64;level0_file_num_compaction_trigger=99999;\
      level0_slowdown_writes_trigger=99999;level0_stop_writes_trigger=99999;enable_pipelined_write=false;disable_auto_compactions=true;compression=kSnappyCompression;\
      level_compaction_dynamic_level_bytes=false;";
 pub(super) const UNORDERED: &str = "unordered_write=true;";
-/// Unordered writes that do not wait for the log, until there is more for it than a batch of the
-/// published command, or than fifteen.
+/// Unordered writes whose log is written once its buffer exceeds one batch of the published
+/// command; with [`NO_WAITING_FEW_WRITES`] once it exceeds fifteen.
 const NO_WAITING: &str = "unordered_write=true;manual_wal_flush=true;writable_file_max_buffer_size=1024;";
 const NO_WAITING_FEW_WRITES: &str =
     "unordered_write=true;manual_wal_flush=true;writable_file_max_buffer_size=16384;";
@@ -37,8 +38,8 @@ pub(super) const BATCH: u64 = 8;
 pub(super) const THREADS: [usize; 3] = [2, 8, 32];
 
 /// Columns of a fill by several threads. `writes` are system calls, nearly all of them on the log;
-/// `blocked` is the share of their time in which writers neither ran nor waited for a processor:
-/// time in locks and waits.
+/// `blocked` is the share of the writers' time spent neither running nor waiting for a processor,
+/// which is time in locks and waits.
 const FILL: [Column; 7] = [
     Column { name: "keys/s", digits: 0, ratio: true },
     Column { name: "CPU us/key", digits: 2, ratio: true },
@@ -49,7 +50,7 @@ const FILL: [Column; 7] = [
     Column { name: "p99 us", digits: 0, ratio: false },
 ];
 
-/// Places in [`FILL`].
+/// Indexes into [`FILL`].
 const RATE: usize = 0;
 const WRITES: usize = 3;
 
@@ -77,7 +78,7 @@ fn fill<T: Target>(
     ])
 }
 
-/// A fill of what `open` makes in a new folder.
+/// Fills the target that `open` creates in a new folder, then closes it.
 fn filled<T: Target>(
     settings: &Settings,
     threads: usize,
@@ -93,7 +94,7 @@ fn filled<T: Target>(
     })
 }
 
-/// A fill of one database.
+/// Fills one database.
 fn one(
     settings: &Settings,
     engine: Engine,
@@ -105,7 +106,7 @@ fn one(
     filled(settings, threads, durability, |path| Store::open(engine, path, &options), Store::close)
 }
 
-/// As many databases as processors, each with one writer.
+/// Fills one database per processor, each with one writer.
 fn nobody_to_meet(settings: &Settings, engine: Engine, durability: Durability) -> Result<Row, String> {
     let processors = processors();
     let open = |path: &Path| {
@@ -121,8 +122,8 @@ fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The figures without waiting at as many writes of the log as `real` has, from two runs without
-/// waiting.
+/// Estimates the figures without waiting at as many writes of the log as `real` has, linearly from
+/// two runs without waiting.
 fn at_equal_writes(real: &Row, more_writes: &Row, fewer_writes: &Row) -> Row {
     let seconds = |row: &Row| 1.0 / row[RATE];
     let slope = (seconds(more_writes) - seconds(fewer_writes)) / (more_writes[WRITES] - fewer_writes[WRITES]);
@@ -133,8 +134,8 @@ fn at_equal_writes(real: &Row, more_writes: &Row, fewer_writes: &Row) -> Row {
 }
 
 pub(super) fn published(settings: &Settings) -> Result<(), String> {
-    // What db_bench chooses for the published command: WritePrepared without locks for what is no
-    // transaction.
+    // db_bench's choice for the published command: WritePrepared, without locks for batches outside
+    // of transactions.
     const PREPARED: Policy = Policy::Prepared { locks: false };
     const REAL: &str = "KarstDB unordered";
     const MORE_WRITES: &str = "KarstDB, no waiting";
@@ -179,7 +180,7 @@ pub(super) fn published(settings: &Settings) -> Result<(), String> {
                 (APART, Box::new(|| nobody_to_meet(settings, Engine::KarstDb, durability))),
             ];
             let mut derived: Vec<Derived<'_>> = Vec::new();
-            // Without a log unordered writes wait for nothing as it is.
+            // Without a log unordered writes never wait.
             if durability == WAL {
                 contenders.push((MORE_WRITES, plain(Engine::KarstDb, NO_WAITING)));
                 contenders.push((FEWER_WRITES, plain(Engine::KarstDb, NO_WAITING_FEW_WRITES)));
@@ -198,7 +199,7 @@ pub(super) fn published(settings: &Settings) -> Result<(), String> {
     table.print(settings, "unordered")
 }
 
-/// How what threads cost each other grows with their number.
+/// Throughput and cost of unordered writes by the number of threads.
 pub(super) fn contention(settings: &Settings) -> Result<(), String> {
     for (name, durability) in DURABILITIES {
         let title = format!("Contention: unordered fillrandom {name}, batches of 8, by threads");
@@ -220,7 +221,7 @@ pub(super) fn contention(settings: &Settings) -> Result<(), String> {
 }
 
 impl Settings {
-    /// A path where nothing is, for one run; what is there afterwards is removed.
+    /// Calls `work` with a path that does not exist, and removes the path afterwards.
     pub(super) fn with_path<T>(&self, work: impl FnOnce(&Path) -> Result<T, String>) -> Result<T, String> {
         let path = self.fresh("run")?;
         let outcome = work(&path);
