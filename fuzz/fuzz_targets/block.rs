@@ -1,5 +1,5 @@
-//! Any bytes as a block: walked both ways and searched in every order. Every walk ends, and
-//! forwards and backwards agree on blocks that are in order.
+//! Any bytes as a block: iterated both ways and searched in every order. Every iteration ends, and
+//! both directions agree on blocks that are in order.
 #![no_main]
 
 use karst_format::block::{Block, BlockCursor};

@@ -1,5 +1,5 @@
-//! Any bytes as a filter block, asked for keys; and as keys to build filters of, none of which may
-//! be denied.
+//! Any bytes as a filter block that is queried for keys; and as keys to build filters of, each of
+//! which the filter must match.
 #![no_main]
 
 use karst_format::filter::policy::FilterContext;

@@ -1,4 +1,4 @@
-//! Any bytes as an index block of any layout: walked both ways and searched.
+//! Any bytes as an index block of any layout: iterated both ways and searched.
 #![no_main]
 
 use karst_format::comparator::Comparator;

@@ -33,7 +33,7 @@ fn read(data: &[u8], mode: RecoveryMode) {
     }
 }
 
-/// Each chunk becomes a physical record with a right checksum: type, length and payload are the
+/// Builds a log from physical records with correct checksums; type, length and payload are the
 /// fuzzer's.
 fn with_checksums(data: &[u8]) -> Vec<u8> {
     let mut log = Vec::new();

@@ -1,5 +1,5 @@
-//! Any bytes as the records of a MANIFEST, each behind its length, replayed into trees that are
-//! then searched.
+//! Any bytes as the records of a MANIFEST, each after its length, replayed into trees that are then
+//! searched.
 #![no_main]
 
 use karst_format::coding::Reader;

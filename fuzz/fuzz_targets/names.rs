@@ -1,5 +1,5 @@
-//! Any text as a file name, a prefix extractor's name and a filter policy. What parses must survive
-//! printing.
+//! Any text as a file name, a prefix extractor's name and a filter policy. A parsed value must
+//! survive printing.
 #![no_main]
 
 use karst_format::file_name::{FileName, parse_current};

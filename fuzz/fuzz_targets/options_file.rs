@@ -1,4 +1,4 @@
-//! Any bytes as an OPTIONS file and as an option string. What parses must survive printing.
+//! Any bytes as an OPTIONS file and as an option string. A parsed value must survive printing.
 #![no_main]
 
 use karst_format::options::{ColumnFamilyOptions, OptionSet, OptionsFile, UnknownOptions};

@@ -1,5 +1,5 @@
-//! Any bytes as what the tree stores for a value that is not plain: a wide-column entity, a blob
-//! reference; and as the parts of a blob file. What decodes must survive encoding.
+//! Any bytes as a wide-column entity, a blob reference, and the parts of a blob file. A decoded
+//! value must survive encoding.
 #![no_main]
 
 use karst_format::blob::{BlobFooter, BlobHeader, BlobIndex, BlobRecord, BlobRecordHeader};

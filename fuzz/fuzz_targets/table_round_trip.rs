@@ -1,4 +1,5 @@
-//! Any bytes as keys, values and options of a table: what is built reads back entry by entry.
+//! Any bytes as keys, values and options of a table: the table built from them reads back entry by
+//! entry.
 #![no_main]
 
 use karst_format::block::{Block, BlockCursor};

@@ -1,5 +1,5 @@
-//! Any bytes as a record of a trace, and as the payload of one of every kind and version. What
-//! decodes must survive being put again.
+//! Any bytes as a record of a trace, and as the payload of one of every kind and version. A decoded
+//! record must survive encoding.
 #![no_main]
 
 use karst_format::trace::{self, BEGIN, FileAccess, Prefix, Query, Version};

@@ -1,4 +1,4 @@
-//! Any bytes as a MANIFEST record. What decodes must survive encoding.
+//! Any bytes as a MANIFEST record. A decoded record must survive encoding.
 #![no_main]
 
 use karst_format::version_edit::VersionEdit;

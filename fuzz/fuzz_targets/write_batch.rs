@@ -1,4 +1,4 @@
-//! Any bytes as a write batch. What decodes must survive being built again.
+//! Any bytes as a write batch. A decoded batch must survive being rebuilt.
 #![no_main]
 
 use karst_format::write_batch::{BatchReader, Op, WriteBatch};

@@ -1,9 +1,9 @@
-//! Mutants of KarstDB's source, and which suite finds each. See docs/decisions/mutants.md.
+//! Mutants of KarstDB's source, and the suite that finds each. See docs/decisions/mutants.md.
 //!
-//! Half of them are drawn by a commit's hash from what `sites` finds, the others are patches that
-//! bring a past defect back (`planted`). All are compiled at once into a copy of the tree, each
-//! behind a switch (`weave`), and the tests that reach one are run with it on, in the order of what
-//! they cost (`suites`).
+//! Half of them are drawn by a commit's hash from the places that `sites` finds, the others are
+//! patches that restore a past defect (`planted`). All are compiled at once into a copy of the
+//! tree, each behind a switch (`weave`). For each mutant the tests that reach it run with its
+//! switch on, the cheapest first (`suites`).
 
 mod planted;
 mod report;
@@ -21,7 +21,7 @@ use std::sync::Mutex;
 use suites::{Build, EXPLORED, Journal, Outcome, STAGES, Suite, Test, stage_of};
 use weave::{Edits, Woven};
 
-/// Where mutants are drawn from.
+/// Folders that mutants are drawn from.
 const DRAWN_FROM: [&str; 6] = [
     "crates/commit/src/",
     "crates/engine/src/flush/",
@@ -31,8 +31,7 @@ const DRAWN_FROM: [&str; 6] = [
     "crates/txn/src/",
 ];
 
-/// The crates whose tests are run. Why not all: the others have nothing of what is mutated, and
-/// need an allocator built.
+/// Packages whose tests are run. The others contain no mutated code, and need an allocator built.
 const TESTED: [&str; 18] = [
     "-p",
     "karst-format",
@@ -53,7 +52,7 @@ const TESTED: [&str; 18] = [
     "-p",
     "karst-txn",
 ];
-/// What of them is a test.
+/// Targets of these packages that hold tests.
 const TESTS: [&str; 3] = ["--lib", "--bins", "--tests"];
 
 const HELP: &str =
@@ -111,7 +110,7 @@ fn git(root: &Path, args: &[&str]) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_string())
 }
 
-/// What is compiled in.
+/// A mutant that is compiled into the copy.
 enum Mutant {
     Drawn(Site),
     Planted(usize),
@@ -119,9 +118,9 @@ enum Mutant {
 
 struct Copy {
     cache: PathBuf,
-    /// Every file of the tree.
+    /// All files of the tree, by path.
     bytes: BTreeMap<String, Vec<u8>>,
-    /// The sources of the crates.
+    /// Sources of the crates, by path.
     sources: BTreeMap<String, String>,
     planted: Vec<Planted>,
 }
@@ -177,7 +176,7 @@ fn run(o: &Options) -> Result<(), String> {
     }
     let rows = Mutex::new(rows);
     let say = |rows: &BTreeMap<u32, Row>| report::write(&copy.cache, &commit, &seed, rows);
-    // Tries tests on all mutants that `whose` says, as far as none has noticed them.
+    // Runs tests on the mutants that no test has found yet and that `whose` accepts with the test.
     let try_on = |tests: &[Test], at_most: f64, whose: &(dyn Fn(&Row, &Test) -> bool + Sync)| {
         let known = rows.lock().expect("no panic");
         let ids: Vec<u32> = known.values().filter(|r| r.found.is_none()).map(|r| r.id).collect();
@@ -203,7 +202,7 @@ fn run(o: &Options) -> Result<(), String> {
         println!("{what}: {} tests, {time:.0} s without a mutant", tests.len());
         Ok::<_, String>(tests)
     };
-    // First the suites that patches name, each for its patches and however long it takes; then all,
+    // First the suites that patches name, each for its patches and without a time limit; then all,
     // by stages.
     let is_named = |suite: &Suite| rows.lock().expect("no panic").values().any(|r| r.expected == suite.name);
     let named = suites.iter().filter(|suite| is_asked(suite) && is_named(suite)).cloned().collect();
@@ -214,7 +213,8 @@ fn run(o: &Options) -> Result<(), String> {
         let tests = baseline(&format!("stage {stage}"), of_stage.cloned().collect())?;
         try_on(&tests, o.at_most, &|row, test| row.expected != test.suite.name && row.expected != EXPLORED);
     }
-    // Why not for the others: its tests take minutes each, and they are about what threads do.
+    // Only for patches that name this suite, because its tests take minutes each and explore the
+    // schedules of threads only.
     if rows.lock().expect("no panic").values().any(|row| row.expected == EXPLORED) {
         let explored = suites::build(&tree, &copy.cache, Build::Shuttle, &target_of(EXPLORED))?;
         let explored = explored.into_iter().filter(is_asked).collect();
@@ -238,7 +238,7 @@ fn run(o: &Options) -> Result<(), String> {
 }
 
 impl Copy {
-    /// All sites, in the order in which the seed draws them.
+    /// Returns all sites in the order in which the seed draws them.
     fn draw(&self, seed: &str) -> Result<Vec<Site>, String> {
         let mut all = Vec::new();
         let mut seen: BTreeMap<String, u32> = BTreeMap::new();
@@ -248,7 +248,8 @@ impl Copy {
                 continue;
             }
             for site in sites::sites(path, source)? {
-                // Why not the line: the draw stays the same if only tests or comments change.
+                // The key has no line number, so that the draw stays the same if only tests or
+                // comments change.
                 let key = format!("{path} {} {}", site.function, site.what);
                 let nth = seen.entry(key.clone()).or_default();
                 *nth += 1;
@@ -259,15 +260,15 @@ impl Copy {
         Ok(all.into_iter().map(|(_, site)| site).collect())
     }
 
-    /// Writes the copy with drawn sites and patches in it, and takes others for those that do not
-    /// compile. Gives the patches that must be built by themselves too.
+    /// Writes the copy with drawn sites and patches in it, and replaces sites that do not compile
+    /// by the next ones. Also returns the patches that must be built alone.
     fn compiled(
         &self,
         drawn: Vec<Site>,
         count: usize,
     ) -> Result<(BTreeMap<u32, Mutant>, BTreeSet<usize>), String> {
-        // Why kept: with what compiles in its place at once, nothing is written, and built, that
-        // was there before.
+        // The list of refused sites is kept, because a second run then writes, and so builds, no
+        // file again.
         let list = self.cache.join("refused");
         let known = std::fs::read_to_string(&list).unwrap_or_default();
         let known: BTreeSet<&str> = known.lines().collect();
@@ -278,7 +279,8 @@ impl Copy {
             names.filter(|(_, name)| known.contains(name)).map(|(n, _)| n).collect();
         let mut refused: BTreeSet<usize> = drawn.iter().enumerate().filter_map(is_known).collect();
         loop {
-            // Numbers: the drawn ones by their place in the draw, from 1; patches from 5000.
+            // A drawn site's number is its place in the draw, from 1; patches are numbered
+            // from 5000.
             let mut edits: BTreeMap<String, Edits> = BTreeMap::new();
             let mut mutants = BTreeMap::new();
             for (n, site) in drawn.iter().enumerate() {
@@ -332,7 +334,7 @@ impl Copy {
         }
     }
 
-    /// The mutants that the compiler refuses.
+    /// Returns the mutants that the compiler refuses.
     fn wrong(&self, woven: &BTreeMap<String, Woven>) -> Result<BTreeSet<u32>, String> {
         let (verb, tree) = (["check", "--keep-going"], self.cache.join("tree"));
         let (good, messages) = suites::cargo(&tree, &self.cache, Build::Plain, &verb, &TESTED)?;
@@ -357,7 +359,7 @@ impl Copy {
         Ok(wrong)
     }
 
-    /// Makes the copy the tree with these files instead of its own, and with a switch in each of
+    /// Writes the tree to the copy, with these files in place of its own and a switch in each of
     /// their crates.
     fn write(&self, instead: &BTreeMap<String, String>) -> Result<(), String> {
         let mut files = self.bytes.clone();
@@ -373,8 +375,8 @@ impl Copy {
         weave::write_tree(&self.cache.join("tree"), &files)
     }
 
-    /// A patch that is built by itself: first the suite that it names, then all, as far as it is
-    /// not found.
+    /// Builds a patch alone and runs the suite that it names, then all suites if that one did not
+    /// find it.
     fn alone(&self, patch: &Planted, journal: &Journal, row: &mut Row, o: &Options) -> Result<(), String> {
         self.write(&patch.files)?;
         let tree = self.cache.join("tree");
@@ -393,7 +395,7 @@ impl Copy {
     }
 }
 
-/// What cargo calls a suite.
+/// Cargo's arguments for a suite.
 fn target_of(suite: &str) -> Vec<String> {
     let (package, target) = suite.split_once(' ').unwrap_or_default();
     let package = ["-p".to_string(), format!("karst-{package}")];
@@ -406,8 +408,8 @@ fn number(n: usize) -> u32 {
 }
 
 impl Row {
-    /// Runs tests with this mutant on until one notices, as long as they take no more than
-    /// `at_most` seconds together.
+    /// Runs tests with this mutant on until one fails, while they take no more than `at_most`
+    /// seconds in total.
     fn try_all(&mut self, journal: &Journal, worker: usize, tests: &[&Test], at_most: f64) {
         for test in tests {
             if self.found.is_some() || self.time_of_tests + test.seconds > at_most {
@@ -426,8 +428,8 @@ impl Row {
         }
     }
 
-    /// As [`Row::try_all`] for what is compiled into programs of its own: whatever fails has found
-    /// it.
+    /// Runs the tests of programs that contain only this mutant: the first test that fails has
+    /// found it.
     fn try_every(&mut self, journal: &Journal, suites: &[Suite], at_most: f64) -> Result<(), String> {
         if self.found.is_some() || self.time_of_tests > at_most {
             return Ok(());

@@ -1,8 +1,8 @@
-//! Patches that bring a past defect back, and what each does to the functions of a file.
+//! Patches that restore a past defect, and the function bodies that each changes.
 //!
 //! Input: `mutants/planted/*.patch`, plain `git diff` output against the tree, below a text that
-//! says what is taken away and a line `Suite: NAME`. A patch that changes nothing but bodies of
-//! functions is woven in behind a switch like a drawn mutant; every other one is built by itself.
+//! describes the defect and a line `Suite: NAME`. A patch that changes only bodies of functions is
+//! woven in behind a switch like a drawn mutant; every other one is built alone.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,15 +12,15 @@ use syn::visit::{self, Visit};
 
 /// A patch.
 pub struct Planted {
-    /// The file's name without its ending.
+    /// The file's name without its extension.
     pub name: String,
-    /// The suite that is expected to find it.
+    /// Name of the suite that should find it.
     pub suite: String,
-    /// The files that it changes, as they are with it.
+    /// The changed files' new text, by path.
     pub files: BTreeMap<String, String>,
 }
 
-/// All patches, in the order of their names.
+/// Reads all patches, in the order of their names.
 pub fn read_all(root: &Path, scratch: &Path) -> Result<Vec<Planted>, String> {
     let folder = root.join("mutants/planted");
     let entries = std::fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -44,7 +44,8 @@ fn read(root: &Path, path: &Path, scratch: &Path) -> Result<Planted, String> {
         std::fs::create_dir_all(to.parent().unwrap_or(scratch)).map_err(of)?;
         std::fs::copy(root.join(file), to).map_err(of)?;
     }
-    // Why the ceiling: inside of a checkout git would apply nothing to what it does not track.
+    // The ceiling hides the checkout around `scratch`, in which git would not apply a patch to
+    // untracked files.
     let status = Command::new("git")
         .args(["apply", "--whitespace=nowarn"])
         .arg(path)
@@ -62,8 +63,8 @@ fn read(root: &Path, path: &Path, scratch: &Path) -> Result<Planted, String> {
     Ok(Planted { name, suite, files })
 }
 
-/// The bodies that differ between two texts of a file: the range of each in `before`, and its text
-/// in `after`; nothing if anything else differs.
+/// Returns the function bodies that differ between two texts of a file: the range of each in
+/// `before`, and its text in `after`. None if anything else differs.
 pub fn changed_bodies(before: &str, after: &str) -> Option<Vec<(Range<usize>, String)>> {
     let (old, new) = (bodies(before)?, bodies(after)?);
     if skeleton(before, &old)? != skeleton(after, &new)? {
@@ -78,7 +79,7 @@ struct Body {
     constant: bool,
 }
 
-/// The bodies of the outermost functions of a file, in order.
+/// Returns the bodies of the outermost functions of a file, in order.
 fn bodies(source: &str) -> Option<Vec<Body>> {
     struct Finder(Vec<Body>);
     impl Finder {
@@ -106,7 +107,7 @@ fn bodies(source: &str) -> Option<Vec<Body>> {
     Some(finder.0)
 }
 
-/// All tokens that are not in a body; comments are none.
+/// Returns all tokens outside of bodies, without comments.
 fn skeleton(source: &str, bodies: &[Body]) -> Option<String> {
     let mut rest = String::new();
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! What became of each mutant: a table in Markdown and the same in JSON.
+//! The result of each mutant, as a table in Markdown and as JSON.
 
 use crate::planted::Planted;
 use crate::sites::Site;
@@ -7,30 +7,30 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-/// A mutant and what came of it so far.
+/// A mutant and its result so far.
 #[derive(Clone)]
 pub struct Row {
     pub id: u32,
-    /// Where a drawn one is; the name of a patch.
+    /// Place of a drawn mutant, or name of a patch.
     pub name: String,
-    /// What it does.
+    /// Description of the change.
     pub what: String,
     /// For a patch, the suite that should find it.
     pub expected: String,
     pub found: Option<Found>,
-    /// How long tests ran with it on.
+    /// Time that tests ran with it on, in seconds.
     pub seconds: f64,
-    /// How many tests that was, and how long they take without it.
+    /// Number of these tests, and the time they take without it, in seconds.
     pub tests: usize,
     pub time_of_tests: f64,
 }
 
-/// Who noticed it.
+/// The test that found a mutant.
 #[derive(Clone)]
 pub struct Found {
     pub suite: String,
     pub test: String,
-    /// The test did not end.
+    /// True if the test did not end.
     pub hangs: bool,
 }
 
@@ -77,7 +77,7 @@ impl fmt::Display for Row {
     }
 }
 
-/// How many were found, by whom, and which were not.
+/// Number of mutants found, in total and by suite, and the list of the others.
 pub fn summary(rows: &BTreeMap<u32, Row>) -> String {
     let found: Vec<&Row> = rows.values().filter(|r| r.found.is_some()).collect();
     let mut seconds: Vec<f64> = found.iter().map(|r| r.seconds).collect();

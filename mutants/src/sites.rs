@@ -1,8 +1,8 @@
-//! The catalogue to draw from: every place of a source file that can be changed in one small way.
+//! The catalogue of mutants: every place of a source file that can be changed in one small way.
 //!
 //! Input: a file's text. Output: [`Site`]s. The operators are those of cargo-mutants (a body that
 //! returns a default at once, operators swapped, a `!` removed, match arms and guards removed), and
-//! statements left out besides. Tests, constants and what is printed for people are passed over.
+//! also the removal of statements. Tests, constants and text for people are left out.
 
 use std::ops::Range;
 use syn::spanned::Spanned;
@@ -11,21 +11,22 @@ use syn::visit::{self, Visit};
 /// One small change of the source.
 #[derive(Clone)]
 pub struct Site {
-    /// The file, from the root of the repository.
+    /// Path of the file from the root of the repository.
     pub path: String,
-    /// The line on which it begins.
+    /// First line.
     pub line: usize,
-    /// The function it is in.
+    /// Name of the function around it.
     pub function: String,
-    /// What it does, in a few words.
+    /// Short description of the change.
     pub what: String,
-    /// The text that it takes the place of.
+    /// Byte range of the replaced text.
     pub range: Range<usize>,
-    /// How the new text is made.
+    /// Form of the new text.
     pub form: Form,
 }
 
-/// How a change is put behind a switch; `on` stands for the question whether it is on.
+/// Form in which a change is put behind a switch; `on` stands for the expression that is true if
+/// the mutant is on.
 #[derive(Clone)]
 pub enum Form {
     /// `(if on { this } else { the original })`
@@ -38,12 +39,13 @@ pub enum Form {
     GuardPasses,
     /// `if !on && (the guard)`
     GuardFails,
-    /// `if !on`, in an empty range behind a pattern without a guard
+    /// `if !on`, in an empty range after a pattern without a guard
     ArmRemoved,
 }
 
 impl Site {
-    /// The text for the place of the original, where `on` asks whether this mutant is on.
+    /// Returns the replacement of the original text; the expression `on` is true if this mutant is
+    /// on.
     pub fn woven(&self, source: &str, on: &str) -> String {
         let original = &source[self.range.clone()];
         match &self.form {
@@ -72,7 +74,7 @@ struct Finder<'a> {
     found: Vec<Site>,
 }
 
-/// What each operator becomes.
+/// Replacements of an operator.
 fn swapped(operator: &str) -> &'static [&'static str] {
     match operator {
         "==" => &["!="],
@@ -102,7 +104,7 @@ fn swapped(operator: &str) -> &'static [&'static str] {
     }
 }
 
-/// What a function of this return type may return at once.
+/// Values that a function of this return type may return at once.
 fn defaults(returned: &str) -> Vec<String> {
     let inside = |open: &str| returned.strip_prefix(open).and_then(|t| t.strip_suffix('>'));
     if let Some(ok) = inside("Result<").or(inside("io::Result<")).or((returned == "Result").then_some("()")) {
@@ -165,7 +167,7 @@ impl Finder<'_> {
         self.functions.pop();
     }
 
-    /// A binary operation, whose text is `range` and whose operator's is `operator`.
+    /// Adds the sites of a binary operation in `range`, whose operator is in `operator`.
     fn operation(&mut self, range: Range<usize>, operator: Range<usize>, statement: bool) {
         let text = self.text(operator.clone()).to_string();
         for new in swapped(&text) {
@@ -230,8 +232,8 @@ impl<'ast> Visit<'ast> for Finder<'_> {
                     let shown: String = shown.chars().take(60).collect();
                     self.add(range, format!("without `{shown}`"), Form::Statement(String::new()));
                 }
-                // Why here: an assignment is no operand, so it needs no parentheses, and has its
-                // semicolon.
+                // An assignment is handled as a statement, because it is no operand, needs no
+                // parentheses and has its semicolon.
                 Binary(b) if self.text(b.op.span().byte_range()).ends_with('=') => {
                     self.operation(range, b.op.span().byte_range(), true);
                 }
@@ -245,7 +247,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         let operator = b.op.span().byte_range();
         let assigns = matches!(swapped(self.text(operator.clone())), [new] if new.ends_with('=') && new.len() == 2)
             && !matches!(b.op, syn::BinOp::Eq(_) | syn::BinOp::Ne(_));
-        // A chain with `let` is no expression.
+        // A chain with `let` cannot be put in parentheses.
         if !assigns && !has_let(&b.left) && !has_let(&b.right) {
             self.operation(b.span().byte_range(), operator, false);
         }
@@ -285,7 +287,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     }
 }
 
-/// Whether an operand is, or ends in, a `let` of a chain.
+/// True if an operand is, or contains, a `let` of a chain.
 fn has_let(expression: &syn::Expr) -> bool {
     match expression {
         syn::Expr::Let(_) => true,

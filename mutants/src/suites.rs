@@ -1,8 +1,8 @@
-//! The suites: the test programs of the copy, each test of them as a process of its own, and what
-//! came of it.
+//! The suites: test programs of the copy, of which each test runs as its own process, and their
+//! results.
 //!
-//! Every outcome goes to a journal, so that a run that was ended goes on where it was. A test that
-//! does not reach a mutant when all are off cannot find it, and is not run for it.
+//! Every outcome goes to a journal, from which an interrupted run continues. A test that does not
+//! reach a mutant while all are off cannot find it, and is not run for it.
 
 use crate::report::Found;
 use serde_json::{Value, json};
@@ -17,34 +17,34 @@ use std::time::{Duration, Instant};
 /// A test program.
 #[derive(Clone)]
 pub struct Suite {
-    /// The crate and the target, as `engine lib` or `txn simulation`.
+    /// The crate and the target, such as `engine lib` or `txn simulation`.
     pub name: String,
     program: PathBuf,
-    /// The crate's folder, in which cargo would run it.
+    /// The crate's folder, which is cargo's working directory for its tests.
     folder: PathBuf,
-    /// A hash of the program: what was run of it counts as long as it is the same.
+    /// Hash of the program; journal entries are valid for an equal hash.
     built: u64,
 }
 
-/// How programs are built.
+/// Kind of build.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Build {
     Plain,
-    /// With shuttle in the place of threads and locks, for the suite that explores them.
+    /// With shuttle in place of threads and locks, for [`EXPLORED`].
     Shuttle,
 }
 
-/// The suite that is built so.
+/// The suite that [`Build::Shuttle`] builds.
 pub const EXPLORED: &str = "engine threads";
 
 impl Suite {
-    /// Whether it is called so, with its crate or without.
+    /// True if `name` is its name, with or without the crate.
     pub fn is(&self, name: &str) -> bool {
         self.name == name || self.name.split_once(' ').is_some_and(|(_, target)| target == name)
     }
 }
 
-/// A test, and what it does while no mutant is on.
+/// A test with its time, and the mutants that it reaches, while no mutant is on.
 pub struct Test {
     pub suite: Suite,
     pub name: String,
@@ -59,7 +59,7 @@ pub enum Outcome {
     Hangs,
 }
 
-/// When a suite's turn comes: the cheap ones first, what starts many processes last.
+/// Stage in which a suite runs: cheap suites first, those that start many processes last.
 pub fn stage_of(suite: &str) -> usize {
     let last = ["engine kill", "engine written", "engine interop", "engine damage", "engine full_disk"];
     match suite {
@@ -74,7 +74,7 @@ pub fn stage_of(suite: &str) -> usize {
 }
 pub const STAGES: usize = 7;
 
-/// Whether cargo ended well, and its messages.
+/// Runs cargo. Returns true if it succeeded, and its messages.
 pub fn cargo(
     tree: &Path,
     cache: &Path,
@@ -82,7 +82,7 @@ pub fn cargo(
     verb: &[&str],
     args: &[impl AsRef<OsStr>],
 ) -> Result<(bool, Vec<Value>), String> {
-    // Why not the same: what goes through thousands of schedules is worth the time to optimize it.
+    // The shuttle build is optimized, because its tests run thousands of schedules.
     let (flags, target, level) = match build {
         Build::Plain => ("", "target", "0"),
         Build::Shuttle => ("--cfg shuttle", "target-shuttle", "1"),
@@ -133,7 +133,7 @@ pub fn build(
         let built = std::fs::read(program).map_err(|e| format!("{program}: {e}"))?;
         let built = twox_hash::XxHash64::oneshot(0, &built);
         let name = format!("{package} {target}");
-        // Why not the plain one: there are no tests in it.
+        // The plain build of this suite contains no tests.
         if (name == EXPLORED) == (build == Build::Shuttle) {
             suites.push(Suite { name, program: program.into(), folder, built });
         }
@@ -142,10 +142,10 @@ pub fn build(
     Ok(suites)
 }
 
-/// What came of a test, its seconds, and the mutants that it reached if none was on.
+/// A test's outcome, its seconds, and the mutants that it reached if none was on.
 type Ran = (Outcome, f64, BTreeSet<u32>);
 
-/// All that has been run, by program, test and mutant.
+/// Results of all runs, by program, test and mutant.
 pub struct Journal {
     cache: PathBuf,
     known: Mutex<BTreeMap<String, Ran>>,
@@ -167,7 +167,7 @@ impl Journal {
         Journal { cache: cache.to_path_buf(), known: Mutex::new(entries.collect()) }
     }
 
-    /// The tests of suites, each run once with all mutants off.
+    /// Returns the tests of suites, after running each once with all mutants off.
     pub fn baseline(&self, suites: &[Suite]) -> Result<Vec<Test>, String> {
         let names = listed(suites)?;
         let tests = Mutex::new(Vec::new());
@@ -184,15 +184,15 @@ impl Journal {
         Ok(tests)
     }
 
-    /// The outcome of one test with one mutant on.
+    /// Returns the outcome and the seconds of one test with one mutant on.
     pub fn outcome(&self, worker: usize, test: &Test, mutant: u32) -> (Outcome, f64) {
         let limit = Duration::from_secs_f64((test.seconds * 5.0).max(60.0));
         let (outcome, seconds, _) = self.run(worker, &test.suite, &test.name, mutant, limit);
         (outcome, seconds)
     }
 
-    /// The times of the tests of programs that a mutant is compiled into for good, up to the first
-    /// that fails.
+    /// Runs tests of programs that contain a mutant without a switch, up to the first that fails.
+    /// Returns their times and that test.
     pub fn alone(&self, suites: &[Suite]) -> Result<(Vec<f64>, Option<Found>), String> {
         let mut times = Vec::new();
         for (suite, test) in listed(suites)? {
@@ -218,8 +218,8 @@ impl Journal {
         let started = Instant::now();
         let mut outcome = process(suite, test, mutant, limit, &scratch, &list);
         let seconds = started.elapsed().as_secs_f64();
-        // A failure counts only if the same test passes a moment later without the mutant, and in a
-        // third of the time that it was given with it: others may keep the machine busy.
+        // A failure counts only if the same test then passes without the mutant in a third of the
+        // time limit, because other processes may keep the machine busy.
         if mutant != 0 && outcome != Outcome::Passes {
             let started = Instant::now();
             let without = process(suite, test, 0, limit / 3, &scratch, &list);
@@ -244,7 +244,7 @@ impl Journal {
     }
 }
 
-/// The tests of suites that are run without being asked for.
+/// Returns the tests of suites that are not ignored.
 fn listed(suites: &[Suite]) -> Result<Vec<(Suite, String)>, String> {
     let list = |suite: &Suite, more: &[&str]| {
         let output = Command::new(&suite.program).args(["--list", "--format", "terse"]).args(more).output();
@@ -266,7 +266,7 @@ fn listed(suites: &[Suite]) -> Result<Vec<(Suite, String)>, String> {
 
 fn process(suite: &Suite, test: &str, mutant: u32, limit: Duration, scratch: &Path, list: &Path) -> Outcome {
     use std::os::unix::process::CommandExt;
-    // Why a limit of memory: a loop that no longer ends must not take the machine with it.
+    // Memory is limited, because an endless loop of a mutant must not exhaust the machine.
     let mut command = Command::new("sh");
     command
         .args(["-c", "ulimit -c 0; ulimit -v 16000000; exec \"$0\" \"$@\""])
@@ -293,14 +293,14 @@ fn process(suite: &Suite, test: &str, mutant: u32, limit: Duration, scratch: &Pa
             Ok(None) => std::thread::sleep(Duration::from_millis(10)),
         }
     };
-    // The processes that it started go with it.
+    // Kills the processes that it started too.
     let group = format!("-{}", child.id());
     let _ = Command::new("kill").args(["-9", "--", &group]).stderr(Stdio::null()).status();
     let _ = child.wait();
     outcome
 }
 
-/// Does something with each of many, two at a time.
+/// Calls `act` with each element, on two threads.
 pub fn each<T: Send>(all: Vec<T>, act: impl Fn(usize, T) + Sync) {
     let all = Mutex::new(all.into_iter());
     std::thread::scope(|scope| {

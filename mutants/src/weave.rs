@@ -1,8 +1,8 @@
-//! The copy of the source tree, in which every mutant is behind a switch.
+//! A copy of the source tree, in which every mutant is behind a switch.
 //!
-//! Input: the files of the tree, drawn sites and patches, each with its number. Output: the same
-//! files with `crate::mutant::on(NUMBER)` around what each changes, and where in them each mutant's
-//! text lies, so that what the compiler says against one is known to be against it.
+//! Input: the files of the tree, and drawn sites and patches, each with its number. Output: these
+//! files with `crate::mutant::on(NUMBER)` around each change, and the ranges of each mutant's text,
+//! which map a compiler error to its mutant.
 
 use crate::planted::changed_bodies;
 use crate::sites::Site;
@@ -13,12 +13,12 @@ use std::path::Path;
 /// A file of the copy.
 pub struct Woven {
     pub text: String,
-    /// What lies where: the smallest range around a place is that of the mutant it belongs to.
+    /// Ranges of the text with their mutants; a place belongs to the smallest range around it.
     regions: Vec<(Range<usize>, u32)>,
 }
 
 impl Woven {
-    /// The mutant whose text a place lies in.
+    /// Returns the mutant whose text contains a place.
     pub fn mutant_at(&self, place: usize) -> Option<u32> {
         let around = self.regions.iter().filter(|(range, _)| range.contains(&place));
         around.min_by_key(|(range, _)| range.len()).map(|(_, id)| *id)
@@ -30,14 +30,14 @@ impl Woven {
 pub struct Edits(Vec<Edit>);
 
 struct Edit {
-    /// What of the original goes.
+    /// Byte range of the removed original text.
     range: Range<usize>,
-    /// What comes in its place, in pieces, with the mutant that each is of.
+    /// The new text in pieces, each with its mutant.
     pieces: Vec<(Option<u32>, String)>,
 }
 
 impl Edits {
-    /// Whether a site would change what another one changes.
+    /// True if `range` overlaps another change.
     pub fn touches(&self, range: &Range<usize>) -> bool {
         let over = |a: &Range<usize>, b: &Range<usize>| a.start <= b.start && b.start < a.end;
         self.0.iter().any(|edit| over(&edit.range, range) || over(range, &edit.range))
@@ -48,8 +48,8 @@ impl Edits {
         self.0.push(Edit { range: site.range.clone(), pieces });
     }
 
-    /// Bodies of one function in one or more patches: one after the other is asked for, then the
-    /// original.
+    /// Adds the bodies that one or more patches give a function: the first whose mutant is on runs,
+    /// else the original.
     pub fn add_bodies(&mut self, original: Range<usize>, bodies: &[(u32, String)]) {
         let mut before = vec![(None, "{ ".to_string())];
         for (id, body) in bodies {
@@ -82,7 +82,7 @@ fn on(id: u32) -> String {
     format!("crate::mutant::on({id})")
 }
 
-/// The bodies that a patch changes, by file; nothing if it changes anything else.
+/// Returns the bodies that a patch changes, by file, or None if it changes anything else.
 pub fn bodies_of(
     files: &BTreeMap<String, String>,
     originals: &BTreeMap<String, String>,
@@ -95,12 +95,12 @@ pub fn bodies_of(
     Some(all)
 }
 
-/// The crates (`crates/NAME`) that these files are in.
+/// Returns the crates (`crates/NAME`) of these files.
 pub fn crates_of<'a>(paths: impl Iterator<Item = &'a String>) -> BTreeSet<String> {
     paths.filter_map(|p| Some(p.split_once("/src/")?.0.to_string())).collect()
 }
 
-/// The module `mutant` of the copy's crates, for numbers up to `last`.
+/// Returns the source of the module `mutant` of the copy's crates, for numbers up to `last`.
 pub fn switch(last: u32) -> String {
     SWITCH.replace("LAST: usize = 0", &format!("LAST: usize = {last}"))
 }
@@ -132,8 +132,7 @@ pub fn on(id: usize) -> bool {
 }
 "#;
 
-/// Makes the copy what `files` say, and leaves alone what is so already, so that little is
-/// compiled.
+/// Writes `files` to the copy, except those that are equal already, so that little is compiled.
 pub fn write_tree(tree: &Path, files: &BTreeMap<String, Vec<u8>>) -> Result<(), String> {
     for (path, bytes) in files {
         let to = tree.join(path);

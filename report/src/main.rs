@@ -1,11 +1,11 @@
 //! `karst-report DIR`: the report of the side-by-side benchmark.
 //!
-//! In: the results of `cargo xtask compare`, one JSON file a run, in `DIR/results`. Out:
-//! `DIR/benchmarks.md` for reading as text, and `DIR/index.html`, one page with plots that needs no
-//! other file. Of a workload that several runs have measured the newest run counts.
+//! In: the results of `cargo xtask compare`, one JSON file per run, in `DIR/results`. Out:
+//! `DIR/benchmarks.md` for reading as text, and `DIR/index.html`, a self-contained page with plots.
+//! A workload that several runs measured is shown from the newest.
 //!
-//! [`results`] is the form of the files, [`report`] what there is to say of them, [`plot`] draws,
-//! [`page`] and [`markdown`] write.
+//! [`results`] is the format of the files, [`report`] derives tables and conclusions, [`plot`]
+//! draws, [`page`] and [`markdown`] write.
 #![forbid(unsafe_code)]
 
 mod markdown;
@@ -32,7 +32,7 @@ fn run(args: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// All runs, the oldest first.
+/// Reads all runs, the oldest first.
 fn read(folder: &Path) -> Result<Vec<Run>, String> {
     let at = |path: &Path, e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
     let mut runs = Vec::new();

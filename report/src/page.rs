@@ -1,4 +1,4 @@
-//! The report as one HTML page: no scripts, and nothing from elsewhere.
+//! The report as one HTML page without scripts and external files.
 
 use crate::plot;
 use crate::report::{Report, Section};

@@ -5,7 +5,7 @@ use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 
 const SIZE: (u32, u32) = (620, 360);
-/// Those of KarstDB, of RocksDB, and of anybody else, each from the first curve on.
+/// Colours of the curves of KarstDB, of RocksDB and of others, in the order of the curves.
 const KARST: [RGBColor; 4] =
     [RGBColor(21, 101, 192), RGBColor(66, 165, 245), RGBColor(0, 131, 143), RGBColor(94, 53, 177)];
 const ROCKS: [RGBColor; 4] =
@@ -16,7 +16,7 @@ const OTHERS: [RGBColor; 4] =
 pub(crate) fn draw(chart: &Chart) -> Result<String, String> {
     let places = || chart.curves.iter().flat_map(|curve| &curve.points).map(|point| point.0);
     let (least, most) = (places().fold(f64::MAX, f64::min), places().fold(f64::MIN, f64::max));
-    // Why by powers where that is possible: concurrency grows in doublings.
+    // The scale is logarithmic where possible, because concurrency grows in doublings.
     if least > 0.0 && most / least >= 8.0 {
         draw_over(chart, (least..most).log_scale().base(2.0))
     } else {
@@ -32,8 +32,8 @@ where
     let mut svg = String::new();
     {
         let values = chart.curves.iter().flat_map(|curve| &curve.points).map(|point| point.1);
-        // Why from 0: what is twice as high is twice as much.
-        // Why the room above: the names of the curves lie there, and hide none.
+        // The axis begins at 0, so that heights are proportional to values. The space above holds
+        // the names of the curves, which would hide curves elsewhere.
         let room = 1.05 + 0.06 * chart.curves.len() as f64;
         let values = 0.0..values.fold(0.0, f64::max) * room;
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();

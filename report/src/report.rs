@@ -1,4 +1,4 @@
-//! What there is to say of the results: tables with one number a cell, curves, and conclusions.
+//! The report's contents: tables with one number per cell, curves, and conclusions.
 //!
 //! In: runs, the oldest first. Out: a [`Section`] for each workload, in the order in which they
 //! were measured.
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The whole report.
 pub(crate) struct Report {
-    /// The runs that the sections are of, the oldest first.
+    /// The runs that sections show, the oldest first.
     pub(crate) runs: Vec<Run>,
     pub(crate) sections: Vec<Section>,
 }
@@ -21,24 +21,24 @@ pub(crate) struct Section {
     pub(crate) head: Vec<String>,
     /// A row's cells, each a word or one number.
     pub(crate) rows: Vec<Vec<String>>,
-    /// How many columns at the left are words or places, not figures.
+    /// Number of columns at the left that hold words or places, not figures.
     pub(crate) places: usize,
     pub(crate) conclusions: Vec<String>,
     pub(crate) charts: Vec<Chart>,
 }
 
-/// One figure over one of the numbers that measurements differ by.
+/// A chart of one figure over one of the numbers by which measurements differ.
 pub(crate) struct Chart {
     pub(crate) over: String,
     pub(crate) figure: String,
     pub(crate) curves: Vec<Curve>,
 }
 
-/// One engine, all else being equal.
+/// The curve of one engine, all other numbers being equal.
 pub(crate) struct Curve {
     pub(crate) name: String,
     pub(crate) engine: String,
-    /// In ascending order.
+    /// Points in ascending order of x.
     pub(crate) points: Vec<(f64, f64)>,
 }
 
@@ -106,8 +106,8 @@ impl Section {
     }
 }
 
-/// RocksDB's measurement in the same place, for one of KarstDB: the one that does it the same way,
-/// or the only one, where RocksDB has no such choice.
+/// Returns the RocksDB measurement to compare one of KarstDB with: in the same place and of the
+/// same variant, or the only one if RocksDB has no variants.
 fn rival<'m>(m: &Measurement, all: &[&'m Measurement]) -> Option<&'m Measurement> {
     if m.engine != "KarstDB" {
         return None;
@@ -125,12 +125,12 @@ fn first(m: &Measurement) -> Option<f64> {
     m.figures.first().map(|figure| figure.value)
 }
 
-/// The figure that says how much of the processors it takes.
+/// Name of the figure of CPU time.
 fn cpu_name(m: &Measurement) -> Option<&str> {
     m.figures.iter().map(|figure| figure.name.as_str()).find(|name| name.starts_with("CPU us"))
 }
 
-/// A sentence on both engines in one place.
+/// Returns a sentence that compares both engines in one place.
 fn conclusion(karst: &Measurement, rocks: &Measurement) -> Option<String> {
     let (unit, ratio) = (&karst.figures.first()?.name, first(karst)? / first(rocks)?);
     let mut place: Vec<String> =
@@ -142,8 +142,8 @@ fn conclusion(karst: &Measurement, rocks: &Measurement) -> Option<String> {
     Some(format!("{place}KarstDB reaches {ratio:.2} times RocksDB's {unit}{cpu}."))
 }
 
-/// A chart of throughput and one of CPU over each number that has several values. Where one has
-/// more than two, those that have two are left to the names of the curves.
+/// Returns a chart of throughput and one of CPU over each number that has several values. If one
+/// has more than two, numbers with two appear in the names of the curves instead.
 fn charts(all: &[&Measurement]) -> Vec<Chart> {
     let mut charts = Vec::new();
     let mut values: BTreeMap<&String, BTreeSet<u64>> = BTreeMap::new();
@@ -179,7 +179,7 @@ fn charts(all: &[&Measurement]) -> Vec<Chart> {
     charts
 }
 
-/// A number with three digits that count, and thousands apart.
+/// Formats a number with three significant digits and separated thousands.
 pub(crate) fn number(value: f64) -> String {
     if value == value.trunc() && value.abs() < 1000.0 {
         return format!("{value:.0}");

@@ -1,26 +1,26 @@
-//! The results of a run of `cargo xtask compare`, as they are kept: one JSON file a run.
+//! The results of `cargo xtask compare`, stored as one JSON file per run.
 //!
-//! The judge writes them and the report reads them; both have this file.
+//! The judge writes them and the report reads them; both include this file.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A run, and all that was measured in it.
+/// A run and its measurements.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Run {
-    /// When it began, in UTC: `2026-11-25T14:50:00Z`.
+    /// Start time in UTC: `2026-11-25T14:50:00Z`.
     pub(crate) date: String,
-    /// Of KarstDB, with `+` behind it if the checkout had changes.
+    /// KarstDB's commit, followed by `+` if the checkout had changes.
     pub(crate) commit: String,
-    /// What was typed.
+    /// The command line.
     pub(crate) command: String,
     pub(crate) machine: Machine,
-    /// Of the engines.
+    /// Versions of the engines.
     pub(crate) versions: BTreeMap<String, String>,
     pub(crate) measurements: Vec<Measurement>,
 }
 
-/// Where it ran.
+/// The machine of a run.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Machine {
     pub(crate) processor: String,
@@ -34,24 +34,24 @@ pub(crate) struct Machine {
 pub(crate) struct Measurement {
     /// The group that `--rows` names.
     pub(crate) rows: String,
-    /// What is done: the title of a table.
+    /// Description of the work: the title of a table.
     pub(crate) workload: String,
     /// `RocksDB`, `KarstDB`, `fio`.
     pub(crate) engine: String,
-    /// How the engine does it, or with what, in words that are the same for all that is compared.
+    /// The engine's method or setting, in equal words for measurements that are compared.
     pub(crate) variant: String,
-    /// Numbers that tell it from other measurements of the workload, such as `in flight`.
+    /// Numbers that distinguish it from other measurements of the workload, such as `in flight`.
     pub(crate) at: BTreeMap<String, f64>,
-    /// How often it was measured.
+    /// Number of repetitions.
     pub(crate) runs: usize,
-    /// The first is what engines are compared by; more of it is better.
+    /// Figures; engines are compared by the first, of which more is better.
     pub(crate) figures: Vec<Figure>,
 }
 
-/// One number. What cannot be told is left out.
+/// One number. Unknown figures are left out.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Figure {
-    /// With its unit: `keys/s`.
+    /// Name with its unit: `keys/s`.
     pub(crate) name: String,
     pub(crate) value: f64,
 }
