@@ -11,19 +11,18 @@ use crate::tidy;
 use crate::wheel::wheel;
 use std::path::{Path, PathBuf};
 
-/// Debian packages whose programs the tests compare KarstDB with, or that building needs, and one
-/// program of each.
+/// Debian packages that tests or builds need, each with one of its programs.
 const ROCKSDB_TOOLS: [(&str, &str); 3] = [("rocksdb-tools", "ldb"), ("make", "make"), ("g++", "c++")];
-/// What the RocksDB 11.8 judge needs to build and to run, beside the above.
+/// Further packages that the RocksDB 11.8 judge needs to build and to run.
 const JUDGE_TOOLS: [(&str, &str); 3] = [("clang", "clang"), ("fio", "fio"), ("pkg-config", "pkg-config")];
 const JUDGE_LIBRARIES: [(&str, &str); 2] =
     [("libclang-dev", "/usr/lib/llvm-14/lib/libclang.so"), ("liburing-dev", "/usr/include/liburing.h")];
 
-/// What the builds of the default test command take, and those of `ci` with them.
+/// Disk space of the builds of the default test command, and of `ci` with them.
 const TEST_GIGABYTES: u64 = 14;
 const CI_GIGABYTES: u64 = 20;
 
-/// The default test command: all tests that run in a few minutes. Where the variable `CI` is set it
+/// The default test command: all tests that run in a few minutes. If the variable `CI` is set it
 /// installs cargo-nextest and runs the tests by its profile `ci`, which has retries.
 pub(crate) fn test() -> Result {
     check_room(TEST_GIGABYTES)?;
@@ -37,20 +36,20 @@ pub(crate) fn test() -> Result {
     outcome
 }
 
-/// Tests run without cargo-nextest too, so a failure is only told.
+/// Installs cargo-nextest. A failure is only printed, because tests run without it too.
 fn install_nextest() {
     if let Err(error) = nextest::install() {
         println!("cargo-nextest cannot be installed: {error}");
     }
 }
 
-/// Kills of both engines' processes: what two minutes are enough for.
+/// Number of kills of both engines' processes, which take about two minutes.
 const CI_KILLS: &str = "100";
 /// Operations in lockstep with RocksDB: one database of twelve lives, or two.
 const CI_LOCKSTEP: &str = "20000";
 
-/// Everything that must hold before a change lands, beyond [`test()`]. Tests that passed only in a
-/// retry, also those of an earlier [`test()`] in this clone, are listed at the end.
+/// All checks before a change lands, beyond [`test()`]. Tests that passed only in a retry,
+/// including those of an earlier [`test()`] in this clone, are listed at the end.
 pub(crate) fn ci(args: &[String]) -> Result {
     nextest::note_earlier(Profile::Ci);
     let outcome = all_of_ci(args);
@@ -72,8 +71,8 @@ fn all_of_ci(args: &[String]) -> Result {
     }
     install_nextest();
     install(&missing_programs(&ROCKSDB_TOOLS))?;
-    // At the same time, because builds and tests leave a processor idle now and then. Each of the
-    // second builds in folders of its own.
+    // At the same time, because builds and tests leave a processor idle at times. The second group
+    // builds in separate folders.
     at_once(&[
         &|| {
             step("cargo", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;
@@ -97,7 +96,7 @@ fn all_of_ci(args: &[String]) -> Result {
     if quick { Ok(()) } else { judge_matrix() }
 }
 
-/// The facade with no features compiles without the feature `testing`, as users build it, and
+/// Checks that the facade without features, as users build it, compiles without `testing` and
 /// refuses compressed files. The workspace has all features, because its tests need them.
 fn without_features() -> Result {
     let facade = ["-p", "karstdb", "--no-default-features"];
@@ -105,10 +104,10 @@ fn without_features() -> Result {
     step("cargo", &[&["test"], &facade[..], &["--test", "without_codecs"]].concat(), &UNOPTIMISED)
 }
 
-/// Every interleaving of small scenarios of the lock-free types, and undefined behaviour.
+/// Checks every interleaving of small scenarios of the lock-free types, and undefined behaviour.
 fn model_checks() -> Result {
     let target = cache_dir().join("loom-target");
-    // Why without: half of the time would go into linking.
+    // LTO is off, because linking would take half of the time.
     let env = [
         ("RUSTFLAGS", "--cfg loom"),
         ("CARGO_PROFILE_RELEASE_LTO", "off"),
@@ -127,15 +126,15 @@ fn model_checks() -> Result {
     step("cargo", &["+nightly", "miri", "test", "-p", "karst-mem", "--lib"], &env)
 }
 
-/// Schedules of the engine's threads, from seeds that are printed: so many of each scenario as the
-/// suite has by itself, for which three minutes are enough, or as `KARST_SCHEDULES` says.
+/// Explores schedules of the engine's threads, from seeds that are printed: per scenario
+/// `KARST_SCHEDULES`, or the suite's default, which takes three minutes.
 fn explored_threads() -> Result {
     let target = cache_dir().join("shuttle-target");
     let env = [("RUSTFLAGS", "--cfg shuttle"), ("CARGO_TARGET_DIR", path_text(&target)?)];
     step("cargo", &["test", "-p", "karst-engine", "--test", "threads", "--", "--nocapture"], &env)
 }
 
-/// Each fuzz target for a few seconds, from an empty corpus.
+/// Runs each fuzz target for 5 seconds, from an empty corpus.
 fn fuzz() -> Result {
     let dir = repository_root().join("fuzz");
     let target = cache_dir().join("fuzz-target");
@@ -150,7 +149,7 @@ fn fuzz() -> Result {
     Ok(())
 }
 
-/// The names of all fuzz targets.
+/// Returns the names of all fuzz targets.
 pub(crate) fn fuzz_targets() -> Result<Vec<String>> {
     let mut names: Vec<String> = std::fs::read_dir(repository_root().join("fuzz/fuzz_targets"))
         .and_then(|entries| entries.map(|e| e.map(|e| e.path())).collect::<std::io::Result<Vec<_>>>())
@@ -162,10 +161,10 @@ pub(crate) fn fuzz_targets() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// `karst stress` for a minute, with a seed by the clock, which it prints.
+/// Runs `karst stress` for a minute, with a seed from the clock, which it prints.
 ///
-/// Why not by `cargo run`: with the features that this package alone asks for, everything would be
-/// built once more.
+/// Not by `cargo run`, because it would build all crates again with the features of this package
+/// alone.
 fn stress() -> Result {
     step("cargo", &["test", "--workspace", "--no-run", "--quiet"], &[])?;
     let target = match std::env::var_os("CARGO_TARGET_DIR") {
@@ -176,11 +175,11 @@ fn stress() -> Result {
     step(path_text(&karst)?, &["stress", "-duration=55s", "-interval=4s"], &[])
 }
 
-/// Profiles of the judge: the one whose answers CI compares, and the one that is measured.
+/// Profiles of the judge: for CI, which compares answers, and for measurements.
 const JUDGE_OF_CI: &str = "ci";
 const JUDGE_MEASURED: &str = "release";
 
-/// Compiles RocksDB 11.8 too, if it is not in the cache.
+/// Builds the judge, and RocksDB 11.8 if it is not in the cache.
 fn build_judge() -> Result {
     install_judge()?;
     let target = cache_dir().join("judge-target");
@@ -189,11 +188,11 @@ fn build_judge() -> Result {
     step_in(&repository_root().join("judge"), "cargo", &build, &env)
 }
 
-/// RocksDB 11.8 writes a database for each cell of the option matrix, and KarstDB must read back
-/// what RocksDB reads; KarstDB writes one for each, and both go on with it in turns; each decides
-/// the transactions that the other has prepared; both write keys with timestamps in turns, and do
-/// the same random operations, from new seeds each time; and processes of both are killed while
-/// they count.
+/// Runs the judge. RocksDB 11.8 writes a database for each cell of the option matrix, and KarstDB
+/// must read the contents that RocksDB reads. KarstDB writes one for each, and both continue it in
+/// turns. Each engine decides the transactions that the other has prepared. Both write keys with
+/// timestamps in turns, and run equal random operations, from new seeds each time. Processes of
+/// both are killed while they write counters.
 fn judge_matrix() -> Result {
     let seeds = [fresh_seed(), fresh_seed() + 1].map(|seed| seed.to_string());
     at_once(&[
@@ -210,8 +209,7 @@ fn judge_matrix() -> Result {
     ])
 }
 
-/// Which test notices each of many small changes of the source; `args` go to the program as they
-/// are.
+/// Finds the tests that notice each of many small changes of the source. Passes `args` on.
 pub(crate) fn mutants(args: &[String]) -> Result {
     install(&missing_programs(&ROCKSDB_TOOLS))?;
     let target = cache_dir().join("mutants-target");
@@ -220,8 +218,8 @@ pub(crate) fn mutants(args: &[String]) -> Result {
     step_in(&repository_root().join("mutants"), "cargo", &all, &[("CARGO_TARGET_DIR", path_text(&target)?)])
 }
 
-/// The side-by-side benchmark; `args` go to it as they are, but for `--report DIR`: then the
-/// results are kept in `DIR/results`, and the report is made of all that lie there.
+/// Runs the side-by-side benchmark. Passes `args` on except `--report DIR`, which stores the
+/// results in `DIR/results` and makes the report of all results there.
 pub(crate) fn compare(args: &[String]) -> Result {
     let (folder, rest) = take_report(args)?;
     install_judge()?;
@@ -235,7 +233,8 @@ pub(crate) fn compare(args: &[String]) -> Result {
     folder.map_or(Ok(()), |folder| make_report(&folder))
 }
 
-/// The folder of `--report DIR`, whole, since the judge runs elsewhere; and the other arguments.
+/// Returns the folder of `--report DIR`, absolute because the judge runs in another one, and the
+/// other arguments.
 fn take_report(args: &[String]) -> Result<(Option<PathBuf>, Vec<&str>)> {
     let mut rest: Vec<&str> = args.iter().map(String::as_str).collect();
     let Some(at) = rest.iter().position(|arg| *arg == "--report") else { return Ok((None, rest)) };
@@ -245,7 +244,7 @@ fn take_report(args: &[String]) -> Result<(Option<PathBuf>, Vec<&str>)> {
     Ok((Some(folder), rest))
 }
 
-/// The report of the results that are in a folder already.
+/// Makes the report of the results in a folder.
 pub(crate) fn report(args: &[String]) -> Result {
     let [folder] = args else {
         return Err("report needs the folder that `compare --report` has filled".into());

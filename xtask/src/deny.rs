@@ -1,15 +1,15 @@
-//! The task `deny`: what is depended on has a licence and a source that deny.toml allows.
+//! The task `deny`: every dependency has a licence and a source that deny.toml allows.
 //!
-//! Where `cargo-deny` is installed it checks all of deny.toml, advisories and bans too. Where it is
-//! not, the licences and sources of what is shipped are checked here, by what `cargo tree` says:
-//! building `cargo-deny` takes longer than everything else that tidy does, and an unknown licence
-//! must not pass because of that.
+//! If `cargo-deny` is installed it checks all of deny.toml, advisories and bans too. If not, this
+//! module checks licences and sources of shipped packages from the output of `cargo tree`, because
+//! building `cargo-deny` takes longer than the rest of tidy, and an unknown licence must not pass
+//! without it.
 
 use crate::run::{Result, found, repository_root, step};
 use std::path::Path;
 use std::process::Command;
 
-/// Says what was not checked, and how to have it checked.
+/// Message about the checks that were left out, and the command that enables them.
 const INSTALL: &str = "cargo-deny is not installed: only licences and sources were checked, not advisories and bans.\n  \
      install with: cargo install --locked cargo-deny";
 
@@ -31,7 +31,7 @@ pub(crate) fn deny() -> Result {
     Ok(())
 }
 
-/// Checks what a workspace ships and builds it with.
+/// Checks the dependencies and build dependencies of a workspace.
 fn licences_and_sources(workspace: &Path, allowed: &[String]) -> Result {
     let tree = Command::new("cargo")
         .args(["tree", "--workspace", "--all-features", "--locked", "--edges", "normal,build"])
@@ -68,8 +68,8 @@ fn allowed_licences(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// What is wrong with a package, as `licence|name version (source)`; one from crates.io has no
-/// source, and one of ours has a path.
+/// Returns the error of a package, given as `licence|name version (source)`. A package from
+/// crates.io has no source, and one of ours has a path.
 fn wrong(line: &str, allowed: &[String]) -> Option<String> {
     let (licence, package) = line.split_once('|')?;
     let package = package.trim_end_matches(" (*)").trim_end_matches(" (proc-macro)");
@@ -82,7 +82,7 @@ fn wrong(line: &str, allowed: &[String]) -> Option<String> {
         .then(|| format!("{package}: licence {licence:?} is not among those of deny.toml"))
 }
 
-/// Whether an SPDX expression can be met. The old `A/B` stands for `A OR B`.
+/// True if an SPDX expression can be met. The old form `A/B` means `A OR B`.
 fn allows(expression: &str, is_allowed: &dyn Fn(&str) -> bool) -> bool {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let words: Vec<&str> = spaced.split_whitespace().collect();

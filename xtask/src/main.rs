@@ -1,9 +1,9 @@
 //! KarstDB's development tasks: `cargo xtask TASK`, which [`HELP`] lists.
 //!
-//! Each task is a list of commands anyone could type; this program only keeps their order, checks
-//! that the tools they need are present, and stops at the first failure. Beside the standard
-//! library it uses `syn` and `proc-macro2` alone, by which tidy reads sources, so that a fresh
-//! machine builds it in ten seconds instead of two.
+//! Each task is a list of shell commands; this program runs them in order, checks that the tools
+//! they need are present, and stops at the first failure. Its only dependencies are `syn` and
+//! `proc-macro2`, with which tidy parses sources. They lengthen its build on a fresh machine from
+//! two seconds to ten.
 
 mod capi;
 mod ci;
@@ -86,7 +86,7 @@ fn alone(task: &str, args: &[String]) -> run::Result {
     }
 }
 
-/// What [`HELP`] says of a task, and the options of the program that the task runs.
+/// Returns the entry of a task in [`HELP`], and the options of the program that the task runs.
 fn help_of(task: &str) -> Option<String> {
     let begins = |line: &str| line.strip_prefix("  ").is_some_and(|name| !name.starts_with(' '));
     let mut lines = HELP.lines().skip_while(|line| {
@@ -95,7 +95,7 @@ fn help_of(task: &str) -> Option<String> {
     });
     let first = lines.next()?;
     let entry: Vec<&str> = [first].into_iter().chain(lines.take_while(|line| !begins(line))).collect();
-    // Why from the source: the program takes minutes to build.
+    // The options are read from the program's source, because it takes minutes to build.
     let program = match task {
         "mutants" => include_str!("../../mutants/src/main.rs"),
         "compare" => include_str!("../../judge/src/bench/mod.rs"),

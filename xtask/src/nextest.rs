@@ -1,17 +1,17 @@
-//! The task `nextest`, and the workspace's tests: by cargo-nextest, a process for each, as
-//! `.config/nextest.toml` says, or by cargo's own runner where nextest is not found.
+//! The task `nextest`, and the workspace's tests: run by cargo-nextest, a process for each,
+//! configured by `.config/nextest.toml`, or by cargo's own runner if nextest is not found.
 
 use crate::run::{Result, cache_dir, found, path_text, repository_root, step};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-/// The version that `install` builds. `.config/nextest.toml` names the oldest that will do.
+/// The version that `install` builds. `.config/nextest.toml` names the oldest supported one.
 const VERSION: &str = "0.9.151";
 
 /// Tests that failed and then passed in a retry, in all runs of this process.
 static FLAKY: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Which retries there are: none, or in CI one of each test that draws nothing.
+/// Profile of retries: none, or in CI one for each test without random seeds.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Profile {
     Default,
@@ -27,7 +27,7 @@ impl Profile {
     }
 }
 
-/// Build the pinned version where builds are kept, if it is not there: some minutes, once.
+/// Builds the pinned version in the cache, unless it is there. Takes some minutes.
 pub(crate) fn install() -> Result {
     let program = cached();
     if program.exists() {
@@ -35,7 +35,7 @@ pub(crate) fn install() -> Result {
     }
     let root = folder();
     let build = cache_dir().join("nextest-build");
-    // Not optimised, as it only starts processes; that takes a third of the time to build. Without
+    // Not optimised, because it only starts processes; that builds in a third of the time. Without
     // its default features, which update the program and trace it.
     let args = [
         "install",
@@ -62,7 +62,7 @@ fn cached() -> PathBuf {
     folder().join("bin/cargo-nextest")
 }
 
-/// The program, if it is in the cache or on the PATH.
+/// Returns the program if it is in the cache or on the PATH.
 fn program() -> Option<PathBuf> {
     let cached = cached();
     if cached.exists() {
@@ -79,13 +79,13 @@ pub(crate) enum Which {
     Long,
 }
 
-/// The suites of the engine that CI runs in their long form, each one test binary, and the modules
-/// of `simulation` that it does. The other long forms are in `soak`.
+/// Suites of the engine that CI runs in their long form, each one test binary, and modules of
+/// `simulation` that CI runs so. The other long forms are in `soak`.
 const LONG_SUITES: [&str; 8] =
     ["cancellation", "crash_states", "damage", "faults", "interop", "kill", "many_databases", "point_reads"];
 const LONG_SIMULATIONS: [&str; 3] = ["opening", "reads", "writes"];
 
-/// The tests of [`Which::Long`], in nextest's language.
+/// Returns the nextest filter of [`Which::Long`].
 fn long_filter() -> String {
     let suites: Vec<String> = LONG_SUITES.iter().map(|name| format!("binary(={name})")).collect();
     let modules = LONG_SIMULATIONS.join("|");
@@ -95,7 +95,7 @@ fn long_filter() -> String {
     )
 }
 
-/// Run these tests of the workspace, all of one build.
+/// Runs these tests of the workspace, all from one build.
 pub(crate) fn tests(profile: Profile, which: Which) -> Result {
     let Some(program) = program() else {
         println!(
@@ -132,7 +132,8 @@ fn without_nextest(which: Which) -> Result {
     let test = ["test", "--workspace"];
     let suites = LONG_SUITES.iter().flat_map(|name| ["--test", name]);
     step("cargo", &test.into_iter().chain(suites).collect::<Vec<_>>(), &LONG)?;
-    // The modules' names are those of the engine's; transactions have a test of the same name.
+    // The arguments name modules of the engine's `simulation`; `txn` has a program of that name
+    // too.
     let simulation = [&test[..], &["--test", "simulation", "--"], &LONG_SIMULATIONS].concat();
     step("cargo", &simulation, &LONG)
 }
@@ -142,7 +143,7 @@ fn results_of(profile: Profile) -> PathBuf {
     repository_root().join("target/nextest").join(profile.name()).join("junit.xml")
 }
 
-/// Adds the flaky tests of the newest run, which another process may have made, to the list.
+/// Adds the flaky tests of the newest run, possibly by another process, to the list.
 pub(crate) fn note_earlier(profile: Profile) {
     note_flaky(&results_of(profile));
 }
@@ -164,7 +165,7 @@ pub(crate) fn tell_flaky() {
     }
 }
 
-/// The tests of a JUnit report that passed in a retry, each as `crate::binary test`.
+/// Returns the tests of a JUnit report that passed in a retry, each as `crate::binary test`.
 fn flaky(report: &str) -> Vec<String> {
     let attribute = |case: &str, name: &str| -> Option<String> {
         let (_, behind) = case.split_once(&format!(" {name}=\""))?;
@@ -196,7 +197,7 @@ mod tests {
         assert!(flaky("").is_empty());
     }
 
-    /// A test that draws and fails has found something: a retry would throw it away.
+    /// A failure of a test with random seeds is a finding, which a retry would lose.
     #[test]
     fn tests_with_seeds_are_not_retried() {
         let root = repository_root();

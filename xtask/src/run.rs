@@ -1,4 +1,4 @@
-//! Running commands: echo them, stop at the first that fails, and find programs.
+//! Commands: runs and echoes them, stops at the first that fails, and finds programs.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -6,24 +6,24 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-/// What every task returns: nothing, or one message for the person who ran it.
+/// Result of a task: an error is one message for the user.
 pub(crate) type Result<T = ()> = std::result::Result<T, String>;
 
-/// For a build of all crates whose features no other build has and that runs for seconds: half of
-/// the time that it takes otherwise.
+/// Environment of a build that is optimised for compile time: for tests that run for seconds and
+/// whose features no other build has. Halves the time of the build.
 pub(crate) const UNOPTIMISED: [(&str, &str); 2] =
     [("CARGO_PROFILE_DEV_OPT_LEVEL", "0"), ("CARGO_PROFILE_DEV_DEBUG", "0")];
 
 /// The root of this checkout.
 pub(crate) fn repository_root() -> PathBuf {
-    // Why what cargo says now: checkouts may share a target directory, and with it the program that
-    // one of them has built.
+    // The variable is read at run time, because checkouts may share a target directory and so the
+    // program that one of them built.
     let xtask = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     Path::new(&xtask).parent().expect("xtask sits in the repository").to_path_buf()
 }
 
-/// Another one for each run: milliseconds of now, so that what goes on from one seed does not meet
-/// the next run's.
+/// Returns a new seed for each run: the time in milliseconds, so that seeds counted up from it do
+/// not reach the next run's.
 pub(crate) fn fresh_seed() -> u64 {
     since_epoch().as_millis() as u64 % 1_000_000_000_000
 }
@@ -36,7 +36,7 @@ pub(crate) fn path_text(path: &Path) -> Result<&str> {
     path.to_str().ok_or_else(|| format!("{}: the path is not UTF-8", path.display()))
 }
 
-/// Install Debian packages where that is possible, else say exactly what to install.
+/// Installs Debian packages if apt-get runs as root, else returns an error with the command.
 pub(crate) fn install(packages: &[&str]) -> Result {
     if packages.is_empty() {
         return Ok(());
@@ -53,7 +53,7 @@ pub(crate) fn install(packages: &[&str]) -> Result {
         .map_err(|e| format!("{e}\n  install by hand with: sudo {line}"))
 }
 
-/// Where builds that must outlive a clone are kept: `$KARST_CACHE`, else `~/.cache/karstdb`.
+/// Folder of builds that outlive a clone: `$KARST_CACHE`, else `~/.cache/karstdb`.
 pub(crate) fn cache_dir() -> PathBuf {
     if let Some(dir) = std::env::var_os("KARST_CACHE") {
         return PathBuf::from(dir);
@@ -62,8 +62,8 @@ pub(crate) fn cache_dir() -> PathBuf {
     PathBuf::from(home).join(".cache/karstdb")
 }
 
-/// Refuses to begin what would end in the midst for want of room: `gigabytes` where builds are
-/// kept, of which what is there already counts as taken, and two where temporary files are.
+/// Returns an error if the disk has too little space: `gigabytes` for the target directory, less
+/// its present size, and two for temporary files.
 pub(crate) fn check_room(gigabytes: u64) -> Result {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let target = target.unwrap_or_else(|| repository_root().join("target"));
@@ -82,31 +82,31 @@ pub(crate) fn check_room(gigabytes: u64) -> Result {
     Ok(())
 }
 
-/// The last number that a program prints of a path first in its line, if it does.
+/// Returns the number that begins the last line a program prints for a path, if any.
 fn number_of(program: &str, args: &[&str], path: &Path) -> Option<u64> {
     let output = Command::new(program).args(args).arg(path).stderr(Stdio::null()).output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.lines().last()?.split_whitespace().next()?.parse().ok()
 }
 
-/// Whether a program is on the PATH.
+/// True if a program is on the PATH.
 pub(crate) fn found(program: &str) -> bool {
     let Some(path) = std::env::var_os("PATH") else { return false };
     std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
-/// Whether a command runs and succeeds, its output thrown away.
+/// Runs a command without its output, and returns true if it succeeds.
 pub(crate) fn succeeds(program: &str, args: &[&str]) -> bool {
     let status = Command::new(program).args(args).stdout(Stdio::null()).stderr(Stdio::null()).status();
     status.is_ok_and(|s| s.success())
 }
 
-/// Run a command in the repository root, echoed, with its time; an error if it fails.
+/// Runs a command in the repository root, and prints it and its time. Returns an error if it fails.
 pub(crate) fn step(program: &str, args: &[&str], env: &[(&str, &str)]) -> Result {
     step_in(&repository_root(), program, args, env)
 }
 
-/// As [`step`], in another folder.
+/// Like [`step`], in another folder.
 pub(crate) fn step_in(dir: &Path, program: &str, args: &[&str], env: &[(&str, &str)]) -> Result {
     let shown: Vec<String> = env
         .iter()
@@ -116,8 +116,7 @@ pub(crate) fn step_in(dir: &Path, program: &str, args: &[&str], env: &[(&str, &s
         .collect();
     let shown = shown.join(" ");
     let mut command = Command::new(program);
-    // Why: cargo sets these for xtask itself; a nested cargo must choose its own toolchain and
-    // target.
+    // Cargo sets these for xtask itself; a nested cargo must choose its own toolchain and target.
     for inherited in ["CARGO", "RUSTUP_TOOLCHAIN", "RUSTC", "RUSTDOC"] {
         command.env_remove(inherited);
     }
@@ -141,13 +140,13 @@ pub(crate) fn step_in(dir: &Path, program: &str, args: &[&str], env: &[(&str, &s
 }
 
 thread_local! {
-    /// On a thread that runs steps beside others: whether one of these has failed. Its steps print
-    /// their output when they end, each in one piece.
+    /// On a thread of [`at_once`], the flag that is true if a task has failed. Steps of such a
+    /// thread print their output in one piece when they end.
     static BESIDE: Cell<Option<&'static AtomicBool>> = const { Cell::new(None) };
 }
 
-/// Runs all `tasks` at the same time, the first on this thread; the error of the first that failed.
-/// The others' steps end with the one under way once a task has failed.
+/// Runs all `tasks` at the same time, the first on this thread, and returns the error of the first
+/// that failed. After a failure the other tasks end with their current step.
 pub(crate) fn at_once(tasks: &[&(dyn Fn() -> Result + Sync)]) -> Result {
     // One for the whole program, because a failure ends it.
     static FAILED: AtomicBool = AtomicBool::new(false);

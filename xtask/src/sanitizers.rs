@@ -1,22 +1,23 @@
 //! The tests under LLVM's sanitizers: use of freed memory and leaks (address), data races (thread).
-//! Both need a nightly compiler; the second builds the standard library too, as a race is seen only
-//! by code that was built to look for one.
+//! Both need a nightly compiler; the second builds the standard library too, because only
+//! instrumented code detects a race.
 //!
-//! What is not installed is left out, and said so. Doc tests are left out: they are linked apart.
+//! A sanitizer whose tools are not installed is skipped with a message. Doc tests are left out,
+//! because they are linked separately.
 
 use crate::run::{Result, cache_dir, step, succeeds};
 
-/// Named, as with a target build scripts and macros are built without the sanitizer.
+/// Passed to cargo, because with a target build scripts and macros are built without the sanitizer.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Tests, and what of them to leave out.
+/// A group of tests.
 struct Part {
     arguments: &'static [&'static str],
-    /// By the beginning of its name, and why.
+    /// Name prefixes of tests that are left out.
     without: &'static [&'static str],
 }
 
-/// Everything that `unsafe` code is in, and the threads that share it.
+/// Tests of all `unsafe` code, and of the threads that share it.
 const MEM_AND_IO: &[Part] = &[
     Part { arguments: &["-p", "karst-mem", "--lib"], without: &[] },
     Part {
@@ -26,7 +27,7 @@ const MEM_AND_IO: &[Part] = &[
     Part { arguments: &["-p", "karst-io", "--test", "single_flight", "--test", "no_threads"], without: &[] },
 ];
 
-/// Longer than CI has: the contract of all file systems, and what is built upon `mem` and `io`.
+/// Tests too long for CI: the contract of all file systems, and crates that use `mem` and `io`.
 const ALL_WITH_ADDRESS: &[Part] = &[
     Part { arguments: &["-p", "karst-mem", "-p", "karst-io", "--lib", "--tests"], without: &[] },
     Part {
@@ -38,8 +39,8 @@ const ALL_WITH_ADDRESS: &[Part] = &[
         without: &[],
     },
     Part {
-        // Where memory goes from hand to hand: values that pin blocks, iterators, futures that are
-        // dropped, handles of databases that have ended.
+        // Tests in which memory changes owners: values that pin blocks, iterators, dropped futures,
+        // handles of closed databases.
         arguments: &[
             "-p",
             "karst-engine",
@@ -59,19 +60,18 @@ const ALL_WITH_ADDRESS: &[Part] = &[
 const ALL_WITH_THREAD: &[Part] = &[
     Part {
         arguments: &["-p", "karst-mem", "-p", "karst-io", "--lib", "--tests"],
-        // A child of a fork that has threads, and calls that a filter of system calls forbids, are
-        // more than the sanitizer can follow.
+        // The sanitizer does not support threads in a forked child, nor a filter of system calls.
         without: &["the_child_of_a_fork", "reads_go_on_with_threads"],
     },
     Part { arguments: &["-p", "karst-engine", "--test=cancellation", "--test=writes"], without: &[] },
 ];
 
-/// What CI has the time for: the crates with `unsafe` code, about two minutes with their building.
+/// The part for CI: the crates with `unsafe` code, about two minutes including the build.
 pub(crate) fn sanitizers() -> Result {
     address(MEM_AND_IO)
 }
 
-/// All that the sanitizers can run: half an hour and more.
+/// All tests that the sanitizers can run: half an hour and more.
 pub(crate) fn all_sanitizers() -> Result {
     address(ALL_WITH_ADDRESS)?;
     thread(ALL_WITH_THREAD)

@@ -1,9 +1,9 @@
-//! The task `soak`: every test that has a long form, in turns, with a fresh seed for each round,
-//! for as many hours as one likes.
+//! The task `soak`: every test that has a long form, in turns, with a new seed for each round, for
+//! a given number of hours.
 //!
-//! In: hours, names of suites, perhaps a first seed. Out: progress, the output of each failing run
-//! in a folder, and a report; a failure stops nothing, and makes the exit code 1. The suites are a
-//! table ([`SUITES`]): a suite that is added is a line there.
+//! In: hours, names of suites, optionally a first seed. Out: progress, the output of each failing
+//! run in a folder, and a report; a failure does not stop the run, and makes the exit code 1. The
+//! table [`SUITES`] has a line for each suite.
 
 use crate::ci::install_judge;
 use crate::run::{Result, cache_dir, fresh_seed, path_text, repository_root, since_epoch};
@@ -13,38 +13,38 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Who runs a suite. Arguments and variables have `{seed}` where the round's seed goes.
+/// Program that runs a suite. `{seed}` in arguments and variables is replaced by the round's seed.
 #[derive(Clone, Copy)]
 enum Runner {
     /// `cargo test` with these arguments.
     Test(&'static [&'static str]),
-    /// The same with these `RUSTFLAGS`, built in a place of its own.
+    /// `cargo test` with these `RUSTFLAGS` and arguments, in a separate target directory.
     TestWith(&'static str, &'static [&'static str]),
     /// `karst` with these arguments.
     Karst(&'static [&'static str]),
     /// The judge of RocksDB 11.8 with these arguments.
     Judge(&'static [&'static str]),
-    /// Each fuzz target, for so many seconds.
+    /// Each fuzz target, for this number of seconds.
     Fuzz(u64),
 }
 
 /// A test that has a long form.
 struct Suite {
     name: &'static str,
-    /// What it does.
+    /// Description in lists.
     what: &'static str,
-    /// What must be in the repository for it.
+    /// Path in the repository that the suite needs.
     needs: &'static str,
     runner: Runner,
     env: &'static [(&'static str, &'static str)],
-    /// What its output counts, with `#` for the number.
+    /// Pattern of a count in its output, with `#` for the number.
     counts: &'static str,
 }
 
 const LONG: (&str, &str) = ("KARST_LONG_TESTS", "1");
 const SEED: (&str, &str) = ("KARST_SEED", "{seed}");
 
-/// All suites. How much one round does is chosen so that it takes minutes.
+/// All suites. A round of each takes minutes.
 #[rustfmt::skip]
 const SUITES: &[Suite] = &[
     Suite { name: "stress", what: "karst stress: threads, futures, transactions, kills, random options", needs: "crates/tools/src/stress", runner: Runner::Karst(&["stress", "-duration=5m", "-interval=8s", "-progress_every=0", "-seed={seed}"]), env: &[], counts: "# operations" },
@@ -70,7 +70,7 @@ const SUITES: &[Suite] = &[
     Suite { name: "loom", what: "every interleaving of small scenarios", needs: "crates/mem", runner: Runner::TestWith("--cfg loom", &["--release", "-p", "karst-mem", "-p", "karst-io", "-p", "karst-commit", "-p", "karst-txn", "--lib", "loom"]), env: &[], counts: "# passed" },
 ];
 
-/// A run that takes longer hangs.
+/// Maximum time of a run; a longer one counts as hanging.
 const LONGEST: Duration = Duration::from_secs(3 * 3600);
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -82,7 +82,7 @@ struct Step {
 }
 
 impl Step {
-    /// As one would type it.
+    /// The command as a shell line.
     fn line(&self) -> String {
         let quoted = |value: &str| if value.contains(' ') { format!("'{value}'") } else { value.to_string() };
         let env = self.env.iter().map(|(name, value)| format!("{name}={}", quoted(value)));
@@ -101,7 +101,7 @@ impl Suite {
         matches!(self.runner, Runner::Judge(_))
     }
 
-    /// Whether a round depends on its seed.
+    /// True if a round depends on its seed.
     fn takes_seed(&self) -> bool {
         let in_args = match self.runner {
             Runner::Test(args) | Runner::TestWith(_, args) | Runner::Karst(args) | Runner::Judge(args) => {
@@ -122,7 +122,7 @@ impl Suite {
         let with_seed = |text: &str| text.replace("{seed}", &seed.to_string());
         let mut env: Vec<(String, String)> =
             self.env.iter().map(|(name, value)| ((*name).to_string(), with_seed(value))).collect();
-        // Why: a release is stripped, and a failure that comes once in hours must say where it was.
+        // A release build is stripped, but the backtrace of a rare failure needs symbols and lines.
         let is_release = match self.runner {
             Runner::Test(args) | Runner::TestWith(_, args) => args.contains(&"--release"),
             Runner::Karst(_) => true,
@@ -170,7 +170,7 @@ impl Suite {
     }
 }
 
-/// The sum of all numbers that stand in `text` where `pattern` has `#`.
+/// Returns the sum of all numbers in `text` at the place of `#` in `pattern`.
 fn counted(text: &str, pattern: &str) -> u64 {
     let (before, behind) = pattern.split_once('#').expect("a pattern has its number");
     let is_digit = |c: &char| c.is_ascii_digit();
@@ -190,11 +190,11 @@ fn counted(text: &str, pattern: &str) -> u64 {
     sum
 }
 
-/// What is asked for.
+/// Settings from the command line.
 struct Asked {
     hours: f64,
     suites: Vec<&'static Suite>,
-    /// Of the first round; by the clock otherwise.
+    /// Seed of the first round; from the clock if None.
     seed: Option<u64>,
     folder: PathBuf,
 }
@@ -246,7 +246,7 @@ fn list() -> String {
     text
 }
 
-/// What a suite has come to.
+/// Results of a suite.
 #[derive(Default)]
 struct Outcome {
     rounds: u64,
@@ -262,7 +262,7 @@ struct Failure {
     what: String,
 }
 
-/// Run suites in turns until the time is over.
+/// Runs suites in turns until the time is over.
 pub(crate) fn soak(args: &[String]) -> Result {
     let Some(asked) = parse(args)? else {
         print!("{}", list());
@@ -324,13 +324,13 @@ fn one_round(suite: &Suite, seed: u64, folder: &Path, round: u64, outcome: &mut 
     Ok(())
 }
 
-/// Run a command to its end, what it says into a file.
+/// Runs a command to its end, with its output in a file.
 fn run(step: &Step, log: &Path) -> Result {
     let open = || File::create(log).map_err(|e| format!("{}: {e}", log.display()));
     let out = open()?;
     let err = out.try_clone().map_err(|e| format!("{}: {e}", log.display()))?;
     let mut command = Command::new("cargo");
-    // Why: as in `run::step_in`.
+    // The variables are removed for the reason given in `run::step_in`.
     for inherited in ["CARGO", "RUSTUP_TOOLCHAIN", "RUSTC", "RUSTDOC"] {
         command.env_remove(inherited);
     }
@@ -351,7 +351,7 @@ fn run(step: &Step, log: &Path) -> Result {
     }
 }
 
-/// Kill a process and all that it started.
+/// Kills a process and all its descendants.
 fn kill(child: &mut Child) {
     let mut all = vec![child.id()];
     let mut at = 0;
@@ -369,7 +369,7 @@ fn kill(child: &mut Child) {
 fn children_of(parent: u32) -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
-    // Behind the name, which ends with the last parenthesis: the state, then the parent.
+    // The name ends with the last parenthesis; the state and the parent's id follow.
     let is_child = |process: &u32| {
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
         let behind = stat.rsplit(')').next().unwrap_or_default();
@@ -378,7 +378,7 @@ fn children_of(parent: u32) -> Vec<u32> {
     entries.filter_map(number).filter(is_child).collect()
 }
 
-/// The report.
+/// Prints the report, and returns an error if a run failed.
 fn told(asked: &Asked, outcomes: &[Outcome], elapsed: Duration) -> Result {
     println!("\n{}", report(asked, outcomes, elapsed));
     let failures: usize = outcomes.iter().map(|outcome| outcome.failures.len()).sum();
@@ -478,7 +478,7 @@ mod tests {
         assert!(line.contains("CARGO_PROFILE_RELEASE_STRIP=none"), "{line}");
     }
 
-    /// A failing command leaves its output and its line, and the next one is run all the same.
+    /// A failing command leaves its output and its line, and the next one still runs.
     #[test]
     fn a_failure_is_kept_and_told() {
         let suite = Suite {

@@ -1,10 +1,11 @@
-//! The task `wheel`: builds the Python package, installs it where nothing else is, and tests it.
+//! The task `wheel`: builds the Python package, installs it in an empty virtual environment, and
+//! tests it.
 
 use crate::run::{Result, cache_dir, found, install, path_text, repository_root, step, step_in, succeeds};
 use std::path::Path;
 
-/// Python is installed where it is missing and packages can be installed. Without `release` the
-/// build is not optimised, which is all that the tests need.
+/// Builds and tests the package. Installs Python if it is missing and packages can be installed.
+/// Without `--release` the build is not optimised, which suffices for the tests.
 pub(crate) fn wheel(args: &[String]) -> Result {
     let profile = match args {
         [] => "dev",
@@ -16,7 +17,7 @@ pub(crate) fn wheel(args: &[String]) -> Result {
     let venv = cache_dir().join("wheel-venv");
     let out = cache_dir().join("wheels");
     if out.exists() {
-        // A wheel of another day would be tested in place of this one.
+        // Removes older wheels, which would be tested in place of the new one.
         std::fs::remove_dir_all(&out).map_err(|e| format!("{}: {e}", out.display()))?;
     }
     let target = cache_dir().join("wheel-target");
@@ -33,7 +34,8 @@ pub(crate) fn wheel(args: &[String]) -> Result {
     tested(python, &tests)
 }
 
-/// Python, and what a virtual environment needs, which Debian has in a package of its own.
+/// Installs Python, and the modules of virtual environments, which Debian has in a separate
+/// package.
 fn install_python() -> Result {
     let mut missing = Vec::new();
     if !found("python3") {
@@ -49,7 +51,7 @@ fn install_python() -> Result {
     }
 }
 
-/// From the folder of the tests, where Python does not find the package's sources.
+/// Runs the tests in their folder, where Python does not find the package's sources.
 fn tested(python: &str, tests: &Path) -> Result {
     step_in(tests, python, &["-m", "pytest", "-q", "-p", "no:cacheprovider", "."], &[])?;
     step_in(tests, python, &["-m", "mypy", "--strict", "--cache-dir", "/dev/null", "typed.py"], &[])

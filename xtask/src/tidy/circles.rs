@@ -1,10 +1,10 @@
-//! Finds circles: modules that cannot be read, tested or moved one without the other.
+//! Circles of modules: modules that cannot be read, tested or moved without each other.
 //!
-//! The rule: among the modules of one parent, each taken with all that lies inside it, names lead
-//! in one direction only. A module and what lies inside it may name each other: that is what a
-//! module is split for. In: the crates as parsed. Out: the shortest circle of each knot of modules,
-//! with a line for each of its steps; names that lead up the layers of `engine`; exceptions that
-//! are needed no more.
+//! The rule: among the modules of one parent, each with its submodules, names lead in one direction
+//! only. A module and its submodules may name each other, because these split one subject. In: the
+//! parsed crates. Out: the shortest circle of each strongly connected set of modules, with a line
+//! for each of its steps; names that lead up the layers of `engine`; exceptions that are no longer
+//! needed.
 
 use super::parsed::{Crate, ModuleId, Naming};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,8 +24,8 @@ const ENGINE_LAYERS: &[&[&str]] = &[
     &["repair"],
 ];
 
-/// Steps against the direction of their siblings: the crate, who names whom, and why it is so or
-/// what ends it.
+/// Permitted steps against the direction of their siblings: the crate, the naming and the named
+/// module, and the reason or the change that will end it.
 ///
 /// Invariant: this list only shrinks.
 const BACKWARD: &[(&str, &str, &str, &str)] = &[
@@ -45,7 +45,7 @@ const BACKWARD: &[(&str, &str, &str, &str)] = &[
     ),
 ];
 
-/// What siblings name of each other, and where each does first.
+/// For each pair of siblings of which the first names the second, the first place where it does.
 type Steps<'a> = BTreeMap<(ModuleId, ModuleId), &'a Naming>;
 
 pub(super) fn check(parsed: &[Crate], found: &mut Vec<String>) {
@@ -99,7 +99,7 @@ fn check_circles(
     }
 }
 
-/// Of each knot, modules of which each leads to each, the shortest circle, its first module
+/// Returns the shortest circle of each strongly connected set of modules, with its first module
 /// repeated at the end.
 fn shortest_circles(steps: &BTreeSet<(ModuleId, ModuleId)>) -> Vec<Vec<ModuleId>> {
     let mut unknown: BTreeSet<ModuleId> = steps.iter().map(|(from, _)| *from).collect();
@@ -115,7 +115,7 @@ fn shortest_circles(steps: &BTreeSet<(ModuleId, ModuleId)>) -> Vec<Vec<ModuleId>
     circles
 }
 
-/// The shortest way of at least one step.
+/// Returns the shortest path of at least one step.
 fn shortest_way(
     steps: &BTreeSet<(ModuleId, ModuleId)>,
     from: ModuleId,
@@ -168,7 +168,7 @@ fn check_layers(parsed: &Crate, steps: &Steps, layers: &[&[&str]], found: &mut V
 mod tests {
     use super::*;
 
-    /// What is said of a crate of these files, which have these exceptions.
+    /// Returns the findings in a crate of these files with these exceptions.
     fn said(files: &[(&str, &str)], backward: &[(&str, &str, &str, &str)]) -> Vec<String> {
         let text_of = |path: &str| files.iter().find(|(file, _)| *file == path).map(|(_, text)| *text);
         let parsed = Crate::parse("it", "src/lib.rs", &text_of).expect("it is Rust");
@@ -178,8 +178,8 @@ mod tests {
         found
     }
 
-    /// `a` names `b` in a signature, `b` names `c` in a `use`, `c` names `a` in what a macro is
-    /// given.
+    /// `a` names `b` in a signature, `b` names `c` in a `use`, `c` names `a` in the arguments of a
+    /// macro.
     const CIRCLE: [(&str, &str); 5] = [
         ("src/lib.rs", "mod a; mod b; mod c;"),
         ("src/a.rs", "pub struct A;\nfn f(_: &super::b::inside::B) {}"),

@@ -1,16 +1,16 @@
-//! Comments are at most 100 columns wide, and can be wrapped so by `cargo xtask tidy --rewrap`.
+//! Width of comments: at most 100 columns; `cargo xtask tidy --rewrap` wraps them.
 //!
-//! In: the sources. Out: comment lines that are wider; or the sources with every paragraph wrapped
-//! anew that has such a line. Lines of code blocks and tables may be wider, and those with a URL.
+//! In: the sources. Out: comment lines that are wider; or the sources with each paragraph that has
+//! such a line wrapped again. Lines of code blocks and tables may be wider, and those with a URL.
 //!
 //! A comment is read as Markdown. Code blocks, indented blocks, tables, headings, definitions of
 //! links, lines with columns and paragraphs with hard line breaks stay as they are. An item of a
 //! list is a paragraph of its own, whose lines are indented below its text. A line that begins with
 //! `Why`, `Compat`, `Invariant` or `SAFETY` begins a paragraph too. Code spans and links are not
-//! torn apart, and no line begins with what Markdown would take for something else.
+//! torn apart, and no line begins with a sign that has a meaning in Markdown.
 //!
-//! Invariant: the words of a comment, and all that is no comment, stay as they are. A file of which
-//! that would not be so is left alone and named.
+//! Invariant: the words of comments, and all other text, stay unchanged. A file in which wrapping
+//! would change them is left alone and named.
 
 use super::Tree;
 use crate::run::Result;
@@ -37,8 +37,8 @@ pub(super) fn check(tree: &Tree, found: &mut Vec<String>) {
     }
 }
 
-/// Wraps the comments of the sources in these files and folders, or of all, and has the patches
-/// that plant defects follow.
+/// Wraps the comments of the sources in these files and folders, or of all, and updates the planted
+/// patches.
 pub(super) fn rewrap(tree: &Tree, paths: &[String]) -> Result {
     let chosen = |path: &str| paths.is_empty() || paths.iter().any(|of| path.starts_with(of.as_str()));
     let (mut changed, mut refused) = (BTreeSet::new(), Vec::new());
@@ -69,18 +69,18 @@ pub(super) fn rewrap(tree: &Tree, paths: &[String]) -> Result {
     Err(format!("tidy: wrapping would change more than lines in {}", refused.join(", ")))
 }
 
-/// The files that a patch changes.
+/// Returns the files that a patch changes.
 fn touched(patch: &str) -> impl Iterator<Item = &str> {
     patch.lines().filter_map(|line| line.strip_prefix("--- a/"))
 }
 
-/// The patch between what its two sides are when they are wrapped where the tree is.
+/// Returns the patch between its two sides after wrapping both in the files that the tree wraps.
 fn follow(tree: &Tree, wrapped_files: &BTreeSet<&str>, patch: &str) -> Result<String> {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let dir = std::env::temp_dir().join(format!("xtask-patch-{}-{number}", std::process::id()));
     let followed = follow_in(&dir, tree, wrapped_files, patch);
-    // Why ignored: what stays behind in the temporary folder harms nobody.
+    // An error is ignored, because a remaining temporary folder does no harm.
     let _ = fs::remove_dir_all(&dir);
     followed
 }
@@ -110,23 +110,23 @@ fn follow_in(dir: &Path, tree: &Tree, wrapped_files: &BTreeSet<&str>, patch: &st
             write(side, path, &wrapped(&text))?;
         }
     }
-    // It says by 1 that both sides differ.
+    // Exit code 1 means that both sides differ.
     let diff = git(dir, &["diff", "--no-index", "--no-prefix", "--no-color", "a", "b"], 1)?;
     let diff = String::from_utf8(diff).map_err(|e| e.to_string())?;
-    // As the patches are kept: who has the same blobs is of no interest.
+    // The patches are stored without `index` lines.
     let diff = diff.split_inclusive('\n').filter(|line| !line.starts_with("index "));
     let head = patch.split("diff --git").next().unwrap_or_default();
     Ok(diff.fold(head.to_string(), |text, line| text + line))
 }
 
-/// What wrapping must not change: the words of comments, and everything else as it is.
+/// Returns the text that wrapping must not change: the words of comments and all other lines.
 fn essence(text: &str) -> Vec<&str> {
     let comments = Comments::of(text);
     let mut essence = Vec::new();
     for (number, line) in text.lines().enumerate() {
         match comments.split(number, line) {
             Some((_, marker, text)) => {
-                // Why once: lines come and go, the comment stays.
+                // The marker counts once per comment, because wrapping changes the number of lines.
                 if essence.last() != Some(&marker) {
                     essence.push(marker);
                 }
@@ -139,9 +139,9 @@ fn essence(text: &str) -> Vec<&str> {
     essence
 }
 
-/// Which lines of a source are comments.
+/// Finds the lines of a source that are comments.
 struct Comments {
-    /// Lines that a literal goes on in, from 0.
+    /// True for each line, from 0, on which a literal continues.
     in_literals: Vec<bool>,
 }
 
@@ -154,7 +154,7 @@ impl Comments {
         Comments { in_literals }
     }
 
-    /// Indentation, marker and text of a line that is nothing but a comment.
+    /// Returns indentation, marker and text of a line that holds only a comment.
     fn split<'t>(&self, number: usize, line: &'t str) -> Option<(usize, &'t str, &'t str)> {
         if self.in_literals.get(number).copied().unwrap_or(false) {
             return None;
@@ -162,7 +162,7 @@ impl Comments {
         let body = line.trim_start();
         let marker = ["//!", "///", "//"].into_iter().find(|marker| body.starts_with(marker))?;
         let (marker, text) = body.split_at(marker.len());
-        // A rule of slashes is not text.
+        // A line of slashes is not text.
         (!text.starts_with('/')).then_some((line.len() - body.len(), marker, text))
     }
 }
@@ -173,7 +173,8 @@ fn mark_literals(tokens: TokenStream, in_literals: &mut [bool]) {
             TokenTree::Group(group) => mark_literals(group.stream(), in_literals),
             TokenTree::Literal(literal) => {
                 let (first, last) = (literal.span().start().line, literal.span().end().line);
-                // Lines count from 1, and a literal begins in the midst of its first one.
+                // Lines count from 1. A literal's first line is not marked, because its start is
+                // code.
                 in_literals[first.min(last)..last].fill(true);
             }
             TokenTree::Ident(_) | TokenTree::Punct(_) => {}
@@ -181,7 +182,7 @@ fn mark_literals(tokens: TokenStream, in_literals: &mut [bool]) {
     }
 }
 
-/// The numbers of comment lines that are too wide, from 1.
+/// Returns the numbers of comment lines that are too wide, from 1.
 fn wide_lines(text: &str) -> Vec<usize> {
     let comments = Comments::of(text);
     let mut wide = Vec::new();
@@ -206,7 +207,7 @@ fn is_fence(text: &str) -> bool {
     text.starts_with("```") || text.starts_with("~~~")
 }
 
-/// The source with its comments wrapped.
+/// Returns the source with its comments wrapped.
 fn wrapped(text: &str) -> String {
     let comments = Comments::of(text);
     let mut out = String::with_capacity(text.len() + text.len() / 50);
@@ -239,7 +240,7 @@ fn wrapped(text: &str) -> String {
 struct Block<'t> {
     indent: usize,
     marker: &'t str,
-    /// What stands behind the marker, its first space included.
+    /// Text of each line after the marker, including its first space.
     lines: Vec<&'t str>,
 }
 
@@ -256,18 +257,18 @@ impl Block<'_> {
     }
 }
 
-/// Lines that are wrapped together, or stay as they are.
+/// Lines that are wrapped together, or stay unchanged.
 struct Paragraph<'t> {
     lines: Vec<&'t str>,
     is_text: bool,
 }
 
-/// Which paragraphs these lines are.
+/// Splits lines into paragraphs.
 fn paragraphs<'t>(lines: &[&'t str]) -> Vec<Paragraph<'t>> {
     let mut all: Vec<Paragraph<'t>> = Vec::new();
     let mut in_code = false;
-    // Whether the next line can go on with the paragraph before it, and how far its text is
-    // indented.
+    // `open` is true if the next line can continue the paragraph before it; `indent` is the
+    // indentation of that paragraph's text.
     let (mut open, mut indent) = (false, 1);
     for line in lines {
         let text = line.trim_start();
@@ -298,19 +299,19 @@ fn spaces(line: &str) -> usize {
     line.len() - line.trim_start().len()
 }
 
-/// Headings, tables, quotes, definitions of links, rules, and what has columns.
+/// True for headings, tables, quotes, definitions of links, rules, and lines with columns.
 fn is_kept(line: &str) -> bool {
     let text = line.trim_start();
     let label_ends = text.find(']').filter(|_| text.starts_with('['));
     let is_definition = label_ends.is_some_and(|at| text[at..].starts_with("]: "));
     let is_rule = text.len() > 2 && text.chars().all(|c| "-=*_ ".contains(c));
     let first = text.chars().next().unwrap_or(' ');
-    // Behind a marker of a list there may be more spaces.
+    // A list's marker may be followed by several spaces.
     let behind = &text[list_marker(text)..];
     "#|><".contains(first) || is_definition || is_rule || behind.trim_end().contains("  ")
 }
 
-/// The length of the marker of a list's item with its spaces; 0 if there is none.
+/// Returns the length of the marker of a list's item with its spaces, or 0 without a marker.
 fn list_marker(text: &str) -> usize {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let marker = match digits {
@@ -360,7 +361,7 @@ impl Paragraph<'_> {
     }
 }
 
-/// The text in parts between which a line may end.
+/// Splits text into units between which a line may end.
 fn units(text: &str, columns: usize) -> Vec<String> {
     let mut units: Vec<String> = Vec::new();
     let (mut open_code, mut open_brackets) = (false, 0usize);
@@ -375,7 +376,7 @@ fn units(text: &str, columns: usize) -> Vec<String> {
             }
         }
         match units.last_mut() {
-            // Why not without end: a bracket or backquote may stand for itself.
+            // The length is limited, because a bracket or backquote may have no closing one.
             Some(last) if inside && last.chars().count() + 1 + word.chars().count() <= columns => {
                 last.push(' ');
                 last.push_str(word);
@@ -390,7 +391,7 @@ fn units(text: &str, columns: usize) -> Vec<String> {
     units
 }
 
-/// Whether a line that begins with this word would be no text any more, or begin a paragraph.
+/// True if a line that begins with this word would not be plain text, or would begin a paragraph.
 fn means_something(word: &str) -> bool {
     let digits = word.trim_start_matches(|c: char| c.is_ascii_digit());
     let is_number = digits.len() < word.len() && (digits == "." || digits == ")");
@@ -404,7 +405,7 @@ mod tests {
     use super::super::{Tree, said};
     use super::*;
 
-    /// Nine fit into a line behind any of the markers here, and ten do not.
+    /// Nine words fit into a line after any of the markers here, and ten do not.
     fn words(count: usize) -> String {
         vec!["limestone"; count].join(" ")
     }
@@ -431,7 +432,7 @@ mod tests {
                  /// limestone limestone\n    b()\n}}\n"
             ),
         );
-        // What is not too wide has no other line's words.
+        // Lines that are not too wide stay unchanged.
         let narrow = format!("// {eight}\n// {nine}\n");
         assert_eq!(wrapped(&narrow), narrow);
     }
@@ -479,7 +480,7 @@ mod tests {
         ] {
             assert_eq!(wrapped(&kept), kept);
         }
-        // A link alone is text, and so is what lies at an item's own depth.
+        // A link alone is text, and so are lines at an item's own depth.
         is_wrapped(
             &format!("/// [`A`] of {ten} [`B`]: it\nfn a() {{}}\n"),
             &format!("/// [`A`] of {}\n/// limestone limestone [`B`]: it\nfn a() {{}}\n", words(8)),

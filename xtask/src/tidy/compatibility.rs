@@ -1,16 +1,16 @@
-//! Compares docs/compatibility.md with the repository: the tests that it names exist, and its
-//! counts of options are those of the option tables; and no cell of it is long.
+//! Checks of docs/compatibility.md against the repository: the tests that it names exist, its
+//! counts of options are those of the option tables, and its cells are short.
 //!
-//! In: the paths that git knows, the document, the sources with the tables. Out: a path that is not
-//! there, a count that differs, a row of counts that is missing, a cell that is too long.
+//! In: the tracked paths, the document, the sources with the tables. Out: a path that does not
+//! exist, a count that differs, a row of counts that is missing, a cell that is too long.
 
 use super::Tree;
 
 const DOCUMENT: &str = "docs/compatibility.md";
-/// More than this is for a footnote.
+/// Maximum length of a cell in characters; longer text belongs into a footnote.
 const LONGEST_CELL: usize = 100;
 const TABLES: &str = "crates/format/src/options/";
-/// What the document calls a struct of options, and the tables that it counts.
+/// The document's name of a struct of options, and the tables that it counts.
 const COUNTED: [(&str, &[&str]); 7] = [
     ("DBOptions", &["DbOptions"]),
     ("ColumnFamilyOptions", &["ColumnFamilyOptions"]),
@@ -30,7 +30,7 @@ pub(super) fn check(tree: &Tree, found: &mut Vec<String>) {
     }
     for row in document.lines().filter(|line| line.starts_with('|')) {
         let cells: Vec<&str> = row.trim_end_matches('|').split('|').map(str::trim).collect();
-        // The first is what stands before the row. A table of counts has no tests.
+        // The first cell is the empty text before the row. A table of counts has no tests.
         let shown_by = if cells.len() == 5 { cells[4] } else { "" };
         for named in shown_by.split('`').skip(1).step_by(2).filter(|code| !is_source(code)) {
             if !is_there(tree, named) {
@@ -58,12 +58,12 @@ pub(super) fn check(tree: &Tree, found: &mut Vec<String>) {
     }
 }
 
-/// Whether it is a path from the root.
+/// True for a path from the root.
 fn is_source(code: &str) -> bool {
     code.ends_with(".rs") && ["crates/", "judge/", "xtask/"].iter().any(|folder| code.starts_with(folder))
 }
 
-/// Whether the short name of a test, `crate/test`, is a source, a test program of the crate, or a
+/// True if the short name of a test, `crate/test`, is a source, a test program of the crate, or a
 /// module of one of its test programs.
 fn is_there(tree: &Tree, named: &str) -> bool {
     let (folder, test) = named.split_once('/').unwrap_or((named, ""));
@@ -78,14 +78,14 @@ fn is_there(tree: &Tree, named: &str) -> bool {
         })
 }
 
-/// A cell as it is shown: links without where they lead.
+/// Returns a cell's displayed text: links without their targets.
 fn shown_text(cell: &str) -> String {
     let mut parts = cell.split("](");
     let first = parts.next().unwrap_or_default().to_string();
     parts.fold(first, |text, part| text + part.split_once(')').map_or(part, |(_, rest)| rest))
 }
 
-/// How many options of a table are honoured, and how many are kept without effect.
+/// Returns the number of a table's options that are honoured, and of those kept without effect.
 fn count(tables: &str, name: &str) -> (usize, usize) {
     let head = format!("    {name} in ");
     let rows = tables.lines().skip_while(|line| !line.starts_with(&head)).take_while(|line| *line != "    }");
@@ -95,7 +95,7 @@ fn count(tables: &str, name: &str) -> (usize, usize) {
     })
 }
 
-/// The numbers behind a name: known, honoured, without effect, refused.
+/// Returns the numbers in the row of a name: known, honoured, without effect, refused.
 fn row(document: &str, name: &str) -> Option<[usize; 4]> {
     let head = format!("| `{name}`");
     let line = document.lines().find(|line| line.starts_with(&head))?;

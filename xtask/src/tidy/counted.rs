@@ -1,12 +1,12 @@
-//! Holds the names of statistics against the code that counts them and the document that says which
-//! nobody does.
+//! Checks the names of statistics against the code that counts them and the document that lists
+//! those without a counter.
 //!
-//! In: the files that name them, the sources, `docs/statistics.md`. Out: a name that is never
-//! counted and not listed there, or listed though it is; a pattern that fits no name.
+//! In: the files that name them, the sources, `docs/statistics.md`. Out: a name that is neither
+//! counted nor listed there, or both; a pattern that matches no name.
 
 use super::{Tree, is_test_file};
 
-/// Where the names are, and what counts them.
+/// Files that declare the names.
 const NAMED: [&str; 2] = ["crates/base/src/stats/names.rs", "crates/base/src/perf_context.rs"];
 const DOCUMENT: &str = "docs/statistics.md";
 const SECTION: &str = "## Not counted";
@@ -39,8 +39,8 @@ fn check_names(named: &[&str], sources: &[&str], document: &str, found: &mut Vec
     found.extend(in_vain.map(|(pattern, _)| format!("{DOCUMENT}: `{pattern}` fits no name")));
 }
 
-/// Of each line `Variant = "rocksdb.name",` behind `Enum {` what code calls it, `Enum::Variant`,
-/// and the name.
+/// Returns for each line `Variant = "rocksdb.name",` after `Enum {` its path in code,
+/// `Enum::Variant`, and the name.
 fn names_in(text: &str) -> impl Iterator<Item = (String, &str)> {
     let mut of = "";
     text.lines().filter_map(move |line| {
@@ -52,7 +52,7 @@ fn names_in(text: &str) -> impl Iterator<Item = (String, &str)> {
     })
 }
 
-/// Whether `text` names the variant.
+/// True if `text` names the variant.
 fn is_used(text: &str, variant: &str) -> bool {
     text.match_indices(variant).any(|(at, _)| {
         let behind = text[at + variant.len()..].chars().next();
@@ -60,14 +60,14 @@ fn is_used(text: &str, variant: &str) -> bool {
     })
 }
 
-/// What is in backticks in the first column of the section's table.
+/// Returns the names in backticks in the first column of the section's table.
 fn listed(document: &str) -> impl Iterator<Item = &str> {
     let section = document.split_once(SECTION).map_or("", |(_, section)| section);
     let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
     rows.flat_map(|names| names.split(", ").map(|name| name.trim_matches('`')))
 }
 
-/// Whether `name` is what `pattern` says, in which a star stands for any letters.
+/// True if `name` matches `pattern`, in which a star stands for any characters.
 fn matches(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,

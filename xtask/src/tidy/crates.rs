@@ -1,9 +1,9 @@
-//! Which crate may depend on which, and which forbid `unsafe`.
+//! Permitted dependencies between crates, and the crates that forbid `unsafe`.
 
 use super::Tree;
 
-/// Invariant: the direction of the house. A crate may depend on the crates listed with it and no
-/// other of ours.
+/// Invariant: the direction of dependencies. A crate may depend on the workspace crates listed with
+/// it and on no others.
 const EDGES: &[(&str, &[&str])] = &[
     ("format", &[]),
     ("mem", &[]),

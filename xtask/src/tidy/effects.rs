@@ -1,14 +1,14 @@
-//! Where effects may live, and what threads share: what a simulation or an exploration of threads
-//! must own.
+//! Effects and types shared by threads: these come from modules that a simulation or an exploration
+//! of threads can replace.
 
 use super::{Tree, is_test_file};
 
-/// Crates that must take effects from `io::Env`, so that a simulation can own them.
+/// Crates that must take effects from `io::Env`, so that a simulation can replace them.
 const SIMULATED_CRATES: &[&str] = &["base", "storage", "commit", "engine"];
 const EFFECTS: &[&str] = &["std::fs", "std::thread", "std::time::Instant", "std::time::SystemTime", "rand::"];
 
-/// Crates whose threads are explored, so that what threads share comes from their `sync` modules;
-/// above `base`, from that crate's.
+/// Crates whose threads are explored, so that types shared by threads come from their `sync`
+/// modules; crates above `base` use that crate's.
 const EXPLORED_CRATES: &[&str] = &["mem", "io", "base", "storage", "commit", "engine"];
 const SHARED_BY_THREADS: &[&str] = &[
     "parking_lot::",
@@ -22,7 +22,7 @@ const SHARED_BY_THREADS: &[&str] = &[
     "std::sync::Barrier",
     "std::thread::",
 ];
-/// Files that name what threads share all the same, and why they may.
+/// Files that may still name such types directly, each with the reason.
 const NOT_EXPLORED: &[(&str, &str)] = &[
     ("crates/mem/src/arena/stock.rs", "the process's, and nothing happens under its lock"),
     ("crates/mem/src/skiplist/mod.rs", "gives out names of the process"),
@@ -35,12 +35,12 @@ const NOT_EXPLORED: &[(&str, &str)] = &[
     ("crates/io/src/waking.rs", "its events: the `sync` module of `base` puts others in their place"),
 ];
 
-/// The one file that calls `tracing`: a subscriber is the user's code.
+/// The one file that may call `tracing`, because a subscriber is the user's code.
 const REPORTS: &str = "crates/io/src/reporting.rs";
 
 pub(super) fn check(tree: &Tree, found: &mut Vec<String>) {
     for (path, text) in tree.sources().filter(|(path, _)| !is_test_file(path)) {
-        // Why: unit tests close a file; what they use of the outside world binds nobody.
+        // The search ends at the unit tests, which are last in a file and may use effects.
         let tests = ["#[cfg(test)]\nmod ", "#[cfg(all(test, not(loom)))]\nmod tests {"];
         let end = tests.iter().filter_map(|tests| text.find(tests)).min().unwrap_or(text.len());
         for (number, line) in text[..end].lines().enumerate() {
@@ -69,19 +69,19 @@ fn check_line(path: &str, number: usize, line: &str, found: &mut Vec<String>) {
     }
 }
 
-/// The path of a source within its crate, if that is one of these.
+/// Returns the path of a source within its crate if that is one of `crates`.
 fn file_in<'a>(crates: &[&str], path: &'a str) -> Option<&'a str> {
     crates.iter().find_map(|name| path.strip_prefix(&format!("crates/{name}/src/")))
 }
 
-/// Whether what threads share must come from a `sync` module.
+/// True if types shared by threads must come from a `sync` module.
 fn must_share_through_sync(path: &str) -> bool {
     file_in(EXPLORED_CRATES, path).is_some_and(|file| file != "sync.rs" && !file.starts_with("sync/"))
         && !NOT_EXPLORED.iter().any(|(excepted, _)| path.starts_with(excepted))
         && !path.ends_with("loom_tests.rs")
 }
 
-/// What a line names that threads share, by its path or in a list.
+/// Returns the type shared by threads that a line names, by its path or in a list.
 fn shared_by_threads(line: &str) -> Option<&'static str> {
     let listed = line.split_once("std::sync::{").map_or("", |(_, list)| list);
     let in_list = |name: &&&str| {

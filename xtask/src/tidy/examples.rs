@@ -1,13 +1,13 @@
-//! Examples in the documentation name the crate that users have.
+//! Examples in the documentation name the crate `karstdb`, which users depend on.
 //!
-//! In: the sources of the crates. Out: lines of code blocks in `///` and `//!` that readers see and
-//! that name a crate of the workspace other than `karstdb`. A hidden line (`# use karst_engine as
-//! karstdb;`) gives the crate that name where the example is compiled.
+//! In: the sources of the crates. Out: visible lines of code blocks in `///` and `//!` that name
+//! another crate of the workspace. A hidden line (`# use karst_engine as karstdb;`) gives the crate
+//! that name where the example is compiled.
 
 use super::{Tree, is_test_file};
 
-/// Its example is for those who change the crate: it uses what `karstdb` does not show, and
-/// `karstdb` does not show the page either.
+/// A file whose example is for developers of the crate: it uses items that `karstdb` does not
+/// export, and `karstdb`'s documentation does not include the page.
 const NOT_SHOWN: &str = "crates/io/src/simulation/mod.rs";
 
 pub(super) fn check(tree: &Tree, found: &mut Vec<String>) {
@@ -24,7 +24,7 @@ pub(super) fn check(tree: &Tree, found: &mut Vec<String>) {
     }
 }
 
-/// The lines that name another crate, each with its number from 1.
+/// Returns the lines that name another crate, each with its number from 1.
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut in_code = false;
     text.lines().enumerate().filter_map(move |(index, line)| {
@@ -44,7 +44,7 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The crate `karst_..` whose path a line has, if it has one.
+/// Returns the crate `karst_..` that a line has a path of, if any.
 fn named(line: &str) -> Option<&str> {
     line.split("::").take(line.matches("::").count()).find_map(|before| {
         let begin = before.rfind(|c: char| !(c.is_alphanumeric() || c == '_')).map_or(0, |at| at + 1);

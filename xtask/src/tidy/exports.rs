@@ -1,8 +1,8 @@
-//! What users can name: all that `engine` and `txn` export at their roots is exported by `karstdb`
-//! too, since users depend on `karstdb` alone.
+//! Exports of the facade: all names that `engine` and `txn` export at their roots are exported by
+//! `karstdb` too, because users depend on `karstdb` alone.
 //!
-//! In: the roots of the three crates. Out: names that `karstdb` lacks. What is `#[doc(hidden)]` is
-//! no part of the API and is passed over.
+//! In: the roots of the three crates. Out: names that `karstdb` lacks. Items with `#[doc(hidden)]`
+//! are not part of the API and are skipped.
 
 use super::Tree;
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use syn::{Item, UseTree, Visibility};
 const FACADE: &str = "crates/karstdb/src/lib.rs";
 const EXPORTED: [&str; 2] = ["crates/engine/src/lib.rs", "crates/txn/src/lib.rs"];
 
-/// What the crates export for each other.
+/// Names that the crates export only for each other.
 const NOT_FOR_USERS: [&str; 6] = ["Caller", "TransactionHooks", "Unchanged", "caller", "range_del", "io"];
 
 pub(super) fn check(tree: &Tree, found: &mut Vec<String>) {
@@ -27,9 +27,9 @@ pub(super) fn check(tree: &Tree, found: &mut Vec<String>) {
     }
 }
 
-/// The names that `pub use` gives at the root of a crate.
+/// Collects the names that `pub use` gives at the root of a crate.
 fn collect(text: &str, names: &mut BTreeSet<String>) {
-    // Why nothing is said of text that is not Rust: the compiler does.
+    // Text that is not Rust is skipped, because the compiler reports it.
     let Ok(file) = syn::parse_file(text) else { return };
     for item in file.items {
         if let Item::Use(item) = item

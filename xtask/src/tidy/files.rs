@@ -1,4 +1,4 @@
-//! How files are named, headed and sized, and that they name no path of one machine.
+//! Names, heads and sizes of files, and paths in them that exist on one machine only.
 
 use super::Tree;
 
@@ -24,9 +24,10 @@ fn check_name(path: &str, found: &mut Vec<String>) {
     }
 }
 
-/// A module with others inside it is `x/mod.rs`, not `x.rs` beside `x/`.
+/// Checks that a module with submodules is `x/mod.rs`, not `x.rs` beside `x/`.
 fn check_layout(tree: &Tree, path: &str, found: &mut Vec<String>) {
-    // Why only there: elsewhere each file is a program, and may have a directory beside it.
+    // Only below `src`, because elsewhere each file is a program, and may have a directory beside
+    // it.
     let inside =
         path.strip_suffix(".rs").filter(|path| path.contains("/src/")).map(|path| format!("{path}/"));
     let is_inside = |other: &str| inside.as_ref().is_some_and(|inside| other.starts_with(inside.as_str()));

@@ -1,5 +1,5 @@
-//! One order of imports: all that a file imports for itself is one block, which `cargo fmt` sorts;
-//! what it exports again is another.
+//! Order of imports: a file's private imports are one block, which `cargo fmt` sorts; its
+//! re-exports are another.
 
 use super::Tree;
 
@@ -25,14 +25,14 @@ pub(super) fn check(tree: &Tree, found: &mut Vec<String>) {
     }
 }
 
-/// What the line before is.
+/// Kind of the line before.
 #[derive(Clone, Copy, PartialEq)]
 enum Behind {
     /// The end of an import.
     Import,
-    /// A part of an import that goes on.
+    /// A line of an import that continues on the next.
     Within,
-    /// An empty line behind an import.
+    /// An empty line after an import.
     Gap,
     Other,
 }

@@ -1,7 +1,7 @@
-//! Finds sources that belong to no module: the compiler does not see them, so their tests never
-//! run.
+//! Sources that belong to no module: the compiler does not see them, so their tests never run.
 //!
-//! In: all sources of the workspace. Out: those that no file beside or above them names with `mod`.
+//! In: all sources of the workspace. Out: those that no file in the same or the parent folder names
+//! with `mod`.
 
 use super::Tree;
 

@@ -1,6 +1,6 @@
-//! The house rules that no compiler checks, one file each.
+//! Rules of the repository that no compiler checks, one file each.
 //!
-//! In: the files git tracks or would track. Out: every violation, with its file and line.
+//! In: the files that git tracks or would track. Out: every violation, with its file and line.
 
 mod circles;
 mod comments;
@@ -63,11 +63,11 @@ pub(crate) fn rewrap(root: &Path, paths: &[String]) -> Result {
     comments::rewrap(&Tree::read(root)?, paths)
 }
 
-/// What the rules look at.
+/// The files that the rules check.
 #[derive(Default)]
 struct Tree {
     root: PathBuf,
-    /// The text of each, by its path from the root.
+    /// Text of each file, by its path from the root.
     files: BTreeMap<String, String>,
 }
 
@@ -90,7 +90,7 @@ impl Tree {
         self.files.get(path).map(String::as_str)
     }
 
-    /// All that is Rust.
+    /// Returns the Rust sources.
     fn sources(&self) -> impl Iterator<Item = (&str, &str)> {
         let all = self.files.iter().map(|(path, text)| (path.as_str(), text.as_str()));
         all.filter(|(path, _)| path.ends_with(".rs"))
@@ -113,7 +113,7 @@ impl Tree {
     }
 }
 
-/// What a rule says of these files.
+/// Returns the findings of a rule in these files.
 #[cfg(test)]
 fn said(check: fn(&Tree, &mut Vec<String>), files: &[(&str, &str)]) -> Vec<String> {
     let mut found = Vec::new();

@@ -1,43 +1,43 @@
-//! A crate's modules, and what the code of each names: the graph that the rules of circles and
-//! layers look at.
+//! A crate's modules and the names in their code: the graph that the rules of circles and layers
+//! check.
 //!
 //! In: the sources of a crate, from its root along `mod`. Out: the tree of its modules, the types
 //! that each declares, and every path that leads from one module to another. Code that only tests
-//! compile is left out. A path is followed through `use`, so that a name which a module passes on
-//! leads to where it comes from too. What a macro is given is read as tokens, in which paths of two
-//! segments or more are seen. Methods that are called on a value name nothing.
+//! compile is left out. A path is followed through `use`, so that a re-exported name also leads to
+//! its origin. The arguments of a macro are read as tokens, in which paths of two segments or more
+//! are found. Method calls on a value name no module.
 
 use super::Tree;
 use proc_macro2::{TokenStream, TokenTree};
 use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};
 
-/// A module by its place in [`Crate::modules`].
+/// Index of a module in [`Crate::modules`].
 pub(super) type ModuleId = usize;
 
 /// A crate of the workspace.
 pub(super) struct Crate {
-    /// Of its folder.
+    /// Name of its folder.
     pub(super) name: String,
-    /// Each behind its parent; the first is the root.
+    /// Modules, each after its parent; the first is the root.
     pub(super) modules: Vec<Module>,
 }
 
 #[derive(Default)]
 pub(super) struct Module {
-    /// As written behind `crate::`; empty for the root.
+    /// Path after `crate::`; empty for the root.
     pub(super) path: String,
     pub(super) file: String,
     pub(super) types: Vec<Type>,
     parent: Option<ModuleId>,
     children: BTreeMap<String, ModuleId>,
-    /// What its items are called, types or not.
+    /// Names of its items, types or not.
     items: BTreeSet<String>,
-    /// What `use` calls by a name here.
+    /// Paths that `use` imports, by the names they have here.
     imports: BTreeMap<String, Vec<String>>,
-    /// Paths whose names `use` brings all.
+    /// Paths of which `use` imports all names.
     globs: Vec<Vec<String>>,
-    /// Paths in its code, with their lines.
+    /// Paths in its code with their lines.
     named: Vec<(Vec<String>, usize)>,
 }
 
@@ -48,18 +48,18 @@ pub(super) struct Type {
     pub(super) visible: Visible,
 }
 
-/// Who may name a type, as its declaration says.
+/// Declared visibility of a type.
 #[derive(Clone, Copy)]
 pub(super) enum Visible {
     /// `pub`, `pub(crate)`.
     Crate,
     /// `pub(super)`, `pub(in ...)`.
     Parent,
-    /// Nothing.
+    /// Private.
     Module,
 }
 
-/// That a module names another, and where.
+/// A place where a module names another.
 pub(super) struct Naming {
     pub(super) from: ModuleId,
     pub(super) to: ModuleId,
@@ -67,7 +67,7 @@ pub(super) struct Naming {
     pub(super) path: String,
 }
 
-/// All crates of the workspace.
+/// Parses all crates of the workspace.
 pub(super) fn crates(tree: &Tree) -> Result<Vec<Crate>, String> {
     let root_of = |path: &str| {
         let (folder, _) = path.split_once("/src/lib.rs").or_else(|| path.split_once("/src/main.rs"))?;
@@ -77,12 +77,12 @@ pub(super) fn crates(tree: &Tree) -> Result<Vec<Crate>, String> {
     tree.sources().filter_map(|(path, _)| root_of(path)).collect()
 }
 
-/// Modules that a path may lead through.
+/// Maximum number of modules that a path leads through.
 const LONGEST_WAY: usize = 32;
 
 impl Crate {
-    /// The crate whose root is the file `root`; `text_of` gives the text of a file, if there is
-    /// one.
+    /// Parses the crate whose root is the file `root`; `text_of` returns the text of a file, or
+    /// None if it does not exist.
     pub(super) fn parse<'a>(
         name: &str,
         root: &str,
@@ -96,7 +96,7 @@ impl Crate {
         Ok(parsed)
     }
 
-    /// Takes in a module and all that lies inside it, whose files are in `folder`.
+    /// Adds a module and its submodules, whose files are in `folder`.
     fn read<'a>(
         &mut self,
         module: Module,
@@ -129,7 +129,7 @@ impl Crate {
         Ok(())
     }
 
-    /// Every path that leads out of its module, once for each module on its way.
+    /// Returns every path that leads out of its module, once for each module that it leads through.
     pub(super) fn namings(&self) -> Vec<Naming> {
         let mut namings = Vec::new();
         for (from, module) in self.modules.iter().enumerate() {
@@ -146,8 +146,8 @@ impl Crate {
         namings
     }
 
-    /// The modules of which `a` and `b` are parts and that have the same parent, unless one of the
-    /// two lies inside the other.
+    /// Returns the two modules with one parent that contain `a` and `b`, or None if one of `a` and
+    /// `b` contains the other.
     pub(super) fn siblings(&self, a: ModuleId, b: ModuleId) -> Option<(ModuleId, ModuleId)> {
         let (above_a, above_b) = (self.with_ancestors(a), self.with_ancestors(b));
         above_a.iter().zip(&above_b).find(|(a, b)| a != b).map(|(a, b)| (*a, *b))
@@ -157,12 +157,12 @@ impl Crate {
         self.modules[module].parent
     }
 
-    /// Whether `inner` is `outer` or lies inside it.
+    /// True if `inner` is `outer` or inside it.
     pub(super) fn lies_in(&self, inner: ModuleId, outer: ModuleId) -> bool {
         self.with_ancestors(inner).contains(&outer)
     }
 
-    /// From the root to the module itself.
+    /// Returns the modules from the root to `module`.
     fn with_ancestors(&self, module: ModuleId) -> Vec<ModuleId> {
         let mut up: Vec<_> =
             std::iter::successors(Some(module), |module| self.modules[*module].parent).collect();
@@ -170,7 +170,7 @@ impl Crate {
         up
     }
 
-    /// Notes in `way` the modules that a path, written in the module `from`, leads through.
+    /// Appends to `way` the modules that a path in the module `from` leads through.
     fn follow(&self, from: ModuleId, path: &[String], way: &mut Vec<ModuleId>) {
         let (mut module, mut rest) = (from, path);
         while let Some((first, behind)) = rest.split_first() {
@@ -197,16 +197,18 @@ impl Crate {
                 self.look_up(*child, name, rest, way);
             }
         } else if holder.items.contains(name) {
-            // What follows is a variant or belongs to a type.
+            // The rest of the path is a variant or belongs to a type.
         } else if let Some(import) = holder.imports.get(name) {
-            // Why a limit: names of other crates may be called by names that lead back.
+            // The length is limited, because an import of another crate's name may resolve to
+            // itself.
             if way.len() < LONGEST_WAY {
                 self.follow(module, &[import.as_slice(), rest].concat(), way);
             }
         } else {
             for source in holder.globs.iter().filter_map(|glob| self.module_at(module, glob)) {
                 let Module { items, imports, children, .. } = &self.modules[source];
-                // Why the last: a name alone may be a variable's, and no module is named alone.
+                // A module counts only with a rest of the path, because a single name may be a
+                // variable's.
                 let brings = items.contains(name)
                     || imports.contains_key(name)
                     || children.contains_key(name) && !rest.is_empty();
@@ -218,7 +220,7 @@ impl Crate {
         }
     }
 
-    /// The module that a path names.
+    /// Returns the module that a path names.
     fn module_at(&self, from: ModuleId, path: &[String]) -> Option<ModuleId> {
         let mut at = from;
         for (index, segment) in path.iter().enumerate() {
@@ -258,7 +260,7 @@ impl Reader<'_> {
         self.module.types.push(Type { name, line, visible });
     }
 
-    /// Notes what a `use` names, and what it calls that.
+    /// Records the paths that a `use` names, and the names it gives them.
     fn import(&mut self, tree: &syn::UseTree, before: &mut Vec<String>) {
         match tree {
             syn::UseTree::Path(path) => {
@@ -291,7 +293,7 @@ impl Reader<'_> {
         self.module.imports.insert(called, path);
     }
 
-    /// Notes the paths of at least two segments among what a macro is given.
+    /// Records the paths of at least two segments in the arguments of a macro.
     fn read_tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
         let (mut line, mut colons) = (0, 0);
@@ -402,7 +404,7 @@ impl<'a> Visit<'a> for Reader<'a> {
     }
 }
 
-/// Whether what these attributes stand at is compiled for tests only.
+/// True if the item with these attributes is compiled for tests only.
 fn only_for_tests(attributes: &[syn::Attribute]) -> bool {
     let conditions = attributes.iter().filter(|attribute| attribute.path().is_ident("cfg"));
     conditions.filter_map(|cfg| cfg.parse_args::<syn::Meta>().ok()).any(|condition| needs_test(&condition))

@@ -1,4 +1,4 @@
-//! Patches that plant a defect still apply, and name the suite that is to find it.
+//! Planted patches apply, and name the suite that should find their defect.
 
 use super::Tree;
 use std::path::Path;
@@ -12,12 +12,12 @@ pub(super) fn check(tree: &Tree, found: &mut Vec<String>) {
     }
 }
 
-/// Whether it is a patch that plants a defect.
+/// True for a patch that plants a defect.
 pub(super) fn is_planted(path: &str) -> bool {
     path.starts_with("mutants/planted/") && path.ends_with(".patch")
 }
 
-/// A patch that plants a defect applies to the tree as it is, and says which suite is to find it.
+/// Checks that a planted patch applies to the tree and names the suite that should find it.
 fn check_patch(root: &Path, path: &str, text: &str, found: &mut Vec<String>) {
     let header = text.split("diff --git").next().unwrap_or_default();
     if !header.lines().any(|line| line.strip_prefix("Suite: ").is_some_and(|suite| !suite.trim().is_empty()))

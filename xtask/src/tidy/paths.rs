@@ -1,12 +1,12 @@
-//! The files of a cached get and of a put, as ARCHITECTURE.md lists them, stay few and short.
+//! Limits of the files of a cached get and of a put, which ARCHITECTURE.md lists.
 //!
-//! In: the list behind each sentence that begins one, and the files. Out: a list that is missing or
-//! too long; a file that is not there or has too many lines.
+//! In: the list after each of these sentences, and the files. Out: a list that is missing or too
+//! long; a file that does not exist or has too many lines.
 
 use super::Tree;
 
 const DOCUMENT: &str = "ARCHITECTURE.md";
-/// What stands before each list.
+/// Sentence before each list.
 const LISTS: [&str; 2] =
     ["Whoever reads these files has read a cached get:", "Whoever reads these files has read a put:"];
 const FILES_AT_MOST: usize = 12;
@@ -31,7 +31,7 @@ pub(super) fn check(tree: &Tree, found: &mut Vec<String>) {
     }
 }
 
-/// The files of a list.
+/// Returns the files of a list.
 fn listed<'a>(document: &'a str, list: &str) -> impl Iterator<Item = &'a str> {
     let behind = document.split_once(list).map_or("", |(_, behind)| behind);
     let items = behind.trim_start().lines().map_while(|line| line.strip_prefix("- "));

@@ -1,8 +1,8 @@
-//! `cargo xtask tidy --same-code BASE`: a change of comments changes no code.
+//! `cargo xtask tidy --same-code BASE` checks that a change of comments changes no code.
 //!
 //! In: the sources of the commit BASE and of the working tree. Out: each source whose tokens
 //! differ, with the line of the first difference. Comments, attributes `doc` and the layout of
-//! lines do not count; the text of a `cfg_attr` does. A source that only one side has differs.
+//! lines are ignored; the text of a `cfg_attr` is not. A source that only one side has differs.
 
 use super::Tree;
 use crate::run::Result;
@@ -52,7 +52,7 @@ fn git(root: &Path, args: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The line of `new` at which the tokens of two sources first differ.
+/// Returns the line of `new` at which the tokens of two sources first differ.
 fn difference(old: &str, new: &str) -> Result<Option<usize>> {
     let (old, new) = (tokens_of(old)?, tokens_of(new)?);
     let same = old.iter().zip(&new).take_while(|((old, _), (new, _))| old == new).count();
@@ -63,7 +63,7 @@ fn difference(old: &str, new: &str) -> Result<Option<usize>> {
     Ok(Some(line))
 }
 
-/// The tokens of a source, each with its line.
+/// Returns the tokens of a source, each with its line.
 fn tokens_of(text: &str) -> Result<Vec<(String, usize)>> {
     let stream: TokenStream = text.parse().map_err(|e| format!("a source cannot be read: {e}"))?;
     let mut tokens = Vec::new();
@@ -93,7 +93,7 @@ fn gather(stream: TokenStream, tokens: &mut Vec<(String, usize)>) {
                 tokens.push((close.to_string(), group.span_close().start().line));
             }
             TokenTree::Punct(punct) => {
-                // `= =` and `==` are other code.
+                // `= =` and `==` are different code.
                 let joint = if punct.spacing() == Spacing::Joint { "joint " } else { "" };
                 tokens.push((format!("{joint}{punct}"), line));
             }
@@ -103,7 +103,7 @@ fn gather(stream: TokenStream, tokens: &mut Vec<(String, usize)>) {
     }
 }
 
-/// The tokens behind an attribute `doc`, if they begin with one.
+/// Returns the tokens after an attribute `doc`, or None if they do not begin with one.
 fn behind_documentation(trees: &[TokenTree]) -> Option<&[TokenTree]> {
     let is = |tree: Option<&TokenTree>, sign: char| matches!(tree, Some(TokenTree::Punct(p)) if p.as_char() == sign);
     if !is(trees.first(), '#') {

@@ -1,15 +1,16 @@
-//! One word, one meaning: no module can name two types of one name.
+//! Unique type names: no module can name two types of one name.
 //!
-//! The rule: a type that others than its own module can name shares its name with none that one of
-//! them can name too. So `pub(crate)` types differ from all others, `pub(super)` ones only from
-//! those of the same parent, and a type with no visibility is free to be called `State`, as only
-//! its file speaks of it. What counts is the visibility that the type itself declares. In: the
-//! crates as parsed. Out: types that share a name; entries of the list that are needed no more.
+//! The rule: if a module can name two types that are declared in different modules and visible
+//! outside of these, their names differ. `pub(crate)` types thus differ from all others,
+//! `pub(super)` ones only from those of the same parent, and a private type may be called `State`,
+//! because only its own file names it. The rule uses the visibility that the type itself declares.
+//! In: the parsed crates. Out: types that share a name; entries of the list that are no longer
+//! needed.
 
 use super::parsed::{Crate, ModuleId, Type, Visible};
 use std::collections::BTreeMap;
 
-/// Names to be given up: the crate, the name, and how many types have it.
+/// Names that several types still share: the crate, the name, and the number of these types.
 ///
 /// Invariant: this list only shrinks.
 const TO_BE_RENAMED: &[(&str, &str, usize)] = &[];
@@ -39,7 +40,7 @@ fn check_crate(parsed: &Crate, to_be_renamed: &[(&str, &str, usize)], found: &mu
             by_name.entry(&declared.name).or_default().push(Nameable { declared, module, within });
         }
     }
-    // Why not those of one module: the compiler sees one of them only, by `cfg`.
+    // Types of one module do not conflict, because `cfg` compiles only one of them.
     let meet = |a: &Nameable, b: &Nameable| {
         a.module != b.module && (parsed.lies_in(a.within, b.within) || parsed.lies_in(b.within, a.within))
     };
